@@ -155,6 +155,8 @@ fn a_group() -> impl Strategy<Value = (Ratio, Vec<Vec<u8>>, Vec<usize>)> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
     #[test]
     fn any_data_shards_of_a_group_rebuild_the_others((ratio, messages, came) in a_group()) {
         let packets = encode(&mut Encoder::new(settings(ratio)), &messages);
@@ -173,7 +175,9 @@ proptest! {
 
     #[test]
     fn parity_is_the_product_with_the_matrix(
-        (ratio, messages, _) in a_group(),
+        // The oracle takes a second for the longest groups.
+        (ratio, messages, _) in a_group()
+            .prop_filter("small", |(ratio, ..)| ratio.shards() < 60),
         sent: Index,
     ) {
         let sent = sent.index(ratio.parity() + 1);

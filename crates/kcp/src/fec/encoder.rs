@@ -25,6 +25,9 @@ const SIZE: usize = 2;
 /// The head of a parity shard.
 const PARITY_HEAD: usize = SHARD_HEAD - SIZE;
 
+/// The bytes of a cache line. A vector that straddles two of them costs twice as much.
+const LINE: usize = 64;
+
 /// What an [`Encoder`] does.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
@@ -55,9 +58,10 @@ pub struct Encoder {
     ids: Numbering,
     /// The next id.
     next: ShardId,
-    /// One parity after the other, each `stride` bytes; and the bytes of the size that let a slice
-    /// begin behind them. Empty until the first group, and after a rest.
+    /// One parity after the other, each `stride` bytes, from the offset `at` on. Empty until the
+    /// first group, and after a rest.
     parity: Vec<u8>,
+    at: usize,
     stride: usize,
     /// The bytes of each parity that were used since the group began: the length of its longest
     /// body.
@@ -86,14 +90,14 @@ impl Encoder {
         let Settings { ratio, longest, .. } = settings;
         let ids = Numbering::new(ratio);
         let begins = ids.contains(first) && ids.position(first) == 0;
-        // Whole cache lines.
-        let stride = (SIZE + longest).next_multiple_of(64);
+        let stride = (SIZE + longest).next_multiple_of(LINE);
         Self {
             settings,
             code: Code::new(ratio),
             ids,
             next: if begins { first } else { ShardId(0) },
             parity: Vec::new(),
+            at: 0,
             stride,
             length: 0,
             wanted: ratio.parity(),
@@ -192,7 +196,7 @@ impl Encoder {
     /// is shorter.
     pub fn poll_parity(&mut self, buffer: &mut [u8]) -> Option<usize> {
         let nth = self.polled.filter(|nth| *nth < self.made)?;
-        let parity = self.parity.get(nth * self.stride..)?.get(..self.length)?;
+        let parity = self.parity.get(self.at + nth * self.stride..)?.get(..self.length)?;
         let shard = buffer.get_mut(..PARITY_HEAD + self.length)?;
         let (head, body) = shard.split_at_mut(PARITY_HEAD);
         head.copy_from_slice(&parity_head(self.next));
@@ -220,9 +224,10 @@ impl Encoder {
     }
 
     fn begin(&mut self, now: Instant) {
-        // All but the first time this only looks at the length.
-        self.parity.resize(self.settings.ratio.parity() * self.stride + SIZE, 0);
-        for parity in self.parity.chunks_exact_mut(self.stride) {
+        if self.parity.is_empty() {
+            self.allocate();
+        }
+        for parity in self.parity[self.at..].chunks_exact_mut(self.stride) {
             parity[..self.length].fill(0);
         }
         self.length = 0;
@@ -230,15 +235,25 @@ impl Encoder {
         self.opened = Some(now);
     }
 
+    /// Makes room such that segments, which are what is multiplied, begin with a cache line.
+    fn allocate(&mut self) {
+        let length = self.settings.ratio.parity() * self.stride;
+        self.parity = vec![0; length + 2 * LINE];
+        let to_line = self.parity.as_ptr().align_offset(LINE);
+        // An offset that cannot be told, which is allowed to be, costs speed and nothing else.
+        self.at = if to_line < LINE { to_line + LINE - SIZE } else { 0 };
+    }
+
     fn add(&mut self, position: usize, head: &[u8; SHARD_HEAD], segments: &[u8]) {
         let column = &self.code.column(position)[..self.made];
         self.length = self.length.max(SIZE + segments.len());
-        for (parity, &by) in self.parity.chunks_exact_mut(self.stride).zip(column) {
+        let parity = &mut self.parity[self.at..];
+        for (parity, &by) in parity.chunks_exact_mut(self.stride).zip(column) {
             for (sum, &byte) in parity.iter_mut().zip(&head[SHARD_HEAD - SIZE..]) {
                 *sum ^= gf256::multiply(by, byte);
             }
         }
-        gf256::multiply_add(column, segments, &mut self.parity[SIZE..], self.stride);
+        gf256::multiply_add(column, segments, &mut parity[SIZE..], self.stride);
     }
 
     fn finish(&mut self, now: Instant) {

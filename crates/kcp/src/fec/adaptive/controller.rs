@@ -18,6 +18,9 @@ const FALL: f64 = 0.125;
 const CAUTION: f64 = 1.5;
 const PATIENCE: u32 = 4;
 
+/// A path that loses more carries nothing; the formulas want less than 1.
+const WORST: f64 = 0.99;
+
 /// What the controller aims at.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
@@ -132,11 +135,9 @@ impl Controller {
     }
 
     fn decide(&mut self) {
-        let enough = self.enough(self.loss);
-        if enough > self.parity {
-            self.parity = enough;
-        }
-        if self.enough(self.loss * CAUTION) >= self.parity {
+        let most = self.most();
+        self.parity = self.parity.max(self.needed(self.loss).min(most));
+        if self.needed(self.loss * CAUTION).min(most) >= self.parity {
             self.lower = 0;
             return;
         }
@@ -147,19 +148,17 @@ impl Controller {
         }
     }
 
-    /// The parity that `loss` needs and may have.
-    fn enough(&self, loss: f64) -> usize {
-        // A path that loses more carries nothing.
-        let loss = loss.min(0.99);
+    /// The least parity that leaves no more than the residual loss.
+    fn needed(&self, loss: f64) -> usize {
+        let enough = |parity: &u8| self.residual(*parity, loss.min(WORST)) <= self.limits.residual;
+        (0..self.ratio.parity).find(enough).unwrap_or(self.ratio.parity).into()
+    }
+
+    /// The parity that the loss allows.
+    fn most(&self) -> usize {
+        let loss = self.loss.min(WORST);
         let most = f64::from(self.ratio.data) * (loss / (1.0 - loss) + self.limits.margin);
-        (0..self.ratio.parity)
-            // A group may always be given less than needed: the cap holds whatever the loss is.
-            .find(|parity| {
-                f64::from(*parity) + 1.0 > most
-                    || self.residual(*parity, loss) <= self.limits.residual
-            })
-            .unwrap_or(self.ratio.parity)
-            .into()
+        (1..=self.ratio.parity).take_while(|parity| f64::from(*parity) <= most).count()
     }
 
     /// The share of packets that stay lost: that are lost, with at least `parity` others of their
