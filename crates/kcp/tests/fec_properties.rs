@@ -242,7 +242,7 @@ proptest! {
         for (mut id, mut is_data, length) in shards {
             if same_ratio {
                 // As far away as can be, forwards and backwards.
-                id = (id % 8 << 29).wrapping_add(id % 1024);
+                id = ((id % 8) << 29).wrapping_add(id % 1024);
                 let position = id % u32::try_from(ratio.shards()).unwrap();
                 is_data = position < u32::try_from(ratio.data()).unwrap();
             }
