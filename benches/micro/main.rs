@@ -6,6 +6,7 @@
 //! names contain `links`.
 
 mod control;
+mod fec;
 mod frame;
 mod greeting;
 mod http;

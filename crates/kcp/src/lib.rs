@@ -8,10 +8,14 @@
 //! |---|---|
 //! | [`classic`] | the state machine of kcp-go, bug for bug |
 //! | [`engine`] | the reliable stream: windows, acknowledgements, loss, congestion control, timers |
+//! | [`envelope`] | encryption as kcp-go lays it out; the algorithms are outside, behind traits |
+//! | [`fec`] | parity shards as kcp-go makes them, and what is rebuilt of them |
 //! | [`wire`] | the layouts of segments, shards and out-of-band datagrams; arithmetic of sequence numbers |
 
 pub mod classic;
 pub mod engine;
+pub mod envelope;
+pub mod fec;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod wire;

@@ -7,7 +7,15 @@ use testkit::corpus::replay;
 
 #[test]
 fn no_kept_input_breaks_a_decoder() {
-    replay(env!("CARGO_MANIFEST_DIR"), &[("segments", fuzz::segments)]);
+    replay(
+        env!("CARGO_MANIFEST_DIR"),
+        &[
+            ("envelopes", kcp::envelope::fuzz::datagrams),
+            ("fec_groups", kcp::fec::fuzz::groups),
+            ("fec_shards", kcp::fec::fuzz::shards),
+            ("segments", fuzz::segments),
+        ],
+    );
 }
 
 /// A head with numbers near those that a fresh session has, or anywhere, and a payload whose length
@@ -50,5 +58,11 @@ proptest! {
             input.extend(datagram);
         }
         fuzz::segments(&input);
+    }
+
+    #[test]
+    fn no_random_input_breaks_fec(data in vec(any::<u8>(), 0..300)) {
+        kcp::fec::fuzz::groups(&data);
+        kcp::fec::fuzz::shards(&data);
     }
 }

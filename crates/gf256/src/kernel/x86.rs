@@ -1,7 +1,8 @@
 //! The kernels for x86-64.
 //!
-//! Each function works on whole vectors as long as there are any, and leaves the rest, which is
-//! shorter than a vector, to a vector that is copied out and in.
+//! Each function works on whole vectors as long as there are any. The rest, which is shorter than a
+//! vector, is the end of one more vector, which overlaps the last one; the bytes that were done are
+//! taken for zeros there, whose products change nothing.
 
 #![expect(unsafe_code, reason = "loads and stores of vectors; the one crate that may have it")]
 
@@ -14,36 +15,80 @@ use std::arch::x86_64::{
 
 use crate::field::{MATRICES, NIBBLES};
 
-/// Vectors of 128 bits, as a trait would be if functions with target features could have one: the
-/// loop over whole vectors and the rest.
+/// The loop over vectors, as a function would be if functions with target features could be generic
+/// over vectors.
 macro_rules! sweep {
-    ($source:ident, $targets:ident, $bytes:literal, $load:ident, $store:ident, |$x:ident, $n:ident| $product:expr, $xor:ident) => {{
+    ($source:ident, $targets:ident, $bytes:literal, $load:ident, $store:ident, |$x:ident, $n:ident| $product:expr, $xor:ident, $and:ident) => {{
+        let length = $source.len();
+        assert!($targets.iter().all(|target| target.len() == length), "targets of one length");
         let (vectors, rest) = $source.as_chunks::<$bytes>();
         let mut at = 0;
         for vector in vectors {
             let $x = $load(vector);
             for ($n, target) in $targets.iter_mut().enumerate() {
-                // All slices have the same length, so the vector is whole.
-                if let Some(target) = target[at..].first_chunk_mut::<$bytes>() {
+                // SAFETY: `vectors` are parts of `source`, so the vector ends within its length,
+                // which is that of the target: asserted above.
+                let target = unsafe { part::<$bytes>(target, at) };
+                let sum = $xor($load(target), $product);
+                $store(target, sum);
+            }
+            at += $bytes;
+        }
+        match $source.last_chunk::<$bytes>() {
+            _ if rest.is_empty() => {}
+            Some(last) => {
+                let at = length - $bytes;
+                let mask = &MASK[MASK.len() / 2 - $bytes + rest.len()..];
+                let Some(mask) = mask.first_chunk::<$bytes>() else { return };
+                let $x = $and($load(last), $load(mask));
+                for ($n, target) in $targets.iter_mut().enumerate() {
+                    // SAFETY: the vector ends at the length of the source, which is not shorter than
+                    // a vector, and which is that of the target: asserted above.
+                    let target = unsafe { part::<$bytes>(target, at) };
                     let sum = $xor($load(target), $product);
                     $store(target, sum);
                 }
             }
-            at += $bytes;
-        }
-        if !rest.is_empty() {
-            let mut padded = [0; $bytes];
-            padded[..rest.len()].copy_from_slice(rest);
-            let $x = $load(&padded);
-            for ($n, target) in $targets.iter_mut().enumerate() {
-                let mut product = [0; $bytes];
-                $store(&mut product, $product);
-                for (byte, product) in target[at..].iter_mut().zip(product) {
-                    *byte ^= product;
+            // There was no whole vector: the rest is all.
+            None => {
+                let mut padded = [0; $bytes];
+                padded[..length].copy_from_slice(rest);
+                let $x = $load(&padded);
+                for ($n, target) in $targets.iter_mut().enumerate() {
+                    let mut product = [0; $bytes];
+                    $store(&mut product, $product);
+                    for (byte, product) in target.iter_mut().zip(product) {
+                        *byte ^= product;
+                    }
                 }
             }
         }
     }};
+}
+
+/// As many zeros as ones: a vector that is read across the middle keeps the end of another.
+static MASK: [u8; 64] = {
+    let mut mask = [0; 64];
+    let mut at = 32;
+    while at < 64 {
+        mask[at] = 0xff;
+        at += 1;
+    }
+    mask
+};
+
+/// `N` bytes of a slice from the offset `at` on.
+///
+/// # Safety
+///
+/// `at + N` is not above the length of the slice.
+#[inline(always)]
+unsafe fn part<const N: usize>(slice: &mut [u8], at: usize) -> &mut [u8; N] {
+    // SAFETY: the caller promises that the offset is within the slice.
+    let first = unsafe { slice.as_mut_ptr().add(at) };
+    // SAFETY: the caller promises that `N` bytes of the slice begin there. Arrays of bytes need no
+    // alignment, and the slice is borrowed for as long as the array.
+    unsafe { &mut *first.cast() }
 }
 
 #[inline]
@@ -100,7 +145,8 @@ pub(super) fn ssse3<const N: usize>(by: [u8; N], source: &[u8], mut targets: [&m
                 _mm_shuffle_epi8(upper, _mm_and_si128(_mm_srli_epi64::<4>(x), low)),
             )
         },
-        _mm_xor_si128
+        _mm_xor_si128,
+        _mm_and_si128
     );
 }
 
@@ -123,7 +169,8 @@ pub(super) fn avx2<const N: usize>(by: [u8; N], source: &[u8], mut targets: [&mu
                 _mm256_shuffle_epi8(upper, _mm256_and_si256(_mm256_srli_epi64::<4>(x), low)),
             )
         },
-        _mm256_xor_si256
+        _mm256_xor_si256,
+        _mm256_and_si256
     );
 }
 
@@ -139,6 +186,7 @@ pub(super) fn gfni<const N: usize>(by: [u8; N], source: &[u8], mut targets: [&mu
         load_256,
         store_256,
         |x, n| _mm256_gf2p8affine_epi64_epi8::<0>(x, matrices[n]),
-        _mm256_xor_si256
+        _mm256_xor_si256,
+        _mm256_and_si256
     );
 }

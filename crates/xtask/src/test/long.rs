@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use super::Step;
 use super::advisories;
+use super::miri;
 use super::steps::{self, HEAVY, SLOW};
 use super::wish::Lengths;
 use xtask::child::{announce, capture, cargo, run, run_tests};
@@ -33,6 +34,7 @@ pub(super) const STEPS: &[Step] = &[
     step("advisories", "Cargo.lock against the RustSec database", |site, _| {
         advisories::check(site)
     }),
+    step("miri", "the kernels of gf256 under Miri", |site, _| miri::check(site)),
     step("fuzz", "each fuzz target for some minutes", fuzz),
     step("chaos", "faults under real traffic, over every transport", chaos),
     step("soak", "churn, and whether memory, descriptors and tasks stay flat", soak),

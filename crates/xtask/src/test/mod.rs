@@ -16,6 +16,7 @@
 mod advisories;
 mod cases;
 mod long;
+mod miri;
 mod programs;
 mod record;
 mod steps;
