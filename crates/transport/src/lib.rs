@@ -18,8 +18,8 @@ mod stream;
 pub use proto::Side;
 
 pub use carrier::{
-    ALPN, Carrier, Connection, Dialer, EXPORTER_LABEL, Fares, Incoming, Listener, LocalFuture,
-    PathDialer, Peer, Transport, Watch,
+    ALPN, Carrier, Cipher, Connection, Dialer, EXPORTER_LABEL, Fares, Incoming, Listener,
+    LocalFuture, PathDialer, Peer, Transport, Watch,
 };
 pub use early::{Begun, Dialled, Early, Say};
 pub use error::CarrierError;
