@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use testkit::netem::{Datagrams, Rng, Weather};
 
-use super::Bbr;
+use super::{Bbr, Measured};
 use crate::pacing::fires;
 use crate::testing::epoch;
 
@@ -34,6 +34,12 @@ pub(super) struct Outcome {
     pub(super) dropped: f64,
     /// Mean of what the round trip was above its least, after the start.
     pub(super) waited: Duration,
+    /// Packets that the queue dropped.
+    pub(super) dropped_packets: u64,
+    /// Round trips until 80 % of the rate arrived within one.
+    pub(super) filled_after: Option<usize>,
+    /// What the first sender measured.
+    pub(super) measured: Option<Measured>,
 }
 
 impl Outcome {
@@ -65,6 +71,13 @@ pub(super) fn run(weather: Weather, seconds: u64) -> Outcome {
     World::new(weather, 1, |_| Duration::ZERO).run(seconds)
 }
 
+/// One sender that knows what an earlier one measured.
+pub(super) fn run_resumed(weather: Weather, seconds: u64, past: Measured) -> Outcome {
+    let mut world = World::new(weather, 1, |_| Duration::ZERO);
+    world.senders.iter_mut().for_each(|sender| sender.past = Some(past));
+    world.run(seconds)
+}
+
 /// One sender on a machine that is stopped for as long as `stopped` says, by the time since the
 /// begin.
 pub(super) fn run_stopped(weather: Weather, seconds: u64, stopped: Wait) -> Outcome {
@@ -92,6 +105,8 @@ struct Sender {
     wakes: Instant,
     early_bytes: u64,
     late_bytes: u64,
+    /// What an earlier connection of the path measured.
+    past: Option<Measured>,
 }
 
 impl Sender {
@@ -106,6 +121,7 @@ impl Sender {
             wakes: starts,
             early_bytes: 0,
             late_bytes: 0,
+            past: None,
         }
     }
 
@@ -158,6 +174,11 @@ impl Sender {
         }
         let in_flight = self.in_flight();
         self.bbr.on_end_acks(now, in_flight, false, Some(number));
+        if self.bbr.is_starting()
+            && let Some(past) = self.past.take()
+        {
+            self.bbr.resume(past);
+        }
         Some(took)
     }
 
@@ -184,6 +205,8 @@ struct World {
     rng: Rng,
     waited: Duration,
     waits: u32,
+    /// Bytes that arrived in each round trip.
+    arrived: Vec<u64>,
 }
 
 impl World {
@@ -201,6 +224,7 @@ impl World {
             rng: Rng::new(3),
             waited: Duration::ZERO,
             waits: 0,
+            arrived: Vec::new(),
         }
     }
 
@@ -238,6 +262,10 @@ impl World {
     fn arrive(&mut self, now: Instant) {
         while let Some((of, number)) = self.path.read(now) {
             let is_started = self.is_started(now);
+            let trip = (now - self.begin).as_nanos() / (self.weather.delay * 2).as_nanos().max(1);
+            let trip = usize::try_from(trip).unwrap();
+            self.arrived.resize(self.arrived.len().max(trip + 1), 0);
+            self.arrived[trip] += MTU;
             let sender = &mut self.senders[of];
             *(if is_started { &mut sender.late_bytes } else { &mut sender.early_bytes }) += MTU;
             let jitter = u64::try_from(self.weather.jitter.as_micros()).unwrap();
@@ -283,11 +311,15 @@ impl World {
         let share = |sender: &Sender| sender.late_bytes as f64 / (rate * (seconds - START) as f64);
         let early: u64 = self.senders.iter().map(|sender| sender.early_bytes).sum();
         let counts = self.path.counts();
+        let fits = rate * (self.weather.delay * 2).as_secs_f64();
         Outcome {
             shares: self.senders.iter().map(share).collect(),
             start: early as f64 / (rate * START as f64),
             dropped: counts.dropped as f64 / counts.written as f64,
             waited: self.waited / self.waits.max(1),
+            dropped_packets: counts.dropped,
+            filled_after: self.arrived.iter().position(|bytes| *bytes as f64 >= 0.8 * fits),
+            measured: self.senders[0].bbr.measured(),
         }
     }
 }
