@@ -78,6 +78,20 @@ pub(super) fn run_resumed(weather: Weather, seconds: u64, past: Measured) -> Out
     world.run(seconds)
 }
 
+/// One sender whose receiver grants so many bytes at first, and twice as many whenever half of them
+/// arrived.
+pub(super) fn run_granted(
+    weather: Weather,
+    seconds: u64,
+    window: u64,
+    past: Option<Measured>,
+) -> Outcome {
+    let mut world = World::new(weather, 1, |_| Duration::ZERO);
+    world.grant = Some(Grant { window, arrived: 0, from: 0 });
+    world.senders.iter_mut().for_each(|sender| (sender.past, sender.limit) = (past, window));
+    world.run(seconds)
+}
+
 /// One sender on a machine that is stopped for as long as `stopped` says, by the time since the
 /// begin.
 pub(super) fn run_stopped(weather: Weather, seconds: u64, stopped: Wait) -> Outcome {
@@ -94,6 +108,26 @@ pub(super) fn run_many(weather: Weather, seconds: u64, senders: u32) -> Outcome 
     World::new(weather, senders, |_| Duration::ZERO).run(seconds)
 }
 
+/// What a receiver grants.
+struct Grant {
+    window: u64,
+    arrived: u64,
+    /// When the present window began to be used.
+    from: u64,
+}
+
+impl Grant {
+    /// A packet arrived. The limit that its acknowledgement carries.
+    fn arrive(&mut self) -> u64 {
+        self.arrived += MTU;
+        if self.arrived - self.from >= self.window / 2 {
+            self.window *= 2;
+            self.from = self.arrived;
+        }
+        self.arrived + self.window
+    }
+}
+
 struct Sender {
     bbr: Bbr,
     next: u64,
@@ -107,6 +141,10 @@ struct Sender {
     late_bytes: u64,
     /// What an earlier connection of the path measured.
     past: Option<Measured>,
+    /// What the receiver has granted.
+    limit: u64,
+    /// The last attempt to send ended at that limit.
+    is_limited: bool,
 }
 
 impl Sender {
@@ -122,6 +160,8 @@ impl Sender {
             early_bytes: 0,
             late_bytes: 0,
             past: None,
+            limit: u64::MAX,
+            is_limited: false,
         }
     }
 
@@ -162,7 +202,7 @@ impl Sender {
         let sent = self.flight.remove(&number)?;
         let took = now.duration_since(sent);
         self.smoothed = (self.smoothed * 7 + took) / 8;
-        self.bbr.on_ack(now, sent, MTU, false, self.smoothed);
+        self.bbr.on_ack(now, sent, MTU, self.is_limited, self.smoothed);
         // Three later ones arrived (RFC 9002 section 6.1.1).
         let lost: Vec<u64> =
             self.flight.range(..number.saturating_sub(2)).map(|(n, _)| *n).collect();
@@ -173,7 +213,7 @@ impl Sender {
             self.bbr.on_congestion_event(now, false, lost.len() as u64 * MTU);
         }
         let in_flight = self.in_flight();
-        self.bbr.on_end_acks(now, in_flight, false, Some(number));
+        self.bbr.on_end_acks(now, in_flight, self.is_limited, Some(number));
         if self.bbr.is_starting()
             && let Some(past) = self.past.take()
         {
@@ -201,7 +241,8 @@ struct World {
     senders: Vec<Sender>,
     path: Datagrams<(usize, u64)>,
     /// On their way back: when they arrive, whose they are, of which packet.
-    acks: VecDeque<(Instant, usize, u64)>,
+    acks: VecDeque<(Instant, usize, u64, u64)>,
+    grant: Option<Grant>,
     rng: Rng,
     waited: Duration,
     waits: u32,
@@ -221,6 +262,7 @@ impl World {
             senders: (0..senders).map(sender).collect(),
             path: Datagrams::new(weather, 7),
             acks: VecDeque::new(),
+            grant: None,
             rng: Rng::new(3),
             waited: Duration::ZERO,
             waits: 0,
@@ -272,12 +314,14 @@ impl World {
             let jitter = Duration::from_micros(self.rng.below(jitter + 1));
             let at = now + self.weather.delay + jitter + (self.wait)(now - self.begin);
             let at = self.acks.back().map_or(at, |&(last, ..)| last.max(at));
-            self.acks.push_back((at, of, number));
+            let limit = self.grant.as_mut().map_or(u64::MAX, Grant::arrive);
+            self.acks.push_back((at, of, number, limit));
         }
     }
 
     fn acknowledge(&mut self, now: Instant) {
-        while let Some((_, of, number)) = self.acks.pop_front_if(|(at, ..)| *at <= now) {
+        while let Some((_, of, number, limit)) = self.acks.pop_front_if(|(at, ..)| *at <= now) {
+            self.senders[of].limit = limit;
             let took = self.senders[of].acknowledge(now, number);
             if let Some(took) = took
                 && self.is_started(now)
@@ -292,7 +336,8 @@ impl World {
     fn send(&mut self, now: Instant) -> Option<Instant> {
         for (of, sender) in self.senders.iter_mut().enumerate() {
             while sender.wakes <= now {
-                if !sender.may_send() {
+                sender.is_limited = sender.may_send() && (sender.next + 1) * MTU > sender.limit;
+                if sender.is_limited || !sender.may_send() {
                     // Acknowledgements wake it.
                     sender.wakes = now + Duration::from_secs(3600);
                 } else if let Some(at) = sender.pace(now, self.begin) {

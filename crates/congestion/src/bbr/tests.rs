@@ -8,7 +8,9 @@ use super::arrears::Arrears;
 use super::lumps::Lumps;
 use super::round_trips::RoundTrips;
 use super::samples::{Best, Deliveries};
-use super::simulation::{Wait, path, run, run_many, run_resumed, run_stopped, run_waiting};
+use super::simulation::{
+    Wait, path, run, run_granted, run_many, run_resumed, run_stopped, run_waiting,
+};
 use super::{Bbr, Measured, Mode};
 use crate::testing::epoch;
 
@@ -142,7 +144,9 @@ fn a_machine_that_is_stopped_again_and_again_catches_up() {
 
 #[test]
 fn a_path_that_becomes_longer_is_believed_after_a_while() {
-    for (megabits, round_trip, least) in [(100, 60, 0.85), (20, 20, 0.5)] {
+    for (megabits, round_trip, least) in
+        [(100, 60, 0.9), (20, 60, 0.9), (100, 20, 0.8), (20, 20, 0.8)]
+    {
         let wait: Wait = |at| Duration::from_millis(if at.as_secs() < 5 { 0 } else { 80 });
         let outcome = run_waiting(path(megabits, round_trip, 100, 0.0), 60, wait);
         println!("{megabits} Mbit/s {round_trip} ms: {outcome:?}");
@@ -384,4 +388,18 @@ fn only_a_path_that_is_as_it_was_is_trusted() {
 #[test]
 fn a_connection_that_never_met_a_limit_has_measured_nothing() {
     assert_eq!(flown(32, 0, Duration::from_millis(100)).measured(), None);
+}
+
+/// A receiver that knows nothing grants 64 KiB, and twice as much whenever half of it was used.
+#[test]
+fn a_receiver_that_grants_little_at_first_does_not_end_a_start() {
+    for (megabits, round_trip) in [(100, 60), (100, 100), (20, 300)] {
+        let weather = path(megabits, round_trip, 100, 0.0);
+        let past = run(weather, 4).measured.unwrap();
+        let fresh = run_granted(weather, 4, 64 << 10, None);
+        let resumed = run_granted(weather, 4, 64 << 10, Some(past));
+        println!("{megabits} Mbit/s {round_trip} ms: {fresh:?} {resumed:?}");
+        assert!(resumed.start >= fresh.start * 0.97, "{fresh:?} {resumed:?}");
+        assert!(resumed.used() >= fresh.used() * 0.97, "{fresh:?} {resumed:?}");
+    }
 }

@@ -26,6 +26,7 @@ mod command;
 mod config;
 mod decoder;
 mod event;
+mod first_window;
 mod flows;
 mod goaway;
 mod ids;
@@ -60,6 +61,7 @@ use crate::offset::Offset;
 use crate::stream::{CONTROL_WINDOW, Store, Stream};
 use crate::{Budget, CarrierNumber, GoAwayReason, Priority, Side, StreamId};
 use carrier::Carriers;
+use first_window::FirstWindow;
 use goaway::Said;
 pub(crate) use ids::Ids;
 use queue::{Listed, Queue, Sweep};
@@ -116,6 +118,7 @@ pub struct Link {
     /// Streams that the RESUME which is being read has named so far.
     listed: Queue<Listed>,
     turns: Turns,
+    first_window: FirstWindow,
     sweep_at: Option<Instant>,
     /// Either end wants no further streams: OPENs that still come are refused.
     going_away: bool,
@@ -160,6 +163,7 @@ impl Link {
             unswept: Queue::default(),
             listed: Queue::default(),
             turns: Turns::default(),
+            first_window: FirstWindow::default(),
             sweep_at: None,
             going_away: false,
             client_left: false,
