@@ -87,7 +87,7 @@ pub(super) fn run_granted(
     past: Option<Measured>,
 ) -> Outcome {
     let mut world = World::new(weather, 1, |_| Duration::ZERO);
-    world.grant = Some(Grant { window, arrived: 0, from: 0 });
+    world.grant = Some(Grant { window, arrived: 0, from: 0, told: window });
     world.senders.iter_mut().for_each(|sender| (sender.past, sender.limit) = (past, window));
     world.run(seconds)
 }
@@ -114,6 +114,8 @@ struct Grant {
     arrived: u64,
     /// When the present window began to be used.
     from: u64,
+    /// The limit as it was told last, by a quarter of the window at least.
+    told: u64,
 }
 
 impl Grant {
@@ -124,7 +126,10 @@ impl Grant {
             self.window *= 2;
             self.from = self.arrived;
         }
-        self.arrived + self.window
+        if self.arrived + self.window >= self.told + self.window / 4 {
+            self.told = self.arrived + self.window;
+        }
+        self.told
     }
 }
 
