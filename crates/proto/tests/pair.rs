@@ -76,6 +76,9 @@ fn streams_that_nobody_reads_get_one_large_first_window() {
     assert_eq!(large.count(), 1, "{counts:?}");
     // The one that has it is read: another may have it.
     pair.end_mut(Server).automatic = true;
+    for (id, count) in ids.iter().zip(counts) {
+        pair.consume(Server, *id, usize::try_from(count).unwrap());
+    }
     pair.run_for(ms(3_000));
     begins(&mut pair, "alone");
     pair.run_for(ms(2_000));
