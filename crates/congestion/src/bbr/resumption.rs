@@ -10,8 +10,8 @@
 //!   least round trip is within [`ALIKE`] of the earlier one, and hardly a packet is lost.
 //! * **Jumped**: [`SHARE`] of what fitted into the path is kept in flight, paced over a round trip.
 //!   The controller still believes only rates that it has measured itself.
-//! * **Over**: the window is again what a start allows at the measured rate. A path that has become
-//!   slow loses at most the bytes of one jump.
+//! * **Over**, once a flight of half of that came back: the window is again what a start allows at the
+//!   measured rate. A path that has become slow loses at most the bytes of one jump.
 
 use std::time::Duration;
 
@@ -47,6 +47,9 @@ pub(super) enum Resumption {
         first: u64,
         /// The last packet of the round trip that follows the acknowledgement of `first`.
         last: Option<u64>,
+        /// Half of the window was in flight. Where the user or the receiver's credit kept the
+        /// flight smaller, it has shown nothing.
+        is_used: bool,
     },
     Over,
 }
@@ -75,7 +78,8 @@ impl Bbr {
             return false;
         }
         self.window = jump;
-        self.resumption = Resumption::Jumped { first: self.last_sent + 1, last: None };
+        let first = self.last_sent + 1;
+        self.resumption = Resumption::Jumped { first, last: None, is_used: false };
         true
     }
 
@@ -90,17 +94,18 @@ impl Bbr {
 
     /// A batch of acknowledgements up to this packet was read.
     pub(super) fn validate(&mut self, acked: u64) {
-        let Resumption::Jumped { first, last } = self.resumption else { return };
-        match last {
-            None if acked >= first => {
-                self.resumption = Resumption::Jumped { first, last: Some(self.last_sent) };
-            }
-            Some(last) if acked > last => {
+        let Resumption::Jumped { first, last, is_used } = self.resumption else { return };
+        let is_used = is_used || self.in_flight >= self.window / 2;
+        let last = match last {
+            None if acked < first => None,
+            Some(last) if acked <= last => Some(last),
+            Some(_) if is_used => {
                 self.resumption = Resumption::Over;
-                self.fall_back(START);
+                return self.fall_back(START);
             }
-            None | Some(_) => {}
-        }
+            None | Some(_) => Some(self.last_sent),
+        };
+        self.resumption = Resumption::Jumped { first, last, is_used };
     }
 
     /// Whether much of the jump was lost.
