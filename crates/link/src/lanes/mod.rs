@@ -111,9 +111,9 @@ impl StreamLanes {
         self.open.set(lanes);
     }
 
-    /// The number of lanes that the peer is expected to use: as many as it uses now, and no more than
-    /// there are streams. Silent streams use none, and a transport holds memory for each lane that
-    /// it allows. A transport allows twice the number, so it can double with each round trip.
+    /// The number of lanes that the peer is expected to use: as many as it uses now, and no more
+    /// than there are streams. Silent streams use none, and a transport holds memory for each lane
+    /// that it allows. A transport allows twice the number, so it can double with each round trip.
     fn wanted(&self, machine: &Link) -> usize {
         self.open.get().min(machine.stream_count())
     }
