@@ -107,8 +107,8 @@ impl QuicSettings {
         self
     }
 
-    /// Makes quinn's configuration of one connection with `peer` on this side. The connection starts
-    /// from what is in `past`.
+    /// Makes quinn's configuration of one connection with `peer` on this side. The connection
+    /// starts from what is in `past`.
     pub(crate) fn transport(
         &self,
         side: Side,

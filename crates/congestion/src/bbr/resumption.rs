@@ -10,8 +10,8 @@
 //!   least round trip is within [`ALIKE`] of the earlier one, and hardly a packet is lost.
 //! * **Jumped**: [`SHARE`] of what fitted into the path is kept in flight, paced over a round trip.
 //!   The controller still believes only rates that it has measured itself.
-//! * **Over**, once a flight of half of that came back: the window is again what a start allows at the
-//!   measured rate. A path that has become slow loses at most the bytes of one jump.
+//! * **Over**, once a flight of half of that came back: the window is again what a start allows at
+//!   the measured rate. A path that has become slow loses at most the bytes of one jump.
 
 use std::time::Duration;
 
