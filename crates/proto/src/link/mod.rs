@@ -16,10 +16,11 @@
 //! datagrams of its own the driver moves them by [`Link::handle_packet`] and [`Link::poll_packets`],
 //! on any other they are frames.
 //!
-//! The two directions of a stream are in `stream/`, flows in `flow/`. Carriers and their phases are in `carrier.rs`,
-//! decoding in `input.rs`, the rules of lanes in `lane.rs`, the order of frames in `queue.rs`,
-//! `schedule.rs` and `output.rs`, the exchange after the loss of a carrier in `resume.rs`, its
-//! early form in `preview.rs`, silence in `liveness.rs`, retirement in `goaway.rs`.
+//! The two directions of a stream are in `stream/`, flows in `flow/`. Carriers and their phases are
+//! in `carrier.rs`, decoding in `input.rs`, the rules of lanes in `lane.rs`, the order of frames in
+//! `queue.rs`, `schedule.rs` and `output.rs`, first windows in `first_window.rs`, the exchange
+//! after the loss of a carrier in `resume.rs`, its early form in `preview.rs`, silence in
+//! `liveness.rs`, retirement in `goaway.rs`.
 
 mod carrier;
 mod command;
