@@ -10,7 +10,7 @@ pub mod pacing;
 #[cfg(test)]
 mod testing;
 
-pub use bbr::Bbr;
+pub use bbr::{Bbr, Measured};
 
 /// Packets that a sender sends before the first acknowledgement. RFC 9002 section 7.2 says 10.
 /// Other QUIC stacks start with 32 as well and pace them over a round trip. With 10 packets the

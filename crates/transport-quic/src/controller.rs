@@ -154,13 +154,15 @@ impl Controller for PathController {
 mod tests {
     use super::*;
     use crate::bbr::BbrConfig;
+    use crate::past::PastPaths;
 
     #[test]
     fn the_largest_packets_fit_when_a_path_is_found_to_be_short() {
         let mut near = CubicConfig::default();
         near.initial_window(38_400);
         let now = Instant::now();
-        let config = PathConfig { far: Arc::new(BbrConfig), near: Some(near) };
+        let bbr = BbrConfig::new(&PastPaths::default(), std::net::Ipv4Addr::LOCALHOST.into());
+        let config = PathConfig { far: Arc::new(bbr), near: Some(near) };
         let mut controller = PathController::new(&config, now, 1_200);
         controller.on_mtu_update(65_507);
         controller.measured(now, NEAR / 2);

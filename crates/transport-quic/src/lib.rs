@@ -13,6 +13,7 @@
 //! | what ties 0-RTT data to its connection | `early.rs` |
 //! | what a failed handshake says | `error.rs`, from what `session.rs` keeps |
 //! | how bytes go through | `lane.rs`, `lanes.rs`, `pipe.rs`, `datagrams.rs` |
+//! | how a start uses what an earlier connection measured | `bbr.rs`, `past.rs` |
 //! | which limits the socket has | `socket.rs` |
 //! | how a datagram finds its worker | `ids.rs`, `net::udp` |
 //! | what a restarted server still knows | `keys.rs`, `tickets/`, `peers/`, `reset.rs` |
@@ -33,6 +34,7 @@ mod keys;
 mod lane;
 mod lanes;
 mod listener;
+mod past;
 mod peers;
 mod pipe;
 mod refused;

@@ -12,7 +12,7 @@
 //!
 //! The window grows where round trips vary ([`round_trips`]) or acknowledgements come in lumps
 //! ([`lumps`]). After a time in which the pacer slept too long, the sender catches up
-//! ([`arrears`]).
+//! ([`arrears`]). A start may trust what an earlier connection has measured ([`resumption`]).
 //!
 //! ```text
 //!   Startup --no more growth, or a queue--> Drain --queue gone--> Cruise --every 8 round trips--> probes
@@ -21,6 +21,7 @@
 
 mod arrears;
 mod lumps;
+mod resumption;
 mod round_trips;
 mod samples;
 #[cfg(test)]
@@ -33,6 +34,8 @@ use std::time::{Duration, Instant};
 use crate::FIRST_FLIGHT;
 use arrears::Arrears;
 use lumps::Lumps;
+pub use resumption::Measured;
+use resumption::Resumption;
 use round_trips::RoundTrips;
 use samples::{Best, Deliveries};
 
@@ -119,6 +122,10 @@ pub struct Bbr {
     plateau: (f64, u32),
     /// Batches in a row that came late: a queue is building.
     late: u32,
+    resumption: Resumption,
+    /// Bytes that were acknowledged and lost since the path is known.
+    acked: u64,
+    lost: u64,
 }
 
 impl Bbr {
@@ -148,6 +155,9 @@ impl Bbr {
             loss: 0.0,
             plateau: (0.0, 0),
             late: 0,
+            resumption: Resumption::Fresh,
+            acked: 0,
+            lost: 0,
         }
     }
 
@@ -309,6 +319,7 @@ impl Bbr {
         self.deliveries.acknowledged(now, sent, bytes);
         self.batch_bytes += bytes;
         self.round_acked += bytes;
+        self.acked += bytes;
         self.round_trips.acknowledged(now.saturating_duration_since(sent));
     }
 
@@ -336,6 +347,7 @@ impl Bbr {
         self.note_round_trip(now);
         self.advance(now);
         self.set_window();
+        self.validate(largest_packet_num_acked.unwrap_or_default());
         self.arrears.hold(app_limited || self.is_full());
     }
 
@@ -347,13 +359,17 @@ impl Bbr {
         lost_bytes: u64,
     ) {
         self.round_lost += lost_bytes;
+        self.lost += lost_bytes;
         self.in_flight = self.in_flight.saturating_sub(lost_bytes);
         if is_persistent_congestion {
             // Nothing came through for long: whatever was known is of another path.
             let mtu = u16::try_from(self.mtu).unwrap_or(u16::MAX);
-            *self = Self { last_sent: self.last_sent, ..Self::new(now, mtu) };
+            let (last_sent, resumption) = (self.last_sent, Resumption::Over);
+            *self = Self { last_sent, resumption, ..Self::new(now, mtu) };
             self.round_end = self.last_sent;
             self.window = LEAST * self.mtu;
+        } else if self.is_refused() {
+            self.retreat();
         } else if lost_bytes == 0 && matches!(self.mode, Mode::Cruise { phase: 0, .. }) {
             // A queue marks instead of dropping (RFC 3168): that was enough.
             self.rest(now);

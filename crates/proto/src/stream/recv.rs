@@ -158,6 +158,16 @@ impl Recv {
         self.granted
     }
 
+    /// The distance by which credit runs ahead of what is consumed.
+    pub(crate) const fn window(&self) -> u64 {
+        self.window
+    }
+
+    /// Whether as much was consumed as half of the window holds: the stream is read.
+    pub(crate) fn has_used_window(&self) -> bool {
+        self.consumed.since(Offset::ZERO) >= self.window / 2
+    }
+
     pub(crate) const fn has_ended(&self) -> bool {
         self.ended.is_some()
     }
