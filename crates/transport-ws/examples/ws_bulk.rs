@@ -96,7 +96,12 @@ async fn receive(lane: &mut dyn Lane) -> io::Result<()> {
         let n = poll_fn(|cx| lane.poll_read(cx, &mut buf)).await?;
         pool::give(buf);
         if n == 0 {
-            return poll_fn(|cx| lane.poll_close(cx)).await;
+            // The peer may have closed the socket already.
+            let closed = poll_fn(|cx| lane.poll_close(cx)).await;
+            return closed.or_else(|error| match error.kind() {
+                io::ErrorKind::NotConnected => Ok(()),
+                _ => Err(error),
+            });
         }
     }
 }

@@ -2,12 +2,13 @@
 
 use bytes::BytesMut;
 
-/// The number of bytes that are copied and masked at a time, so that both passes stay in the
-/// first-level cache.
-const BLOCK: usize = 8 << 10;
+/// The number of bytes that are appended at a time: zeros first, then the masked bytes over them,
+/// which are then still in the first-level cache.
+const BLOCK: usize = 4 << 10;
 
 /// The number of bytes masked together, enough for the compiler to use the vector registers of any
-/// processor.
+/// processor. One pass loads, masks and stores them. Two passes, a copy and a mask in place, take
+/// twice as long even where both stay in the first-level cache.
 const WIDE: usize = 64;
 
 /// A masking key, rotated to a position in the payload.
@@ -24,42 +25,70 @@ impl Mask {
 
     /// Masks or unmasks the next bytes of the payload in place.
     pub(crate) fn apply(&mut self, bytes: &mut [u8]) {
-        let mut wide = [0; WIDE];
-        for part in wide.chunks_exact_mut(4) {
-            part.copy_from_slice(&self.key);
-        }
-        let mut blocks = bytes.chunks_exact_mut(WIDE);
-        for block in &mut blocks {
-            for (byte, key) in block.iter_mut().zip(&wide) {
-                *byte ^= key;
+        let length = bytes.len();
+        self.take_down(bytes, 0, 0, length);
+    }
+
+    /// Masks the next bytes of the payload from `payload` into `out`, which has the same length.
+    pub(crate) fn copy(&mut self, payload: &[u8], out: &mut [u8]) {
+        let wide = self.wide();
+        let (mut from, mut to) = (payload.chunks_exact(WIDE), out.chunks_exact_mut(WIDE));
+        for (from, to) in (&mut from).zip(&mut to) {
+            for ((to, from), key) in to.iter_mut().zip(from).zip(&wide) {
+                *to = from ^ key;
             }
         }
-        let rest = blocks.into_remainder();
-        for (byte, key) in rest.iter_mut().zip(&wide) {
-            *byte ^= key;
+        let rest = to.into_remainder().iter_mut().zip(from.remainder());
+        for ((to, from), key) in rest.zip(&wide) {
+            *to = from ^ key;
         }
-        self.key.rotate_left(rest.len() % 4);
+        self.rotate(payload.len());
     }
 
     /// Appends the next bytes of the payload to `out`, masked.
     pub(crate) fn append(&mut self, payload: &[u8], out: &mut BytesMut) {
         for block in payload.chunks(BLOCK) {
             let at = out.len();
-            out.extend_from_slice(block);
-            self.apply(&mut out[at..]);
+            out.resize(at + block.len(), 0);
+            self.copy(block, &mut out[at..]);
         }
     }
 
     /// Unmasks the next bytes of the payload, which lie in `bytes` at `from`, and moves them down
     /// to `to`.
     pub(crate) fn take_down(&mut self, bytes: &mut [u8], from: usize, to: usize, length: usize) {
-        let mut done = 0;
-        while done < length {
-            let size = BLOCK.min(length - done);
-            bytes.copy_within(from + done..from + done + size, to + done);
-            self.apply(&mut bytes[to + done..to + done + size]);
-            done += size;
+        let wide = self.wide();
+        let (window, distance) = (&mut bytes[to..from + length], from - to);
+        let mut at = 0;
+        while at + WIDE <= length {
+            // The store of one block never reaches the load of the next.
+            let part = &mut window[at..at + distance + WIDE];
+            let mut block = [0; WIDE];
+            block.copy_from_slice(&part[distance..]);
+            for (byte, key) in block.iter_mut().zip(&wide) {
+                *byte ^= key;
+            }
+            part[..WIDE].copy_from_slice(&block);
+            at += WIDE;
         }
+        for (i, key) in (at..length).zip(&wide) {
+            window[i] = window[i + distance] ^ key;
+        }
+        self.rotate(length);
+    }
+
+    /// The key of the next bytes, repeated.
+    fn wide(self) -> [u8; WIDE] {
+        let mut wide = [0; WIDE];
+        for part in wide.chunks_exact_mut(4) {
+            part.copy_from_slice(&self.key);
+        }
+        wide
+    }
+
+    /// Rotates the key behind `length` bytes.
+    fn rotate(&mut self, length: usize) {
+        self.key.rotate_left(length % 4);
     }
 }
 
@@ -91,6 +120,13 @@ mod tests {
                 mask.append(&payload[pair[0]..pair[1]], &mut out);
             }
             prop_assert_eq!(&out[..], &wanted[..]);
+
+            let mut copied = vec![0; payload.len()];
+            let mut mask = Mask::new(key);
+            for pair in cuts.windows(2) {
+                mask.copy(&payload[pair[0]..pair[1]], &mut copied[pair[0]..pair[1]]);
+            }
+            prop_assert_eq!(&copied[..], &wanted[..]);
 
             let mut moved = vec![0; shift];
             moved.extend_from_slice(&payload);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes, BytesMut};
 use rustls::{ClientConfig, ServerConfig, ServerConnection};
 use tls::{Trust, client_config, self_signed, server_config, server_name};
-use transport::{ALPN, EXPORTER_LABEL};
+use transport::{ALPN, EXPORTER_LABEL, Unchanged};
 
 use super::engine::{Engine, Standing};
 use super::session::{Client, Server, Session};
@@ -26,11 +26,11 @@ fn carry<A: Session, B: Session>(from: &mut Engine<A>, to: &mut Engine<B>, step:
     for piece in wire.chunks(step) {
         to.incoming(piece.len()).extend_from_slice(piece);
         let mut sink = BytesMut::with_capacity(1000);
-        to.process(&mut sink).unwrap();
+        to.process(&mut sink, &mut Unchanged).unwrap();
         plain.extend_from_slice(&sink);
         loop {
             let mut sink = BytesMut::with_capacity(1000);
-            if to.take_surplus(&mut sink) == 0 {
+            if to.take_surplus(&mut sink, &mut Unchanged) == 0 {
                 break;
             }
             plain.extend_from_slice(&sink);
@@ -45,7 +45,7 @@ fn records_cut_at_every_byte_bring_the_same_bytes() {
     for step in [1, 2, 3, 5, 16_406, usize::MAX] {
         let mut a = Engine::new(Client::new(&client, server_name("x").unwrap()).unwrap().0);
         let mut b = Engine::new(Server::new(&server).unwrap().0);
-        a.process(&mut BytesMut::new()).unwrap();
+        a.process(&mut BytesMut::new(), &mut Unchanged).unwrap();
         while !a.outgoing().is_empty() || !b.outgoing().is_empty() {
             carry(&mut a, &mut b, step);
             carry(&mut b, &mut a, step);
@@ -73,7 +73,7 @@ fn small_frames_share_a_record() {
     let (server, client) = configs();
     let mut a = Engine::new(Client::new(&client, server_name("x").unwrap()).unwrap().0);
     let mut b = Engine::new(Server::new(&server).unwrap().0);
-    a.process(&mut BytesMut::new()).unwrap();
+    a.process(&mut BytesMut::new(), &mut Unchanged).unwrap();
     while !a.outgoing().is_empty() || !b.outgoing().is_empty() {
         carry(&mut a, &mut b, usize::MAX);
         carry(&mut b, &mut a, usize::MAX);
@@ -95,7 +95,7 @@ impl Mixed {
     fn settle(&mut self) -> Vec<u8> {
         let mut got = BytesMut::with_capacity(1 << 20);
         loop {
-            let standing = self.client.process(&mut got).unwrap();
+            let standing = self.client.process(&mut got, &mut Unchanged).unwrap();
             let out = self.client.outgoing();
             while !out.is_empty() {
                 let mut bytes = &out[..];
