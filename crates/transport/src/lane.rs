@@ -27,7 +27,7 @@ impl Death {
 /// Bytes that are made while a lane takes them, so that they are still in the core's first cache
 /// when the lane works on them.
 pub trait Source {
-    /// The number of bytes left.
+    /// The most bytes that are left.
     fn size(&self) -> usize;
 
     /// Writes the next bytes to the front of `room`, which has at least 1 KiB; returns their number.
