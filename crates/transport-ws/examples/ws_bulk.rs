@@ -98,10 +98,8 @@ async fn receive(lane: &mut dyn Lane) -> io::Result<()> {
         if n == 0 {
             // The peer may have closed the socket already.
             let closed = poll_fn(|cx| lane.poll_close(cx)).await;
-            return closed.or_else(|error| match error.kind() {
-                io::ErrorKind::NotConnected => Ok(()),
-                _ => Err(error),
-            });
+            let is_over = |error: &io::Error| error.kind() == io::ErrorKind::NotConnected;
+            return closed.or_else(|error| if is_over(&error) { Ok(()) } else { Err(error) });
         }
     }
 }

@@ -137,7 +137,7 @@ impl WsLane {
         let taken = self.inner.poll_write_from(cx, &mut masked);
         let (left, outcome) = (masked.left(), masked.outcome());
         self.writer_waits = taken.is_pending();
-        if let Err(error) = ready!(taken).and(outcome.map_err(io::Error::from)) {
+        if let Err(error) = ready!(taken).and_then(|()| Ok(outcome?)) {
             return self.death.by(error);
         }
         self.pinger.has_sent = true;

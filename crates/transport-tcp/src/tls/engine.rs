@@ -244,10 +244,12 @@ impl<S: Session> Engine<S> {
         // call must pass it: rustls remembers the parts of a handshake message by their position in
         // it.
         self.run(&mut BytesMut::new(), &mut Unchanged)?;
-        match self.session.process(&mut self.incoming).state? {
-            ConnectionState::WriteTraffic(traffic) => Ok((traffic, &mut self.outgoing)),
-            _ => Err(Error::General("our direction is closed".into())),
-        }
+        let ConnectionState::WriteTraffic(traffic) =
+            self.session.process(&mut self.incoming).state?
+        else {
+            return Err(Error::General("our direction is closed".into()));
+        };
+        Ok((traffic, &mut self.outgoing))
     }
 
     /// Seals `close_notify`.
