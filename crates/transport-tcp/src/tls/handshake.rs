@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::{Buf, BytesMut};
 use rustls::ServerConfig;
 use tls::{certificate_name, explain};
-use transport::{Carrier, CarrierError, EXPORTER_LABEL, Peer, Side};
+use transport::{Carrier, CarrierError, EXPORTER_LABEL, Peer, Side, Unchanged};
 
 use super::Speech;
 use super::engine::{Engine, Standing, WIRE_RECORD};
@@ -68,7 +68,7 @@ async fn shake<S: Session>(
     // Plaintext that arrives in the same read as the end of the handshake stays in the engine.
     let mut nowhere = BytesMut::new();
     loop {
-        let outcome = engine.process(&mut nowhere);
+        let outcome = engine.process(&mut nowhere, &mut Unchanged);
         is_greeted |= !engine.outgoing().is_empty();
         let sent = send(&socket, engine.outgoing()).await;
         let standing = outcome.map_err(|error| explain(&error, S::SIDE, heard > 0))?;
