@@ -196,7 +196,8 @@ mod tests {
     #[test]
     fn over_a_lossy_path_a_packet_that_is_acknowledged_leaves_twice_and_an_acknowledgement_once() {
         let now = Instant::now();
-        let config = PathConfig { far: Arc::new(BbrConfig), near: None };
+        let bbr = BbrConfig::new(&PastPaths::default(), std::net::Ipv4Addr::LOCALHOST.into());
+        let config = PathConfig { far: Arc::new(bbr), near: None };
         let mut controller = PathController::new(&config, now, 1_200);
         for _ in 0..40 {
             controller.copies.on_ack();
