@@ -8,6 +8,10 @@ use std::time::Instant;
 /// The share at most. A larger window would make a loss that was misjudged worse.
 const MOST: f64 = 0.25;
 
+/// Of a larger share of losses none counts as chance: bursts of a sender at a queue of a few packets
+/// lose as much, and no radio link that is of use.
+const UNBELIEVED: f64 = 0.3;
+
 /// A share of fewer packets than this is no share.
 const PACKETS: u64 = 100;
 
@@ -100,6 +104,9 @@ impl Chance {
             return 0.0;
         }
         let calm = self.calm.lost();
+        if calm > UNBELIEVED {
+            return 0.0;
+        }
         let more = (self.probed.lost() - calm).max(0.0);
         (calm - DOUBT * more).clamp(0.0, MOST)
     }
@@ -147,7 +154,8 @@ mod tests {
             let share = after(percent, percent, false);
             assert!((share - percent as f64 / 100.0).abs() < 1e-9, "{percent} %: {share}");
         }
-        assert_eq!(after(40, 40, false), MOST);
+        assert_eq!(after(28, 28, false), MOST);
+        assert_eq!(after(40, 40, false), 0.0);
     }
 
     #[test]

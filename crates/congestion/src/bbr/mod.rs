@@ -68,6 +68,9 @@ const LOSSY: f64 = 0.02;
 const CRUISE_LOSSY: f64 = 1.05;
 /// A round trip that is longer than the least one by more than this part of it met a queue.
 const CLEAR: u32 = 16;
+/// With fewer packets in a round trip no loss counts as chance: the pacer's bursts of ten are then so
+/// large a part of them that a queue of a few packets loses as much at any window.
+const MANY: u64 = 100;
 /// Round trips of a cycle: the first probes, the second rests, and of what arrives until the end of
 /// [`RESTED`] something met no queue of our own.
 const CYCLE: u32 = 8;
@@ -187,8 +190,10 @@ impl Bbr {
     /// Bytes that the path takes within a round trip so that the best rate arrives, times `gain`.
     fn carried(&self, round_trip: Duration, gain: f64) -> u64 {
         // Rates and gains are small enough for every bit of this to be exact.
-        let arriving = self.best.get() * round_trip.as_secs_f64() * gain;
-        let bytes = (arriving / (1.0 - self.chance.share(self.mtu))) as u64;
+        let arriving = self.best.get() * round_trip.as_secs_f64();
+        let by_chance =
+            if arriving < (MANY * self.mtu) as f64 { 0.0 } else { self.chance.share(self.mtu) };
+        let bytes = (arriving * gain / (1.0 - by_chance)) as u64;
         bytes.max(LEAST * self.mtu)
     }
 

@@ -211,12 +211,12 @@ impl Sender {
         // Three later ones arrived (RFC 9002 section 6.1.1).
         let lost: Vec<u64> =
             self.flight.range(..number.saturating_sub(2)).map(|(n, _)| *n).collect();
-        // quinn looks for losses after the batch of acknowledgements.
-        self.bbr.on_end_acks(now, self.in_flight(), self.is_limited, Some(number));
         let last = lost.iter().filter_map(|number| self.flight.remove(number)).max();
         if let Some(sent) = last {
             self.bbr.on_congestion_event(now, sent, false, lost.len() as u64 * MTU);
         }
+        let in_flight = self.in_flight();
+        self.bbr.on_end_acks(now, in_flight, self.is_limited, Some(number));
         if self.bbr.is_starting()
             && let Some(past) = self.past.take()
         {
