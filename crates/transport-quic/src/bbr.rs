@@ -107,11 +107,11 @@ impl Controller for Paced {
     fn on_congestion_event(
         &mut self,
         now: Instant,
-        _sent: Instant,
+        sent: Instant,
         is_persistent_congestion: bool,
         lost_bytes: u64,
     ) {
-        self.bbr.on_congestion_event(now, is_persistent_congestion, lost_bytes);
+        self.bbr.on_congestion_event(now, sent, is_persistent_congestion, lost_bytes);
     }
 
     fn on_mtu_update(&mut self, new_mtu: u16) {

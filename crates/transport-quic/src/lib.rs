@@ -15,6 +15,7 @@
 //! | how bytes go through | `lane.rs`, `lanes.rs`, `pipe.rs`, `datagrams.rs` |
 //! | how a start uses what an earlier connection measured | `bbr.rs`, `past.rs` |
 //! | which limits the socket has | `socket.rs` |
+//! | what leaves twice, and why | `twice.rs`, `congestion::Copies` |
 //! | how a datagram finds its worker | `ids.rs`, `net::udp` |
 //! | what a restarted server still knows | `keys.rs`, `tickets/`, `peers/`, `reset.rs` |
 //!
@@ -45,6 +46,7 @@ mod settings;
 mod socket;
 mod tickets;
 mod timer;
+mod twice;
 mod waiting;
 mod watched;
 

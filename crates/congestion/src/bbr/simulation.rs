@@ -211,11 +211,9 @@ impl Sender {
         // Three later ones arrived (RFC 9002 section 6.1.1).
         let lost: Vec<u64> =
             self.flight.range(..number.saturating_sub(2)).map(|(n, _)| *n).collect();
-        for number in &lost {
-            self.flight.remove(number);
-        }
-        if !lost.is_empty() {
-            self.bbr.on_congestion_event(now, false, lost.len() as u64 * MTU);
+        let last = lost.iter().filter_map(|number| self.flight.remove(number)).max();
+        if let Some(sent) = last {
+            self.bbr.on_congestion_event(now, sent, false, lost.len() as u64 * MTU);
         }
         let in_flight = self.in_flight();
         self.bbr.on_end_acks(now, in_flight, self.is_limited, Some(number));

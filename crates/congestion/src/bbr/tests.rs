@@ -17,7 +17,7 @@ use crate::testing::epoch;
 #[test]
 fn a_path_is_filled_at_any_loss_that_is_no_congestion() {
     for (megabits, round_trip) in [(10, 20), (100, 60), (100, 100), (1000, 100), (20, 300)] {
-        for (loss, least) in [(0.0, 0.96), (0.01, 0.95), (0.05, 0.91), (0.1, 0.82), (0.2, 0.63)] {
+        for (loss, least) in [(0.0, 0.96), (0.01, 0.95), (0.05, 0.91), (0.1, 0.85), (0.2, 0.72)] {
             let weather = path(megabits, round_trip, 100, loss);
             let seconds = if megabits == 1000 { 6 } else { 15 };
             let outcome = run(weather, seconds);
@@ -45,6 +45,16 @@ fn a_shallow_queue_is_not_flooded() {
     let outcome = run(path(100, 60, 5, 0.0), 15);
     println!("{outcome:?}");
     assert!(outcome.used() > 0.85 && outcome.dropped < 0.13, "{outcome:?}");
+}
+
+/// What a short queue drops of several senders is no chance, or each would send more for it.
+#[test]
+fn several_at_a_short_queue_do_not_flood_it() {
+    for (senders, queue, dropped) in [(2, 5, 0.16), (6, 5, 0.23), (6, 20, 0.13)] {
+        let outcome = run_many(path(100, 60, queue, 0.0), 30, senders);
+        println!("{senders} at a queue of {queue} ms: {outcome:?}");
+        assert!(outcome.used() > 0.9 && outcome.dropped < dropped, "{senders}: {outcome:?}");
+    }
 }
 
 /// Whether half of the path is left empty within 30 s of round trips of so many milliseconds, after
@@ -205,7 +215,7 @@ fn a_mark_ends_a_probe_as_its_time_does() {
     bbr.mode = Mode::Cruise { phase: 0, since: begin };
     bbr.round_trips.acknowledged(Duration::from_millis(20));
     bbr.round_trips.end_batch(begin);
-    bbr.on_congestion_event(after(15), false, 0);
+    bbr.on_congestion_event(after(15), begin, false, 0);
     assert_eq!(bbr.mode, Mode::Cruise { phase: 1, since: after(15) });
     bbr.round_trips.acknowledged(Duration::from_millis(30));
     bbr.round_trips.end_batch(after(20));
@@ -357,7 +367,7 @@ fn flown(packets: u64, lost: u64, round_trip: Duration) -> Bbr {
         bbr.on_ack(end, begin, 1_000, false, round_trip);
     }
     if lost > 0 {
-        bbr.on_congestion_event(end, false, lost * 1_000);
+        bbr.on_congestion_event(end, end, false, lost * 1_000);
     }
     bbr.on_end_acks(end, 0, false, Some(packets - 1));
     bbr
