@@ -46,33 +46,37 @@ async fn both_directions_bring_every_byte_at_once() {
             for message in &from_them {
                 sink.feed(Message::Binary(message.clone())).await.unwrap();
             }
-            let normal = CloseFrame { code: 1000.into(), reason: "".into() };
-            sink.send(Message::Close(Some(normal))).await.unwrap();
+            sink.flush().await.unwrap();
+            sink
         };
         let they_read = async {
-            let mut hash = Context::new(&SHA256);
-            while let Some(message) = stream.next().await {
-                let message = message.unwrap();
-                if message.is_close() {
-                    break;
-                }
-                hash.update(&message.into_data());
+            let (mut hash, mut left) = (Context::new(&SHA256), TOTAL);
+            while left > 0 {
+                let bytes = stream.next().await.unwrap().unwrap().into_data();
+                hash.update(&bytes);
+                left -= bytes.len();
             }
             hash.finish()
+        };
+        // A Close ends both directions (RFC 6455 section 5.5.1), so it leaves after all bytes.
+        let theirs = async {
+            let (mut sink, hash) = tokio::join!(they_send, they_read);
+            let normal = CloseFrame { code: 1000.into(), reason: "".into() };
+            sink.send(Message::Close(Some(normal))).await.unwrap();
+            hash
         };
         let we_send = async {
             for frames in from_us.chunks(50) {
                 ours.write(frames.iter().cloned()).await;
             }
-            ours.close().await;
         };
         let we_read = async {
             let mut hash = Context::new(&SHA256);
             ours.read_to_end(|bytes| hash.update(bytes)).await.unwrap();
             hash.finish()
         };
-        let all = async { tokio::join!(they_send, they_read, we_send, we_read) };
-        let ((), they_heard, (), we_heard) = within(all).await;
+        let all = async { tokio::join!(theirs, we_send, we_read) };
+        let (they_heard, (), we_heard) = within(all).await;
         assert_eq!(they_heard.as_ref(), our_hash.as_ref(), "{setup:?}");
         assert_eq!(we_heard.as_ref(), their_hash.as_ref(), "{setup:?}");
     }
