@@ -2,8 +2,9 @@
 //! themselves.
 //!
 //! [`Bbr`] decides how many bytes may be in flight. [`Copies`] decides which packets leave twice.
-//! [`pacing`] decides when a timer of a pacer fires. The caller passes the current time to every call; the crate has no clock, no socket and
-//! no task. An adapter in each transport translates its events into these calls.
+//! [`pacing`] decides when a timer of a pacer fires. The caller passes the current time to every
+//! call; the crate has no clock, no socket and no task. An adapter in each transport translates its
+//! events into these calls.
 
 mod bbr;
 mod copies;

@@ -1,5 +1,6 @@
 //! The congestion controller of a connection. It forwards to BBR or CUBIC and counts acknowledged
-//! bytes. Where packets are lost it lets few packets leave twice ([`Copies`]). On a path that does not leave the machine it switches to CUBIC with a bounded window.
+//! bytes. Where packets are lost it lets few packets leave twice ([`Copies`]). On a path that does
+//! not leave the machine it switches to CUBIC with a bounded window.
 //!
 //! quinn does not report how many of the acknowledged bytes were limited by the path, so the
 //! controller counts them.
