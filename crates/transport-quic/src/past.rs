@@ -25,15 +25,32 @@ pub(crate) const EVERY: Duration = Duration::from_millis(50);
 /// The path of a note that is younger than this is in use.
 const IN_USE: Duration = Duration::from_millis(200);
 
+/// A full table is searched for its oldest path at most this often. A server with more clients than
+/// paths would search for each note of each connection.
+const SEARCHED: Duration = Duration::from_millis(10);
+
 /// The measured paths of a dialer, or of a listener. Clones share them.
 #[derive(Clone, Default)]
-pub(crate) struct PastPaths(Arc<Mutex<HashMap<IpAddr, (Measured, Instant)>>>);
+pub(crate) struct PastPaths(Arc<Mutex<Table>>);
+
+#[derive(Default)]
+struct Table {
+    paths: HashMap<IpAddr, (Measured, Instant)>,
+    /// When the oldest path was searched for last.
+    searched: Option<Instant>,
+}
 
 impl PastPaths {
     /// A connection has measured its path to `peer`.
     pub(crate) fn note(&self, peer: IpAddr, now: Instant, measured: Measured) {
-        let mut paths = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Table { paths, searched } = &mut *table;
         if paths.len() >= MOST && !paths.contains_key(&peer) {
+            if searched.is_some_and(|at| now.saturating_duration_since(at) < SEARCHED) {
+                // The connection measures again soon.
+                return;
+            }
+            *searched = Some(now);
             let oldest = paths.iter().min_by_key(|(_, (_, at))| *at).map(|(peer, _)| *peer);
             oldest.map(|oldest| paths.remove(&oldest));
         }
@@ -42,7 +59,7 @@ impl PastPaths {
 
     /// Takes what was measured of the path to `peer`.
     pub(crate) fn take(&self, peer: IpAddr, now: Instant) -> Option<Measured> {
-        let mut paths = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let paths = &mut self.0.lock().unwrap_or_else(PoisonError::into_inner).paths;
         let (measured, at) = *paths.get(&peer)?;
         let age = now.saturating_duration_since(at);
         if age < IN_USE {
@@ -88,9 +105,23 @@ mod tests {
         for number in 0..=MOST {
             paths.note(peer(number), begin + Duration::from_millis(number as u64), PATH);
         }
-        assert_eq!(paths.0.lock().unwrap().len(), MOST);
+        assert_eq!(paths.0.lock().unwrap().paths.len(), MOST);
         let now = begin + Duration::from_secs(10);
         assert_eq!(paths.take(peer(0), now), None);
         assert_eq!(paths.take(peer(1), now), Some(PATH));
+    }
+
+    #[test]
+    fn a_full_table_is_not_searched_for_each_note() {
+        let (paths, begin) = (PastPaths::default(), Instant::now());
+        let peer = |number: usize| IpAddr::V4(Ipv4Addr::from(u32::try_from(number).unwrap()));
+        for number in 0..=MOST {
+            paths.note(peer(number), begin, PATH);
+        }
+        paths.note(peer(MOST + 1), begin + SEARCHED / 2, PATH);
+        paths.note(peer(MOST + 2), begin + SEARCHED, PATH);
+        let now = begin + Duration::from_secs(10);
+        assert_eq!(paths.take(peer(MOST + 1), now), None, "too soon after the last search");
+        assert_eq!(paths.take(peer(MOST + 2), now), Some(PATH));
     }
 }
