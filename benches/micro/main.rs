@@ -5,6 +5,7 @@
 //! brings plots that nobody uses here. `cargo bench -p benches -- links` runs the benchmarks whose
 //! names contain `links`.
 
+mod aead;
 mod control;
 mod fec;
 mod frame;

@@ -2,14 +2,14 @@
 //! `otlp` pushes it. Names and units follow Prometheus' rules, which `promtool check metrics`
 //! verifies.
 //!
-//! Labels are names and addresses of services, names of clients and transports, and reasons; never
-//! visitors, links or streams. So there is one series per client and service of the configuration.
-//! Services beyond [`SERVICES_MAX`] have no series and are counted instead.
+//! Labels are names and addresses of services, names of clients, transports and cipher suites, and
+//! reasons; never visitors, links or streams. So there is one series per client and service of the
+//! configuration. Services beyond [`SERVICES_MAX`] have no series and are counted instead.
 
 use std::collections::BTreeMap;
 
 use Kind::{Counter, Gauge};
-use ops::status::{Certificate, Link, Sent, Service, Session, Status, TARGET_DOWN, UP};
+use ops::status::{Carrier, Certificate, Link, Sent, Service, Session, Status, TARGET_DOWN, UP};
 
 /// Most services with their own series; clients may register any number of services.
 const SERVICES_MAX: usize = 2000;
@@ -216,7 +216,30 @@ fn links<'a>(list: &mut List<'a>, sessions: &Sessions<'a>) {
             list.value(rtt, &[("peer", peer), ("transport", transport)], seconds);
         }
     }
+    ciphers(list, sessions);
     sent(list, sessions);
+}
+
+/// The carriers by their TLS: cipher suite and library, which depend on both ends' processors.
+fn ciphers<'a>(list: &mut List<'a>, sessions: &Sessions<'a>) {
+    let mut counts: BTreeMap<[&str; 4], u64> = BTreeMap::new();
+    for (peer, sessions) in sessions {
+        let links = sessions.iter().flat_map(|session| &session.links);
+        for carrier in links.flat_map(|link| &link.carriers) {
+            let Carrier { cipher: Some(cipher), backend: Some(backend), transport, .. } = carrier
+            else {
+                continue;
+            };
+            *counts.entry([peer, transport, cipher, backend]).or_default() += 1;
+        }
+    }
+    let name = "tunnel_carrier_ciphers";
+    list.metric(name, Gauge, "Live connections with TLS by cipher suite and its library.");
+    for ([peer, transport, cipher, backend], count) in counts {
+        let labels =
+            [("peer", peer), ("transport", transport), ("cipher", cipher), ("backend", backend)];
+        list.value(name, &labels, count);
+    }
 }
 
 /// Figures of carriers: the kernel reports them for TCP, and the QUIC library for QUIC. Gauges

@@ -30,6 +30,7 @@ pub(crate) async fn run(
     poll_fn(|cx| {
         while let Poll::Ready(Some(_)) = tasks.poll_join_next(cx) {}
         loop {
+            stream_lanes.set_open(tasks.len());
             let accepted = stream_lanes.poll_accept(cx);
             let lane = match accepted {
                 Poll::Pending => return Poll::Pending,

@@ -119,7 +119,8 @@ impl Inner {
 fn start(link: &Rc<Inner>, number: CarrierNumber, carrier: Carrier, leftover: BytesMut) {
     let lanes = carrier.lanes;
     let streams = link.machine.borrow().stream_count();
-    let stream_lanes = lanes.map(|lanes| Rc::new(StreamLanes::new(lanes, &link.budget, streams)));
+    let stream_lanes = lanes
+        .map(|lanes| Rc::new(StreamLanes::new(lanes, &link.budget, streams, &link.unread_window)));
     let watch = carrier.peer.watch.clone();
     let has_flows = link.machine.borrow().has_flows();
     let packets = Packets::new(carrier.datagrams.filter(|_| has_flows));

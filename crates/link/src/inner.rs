@@ -75,6 +75,8 @@ pub(crate) struct Inner {
     pub(crate) received: Cell<u64>,
     pub(crate) sent: Cell<u64>,
     pub(crate) resumes: Cell<u64>,
+    /// The window of unread bytes of the last carrier with lanes, bytes.
+    pub(crate) unread_window: Rc<Cell<u64>>,
 }
 
 pub(crate) type Slot = Option<(StreamId, Rc<dyn Outlet>)>;
@@ -114,6 +116,7 @@ impl Inner {
             received: Cell::new(0),
             sent: Cell::new(0),
             resumes: Cell::new(0),
+            unread_window: Rc::default(),
         }
     }
 

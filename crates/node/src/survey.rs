@@ -67,6 +67,8 @@ fn part(worker: &Rc<Worker>) -> Part {
                     transport: peer.transport.name().to_owned(),
                     peer: term::address(peer.address),
                     rtt_micros: round_trip.and_then(|micros| u64::try_from(micros).ok()),
+                    cipher: peer.cipher.map(|cipher| cipher.suite.to_owned()),
+                    backend: peer.cipher.map(|cipher| cipher.backend.to_owned()),
                     tcp: None,
                     quic: peer.watch.map(|watch| quic(watch.fares())),
                 })

@@ -42,6 +42,50 @@ fn the_window_grows_until_the_path_is_full() {
     }
 }
 
+/// What arrives of a stream within three round trips.
+fn begins(pair: &mut Pair, name: &str) -> u64 {
+    let id = pair.open(Client, &open(name));
+    pair.feed(Client, id, 8 << 20);
+    bytes_within(pair, id, ms(300))
+}
+
+#[test]
+fn a_stream_of_a_long_path_begins_with_half_of_the_window_that_the_last_one_needed() {
+    let mut pair = bulk_pair(ms(100), 1000);
+    let first = begins(&mut pair, "first");
+    pair.run_for(ms(2_000));
+    let second = begins(&mut pair, "second");
+    println!("{first} and {second} bytes in three round trips");
+    assert!(second > first * 3, "{first} and {second}");
+}
+
+#[test]
+fn streams_that_nobody_reads_get_one_large_first_window() {
+    let mut pair = bulk_pair(ms(100), 1000);
+    let first = begins(&mut pair, "first");
+    pair.run_for(ms(2_000));
+    pair.end_mut(Server).automatic = false;
+    let ids: Vec<_> = (0..10).map(|_| pair.open(Client, &open("unread"))).collect();
+    for id in &ids {
+        pair.feed(Client, *id, 8 << 20);
+    }
+    pair.run_for(ms(2_000));
+    let counts: Vec<_> = ids.iter().map(|id| pair.seen(Server, *id).count).collect();
+    println!("{counts:?}");
+    let large = counts.iter().filter(|count| **count > (256 << 10) + 16);
+    assert_eq!(large.count(), 1, "{counts:?}");
+    // The one that has it is read: another may have it.
+    pair.end_mut(Server).automatic = true;
+    for (id, count) in ids.iter().zip(counts) {
+        pair.consume(Server, *id, usize::try_from(count).unwrap());
+    }
+    pair.run_for(ms(3_000));
+    begins(&mut pair, "alone");
+    pair.run_for(ms(2_000));
+    let next = begins(&mut pair, "next");
+    assert!(next > first * 3, "{first} and {next}");
+}
+
 #[test]
 fn a_slow_reader_and_one_that_never_reads_hold_nobody_up() {
     let mut pair = bulk_pair(ms(20), 100);

@@ -120,6 +120,7 @@ pub(crate) fn tls_answer(host: &str, digest: &[u8]) -> Result<Arc<ServerConfig>,
     config.alpn_protocols = vec![ALPN.to_vec()];
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(NoServerSessionStorage {});
+    tls::order_suites(&mut config);
     Ok(Arc::new(config))
 }
 

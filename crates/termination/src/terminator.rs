@@ -480,5 +480,6 @@ fn config(
     // requests could be replayed.
     config.ticketer = Arc::clone(ticketer);
     config.session_storage = Arc::new(NoServerSessionStorage {});
+    tls::order_suites(&mut config);
     Ok(Arc::new(config))
 }

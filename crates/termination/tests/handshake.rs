@@ -153,6 +153,18 @@ async fn a_name_has_its_exact_certificate_before_the_wildcard_of_one_label() {
     assert_eq!((other.source, other.expires), (Source::File, Some(7_226_582_400)));
 }
 
+/// With two libraries compiled in, rustls panics where it has to guess a provider.
+#[tokio::test]
+async fn no_default_provider_is_needed() {
+    let site = Site::new();
+    let terminator = start(vec![site.files("a", &["a.example.com"])]);
+    let mut both = shake(&terminator, site.browser(), "a.example.com").await.unwrap();
+    talk(&mut both).await;
+    let suite = both.0.get_ref().1.negotiated_cipher_suite().unwrap().suite();
+    assert_eq!(suite, tls::provider().cipher_suites[0].suite());
+    assert!(rustls::crypto::CryptoProvider::get_default().is_none());
+}
+
 #[tokio::test]
 async fn the_oldest_version_is_kept() {
     let site = Site::new();

@@ -13,7 +13,7 @@ use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use crate::verify::PinVerifier;
-use crate::{Identity, MaterialError, Pin, load_certificates, provider};
+use crate::{Identity, MaterialError, Pin, load_certificates, order_suites, provider};
 
 /// How a client verifies the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +54,7 @@ pub fn server_config(
     // A ticket tells a client that its certificate was accepted; no client resumes TLS sessions. An
     // unread ticket would make the kernel send a reset when the client closes.
     config.send_tls13_tickets = usize::from(client_ca.is_some());
+    order_suites(&mut config);
     Ok(Arc::new(config))
 }
 

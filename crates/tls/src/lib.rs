@@ -1,8 +1,9 @@
 //! TLS for all transports that use it: crypto provider, certificates, pins and verifiers.
 //!
-//! The configurations use rustls with aws-lc-rs, TLS 1.3 only, and prefer hybrid post-quantum key
-//! exchange. The provider is passed explicitly, because a process default is a hidden global and
-//! rustls panics with two providers. Resumption and 0-RTT are off; `transport-quic` turns both on.
+//! The configurations use rustls with aws-lc and, for AES-GCM on some CPUs, ring; TLS 1.3 only, and
+//! prefer hybrid post-quantum key exchange. The provider is passed explicitly, because a process
+//! default is a hidden global and rustls, which is built with two libraries, panics where it has to
+//! guess. Resumption and 0-RTT are off; `transport-quic` turns both on.
 
 mod authority;
 mod config;
@@ -13,12 +14,9 @@ mod identity;
 mod name;
 mod own;
 mod pin;
+mod suites;
 mod verify;
 mod words;
-
-use std::sync::Arc;
-
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
 
 pub use authority::{Authority, Issued};
 pub use config::{Trust, client_config, server_config};
@@ -31,9 +29,4 @@ pub use own::{OWN_KEY, fleeting, self_signed};
 pub use pin::{Pin, PinError};
 /// Configurations that [`client_config`] and [`server_config`] make. Only transports read them.
 pub use rustls::{ClientConfig, ServerConfig};
-
-/// The crypto provider of the project.
-#[must_use]
-pub fn provider() -> Arc<CryptoProvider> {
-    Arc::new(aws_lc_rs::default_provider())
-}
+pub use suites::{Backend, Cpu, Suites, cipher, order_suites, provider};

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use net::socket::canonical;
-use quinn::crypto::rustls::HandshakeData;
 use quinn::{Connection, ConnectionError, RecvStream, SendStream, WriteError};
 use rustls::pki_types::CertificateDer;
 use tls::certificate_name;
@@ -16,6 +15,7 @@ use crate::error::{handshake, other_protocol};
 use crate::lane::{Hold, MARK, PRIORITY, QuicLane, foreign, is_mark};
 use crate::lanes::QuicLanes;
 use crate::peers::Noted;
+use crate::session::Agreed;
 use crate::watched::Watched;
 
 /// Makes the client's carrier: opens the first lane. When the server asked for a certificate, the
@@ -102,12 +102,19 @@ pub(crate) fn unknown(connection: &Connection) -> Peer {
         watch: None,
         exporter: None,
         certificate_name: None,
+        // The server has chosen when it answers the ClientHello, before it takes early data.
+        cipher: agreed(connection).and_then(|agreed| agreed.cipher),
     }
 }
 
+fn agreed(connection: &Connection) -> Option<Box<Agreed>> {
+    connection.handshake_data()?.downcast().ok()
+}
+
 pub(crate) fn peer(connection: &Connection, side: Side) -> Result<Peer, CarrierError> {
-    let data = connection.handshake_data().and_then(|data| data.downcast::<HandshakeData>().ok());
-    if data.and_then(|data| data.protocol).is_none_or(|agreed| agreed != ALPN) {
+    let agreed = agreed(connection);
+    let cipher = agreed.as_ref().and_then(|agreed| agreed.cipher);
+    if agreed.and_then(|agreed| agreed.protocol).is_none_or(|protocol| protocol != ALPN) {
         return Err(other_protocol(side));
     }
     let mut exporter = [0; 32];
@@ -131,6 +138,7 @@ pub(crate) fn peer(connection: &Connection, side: Side) -> Result<Peer, CarrierE
         watch: Some(Arc::new(Watched(connection.clone()))),
         exporter: Some(exporter),
         certificate_name,
+        cipher,
     })
 }
 

@@ -1,5 +1,6 @@
 //! The congestion controller of a connection. It forwards to BBR or CUBIC and counts acknowledged
-//! bytes. On a path that does not leave the machine it switches to CUBIC with a bounded window.
+//! bytes. Where packets are lost it lets few packets leave twice ([`Copies`]). On a path that does
+//! not leave the machine it switches to CUBIC with a bounded window.
 //!
 //! quinn does not report how many of the acknowledged bytes were limited by the path, so the
 //! controller counts them.
@@ -11,10 +12,14 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use congestion::Copies;
 use quinn::congestion::{Controller, ControllerFactory, ControllerMetrics, CubicConfig};
 use quinn_proto::RttEstimator;
+
+use crate::twice;
 
 /// The largest number of bytes in flight on a short path. A bound of 256 KiB costs a fifth of the
 /// rate. With 768 KiB a byte beside a bulk stream takes 6 ms.
@@ -49,6 +54,10 @@ pub(crate) struct PathController {
     /// The limit of the window, in bytes.
     most: u64,
     mtu: u16,
+    copies: Copies,
+    /// quinn has asked for the window, which it does before it makes a packet that the peer
+    /// acknowledges. Such a packet is worth a copy, a mere acknowledgement is not.
+    asked: AtomicBool,
     /// The number of acknowledged bytes.
     pub(crate) acked: u64,
     /// The number of acknowledged bytes in packets that were sent while the window blocked further
@@ -63,6 +72,8 @@ impl PathController {
             near: config.near.clone().map(|near| Arc::new(near) as Factory),
             most: u64::MAX,
             mtu,
+            copies: Copies::default(),
+            asked: AtomicBool::new(false),
             acked: 0,
             limited: 0,
         }
@@ -83,6 +94,9 @@ impl PathController {
 impl Controller for PathController {
     fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
         self.controller.on_sent(now, bytes, last_packet_number);
+        if std::mem::take(self.asked.get_mut()) {
+            twice::set(self.copies.on_sent(bytes, self.mtu.into()));
+        }
     }
 
     fn on_ack(
@@ -93,6 +107,7 @@ impl Controller for PathController {
         app_limited: bool,
         rtt: &RttEstimator,
     ) {
+        self.copies.on_ack();
         self.acked += bytes;
         self.limited += if app_limited { 0 } else { bytes };
         self.measured(now, now.saturating_duration_since(sent));
@@ -109,6 +124,7 @@ impl Controller for PathController {
         app_limited: bool,
         largest_packet_num_acked: Option<u64>,
     ) {
+        self.copies.on_end_acks(in_flight);
         self.controller.on_end_acks(now, in_flight, app_limited, largest_packet_num_acked);
     }
 
@@ -119,6 +135,7 @@ impl Controller for PathController {
         is_persistent_congestion: bool,
         lost_bytes: u64,
     ) {
+        self.copies.on_lost(lost_bytes, self.mtu.into());
         self.controller.on_congestion_event(now, sent, is_persistent_congestion, lost_bytes);
     }
 
@@ -128,6 +145,7 @@ impl Controller for PathController {
     }
 
     fn window(&self) -> u64 {
+        self.asked.store(true, Ordering::Relaxed);
         self.controller.window().min(self.most)
     }
 
@@ -138,7 +156,13 @@ impl Controller for PathController {
     }
 
     fn clone_box(&self) -> Box<dyn Controller> {
-        Box::new(Self { controller: self.controller.clone_box(), near: self.near.clone(), ..*self })
+        Box::new(Self {
+            controller: self.controller.clone_box(),
+            near: self.near.clone(),
+            copies: self.copies.of_new_path(),
+            asked: AtomicBool::new(false),
+            ..*self
+        })
     }
 
     fn initial_window(&self) -> u64 {
@@ -154,17 +178,36 @@ impl Controller for PathController {
 mod tests {
     use super::*;
     use crate::bbr::BbrConfig;
+    use crate::past::PastPaths;
 
     #[test]
     fn the_largest_packets_fit_when_a_path_is_found_to_be_short() {
         let mut near = CubicConfig::default();
         near.initial_window(38_400);
         let now = Instant::now();
-        let config = PathConfig { far: Arc::new(BbrConfig), near: Some(near) };
+        let bbr = BbrConfig::new(&PastPaths::default(), std::net::Ipv4Addr::LOCALHOST.into());
+        let config = PathConfig { far: Arc::new(bbr), near: Some(near) };
         let mut controller = PathController::new(&config, now, 1_200);
         controller.on_mtu_update(65_507);
         controller.measured(now, NEAR / 2);
         assert!(controller.window() > 65_507, "quinn asks for more than a packet");
         assert!(controller.window() < MOST, "the controller of short paths");
+    }
+
+    #[test]
+    fn over_a_lossy_path_a_packet_that_is_acknowledged_leaves_twice_and_an_acknowledgement_once() {
+        let now = Instant::now();
+        let bbr = BbrConfig::new(&PastPaths::default(), std::net::Ipv4Addr::LOCALHOST.into());
+        let config = PathConfig { far: Arc::new(bbr), near: None };
+        let mut controller = PathController::new(&config, now, 1_200);
+        for _ in 0..40 {
+            controller.copies.on_ack();
+        }
+        controller.on_congestion_event(now, now, false, 3_600);
+        assert!(controller.window() > 0);
+        controller.on_sent(now, 100, 1);
+        assert!(twice::take(), "quinn has asked for the window");
+        controller.on_sent(now, 50, 2);
+        assert!(!twice::take());
     }
 }

@@ -12,6 +12,7 @@ use transport::{Carrier, CarrierError, Dialer, Dialled, LocalFuture, Say, Side, 
 use crate::early::EarlySecrets;
 use crate::ids::first_id_to;
 use crate::lane::Hold;
+use crate::past::PastPaths;
 use crate::refused::refused;
 use crate::session::Clients;
 use crate::settings::QuicSettings;
@@ -33,7 +34,8 @@ pub struct TlsClient {
     pub name: ServerName<'static>,
 }
 
-/// A dialer of `quic://`. The clones of a dialer share the session tickets.
+/// A dialer of `quic://`. The clones of a dialer share the session tickets, and what connections
+/// have measured of their paths.
 #[derive(Clone, Debug)]
 pub struct QuicDialer {
     clients: Clients,
@@ -42,6 +44,7 @@ pub struct QuicDialer {
     buffers: Buffers,
     /// The first byte of the first connection id; see [`first_id_to`].
     steer: Option<u8>,
+    past: PastPaths,
 }
 
 impl QuicDialer {
@@ -57,7 +60,7 @@ impl QuicDialer {
         buffers: Buffers,
     ) -> Result<Self, rustls::Error> {
         let (clients, name) = (Clients::new(&tls.config)?, tls.name.clone());
-        Ok(Self { clients, name, settings, buffers, steer: None })
+        Ok(Self { clients, name, settings, buffers, steer: None, past: PastPaths::default() })
     }
 
     /// Sets the byte that steers the connections of one link to one worker; see [`first_id_to`].
@@ -83,7 +86,7 @@ impl Dialer for QuicDialer {
 }
 
 async fn dial(dialer: QuicDialer, address: SocketAddr, say: Option<Say>) -> Dialled {
-    let QuicDialer { clients, name, settings, buffers, steer } = dialer;
+    let QuicDialer { clients, name, settings, buffers, steer, past } = dialer;
     let receiving =
         if buffers.receive < JOINED_FROM { Receiving::OneByOne } else { Receiving::Joined };
     let mut settings = settings.on_route_to(address);
@@ -97,7 +100,7 @@ async fn dial(dialer: QuicDialer, address: SocketAddr, say: Option<Say>) -> Dial
     };
     let (fault, asked) = (crypto.fault(), clients.asked());
     let mut config = ClientConfig::new(Arc::new(crypto));
-    config.transport_config(settings.transport(Side::Client, address));
+    config.transport_config(settings.transport(Side::Client, address, &past));
     if let Some(byte) = steer {
         config.initial_dst_cid_provider(Arc::new(move || first_id_to(byte)));
     }

@@ -100,8 +100,8 @@ impl Lanes for QuicLanes {
         self.connection.set_receive_window(VarInt::from_u64(bytes).unwrap_or(VarInt::MAX));
     }
 
-    /// quinn makes a table entry for each allowed lane, so the number follows the number of
-    /// streams.
+    /// quinn makes a table entry for each allowed lane, so the number follows the number of streams
+    /// that use one.
     fn allow(&mut self, streams: usize) {
         let wanted = u32::try_from(streams.saturating_mul(2)).unwrap_or(LANES_MOST);
         let wanted = wanted.clamp(LANES, LANES_MOST).next_power_of_two();

@@ -13,7 +13,9 @@
 //! | what ties 0-RTT data to its connection | `early.rs` |
 //! | what a failed handshake says | `error.rs`, from what `session.rs` keeps |
 //! | how bytes go through | `lane.rs`, `lanes.rs`, `pipe.rs`, `datagrams.rs` |
+//! | how a start uses what an earlier connection measured | `bbr.rs`, `past.rs` |
 //! | which limits the socket has | `socket.rs` |
+//! | what leaves twice, and why | `twice.rs`, `congestion::Copies` |
 //! | how a datagram finds its worker | `ids.rs`, `net::udp` |
 //! | what a restarted server still knows | `keys.rs`, `tickets/`, `peers/`, `reset.rs` |
 //!
@@ -33,6 +35,7 @@ mod keys;
 mod lane;
 mod lanes;
 mod listener;
+mod past;
 mod peers;
 mod pipe;
 mod refused;
@@ -43,6 +46,7 @@ mod settings;
 mod socket;
 mod tickets;
 mod timer;
+mod twice;
 mod waiting;
 mod watched;
 

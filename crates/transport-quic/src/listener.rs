@@ -18,6 +18,7 @@ use transport::{
 use crate::early::EarlySecrets;
 use crate::ids::SteeringIds;
 use crate::lane::Hold;
+use crate::past::PastPaths;
 use crate::peers::{Known, Noted};
 use crate::server::QuicServer;
 use crate::session::{Fault, Server};
@@ -45,6 +46,7 @@ pub struct QuicListener {
     ids: SteeringIds,
     accepting: Waiting<Option<quinn::Incoming>>,
     handshakes: Handshakes,
+    past: PastPaths,
 }
 
 impl QuicListener {
@@ -59,11 +61,12 @@ impl QuicListener {
         let local = socket.local_addr()?;
         let worker = u8::try_from(worker).map_err(io::Error::other)?;
         let ids = SteeringIds::new(worker, workers);
-        let (config, ..) = config(server, local).map_err(io::Error::other)?;
+        let past = PastPaths::default();
+        let (config, ..) = config(server, local, &past).map_err(io::Error::other)?;
         let settings = server.settings.get();
         let endpoint = endpoint::server(socket, config, &settings, &server.keys, &ids)?;
         let (accepting, handshakes) = (Waiting::default(), Handshakes::default());
-        Ok(Self { endpoint, local, server: server.clone(), ids, accepting, handshakes })
+        Ok(Self { endpoint, local, server: server.clone(), ids, accepting, handshakes, past })
     }
 
     fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<quinn::Incoming>> {
@@ -95,6 +98,7 @@ impl Listener for QuicListener {
                 ids: self.ids.clone(),
                 port: self.local.port(),
                 turn: self.handshakes.begin(),
+                past: self.past.clone(),
             })));
         }
         cx.waker().wake_by_ref();
@@ -149,13 +153,14 @@ impl Drop for Turn {
 fn config(
     server: &QuicServer,
     peer: SocketAddr,
+    past: &PastPaths,
 ) -> Result<(ServerConfig, Fault, Arc<EarlySecrets>), rustls::Error> {
     let crypto = Server::new(server.tls.get(), server.tickets.get())?;
     let (fault, secrets) = (crypto.fault(), crypto.secrets());
     let settings = QuicSettings::clone(&server.settings.get()).on_route_to(peer);
     let mut config = ServerConfig::new(Arc::new(crypto), server.keys.token_key());
     config
-        .transport_config(settings.transport(Side::Server, peer))
+        .transport_config(settings.transport(Side::Server, peer, past))
         .migration(true)
         .max_incoming(INCOMING)
         .incoming_buffer_size(INCOMING_BYTES)
@@ -169,6 +174,7 @@ struct Accepted {
     ids: SteeringIds,
     port: u16,
     turn: Turn,
+    past: PastPaths,
 }
 
 impl fmt::Debug for Accepted {
@@ -187,9 +193,9 @@ struct Shaking {
 
 impl Accepted {
     async fn begin(self) -> Result<Shaking, CarrierError> {
-        let Self { incoming, server, ids, port, turn } = self;
+        let Self { incoming, server, ids, port, turn, past } = self;
         // Each connection has a configuration of its own, made from the latest settings.
-        let (config, fault, secrets) = config(&server, incoming.remote_address())
+        let (config, fault, secrets) = config(&server, incoming.remote_address(), &past)
             .map_err(|error| explain(&error, Side::Server, false))?;
         let refused = move |error| error::handshake(&error, Side::Server, fault.take().as_ref());
         let connecting = incoming.accept_with(Arc::new(config)).map_err(&refused)?;

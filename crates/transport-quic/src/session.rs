@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
-use quinn::crypto::rustls::HandshakeData;
 use quinn::crypto::{
     self, ExportKeyingMaterialError, HeaderKey, KeyPair, Keys, PacketKey, UnsupportedVersion,
 };
@@ -24,6 +23,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::quic::{ClientConnection, Connection, KeyChange, Secrets, ServerConnection, Suite};
 use rustls::sign::CertifiedKey;
 use rustls::{AlertDescription, CipherSuite, ClientConfig, Error, ServerConfig, SignatureScheme};
+use transport::Cipher;
 
 use crate::early::EarlySecrets;
 use crate::endpoint::VERSION;
@@ -212,6 +212,14 @@ fn bytes_of(params: &TransportParameters) -> Vec<u8> {
     bytes
 }
 
+/// What both ends have agreed on: the handshake data of these sessions, for
+/// `Connection::handshake_data`.
+pub(crate) struct Agreed {
+    /// The protocol (ALPN).
+    pub(crate) protocol: Option<Vec<u8>>,
+    pub(crate) cipher: Option<Cipher>,
+}
+
 struct Session {
     /// `None` when rustls refused the configuration; then the peer's first message ends the
     /// session.
@@ -254,13 +262,9 @@ impl crypto::Session for Session {
 
     fn handshake_data(&self) -> Option<Box<dyn Any>> {
         let inner = self.inner.as_ref().filter(|_| self.told)?;
-        let server_name = match inner {
-            Connection::Client(_) => None,
-            Connection::Server(server) => server.server_name().map(Into::into),
-        };
-        Some(Box::new(HandshakeData {
+        Some(Box::new(Agreed {
             protocol: inner.alpn_protocol().map(Into::into),
-            server_name,
+            cipher: inner.negotiated_cipher_suite().map(tls::cipher),
         }))
     }
 

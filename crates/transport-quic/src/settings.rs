@@ -13,6 +13,7 @@ use transport::Side;
 
 use crate::bbr::BbrConfig;
 use crate::controller::PathConfig;
+use crate::past::PastPaths;
 
 /// The limit of unacknowledged bytes, and of unread bytes of a welcome peer. 1 Gbit/s at 100 ms
 /// takes 12.5 MB. The limit is more than twice that, so that the round trip of a lost packet does
@@ -106,8 +107,14 @@ impl QuicSettings {
         self
     }
 
-    /// Makes quinn's configuration of a connection with `peer` on this side.
-    pub(crate) fn transport(&self, side: Side, peer: SocketAddr) -> Arc<TransportConfig> {
+    /// Makes quinn's configuration of one connection with `peer` on this side. The connection
+    /// starts from what is in `past`.
+    pub(crate) fn transport(
+        &self,
+        side: Side,
+        peer: SocketAddr,
+        past: &PastPaths,
+    ) -> Arc<TransportConfig> {
         let mut config = TransportConfig::default();
         // A server allows the one bidirectional stream that the client opens.
         let streams: u32 = if side == Side::Server { 1 } else { 0 };
@@ -129,13 +136,14 @@ impl QuicSettings {
             .max_idle_timeout(Some(self.idle_timeout()));
         let mut cubic = CubicConfig::default();
         cubic.initial_window(FIRST_FLIGHT * u64::from(MTU_LEAST));
+        let bbr = || Arc::new(BbrConfig::new(past, peer.ip()));
         let far: Arc<dyn ControllerFactory + Send + Sync> = match self.congestion {
-            Congestion::Bbr => Arc::new(BbrConfig),
+            Congestion::Bbr => bbr(),
             Congestion::Cubic => Arc::new(cubic.clone()),
         };
         let path = match (peer.ip().to_canonical().is_loopback(), self.loopback) {
             (false, _) => PathConfig { far, near: None },
-            (true, Congestion::Bbr) => PathConfig { far: Arc::new(BbrConfig), near: None },
+            (true, Congestion::Bbr) => PathConfig { far: bbr(), near: None },
             (true, Congestion::Cubic) => PathConfig { far, near: Some(cubic) },
         };
         config.congestion_controller_factory(Arc::new(path));

@@ -17,6 +17,7 @@ use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, Runtime, TokioRuntime, UdpPoller};
 
 use crate::settings::DATAGRAMS;
+use crate::twice;
 
 /// The payload of one call: 65,535 bytes less the heads of IPv6 and UDP, which the length field of
 /// IPv4 counts as well.
@@ -110,11 +111,17 @@ impl AsyncUdpSocket for Socket {
     }
 
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        let is_twice = twice::take();
         if let Some(segment) = transmit.segment_size {
             self.segment.store(segment, Ordering::Relaxed);
         }
         let Some(segment) = transmit.segment_size.filter(|_| transmit.contents.len() > CALL) else {
-            return self.inner.try_send(transmit);
+            self.inner.try_send(transmit)?;
+            if is_twice {
+                // A copy that finds no room is not missed.
+                let _ = self.inner.try_send(transmit);
+            }
+            return Ok(());
         };
         let call = (CALL / segment).max(1) * segment;
         for (turn, contents) in transmit.contents.chunks(call).enumerate() {
@@ -249,6 +256,24 @@ mod tests {
     async fn datagrams_come_joined_or_one_by_one() {
         assert_eq!(arrivals(Receiving::Joined).await, (1, 4_000));
         assert_eq!(arrivals(Receiving::OneByOne).await, (4, 4_000));
+    }
+
+    #[tokio::test]
+    async fn what_is_to_leave_twice_leaves_twice_and_the_next_once() {
+        let to = bound();
+        let socket = Socket::new(bound(), 1_000, Receiving::Joined).unwrap();
+        let transmit = Transmit {
+            destination: to.local_addr().unwrap(),
+            ecn: None,
+            contents: &[7; 100],
+            segment_size: None,
+            src_ip: None,
+        };
+        twice::set(true);
+        send(&socket, &transmit).await;
+        send(&socket, &Transmit { contents: &[7; 50], ..transmit_of(&transmit) }).await;
+        let arrived: Vec<_> = (0..4).map_while(|_| to.recv(&mut [0; 1_000]).ok()).collect();
+        assert_eq!(arrived, [100, 100, 50]);
     }
 
     /// A device without checksums, or an IPsec tunnel, refuses batches in the same way, with EIO.

@@ -144,7 +144,12 @@ fn an_authority_vouches_for_names_and_addresses_and_both_ends_export_the_same() 
             assert_eq!(accepted.certificate_name, None);
             assert!(!seen.contains(&material), "each connection has its own");
             seen.push(material);
+            let cipher = dialled.cipher.unwrap();
+            assert!(["aws-lc", "ring"].contains(&cipher.backend), "{cipher:?}");
+            assert_eq!(accepted.cipher, Some(cipher));
         }
+        // With two libraries compiled in, rustls panics where it has to guess a provider.
+        assert!(rustls::crypto::CryptoProvider::get_default().is_none());
     });
 }
 

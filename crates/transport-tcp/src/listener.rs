@@ -118,6 +118,7 @@ pub(crate) fn bare(socket: Socket, address: SocketAddr) -> Carrier {
         watch: None,
         exporter: None,
         certificate_name: None,
+        cipher: None,
     };
     Carrier::single(peer, Box::new(TcpLane::new(socket)))
 }

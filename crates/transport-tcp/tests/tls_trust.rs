@@ -27,6 +27,9 @@ async fn an_authority_vouches_for_names_and_addresses() {
         assert!(dialled.peer.exporter.is_some());
         assert_eq!(dialled.peer.exporter, accepted.peer.exporter, "both ends export the same");
         assert_eq!(accepted.peer.certificate_name, None);
+        let cipher = dialled.peer.cipher.unwrap();
+        assert!(["aws-lc", "ring"].contains(&cipher.backend), "{cipher:?}");
+        assert!(cipher.suite.starts_with("TLS_"), "{cipher:?}");
     }
 }
 

@@ -1,7 +1,8 @@
 //! Measures throughput and CPU cost of one bulk stream over a WebSocket: two threads over loopback.
 //!
-//! `cargo run --profile bench -p transport-ws --example ws_bulk [up|down] [GB]` prints Gbit/s and
-//! CPU-seconds per GB of both ends together. `up` is the direction from the client, which masks.
+//! `cargo run --profile bench -p transport-ws --example ws_bulk [up|down] [GB] [ws|wss]` prints
+//! Gbit/s and CPU-seconds per GB of both ends together. `up` is the direction from the client, which
+//! masks.
 
 #![allow(clippy::print_stdout, reason = "its purpose")]
 
@@ -16,8 +17,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use net::{listen_group, pool};
+use tls::{Trust, client_config, self_signed, server_config, server_name};
 use transport::{Dialer, Lane, Listener};
-use transport_tcp::{TcpDialer, TcpListener};
+use transport_tcp::{Speech, TcpDialer, TcpListener, TlsClient};
 use transport_ws::{Request, Terms, WsDialer, WsListener};
 
 /// The frame size of a stream that is alone.
@@ -30,6 +32,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     let is_up = arguments.next().is_none_or(|direction| direction == "up");
     let gigabytes: usize = arguments.next().map_or(Ok(8), |text| text.parse())?;
     let total = gigabytes * 1_000_000_000;
+    let (server_tls, client_tls) = if arguments.next().is_some_and(|scheme| scheme == "wss") {
+        let folder = tempfile::tempdir()?;
+        let identity = self_signed(folder.path(), &[])?;
+        let (alpn, trust) = ([Speech::Http.alpn()], Trust::Pins(vec![identity.pin()]));
+        let client = client_config(&trust, None, &alpn)?;
+        let client = TlsClient { config: client, name: server_name("localhost")? };
+        (Some(server_config(&identity, None, &alpn)?.into()), Some(client))
+    } else {
+        (None, None)
+    };
 
     let Some(socket) = listen_group(SocketAddr::from(([127, 0, 0, 1], 0)), 1)?.pop() else {
         return Err("no listener".into());
@@ -37,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let address = socket.local_addr()?;
     let server = thread::spawn(move || {
         runtime()?.block_on(async {
-            let inner = TcpListener::new(socket, None)?;
+            let inner = TcpListener::new(socket, server_tls)?.speaking(Speech::Http);
             let mut listener = WsListener::new(inner, None, Terms::without_proxies(STILL));
             let incoming = poll_fn(|cx| listener.poll_accept(cx)).await?;
             let mut lane = incoming.handshake().await.map_err(io::Error::other)?.lane;
@@ -47,7 +59,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (start, cpu) = (Instant::now(), cpu_seconds()?);
     runtime()?.block_on(async {
         let request = Request::new("/", "localhost", &[]).map_err(io::Error::other)?;
-        let dialer = WsDialer::new(TcpDialer::new(None), request, STILL);
+        let inner = TcpDialer::new(client_tls).speaking(Speech::Http);
+        let dialer = WsDialer::new(inner, request, STILL);
         let mut lane = dialer.dial(address).await.map_err(io::Error::other)?.lane;
         if is_up { send(&mut *lane, total).await } else { receive(&mut *lane).await }
     })?;
@@ -83,7 +96,10 @@ async fn receive(lane: &mut dyn Lane) -> io::Result<()> {
         let n = poll_fn(|cx| lane.poll_read(cx, &mut buf)).await?;
         pool::give(buf);
         if n == 0 {
-            return poll_fn(|cx| lane.poll_close(cx)).await;
+            // The peer may have closed the socket already.
+            let closed = poll_fn(|cx| lane.poll_close(cx)).await;
+            let is_over = |error: &io::Error| error.kind() == io::ErrorKind::NotConnected;
+            return closed.or_else(|error| if is_over(&error) { Ok(()) } else { Err(error) });
         }
     }
 }

@@ -131,6 +131,7 @@ impl Incoming for Accepted {
                 // material is exported.
                 exporter: None,
                 certificate_name: peer.certificate_name,
+                cipher: peer.cipher,
                 watch: peer.watch,
             };
             Ok(Carrier::single(peer, Box::new(lane)))

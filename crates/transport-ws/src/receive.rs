@@ -10,6 +10,7 @@
 //!     `---close------------------> Control --its last byte--> Closed
 //! ```
 
+use bytes::BytesMut;
 use transport::Side;
 
 use crate::frame::{CONTROL_MAX, Code, HEAD_MAX, Head, Malformed, Opcode, may_be_sent};
@@ -85,6 +86,14 @@ enum State {
     Closed,
 }
 
+/// What the front of the next bytes is.
+enum Step<'a> {
+    /// So many bytes of payload, with their mask.
+    Payload(Option<&'a mut Mask>, usize),
+    /// So many other bytes, which have been processed.
+    Other(usize),
+}
+
 /// The incoming half of a WebSocket.
 #[derive(Debug)]
 pub(crate) struct Receive {
@@ -115,41 +124,84 @@ impl Receive {
     pub(crate) fn decode(&mut self, bytes: &mut [u8], notes: &mut Notes) -> Result<usize, Fault> {
         let (mut at, mut kept) = (0, 0);
         while at < bytes.len() {
-            match &mut self.state {
-                State::Head => {
-                    let size = Head::size(&self.head[..self.known]);
-                    let part = (size - self.known).min(bytes.len() - at);
-                    self.head[self.known..self.known + part].copy_from_slice(&bytes[at..at + part]);
-                    self.known += part;
-                    at += part;
-                    if self.known == Head::size(&self.head[..self.known]) {
-                        self.begin(notes)?;
-                    }
-                }
-                State::Payload { left, mask } => {
-                    let here = bytes.len() - at;
-                    let size = usize::try_from(*left).map_or(here, |left| left.min(here));
+            match self.step(&bytes[at..], notes)? {
+                Step::Payload(mask, size) => {
                     match mask {
                         Some(mask) => mask.take_down(bytes, at, kept, size),
                         None if at > kept => bytes.copy_within(at..at + size, kept),
                         None => {}
                     }
+                    self.passed(size);
                     at += size;
                     kept += size;
-                    *left -= size as u64;
-                    if *left == 0 {
-                        self.state = State::Head;
-                    }
                 }
-                State::Control { length, .. } => {
-                    at += self.control.fill(&bytes[at..], *length);
-                    self.end_control(notes)?;
-                }
-                // Bytes after a Close have no meaning (section 5.5.1).
-                State::Closed => break,
+                Step::Other(size) => at += size,
             }
         }
         Ok(kept)
+    }
+
+    /// As [`Receive::decode`], but the payload is appended to `out`. It is unmasked during the copy.
+    pub(crate) fn decode_into(
+        &mut self,
+        mut bytes: &[u8],
+        out: &mut BytesMut,
+        notes: &mut Notes,
+    ) -> Result<(), Fault> {
+        while !bytes.is_empty() {
+            let size = match self.step(bytes, notes)? {
+                Step::Payload(mask, size) => {
+                    match mask {
+                        Some(mask) => mask.append(&bytes[..size], out),
+                        None => out.extend_from_slice(&bytes[..size]),
+                    }
+                    self.passed(size);
+                    size
+                }
+                Step::Other(size) => size,
+            };
+            bytes = &bytes[size..];
+        }
+        Ok(())
+    }
+
+    /// Processes the front of `bytes`, which are not empty, up to the next payload or the next
+    /// change of the state.
+    fn step(&mut self, bytes: &[u8], notes: &mut Notes) -> Result<Step<'_>, Fault> {
+        if let State::Payload { left, .. } = self.state {
+            let size = usize::try_from(left).map_or(bytes.len(), |left| left.min(bytes.len()));
+            let State::Payload { mask, .. } = &mut self.state else { return Ok(Step::Other(0)) };
+            return Ok(Step::Payload(mask.as_mut(), size));
+        }
+        Ok(Step::Other(match &mut self.state {
+            State::Control { length, .. } => {
+                let size = self.control.fill(bytes, *length);
+                self.end_control(notes)?;
+                size
+            }
+            // Bytes after a Close have no meaning (section 5.5.1).
+            State::Closed => bytes.len(),
+            State::Head | State::Payload { .. } => {
+                let size = Head::size(&self.head[..self.known]);
+                let part = (size - self.known).min(bytes.len());
+                self.head[self.known..self.known + part].copy_from_slice(&bytes[..part]);
+                self.known += part;
+                if self.known == Head::size(&self.head[..self.known]) {
+                    self.begin(notes)?;
+                }
+                part
+            }
+        }))
+    }
+
+    /// Notes that `size` bytes of the payload were passed on.
+    fn passed(&mut self, size: usize) {
+        if let State::Payload { left, .. } = &mut self.state {
+            *left -= size as u64;
+            if *left == 0 {
+                self.state = State::Head;
+            }
+        }
     }
 
     /// Acts on a complete head.

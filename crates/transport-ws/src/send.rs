@@ -9,7 +9,7 @@ use std::fmt;
 
 use bytes::{Buf, Bytes, BytesMut};
 use net::pool;
-use transport::Side;
+use transport::{Side, Source};
 
 use crate::frame::{CONTROL_MAX, Code, Head, Opcode};
 use crate::mask::Mask;
@@ -123,11 +123,21 @@ impl Send {
                 packed += size;
             }
         }
-        // Empty frames are removed without a message.
-        while frames.front().is_some_and(Bytes::is_empty) {
-            frames.pop_front();
-        }
+        drop_empty(frames);
         Ok(packed)
+    }
+
+    /// A client's messages of at most `limit` bytes from the front of `frames`, for a lane below
+    /// that masks while it copies. `None` on a server, which masks nothing. All earlier frames must
+    /// have been written before the call.
+    pub(crate) fn masked<'a>(
+        &'a mut self,
+        frames: &'a mut VecDeque<Bytes>,
+        limit: usize,
+    ) -> Option<Masked<'a>> {
+        let keys = self.keys.as_mut()?;
+        let left = limit.min(frames.iter().map(Bytes::len).sum());
+        Some(Masked { keys, frames, left, message: 0, mask: Mask::new([0; 4]), failed: None })
     }
 
     /// Queues a control frame.
@@ -178,6 +188,85 @@ impl Send {
         }
         self.heads.extend_from_slice(&bytes[..length]);
         self.queue.push_back(self.heads.split().freeze());
+    }
+}
+
+/// Messages that are masked while a lane takes them.
+pub(crate) struct Masked<'a> {
+    keys: &'a mut Keys,
+    frames: &'a mut VecDeque<Bytes>,
+    /// Bytes of payload to take.
+    left: usize,
+    /// Bytes of payload left of the message that was begun, and its mask.
+    message: usize,
+    mask: Mask,
+    failed: Option<NoRandom>,
+}
+
+impl Masked<'_> {
+    /// Whether all messages could be masked.
+    pub(crate) fn outcome(&self) -> Result<(), NoRandom> {
+        self.failed.map_or(Ok(()), Err)
+    }
+
+    /// The number of bytes of payload that are left.
+    pub(crate) const fn left(&self) -> usize {
+        self.left
+    }
+
+    /// Writes the head of the next message to `room`; returns its length. 0 if there is no further
+    /// message, or no room.
+    fn begin(&mut self, room: &mut [u8]) -> usize {
+        if self.left == 0 || self.failed.is_some() || room.len() < MASKED_HEAD {
+            return 0;
+        }
+        let key = match self.keys.next() {
+            Ok(key) => key,
+            Err(error) => {
+                self.failed = Some(error);
+                return 0;
+            }
+        };
+        self.message = MESSAGE.min(self.left);
+        self.mask = Mask::new(key);
+        let length = self.message as u64;
+        let head = Head { fin: true, opcode: Opcode::Binary, length, mask: Some(key) };
+        let (bytes, length) = head.encode();
+        room[..length].copy_from_slice(&bytes[..length]);
+        length
+    }
+}
+
+impl Source for Masked<'_> {
+    fn size(&self) -> usize {
+        self.left + self.left.div_ceil(MESSAGE) * MASKED_HEAD
+    }
+
+    fn fill(&mut self, room: &mut [u8]) -> usize {
+        let mut at = 0;
+        while at < room.len() {
+            if self.message == 0 {
+                match self.begin(&mut room[at..]) {
+                    0 => break,
+                    length => at += length,
+                }
+            }
+            let size = self.message.min(room.len() - at);
+            take(self.frames, size, |part| {
+                self.mask.copy(&part, &mut room[at..at + part.len()]);
+                at += part.len();
+            });
+            self.message -= size;
+            self.left -= size;
+        }
+        at
+    }
+}
+
+/// Removes empty frames from the front, without a message.
+pub(crate) fn drop_empty(frames: &mut VecDeque<Bytes>) {
+    while frames.front().is_some_and(Bytes::is_empty) {
+        frames.pop_front();
     }
 }
 

@@ -73,6 +73,18 @@ pub struct Peer {
     /// The name in the verified client certificate, on a server that asks for a certificate: the
     /// first DNS name of the SAN, else the CN.
     pub certificate_name: Option<String>,
+    /// The cipher that protects the connection; `None` without TLS. Where a proxy may end TLS, the
+    /// cipher between this end and the proxy.
+    pub cipher: Option<Cipher>,
+}
+
+/// How the bytes of a TLS session are protected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cipher {
+    /// The cipher suite, as IANA names it: `TLS_AES_128_GCM_SHA256`.
+    pub suite: &'static str,
+    /// The library that computes the suite in this process: `aws-lc` or `ring`.
+    pub backend: &'static str,
 }
 
 /// The two addresses of a TCP connection in the kernel, which are the key to its statistics. Behind

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 
@@ -21,6 +21,40 @@ impl Death {
     pub fn by<T>(&mut self, error: io::Error) -> Poll<io::Result<T>> {
         self.0 = Some((error.kind(), error.to_string()));
         Poll::Ready(Err(error))
+    }
+}
+
+/// Bytes that are made while a lane takes them, so that they are still in the core's first cache
+/// when the lane works on them.
+pub trait Source {
+    /// The most bytes that are left.
+    fn size(&self) -> usize;
+
+    /// Writes the next bytes to the front of `room`, which has at least 1 KiB; returns their number.
+    /// 0 is the end.
+    fn fill(&mut self, room: &mut [u8]) -> usize;
+}
+
+/// A change of bytes that have arrived, such as the removal of masks. The change may shorten them.
+pub trait Through {
+    /// Changes `bytes` in place; returns the number of bytes that are left, at the front.
+    fn change(&mut self, bytes: &mut [u8]) -> usize;
+
+    /// Appends what is left of `bytes` to `out`.
+    fn append(&mut self, bytes: &[u8], out: &mut BytesMut);
+}
+
+/// No change.
+#[derive(Clone, Copy, Debug)]
+pub struct Unchanged;
+
+impl Through for Unchanged {
+    fn change(&mut self, bytes: &mut [u8]) -> usize {
+        bytes.len()
+    }
+
+    fn append(&mut self, bytes: &[u8], out: &mut BytesMut) {
+        out.extend_from_slice(bytes);
     }
 }
 
@@ -49,6 +83,37 @@ pub trait Lane: Send + fmt::Debug {
         cx: &mut Context<'_>,
         frames: &mut VecDeque<Bytes>,
     ) -> Poll<io::Result<usize>>;
+
+    /// As [`Lane::poll_read`], but the bytes go through `through` on their way into `buf`, and the
+    /// result is the number of bytes that came out of the lane, not of those left in `buf`. A lane
+    /// that copies them anyway lets them through while it copies.
+    fn poll_read_through(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &mut BytesMut,
+        through: &mut dyn Through,
+    ) -> Poll<io::Result<usize>> {
+        let before = buf.len();
+        let read = ready!(self.poll_read(cx, buf))?;
+        let left = through.change(&mut buf[before..]);
+        buf.truncate(before + left);
+        Poll::Ready(Ok(read))
+    }
+
+    /// Whether [`Lane::poll_write_from`] works. A lane that copies what it writes has it.
+    fn takes_from_source(&self) -> bool {
+        false
+    }
+
+    /// Takes all bytes of `source`, which bounds their number. The lane calls `source` only when it
+    /// is ready for all of them; it may hold them until `poll_flush`.
+    fn poll_write_from(
+        &mut self,
+        _cx: &mut Context<'_>,
+        _source: &mut dyn Source,
+    ) -> Poll<io::Result<()>> {
+        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
+    }
 
     /// Ready when the operating system has all taken bytes.
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;

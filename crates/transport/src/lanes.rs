@@ -33,8 +33,9 @@ pub trait Lanes: Send + fmt::Debug {
     /// uses up the bytes that it was promised.
     fn limit_unread(&mut self, bytes: u64);
 
-    /// Reports the number of open streams. The peer may open a lane for each of them, and as many
-    /// lanes for new streams. Without a report the peer may open a few hundred lanes.
+    /// Reports the number of streams that are expected to use a lane. The peer may open a lane for
+    /// each of them, and as many lanes for further streams. Without a report the peer may open a
+    /// few hundred lanes.
     fn allow(&mut self, streams: usize);
 }
 

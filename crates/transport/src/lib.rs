@@ -18,12 +18,12 @@ mod stream;
 pub use proto::Side;
 
 pub use carrier::{
-    ALPN, Carrier, Connection, Dialer, EXPORTER_LABEL, Fares, Incoming, Listener, LocalFuture,
-    PathDialer, Peer, Transport, Watch,
+    ALPN, Carrier, Cipher, Connection, Dialer, EXPORTER_LABEL, Fares, Incoming, Listener,
+    LocalFuture, PathDialer, Peer, Transport, Watch,
 };
 pub use early::{Begun, Dialled, Early, Say};
 pub use error::CarrierError;
 pub use flow::{DATAGRAM_MAX, FlowConnector, FlowInlet, FlowOutlet};
-pub use lane::{Death, Lane};
+pub use lane::{Death, Lane, Source, Through, Unchanged};
 pub use lanes::{Carried, Datagrams, Lanes, RecvLane, SendLane};
 pub use stream::{Connector, Inlet, OpenError, Outlet};

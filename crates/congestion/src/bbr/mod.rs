@@ -10,9 +10,10 @@
 //! steers by the window alone: a window of 1.2 times the capacity paces at 1.5 times the rate when
 //! the queue is empty, and queues hold at most a fifth of the capacity.
 //!
-//! The window grows where round trips vary ([`round_trips`]) or acknowledgements come in lumps
-//! ([`lumps`]). After a time in which the pacer slept too long, the sender catches up
-//! ([`arrears`]).
+//! The window grows where round trips vary ([`round_trips`]), acknowledgements come in lumps
+//! ([`lumps`]), or packets are lost whatever is under way ([`chance`]). After a time in which the
+//! pacer slept too long, the sender catches up ([`arrears`]). A start may trust what an earlier
+//! connection has measured ([`resumption`]).
 //!
 //! ```text
 //!   Startup --no more growth, or a queue--> Drain --queue gone--> Cruise --every 8 round trips--> probes
@@ -20,7 +21,9 @@
 //! ```
 
 mod arrears;
+mod chance;
 mod lumps;
+mod resumption;
 mod round_trips;
 mod samples;
 #[cfg(test)]
@@ -32,7 +35,10 @@ use std::time::{Duration, Instant};
 
 use crate::FIRST_FLIGHT;
 use arrears::Arrears;
+use chance::Chance;
 use lumps::Lumps;
+pub use resumption::Measured;
+use resumption::Resumption;
 use round_trips::RoundTrips;
 use samples::{Best, Deliveries};
 
@@ -60,6 +66,11 @@ const REST: f64 = 1.0;
 /// costs little.
 const LOSSY: f64 = 0.02;
 const CRUISE_LOSSY: f64 = 1.05;
+/// A round trip that is longer than the least one by more than this part of it met a queue.
+const CLEAR: u32 = 16;
+/// With fewer packets in a round trip no loss counts as chance: the pacer's bursts of ten are then so
+/// large a part of them that a queue of a few packets loses as much at any window.
+const MANY: u64 = 100;
 /// Round trips of a cycle: the first probes, the second rests, and of what arrives until the end of
 /// [`RESTED`] something met no queue of our own.
 const CYCLE: u32 = 8;
@@ -102,6 +113,9 @@ pub struct Bbr {
     is_upheaval: bool,
     round_trips: RoundTrips,
     lumps: Lumps,
+    chance: Chance,
+    /// The last batch of acknowledgements met a queue.
+    is_late: bool,
     arrears: Arrears,
     /// The round trip that quinn paces by.
     smoothed: Duration,
@@ -119,6 +133,10 @@ pub struct Bbr {
     plateau: (f64, u32),
     /// Batches in a row that came late: a queue is building.
     late: u32,
+    resumption: Resumption,
+    /// Bytes that were acknowledged and lost since the path is known.
+    acked: u64,
+    lost: u64,
 }
 
 impl Bbr {
@@ -137,6 +155,8 @@ impl Bbr {
             is_upheaval: false,
             round_trips: RoundTrips::default(),
             lumps: Lumps::new(now),
+            chance: Chance::default(),
+            is_late: false,
             arrears: Arrears::new(now),
             smoothed: Duration::ZERO,
             batch_bytes: 0,
@@ -148,6 +168,9 @@ impl Bbr {
             loss: 0.0,
             plateau: (0.0, 0),
             late: 0,
+            resumption: Resumption::Fresh,
+            acked: 0,
+            lost: 0,
         }
     }
 
@@ -164,11 +187,20 @@ impl Bbr {
         self.carried(round_trip, gain).max(self.carried(round_trip, 1.0) + lump)
     }
 
-    /// Bytes that arrive at the best rate within a round trip, times `gain`.
+    /// Bytes that the path takes within a round trip so that the best rate arrives, times `gain`.
     fn carried(&self, round_trip: Duration, gain: f64) -> u64 {
         // Rates and gains are small enough for every bit of this to be exact.
-        let bytes = (self.best.get() * round_trip.as_secs_f64() * gain) as u64;
+        let arriving = self.best.get() * round_trip.as_secs_f64();
+        let by_chance =
+            if arriving < (MANY * self.mtu) as f64 { 0.0 } else { self.chance.share(self.mtu) };
+        let bytes = (arriving * gain / (1.0 - by_chance)) as u64;
         bytes.max(LEAST * self.mtu)
+    }
+
+    /// Whether a round trip of this length had a queue in it.
+    fn met_queue(&self, took: Duration) -> bool {
+        let least = self.round_trips.least();
+        took > least + least / CLEAR + Duration::from_millis(1)
     }
 
     const fn is_full(&self) -> bool {
@@ -204,6 +236,7 @@ impl Bbr {
     /// full, lateness says nothing.
     fn note_round_trip(&mut self, now: Instant) {
         let Some(took) = self.round_trips.end_batch(now) else { return };
+        self.is_late = self.met_queue(took);
         let usual = self.round_trips.usual();
         let rate = self.best.get();
         let lump = self.lumps.largest(rate) / rate;
@@ -231,9 +264,12 @@ impl Bbr {
                     if phase == RESTED {
                         self.round_trips.rest_ends();
                     }
-                    match phase {
-                        0 => self.rest(now),
-                        _ => self.mode = Mode::Cruise { phase: (phase + 1) % CYCLE, since: now },
+                    let next = (phase + 1) % CYCLE;
+                    self.mode = Mode::Cruise { phase: next, since: now };
+                    match next {
+                        0 => self.chance.probe_begins(now),
+                        1 => self.rest(now),
+                        _ => self.chance.calm_begins(now),
                     }
                 }
             }
@@ -252,14 +288,16 @@ impl Bbr {
     }
 
     /// The queue of a probe drains.
-    const fn rest(&mut self, now: Instant) {
+    fn rest(&mut self, now: Instant) {
         self.round_trips.rest_begins();
+        self.chance.probe_ends(now);
         self.mode = Mode::Cruise { phase: 1, since: now };
     }
 
     /// In the middle of a cycle, when there is no queue: what has been found holds for a while.
-    const fn cruise_on(&mut self, now: Instant) {
+    fn cruise_on(&mut self, now: Instant) {
         self.round_trips.rest_begins();
+        self.chance.calm_begins(now);
         self.mode = Mode::Cruise { phase: 2, since: now };
     }
 
@@ -309,7 +347,10 @@ impl Bbr {
         self.deliveries.acknowledged(now, sent, bytes);
         self.batch_bytes += bytes;
         self.round_acked += bytes;
-        self.round_trips.acknowledged(now.saturating_duration_since(sent));
+        self.acked += bytes;
+        let took = now.saturating_duration_since(sent);
+        self.chance.acknowledged(sent, bytes, self.met_queue(took));
+        self.round_trips.acknowledged(took);
     }
 
     /// Ends a batch of acknowledgements. `in_flight` is the number of bytes in flight after the
@@ -336,24 +377,32 @@ impl Bbr {
         self.note_round_trip(now);
         self.advance(now);
         self.set_window();
+        self.validate(largest_packet_num_acked.unwrap_or_default());
         self.arrears.hold(app_limited || self.is_full());
     }
 
-    /// Packets with `lost_bytes` were lost. 0 bytes mean that the path marked a packet (ECN).
+    /// Packets with `lost_bytes`, the last of which left at `sent`, were lost. 0 bytes mean that
+    /// the path marked a packet (ECN).
     pub fn on_congestion_event(
         &mut self,
         now: Instant,
+        sent: Instant,
         is_persistent_congestion: bool,
         lost_bytes: u64,
     ) {
         self.round_lost += lost_bytes;
+        self.lost += lost_bytes;
+        self.chance.lost(sent, lost_bytes, self.is_late);
         self.in_flight = self.in_flight.saturating_sub(lost_bytes);
         if is_persistent_congestion {
             // Nothing came through for long: whatever was known is of another path.
             let mtu = u16::try_from(self.mtu).unwrap_or(u16::MAX);
-            *self = Self { last_sent: self.last_sent, ..Self::new(now, mtu) };
+            let (last_sent, resumption) = (self.last_sent, Resumption::Over);
+            *self = Self { last_sent, resumption, ..Self::new(now, mtu) };
             self.round_end = self.last_sent;
             self.window = LEAST * self.mtu;
+        } else if self.is_refused() {
+            self.retreat();
         } else if lost_bytes == 0 && matches!(self.mode, Mode::Cruise { phase: 0, .. }) {
             // A queue marks instead of dropping (RFC 3168): that was enough.
             self.rest(now);

@@ -27,6 +27,8 @@ pub(super) struct RoundTrips {
     usual: Option<Duration>,
     /// The least since the path was left half empty for it.
     sought: Option<Duration>,
+    /// What the last search found, if it was too long to be believed.
+    doubted: Option<Duration>,
 }
 
 impl RoundTrips {
@@ -96,7 +98,12 @@ impl RoundTrips {
     /// has become much longer is believed step by step.
     pub(super) fn search_ends(&mut self, now: Instant) {
         let least = self.least();
-        let sought = self.sought.unwrap_or(least).clamp(least, least + least / 4);
-        self.least = Some((sought, now));
+        let sought = self.sought.unwrap_or(least).max(least);
+        let alike = |a: Duration, b: Duration| a <= b + b / SAME;
+        let is_same =
+            self.doubted.is_some_and(|before| alike(sought, before) && alike(before, sought));
+        let believed = if is_same { sought } else { sought.min(least + least / 4) };
+        self.doubted = (believed < sought).then_some(sought);
+        self.least = Some((believed, now));
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use testkit::netem::{Datagrams, Rng, Weather};
 
-use super::Bbr;
+use super::{Bbr, Measured};
 use crate::pacing::fires;
 use crate::testing::epoch;
 
@@ -34,6 +34,12 @@ pub(super) struct Outcome {
     pub(super) dropped: f64,
     /// Mean of what the round trip was above its least, after the start.
     pub(super) waited: Duration,
+    /// Packets that the queue dropped.
+    pub(super) dropped_packets: u64,
+    /// Round trips until 80 % of the rate arrived within one.
+    pub(super) filled_after: Option<usize>,
+    /// What the first sender measured.
+    pub(super) measured: Option<Measured>,
 }
 
 impl Outcome {
@@ -65,6 +71,27 @@ pub(super) fn run(weather: Weather, seconds: u64) -> Outcome {
     World::new(weather, 1, |_| Duration::ZERO).run(seconds)
 }
 
+/// One sender that knows what an earlier one measured.
+pub(super) fn run_resumed(weather: Weather, seconds: u64, past: Measured) -> Outcome {
+    let mut world = World::new(weather, 1, |_| Duration::ZERO);
+    world.senders.iter_mut().for_each(|sender| sender.past = Some(past));
+    world.run(seconds)
+}
+
+/// One sender whose receiver grants so many bytes at first, and twice as many whenever half of them
+/// arrived.
+pub(super) fn run_granted(
+    weather: Weather,
+    seconds: u64,
+    window: u64,
+    past: Option<Measured>,
+) -> Outcome {
+    let mut world = World::new(weather, 1, |_| Duration::ZERO);
+    world.grant = Some(Grant { window, arrived: 0, from: 0, told: window });
+    world.senders.iter_mut().for_each(|sender| (sender.past, sender.limit) = (past, window));
+    world.run(seconds)
+}
+
 /// One sender on a machine that is stopped for as long as `stopped` says, by the time since the
 /// begin.
 pub(super) fn run_stopped(weather: Weather, seconds: u64, stopped: Wait) -> Outcome {
@@ -81,6 +108,31 @@ pub(super) fn run_many(weather: Weather, seconds: u64, senders: u32) -> Outcome 
     World::new(weather, senders, |_| Duration::ZERO).run(seconds)
 }
 
+/// What a receiver grants.
+struct Grant {
+    window: u64,
+    arrived: u64,
+    /// When the present window began to be used.
+    from: u64,
+    /// The limit as it was told last, by a quarter of the window at least.
+    told: u64,
+}
+
+impl Grant {
+    /// A packet arrived. The limit that its acknowledgement carries.
+    fn arrive(&mut self) -> u64 {
+        self.arrived += MTU;
+        if self.arrived - self.from >= self.window / 2 {
+            self.window *= 2;
+            self.from = self.arrived;
+        }
+        if self.arrived + self.window >= self.told + self.window / 4 {
+            self.told = self.arrived + self.window;
+        }
+        self.told
+    }
+}
+
 struct Sender {
     bbr: Bbr,
     next: u64,
@@ -92,6 +144,12 @@ struct Sender {
     wakes: Instant,
     early_bytes: u64,
     late_bytes: u64,
+    /// What an earlier connection of the path measured.
+    past: Option<Measured>,
+    /// What the receiver has granted.
+    limit: u64,
+    /// The last attempt to send ended at that limit.
+    is_limited: bool,
 }
 
 impl Sender {
@@ -106,6 +164,9 @@ impl Sender {
             wakes: starts,
             early_bytes: 0,
             late_bytes: 0,
+            past: None,
+            limit: u64::MAX,
+            is_limited: false,
         }
     }
 
@@ -146,18 +207,21 @@ impl Sender {
         let sent = self.flight.remove(&number)?;
         let took = now.duration_since(sent);
         self.smoothed = (self.smoothed * 7 + took) / 8;
-        self.bbr.on_ack(now, sent, MTU, false, self.smoothed);
+        self.bbr.on_ack(now, sent, MTU, self.is_limited, self.smoothed);
         // Three later ones arrived (RFC 9002 section 6.1.1).
         let lost: Vec<u64> =
             self.flight.range(..number.saturating_sub(2)).map(|(n, _)| *n).collect();
-        for number in &lost {
-            self.flight.remove(number);
-        }
-        if !lost.is_empty() {
-            self.bbr.on_congestion_event(now, false, lost.len() as u64 * MTU);
+        let last = lost.iter().filter_map(|number| self.flight.remove(number)).max();
+        if let Some(sent) = last {
+            self.bbr.on_congestion_event(now, sent, false, lost.len() as u64 * MTU);
         }
         let in_flight = self.in_flight();
-        self.bbr.on_end_acks(now, in_flight, false, Some(number));
+        self.bbr.on_end_acks(now, in_flight, self.is_limited, Some(number));
+        if self.bbr.is_starting()
+            && let Some(past) = self.past.take()
+        {
+            self.bbr.resume(past);
+        }
         Some(took)
     }
 
@@ -180,10 +244,13 @@ struct World {
     senders: Vec<Sender>,
     path: Datagrams<(usize, u64)>,
     /// On their way back: when they arrive, whose they are, of which packet.
-    acks: VecDeque<(Instant, usize, u64)>,
+    acks: VecDeque<(Instant, usize, u64, u64)>,
+    grant: Option<Grant>,
     rng: Rng,
     waited: Duration,
     waits: u32,
+    /// Bytes that arrived in each round trip.
+    arrived: Vec<u64>,
 }
 
 impl World {
@@ -198,9 +265,11 @@ impl World {
             senders: (0..senders).map(sender).collect(),
             path: Datagrams::new(weather, 7),
             acks: VecDeque::new(),
+            grant: None,
             rng: Rng::new(3),
             waited: Duration::ZERO,
             waits: 0,
+            arrived: Vec::new(),
         }
     }
 
@@ -238,18 +307,24 @@ impl World {
     fn arrive(&mut self, now: Instant) {
         while let Some((of, number)) = self.path.read(now) {
             let is_started = self.is_started(now);
+            let trip = (now - self.begin).as_nanos() / (self.weather.delay * 2).as_nanos().max(1);
+            let trip = usize::try_from(trip).unwrap();
+            self.arrived.resize(self.arrived.len().max(trip + 1), 0);
+            self.arrived[trip] += MTU;
             let sender = &mut self.senders[of];
             *(if is_started { &mut sender.late_bytes } else { &mut sender.early_bytes }) += MTU;
             let jitter = u64::try_from(self.weather.jitter.as_micros()).unwrap();
             let jitter = Duration::from_micros(self.rng.below(jitter + 1));
             let at = now + self.weather.delay + jitter + (self.wait)(now - self.begin);
             let at = self.acks.back().map_or(at, |&(last, ..)| last.max(at));
-            self.acks.push_back((at, of, number));
+            let limit = self.grant.as_mut().map_or(u64::MAX, Grant::arrive);
+            self.acks.push_back((at, of, number, limit));
         }
     }
 
     fn acknowledge(&mut self, now: Instant) {
-        while let Some((_, of, number)) = self.acks.pop_front_if(|(at, ..)| *at <= now) {
+        while let Some((_, of, number, limit)) = self.acks.pop_front_if(|(at, ..)| *at <= now) {
+            self.senders[of].limit = limit;
             let took = self.senders[of].acknowledge(now, number);
             if let Some(took) = took
                 && self.is_started(now)
@@ -264,7 +339,8 @@ impl World {
     fn send(&mut self, now: Instant) -> Option<Instant> {
         for (of, sender) in self.senders.iter_mut().enumerate() {
             while sender.wakes <= now {
-                if !sender.may_send() {
+                sender.is_limited = sender.may_send() && (sender.next + 1) * MTU > sender.limit;
+                if sender.is_limited || !sender.may_send() {
                     // Acknowledgements wake it.
                     sender.wakes = now + Duration::from_secs(3600);
                 } else if let Some(at) = sender.pace(now, self.begin) {
@@ -283,11 +359,15 @@ impl World {
         let share = |sender: &Sender| sender.late_bytes as f64 / (rate * (seconds - START) as f64);
         let early: u64 = self.senders.iter().map(|sender| sender.early_bytes).sum();
         let counts = self.path.counts();
+        let fits = rate * (self.weather.delay * 2).as_secs_f64();
         Outcome {
             shares: self.senders.iter().map(share).collect(),
             start: early as f64 / (rate * START as f64),
             dropped: counts.dropped as f64 / counts.written as f64,
             waited: self.waited / self.waits.max(1),
+            dropped_packets: counts.dropped,
+            filled_after: self.arrived.iter().position(|bytes| *bytes as f64 >= 0.8 * fits),
+            measured: self.senders[0].bbr.measured(),
         }
     }
 }

@@ -8,14 +8,16 @@ use super::arrears::Arrears;
 use super::lumps::Lumps;
 use super::round_trips::RoundTrips;
 use super::samples::{Best, Deliveries};
-use super::simulation::{Wait, path, run, run_many, run_stopped, run_waiting};
-use super::{Bbr, Mode};
+use super::simulation::{
+    Wait, path, run, run_granted, run_many, run_resumed, run_stopped, run_waiting,
+};
+use super::{Bbr, Measured, Mode};
 use crate::testing::epoch;
 
 #[test]
 fn a_path_is_filled_at_any_loss_that_is_no_congestion() {
     for (megabits, round_trip) in [(10, 20), (100, 60), (100, 100), (1000, 100), (20, 300)] {
-        for (loss, least) in [(0.0, 0.96), (0.01, 0.95), (0.05, 0.91), (0.1, 0.82), (0.2, 0.63)] {
+        for (loss, least) in [(0.0, 0.96), (0.01, 0.95), (0.05, 0.91), (0.1, 0.85), (0.2, 0.72)] {
             let weather = path(megabits, round_trip, 100, loss);
             let seconds = if megabits == 1000 { 6 } else { 15 };
             let outcome = run(weather, seconds);
@@ -43,6 +45,16 @@ fn a_shallow_queue_is_not_flooded() {
     let outcome = run(path(100, 60, 5, 0.0), 15);
     println!("{outcome:?}");
     assert!(outcome.used() > 0.85 && outcome.dropped < 0.13, "{outcome:?}");
+}
+
+/// What a short queue drops of several senders is no chance, or each would send more for it.
+#[test]
+fn several_at_a_short_queue_do_not_flood_it() {
+    for (senders, queue, dropped) in [(2, 5, 0.16), (6, 5, 0.23), (6, 20, 0.13)] {
+        let outcome = run_many(path(100, 60, queue, 0.0), 30, senders);
+        println!("{senders} at a queue of {queue} ms: {outcome:?}");
+        assert!(outcome.used() > 0.9 && outcome.dropped < dropped, "{senders}: {outcome:?}");
+    }
 }
 
 /// Whether half of the path is left empty within 30 s of round trips of so many milliseconds, after
@@ -142,7 +154,9 @@ fn a_machine_that_is_stopped_again_and_again_catches_up() {
 
 #[test]
 fn a_path_that_becomes_longer_is_believed_after_a_while() {
-    for (megabits, round_trip, least) in [(100, 60, 0.85), (20, 20, 0.5)] {
+    for (megabits, round_trip, least) in
+        [(100, 60, 0.9), (20, 60, 0.9), (100, 20, 0.8), (20, 20, 0.8)]
+    {
         let wait: Wait = |at| Duration::from_millis(if at.as_secs() < 5 { 0 } else { 80 });
         let outcome = run_waiting(path(megabits, round_trip, 100, 0.0), 60, wait);
         println!("{megabits} Mbit/s {round_trip} ms: {outcome:?}");
@@ -201,7 +215,7 @@ fn a_mark_ends_a_probe_as_its_time_does() {
     bbr.mode = Mode::Cruise { phase: 0, since: begin };
     bbr.round_trips.acknowledged(Duration::from_millis(20));
     bbr.round_trips.end_batch(begin);
-    bbr.on_congestion_event(after(15), false, 0);
+    bbr.on_congestion_event(after(15), begin, false, 0);
     assert_eq!(bbr.mode, Mode::Cruise { phase: 1, since: after(15) });
     bbr.round_trips.acknowledged(Duration::from_millis(30));
     bbr.round_trips.end_batch(after(20));
@@ -302,4 +316,100 @@ fn what_nobody_acknowledges_is_not_remembered_without_end() {
     deliveries.sent(at(100_001), false, false);
     deliveries.acknowledged(at(100_002), at(100_001), 1_200);
     assert!(deliveries.sample(at(100_002)).is_some(), "and so does what comes next");
+}
+
+/// Long paths, of which a start without knowledge needs five to nine round trips.
+const LONG: [(u64, u64); 4] = [(100, 60), (100, 100), (1000, 100), (20, 300)];
+
+#[test]
+fn a_second_connection_fills_its_path_after_three_round_trips() {
+    for (megabits, round_trip) in LONG {
+        for (queue, loss) in [(100, 0.0), (20, 0.0), (100, 0.01), (100, 0.05)] {
+            let weather = path(megabits, round_trip, queue, loss);
+            let first = run(weather, 4);
+            let second = run_resumed(weather, 4, first.measured.unwrap());
+            println!("{megabits} Mbit/s {round_trip} ms {loss}: {first:?} {second:?}");
+            assert!(first.filled_after >= Some(5), "{first:?}");
+            assert!(second.filled_after <= Some(3), "{megabits}, {round_trip} ms: {second:?}");
+            assert!(second.start > first.start * 1.05, "{megabits}, {round_trip} ms: {second:?}");
+            assert!(second.dropped_packets <= first.dropped_packets * 11 / 10, "{second:?}");
+        }
+    }
+}
+
+/// What is lost beside what a start without knowledge loses.
+#[test]
+fn a_path_that_has_become_slow_loses_less_than_it_once_held() {
+    for (megabits, round_trip) in LONG {
+        for (slower, queue) in [(3, 100), (3, 20), (10, 100), (10, 20)] {
+            let past = run(path(megabits, round_trip, 100, 0.0), 4).measured.unwrap();
+            let held = (past.rate * past.round_trip.as_secs_f64() / 1_452.0) as u64;
+            let weather = path(megabits / slower, round_trip, queue, 0.0);
+            let (fresh, resumed) = (run(weather, 8), run_resumed(weather, 8, past));
+            println!("{megabits} / {slower}, {round_trip} ms, {queue}: {fresh:?} {resumed:?}");
+            let more = resumed.dropped_packets.saturating_sub(fresh.dropped_packets);
+            assert!(more < held / 2, "{megabits} / {slower}, {round_trip} ms: {more} of {held}");
+            assert!(resumed.start > fresh.start * 0.95, "{resumed:?}");
+            assert!(resumed.used() > fresh.used() * 0.95, "{fresh:?} {resumed:?}");
+        }
+    }
+}
+
+/// A connection whose first flight of `packets` came back after `round_trip`, but for those lost.
+fn flown(packets: u64, lost: u64, round_trip: Duration) -> Bbr {
+    let begin = epoch();
+    let mut bbr = Bbr::new(begin, 1_000);
+    for number in 0..packets {
+        bbr.on_sent(begin, 1_000, number);
+    }
+    let end = begin + round_trip;
+    for _ in lost..packets {
+        bbr.on_ack(end, begin, 1_000, false, round_trip);
+    }
+    if lost > 0 {
+        bbr.on_congestion_event(end, end, false, lost * 1_000);
+    }
+    bbr.on_end_acks(end, 0, false, Some(packets - 1));
+    bbr
+}
+
+#[test]
+fn only_a_path_that_is_as_it_was_is_trusted() {
+    let trip = Duration::from_millis(100);
+    let past = Measured { rate: 10e6, round_trip: trip, loss: 0.0 };
+    let trusts = |packets, lost, round_trip, past| {
+        let mut bbr = flown(packets, lost, round_trip);
+        assert!(bbr.is_starting());
+        let trusts = bbr.resume(past);
+        assert_eq!(trusts, bbr.window() == 600_000, "0.6 of what fits: {}", bbr.window());
+        assert!(!bbr.is_starting(), "asked once");
+        trusts
+    };
+    assert!(trusts(32, 0, trip, past));
+    assert!(trusts(32, 1, trip, past), "a packet may be lost");
+    assert!(trusts(32, 0, trip * 2, past), "a queue of others");
+    assert!(!trusts(32, 0, trip * 21 / 10, past), "a longer path");
+    assert!(!trusts(32, 0, trip * 10 / 21, past), "a shorter path");
+    assert!(!trusts(32, 2, trip, past), "a lossy path");
+    assert!(trusts(32, 2, trip, Measured { loss: 0.05, ..past }), "which it was before");
+    assert!(!trusts(32, 0, trip, Measured { rate: 100e3, ..past }), "a slow path");
+}
+
+#[test]
+fn a_connection_that_never_met_a_limit_has_measured_nothing() {
+    assert_eq!(flown(32, 0, Duration::from_millis(100)).measured(), None);
+}
+
+/// A receiver that knows nothing grants 64 KiB, and twice as much whenever half of it was used.
+#[test]
+fn a_receiver_that_grants_little_at_first_does_not_end_a_start() {
+    for (megabits, round_trip) in [(100, 60), (100, 100), (20, 300)] {
+        let weather = path(megabits, round_trip, 100, 0.0);
+        let past = run(weather, 4).measured.unwrap();
+        let fresh = run_granted(weather, 4, 64 << 10, None);
+        let resumed = run_granted(weather, 4, 64 << 10, Some(past));
+        println!("{megabits} Mbit/s {round_trip} ms: {fresh:?} {resumed:?}");
+        assert!(resumed.start >= fresh.start * 0.97, "{fresh:?} {resumed:?}");
+        assert!(resumed.used() >= fresh.used() * 0.97, "{fresh:?} {resumed:?}");
+    }
 }

@@ -105,10 +105,16 @@ impl Controller {
         }
     }
 
-    /// `bytes` of transmissions up to `number` are lost; `next` is the next transmission.
-    pub(super) fn lost(&mut self, now: Instant, bytes: u64, (number, next): (u64, u64)) {
+    /// `bytes` of transmissions up to `number`, the last of which left at `sent`, are lost; `next`
+    /// is the next transmission.
+    pub(super) fn lost(
+        &mut self,
+        now: Instant,
+        (sent, bytes): (Instant, u64),
+        (number, next): (u64, u64),
+    ) {
         match self {
-            Self::Bbr(bbr) => bbr.on_congestion_event(now, false, bytes),
+            Self::Bbr(bbr) => bbr.on_congestion_event(now, sent, false, bytes),
             Self::Classic(classic) => classic.lost(number, next),
             Self::Fixed(_) | Self::Open => {}
         }
@@ -117,7 +123,7 @@ impl Controller {
     /// Nothing arrives any more.
     pub(super) fn path_is_void(&mut self, now: Instant) {
         match self {
-            Self::Bbr(bbr) => bbr.on_congestion_event(now, true, 0),
+            Self::Bbr(bbr) => bbr.on_congestion_event(now, now, true, 0),
             Self::Classic(classic) => classic.collapse(),
             Self::Fixed(_) | Self::Open => {}
         }

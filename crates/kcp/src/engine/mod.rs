@@ -309,13 +309,15 @@ impl Engine {
     fn find_lost(&mut self, now: Instant) {
         let mut bytes = 0;
         let mut newest = 0;
+        let mut sent = now;
         while let Some(transmission) = self.recovery.pop_lost(now) {
             bytes += u64::from(transmission.bytes);
+            sent = transmission.at;
             newest = self.give_up(transmission).unwrap_or(newest);
         }
         if bytes > 0 {
             let next = self.recovery.next();
-            self.controller.lost(now, bytes, (newest, next));
+            self.controller.lost(now, (sent, bytes), (newest, next));
         }
     }
 

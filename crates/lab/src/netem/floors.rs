@@ -25,11 +25,14 @@ enum Of {
     Rate,
 }
 
-const FLOORS: [Floor; 4] = [
+const FLOORS: [Floor; 6] = [
     Floor { rtt: 60.0, loss: 0.0, of: Of::Tls, least: 1.0 },
     Floor { rtt: 60.0, loss: 1.0, of: Of::Tls, least: 1.0 },
     Floor { rtt: 60.0, loss: 5.0, of: Of::Tls, least: 1.4 },
     Floor { rtt: 100.0, loss: 5.0, of: Of::Rate, least: 0.85 },
+    Floor { rtt: 100.0, loss: 10.0, of: Of::Rate, least: 0.75 },
+    // Its start takes about four seconds, so this floor is of runs of twelve.
+    Floor { rtt: 100.0, loss: 20.0, of: Of::Rate, least: 0.6 },
 ];
 
 /// The seconds that a start may take.

@@ -10,7 +10,7 @@
 mod outgoing;
 mod unread;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io;
@@ -31,6 +31,10 @@ pub(crate) struct StreamLanes {
     /// The wakers of lanes that are ahead of the first lane.
     early: RefCell<BTreeMap<Early, Waker>>,
     unread: Unread,
+    /// Lanes of the peer's that are open.
+    open: Cell<usize>,
+    /// The window of unread bytes as it was set last, for the next carrier of the link.
+    window: Rc<Cell<u64>>,
 }
 
 /// Lanes in the order in which their turns come: those of streams that are ours, then the peer's.
@@ -50,14 +54,23 @@ impl fmt::Debug for StreamLanes {
 
 impl StreamLanes {
     /// For a peer that was greeted and has `streams` streams: it may open a lane for each at once.
-    pub(crate) fn new(mut lanes: Box<dyn Lanes>, budget: &Rc<dyn Budget>, streams: usize) -> Self {
-        lanes.welcome(unread::LEAST);
+    /// `window` is the window of unread bytes of the link's last carrier.
+    pub(crate) fn new(
+        mut lanes: Box<dyn Lanes>,
+        budget: &Rc<dyn Budget>,
+        streams: usize,
+        window: &Rc<Cell<u64>>,
+    ) -> Self {
+        let unread = Unread::new(Rc::clone(budget), window.get());
+        lanes.welcome(unread.window());
         lanes.allow(streams);
         Self {
+            open: Cell::new(streams),
             lanes: RefCell::new(lanes),
             outgoing: RefCell::default(),
             early: RefCell::default(),
-            unread: Unread::new(Rc::clone(budget)),
+            unread,
+            window: Rc::clone(window),
         }
     }
 
@@ -65,6 +78,7 @@ impl StreamLanes {
     pub(crate) fn has_read(&self, bytes: usize, machine: &Link) {
         let (bytes, now) = (bytes as u64, crate::now());
         if let Some(window) = self.unread.has_read(bytes, now, machine.round_trip()) {
+            self.window.set(window);
             self.lanes.borrow_mut().limit_unread(window);
         }
     }
@@ -82,7 +96,7 @@ impl StreamLanes {
     /// The first lane brought frames. Wakes the lanes whose turn has come, and no other lanes: a
     /// peer may have many.
     pub(crate) fn go_on(&self, machine: &Link, number: CarrierNumber) {
-        self.lanes.borrow_mut().allow(machine.stream_count());
+        self.lanes.borrow_mut().allow(self.wanted(machine));
         let mut early = self.early.borrow_mut();
         while let Some(first) = early.first_entry() {
             if machine.is_early(number, first.key().stream) {
@@ -90,6 +104,18 @@ impl StreamLanes {
             }
             first.remove().wake();
         }
+    }
+
+    /// So many lanes of the peer's are open.
+    pub(crate) fn set_open(&self, lanes: usize) {
+        self.open.set(lanes);
+    }
+
+    /// The number of lanes that the peer is expected to use: as many as it uses now, and no more
+    /// than there are streams. Silent streams use none, and a transport holds memory for each lane
+    /// that it allows. A transport allows twice the number, so it can double with each round trip.
+    fn wanted(&self, machine: &Link) -> usize {
+        self.open.get().min(machine.stream_count())
     }
 
     /// Wakes the task of `cx` once it is the turn of that lane.
@@ -121,7 +147,7 @@ impl StreamLanes {
         let mut batch = Batch::new(first, Further::new(&mut **lanes), &mut outgoing);
         let filled = machine.poll_transmit(now, number, &mut batch);
         // Those that are opened here are answered by lanes of the peer's.
-        lanes.allow(machine.stream_count());
+        lanes.allow(self.wanted(machine));
         filled
     }
 

@@ -53,7 +53,25 @@ pub(super) struct Unread {
 }
 
 impl Unread {
-    pub(super) fn new(budget: Rc<dyn Budget>) -> Self {
+    /// Begins with half of `former`, the window of the link's last carrier, if the budget has it:
+    /// the path has carried that much, and each doubling takes a round trip.
+    pub(super) fn new(budget: Rc<dyn Budget>, former: u64) -> Self {
+        let unread = Self::least(budget);
+        while unread.window.get() < former / 2 {
+            let window = unread.larger();
+            if unread.window.replace(window) == window {
+                break;
+            }
+        }
+        unread
+    }
+
+    /// The window that the peer may use from the start.
+    pub(super) const fn window(&self) -> u64 {
+        self.window.get()
+    }
+
+    fn least(budget: Rc<dyn Budget>) -> Self {
         Self {
             budget,
             window: Cell::new(LEAST),
@@ -156,8 +174,14 @@ mod tests {
 
     impl Carrier {
         fn with(purse: &Purse) -> Self {
-            let unread = Unread::new(Rc::new(purse.clone()));
-            Self { unread, now: Instant::now(), window: LEAST }
+            Self::after(purse, 0)
+        }
+
+        /// After a carrier with this window.
+        fn after(purse: &Purse, former: u64) -> Self {
+            let unread = Unread::new(Rc::new(purse.clone()), former);
+            let window = unread.window();
+            Self { unread, now: Instant::now(), window }
         }
 
         /// Reads in pieces of 16 KiB, evenly over the time.
@@ -224,6 +248,20 @@ mod tests {
         assert_eq!(purse.used(), promised - 190 - MIB);
         carrier.read(promised, QUIET * 600);
         assert_eq!((carrier.window, purse.used()), (LEAST, 0));
+    }
+
+    #[test]
+    fn a_carrier_begins_with_half_of_what_the_last_one_needed() {
+        let purse = Purse::new(64 * MIB);
+        assert_eq!(Carrier::after(&purse, LEAST).window, LEAST);
+        let carrier = Carrier::after(&purse, 4 * MIB);
+        assert_eq!((carrier.window, purse.used()), (2 * MIB, 2 * MIB - LEAST));
+        // As much as any carrier gets of this budget.
+        let carriers: Vec<_> = (0..50).map(|_| Carrier::after(&purse, MOST)).collect();
+        assert!(carriers[0].window <= 8 * MIB, "{}", carriers[0].window);
+        assert!(purse.used() <= 32 * MIB, "{}", purse.used());
+        drop((carrier, carriers));
+        assert_eq!(purse.used(), 0);
     }
 
     #[test]

@@ -167,6 +167,7 @@ fn nobody() -> Peer {
         watch: None,
         exporter: None,
         certificate_name: None,
+        cipher: None,
     }
 }
 

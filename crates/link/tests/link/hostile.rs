@@ -47,6 +47,7 @@ fn link_to(lane: MemoryLane) -> (link::Link, Rc<Party>) {
         watch: None,
         exporter: None,
         certificate_name: None,
+        cipher: None,
     };
     let carrier = Carrier::single(peer, Box::new(lane));
     assert!(link.attach(CarrierNumber(1), Attach::New, carrier, BytesMut::new()));

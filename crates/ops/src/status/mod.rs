@@ -203,6 +203,13 @@ pub struct Carrier {
     /// The least round trip of the link's active carrier, in microseconds; absent before the first
     /// answer.
     pub rtt_micros: Option<u64>,
+    /// The cipher suite of the TLS session: `TLS_AES_128_GCM_SHA256`; absent without TLS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cipher: Option<String>,
+    /// The library that computes the cipher suite in this process: `aws-lc` or `ring`; absent
+    /// without TLS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backend: Option<String>,
     /// The figures of the TCP connection; absent when the kernel does not report them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp: Option<Tcp>,

@@ -1,9 +1,9 @@
 //! The status as text for a person.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::{
-    Certificate, DENIED, Link, SUPERSEDED, Service, Session, Status, StreamKind, Streams,
+    Carrier, Certificate, DENIED, Link, SUPERSEDED, Service, Session, Status, StreamKind, Streams,
     TARGET_DOWN, Tcp, UP, WAITING,
 };
 use crate::term;
@@ -163,7 +163,22 @@ fn links_table(links: &[Link]) -> String {
             rows.push(own.iter().cloned().chain(row).chain(path).collect());
         }
     }
-    table(&rows)
+    table(&rows) + &ciphers(links)
+}
+
+/// The cipher suites of the carriers with the libraries that compute them, in one line: nearly
+/// always all carriers have the same one, so a column would only widen the table.
+fn ciphers(links: &[Link]) -> String {
+    let carriers = links.iter().flat_map(|link| &link.carriers);
+    let name = |carrier: &Carrier| {
+        let Carrier { cipher: Some(cipher), backend: Some(backend), .. } = carrier else {
+            return None;
+        };
+        Some(format!("{cipher} by {backend}"))
+    };
+    let all: BTreeSet<_> = carriers.filter_map(name).collect();
+    let all: Vec<_> = all.into_iter().collect();
+    if all.is_empty() { String::new() } else { format!("cipher: {}\n", all.join(", ")) }
 }
 
 /// The share of retransmitted segments, in percent.
@@ -397,7 +412,7 @@ mod tests {
         now.sessions[0].services.push(new);
         let rates = Rates::between(&before, &now, 2.0);
         let text = render(&now, Some(&rates));
-        let lines: Vec<_> = text.lines().skip(9).collect();
+        let lines: Vec<_> = text.lines().skip(10).collect();
         assert!(lines[0].ends_with("in       out      in/s     out/s"), "{text}");
         assert!(lines[1].ends_with("4.0 MiB  3.0 GiB  2.0 MiB  0 B"), "{text}");
         assert!(lines[2].ends_with("0 B      0 B"), "{text}");
@@ -418,6 +433,7 @@ home: up
   link  worker  state    streams  carrier      peer             rtt      loss    queue
   7     1       up       1        #2 over tls  192.0.2.7:40000  12.3 ms  1.25 %  20.0 KiB
   8     0       stalled  0        -            -                -        -       -
+  cipher: TLS_AES_128_GCM_SHA256 by ring
   service  address              target  state  streams  total  in       out
   ssh      tcp://0.0.0.0:10022  -       up     1        20     1.5 KiB  3.0 GiB
 ";
@@ -433,6 +449,7 @@ home: up
   link  worker  state    streams  flows  carrier      peer             rtt      loss    queue
   7     1       up       1        3      #2 over tls  192.0.2.7:40000  12.3 ms  1.25 %  20.0 KiB
   8     0       stalled  0        0      -            -                -        -       -
+  cipher: TLS_AES_128_GCM_SHA256 by ring
   service  address              target  state  streams  total  in       out      flows  total  datagrams in  out
   ssh      tcp://0.0.0.0:10022  -       up     1        20     1.5 KiB  3.0 GiB  0      0      0             0
   dns      udp://0.0.0.0:5353   -       up     0        0      3.9 KiB  8.7 KiB  3      40     100           99
@@ -490,6 +507,24 @@ stream or flow  peer  service  socket  in   out
 home: up
 ";
         assert!(text.contains(expected), "{text}");
+    }
+
+    #[test]
+    fn each_cipher_is_named_once() {
+        let mut status = sample();
+        let links = &mut status.sessions[0].links;
+        let carrier = |cipher: &str| Carrier {
+            cipher: Some(cipher.into()),
+            backend: Some("aws-lc".into()),
+            ..Carrier::default()
+        };
+        let more = ["TLS_CHACHA20_POLY1305_SHA256"; 2].map(carrier);
+        links[0].carriers.extend(more);
+        let expected =
+            "cipher: TLS_AES_128_GCM_SHA256 by ring, TLS_CHACHA20_POLY1305_SHA256 by aws-lc";
+        assert_eq!(ciphers(links).trim_end(), expected);
+        links[0].carriers = vec![Carrier { transport: "tcp".into(), ..Carrier::default() }];
+        assert_eq!(ciphers(links), "");
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub fn sample() -> Status {
         transport: "tls".into(),
         peer: "192.0.2.7:40000".into(),
         rtt_micros: Some(12_345),
+        cipher: Some("TLS_AES_128_GCM_SHA256".into()),
+        backend: Some("ring".into()),
         tcp: Some(tcp),
         quic: None,
     };

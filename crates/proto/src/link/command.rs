@@ -24,7 +24,7 @@ impl Link {
         }
         let id = self.next_id?;
         let mut stream = Stream::new(id, open.priority, IMPLICIT_WINDOW);
-        stream.recv.open_window(self.config.window_initial, &*self.budget);
+        stream.recv.open_window(self.first_window(id), &*self.budget);
         let Some(frame) = encode_open(id, open, stream.recv.granted()) else {
             stream.settle(&*self.budget);
             return None;

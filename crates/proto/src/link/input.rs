@@ -320,7 +320,7 @@ impl Link {
             return Ok(());
         }
         let mut stream = Stream::new(id, open.priority, IMPLICIT_WINDOW);
-        stream.recv.open_window(self.config.window_initial, &*self.budget);
+        stream.recv.open_window(self.first_window(id), &*self.budget);
         let limit = limit.max(Offset::new(IMPLICIT_WINDOW));
         stream.send.acknowledge(limit, Offset::ZERO, &mut self.store).map_err(Violation::link)?;
         stream.account(&*self.budget);

@@ -16,16 +16,18 @@
 //! datagrams of its own the driver moves them by [`Link::handle_packet`] and [`Link::poll_packets`],
 //! on any other they are frames.
 //!
-//! The two directions of a stream are in `stream/`, flows in `flow/`. Carriers and their phases are in `carrier.rs`,
-//! decoding in `input.rs`, the rules of lanes in `lane.rs`, the order of frames in `queue.rs`,
-//! `schedule.rs` and `output.rs`, the exchange after the loss of a carrier in `resume.rs`, its
-//! early form in `preview.rs`, silence in `liveness.rs`, retirement in `goaway.rs`.
+//! The two directions of a stream are in `stream/`, flows in `flow/`. Carriers and their phases are
+//! in `carrier.rs`, decoding in `input.rs`, the rules of lanes in `lane.rs`, the order of frames in
+//! `queue.rs`, `schedule.rs` and `output.rs`, first windows in `first_window.rs`, the exchange
+//! after the loss of a carrier in `resume.rs`, its early form in `preview.rs`, silence in
+//! `liveness.rs`, retirement in `goaway.rs`.
 
 mod carrier;
 mod command;
 mod config;
 mod decoder;
 mod event;
+mod first_window;
 mod flows;
 mod goaway;
 mod ids;
@@ -60,6 +62,7 @@ use crate::offset::Offset;
 use crate::stream::{CONTROL_WINDOW, Store, Stream};
 use crate::{Budget, CarrierNumber, GoAwayReason, Priority, Side, StreamId};
 use carrier::Carriers;
+use first_window::FirstWindow;
 use goaway::Said;
 pub(crate) use ids::Ids;
 use queue::{Listed, Queue, Sweep};
@@ -116,6 +119,7 @@ pub struct Link {
     /// Streams that the RESUME which is being read has named so far.
     listed: Queue<Listed>,
     turns: Turns,
+    first_window: FirstWindow,
     sweep_at: Option<Instant>,
     /// Either end wants no further streams: OPENs that still come are refused.
     going_away: bool,
@@ -160,6 +164,7 @@ impl Link {
             unswept: Queue::default(),
             listed: Queue::default(),
             turns: Turns::default(),
+            first_window: FirstWindow::default(),
             sweep_at: None,
             going_away: false,
             client_left: false,

@@ -203,6 +203,9 @@ impl Link {
                     _ => self.config.window_initial..=self.config.window_max,
                 };
                 let credit = stream.recv.credit(now, pace, range, &*self.budget);
+                if key.id != StreamId::CONTROL {
+                    self.first_window.credited(key.id, &stream.recv);
+                }
                 encode_credit(&mut self.scratch, key.id, credit);
             }
             self.try_forget(key);

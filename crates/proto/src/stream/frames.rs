@@ -21,9 +21,6 @@ use crate::{HEAD_ROOM, StreamId};
 /// bytes gather into larger reads. At 1,400 bytes a frame it carries 450 Mbit/s over 100 ms.
 const FRAMES_MAX: usize = 4096;
 
-/// Frames that a stream has place for even when it keeps none.
-const PLACES: usize = 4;
-
 #[derive(Debug)]
 pub(super) struct Frames {
     queue: VecDeque<Frame>,
@@ -107,8 +104,8 @@ impl Frames {
             store.release(frame.bytes);
             self.next -= 1;
         }
-        // A stream that is quiet keeps nothing, hardly an empty queue.
-        if self.queue.is_empty() && self.queue.capacity() > PLACES {
+        // A stream that is quiet keeps nothing. The link keeps the queue for whoever sends next.
+        if self.queue.is_empty() && self.queue.capacity() > 0 {
             store.give_queue(std::mem::take(&mut self.queue));
         }
     }

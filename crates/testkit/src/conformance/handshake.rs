@@ -1,5 +1,5 @@
-//! Checks that accepting does not wait for a handshake, and that a handshake with a silent peer
-//! ends.
+//! Checks what a handshake tells of its cipher, that accepting does not wait for a handshake, and
+//! that a handshake with a silent peer ends.
 
 use std::future::poll_fn;
 use std::io::{Read as _, Write as _};
@@ -12,6 +12,18 @@ use super::{Fixture, connect};
 
 /// The number of silent peers that connect before an honest peer.
 const SILENT: usize = 1_000;
+
+/// The transports whose carriers have TLS.
+const WITH_TLS: [&str; 3] = ["tls", "wss", "quic"];
+
+pub(super) async fn cipher(fixture: &dyn Fixture) {
+    let (dialled, accepted) = connect(fixture).await;
+    let has_tls = WITH_TLS.contains(&dialled.peer.transport.name());
+    let suite = dialled.peer.cipher.map(|cipher| cipher.suite);
+    assert_eq!(suite.is_some(), has_tls, "{suite:?} over {}", dialled.peer.transport);
+    // Both ends are in one process, so the library is the same as well.
+    assert_eq!(dialled.peer.cipher, accepted.peer.cipher);
+}
 
 pub(super) async fn silent_peers(fixture: &dyn Fixture) {
     let (mut listener, dialer) = fixture.make();

@@ -69,6 +69,7 @@ pub fn check(fixture: &dyn Fixture) {
         ("an abort is an error, not an end", |f| Box::pin(lifecycle::abort(f))),
         ("reader and writer have wakers of their own", |f| Box::pin(lifecycle::wakers(f))),
         ("a lane moves between workers", |f| Box::pin(worker::moves(f))),
+        ("both ends name the cipher", |f| Box::pin(handshake::cipher(f))),
         ("silent peers block nobody", |f| Box::pin(handshake::silent_peers(f))),
         ("a dropped handshake closes", |f| Box::pin(handshake::dropped(f))),
         ("garbage instead of a handshake", |f| Box::pin(handshake::garbage(f))),

@@ -9,6 +9,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use net::pool;
 use rustls::Error;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptError, WriteTraffic};
+use transport::{Source, Through, Unchanged};
 
 use super::session::Session;
 
@@ -99,10 +100,11 @@ impl<S: Session> Engine<S> {
         }
     }
 
-    /// Moves plaintext that is left from the last call into `sink`.
-    pub(super) fn take_surplus(&mut self, sink: &mut BytesMut) -> usize {
+    /// Moves plaintext that is left from the last call through `through` into `sink`; returns the
+    /// number of bytes moved.
+    pub(super) fn take_surplus(&mut self, sink: &mut BytesMut, through: &mut dyn Through) -> usize {
         let n = self.surplus.len().min(room(sink));
-        sink.extend_from_slice(&self.surplus[..n]);
+        through.append(&self.surplus[..n], sink);
         self.surplus.advance(n);
         if self.surplus.is_empty() {
             self.surplus = BytesMut::new();
@@ -110,10 +112,14 @@ impl<S: Session> Engine<S> {
         n
     }
 
-    /// Processes all complete records in `incoming`. Plaintext goes to `sink`, never beyond its
-    /// capacity. After an error `outgoing` may hold the alert for the peer.
-    pub(super) fn process(&mut self, sink: &mut BytesMut) -> Result<Standing, Error> {
-        let outcome = self.run(sink);
+    /// Processes all complete records in `incoming`. Plaintext goes through `through` to `sink`,
+    /// never beyond its capacity. After an error `outgoing` may hold the alert for the peer.
+    pub(super) fn process(
+        &mut self,
+        sink: &mut BytesMut,
+        through: &mut dyn Through,
+    ) -> Result<Standing, Error> {
+        let outcome = self.run(sink, through);
         if self.incoming.is_empty() {
             pool::give(std::mem::take(&mut self.incoming));
         }
@@ -124,7 +130,7 @@ impl<S: Session> Engine<S> {
         outcome
     }
 
-    fn run(&mut self, sink: &mut BytesMut) -> Result<Standing, Error> {
+    fn run(&mut self, sink: &mut BytesMut, through: &mut dyn Through) -> Result<Standing, Error> {
         loop {
             let status = self.session.process(&mut self.incoming);
             let mut discard = status.discard;
@@ -133,8 +139,11 @@ impl<S: Session> Engine<S> {
                     while let Some(record) = traffic.next_record() {
                         let record = record?;
                         discard += record.discard;
-                        let fits = record.payload.len().min(room(sink));
-                        sink.extend_from_slice(&record.payload[..fits]);
+                        // What went through may have left room, but not for bytes that come behind
+                        // the surplus.
+                        let is_next = self.surplus.is_empty();
+                        let fits = if is_next { record.payload.len().min(room(sink)) } else { 0 };
+                        through.append(&record.payload[..fits], sink);
                         self.surplus.extend_from_slice(&record.payload[fits..]);
                     }
                     None
@@ -200,25 +209,52 @@ impl<S: Session> Engine<S> {
             let records = wanted.div_ceil(RECORD);
             self.outgoing = pool::take(wanted + records * OVERHEAD + KEY_UPDATE);
         }
-        // Answers that rustls has queued leave first. `incoming` holds no complete record, but the
-        // call must pass it: rustls remembers the parts of a handshake message by their position in
-        // it.
-        self.run(&mut BytesMut::new())?;
-        let ConnectionState::WriteTraffic(mut traffic) =
-            self.session.process(&mut self.incoming).state?
-        else {
-            return Err(Error::General("our direction is closed".into()));
-        };
+        let (mut traffic, outgoing) = self.traffic()?;
         let mut sealed = 0;
         while sealed < limit && !frames.is_empty() {
-            sealed += seal_record(&mut traffic, frames, &mut self.outgoing)?;
+            sealed += seal_record(&mut traffic, frames, outgoing)?;
         }
         Ok(sealed)
     }
 
+    /// Seals all bytes of `source` into full records. Each record is sealed as soon as its bytes
+    /// were made, while they are in the core's first cache.
+    pub(super) fn seal_from(&mut self, source: &mut dyn Source) -> Result<(), Error> {
+        if self.outgoing.capacity() == 0 {
+            let wanted = source.size();
+            let records = wanted.div_ceil(RECORD);
+            self.outgoing = pool::take(wanted + records * OVERHEAD + KEY_UPDATE);
+        }
+        let (mut traffic, outgoing) = self.traffic()?;
+        GATHER.with_borrow_mut(|record| {
+            record.resize(RECORD, 0);
+            loop {
+                let size = source.fill(record);
+                if size == 0 {
+                    return Ok(());
+                }
+                seal(&mut traffic, &record[..size], outgoing)?;
+            }
+        })
+    }
+
+    /// What seals records, and the buffer for them.
+    fn traffic(&mut self) -> Result<(WriteTraffic<'_, S::Data>, &mut BytesMut), Error> {
+        // Answers that rustls has queued leave first. `incoming` holds no complete record, but the
+        // call must pass it: rustls remembers the parts of a handshake message by their position in
+        // it.
+        self.run(&mut BytesMut::new(), &mut Unchanged)?;
+        let ConnectionState::WriteTraffic(traffic) =
+            self.session.process(&mut self.incoming).state?
+        else {
+            return Err(Error::General("our direction is closed".into()));
+        };
+        Ok((traffic, &mut self.outgoing))
+    }
+
     /// Seals `close_notify`.
     pub(super) fn close(&mut self) -> Result<(), Error> {
-        self.run(&mut BytesMut::new())?;
+        self.run(&mut BytesMut::new(), &mut Unchanged)?;
         if let ConnectionState::WriteTraffic(mut traffic) =
             self.session.process(&mut self.incoming).state?
         {
@@ -247,21 +283,9 @@ fn seal_record<D>(
     frames: &mut VecDeque<Bytes>,
     outgoing: &mut BytesMut,
 ) -> Result<usize, Error> {
-    let mut seal = |plain: &[u8]| {
-        let at = outgoing.len();
-        outgoing.resize(at + plain.len() + OVERHEAD + KEY_UPDATE, 0);
-        let n = traffic.encrypt(plain, &mut outgoing[at..]).map_err(|error| match error {
-            EncryptError::InsufficientSize(_) => {
-                Error::General("record larger than its room".into())
-            }
-            EncryptError::EncryptExhausted => Error::EncryptError,
-        })?;
-        outgoing.truncate(at + n);
-        Ok::<(), Error>(())
-    };
     let Some(front) = frames.front_mut() else { return Ok(0) };
     if front.len() >= RECORD {
-        seal(&front[..RECORD])?;
+        seal(traffic, &front[..RECORD], outgoing)?;
         front.advance(RECORD);
         if front.is_empty() {
             frames.pop_front();
@@ -280,10 +304,26 @@ fn seal_record<D>(
             frames.pop_front();
         }
         if !record.is_empty() {
-            seal(record)?;
+            seal(traffic, record, outgoing)?;
         }
         Ok(record.len())
     })
+}
+
+/// Appends `plain` to `outgoing` as one record.
+fn seal<D>(
+    traffic: &mut WriteTraffic<'_, D>,
+    plain: &[u8],
+    outgoing: &mut BytesMut,
+) -> Result<(), Error> {
+    let at = outgoing.len();
+    outgoing.resize(at + plain.len() + OVERHEAD + KEY_UPDATE, 0);
+    let n = traffic.encrypt(plain, &mut outgoing[at..]).map_err(|error| match error {
+        EncryptError::InsufficientSize(_) => Error::General("record larger than its room".into()),
+        EncryptError::EncryptExhausted => Error::EncryptError,
+    })?;
+    outgoing.truncate(at + n);
+    Ok(())
 }
 
 fn encode<D>(out: &mut BytesMut, data: &mut EncodeTlsData<'_, D>) -> Result<(), Error> {

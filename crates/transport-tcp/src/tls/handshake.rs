@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::{Buf, BytesMut};
 use rustls::ServerConfig;
 use tls::{certificate_name, explain};
-use transport::{Carrier, CarrierError, EXPORTER_LABEL, Peer, Side};
+use transport::{Carrier, CarrierError, EXPORTER_LABEL, Peer, Side, Unchanged};
 
 use super::Speech;
 use super::engine::{Engine, Standing, WIRE_RECORD};
@@ -68,7 +68,7 @@ async fn shake<S: Session>(
     // Plaintext that arrives in the same read as the end of the handshake stays in the engine.
     let mut nowhere = BytesMut::new();
     loop {
-        let outcome = engine.process(&mut nowhere);
+        let outcome = engine.process(&mut nowhere, &mut Unchanged);
         is_greeted |= !engine.outgoing().is_empty();
         let sent = send(&socket, engine.outgoing()).await;
         let standing = outcome.map_err(|error| explain(&error, S::SIDE, heard > 0))?;
@@ -96,8 +96,8 @@ async fn shake<S: Session>(
         let text = format!("the {peer} does not speak {wanted} on this port (no ALPN)");
         return Err(CarrierError::Tls(text));
     }
-    let exporter =
-        state.negotiated_cipher_suite().and_then(|suite| secret.export(suite, EXPORTER_LABEL));
+    let suite = state.negotiated_cipher_suite();
+    let exporter = suite.and_then(|suite| secret.export(suite, EXPORTER_LABEL));
     if exporter.is_none() {
         return Err(CarrierError::Tls("the session exports no keying material".into()));
     }
@@ -109,7 +109,9 @@ async fn shake<S: Session>(
             .map(|shown| certificate_name(shown).unwrap_or_default()),
     };
     let (transport, connection) = (crate::TLS, socket.connection());
-    let peer = Peer { address, transport, connection, watch: None, exporter, certificate_name };
+    let cipher = suite.map(tls::cipher);
+    let watch = None;
+    let peer = Peer { address, transport, connection, watch, exporter, certificate_name, cipher };
     Ok(Carrier::single(peer, Box::new(TlsLane::new(engine, socket))))
 }
 

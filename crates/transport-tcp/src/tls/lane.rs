@@ -8,7 +8,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use net::pool;
 use rustls::Error;
 use tls::io_error;
-use transport::{Death, Lane};
+use transport::{Death, Lane, Source, Through, Unchanged};
 
 use super::engine::{Engine, RECORD, WIRE_RECORD};
 use super::session::Session;
@@ -67,10 +67,19 @@ impl<S: Session> TlsLane<S> {
 
 impl<S: Session> Lane for TlsLane<S> {
     fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut BytesMut) -> Poll<io::Result<usize>> {
-        let before = buf.len();
+        self.poll_read_through(cx, buf, &mut Unchanged)
+    }
+
+    fn poll_read_through(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &mut BytesMut,
+        through: &mut dyn Through,
+    ) -> Poll<io::Result<usize>> {
+        let through = &mut Counted { through, bytes: 0 };
         loop {
-            if self.engine.take_surplus(buf) > 0 || buf.len() > before {
-                return Poll::Ready(Ok(buf.len() - before));
+            if self.engine.take_surplus(buf, through) > 0 || through.bytes > 0 {
+                return Poll::Ready(Ok(through.bytes));
             }
             if self.engine.peer_closed() {
                 return Poll::Ready(Ok(0));
@@ -91,7 +100,7 @@ impl<S: Session> Lane for TlsLane<S> {
                 let text = "the peer ended the connection without close_notify";
                 return self.death.by(io::Error::new(io::ErrorKind::UnexpectedEof, text));
             }
-            if let Err(error) = self.engine.process(buf) {
+            if let Err(error) = self.engine.process(buf, through) {
                 return self.fail(&error);
             }
         }
@@ -117,6 +126,31 @@ impl<S: Session> Lane for TlsLane<S> {
         match self.poll_drain(cx) {
             Poll::Ready(Err(error)) => self.death.by(error),
             Poll::Ready(Ok(())) | Poll::Pending => Poll::Ready(Ok(sealed)),
+        }
+    }
+
+    fn takes_from_source(&self) -> bool {
+        true
+    }
+
+    fn poll_write_from(
+        &mut self,
+        cx: &mut Context<'_>,
+        source: &mut dyn Source,
+    ) -> Poll<io::Result<()>> {
+        self.death.check()?;
+        if self.closing {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        if let Err(error) = ready!(self.poll_drain(cx)) {
+            return self.death.by(error);
+        }
+        if let Err(error) = self.engine.seal_from(source) {
+            return self.fail(&error);
+        }
+        match self.poll_drain(cx) {
+            Poll::Ready(Err(error)) => self.death.by(error),
+            Poll::Ready(Ok(())) | Poll::Pending => Poll::Ready(Ok(())),
         }
     }
 
@@ -159,5 +193,23 @@ impl<S: Session> Lane for TlsLane<S> {
 
     fn attach(&mut self) -> io::Result<()> {
         self.socket.attach()
+    }
+}
+
+/// Counts what goes through.
+struct Counted<'a> {
+    through: &'a mut dyn Through,
+    bytes: usize,
+}
+
+impl Through for Counted<'_> {
+    fn change(&mut self, bytes: &mut [u8]) -> usize {
+        self.bytes += bytes.len();
+        self.through.change(bytes)
+    }
+
+    fn append(&mut self, bytes: &[u8], out: &mut BytesMut) {
+        self.bytes += bytes.len();
+        self.through.append(bytes, out);
     }
 }

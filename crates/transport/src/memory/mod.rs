@@ -239,6 +239,7 @@ fn carrier(lane: MemoryLane) -> Carrier {
         watch: None,
         exporter: None,
         certificate_name: None,
+        cipher: None,
     };
     let lanes = lane.hub.clone().map(|hub| MemoryLanes::boxed(hub, lane.index));
     let datagrams = lane.hub.clone().map(|hub| MemoryDatagrams::boxed(hub, lane.index));

@@ -202,6 +202,9 @@ fn what_the_kernel_knows_of_each_carrier_is_told() {
             for carrier in carriers {
                 let is_told = scheme == Scheme::WS && peer == "home";
                 assert_eq!(carrier["peer"] == "192.0.2.9", is_told, "{carrier}");
+                let has_tls = [Scheme::TLS, Scheme::WSS].contains(&scheme);
+                assert_eq!(carrier["cipher"].is_string(), has_tls, "{carrier}");
+                assert_eq!(carrier["backend"].is_string(), has_tls, "{carrier}");
                 let of = |name: &str| carrier["tcp"][name].as_u64();
                 let (sent, again) = (of("sent_segments"), of("retransmitted_segments"));
                 assert!(sent > Some(0) && again.is_some() && again <= sent, "{carrier}");
@@ -244,7 +247,13 @@ fn what_quic_knows_of_each_carrier_and_the_granted_buffers_are_told() {
     bytes::expect(&visitor, 4_000_000);
     for (api, peer) in [(&server, "home"), (&client, "127.0.0.1")] {
         let told = api.get("/api/v1/status");
-        let quic = &told["sessions"][0]["links"][0]["carriers"][0]["quic"];
+        let carrier = &told["sessions"][0]["links"][0]["carriers"][0];
+        assert!(
+            carrier["cipher"].as_str().is_some_and(|suite| suite.starts_with("TLS_")),
+            "{told}"
+        );
+        assert!(sum(api, "tunnel_carrier_ciphers") >= 1.0, "{told}");
+        let quic = &carrier["quic"];
         let of = |name: &str| quic[name].as_u64().unwrap();
         let (sent, lost) = (of("sent_packets"), of("lost_packets"));
         // A tenth is lost on the way.

@@ -26,7 +26,7 @@ const WITHOUT_TLS: &[&str] =
     &["admin", "control", "files", "link", "logging", "net", "ops", "relay", "transport"];
 
 /// Crates that [`WITHOUT_TLS`] must not reach, at any depth.
-const TLS: &[&str] = &["aws-lc-rs", "rcgen", "rustls", "x509-parser"];
+const TLS: &[&str] = &["aws-lc-rs", "rcgen", "ring", "rustls", "x509-parser"];
 
 /// Checks all walls and reports every breach at once.
 pub(crate) fn check(root: &Path) -> Result<()> {

@@ -26,12 +26,20 @@ const HELD_BACK_AFTER: u64 = 64 << 10;
 const ROUND: Duration = Duration::from_secs(10);
 const PER_TURN: usize = 1 << 10;
 
+/// With this many lanes the rounds are short: visitors that come, say a few words and fall silent
+/// would otherwise each leave a lane for half a minute, and the memory of a peak seldom returns to
+/// the system. A visitor that speaks every few hundred milliseconds keeps its lane.
+const MANY: usize = 512;
+const ROUND_OF_MANY: Duration = Duration::from_millis(250);
+
 /// The lanes on which this end writes.
 #[derive(Default)]
 pub(super) struct Outlanes {
     /// By the index of the stream's key; the rest of the key tells it from a later one in its
     /// place.
-    slots: Vec<Option<Slot>>,
+    slots: Vec<Option<Box<Slot>>>,
+    /// Lanes that the last round left, and those that were opened since, whatever became of them.
+    lanes: usize,
     /// Payload of the batch in the making, in order.
     batch: VecDeque<(StreamKey, Bytes, Last)>,
     /// Frames of one stream, on their way.
@@ -47,6 +55,8 @@ pub(super) struct Outlanes {
 struct Rest {
     /// Slots before this one were looked at; 0 between rounds.
     next: usize,
+    /// Lanes that this round has left so far.
+    left: usize,
     ended: Option<Instant>,
 }
 
@@ -116,9 +126,11 @@ impl Outlanes {
             }
             let run = &mut self.run;
             match self.slots.get_mut(key.index()) {
-                Some(Some(Slot {
-                    key: of, route: Route::Own { waiting, finishes, .. }, ..
-                })) if *of == key => {
+                Some(Some(slot)) if slot.key == key => {
+                    let Route::Own { waiting, finishes, .. } = &mut slot.route else {
+                        run.clear();
+                        continue;
+                    };
                     self.waiting += run.iter().map(Bytes::len).sum::<usize>();
                     *finishes |= ends;
                     if waiting.is_empty() {
@@ -137,12 +149,8 @@ impl Outlanes {
     /// Writes what waits for a lane as far as it takes it.
     fn offer(&mut self, cx: &mut Context<'_>, key: StreamKey) -> io::Result<usize> {
         let Some(slot) = self.slots.get_mut(key.index()) else { return Ok(0) };
-        let Some(Slot { key: of, route: Route::Own { lane, waiting, finishes }, .. }) = slot else {
-            return Ok(0);
-        };
-        if *of != key {
-            return Ok(0);
-        }
+        let Some(own) = slot.as_deref_mut().filter(|slot| slot.key == key) else { return Ok(0) };
+        let Route::Own { lane, waiting, finishes } = &mut own.route else { return Ok(0) };
         let mut written = 0;
         while !waiting.is_empty() {
             match lane.poll_write(cx, waiting) {
@@ -187,8 +195,8 @@ impl Outlanes {
         self.blocked.retain(|blocked| *blocked != key);
         self.batch.retain(|(queued, ..)| *queued != key);
         let Some(slot) = self.slots.get_mut(key.index()) else { return };
-        if let Some(Slot { route: Route::Own { waiting, .. }, .. }) =
-            slot.take_if(|slot| slot.key == key)
+        if let Some(Route::Own { waiting, .. }) =
+            slot.take_if(|slot| slot.key == key).map(|slot| slot.route)
         {
             self.waiting -= waiting.iter().map(Bytes::len).sum::<usize>();
         }
@@ -202,31 +210,33 @@ impl Outlanes {
         if !self.batch.is_empty() {
             return false;
         }
-        let Rest { next, ended } = &mut self.rest;
-        if *next == 0 && ended.is_some_and(|ended| now < ended + ROUND) {
+        let Rest { next, left, ended } = &mut self.rest;
+        let round = if self.lanes < MANY { ROUND } else { ROUND_OF_MANY };
+        if *next == 0 && ended.is_some_and(|ended| now < ended + round) {
             return false;
         }
         let end = self.slots.len().min(*next + PER_TURN);
         for slot in self.slots.get_mut(*next..end).into_iter().flatten() {
-            let Some(Slot { key, is_used, route: Route::Own { lane, waiting, finishes: false } }) =
-                slot
-            else {
-                continue;
-            };
-            let was_used = std::mem::take(is_used);
-            if !was_used && waiting.is_empty() && machine.under_way(*key) == 0 {
+            let Some(own) = slot.as_deref_mut() else { continue };
+            let Route::Own { lane, waiting, finishes } = &mut own.route else { continue };
+            let was_used = std::mem::take(&mut own.is_used);
+            let is_silent = !was_used && waiting.is_empty() && !*finishes;
+            if is_silent && machine.under_way(own.key) == 0 {
                 lane.finish();
                 *slot = None;
+            } else {
+                *left += 1;
             }
         }
         *next = end;
         if end == self.slots.len() {
-            self.rest = Rest { next: 0, ended: Some(now) };
+            self.lanes = *left;
+            self.rest = Rest { next: 0, left: 0, ended: Some(now) };
         }
         self.rest.next > 0
     }
 
-    fn slot(&mut self, key: StreamKey) -> &mut Option<Slot> {
+    fn slot(&mut self, key: StreamKey) -> &mut Option<Box<Slot>> {
         if self.slots.len() <= key.index() {
             self.slots.resize_with(key.index() + 1, || None);
         }
@@ -275,18 +285,20 @@ impl<'a> Batch<'a> {
 
     /// Whether the stream has a lane of its own. If it is new it gets one of this class.
     fn has_lane(&mut self, key: StreamKey, opens: Option<Priority>) -> bool {
-        let slot = self.outgoing.slot(key);
+        let slots = &mut *self.outgoing;
+        let slot = slots.slot(key);
         if slot.as_ref().is_none_or(|slot| slot.key != key) {
             let Some(priority) = opens else { return false };
             let route = match self.lanes.open(priority) {
                 Some(lane) => Route::Own { lane, waiting: VecDeque::new(), finishes: false },
                 None => Route::First { sent: 0, lane: None },
             };
-            *slot = Some(Slot { key, is_used: true, route });
+            *slot = Some(Box::new(Slot { key, is_used: true, route }));
+            slots.lanes += 1;
         }
-        let Some(Slot { is_used, route, .. }) = slot else { return false };
-        *is_used = true;
-        !matches!(route, Route::First { .. })
+        let Some(Some(slot)) = slots.slots.get_mut(key.index()) else { return false };
+        slot.is_used = true;
+        !matches!(slot.route, Route::First { .. })
     }
 }
 
@@ -301,7 +313,9 @@ impl Outgoing for Batch<'_> {
         if self.has_lane(key, Some(priority)) {
             self.outgoing.batch.push_back((key, frame, Last::No));
         } else {
-            if let Some(Slot { route: Route::First { sent, .. }, .. }) = self.outgoing.slot(key) {
+            if let Some(slot) = self.outgoing.slot(key)
+                && let Route::First { sent, .. } = &mut slot.route
+            {
                 *sent += frame.len() as u64;
             }
             self.first.push_back(frame);
@@ -323,11 +337,9 @@ impl Outgoing for Batch<'_> {
     }
 
     fn holds_back(&mut self, key: StreamKey, priority: Priority, under_way: u64) -> bool {
-        let Some(Slot { key: of, route, .. }) = self.outgoing.slot(key) else { return false };
+        let slot = self.outgoing.slot(key).as_deref_mut();
+        let Some(Slot { route, .. }) = slot.filter(|slot| slot.key == key) else { return false };
         let Route::First { sent, lane } = route else { return false };
-        if *of != key {
-            return false;
-        }
         if lane.is_none() {
             *lane = self.lanes.open(priority);
         }

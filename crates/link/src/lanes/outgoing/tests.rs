@@ -185,7 +185,7 @@ fn the_lane_of_a_stream_that_rests_ends_and_it_gets_another_when_it_speaks() {
 }
 
 #[test]
-fn many_lanes_are_put_to_rest_in_several_turns() {
+fn many_lanes_are_put_to_rest_soon_and_in_several_turns() {
     let count = 2 * PER_TURN + 1;
     let mut rig = Rig::new(count);
     for _ in 0..count {
@@ -199,9 +199,10 @@ fn many_lanes_are_put_to_rest_in_several_turns() {
     let turn = |rig: &mut Rig, at| (rig.outgoing.rest(&mut rig.link, at), rests(rig));
     let goes_on = [true, true, false];
     assert_eq!(goes_on.map(|_| turn(&mut rig, begun)), goes_on.map(|more| (more, 1)));
-    assert_eq!(turn(&mut rig, begun + ROUND / 2), (false, 1), "too early for the next round");
+    let early = begun + ROUND_OF_MANY / 2;
+    assert_eq!(turn(&mut rig, early), (false, 1), "too early for the next round");
     let expected = [(true, PER_TURN), (true, 2 * PER_TURN), (false, 1 + count)];
-    assert_eq!(expected.map(|_| turn(&mut rig, begun + ROUND)), expected);
+    assert_eq!(expected.map(|_| turn(&mut rig, begun + ROUND_OF_MANY)), expected);
 }
 
 #[test]

@@ -72,10 +72,19 @@ impl Echo {
         Self::answering(|datagram| Some(datagram.to_vec()))
     }
 
+    /// As [`Self::start`], on this port.
+    pub(crate) fn start_on(port: u16) -> Self {
+        Self::answering_on(port, |datagram| Some(datagram.to_vec()))
+    }
+
     /// Answers with what `answer` makes of a datagram. `None`: there is no answer, and the peer is
     /// not noted.
     pub(crate) fn answering(answer: impl Fn(&[u8]) -> Option<Vec<u8>> + Send + 'static) -> Self {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        Self::answering_on(0, answer)
+    }
+
+    fn answering_on(port: u16, answer: impl Fn(&[u8]) -> Option<Vec<u8>> + Send + 'static) -> Self {
+        let socket = UdpSocket::bind(("127.0.0.1", port)).unwrap();
         let address = socket.local_addr().unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         let (peers, stop) = (Arc::<Mutex<Vec<_>>>::default(), Arc::<AtomicBool>::default());

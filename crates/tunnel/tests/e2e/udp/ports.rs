@@ -127,8 +127,9 @@ fn a_range_of_ports_leads_to_a_range_of_targets_or_to_one() {
 
 #[test]
 fn one_service_has_a_tcp_and_a_udp_port_and_each_visitor_its_protocol() {
-    let echo = Echo::start();
-    // The TCP port of the same number.
+    let echo = Echo::start_on(free_port());
+    // The TCP port of the same number. A port that the system chooses for UDP may be one that a
+    // TCP connection has.
     let origin = Origin::start_on(&format!("127.0.0.1:{}", echo.port()), |mut stream| {
         let mut reader = stream.try_clone().unwrap();
         let _ = std::io::copy(&mut reader, &mut stream);
