@@ -1,5 +1,6 @@
 //! One end of a conversation: engine, FEC and envelope, as a session puts them together.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use aws_lc_rs::rand;
@@ -28,16 +29,19 @@ pub(crate) struct Case {
 #[derive(Debug)]
 pub(crate) struct End {
     engine: Engine,
-    seal: Box<dyn Seal>,
+    seal: Arc<dyn Seal>,
     fec: Option<(Encoder, Decoder)>,
-    random: Random,
     parity: Vec<u8>,
 }
 
+/// The envelope of all ends.
+pub(crate) fn seal() -> Result<Arc<dyn Seal>, Failure> {
+    let crypt: Crypt = "aes-128-gcm".parse()?;
+    Ok(crypt.envelope(&derive("a passphrase")).into())
+}
+
 impl End {
-    pub(crate) fn new(case: Case, now: Instant) -> Result<Self, Failure> {
-        let crypt: Crypt = "aes-128-gcm".parse()?;
-        let seal = crypt.envelope(&derive("a passphrase"));
+    pub(crate) fn new(case: Case, seal: Arc<dyn Seal>, now: Instant) -> Result<Self, Failure> {
         let shard = if case.has_fec { SHARD_HEAD } else { 0 };
         let longest = MTU - seal.overhead() - shard;
         let mut config = Config::new(Conversation(1), u16::try_from(longest)?);
@@ -50,8 +54,7 @@ impl End {
         } else {
             None
         };
-        let random = Random::default();
-        Ok(Self { engine: Engine::new(config, now), seal, fec, random, parity: vec![0; MTU] })
+        Ok(Self { engine: Engine::new(config, now), seal, fec, parity: Vec::new() })
     }
 
     pub(crate) fn write(&mut self, now: Instant, bytes: &mut Bytes) {
@@ -72,6 +75,15 @@ impl End {
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         self.engine.handle_timeout(now);
+    }
+
+    pub(crate) fn rest(&mut self) {
+        self.engine.rest();
+        if let Some((encoder, decoder)) = &mut self.fec {
+            encoder.rest();
+            decoder.rest();
+        }
+        self.parity = Vec::new();
     }
 
     pub(crate) const fn engine(&self) -> &Engine {
@@ -106,9 +118,17 @@ impl End {
     }
 
     /// Appends the next sealed datagram and returns its length.
-    pub(crate) fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<usize> {
+    pub(crate) fn poll_transmit(
+        &mut self,
+        now: Instant,
+        random: &mut Random,
+        out: &mut Vec<u8>,
+    ) -> Option<usize> {
         let start = out.len();
         let head = self.seal.head();
+        if self.fec.is_some() && self.parity.is_empty() {
+            self.parity = vec![0; MTU];
+        }
         if let Some((encoder, _)) = &mut self.fec
             && let Some(length) = encoder.poll_parity(&mut self.parity)
         {
@@ -133,7 +153,7 @@ impl End {
             }
         }
         out.resize(out.len() + self.seal.tail(), 0);
-        let nonce = self.random.take(self.seal.nonce());
+        let nonce = random.take(self.seal.nonce());
         if self.seal.seal(nonce, &mut out[start..]).is_err() {
             out.truncate(start);
             return None;
@@ -144,7 +164,7 @@ impl End {
 
 /// Random bytes, drawn by the block: a call for each nonce takes longer than sealing does.
 #[derive(Debug)]
-struct Random {
+pub(crate) struct Random {
     bytes: [u8; 1536],
     used: usize,
 }

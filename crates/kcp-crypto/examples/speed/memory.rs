@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::Failure;
-use crate::end::{Case, End};
+use crate::end::{Case, End, Random, seal};
 use crate::figures::{Figures, Watch};
 
 /// Datagrams of a batch at most: as many as UDP GSO takes.
@@ -34,6 +34,7 @@ struct Link {
     empty: Receiver<Batch>,
     /// It found the queue full.
     held: Option<Batch>,
+    random: Random,
 }
 
 impl Link {
@@ -42,8 +43,22 @@ impl Link {
         let (to_a, at_a) = sync_channel(QUEUE);
         let (back_a, empty_a) = sync_channel(2 * QUEUE);
         let (back_b, empty_b) = sync_channel(2 * QUEUE);
-        let a = Self { to: to_b, from: at_a, back: back_b, empty: empty_a, held: None };
-        let b = Self { to: to_a, from: at_b, back: back_a, empty: empty_b, held: None };
+        let a = Self {
+            to: to_b,
+            from: at_a,
+            back: back_b,
+            empty: empty_a,
+            held: None,
+            random: Random::default(),
+        };
+        let b = Self {
+            to: to_a,
+            from: at_b,
+            back: back_a,
+            empty: empty_b,
+            held: None,
+            random: Random::default(),
+        };
         [a, b]
     }
 
@@ -56,7 +71,7 @@ impl Link {
                 batch.lengths.clear();
                 let now = Instant::now();
                 while batch.lengths.len() < BATCH
-                    && let Some(length) = end.poll_transmit(now, &mut batch.bytes)
+                    && let Some(length) = end.poll_transmit(now, &mut self.random, &mut batch.bytes)
                 {
                     batch.lengths.push(length);
                 }
@@ -106,7 +121,7 @@ impl Link {
 pub(crate) fn run(case: Case, time: Duration) -> Result<Figures, Failure> {
     let now = Instant::now();
     let [mut a, mut b] = Link::pair();
-    let (mut sender, mut receiver) = (End::new(case, now)?, End::new(case, now)?);
+    let (mut sender, mut receiver) = (End::new(case, seal()?, now)?, End::new(case, seal()?, now)?);
     let is_over = Arc::new(AtomicBool::new(false));
     let is_over_too = Arc::clone(&is_over);
     let source = Bytes::from(vec![0x5a; WRITE]);

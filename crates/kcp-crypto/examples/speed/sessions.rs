@@ -3,25 +3,27 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use kcp::engine::Control;
 
 use crate::Failure;
-use crate::end::{Case, End};
+use crate::end::{Case, End, Random, seal};
 use crate::figures::cpu;
 
 const COUNT: usize = 5_000;
 /// Before it is idle, a session has sent so much: rings and buffers have been in use.
-const BEFORE: usize = 64 << 10;
+const BEFORE: usize = 1 << 20;
 /// Virtual time.
 const TIME: Duration = Duration::from_secs(10);
 /// Between two packets of a session.
 const EVERY: Duration = Duration::from_millis(500);
 
 /// Lets both ends of a pair do what is due; what leaves arrives at once.
-fn settle(pair: &mut [End; 2], now: Instant, buffer: &mut Vec<u8>) {
+fn settle(pair: &mut [End; 2], now: Instant, out: &mut (Random, Vec<u8>)) {
+    let (random, buffer) = out;
     let mut goes_on = true;
     while goes_on {
         goes_on = false;
@@ -30,7 +32,7 @@ fn settle(pair: &mut [End; 2], now: Instant, buffer: &mut Vec<u8>) {
                 pair[n].handle_timeout(now);
             }
             buffer.clear();
-            while pair[n].poll_transmit(now, buffer).is_some() {
+            while pair[n].poll_transmit(now, random, buffer).is_some() {
                 pair[1 - n].handle_datagram(now, buffer);
                 buffer.clear();
                 goes_on = true;
@@ -64,11 +66,13 @@ pub(crate) struct Sessions {
 pub(crate) fn run() -> Result<Sessions, Failure> {
     let case = Case { window: 1024, has_fec: false, control: Control::Bbr };
     let mut now = Instant::now();
-    let mut buffer = Vec::new();
+    let mut buffer = (Random::default(), Vec::new());
+    let seal = seal()?;
     let before = resident()?;
     let mut pairs = Vec::with_capacity(COUNT);
     for _ in 0..COUNT {
-        let mut pair = [End::new(case, now)?, End::new(case, now)?];
+        let mut pair =
+            [End::new(case, Arc::clone(&seal), now)?, End::new(case, Arc::clone(&seal), now)?];
         let mut left = Bytes::from(vec![1; BEFORE]);
         while !left.is_empty() {
             pair[0].write(now, &mut left);
@@ -79,6 +83,9 @@ pub(crate) fn run() -> Result<Sessions, Failure> {
             now = now.max(at);
             settle(&mut pair, now, &mut buffer);
         }
+        for end in &mut pair {
+            end.rest();
+        }
         pairs.push(pair);
     }
     let bytes = resident()?.saturating_sub(before) / (2 * COUNT);
@@ -88,7 +95,7 @@ pub(crate) fn run() -> Result<Sessions, Failure> {
 
 /// The share of a core while each session sends two packets per second.
 fn busy(pairs: &mut [[End; 2]], start: Instant) -> f64 {
-    let mut buffer = Vec::new();
+    let mut buffer = (Random::default(), Vec::new());
     let mut queue = BinaryHeap::new();
     for n in 0..pairs.len() {
         let at = start + EVERY.mul_f64(n as f64 / pairs.len() as f64);

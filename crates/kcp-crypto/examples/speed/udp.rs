@@ -11,7 +11,7 @@ use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::Failure;
-use crate::end::{Case, End};
+use crate::end::{Case, End, Random, seal};
 use crate::figures::{Figures, Watch};
 
 const WRITE: usize = 256 << 10;
@@ -30,6 +30,7 @@ struct Socket {
     count: usize,
     /// A datagram behind a run that it does not fit.
     next: Vec<u8>,
+    random: Random,
 }
 
 impl Socket {
@@ -39,7 +40,17 @@ impl Socket {
         state.set_recv_buffer_size(UdpSockRef::from(&socket), BUFFER)?;
         let buffers = vec![vec![0; RUN]; BATCH_SIZE];
         let (run, next) = (Vec::with_capacity(RUN), Vec::new());
-        Ok(Self { socket, state, peer, buffers, run, segment: 0, count: 0, next })
+        Ok(Self {
+            socket,
+            state,
+            peer,
+            buffers,
+            run,
+            segment: 0,
+            count: 0,
+            next,
+            random: Random::default(),
+        })
     }
 
     /// Sends what the end has, until the socket is full.
@@ -81,7 +92,9 @@ impl Socket {
         }
         while self.count < most && self.run.len() + crate::end::MTU <= RUN - 100 {
             let start = self.run.len();
-            let Some(length) = end.poll_transmit(now, &mut self.run) else { return };
+            let Some(length) = end.poll_transmit(now, &mut self.random, &mut self.run) else {
+                return;
+            };
             if self.count == 0 {
                 self.segment = length;
             }
@@ -144,7 +157,7 @@ pub(crate) fn run(case: Case, time: Duration) -> Result<Figures, Failure> {
     let (at_a, at_b) = (a.local_addr()?, b.local_addr()?);
     let (mut a, mut b) = (Socket::new(a, at_b)?, Socket::new(b, at_a)?);
     let now = Instant::now();
-    let (mut sender, mut receiver) = (End::new(case, now)?, End::new(case, now)?);
+    let (mut sender, mut receiver) = (End::new(case, seal()?, now)?, End::new(case, seal()?, now)?);
     let is_over = Arc::new(AtomicBool::new(false));
     let is_over_too = Arc::clone(&is_over);
     let source = Bytes::from(vec![0x5a; WRITE]);
