@@ -1,4 +1,5 @@
-//! The speed of engine, FEC and envelope together: `speed memory`, `speed udp`, `speed sessions`.
+//! The speed of engine, FEC and envelope together: `speed memory`, `speed udp`, `speed acks`,
+//! `speed sessions`.
 //!
 //! `memory` and `udp` send from one thread to another with AES-128-GCM and an MTU of 1,350, and say
 //! how many bytes arrive per second and what a byte costs both ends. Options: `--bbr` for the
@@ -6,6 +7,9 @@
 //! `--window SEGMENTS`, `--fec` for 10/3, `--seconds COUNT`. Without `--window` all windows run.
 //! With `--check` a figure that misses its floor makes the program fail.
 
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program that reports")]
+
+mod acks;
 mod end;
 mod figures;
 mod memory;
@@ -31,6 +35,9 @@ const UDP_FEC: (f64, f64) = (0.0, f64::INFINITY);
 const IDLE_BYTES: usize = 16 << 10;
 /// 5,000 sessions with two packets per second take at most this share of a core.
 const BUSY: f64 = 0.15;
+/// Segments under way, and the longest time of an acknowledgement.
+const IN_FLIGHT: [u32; 3] = [32, 1_024, 16_384];
+const ACK: Duration = Duration::from_nanos(150);
 
 fn main() -> ExitCode {
     match run() {
@@ -49,7 +56,7 @@ fn main() -> ExitCode {
 /// Whether all floors hold, or none was asked for.
 fn run() -> Result<bool, Failure> {
     let mut words = std::env::args().skip(1);
-    let command = words.next().ok_or("one of: memory, udp, sessions")?;
+    let command = words.next().ok_or("one of: memory, udp, acks, sessions")?;
     let (mut control, mut has_fec, mut checks) = (Control::Open, false, false);
     let (mut windows, mut time) = (WINDOWS.to_vec(), Duration::from_secs(3));
     while let Some(word) = words.next() {
@@ -71,6 +78,12 @@ fn run() -> Result<bool, Failure> {
             busy * 100.0
         );
         holds = bytes <= IDLE_BYTES && timers == 0 && busy <= BUSY;
+    } else if command == "acks" {
+        for in_flight in IN_FLIGHT {
+            let [in_order, ahead] = acks::run(in_flight)?;
+            println!("{in_flight:6} in flight: {in_order:?} in order, {ahead:?} behind a gap");
+            holds &= in_order.max(ahead) <= ACK;
+        }
     } else {
         for window in windows {
             let case = Case { window, has_fec, control };
