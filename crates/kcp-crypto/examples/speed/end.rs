@@ -61,6 +61,13 @@ impl End {
         self.engine.write(now, bytes);
     }
 
+    /// Writes until the window takes no more, or the window would never be used.
+    pub(crate) fn fill(&mut self, now: Instant, source: &Bytes) {
+        while self.engine.room() > 0 {
+            self.engine.write(now, &mut source.clone());
+        }
+    }
+
     pub(crate) fn read(&mut self) -> usize {
         let mut length = 0;
         while let Some(bytes) = self.engine.read(usize::MAX) {

@@ -4,7 +4,8 @@
 //! `memory` and `udp` send from one thread to another with AES-128-GCM and an MTU of 1,350, and say
 //! how many bytes arrive per second and what a byte costs both ends. Options: `--bbr` for the
 //! controller of a path (else nothing but the windows limits, as with `nc = 1` of kcp-go),
-//! `--window SEGMENTS`, `--fec` for 10/3, `--seconds COUNT`. Without `--window` all windows run.
+//! `--window SEGMENTS`, `--fec` for
+//! 10/3, `--seconds COUNT`. Without `--window` all windows run.
 //! With `--check` a figure that misses its floor makes the program fail.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program that reports")]

@@ -13,7 +13,7 @@ use crate::figures::{Figures, Watch};
 
 /// Datagrams of a batch at most: as many as UDP GSO takes.
 const BATCH: usize = 64;
-/// Batches of a queue: with 64 datagrams of 1,350 bytes, 1.4 MB.
+/// Batches of a queue at least. A queue holds a whole window, or a large one would never be used.
 const QUEUE: usize = 16;
 /// How long an end waits that has a batch for a full queue.
 const FULL: Duration = Duration::from_micros(50);
@@ -38,11 +38,12 @@ struct Link {
 }
 
 impl Link {
-    fn pair() -> [Self; 2] {
-        let (to_b, at_b) = sync_channel(QUEUE);
-        let (to_a, at_a) = sync_channel(QUEUE);
-        let (back_a, empty_a) = sync_channel(2 * QUEUE);
-        let (back_b, empty_b) = sync_channel(2 * QUEUE);
+    fn pair(window: u16) -> [Self; 2] {
+        let queue = QUEUE.max(usize::from(window) / BATCH);
+        let (to_b, at_b) = sync_channel(queue);
+        let (to_a, at_a) = sync_channel(queue);
+        let (back_a, empty_a) = sync_channel(2 * queue);
+        let (back_b, empty_b) = sync_channel(2 * queue);
         let a = Self {
             to: to_b,
             from: at_a,
@@ -120,20 +121,22 @@ impl Link {
 /// Sends for `time` from one end to the other.
 pub(crate) fn run(case: Case, time: Duration) -> Result<Figures, Failure> {
     let now = Instant::now();
-    let [mut a, mut b] = Link::pair();
+    let [mut a, mut b] = Link::pair(case.window);
     let (mut sender, mut receiver) = (End::new(case, seal()?, now)?, End::new(case, seal()?, now)?);
     let is_over = Arc::new(AtomicBool::new(false));
     let is_over_too = Arc::clone(&is_over);
     let source = Bytes::from(vec![0x5a; WRITE]);
     let thread = std::thread::spawn(move || {
+        let mut most = 0;
         while !is_over_too.load(Ordering::Relaxed) {
-            sender.write(Instant::now(), &mut source.clone());
+            sender.fill(Instant::now(), &source);
             a.send(&mut sender);
+            most = most.max(sender.engine().in_flight());
             if !a.receive(&mut sender) {
                 break;
             }
         }
-        *sender.engine().counters()
+        (*sender.engine().counters(), most)
     });
     let mut watch = Watch::new(time);
     while watch.goes_on(receiver.read()) {
@@ -144,6 +147,7 @@ pub(crate) fn run(case: Case, time: Duration) -> Result<Figures, Failure> {
     }
     is_over.store(true, Ordering::Relaxed);
     drop(b);
-    let counters = thread.join().map_err(|_| "the sender failed")?;
+    let (counters, most) = thread.join().map_err(|_| "the sender failed")?;
+    println!("most under way: {most} bytes");
     Ok(watch.figures(counters))
 }

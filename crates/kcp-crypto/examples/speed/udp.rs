@@ -163,7 +163,7 @@ pub(crate) fn run(case: Case, time: Duration) -> Result<Figures, Failure> {
     let source = Bytes::from(vec![0x5a; WRITE]);
     let thread = std::thread::spawn(move || -> Result<_, String> {
         while !is_over_too.load(Ordering::Relaxed) {
-            sender.write(Instant::now(), &mut source.clone());
+            sender.fill(Instant::now(), &source);
             a.send(&mut sender).map_err(|error| error.to_string())?;
             a.receive(&mut sender).map_err(|error| error.to_string())?;
         }
