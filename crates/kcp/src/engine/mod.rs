@@ -556,7 +556,8 @@ impl Engine {
         buf.extend_from_slice(&head.encode(length));
         buf.extend_from_slice(payload);
         let bytes = length.saturating_add(HEAD as u32);
-        if self.recovery.in_flight() == 0 {
+        if self.outgoing.outstanding() == 0 {
+            // Nothing was owed before. A segment that is sent again starts no new term.
             self.heard = Some(self.heard.map_or(now, |heard| heard.max(now)));
         }
         let number = self.recovery.sent(now, sn, stamp, bytes, self.is_limited);
