@@ -209,6 +209,12 @@ impl Session {
         self.engine.round_trip()
     }
 
+    /// Bytes under way, heads of segments included.
+    #[must_use]
+    pub const fn in_flight(&self) -> u64 {
+        self.engine.in_flight()
+    }
+
     /// What was counted.
     #[must_use]
     pub fn counters(&self) -> Counters {
