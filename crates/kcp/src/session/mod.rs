@@ -317,6 +317,7 @@ impl Session {
         self.engine.handle_timeout(now);
         if self.closes().is_some_and(|at| at <= now)
             && let Some(encoder) = &mut self.encoder
+            && !encoder.is_closing()
         {
             let cost = encoder.cost_of_closing(self.seal.overhead() + IP_HEADS).unwrap_or(0);
             self.early.spend(cost, now);
@@ -371,7 +372,9 @@ impl Session {
     }
 
     fn put_parity(&mut self, out: &mut Vec<u8>) -> bool {
-        let Some(encoder) = &mut self.encoder else { return false };
+        let Some(encoder) = self.encoder.as_mut().filter(|encoder| encoder.has_parity()) else {
+            return false;
+        };
         if self.parity == Parity::Saved {
             return false;
         }
