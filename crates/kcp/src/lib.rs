@@ -10,7 +10,7 @@
 //! | [`engine`] | the reliable stream: windows, acknowledgements, loss, congestion control, timers |
 //! | [`envelope`] | encryption as kcp-go lays it out; the algorithms are outside, behind traits |
 //! | [`fec`] | parity shards as kcp-go makes them, and what is rebuilt of them |
-//! | [`session`] | engine, FEC and envelope together: what talks to kcp-go |
+//! | [`session`] | engine, FEC and envelope together: datagrams in and out, for stock peers |
 //! | [`wire`] | the layouts of segments, shards and out-of-band datagrams; arithmetic of sequence numbers |
 
 pub mod classic;

@@ -40,15 +40,17 @@ pub(crate) fn seal() -> Result<Arc<dyn Seal>, Failure> {
 
 impl End {
     pub(crate) fn new(case: Case, seal: Arc<dyn Seal>, now: Instant) -> Result<Self, Failure> {
-        let mut engine = engine::Config::new(Conversation(1), 0);
-        (engine.send_window, engine.receive_window) = (case.window, case.window);
-        engine.control = case.control;
-        let mut config = Config::new(engine, MTU);
+        let mut config = Config::new(Conversation(1));
+        config.datagram = MTU;
+        config.engine.send_window = case.window;
+        config.engine.receive_window = case.window;
+        config.engine.control = case.control;
         if case.has_fec {
             let ratio = Ratio::new(10, 3).ok_or("no ratio")?;
             (config.encode, config.decode) = (Some(ratio), Some(ratio));
         }
-        Ok(Self { session: Session::new(config, seal, now)? })
+        config.adaptive = false;
+        Ok(Self { session: Session::new(config, seal, now) })
     }
 
     pub(crate) fn write(&mut self, now: Instant, bytes: &mut Bytes) {
@@ -76,10 +78,6 @@ impl End {
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         self.session.handle_timeout(now);
-    }
-
-    pub(crate) fn rest(&mut self) {
-        self.session.rest();
     }
 
     pub(crate) const fn in_flight(&self) -> u64 {

@@ -1,59 +1,76 @@
 //! The settings of a session.
 
-use crate::engine;
-use crate::envelope::{Sizes, TooSmall};
-use crate::fec::Ratio;
+use std::time::Duration;
 
-/// The settings of a [`Session`](super::Session). The two directions are independent: a peer that
-/// sends without FEC may receive with it.
+use crate::engine;
+use crate::envelope::{LONGEST_DATAGRAM, Sizes};
+use crate::fec::{LONGEST_PAUSE, Ratio};
+use crate::wire::{Conversation, HEAD};
+
+/// The settings of a [`Session`](super::Session).
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The engine. Its `mtu` is set by the session, to what the heads leave of
-    /// [`datagram`](Self::datagram).
+    /// The reliable stream. [`engine::Config::mtu`] is computed by the session.
     pub engine: engine::Config,
-    /// The longest datagram, in bytes: the payload of UDP. kcp-go's `mtu`; at most 1,500.
+    /// The longest datagram in bytes, without the heads of IP and UDP; at most
+    /// [`LONGEST_DATAGRAM`]. What is too small for a byte of payload (see [`Sizes::new`]) is exceeded.
     pub datagram: usize,
-    /// FEC of what is sent; `None`: none.
+    /// The FEC of what is sent; `None`: there is none. A stock peer has to be set to the same ratio:
+    /// before it has found another one, it may rebuild garbage and take it for segments.
     pub encode: Option<Ratio>,
-    /// The ratio of the peer, as far as it is known. It is found by itself where another one is
-    /// used. `None`: parity that arrives is not used.
+    /// The ratio that the peer is known to send with. Without it, or where it turns out to be another
+    /// one, nothing is rebuilt until the ratio is found.
     pub decode: Option<Ratio>,
-    /// Groups that traffic does not fill are closed with fillers, for at most so many bytes per
-    /// second. 0: never, as kcp-go does.
-    pub close_early: u32,
-    /// The most bytes of datagrams per second, all heads, parity and acknowledgements included.
-    /// `None`: no limit but that of the engine.
-    pub rate: Option<u32>,
-    /// Parity is left out while parity and repeated segments together are above this share of the
-    /// bytes that were sent for the first time. Repeated segments are never held back by it: the
-    /// engine bounds them by what is lost.
-    pub extra: f64,
+    /// Leaves room for the head of a shard while there is no `encode`, so that
+    /// [`Session::set_encode`](super::Session::set_encode) can turn FEC on.
+    pub reserve: bool,
+    /// `true`: the parity that is sent follows the loss ([`fec::adaptive`](crate::fec::adaptive)).
+    /// `false`: all parity is sent.
+    pub adaptive: bool,
+    /// A group gets no parity when the pause in front of its last data shard is this long; `None`:
+    /// all groups get it.
+    pub pause: Option<Duration>,
+    /// Bytes per second that closing groups early may cost, so that sparse traffic and tails are
+    /// protected; 0: groups are closed by traffic alone, as in kcp-go.
+    pub fillers: u32,
+    /// Bytes per second on the wire: all datagrams with their envelopes, without the heads of IP
+    /// and UDP. `None`: only the engine's control limits.
+    pub rate: Option<u64>,
+    /// What retransmissions and parity may have together, as a share of the bytes that are sent for
+    /// the first time; `None`: whatever they need.
+    pub budget: Option<f64>,
+    /// Nonces that are remembered, so that a datagram that is sent again by somebody else, or back
+    /// to its sender, is dropped; 0: none. `None`: [`NONCES`](super::NONCES) where the envelope
+    /// authenticates.
+    pub nonces: Option<usize>,
 }
 
 impl Config {
-    /// Settings without FEC and without limits.
+    /// Settings for `conversation`: datagrams of 1,350 bytes as kcptun has them, no FEC, and for the
+    /// time when FEC is turned on, adaptive parity; no rate limit; repairs may cost as much as what
+    /// they repair.
     #[must_use]
-    pub const fn new(engine: engine::Config, datagram: usize) -> Self {
+    pub const fn new(conversation: Conversation) -> Self {
         Self {
-            engine,
-            datagram,
+            engine: engine::Config::new(conversation, 1350),
+            datagram: 1350,
             encode: None,
             decode: None,
-            close_early: EARLY_RATE,
+            reserve: false,
+            adaptive: true,
+            pause: Some(LONGEST_PAUSE),
+            fillers: 16_000,
             rate: None,
-            extra: 1.0,
+            budget: Some(1.0),
+            nonces: None,
         }
     }
 
-    /// The room in datagrams where an envelope takes `overhead` bytes.
-    ///
-    /// # Errors
-    ///
-    /// There is no room for a byte of payload.
-    pub fn sizes(&self, overhead: usize) -> Result<Sizes, TooSmall> {
-        Sizes::new(self.datagram, overhead, self.encode.is_some())
+    /// Bytes of segments in a datagram, where an envelope takes `overhead` bytes.
+    pub(super) fn segments(&self, overhead: usize) -> u16 {
+        let with_fec = self.encode.is_some() || self.reserve;
+        let segments = Sizes::new(self.datagram.min(LONGEST_DATAGRAM), overhead, with_fec)
+            .map_or(HEAD + 1, |sizes| sizes.segments);
+        u16::try_from(segments).unwrap_or(u16::MAX)
     }
 }
-
-/// 128 kbit/s.
-const EARLY_RATE: u32 = 16_000;

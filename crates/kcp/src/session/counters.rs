@@ -1,64 +1,78 @@
-//! What a session counts.
+//! What a session has sent and received.
 
-use crate::{engine, fec};
+use crate::{engine, envelope, fec};
 
-/// Sums since the begin of a session. Counters of several sessions add up.
+/// Sums since the beginning of the session. Counters of several sessions add up.
+///
+/// Datagrams that are sent are those with segments, parity, fillers, and out of band:
+/// `datagrams_out = engine.datagrams_out + parity_out + fillers_out + oob_out`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// The reliable stream.
     pub engine: engine::Counters,
-    /// What FEC rebuilt.
+    /// What the decoder did.
     pub fec: fec::Counters,
-    /// Datagrams that were sent, and their bytes.
+    /// What was opened, and what was dropped before it was looked at.
+    pub envelope: envelope::Counters,
+    /// Datagrams that were sent.
     pub datagrams_out: u64,
-    /// The bytes of those datagrams.
-    pub wire_out: u64,
-    /// Datagrams that arrived and could be opened, and their bytes.
+    /// Their bytes, envelopes included.
+    pub bytes_out: u64,
+    /// Datagrams that came in: opened, refused, malformed, or repeated.
     pub datagrams_in: u64,
-    /// The bytes of those datagrams.
-    pub wire_in: u64,
-    /// Datagrams that were not sealed with this key.
-    pub refused: u64,
-    /// Datagrams that were sealed, and hold nothing that is known.
-    pub malformed: u64,
-    /// Parity shards that were sent.
+    /// Their bytes. Of a datagram that was opened by the caller: those of the plaintext.
+    pub bytes_in: u64,
+    /// Datagrams whose nonce had been used before, by the peer or by this end.
+    pub replayed: u64,
+    /// Datagrams of parity that were sent, and their bytes.
     pub parity_out: u64,
-    /// Shards that only filled a group up.
+    /// See `parity_out`.
+    pub parity_bytes_out: u64,
+    /// Parity shards that the budget did not allow.
+    pub parity_dropped: u64,
+    /// Datagrams that closed a group early.
     pub fillers_out: u64,
-    /// Groups whose parity was left out, to keep within
-    /// [`Config::extra`](super::Config::extra).
-    pub parity_saved: u64,
     /// Datagrams out of band that were sent.
     pub oob_out: u64,
-    /// Datagrams out of band that arrived.
+    /// Datagrams out of band that came.
     pub oob_in: u64,
-    /// Datagrams out of band that were dropped for newer ones, or belong to another conversation.
+    /// Datagrams out of band that were dropped: a queue was full, or they were for another session.
     pub oob_dropped: u64,
 }
 
 impl std::ops::AddAssign for Counters {
     fn add_assign(&mut self, other: Self) {
-        self.engine += other.engine;
-        let fec::Counters { whole, rebuilt_groups, rebuilt, expired, refused, untuned, tuned } =
-            other.fec;
-        self.fec.whole += whole;
-        self.fec.rebuilt_groups += rebuilt_groups;
-        self.fec.rebuilt += rebuilt;
-        self.fec.expired += expired;
-        self.fec.refused += refused;
-        self.fec.untuned += untuned;
-        self.fec.tuned += tuned;
-        self.datagrams_out += other.datagrams_out;
-        self.wire_out += other.wire_out;
-        self.datagrams_in += other.datagrams_in;
-        self.wire_in += other.wire_in;
-        self.refused += other.refused;
-        self.malformed += other.malformed;
-        self.parity_out += other.parity_out;
-        self.fillers_out += other.fillers_out;
-        self.parity_saved += other.parity_saved;
-        self.oob_out += other.oob_out;
-        self.oob_in += other.oob_in;
-        self.oob_dropped += other.oob_dropped;
+        let Self {
+            engine,
+            fec,
+            envelope,
+            datagrams_out,
+            bytes_out,
+            datagrams_in,
+            bytes_in,
+            replayed,
+            parity_out,
+            parity_bytes_out,
+            parity_dropped,
+            fillers_out,
+            oob_out,
+            oob_in,
+            oob_dropped,
+        } = other;
+        self.engine += engine;
+        self.fec += fec;
+        self.envelope += envelope;
+        self.datagrams_out += datagrams_out;
+        self.bytes_out += bytes_out;
+        self.datagrams_in += datagrams_in;
+        self.bytes_in += bytes_in;
+        self.replayed += replayed;
+        self.parity_out += parity_out;
+        self.parity_bytes_out += parity_bytes_out;
+        self.parity_dropped += parity_dropped;
+        self.fillers_out += fillers_out;
+        self.oob_out += oob_out;
+        self.oob_in += oob_in;
+        self.oob_dropped += oob_dropped;
     }
 }

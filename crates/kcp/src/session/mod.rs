@@ -1,144 +1,187 @@
-//! A session as kcp-go has it: the [engine](crate::engine), [FEC](crate::fec) and an
-//! [envelope](crate::envelope), from bytes to sealed datagrams and back.
-//!
-//! It is a plain value like the engine: after any input or command, the driver calls
-//! [`poll_transmit`](Session::poll_transmit) until it returns `None`, then sets a timer to
-//! [`timeout`](Session::timeout).
-//!
-//! What a datagram passes through:
+//! A session: all that stands between a UDP socket and a stream, as kcp-go lays it out on the wire.
 //!
 //! ```text
-//! write ─ engine ─ encoder ─ seal ─► datagram ─► open ─ decoder ─ engine ─ read
-//!                     └ parity ─ seal ─►                   └ rebuilt segments
+//!  write, send ──> Engine ── segments ──> Protection ── shard ──> Seal ──> poll_transmit
+//!                    ^                    (FEC encoder)
+//!  read <────────────┤
+//!                    └── segments <── Decoder <── shard ── Seal <── handle_datagram
+//!  send_oob, read_oob: datagrams beside the stream
 //! ```
 //!
-//! Segments are written once, behind room for the heads, and sealed in place. Datagrams that only
-//! acknowledge get no shard's head: a stock peer takes them, and no parity is spent on them.
+//! | module | content |
+//! |---|---|
+//! | `config`, `counters` | what is set, and what is counted |
+//! | `transmit` | datagrams out: what leaves next, and in which buffer |
+//! | `receive` | datagrams in |
+//! | `protection` | the encoder: how much parity, and when a group is closed |
+//! | `rate` | the limit of bytes on the wire |
+//! | `budget` | the cap of retransmissions and parity |
+//! | `nonces` | datagrams that somebody sends again |
+//! | `oob` | datagrams beside the stream |
+//!
+//! It is a plain value. After any input or command, the driver calls
+//! [`poll_transmit`](Session::poll_transmit) until it returns `None`, then sets a timer to
+//! [`timeout`](Session::timeout), after which it calls [`handle_timeout`](Session::handle_timeout).
+//! A session that is idle has no timer, and has given back what memory it can.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::time::Instant;
+//!
+//! use bytes::Bytes;
+//! use kcp::envelope::Null;
+//! use kcp::session::{Config, Session};
+//! use kcp::wire::Conversation;
+//!
+//! let now = Instant::now();
+//! let config = Config::new(Conversation(7));
+//! let mut client = Session::new(config.clone(), Arc::new(Null), now);
+//! let mut server = Session::new(config, Arc::new(Null), now);
+//!
+//! client.write(now, &mut Bytes::from_static(b"hello"));
+//! let mut random = |bytes: &mut [u8]| bytes.fill(4); // Null needs none.
+//! let mut out = Vec::new();
+//! while let Some(length) = client.poll_transmit(now, &mut random, &mut out) {
+//!     let at = out.len() - length;
+//!     server.handle_datagram(now, &mut out[at..]);
+//! }
+//! assert_eq!(server.read(100).as_deref(), Some(&b"hello"[..]));
+//! ```
 
+mod budget;
 mod config;
 mod counters;
-mod limit;
+mod nonces;
+mod oob;
+mod protection;
+mod rate;
+mod receive;
 #[cfg(test)]
 mod tests;
+mod transmit;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use crate::engine::{Engine, Purpose};
-use crate::envelope::{Seal, Sizes, TooSmall};
-use crate::fec::adaptive::EarlyClose;
-use crate::fec::{Decoder, Encoder, LONGEST_PAUSE, Ratio, Settings, Shard};
-use crate::wire::{Content, Conversation, HEAD, OOB_HEAD, SHARD_HEAD, ShardId, oob_head};
+use crate::engine::Engine;
+use crate::envelope::{self, Seal};
+use crate::fec::{Decoder, Ratio};
+use crate::wire::{Conversation, OOB_HEAD};
 
 pub use config::Config;
 pub use counters::Counters;
+pub use nonces::{NONCES, Nonces};
+pub use oob::TooLong;
 
-use limit::{Extra, Rate};
+use budget::Budget;
+use protection::{Former, Protection};
+use rate::Rate;
 
-/// The most datagrams out of band that wait in each direction. A newer one drops the oldest.
-pub const OOB_QUEUE: usize = 64;
+/// Memory is given back after so much silence.
+const REST: Duration = Duration::from_secs(1);
 
-/// Nonces are shorter.
-const LONGEST_NONCE: usize = 32;
-
-/// Heads of IPv4 and UDP, which closing a group early costs as well.
-const IP_HEADS: usize = 28;
-
-/// The shards without parity after a change of the ratio: the peer's 258 samples are new then, even
-/// where half of them get lost.
-pub const SILENT_SHARDS: u32 = 600;
-
-/// A datagram out of band is longer than [`Session::longest_oob`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{length} bytes do not fit into a datagram out of band, which holds {longest}")]
-pub struct OobTooLong {
-    /// The length that was wanted, in bytes.
-    pub length: usize,
-    /// The most, in bytes; 0 without FEC.
-    pub longest: usize,
-}
-
-/// One end of a conversation with a stock peer.
+/// One end of a session with one peer.
 #[derive(Debug)]
 pub struct Session {
-    conversation: Conversation,
-    engine: Engine,
+    config: Config,
     seal: Arc<dyn Seal>,
-    sizes: Sizes,
-    encoder: Option<Encoder>,
-    decoder: Option<Decoder>,
-    early: EarlyClose,
+    /// The random bytes of a datagram.
+    nonce: Box<[u8]>,
+    engine: Engine,
+    /// Bytes of segments in a datagram.
+    segments: u16,
+    protection: Option<Protection>,
+    /// The encoder before this one; set once FEC was changed.
+    former: Option<Former>,
+    /// Made for the first shard that comes.
+    decoder: Option<Box<Decoder>>,
+    nonces: Nonces,
     rate: Option<Rate>,
-    extra: Extra,
-    /// The parity of the present group is left out or sent, as a whole.
-    parity: Parity,
-    /// Shards that go without parity after a change of the ratio.
-    silent: u32,
-    /// Until then the rate holds back what there is to send.
-    held: Option<Instant>,
-    oob_out: VecDeque<Bytes>,
-    oob_in: VecDeque<Bytes>,
+    budget: Option<Budget>,
+    oob_out: oob::Queue,
+    oob_in: oob::Queue,
+    /// When something was last sent, received or written.
+    active: Instant,
+    /// There may be memory to give back.
+    is_awake: bool,
     counters: Counters,
-}
-
-/// What happens to the parity of the group that was finished last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Parity {
-    Undecided,
-    Sent,
-    Saved,
 }
 
 impl Session {
     /// A new session. Both ends begin in the same state.
-    ///
-    /// # Errors
-    ///
-    /// [`Config::datagram`] leaves no room for a byte of payload.
-    pub fn new(config: Config, seal: Arc<dyn Seal>, now: Instant) -> Result<Self, TooSmall> {
-        let sizes = config.sizes(seal.overhead())?;
-        let mut engine = config.engine;
-        engine.mtu = u16::try_from(sizes.segments).unwrap_or(u16::MAX);
-        let longest = sizes.datagram;
-        Ok(Self {
-            conversation: engine.conversation,
-            engine: Engine::new(engine, now),
-            encoder: config.encode.map(|ratio| Encoder::new(settings(ratio, &sizes))),
-            decoder: config.decode.map(|ratio| Decoder::new(ratio, longest)),
-            early: EarlyClose::new(Duration::ZERO, config.close_early, now),
+    #[must_use]
+    pub fn new(mut config: Config, seal: Arc<dyn Seal>, now: Instant) -> Self {
+        let segments = config.segments(seal.overhead());
+        config.engine.mtu = segments;
+        let nonces = match (config.nonces, seal.nonce(), seal.tail()) {
+            (_, 0, _) | (None, _, 0) => 0,
+            (most, _, _) => most.unwrap_or(NONCES),
+        };
+        let mut session = Self {
+            nonce: vec![0; seal.nonce()].into(),
+            engine: Engine::new(config.engine.clone(), now),
+            segments,
+            protection: None,
+            former: None,
+            decoder: None,
+            nonces: Nonces::new(nonces),
             rate: config.rate.map(|rate| Rate::new(rate, now)),
-            extra: Extra::new(config.extra),
-            parity: Parity::Undecided,
-            silent: 0,
-            held: None,
-            oob_out: VecDeque::new(),
-            oob_in: VecDeque::new(),
+            budget: config.budget.map(Budget::new),
+            oob_out: oob::Queue::default(),
+            oob_in: oob::Queue::default(),
+            active: now,
+            is_awake: false,
             counters: Counters::default(),
             seal,
-            sizes,
-        })
+            config,
+        };
+        session.protect(now);
+        session
     }
 
-    /// Changes the shards of groups that are sent from now on, and returns whether it did: the
-    /// session must have been made with FEC in this direction.
-    ///
-    /// A stock peer finds the ratio by itself, by its last 258 shards. As long as those of the ratio
-    /// before are among them it may rebuild by that one, and takes wrong bytes for segments: all
-    /// shards begin with the same bytes, so any code rebuilds those. Hence the next
-    /// [`SILENT_SHARDS`] get no parity: without it nothing can be rebuilt.
-    pub fn set_ratio(&mut self, ratio: Ratio) -> bool {
-        let Some(encoder) = &mut self.encoder else { return false };
-        let shards = u32::try_from(ratio.shards()).unwrap_or(1);
-        // Numbers go on with the next one at which a group begins, or from 0 where they wrap.
-        let first = (encoder.next().0 / shards + 1).checked_mul(shards).unwrap_or(0);
-        *encoder = Encoder::starting_at(settings(ratio, &self.sizes), ShardId(first));
-        encoder.set_parity(0);
-        self.parity = Parity::Undecided;
-        self.silent = SILENT_SHARDS;
+    /// Starts the encoder that the settings name.
+    fn protect(&mut self, now: Instant) {
+        let sizes = (self.segments, self.seal.overhead());
+        self.protection = self
+            .config
+            .encode
+            .map(|ratio| Protection::new(&self.config, ratio, self.former, sizes, now));
+        // What parity repairs arrives late: it is not lost by the count of what overtook it.
+        let resend = if self.protection.is_some() { 0 } else { self.config.engine.resend };
+        self.engine.set_resend(resend);
+        self.engine.protect(false);
+    }
+
+    /// Changes the FEC of what is sent from now on, or turns it off. A stock peer rebuilds nothing
+    /// for a while when the ratio changes, since it has to find it first; the first groups have no
+    /// parity, as it would rebuild garbage of it. `false`: datagrams have no room for FEC
+    /// ([`Config::reserve`]), and nothing was changed.
+    pub fn set_encode(&mut self, now: Instant, ratio: Option<Ratio>) -> bool {
+        let has_room = self.config.reserve || self.config.encode.is_some();
+        if ratio.is_some() && !has_room {
+            return false;
+        }
+        self.config.reserve = has_room;
+        self.config.encode = ratio;
+        self.former = match self.protection.take() {
+            Some(mut protection) => Some(protection.end()),
+            None => Some(self.former.unwrap_or_default()),
+        };
+        self.protect(now);
         true
+    }
+
+    /// Changes [`Config::rate`].
+    pub fn set_rate(&mut self, now: Instant, rate: Option<u64>) {
+        self.rate = rate.map(|rate| Rate::new(rate, now));
+    }
+
+    /// The number of the conversation.
+    #[must_use]
+    pub const fn conversation(&self) -> Conversation {
+        self.config.engine.conversation
     }
 
     /// Bytes that [`write`](Self::write) takes now.
@@ -150,6 +193,7 @@ impl Session {
     /// Writes bytes to the stream. What there is no room for stays in `bytes`; returns how many were
     /// taken.
     pub fn write(&mut self, now: Instant, bytes: &mut Bytes) -> usize {
+        self.touch(now);
         self.engine.write(now, bytes)
     }
 
@@ -157,38 +201,43 @@ impl Session {
     /// than 255 segments.
     #[must_use]
     pub fn send(&mut self, now: Instant, message: Bytes) -> bool {
+        self.touch(now);
         self.engine.send(now, message)
     }
 
-    /// The next bytes of the stream, at most `most`, or the next message; `None` where none has
-    /// arrived.
+    /// The next bytes of the stream, at most `most`, or the next message, however long it is;
+    /// `None` where none has arrived.
     pub fn read(&mut self, most: usize) -> Option<Bytes> {
         self.engine.read(most)
     }
 
-    /// The longest payload of a datagram out of band, in bytes; 0 without FEC in this direction.
-    #[must_use]
-    pub const fn longest_oob(&self) -> usize {
-        self.sizes.out_of_band
-    }
-
-    /// Sends a datagram beside the stream, which may get lost.
+    /// Queues a datagram beside the stream: it is sent once, and may get lost. Peers that are older
+    /// than kcp-go v5.6.60 do not know such datagrams and misread them. Where too many wait, the
+    /// oldest is dropped.
     ///
     /// # Errors
     ///
-    /// It is longer than [`longest_oob`](Self::longest_oob).
-    pub fn send_oob(&mut self, payload: Bytes) -> Result<(), OobTooLong> {
-        let (length, longest) = (payload.len(), self.longest_oob());
-        if length > longest || longest == 0 {
-            return Err(OobTooLong { length, longest });
+    /// It is longer than [`oob_room`](Self::oob_room).
+    pub fn send_oob(&mut self, payload: Bytes) -> Result<(), TooLong> {
+        let (length, room) = (payload.len(), self.oob_room());
+        if length > room {
+            return Err(TooLong { length, room });
         }
-        self.counters.oob_dropped += push(&mut self.oob_out, payload);
+        let is_dropped = self.oob_out.push(payload);
+        self.counters.oob_dropped += u64::from(is_dropped);
         Ok(())
+    }
+
+    /// The longest payload of a datagram beside the stream, in bytes.
+    #[must_use]
+    pub fn oob_room(&self) -> usize {
+        let datagram = self.config.datagram.min(envelope::LONGEST_DATAGRAM);
+        datagram.saturating_sub(self.seal.overhead() + OOB_HEAD)
     }
 
     /// The next datagram that came beside the stream.
     pub fn read_oob(&mut self) -> Option<Bytes> {
-        self.oob_in.pop_front()
+        self.oob_in.pop()
     }
 
     /// Whether all that was written is acknowledged.
@@ -197,7 +246,8 @@ impl Session {
         self.engine.is_flushed()
     }
 
-    /// Whether the peer has been silent for too long while it owed an answer.
+    /// Whether the peer has been silent for [`dead_after`](crate::engine::Config::dead_after) while
+    /// it owed an answer.
     #[must_use]
     pub fn is_dead(&self, now: Instant) -> bool {
         self.engine.is_dead(now)
@@ -215,261 +265,74 @@ impl Session {
         self.engine.in_flight()
     }
 
-    /// What was counted.
+    /// What was sent and received so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        Counters {
-            engine: *self.engine.counters(),
-            fec: self.decoder.as_ref().map(Decoder::counters).unwrap_or_default(),
-            ..self.counters
-        }
+        let fec = self.decoder.as_ref().map(|decoder| decoder.counters()).unwrap_or_default();
+        Counters { engine: *self.engine.counters(), fec, ..self.counters }
     }
 
-    /// Gives the memory back that an idle session does not need.
-    pub fn rest(&mut self) {
-        self.engine.rest();
-        if let Some(encoder) = &mut self.encoder {
-            encoder.rest();
-        }
-        if let Some(decoder) = &mut self.decoder {
-            decoder.rest();
-        }
-    }
-
-    /// Takes a datagram of the peer. What cannot be opened or read is counted and dropped.
-    pub fn handle_datagram(&mut self, now: Instant, datagram: &mut [u8]) {
-        let Ok(plaintext) = self.seal.open(datagram) else {
-            self.counters.refused += 1;
-            return;
-        };
-        let Some(content) = datagram.get(plaintext).and_then(Content::of) else {
-            self.counters.malformed += 1;
-            return;
-        };
-        self.handle_content(now, &content, datagram.len());
-    }
-
-    /// Takes what was in a datagram of `wire` bytes that a listener has opened.
-    pub fn handle_opened(&mut self, now: Instant, plaintext: &[u8], wire: usize) {
-        match Content::of(plaintext) {
-            Some(content) => self.handle_content(now, &content, wire),
-            None => self.counters.malformed += 1,
-        }
-    }
-
-    fn handle_content(&mut self, now: Instant, content: &Content<'_>, wire: usize) {
-        self.counters.datagrams_in += 1;
-        self.counters.wire_in += u64::try_from(wire).unwrap_or(0);
-        match *content {
-            Content::Segments(segments) => self.handle_segments(now, segments),
-            // Anything shorter only fills a group up.
-            Content::Data { segments, .. } if segments.len() >= HEAD => {
-                self.handle_segments(now, segments);
-            }
-            Content::Data { .. } | Content::Parity { .. } => {}
-            Content::OutOfBand { conversation, payload } => {
-                if conversation == self.conversation {
-                    self.counters.oob_in += 1;
-                    let payload = Bytes::copy_from_slice(payload);
-                    self.counters.oob_dropped += push(&mut self.oob_in, payload);
-                } else {
-                    self.counters.oob_dropped += 1;
-                }
-            }
-        }
-        if let (Some(decoder), Some(shard)) = (&mut self.decoder, Shard::of(content)) {
-            for segments in decoder.handle_shard(shard).segments() {
-                if segments.len() >= HEAD {
-                    // The engine counts what is malformed.
-                    let _ = self.engine.handle_datagram(now, segments, true);
-                }
-            }
-        }
-    }
-
-    fn handle_segments(&mut self, now: Instant, segments: &[u8]) {
-        // The engine counts what is malformed.
-        let _ = self.engine.handle_datagram(now, segments, false);
-    }
-
-    /// The time of the next event; `None` while nothing is under way or due.
+    /// The time of the next event; `None` while the session is idle.
     #[must_use]
     pub fn timeout(&self) -> Option<Instant> {
-        if self.held.is_some() {
-            return self.held;
+        // Before this time nothing may leave.
+        if let Some(held) = self.rate.as_ref().and_then(Rate::held) {
+            return Some(held);
         }
-        [self.engine.timeout(), self.closes()].into_iter().flatten().min()
-    }
-
-    /// When the open group is closed early. A group whose packets all arrived needs no parity.
-    fn closes(&self) -> Option<Instant> {
-        let encoder = self.encoder.as_ref()?;
-        let opened = encoder.opened().filter(|_| self.engine.in_flight() > 0)?;
-        let cost = encoder.cost_of_closing(self.seal.overhead() + IP_HEADS)?;
-        self.early.deadline(opened, cost)
+        [self.engine.timeout(), self.closes(), self.repeats_from(), self.rests()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
-        if self.held.is_some_and(|at| at <= now) {
-            self.held = None;
-        }
         self.engine.handle_timeout(now);
-        if self.closes().is_some_and(|at| at <= now)
-            && let Some(encoder) = &mut self.encoder
-            && !encoder.is_closing()
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        if is_due(self.closes())
+            && let Some(protection) = &mut self.protection
         {
-            let cost = encoder.cost_of_closing(self.seal.overhead() + IP_HEADS).unwrap_or(0);
-            self.early.spend(cost, now);
-            encoder.close_early();
+            protection.close(now);
+        }
+        if is_due(self.rests()) {
+            // What is not flushed will be active again.
+            self.is_awake = false;
+            self.rest();
         }
     }
 
-    /// Appends the next datagram to `out`, sealed, and returns its length; `None` where nothing may
-    /// leave now, and `out` is as it was. `random` fills a slice with bytes that never repeat: the
-    /// nonce.
-    pub fn poll_transmit(
-        &mut self,
-        now: Instant,
-        random: &mut impl FnMut(&mut [u8]),
-        out: &mut Vec<u8>,
-    ) -> Option<usize> {
-        self.held = self.rate.as_ref().and_then(|rate| rate.wait(now));
-        if self.held.is_some() {
-            return None;
-        }
-        let start = out.len();
-        out.resize(start + self.seal.head(), 0);
-        if !self.put_content(now, out) {
-            out.truncate(start);
-            return None;
-        }
-        out.resize(out.len() + self.seal.tail(), 0);
-        let mut nonce = [0; LONGEST_NONCE];
-        let nonce = nonce.get_mut(..self.seal.nonce()).unwrap_or_default();
-        random(nonce);
-        let datagram = out.get_mut(start..).unwrap_or_default();
-        let length = datagram.len();
-        if self.seal.seal(nonce, datagram).is_err() {
-            // It cannot happen: the room is what the envelope asked for.
-            out.truncate(start);
-            return None;
-        }
-        self.counters.datagrams_out += 1;
-        self.counters.wire_out += u64::try_from(length).unwrap_or(0);
-        if let Some(rate) = &mut self.rate {
-            rate.sent(now, length);
-        }
-        Some(length)
+    /// When the open group is closed early. Where all is acknowledged it needs no parity.
+    fn closes(&self) -> Option<Instant> {
+        self.protection.as_ref().filter(|_| self.engine.in_flight() > 0)?.closes()
     }
 
-    /// Appends what the next datagram holds; `false` where there is nothing.
-    fn put_content(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
-        self.put_parity(out)
-            || self.put_filler(now, out)
-            || self.put_oob(out)
-            || self.put_segments(now, out)
+    /// When the budget lets a retransmission leave that waits for it.
+    fn repeats_from(&self) -> Option<Instant> {
+        let budget = self.budget.as_ref().filter(|_| self.engine.waits_to_repeat())?;
+        budget.repeats_from(self.engine.round_trip())
     }
 
-    fn put_parity(&mut self, out: &mut Vec<u8>) -> bool {
-        let Some(encoder) = self.encoder.as_mut().filter(|encoder| encoder.has_parity()) else {
-            return false;
-        };
-        if self.parity == Parity::Saved {
-            return false;
+    fn rests(&self) -> Option<Instant> {
+        self.is_awake.then(|| self.active + REST)
+    }
+
+    const fn touch(&mut self, now: Instant) {
+        self.active = now;
+        self.is_awake = true;
+    }
+
+    fn rest(&mut self) {
+        if self.engine.is_flushed()
+            && let Some(protection) = &mut self.protection
+        {
+            protection.rest();
         }
-        let start = out.len();
-        out.resize(start + self.sizes.segments + SHARD_HEAD, 0);
-        let length = encoder.poll_parity(out.get_mut(start..).unwrap_or_default());
-        let Some(length) = length else {
-            out.truncate(start);
-            return false;
-        };
-        if self.parity == Parity::Undecided {
-            if !self.extra.allows(length * encoder.ratio().parity()) {
-                // The next shard drops what was not asked for.
-                self.parity = Parity::Saved;
-                self.counters.parity_saved += 1;
-                out.truncate(start);
-                return false;
-            }
-            self.parity = Parity::Sent;
+        if let Some(decoder) = &mut self.decoder {
+            decoder.rest();
         }
-        out.truncate(start + length);
-        self.extra.spend(length);
-        self.counters.parity_out += 1;
-        true
+        self.engine.rest();
+        self.nonces.rest();
+        self.oob_in.rest();
+        self.oob_out.rest();
     }
-
-    fn put_filler(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
-        let Some(filler) = self.encoder.as_mut().and_then(|encoder| encoder.poll_filler(now))
-        else {
-            return false;
-        };
-        self.parity = Parity::Undecided;
-        out.extend_from_slice(&filler);
-        self.counters.fillers_out += 1;
-        true
-    }
-
-    fn put_oob(&mut self, out: &mut Vec<u8>) -> bool {
-        let Some(payload) = self.oob_out.pop_front() else { return false };
-        let Some(head) = oob_head(self.conversation, payload.len()) else { return false };
-        out.extend_from_slice(&head);
-        out.extend_from_slice(&payload);
-        self.counters.oob_out += 1;
-        debug_assert!(payload.len() + OOB_HEAD <= self.sizes.segments + SHARD_HEAD);
-        true
-    }
-
-    fn put_segments(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
-        let start = out.len();
-        let with_head = if self.encoder.is_some() { SHARD_HEAD } else { 0 };
-        out.resize(start + with_head, 0);
-        let before = *self.engine.counters();
-        let Some(purpose) = self.engine.poll_transmit(now, out) else {
-            out.truncate(start);
-            return false;
-        };
-        let after = self.engine.counters();
-        let length = out.len() - start - with_head;
-        let fresh = after.bytes_out - before.bytes_out;
-        let is_repeat = after.repeated_out > before.repeated_out;
-        let repeated = if is_repeat { u64::try_from(length).unwrap_or(0) } else { 0 };
-        self.extra.sent(fresh, repeated.saturating_sub(fresh));
-        let Some(encoder) = &mut self.encoder else { return true };
-        let segments = out.get(start + SHARD_HEAD..).unwrap_or_default();
-        let head = match purpose {
-            Purpose::Data => encoder.push(segments, now).ok(),
-            Purpose::Control => None,
-        };
-        if let Some(head) = head {
-            self.parity = Parity::Undecided;
-            if self.silent > 0 {
-                self.silent -= 1;
-                if self.silent == 0 {
-                    encoder.set_parity(encoder.ratio().parity());
-                }
-            }
-            self.early.set_delay(self.engine.round_trip() / 4);
-            if let Some(place) = out.get_mut(start..start + SHARD_HEAD) {
-                place.copy_from_slice(&head);
-            }
-        } else {
-            out.copy_within(start + SHARD_HEAD.., start);
-            out.truncate(start + length);
-        }
-        true
-    }
-}
-
-fn settings(ratio: Ratio, sizes: &Sizes) -> Settings {
-    Settings { ratio, longest: sizes.segments, pause: Some(LONGEST_PAUSE) }
-}
-
-/// Appends to a bounded queue; returns how many were dropped.
-fn push(queue: &mut VecDeque<Bytes>, payload: Bytes) -> u64 {
-    let dropped = if queue.len() >= OOB_QUEUE { queue.pop_front() } else { None };
-    queue.push_back(payload);
-    u64::from(dropped.is_some())
 }

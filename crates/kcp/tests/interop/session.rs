@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use kcp::engine;
 use kcp::envelope::Seal;
 use kcp::fec::Ratio;
 use kcp::session::{Config, Session};
@@ -34,15 +33,13 @@ fn envelope(crypt: &str) -> Arc<dyn Seal> {
 
 fn config(conversation: Conversation, shards: Option<(usize, usize)>) -> Config {
     let ratio = shards.map(|(data, parity)| Ratio::new(data, parity).unwrap());
-    let engine = engine::Config::new(conversation, 0);
-    // The peer's decoder starts with what it sends itself.
-    Config { encode: ratio, decode: ratio, ..Config::new(engine, 1_350) }
+    Config { encode: ratio, decode: ratio, ..Config::new(conversation) }
 }
 
 impl SessionEnd {
     fn new(config: Config, crypt: &str) -> Self {
         let start = Instant::now();
-        let session = Session::new(config, envelope(crypt), start).unwrap();
+        let session = Session::new(config, envelope(crypt), start);
         Self { session, start, rng: Rng::new(7) }
     }
 
@@ -176,7 +173,7 @@ fn a_stock_server_and_this_client_agree_at_any_loss_with_any_fec() {
             let counters = end.session.counters();
             // With fewer losses the peer repairs all of them by itself, now and then.
             assert!(loss < 0.2 || shards.is_none() || counters.fec.rebuilt > 0, "{counters:?}");
-            assert_eq!((counters.refused, counters.malformed), (0, 0));
+            assert_eq!((counters.envelope.refused, counters.envelope.malformed), (0, 0));
         }
     }
 }
@@ -205,7 +202,7 @@ fn the_ratio_may_change_while_a_stock_peer_listens() {
     // A stock peer that rebuilds by the ratio before takes wrong bytes for segments.
     for ratio in [(3, 2), (5, 1), (10, 3)] {
         let shards = Ratio::new(ratio.0, ratio.1).unwrap();
-        assert!(end.session.set_ratio(shards));
+        assert!(end.session.set_encode(Instant::now(), Some(shards)));
         let part = transfer.run(&mut end, &mut line);
         assert_eq!(summary(&part), transfer.expected(), "{ratio:?}");
         came.extend(part);
