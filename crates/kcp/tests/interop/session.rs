@@ -193,7 +193,9 @@ fn serve(cipher: &str, shards: Shards, loss: f64, length: usize) {
         Content::Segments(segments) | Content::Data { segments, .. } => {
             *segments.first_chunk().unwrap()
         }
-        other => panic!("the first datagram is {other:?}"),
+        other @ (Content::Parity { .. } | Content::OutOfBand { .. }) => {
+            panic!("the first datagram is {other:?}")
+        }
     };
     let conversation = Conversation(u32::from_le_bytes(conversation));
     let mut end = SessionEnd::new(config(conversation, shards), seal);
