@@ -37,7 +37,8 @@ pub struct Config {
     /// and UDP. `None`: only the engine's control limits.
     pub rate: Option<u64>,
     /// What retransmissions and parity may have together, as a share of the bytes that are sent for
-    /// the first time; `None`: whatever they need.
+    /// the first time; `None`: whatever they need. A window of them may be saved up. Parity beyond it
+    /// is not sent, and retransmissions beyond it leave one in 10 ms.
     pub budget: Option<f64>,
     /// Nonces that are remembered, so that a datagram that is sent again by somebody else, or back
     /// to its sender, is dropped; 0: none. `None`: [`NONCES`](super::NONCES) where the envelope

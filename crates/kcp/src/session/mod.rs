@@ -119,6 +119,7 @@ impl Session {
             (_, 0, _) | (None, _, 0) => 0,
             (most, _, _) => most.unwrap_or(NONCES),
         };
+        let window = usize::from(config.engine.send_window) * usize::from(segments);
         let mut session = Self {
             nonce: vec![0; seal.nonce()].into(),
             engine: Engine::new(config.engine.clone(), now),
@@ -128,7 +129,7 @@ impl Session {
             decoder: None,
             nonces: Nonces::new(nonces),
             rate: config.rate.map(|rate| Rate::new(rate, now)),
-            budget: config.budget.map(Budget::new),
+            budget: config.budget.map(|share| Budget::new(share, window)),
             oob_out: oob::Queue::default(),
             oob_in: oob::Queue::default(),
             active: now,
@@ -309,7 +310,7 @@ impl Session {
     /// When the budget lets a retransmission leave that waits for it.
     fn repeats_from(&self) -> Option<Instant> {
         let budget = self.budget.as_ref().filter(|_| self.engine.waits_to_repeat())?;
-        budget.repeats_from(self.engine.round_trip())
+        budget.repeats_from()
     }
 
     fn rests(&self) -> Option<Instant> {
