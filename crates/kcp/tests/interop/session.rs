@@ -155,12 +155,10 @@ impl End for SessionEnd {
     }
 }
 
-/// Both ends understand all that the other sends. A socket without a peer may get datagrams of a test
-/// that had its port before; they have another key.
+/// Nothing was refused: both ends understand all that the other sends.
 fn check(session: &Session) {
     let counters = session.counters();
-    assert_eq!(counters.envelope.malformed, 0, "{counters:?}");
-    assert!(counters.envelope.refused * 4 < counters.envelope.opened, "{counters:?}");
+    assert_eq!(counters.envelope.refused + counters.envelope.malformed, 0, "{counters:?}");
     assert_eq!(counters.engine.malformed, 0, "{counters:?}");
 }
 
