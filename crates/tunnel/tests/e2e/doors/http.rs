@@ -108,11 +108,17 @@ fn a_reset_arrives_as_a_reset_and_a_service_that_is_down_is_a_page() {
             crate::harness::reset_on_drop(&socket);
         });
         let down = crate::harness::free_port();
-        let _running = doors.start(&[
+        let running = doors.start(&[
             ("http://resets.example.com", origin.port(), ""),
             ("http://down.example.com", down, ""),
             ("http://down-proxied.example.com", down, ", forwarded: true"),
         ]);
+        // A worker without a link passes the visitor to another worker, which does not tell why.
+        let links = std::thread::available_parallelism().map_or(1, usize::from);
+        wait("a link of each worker", SOON, || {
+            let log = running.server.log();
+            (log.matches(" has connected with link ").count() >= links).then_some(())
+        });
         let mut socket = connect(http);
         write!(socket, "GET / HTTP/1.1\r\nHost: resets.example.com\r\n\r\n").unwrap();
         let mut all = vec![0; "HTTP/1.1 200 OK".len()];
