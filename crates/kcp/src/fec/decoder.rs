@@ -52,6 +52,19 @@ pub struct Counters {
     pub tuned: u64,
 }
 
+impl std::ops::AddAssign for Counters {
+    fn add_assign(&mut self, other: Self) {
+        let Self { whole, rebuilt_groups, rebuilt, expired, refused, untuned, tuned } = other;
+        self.whole += whole;
+        self.rebuilt_groups += rebuilt_groups;
+        self.rebuilt += rebuilt;
+        self.expired += expired;
+        self.refused += refused;
+        self.untuned += untuned;
+        self.tuned += tuned;
+    }
+}
+
 /// Rebuilds the shards of one direction of a session.
 ///
 /// The driver feeds the segments of data shards to the session itself, and passes data and parity

@@ -206,6 +206,28 @@ impl Encoder {
         Some(PARITY_HEAD + self.length)
     }
 
+    /// The length of the next parity shard; `None` where there is none to send.
+    #[must_use]
+    pub fn parity_length(&self) -> Option<usize> {
+        self.polled.filter(|nth| *nth < self.made).map(|_| PARITY_HEAD + self.length)
+    }
+
+    /// The parity that was not polled is not sent. Returns how many shards that are.
+    pub fn drop_parity(&mut self) -> usize {
+        let left = self.polled.map_or(0, |polled| self.made.saturating_sub(polled));
+        self.pass_parity();
+        left
+    }
+
+    /// Ends the open group without parity; the ids of its other shards pass unused.
+    pub fn abandon(&mut self) {
+        if self.opened.take().is_some() {
+            self.closes_early = false;
+            let shards = u32::try_from(self.settings.ratio.shards()).unwrap_or(u32::MAX);
+            self.next = self.ids.after(self.next, shards - self.ids.position(self.next));
+        }
+    }
+
     /// Gives the memory back, for a session that is idle. The open group, if there is one, keeps it.
     pub fn rest(&mut self) {
         if self.opened.is_none() {

@@ -1,0 +1,164 @@
+//! The sending half of FEC: how much parity a group gets, and when it is closed.
+
+use std::time::{Duration, Instant};
+
+use super::Config;
+use crate::fec::adaptive::{Controller, EarlyClose, Limits, Report};
+use crate::fec::{Encoder, Ratio, Settings};
+use crate::wire::{SHARD_HEAD, ShardId};
+
+/// The share of the round trip after which an open group is closed: parity comes well before a
+/// retransmission could.
+const CLOSED_AFTER: u32 = 4;
+
+/// The shortest time that an open group waits for traffic.
+const SHORTEST: Duration = Duration::from_millis(2);
+
+#[derive(Debug)]
+pub(super) struct Protection {
+    encoder: Encoder,
+    /// Absent where all parity is sent.
+    controller: Option<Controller>,
+    early: Option<EarlyClose>,
+    /// Bytes around a shard.
+    overhead: usize,
+    /// The next group's parity was decided.
+    is_decided: bool,
+    /// The open group, or the next one, gets parity.
+    is_protected: bool,
+    /// The group was closed early: what follows is paid by the budget of `early`.
+    is_early: bool,
+}
+
+/// A shard that was put into a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shard {
+    Parity,
+    Filler,
+}
+
+impl Protection {
+    pub(super) fn new(
+        config: &Config,
+        ratio: Ratio,
+        next: ShardId,
+        (segments, overhead): (u16, usize),
+        now: Instant,
+    ) -> Self {
+        // Ids are not used twice, and a group begins at a multiple of its size. At the end of the ids
+        // it begins at 0.
+        let shards = u32::try_from(ratio.shards()).unwrap_or(u32::MAX);
+        let first = ShardId(next.0.checked_next_multiple_of(shards).unwrap_or(0));
+        let settings = Settings { ratio, longest: segments.into(), pause: config.pause };
+        let early = EarlyClose::new(SHORTEST, config.fillers, now);
+        Self {
+            encoder: Encoder::starting_at(settings, first),
+            controller: config.adaptive.then(|| Controller::new(ratio, Limits::default())),
+            early: (config.fillers > 0).then_some(early),
+            overhead,
+            is_decided: false,
+            is_protected: true,
+            is_early: false,
+        }
+    }
+
+    /// Ends the encoder. Returns the first id that was not used.
+    pub(super) fn end(&mut self) -> ShardId {
+        self.encoder.drop_parity();
+        self.encoder.next()
+    }
+
+    /// Whether the next segments get parity. Called before a datagram is made.
+    pub(super) fn decide(&mut self) -> bool {
+        if self.encoder.opened().is_none() && !self.is_decided {
+            self.is_decided = true;
+            if let Some(controller) = &mut self.controller {
+                let parity = controller.next_group();
+                self.is_protected = parity > 0;
+                self.encoder.set_parity(parity);
+            }
+        }
+        self.is_protected
+    }
+
+    /// Takes the segments of a datagram, and returns the head in front of them; `None` where they
+    /// are too long to be a shard.
+    pub(super) fn push(
+        &mut self,
+        segments: &[u8],
+        now: Instant,
+        round_trip: Duration,
+    ) -> Option<[u8; SHARD_HEAD]> {
+        let head = self.encoder.push(segments, now).ok()?;
+        if let Some(early) = &mut self.early {
+            early.set_delay((round_trip / CLOSED_AFTER).max(SHORTEST));
+        }
+        self.is_decided = false;
+        self.is_early = false;
+        Some(head)
+    }
+
+    /// Appends the next filler or parity shard to `out`.
+    pub(super) fn poll(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Shard> {
+        if let Some(filler) = self.encoder.poll_filler(now) {
+            out.extend_from_slice(&filler);
+            self.is_decided = false;
+            return Some(Shard::Filler);
+        }
+        let length = self.encoder.parity_length()?;
+        let start = out.len();
+        out.resize(start + length, 0);
+        if self.encoder.poll_parity(&mut out[start..]).is_none() {
+            out.truncate(start);
+            return None;
+        }
+        Some(Shard::Parity)
+    }
+
+    /// The bytes of the next parity shard, where it is to be paid by the budget of repairs.
+    pub(super) fn parity_to_pay(&self) -> Option<usize> {
+        let length = self.encoder.parity_length().filter(|_| !self.is_early)?;
+        Some(length + self.overhead)
+    }
+
+    /// The parity that was not polled is not sent. Returns how many shards that are.
+    pub(super) fn drop_parity(&mut self) -> usize {
+        self.encoder.drop_parity()
+    }
+
+    /// When the open group is closed; `None` where it is not.
+    pub(super) fn closes(&self) -> Option<Instant> {
+        let early = self.early.as_ref().filter(|_| !self.is_early)?;
+        let cost = self.encoder.cost_of_closing(self.overhead)?;
+        early.deadline(self.encoder.opened()?, cost)
+    }
+
+    /// Closes the open group.
+    pub(super) fn close(&mut self, now: Instant) {
+        if let Some(cost) = self.encoder.cost_of_closing(self.overhead)
+            && let Some(early) = &mut self.early
+        {
+            early.spend(cost, now);
+            self.encoder.close_early();
+            self.is_early = true;
+        }
+    }
+
+    /// Takes what an acknowledgement told of the loss.
+    pub(super) fn report(&mut self, report: Report) {
+        if let Some(controller) = &mut self.controller {
+            controller.handle_report(report);
+        }
+    }
+
+    pub(super) const fn is_adaptive(&self) -> bool {
+        self.controller.is_some()
+    }
+
+    /// Gives memory back. All that was sent is acknowledged, so that an open group needs no parity.
+    pub(super) fn rest(&mut self) {
+        self.encoder.abandon();
+        self.is_decided = false;
+        self.encoder.rest();
+    }
+}
