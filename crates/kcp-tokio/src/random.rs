@@ -21,7 +21,8 @@ impl Nonces {
     /// Makes sure that `count` bytes are there, at most [`BLOCK`].
     pub(crate) fn reserve(&mut self, count: usize) -> io::Result<()> {
         if self.block.len() - self.used < count {
-            getrandom::fill(&mut self.block).map_err(io::Error::from)?;
+            getrandom::fill(&mut self.block)
+                .map_err(|error| io::Error::other(error.to_string()))?;
             self.used = 0;
         }
         Ok(())

@@ -63,6 +63,8 @@ pub(crate) struct State {
     pub(crate) oob: Option<Bytes>,
     pub(crate) readers: Waiters,
     pub(crate) writers: Waiters,
+    /// Tasks that wait until all is acknowledged.
+    pub(crate) flushers: Waiters,
     pub(crate) oob_readers: Waiters,
     pub(crate) read_deadline: Option<Instant>,
     pub(crate) write_deadline: Option<Instant>,
@@ -90,6 +92,7 @@ impl Shared {
             oob: None,
             readers: Waiters::default(),
             writers: Waiters::default(),
+            flushers: Waiters::default(),
             oob_readers: Waiters::default(),
             read_deadline: None,
             write_deadline: None,
@@ -163,9 +166,12 @@ impl State {
                 self.oob_readers.take(woken);
             }
         }
-        let has_room = self.session.room() >= ROOM || self.session.is_flushed();
-        if has_room || is_over(self.write_deadline) || is_over(self.linger) {
+        let is_flushed = self.session.is_flushed();
+        if is_flushed || self.session.room() >= ROOM || is_over(self.write_deadline) {
             self.writers.take(woken);
+        }
+        if is_flushed || is_over(self.write_deadline) || is_over(self.linger) {
+            self.flushers.take(woken);
         }
     }
 
@@ -175,6 +181,7 @@ impl State {
         self.slot = None;
         self.readers.take(woken);
         self.writers.take(woken);
+        self.flushers.take(woken);
         self.oob_readers.take(woken);
     }
 
