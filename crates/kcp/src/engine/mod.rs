@@ -590,7 +590,8 @@ impl Engine {
         buf.extend_from_slice(&head.encode(length));
         buf.extend_from_slice(payload);
         let bytes = length.saturating_add(HEAD as u32);
-        if self.recovery.in_flight() == 0 {
+        // The peer owes an answer from here on; probes do not put it off.
+        if self.outgoing.outstanding() == 0 {
             self.heard = Some(self.heard.map_or(now, |heard| heard.max(now)));
         }
         let number = self.recovery.sent(now, sn, stamp, bytes, self.is_limited);

@@ -15,10 +15,11 @@ pub struct Config {
     /// The longest datagram in bytes, without the heads of IP and UDP; at most
     /// [`LONGEST_DATAGRAM`]. What is too small for a byte of payload (see [`Sizes::new`]) is exceeded.
     pub datagram: usize,
-    /// The FEC of what is sent; `None`: there is none.
+    /// The FEC of what is sent; `None`: there is none. A stock peer has to be set to the same ratio:
+    /// before it has found another one, it may rebuild garbage and take it for segments.
     pub encode: Option<Ratio>,
-    /// The ratio that the peer is expected to send with. What it sends counts: the decoder starts
-    /// with 1/1 without this, as kcp-go does, and finds the ratio.
+    /// The ratio that the peer is known to send with. Without it, or where it turns out to be another
+    /// one, nothing is rebuilt until the ratio is found.
     pub decode: Option<Ratio>,
     /// Leaves room for the head of a shard while there is no `encode`, so that
     /// [`Session::set_encode`](super::Session::set_encode) can turn FEC on.
@@ -36,7 +37,8 @@ pub struct Config {
     /// and UDP. `None`: only the engine's control limits.
     pub rate: Option<u64>,
     /// What retransmissions and parity may have together, as a share of the bytes that are sent for
-    /// the first time; `None`: whatever they need.
+    /// the first time; `None`: whatever they need. A window of them may be saved up. Parity beyond it
+    /// is not sent, and retransmissions beyond it leave one in 10 ms.
     pub budget: Option<f64>,
     /// Nonces that are remembered, so that a datagram that is sent again by somebody else, or back
     /// to its sender, is dropped; 0: none. `None`: [`NONCES`](super::NONCES) where the envelope

@@ -68,7 +68,7 @@ use bytes::Bytes;
 use crate::engine::Engine;
 use crate::envelope::{self, Seal};
 use crate::fec::{Decoder, Ratio};
-use crate::wire::{Conversation, OOB_HEAD, ShardId};
+use crate::wire::{Conversation, OOB_HEAD};
 
 pub use config::Config;
 pub use counters::Counters;
@@ -76,7 +76,7 @@ pub use nonces::{NONCES, Nonces};
 pub use oob::TooLong;
 
 use budget::Budget;
-use protection::Protection;
+use protection::{Former, Protection};
 use rate::Rate;
 
 /// Memory is given back after so much silence.
@@ -93,8 +93,8 @@ pub struct Session {
     /// Bytes of segments in a datagram.
     segments: u16,
     protection: Option<Protection>,
-    /// The id behind the last shard of an encoder that is gone.
-    next_shard: ShardId,
+    /// The encoder before this one; set once FEC was changed.
+    former: Option<Former>,
     /// Made for the first shard that comes.
     decoder: Option<Box<Decoder>>,
     nonces: Nonces,
@@ -119,16 +119,17 @@ impl Session {
             (_, 0, _) | (None, _, 0) => 0,
             (most, _, _) => most.unwrap_or(NONCES),
         };
+        let window = usize::from(config.engine.send_window) * usize::from(segments);
         let mut session = Self {
             nonce: vec![0; seal.nonce()].into(),
             engine: Engine::new(config.engine.clone(), now),
             segments,
             protection: None,
-            next_shard: ShardId(0),
+            former: None,
             decoder: None,
             nonces: Nonces::new(nonces),
             rate: config.rate.map(|rate| Rate::new(rate, now)),
-            budget: config.budget.map(Budget::new),
+            budget: config.budget.map(|share| Budget::new(share, window)),
             oob_out: oob::Queue::default(),
             oob_in: oob::Queue::default(),
             active: now,
@@ -147,15 +148,16 @@ impl Session {
         self.protection = self
             .config
             .encode
-            .map(|ratio| Protection::new(&self.config, ratio, self.next_shard, sizes, now));
+            .map(|ratio| Protection::new(&self.config, ratio, self.former, sizes, now));
         // What parity repairs arrives late: it is not lost by the count of what overtook it.
         let resend = if self.protection.is_some() { 0 } else { self.config.engine.resend };
         self.engine.set_resend(resend);
         self.engine.protect(false);
     }
 
-    /// Changes the FEC of what is sent from now on, or turns it off. A stock peer decodes nothing for
-    /// a while when the ratio changes, since it has to find it first. `false`: datagrams have no room
+    /// Changes the FEC of what is sent from now on, or turns it off. A stock peer rebuilds nothing for
+    /// a while when the ratio changes, since it has to find it first; the first groups have no parity,
+    /// as it would rebuild garbage of it. `false`: datagrams have no room
     /// for FEC ([`Config::reserve`]), and nothing was changed.
     pub fn set_encode(&mut self, now: Instant, ratio: Option<Ratio>) -> bool {
         let has_room = self.config.reserve || self.config.encode.is_some();
@@ -164,9 +166,10 @@ impl Session {
         }
         self.config.reserve = has_room;
         self.config.encode = ratio;
-        if let Some(mut protection) = self.protection.take() {
-            self.next_shard = protection.end();
-        }
+        self.former = match self.protection.take() {
+            Some(mut protection) => Some(protection.end()),
+            None => Some(self.former.unwrap_or_default()),
+        };
         self.protect(now);
         true
     }
@@ -300,7 +303,7 @@ impl Session {
     /// When the budget lets a retransmission leave that waits for it.
     fn repeats_from(&self) -> Option<Instant> {
         let budget = self.budget.as_ref().filter(|_| self.engine.waits_to_repeat())?;
-        budget.repeats_from(self.engine.round_trip())
+        budget.repeats_from()
     }
 
     fn rests(&self) -> Option<Instant> {

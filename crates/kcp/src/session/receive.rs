@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::Session;
 use crate::envelope::LONGEST_DATAGRAM;
-use crate::fec::{Decoder, Ratio, Shard};
+use crate::fec::{Decoder, Shard};
 use crate::wire::{Content, HEAD};
 
 impl Session {
@@ -79,12 +79,9 @@ impl Session {
     /// Rebuilds what the shard lets rebuild.
     fn decode(&mut self, now: Instant, content: &Content<'_>) {
         let Some(shard) = Shard::of(content) else { return };
-        if self.decoder.is_none() {
-            // kcp-go starts with the same.
-            let ratio = self.config.decode.or(Ratio::new(1, 1));
-            self.decoder = ratio.map(|ratio| Box::new(Decoder::new(ratio, LONGEST_DATAGRAM)));
-        }
-        let Some(decoder) = &mut self.decoder else { return };
+        let decoder = self.decoder.get_or_insert_with(|| {
+            Box::new(Decoder::cautious(self.config.decode, LONGEST_DATAGRAM))
+        });
         let rebuilt = decoder.handle_shard(shard).segments();
         // What is shorter only filled its group up.
         for segments in rebuilt.filter(|segments| segments.len() >= HEAD) {

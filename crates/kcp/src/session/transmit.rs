@@ -91,7 +91,7 @@ impl Session {
     /// is no shard: a stock peer takes it as it is, and groups are for data.
     fn put_segments(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
         if let Some(budget) = &self.budget {
-            let from = budget.repeats_from(self.engine.round_trip());
+            let from = budget.repeats_from();
             self.engine.hold_repeats(from.is_some_and(|from| from > now));
         }
         let start = out.len();
