@@ -180,6 +180,18 @@ impl Encoder {
         self.closes_early = self.opened.is_some();
     }
 
+    /// Whether the open group is being filled up.
+    #[must_use]
+    pub const fn is_closing(&self) -> bool {
+        self.closes_early
+    }
+
+    /// Whether [`poll_parity`](Self::poll_parity) has a shard.
+    #[must_use]
+    pub fn has_parity(&self) -> bool {
+        self.polled.is_some_and(|polled| polled < self.made)
+    }
+
     /// The next shard that fills a group up, without an envelope.
     pub fn poll_filler(&mut self, now: Instant) -> Option<[u8; FILLER]> {
         if !self.closes_early {

@@ -155,10 +155,10 @@ impl Session {
         self.engine.protect(false);
     }
 
-    /// Changes the FEC of what is sent from now on, or turns it off. A stock peer rebuilds nothing for
-    /// a while when the ratio changes, since it has to find it first; the first groups have no parity,
-    /// as it would rebuild garbage of it. `false`: datagrams have no room
-    /// for FEC ([`Config::reserve`]), and nothing was changed.
+    /// Changes the FEC of what is sent from now on, or turns it off. A stock peer rebuilds nothing
+    /// for a while when the ratio changes, since it has to find it first; the first groups have no
+    /// parity, as it would rebuild garbage of it. `false`: datagrams have no room for FEC
+    /// ([`Config::reserve`]), and nothing was changed.
     pub fn set_encode(&mut self, now: Instant, ratio: Option<Ratio>) -> bool {
         let has_room = self.config.reserve || self.config.encode.is_some();
         if ratio.is_some() && !has_room {
@@ -247,7 +247,8 @@ impl Session {
         self.engine.is_flushed()
     }
 
-    /// Whether the peer has been silent for [`dead_after`](crate::engine::Config::dead_after) while it owed an answer.
+    /// Whether the peer has been silent for [`dead_after`](crate::engine::Config::dead_after) while
+    /// it owed an answer.
     #[must_use]
     pub fn is_dead(&self, now: Instant) -> bool {
         self.engine.is_dead(now)
@@ -257,6 +258,12 @@ impl Session {
     #[must_use]
     pub fn round_trip(&self) -> Duration {
         self.engine.round_trip()
+    }
+
+    /// Bytes under way, heads of segments included.
+    #[must_use]
+    pub const fn in_flight(&self) -> u64 {
+        self.engine.in_flight()
     }
 
     /// What was sent and received so far.
