@@ -16,8 +16,8 @@ use crate::end::End;
 use crate::hub::Hub;
 use crate::wait::Waiters;
 
-/// Writers are woken when there is room for this many bytes, so that they do not write one segment
-/// after the other.
+/// Writers are woken when there is room for this many bytes, or a quarter of the window, so that
+/// they do not write one segment after the other.
 const ROOM: usize = 16 << 10;
 
 /// Bytes that are taken from a session at once for a reader.
@@ -54,6 +54,8 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) session: Session,
+    /// The room at which writers are woken, in bytes.
+    enough: usize,
     /// The place of the session in the driver; `None` before the driver has it, and after its end.
     pub(crate) slot: Option<usize>,
     /// The driver was told to look at the session.
@@ -85,6 +87,7 @@ impl Shared {
         linger: Duration,
     ) -> Self {
         let state = State {
+            enough: (session.room() / 4).clamp(1, ROOM),
             session,
             slot: None,
             is_touched: false,
@@ -167,7 +170,7 @@ impl State {
             }
         }
         let is_flushed = self.session.is_flushed();
-        if is_flushed || self.session.room() >= ROOM || is_over(self.write_deadline) {
+        if is_flushed || self.session.room() >= self.enough || is_over(self.write_deadline) {
             self.writers.take(woken);
         }
         if is_flushed || is_over(self.write_deadline) || is_over(self.linger) {

@@ -19,7 +19,7 @@ use std::io::{self, IoSliceMut};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kcp::envelope::Seal;
 use kcp::session::Nonces;
@@ -46,6 +46,9 @@ const ROUNDS: usize = 16;
 
 /// Sessions that send a burst in a round.
 const BURSTS: usize = 8;
+
+/// How often sessions are looked at while the socket takes nothing.
+const STALL: Duration = Duration::from_millis(100);
 
 /// Nonces that are remembered for all sessions together: 512 KiB once traffic has been fast.
 const NONCES: usize = 64 << 10;
@@ -174,8 +177,10 @@ impl<S: PacketSocket> Driver<S> {
             self.counters.unreadable += 1;
             return;
         };
+        let limited = self.counters.limited;
         match self.session_of(now, arrival.from, &content) {
             Some(slot) => self.sessions.deliver(slot, now, plaintext),
+            None if self.counters.limited > limited => {}
             None => self.counters.foreign += 1,
         }
     }
@@ -213,7 +218,10 @@ impl<S: PacketSocket> Driver<S> {
     fn transmit(&mut self, cx: &mut Context<'_>, now: Instant) -> Result<bool, End> {
         for _ in 0..BURSTS {
             if !self.flush(cx) {
-                // The socket wakes this task.
+                // The socket wakes this task. Meanwhile deadlines pass and peers die.
+                for slot in &self.ready {
+                    self.sessions.timers.set(*slot, now + STALL);
+                }
                 return Ok(false);
             }
             let Some(slot) = self.sessions.pop_ready(&mut self.ready) else { return Ok(false) };

@@ -178,8 +178,7 @@ impl Stream {
             return Poll::Ready(Ok(Bytes::new()));
         }
         self.shared.with(|state| match state.next(most) {
-            // The peer may have to be told that there is room again.
-            Some(bytes) => (Poll::Ready(Ok(bytes)), true),
+            Some(bytes) => (Poll::Ready(Ok(bytes)), state.session.opens_window()),
             None => {
                 let over = Self::read_fails(state);
                 if over.is_none() {

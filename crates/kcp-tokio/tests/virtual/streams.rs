@@ -154,6 +154,10 @@ async fn a_socket_that_takes_nothing_delays_and_loses_nothing() {
     let sent = world.to_client.sent();
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(world.to_client.sent(), sent);
+    // Time passes all the same.
+    world.client.set_read_deadline(crate::later(3));
+    let error = within(4, world.client.read_bytes(9)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
     world.to_client.fill(false);
     assert!(within(60, read(&server, bytes.len())).await == bytes);
 }
