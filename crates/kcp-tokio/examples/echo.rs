@@ -98,8 +98,14 @@ fn settings(
     Ok((Config::new(session), Arc::from(crypt.envelope(&derive(&key)))))
 }
 
+async fn socket(address: SocketAddr) -> std::io::Result<Udp> {
+    let socket = Udp::bind(address).await?;
+    socket.set_buffers(4 << 20, 4 << 20)?;
+    Ok(socket)
+}
+
 async fn serve(address: SocketAddr, config: Config, seal: Arc<dyn Seal>) -> Result<(), Failure> {
-    let listener = Listener::bind(Udp::bind(address).await?, config, seal)?;
+    let listener = Listener::bind(socket(address).await?, config, seal)?;
     eprintln!("listening on {}", listener.address());
     loop {
         let (stream, peer) = listener.accept().await?;
@@ -126,7 +132,7 @@ async fn converse(
     seal: Arc<dyn Seal>,
 ) -> Result<(), Failure> {
     let any: SocketAddr = if peer.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }.parse()?;
-    let mut stream = Stream::connect(Udp::bind(any).await?, peer, conversation, config, seal)?;
+    let mut stream = Stream::connect(socket(any).await?, peer, conversation, config, seal)?;
     let (mut input, mut output) = (tokio::io::stdin(), tokio::io::stdout());
     let mut buffer = vec![0; 16 << 10];
     let (mut sent, mut received) = (0, 0);
