@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::Config;
 use crate::fec::adaptive::{Controller, EarlyClose, Limits, Report};
 use crate::fec::{Encoder, Ratio, Settings};
-use crate::wire::{SHARD_HEAD, ShardId};
+use crate::wire::{SHARD_HEAD, ShardId, data_head};
 
 /// The share of the round trip after which an open group is closed: parity comes well before a
 /// retransmission could.
@@ -14,8 +14,8 @@ const CLOSED_AFTER: u32 = 4;
 /// The shortest time that an open group waits for traffic.
 const SHORTEST: Duration = Duration::from_millis(2);
 
-/// Shards at places where the peer expects parity, of which at least one has to arrive before parity
-/// of another ratio does: at 20 % loss all of them are lost with a chance of 10^-6.
+/// Data shards at places where the peer expects parity, of which at least one has to arrive before
+/// parity of another ratio does: at 20 % loss all of them are lost with a chance of 10^-6.
 const WARNINGS: usize = 9;
 
 /// Shards after which a stock peer has no samples of the former ratio any more, which are 258, when
@@ -38,14 +38,17 @@ pub(super) struct Former {
 #[derive(Debug)]
 pub(super) struct Protection {
     encoder: Encoder,
+    settings: Settings,
     /// Absent where all parity is sent.
     controller: Option<Controller>,
     early: Option<EarlyClose>,
     /// Bytes around a shard.
     overhead: usize,
-    /// Data shards until parity is sent at all. A peer that expects the former ratio sees data where
-    /// it expects parity, and stops rebuilding. It would rebuild garbage of the new parity.
+    /// Data shards until the encoder begins, and the id of the next one of them. Their ids leave out
+    /// none, so that a peer sees data where it expects parity, whatever ratio it knows, and stops
+    /// rebuilding. It would rebuild garbage of the new parity.
     bare: usize,
+    next: ShardId,
     /// Data shards after those until parity may be left out.
     full: usize,
     /// The next group's parity was decided.
@@ -71,44 +74,56 @@ impl Protection {
         (segments, overhead): (u16, usize),
         now: Instant,
     ) -> Self {
-        // Ids are not used twice, and a group begins at a multiple of its size. At the end of the ids
-        // it begins at 0.
-        let shards = u32::try_from(ratio.shards()).unwrap_or(u32::MAX);
-        let next = former.map_or(0, |former| former.next.0);
-        let first = ShardId(next.checked_next_multiple_of(shards).unwrap_or(0));
         let bare = former.filter(|former| former.ratio != Some(ratio)).map_or(0, |former| {
             let (shards, parity) = former.ratio.map_or((2, 1), |it| (it.shards(), it.parity()));
             (WARNINGS * shards).div_ceil(parity).max(FORGOTTEN)
         });
         let settings = Settings { ratio, longest: segments.into(), pause: config.pause };
         let early = EarlyClose::new(SHORTEST, config.fillers, now);
-        Self {
-            encoder: Encoder::starting_at(settings, first),
+        let mut protection = Self {
+            encoder: Encoder::new(settings),
+            settings,
             controller: config.adaptive.then(|| Controller::new(ratio, Limits::default())),
             early: (config.fillers > 0).then_some(early),
             overhead,
             bare,
+            next: former.map_or(ShardId(0), |former| former.next),
             full: if bare > 0 { TAUGHT } else { 0 },
             is_decided: false,
             is_protected: true,
             is_early: false,
+        };
+        if bare == 0 {
+            protection.begin();
         }
+        protection
+    }
+
+    /// Starts the encoder. Ids are not used twice, and a group begins at a multiple of its size.
+    fn begin(&mut self) {
+        let shards = u32::try_from(self.settings.ratio.shards()).unwrap_or(u32::MAX);
+        // Behind the last id there is 0, which the encoder knows.
+        let first = self.next.0.checked_next_multiple_of(shards).unwrap_or(0);
+        self.encoder = Encoder::starting_at(self.settings, ShardId(first));
     }
 
     /// Ends the encoder.
     pub(super) fn end(&mut self) -> Former {
         self.encoder.drop_parity();
-        Former { next: self.encoder.next(), ratio: Some(self.encoder.ratio()) }
+        let next = if self.bare > 0 { self.next } else { self.encoder.next() };
+        Former { next, ratio: Some(self.settings.ratio) }
     }
 
     /// Whether the next segments get parity. Called before a datagram is made.
     pub(super) fn decide(&mut self) -> bool {
+        if self.bare > 0 {
+            return false;
+        }
         if self.encoder.opened().is_none() && !self.is_decided {
             self.is_decided = true;
             let parity = match &mut self.controller {
-                _ if self.bare > 0 => 0,
                 Some(controller) if self.full == 0 => controller.next_group(),
-                _ => self.encoder.ratio().parity(),
+                _ => self.settings.ratio.parity(),
             };
             self.is_protected = parity > 0;
             self.encoder.set_parity(parity);
@@ -124,17 +139,26 @@ impl Protection {
         now: Instant,
         round_trip: Duration,
     ) -> Option<[u8; SHARD_HEAD]> {
+        if self.bare > 0 {
+            return self.push_bare(segments);
+        }
         let head = self.encoder.push(segments, now).ok()?;
         if let Some(early) = &mut self.early {
             early.set_delay((round_trip / CLOSED_AFTER).max(SHORTEST));
         }
-        if self.bare > 0 {
-            self.bare -= 1;
-        } else {
-            self.full = self.full.saturating_sub(1);
-        }
+        self.full = self.full.saturating_sub(1);
         self.is_decided = false;
         self.is_early = false;
+        Some(head)
+    }
+
+    fn push_bare(&mut self, segments: &[u8]) -> Option<[u8; SHARD_HEAD]> {
+        let head = data_head(self.next, segments.len())?;
+        self.next = ShardId(self.next.0.checked_add(1).unwrap_or(0));
+        self.bare -= 1;
+        if self.bare == 0 {
+            self.begin();
+        }
         Some(head)
     }
 
