@@ -270,6 +270,11 @@ impl Incoming {
         Some(ack)
     }
 
+    /// Whether the peer will be told that there is room again.
+    pub(super) const fn opens_window(&self) -> bool {
+        self.tells_window
+    }
+
     /// Whether the peer has to be told that there is room again; it is told once.
     pub(super) fn tells_window(&mut self) -> bool {
         std::mem::take(&mut self.tells_window)

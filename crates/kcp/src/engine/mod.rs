@@ -153,6 +153,13 @@ impl Engine {
         self.incoming.read(most)
     }
 
+    /// Whether a read has opened the window, so that there is something to transmit. Other reads
+    /// need no call of [`poll_transmit`](Self::poll_transmit).
+    #[must_use]
+    pub const fn opens_window(&self) -> bool {
+        self.incoming.opens_window()
+    }
+
     /// Whether all that was written is acknowledged.
     #[must_use]
     pub fn is_flushed(&self) -> bool {

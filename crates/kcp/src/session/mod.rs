@@ -241,6 +241,13 @@ impl Session {
         self.oob_in.pop()
     }
 
+    /// Whether a read has opened the window, so that there is something to transmit. Other reads
+    /// need no call of [`poll_transmit`](Self::poll_transmit).
+    #[must_use]
+    pub const fn opens_window(&self) -> bool {
+        self.engine.opens_window()
+    }
+
     /// Whether all that was written is acknowledged.
     #[must_use]
     pub fn is_flushed(&self) -> bool {

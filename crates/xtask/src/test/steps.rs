@@ -117,8 +117,8 @@ const E2E: &str = "tunnel/e2e";
 /// The test program that needs another implementation of QUIC.
 const INTEROP: &str = "transport-quic/interop";
 
-/// The test program that needs a peer on kcp-go.
-const KCP_INTEROP: &str = "kcp/interop";
+/// The test programs that need a peer on kcp-go.
+const KCP_INTEROP: [&str; 2] = ["kcp/interop", "kcp-tokio/interop"];
 
 /// All test programs of the workspace, with every feature. Programs that tests start are built
 /// beside them.
@@ -128,7 +128,7 @@ fn test_programs(site: &Site) -> Result<Vec<Program>> {
 
 fn unit(site: &Site, _: Lengths) -> Result<Verdict> {
     let built = test_programs(site)?;
-    let apart = [E2E, INTEROP, KCP_INTEROP];
+    let apart = [E2E, INTEROP, KCP_INTEROP[0], KCP_INTEROP[1]];
     let wanted: Vec<_> = built.iter().filter(|p| !apart.contains(&&*p.name)).collect();
     let mut tests = programs::run(&wanted, cores())?;
     let documented = ["test", "--doc", "--workspace", "--all-features"];
@@ -146,7 +146,7 @@ fn interop(site: &Site, _: Lengths) -> Result<Verdict> {
     let Some(bin) = python::with(&site.target.join("tools/quic"), &[QUIC_PEER])? else {
         return Ok(Verdict::Skipped(format!("{QUIC_PEER} cannot be had (pip)")));
     };
-    against_peer(site, INTEROP, "QUIC_PEER_PYTHON", &bin.join("python"))
+    against_peer(site, &[INTEROP], "QUIC_PEER_PYTHON", &bin.join("python"))
 }
 
 /// The folder of the peer's source. Its `go.mod` names the version of kcp-go.
@@ -157,18 +157,22 @@ fn kcp_interop(site: &Site, _: Lengths) -> Result<Verdict> {
     if let Some(reason) = go::build(&site.root.join(KCP_PEER), &peer)? {
         return Ok(Verdict::Skipped(reason));
     }
-    against_peer(site, KCP_INTEROP, "KCP_PEER", &peer)
+    against_peer(site, &KCP_INTEROP, "KCP_PEER", &peer)
 }
 
-/// Runs a test program that finds another implementation by a variable of the environment.
-fn against_peer(site: &Site, name: &str, variable: &str, peer: &Path) -> Result<Verdict> {
+/// Runs test programs that find another implementation by a variable of the environment.
+fn against_peer(site: &Site, names: &[&str], variable: &str, peer: &Path) -> Result<Verdict> {
     let built = test_programs(site)?;
-    let program = named(&built, name)?;
-    let mut tests = Command::new(&program.executable);
-    tests.current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder);
-    let tests = run_tests(tests.env(variable, peer))?;
-    ensure!(tests.passed > 0, "no test against another implementation");
-    Ok(Verdict::Passed(tests))
+    let mut sum = Tally::default();
+    for name in names {
+        let program = named(&built, name)?;
+        let mut tests = Command::new(&program.executable);
+        tests.current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder);
+        let tests = run_tests(tests.env(variable, peer))?;
+        ensure!(tests.passed > 0, "no test of {name} against another implementation");
+        sum += tests;
+    }
+    Ok(Verdict::Passed(sum))
 }
 
 fn named<'a>(built: &'a [Program], name: &str) -> Result<&'a Program> {

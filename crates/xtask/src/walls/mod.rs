@@ -22,8 +22,18 @@ pub(crate) const PURE: &[&str] = &["config", "congestion", "gf256", "kcp", "prot
 const IMPURE: &[&str] = &["tokio", "mio", "socket2", "rustix", "getrandom", "rand", "rustls"];
 
 /// Crates without TLS: they serve every transport, or send commands to a daemon.
-const WITHOUT_TLS: &[&str] =
-    &["admin", "control", "files", "link", "logging", "net", "ops", "relay", "transport"];
+const WITHOUT_TLS: &[&str] = &[
+    "admin",
+    "control",
+    "files",
+    "kcp-tokio",
+    "link",
+    "logging",
+    "net",
+    "ops",
+    "relay",
+    "transport",
+];
 
 /// Crates that [`WITHOUT_TLS`] must not reach, at any depth.
 const TLS: &[&str] = &["aws-lc-rs", "rcgen", "ring", "rustls", "x509-parser"];

@@ -1,0 +1,100 @@
+//! Streams and listeners against kcp-go itself, over real sockets. `tests/interop/` of crate `kcp`
+//! has the same for each cipher, each ratio and each loss.
+//!
+//! `cargo xtask test kcp-interop` builds the peer, a program in Go, and names it.
+
+#![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
+
+#[path = "../../../kcp/tests/interop/peer.rs"]
+#[expect(dead_code, reason = "the other crate's tests use all of it")]
+mod peer;
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use kcp::envelope::Seal;
+use kcp::fec::Ratio;
+use kcp::session;
+use kcp::wire::Conversation;
+use kcp_crypto::{Crypt, derive};
+use kcp_tokio::{Config, Listener, Stream, Udp};
+use sha2::{Digest as _, Sha256};
+use testkit::netem::Rng;
+
+use peer::Peer;
+
+const BYTES: usize = 2 << 20;
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What both roles of the peer are given: it receives and sends, with FEC and AEAD.
+const FLAGS: &[&str] =
+    &["-crypt=aes-128-gcm", "-datashard=10", "-parityshard=3", "-receive=2097152", "-send=2097152"];
+
+fn config() -> Config {
+    let mut session = session::Config::new(Conversation(0));
+    session.encode = Ratio::new(10, 3);
+    session.decode = Ratio::new(10, 3);
+    Config::new(session)
+}
+
+/// The envelope with the passphrase that the peer has by itself.
+fn seal() -> Arc<dyn Seal> {
+    let crypt: Crypt = "aes-128-gcm".parse().unwrap();
+    Arc::from(crypt.envelope(&derive("it's a secrect")))
+}
+
+async fn socket() -> Udp {
+    Udp::bind("127.0.0.1:0".parse().unwrap()).await.unwrap()
+}
+
+/// The number of bytes and their hash, as the peer says it.
+fn summary(bytes: &[u8]) -> String {
+    let mut text = format!("{} ", bytes.len());
+    for byte in Sha256::digest(bytes) {
+        write!(text, "{byte:02x}").unwrap();
+    }
+    text
+}
+
+/// Both send at once, and each side tells the hash of what came.
+async fn exchange(stream: &Stream, peer: Peer) {
+    let mut rng = Rng::new(3);
+    let bytes: Bytes = (0..BYTES).map(|_| rng.bits().to_le_bytes()[7]).collect();
+    let mut received = Vec::new();
+    let both = async {
+        tokio::join!(stream.write_bytes(bytes.clone()), async {
+            while received.len() < BYTES {
+                received.extend_from_slice(&stream.read_bytes(BYTES).await.unwrap());
+            }
+            stream.flushed().await.unwrap();
+        })
+    };
+    tokio::time::timeout(PATIENCE, both).await.unwrap().0.unwrap();
+    // The two lines come in any order.
+    let lines = tokio::task::spawn_blocking(move || [peer.next(""), peer.next("")]);
+    let mut lines = lines.await.unwrap();
+    lines.sort_unstable();
+    let wanted = [format!("received {}", summary(&bytes)), format!("sent {}", summary(&received))];
+    assert_eq!(lines, wanted);
+    assert!(stream.counters().parity_out > 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_and_a_listener_of_kcp_go_exchange_bytes() {
+    let (peer, port) = Peer::serve(FLAGS);
+    let address = ([127, 0, 0, 1], port).into();
+    let conversation = Conversation(0x8123_4567);
+    let stream = Stream::connect(socket().await, address, conversation, config(), seal());
+    exchange(&stream.unwrap(), peer).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listener_and_a_client_of_kcp_go_exchange_bytes() {
+    let listener = Listener::bind(socket().await, config(), seal()).unwrap();
+    let dial = format!("-dial=127.0.0.1:{}", listener.address().port());
+    let peer = Peer::start(&[FLAGS, &[&dial]].concat());
+    let (stream, _) = tokio::time::timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+    exchange(&stream, peer).await;
+}
