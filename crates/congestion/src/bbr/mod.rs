@@ -429,6 +429,11 @@ impl Bbr {
         has_room && self.arrears.are_due(self.window, self.smoothed, self.mtu)
     }
 
+    /// Gives memory back of bursts that are not under way any more. For a sender that is idle.
+    pub fn forget_bursts(&mut self) {
+        self.deliveries.rest();
+    }
+
     /// The best recent delivery rate, bytes per second.
     #[must_use]
     pub fn rate(&self) -> f64 {

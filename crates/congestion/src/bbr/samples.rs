@@ -74,6 +74,12 @@ impl Deliveries {
         }
     }
 
+    /// Nothing is under way: gives memory back.
+    pub(super) fn rest(&mut self) {
+        self.bursts.clear();
+        self.bursts.shrink_to(8);
+    }
+
     #[cfg(test)]
     pub(super) fn remembered(&self) -> usize {
         self.bursts.len()

@@ -16,6 +16,9 @@ const BURST: Duration = Duration::from_millis(2);
 const BURST_LEAST: u64 = 10;
 const BURST_MAX: u64 = 256 << 10;
 
+/// The shortest wait of a pacer.
+const TICK: Duration = Duration::from_micros(1);
+
 #[derive(Debug)]
 pub(super) enum Controller {
     Bbr(Box<Bbr>),
@@ -120,6 +123,13 @@ impl Controller {
         }
     }
 
+    /// Gives memory back that an idle controller does not need.
+    pub(super) fn rest(&mut self) {
+        if let Self::Bbr(bbr) = self {
+            bbr.forget_bursts();
+        }
+    }
+
     /// Nothing arrives any more.
     pub(super) fn path_is_void(&mut self, now: Instant) {
         match self {
@@ -182,7 +192,9 @@ impl Pacer {
         self.bytes = (self.bytes + passed * rate).min(burst);
         self.filled = self.filled.max(now);
         let missing = bytes as f64 - self.bytes;
-        (missing > 0.0).then(|| now + Duration::from_secs_f64(missing / rate))
+        // A wait that rounds to nothing would be a timer that is always due.
+        let wait = || Duration::from_secs_f64(missing / rate).max(TICK);
+        (missing > 0.0).then(|| now + wait())
     }
 
     /// `bytes` leave.

@@ -11,6 +11,9 @@ use crate::wire::{Millis, Sn};
 /// Bytes that a buffer for received bytes has at least, so that segments share one.
 const CHUNK: usize = 8 << 10;
 
+/// Slots of a ring that stay while nothing happens.
+const LEAST: usize = 8;
+
 /// A segment whose predecessors have arrived and that was not read yet.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
@@ -45,6 +48,8 @@ pub(super) struct Incoming {
     /// Slot `n` is for segment `next + n`. The first slot is empty
     /// unless the reader has left no room.
     early: VecDeque<Option<Early>>,
+    /// Slots that are not empty.
+    waiting: usize,
     /// Bytes of segments in order, which were not read yet.
     ready: BytesMut,
     pieces: VecDeque<Piece>,
@@ -68,6 +73,7 @@ impl Incoming {
             is_stream,
             next: Sn(0),
             early: VecDeque::new(),
+            waiting: 0,
             ready: BytesMut::new(),
             pieces: VecDeque::new(),
             messages: 0,
@@ -132,6 +138,7 @@ impl Incoming {
         }
         match self.early.get_mut(slot) {
             Some(empty @ None) => {
+                self.waiting += 1;
                 *empty = Some(Early { payload: Bytes::copy_from_slice(payload), fragments });
                 Arrival::New
             }
@@ -159,10 +166,23 @@ impl Incoming {
         while self.room() > 0 {
             let Some(Some(early)) = self.early.front_mut().map(Option::take) else { break };
             self.early.pop_front();
+            self.waiting = self.waiting.saturating_sub(1);
             self.take(&early.payload, early.fragments);
         }
-        if self.early.iter().all(Option::is_none) {
+        if self.waiting == 0 {
             self.early.clear();
+        }
+    }
+
+    /// Gives memory back where nothing has arrived that was not read and acknowledged.
+    pub(super) fn rest(&mut self) {
+        if self.ready.is_empty() && self.waiting == 0 && self.due.is_none() {
+            self.ready = BytesMut::new();
+            self.early.shrink_to(LEAST);
+            self.pieces.shrink_to(LEAST);
+            self.acks.shrink_to(LEAST);
+            self.told.clear();
+            self.told.shrink_to(LEAST);
         }
     }
 

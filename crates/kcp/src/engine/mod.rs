@@ -180,6 +180,19 @@ impl Engine {
         self.recovery.in_flight()
     }
 
+    /// Gives memory back that an idle conversation does not need; it stays as it is otherwise. A
+    /// driver calls this when nothing has happened for a while, as rings have to grow again.
+    pub fn rest(&mut self) {
+        self.incoming.rest();
+        if self.is_flushed() {
+            self.outgoing.rest();
+            self.recovery.rest();
+            self.controller.rest();
+            self.lost.shrink_to(8);
+            self.probes.shrink_to(8);
+        }
+    }
+
     fn stamp(&self, now: Instant) -> Millis {
         let millis = now.saturating_duration_since(self.epoch).as_millis();
         // Timestamps wrap.

@@ -9,6 +9,9 @@ use crate::wire::Sn;
 /// The size of a buffer that small writes share.
 const CHUNK: usize = 8 << 10;
 
+/// Slots of a ring that stay while nothing happens.
+const LEAST: usize = 8;
+
 /// The most fragments of a message: their number has a byte.
 const FRAGMENTS_MAX: usize = 255;
 
@@ -199,6 +202,16 @@ impl Outgoing {
         while self.sent.front().is_some_and(|sent| sent.state == State::Done) {
             self.sent.pop_front();
             self.first = self.first.plus(1);
+        }
+    }
+
+    /// Gives memory back. For an end that has nothing to send and nothing under way.
+    pub(super) fn rest(&mut self) {
+        if self.sent.is_empty() && !self.has_fresh() {
+            self.sent.shrink_to(LEAST);
+            self.whole.shrink_to(LEAST);
+            self.cut.shrink_to(LEAST);
+            self.shared = BytesMut::new();
         }
     }
 }

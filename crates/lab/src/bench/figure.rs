@@ -70,6 +70,26 @@ impl Figure {
         }
     }
 
+    /// Whether the figure is processor time per unit of work.
+    pub(crate) const fn is_processor_time(self) -> bool {
+        match self {
+            Self::CpuPerRequest
+            | Self::CpuPerConnection
+            | Self::CpuPerLogin
+            | Self::CpuPerGb
+            | Self::CpuPerPacket => true,
+            Self::Rate
+            | Self::P50
+            | Self::P99
+            | Self::P999
+            | Self::CalmLoss
+            | Self::BulkBeside
+            | Self::PeakRss
+            | Self::RssPerVisitor
+            | Self::IdleCpu => false,
+        }
+    }
+
     /// The heading of a table's column. The heading of the rate is the case's unit.
     pub(crate) const fn heading(self) -> &'static str {
         match self {

@@ -39,6 +39,7 @@ pub(super) const STEPS: &[Step] = &[
     step("chaos", "faults under real traffic, over every transport", chaos),
     step("soak", "churn, and whether memory, descriptors and tasks stay flat", soak),
     step("netem", "emulated paths: quic:// keeps its floors", netem),
+    step("kcp-speed", "engine, FEC and envelope of kcp keep their floors", kcp_speed),
     step("bench", "every case on every system; the floors of benches/floors.toml", bench),
 ];
 
@@ -75,6 +76,15 @@ fn soak(site: &Site, lengths: Lengths) -> Result<Verdict> {
 fn netem(site: &Site, _: Lengths) -> Result<Verdict> {
     let systems = ["--systems", "direct,tunnel-tls,tunnel-quic"];
     lab(site, &[&["netem", "--check", "--rtt", "60,100", "--loss", "0,1,5"][..], &systems].concat())
+}
+
+fn kcp_speed(site: &Site, _: Lengths) -> Result<Verdict> {
+    const SPEED: [&str; 7] =
+        ["run", "--quiet", "--release", "--package", "kcp-crypto", "--example", "speed"];
+    for words in [&["memory"][..], &["memory", "--fec"], &["udp"], &["acks"], &["sessions"]] {
+        run(&mut cargo(&site.root, &[&SPEED[..], &["--"], words, &["--check"]].concat()))?;
+    }
+    Ok(Verdict::PASSED)
 }
 
 /// Three rounds end within half an hour; the figures of an issue want the default of seven.

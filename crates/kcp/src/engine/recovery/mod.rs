@@ -212,6 +212,13 @@ impl Recovery {
         Some(lost)
     }
 
+    /// Gives memory back.
+    pub(super) fn rest(&mut self) {
+        if self.log.is_empty() {
+            self.log.shrink_to(8);
+        }
+    }
+
     fn trim(&mut self) {
         while self.log.front().is_some_and(|transmission| !transmission.is_open) {
             self.log.pop_front();

@@ -142,3 +142,23 @@ pub(super) fn transfer(world: &mut World, length: usize) -> Duration {
         assert!(world.elapsed() < Duration::from_secs(900), "{} bytes", transfer.read);
     }
 }
+
+/// How long the next `length` bytes take to arrive after the first `start` of a transfer that goes
+/// on.
+pub(super) fn steady(world: &mut World, start: usize, length: usize) -> Duration {
+    let mut transfer = Transfer::new(start + length + (64 << 20));
+    let mut begin = None;
+    loop {
+        let [from, to] = &mut world.ends;
+        transfer.step(world.now, from, to);
+        if transfer.read >= start {
+            begin.get_or_insert(world.now);
+        }
+        if transfer.read >= start + length {
+            return begin.map_or(Duration::ZERO, |begin| world.now - begin);
+        }
+        if !world.settle() {
+            assert!(world.advance(), "everything stands still at {} bytes", transfer.read);
+        }
+    }
+}

@@ -12,6 +12,8 @@
 //! Instead of `ratio_to`, a floor may have one of these keys:
 //!
 //! - `p99_ratio_to = SYSTEM`: the 99th percentile, relative to another system's.
+//! - `cpu_ratio_to = SYSTEM`: the processor time per request, connection, log-in, gigabyte or
+//!   packet, relative to another system's. It depends less on the machine than a rate does.
 //! - `case_ratio_to = CASE`: the rate, relative to the same system's rate in another case of the
 //!   same round.
 //! - `figure = KEY`: a figure itself (`cpu_us_per_request`, `p99_ms`, …).

@@ -7,7 +7,7 @@ use super::{Bound, Floor, What};
 use crate::bench::case::Case;
 use crate::bench::figure::Figure;
 
-const SUBJECTS: [&str; 4] = ["ratio_to", "p99_ratio_to", "case_ratio_to", "figure"];
+const SUBJECTS: [&str; 5] = ["ratio_to", "p99_ratio_to", "cpu_ratio_to", "case_ratio_to", "figure"];
 const BOUNDS: [&str; 2] = ["at_least", "at_most"];
 
 /// Reads the file. `systems` are the names of all known systems, installed or not.
@@ -56,6 +56,11 @@ fn floor(entry: &Value, systems: &[&'static str]) -> Result<Floor> {
     let what = match subject {
         "ratio_to" => What::ToSystem(Figure::Rate, system_named(named)?),
         "p99_ratio_to" => What::ToSystem(Figure::P99, system_named(named)?),
+        "cpu_ratio_to" => {
+            let cost = case.figures().iter().find(|figure| figure.is_processor_time());
+            let cost = cost.with_context(|| format!("{} has no processor time", case.name))?;
+            What::ToSystem(*cost, system_named(named)?)
+        }
         "case_ratio_to" => What::ToCase(case_named(named)?),
         _ => What::Figure(
             Figure::named(named).with_context(|| format!("there is no figure {named}"))?,
@@ -111,6 +116,11 @@ mod tests {
             p99_ratio_to = "rathole-tcp"
             at_most = 1
             [[floor]]
+            case = "bulk-up"
+            system = "tunnel-tcp"
+            cpu_ratio_to = "rathole-tcp"
+            at_most = 0.5
+            [[floor]]
             case = "http-1000"
             system = "tunnel-tcp"
             case_ratio_to = "http-100"
@@ -128,6 +138,7 @@ mod tests {
             [
                 "http-100 tunnel-tcp: rate to direct",
                 "http-100 tunnel-tcp: p99_ms to rathole-tcp",
+                "bulk-up tunnel-tcp: cpu_s_per_gb to rathole-tcp",
                 "http-1000 tunnel-tcp: rate to http-100",
                 "bulk-up tunnel-tcp: cpu_s_per_gb",
             ]
@@ -155,6 +166,10 @@ mod tests {
             (change("at_least = 0.5", "at_most = -1"), "not below 0"),
             (change("ratio_to = \"direct\"", "figure = \"speed\""), "no figure speed"),
             (change("ratio_to = \"direct\"", "figure = \"cpu_s_per_gb\""), "has no cpu_s_per_gb"),
+            (
+                change("http-100", "idle-18000").replace("ratio_to", "cpu_ratio_to"),
+                "idle-18000 has no processor time",
+            ),
             (change("ratio_to = \"direct\"", "case_ratio_to = \"bulk-up\""), "shares no round"),
             (change("\"tunnel-tcp\"", "7"), "system is a text"),
         ] {
