@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`wire`] | the layout |
 //! | [`fec`] | groups of shards, and how much parity they get |
+//! | [`session`] | the stream: packets in and out, one timer |
 //! | [`Keys`] | what seals packets; the handshake is outside |
 //! | [`Replay`] | no packet is taken twice |
 
@@ -16,7 +17,9 @@ pub mod fec;
 pub mod fuzz;
 mod keys;
 mod replay;
+pub mod session;
 pub mod wire;
 
 pub use keys::Keys;
 pub use replay::{REPLAY_WINDOW, Replay};
+pub use session::{Config, Counters, Session};

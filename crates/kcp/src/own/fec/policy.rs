@@ -118,6 +118,20 @@ impl Policy {
         }
     }
 
+    /// Whether the ratio is fixed, for all kinds of traffic.
+    #[must_use]
+    pub const fn is_fixed(&self) -> bool {
+        matches!(self.protection, Protection::Fixed { .. })
+    }
+
+    /// Parity shards of `data` data shards of sparse traffic that turned out to be bulk.
+    pub fn share(&mut self, data: u8) -> u8 {
+        let loss = self.loss.min(0.5);
+        let wanted = f64::from(data) * loss / (1.0 - loss) + self.carry;
+        self.carry = wanted.fract();
+        wanted as u8
+    }
+
     /// The same of sparse traffic, which may ask for less parity, and more often
     /// ([`sparse`](Self::sparse)).
     #[must_use]
