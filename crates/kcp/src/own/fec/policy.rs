@@ -30,6 +30,9 @@ const BUDGET: f64 = 16_000.0;
 /// What of the budget may be saved up: parity for a few packets.
 const SAVED: f64 = 6_000.0;
 
+/// Data shards of a group of sparse traffic: a receiver has to keep them.
+const SPARSE: usize = 32;
+
 /// Parity of sparse traffic beside the budget, as a share of its bytes above `p / (1 - p)`.
 const MARGIN: f64 = 0.15;
 
@@ -140,7 +143,7 @@ impl Policy {
             Protection::Off => None,
             Protection::Fixed { data, .. } => Some((data.into(), PARITY_MAX)),
             Protection::Adaptive { .. } if self.loss < CLEAN => None,
-            Protection::Adaptive { .. } => Some((16, 32)),
+            Protection::Adaptive { .. } => Some((SPARSE, PARITY_MAX)),
         }
     }
 
@@ -168,6 +171,9 @@ impl Policy {
         self.filled = self.filled.max(now);
         self.tokens = (self.tokens + passed.as_secs_f64() * BUDGET).min(SAVED);
         let wanted = self.needed(data).min(most);
+        // With little left it is one at a time: each covers what is before it as well.
+        let scarce = self.tokens < SAVED / 2.0 + f64::from(wanted) * bytes as f64;
+        let wanted = if scarce { wanted.min(data) } else { wanted };
         let affordable = (self.tokens / bytes.max(1) as f64).max(0.0) as u8;
         let parity = wanted.min(affordable);
         self.tokens -= f64::from(parity) * bytes as f64;

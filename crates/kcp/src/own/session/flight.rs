@@ -225,6 +225,11 @@ impl Flight {
         Some(sent + wait * 2_u32.pow(self.probes.min(BACKOFF_MAX)))
     }
 
+    /// No probe waits for an answer.
+    pub(super) const fn is_answered(&self) -> bool {
+        self.probes == 0
+    }
+
     /// A probe leaves. Returns whether so many went unanswered that the path is a new one.
     pub(super) const fn probed(&mut self) -> bool {
         self.probes += 1;

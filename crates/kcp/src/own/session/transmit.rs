@@ -105,26 +105,35 @@ impl Session {
         let window = usize::from(self.peer_window.min(self.config.send_window));
         let length = self.outgoing.next_length();
         if let Some(length) = length.filter(|_| self.outgoing.outstanding() < window) {
+            if self.encoder.is_full() && self.flush(now) {
+                return self.next(now);
+            }
             let length = SHARD_HEAD + RUN_HEAD + SEGMENT_MOST + length;
             let may = self.may_send(now, length);
             return if may { (Next::Fresh, length) } else { (Next::Nothing, 0) };
         }
         self.is_limited = true;
         self.busy = 0;
-        if self.flush.is_some_and(|at| at <= now) {
-            self.flush = None;
-            let bytes = PARITY_HEAD + self.encoder.length() + self.overhead();
-            let uncovered = self.encoder.uncovered();
-            if uncovered > 0 {
-                let wanted = self.policy.sparse(now, uncovered, bytes);
-                self.owed = wanted.min(self.encoder.left());
-                self.ends_group = self.planned.is_some();
-                if self.owed > 0 {
-                    return self.next(now);
-                }
-            }
+        if self.flush.is_some_and(|at| at <= now) && self.flush(now) {
+            return self.next(now);
         }
         (Next::Nothing, 0)
+    }
+
+    /// Asks for parity of what has none; whether there is to be some.
+    fn flush(&mut self, now: Instant) -> bool {
+        self.flush = None;
+        let uncovered = self.encoder.uncovered();
+        if uncovered > 0 {
+            let bytes = PARITY_HEAD + self.encoder.length() + self.overhead();
+            let wanted = self.policy.sparse(now, uncovered, bytes);
+            self.owed = wanted.min(self.encoder.left());
+            self.ends_group = self.planned.is_some() || self.encoder.is_full();
+        }
+        if self.owed == 0 && (self.planned.is_some() || self.encoder.is_full()) {
+            self.end_group();
+        }
+        self.owed > 0
     }
 
     /// Bytes of a packet beside what stands behind its flags.
@@ -212,7 +221,7 @@ impl Session {
         self.counters.packet_bytes_out += u64::from(bytes);
         self.counters.acks_out += u64::from(ack.is_some());
         if cargo != Cargo::Nothing {
-            if self.flight.in_flight() == 0 {
+            if self.flight.in_flight() == 0 && self.flight.is_answered() {
                 self.heard = Some(self.heard.map_or(now, |heard| heard.max(now)));
             }
             self.controller.sent(now, bytes.into(), number.0);
@@ -359,7 +368,8 @@ impl Session {
         if self.flush.is_none() {
             self.flush = Some(now + FLUSH);
         }
-        if self.encoder.is_full() {
+        // Of sparse traffic the timer asks for parity, or the next packet.
+        if self.encoder.is_full() && (self.planned.is_some() || self.busy >= BULK) {
             self.finish();
         }
         let sequence = Sequence { shard: Some(shard), ..sequence };
