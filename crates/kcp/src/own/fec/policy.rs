@@ -24,8 +24,11 @@ const CLEAN: f64 = 0.002;
 /// The share of sparse packets that may stay lost.
 const RESIDUAL: f64 = 0.001;
 
-/// Bytes of parity per second that sparse traffic may add: 128 kbit/s.
+/// Bytes of parity per second that sparse traffic may add, heads of UDP and IP included: 128 kbit/s.
 const BUDGET: f64 = 16_000.0;
+
+/// Those heads.
+const HEADS: usize = 28;
 
 /// What of the budget may be saved up: parity for a few packets.
 const SAVED: f64 = 6_000.0;
@@ -33,7 +36,7 @@ const SAVED: f64 = 6_000.0;
 /// Data shards of a group of sparse traffic: a receiver has to keep them.
 const SPARSE: usize = 32;
 
-/// Parity of sparse traffic beside the budget, as a share of its bytes above `p / (1 - p)`.
+/// What any parity may be beside that, as a share of the data above `p / (1 - p)`.
 const MARGIN: f64 = 0.15;
 
 /// What protects the data of one direction.
@@ -147,15 +150,17 @@ impl Policy {
         }
     }
 
-    /// Data of `bytes` in all left.
+    /// A packet of `bytes` with data left.
     pub fn sent(&mut self, bytes: usize) {
         let loss = self.loss.min(0.5);
-        self.tokens = (self.tokens + bytes as f64 * (loss / (1.0 - loss) + MARGIN)).min(SAVED);
+        let bytes = (bytes + HEADS) as f64;
+        self.tokens = (self.tokens + bytes * (loss / (1.0 - loss) + MARGIN)).min(SAVED);
     }
 
     /// Parity shards of `bytes` in all each for `data` packets that nothing protects yet and behind
     /// which no other one follows at once. They are taken from the budget.
     pub fn sparse(&mut self, now: Instant, data: u8, bytes: usize) -> u8 {
+        let bytes = bytes + HEADS;
         let most = match self.protection {
             Protection::Off => return 0,
             Protection::Fixed { data: of, parity } => {
@@ -174,10 +179,20 @@ impl Policy {
         // With little left it is one at a time: each covers what is before it as well.
         let scarce = self.tokens < SAVED / 2.0 + f64::from(wanted) * bytes as f64;
         let wanted = if scarce { wanted.min(data) } else { wanted };
-        let affordable = (self.tokens / bytes.max(1) as f64).max(0.0) as u8;
+        let affordable = (self.tokens / bytes as f64).max(0.0) as u8;
         let parity = wanted.min(affordable);
         self.tokens -= f64::from(parity) * bytes as f64;
         parity
+    }
+
+    /// When the budget has a parity shard of `bytes` in all, after [`sparse`](Self::sparse) had none;
+    /// `None` where it is not the budget that there is none for.
+    #[must_use]
+    pub fn affordable(&self, now: Instant, bytes: usize) -> Option<Instant> {
+        let missing = (bytes + HEADS) as f64 - self.tokens;
+        let is_wanted = matches!(self.protection, Protection::Adaptive { most } if most > 0);
+        let wait = || Duration::from_secs_f64(missing / BUDGET).max(Duration::from_millis(1));
+        (is_wanted && self.loss >= CLEAN && missing > 0.0).then(|| now + wait())
     }
 
     /// The least parity with which no more than [`RESIDUAL`] of `data` packets stays lost.
@@ -235,7 +250,7 @@ mod tests {
         let mut bytes = 0.0;
         for n in 0..1_000 {
             let now = begin + Duration::from_millis(10) * n;
-            bytes += 1_400.0 * f64::from(lossy.sparse(now, 1, 1_400));
+            bytes += 1_428.0 * f64::from(lossy.sparse(now, 1, 1_400));
         }
         let rate = bytes / 10.0;
         assert!((15_000.0..=16_700.0).contains(&rate), "{rate}");

@@ -58,8 +58,16 @@ impl Session {
             None
         };
         let alone = is_due && length + Ack::LONGEST > room;
-        let next = if alone { Next::Nothing } else { next };
+        let next = if alone { self.postpone(next) } else { next };
         self.put(now, next, ack.as_ref(), out)
+    }
+
+    /// The acknowledgement leaves alone, and what was to go along after it.
+    fn postpone(&mut self, next: Next) -> Next {
+        if let Next::Again(sequence) = next {
+            self.lost.push_front(sequence);
+        }
+        Next::Nothing
     }
 
     /// What the next packet carries, and the most bytes that takes. Whatever it is may leave now.
@@ -129,6 +137,9 @@ impl Session {
             let wanted = self.policy.sparse(now, uncovered, bytes);
             self.owed = wanted.min(self.encoder.left());
             self.ends_group = self.planned.is_some() || self.encoder.is_full();
+            if self.owed == 0 && !self.ends_group {
+                self.flush = self.policy.affordable(now, bytes);
+            }
         }
         if self.owed == 0 && (self.planned.is_some() || self.encoder.is_full()) {
             self.end_group();
@@ -359,8 +370,8 @@ impl Session {
 
     /// Adds a body to the open group, or to a new one, where it is worth it.
     fn protect(&mut self, now: Instant, sequence: Sequence, body: &[u8]) -> (Cargo, Body<'static>) {
-        self.policy.sent(body.len() + self.overhead() + SHARD_HEAD);
-        let Some(shard) = self.shard(now, body) else {
+        self.policy.sent(body.len() + self.overhead());
+        let Some(shard) = self.shard(body) else {
             return (Cargo::Segments(sequence), Body::Segments(&[]));
         };
         let old = self.groups.data_sent(now, shard.group);
@@ -376,7 +387,7 @@ impl Session {
         (Cargo::Segments(sequence), Body::Data(shard, &[]))
     }
 
-    fn shard(&mut self, _now: Instant, body: &[u8]) -> Option<Shard> {
+    fn shard(&mut self, body: &[u8]) -> Option<Shard> {
         if self.owed > 0 {
             return None;
         }
