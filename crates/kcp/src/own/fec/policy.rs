@@ -175,10 +175,12 @@ impl Policy {
         let passed = now.saturating_duration_since(self.filled).min(Duration::from_secs(1));
         self.filled = self.filled.max(now);
         self.tokens = (self.tokens + passed.as_secs_f64() * BUDGET).min(SAVED);
+        let loss = self.loss.min(0.5);
         let wanted = self.needed(data).min(most);
         // With little left it is one at a time: each covers what is before it as well.
         let scarce = self.tokens < SAVED / 2.0 + f64::from(wanted) * bytes as f64;
-        let wanted = if scarce { wanted.min(data) } else { wanted };
+        let average = (f64::from(data) * loss / (1.0 - loss)).ceil() as u8;
+        let wanted = if scarce { wanted.min(average.max(1)) } else { wanted };
         let affordable = (self.tokens / bytes as f64).max(0.0) as u8;
         let parity = wanted.min(affordable);
         self.tokens -= f64::from(parity) * bytes as f64;
