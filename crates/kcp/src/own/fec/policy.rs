@@ -158,8 +158,9 @@ impl Policy {
     }
 
     /// Parity shards of `bytes` in all each for `data` packets that nothing protects yet and behind
-    /// which no other one follows at once. They are taken from the budget.
-    pub fn sparse(&mut self, now: Instant, data: u8, bytes: usize) -> u8 {
+    /// which no other one follows at once. They are taken from the budget. `is_last` says that no
+    /// later parity can make up for what is not sent now: the budget may lend for that.
+    pub fn sparse(&mut self, now: Instant, data: u8, bytes: usize, is_last: bool) -> u8 {
         let bytes = bytes + HEADS;
         let most = match self.protection {
             Protection::Off => return 0,
@@ -178,23 +179,13 @@ impl Policy {
         let loss = self.loss.min(0.5);
         let wanted = self.needed(data).min(most);
         // With little left it is one at a time: each covers what is before it as well.
-        let scarce = self.tokens < SAVED / 2.0 + f64::from(wanted) * bytes as f64;
+        let scarce = !is_last && self.tokens < SAVED / 2.0 + f64::from(wanted) * bytes as f64;
         let average = (f64::from(data) * loss / (1.0 - loss)).ceil() as u8;
         let wanted = if scarce { wanted.min(average.max(1)) } else { wanted };
         let affordable = (self.tokens / bytes as f64).max(0.0) as u8;
-        let parity = wanted.min(affordable);
+        let parity = wanted.min(if is_last { affordable.max(2) } else { affordable });
         self.tokens -= f64::from(parity) * bytes as f64;
         parity
-    }
-
-    /// When the budget has a parity shard of `bytes` in all, after [`sparse`](Self::sparse) had none;
-    /// `None` where it is not the budget that there is none for.
-    #[must_use]
-    pub fn affordable(&self, now: Instant, bytes: usize) -> Option<Instant> {
-        let missing = (bytes + HEADS) as f64 - self.tokens;
-        let is_wanted = matches!(self.protection, Protection::Adaptive { most } if most > 0);
-        let wait = || Duration::from_secs_f64(missing / BUDGET).max(Duration::from_millis(1));
-        (is_wanted && self.loss >= CLEAN && missing > 0.0).then(|| now + wait())
     }
 
     /// The least parity with which no more than [`RESIDUAL`] of `data` packets stays lost.
@@ -246,25 +237,25 @@ mod tests {
     #[test]
     fn sparse_traffic_gets_what_the_budget_allows_and_a_clean_path_nothing() {
         let mut clean = policy(0);
-        assert_eq!(clean.sparse(clean.filled, 1, 1_000), 0);
+        assert_eq!(clean.sparse(clean.filled, 1, 1_000, false), 0);
         let mut lossy = policy(10);
         let begin = lossy.filled;
         let mut bytes = 0.0;
         for n in 0..1_000 {
             let now = begin + Duration::from_millis(10) * n;
-            bytes += 1_428.0 * f64::from(lossy.sparse(now, 1, 1_400));
+            bytes += 1_428.0 * f64::from(lossy.sparse(now, 1, 1_400, false));
         }
         let rate = bytes / 10.0;
         assert!((15_000.0..=16_700.0).contains(&rate), "{rate}");
-        assert_eq!(lossy.sparse(begin + Duration::from_secs(20), 1, 100), 2, "one of 1,000");
+        assert_eq!(lossy.sparse(begin + Duration::from_secs(20), 1, 100, false), 2, "one of 1,000");
     }
 
     #[test]
     fn a_fixed_ratio_stays_whatever_is_lost() {
         let mut policy = Policy::new(Protection::Fixed { data: 10, parity: 3 }, Instant::now());
         assert_eq!(policy.bulk(), Some((10, 3)));
-        assert_eq!(policy.sparse(policy.filled, 10, 1_000_000), 3);
-        assert_eq!(policy.sparse(policy.filled, 1, 1_000_000), 1);
+        assert_eq!(policy.sparse(policy.filled, 10, 1_000_000, false), 3);
+        assert_eq!(policy.sparse(policy.filled, 1, 1_000_000, false), 1);
         for _ in 0..10_000 {
             policy.ended(true);
         }

@@ -48,9 +48,10 @@ impl Groups {
         self.groups.get_mut(usize::try_from(group.since(first)).ok()?)
     }
 
-    /// Whether the group is remembered.
-    pub(super) fn has(&mut self, group: Group) -> bool {
-        self.get(group).is_some()
+    /// Whether a shard of this group is to leave again as what it was: the group is remembered, and
+    /// others of it need this one, unless `always`.
+    pub(super) fn wants(&mut self, group: Group, always: bool) -> bool {
+        self.get(group).is_some_and(|sent| always || !sent.left.is_empty())
     }
 
     /// A data shard leaves, for the first time or again. Returns what is given up as too old.

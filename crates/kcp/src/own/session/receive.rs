@@ -12,6 +12,10 @@ use crate::own::fec::Parity;
 use crate::own::wire::{Ack, Body, Content, PACKET_HEAD, PacketHead, PacketNumber, Run};
 use crate::wire::Sn;
 
+/// How long the acknowledgement of parity may wait. The sender wants to know of it for the loss, and
+/// for what it covers, which it decides after a round trip.
+const PARITY_DELAY: Duration = Duration::from_millis(20);
+
 impl Session {
     /// Reads a packet, which it decrypts in place. What is not for this session, or makes no sense,
     /// is counted and dropped.
@@ -83,9 +87,16 @@ impl Session {
             self.counters.rebuilt += 1;
             self.take(now, body, true);
         }
-        // A gap that is closed is told at once.
-        let delay = if self.incoming.next().since(una) > 1 { Duration::ZERO } else { delay };
-        self.received.arrived(now, number, wants, delay);
+        // A gap that is closed is told at once. Parity is told with something else, for a while.
+        if self.incoming.next().since(una) > 1 {
+            self.received.due_by(now);
+        }
+        if matches!(content.body, Body::Parity { .. }) && !content.control.asks {
+            self.received.arrived(now, number, false, delay);
+            self.received.due_by(now + PARITY_DELAY);
+        } else {
+            self.received.arrived(now, number, wants, delay);
+        }
     }
 
     /// Keeps the segments of a body; `false` where there was no room for one.

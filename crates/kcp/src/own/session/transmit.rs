@@ -134,12 +134,10 @@ impl Session {
         let uncovered = self.encoder.uncovered();
         if uncovered > 0 {
             let bytes = PARITY_HEAD + self.encoder.length() + self.overhead();
-            let wanted = self.policy.sparse(now, uncovered, bytes);
-            self.owed = wanted.min(self.encoder.left());
             self.ends_group = self.planned.is_some() || self.encoder.is_full();
-            if self.owed == 0 && !self.ends_group {
-                self.flush = self.policy.affordable(now, bytes);
-            }
+            let is_last = self.planned.is_none() && self.ends_group;
+            let wanted = self.policy.sparse(now, uncovered, bytes, is_last);
+            self.owed = wanted.min(self.encoder.left());
         }
         if self.owed == 0 && (self.planned.is_some() || self.encoder.is_full()) {
             self.end_group();
@@ -173,7 +171,10 @@ impl Session {
             sent.is_some_and(|sent| sent.state == State::Lost)
         };
         if (0..sequence.count).all(|at| is_lost(&at)) {
-            let shard = sequence.shard.filter(|shard| self.groups.has(shard.group));
+            // With little to send it is worth parity of its own, unless others wait for it.
+            let is_bulk = self.busy >= BULK;
+            let groups = &mut self.groups;
+            let shard = sequence.shard.filter(|shard| groups.wants(shard.group, is_bulk));
             return Some((Sequence { shard, ..sequence }, None));
         }
         let start = (0..sequence.count).find(is_lost)?;

@@ -250,17 +250,11 @@ fn sparse_requests_over_a_lossy_path_are_answered_in_time_and_within_the_budget(
             at(0.99),
             at(0.999)
         );
-        let late = |ms| took.iter().filter(|took| **took > ms * MS).count();
-        println!("later than 120: {} 160: {} 180: {} 200: {} 210: {} 260: {}", late(120), late(160), late(180), late(200), late(210), late(260));
-        println!("{:?}", world.ends[1].counters());
-        assert!(at(0.99) <= 300 * MS, "{:?}", at(0.99));
-        // Of all bytes, beside that what any traffic may add.
-        let sent = counters.packet_bytes_out + counters.packets_out * HEADS as u64;
-        let heads = (1_024 + 40 + HEADS) as f64 / 1_024.0;
-        let data = counters.bytes_out as f64 * heads;
-        let most = data * (1.0 + 0.1 / 0.9 + 0.15) + 16_000.0 * seconds;
-        println!("{sent} of {most:.0} bytes");
-        assert!(sent as f64 <= most, "{sent} bytes");
+        assert!(at(0.99) <= 200 * MS, "{:?}", at(0.99));
+        // The budget, and beside it what any traffic may add. The estimate of the loss wavers.
+        let data = counters.bytes_out as f64 / seconds / 1_024.0 * (1_024 + 42 + HEADS) as f64;
+        let most = 16_000.0 + data * (0.1 / 0.9 + 0.15) * 1.05;
+        assert!(rate <= most, "{rate} of {most}");
     }
 }
 
