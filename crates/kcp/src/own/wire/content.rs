@@ -196,6 +196,24 @@ mod tests {
         assert_eq!(segments, [(Sn(u32::MAX), 1), (Sn(3), 2)]);
     }
 
+    /// As the table of the module tells it.
+    #[test]
+    fn acknowledgements_are_as_short_as_they_are_said_to_be() {
+        let length = |ranges: &[(u32, u32)]| {
+            let mut arrived = Ranges::default();
+            assert!(ranges.iter().all(|(gap, length)| arrived.push(*gap, *length)));
+            let rebuilt = Ranges::default();
+            let ack = Ack { largest: 99, delay: 60, una: Sn(9), window: 99, arrived, rebuilt };
+            let mut bytes = Vec::new();
+            Content::put_head(Some(&ack), Control::default(), &Body::Empty, &mut bytes);
+            bytes.len() + 33
+        };
+        assert_eq!(length(&[(0, 1)]), 49);
+        let mut ranges = vec![(1, 9); 11];
+        ranges[0] = (0, 9);
+        assert_eq!(length(&ranges), 69);
+    }
+
     #[test]
     fn segments_of_a_run_follow_each_other_and_the_last_ends_with_the_body() {
         let mut body = vec![0xff; 4];
