@@ -176,6 +176,17 @@ impl Session {
             self.controller.batch_ends(now, in_flight, self.is_limited, newest);
         }
         self.give_up_overdue(now);
+        if self.flight.in_flight() == 0 && self.is_flushed() {
+            self.rest();
+        }
+    }
+
+    /// Gives memory back. A group stays open: its parity protects what follows, and what was before.
+    fn rest(&mut self) {
+        self.encoder.rest();
+        self.outgoing.rest();
+        self.incoming.rest();
+        self.controller.rest();
     }
 
     fn done(&mut self, cargo: Cargo) {
