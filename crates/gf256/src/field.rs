@@ -31,6 +31,7 @@ const LOG: [u8; 256] = {
 };
 
 /// The products of each element with the 16 low nibbles, then with the 16 high nibbles.
+#[cfg(target_arch = "x86_64")]
 pub(crate) static NIBBLES: [[u8; 32]; 256] = {
     let mut table = [[0; 32]; 256];
     let mut a = 0;
@@ -48,6 +49,7 @@ pub(crate) static NIBBLES: [[u8; 32]; 256] = {
 
 /// The multiplication with each element as a matrix of bits, in the layout of `GF2P8AFFINEQB`: byte
 /// `7 - i` is the row of bit `i` of the product, bit `j` of a row stands for bit `j` of the factor.
+#[cfg(target_arch = "x86_64")]
 pub(crate) static MATRICES: [u64; 256] = {
     let mut table = [0; 256];
     let mut a = 0;

@@ -11,6 +11,7 @@
 //! | [`envelope`] | encryption as kcp-go lays it out; the algorithms are outside, behind traits |
 //! | [`fec`] | parity shards as kcp-go makes them, and what is rebuilt of them |
 //! | [`own`] | the packets of this project, which no other end understands |
+//! | [`session`] | engine, FEC and envelope together: datagrams in and out, for stock peers |
 //! | [`wire`] | the layouts of segments, shards and out-of-band datagrams; arithmetic of sequence numbers |
 
 pub mod classic;
@@ -20,4 +21,5 @@ pub mod fec;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod own;
+pub mod session;
 pub mod wire;

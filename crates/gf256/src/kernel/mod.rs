@@ -45,7 +45,7 @@ impl Kernel {
             (Which::Gfni, is_x86_feature_detected!("gfni") && is_x86_feature_detected!("avx2")),
         ];
         #[cfg(not(target_arch = "x86_64"))]
-        let wide = [];
+        let wide: [(_, bool); 0] = [];
         let wide = wide.into_iter().filter_map(|(which, runs)| runs.then_some(Self(which)));
         [Self(Which::Portable)].into_iter().chain(wide).collect()
     }

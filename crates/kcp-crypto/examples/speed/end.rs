@@ -1,14 +1,15 @@
-//! One end of a conversation: engine, FEC and envelope, as a session puts them together.
+//! One end of a conversation: a session, and random bytes for its nonces.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use aws_lc_rs::rand;
 use bytes::Bytes;
-use kcp::engine::{Config, Control, Engine, Purpose};
+use kcp::engine::{self, Control};
 use kcp::envelope::Seal;
-use kcp::fec::{Decoder, Encoder, Ratio, Settings, Shard};
-use kcp::wire::{Content, Conversation, SHARD_HEAD};
+use kcp::fec::Ratio;
+use kcp::session::{Config, Session};
+use kcp::wire::Conversation;
 use kcp_crypto::{Crypt, derive};
 
 use crate::Failure;
@@ -28,10 +29,7 @@ pub(crate) struct Case {
 
 #[derive(Debug)]
 pub(crate) struct End {
-    engine: Engine,
-    seal: Arc<dyn Seal>,
-    fec: Option<(Encoder, Decoder)>,
-    parity: Vec<u8>,
+    session: Session,
 }
 
 /// The envelope of all ends.
@@ -42,86 +40,56 @@ pub(crate) fn seal() -> Result<Arc<dyn Seal>, Failure> {
 
 impl End {
     pub(crate) fn new(case: Case, seal: Arc<dyn Seal>, now: Instant) -> Result<Self, Failure> {
-        let shard = if case.has_fec { SHARD_HEAD } else { 0 };
-        let longest = MTU - seal.overhead() - shard;
-        let mut config = Config::new(Conversation(1), u16::try_from(longest)?);
-        (config.send_window, config.receive_window) = (case.window, case.window);
-        config.control = case.control;
-        let fec = if case.has_fec {
+        let mut config = Config::new(Conversation(1));
+        config.datagram = MTU;
+        config.engine.send_window = case.window;
+        config.engine.receive_window = case.window;
+        config.engine.control = case.control;
+        if case.has_fec {
             let ratio = Ratio::new(10, 3).ok_or("no ratio")?;
-            let encoder = Encoder::new(Settings { ratio, longest, pause: None });
-            Some((encoder, Decoder::new(ratio, longest + 2)))
-        } else {
-            None
-        };
-        Ok(Self { engine: Engine::new(config, now), seal, fec, parity: Vec::new() })
+            (config.encode, config.decode) = (Some(ratio), Some(ratio));
+        }
+        config.adaptive = false;
+        Ok(Self { session: Session::new(config, seal, now) })
     }
 
     pub(crate) fn write(&mut self, now: Instant, bytes: &mut Bytes) {
-        self.engine.write(now, bytes);
+        self.session.write(now, bytes);
     }
 
     /// Writes until the window takes no more, or the window would never be used.
     pub(crate) fn fill(&mut self, now: Instant, source: &Bytes) {
-        while self.engine.room() > 0 {
-            self.engine.write(now, &mut source.clone());
+        while self.session.room() > 0 {
+            self.session.write(now, &mut source.clone());
         }
     }
 
     pub(crate) fn read(&mut self) -> usize {
         let mut length = 0;
-        while let Some(bytes) = self.engine.read(usize::MAX) {
+        while let Some(bytes) = self.session.read(usize::MAX) {
             length += bytes.len();
         }
         length
     }
 
     pub(crate) fn timeout(&self) -> Option<Instant> {
-        self.engine.timeout()
+        self.session.timeout()
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
-        self.engine.handle_timeout(now);
+        self.session.handle_timeout(now);
     }
 
-    pub(crate) fn rest(&mut self) {
-        self.engine.rest();
-        if let Some((encoder, decoder)) = &mut self.fec {
-            encoder.rest();
-            decoder.rest();
-        }
-        self.parity = Vec::new();
+    pub(crate) const fn in_flight(&self) -> u64 {
+        self.session.in_flight()
     }
 
-    pub(crate) const fn engine(&self) -> &Engine {
-        &self.engine
+    pub(crate) fn counters(&self) -> engine::Counters {
+        self.session.counters().engine
     }
 
-    /// Opens a datagram in place and handles it. What is not valid is ignored, as a session does.
     pub(crate) fn handle_datagram(&mut self, now: Instant, datagram: &mut [u8]) {
-        let Ok(text) = self.seal.open(datagram) else { return };
-        let content = datagram.get(text).and_then(Content::of);
-        match (content, &mut self.fec) {
-            (Some(Content::Segments(segments)), _) => {
-                let _ = self.engine.handle_datagram(now, segments, false);
-            }
-            (Some(Content::Data { id, body, segments }), fec) => {
-                let _ = self.engine.handle_datagram(now, segments, false);
-                if let Some((_, decoder)) = fec {
-                    let rebuilt = decoder.handle_shard(Shard { id, is_data: true, body });
-                    for segments in rebuilt.segments() {
-                        let _ = self.engine.handle_datagram(now, segments, true);
-                    }
-                }
-            }
-            (Some(Content::Parity { id, body }), Some((_, decoder))) => {
-                let rebuilt = decoder.handle_shard(Shard { id, is_data: false, body });
-                for segments in rebuilt.segments() {
-                    let _ = self.engine.handle_datagram(now, segments, true);
-                }
-            }
-            _ => {}
-        }
+        self.session.handle_datagram(now, datagram);
     }
 
     /// Appends the next sealed datagram and returns its length.
@@ -131,41 +99,7 @@ impl End {
         random: &mut Random,
         out: &mut Vec<u8>,
     ) -> Option<usize> {
-        let start = out.len();
-        let head = self.seal.head();
-        if self.fec.is_some() && self.parity.is_empty() {
-            self.parity = vec![0; MTU];
-        }
-        if let Some((encoder, _)) = &mut self.fec
-            && let Some(length) = encoder.poll_parity(&mut self.parity)
-        {
-            out.resize(start + head, 0);
-            out.extend_from_slice(&self.parity[..length]);
-        } else {
-            let shard = if self.fec.is_some() { SHARD_HEAD } else { 0 };
-            out.resize(start + head + shard, 0);
-            let Some(purpose) = self.engine.poll_transmit(now, out) else {
-                out.truncate(start);
-                return None;
-            };
-            if let Some((encoder, _)) = &mut self.fec {
-                let begin = start + head;
-                if purpose == Purpose::Data
-                    && let Ok(shard) = encoder.push(&out[begin + SHARD_HEAD..], now)
-                {
-                    out[begin..begin + SHARD_HEAD].copy_from_slice(&shard);
-                } else {
-                    out.drain(begin..begin + SHARD_HEAD);
-                }
-            }
-        }
-        out.resize(out.len() + self.seal.tail(), 0);
-        let nonce = random.take(self.seal.nonce());
-        if self.seal.seal(nonce, &mut out[start..]).is_err() {
-            out.truncate(start);
-            return None;
-        }
-        Some(out.len() - start)
+        self.session.poll_transmit(now, &mut |nonce| random.fill(nonce), out)
     }
 }
 
@@ -183,13 +117,13 @@ impl Default for Random {
 }
 
 impl Random {
-    fn take(&mut self, length: usize) -> &[u8] {
-        if self.used + length > self.bytes.len() {
+    fn fill(&mut self, nonce: &mut [u8]) {
+        if self.used + nonce.len() > self.bytes.len() {
             // Without randomness the measurement is the same.
             let _ = rand::fill(&mut self.bytes);
             self.used = 0;
         }
-        self.used += length;
-        &self.bytes[self.used - length..self.used]
+        nonce.copy_from_slice(&self.bytes[self.used..self.used + nonce.len()]);
+        self.used += nonce.len();
     }
 }

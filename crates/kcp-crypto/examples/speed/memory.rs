@@ -131,12 +131,12 @@ pub(crate) fn run(case: Case, time: Duration) -> Result<Figures, Failure> {
         while !is_over_too.load(Ordering::Relaxed) {
             sender.fill(Instant::now(), &source);
             a.send(&mut sender);
-            most = most.max(sender.engine().in_flight());
+            most = most.max(sender.in_flight());
             if !a.receive(&mut sender) {
                 break;
             }
         }
-        (*sender.engine().counters(), most)
+        (sender.counters(), most)
     });
     let mut watch = Watch::new(time);
     while watch.goes_on(receiver.read()) {

@@ -83,9 +83,6 @@ pub(crate) fn run() -> Result<Sessions, Failure> {
             now = now.max(at);
             settle(&mut pair, now, &mut buffer);
         }
-        for end in &mut pair {
-            end.rest();
-        }
         pairs.push(pair);
     }
     let bytes = resident()?.saturating_sub(before) / (2 * COUNT);

@@ -167,7 +167,7 @@ pub(crate) fn run(case: Case, time: Duration) -> Result<Figures, Failure> {
             a.send(&mut sender).map_err(|error| error.to_string())?;
             a.receive(&mut sender).map_err(|error| error.to_string())?;
         }
-        Ok(*sender.engine().counters())
+        Ok(sender.counters())
     });
     let mut watch = Watch::new(time);
     while watch.goes_on(receiver.read()) {

@@ -173,8 +173,9 @@ pub(crate) struct Pacer {
 }
 
 impl Pacer {
+    /// Full, so that the first burst does not wait for a round trip that nobody has measured.
     pub(crate) const fn new(now: Instant) -> Self {
-        Self { bytes: 0.0, filled: now }
+        Self { bytes: f64::MAX, filled: now }
     }
 
     /// `None` where `bytes` may leave now, else the time when they may.

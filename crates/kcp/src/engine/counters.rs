@@ -13,6 +13,8 @@ pub struct Counters {
     pub acks_out: u64,
     /// Segments that were sent again.
     pub repeated_out: u64,
+    /// Bytes of segments that were sent again, heads included.
+    pub repeated_bytes_out: u64,
     /// Segments that were given up for lost.
     pub lost: u64,
     /// Segments that were given up and arrived after all.
@@ -37,6 +39,7 @@ impl std::ops::AddAssign for Counters {
             datagrams_out,
             acks_out,
             repeated_out,
+            repeated_bytes_out,
             lost,
             spurious,
             probes,
@@ -50,6 +53,7 @@ impl std::ops::AddAssign for Counters {
         self.datagrams_out += datagrams_out;
         self.acks_out += acks_out;
         self.repeated_out += repeated_out;
+        self.repeated_bytes_out += repeated_bytes_out;
         self.lost += lost;
         self.spurious += spurious;
         self.probes += probes;

@@ -159,10 +159,15 @@ impl Incoming {
         if self.ready.capacity() - self.ready.len() < payload.len() {
             self.ready.reserve(CHUNK.max(payload.len()));
         }
+        self.next = self.next.plus(1);
+        let continues = self.pieces.back().is_some_and(|piece| piece.fragments > 0);
+        // A segment without payload is nothing to a stream, and no message.
+        if payload.is_empty() && (self.is_stream || !continues) {
+            return;
+        }
         self.ready.extend_from_slice(payload);
         self.pieces.push_back(Piece { length: payload.len(), fragments });
         self.messages += usize::from(fragments == 0);
-        self.next = self.next.plus(1);
     }
 
     /// Moves what has waited for the segments before it.

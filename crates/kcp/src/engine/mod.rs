@@ -34,6 +34,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use crate::fec::adaptive::Report;
 use crate::wire::{Command, HEAD, Head, Malformed, Millis, Segments, Sn};
 
 pub use config::{Config, Control};
@@ -83,6 +84,8 @@ pub struct Engine {
     heard: Option<Instant>,
     /// Nothing more to send than what is under way.
     is_limited: bool,
+    /// What is lost waits; probes do not.
+    holds_repeats: bool,
     counters: Counters,
 }
 
@@ -105,6 +108,7 @@ impl Engine {
             delayed: None,
             heard: None,
             is_limited: true,
+            holds_repeats: false,
             counters: Counters::default(),
             config,
         }
@@ -191,6 +195,33 @@ impl Engine {
             self.lost.shrink_to(8);
             self.probes.shrink_to(8);
         }
+    }
+
+    /// Whether segments that were lost wait. A driver with a budget decides it before each datagram;
+    /// probes leave in any case.
+    pub const fn hold_repeats(&mut self, holds: bool) {
+        self.holds_repeats = holds;
+    }
+
+    /// Whether segments wait to be sent again.
+    #[must_use]
+    pub fn waits_to_repeat(&self) -> bool {
+        !self.lost.is_empty()
+    }
+
+    /// Changes [`Config::resend`].
+    pub fn set_resend(&mut self, resend: u16) {
+        self.recovery.overtake = u64::from(resend);
+    }
+
+    /// Whether what leaves from now on is in FEC groups with parity.
+    pub const fn protect(&mut self, is_protected: bool) {
+        self.recovery.is_protected = is_protected;
+    }
+
+    /// What became of transmissions since the last call.
+    pub fn take_report(&mut self) -> Report {
+        std::mem::take(&mut self.recovery.report)
     }
 
     fn stamp(&self, now: Instant) -> Millis {
@@ -473,7 +504,9 @@ impl Engine {
                 }
             }
         }
-        while let Some(sn) = self.lost.front().copied() {
+        while !self.holds_repeats
+            && let Some(sn) = self.lost.front().copied()
+        {
             match self.outgoing.sent(sn).map(|sent| (sent.state, sent.payload.len())) {
                 Some((State::Lost, length)) => {
                     if end - buf.len() < HEAD + length || !self.may_send(now, length) {
@@ -533,6 +566,7 @@ impl Engine {
             self.recovery.withdraw(before);
         }
         self.counters.repeated_out += 1;
+        self.counters.repeated_bytes_out += (HEAD + payload.len()) as u64;
         let transmission = self.put(now, sn, fragments, &payload, buf);
         if let Some(sent) = self.outgoing.sent(sn) {
             sent.transmission = transmission;
@@ -556,7 +590,8 @@ impl Engine {
         buf.extend_from_slice(&head.encode(length));
         buf.extend_from_slice(payload);
         let bytes = length.saturating_add(HEAD as u32);
-        if self.recovery.in_flight() == 0 {
+        // The peer owes an answer from here on; probes do not put it off.
+        if self.outgoing.outstanding() == 0 {
             self.heard = Some(self.heard.map_or(now, |heard| heard.max(now)));
         }
         let number = self.recovery.sent(now, sn, stamp, bytes, self.is_limited);

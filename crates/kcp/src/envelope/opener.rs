@@ -21,6 +21,15 @@ pub struct Counters {
     pub malformed: u64,
 }
 
+impl std::ops::AddAssign for Counters {
+    fn add_assign(&mut self, other: Self) {
+        let Self { opened, refused, malformed } = other;
+        self.opened += opened;
+        self.refused += refused;
+        self.malformed += malformed;
+    }
+}
+
 impl<S: Seal> Opener<S> {
     /// An opener with nothing counted.
     pub const fn new(seal: S) -> Self {

@@ -52,6 +52,19 @@ pub struct Counters {
     pub tuned: u64,
 }
 
+impl std::ops::AddAssign for Counters {
+    fn add_assign(&mut self, other: Self) {
+        let Self { whole, rebuilt_groups, rebuilt, expired, refused, untuned, tuned } = other;
+        self.whole += whole;
+        self.rebuilt_groups += rebuilt_groups;
+        self.rebuilt += rebuilt;
+        self.expired += expired;
+        self.refused += refused;
+        self.untuned += untuned;
+        self.tuned += tuned;
+    }
+}
+
 /// Rebuilds the shards of one direction of a session.
 ///
 /// The driver feeds the segments of data shards to the session itself, and passes data and parity
@@ -68,6 +81,8 @@ pub struct Decoder {
     tuner: Tuner,
     /// The ratio does not agree with a shard that came.
     is_untuned: bool,
+    /// Samples from before a contradiction are void.
+    is_cautious: bool,
     newest: Option<Group>,
     groups: Vec<(Group, Shards)>,
     /// Buffers of groups that are gone.
@@ -96,12 +111,27 @@ impl Decoder {
             longest,
             tuner: Tuner::default(),
             is_untuned: false,
+            is_cautious: false,
             newest: None,
             groups: Vec::new(),
             spare: Vec::new(),
             work: Work::default(),
             counters: Counters::default(),
         }
+    }
+
+    /// A decoder that rebuilds nothing while it may have the wrong ratio: before it has found it where
+    /// none is given, and once a shard contradicts it.
+    ///
+    /// The rows of the matrix add up to 1, so that what is rebuilt with a wrong ratio keeps the fields
+    /// that all segments share, conversation, command and length, and is taken for a segment: the
+    /// stream would be corrupted. kcp-go runs that risk. It begins with 1/1, and after a
+    /// contradiction it may find the former ratio in its samples and go on with it.
+    #[must_use]
+    pub fn cautious(ratio: Option<Ratio>, longest: usize) -> Self {
+        let is_untuned = ratio.is_none();
+        let ratio = ratio.unwrap_or(Ratio { data: 1, parity: 1 });
+        Self { is_untuned, is_cautious: true, ..Self::new(ratio, longest) }
     }
 
     /// The ratio that it takes the sender to have.
@@ -139,7 +169,14 @@ impl Decoder {
             self.counters.refused += 1;
             return Rebuilt::NOTHING;
         }
-        self.is_untuned |= is_data != self.ids.is_data(id);
+        if is_data != self.ids.is_data(id) && !self.is_untuned {
+            self.is_untuned = true;
+            if self.is_cautious {
+                self.tuner.restart();
+                self.tuner.sample(id, is_data);
+                self.forget();
+            }
+        }
         if self.is_untuned {
             self.counters.untuned += 1;
             self.tune();
@@ -203,10 +240,14 @@ impl Decoder {
             self.counters.tuned += 1;
             self.ratio = ratio;
             self.ids = Numbering::new(ratio);
-            self.groups.clear();
-            self.spare.clear();
-            self.newest = None;
+            self.forget();
         }
+    }
+
+    fn forget(&mut self) {
+        self.groups.clear();
+        self.spare.clear();
+        self.newest = None;
     }
 }
 

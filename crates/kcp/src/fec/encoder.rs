@@ -180,6 +180,18 @@ impl Encoder {
         self.closes_early = self.opened.is_some();
     }
 
+    /// Whether the open group is being filled up.
+    #[must_use]
+    pub const fn is_closing(&self) -> bool {
+        self.closes_early
+    }
+
+    /// Whether [`poll_parity`](Self::poll_parity) has a shard.
+    #[must_use]
+    pub fn has_parity(&self) -> bool {
+        self.polled.is_some_and(|polled| polled < self.made)
+    }
+
     /// The next shard that fills a group up, without an envelope.
     pub fn poll_filler(&mut self, now: Instant) -> Option<[u8; FILLER]> {
         if !self.closes_early {
@@ -204,6 +216,28 @@ impl Encoder {
         self.next = self.ids.after(self.next, 1);
         self.polled = Some(nth + 1);
         Some(PARITY_HEAD + self.length)
+    }
+
+    /// The length of the next parity shard; `None` where there is none to send.
+    #[must_use]
+    pub fn parity_length(&self) -> Option<usize> {
+        self.polled.filter(|nth| *nth < self.made).map(|_| PARITY_HEAD + self.length)
+    }
+
+    /// The parity that was not polled is not sent. Returns how many shards that are.
+    pub fn drop_parity(&mut self) -> usize {
+        let left = self.polled.map_or(0, |polled| self.made.saturating_sub(polled));
+        self.pass_parity();
+        left
+    }
+
+    /// Ends the open group without parity; the ids of its other shards pass unused.
+    pub fn abandon(&mut self) {
+        if self.opened.take().is_some() {
+            self.closes_early = false;
+            let shards = u32::try_from(self.settings.ratio.shards()).unwrap_or(u32::MAX);
+            self.next = self.ids.after(self.next, shards - self.ids.position(self.next));
+        }
     }
 
     /// Gives the memory back, for a session that is idle. The open group, if there is one, keeps it.

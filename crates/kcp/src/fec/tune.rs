@@ -31,6 +31,12 @@ impl Tuner {
         self.oldest = (self.oldest + 1) % SAMPLES;
     }
 
+    /// Forgets all samples.
+    pub(super) fn restart(&mut self) {
+        self.samples.clear();
+        self.oldest = 0;
+    }
+
     /// The shards of data and of parity in a group, each `None` where the samples do not show a
     /// whole run of them between two of the others, from the oldest id on and without a hole.
     pub fn periods(&mut self) -> (Option<usize>, Option<usize>) {

@@ -2,6 +2,7 @@
 //! there.
 
 use std::io::ErrorKind;
+use std::mem::ManuallyDrop;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::{Duration, Instant};
 
@@ -32,7 +33,9 @@ pub(crate) trait End {
 /// A socket behind an emulated path.
 #[derive(Debug)]
 pub(crate) struct Line {
-    socket: UdpSocket,
+    /// It stays open until the end of the program: another test that got the port would get what
+    /// this one's peer still sends.
+    socket: ManuallyDrop<UdpSocket>,
     start: Instant,
     there: Datagrams<Vec<u8>>,
     back: Datagrams<Vec<u8>>,
@@ -44,6 +47,7 @@ impl Line {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         socket.set_read_timeout(Some(SOCKET_WAIT)).unwrap();
         let path = |seed| Datagrams::new(weather, seed);
+        let socket = ManuallyDrop::new(socket);
         Self { socket, start: Instant::now(), there: path(2 * seed), back: path(2 * seed + 1) }
     }
 

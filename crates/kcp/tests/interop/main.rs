@@ -8,6 +8,7 @@
 mod classic;
 mod drive;
 mod peer;
+mod session;
 
 use std::time::Duration;
 

@@ -14,6 +14,7 @@ mod rtt;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use crate::fec::adaptive::Report;
 use crate::wire::{Millis, Sn};
 
 pub(crate) use rtt::Rtt;
@@ -24,6 +25,9 @@ const LATE: u32 = 8;
 /// Rounds after which a path that was seen to reorder counts as one that does not: RFC 8985
 /// section 6.2, step 4, has 16 recoveries.
 const FORGET: u32 = 16;
+
+/// A transmission was overtaken when one that left so many later arrived before it.
+const OVERTAKEN: u64 = 3;
 
 /// Probes doubled at most so often.
 const BACKOFF_MAX: u32 = 8;
@@ -42,6 +46,7 @@ pub(super) struct Transmission {
     /// It is this transmission that arrived, and not an earlier one of the same segment.
     pub(super) is_certain: bool,
     is_open: bool,
+    is_protected: bool,
 }
 
 #[derive(Debug)]
@@ -54,7 +59,11 @@ pub(super) struct Recovery {
     /// The newest transmission that has arrived, and when it left.
     newest: Option<(u64, Instant)>,
     /// Transmissions that may overtake; 0: any number.
-    overtake: u64,
+    pub(super) overtake: u64,
+    /// What leaves is in an FEC group with parity.
+    pub(super) is_protected: bool,
+    /// What became of transmissions.
+    pub(super) report: Report,
     /// Eighths of the round trip that a transmission may be late.
     late: u32,
     /// Rounds until reordering is forgotten.
@@ -76,6 +85,8 @@ impl Recovery {
             in_flight: 0,
             newest: None,
             overtake: u64::from(resend),
+            is_protected: false,
+            report: Report::default(),
             late: 1,
             reorders_for: 0,
             round_end: 0,
@@ -102,6 +113,7 @@ impl Recovery {
             is_limited,
             is_certain: true,
             is_open: true,
+            is_protected: self.is_protected,
         });
         self.in_flight += u64::from(bytes);
         self.last_sent = Some(now);
@@ -127,6 +139,10 @@ impl Recovery {
         transmission.is_open = false;
         let mut transmission = *transmission;
         self.in_flight = self.in_flight.saturating_sub(u64::from(transmission.bytes));
+        let tally = self.report.of(transmission.is_protected);
+        tally.ended += 1;
+        tally.overtaken +=
+            u64::from(self.newest.is_some_and(|(newest, _)| newest >= number + OVERTAKEN));
         // Taken for this copy, an earlier one would make all that is under way overtaken.
         transmission.is_certain = is_certain;
         if transmission.is_certain && self.newest.is_none_or(|(newest, _)| newest < number) {
@@ -198,6 +214,9 @@ impl Recovery {
         front.is_open = false;
         let lost = *front;
         self.in_flight = self.in_flight.saturating_sub(u64::from(lost.bytes));
+        let tally = self.report.of(lost.is_protected);
+        tally.ended += 1;
+        tally.lost += 1;
         self.trim();
         Some(lost)
     }
@@ -208,6 +227,9 @@ impl Recovery {
         front.is_open = false;
         let lost = *front;
         self.in_flight = self.in_flight.saturating_sub(u64::from(lost.bytes));
+        let tally = self.report.of(lost.is_protected);
+        tally.ended += 1;
+        tally.lost += 1;
         self.trim();
         Some(lost)
     }

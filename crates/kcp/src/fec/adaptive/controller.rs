@@ -59,6 +59,13 @@ pub struct Report {
     pub bare: Tally,
 }
 
+impl Report {
+    /// The tally of packets with parity, or without.
+    pub const fn of(&mut self, is_protected: bool) -> &mut Tally {
+        if is_protected { &mut self.protected } else { &mut self.bare }
+    }
+}
+
 /// Decides the parity of each group.
 #[derive(Clone, Debug)]
 pub struct Controller {

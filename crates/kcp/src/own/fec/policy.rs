@@ -24,11 +24,9 @@ const CLEAN: f64 = 0.002;
 /// The share of sparse packets that may stay lost.
 const RESIDUAL: f64 = 0.001;
 
-/// Bytes of parity per second that sparse traffic may add, heads of UDP and IP included: 128 kbit/s.
+/// Bytes of parity per second that sparse traffic may add, without heads of UDP and IP: 128
+/// kbit/s.
 const BUDGET: f64 = 16_000.0;
-
-/// Those heads.
-const HEADS: usize = 28;
 
 /// What of the budget may be saved up: parity for a few packets.
 const SAVED: f64 = 6_000.0;
@@ -153,7 +151,7 @@ impl Policy {
     /// A packet of `bytes` with data left.
     pub fn sent(&mut self, bytes: usize) {
         let loss = self.loss.min(0.5);
-        let bytes = (bytes + HEADS) as f64;
+        let bytes = bytes as f64;
         self.tokens = (self.tokens + bytes * (loss / (1.0 - loss) + MARGIN)).min(SAVED);
     }
 
@@ -161,7 +159,6 @@ impl Policy {
     /// which no other one follows at once. They are taken from the budget. `is_last` says that no
     /// later parity can make up for what is not sent now: the budget may lend for that.
     pub fn sparse(&mut self, now: Instant, data: u8, bytes: usize, is_last: bool) -> u8 {
-        let bytes = bytes + HEADS;
         let most = match self.protection {
             Protection::Off => return 0,
             Protection::Fixed { data: of, parity } => {
@@ -182,7 +179,7 @@ impl Policy {
         let scarce = !is_last && self.tokens < SAVED / 2.0 + f64::from(wanted) * bytes as f64;
         let average = (f64::from(data) * loss / (1.0 - loss)).ceil() as u8;
         let wanted = if scarce { wanted.min(average.max(1)) } else { wanted };
-        let affordable = (self.tokens / bytes as f64).max(0.0) as u8;
+        let affordable = (self.tokens / bytes.max(1) as f64).max(0.0) as u8;
         let parity = wanted.min(if is_last { affordable.max(2) } else { affordable });
         self.tokens -= f64::from(parity) * bytes as f64;
         parity
@@ -243,7 +240,7 @@ mod tests {
         let mut bytes = 0.0;
         for n in 0..1_000 {
             let now = begin + Duration::from_millis(10) * n;
-            bytes += 1_428.0 * f64::from(lossy.sparse(now, 1, 1_400, false));
+            bytes += 1_400.0 * f64::from(lossy.sparse(now, 1, 1_400, false));
         }
         let rate = bytes / 10.0;
         assert!((15_000.0..=16_700.0).contains(&rate), "{rate}");
