@@ -16,6 +16,7 @@
 //! | module or type | content |
 //! |---|---|
 //! | [`Crypt`] | the names |
+//! | [`SealKeys`] | the keys of the project's own packets, one for each direction |
 //! | [`derive()`] | the key of kcptun |
 //! | [`AeadKey`] | AES-GCM and ChaCha20-Poly1305 by aws-lc |
 //! | `XChaCha` | feature `xchacha`: XChaCha20-Poly1305 |
@@ -29,11 +30,13 @@ mod crypt;
 mod key;
 #[cfg(feature = "legacy")]
 pub mod legacy;
+mod own;
 #[cfg(feature = "xchacha")]
 mod xchacha;
 
 pub use aead::{AeadKey, Algorithm};
 pub use crypt::{Crypt, Unknown};
 pub use key::{KEY, derive, derive_with_salt};
+pub use own::{DirectionKey, SealKeys};
 #[cfg(feature = "xchacha")]
 pub use xchacha::XChaCha;

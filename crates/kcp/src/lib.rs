@@ -10,6 +10,7 @@
 //! | [`engine`] | the reliable stream: windows, acknowledgements, loss, congestion control, timers |
 //! | [`envelope`] | encryption as kcp-go lays it out; the algorithms are outside, behind traits |
 //! | [`fec`] | parity shards as kcp-go makes them, and what is rebuilt of them |
+//! | [`own`] | the packets of this project, which no other end understands |
 //! | [`session`] | engine, FEC and envelope together: datagrams in and out, for stock peers |
 //! | [`wire`] | the layouts of segments, shards and out-of-band datagrams; arithmetic of sequence numbers |
 
@@ -19,5 +20,6 @@ pub mod envelope;
 pub mod fec;
 #[doc(hidden)]
 pub mod fuzz;
+pub mod own;
 pub mod session;
 pub mod wire;

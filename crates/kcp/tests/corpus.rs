@@ -13,6 +13,7 @@ fn no_kept_input_breaks_a_decoder() {
             ("envelopes", kcp::envelope::fuzz::datagrams),
             ("fec_groups", kcp::fec::fuzz::groups),
             ("fec_shards", kcp::fec::fuzz::shards),
+            ("own_packets", kcp::own::fuzz::packets),
             ("segments", fuzz::segments),
         ],
     );
@@ -64,5 +65,6 @@ proptest! {
     fn no_random_input_breaks_fec(data in vec(any::<u8>(), 0..300)) {
         kcp::fec::fuzz::groups(&data);
         kcp::fec::fuzz::shards(&data);
+        kcp::own::fuzz::packets(&data);
     }
 }

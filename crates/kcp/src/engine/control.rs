@@ -20,7 +20,7 @@ const BURST_MAX: u64 = 256 << 10;
 const TICK: Duration = Duration::from_micros(1);
 
 #[derive(Debug)]
-pub(super) enum Controller {
+pub(crate) enum Controller {
     Bbr(Box<Bbr>),
     Classic(Classic),
     Fixed(u64),
@@ -29,7 +29,7 @@ pub(super) enum Controller {
 
 /// kcp-go's controller with `nc = 0`, in bytes.
 #[derive(Debug)]
-pub(super) struct Classic {
+pub(crate) struct Classic {
     mtu: u64,
     window: u64,
     threshold: u64,
@@ -38,7 +38,7 @@ pub(super) struct Classic {
 }
 
 impl Controller {
-    pub(super) fn new(control: Control, now: Instant, mtu: u16) -> Self {
+    pub(crate) fn new(control: Control, now: Instant, mtu: u16) -> Self {
         match control {
             Control::Bbr => Self::Bbr(Box::new(Bbr::new(now, mtu))),
             Control::Classic => {
@@ -52,7 +52,7 @@ impl Controller {
     }
 
     /// Bytes that may be under way. `round_trip` is the smoothed one.
-    pub(super) fn window(&self, round_trip: Duration) -> u64 {
+    pub(crate) fn window(&self, round_trip: Duration) -> u64 {
         match self {
             Self::Bbr(bbr) => bbr.window(),
             Self::Classic(classic) => classic.window,
@@ -77,13 +77,13 @@ impl Controller {
         }
     }
 
-    pub(super) fn sent(&mut self, now: Instant, bytes: u64, number: u64) {
+    pub(crate) fn sent(&mut self, now: Instant, bytes: u64, number: u64) {
         if let Self::Bbr(bbr) = self {
             bbr.on_sent(now, bytes, number);
         }
     }
 
-    pub(super) fn arrived(
+    pub(crate) fn arrived(
         &mut self,
         now: Instant,
         (sent, bytes, is_limited): (Instant, u64, bool),
@@ -96,7 +96,7 @@ impl Controller {
         }
     }
 
-    pub(super) fn batch_ends(
+    pub(crate) fn batch_ends(
         &mut self,
         now: Instant,
         in_flight: u64,
@@ -110,7 +110,7 @@ impl Controller {
 
     /// `bytes` of transmissions up to `number`, the last of which left at `sent`, are lost; `next`
     /// is the next transmission.
-    pub(super) fn lost(
+    pub(crate) fn lost(
         &mut self,
         now: Instant,
         (sent, bytes): (Instant, u64),
@@ -124,14 +124,14 @@ impl Controller {
     }
 
     /// Gives memory back that an idle controller does not need.
-    pub(super) fn rest(&mut self) {
+    pub(crate) fn rest(&mut self) {
         if let Self::Bbr(bbr) = self {
             bbr.forget_bursts();
         }
     }
 
     /// Nothing arrives any more.
-    pub(super) fn path_is_void(&mut self, now: Instant) {
+    pub(crate) fn path_is_void(&mut self, now: Instant) {
         match self {
             Self::Bbr(bbr) => bbr.on_congestion_event(now, now, true, 0),
             Self::Classic(classic) => classic.collapse(),
@@ -167,19 +167,19 @@ impl Classic {
 
 /// Spreads what may leave over time: a bucket that fills at the rate of the controller.
 #[derive(Debug)]
-pub(super) struct Pacer {
+pub(crate) struct Pacer {
     bytes: f64,
     filled: Instant,
 }
 
 impl Pacer {
     /// Full, so that the first burst does not wait for a round trip that nobody has measured.
-    pub(super) const fn new(now: Instant) -> Self {
+    pub(crate) const fn new(now: Instant) -> Self {
         Self { bytes: f64::MAX, filled: now }
     }
 
     /// `None` where `bytes` may leave now, else the time when they may.
-    pub(super) fn wait(
+    pub(crate) fn wait(
         &mut self,
         now: Instant,
         bytes: u64,
@@ -199,7 +199,7 @@ impl Pacer {
     }
 
     /// `bytes` leave.
-    pub(super) fn sent(&mut self, bytes: u64) {
+    pub(crate) fn sent(&mut self, bytes: u64) {
         self.bytes -= bytes as f64;
     }
 }

@@ -34,13 +34,13 @@ const REPEATS: u8 = 2;
 
 /// An acknowledgement to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ack {
-    pub(super) sn: Sn,
-    pub(super) timestamp: Millis,
+pub(crate) struct Ack {
+    pub(crate) sn: Sn,
+    pub(crate) timestamp: Millis,
 }
 
 #[derive(Debug)]
-pub(super) struct Incoming {
+pub(crate) struct Incoming {
     window: u16,
     is_stream: bool,
     /// The next segment of the stream (`rcv_nxt`).
@@ -67,7 +67,7 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    pub(super) fn new(window: u16, is_stream: bool) -> Self {
+    pub(crate) fn new(window: u16, is_stream: bool) -> Self {
         Self {
             window,
             is_stream,
@@ -86,18 +86,18 @@ impl Incoming {
     }
 
     /// All segments before this number have arrived (`una`).
-    pub(super) const fn next(&self) -> Sn {
+    pub(crate) const fn next(&self) -> Sn {
         self.next
     }
 
     /// Segments for which there is room, as it is told to the peer.
-    pub(super) fn room(&self) -> u16 {
+    pub(crate) fn room(&self) -> u16 {
         let unread = u16::try_from(self.pieces.len()).unwrap_or(u16::MAX);
         self.window.saturating_sub(unread)
     }
 
     /// A PUSH has arrived. `delay` is how long its acknowledgement may wait.
-    pub(super) fn push(
+    pub(crate) fn push(
         &mut self,
         now: Instant,
         (sn, timestamp): (Sn, Millis),
@@ -115,24 +115,28 @@ impl Incoming {
             self.acks.push_back(Ack { sn, timestamp });
         }
         self.unacknowledged += 1;
-        let Ok(slot) = usize::try_from(ahead) else {
-            self.acknowledge_by(now);
-            return Arrival::Again;
-        };
+        let (next, had_gap) = (self.next, !self.early.is_empty());
+        let arrival = self.place(sn, fragments, payload);
+        // Every second segment is acknowledged at once, as TCP does (RFC 5681 section 4.2), and the
+        // repair of a gap. A gap is told at once, so that the peer repairs it.
+        let waits = self.next != next && self.unacknowledged < 2 && !had_gap;
+        self.acknowledge_by(if waits { now + delay } else { now });
+        arrival
+    }
+
+    /// Keeps a segment until it is read, and acknowledges nothing.
+    pub(crate) fn place(&mut self, sn: Sn, fragments: u8, payload: &[u8]) -> Arrival {
+        let ahead = sn.since(self.next);
+        if ahead >= i32::from(self.window) {
+            return Arrival::Beyond;
+        }
+        let Ok(slot) = usize::try_from(ahead) else { return Arrival::Again };
         if slot == 0 && self.room() > 0 {
             self.take(payload, fragments);
-            let closed_a_gap = !self.early.is_empty();
             self.early.pop_front();
             self.take_early();
-            // Every second segment is acknowledged at once, as TCP does (RFC 5681 section 4.2), and
-            // the repair of a gap.
-            let delay =
-                if self.unacknowledged >= 2 || closed_a_gap { Duration::ZERO } else { delay };
-            self.acknowledge_by(now + delay);
             return Arrival::New;
         }
-        // A gap is told at once, so that the peer repairs it.
-        self.acknowledge_by(now);
         if self.early.len() <= slot {
             self.early.resize_with(slot + 1, || None);
         }
@@ -180,7 +184,7 @@ impl Incoming {
     }
 
     /// Gives memory back where nothing has arrived that was not read and acknowledged.
-    pub(super) fn rest(&mut self) {
+    pub(crate) fn rest(&mut self) {
         if self.ready.is_empty() && self.waiting == 0 && self.due.is_none() {
             self.ready = BytesMut::new();
             self.early.shrink_to(LEAST);
@@ -193,7 +197,7 @@ impl Incoming {
 
     /// The next bytes of the stream, at most `most`, or the next message, however long it is.
     /// `None` where there is none.
-    pub(super) fn read(&mut self, most: usize) -> Option<Bytes> {
+    pub(crate) fn read(&mut self, most: usize) -> Option<Bytes> {
         let was_closed = self.room() == 0;
         let length = if self.is_stream { self.of_stream(most) } else { self.of_message() }?;
         let bytes = self.ready.split_to(length).freeze();
@@ -231,13 +235,13 @@ impl Incoming {
     }
 
     /// The time by which acknowledgements have to leave.
-    pub(super) const fn due(&self) -> Option<Instant> {
+    pub(crate) const fn due(&self) -> Option<Instant> {
         self.due
     }
 
     /// The next acknowledgement that the peer needs; `una` tells the rest. The last of a batch is
     /// always sent, for its timestamp.
-    pub(super) fn pop_ack(&mut self) -> Option<Ack> {
+    pub(crate) fn pop_ack(&mut self) -> Option<Ack> {
         while let Some(ack) = self.acks.pop_front() {
             if !ack.sn.is_before(self.next) || self.acks.is_empty() {
                 if self.acks.is_empty() {
@@ -254,7 +258,7 @@ impl Incoming {
     }
 
     /// How many acknowledgements [`pop_told`](Self::pop_told) has for a datagram.
-    pub(super) fn told(&mut self) -> usize {
+    pub(crate) fn told(&mut self) -> usize {
         while self.told.front().is_some_and(|(ack, _)| ack.sn.is_before(self.next)) {
             self.told.pop_front();
         }
@@ -262,7 +266,7 @@ impl Incoming {
     }
 
     /// An acknowledgement that was sent and is sent again; `una` does not cover it yet.
-    pub(super) fn pop_told(&mut self) -> Option<Ack> {
+    pub(crate) fn pop_told(&mut self) -> Option<Ack> {
         let (ack, left) = self.told.pop_front()?;
         if left > 1 {
             self.told.push_back((ack, left - 1));
@@ -276,19 +280,19 @@ impl Incoming {
     }
 
     /// Whether the peer has to be told that there is room again; it is told once.
-    pub(super) fn tells_window(&mut self) -> bool {
+    pub(crate) fn tells_window(&mut self) -> bool {
         std::mem::take(&mut self.tells_window)
     }
 
     /// The peer has asked for the window.
-    pub(super) const fn tell_window(&mut self) {
+    pub(crate) const fn tell_window(&mut self) {
         self.tells_window = true;
     }
 }
 
 /// What a PUSH was good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Arrival {
+pub(crate) enum Arrival {
     New,
     /// It had arrived before.
     Again,

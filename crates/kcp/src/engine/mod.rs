@@ -20,12 +20,12 @@
 //! | a full queue | drops silently | [`write`](Engine::write) takes less |
 
 mod config;
-mod control;
+pub(crate) mod control;
 mod counters;
-mod incoming;
-mod outgoing;
-mod probe;
-mod recovery;
+pub(crate) mod incoming;
+pub(crate) mod outgoing;
+pub(crate) mod probe;
+pub(crate) mod recovery;
 #[cfg(test)]
 mod tests;
 

@@ -17,14 +17,14 @@ const FRAGMENTS_MAX: usize = 255;
 
 /// A segment that was sent, until `una` is beyond it.
 #[derive(Debug)]
-pub(super) struct Sent {
+pub(crate) struct Sent {
     /// Empty once it is acknowledged.
-    pub(super) payload: Bytes,
-    pub(super) fragments: u8,
+    pub(crate) payload: Bytes,
+    pub(crate) fragments: u8,
     /// Its last transmission.
-    pub(super) transmission: u64,
-    pub(super) transmissions: u32,
-    pub(super) state: State,
+    pub(crate) transmission: u64,
+    pub(crate) transmissions: u32,
+    pub(crate) state: State,
 }
 
 /// ```text
@@ -34,7 +34,7 @@ pub(super) struct Sent {
 ///     +-- sent again -- Lost --+ acknowledged after all
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(crate) enum State {
     Flying,
     /// It waits to be sent again.
     Lost,
@@ -43,13 +43,13 @@ pub(super) enum State {
 
 /// A segment that was not sent yet.
 #[derive(Debug)]
-pub(super) struct Fresh {
-    pub(super) payload: Bytes,
-    pub(super) fragments: u8,
+pub(crate) struct Fresh {
+    pub(crate) payload: Bytes,
+    pub(crate) fragments: u8,
 }
 
 #[derive(Debug)]
-pub(super) struct Outgoing {
+pub(crate) struct Outgoing {
     payload_max: usize,
     is_stream: bool,
     window: usize,
@@ -66,7 +66,7 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    pub(super) fn new(payload_max: usize, window: u16, is_stream: bool) -> Self {
+    pub(crate) fn new(payload_max: usize, window: u16, is_stream: bool) -> Self {
         Self {
             payload_max,
             is_stream,
@@ -81,13 +81,13 @@ impl Outgoing {
     }
 
     /// Bytes that may be written now, before acknowledgements make room.
-    pub(super) fn room(&self) -> usize {
+    pub(crate) fn room(&self) -> usize {
         let segments = self.whole_bytes.div_ceil(self.payload_max) + self.cut.len();
         self.window.saturating_sub(segments + self.sent.len()) * self.payload_max
     }
 
     /// Takes what there is room for from the front of `bytes`.
-    pub(super) fn write(&mut self, bytes: &mut Bytes) -> usize {
+    pub(crate) fn write(&mut self, bytes: &mut Bytes) -> usize {
         let part = bytes.split_to(bytes.len().min(self.room()));
         let length = part.len();
         if length > 0 {
@@ -99,7 +99,7 @@ impl Outgoing {
 
     /// Cuts a message into segments; `false` where there is no room for it, or never will be. A
     /// stream takes it as bytes.
-    pub(super) fn message(&mut self, mut message: Bytes) -> bool {
+    pub(crate) fn message(&mut self, mut message: Bytes) -> bool {
         let fragments = message.len().div_ceil(self.payload_max);
         if message.len() > self.room() || !(1..=FRAGMENTS_MAX).contains(&fragments) {
             return false;
@@ -116,12 +116,12 @@ impl Outgoing {
         true
     }
 
-    pub(super) fn has_fresh(&self) -> bool {
+    pub(crate) fn has_fresh(&self) -> bool {
         self.whole_bytes > 0 || !self.cut.is_empty()
     }
 
     /// The length of the next segment; `None` where there is none.
-    pub(super) fn next_length(&self) -> Option<usize> {
+    pub(crate) fn next_length(&self) -> Option<usize> {
         match self.cut.front() {
             Some(fresh) => Some(fresh.payload.len()),
             None => Some(self.whole_bytes.min(self.payload_max)).filter(|length| *length > 0),
@@ -129,7 +129,7 @@ impl Outgoing {
     }
 
     /// Cuts the next segment. A large write is sliced; small ones are copied into one segment.
-    pub(super) fn pop_fresh(&mut self) -> Option<Fresh> {
+    pub(crate) fn pop_fresh(&mut self) -> Option<Fresh> {
         if let Some(fresh) = self.cut.pop_front() {
             return Some(fresh);
         }
@@ -158,27 +158,32 @@ impl Outgoing {
     }
 
     /// The number of the next fresh segment (`snd_nxt`).
-    pub(super) fn next(&self) -> Sn {
+    pub(crate) fn next(&self) -> Sn {
         self.first.plus(u32::try_from(self.sent.len()).unwrap_or(u32::MAX))
     }
 
     /// Segments that were sent and are not before `una`.
-    pub(super) fn outstanding(&self) -> usize {
+    pub(crate) fn outstanding(&self) -> usize {
         self.sent.len()
     }
 
-    pub(super) fn push_sent(&mut self, sent: Sent) {
+    pub(crate) fn push_sent(&mut self, sent: Sent) {
         self.sent.push_back(sent);
     }
 
+    /// The segment `sn`, where it is outstanding, to look at.
+    pub(crate) fn get(&self, sn: Sn) -> Option<&Sent> {
+        self.sent.get(usize::try_from(sn.since(self.first)).ok()?)
+    }
+
     /// The segment `sn`, where it is outstanding.
-    pub(super) fn sent(&mut self, sn: Sn) -> Option<&mut Sent> {
+    pub(crate) fn sent(&mut self, sn: Sn) -> Option<&mut Sent> {
         let slot = usize::try_from(sn.since(self.first)).ok()?;
         self.sent.get_mut(slot)
     }
 
     /// The oldest segment that is not acknowledged, and the newest.
-    pub(super) fn ends(&self) -> Option<(Sn, Sn)> {
+    pub(crate) fn ends(&self) -> Option<(Sn, Sn)> {
         let is_open = |sent: &Sent| sent.state != State::Done;
         let last = self.sent.iter().rposition(is_open)?;
         let last = u32::try_from(last).ok()?;
@@ -187,7 +192,7 @@ impl Outgoing {
     }
 
     /// Removes the first segment if it is before `una`.
-    pub(super) fn pop_before(&mut self, una: Sn) -> Option<(Sn, Sent)> {
+    pub(crate) fn pop_before(&mut self, una: Sn) -> Option<(Sn, Sent)> {
         if !self.first.is_before(una) {
             return None;
         }
@@ -198,7 +203,7 @@ impl Outgoing {
     }
 
     /// Removes the segments at the front that are acknowledged one by one.
-    pub(super) fn trim(&mut self) {
+    pub(crate) fn trim(&mut self) {
         while self.sent.front().is_some_and(|sent| sent.state == State::Done) {
             self.sent.pop_front();
             self.first = self.first.plus(1);
@@ -206,7 +211,7 @@ impl Outgoing {
     }
 
     /// Gives memory back. For an end that has nothing to send and nothing under way.
-    pub(super) fn rest(&mut self) {
+    pub(crate) fn rest(&mut self) {
         if self.sent.is_empty() && !self.has_fresh() {
             self.sent.shrink_to(LEAST);
             self.whole.shrink_to(LEAST);

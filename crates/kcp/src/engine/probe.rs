@@ -8,17 +8,17 @@ const FIRST: Duration = Duration::from_millis(500);
 const LAST: Duration = Duration::from_secs(120);
 
 #[derive(Debug, Default)]
-pub(super) struct WindowProbe {
+pub(crate) struct WindowProbe {
     next: Option<(Instant, Duration)>,
 }
 
 impl WindowProbe {
-    pub(super) fn due(&self) -> Option<Instant> {
+    pub(crate) fn due(&self) -> Option<Instant> {
         self.next.map(|(due, _)| due)
     }
 
     /// Whether the question has to leave now. `is_closed`: there is something to send, and no window.
-    pub(super) fn asks(&mut self, now: Instant, is_closed: bool) -> bool {
+    pub(crate) fn asks(&mut self, now: Instant, is_closed: bool) -> bool {
         if !is_closed {
             self.next = None;
             return false;

@@ -1,0 +1,46 @@
+//! What seals packets: the keys of one connection, which the handshake makes.
+
+use std::fmt::Debug;
+
+use crate::envelope::Refused;
+
+use super::wire::PacketNumber;
+
+/// The keys of both directions of a connection at one end. The nonce is made of the packet number,
+/// which is never used twice in a direction; who updates the keys decides when the phase changes.
+pub trait Keys: Debug + Send + Sync {
+    /// Bytes behind the content.
+    fn tag(&self) -> usize;
+
+    /// The phase of the keys that [`seal`](Self::seal) uses.
+    fn phase(&self) -> bool {
+        false
+    }
+
+    /// Encrypts `text` in place and fills `tag`, which has [`tag`](Self::tag) bytes; `head` is
+    /// authenticated with them.
+    ///
+    /// # Errors
+    ///
+    /// The number is beyond what the keys may seal; nothing may be sent.
+    fn seal(
+        &self,
+        number: PacketNumber,
+        head: &[u8],
+        text: &mut [u8],
+        tag: &mut [u8],
+    ) -> Result<(), Refused>;
+
+    /// Decrypts a content with its tag in place, and returns the length of the content.
+    ///
+    /// # Errors
+    ///
+    /// It is not what the peer sealed under this number, head and phase.
+    fn open(
+        &self,
+        phase: bool,
+        number: PacketNumber,
+        head: &[u8],
+        text_and_tag: &mut [u8],
+    ) -> Result<usize, Refused>;
+}

@@ -1,0 +1,85 @@
+//! What a session has sent and received.
+
+/// Sums since the beginning. Counters of several sessions add up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Bytes of payload of streams that were sent, each counted once.
+    pub bytes_out: u64,
+    /// Bytes of payload of streams that arrived, each counted once.
+    pub bytes_in: u64,
+    /// Packets that were sent.
+    pub packets_out: u64,
+    /// Their bytes, without heads of UDP.
+    pub packet_bytes_out: u64,
+    /// Packets that were opened.
+    pub packets_in: u64,
+    /// Packets that were not what the peer sealed, or of another connection.
+    pub refused: u64,
+    /// Packets whose number had been taken, or is too old.
+    pub replayed: u64,
+    /// Packets that the peer sealed and that make no sense.
+    pub malformed: u64,
+    /// Acknowledgements that were sent, alone or with other things.
+    pub acks_out: u64,
+    /// Packets with segments that were sent again.
+    pub repeated_out: u64,
+    /// Packets that were lost, whether they were sent again or not.
+    pub lost: u64,
+    /// Lost ones that parity should rebuild at the peer.
+    pub left_to_parity: u64,
+    /// Lost ones that parity should have rebuilt and that were sent again nevertheless.
+    pub overdue: u64,
+    /// Packets that were taken for lost and arrived.
+    pub spurious: u64,
+    /// Timeouts after which something left to ask whether anything arrives.
+    pub probes: u64,
+    /// Packets with parity, and their bytes.
+    pub parity_out: u64,
+    /// Bytes of packets with parity.
+    pub parity_bytes_out: u64,
+    /// Packets that were rebuilt.
+    pub rebuilt: u64,
+    /// Segments that had arrived before.
+    pub repeated_in: u64,
+    /// Segments for which the window had no room.
+    pub beyond_in: u64,
+    /// Datagrams out of band that were sent.
+    pub oob_out: u64,
+    /// Datagrams out of band that arrived.
+    pub oob_in: u64,
+    /// Datagrams out of band that were dropped as nobody took them in time.
+    pub oob_dropped: u64,
+}
+
+impl std::ops::AddAssign for Counters {
+    fn add_assign(&mut self, other: Self) {
+        let pairs = [
+            (&mut self.bytes_out, other.bytes_out),
+            (&mut self.bytes_in, other.bytes_in),
+            (&mut self.packets_out, other.packets_out),
+            (&mut self.packet_bytes_out, other.packet_bytes_out),
+            (&mut self.packets_in, other.packets_in),
+            (&mut self.refused, other.refused),
+            (&mut self.replayed, other.replayed),
+            (&mut self.malformed, other.malformed),
+            (&mut self.acks_out, other.acks_out),
+            (&mut self.repeated_out, other.repeated_out),
+            (&mut self.lost, other.lost),
+            (&mut self.left_to_parity, other.left_to_parity),
+            (&mut self.overdue, other.overdue),
+            (&mut self.spurious, other.spurious),
+            (&mut self.probes, other.probes),
+            (&mut self.parity_out, other.parity_out),
+            (&mut self.parity_bytes_out, other.parity_bytes_out),
+            (&mut self.rebuilt, other.rebuilt),
+            (&mut self.repeated_in, other.repeated_in),
+            (&mut self.beyond_in, other.beyond_in),
+            (&mut self.oob_out, other.oob_out),
+            (&mut self.oob_in, other.oob_in),
+            (&mut self.oob_dropped, other.oob_dropped),
+        ];
+        for (sum, part) in pairs {
+            *sum += part;
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! The sender's view of its groups: which lost shards the peer will rebuild, and which it cannot.
+//!
+//! The sender knows each packet that was lost, of data and of parity. So it repeats of a group only
+//! as many shards as are missing after the parity has done its part. A repeated shard keeps its group
+//! and position, and completes the group as the lost one would have.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use crate::own::wire::{Group, Shard};
+use crate::wire::Sn;
+
+/// Groups that are remembered.
+const GROUPS: usize = 512;
+
+/// Segments with consecutive numbers that left in one packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sequence {
+    pub(super) first: Sn,
+    pub(super) count: u8,
+    /// Where they are in a group.
+    pub(super) shard: Option<Shard>,
+}
+
+#[derive(Debug)]
+struct Sent {
+    group: Group,
+    /// When its last packet left.
+    at: Instant,
+    /// A bit for each data shard that the peer is believed to lack.
+    lost: u64,
+    /// Those of them that parity should rebuild.
+    left: Vec<Sequence>,
+    /// The data that each parity shard covers, and whether it may have arrived.
+    parity: Vec<(u8, bool)>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Groups {
+    groups: VecDeque<Sent>,
+    /// Groups with shards that are left to parity.
+    waiting: usize,
+}
+
+impl Groups {
+    fn get(&mut self, group: Group) -> Option<&mut Sent> {
+        let first = self.groups.front()?.group;
+        self.groups.get_mut(usize::try_from(group.since(first)).ok()?)
+    }
+
+    /// Whether a shard of this group is to leave again as what it was: the group is remembered, and
+    /// others of it need this one, unless `always`.
+    pub(super) fn wants(&mut self, group: Group, always: bool) -> bool {
+        self.get(group).is_some_and(|sent| always || !sent.left.is_empty())
+    }
+
+    /// A data shard leaves, for the first time or again. Returns what is given up as too old.
+    pub(super) fn data_sent(&mut self, now: Instant, group: Group) -> Vec<Sequence> {
+        if let Some(sent) = self.get(group) {
+            sent.at = now;
+            return Vec::new();
+        }
+        let follows = self.groups.back().is_none_or(|last| last.group.next() == group);
+        let mut old = Vec::new();
+        if !follows {
+            old.extend(self.groups.drain(..).flat_map(|sent| sent.left));
+            self.waiting = 0;
+        }
+        let parity = Vec::new();
+        self.groups.push_back(Sent { group, at: now, lost: 0, left: Vec::new(), parity });
+        if self.groups.len() > GROUPS
+            && let Some(sent) = self.groups.pop_front()
+        {
+            self.waiting -= usize::from(!sent.left.is_empty());
+            old.extend(sent.left);
+        }
+        old
+    }
+
+    /// A parity shard of the first `k` data shards leaves.
+    pub(super) fn parity_sent(&mut self, now: Instant, group: Group, k: u8) {
+        if let Some(sent) = self.get(group) {
+            sent.at = now;
+            sent.parity.push((k, true));
+        }
+    }
+
+    /// A data shard was lost. Whether parity should rebuild it; otherwise it has to leave again.
+    pub(super) fn data_lost(&mut self, sequence: Sequence) -> bool {
+        let Some(shard) = sequence.shard else { return false };
+        let Some(sent) = self.get(shard.group) else { return false };
+        sent.lost |= bit(shard.index);
+        if !sent.is_covered(shard.index) {
+            sent.lost &= !bit(shard.index);
+            return false;
+        }
+        let is_first = sent.left.is_empty();
+        sent.left.push(sequence);
+        self.waiting += usize::from(is_first);
+        true
+    }
+
+    /// A parity shard was lost. Returns what has to leave again for that. `is_done` tells segments
+    /// that the peer has.
+    pub(super) fn parity_lost(
+        &mut self,
+        shard: Shard,
+        is_done: impl Fn(&Sequence) -> bool,
+    ) -> Vec<Sequence> {
+        let mut again = Vec::new();
+        let Some(sent) = self.get(shard.group) else { return again };
+        if let Some((_, has_arrived)) = sent.parity.get_mut(usize::from(shard.index)) {
+            *has_arrived = false;
+        }
+        let waited = !sent.left.is_empty();
+        sent.drop_done(is_done);
+        while let Some(at) = sent.left.iter().position(|left| !sent.covers(left)) {
+            let sequence = sent.left.swap_remove(at);
+            sent.lost &= !sequence.shard.map_or(0, |shard| bit(shard.index));
+            again.push(sequence);
+        }
+        let waits = !sent.left.is_empty();
+        self.waiting -= usize::from(waited && !waits);
+        again
+    }
+
+    /// When parity has had `wait` to rebuild what was left to it.
+    pub(super) fn due(&self, wait: Duration) -> Option<Instant> {
+        if self.waiting == 0 {
+            return None;
+        }
+        self.groups.iter().filter(|sent| !sent.left.is_empty()).map(|sent| sent.at + wait).min()
+    }
+
+    /// What parity should have rebuilt by now and has not.
+    pub(super) fn overdue(
+        &mut self,
+        now: Instant,
+        wait: Duration,
+        is_done: impl Fn(&Sequence) -> bool,
+    ) -> Vec<Sequence> {
+        let mut again = Vec::new();
+        if self.waiting == 0 {
+            return again;
+        }
+        for sent in self.groups.iter_mut().filter(|sent| !sent.left.is_empty()) {
+            if sent.at + wait <= now {
+                sent.drop_done(&is_done);
+                again.append(&mut sent.left);
+                sent.lost = 0;
+                self.waiting -= 1;
+            }
+        }
+        again
+    }
+}
+
+impl Sent {
+    fn drop_done(&mut self, is_done: impl Fn(&Sequence) -> bool) {
+        let lost = &mut self.lost;
+        self.left.retain(|sequence| {
+            let is_done = is_done(sequence);
+            if is_done {
+                *lost &= !sequence.shard.map_or(0, |shard| bit(shard.index));
+            }
+            !is_done
+        });
+    }
+
+    fn covers(&self, sequence: &Sequence) -> bool {
+        sequence.shard.is_some_and(|shard| self.is_covered(shard.index))
+    }
+
+    /// Whether the parity that may have arrived suffices for this data shard: for some `k`, among
+    /// the first `k` data shards, each lost one finds a parity shard of its own that covers it
+    /// (Hall's condition; parity shards cover beginnings, so that beginnings need to be looked at
+    /// alone).
+    fn is_covered(&self, index: u8) -> bool {
+        let alive = || self.parity.iter().filter(|(_, is_alive)| *is_alive).map(|(k, _)| *k);
+        let mut before = 0;
+        for k in alive().filter(|k| *k > index) {
+            if k == before {
+                continue;
+            }
+            before = k;
+            let mut lost = self.lost & ones(k);
+            let mut count = 0;
+            let mut suffices = true;
+            while lost != 0 && suffices {
+                let last = 63 - lost.leading_zeros();
+                lost &= !(1 << last);
+                count += 1;
+                let covering = alive().filter(|of| *of <= k && u32::from(*of) > last).count();
+                suffices = covering >= count;
+            }
+            if suffices {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+fn bit(index: u8) -> u64 {
+    1_u64.checked_shl(index.into()).unwrap_or(0)
+}
+
+/// The lowest `count` bits.
+fn ones(count: u8) -> u64 {
+    bit(count).wrapping_sub(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sequence(index: u8) -> Sequence {
+        let shard = Shard { group: Group(0), index };
+        Sequence { first: Sn(index.into()), count: 1, shard: Some(shard) }
+    }
+
+    #[test]
+    fn as_many_are_left_to_parity_as_it_rebuilds() {
+        let now = Instant::now();
+        let mut groups = Groups::default();
+        groups.data_sent(now, Group(0));
+        for _ in 0..2 {
+            groups.parity_sent(now, Group(0), 64);
+        }
+        assert!(groups.data_lost(sequence(3)));
+        assert!(groups.data_lost(sequence(63)));
+        assert!(!groups.data_lost(sequence(7)), "of three lost ones one has to leave again");
+        let lost = Shard { group: Group(0), index: 1 };
+        assert_eq!(groups.parity_lost(lost, |_| false).len(), 1, "parity was lost as well");
+        let wait = Duration::from_millis(100);
+        assert_eq!(groups.due(wait), Some(now + wait));
+        assert_eq!(groups.overdue(now + wait, wait, |_| false).len(), 1);
+        assert_eq!(groups.due(wait), None);
+    }
+
+    #[test]
+    fn parity_from_before_a_shard_does_not_help_it() {
+        let now = Instant::now();
+        let mut groups = Groups::default();
+        groups.data_sent(now, Group(0));
+        for k in 1..4 {
+            groups.parity_sent(now, Group(0), k);
+        }
+        assert!(!groups.data_lost(sequence(3)));
+        groups.parity_sent(now, Group(0), 4);
+        assert!(groups.data_lost(sequence(3)));
+        assert!(groups.data_lost(sequence(0)));
+        assert!(groups.data_lost(sequence(1)));
+        assert!(groups.data_lost(sequence(2)));
+        let last = Shard { group: Group(0), index: 3 };
+        assert_eq!(groups.parity_lost(last, |_| false), [sequence(3)]);
+    }
+}

@@ -1,0 +1,371 @@
+//! A session over the project's own packets: a reliable stream, or messages, and datagrams out of
+//! band.
+//!
+//! It is a plain value, as the engine is. Inputs are [`handle_datagram`](Session::handle_datagram)
+//! and [`handle_timeout`](Session::handle_timeout), commands are [`write`](Session::write),
+//! [`send`](Session::send), [`read`](Session::read), [`send_oob`](Session::send_oob) and
+//! [`read_oob`](Session::read_oob), outputs are [`poll_transmit`](Session::poll_transmit) and
+//! [`timeout`](Session::timeout). The one rule for a driver: after any input or command, call
+//! `poll_transmit` until it returns `None`, then set a timer to `timeout`.
+//!
+//! # Loss
+//!
+//! The receiver tells which packets have arrived; a segment that it has rebuilt it tells apart, as a
+//! segment. So the sender knows what the path has lost. That, repaired or not, is what the congestion
+//! controller and the parity follow: parity must not hide from the controller that a queue overflows.
+//! [`Control::Bbr`](crate::engine::Control::Bbr) does not slow down for loss by chance.
+//!
+//! A lost packet of a group is repeated only where the parity of the group does not suffice
+//! (`groups`): then it takes its old place in the group, so that one repetition counts like one more
+//! parity shard. In a bulk transfer parity and repetitions together are what was lost, and a little
+//! more.
+
+mod config;
+mod counters;
+mod flight;
+mod groups;
+mod receive;
+mod received;
+#[cfg(test)]
+mod tests;
+mod transmit;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::fec::{Decoder, Encoder, Policy, SIZE};
+use super::{Keys, Replay};
+use crate::engine::control::{Controller, Pacer};
+use crate::engine::incoming::Incoming;
+use crate::engine::outgoing::{Outgoing, State};
+use crate::engine::probe::WindowProbe;
+
+pub use config::Config;
+pub use counters::Counters;
+
+use flight::{Cargo, Flight, Packet};
+use groups::{Groups, Sequence};
+use received::Received;
+
+/// Segments that the peer has room for as long as it has not said anything.
+const FIRST_WINDOW: u16 = 64;
+
+/// Datagrams out of band that wait in each direction.
+const OOB_MOST: usize = 256;
+
+/// What parity may take longer than a round trip: an eighth of it, and the delay of timers.
+const PATIENCE: Duration = Duration::from_millis(10);
+
+/// A datagram out of band is too long for a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the datagram is longer than a packet")]
+pub struct TooLong;
+
+/// One end of a connection.
+#[derive(Debug)]
+pub struct Session {
+    config: Config,
+    keys: Arc<dyn Keys>,
+    replay: Replay,
+    outgoing: Outgoing,
+    incoming: Incoming,
+    received: Received,
+    flight: Flight,
+    groups: Groups,
+    controller: Controller,
+    pacer: Pacer,
+    policy: Policy,
+    encoder: Encoder,
+    decoder: Decoder,
+    /// What waits to be sent again.
+    lost: VecDeque<Sequence>,
+    /// What leaves whatever the controller says.
+    probes: VecDeque<Sequence>,
+    /// A packet that asks for an acknowledgement is to leave.
+    ping: bool,
+    /// Parity shards of the open group that have to leave, and whether the group ends with them.
+    owed: u8,
+    ends_group: bool,
+    /// Parity that the open group gets when it is full; of sparse traffic that is decided later.
+    planned: Option<u8>,
+    /// Data that no parity covers gets some by then.
+    flush: Option<Instant>,
+    /// Packets with data since there was nothing more to send.
+    busy: u32,
+    oob_out: VecDeque<Bytes>,
+    oob_in: VecDeque<Bytes>,
+    peer_window: u16,
+    /// The number of the packet that told it.
+    told_by: u64,
+    window_probe: WindowProbe,
+    paced: Option<Instant>,
+    heard: Option<Instant>,
+    is_limited: bool,
+    /// The content of a packet that is being made.
+    body: Vec<u8>,
+    counters: Counters,
+}
+
+impl Session {
+    /// A new session. Both ends begin in the same state, with keys and ids that belong together.
+    #[must_use]
+    pub fn new(config: Config, keys: Arc<dyn Keys>, now: Instant) -> Self {
+        let tag = keys.tag();
+        let payload = config.payload(tag);
+        Self {
+            outgoing: Outgoing::new(payload, config.send_window, config.stream),
+            incoming: Incoming::new(config.receive_window, config.stream),
+            replay: Replay::default(),
+            received: Received::default(),
+            flight: Flight::new(),
+            groups: Groups::default(),
+            controller: Controller::new(config.control, now, config.datagram),
+            pacer: Pacer::new(now),
+            policy: Policy::new(config.protection, now),
+            encoder: Encoder::new(config.body(tag)),
+            decoder: Decoder::new(config.decode_memory),
+            lost: VecDeque::new(),
+            probes: VecDeque::new(),
+            ping: false,
+            owed: 0,
+            ends_group: false,
+            planned: None,
+            flush: None,
+            busy: 0,
+            oob_out: VecDeque::new(),
+            oob_in: VecDeque::new(),
+            peer_window: FIRST_WINDOW,
+            told_by: 0,
+            window_probe: WindowProbe::default(),
+            paced: None,
+            heard: None,
+            is_limited: true,
+            body: Vec::new(),
+            counters: Counters::default(),
+            config,
+            keys,
+        }
+    }
+
+    /// Bytes that [`write`](Self::write) takes now.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.outgoing.room()
+    }
+
+    /// Writes bytes to the stream. What there is no room for stays in `bytes`; returns how many were
+    /// taken.
+    pub fn write(&mut self, _now: Instant, bytes: &mut Bytes) -> usize {
+        self.outgoing.write(bytes)
+    }
+
+    /// Sends a message as a whole. `false`: there is no room, or the message is empty or needs more
+    /// than 255 segments.
+    #[must_use]
+    pub fn send(&mut self, _now: Instant, message: Bytes) -> bool {
+        self.outgoing.message(message)
+    }
+
+    /// The next bytes of the stream, at most `most`, or the next message, however long it is;
+    /// `None` where none has arrived.
+    pub fn read(&mut self, most: usize) -> Option<Bytes> {
+        self.incoming.read(most)
+    }
+
+    /// Sends a datagram that nobody repeats. When too many wait, the oldest is dropped.
+    ///
+    /// # Errors
+    ///
+    /// It is longer than a packet.
+    pub fn send_oob(&mut self, datagram: Bytes) -> Result<(), TooLong> {
+        if datagram.len() + 1 > self.config.content(self.keys.tag()) {
+            return Err(TooLong);
+        }
+        self.counters.oob_dropped += push_bounded(&mut self.oob_out, datagram);
+        Ok(())
+    }
+
+    /// The next datagram that arrived out of band.
+    pub fn read_oob(&mut self) -> Option<Bytes> {
+        self.oob_in.pop_front()
+    }
+
+    /// Whether all that was written is acknowledged.
+    #[must_use]
+    pub fn is_flushed(&self) -> bool {
+        !self.outgoing.has_fresh() && self.outgoing.outstanding() == 0
+    }
+
+    /// Whether the peer has been silent for [`Config::dead_after`] while it owed an answer.
+    #[must_use]
+    pub fn is_dead(&self, now: Instant) -> bool {
+        let owes = self.flight.in_flight() > 0 || self.outgoing.outstanding() > 0;
+        owes && self.heard.is_some_and(|heard| now >= heard + self.config.dead_after)
+    }
+
+    /// What was sent and received so far.
+    #[must_use]
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The smoothed round trip.
+    #[must_use]
+    pub fn round_trip(&self) -> Duration {
+        self.flight.rtt.smoothed()
+    }
+
+    /// The share of packets that the path loses, as it was measured: 0 to 1.
+    #[must_use]
+    pub const fn loss(&self) -> f64 {
+        self.policy.loss()
+    }
+
+    /// Bytes of packets under way.
+    #[must_use]
+    pub const fn in_flight(&self) -> u64 {
+        self.flight.in_flight()
+    }
+
+    /// How long parity may take before what was left to it is sent again.
+    fn patience(&self) -> Duration {
+        let longer = self.flight.rtt.longer();
+        longer + longer / 8 + PATIENCE + self.config.ack_delay
+    }
+
+    fn probe_due(&self) -> Option<Instant> {
+        self.flight.probe_due(self.config.ack_delay, self.config.least_timeout)
+    }
+
+    /// The time of the next event; `None` while nothing is under way or due.
+    #[must_use]
+    pub fn timeout(&self) -> Option<Instant> {
+        let probe = self.probe_due();
+        let dead = self.heard.filter(|_| probe.is_some()).map(|at| at + self.config.dead_after);
+        [
+            self.received.due(),
+            self.flight.overdue(),
+            self.groups.due(self.patience()),
+            probe,
+            dead,
+            self.paced,
+            // While something else waits, parity is not what it waits for.
+            self.flush.filter(|_| self.is_limited),
+            self.window_probe.due(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.flight.overdue().is_some_and(|at| at <= now) {
+            self.find_lost(now);
+        }
+        self.give_up_overdue(now);
+        if self.probe_due().is_some_and(|at| at <= now) {
+            self.probe(now);
+        }
+    }
+
+    /// Nothing was heard for a timeout. The oldest and the newest segment leave again, or at least a
+    /// question: the answer tells what of the rest is lost.
+    fn probe(&mut self, now: Instant) {
+        self.counters.probes += 1;
+        if self.flight.probed() {
+            self.controller.path_is_void(now);
+            while let Some((number, packet)) = self.flight.pop_any() {
+                self.give_up(number, &packet);
+            }
+        }
+        self.probes.clear();
+        if let Some((oldest, newest)) = self.outgoing.ends() {
+            let one = |first| Sequence { first, count: 1, shard: None };
+            self.probes.push_back(one(oldest));
+            if oldest != newest {
+                self.probes.push_back(one(newest));
+            }
+        } else {
+            self.ping = true;
+        }
+    }
+
+    /// Gives up what must be lost.
+    fn find_lost(&mut self, now: Instant) {
+        let (mut bytes, mut newest, mut sent) = (0, 0, now);
+        while let Some((number, packet)) = self.flight.pop_lost(now) {
+            bytes += u64::from(packet.bytes);
+            (newest, sent) = (number, packet.at);
+            self.policy.ended(true);
+            self.give_up(number, &packet);
+        }
+        if bytes > 0 {
+            let next = self.flight.next().0;
+            self.controller.lost(now, (sent, bytes), (newest, next));
+        }
+    }
+
+    /// A packet is lost: what it carried has to leave again, or is left to parity.
+    fn give_up(&mut self, number: u64, packet: &Packet) {
+        match packet.cargo {
+            Cargo::Nothing | Cargo::Other => {}
+            Cargo::Parity(shard) => {
+                self.counters.lost += 1;
+                let outgoing = &mut self.outgoing;
+                let again = self.groups.parity_lost(shard, is_done(outgoing));
+                self.lost.extend(again);
+            }
+            Cargo::Segments(sequence) => {
+                self.counters.lost += 1;
+                let mut needed = false;
+                for at in 0..sequence.count {
+                    if let Some(sent) = self.outgoing.sent(sequence.first.plus(at.into()))
+                        && sent.state == State::Flying
+                        && sent.transmission == number
+                    {
+                        sent.state = State::Lost;
+                        needed = true;
+                    }
+                }
+                if !needed {
+                } else if self.groups.data_lost(sequence) {
+                    self.counters.left_to_parity += 1;
+                } else {
+                    self.lost.push_back(sequence);
+                }
+            }
+        }
+    }
+
+    /// Sends again what parity should have rebuilt and has not.
+    fn give_up_overdue(&mut self, now: Instant) {
+        let wait = self.patience();
+        let again = self.groups.overdue(now, wait, is_done(&self.outgoing));
+        self.counters.overdue += again.len() as u64;
+        self.lost.extend(again);
+    }
+}
+
+/// Tells sequences of which the peer has all.
+fn is_done(outgoing: &Outgoing) -> impl Fn(&Sequence) -> bool + '_ {
+    |sequence| {
+        (0..sequence.count).all(|at| {
+            let sent = outgoing.get(sequence.first.plus(at.into()));
+            sent.is_none_or(|sent| sent.state == State::Done)
+        })
+    }
+}
+
+/// Appends to a queue of which the oldest ones are dropped; returns how many were.
+fn push_bounded(queue: &mut VecDeque<Bytes>, datagram: Bytes) -> u64 {
+    let is_full = queue.len() >= OOB_MOST;
+    if is_full {
+        queue.pop_front();
+    }
+    queue.push_back(datagram);
+    is_full.into()
+}

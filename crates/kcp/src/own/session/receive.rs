@@ -1,0 +1,213 @@
+//! What arrives.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::flight::Cargo;
+use super::{Session, push_bounded};
+use crate::engine::incoming::Arrival;
+use crate::engine::outgoing::State;
+use crate::own::fec::Parity;
+use crate::own::wire::{Ack, Body, Content, PACKET_HEAD, PacketHead, PacketNumber, Run};
+use crate::wire::Sn;
+
+/// How long the acknowledgement of parity may wait. The sender wants to know of it for the loss, and
+/// for what it covers, which it decides after a round trip.
+const PARITY_DELAY: Duration = Duration::from_millis(20);
+
+impl Session {
+    /// Reads a packet, which it decrypts in place. What is not for this session, or makes no sense,
+    /// is counted and dropped.
+    pub fn handle_datagram(&mut self, now: Instant, datagram: &mut [u8]) {
+        let Ok(head) = PacketHead::decode(datagram) else {
+            self.counters.refused += 1;
+            return;
+        };
+        if head.connection != self.config.connection.0 {
+            self.counters.refused += 1;
+            return;
+        }
+        if !self.replay.is_new(head.number) {
+            self.counters.replayed += 1;
+            return;
+        }
+        let Some((bytes, sealed)) = datagram.split_at_mut_checked(PACKET_HEAD) else { return };
+        let keys = std::sync::Arc::clone(&self.keys);
+        let opened = keys.open(head.phase, head.number, bytes, sealed);
+        let Some(content) = opened.ok().and_then(|length| sealed.get(..length)) else {
+            self.counters.refused += 1;
+            return;
+        };
+        if !self.replay.take(head.number) {
+            self.counters.replayed += 1;
+            return;
+        }
+        self.counters.packets_in += 1;
+        self.heard = Some(now);
+        match Content::decode(content) {
+            Ok(content) => self.handle_content(now, head.number, &content),
+            Err(_) => self.counters.malformed += 1,
+        }
+    }
+
+    fn handle_content(&mut self, now: Instant, number: PacketNumber, content: &Content<'_>) {
+        if let Some(ack) = &content.ack {
+            self.handle_ack(now, number, ack);
+        }
+        let wants = content.control.asks || content.body.is_acknowledged();
+        let delay = if content.control.asks { Duration::ZERO } else { self.config.ack_delay };
+        let una = self.incoming.next();
+        let rebuilt = match content.body {
+            Body::Empty => Vec::new(),
+            Body::OutOfBand(datagram) => {
+                self.counters.oob_in += 1;
+                let datagram = Bytes::copy_from_slice(datagram);
+                self.counters.oob_dropped += push_bounded(&mut self.oob_in, datagram);
+                Vec::new()
+            }
+            Body::Segments(body) => {
+                if !self.take(now, body, false) {
+                    return;
+                }
+                Vec::new()
+            }
+            Body::Data(shard, body) => {
+                // What the window has no room for is not acknowledged, so that it comes again.
+                if !self.take(now, body, false) {
+                    return;
+                }
+                self.decoder.data(shard, body)
+            }
+            Body::Parity { shard, k, is_final, parity } => {
+                self.decoder.parity(Parity { shard, k, is_final }, parity)
+            }
+        };
+        for body in &rebuilt {
+            self.counters.rebuilt += 1;
+            self.take(now, body, true);
+        }
+        // A gap that is closed is told at once. Parity is told with something else, for a while.
+        if self.incoming.next().since(una) > 1 {
+            self.received.due_by(now);
+        }
+        if matches!(content.body, Body::Parity { .. }) && !content.control.asks {
+            self.received.arrived(now, number, false, delay);
+            self.received.due_by(now + PARITY_DELAY);
+        } else {
+            self.received.arrived(now, number, wants, delay);
+        }
+    }
+
+    /// Keeps the segments of a body; `false` where there was no room for one.
+    fn take(&mut self, now: Instant, body: &[u8], is_rebuilt: bool) -> bool {
+        let Ok(run) = Run::new(body) else {
+            self.counters.malformed += 1;
+            return true;
+        };
+        let mut fits = true;
+        for segment in run {
+            let Ok(segment) = segment else {
+                self.counters.malformed += 1;
+                break;
+            };
+            match self.incoming.place(segment.sn, segment.fragments, segment.payload) {
+                Arrival::New => {
+                    self.counters.bytes_in += segment.payload.len() as u64;
+                    if is_rebuilt {
+                        self.received.rebuilt(now, segment.sn);
+                    }
+                }
+                Arrival::Again => self.counters.repeated_in += 1,
+                Arrival::Beyond => {
+                    self.counters.beyond_in += 1;
+                    fits = false;
+                }
+            }
+        }
+        fits
+    }
+
+    fn handle_ack(&mut self, now: Instant, number: PacketNumber, ack: &Ack) {
+        if number.0 >= self.told_by {
+            self.told_by = number.0;
+            self.peer_window = ack.window;
+        }
+        let next = self.flight.next();
+        let mut progress = false;
+        let mut newest = None;
+        for (first, last) in ack.packets(next) {
+            for number in (first.0.max(self.flight.first())..=last.0).rev() {
+                let Some(packet) = self.flight.arrived(number) else { continue };
+                progress = true;
+                self.policy.ended(false);
+                if newest.is_none() {
+                    newest = Some(number);
+                    if number == last.0 && last.low() == ack.largest {
+                        let took = now.saturating_duration_since(packet.at);
+                        self.flight.sample(took, ack.delay());
+                    }
+                }
+                self.done(packet.cargo);
+                let round_trip = self.flight.rtt.smoothed();
+                let what = (packet.at, u64::from(packet.bytes), packet.is_limited);
+                self.controller.arrived(now, what, round_trip);
+            }
+        }
+        let first = self.flight.first();
+        let late = self.flight.late_ones(|number| {
+            number < first && ack.packets(next).any(|(from, to)| (from.0..=to.0).contains(&number))
+        });
+        for cargo in late {
+            self.counters.spurious += 1;
+            self.done(cargo);
+        }
+        self.done_before(ack.una);
+        for (first, count) in ack.segments() {
+            for at in 0..count.min(self.config.send_window.into()) {
+                self.done_one(first.plus(at));
+            }
+        }
+        self.outgoing.trim();
+        if progress {
+            self.flight.acknowledged(now);
+            self.find_lost(now);
+            let in_flight = self.flight.in_flight();
+            self.controller.batch_ends(now, in_flight, self.is_limited, newest);
+        }
+        self.give_up_overdue(now);
+        if self.flight.in_flight() == 0 && self.is_flushed() {
+            self.rest();
+        }
+    }
+
+    /// Gives memory back. A group stays open: its parity protects what follows, and what was before.
+    fn rest(&mut self) {
+        self.encoder.rest();
+        self.outgoing.rest();
+        self.incoming.rest();
+        self.controller.rest();
+    }
+
+    fn done(&mut self, cargo: Cargo) {
+        if let Cargo::Segments(sequence) = cargo {
+            for at in 0..sequence.count {
+                self.done_one(sequence.first.plus(at.into()));
+            }
+        }
+    }
+
+    fn done_one(&mut self, sn: Sn) {
+        if let Some(sent) = self.outgoing.sent(sn) {
+            sent.state = State::Done;
+            sent.payload = Bytes::new();
+        }
+    }
+
+    fn done_before(&mut self, una: Sn) {
+        // A peer cannot have what was never sent.
+        if !self.outgoing.next().is_before(una) {
+            while self.outgoing.pop_before(una).is_some() {}
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! What has arrived, and when it is acknowledged.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use crate::own::wire::{Ack, PacketNumber, RANGES, REBUILT, Ranges};
+use crate::wire::Sn;
+
+/// How often a rebuilt segment is told, unless `una` passes it before.
+const TOLD: u8 = 3;
+
+/// Rebuilt segments that wait to be told. What is more is repeated by the peer.
+const REBUILT_MOST: usize = 1_024;
+
+#[derive(Debug, Default)]
+pub(super) struct Received {
+    /// Inclusive ranges, the newest last.
+    ranges: VecDeque<(u64, u64)>,
+    /// When the largest number arrived.
+    at: Option<Instant>,
+    /// Packets that want to be acknowledged, since the last acknowledgement.
+    pending: u32,
+    due: Option<Instant>,
+    rebuilt: VecDeque<(Sn, u8)>,
+}
+
+impl Received {
+    /// A packet has arrived for the first time. `wants` says that it is to be acknowledged; that may
+    /// wait for `delay`.
+    pub(super) fn arrived(
+        &mut self,
+        now: Instant,
+        number: PacketNumber,
+        wants: bool,
+        delay: Duration,
+    ) {
+        let number = number.0;
+        let last = self.ranges.back().map(|(_, last)| *last);
+        let follows = last.is_none_or(|last| last.checked_add(1) == Some(number));
+        if last.is_none_or(|last| number > last) {
+            self.at = Some(now);
+        }
+        self.insert(number);
+        if wants {
+            self.pending += 1;
+            let waits = follows && self.pending < 2;
+            self.due_by(if waits { now + delay } else { now });
+        }
+    }
+
+    fn insert(&mut self, number: u64) {
+        let above = self.ranges.iter().rev().take_while(|(first, _)| *first > number).count();
+        let slot = self.ranges.len() - above;
+        let joins_below = slot.checked_sub(1).and_then(|below| self.ranges.get(below));
+        let joins_below = joins_below.is_some_and(|(_, last)| last + 1 >= number);
+        let joins_above = self.ranges.get(slot).is_some_and(|(first, _)| *first == number + 1);
+        match (joins_below, joins_above) {
+            (true, true) => {
+                if let Some((_, last)) = self.ranges.remove(slot) {
+                    self.ranges[slot - 1].1 = last;
+                }
+            }
+            (true, false) => {
+                let range = &mut self.ranges[slot - 1];
+                range.1 = range.1.max(number);
+            }
+            (false, true) => self.ranges[slot].0 = number,
+            (false, false) => self.ranges.insert(slot, (number, number)),
+        }
+        if self.ranges.len() > RANGES {
+            self.ranges.pop_front();
+        }
+    }
+
+    /// A segment was rebuilt.
+    pub(super) fn rebuilt(&mut self, now: Instant, sn: Sn) {
+        if self.rebuilt.len() < REBUILT_MOST {
+            self.rebuilt.push_back((sn, TOLD));
+        }
+        self.due_by(now);
+    }
+
+    /// Something has to be told by then.
+    pub(super) fn due_by(&mut self, at: Instant) {
+        self.due = Some(self.due.map_or(at, |due| due.min(at)));
+    }
+
+    pub(super) const fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// The acknowledgement that leaves now; `None` where nothing arrived ever.
+    pub(super) fn acknowledge(&mut self, now: Instant, una: Sn, window: u16) -> Option<Ack> {
+        self.due = None;
+        let (_, largest) = *self.ranges.back()?;
+        self.pending = 0;
+        let mut arrived = Ranges::default();
+        let mut above = largest + 1;
+        for &(first, last) in self.ranges.iter().rev() {
+            let part = |count: u64| u32::try_from(count).ok();
+            let Some((gap, length)) = part(above - last - 1).zip(part(last - first + 1)) else {
+                break;
+            };
+            arrived.push(gap, length);
+            above = first;
+        }
+        let waited = self.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+        Some(Ack {
+            largest: PacketNumber(largest).low(),
+            delay: Ack::units(waited),
+            una,
+            window,
+            arrived,
+            rebuilt: self.tell(una),
+        })
+    }
+
+    fn tell(&mut self, una: Sn) -> Ranges<REBUILT> {
+        let mut ranges = Ranges::default();
+        self.rebuilt.retain(|(sn, left)| !sn.is_before(una) && *left > 0);
+        let mut told: Vec<i32> = self.rebuilt.iter().map(|(sn, _)| sn.since(una)).collect();
+        told.sort_unstable();
+        let mut runs: Vec<(u32, u32)> = Vec::new();
+        for at in told.into_iter().filter_map(|at| u32::try_from(at).ok()) {
+            match runs.last_mut() {
+                Some((first, count)) if *first + *count == at => *count += 1,
+                Some((first, count)) if *first + *count > at => {}
+                _ => runs.push((at, 1)),
+            }
+        }
+        // The newest ones fit, where not all do.
+        let mut end = 0;
+        for (first, count) in runs.iter().skip(runs.len().saturating_sub(REBUILT)) {
+            ranges.push(first - end, *count);
+            end = first + count;
+        }
+        self.rebuilt.iter_mut().for_each(|(_, left)| *left -= 1);
+        ranges
+    }
+}

@@ -1,0 +1,189 @@
+//! Two sessions, an emulated path, and a clock that moves from event to event.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use testkit::netem::{Datagrams, Weather};
+
+use crate::envelope::Refused;
+use crate::own::wire::{ConnectionId, PacketNumber};
+use crate::own::{Config, Keys, Session};
+
+/// Heads of UDP and IPv4, which the link carries as well.
+pub(super) const HEADS: usize = 20 + 8;
+
+pub(super) const DATAGRAM: u16 = 1_472;
+
+/// Keys that hide nothing, with the tag of real ones: it tells a changed packet in most cases.
+#[derive(Debug)]
+struct Toy;
+
+fn sum(number: PacketNumber, head: &[u8], text: &[u8]) -> [u8; 8] {
+    let bytes = head.iter().chain(text);
+    let sum = bytes.fold(number.0, |sum, byte| sum.rotate_left(7) ^ u64::from(*byte));
+    sum.to_be_bytes()
+}
+
+impl Keys for Toy {
+    fn tag(&self) -> usize {
+        16
+    }
+
+    fn seal(
+        &self,
+        number: PacketNumber,
+        head: &[u8],
+        text: &mut [u8],
+        tag: &mut [u8],
+    ) -> Result<(), Refused> {
+        tag[..8].copy_from_slice(&sum(number, head, text));
+        Ok(())
+    }
+
+    fn open(
+        &self,
+        _: bool,
+        number: PacketNumber,
+        head: &[u8],
+        text_and_tag: &mut [u8],
+    ) -> Result<usize, Refused> {
+        let length = text_and_tag.len().checked_sub(16).ok_or(Refused)?;
+        let (text, tag) = text_and_tag.split_at(length);
+        if tag[..8] == sum(number, head, text) { Ok(length) } else { Err(Refused) }
+    }
+}
+
+pub(super) struct World {
+    pub(super) start: Instant,
+    pub(super) now: Instant,
+    pub(super) ends: [Session; 2],
+    /// What end `n` has sent.
+    pub(super) paths: [Datagrams<Vec<u8>>; 2],
+}
+
+pub(super) fn config() -> Config {
+    let id = ConnectionId([7; 8]);
+    Config::new((id, id), DATAGRAM)
+}
+
+/// Megabits per second, milliseconds there and back, loss; a queue of one round trip.
+pub(super) fn path(megabits: u64, round_trip: u64, loss: f64) -> Weather {
+    let rate = megabits * 125_000;
+    Weather {
+        delay: Duration::from_millis(round_trip) / 2,
+        loss,
+        rate: Some(rate),
+        queue: usize::try_from(rate * round_trip.max(20) / 1000).unwrap(),
+        ..Weather::default()
+    }
+}
+
+impl World {
+    pub(super) fn new(configs: [Config; 2], weather: &Weather, seed: u64) -> Self {
+        let now = Instant::now();
+        let mut seed = seed;
+        Self {
+            start: now,
+            now,
+            ends: configs.map(|config| Session::new(config, Arc::new(Toy), now)),
+            paths: [(); 2].map(|()| {
+                seed = seed.wrapping_add(1_000_003);
+                Datagrams::new(*weather, seed)
+            }),
+        }
+    }
+
+    pub(super) fn elapsed(&self) -> Duration {
+        self.now - self.start
+    }
+
+    /// Lets everything happen that happens now; returns whether anything did.
+    pub(super) fn settle(&mut self) -> bool {
+        let mut happened = false;
+        for n in 0..2 {
+            while let Some(mut datagram) = self.paths[1 - n].read(self.now) {
+                self.ends[n].handle_datagram(self.now, &mut datagram);
+                happened = true;
+            }
+            if self.ends[n].timeout().is_some_and(|at| at <= self.now) {
+                self.ends[n].handle_timeout(self.now);
+            }
+            let mut buf = Vec::new();
+            while let Some(length) = self.ends[n].poll_transmit(self.now, &mut buf) {
+                assert_eq!(length, buf.len());
+                assert!(length <= usize::from(DATAGRAM), "{length}");
+                let datagram = std::mem::take(&mut buf);
+                self.paths[n].write(self.now, length + HEADS, || datagram.clone());
+                happened = true;
+            }
+        }
+        happened
+    }
+
+    /// Moves to the next event, but not beyond `end`; `false` where there is none before it.
+    pub(super) fn advance_until(&mut self, end: Instant) -> bool {
+        let timers = self.ends.iter().filter_map(Session::timeout);
+        let arrivals = self.paths.iter().filter_map(Datagrams::next_arrival);
+        let next = timers.chain(arrivals).min().filter(|next| *next < end);
+        // A timer in the past that nothing cancels would be a loop without end.
+        let least = self.now + Duration::from_micros(1);
+        self.now = next.map_or(end, |next| next.max(least));
+        next.is_some()
+    }
+}
+
+/// The byte at each offset of a stream.
+pub(super) fn byte(at: usize) -> u8 {
+    (at % 251) as u8 ^ (at / 65_521) as u8
+}
+
+/// A transfer in one direction, checked byte by byte.
+pub(super) struct Transfer {
+    pub(super) length: usize,
+    pub(super) written: usize,
+    pub(super) read: usize,
+}
+
+impl Transfer {
+    pub(super) const fn new(length: usize) -> Self {
+        Self { length, written: 0, read: 0 }
+    }
+
+    /// Writes and reads what can be; `true` when all has arrived.
+    pub(super) fn step(&mut self, now: Instant, from: &mut Session, to: &mut Session) -> bool {
+        loop {
+            let part = (self.length - self.written).min(from.room()).min(64 << 10);
+            if part == 0 {
+                break;
+            }
+            let mut bytes: Bytes = (self.written..self.written + part).map(byte).collect();
+            self.written += from.write(now, &mut bytes);
+            assert!(bytes.is_empty(), "there was room");
+        }
+        while let Some(bytes) = to.read(usize::MAX) {
+            for got in bytes {
+                assert_eq!(got, byte(self.read), "offset {}", self.read);
+                self.read += 1;
+            }
+        }
+        self.read == self.length
+    }
+}
+
+/// Sends `length` bytes from the first to the second end, and returns how long it took.
+pub(super) fn transfer(world: &mut World, length: usize) -> Duration {
+    let mut transfer = Transfer::new(length);
+    let begin = world.now;
+    loop {
+        let [from, to] = &mut world.ends;
+        if transfer.step(world.now, from, to) {
+            return world.now - begin;
+        }
+        if !world.settle() {
+            let far = world.now + Duration::from_secs(100);
+            assert!(world.advance_until(far), "everything stands still at {}", transfer.read);
+        }
+        assert!(world.elapsed() < Duration::from_secs(300), "{} bytes", transfer.read);
+    }
+}

@@ -1,0 +1,421 @@
+//! What leaves: one packet after the other.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::Session;
+use super::flight::Cargo;
+use super::groups::Sequence;
+use crate::engine::outgoing::{Fresh, Sent, State};
+use crate::own::wire::{
+    Ack, Body, Content, Control, PACKET_HEAD, PARITY_HEAD, PacketHead, RUN_HEAD, SEGMENT_HEAD,
+    SHARD_HEAD, Shard, put_segment,
+};
+
+/// Data waits so long for company before parity covers it.
+const FLUSH: Duration = Duration::from_millis(2);
+
+/// Packets with data, without a pause, after which traffic is a bulk transfer.
+const BULK: u32 = 16;
+
+/// The bytes of a segment's head at most, and of a run that holds one.
+const SEGMENT_MOST: usize = SEGMENT_HEAD + 1 + 2;
+
+/// What the next packet carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Nothing,
+    Ping,
+    Probe(Sequence),
+    Again(Sequence),
+    Parity,
+    OutOfBand,
+    Fresh,
+}
+
+impl Session {
+    /// Appends the next packet to `out` and returns its length; `None` where nothing may leave now,
+    /// and `out` is as it was.
+    pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<usize> {
+        let has_to_send = self.outgoing.has_fresh() || self.outgoing.outstanding() > 0;
+        self.ping |= self.window_probe.asks(now, self.peer_window == 0 && has_to_send);
+        if self.incoming.tells_window() {
+            self.received.due_by(now);
+        }
+        let (next, length) = self.next(now);
+        let is_due = self.received.due().is_some_and(|due| due <= now);
+        if next == Next::Nothing && !is_due {
+            return None;
+        }
+        let room = self.config.content(self.keys.tag()).saturating_sub(1);
+        // What is not due goes along where there is room for the longest.
+        let goes_along = self.received.due().is_some() && length + Ack::LONGEST <= room;
+        let ack = if is_due || goes_along {
+            let (una, window) = (self.incoming.next(), self.incoming.room());
+            self.received.acknowledge(now, una, window)
+        } else {
+            None
+        };
+        let alone = is_due && length + Ack::LONGEST > room;
+        let next = if alone { self.postpone(next) } else { next };
+        self.put(now, next, ack.as_ref(), out)
+    }
+
+    /// The acknowledgement leaves alone, and what was to go along after it.
+    fn postpone(&mut self, next: Next) -> Next {
+        if let Next::Again(sequence) = next {
+            self.lost.push_front(sequence);
+        }
+        Next::Nothing
+    }
+
+    /// What the next packet carries, and the most bytes that takes. Whatever it is may leave now.
+    fn next(&mut self, now: Instant) -> (Next, usize) {
+        self.paced = None;
+        if self.ping {
+            return (Next::Ping, 0);
+        }
+        while let Some(probe) = self.probes.front().copied() {
+            if let Some(length) = self.length(&probe) {
+                return (Next::Probe(probe), length);
+            }
+            self.probes.pop_front();
+        }
+        while let Some(sequence) = self.lost.front().copied() {
+            if let Some((part, rest)) = self.part(sequence) {
+                let length = self.length(&part).unwrap_or(0);
+                if !self.may_send(now, length) {
+                    return (Next::Nothing, 0);
+                }
+                self.lost.pop_front();
+                if let Some(rest) = rest {
+                    self.lost.push_front(rest);
+                }
+                return (Next::Again(part), length);
+            }
+            self.lost.pop_front();
+        }
+        if self.owed > 0 {
+            let length = PARITY_HEAD + self.encoder.length();
+            let may = self.may_send(now, length);
+            return if may { (Next::Parity, length) } else { (Next::Nothing, 0) };
+        }
+        if let Some(datagram) = self.oob_out.front() {
+            let length = datagram.len();
+            let may = self.may_send(now, length);
+            return if may { (Next::OutOfBand, length) } else { (Next::Nothing, 0) };
+        }
+        self.next_fresh(now)
+    }
+
+    fn next_fresh(&mut self, now: Instant) -> (Next, usize) {
+        let window = usize::from(self.peer_window.min(self.config.send_window));
+        let length = self.outgoing.next_length();
+        if let Some(length) = length.filter(|_| self.outgoing.outstanding() < window) {
+            if self.encoder.is_full() && self.flush(now) {
+                return self.next(now);
+            }
+            let length = SHARD_HEAD + RUN_HEAD + SEGMENT_MOST + length;
+            let may = self.may_send(now, length);
+            return if may { (Next::Fresh, length) } else { (Next::Nothing, 0) };
+        }
+        self.is_limited = true;
+        self.busy = 0;
+        if self.flush.is_some_and(|at| at <= now) && self.flush(now) {
+            return self.next(now);
+        }
+        (Next::Nothing, 0)
+    }
+
+    /// Asks for parity of what has none; whether there is to be some.
+    fn flush(&mut self, now: Instant) -> bool {
+        self.flush = None;
+        let uncovered = self.encoder.uncovered();
+        if uncovered > 0 {
+            let bytes = PARITY_HEAD + self.encoder.length() + self.overhead();
+            self.ends_group = self.planned.is_some() || self.encoder.is_full();
+            let is_last = self.planned.is_none() && self.ends_group;
+            let wanted = self.policy.sparse(now, uncovered, bytes, is_last);
+            self.owed = wanted.min(self.encoder.left());
+        }
+        if self.owed == 0 && (self.planned.is_some() || self.encoder.is_full()) {
+            self.end_group();
+        }
+        self.owed > 0
+    }
+
+    /// Bytes of a packet beside what stands behind its flags.
+    fn overhead(&self) -> usize {
+        PACKET_HEAD + 1 + self.keys.tag()
+    }
+
+    /// The most bytes of a sequence that leaves again; `None` where the peer has a part of it.
+    fn length(&self, sequence: &Sequence) -> Option<usize> {
+        let mut length = SHARD_HEAD + RUN_HEAD;
+        for at in 0..sequence.count {
+            let sent = self.outgoing.get(sequence.first.plus(at.into()))?;
+            if sent.state == State::Done {
+                return None;
+            }
+            length += SEGMENT_MOST + sent.payload.len();
+        }
+        Some(length)
+    }
+
+    /// What of a lost sequence leaves again: all of it with its place in the group, or what the peer
+    /// has not, without.
+    fn part(&mut self, sequence: Sequence) -> Option<(Sequence, Option<Sequence>)> {
+        let is_lost = |at: &u8| {
+            let sent = self.outgoing.get(sequence.first.plus((*at).into()));
+            sent.is_some_and(|sent| sent.state == State::Lost)
+        };
+        if (0..sequence.count).all(|at| is_lost(&at)) {
+            // With little to send it is worth parity of its own, unless others wait for it.
+            let is_bulk = self.busy >= BULK;
+            let groups = &mut self.groups;
+            let shard = sequence.shard.filter(|shard| groups.wants(shard.group, is_bulk));
+            return Some((Sequence { shard, ..sequence }, None));
+        }
+        let start = (0..sequence.count).find(is_lost)?;
+        let end = (start..sequence.count).find(|at| !is_lost(at)).unwrap_or(sequence.count);
+        let cut = |from: u8, to: u8| Sequence {
+            first: sequence.first.plus(from.into()),
+            count: to - from,
+            shard: None,
+        };
+        let rest = (end < sequence.count).then(|| cut(end, sequence.count));
+        Some((cut(start, end), rest))
+    }
+
+    /// Whether controller and pacer let a body of `length` bytes leave.
+    fn may_send(&mut self, now: Instant, length: usize) -> bool {
+        let bytes = (length + self.overhead()) as u64;
+        let round_trip = self.flight.rtt.smoothed();
+        self.is_limited = false;
+        if self.flight.in_flight() + bytes > self.controller.window(round_trip)
+            && self.flight.in_flight() > 0
+        {
+            return false;
+        }
+        self.paced = self.pacer.wait(now, bytes, &self.controller, round_trip);
+        self.paced.is_none()
+    }
+
+    /// Makes the packet.
+    fn put(
+        &mut self,
+        now: Instant,
+        next: Next,
+        ack: Option<&Ack>,
+        out: &mut Vec<u8>,
+    ) -> Option<usize> {
+        let start = out.len();
+        let number = self.flight.next();
+        let (phase, connection) = (self.keys.phase(), self.config.connection.1);
+        let head = PacketHead { phase, connection, number }.encode();
+        out.extend_from_slice(&head);
+        let (cargo, is_limited) = self.put_content(now, next, ack, out);
+        let text = out.len();
+        let keys = std::sync::Arc::clone(&self.keys);
+        out.resize(text + keys.tag(), 0);
+        let sealed = out.get_mut(start + PACKET_HEAD..).and_then(|rest| {
+            let (text, tag) = rest.split_at_mut_checked(text - start - PACKET_HEAD)?;
+            keys.seal(number, &head, text, tag).ok()
+        });
+        if sealed.is_none() {
+            // The keys are used up. What was in the packet counts as sent, and as lost later.
+            out.truncate(start);
+        }
+        let length = out.len() - start;
+        let bytes = u32::try_from(length).unwrap_or(u32::MAX);
+        self.counters.packets_out += 1;
+        self.counters.packet_bytes_out += u64::from(bytes);
+        self.counters.acks_out += u64::from(ack.is_some());
+        if cargo != Cargo::Nothing {
+            if self.flight.in_flight() == 0 && self.flight.is_answered() {
+                self.heard = Some(self.heard.map_or(now, |heard| heard.max(now)));
+            }
+            self.controller.sent(now, bytes.into(), number.0);
+            self.pacer.sent(bytes.into());
+        }
+        if matches!(cargo, Cargo::Parity(_)) {
+            self.counters.parity_out += 1;
+            self.counters.parity_bytes_out += u64::from(bytes);
+        }
+        self.flight.sent(now, bytes, cargo, is_limited);
+        (length > 0).then_some(length)
+    }
+
+    fn put_content(
+        &mut self,
+        now: Instant,
+        next: Next,
+        ack: Option<&Ack>,
+        out: &mut Vec<u8>,
+    ) -> (Cargo, bool) {
+        let mut control = Control::default();
+        let mut body = std::mem::take(&mut self.body);
+        body.clear();
+        let (cargo, kind) = match next {
+            Next::Nothing => (Cargo::Nothing, Body::Empty),
+            Next::Ping => {
+                self.ping = false;
+                control.asks = true;
+                (Cargo::Other, Body::Empty)
+            }
+            Next::Probe(sequence) => {
+                self.probes.pop_front();
+                control.asks = true;
+                (self.put_again(sequence, &mut body), Body::Segments(&[]))
+            }
+            Next::Again(sequence) => self.put_lost(now, sequence, &mut body),
+            Next::Parity => self.put_parity(now, &mut body),
+            Next::OutOfBand => {
+                self.counters.oob_out += 1;
+                body.extend_from_slice(&self.oob_out.pop_front().unwrap_or_default());
+                (Cargo::Other, Body::OutOfBand(&[]))
+            }
+            Next::Fresh => self.put_fresh(now, &mut body),
+        };
+        Content::put_head(ack, control, &kind, out);
+        out.extend_from_slice(&body);
+        self.body = body;
+        (cargo, self.is_limited)
+    }
+
+    /// A lost sequence: at its place in the group, or in the open group as if it were new.
+    fn put_lost(
+        &mut self,
+        now: Instant,
+        sequence: Sequence,
+        body: &mut Vec<u8>,
+    ) -> (Cargo, Body<'static>) {
+        let Cargo::Segments(sequence) = self.put_again(sequence, body) else {
+            return (Cargo::Nothing, Body::Empty);
+        };
+        match sequence.shard {
+            Some(shard) => {
+                self.groups.data_sent(now, shard.group);
+                (Cargo::Segments(sequence), Body::Data(shard, &[]))
+            }
+            None => self.protect(now, sequence, body),
+        }
+    }
+
+    /// Appends an outstanding sequence again.
+    fn put_again(&mut self, sequence: Sequence, body: &mut Vec<u8>) -> Cargo {
+        self.counters.repeated_out += 1;
+        let number = self.flight.next().0;
+        body.extend_from_slice(&sequence.first.0.to_be_bytes());
+        for at in 0..sequence.count {
+            let Some(sent) = self.outgoing.sent(sequence.first.plus(at.into())) else { break };
+            put_segment(sent.fragments, &sent.payload, at + 1 == sequence.count, body);
+            sent.transmission = number;
+            sent.transmissions += 1;
+            sent.state = State::Flying;
+        }
+        Cargo::Segments(sequence)
+    }
+
+    fn put_parity(&mut self, now: Instant, body: &mut Vec<u8>) -> (Cargo, Body<'static>) {
+        self.owed = self.owed.saturating_sub(1);
+        let made = self.encoder.take(self.ends_group, body);
+        let result = made.map_or((Cargo::Nothing, Body::Empty), |made| {
+            self.groups.parity_sent(now, made.shard.group, made.k);
+            let (shard, k, is_final) = (made.shard, made.k, made.is_final);
+            (Cargo::Parity(shard), Body::Parity { shard, k, is_final, parity: &[] })
+        });
+        if self.owed == 0 && (self.ends_group || self.encoder.is_full()) {
+            self.end_group();
+        }
+        result
+    }
+
+    fn end_group(&mut self) {
+        self.encoder.close();
+        (self.owed, self.ends_group, self.planned, self.flush) = (0, false, None, None);
+    }
+
+    /// Segments that were never sent, as many as fit.
+    fn put_fresh(&mut self, now: Instant, body: &mut Vec<u8>) -> (Cargo, Body<'static>) {
+        let most = self.config.body(self.keys.tag());
+        let number = self.flight.next().0;
+        let first = self.outgoing.next();
+        body.extend_from_slice(&first.0.to_be_bytes());
+        let mut count = 0;
+        loop {
+            let Some(Fresh { payload, fragments }) = self.outgoing.pop_fresh() else { break };
+            self.counters.bytes_out += payload.len() as u64;
+            let length = body.len() + SEGMENT_MOST + payload.len();
+            let fits = |next: usize| length + SEGMENT_MOST + next <= most;
+            let window = usize::from(self.peer_window.min(self.config.send_window));
+            let has_room = self.outgoing.outstanding() + 1 < window && count < u8::MAX - 1;
+            let follows = has_room && self.outgoing.next_length().is_some_and(fits);
+            put_segment(fragments, &payload, !follows, body);
+            self.outgoing.push_sent(Sent {
+                payload: Bytes::clone(&payload),
+                fragments,
+                transmission: number,
+                transmissions: 1,
+                state: State::Flying,
+            });
+            count += 1;
+            if !follows {
+                break;
+            }
+        }
+        self.busy = self.busy.saturating_add(1);
+        self.protect(now, Sequence { first, count, shard: None }, body)
+    }
+
+    /// Adds a body to the open group, or to a new one, where it is worth it.
+    fn protect(&mut self, now: Instant, sequence: Sequence, body: &[u8]) -> (Cargo, Body<'static>) {
+        self.policy.sent(body.len() + self.overhead());
+        let Some(shard) = self.shard(body) else {
+            return (Cargo::Segments(sequence), Body::Segments(&[]));
+        };
+        let old = self.groups.data_sent(now, shard.group);
+        self.lost.extend(old);
+        if self.flush.is_none() {
+            self.flush = Some(now + FLUSH);
+        }
+        // Of sparse traffic the timer asks for parity, or the next packet.
+        if self.encoder.is_full() && (self.planned.is_some() || self.busy >= BULK) {
+            self.finish();
+        }
+        let sequence = Sequence { shard: Some(shard), ..sequence };
+        (Cargo::Segments(sequence), Body::Data(shard, &[]))
+    }
+
+    fn shard(&mut self, body: &[u8]) -> Option<Shard> {
+        if self.owed > 0 {
+            return None;
+        }
+        if self.encoder.is_full() {
+            self.end_group();
+        }
+        if !self.encoder.is_open() {
+            let is_bulk = self.busy >= BULK || self.policy.is_fixed();
+            let (data, parity) =
+                if is_bulk { self.policy.bulk() } else { self.policy.sparse_group() }?;
+            self.encoder.open(data, parity);
+            self.planned = u8::try_from(parity).ok().filter(|_| is_bulk);
+        }
+        self.encoder.push(body)
+    }
+
+    /// The open group is full.
+    fn finish(&mut self) {
+        let wanted = match self.planned {
+            Some(planned) => planned.saturating_sub(self.encoder.made()),
+            None => self.policy.share(self.encoder.uncovered()),
+        };
+        self.owed = wanted.min(self.encoder.left());
+        self.ends_group = true;
+        self.flush = None;
+        if self.owed == 0 {
+            self.end_group();
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Acknowledgements: which packets have arrived (as RFC 9000 section 19.3 tells it), which segments
+//! were rebuilt though theirs had not, and how much more the receiver has room for.
+//!
+//! ```text
+//! largest 4 (low half), delay (8 µs), una 4, window 2,
+//! count of ranges 1, length of the first range - 1, then for each other: gap - 1, length - 1
+//! count of rebuilt runs 1, then for each: distance of the first from the end before it, length - 1
+//! ```
+//!
+//! Rebuilt runs count upwards from `una`, ranges downwards from `largest`. A packet whose segments
+//! were rebuilt is not told as arrived: the loss that the sender measures is that of the path.
+
+use std::time::Duration;
+
+use super::reader::{INTEGER_MAX, Reader, put_integer};
+use super::{Malformed, PacketNumber};
+use crate::wire::Sn;
+
+/// The most ranges of packets in an acknowledgement.
+pub const RANGES: usize = 32;
+
+/// The most runs of rebuilt segments in an acknowledgement.
+pub const REBUILT: usize = 32;
+
+/// The unit of the delay.
+const DELAY_UNIT: u32 = 8;
+
+/// Runs of numbers, as `(distance, length)`. What the distance counts from is said where they are
+/// used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ranges<const N: usize> {
+    runs: [(u32, u32); N],
+    count: usize,
+}
+
+impl<const N: usize> Default for Ranges<N> {
+    fn default() -> Self {
+        Self { runs: [(0, 0); N], count: 0 }
+    }
+}
+
+impl<const N: usize> Ranges<N> {
+    /// Appends a run; `false` where there is no room.
+    pub fn push(&mut self, distance: u32, length: u32) -> bool {
+        let Some(slot) = self.runs.get_mut(self.count) else { return false };
+        *slot = (distance, length);
+        self.count += 1;
+        true
+    }
+
+    /// The runs.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.runs.iter().take(self.count).copied()
+    }
+
+    fn encode(&self, to: &mut Vec<u8>) {
+        to.push(u8::try_from(self.count).unwrap_or(u8::MAX));
+        for (distance, length) in self.iter() {
+            put_integer(distance, to);
+            put_integer(length.saturating_sub(1), to);
+        }
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let mut ranges = Self::default();
+        for _ in 0..from.byte()? {
+            let (distance, length) = (from.integer()?, from.integer()? + 1);
+            if !ranges.push(distance, length) {
+                return Err(Malformed);
+            }
+        }
+        Ok(ranges)
+    }
+}
+
+/// An acknowledgement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ack {
+    /// The low half of the largest number that arrived.
+    pub largest: u32,
+    /// How long the packet of that number has waited for this acknowledgement, in units of 8 µs.
+    pub delay: u32,
+    /// All segments before this one have arrived, or were rebuilt.
+    pub una: Sn,
+    /// Segments from `una` on for which there is room.
+    pub window: u16,
+    /// Packets that arrived, downwards: the first run ends with `largest` and has the distance 0,
+    /// and the distance of another is the count of missing packets above it.
+    pub arrived: Ranges<RANGES>,
+    /// Segments from `una` on that were rebuilt, upwards: the distance is the count of segments
+    /// between the end of the run before, or `una`, and this run.
+    pub rebuilt: Ranges<REBUILT>,
+}
+
+impl Ack {
+    /// The most bytes of an acknowledgement.
+    pub const LONGEST: usize = 16 + 8 * (RANGES + REBUILT);
+
+    /// The delay in units of an acknowledgement.
+    #[must_use]
+    pub fn units(delay: Duration) -> u32 {
+        let units = delay.as_micros() / u128::from(DELAY_UNIT);
+        u32::try_from(units).unwrap_or(INTEGER_MAX).min(INTEGER_MAX)
+    }
+
+    /// The delay as time.
+    #[must_use]
+    pub fn delay(&self) -> Duration {
+        Duration::from_micros(u64::from(self.delay) * u64::from(DELAY_UNIT))
+    }
+
+    /// Appends the acknowledgement.
+    pub fn encode(&self, to: &mut Vec<u8>) {
+        to.extend(self.largest.to_be_bytes());
+        put_integer(self.delay, to);
+        to.extend(self.una.0.to_be_bytes());
+        to.extend(self.window.to_be_bytes());
+        self.arrived.encode(to);
+        self.rebuilt.encode(to);
+    }
+
+    pub(super) fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self {
+            largest: u32::from_be_bytes(from.array()?),
+            delay: from.integer()?,
+            una: Sn(u32::from_be_bytes(from.array()?)),
+            window: u16::from_be_bytes(from.array()?),
+            arrived: Ranges::decode(from)?,
+            rebuilt: Ranges::decode(from)?,
+        })
+    }
+
+    /// The packets that arrived, as inclusive ranges with the newest first; `next` is the number of
+    /// the next packet of the sender. Ends where a number would be negative, or was never sent.
+    pub fn packets(
+        &self,
+        next: PacketNumber,
+    ) -> impl Iterator<Item = (PacketNumber, PacketNumber)> + '_ {
+        let last = next.0.checked_sub(1).map(PacketNumber);
+        let mut above = last.and_then(|last| last.last_with_low(self.largest)).map(|top| top.0 + 1);
+        self.arrived.iter().map_while(move |(gap, length)| {
+            let end = above?.checked_sub(gap.into())?;
+            let start = end.checked_sub(length.into())?;
+            above = Some(start);
+            Some((PacketNumber(start), PacketNumber(end - 1)))
+        })
+    }
+
+    /// The segments that were rebuilt, as `(first, count)`.
+    pub fn segments(&self) -> impl Iterator<Item = (Sn, u32)> + '_ {
+        let mut end = self.una;
+        self.rebuilt.iter().map(move |(distance, count)| {
+            let first = end.plus(distance);
+            end = first.plus(count);
+            (first, count)
+        })
+    }
+}

@@ -1,0 +1,230 @@
+//! What is inside of a packet.
+
+use super::ack::Ack;
+use super::reader::Reader;
+use super::{Group, Malformed};
+
+/// Bytes of a data shard in front of its segments.
+pub const SHARD_HEAD: usize = 3;
+
+/// Bytes of a parity shard in front of the parity.
+pub const PARITY_HEAD: usize = 4;
+
+/// The bits of the flags: two for the body, then what stands in front of it.
+const BODY: u8 = 3;
+const HAS_ACK: u8 = 4;
+const ASKS: u8 = 8;
+
+/// The values of the body.
+const OOB: u8 = 0;
+const SEGMENTS: u8 = 1;
+const DATA: u8 = 2;
+const PARITY: u8 = 3;
+
+/// The bit of `k` that ends a group.
+const FINAL: u8 = 0x80;
+
+/// Where a shard belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Shard {
+    /// The group.
+    pub group: Group,
+    /// The position among the data shards of the group, or among its parity shards.
+    pub index: u8,
+}
+
+/// The last part of a content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body<'a> {
+    /// Nothing.
+    Empty,
+    /// A datagram of the user, which nobody repeats.
+    OutOfBand(&'a [u8]),
+    /// Segments that no group protects.
+    Segments(&'a [u8]),
+    /// Segments of a group.
+    Data(Shard, &'a [u8]),
+    /// Parity of the first `k` data shards of a group.
+    Parity {
+        /// Its group, and its position among the parity.
+        shard: Shard,
+        /// The data shards that were added up.
+        k: u8,
+        /// No data shard follows in the group.
+        is_final: bool,
+        /// The sum.
+        parity: &'a [u8],
+    },
+}
+
+/// What the sender wants beside an answer to the body.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Control {
+    /// The packet is to be acknowledged at once, whatever it carries.
+    pub asks: bool,
+}
+
+/// The content of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Content<'a> {
+    /// What has arrived from the receiver of this packet.
+    pub ack: Option<Ack>,
+    /// What the sender wants.
+    pub control: Control,
+    /// The rest.
+    pub body: Body<'a>,
+}
+
+impl<'a> Content<'a> {
+    /// Appends the flags and all in front of the payload of the body, which the caller appends.
+    pub fn put_head(ack: Option<&Ack>, control: Control, body: &Body<'_>, to: &mut Vec<u8>) {
+        let kind = match body {
+            Body::Empty | Body::OutOfBand(_) => OOB,
+            Body::Segments(_) => SEGMENTS,
+            Body::Data(..) => DATA,
+            Body::Parity { .. } => PARITY,
+        };
+        let has_ack = if ack.is_some() { HAS_ACK } else { 0 };
+        to.push(kind | has_ack | if control.asks { ASKS } else { 0 });
+        if let Some(ack) = ack {
+            ack.encode(to);
+        }
+        match body {
+            Body::Empty | Body::OutOfBand(_) | Body::Segments(_) => {}
+            Body::Data(shard, _) => put_shard(*shard, to),
+            Body::Parity { shard, k, is_final, .. } => {
+                put_shard(*shard, to);
+                to.push(*k | if *is_final { FINAL } else { 0 });
+            }
+        }
+    }
+
+    /// Reads a content.
+    ///
+    /// # Errors
+    ///
+    /// It is not one.
+    pub fn decode(content: &'a [u8]) -> Result<Self, Malformed> {
+        let mut from = Reader(content);
+        let flags = from.byte()?;
+        if flags & !(BODY | HAS_ACK | ASKS) != 0 {
+            return Err(Malformed);
+        }
+        let ack = if flags & HAS_ACK != 0 { Some(Ack::decode(&mut from)?) } else { None };
+        let body = match flags & BODY {
+            OOB if from.0.is_empty() => Body::Empty,
+            OOB => Body::OutOfBand(from.rest()),
+            SEGMENTS => Body::Segments(from.rest()),
+            DATA => Body::Data(shard(&mut from)?, from.rest()),
+            _ => {
+                let (shard, k) = (shard(&mut from)?, from.byte()?);
+                let is_final = k & FINAL != 0;
+                Body::Parity { shard, k: k & !FINAL, is_final, parity: from.rest() }
+            }
+        };
+        Ok(Self { ack, control: Control { asks: flags & ASKS != 0 }, body })
+    }
+}
+
+impl Body<'_> {
+    /// Whether the packet has to be acknowledged for this.
+    #[must_use]
+    pub const fn is_acknowledged(&self) -> bool {
+        !matches!(self, Self::Empty)
+    }
+}
+
+fn put_shard(shard: Shard, to: &mut Vec<u8>) {
+    to.extend(shard.group.0.to_be_bytes());
+    to.push(shard.index);
+}
+
+fn shard(from: &mut Reader<'_>) -> Result<Shard, Malformed> {
+    Ok(Shard { group: Group(u16::from_be_bytes(from.array()?)), index: from.byte()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{PacketNumber, Ranges, Run, put_segment};
+    use super::*;
+    use crate::wire::Sn;
+
+    fn ack() -> Ack {
+        let (mut arrived, mut rebuilt) = (Ranges::default(), Ranges::default());
+        for (gap, length) in [(0, 5), (1, 300), (70, 2)] {
+            assert!(arrived.push(gap, length));
+        }
+        assert!(rebuilt.push(0, 1) && rebuilt.push(3, 2));
+        Ack { largest: 7, delay: 99, una: Sn(u32::MAX), window: 9, arrived, rebuilt }
+    }
+
+    #[test]
+    fn a_content_is_read_as_it_was_written() {
+        let shard = Shard { group: Group(0xfffe), index: 63 };
+        let bodies = [
+            Body::Empty,
+            Body::OutOfBand(b"hello"),
+            Body::Segments(b"hello"),
+            Body::Data(shard, b"hello"),
+            Body::Parity { shard, k: 64, is_final: true, parity: b"hello" },
+            Body::Parity { shard, k: 1, is_final: false, parity: b"hello" },
+        ];
+        for body in bodies {
+            for ack in [None, Some(ack())] {
+                let control = Control { asks: ack.is_none() };
+                let mut bytes = Vec::new();
+                Content::put_head(ack.as_ref(), control, &body, &mut bytes);
+                if body != Body::Empty {
+                    bytes.extend(b"hello");
+                }
+                assert_eq!(Content::decode(&bytes), Ok(Content { ack, control, body }));
+            }
+        }
+    }
+
+    #[test]
+    fn an_acknowledgement_names_packets_and_rebuilt_segments_across_the_wrap() {
+        let next = PacketNumber((1 << 32) + 100);
+        let top = (1 << 32) + 7;
+        let packets: Vec<_> = ack().packets(next).map(|(from, to)| (from.0, to.0)).collect();
+        let second = top - 6;
+        let third = second - 299 - 71;
+        assert_eq!(packets, [(top - 4, top), (second - 299, second), (third - 1, third)]);
+        assert_eq!(ack().packets(PacketNumber(8)).count(), 1, "no number is negative");
+        assert_eq!(ack().packets(PacketNumber(7)).count(), 0, "7 was not sent yet");
+        let segments: Vec<_> = ack().segments().collect();
+        assert_eq!(segments, [(Sn(u32::MAX), 1), (Sn(3), 2)]);
+    }
+
+    /// As the table of the module tells it.
+    #[test]
+    fn acknowledgements_are_as_short_as_they_are_said_to_be() {
+        let length = |ranges: &[(u32, u32)]| {
+            let mut arrived = Ranges::default();
+            assert!(ranges.iter().all(|(gap, length)| arrived.push(*gap, *length)));
+            let rebuilt = Ranges::default();
+            let ack = Ack { largest: 99, delay: 60, una: Sn(9), window: 99, arrived, rebuilt };
+            let mut bytes = Vec::new();
+            Content::put_head(Some(&ack), Control::default(), &Body::Empty, &mut bytes);
+            bytes.len() + 33
+        };
+        assert_eq!(length(&[(0, 1)]), 49);
+        let mut ranges = vec![(1, 9); 11];
+        ranges[0] = (0, 9);
+        assert_eq!(length(&ranges), 69);
+    }
+
+    #[test]
+    fn segments_of_a_run_follow_each_other_and_the_last_ends_with_the_body() {
+        let mut body = vec![0xff; 4];
+        put_segment(0, b"one", false, &mut body);
+        put_segment(2, b"two", false, &mut body);
+        put_segment(0, b"three", true, &mut body);
+        let run: Vec<_> = Run::new(&body).unwrap().map(Result::unwrap).collect();
+        let told: Vec<_> = run.iter().map(|it| (it.sn.0, it.fragments, it.payload)).collect();
+        assert_eq!(told, [(u32::MAX, 0, &b"one"[..]), (0, 2, b"two"), (1, 0, b"three")]);
+        let mut broken = body[..4].to_vec();
+        broken.extend([1, 0xff, 0xff, 0]);
+        assert_eq!(Run::new(&broken).unwrap().collect::<Vec<_>>(), [Err(Malformed)]);
+    }
+}

@@ -1,0 +1,88 @@
+//! Segments of a body: a run with consecutive numbers.
+
+use super::Malformed;
+use super::reader::Reader;
+use crate::wire::Sn;
+
+/// Bytes in front of a run.
+pub const RUN_HEAD: usize = 4;
+
+/// Bytes of the head of a segment that is the last one, and of no message of several.
+pub const SEGMENT_HEAD: usize = 1;
+
+/// The bits of the form.
+const HAS_LENGTH: u8 = 1;
+const HAS_FRAGMENTS: u8 = 2;
+
+/// A segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment<'a> {
+    /// Its number.
+    pub sn: Sn,
+    /// Segments of the same message that follow.
+    pub fragments: u8,
+    /// What it carries.
+    pub payload: &'a [u8],
+}
+
+/// Appends a segment to a run; another one cannot follow the last one.
+pub fn put_segment(fragments: u8, payload: &[u8], is_last: bool, to: &mut Vec<u8>) {
+    let has_fragments = if fragments > 0 { HAS_FRAGMENTS } else { 0 };
+    to.push(has_fragments | if is_last { 0 } else { HAS_LENGTH });
+    if fragments > 0 {
+        to.push(fragments);
+    }
+    if !is_last {
+        to.extend(u16::try_from(payload.len()).unwrap_or(u16::MAX).to_be_bytes());
+    }
+    to.extend_from_slice(payload);
+}
+
+/// Reads the segments of a body. It ends with the first malformed one.
+#[derive(Clone, Copy, Debug)]
+pub struct Run<'a> {
+    next: Option<Sn>,
+    rest: Reader<'a>,
+}
+
+impl<'a> Run<'a> {
+    /// The segments of `body`.
+    ///
+    /// # Errors
+    ///
+    /// It is shorter than the head of a run.
+    pub fn new(body: &'a [u8]) -> Result<Self, Malformed> {
+        let mut rest = Reader(body);
+        let first = Sn(u32::from_be_bytes(rest.array()?));
+        Ok(Self { next: Some(first), rest })
+    }
+
+    fn read(&mut self, sn: Sn) -> Result<Segment<'a>, Malformed> {
+        let form = self.rest.byte()?;
+        if form & !(HAS_LENGTH | HAS_FRAGMENTS) != 0 {
+            return Err(Malformed);
+        }
+        let fragments = if form & HAS_FRAGMENTS != 0 { self.rest.byte()? } else { 0 };
+        let payload = if form & HAS_LENGTH != 0 {
+            let length = u16::from_be_bytes(self.rest.array()?);
+            self.next = Some(sn.plus(1));
+            self.rest.bytes(length.into())?
+        } else {
+            self.rest.rest()
+        };
+        Ok(Segment { sn, fragments, payload })
+    }
+}
+
+impl<'a> Iterator for Run<'a> {
+    type Item = Result<Segment<'a>, Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let sn = self.next.take()?;
+        let segment = self.read(sn);
+        if segment.is_err() {
+            self.next = None;
+        }
+        Some(segment)
+    }
+}
