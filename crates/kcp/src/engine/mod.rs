@@ -83,6 +83,8 @@ pub struct Engine {
     delayed: Option<Instant>,
     /// When the peer was last heard, or when something was first sent to it after that.
     heard: Option<Instant>,
+    /// The peer is dead: nothing leaves until it is heard again.
+    is_silent: bool,
     /// Nothing more to send than what is under way.
     is_limited: bool,
     /// What is lost waits; probes do not.
@@ -108,6 +110,7 @@ impl Engine {
             paced: None,
             delayed: None,
             heard: None,
+            is_silent: false,
             is_limited: true,
             holds_repeats: false,
             counters: Counters::default(),
@@ -167,7 +170,8 @@ impl Engine {
         !self.outgoing.has_fresh() && self.outgoing.outstanding() == 0
     }
 
-    /// Whether the peer has been silent for [`Config::dead_after`] while it owed an answer.
+    /// Whether the peer has been silent for [`Config::dead_after`] while it owed an answer. From then
+    /// on nothing leaves and no timer runs, until the peer is heard again.
     #[must_use]
     pub fn is_dead(&self, now: Instant) -> bool {
         let owes = self.recovery.in_flight() > 0 || self.outgoing.outstanding() > 0;
@@ -214,7 +218,7 @@ impl Engine {
     /// Whether segments wait to be sent again.
     #[must_use]
     pub fn waits_to_repeat(&self) -> bool {
-        !self.lost.is_empty()
+        !self.is_silent && !self.lost.is_empty()
     }
 
     /// Changes [`Config::resend`].
@@ -262,6 +266,7 @@ impl Engine {
                 }
             };
             self.heard = Some(now);
+            self.is_silent = false;
             self.counters.segments_in += 1;
             let head = segment.head;
             if !is_repaired {
@@ -385,9 +390,13 @@ impl Engine {
         Some(sent.transmission)
     }
 
-    /// The time of the next event; `None` while nothing is under way or due.
+    /// The time of the next event; `None` while nothing is under way or due, and once the peer is
+    /// dead.
     #[must_use]
     pub fn timeout(&self) -> Option<Instant> {
+        if self.is_silent {
+            return None;
+        }
         let probe = self.recovery.probe_due(self.config.interval, self.config.least_timeout);
         let dead = self.heard.filter(|_| probe.is_some()).map(|at| at + self.config.dead_after);
         [
@@ -406,6 +415,10 @@ impl Engine {
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.is_silent = self.is_dead(now);
+        if self.is_silent {
+            return;
+        }
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         if is_due(self.recovery.overdue()) {
             self.find_lost(now);

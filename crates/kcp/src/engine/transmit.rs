@@ -10,6 +10,9 @@ impl Engine {
     /// Appends the segments of the next datagram to `buf`; `None` where nothing may leave now, and
     /// `buf` is as it was. At most [`Config::mtu`] bytes are appended.
     pub fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Purpose> {
+        if self.is_silent {
+            return None;
+        }
         let start = buf.len();
         let end = start + usize::from(self.config.mtu);
         self.put_acks(now, buf, end);

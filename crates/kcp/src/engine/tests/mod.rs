@@ -80,3 +80,23 @@ fn a_long_path_is_filled_whatever_is_lost() {
         assert!(counters.spurious * 100 < counters.lost, "{counters:?}");
     }
 }
+
+#[test]
+fn a_dead_peer_costs_nothing_and_comes_back() {
+    let mut world = World::new([config(), config()], &path(100, 20, 1.0), 4);
+    world.ends[0].write(world.now, &mut Bytes::from_static(b"anybody?"));
+    while world.settle() || world.advance() {
+        assert!(world.elapsed() < Duration::from_secs(60), "nobody is asked for ever");
+    }
+    assert!(world.ends[0].is_dead(world.now));
+    let sent = world.ends[0].counters().datagrams_out;
+    assert!(world.ends[0].poll_transmit(world.now, &mut Vec::new()).is_none());
+    // The peer speaks again, and what waited arrives.
+    world.paths = World::new([config(), config()], &path(100, 20, 0.0), 4).paths;
+    world.ends[1].write(world.now, &mut Bytes::from_static(b"here"));
+    while world.settle() || world.advance() {}
+    assert_eq!(world.ends[0].read(9), Some(Bytes::from_static(b"here")));
+    assert_eq!(world.ends[1].read(9), Some(Bytes::from_static(b"anybody?")));
+    assert!(!world.ends[0].is_dead(world.now));
+    assert!(world.ends[0].counters().datagrams_out > sent);
+}

@@ -103,6 +103,8 @@ pub struct Session {
     window_probe: WindowProbe,
     paced: Option<Instant>,
     heard: Option<Instant>,
+    /// The peer is dead: nothing leaves until it is heard again.
+    is_silent: bool,
     is_limited: bool,
     /// The content of a packet that is being made.
     body: Vec<u8>,
@@ -142,6 +144,7 @@ impl Session {
             window_probe: WindowProbe::default(),
             paced: None,
             heard: None,
+            is_silent: false,
             is_limited: true,
             body: Vec::new(),
             counters: Counters::default(),
@@ -199,7 +202,8 @@ impl Session {
         !self.outgoing.has_fresh() && self.outgoing.outstanding() == 0
     }
 
-    /// Whether the peer has been silent for [`Config::dead_after`] while it owed an answer.
+    /// Whether the peer has been silent for [`Config::dead_after`] while it owed an answer. From then
+    /// on nothing leaves and no timer runs, until the peer is heard again.
     #[must_use]
     pub fn is_dead(&self, now: Instant) -> bool {
         let owes = self.flight.in_flight() > 0 || self.outgoing.outstanding() > 0;
@@ -240,9 +244,13 @@ impl Session {
         self.flight.probe_due(self.config.ack_delay, self.config.least_timeout)
     }
 
-    /// The time of the next event; `None` while nothing is under way or due.
+    /// The time of the next event; `None` while nothing is under way or due, and once the peer is
+    /// dead.
     #[must_use]
     pub fn timeout(&self) -> Option<Instant> {
+        if self.is_silent {
+            return None;
+        }
         let probe = self.probe_due();
         let dead = self.heard.filter(|_| probe.is_some()).map(|at| at + self.config.dead_after);
         [
@@ -263,6 +271,10 @@ impl Session {
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.is_silent = self.is_dead(now);
+        if self.is_silent {
+            return;
+        }
         if self.flight.overdue().is_some_and(|at| at <= now) {
             self.find_lost(now);
         }

@@ -45,6 +45,7 @@ impl Session {
         }
         self.counters.packets_in += 1;
         self.heard = Some(now);
+        self.is_silent = false;
         match Content::decode(content) {
             Ok(content) => self.handle_content(now, head.number, &content),
             Err(_) => self.counters.malformed += 1,

@@ -38,6 +38,9 @@ impl Session {
     /// Appends the next packet to `out` and returns its length; `None` where nothing may leave now,
     /// and `out` is as it was.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<usize> {
+        if self.is_silent {
+            return None;
+        }
         let has_to_send = self.outgoing.has_fresh() || self.outgoing.outstanding() > 0;
         self.ping |= self.window_probe.asks(now, self.peer_window == 0 && has_to_send);
         if self.incoming.tells_window() {

@@ -278,6 +278,9 @@ fn a_silent_peer_is_dead_after_a_while() {
         assert!(world.settle() || world.advance());
     }
     assert!((30..32).contains(&world.elapsed().as_secs()), "{:?}", world.elapsed());
+    world.finish();
+    assert_eq!(world.ends[0].timeout(), None);
+    assert!(world.elapsed() < Duration::from_secs(60), "nobody is asked for ever");
 }
 
 #[test]

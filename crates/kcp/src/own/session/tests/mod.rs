@@ -137,6 +137,9 @@ fn a_silent_peer_is_dead_after_a_while() {
         world.elapsed() >= Duration::from_secs(30) && world.elapsed() < Duration::from_secs(31)
     );
     assert!(world.ends[0].counters().probes < 20);
+    let far = world.now + Duration::from_secs(60);
+    while world.settle() || world.advance_until(far) {}
+    assert_eq!(world.ends[0].timeout(), None, "nobody is asked for ever");
 }
 
 /// What a bulk transfer came to.
