@@ -21,5 +21,7 @@ pub mod fec;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod own;
+#[cfg(test)]
+mod rig;
 pub mod session;
 pub mod wire;

@@ -3,7 +3,8 @@ mod world;
 use std::time::Duration;
 
 use super::*;
-use world::{Transfer, World, config, path, steady, transfer};
+use crate::rig::{Transfer, path, transfer};
+use world::{World, config, steady};
 
 const MB: usize = 1_000_000;
 

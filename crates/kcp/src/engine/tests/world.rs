@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use crate::rig::{self, Transfer};
 use testkit::netem::{Datagrams, Weather};
 
 use crate::engine::{Config, Engine};
@@ -23,18 +23,6 @@ pub(super) struct World {
 
 pub(super) fn config() -> Config {
     Config { receive_window: 8_192, send_window: 8_192, ..Config::new(Conversation(7), MTU) }
-}
-
-/// Megabits per second, milliseconds there and back, loss; a queue of one round trip.
-pub(super) fn path(megabits: u64, round_trip: u64, loss: f64) -> Weather {
-    let rate = megabits * 125_000;
-    Weather {
-        delay: Duration::from_millis(round_trip) / 2,
-        loss,
-        rate: Some(rate),
-        queue: usize::try_from(rate * round_trip.max(20) / 1000).unwrap(),
-        ..Weather::default()
-    }
 }
 
 impl World {
@@ -89,57 +77,23 @@ impl World {
     }
 }
 
-/// The byte at each offset of a stream.
-pub(super) fn byte(at: usize) -> u8 {
-    (at % 251) as u8 ^ (at / 65_521) as u8
-}
+impl rig::World for World {
+    type End = Engine;
 
-/// A transfer in one direction, checked byte by byte.
-pub(super) struct Transfer {
-    pub(super) length: usize,
-    pub(super) written: usize,
-    pub(super) read: usize,
-}
-
-impl Transfer {
-    pub(super) const fn new(length: usize) -> Self {
-        Self { length, written: 0, read: 0 }
+    fn now(&self) -> Instant {
+        self.now
     }
 
-    /// Writes and reads what can be; `true` when all has arrived.
-    pub(super) fn step(&mut self, now: Instant, from: &mut Engine, to: &mut Engine) -> bool {
-        loop {
-            let part = (self.length - self.written).min(from.room()).min(64 << 10);
-            if part == 0 {
-                break;
-            }
-            let mut bytes: Bytes = (self.written..self.written + part).map(byte).collect();
-            self.written += from.write(now, &mut bytes);
-            assert!(bytes.is_empty(), "there was room");
-        }
-        while let Some(bytes) = to.read(usize::MAX) {
-            for got in bytes {
-                assert_eq!(got, byte(self.read), "offset {}", self.read);
-                self.read += 1;
-            }
-        }
-        self.read == self.length
+    fn ends(&mut self) -> &mut [Engine; 2] {
+        &mut self.ends
     }
-}
 
-/// Sends `length` bytes from the first to the second end, and returns how long it took.
-pub(super) fn transfer(world: &mut World, length: usize) -> Duration {
-    let mut transfer = Transfer::new(length);
-    let begin = world.now;
-    loop {
-        let [from, to] = &mut world.ends;
-        if transfer.step(world.now, from, to) {
-            return world.now - begin;
-        }
-        if !world.settle() {
-            assert!(world.advance(), "everything stands still at {} bytes", transfer.read);
-        }
-        assert!(world.elapsed() < Duration::from_secs(900), "{} bytes", transfer.read);
+    fn settle(&mut self) -> bool {
+        self.settle()
+    }
+
+    fn advance(&mut self) -> bool {
+        self.advance()
     }
 }
 

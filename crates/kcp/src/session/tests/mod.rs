@@ -7,7 +7,8 @@ use bytes::Bytes;
 
 use super::*;
 use crate::engine::Control;
-use world::{MTU, Transfer, World, config, path, ratio, transfer};
+use crate::rig::{Transfer, path, transfer};
+use world::{MTU, World, config, ratio};
 
 const MB: usize = 1_000_000;
 

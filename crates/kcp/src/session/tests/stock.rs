@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use testkit::netem::Datagrams;
 
-use super::world::{byte, path, ratio};
+use super::world::ratio;
 use crate::classic::{Classic, Config as ClassicConfig, Flush, Packet};
 use crate::engine;
 use crate::envelope::{Null, Sizes};
 use crate::fec::{Decoder, Encoder, LONGEST_PAUSE, Ratio, Settings, Shard};
+use crate::rig::{byte, path};
 use crate::session::{Config, Session};
 use crate::wire::{Content, Conversation, Millis};
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use crate::rig;
 use testkit::netem::{Datagrams, Rng, Weather};
 
 use crate::engine::Control;
@@ -68,18 +68,6 @@ pub(super) fn config() -> Config {
 
 pub(super) fn ratio(shards: Option<(usize, usize)>) -> Option<Ratio> {
     shards.and_then(|(data, parity)| Ratio::new(data, parity))
-}
-
-/// Megabits per second, milliseconds there and back, loss; a queue of one round trip.
-pub(super) fn path(megabits: u64, round_trip: u64, loss: f64) -> Weather {
-    let rate = megabits * 125_000;
-    Weather {
-        delay: Duration::from_millis(round_trip) / 2,
-        loss,
-        rate: Some(rate),
-        queue: usize::try_from(rate * round_trip.max(20) / 1000).unwrap(),
-        ..Weather::default()
-    }
 }
 
 impl World {
@@ -188,56 +176,22 @@ impl World {
     }
 }
 
-/// The byte at each offset of a stream.
-pub(super) fn byte(at: usize) -> u8 {
-    (at % 251) as u8 ^ (at / 65_521) as u8
-}
+impl rig::World for World {
+    type End = Session;
 
-/// A transfer in one direction, checked byte by byte.
-pub(super) struct Transfer {
-    pub(super) length: usize,
-    pub(super) written: usize,
-    pub(super) read: usize,
-}
-
-impl Transfer {
-    pub(super) const fn new(length: usize) -> Self {
-        Self { length, written: 0, read: 0 }
+    fn now(&self) -> Instant {
+        self.now
     }
 
-    /// Writes and reads what can be; `true` when all has arrived.
-    pub(super) fn step(&mut self, now: Instant, from: &mut Session, to: &mut Session) -> bool {
-        loop {
-            let part = (self.length - self.written).min(from.room()).min(64 << 10);
-            if part == 0 {
-                break;
-            }
-            let mut bytes: Bytes = (self.written..self.written + part).map(byte).collect();
-            self.written += from.write(now, &mut bytes);
-            assert!(bytes.is_empty(), "there was room");
-        }
-        while let Some(bytes) = to.read(usize::MAX) {
-            for got in bytes {
-                assert_eq!(got, byte(self.read), "offset {}", self.read);
-                self.read += 1;
-            }
-        }
-        self.read == self.length
+    fn ends(&mut self) -> &mut [Session; 2] {
+        &mut self.ends
     }
-}
 
-/// Sends `length` bytes from the first to the second end, and returns how long it took.
-pub(super) fn transfer(world: &mut World, length: usize) -> Duration {
-    let mut transfer = Transfer::new(length);
-    let begin = world.now;
-    loop {
-        let [from, to] = &mut world.ends;
-        if transfer.step(world.now, from, to) {
-            return world.now - begin;
-        }
-        if !world.settle() {
-            assert!(world.advance(), "everything stands still at {} bytes", transfer.read);
-        }
-        assert!(world.elapsed() < Duration::from_secs(900), "{} bytes", transfer.read);
+    fn settle(&mut self) -> bool {
+        self.settle()
+    }
+
+    fn advance(&mut self) -> bool {
+        self.advance()
     }
 }

@@ -10,7 +10,8 @@ use bytes::Bytes;
 use super::*;
 use crate::engine::Control;
 use crate::own::fec::Protection;
-use world::{DATAGRAM, HEADS, Transfer, World, config, path, transfer};
+use crate::rig::{Transfer, path, transfer};
+use world::{DATAGRAM, HEADS, World, config};
 
 const MS: Duration = Duration::from_millis(1);
 
