@@ -18,6 +18,7 @@ pub mod classic;
 pub mod engine;
 pub mod envelope;
 pub mod fec;
+mod flight;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod own;

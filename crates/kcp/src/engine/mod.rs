@@ -25,7 +25,7 @@ mod counters;
 pub(crate) mod incoming;
 pub(crate) mod outgoing;
 pub(crate) mod probe;
-pub(crate) mod recovery;
+mod recovery;
 #[cfg(test)]
 mod tests;
 mod transmit;
@@ -174,7 +174,7 @@ impl Engine {
     /// on nothing leaves and no timer runs, until the peer is heard again.
     #[must_use]
     pub fn is_dead(&self, now: Instant) -> bool {
-        let owes = self.recovery.in_flight() > 0 || self.outgoing.outstanding() > 0;
+        let owes = self.recovery.flight.in_flight() > 0 || self.outgoing.outstanding() > 0;
         owes && self.heard.is_some_and(|heard| now >= heard + self.config.dead_after)
     }
 
@@ -187,13 +187,13 @@ impl Engine {
     /// The smoothed round trip.
     #[must_use]
     pub fn round_trip(&self) -> Duration {
-        self.recovery.rtt.smoothed()
+        self.recovery.flight.rtt.smoothed()
     }
 
     /// Bytes under way, heads of segments included.
     #[must_use]
     pub const fn in_flight(&self) -> u64 {
-        self.recovery.in_flight()
+        self.recovery.flight.in_flight()
     }
 
     /// Gives memory back that an idle conversation does not need; it stays as it is otherwise. A
@@ -202,7 +202,7 @@ impl Engine {
         self.incoming.rest();
         if self.is_flushed() {
             self.outgoing.rest();
-            self.recovery.rest();
+            self.recovery.flight.rest();
             self.controller.rest();
             self.lost.shrink_to(8);
             self.probes.shrink_to(8);
@@ -223,7 +223,7 @@ impl Engine {
 
     /// Changes [`Config::resend`].
     pub fn set_resend(&mut self, resend: u16) {
-        self.recovery.overtake = u64::from(resend);
+        self.recovery.flight.overtake = u64::from(resend);
     }
 
     /// Whether what leaves from now on is in FEC groups with parity.
@@ -309,9 +309,10 @@ impl Engine {
         }
         while let Some((_, sent)) = self.outgoing.pop_before(una) {
             batch.progress = true;
+            let is_certain = sent.transmissions == 1;
             if sent.state == State::Flying
-                && let Some(transmission) =
-                    self.recovery.arrived(sent.transmission, sent.transmissions == 1)
+                && let Some(transmission) = self.recovery.arrived(sent.transmission, is_certain)
+                && is_certain
             {
                 batch.arrived(self, now, sent.transmission, &transmission);
             }
@@ -329,17 +330,17 @@ impl Engine {
         batch.progress = true;
         if state == State::Lost {
             // It was only late.
-            self.recovery.reordered();
+            self.recovery.flight.reordered();
             self.counters.spurious += 1;
         } else {
-            let is_latest =
-                times == 1 || self.recovery.stamp(number).is_some_and(|stamp| stamp == timestamp);
+            let is_latest = times == 1
+                || self.recovery.flight.cargo(number).is_some_and(|it| it.stamp == timestamp);
             if let Some(transmission) = self.recovery.arrived(number, is_latest) {
-                batch.arrived(self, now, number, &transmission);
                 if is_latest {
+                    batch.arrived(self, now, number, &transmission);
                     batch.sample(number, now.saturating_duration_since(transmission.at));
                 } else {
-                    self.recovery.reordered();
+                    self.recovery.flight.reordered();
                     self.counters.spurious += 1;
                 }
             }
@@ -354,11 +355,11 @@ impl Engine {
         if let Some((_, took)) = batch.sample
             && !is_repaired
         {
-            self.recovery.rtt.sample(took);
+            self.recovery.flight.rtt.sample(took);
         }
-        self.recovery.acknowledged();
+        self.recovery.flight.acknowledged();
         self.find_lost(now);
-        let in_flight = self.recovery.in_flight();
+        let in_flight = self.recovery.flight.in_flight();
         self.controller.batch_ends(now, in_flight, self.is_limited, batch.newest);
     }
 
@@ -373,7 +374,7 @@ impl Engine {
             newest = self.give_up(transmission).unwrap_or(newest);
         }
         if bytes > 0 {
-            let next = self.recovery.next();
+            let next = self.recovery.flight.next();
             self.controller.lost(now, (sent, bytes), (newest, next));
         }
     }
@@ -381,10 +382,10 @@ impl Engine {
     /// A transmission is lost: its segment has to leave again. Returns the number of the
     /// transmission.
     fn give_up(&mut self, transmission: Transmission) -> Option<u64> {
-        let sent = self.outgoing.sent(transmission.sn)?;
+        let sent = self.outgoing.sent(transmission.cargo.sn)?;
         if sent.state == State::Flying {
             sent.state = State::Lost;
-            self.lost.push_back(transmission.sn);
+            self.lost.push_back(transmission.cargo.sn);
             self.counters.lost += 1;
         }
         Some(sent.transmission)
@@ -397,11 +398,11 @@ impl Engine {
         if self.is_silent {
             return None;
         }
-        let probe = self.recovery.probe_due(self.config.interval, self.config.least_timeout);
+        let probe = self.recovery.flight.probe_due(self.config.interval, self.config.least_timeout);
         let dead = self.heard.filter(|_| probe.is_some()).map(|at| at + self.config.dead_after);
         [
             self.incoming.due(),
-            self.recovery.overdue(),
+            self.recovery.flight.overdue(),
             probe,
             dead,
             self.paced,
@@ -420,10 +421,10 @@ impl Engine {
             return;
         }
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-        if is_due(self.recovery.overdue()) {
+        if is_due(self.recovery.flight.overdue()) {
             self.find_lost(now);
         }
-        if is_due(self.recovery.probe_due(self.config.interval, self.config.least_timeout)) {
+        if is_due(self.recovery.flight.probe_due(self.config.interval, self.config.least_timeout)) {
             self.probe(now);
         }
         if is_due(self.delayed) {
@@ -435,7 +436,7 @@ impl Engine {
     /// either tells what of the rest is lost.
     fn probe(&mut self, now: Instant) {
         self.counters.probes += 1;
-        if self.recovery.probed() {
+        if self.recovery.flight.probed() {
             self.controller.path_is_void(now);
             while let Some(transmission) = self.recovery.pop_any() {
                 self.give_up(transmission);
@@ -463,8 +464,8 @@ struct Batch {
 }
 
 impl Batch {
-    /// What the controller learns. Of an earlier copy the time when it left is not known any more,
-    /// and that of the later one would make the path look short.
+    /// What the controller learns; not of an earlier copy: the time when it left is not known any
+    /// more, and that of the later one would make the path look short.
     fn arrived(
         &mut self,
         engine: &mut Engine,
@@ -472,11 +473,8 @@ impl Batch {
         number: u64,
         transmission: &Transmission,
     ) {
-        if !transmission.is_certain {
-            return;
-        }
         self.newest = self.newest.max(Some(number));
-        let round_trip = engine.recovery.rtt.smoothed();
+        let round_trip = engine.recovery.flight.rtt.smoothed();
         let Transmission { at, bytes, is_limited, .. } = *transmission;
         engine.controller.arrived(now, (at, u64::from(bytes), is_limited), round_trip);
     }

@@ -144,7 +144,7 @@ impl Engine {
         let (before, state) = (sent.transmission, sent.state);
         if state == State::Flying {
             // Of two copies under way only the later one counts.
-            self.recovery.withdraw(before);
+            self.recovery.flight.withdraw(before);
         }
         self.counters.repeated_out += 1;
         self.counters.repeated_bytes_out += (HEAD + payload.len()) as u64;
@@ -175,7 +175,7 @@ impl Engine {
         if self.outgoing.outstanding() == 0 {
             self.heard = Some(self.heard.map_or(now, |heard| heard.max(now)));
         }
-        let number = self.recovery.sent(now, sn, stamp, bytes, self.is_limited);
+        let number = self.recovery.sent(now, (sn, stamp), bytes, self.is_limited);
         self.controller.sent(now, u64::from(bytes), number);
         self.pacer.sent(u64::from(bytes));
         number
@@ -184,10 +184,10 @@ impl Engine {
     /// Whether controller and pacer let a segment with `length` bytes leave.
     fn may_send(&mut self, now: Instant, length: usize) -> bool {
         let bytes = (HEAD + length) as u64;
-        let round_trip = self.recovery.rtt.smoothed();
+        let round_trip = self.recovery.flight.rtt.smoothed();
         self.is_limited = false;
-        if self.recovery.in_flight() + bytes > self.controller.window(round_trip)
-            && self.recovery.in_flight() > 0
+        if self.recovery.flight.in_flight() + bytes > self.controller.window(round_trip)
+            && self.recovery.flight.in_flight() > 0
         {
             return false;
         }

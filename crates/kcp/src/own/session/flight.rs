@@ -1,30 +1,18 @@
-//! Packets that are under way, what of them is lost, and when to ask.
+//! Packets that are under way, and packets that were given up and may still arrive.
 //!
-//! As the engine's `Recovery`, by packet numbers: loss by count and by time of what arrived later
-//! (RFC 9002 section 6.1, RFC 8985), a probe when nothing arrives. An acknowledgement names packets,
-//! so that nothing is ambiguous.
+//! An acknowledgement names packets, so that nothing is ambiguous. It names a packet many times:
+//! only what the one before it did not name is looked at, so that its cost is that of its ranges and
+//! of what is new.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::groups::Sequence;
-use crate::engine::recovery::Rtt;
-use crate::own::wire::{PacketNumber, Shard};
-
-/// Eighths of the round trip that a packet may be late at most: RFC 8985 section 6.2, step 4.
-const LATE: u32 = 8;
-
-/// Rounds after which a path that was seen to reorder counts as one that does not.
-const FORGET: u32 = 16;
+use crate::flight;
+use crate::own::wire::{PacketNumber, RANGES, Shard};
 
 /// Packets that may overtake: RFC 9002 section 6.1.1.
 const OVERTAKE: u64 = 3;
-
-/// Probes doubled at most so often.
-const BACKOFF_MAX: u32 = 8;
-
-/// So many probes in a row without an answer: what was known of the path is void.
-const PERSISTENT: u32 = 3;
 
 /// Lost packets that are remembered, to see that they were late.
 const REMEMBERED: usize = 512;
@@ -40,95 +28,60 @@ pub(super) enum Cargo {
     Other,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Packet {
-    pub(super) at: Instant,
-    pub(super) bytes: u32,
-    pub(super) cargo: Cargo,
-    /// The sender had nothing more to send.
-    pub(super) is_limited: bool,
-    is_open: bool,
-}
+pub(super) type Packet = flight::Transmission<Cargo>;
+
+/// Numbers from the first to the last.
+type Range = (u64, u64);
 
 #[derive(Debug)]
 pub(super) struct Flight {
-    pub(super) rtt: Rtt,
+    pub(super) packets: flight::Flight<Cargo>,
+    /// The shortest round trip.
     least: Option<Duration>,
-    /// Packet `first + n` stands at `n`.
-    log: VecDeque<Packet>,
-    first: u64,
-    in_flight: u64,
-    newest: Option<(u64, Instant)>,
-    late: u32,
-    reorders_for: u32,
-    round_end: u64,
-    last_sent: Option<Instant>,
-    probes: u32,
-    overdue: Option<Instant>,
+    /// What the last acknowledgement named, from high to low.
+    named: Vec<Range>,
+    /// Room for the next two lists, so that an acknowledgement allocates nothing.
+    spare: [Vec<Range>; 2],
     lost: VecDeque<(u64, Instant, Cargo)>,
 }
 
 impl Flight {
     pub(super) const fn new() -> Self {
         Self {
-            rtt: Rtt::new(),
+            packets: flight::Flight::new(OVERTAKE),
             least: None,
-            log: VecDeque::new(),
-            first: 0,
-            in_flight: 0,
-            newest: None,
-            late: 1,
-            reorders_for: 0,
-            round_end: 0,
-            last_sent: None,
-            probes: 0,
-            overdue: None,
+            named: Vec::new(),
+            spare: [const { Vec::new() }; 2],
             lost: VecDeque::new(),
         }
     }
 
-    /// The number of the next packet.
-    pub(super) fn next(&self) -> PacketNumber {
-        PacketNumber(self.first + self.log.len() as u64)
-    }
-
-    /// Bytes under way.
-    pub(super) const fn in_flight(&self) -> u64 {
-        self.in_flight
-    }
-
-    /// Packets before this one have ended.
-    pub(super) const fn first(&self) -> u64 {
-        self.first
-    }
-
     /// The next packet leaves.
     pub(super) fn sent(&mut self, now: Instant, bytes: u32, cargo: Cargo, is_limited: bool) {
-        let is_open = cargo != Cargo::Nothing;
-        self.log.push_back(Packet { at: now, bytes, cargo, is_limited, is_open });
-        if is_open {
-            self.in_flight += u64::from(bytes);
-            self.last_sent = Some(now);
+        if cargo == Cargo::Nothing {
+            self.packets.passed(now, bytes, cargo, is_limited);
         } else {
-            self.trim();
+            self.packets.sent(now, bytes, cargo, is_limited);
         }
     }
 
-    /// A packet has arrived; `None` where that was known.
-    pub(super) fn arrived(&mut self, number: u64) -> Option<Packet> {
-        let slot = usize::try_from(number.checked_sub(self.first)?).ok()?;
-        let packet = self.log.get_mut(slot)?;
-        if !packet.is_open {
-            return None;
-        }
-        packet.is_open = false;
-        let packet = *packet;
-        self.in_flight = self.in_flight.saturating_sub(packet.bytes.into());
-        if self.newest.is_none_or(|(newest, _)| newest < number) {
-            self.newest = Some((number, packet.at));
-        }
-        self.trim();
-        Some(packet)
+    /// What an acknowledgement names for the first time, from high to low. `ranges` go from high to
+    /// low, too. The list is given back with [`keep`](Self::keep).
+    pub(super) fn news(
+        &mut self,
+        ranges: impl Iterator<Item = (PacketNumber, PacketNumber)>,
+    ) -> Vec<Range> {
+        let [mut named, mut news] = std::mem::take(&mut self.spare);
+        named.extend(ranges.map(|(first, last)| (first.0, last.0)));
+        news.extend(named.iter().flat_map(|range| without(*range, &self.named)));
+        self.spare[0] = std::mem::replace(&mut self.named, named);
+        self.spare[0].clear();
+        news
+    }
+
+    pub(super) fn keep(&mut self, mut news: Vec<Range>) {
+        news.clear();
+        self.spare[1] = news;
     }
 
     /// The newest packet took `took` there and back, of which the peer has waited for `delay`.
@@ -137,37 +90,33 @@ impl Flight {
         self.least = Some(least);
         // As RFC 9002 section 5.3: a delay that makes a round trip too short is not believed.
         let without = took.saturating_sub(delay);
-        self.rtt.sample(if without >= least { without } else { took });
+        self.packets.rtt.sample(if without >= least { without } else { took });
     }
 
-    /// Lost packets of which `arrived` says that they were only late.
-    pub(super) fn late_ones(&mut self, arrived: impl Fn(u64) -> bool) -> Vec<Cargo> {
+    /// Lost packets that are in `news`: they were only late.
+    pub(super) fn late_ones(&mut self, news: &[Range]) -> Vec<Cargo> {
         let mut late = Vec::new();
+        let Some((oldest, _, _)) = self.lost.front().copied() else { return late };
+        if news.iter().all(|(_, last)| *last < oldest) {
+            return late;
+        }
         self.lost.retain(|&(number, _, cargo)| {
-            let is_late = arrived(number);
+            let is_late = news.iter().any(|(first, last)| (*first..=*last).contains(&number));
             if is_late {
                 late.push(cargo);
             }
             !is_late
         });
         if !late.is_empty() {
-            self.late = (self.late + 1).min(LATE);
-            self.reorders_for = FORGET;
+            self.packets.reordered();
         }
         late
     }
 
     /// Something new was acknowledged.
     pub(super) fn acknowledged(&mut self, now: Instant) {
-        self.probes = 0;
-        if self.newest.is_some_and(|(newest, _)| newest >= self.round_end) {
-            self.round_end = self.next().0;
-            self.reorders_for = self.reorders_for.saturating_sub(1);
-            if self.reorders_for == 0 {
-                self.late = 1;
-            }
-        }
-        let old = self.rtt.longer() * 2;
+        self.packets.acknowledged();
+        let old = self.packets.rtt.longer() * 2;
         while self.lost.front().is_some_and(|(_, at, _)| now.duration_since(*at) > old) {
             self.lost.pop_front();
         }
@@ -175,64 +124,87 @@ impl Flight {
 
     /// The next packet that counts as lost now.
     pub(super) fn pop_lost(&mut self, now: Instant) -> Option<(u64, Packet)> {
-        self.overdue = None;
-        let (newest, newest_at) = self.newest?;
-        let front = self.log.front()?;
-        if self.first >= newest {
-            return None;
-        }
-        let by_count = self.reorders_for == 0 && newest - self.first >= OVERTAKE;
-        let longer = self.rtt.longer();
-        let due = front.at + longer + (longer * self.late / LATE).max(Duration::from_millis(1));
-        if !by_count && (due > now || front.at > newest_at) {
-            self.overdue = Some(due);
-            return None;
-        }
-        let lost = self.pop_any()?;
+        let (number, lost) = self.packets.pop_lost(now)?;
         if self.lost.len() >= REMEMBERED {
             self.lost.pop_front();
         }
-        self.lost.push_back((lost.0, now, lost.1.cargo));
-        Some(lost)
+        self.lost.push_back((number, now, lost.cargo));
+        Some((number, lost))
     }
+}
 
-    /// All that is under way is given up; the next one of it.
-    pub(super) fn pop_any(&mut self) -> Option<(u64, Packet)> {
-        let front = self.log.front_mut()?;
-        front.is_open = false;
-        let lost = (self.first, *front);
-        self.in_flight = self.in_flight.saturating_sub(lost.1.bytes.into());
-        self.trim();
-        Some(lost)
-    }
-
-    fn trim(&mut self) {
-        while self.log.front().is_some_and(|packet| !packet.is_open) {
-            self.log.pop_front();
-            self.first += 1;
+/// The parts of a range that are in none of `named`, which go from high to low.
+fn without((first, last): Range, named: &[Range]) -> impl Iterator<Item = Range> + use<> {
+    let mut parts = [None; RANGES + 1];
+    let mut top = Some(last);
+    let mut slots = parts.iter_mut();
+    for (from, to) in named {
+        let Some(end) = top.filter(|end| *end >= first) else { break };
+        if *from > end || *to < first {
+            continue;
         }
+        if *to < end
+            && let Some(slot) = slots.next()
+        {
+            *slot = Some((to + 1, end));
+        }
+        top = from.checked_sub(1);
+    }
+    if let Some(end) = top.filter(|end| *end >= first)
+        && let Some(slot) = slots.next()
+    {
+        *slot = Some((first, end));
+    }
+    parts.into_iter().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn only_what_was_not_named_is_new() {
+        let named = [(20, 30), (10, 12), (0, 5)];
+        let new = |range| without(range, &named).collect::<Vec<_>>();
+        assert_eq!(new((20, 33)), [(31, 33)]);
+        assert_eq!(new((0, 40)), [(31, 40), (13, 19), (6, 9)]);
+        assert_eq!(new((11, 25)), [(13, 19)]);
+        assert_eq!(new((21, 29)), []);
+        assert_eq!(new((6, 9)), [(6, 9)]);
+        assert_eq!(without((3, 7), &[]).collect::<Vec<_>>(), [(3, 7)]);
     }
 
-    /// When an overtaken packet is lost by time.
-    pub(super) const fn overdue(&self) -> Option<Instant> {
-        self.overdue
-    }
-
-    /// When a probe has to leave; `None` while nothing is under way.
-    pub(super) fn probe_due(&self, ack_delay: Duration, least: Duration) -> Option<Instant> {
-        let sent = self.last_sent.filter(|_| self.in_flight > 0)?;
-        let wait = self.rtt.timeout(ack_delay, least);
-        Some(sent + wait * 2_u32.pow(self.probes.min(BACKOFF_MAX)))
-    }
-
-    /// No probe waits for an answer.
-    pub(super) const fn is_answered(&self) -> bool {
-        self.probes == 0
-    }
-
-    /// A probe leaves. Returns whether so many went unanswered that the path is a new one.
-    pub(super) const fn probed(&mut self) -> bool {
-        self.probes += 1;
-        self.probes == PERSISTENT
+    proptest! {
+        #[test]
+        fn news_are_the_difference(
+            before in proptest::collection::btree_set(0_u64..80, 0..40),
+            after in proptest::collection::btree_set(0_u64..80, 0..40),
+        ) {
+            let ranges = |set: &std::collections::BTreeSet<u64>| {
+                let mut ranges: Vec<Range> = Vec::new();
+                for number in set.iter().rev().copied() {
+                    match ranges.last_mut() {
+                        Some((first, _)) if *first == number + 1 => *first = number,
+                        _ => ranges.push((number, number)),
+                    }
+                }
+                ranges.truncate(RANGES);
+                ranges
+            };
+            let (before, after) = (ranges(&before), ranges(&after));
+            let mut flight = Flight::new();
+            let packets = |ranges: &[Range]| {
+                let ranges = ranges.to_vec();
+                ranges.into_iter().map(|(a, b)| (PacketNumber(a), PacketNumber(b)))
+            };
+            flight.news(packets(&before));
+            let news = flight.news(packets(&after));
+            let has = |ranges: &[Range], n: u64| ranges.iter().any(|(a, b)| (*a..=*b).contains(&n));
+            for n in 0..80 {
+                prop_assert_eq!(has(&news, n), has(&after, n) && !has(&before, n), "{}", n);
+            }
+        }
     }
 }

@@ -206,7 +206,7 @@ impl Session {
     /// on nothing leaves and no timer runs, until the peer is heard again.
     #[must_use]
     pub fn is_dead(&self, now: Instant) -> bool {
-        let owes = self.flight.in_flight() > 0 || self.outgoing.outstanding() > 0;
+        let owes = self.flight.packets.in_flight() > 0 || self.outgoing.outstanding() > 0;
         owes && self.heard.is_some_and(|heard| now >= heard + self.config.dead_after)
     }
 
@@ -219,7 +219,7 @@ impl Session {
     /// The smoothed round trip.
     #[must_use]
     pub fn round_trip(&self) -> Duration {
-        self.flight.rtt.smoothed()
+        self.flight.packets.rtt.smoothed()
     }
 
     /// The share of packets that the path loses, as it was measured: 0 to 1.
@@ -231,17 +231,17 @@ impl Session {
     /// Bytes of packets under way.
     #[must_use]
     pub const fn in_flight(&self) -> u64 {
-        self.flight.in_flight()
+        self.flight.packets.in_flight()
     }
 
     /// How long parity may take before what was left to it is sent again.
     fn patience(&self) -> Duration {
-        let longer = self.flight.rtt.longer();
+        let longer = self.flight.packets.rtt.longer();
         longer + longer / 8 + PATIENCE + self.config.ack_delay
     }
 
     fn probe_due(&self) -> Option<Instant> {
-        self.flight.probe_due(self.config.ack_delay, self.config.least_timeout)
+        self.flight.packets.probe_due(self.config.ack_delay, self.config.least_timeout)
     }
 
     /// The time of the next event; `None` while nothing is under way or due, and once the peer is
@@ -255,7 +255,7 @@ impl Session {
         let dead = self.heard.filter(|_| probe.is_some()).map(|at| at + self.config.dead_after);
         [
             self.received.due(),
-            self.flight.overdue(),
+            self.flight.packets.overdue(),
             self.groups.due(self.patience()),
             probe,
             dead,
@@ -275,7 +275,7 @@ impl Session {
         if self.is_silent {
             return;
         }
-        if self.flight.overdue().is_some_and(|at| at <= now) {
+        if self.flight.packets.overdue().is_some_and(|at| at <= now) {
             self.find_lost(now);
         }
         self.give_up_overdue(now);
@@ -288,9 +288,9 @@ impl Session {
     /// question: the answer tells what of the rest is lost.
     fn probe(&mut self, now: Instant) {
         self.counters.probes += 1;
-        if self.flight.probed() {
+        if self.flight.packets.probed() {
             self.controller.path_is_void(now);
-            while let Some((number, packet)) = self.flight.pop_any() {
+            while let Some((number, packet)) = self.flight.packets.pop_any() {
                 self.give_up(number, &packet);
             }
         }
@@ -316,7 +316,7 @@ impl Session {
             self.give_up(number, &packet);
         }
         if bytes > 0 {
-            let next = self.flight.next().0;
+            let next = self.flight.packets.next();
             self.controller.lost(now, (sent, bytes), (newest, next));
         }
     }
@@ -344,7 +344,9 @@ impl Session {
                     }
                 }
                 if !needed {
-                } else if self.groups.data_lost(sequence) {
+                    return;
+                }
+                if self.groups.data_lost(sequence) {
                     self.counters.left_to_parity += 1;
                 } else {
                     self.lost.push_back(sequence);

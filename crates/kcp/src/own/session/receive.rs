@@ -134,31 +134,30 @@ impl Session {
             self.told_by = number.0;
             self.peer_window = ack.window;
         }
-        let next = self.flight.next();
+        let next = PacketNumber(self.flight.packets.next());
         let mut progress = false;
         let mut newest = None;
-        for (first, last) in ack.packets(next) {
-            for number in (first.0.max(self.flight.first())..=last.0).rev() {
-                let Some(packet) = self.flight.arrived(number) else { continue };
+        let news = self.flight.news(ack.packets(next));
+        for &(first, last) in &news {
+            for number in (first.max(self.flight.packets.first())..=last).rev() {
+                let Some(packet) = self.flight.packets.arrived(number, true) else { continue };
                 progress = true;
                 self.policy.ended(false);
                 if newest.is_none() {
                     newest = Some(number);
-                    if number == last.0 && last.low() == ack.largest {
+                    if PacketNumber(number).low() == ack.largest {
                         let took = now.saturating_duration_since(packet.at);
                         self.flight.sample(took, ack.delay());
                     }
                 }
                 self.done(packet.cargo);
-                let round_trip = self.flight.rtt.smoothed();
+                let round_trip = self.flight.packets.rtt.smoothed();
                 let what = (packet.at, u64::from(packet.bytes), packet.is_limited);
                 self.controller.arrived(now, what, round_trip);
             }
         }
-        let first = self.flight.first();
-        let late = self.flight.late_ones(|number| {
-            number < first && ack.packets(next).any(|(from, to)| (from.0..=to.0).contains(&number))
-        });
+        let late = self.flight.late_ones(&news);
+        self.flight.keep(news);
         for cargo in late {
             self.counters.spurious += 1;
             self.done(cargo);
@@ -173,11 +172,11 @@ impl Session {
         if progress {
             self.flight.acknowledged(now);
             self.find_lost(now);
-            let in_flight = self.flight.in_flight();
+            let in_flight = self.flight.packets.in_flight();
             self.controller.batch_ends(now, in_flight, self.is_limited, newest);
         }
         self.give_up_overdue(now);
-        if self.flight.in_flight() == 0 && self.is_flushed() {
+        if self.flight.packets.in_flight() == 0 && self.is_flushed() {
             self.rest();
         }
     }

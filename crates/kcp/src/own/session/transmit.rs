@@ -9,8 +9,8 @@ use super::flight::Cargo;
 use super::groups::Sequence;
 use crate::engine::outgoing::{Fresh, Sent, State};
 use crate::own::wire::{
-    Ack, Body, Content, Control, PACKET_HEAD, PARITY_HEAD, PacketHead, RUN_HEAD, SEGMENT_HEAD,
-    SHARD_HEAD, Shard, put_segment,
+    Ack, Body, Content, Control, PACKET_HEAD, PARITY_HEAD, PacketHead, PacketNumber, RUN_HEAD,
+    SEGMENT_HEAD, SHARD_HEAD, Shard, put_segment,
 };
 
 /// Data waits so long for company before parity covers it.
@@ -194,10 +194,10 @@ impl Session {
     /// Whether controller and pacer let a body of `length` bytes leave.
     fn may_send(&mut self, now: Instant, length: usize) -> bool {
         let bytes = (length + self.overhead()) as u64;
-        let round_trip = self.flight.rtt.smoothed();
+        let round_trip = self.flight.packets.rtt.smoothed();
         self.is_limited = false;
-        if self.flight.in_flight() + bytes > self.controller.window(round_trip)
-            && self.flight.in_flight() > 0
+        if self.flight.packets.in_flight() + bytes > self.controller.window(round_trip)
+            && self.flight.packets.in_flight() > 0
         {
             return false;
         }
@@ -214,7 +214,7 @@ impl Session {
         out: &mut Vec<u8>,
     ) -> Option<usize> {
         let start = out.len();
-        let number = self.flight.next();
+        let number = PacketNumber(self.flight.packets.next());
         let (phase, connection) = (self.keys.phase(), self.config.connection.1);
         let head = PacketHead { phase, connection, number }.encode();
         out.extend_from_slice(&head);
@@ -236,7 +236,7 @@ impl Session {
         self.counters.packet_bytes_out += u64::from(bytes);
         self.counters.acks_out += u64::from(ack.is_some());
         if cargo != Cargo::Nothing {
-            if self.flight.in_flight() == 0 && self.flight.is_answered() {
+            if self.flight.packets.in_flight() == 0 && self.flight.packets.is_answered() {
                 self.heard = Some(self.heard.map_or(now, |heard| heard.max(now)));
             }
             self.controller.sent(now, bytes.into(), number.0);
@@ -309,7 +309,7 @@ impl Session {
     /// Appends an outstanding sequence again.
     fn put_again(&mut self, sequence: Sequence, body: &mut Vec<u8>) -> Cargo {
         self.counters.repeated_out += 1;
-        let number = self.flight.next().0;
+        let number = self.flight.packets.next();
         body.extend_from_slice(&sequence.first.0.to_be_bytes());
         for at in 0..sequence.count {
             let Some(sent) = self.outgoing.sent(sequence.first.plus(at.into())) else { break };
@@ -343,7 +343,7 @@ impl Session {
     /// Segments that were never sent, as many as fit.
     fn put_fresh(&mut self, now: Instant, body: &mut Vec<u8>) -> (Cargo, Body<'static>) {
         let most = self.config.body(self.keys.tag());
-        let number = self.flight.next().0;
+        let number = self.flight.packets.next();
         let first = self.outgoing.next();
         body.extend_from_slice(&first.0.to_be_bytes());
         let mut count = 0;
