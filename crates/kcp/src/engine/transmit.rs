@@ -8,7 +8,7 @@ use crate::wire::{Command, HEAD, Head, Millis, Sn};
 
 impl Engine {
     /// Appends the segments of the next datagram to `buf`; `None` where nothing may leave now, and
-    /// `buf` is as it was. At most [`Config::mtu`] bytes are appended.
+    /// `buf` is as it was. At most [`Config::mtu`](super::Config::mtu) bytes are appended.
     pub fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Purpose> {
         if self.is_silent {
             return None;
