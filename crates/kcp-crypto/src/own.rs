@@ -1,7 +1,7 @@
 //! The keys of the project's own packets, by aws-lc.
 
 use aws_lc_rs::aead::{
-    AES_128_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey,
+    AES_128_GCM, AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey,
 };
 use kcp::envelope::Refused;
 use kcp::own::Keys;
@@ -21,7 +21,8 @@ pub struct DirectionKey {
 }
 
 impl DirectionKey {
-    /// A key of 16 bytes for [`Algorithm::Aes128Gcm`], of 32 for [`Algorithm::ChaCha20Poly1305`].
+    /// A key of 16 bytes for [`Algorithm::Aes128Gcm`], of 32 for [`Algorithm::Aes256Gcm`] and
+    /// [`Algorithm::ChaCha20Poly1305`].
     ///
     /// # Errors
     ///
@@ -30,7 +31,8 @@ impl DirectionKey {
         let algorithm = match algorithm {
             Algorithm::Aes128Gcm => &AES_128_GCM,
             Algorithm::ChaCha20Poly1305 => &CHACHA20_POLY1305,
-            Algorithm::Aes192Gcm | Algorithm::Aes256Gcm => return Err(Refused),
+            Algorithm::Aes256Gcm => &AES_256_GCM,
+            Algorithm::Aes192Gcm => return Err(Refused),
         };
         let key = UnboundKey::new(algorithm, key).map_err(|_| Refused)?;
         Ok(Self { key: LessSafeKey::new(key), iv })
@@ -67,7 +69,7 @@ impl Keys for SealKeys {
     }
 
     fn seal(
-        &self,
+        &mut self,
         number: PacketNumber,
         head: &[u8],
         text: &mut [u8],
@@ -85,7 +87,7 @@ impl Keys for SealKeys {
     }
 
     fn open(
-        &self,
+        &mut self,
         phase: bool,
         number: PacketNumber,
         head: &[u8],
@@ -112,13 +114,17 @@ mod tests {
 
     #[test]
     fn a_packet_opens_at_the_other_end_with_its_number_head_and_phase_alone() {
-        for (algorithm, length) in [(Algorithm::Aes128Gcm, 16), (Algorithm::ChaCha20Poly1305, 32)] {
-            let [one, other] = ends(algorithm, length);
+        for (algorithm, length) in [
+            (Algorithm::Aes128Gcm, 16),
+            (Algorithm::Aes256Gcm, 32),
+            (Algorithm::ChaCha20Poly1305, 32),
+        ] {
+            let [mut one, mut other] = ends(algorithm, length);
             let number = PacketNumber(u64::MAX - 5);
             let mut packet = *b"hello there, and the tag.......!";
             let (text, tag) = packet.split_at_mut(16);
             one.seal(number, b"head", text, tag).unwrap();
-            let open = |phase, number, head: &[u8]| {
+            let mut open = |phase, number, head: &[u8]| {
                 let mut packet = packet;
                 other.open(phase, number, head, &mut packet).map(|length| packet[..length].to_vec())
             };

@@ -8,6 +8,8 @@ use super::wire::PacketNumber;
 
 /// The keys of both directions of a connection at one end. The nonce is made of the packet number,
 /// which is never used twice in a direction; who updates the keys decides when the phase changes.
+///
+/// A session owns its keys, so that no method needs a lock.
 pub trait Keys: Debug + Send + Sync {
     /// Bytes behind the content.
     fn tag(&self) -> usize;
@@ -24,7 +26,7 @@ pub trait Keys: Debug + Send + Sync {
     ///
     /// The number is beyond what the keys may seal; nothing may be sent.
     fn seal(
-        &self,
+        &mut self,
         number: PacketNumber,
         head: &[u8],
         text: &mut [u8],
@@ -37,7 +39,7 @@ pub trait Keys: Debug + Send + Sync {
     ///
     /// It is not what the peer sealed under this number, head and phase.
     fn open(
-        &self,
+        &mut self,
         phase: bool,
         number: PacketNumber,
         head: &[u8],

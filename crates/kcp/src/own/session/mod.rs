@@ -31,7 +31,6 @@ mod tests;
 mod transmit;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -68,7 +67,7 @@ pub struct TooLong;
 #[derive(Debug)]
 pub struct Session {
     config: Config,
-    keys: Arc<dyn Keys>,
+    keys: Box<dyn Keys>,
     replay: Replay,
     outgoing: Outgoing,
     incoming: Incoming,
@@ -114,7 +113,7 @@ pub struct Session {
 impl Session {
     /// A new session. Both ends begin in the same state, with keys and ids that belong together.
     #[must_use]
-    pub fn new(config: Config, keys: Arc<dyn Keys>, now: Instant) -> Self {
+    pub fn new(config: Config, keys: Box<dyn Keys>, now: Instant) -> Self {
         let tag = keys.tag();
         let payload = config.payload(tag);
         Self {

@@ -24,7 +24,7 @@ impl Session {
             self.counters.refused += 1;
             return;
         };
-        if head.connection != self.config.connection.0 {
+        if head.kind != self.config.kind || head.connection != self.config.connection.0 {
             self.counters.refused += 1;
             return;
         }
@@ -33,8 +33,7 @@ impl Session {
             return;
         }
         let Some((bytes, sealed)) = datagram.split_at_mut_checked(PACKET_HEAD) else { return };
-        let keys = std::sync::Arc::clone(&self.keys);
-        let opened = keys.open(head.phase, head.number, bytes, sealed);
+        let opened = self.keys.open(head.phase, head.number, bytes, sealed);
         let Some(content) = opened.ok().and_then(|length| sealed.get(..length)) else {
             self.counters.refused += 1;
             return;

@@ -216,11 +216,11 @@ impl Session {
         let start = out.len();
         let number = PacketNumber(self.flight.packets.next());
         let (phase, connection) = (self.keys.phase(), self.config.connection.1);
-        let head = PacketHead { phase, connection, number }.encode();
+        let head = PacketHead { kind: self.config.kind, phase, connection, number }.encode();
         out.extend_from_slice(&head);
         let (cargo, is_limited) = self.put_content(now, next, ack, out);
         let text = out.len();
-        let keys = std::sync::Arc::clone(&self.keys);
+        let keys = &mut self.keys;
         out.resize(text + keys.tag(), 0);
         let sealed = out.get_mut(start + PACKET_HEAD..).and_then(|rest| {
             let (text, tag) = rest.split_at_mut_checked(text - start - PACKET_HEAD)?;

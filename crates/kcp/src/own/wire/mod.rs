@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! packet      head 17: type 1, connection id 8, packet number 8; AEAD(content); the head is
-//!             associated data
+//!             associated data. Type 0x50 and 0x51: sealed, the lowest bit is the phase of the
+//!             keys; 0x52: of the bootstrap, which carries the handshake of TLS
 //! content     flags 1, [acknowledgement], [control], body to the end
 //! body        segments                                       unprotected
 //!             group 2, index 1, segments                     data shard
@@ -38,7 +39,7 @@ mod segments;
 
 pub use ack::{Ack, RANGES, REBUILT, Ranges};
 pub use content::{Body, Content, Control, PARITY_HEAD, SHARD_HEAD, Shard};
-pub use head::{PACKET_HEAD, PacketHead};
+pub use head::{PACKET_HEAD, PacketHead, PacketKind, peek};
 pub use number::{ConnectionId, Group, PacketNumber};
 pub use segments::{RUN_HEAD, Run, SEGMENT_HEAD, Segment, put_segment};
 

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use super::*;
 use crate::engine::Control;
 use crate::own::fec::Protection;
+use crate::own::wire::PacketKind;
 use crate::rig::{Transfer, path, transfer};
 use world::{DATAGRAM, HEADS, World, config};
 
@@ -122,6 +123,21 @@ fn a_packet_is_taken_once_and_a_changed_one_never() {
     assert_eq!(world.ends[1].read(9), Some(Bytes::from_static(b"hello")));
     let counters = world.ends[1].counters();
     assert_eq!((counters.refused, counters.replayed, counters.packets_in), (1, 1, 1));
+}
+
+#[test]
+fn packets_of_the_other_kind_are_refused() {
+    let mut bootstrap = config();
+    bootstrap.kind = PacketKind::Bootstrap;
+    let mut world = World::new([bootstrap, config()], &path(100, 100, 0.0), 1);
+    for n in 0..2 {
+        world.ends[n].write(world.now, &mut Bytes::from_static(b"hello"));
+        let mut packet = Vec::new();
+        world.ends[n].poll_transmit(world.now, &mut packet).unwrap();
+        world.ends[1 - n].handle_datagram(world.now, &mut packet);
+        assert_eq!(world.ends[1 - n].counters().refused, 1);
+        assert_eq!(world.ends[1 - n].read(9), None);
+    }
 }
 
 #[test]

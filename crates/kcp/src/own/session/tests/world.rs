@@ -1,6 +1,5 @@
 //! Two sessions, an emulated path, and a clock that moves from event to event.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::rig;
@@ -31,7 +30,7 @@ impl Keys for Toy {
     }
 
     fn seal(
-        &self,
+        &mut self,
         number: PacketNumber,
         head: &[u8],
         text: &mut [u8],
@@ -42,7 +41,7 @@ impl Keys for Toy {
     }
 
     fn open(
-        &self,
+        &mut self,
         _: bool,
         number: PacketNumber,
         head: &[u8],
@@ -74,7 +73,7 @@ impl World {
         Self {
             start: now,
             now,
-            ends: configs.map(|config| Session::new(config, Arc::new(Toy), now)),
+            ends: configs.map(|config| Session::new(config, Box::new(Toy), now)),
             paths: [(); 2].map(|()| {
                 seed = seed.wrapping_add(1_000_003);
                 Datagrams::new(*weather, seed)
