@@ -183,6 +183,11 @@ impl Incoming {
         }
     }
 
+    /// Whether all that arrived in order was read.
+    pub(crate) fn is_read(&self) -> bool {
+        self.ready.is_empty() && self.pieces.is_empty()
+    }
+
     /// Gives memory back where nothing has arrived that was not read and acknowledged.
     pub(crate) fn rest(&mut self) {
         if self.ready.is_empty() && self.waiting == 0 && self.due.is_none() {

@@ -3,7 +3,7 @@
 //!
 //! It is a plain value, as the engine is. Inputs are [`handle_datagram`](Session::handle_datagram)
 //! and [`handle_timeout`](Session::handle_timeout), commands are [`write`](Session::write),
-//! [`send`](Session::send), [`read`](Session::read), [`send_oob`](Session::send_oob) and
+//! [`send`](Session::send), [`finish`](Session::finish), [`read`](Session::read), [`send_oob`](Session::send_oob) and
 //! [`read_oob`](Session::read_oob), outputs are [`poll_transmit`](Session::poll_transmit) and
 //! [`timeout`](Session::timeout). The one rule for a driver: after any input or command, call
 //! `poll_transmit` until it returns `None`, then set a timer to `timeout`.
@@ -41,6 +41,7 @@ use crate::engine::control::{Controller, Pacer};
 use crate::engine::incoming::Incoming;
 use crate::engine::outgoing::{Outgoing, State};
 use crate::engine::probe::WindowProbe;
+use crate::wire::Sn;
 
 pub use config::Config;
 pub use counters::Counters;
@@ -54,6 +55,19 @@ const FIRST_WINDOW: u16 = 64;
 
 /// Datagrams out of band that wait in each direction.
 const OOB_MOST: usize = 256;
+
+/// How far the end of the own direction has come.
+///
+/// ```text
+///   Open --finish--> Wanted --all before it left--> Sent
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Finish {
+    Open,
+    Wanted,
+    /// The segment that ends the stream.
+    Sent(Sn),
+}
 
 /// What parity may take longer than a round trip: an eighth of it, and the delay of timers.
 const PATIENCE: Duration = Duration::from_millis(10);
@@ -71,6 +85,9 @@ pub struct Session {
     replay: Replay,
     outgoing: Outgoing,
     incoming: Incoming,
+    finish: Finish,
+    /// The segment that ends what the peer sends.
+    end: Option<Sn>,
     received: Received,
     flight: Flight,
     groups: Groups,
@@ -119,6 +136,8 @@ impl Session {
         Self {
             outgoing: Outgoing::new(payload, config.send_window, config.stream),
             incoming: Incoming::new(config.receive_window, config.stream),
+            finish: Finish::Open,
+            end: None,
             replay: Replay::default(),
             received: Received::default(),
             flight: Flight::new(),
@@ -152,23 +171,36 @@ impl Session {
         }
     }
 
-    /// Bytes that [`write`](Self::write) takes now.
+    /// Bytes that [`write`](Self::write) takes now; 0 after [`finish`](Self::finish).
     #[must_use]
     pub fn room(&self) -> usize {
-        self.outgoing.room()
+        if self.finish == Finish::Open { self.outgoing.room() } else { 0 }
     }
 
     /// Writes bytes to the stream. What there is no room for stays in `bytes`; returns how many were
-    /// taken.
+    /// taken: none after [`finish`](Self::finish).
     pub fn write(&mut self, _now: Instant, bytes: &mut Bytes) -> usize {
-        self.outgoing.write(bytes)
+        if self.finish == Finish::Open { self.outgoing.write(bytes) } else { 0 }
     }
 
     /// Sends a message as a whole. `false`: there is no room, or the message is empty or needs more
-    /// than 255 segments.
+    /// than 255 segments, or the direction was ended.
     #[must_use]
     pub fn send(&mut self, _now: Instant, message: Bytes) -> bool {
-        self.outgoing.message(message)
+        self.finish == Finish::Open && self.outgoing.message(message)
+    }
+
+    /// Ends the sending direction behind all that was written. The other direction goes on.
+    pub fn finish(&mut self, _now: Instant) {
+        if self.finish == Finish::Open {
+            self.finish = Finish::Wanted;
+        }
+    }
+
+    /// Whether the peer has ended its direction, and all that it sent was read.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.incoming.is_read() && self.end.is_some_and(|end| end.is_before(self.incoming.next()))
     }
 
     /// The next bytes of the stream, at most `most`, or the next message, however long it is;
@@ -195,10 +227,14 @@ impl Session {
         self.oob_in.pop_front()
     }
 
-    /// Whether all that was written is acknowledged.
+    /// Whether all that was written is acknowledged, and the end of the direction if there is one.
     #[must_use]
     pub fn is_flushed(&self) -> bool {
-        !self.outgoing.has_fresh() && self.outgoing.outstanding() == 0
+        !self.has_fresh() && self.outgoing.outstanding() == 0
+    }
+
+    fn has_fresh(&self) -> bool {
+        self.outgoing.has_fresh() || self.finish == Finish::Wanted
     }
 
     /// Whether the peer has been silent for [`Config::dead_after`] while it owed an answer. From then

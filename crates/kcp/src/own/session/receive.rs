@@ -111,9 +111,17 @@ impl Session {
                 self.counters.malformed += 1;
                 break;
             };
+            // Nothing follows the end of a stream.
+            if self.end.is_some_and(|end| end.is_before(segment.sn)) {
+                self.counters.malformed += 1;
+                break;
+            }
             match self.incoming.place(segment.sn, segment.fragments, segment.payload) {
                 Arrival::New => {
                     self.counters.bytes_in += segment.payload.len() as u64;
+                    if segment.is_fin {
+                        self.end = Some(segment.sn);
+                    }
                     if is_rebuilt {
                         self.received.rebuilt(now, segment.sn);
                     }

@@ -4,14 +4,15 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::Session;
 use super::flight::Cargo;
 use super::groups::Sequence;
+use super::{Finish, Session};
 use crate::engine::outgoing::{Fresh, Sent, State};
 use crate::own::wire::{
     Ack, Body, Content, Control, PACKET_HEAD, PARITY_HEAD, PacketHead, PacketNumber, RUN_HEAD,
-    SEGMENT_HEAD, SHARD_HEAD, Shard, put_segment,
+    SEGMENT_HEAD, SHARD_HEAD, Segment, Shard, put_segment,
 };
+use crate::wire::Sn;
 
 /// Data waits so long for company before parity covers it.
 const FLUSH: Duration = Duration::from_millis(2);
@@ -41,7 +42,7 @@ impl Session {
         if self.is_silent {
             return None;
         }
-        let has_to_send = self.outgoing.has_fresh() || self.outgoing.outstanding() > 0;
+        let has_to_send = self.has_fresh() || self.outgoing.outstanding() > 0;
         self.ping |= self.window_probe.asks(now, self.peer_window == 0 && has_to_send);
         if self.incoming.tells_window() {
             self.received.due_by(now);
@@ -114,7 +115,7 @@ impl Session {
 
     fn next_fresh(&mut self, now: Instant) -> (Next, usize) {
         let window = usize::from(self.peer_window.min(self.config.send_window));
-        let length = self.outgoing.next_length();
+        let length = self.fresh_length();
         if let Some(length) = length.filter(|_| self.outgoing.outstanding() < window) {
             if self.encoder.is_full() && self.flush(now) {
                 return self.next(now);
@@ -312,8 +313,15 @@ impl Session {
         let number = self.flight.packets.next();
         body.extend_from_slice(&sequence.first.0.to_be_bytes());
         for at in 0..sequence.count {
-            let Some(sent) = self.outgoing.sent(sequence.first.plus(at.into())) else { break };
-            put_segment(sent.fragments, &sent.payload, at + 1 == sequence.count, body);
+            let sn = sequence.first.plus(at.into());
+            let Some(sent) = self.outgoing.sent(sn) else { break };
+            let segment = Segment {
+                sn,
+                fragments: sent.fragments,
+                is_fin: self.finish == Finish::Sent(sn),
+                payload: &sent.payload,
+            };
+            put_segment(&segment, at + 1 == sequence.count, body);
             sent.transmission = number;
             sent.transmissions += 1;
             sent.state = State::Flying;
@@ -340,6 +348,23 @@ impl Session {
         (self.owed, self.ends_group, self.planned, self.flush) = (0, false, None, None);
     }
 
+    /// The length of the next segment that was never sent; the end of the stream has none.
+    fn fresh_length(&self) -> Option<usize> {
+        self.outgoing.next_length().or_else(|| (self.finish == Finish::Wanted).then_some(0))
+    }
+
+    /// The next segment that was never sent, with the number `sn`, and whether the stream ends.
+    fn pop_fresh(&mut self, sn: Sn) -> Option<(Fresh, bool)> {
+        if let Some(fresh) = self.outgoing.pop_fresh() {
+            return Some((fresh, false));
+        }
+        let ends = self.finish == Finish::Wanted;
+        ends.then(|| {
+            self.finish = Finish::Sent(sn);
+            (Fresh { payload: Bytes::new(), fragments: 0 }, true)
+        })
+    }
+
     /// Segments that were never sent, as many as fit.
     fn put_fresh(&mut self, now: Instant, body: &mut Vec<u8>) -> (Cargo, Body<'static>) {
         let most = self.config.body(self.keys.tag());
@@ -348,14 +373,16 @@ impl Session {
         body.extend_from_slice(&first.0.to_be_bytes());
         let mut count = 0;
         loop {
-            let Some(Fresh { payload, fragments }) = self.outgoing.pop_fresh() else { break };
+            let sn = self.outgoing.next();
+            let Some((Fresh { payload, fragments }, is_fin)) = self.pop_fresh(sn) else { break };
             self.counters.bytes_out += payload.len() as u64;
             let length = body.len() + SEGMENT_MOST + payload.len();
             let fits = |next: usize| length + SEGMENT_MOST + next <= most;
             let window = usize::from(self.peer_window.min(self.config.send_window));
             let has_room = self.outgoing.outstanding() + 1 < window && count < u8::MAX - 1;
-            let follows = has_room && self.outgoing.next_length().is_some_and(fits);
-            put_segment(fragments, &payload, !follows, body);
+            let follows = has_room && self.fresh_length().is_some_and(fits);
+            let segment = Segment { sn, fragments, is_fin, payload: &payload };
+            put_segment(&segment, !follows, body);
             self.outgoing.push_sent(Sent {
                 payload: Bytes::clone(&payload),
                 fragments,
@@ -385,7 +412,7 @@ impl Session {
         }
         // Of sparse traffic the timer asks for parity, or the next packet.
         if self.encoder.is_full() && (self.planned.is_some() || self.busy >= BULK) {
-            self.finish();
+            self.complete_group();
         }
         let sequence = Sequence { shard: Some(shard), ..sequence };
         (Cargo::Segments(sequence), Body::Data(shard, &[]))
@@ -409,7 +436,7 @@ impl Session {
     }
 
     /// The open group is full.
-    fn finish(&mut self) {
+    fn complete_group(&mut self) {
         let wanted = match self.planned {
             Some(planned) => planned.saturating_sub(self.encoder.made()),
             None => self.policy.share(self.encoder.uncovered()),

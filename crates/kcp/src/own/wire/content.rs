@@ -145,7 +145,7 @@ fn shard(from: &mut Reader<'_>) -> Result<Shard, Malformed> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{PacketNumber, Ranges, Run, put_segment};
+    use super::super::{PacketNumber, Ranges, Run, Segment, put_segment};
     use super::*;
     use crate::wire::Sn;
 
@@ -217,12 +217,26 @@ mod tests {
     #[test]
     fn segments_of_a_run_follow_each_other_and_the_last_ends_with_the_body() {
         let mut body = vec![0xff; 4];
-        put_segment(0, b"one", false, &mut body);
-        put_segment(2, b"two", false, &mut body);
-        put_segment(0, b"three", true, &mut body);
-        let run: Vec<_> = Run::new(&body).unwrap().map(Result::unwrap).collect();
-        let told: Vec<_> = run.iter().map(|it| (it.sn.0, it.fragments, it.payload)).collect();
-        assert_eq!(told, [(u32::MAX, 0, &b"one"[..]), (0, 2, b"two"), (1, 0, b"three")]);
+        let segment =
+            |sn, fragments, payload| Segment { sn: Sn(sn), fragments, is_fin: false, payload };
+        let fin = Segment { is_fin: true, ..segment(2, 0, b"") };
+        let run =
+            [segment(u32::MAX, 0, &b"one"[..]), segment(0, 2, b"two"), segment(1, 0, b"three")];
+        for last in [run[2], Segment { sn: Sn(1), ..fin }] {
+            let mut body = body.clone();
+            put_segment(&run[0], false, &mut body);
+            put_segment(&run[1], false, &mut body);
+            put_segment(&last, true, &mut body);
+            let read: Vec<_> = Run::new(&body).unwrap().map(Result::unwrap).collect();
+            assert_eq!(read, [run[0], run[1], last]);
+        }
+        for segment in &run {
+            put_segment(segment, false, &mut body);
+        }
+        put_segment(&fin, true, &mut body);
+        assert_eq!(Run::new(&body).unwrap().last(), Some(Ok(fin)));
+        body.push(0);
+        assert_eq!(Run::new(&body).unwrap().last(), Some(Err(Malformed)), "an end has no payload");
         let mut broken = body[..4].to_vec();
         broken.extend([1, 0xff, 0xff, 0]);
         assert_eq!(Run::new(&broken).unwrap().collect::<Vec<_>>(), [Err(Malformed)]);

@@ -10,6 +10,7 @@
 //!             group 2, index 1, k 1, parity                  parity shard
 //!             payload                                        out of band
 //! segments    sn 4, then for each: form 1, [fragments 1], [length 2], payload
+//! form        1 has a length, 2 has fragments, 4 ends the stream and has no payload
 //! ```
 //!
 //! What a segment head of kcp-go has and this one has not: the conversation is the connection id,

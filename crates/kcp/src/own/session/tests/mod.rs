@@ -1,5 +1,6 @@
 //! Two sessions with an emulated path between them, in virtual time.
 
+mod life;
 mod world;
 
 use std::collections::VecDeque;

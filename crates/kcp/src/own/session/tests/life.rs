@@ -1,0 +1,70 @@
+//! The end of a stream, of a session, and of a path.
+
+use super::*;
+
+/// Reads all that has arrived; how many bytes it was.
+fn drain(end: &mut Session) -> usize {
+    std::iter::from_fn(|| end.read(usize::MAX)).map(|bytes| bytes.len()).sum()
+}
+
+#[test]
+fn a_direction_ends_behind_its_last_byte_and_the_other_one_goes_on() {
+    let seeds = if cfg!(debug_assertions) { 300 } else { 10_000 };
+    for seed in 0..seeds {
+        let mut weather = path(50, 20, (seed % 4) as f64 / 12.0);
+        weather.reorder = (seed % 3) as f64 / 10.0;
+        weather.duplicate = (seed % 2) as f64 / 20.0;
+        let mut config = config();
+        config.receive_window = 16;
+        if seed % 5 == 0 {
+            config.protection = Protection::Off;
+        }
+        let mut world = World::new([config.clone(), config], &weather, seed);
+        let length = usize::try_from(seed * 7_919 % 40_000).unwrap();
+        let mut left = Bytes::from(vec![1; length]);
+        let (mut there, mut back) = (0, 0);
+        let mut has_answered = false;
+        while !(world.ends[0].is_finished() && world.ends[0].is_flushed()) {
+            let now = world.now;
+            world.ends[0].write(now, &mut left);
+            if left.is_empty() {
+                world.ends[0].finish(now);
+                let mut more = Bytes::from_static(b"more");
+                assert_eq!(world.ends[0].write(now, &mut more), 0);
+                assert_eq!((world.ends[0].room(), world.ends[0].send(now, more)), (0, false));
+            }
+            let was_finished = world.ends[1].is_finished();
+            there += drain(&mut world.ends[1]);
+            assert!(!was_finished || there == length, "the end came before the last byte");
+            if world.ends[1].is_finished() && !has_answered {
+                has_answered = true;
+                assert!(!world.ends[0].is_finished());
+                world.ends[1].write(now, &mut Bytes::from(vec![2; 3_000]));
+                world.ends[1].finish(now);
+            }
+            back += drain(&mut world.ends[0]);
+            if !world.settle() {
+                assert!(world.advance_until(now + Duration::from_secs(60)), "{seed} stands still");
+            }
+        }
+        assert_eq!((there, back), (length, 3_000), "{seed}");
+    }
+}
+
+#[test]
+fn messages_end_as_well_and_an_end_alone_is_an_end() {
+    let mut config = config();
+    config.stream = false;
+    let mut world = World::new([config.clone(), config], &path(50, 20, 0.0), 1);
+    assert!(world.ends[0].send(world.now, Bytes::from_static(b"one")));
+    for n in 0..2 {
+        world.ends[n].finish(world.now);
+        assert!(!world.ends[n].is_flushed());
+    }
+    let end = world.now + Duration::from_secs(1);
+    while world.settle() || world.advance_until(end) {}
+    assert!(world.ends[0].is_finished() && !world.ends[1].is_finished());
+    assert_eq!(world.ends[1].read(9), Some(Bytes::from_static(b"one")));
+    assert!(world.ends[1].is_finished());
+    assert!(world.ends.iter().all(Session::is_flushed));
+}
