@@ -17,6 +17,12 @@ pub struct Replay {
 }
 
 impl Replay {
+    /// Whether this number is larger than all that were taken.
+    #[must_use]
+    pub const fn is_newest(&self, number: PacketNumber) -> bool {
+        number.0 >= self.next
+    }
+
     /// Whether this number may be new.
     #[must_use]
     pub fn is_new(&self, number: PacketNumber) -> bool {

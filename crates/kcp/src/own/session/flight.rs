@@ -56,6 +56,12 @@ impl Flight {
         }
     }
 
+    /// The path is another one: its round trip is not known.
+    pub(super) fn path_changed(&mut self) {
+        self.least = None;
+        self.packets.path_changed();
+    }
+
     /// The next packet leaves.
     pub(super) fn sent(&mut self, now: Instant, bytes: u32, cargo: Cargo, is_limited: bool) {
         if cargo == Cargo::Nothing {

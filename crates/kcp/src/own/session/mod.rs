@@ -2,7 +2,8 @@
 //! band.
 //!
 //! It is a plain value, as the engine is. Inputs are [`handle_datagram`](Session::handle_datagram)
-//! and [`handle_timeout`](Session::handle_timeout), commands are [`write`](Session::write),
+//! and [`handle_timeout`](Session::handle_timeout), commands are [`challenge`](Session::challenge),
+//! [`path_changed`](Session::path_changed), [`write`](Session::write),
 //! [`send`](Session::send), [`finish`](Session::finish), [`read`](Session::read), [`send_oob`](Session::send_oob) and
 //! [`read_oob`](Session::read_oob), outputs are [`poll_transmit`](Session::poll_transmit) and
 //! [`timeout`](Session::timeout). The one rule for a driver: after any input or command, call
@@ -24,6 +25,7 @@ mod config;
 mod counters;
 mod flight;
 mod groups;
+mod paths;
 mod receive;
 mod received;
 #[cfg(test)]
@@ -45,6 +47,7 @@ use crate::wire::Sn;
 
 pub use config::Config;
 pub use counters::Counters;
+pub use paths::{Heard, PathUse, Transmit};
 
 use flight::{Cargo, Flight, Packet};
 use groups::{Groups, Sequence};
@@ -118,6 +121,11 @@ pub struct Session {
     told_by: u64,
     window_probe: WindowProbe,
     paced: Option<Instant>,
+    /// The first packet that left on the present path.
+    path_begin: u64,
+    /// A path challenge that is to leave, and the answer to the last one that arrived.
+    challenge: Option<[u8; 8]>,
+    answer: Option<[u8; 8]>,
     heard: Option<Instant>,
     /// The peer is dead: nothing leaves until it is heard again.
     is_silent: bool,
@@ -161,6 +169,9 @@ impl Session {
             told_by: 0,
             window_probe: WindowProbe::default(),
             paced: None,
+            path_begin: 0,
+            challenge: None,
+            answer: None,
             heard: None,
             is_silent: false,
             is_limited: true,
@@ -345,9 +356,11 @@ impl Session {
     fn find_lost(&mut self, now: Instant) {
         let (mut bytes, mut newest, mut sent) = (0, 0, now);
         while let Some((number, packet)) = self.flight.pop_lost(now) {
-            bytes += u64::from(packet.bytes);
-            (newest, sent) = (number, packet.at);
-            self.policy.ended(true);
+            if number >= self.path_begin {
+                bytes += u64::from(packet.bytes);
+                (newest, sent) = (number, packet.at);
+                self.policy.ended(true);
+            }
             self.give_up(number, &packet);
         }
         if bytes > 0 {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::flight::Cargo;
-use super::{Session, push_bounded};
+use super::{Heard, Session, push_bounded};
 use crate::engine::incoming::Arrival;
 use crate::engine::outgoing::State;
 use crate::own::fec::Parity;
@@ -17,38 +17,43 @@ use crate::wire::Sn;
 const PARITY_DELAY: Duration = Duration::from_millis(20);
 
 impl Session {
-    /// Reads a packet, which it decrypts in place. What is not for this session, or makes no sense,
-    /// is counted and dropped.
-    pub fn handle_datagram(&mut self, now: Instant, datagram: &mut [u8]) {
+    /// Reads a packet, which it decrypts in place. `None`: it is not for this session, or had
+    /// arrived before, or makes no sense; it was counted, and changes nothing.
+    pub fn handle_datagram(&mut self, now: Instant, datagram: &mut [u8]) -> Option<Heard> {
         let Ok(head) = PacketHead::decode(datagram) else {
             self.counters.refused += 1;
-            return;
+            return None;
         };
         if head.kind != self.config.kind || head.connection != self.config.connection.0 {
             self.counters.refused += 1;
-            return;
+            return None;
         }
         if !self.replay.is_new(head.number) {
             self.counters.replayed += 1;
-            return;
+            return None;
         }
-        let Some((bytes, sealed)) = datagram.split_at_mut_checked(PACKET_HEAD) else { return };
+        let is_newest = self.replay.is_newest(head.number);
+        let (bytes, sealed) = datagram.split_at_mut_checked(PACKET_HEAD)?;
         let opened = self.keys.open(head.phase, head.number, bytes, sealed);
         let Some(content) = opened.ok().and_then(|length| sealed.get(..length)) else {
             self.counters.refused += 1;
-            return;
+            return None;
         };
         if !self.replay.take(head.number) {
             self.counters.replayed += 1;
-            return;
+            return None;
         }
         self.counters.packets_in += 1;
         self.heard = Some(now);
         self.is_silent = false;
-        match Content::decode(content) {
-            Ok(content) => self.handle_content(now, head.number, &content),
-            Err(_) => self.counters.malformed += 1,
-        }
+        let Ok(content) = Content::decode(content) else {
+            self.counters.malformed += 1;
+            return None;
+        };
+        self.handle_content(now, head.number, &content);
+        let answered = if let Body::Answer(bytes) = content.body { Some(bytes) } else { None };
+        let is_challenge = matches!(content.body, Body::Challenge(_));
+        Some(Heard { is_newest, is_challenge, answered })
     }
 
     fn handle_content(&mut self, now: Instant, number: PacketNumber, content: &Content<'_>) {
@@ -59,7 +64,11 @@ impl Session {
         let delay = if content.control.asks { Duration::ZERO } else { self.config.ack_delay };
         let una = self.incoming.next();
         let rebuilt = match content.body {
-            Body::Empty => Vec::new(),
+            Body::Empty | Body::Answer(_) => Vec::new(),
+            Body::Challenge(bytes) => {
+                self.answer = Some(bytes);
+                Vec::new()
+            }
             Body::OutOfBand(datagram) => {
                 self.counters.oob_in += 1;
                 let datagram = Bytes::copy_from_slice(datagram);
@@ -149,6 +158,11 @@ impl Session {
             for number in (first.max(self.flight.packets.first())..=last).rev() {
                 let Some(packet) = self.flight.packets.arrived(number, true) else { continue };
                 progress = true;
+                // What left on another path says nothing of this one.
+                if number < self.path_begin {
+                    self.done(packet.cargo);
+                    continue;
+                }
                 self.policy.ended(false);
                 if newest.is_none() {
                     newest = Some(number);

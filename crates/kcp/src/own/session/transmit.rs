@@ -6,7 +6,8 @@ use bytes::Bytes;
 
 use super::flight::Cargo;
 use super::groups::Sequence;
-use super::{Finish, Session};
+use super::paths::Signal;
+use super::{Finish, PathUse, Session, Transmit};
 use crate::engine::outgoing::{Fresh, Sent, State};
 use crate::own::wire::{
     Ack, Body, Content, Control, PACKET_HEAD, PARITY_HEAD, PacketHead, PacketNumber, RUN_HEAD,
@@ -27,6 +28,7 @@ const SEGMENT_MOST: usize = SEGMENT_HEAD + 1 + 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Nothing,
+    Signal(Signal),
     Ping,
     Probe(Sequence),
     Again(Sequence),
@@ -36,11 +38,14 @@ enum Next {
 }
 
 impl Session {
-    /// Appends the next packet to `out` and returns its length; `None` where nothing may leave now,
-    /// and `out` is as it was.
-    pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<usize> {
+    /// Appends the next packet to `out`; `None` where nothing may leave now, and `out` is as it was.
+    pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
         if self.is_silent {
             return None;
+        }
+        if let Some((signal, path)) = self.signal() {
+            let length = self.put(now, Next::Signal(signal), None, out)?;
+            return Some(Transmit { length, path });
         }
         let has_to_send = self.has_fresh() || self.outgoing.outstanding() > 0;
         self.ping |= self.window_probe.asks(now, self.peer_window == 0 && has_to_send);
@@ -63,7 +68,8 @@ impl Session {
         };
         let alone = is_due && length + Ack::LONGEST > room;
         let next = if alone { self.postpone(next) } else { next };
-        self.put(now, next, ack.as_ref(), out)
+        let length = self.put(now, next, ack.as_ref(), out)?;
+        Some(Transmit { length, path: PathUse::Current })
     }
 
     /// The acknowledgement leaves alone, and what was to go along after it.
@@ -263,6 +269,8 @@ impl Session {
         body.clear();
         let (cargo, kind) = match next {
             Next::Nothing => (Cargo::Nothing, Body::Empty),
+            Next::Signal(Signal::Challenge(bytes)) => (Cargo::Nothing, Body::Challenge(bytes)),
+            Next::Signal(Signal::Answer(bytes)) => (Cargo::Nothing, Body::Answer(bytes)),
             Next::Ping => {
                 self.ping = false;
                 control.asks = true;

@@ -10,16 +10,22 @@ pub const SHARD_HEAD: usize = 3;
 /// Bytes of a parity shard in front of the parity.
 pub const PARITY_HEAD: usize = 4;
 
-/// The bits of the flags: two for the body, then what stands in front of it.
-const BODY: u8 = 3;
-const HAS_ACK: u8 = 4;
-const ASKS: u8 = 8;
+/// The bits of the flags: three for the body, then what stands in front of it.
+const BODY: u8 = 7;
+const HAS_ACK: u8 = 8;
+const ASKS: u8 = 16;
 
 /// The values of the body.
-const OOB: u8 = 0;
+const EMPTY: u8 = 0;
 const SEGMENTS: u8 = 1;
 const DATA: u8 = 2;
 const PARITY: u8 = 3;
+const OOB: u8 = 4;
+const SIGNAL: u8 = 6;
+
+/// The values of a signal.
+const CHALLENGE: u8 = 0;
+const ANSWER: u8 = 1;
 
 /// The bit of `k` that ends a group.
 const FINAL: u8 = 0x80;
@@ -55,6 +61,10 @@ pub enum Body<'a> {
         /// The sum.
         parity: &'a [u8],
     },
+    /// Whoever receives this at an address answers with the same bytes, as RFC 9000 section 8.2.
+    Challenge([u8; 8]),
+    /// The bytes of a challenge.
+    Answer([u8; 8]),
 }
 
 /// What the sender wants beside an answer to the body.
@@ -79,10 +89,12 @@ impl<'a> Content<'a> {
     /// Appends the flags and all in front of the payload of the body, which the caller appends.
     pub fn put_head(ack: Option<&Ack>, control: Control, body: &Body<'_>, to: &mut Vec<u8>) {
         let kind = match body {
-            Body::Empty | Body::OutOfBand(_) => OOB,
+            Body::Empty => EMPTY,
+            Body::OutOfBand(_) => OOB,
             Body::Segments(_) => SEGMENTS,
             Body::Data(..) => DATA,
             Body::Parity { .. } => PARITY,
+            Body::Challenge(_) | Body::Answer(_) => SIGNAL,
         };
         let has_ack = if ack.is_some() { HAS_ACK } else { 0 };
         to.push(kind | has_ack | if control.asks { ASKS } else { 0 });
@@ -96,6 +108,8 @@ impl<'a> Content<'a> {
                 put_shard(*shard, to);
                 to.push(*k | if *is_final { FINAL } else { 0 });
             }
+            Body::Challenge(bytes) => put_signal(CHALLENGE, bytes, to),
+            Body::Answer(bytes) => put_signal(ANSWER, bytes, to),
         }
     }
 
@@ -112,15 +126,17 @@ impl<'a> Content<'a> {
         }
         let ack = if flags & HAS_ACK != 0 { Some(Ack::decode(&mut from)?) } else { None };
         let body = match flags & BODY {
-            OOB if from.0.is_empty() => Body::Empty,
+            EMPTY if from.0.is_empty() => Body::Empty,
             OOB => Body::OutOfBand(from.rest()),
+            SIGNAL => signal(&mut from)?,
             SEGMENTS => Body::Segments(from.rest()),
             DATA => Body::Data(shard(&mut from)?, from.rest()),
-            _ => {
+            PARITY => {
                 let (shard, k) = (shard(&mut from)?, from.byte()?);
                 let is_final = k & FINAL != 0;
                 Body::Parity { shard, k: k & !FINAL, is_final, parity: from.rest() }
             }
+            _ => return Err(Malformed),
         };
         Ok(Self { ack, control: Control { asks: flags & ASKS != 0 }, body })
     }
@@ -130,8 +146,22 @@ impl Body<'_> {
     /// Whether the packet has to be acknowledged for this.
     #[must_use]
     pub const fn is_acknowledged(&self) -> bool {
-        !matches!(self, Self::Empty)
+        !matches!(self, Self::Empty | Self::Challenge(_) | Self::Answer(_))
     }
+}
+
+fn put_signal(kind: u8, bytes: &[u8], to: &mut Vec<u8>) {
+    to.push(kind);
+    to.extend_from_slice(bytes);
+}
+
+fn signal<'a>(from: &mut Reader<'a>) -> Result<Body<'a>, Malformed> {
+    let body = match from.byte()? {
+        CHALLENGE => Body::Challenge(from.array()?),
+        ANSWER => Body::Answer(from.array()?),
+        _ => return Err(Malformed),
+    };
+    if from.0.is_empty() { Ok(body) } else { Err(Malformed) }
 }
 
 fn put_shard(shard: Shard, to: &mut Vec<u8>) {
@@ -168,13 +198,15 @@ mod tests {
             Body::Data(shard, b"hello"),
             Body::Parity { shard, k: 64, is_final: true, parity: b"hello" },
             Body::Parity { shard, k: 1, is_final: false, parity: b"hello" },
+            Body::Challenge(*b"01234567"),
+            Body::Answer(*b"01234567"),
         ];
         for body in bodies {
             for ack in [None, Some(ack())] {
                 let control = Control { asks: ack.is_none() };
                 let mut bytes = Vec::new();
                 Content::put_head(ack.as_ref(), control, &body, &mut bytes);
-                if body != Body::Empty {
+                if !matches!(body, Body::Empty | Body::Challenge(_) | Body::Answer(_)) {
                     bytes.extend(b"hello");
                 }
                 assert_eq!(Content::decode(&bytes), Ok(Content { ack, control, body }));

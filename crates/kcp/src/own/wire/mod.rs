@@ -9,6 +9,7 @@
 //!             group 2, index 1, segments                     data shard
 //!             group 2, index 1, k 1, parity                  parity shard
 //!             payload                                        out of band
+//!             signal 1, 8 bytes                              0: path challenge, 1: its answer
 //! segments    sn 4, then for each: form 1, [fragments 1], [length 2], payload
 //! form        1 has a length, 2 has fragments, 4 ends the stream and has no payload
 //! ```

@@ -68,3 +68,69 @@ fn messages_end_as_well_and_an_end_alone_is_an_end() {
     assert!(world.ends[1].is_finished());
     assert!(world.ends.iter().all(Session::is_flushed));
 }
+
+#[test]
+fn a_challenge_leaves_alone_and_its_answer_goes_to_where_it_came_from() {
+    let mut world = World::new([config(), config()], &path(50, 20, 0.0), 1);
+    let now = world.now;
+    world.ends[0].write(now, &mut Bytes::from_static(b"hello"));
+    world.ends[0].challenge(*b"12345678");
+    let mut packets = [Vec::new(), Vec::new()];
+    let uses: Vec<_> = packets
+        .iter_mut()
+        .map(|packet| world.ends[0].poll_transmit(now, packet).unwrap().path)
+        .collect();
+    assert_eq!(uses, [PathUse::Other, PathUse::Current]);
+    let [mut challenge, mut data] = packets;
+    let again = &mut challenge.clone();
+    let heard = world.ends[1].handle_datagram(now, &mut data).unwrap();
+    assert_eq!(heard, Heard { is_newest: true, is_challenge: false, answered: None });
+    let heard = world.ends[1].handle_datagram(now, &mut challenge).unwrap();
+    assert_eq!(heard, Heard { is_newest: false, is_challenge: true, answered: None });
+    assert_eq!(world.ends[1].handle_datagram(now, again), None, "a spoofed copy has no effect");
+    let mut answer = Vec::new();
+    let sent = world.ends[1].poll_transmit(now, &mut answer).unwrap();
+    assert_eq!((sent.path, sent.length), (PathUse::Reply, again.len()), "no answer is larger");
+    let heard = world.ends[0].handle_datagram(now, &mut answer).unwrap();
+    assert_eq!(heard.answered, Some(*b"12345678"));
+    let mut more = Vec::new();
+    let next = world.ends[1].poll_transmit(now, &mut more).map(|sent| sent.path);
+    assert!(next.is_none_or(|path| path == PathUse::Current), "there is one answer");
+}
+
+#[test]
+fn a_transfer_goes_on_over_another_path_at_its_speed() {
+    for (before, after) in [((100, 20), (20, 200)), ((10, 200), (100, 20))] {
+        for loss in [0.0, 0.05] {
+            let mut world = World::new([config(), config()], &path(before.0, before.1, loss), 1);
+            let mut transfer = Transfer::new(usize::MAX / 2);
+            let (change, warm) = (world.now + MS * 3_000, world.now + MS * 7_000);
+            let end = warm + Duration::from_secs(5);
+            let (mut has_changed, mut early) = (false, None);
+            while world.now < end {
+                let now = world.now;
+                if now >= change && !has_changed {
+                    has_changed = true;
+                    // What was under way is lost.
+                    world.replace_paths(&path(after.0, after.1, loss));
+                    world.ends[1].challenge([9; 8]);
+                    world.ends.iter_mut().for_each(|end| end.path_changed(now));
+                }
+                if now >= warm && early.is_none() {
+                    early = Some(transfer.read);
+                }
+                let [from, to] = &mut world.ends;
+                transfer.step(now, from, to);
+                if !world.settle() {
+                    world.advance_until(if has_changed { end } else { change });
+                }
+            }
+            let steady = (transfer.read - early.unwrap()) as f64;
+            let link = (after.0 * 125_000 * 5) as f64;
+            let share = steady / link;
+            assert!(share >= 0.8, "{before:?} {after:?} {loss}: {share:.2}");
+            assert!(world.answered.len() <= 1);
+            assert!(loss > 0.0 || world.answered == [[9; 8]]);
+        }
+    }
+}
