@@ -25,7 +25,11 @@ pub fn packets(data: &[u8]) {
         Content::put_head(content.ack.as_ref(), content.control, &content.body, &mut again);
         assert!(again.len() <= packet.len() && again[0] == packet[0]);
         let rebuilt = match content.body {
-            Body::Empty | Body::OutOfBand(_) | Body::Challenge(_) | Body::Answer(_) => Vec::new(),
+            Body::Empty
+            | Body::OutOfBand(_)
+            | Body::Challenge(_)
+            | Body::Answer(_)
+            | Body::Close { .. } => Vec::new(),
             Body::Segments(body) => vec![body.to_vec()],
             Body::Data(shard, body) => decoder.data(shard, body),
             Body::Parity { shard, k, is_final, parity } => {

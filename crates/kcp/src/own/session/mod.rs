@@ -21,6 +21,7 @@
 //! parity shard. In a bulk transfer parity and repetitions together are what was lost, and a little
 //! more.
 
+mod close;
 mod config;
 mod counters;
 mod flight;
@@ -45,10 +46,12 @@ use crate::engine::outgoing::{Outgoing, State};
 use crate::engine::probe::WindowProbe;
 use crate::wire::Sn;
 
+pub use close::Closed;
 pub use config::Config;
 pub use counters::Counters;
 pub use paths::{Heard, PathUse, Transmit};
 
+use close::Closing;
 use flight::{Cargo, Flight, Packet};
 use groups::{Groups, Sequence};
 use received::Received;
@@ -126,6 +129,7 @@ pub struct Session {
     /// A path challenge that is to leave, and the answer to the last one that arrived.
     challenge: Option<[u8; 8]>,
     answer: Option<[u8; 8]>,
+    closing: Closing,
     heard: Option<Instant>,
     /// The peer is dead: nothing leaves until it is heard again.
     is_silent: bool,
@@ -172,6 +176,7 @@ impl Session {
             path_begin: 0,
             challenge: None,
             answer: None,
+            closing: Closing::default(),
             heard: None,
             is_silent: false,
             is_limited: true,
@@ -294,7 +299,7 @@ impl Session {
     /// dead.
     #[must_use]
     pub fn timeout(&self) -> Option<Instant> {
-        if self.is_silent {
+        if self.is_silent || self.closing.is_over() {
             return None;
         }
         let probe = self.probe_due();
@@ -318,7 +323,7 @@ impl Session {
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.is_silent = self.is_dead(now);
-        if self.is_silent {
+        if self.is_silent || self.closing.is_over() {
             return;
         }
         if self.flight.packets.overdue().is_some_and(|at| at <= now) {

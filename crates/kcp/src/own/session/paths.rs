@@ -45,6 +45,8 @@ pub struct Heard {
 pub(super) enum Signal {
     Challenge([u8; 8]),
     Answer([u8; 8]),
+    /// The reason is in the session.
+    Close(u16),
 }
 
 impl Session {

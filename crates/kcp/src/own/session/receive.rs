@@ -50,6 +50,13 @@ impl Session {
             self.counters.malformed += 1;
             return None;
         };
+        if self.closing.is_over() {
+            // Two ends that close at once would tell each other for ever.
+            if !matches!(content.body, Body::Close { .. }) {
+                self.closing.heard(now);
+            }
+            return None;
+        }
         self.handle_content(now, head.number, &content);
         let answered = if let Body::Answer(bytes) = content.body { Some(bytes) } else { None };
         let is_challenge = matches!(content.body, Body::Challenge(_));
@@ -67,6 +74,10 @@ impl Session {
             Body::Empty | Body::Answer(_) => Vec::new(),
             Body::Challenge(bytes) => {
                 self.answer = Some(bytes);
+                Vec::new()
+            }
+            Body::Close { code, reason } => {
+                self.closing.by_peer(code, reason);
                 Vec::new()
             }
             Body::OutOfBand(datagram) => {

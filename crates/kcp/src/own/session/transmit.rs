@@ -26,7 +26,7 @@ const SEGMENT_MOST: usize = SEGMENT_HEAD + 1 + 2;
 
 /// What the next packet carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
+pub(super) enum Next {
     Nothing,
     Signal(Signal),
     Ping,
@@ -40,6 +40,9 @@ enum Next {
 impl Session {
     /// Appends the next packet to `out`; `None` where nothing may leave now, and `out` is as it was.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
+        if self.closing.is_over() {
+            return self.transmit_close(now, out);
+        }
         if self.is_silent {
             return None;
         }
@@ -213,7 +216,7 @@ impl Session {
     }
 
     /// Makes the packet.
-    fn put(
+    pub(super) fn put(
         &mut self,
         now: Instant,
         next: Next,
@@ -271,6 +274,11 @@ impl Session {
             Next::Nothing => (Cargo::Nothing, Body::Empty),
             Next::Signal(Signal::Challenge(bytes)) => (Cargo::Nothing, Body::Challenge(bytes)),
             Next::Signal(Signal::Answer(bytes)) => (Cargo::Nothing, Body::Answer(bytes)),
+            Next::Signal(Signal::Close(code)) => {
+                let reason = self.closing.closed().map(|closed| Bytes::clone(&closed.reason));
+                body.extend_from_slice(&reason.unwrap_or_default());
+                (Cargo::Nothing, Body::Close { code, reason: &[] })
+            }
             Next::Ping => {
                 self.ping = false;
                 control.asks = true;

@@ -26,6 +26,10 @@ const SIGNAL: u8 = 6;
 /// The values of a signal.
 const CHALLENGE: u8 = 0;
 const ANSWER: u8 = 1;
+const CLOSE: u8 = 2;
+
+/// The most bytes of the reason of a close packet.
+pub const REASON: usize = 200;
 
 /// The bit of `k` that ends a group.
 const FINAL: u8 = 0x80;
@@ -65,6 +69,13 @@ pub enum Body<'a> {
     Challenge([u8; 8]),
     /// The bytes of a challenge.
     Answer([u8; 8]),
+    /// The connection is over.
+    Close {
+        /// Why, for programs.
+        code: u16,
+        /// Why, for people: at most [`REASON`] bytes.
+        reason: &'a [u8],
+    },
 }
 
 /// What the sender wants beside an answer to the body.
@@ -94,7 +105,7 @@ impl<'a> Content<'a> {
             Body::Segments(_) => SEGMENTS,
             Body::Data(..) => DATA,
             Body::Parity { .. } => PARITY,
-            Body::Challenge(_) | Body::Answer(_) => SIGNAL,
+            Body::Challenge(_) | Body::Answer(_) | Body::Close { .. } => SIGNAL,
         };
         let has_ack = if ack.is_some() { HAS_ACK } else { 0 };
         to.push(kind | has_ack | if control.asks { ASKS } else { 0 });
@@ -110,6 +121,7 @@ impl<'a> Content<'a> {
             }
             Body::Challenge(bytes) => put_signal(CHALLENGE, bytes, to),
             Body::Answer(bytes) => put_signal(ANSWER, bytes, to),
+            Body::Close { code, .. } => put_signal(CLOSE, &code.to_be_bytes(), to),
         }
     }
 
@@ -146,7 +158,10 @@ impl Body<'_> {
     /// Whether the packet has to be acknowledged for this.
     #[must_use]
     pub const fn is_acknowledged(&self) -> bool {
-        !matches!(self, Self::Empty | Self::Challenge(_) | Self::Answer(_))
+        match self {
+            Self::Empty | Self::Challenge(_) | Self::Answer(_) | Self::Close { .. } => false,
+            Self::OutOfBand(_) | Self::Segments(_) | Self::Data(..) | Self::Parity { .. } => true,
+        }
     }
 }
 
@@ -159,6 +174,9 @@ fn signal<'a>(from: &mut Reader<'a>) -> Result<Body<'a>, Malformed> {
     let body = match from.byte()? {
         CHALLENGE => Body::Challenge(from.array()?),
         ANSWER => Body::Answer(from.array()?),
+        CLOSE if from.0.len() <= 2 + REASON => {
+            Body::Close { code: u16::from_be_bytes(from.array()?), reason: from.rest() }
+        }
         _ => return Err(Malformed),
     };
     if from.0.is_empty() { Ok(body) } else { Err(Malformed) }
@@ -200,6 +218,7 @@ mod tests {
             Body::Parity { shard, k: 1, is_final: false, parity: b"hello" },
             Body::Challenge(*b"01234567"),
             Body::Answer(*b"01234567"),
+            Body::Close { code: 0xfedc, reason: b"hello" },
         ];
         for body in bodies {
             for ack in [None, Some(ack())] {

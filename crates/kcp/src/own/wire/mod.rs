@@ -10,6 +10,7 @@
 //!             group 2, index 1, k 1, parity                  parity shard
 //!             payload                                        out of band
 //!             signal 1, 8 bytes                              0: path challenge, 1: its answer
+//!             signal 1, code 2, reason 0 to 200              2: close
 //! segments    sn 4, then for each: form 1, [fragments 1], [length 2], payload
 //! form        1 has a length, 2 has fragments, 4 ends the stream and has no payload
 //! ```
@@ -40,7 +41,7 @@ mod reader;
 mod segments;
 
 pub use ack::{Ack, RANGES, REBUILT, Ranges};
-pub use content::{Body, Content, Control, PARITY_HEAD, SHARD_HEAD, Shard};
+pub use content::{Body, Content, Control, PARITY_HEAD, REASON, SHARD_HEAD, Shard};
 pub use head::{PACKET_HEAD, PacketHead, PacketKind, peek};
 pub use number::{ConnectionId, Group, PacketNumber};
 pub use segments::{RUN_HEAD, Run, SEGMENT_HEAD, Segment, put_segment};

@@ -134,3 +134,49 @@ fn a_transfer_goes_on_over_another_path_at_its_speed() {
         }
     }
 }
+
+#[test]
+fn a_close_packet_is_the_last_packet_and_is_repeated_for_a_peer_that_goes_on() {
+    let mut world = World::new([config(), config()], &path(50, 20, 0.0), 1);
+    let mut now = world.now;
+    let [one, other] = &mut world.ends;
+    one.write(now, &mut Bytes::from(vec![1; 100_000]));
+    one.close(now, 7, &[b'x'; 300]);
+    one.close(now, 8, b"the first one counts");
+    let mut close = Vec::new();
+    one.poll_transmit(now, &mut close).unwrap();
+    assert_eq!(one.poll_transmit(now, &mut Vec::new()), None);
+    assert_eq!(one.timeout(), None);
+    let expected = |by_peer| Closed { code: 7, reason: vec![b'x'; 200].into(), by_peer };
+    assert_eq!(one.closed(), Some(&expected(false)));
+
+    // The peer has not heard of it.
+    let mut told = 0;
+    for _ in 0..50 {
+        other.write(now, &mut Bytes::from_static(b"still there?"));
+        other.handle_timeout(now);
+        let mut packet = Vec::new();
+        if other.poll_transmit(now, &mut packet).is_some() {
+            assert_eq!(one.handle_datagram(now, &mut packet), None);
+        }
+        let mut again = Vec::new();
+        told += usize::from(one.poll_transmit(now, &mut again).is_some());
+        assert!(again.len() <= close.len());
+        assert_eq!(one.poll_transmit(now, &mut again), None);
+        now += MS * 10;
+    }
+    assert!((3..=5).contains(&told), "{told} in 500 ms");
+
+    let mut third = World::new([config(), config()], &path(50, 20, 0.0), 1);
+    third.ends[1].close(now, 9, b"");
+    assert_eq!(third.ends[1].handle_datagram(now, &mut close.clone()), None);
+    third.ends[1].poll_transmit(now, &mut Vec::new()).unwrap();
+    third.ends[1].handle_datagram(now + MS * 500, &mut close.clone());
+    assert_eq!(third.ends[1].poll_transmit(now + MS * 500, &mut Vec::new()), None, "no dispute");
+
+    other.write(now, &mut Bytes::from_static(b"more"));
+    assert!(other.handle_datagram(now, &mut close).is_some());
+    assert_eq!(other.closed(), Some(&expected(true)));
+    assert_eq!(other.poll_transmit(now, &mut Vec::new()), None, "there is nobody to hear it");
+    assert_eq!(other.timeout(), None);
+}
