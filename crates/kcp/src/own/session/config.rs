@@ -15,7 +15,7 @@ pub struct Config {
     pub kind: PacketKind,
     /// The connection in heads of packets that arrive, and of packets that leave.
     pub connection: (ConnectionId, ConnectionId),
-    /// The most bytes of a packet: 256 to 65,507. The MTU of the path less the heads of IP and UDP.
+    /// The most bytes of a packet: 256 to 32,767. The MTU of the path less the heads of IP and UDP.
     pub datagram: u16,
     /// The most segments that are sent and not acknowledged, or that wait: 1 to 65,535.
     pub send_window: u16,

@@ -24,6 +24,8 @@ pub(super) enum Cargo {
     Nothing,
     Segments(Sequence),
     Parity(Shard),
+    /// A datagram of the user, and where it is in a group.
+    Datagram(Option<Shard>),
     /// What nobody repeats.
     Other,
 }

@@ -1,11 +1,10 @@
-//! A session over the project's own packets: a reliable stream, or messages, and datagrams out of
-//! band.
+//! A session over the project's own packets: a reliable stream, or messages, and datagrams.
 //!
 //! It is a plain value, as the engine is. Inputs are [`handle_datagram`](Session::handle_datagram)
 //! and [`handle_timeout`](Session::handle_timeout), commands are [`challenge`](Session::challenge),
 //! [`path_changed`](Session::path_changed), [`write`](Session::write),
-//! [`send`](Session::send), [`finish`](Session::finish), [`read`](Session::read), [`send_oob`](Session::send_oob) and
-//! [`read_oob`](Session::read_oob), outputs are [`poll_transmit`](Session::poll_transmit) and
+//! [`send`](Session::send), [`finish`](Session::finish), [`read`](Session::read), [`send_datagram`](Session::send_datagram) and
+//! [`read_datagram`](Session::read_datagram), outputs are [`poll_transmit`](Session::poll_transmit) and
 //! [`timeout`](Session::timeout). The one rule for a driver: after any input or command, call
 //! `poll_transmit` until it returns `None`, then set a timer to `timeout`.
 //!
@@ -24,9 +23,11 @@
 mod close;
 mod config;
 mod counters;
+mod datagrams;
 mod flight;
 mod groups;
 mod paths;
+mod protect;
 mod receive;
 mod received;
 #[cfg(test)]
@@ -38,7 +39,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::fec::{Decoder, Encoder, Policy, SIZE};
+use super::fec::{Decoder, Encoder, Policy, Rebuilt, SIZE};
 use super::{Keys, Replay};
 use crate::engine::control::{Controller, Pacer};
 use crate::engine::incoming::Incoming;
@@ -49,18 +50,17 @@ use crate::wire::Sn;
 pub use close::Closed;
 pub use config::Config;
 pub use counters::Counters;
+pub use datagrams::Unsent;
 pub use paths::{Heard, PathUse, Transmit};
 
 use close::Closing;
+use datagrams::Datagrams;
 use flight::{Cargo, Flight, Packet};
 use groups::{Groups, Sequence};
 use received::Received;
 
 /// Segments that the peer has room for as long as it has not said anything.
 const FIRST_WINDOW: u16 = 64;
-
-/// Datagrams out of band that wait in each direction.
-const OOB_MOST: usize = 256;
 
 /// How far the end of the own direction has come.
 ///
@@ -77,11 +77,6 @@ enum Finish {
 
 /// What parity may take longer than a round trip: an eighth of it, and the delay of timers.
 const PATIENCE: Duration = Duration::from_millis(10);
-
-/// A datagram out of band is too long for a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the datagram is longer than a packet")]
-pub struct TooLong;
 
 /// One end of a connection.
 #[derive(Debug)]
@@ -102,6 +97,8 @@ pub struct Session {
     policy: Policy,
     encoder: Encoder,
     decoder: Decoder,
+    /// Room for what the decoder rebuilds.
+    rebuilt: Rebuilt,
     /// What waits to be sent again.
     lost: VecDeque<Sequence>,
     /// What leaves whatever the controller says.
@@ -117,8 +114,8 @@ pub struct Session {
     flush: Option<Instant>,
     /// Packets with data since there was nothing more to send.
     busy: u32,
-    oob_out: VecDeque<Bytes>,
-    oob_in: VecDeque<Bytes>,
+    datagrams_out: Datagrams,
+    datagrams_in: Datagrams,
     peer_window: u16,
     /// The number of the packet that told it.
     told_by: u64,
@@ -159,6 +156,7 @@ impl Session {
             policy: Policy::new(config.protection, now),
             encoder: Encoder::new(config.body(tag)),
             decoder: Decoder::new(config.decode_memory),
+            rebuilt: Rebuilt::default(),
             lost: VecDeque::new(),
             probes: VecDeque::new(),
             ping: false,
@@ -167,8 +165,8 @@ impl Session {
             planned: None,
             flush: None,
             busy: 0,
-            oob_out: VecDeque::new(),
-            oob_in: VecDeque::new(),
+            datagrams_out: Datagrams::default(),
+            datagrams_in: Datagrams::default(),
             peer_window: FIRST_WINDOW,
             told_by: 0,
             window_probe: WindowProbe::default(),
@@ -223,24 +221,6 @@ impl Session {
     /// `None` where none has arrived.
     pub fn read(&mut self, most: usize) -> Option<Bytes> {
         self.incoming.read(most)
-    }
-
-    /// Sends a datagram that nobody repeats. When too many wait, the oldest is dropped.
-    ///
-    /// # Errors
-    ///
-    /// It is longer than a packet.
-    pub fn send_oob(&mut self, datagram: Bytes) -> Result<(), TooLong> {
-        if datagram.len() + 1 > self.config.content(self.keys.tag()) {
-            return Err(TooLong);
-        }
-        self.counters.oob_dropped += push_bounded(&mut self.oob_out, datagram);
-        Ok(())
-    }
-
-    /// The next datagram that arrived out of band.
-    pub fn read_oob(&mut self) -> Option<Bytes> {
-        self.oob_in.pop_front()
     }
 
     /// Whether all that was written is acknowledged, and the end of the direction if there is one.
@@ -378,6 +358,12 @@ impl Session {
     fn give_up(&mut self, number: u64, packet: &Packet) {
         match packet.cargo {
             Cargo::Nothing | Cargo::Other => {}
+            Cargo::Datagram(shard) => {
+                self.counters.lost += 1;
+                if let Some(shard) = shard {
+                    self.groups.datagram_lost(shard);
+                }
+            }
             Cargo::Parity(shard) => {
                 self.counters.lost += 1;
                 let outgoing = &mut self.outgoing;
@@ -425,14 +411,4 @@ fn is_done(outgoing: &Outgoing) -> impl Fn(&Sequence) -> bool + '_ {
             sent.is_none_or(|sent| sent.state == State::Done)
         })
     }
-}
-
-/// Appends to a queue of which the oldest ones are dropped; returns how many were.
-fn push_bounded(queue: &mut VecDeque<Bytes>, datagram: Bytes) -> u64 {
-    let is_full = queue.len() >= OOB_MOST;
-    if is_full {
-        queue.pop_front();
-    }
-    queue.push_back(datagram);
-    is_full.into()
 }

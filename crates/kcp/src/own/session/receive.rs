@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::flight::Cargo;
-use super::{Heard, Session, push_bounded};
+use super::{Heard, Session};
 use crate::engine::incoming::Arrival;
 use crate::engine::outgoing::State;
-use crate::own::fec::Parity;
+use crate::own::fec::{Load, Parity, Rebuilt};
 use crate::own::wire::{Ack, Body, Content, PACKET_HEAD, PacketHead, PacketNumber, Run};
 use crate::wire::Sn;
 
@@ -70,42 +70,20 @@ impl Session {
         let wants = content.control.asks || content.body.is_acknowledged();
         let delay = if content.control.asks { Duration::ZERO } else { self.config.ack_delay };
         let una = self.incoming.next();
-        let rebuilt = match content.body {
-            Body::Empty | Body::Answer(_) => Vec::new(),
-            Body::Challenge(bytes) => {
-                self.answer = Some(bytes);
-                Vec::new()
-            }
-            Body::Close { code, reason } => {
-                self.closing.by_peer(code, reason);
-                Vec::new()
-            }
-            Body::OutOfBand(datagram) => {
-                self.counters.oob_in += 1;
-                let datagram = Bytes::copy_from_slice(datagram);
-                self.counters.oob_dropped += push_bounded(&mut self.oob_in, datagram);
-                Vec::new()
-            }
-            Body::Segments(body) => {
-                if !self.take(now, body, false) {
-                    return;
-                }
-                Vec::new()
-            }
-            Body::Data(shard, body) => {
-                // What the window has no room for is not acknowledged, so that it comes again.
-                if !self.take(now, body, false) {
-                    return;
-                }
-                self.decoder.data(shard, body)
-            }
-            Body::Parity { shard, k, is_final, parity } => {
-                self.decoder.parity(Parity { shard, k, is_final }, parity)
-            }
-        };
-        for body in &rebuilt {
+        let mut rebuilt = std::mem::take(&mut self.rebuilt);
+        let is_kept = self.take_body(now, &content.body, &mut rebuilt);
+        for (load, body) in rebuilt.iter() {
             self.counters.rebuilt += 1;
-            self.take(now, body, true);
+            match load {
+                Load::Segments => _ = self.take(now, body, true),
+                Load::Datagram => self.take_datagram(body),
+            }
+        }
+        rebuilt.clear();
+        self.rebuilt = rebuilt;
+        // What the window has no room for is not acknowledged, so that it comes again.
+        if !is_kept {
+            return;
         }
         // A gap that is closed is told at once. Parity is told with something else, for a while.
         if self.incoming.next().since(una) > 1 {
@@ -117,6 +95,37 @@ impl Session {
         } else {
             self.received.arrived(now, number, wants, delay);
         }
+    }
+
+    /// Does what the body of a packet says; `false` where there was no room for it. What it makes
+    /// complete is appended to `rebuilt`.
+    fn take_body(&mut self, now: Instant, body: &Body<'_>, rebuilt: &mut Rebuilt) -> bool {
+        match *body {
+            Body::Empty | Body::Answer(_) => {}
+            Body::Challenge(bytes) => self.answer = Some(bytes),
+            Body::Close { code, reason } => self.closing.by_peer(code, reason),
+            Body::Datagram(datagram) => self.take_datagram(datagram),
+            Body::Segments(body) => return self.take(now, body, false),
+            Body::Data(shard, Load::Segments, body) => {
+                let is_kept = self.take(now, body, false);
+                if is_kept {
+                    self.decoder.data(shard, Load::Segments, body, rebuilt);
+                }
+                return is_kept;
+            }
+            Body::Data(shard, Load::Datagram, datagram) => {
+                // It may have been rebuilt before.
+                if self.decoder.data(shard, Load::Datagram, datagram, rebuilt) {
+                    self.take_datagram(datagram);
+                } else {
+                    self.counters.datagrams_late += 1;
+                }
+            }
+            Body::Parity { shard, k, is_final, parity } => {
+                self.decoder.parity(Parity { shard, k, is_final }, parity, rebuilt);
+            }
+        }
+        true
     }
 
     /// Keeps the segments of a body; `false` where there was no room for one.
@@ -219,6 +228,8 @@ impl Session {
         self.outgoing.rest();
         self.incoming.rest();
         self.controller.rest();
+        self.datagrams_out.rest();
+        self.datagrams_in.rest();
     }
 
     fn done(&mut self, cargo: Cargo) {

@@ -1,25 +1,21 @@
 //! What leaves: one packet after the other.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 
 use super::flight::Cargo;
 use super::groups::Sequence;
 use super::paths::Signal;
+use super::protect::BULK;
 use super::{Finish, PathUse, Session, Transmit};
 use crate::engine::outgoing::{Fresh, Sent, State};
+use crate::own::fec::Load;
 use crate::own::wire::{
     Ack, Body, Content, Control, PACKET_HEAD, PARITY_HEAD, PacketHead, PacketNumber, RUN_HEAD,
-    SEGMENT_HEAD, SHARD_HEAD, Segment, Shard, put_segment,
+    SEGMENT_HEAD, SHARD_HEAD, Segment, put_segment,
 };
 use crate::wire::Sn;
-
-/// Data waits so long for company before parity covers it.
-const FLUSH: Duration = Duration::from_millis(2);
-
-/// Packets with data, without a pause, after which traffic is a bulk transfer.
-const BULK: u32 = 16;
 
 /// The bytes of a segment's head at most, and of a run that holds one.
 const SEGMENT_MOST: usize = SEGMENT_HEAD + 1 + 2;
@@ -33,7 +29,7 @@ pub(super) enum Next {
     Probe(Sequence),
     Again(Sequence),
     Parity,
-    OutOfBand,
+    Datagram,
     Fresh,
 }
 
@@ -95,6 +91,9 @@ impl Session {
             }
             self.probes.pop_front();
         }
+        if let Some(length) = self.datagrams_out.front().map(Bytes::len) {
+            return self.next_datagram(now, length);
+        }
         while let Some(sequence) = self.lost.front().copied() {
             if let Some((part, rest)) = self.part(sequence) {
                 let length = self.length(&part).unwrap_or(0);
@@ -110,16 +109,28 @@ impl Session {
             self.lost.pop_front();
         }
         if self.owed > 0 {
-            let length = PARITY_HEAD + self.encoder.length();
-            let may = self.may_send(now, length);
-            return if may { (Next::Parity, length) } else { (Next::Nothing, 0) };
-        }
-        if let Some(datagram) = self.oob_out.front() {
-            let length = datagram.len();
-            let may = self.may_send(now, length);
-            return if may { (Next::OutOfBand, length) } else { (Next::Nothing, 0) };
+            return self.next_parity(now);
         }
         self.next_fresh(now)
+    }
+
+    fn next_parity(&mut self, now: Instant) -> (Next, usize) {
+        let length = PARITY_HEAD + self.encoder.length();
+        let may = self.may_send(now, length);
+        if may { (Next::Parity, length) } else { (Next::Nothing, 0) }
+    }
+
+    /// A datagram waits for nothing but the parity of a group that is full.
+    fn next_datagram(&mut self, now: Instant, length: usize) -> (Next, usize) {
+        if self.encoder.is_full() && self.owed == 0 {
+            self.flush(now);
+        }
+        if self.owed > 0 && (self.ends_group || self.encoder.is_full()) {
+            return self.next_parity(now);
+        }
+        let length = SHARD_HEAD + length;
+        let may = self.may_send(now, length);
+        if may { (Next::Datagram, length) } else { (Next::Nothing, 0) }
     }
 
     fn next_fresh(&mut self, now: Instant) -> (Next, usize) {
@@ -141,25 +152,8 @@ impl Session {
         (Next::Nothing, 0)
     }
 
-    /// Asks for parity of what has none; whether there is to be some.
-    fn flush(&mut self, now: Instant) -> bool {
-        self.flush = None;
-        let uncovered = self.encoder.uncovered();
-        if uncovered > 0 {
-            let bytes = PARITY_HEAD + self.encoder.length() + self.overhead();
-            self.ends_group = self.planned.is_some() || self.encoder.is_full();
-            let is_last = self.planned.is_none() && self.ends_group;
-            let wanted = self.policy.sparse(now, uncovered, bytes, is_last);
-            self.owed = wanted.min(self.encoder.left());
-        }
-        if self.owed == 0 && (self.planned.is_some() || self.encoder.is_full()) {
-            self.end_group();
-        }
-        self.owed > 0
-    }
-
     /// Bytes of a packet beside what stands behind its flags.
-    fn overhead(&self) -> usize {
+    pub(super) fn overhead(&self) -> usize {
         PACKET_HEAD + 1 + self.keys.tag()
     }
 
@@ -291,11 +285,7 @@ impl Session {
             }
             Next::Again(sequence) => self.put_lost(now, sequence, &mut body),
             Next::Parity => self.put_parity(now, &mut body),
-            Next::OutOfBand => {
-                self.counters.oob_out += 1;
-                body.extend_from_slice(&self.oob_out.pop_front().unwrap_or_default());
-                (Cargo::Other, Body::OutOfBand(&[]))
-            }
+            Next::Datagram => self.put_datagram(now, &mut body),
             Next::Fresh => self.put_fresh(now, &mut body),
         };
         Content::put_head(ack, control, &kind, out);
@@ -317,9 +307,9 @@ impl Session {
         match sequence.shard {
             Some(shard) => {
                 self.groups.data_sent(now, shard.group);
-                (Cargo::Segments(sequence), Body::Data(shard, &[]))
+                (Cargo::Segments(sequence), Body::Data(shard, Load::Segments, &[]))
             }
-            None => self.protect(now, sequence, body),
+            None => self.protect_segments(now, sequence, body),
         }
     }
 
@@ -343,25 +333,6 @@ impl Session {
             sent.state = State::Flying;
         }
         Cargo::Segments(sequence)
-    }
-
-    fn put_parity(&mut self, now: Instant, body: &mut Vec<u8>) -> (Cargo, Body<'static>) {
-        self.owed = self.owed.saturating_sub(1);
-        let made = self.encoder.take(self.ends_group, body);
-        let result = made.map_or((Cargo::Nothing, Body::Empty), |made| {
-            self.groups.parity_sent(now, made.shard.group, made.k);
-            let (shard, k, is_final) = (made.shard, made.k, made.is_final);
-            (Cargo::Parity(shard), Body::Parity { shard, k, is_final, parity: &[] })
-        });
-        if self.owed == 0 && (self.ends_group || self.encoder.is_full()) {
-            self.end_group();
-        }
-        result
-    }
-
-    fn end_group(&mut self) {
-        self.encoder.close();
-        (self.owed, self.ends_group, self.planned, self.flush) = (0, false, None, None);
     }
 
     /// The length of the next segment that was never sent; the end of the stream has none.
@@ -412,56 +383,27 @@ impl Session {
             }
         }
         self.busy = self.busy.saturating_add(1);
-        self.protect(now, Sequence { first, count, shard: None }, body)
+        self.protect_segments(now, Sequence { first, count, shard: None }, body)
     }
 
-    /// Adds a body to the open group, or to a new one, where it is worth it.
-    fn protect(&mut self, now: Instant, sequence: Sequence, body: &[u8]) -> (Cargo, Body<'static>) {
-        self.policy.sent(body.len() + self.overhead());
-        let Some(shard) = self.shard(body) else {
-            return (Cargo::Segments(sequence), Body::Segments(&[]));
-        };
-        let old = self.groups.data_sent(now, shard.group);
-        self.lost.extend(old);
-        if self.flush.is_none() {
-            self.flush = Some(now + FLUSH);
-        }
-        // Of sparse traffic the timer asks for parity, or the next packet.
-        if self.encoder.is_full() && (self.planned.is_some() || self.busy >= BULK) {
-            self.complete_group();
-        }
-        let sequence = Sequence { shard: Some(shard), ..sequence };
-        (Cargo::Segments(sequence), Body::Data(shard, &[]))
+    fn protect_segments(
+        &mut self,
+        now: Instant,
+        sequence: Sequence,
+        body: &[u8],
+    ) -> (Cargo, Body<'static>) {
+        let shard = self.protect(now, Load::Segments, body);
+        let kind = shard.map_or(Body::Segments(&[]), |it| Body::Data(it, Load::Segments, &[]));
+        (Cargo::Segments(Sequence { shard, ..sequence }), kind)
     }
 
-    fn shard(&mut self, body: &[u8]) -> Option<Shard> {
-        if self.owed > 0 {
-            return None;
-        }
-        if self.encoder.is_full() {
-            self.end_group();
-        }
-        if !self.encoder.is_open() {
-            let is_bulk = self.busy >= BULK || self.policy.is_fixed();
-            let (data, parity) =
-                if is_bulk { self.policy.bulk() } else { self.policy.sparse_group() }?;
-            self.encoder.open(data, parity);
-            self.planned = u8::try_from(parity).ok().filter(|_| is_bulk);
-        }
-        self.encoder.push(body)
-    }
-
-    /// The open group is full.
-    fn complete_group(&mut self) {
-        let wanted = match self.planned {
-            Some(planned) => planned.saturating_sub(self.encoder.made()),
-            None => self.policy.share(self.encoder.uncovered()),
-        };
-        self.owed = wanted.min(self.encoder.left());
-        self.ends_group = true;
-        self.flush = None;
-        if self.owed == 0 {
-            self.end_group();
-        }
+    fn put_datagram(&mut self, now: Instant, body: &mut Vec<u8>) -> (Cargo, Body<'static>) {
+        let datagram = self.datagrams_out.pop().unwrap_or_default();
+        self.counters.datagrams_out += 1;
+        self.busy = self.busy.saturating_add(1);
+        body.extend_from_slice(&datagram);
+        let shard = self.protect(now, Load::Datagram, body);
+        let kind = shard.map_or(Body::Datagram(&[]), |it| Body::Data(it, Load::Datagram, &[]));
+        (Cargo::Datagram(shard), kind)
     }
 }

@@ -3,6 +3,7 @@
 use super::ack::Ack;
 use super::reader::Reader;
 use super::{Group, Malformed};
+use crate::own::fec::Load;
 
 /// Bytes of a data shard in front of its segments.
 pub const SHARD_HEAD: usize = 3;
@@ -20,7 +21,8 @@ const EMPTY: u8 = 0;
 const SEGMENTS: u8 = 1;
 const DATA: u8 = 2;
 const PARITY: u8 = 3;
-const OOB: u8 = 4;
+const DATAGRAM: u8 = 4;
+const DATAGRAM_SHARD: u8 = 5;
 const SIGNAL: u8 = 6;
 
 /// The values of a signal.
@@ -48,12 +50,12 @@ pub struct Shard {
 pub enum Body<'a> {
     /// Nothing.
     Empty,
-    /// A datagram of the user, which nobody repeats.
-    OutOfBand(&'a [u8]),
+    /// A datagram of the user that no group protects. Nobody repeats it.
+    Datagram(&'a [u8]),
     /// Segments that no group protects.
     Segments(&'a [u8]),
-    /// Segments of a group.
-    Data(Shard, &'a [u8]),
+    /// A data shard of a group: segments, or a datagram of the user, which nobody repeats.
+    Data(Shard, Load, &'a [u8]),
     /// Parity of the first `k` data shards of a group.
     Parity {
         /// Its group, and its position among the parity.
@@ -101,9 +103,10 @@ impl<'a> Content<'a> {
     pub fn put_head(ack: Option<&Ack>, control: Control, body: &Body<'_>, to: &mut Vec<u8>) {
         let kind = match body {
             Body::Empty => EMPTY,
-            Body::OutOfBand(_) => OOB,
+            Body::Datagram(_) => DATAGRAM,
             Body::Segments(_) => SEGMENTS,
-            Body::Data(..) => DATA,
+            Body::Data(_, Load::Segments, _) => DATA,
+            Body::Data(_, Load::Datagram, _) => DATAGRAM_SHARD,
             Body::Parity { .. } => PARITY,
             Body::Challenge(_) | Body::Answer(_) | Body::Close { .. } => SIGNAL,
         };
@@ -113,8 +116,8 @@ impl<'a> Content<'a> {
             ack.encode(to);
         }
         match body {
-            Body::Empty | Body::OutOfBand(_) | Body::Segments(_) => {}
-            Body::Data(shard, _) => put_shard(*shard, to),
+            Body::Empty | Body::Datagram(_) | Body::Segments(_) => {}
+            Body::Data(shard, ..) => put_shard(*shard, to),
             Body::Parity { shard, k, is_final, .. } => {
                 put_shard(*shard, to);
                 to.push(*k | if *is_final { FINAL } else { 0 });
@@ -139,10 +142,11 @@ impl<'a> Content<'a> {
         let ack = if flags & HAS_ACK != 0 { Some(Ack::decode(&mut from)?) } else { None };
         let body = match flags & BODY {
             EMPTY if from.0.is_empty() => Body::Empty,
-            OOB => Body::OutOfBand(from.rest()),
+            DATAGRAM => Body::Datagram(from.rest()),
             SIGNAL => signal(&mut from)?,
             SEGMENTS => Body::Segments(from.rest()),
-            DATA => Body::Data(shard(&mut from)?, from.rest()),
+            DATA => Body::Data(shard(&mut from)?, Load::Segments, from.rest()),
+            DATAGRAM_SHARD => Body::Data(shard(&mut from)?, Load::Datagram, from.rest()),
             PARITY => {
                 let (shard, k) = (shard(&mut from)?, from.byte()?);
                 let is_final = k & FINAL != 0;
@@ -160,7 +164,7 @@ impl Body<'_> {
     pub const fn is_acknowledged(&self) -> bool {
         match self {
             Self::Empty | Self::Challenge(_) | Self::Answer(_) | Self::Close { .. } => false,
-            Self::OutOfBand(_) | Self::Segments(_) | Self::Data(..) | Self::Parity { .. } => true,
+            Self::Datagram(_) | Self::Segments(_) | Self::Data(..) | Self::Parity { .. } => true,
         }
     }
 }
@@ -211,9 +215,10 @@ mod tests {
         let shard = Shard { group: Group(0xfffe), index: 63 };
         let bodies = [
             Body::Empty,
-            Body::OutOfBand(b"hello"),
+            Body::Datagram(b"hello"),
             Body::Segments(b"hello"),
-            Body::Data(shard, b"hello"),
+            Body::Data(shard, Load::Segments, b"hello"),
+            Body::Data(shard, Load::Datagram, b"hello"),
             Body::Parity { shard, k: 64, is_final: true, parity: b"hello" },
             Body::Parity { shard, k: 1, is_final: false, parity: b"hello" },
             Body::Challenge(*b"01234567"),

@@ -1,5 +1,6 @@
 //! Two sessions with an emulated path between them, in virtual time.
 
+mod datagrams;
 mod life;
 mod world;
 
@@ -84,7 +85,7 @@ fn both_directions_flow_whoever_is_in_control_and_however_small_the_memory() {
 }
 
 #[test]
-fn messages_keep_their_boundaries_and_datagrams_out_of_band_are_bounded() {
+fn messages_keep_their_boundaries() {
     let mut config = config();
     config.stream = false;
     let mut world = World::new([config.clone(), config], &path(30, 30, 0.1), 5);
@@ -92,21 +93,11 @@ fn messages_keep_their_boundaries_and_datagrams_out_of_band_are_bounded() {
     for n in 0..300 {
         assert!(world.ends[0].send(world.now, message(n)));
     }
-    for n in 0..300_u16 {
-        world.ends[0].send_oob(Bytes::copy_from_slice(&n.to_be_bytes())).unwrap();
-    }
-    assert_eq!(world.ends[0].send_oob(vec![0; 1_500].into()), Err(TooLong));
     let end = world.now + Duration::from_secs(20);
     while world.settle() || world.advance_until(end) {}
     for n in 0..300 {
         assert_eq!(world.ends[1].read(1), Some(message(n)), "{n}");
     }
-    assert_eq!(world.ends[0].counters().oob_dropped, 44);
-    let mut got = 0;
-    while world.ends[1].read_oob().is_some() {
-        got += 1;
-    }
-    assert!((190..256).contains(&got), "{got} of 256, and nobody repeats them");
 }
 
 #[test]
