@@ -121,6 +121,8 @@ pub struct Session {
     told_by: u64,
     window_probe: WindowProbe,
     paced: Option<Instant>,
+    /// Packets since the last one that is to be acknowledged.
+    unasked: u32,
     /// The first packet that left on the present path.
     path_begin: u64,
     /// A path challenge that is to leave, and the answer to the last one that arrived.
@@ -171,6 +173,7 @@ impl Session {
             told_by: 0,
             window_probe: WindowProbe::default(),
             paced: None,
+            unasked: 0,
             path_begin: 0,
             challenge: None,
             answer: None,

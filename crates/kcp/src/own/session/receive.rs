@@ -210,6 +210,9 @@ impl Session {
             }
         }
         self.outgoing.trim();
+        if let Some(newest) = newest {
+            self.keys.acknowledged(PacketNumber(newest));
+        }
         if progress {
             self.flight.acknowledged(now);
             self.find_lost(now);

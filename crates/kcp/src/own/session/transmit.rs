@@ -17,6 +17,10 @@ use crate::own::wire::{
 };
 use crate::wire::Sn;
 
+/// Packets that nobody has to acknowledge, in a row, after which one asks for it: an end that only
+/// receives learns that its keys are known (RFC 9000 section 13.2.4 does it for the ranges).
+const ASK_AFTER: u32 = 128;
+
 /// The bytes of a segment's head at most, and of a run that holds one.
 const SEGMENT_MOST: usize = SEGMENT_HEAD + 1 + 2;
 
@@ -219,7 +223,7 @@ impl Session {
     ) -> Option<usize> {
         let start = out.len();
         let number = PacketNumber(self.flight.packets.next());
-        let (phase, connection) = (self.keys.phase(), self.config.connection.1);
+        let (phase, connection) = (self.keys.phase(number), self.config.connection.1);
         let head = PacketHead { kind: self.config.kind, phase, connection, number }.encode();
         out.extend_from_slice(&head);
         let (cargo, is_limited) = self.put_content(now, next, ack, out);
@@ -239,7 +243,9 @@ impl Session {
         self.counters.packets_out += 1;
         self.counters.packet_bytes_out += u64::from(bytes);
         self.counters.acks_out += u64::from(ack.is_some());
+        self.unasked = self.unasked.saturating_add(1);
         if cargo != Cargo::Nothing {
+            self.unasked = 0;
             if self.flight.packets.in_flight() == 0 && self.flight.packets.is_answered() {
                 self.heard = Some(self.heard.map_or(now, |heard| heard.max(now)));
             }
@@ -265,6 +271,10 @@ impl Session {
         let mut body = std::mem::take(&mut self.body);
         body.clear();
         let (cargo, kind) = match next {
+            Next::Nothing if self.unasked >= ASK_AFTER => {
+                control.asks = true;
+                (Cargo::Other, Body::Empty)
+            }
             Next::Nothing => (Cargo::Nothing, Body::Empty),
             Next::Signal(Signal::Challenge(bytes)) => (Cargo::Nothing, Body::Challenge(bytes)),
             Next::Signal(Signal::Answer(bytes)) => (Cargo::Nothing, Body::Answer(bytes)),

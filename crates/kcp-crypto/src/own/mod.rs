@@ -1,5 +1,9 @@
 //! The keys of the project's own packets, by aws-lc.
 
+mod rolling;
+
+pub use rolling::{RollingKeys, UPDATE_AFTER};
+
 use aws_lc_rs::aead::{
     AES_128_GCM, AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey,
 };
@@ -38,6 +42,33 @@ impl DirectionKey {
         Ok(Self { key: LessSafeKey::new(key), iv })
     }
 
+    fn seal(
+        &self,
+        number: PacketNumber,
+        head: &[u8],
+        text: &mut [u8],
+        tag: &mut [u8],
+    ) -> Result<(), Refused> {
+        let nonce = self.nonce(number);
+        let sealed = self.key.seal_in_place_separate_tag(nonce, Aad::from(head), text);
+        let sealed = sealed.map_err(|_| Refused)?;
+        if tag.len() != sealed.as_ref().len() {
+            return Err(Refused);
+        }
+        tag.copy_from_slice(sealed.as_ref());
+        Ok(())
+    }
+
+    fn open(
+        &self,
+        number: PacketNumber,
+        head: &[u8],
+        text_and_tag: &mut [u8],
+    ) -> Result<usize, Refused> {
+        let opened = self.key.open_in_place(self.nonce(number), Aad::from(head), text_and_tag);
+        opened.map(|text| text.len()).map_err(|_| Refused)
+    }
+
     fn nonce(&self, number: PacketNumber) -> Nonce {
         let mut nonce = self.iv;
         let (_, low) = nonce.split_at_mut(NONCE_LEN - 8);
@@ -48,7 +79,7 @@ impl DirectionKey {
     }
 }
 
-/// The keys of a connection at one end, in one phase. Who updates keys makes new ones.
+/// The keys of a connection at one end, in one phase, without updates.
 #[derive(Debug)]
 pub struct SealKeys {
     /// What this end seals with.
@@ -64,7 +95,7 @@ impl Keys for SealKeys {
         TAG
     }
 
-    fn phase(&self) -> bool {
+    fn phase(&mut self, _: PacketNumber) -> bool {
         self.phase
     }
 
@@ -75,15 +106,7 @@ impl Keys for SealKeys {
         text: &mut [u8],
         tag: &mut [u8],
     ) -> Result<(), Refused> {
-        let DirectionKey { key, .. } = &self.seal;
-        let nonce = self.seal.nonce(number);
-        let sealed = key.seal_in_place_separate_tag(nonce, Aad::from(head), text);
-        let sealed = sealed.map_err(|_| Refused)?;
-        if tag.len() != sealed.as_ref().len() {
-            return Err(Refused);
-        }
-        tag.copy_from_slice(sealed.as_ref());
-        Ok(())
+        self.seal.seal(number, head, text, tag)
     }
 
     fn open(
@@ -96,9 +119,7 @@ impl Keys for SealKeys {
         if phase != self.phase {
             return Err(Refused);
         }
-        let nonce = self.open.nonce(number);
-        let opened = self.open.key.open_in_place(nonce, Aad::from(head), text_and_tag);
-        opened.map(|text| text.len()).map_err(|_| Refused)
+        self.open.open(number, head, text_and_tag)
     }
 }
 
