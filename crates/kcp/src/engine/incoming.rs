@@ -85,6 +85,11 @@ impl Incoming {
         }
     }
 
+    /// Whether [`read`](Self::read) returns something.
+    pub(crate) fn is_readable(&self) -> bool {
+        if self.is_stream { !self.ready.is_empty() } else { self.messages > 0 }
+    }
+
     /// All segments before this number have arrived (`una`).
     pub(crate) const fn next(&self) -> Sn {
         self.next

@@ -26,6 +26,7 @@ mod counters;
 mod datagrams;
 mod flight;
 mod groups;
+mod look;
 mod paths;
 mod protect;
 mod receive;
