@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::groups::Sequence;
+use super::parts::Piece;
 use crate::flight;
 use crate::own::wire::{PacketNumber, RANGES, Shard};
 
@@ -24,6 +25,10 @@ pub(super) enum Cargo {
     Nothing,
     Segments(Sequence),
     Parity(Shard),
+    /// A part of a segment.
+    Part(Piece),
+    /// A probe for packets of this size.
+    Size(u16),
     /// A datagram of the user, and where it is in a group.
     Datagram(Option<Shard>),
     /// What nobody repeats.
@@ -90,6 +95,11 @@ impl Flight {
     pub(super) fn keep(&mut self, mut news: Vec<Range>) {
         news.clear();
         self.spare[1] = news;
+    }
+
+    /// Whether a round trip on this path was measured.
+    pub(super) const fn is_measured(&self) -> bool {
+        self.least.is_some()
     }
 
     /// The newest packet took `took` there and back, of which the peer has waited for `delay`.

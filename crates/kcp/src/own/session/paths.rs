@@ -62,6 +62,8 @@ impl Session {
     pub fn path_changed(&mut self, now: Instant) {
         self.flight.path_changed();
         self.path_begin = self.flight.packets.next();
+        self.mtu = self.mtu.anew();
+        self.resize();
         self.controller = Controller::new(self.config.control, now, self.config.datagram);
         self.pacer = Pacer::new(now);
         self.paced = None;

@@ -9,7 +9,9 @@ use super::{Heard, Session};
 use crate::engine::incoming::Arrival;
 use crate::engine::outgoing::State;
 use crate::own::fec::{Load, Parity, Rebuilt};
-use crate::own::wire::{Ack, Body, Content, PACKET_HEAD, PacketHead, PacketNumber, Run};
+use crate::own::wire::{
+    Ack, Body, Content, PACKET_HEAD, PacketHead, PacketNumber, Part, Run, Segment,
+};
 use crate::wire::Sn;
 
 /// How long the acknowledgement of parity may wait. The sender wants to know of it for the loss, and
@@ -101,7 +103,7 @@ impl Session {
     /// complete is appended to `rebuilt`.
     fn take_body(&mut self, now: Instant, body: &Body<'_>, rebuilt: &mut Rebuilt) -> bool {
         match *body {
-            Body::Empty | Body::Answer(_) => {}
+            Body::Empty | Body::Answer(_) | Body::Padding(_) => {}
             Body::Challenge(bytes) => self.answer = Some(bytes),
             Body::Close { code, reason } => self.closing.by_peer(code, reason),
             Body::Datagram(datagram) => self.take_datagram(datagram),
@@ -145,6 +147,10 @@ impl Session {
                 self.counters.malformed += 1;
                 break;
             }
+            if let Some(part) = segment.part {
+                fits &= self.take_part(now, part, &segment);
+                continue;
+            }
             match self.incoming.place(segment.sn, segment.fragments, segment.payload) {
                 Arrival::New => {
                     self.counters.bytes_in += segment.payload.len() as u64;
@@ -165,13 +171,44 @@ impl Session {
         fits
     }
 
+    /// Keeps a part of a segment; `false` where there was no room for it.
+    fn take_part(&mut self, now: Instant, part: Part, segment: &Segment<'_>) -> bool {
+        let sn = segment.sn;
+        match self.incoming.looks(sn) {
+            Arrival::New => {}
+            Arrival::Again => {
+                self.counters.repeated_in += 1;
+                if !sn.is_before(self.incoming.next()) {
+                    self.received.rebuilt(now, sn);
+                }
+                return true;
+            }
+            Arrival::Beyond => {
+                self.counters.beyond_in += 1;
+                return false;
+            }
+        }
+        match self.parts_in.take(part, segment, self.incoming.next()) {
+            None => return false,
+            Some(false) => return true,
+            Some(true) => {}
+        }
+        let whole = std::mem::take(self.parts_in.whole());
+        if self.incoming.place(sn, segment.fragments, &whole) == Arrival::New {
+            self.counters.bytes_in += whole.len() as u64;
+            self.received.rebuilt(now, sn);
+        }
+        *self.parts_in.whole() = whole;
+        true
+    }
+
     fn handle_ack(&mut self, now: Instant, number: PacketNumber, ack: &Ack) {
         if number.0 >= self.told_by {
             self.told_by = number.0;
             self.peer_window = ack.window;
         }
         let next = PacketNumber(self.flight.packets.next());
-        let mut progress = false;
+        let (mut progress, mut grows) = (false, false);
         let mut newest = None;
         let news = self.flight.news(ack.packets(next));
         for &(first, last) in &news {
@@ -191,6 +228,11 @@ impl Session {
                         self.flight.sample(took, ack.delay());
                     }
                 }
+                if let Cargo::Size(size) = packet.cargo {
+                    grows |= self.mtu.probe_arrived(size);
+                } else {
+                    self.mtu.arrived(number, packet.bytes);
+                }
                 self.done(packet.cargo);
                 let round_trip = self.flight.packets.rtt.smoothed();
                 let what = (packet.at, u64::from(packet.bytes), packet.is_limited);
@@ -199,6 +241,9 @@ impl Session {
         }
         let late = self.flight.late_ones(&news);
         self.flight.keep(news);
+        if grows {
+            self.resize();
+        }
         for cargo in late {
             self.counters.spurious += 1;
             self.done(cargo);
@@ -233,6 +278,7 @@ impl Session {
         self.controller.rest();
         self.datagrams_out.rest();
         self.datagrams_in.rest();
+        self.parts_in.rest();
     }
 
     fn done(&mut self, cargo: Cargo) {

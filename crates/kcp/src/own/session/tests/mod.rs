@@ -2,6 +2,7 @@
 
 mod datagrams;
 mod life;
+mod mtu;
 mod world;
 
 use std::collections::VecDeque;

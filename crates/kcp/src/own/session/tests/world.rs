@@ -57,6 +57,8 @@ pub(super) struct World {
     pub(super) start: Instant,
     pub(super) now: Instant,
     pub(super) ends: [Session; 2],
+    /// Longer datagrams are dropped, and nobody is told.
+    pub(super) carried: usize,
     /// Answers to challenges, at either end.
     pub(super) answered: Vec<[u8; 8]>,
     /// What end `n` has sent.
@@ -75,6 +77,7 @@ impl World {
         Self {
             start: now,
             now,
+            carried: usize::MAX,
             answered: Vec::new(),
             ends: configs.map(|config| Session::new(config, Box::new(Toy), now)),
             paths: [(); 2].map(|()| {
@@ -111,6 +114,10 @@ impl World {
                 assert_eq!(length, buf.len());
                 assert!(length <= usize::from(DATAGRAM), "{length}");
                 let datagram = std::mem::take(&mut buf);
+                happened = true;
+                if length > self.carried {
+                    continue;
+                }
                 self.paths[n].write(self.now, length + HEADS, || datagram.clone());
                 happened = true;
             }
