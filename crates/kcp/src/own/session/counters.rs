@@ -23,6 +23,10 @@ pub struct Counters {
     pub acks_out: u64,
     /// Packets with segments that were sent again.
     pub repeated_out: u64,
+    /// Packets that arrived with a mark of congestion.
+    pub congested_in: u64,
+    /// Packets that arrived with a mark at the peer, as far as it has told.
+    pub congested_out: u64,
     /// Packets that were lost, whether they were sent again or not.
     pub lost: u64,
     /// Lost ones that parity should rebuild at the peer.
@@ -71,6 +75,8 @@ impl std::ops::AddAssign for Counters {
             (&mut self.malformed, other.malformed),
             (&mut self.acks_out, other.acks_out),
             (&mut self.repeated_out, other.repeated_out),
+            (&mut self.congested_in, other.congested_in),
+            (&mut self.congested_out, other.congested_out),
             (&mut self.lost, other.lost),
             (&mut self.left_to_parity, other.left_to_parity),
             (&mut self.overdue, other.overdue),

@@ -50,6 +50,8 @@ pub(super) struct Flight {
     /// Room for the next two lists, so that an acknowledgement allocates nothing.
     spare: [Vec<Range>; 2],
     lost: VecDeque<(u64, Instant, Cargo)>,
+    /// The marks of congestion that the peer has told of.
+    congested: u32,
 }
 
 impl Flight {
@@ -60,6 +62,7 @@ impl Flight {
             named: Vec::new(),
             spare: [const { Vec::new() }; 2],
             lost: VecDeque::new(),
+            congested: 0,
         }
     }
 
@@ -95,6 +98,17 @@ impl Flight {
     pub(super) fn keep(&mut self, mut news: Vec<Range>) {
         news.clear();
         self.spare[1] = news;
+    }
+
+    /// The peer tells the low 30 bits of its count of marks; how many are new.
+    pub(super) const fn congested(&mut self, marks: u32) -> Option<u32> {
+        let new = marks.wrapping_sub(self.congested) << 2 >> 2;
+        // Half of the circle is old: acknowledgements overtake each other.
+        if new == 0 || new >= 1 << 29 {
+            return None;
+        }
+        self.congested = marks;
+        Some(new)
     }
 
     /// Whether a round trip on this path was measured.

@@ -130,6 +130,8 @@ pub struct Session {
     told_by: u64,
     window_probe: WindowProbe,
     paced: Option<Instant>,
+    /// Packets leave as ECT(0).
+    is_ect: bool,
     /// Packets since the last one that is to be acknowledged.
     unasked: u32,
     /// The first packet that left on the present path.
@@ -185,6 +187,7 @@ impl Session {
             told_by: 0,
             window_probe: WindowProbe::default(),
             paced: None,
+            is_ect: true,
             unasked: 0,
             path_begin: 0,
             challenge: None,
@@ -342,6 +345,7 @@ impl Session {
         self.counters.probes += 1;
         if self.flight.packets.probed() {
             self.controller.path_is_void(now);
+            self.is_ect = false;
             while let Some((number, packet)) = self.flight.packets.pop_any() {
                 self.give_up(number, &packet);
             }

@@ -16,6 +16,9 @@ pub struct Transmit {
     pub length: usize,
     /// Where it goes.
     pub path: PathUse,
+    /// It leaves as ECT(0) (RFC 3168): a router may mark it instead of dropping it. `false` after the
+    /// path has carried nothing for long, as some paths drop such packets.
+    pub is_ect: bool,
 }
 
 /// Where a packet goes.
@@ -66,6 +69,7 @@ impl Session {
         self.resize();
         self.controller = Controller::new(self.config.control, now, self.config.datagram);
         self.pacer = Pacer::new(now);
+        self.is_ect = true;
         self.paced = None;
         self.ping |= self.flight.packets.in_flight() > 0;
     }

@@ -20,8 +20,14 @@ const PARITY_DELAY: Duration = Duration::from_millis(20);
 
 impl Session {
     /// Reads a packet, which it decrypts in place. `None`: it is not for this session, or had
-    /// arrived before, or makes no sense; it was counted, and changes nothing.
-    pub fn handle_datagram(&mut self, now: Instant, datagram: &mut [u8]) -> Option<Heard> {
+    /// arrived before, or makes no sense; it was counted, and changes nothing. `is_congested`: a
+    /// router has marked it (CE of RFC 3168).
+    pub fn handle_datagram(
+        &mut self,
+        now: Instant,
+        datagram: &mut [u8],
+        is_congested: bool,
+    ) -> Option<Heard> {
         let Ok(head) = PacketHead::decode(datagram) else {
             self.counters.refused += 1;
             return None;
@@ -58,6 +64,10 @@ impl Session {
                 self.closing.heard(now);
             }
             return None;
+        }
+        if is_congested {
+            self.counters.congested_in += 1;
+            self.received.congested(now);
         }
         self.handle_content(now, head.number, &content);
         let answered = if let Body::Answer(bytes) = content.body { Some(bytes) } else { None };
@@ -207,9 +217,10 @@ impl Session {
             self.told_by = number.0;
             self.peer_window = ack.window;
         }
+        let congested = ack.congested.and_then(|marks| self.flight.congested(marks));
         let next = PacketNumber(self.flight.packets.next());
         let (mut progress, mut grows) = (false, false);
-        let mut newest = None;
+        let (mut newest, mut newest_at) = (None, now);
         let news = self.flight.news(ack.packets(next));
         for &(first, last) in &news {
             for number in (first.max(self.flight.packets.first())..=last).rev() {
@@ -223,6 +234,7 @@ impl Session {
                 self.policy.ended(false);
                 if newest.is_none() {
                     newest = Some(number);
+                    newest_at = packet.at;
                     if PacketNumber(number).low() == ack.largest {
                         let took = now.saturating_duration_since(packet.at);
                         self.flight.sample(took, ack.delay());
@@ -261,6 +273,11 @@ impl Session {
         if progress {
             self.flight.acknowledged(now);
             self.find_lost(now);
+            if let (Some(marks), Some(newest)) = (congested, newest) {
+                self.counters.congested_out += u64::from(marks);
+                let next = self.flight.packets.next();
+                self.controller.lost(now, (newest_at, 0), (newest, next));
+            }
             let in_flight = self.flight.packets.in_flight();
             self.controller.batch_ends(now, in_flight, self.is_limited, newest);
         }

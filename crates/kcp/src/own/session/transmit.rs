@@ -51,7 +51,7 @@ impl Session {
         }
         if let Some((signal, path)) = self.signal() {
             let length = self.put(now, Next::Signal(signal), None, out)?;
-            return Some(Transmit { length, path });
+            return Some(Transmit { length, path, is_ect: self.is_ect });
         }
         let has_to_send = self.has_fresh() || self.outgoing.outstanding() > 0;
         self.ping |= self.window_probe.asks(now, self.peer_window == 0 && has_to_send);
@@ -75,7 +75,7 @@ impl Session {
         let alone = is_due && length + Ack::LONGEST > room;
         let next = if alone { self.postpone(next) } else { next };
         let length = self.put(now, next, ack.as_ref(), out)?;
-        Some(Transmit { length, path: PathUse::Current })
+        Some(Transmit { length, path: PathUse::Current, is_ect: self.is_ect })
     }
 
     /// The acknowledgement leaves alone, and what was to go along after it.

@@ -15,6 +15,7 @@ pub const PARITY_HEAD: usize = 4;
 const BODY: u8 = 7;
 const HAS_ACK: u8 = 8;
 const ASKS: u8 = 16;
+const HAS_CONGESTED: u8 = 32;
 
 /// The values of the body.
 const EMPTY: u8 = 0;
@@ -114,7 +115,9 @@ impl<'a> Content<'a> {
             Body::Challenge(_) | Body::Answer(_) | Body::Close { .. } | Body::Padding(_) => SIGNAL,
         };
         let has_ack = if ack.is_some() { HAS_ACK } else { 0 };
-        to.push(kind | has_ack | if control.asks { ASKS } else { 0 });
+        let congested = ack.is_some_and(|ack| ack.congested.is_some());
+        let has_congested = if congested { HAS_CONGESTED } else { 0 };
+        to.push(kind | has_ack | has_congested | if control.asks { ASKS } else { 0 });
         if let Some(ack) = ack {
             ack.encode(to);
         }
@@ -140,10 +143,12 @@ impl<'a> Content<'a> {
     pub fn decode(content: &'a [u8]) -> Result<Self, Malformed> {
         let mut from = Reader(content);
         let flags = from.byte()?;
-        if flags & !(BODY | HAS_ACK | ASKS) != 0 {
+        let has_congested = flags & HAS_CONGESTED != 0;
+        let has_ack = flags & HAS_ACK != 0;
+        if flags & !(BODY | HAS_ACK | ASKS | HAS_CONGESTED) != 0 || (has_congested && !has_ack) {
             return Err(Malformed);
         }
-        let ack = if flags & HAS_ACK != 0 { Some(Ack::decode(&mut from)?) } else { None };
+        let ack = if has_ack { Some(Ack::decode(&mut from, has_congested)?) } else { None };
         let body = match flags & BODY {
             EMPTY if from.0.is_empty() => Body::Empty,
             DATAGRAM => Body::Datagram(from.rest()),
@@ -216,7 +221,15 @@ mod tests {
             assert!(arrived.push(gap, length));
         }
         assert!(rebuilt.push(0, 1) && rebuilt.push(3, 2));
-        Ack { largest: 7, delay: 99, una: Sn(u32::MAX), window: 9, arrived, rebuilt }
+        Ack {
+            largest: 7,
+            delay: 99,
+            una: Sn(u32::MAX),
+            window: 9,
+            arrived,
+            rebuilt,
+            congested: None,
+        }
     }
 
     #[test]
@@ -236,7 +249,7 @@ mod tests {
             Body::Padding(b"hello"),
         ];
         for body in bodies {
-            for ack in [None, Some(ack())] {
+            for ack in [None, Some(ack()), Some(Ack { congested: Some(70), ..ack() })] {
                 let control = Control { asks: ack.is_none() };
                 let mut bytes = Vec::new();
                 Content::put_head(ack.as_ref(), control, &body, &mut bytes);
@@ -269,7 +282,8 @@ mod tests {
             let mut arrived = Ranges::default();
             assert!(ranges.iter().all(|(gap, length)| arrived.push(*gap, *length)));
             let rebuilt = Ranges::default();
-            let ack = Ack { largest: 99, delay: 60, una: Sn(9), window: 99, arrived, rebuilt };
+            let (una, congested) = (Sn(9), None);
+            let ack = Ack { largest: 99, delay: 60, una, window: 99, arrived, rebuilt, congested };
             let mut bytes = Vec::new();
             Content::put_head(Some(&ack), Control::default(), &Body::Empty, &mut bytes);
             bytes.len() + 33
