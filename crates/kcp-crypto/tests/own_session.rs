@@ -44,7 +44,7 @@ fn a_transfer_goes_on_while_keys_are_updated() {
             now += Duration::from_millis(5);
             for n in 0..2 {
                 for mut packet in under_way[1 - n].drain(..) {
-                    assert!(ends[n].handle_datagram(now, &mut packet).is_some(), "it opens");
+                    assert!(ends[n].handle_datagram(now, &mut packet, false).is_some(), "it opens");
                 }
             }
             read +=

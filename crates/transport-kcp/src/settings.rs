@@ -95,6 +95,7 @@ impl KcpSettings {
     pub(crate) fn session(&self, ids: (ConnectionId, ConnectionId)) -> Config {
         Config {
             kind: PacketKind::Sealed,
+            datagram_most: self.mtu,
             send_window: self.send_window,
             receive_window: self.receive_window,
             ack_delay: self.ack_delay,

@@ -1,4 +1,4 @@
-//! A UDP socket of a driver: many datagrams in a call (GSO, GRO, `recvmmsg`), and the local
+//! A UDP socket of a driver: many datagrams in a call (GSO, GRO, `recvmmsg`), ECN, and the local
 //! address of each datagram.
 
 use std::io::{self, IoSliceMut};
@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::task::{Context, Poll, ready};
 
 use net::udp::keep_joining;
-use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
+use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
@@ -36,6 +36,8 @@ pub(crate) struct Arrival {
     pub(crate) length: usize,
     /// Bytes of each datagram but the last one.
     pub(crate) segment: usize,
+    /// A router marked the datagrams instead of dropping them (CE of RFC 3168).
+    pub(crate) is_congested: bool,
 }
 
 /// Datagrams of equal length to one address; the last one may be shorter.
@@ -83,6 +85,7 @@ impl Socket {
                             origin: Origin { peer: meta.addr, local: meta.dst_ip },
                             length: meta.len,
                             segment: meta.stride,
+                            is_congested: meta.ecn == Some(EcnCodepoint::Ce),
                         });
                     }
                     return Poll::Ready(Ok(count));
@@ -114,7 +117,8 @@ impl Socket {
 
     fn send(&self, to: Origin, contents: &[u8], segment_size: Option<usize>) -> io::Result<()> {
         let (destination, src_ip) = (to.peer, to.local);
-        let transmit = Transmit { destination, ecn: None, contents, segment_size, src_ip };
+        let ecn = Some(EcnCodepoint::Ect0);
+        let transmit = Transmit { destination, ecn, contents, segment_size, src_ip };
         self.socket.try_io(Interest::WRITABLE, || {
             self.state.try_send(UdpSockRef::from(&self.socket), &transmit)
         })

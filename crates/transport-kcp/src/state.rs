@@ -130,7 +130,7 @@ impl State {
     pub(crate) fn open(&mut self, now: Instant, config: Config, keys: Box<dyn Keys>) {
         let mut session = Box::new(Session::new(config, keys, now));
         for mut packet in self.early.drain(..) {
-            session.handle_datagram(now, &mut packet);
+            session.handle_datagram(now, &mut packet, false);
         }
         self.early = Vec::new();
         self.session = Some(session);
@@ -151,7 +151,7 @@ impl State {
         match kind {
             PacketKind::Bootstrap => {
                 let Some(bootstrap) = &mut self.bootstrap else { return };
-                let heard = bootstrap.handle_datagram(now, datagram);
+                let heard = bootstrap.handle_datagram(now, datagram, arrival.is_congested);
                 if heard.is_some() {
                     self.opening = Vec::new();
                     if let Some(closed) = bootstrap.closed().filter(|closed| closed.by_peer) {
@@ -167,7 +167,7 @@ impl State {
                     }
                     return;
                 };
-                let heard = session.handle_datagram(now, datagram);
+                let heard = session.handle_datagram(now, datagram, arrival.is_congested);
                 let Some(heard) = heard else { return };
                 // The server has the whole handshake.
                 self.bootstrap = None;

@@ -129,6 +129,17 @@ impl Incoming {
         arrival
     }
 
+    /// What [`place`](Self::place) would say.
+    pub(crate) fn looks(&self, sn: Sn) -> Arrival {
+        let ahead = sn.since(self.next);
+        if ahead >= i32::from(self.window) {
+            return Arrival::Beyond;
+        }
+        let Ok(slot) = usize::try_from(ahead) else { return Arrival::Again };
+        let is_there = self.early.get(slot).is_some_and(Option::is_some);
+        if is_there { Arrival::Again } else { Arrival::New }
+    }
+
     /// Keeps a segment until it is read, and acknowledges nothing.
     pub(crate) fn place(&mut self, sn: Sn, fragments: u8, payload: &[u8]) -> Arrival {
         let ahead = sn.since(self.next);

@@ -30,7 +30,8 @@ pub fn packets(data: &[u8]) {
             | Body::Datagram(_)
             | Body::Challenge(_)
             | Body::Answer(_)
-            | Body::Close { .. } => {}
+            | Body::Close { .. }
+            | Body::Padding(_) => {}
             Body::Segments(body) => read_run(body),
             Body::Data(shard, load, body) => {
                 if decoder.data(shard, load, body, &mut rebuilt) && load == Load::Segments {

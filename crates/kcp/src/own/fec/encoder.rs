@@ -62,6 +62,8 @@ pub struct Encoder {
     /// One sum behind the other.
     bytes: Vec<u8>,
     stride: usize,
+    /// The stride of the next group.
+    next_stride: usize,
     /// The bytes of the sums that are used.
     length: usize,
 }
@@ -70,7 +72,20 @@ impl Encoder {
     /// An encoder of data shards with at most `longest` bytes.
     #[must_use]
     pub fn new(longest: usize) -> Self {
-        Self { stride: (SIZE + longest).next_multiple_of(64), ..Self::default() }
+        let mut encoder = Self::default();
+        encoder.set_longest(longest);
+        encoder
+    }
+
+    /// Data shards of the groups that are opened from now on have at most `longest` bytes.
+    pub fn set_longest(&mut self, longest: usize) {
+        self.next_stride = (SIZE + longest).next_multiple_of(64);
+    }
+
+    /// Whether a body of `length` bytes fits into the open group.
+    #[must_use]
+    pub const fn takes(&self, length: usize) -> bool {
+        SIZE + length <= self.stride
     }
 
     #[cfg(test)]
@@ -134,6 +149,7 @@ impl Encoder {
         self.is_open = true;
         self.data_most = u8::try_from(data.clamp(1, DATA_MAX)).unwrap_or(1);
         self.sums = u8::try_from(parity.clamp(1, PARITY_MAX)).unwrap_or(1);
+        self.stride = self.next_stride;
         self.bytes.clear();
         // The bodies stand behind the sizes, the last one as well.
         self.bytes.resize(self.stride * usize::from(self.sums) + SIZE, 0);

@@ -80,6 +80,6 @@ impl Session {
         self.closing.is_due = false;
         self.closing.told = Some(now);
         let length = self.put(now, Next::Signal(Signal::Close(code)), None, out)?;
-        Some(Transmit { length, path: PathUse::Current })
+        Some(Transmit { length, path: PathUse::Current, is_ect: self.is_ect })
     }
 }

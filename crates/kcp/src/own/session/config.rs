@@ -15,8 +15,12 @@ pub struct Config {
     pub kind: PacketKind,
     /// The connection in heads of packets that arrive, and of packets that leave.
     pub connection: (ConnectionId, ConnectionId),
-    /// The most bytes of a packet: 256 to 32,767. The MTU of the path less the heads of IP and UDP.
+    /// The most bytes of a packet at the beginning: 256 to 32,767. The path has to carry them: the
+    /// MTU of the path less the heads of IP and UDP.
     pub datagram: u16,
+    /// The most bytes of a packet that is tried later. With no more than `datagram` there is no
+    /// search.
+    pub datagram_most: u16,
     /// The most segments that are sent and not acknowledged, or that wait: 1 to 65,535.
     pub send_window: u16,
     /// The most segments that the receiver holds: 1 to 65,535.
@@ -46,6 +50,7 @@ impl Config {
             kind: PacketKind::Sealed,
             connection,
             datagram,
+            datagram_most: datagram,
             send_window: 8_192,
             receive_window: 8_192,
             stream: true,

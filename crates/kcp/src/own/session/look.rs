@@ -15,12 +15,6 @@ impl Session {
         self.outgoing.unsent()
     }
 
-    /// The most bytes of a packet at this time.
-    #[must_use]
-    pub const fn datagram(&self) -> u16 {
-        self.config.datagram
-    }
-
     /// Bytes that may be under way.
     #[must_use]
     pub fn window(&self) -> u64 {

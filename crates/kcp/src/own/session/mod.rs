@@ -27,6 +27,8 @@ mod datagrams;
 mod flight;
 mod groups;
 mod look;
+mod mtu;
+mod parts;
 mod paths;
 mod protect;
 mod receive;
@@ -58,6 +60,8 @@ use close::Closing;
 use datagrams::Datagrams;
 use flight::{Cargo, Flight, Packet};
 use groups::{Groups, Sequence};
+use mtu::Search;
+use parts::{Parts, Piece};
 use received::Received;
 
 /// Segments that the peer has room for as long as it has not said anything.
@@ -104,6 +108,11 @@ pub struct Session {
     lost: VecDeque<Sequence>,
     /// What leaves whatever the controller says.
     probes: VecDeque<Sequence>,
+    /// Parts of segments that are larger than packets are.
+    parts_out: VecDeque<Piece>,
+    parts_in: Parts,
+    /// The size of packets, which `config.datagram` follows.
+    mtu: Search,
     /// A packet that asks for an acknowledgement is to leave.
     ping: bool,
     /// Parity shards of the open group that have to leave, and whether the group ends with them.
@@ -122,6 +131,8 @@ pub struct Session {
     told_by: u64,
     window_probe: WindowProbe,
     paced: Option<Instant>,
+    /// Packets leave as ECT(0).
+    is_ect: bool,
     /// Packets since the last one that is to be acknowledged.
     unasked: u32,
     /// The first packet that left on the present path.
@@ -162,6 +173,9 @@ impl Session {
             rebuilt: Rebuilt::default(),
             lost: VecDeque::new(),
             probes: VecDeque::new(),
+            parts_out: VecDeque::new(),
+            parts_in: Parts::default(),
+            mtu: Search::new(config.datagram, config.datagram_most),
             ping: false,
             owed: 0,
             ends_group: false,
@@ -174,6 +188,7 @@ impl Session {
             told_by: 0,
             window_probe: WindowProbe::default(),
             paced: None,
+            is_ect: true,
             unasked: 0,
             path_begin: 0,
             challenge: None,
@@ -251,6 +266,12 @@ impl Session {
         &self.counters
     }
 
+    /// The most bytes of a packet now, between [`Config::datagram`] and [`Config::datagram_most`].
+    #[must_use]
+    pub const fn datagram(&self) -> u16 {
+        self.mtu.size()
+    }
+
     /// The smoothed round trip.
     #[must_use]
     pub fn round_trip(&self) -> Duration {
@@ -325,11 +346,14 @@ impl Session {
         self.counters.probes += 1;
         if self.flight.packets.probed() {
             self.controller.path_is_void(now);
+            self.is_ect = false;
             while let Some((number, packet)) = self.flight.packets.pop_any() {
                 self.give_up(number, &packet);
             }
         }
         self.probes.clear();
+        // Where the path carries large packets no more, the small question alone is answered.
+        self.ping |= self.mtu.is_grown();
         if let Some((oldest, newest)) = self.outgoing.ends() {
             let one = |first| Sequence { first, count: 1, shard: None };
             self.probes.push_back(one(oldest));
@@ -344,13 +368,20 @@ impl Session {
     /// Gives up what must be lost.
     fn find_lost(&mut self, now: Instant) {
         let (mut bytes, mut newest, mut sent) = (0, 0, now);
+        let mut is_hole = false;
         while let Some((number, packet)) = self.flight.pop_lost(now) {
-            if number >= self.path_begin {
+            if number >= self.path_begin && !matches!(packet.cargo, Cargo::Size(_)) {
+                let next = self.flight.packets.next();
+                is_hole |= self.mtu.lost((number, next), packet.bytes);
                 bytes += u64::from(packet.bytes);
                 (newest, sent) = (number, packet.at);
                 self.policy.ended(true);
             }
             self.give_up(number, &packet);
+        }
+        if is_hole {
+            self.counters.black_holes += 1;
+            self.resize();
         }
         if bytes > 0 {
             let next = self.flight.packets.next();
@@ -358,10 +389,30 @@ impl Session {
         }
     }
 
+    /// Packets have another size from now on.
+    fn resize(&mut self) {
+        let size = self.mtu.size();
+        let shrinks = size < self.config.datagram;
+        self.config.datagram = size;
+        let tag = self.keys.tag();
+        self.outgoing.set_payload(self.config.payload(tag));
+        self.encoder.set_longest(self.config.body(tag));
+        if shrinks {
+            // Its parity may not fit.
+            self.end_group();
+        }
+        self.controller.resized(size);
+    }
+
     /// A packet is lost: what it carried has to leave again, or is left to parity.
     fn give_up(&mut self, number: u64, packet: &Packet) {
         match packet.cargo {
             Cargo::Nothing | Cargo::Other => {}
+            Cargo::Size(size) => self.mtu.probe_lost(size),
+            Cargo::Part(piece) => {
+                self.counters.lost += 1;
+                self.parts_out.push_back(piece);
+            }
             Cargo::Datagram(shard) => {
                 self.counters.lost += 1;
                 if let Some(shard) = shard {

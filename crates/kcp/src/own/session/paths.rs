@@ -16,6 +16,9 @@ pub struct Transmit {
     pub length: usize,
     /// Where it goes.
     pub path: PathUse,
+    /// It leaves as ECT(0) (RFC 3168): a router may mark it instead of dropping it. `false` after the
+    /// path has carried nothing for long, as some paths drop such packets.
+    pub is_ect: bool,
 }
 
 /// Where a packet goes.
@@ -62,8 +65,11 @@ impl Session {
     pub fn path_changed(&mut self, now: Instant) {
         self.flight.path_changed();
         self.path_begin = self.flight.packets.next();
+        self.mtu = self.mtu.anew();
+        self.resize();
         self.controller = Controller::new(self.config.control, now, self.config.datagram);
         self.pacer = Pacer::new(now);
+        self.is_ect = true;
         self.paced = None;
         self.ping |= self.flight.packets.in_flight() > 0;
     }

@@ -65,7 +65,7 @@ impl Session {
         result
     }
 
-    fn end_group(&mut self) {
+    pub(super) fn end_group(&mut self) {
         self.encoder.close();
         (self.owed, self.ends_group, self.planned, self.flush) = (0, false, None, None);
     }
@@ -75,7 +75,7 @@ impl Session {
         if self.owed > 0 && (self.ends_group || self.encoder.is_full()) {
             return None;
         }
-        if self.encoder.is_full() {
+        if self.encoder.is_full() || !self.encoder.takes(body.len()) {
             self.end_group();
         }
         if !self.encoder.is_open() {

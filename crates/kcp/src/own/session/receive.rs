@@ -9,7 +9,9 @@ use super::{Heard, Session};
 use crate::engine::incoming::Arrival;
 use crate::engine::outgoing::State;
 use crate::own::fec::{Load, Parity, Rebuilt};
-use crate::own::wire::{Ack, Body, Content, PACKET_HEAD, PacketHead, PacketNumber, Run};
+use crate::own::wire::{
+    Ack, Body, Content, PACKET_HEAD, PacketHead, PacketNumber, Part, Run, Segment,
+};
 use crate::wire::Sn;
 
 /// How long the acknowledgement of parity may wait. The sender wants to know of it for the loss, and
@@ -18,8 +20,14 @@ const PARITY_DELAY: Duration = Duration::from_millis(20);
 
 impl Session {
     /// Reads a packet, which it decrypts in place. `None`: it is not for this session, or had
-    /// arrived before, or makes no sense; it was counted, and changes nothing.
-    pub fn handle_datagram(&mut self, now: Instant, datagram: &mut [u8]) -> Option<Heard> {
+    /// arrived before, or makes no sense; it was counted, and changes nothing. `is_congested`: a
+    /// router has marked it (CE of RFC 3168).
+    pub fn handle_datagram(
+        &mut self,
+        now: Instant,
+        datagram: &mut [u8],
+        is_congested: bool,
+    ) -> Option<Heard> {
         let Ok(head) = PacketHead::decode(datagram) else {
             self.counters.refused += 1;
             return None;
@@ -56,6 +64,10 @@ impl Session {
                 self.closing.heard(now);
             }
             return None;
+        }
+        if is_congested {
+            self.counters.congested_in += 1;
+            self.received.congested(now);
         }
         self.handle_content(now, head.number, &content);
         let answered = if let Body::Answer(bytes) = content.body { Some(bytes) } else { None };
@@ -101,7 +113,7 @@ impl Session {
     /// complete is appended to `rebuilt`.
     fn take_body(&mut self, now: Instant, body: &Body<'_>, rebuilt: &mut Rebuilt) -> bool {
         match *body {
-            Body::Empty | Body::Answer(_) => {}
+            Body::Empty | Body::Answer(_) | Body::Padding(_) => {}
             Body::Challenge(bytes) => self.answer = Some(bytes),
             Body::Close { code, reason } => self.closing.by_peer(code, reason),
             Body::Datagram(datagram) => self.take_datagram(datagram),
@@ -145,6 +157,10 @@ impl Session {
                 self.counters.malformed += 1;
                 break;
             }
+            if let Some(part) = segment.part {
+                fits &= self.take_part(now, part, &segment);
+                continue;
+            }
             match self.incoming.place(segment.sn, segment.fragments, segment.payload) {
                 Arrival::New => {
                     self.counters.bytes_in += segment.payload.len() as u64;
@@ -165,14 +181,46 @@ impl Session {
         fits
     }
 
+    /// Keeps a part of a segment; `false` where there was no room for it.
+    fn take_part(&mut self, now: Instant, part: Part, segment: &Segment<'_>) -> bool {
+        let sn = segment.sn;
+        match self.incoming.looks(sn) {
+            Arrival::New => {}
+            Arrival::Again => {
+                self.counters.repeated_in += 1;
+                if !sn.is_before(self.incoming.next()) {
+                    self.received.rebuilt(now, sn);
+                }
+                return true;
+            }
+            Arrival::Beyond => {
+                self.counters.beyond_in += 1;
+                return false;
+            }
+        }
+        match self.parts_in.take(part, segment, self.incoming.next()) {
+            None => return false,
+            Some(false) => return true,
+            Some(true) => {}
+        }
+        let whole = std::mem::take(self.parts_in.whole());
+        if self.incoming.place(sn, segment.fragments, &whole) == Arrival::New {
+            self.counters.bytes_in += whole.len() as u64;
+            self.received.rebuilt(now, sn);
+        }
+        *self.parts_in.whole() = whole;
+        true
+    }
+
     fn handle_ack(&mut self, now: Instant, number: PacketNumber, ack: &Ack) {
         if number.0 >= self.told_by {
             self.told_by = number.0;
             self.peer_window = ack.window;
         }
+        let congested = ack.congested.and_then(|marks| self.flight.congested(marks));
         let next = PacketNumber(self.flight.packets.next());
-        let mut progress = false;
-        let mut newest = None;
+        let (mut progress, mut grows) = (false, false);
+        let (mut newest, mut newest_at) = (None, now);
         let news = self.flight.news(ack.packets(next));
         for &(first, last) in &news {
             for number in (first.max(self.flight.packets.first())..=last).rev() {
@@ -186,10 +234,16 @@ impl Session {
                 self.policy.ended(false);
                 if newest.is_none() {
                     newest = Some(number);
+                    newest_at = packet.at;
                     if PacketNumber(number).low() == ack.largest {
                         let took = now.saturating_duration_since(packet.at);
                         self.flight.sample(took, ack.delay());
                     }
+                }
+                if let Cargo::Size(size) = packet.cargo {
+                    grows |= self.mtu.probe_arrived(size);
+                } else {
+                    self.mtu.arrived(number, packet.bytes);
                 }
                 self.done(packet.cargo);
                 let round_trip = self.flight.packets.rtt.smoothed();
@@ -199,6 +253,9 @@ impl Session {
         }
         let late = self.flight.late_ones(&news);
         self.flight.keep(news);
+        if grows {
+            self.resize();
+        }
         for cargo in late {
             self.counters.spurious += 1;
             self.done(cargo);
@@ -216,6 +273,11 @@ impl Session {
         if progress {
             self.flight.acknowledged(now);
             self.find_lost(now);
+            if let (Some(marks), Some(newest)) = (congested, newest) {
+                self.counters.congested_out += u64::from(marks);
+                let next = self.flight.packets.next();
+                self.controller.lost(now, (newest_at, 0), (newest, next));
+            }
             let in_flight = self.flight.packets.in_flight();
             self.controller.batch_ends(now, in_flight, self.is_limited, newest);
         }
@@ -233,6 +295,7 @@ impl Session {
         self.controller.rest();
         self.datagrams_out.rest();
         self.datagrams_in.rest();
+        self.parts_in.rest();
     }
 
     fn done(&mut self, cargo: Cargo) {

@@ -22,6 +22,8 @@ pub(super) struct Received {
     pending: u32,
     due: Option<Instant>,
     rebuilt: VecDeque<(Sn, u8)>,
+    /// Packets that arrived with a mark of congestion, and how often that is told still.
+    congested: (u32, u8),
 }
 
 impl Received {
@@ -72,6 +74,12 @@ impl Received {
         }
     }
 
+    /// A packet has arrived that a router has marked.
+    pub(super) fn congested(&mut self, now: Instant) {
+        self.congested = (self.congested.0.wrapping_add(1), TOLD);
+        self.due_by(now);
+    }
+
     /// A segment was rebuilt.
     pub(super) fn rebuilt(&mut self, now: Instant, sn: Sn) {
         if self.rebuilt.len() < REBUILT_MOST {
@@ -104,6 +112,9 @@ impl Received {
             arrived.push(gap, length);
             above = first;
         }
+        let (count, left) = self.congested;
+        let congested = (left > 0).then_some(count);
+        self.congested.1 = left.saturating_sub(1);
         let waited = self.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
         Some(Ack {
             largest: PacketNumber(largest).low(),
@@ -112,6 +123,7 @@ impl Received {
             window,
             arrived,
             rebuilt: self.tell(una),
+            congested,
         })
     }
 

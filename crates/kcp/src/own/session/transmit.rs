@@ -6,14 +6,15 @@ use bytes::Bytes;
 
 use super::flight::Cargo;
 use super::groups::Sequence;
+use super::parts::Piece;
 use super::paths::Signal;
 use super::protect::BULK;
 use super::{Finish, PathUse, Session, Transmit};
 use crate::engine::outgoing::{Fresh, Sent, State};
 use crate::own::fec::Load;
 use crate::own::wire::{
-    Ack, Body, Content, Control, PACKET_HEAD, PARITY_HEAD, PacketHead, PacketNumber, RUN_HEAD,
-    SEGMENT_HEAD, SHARD_HEAD, Segment, put_segment,
+    Ack, Body, Content, Control, PACKET_HEAD, PARITY_HEAD, PART_HEAD, PacketHead, PacketNumber,
+    RUN_HEAD, SEGMENT_HEAD, SHARD_HEAD, Segment, put_segment,
 };
 use crate::wire::Sn;
 
@@ -32,6 +33,8 @@ pub(super) enum Next {
     Ping,
     Probe(Sequence),
     Again(Sequence),
+    Part(Piece),
+    Size(u16),
     Parity,
     Datagram,
     Fresh,
@@ -48,7 +51,7 @@ impl Session {
         }
         if let Some((signal, path)) = self.signal() {
             let length = self.put(now, Next::Signal(signal), None, out)?;
-            return Some(Transmit { length, path });
+            return Some(Transmit { length, path, is_ect: self.is_ect });
         }
         let has_to_send = self.has_fresh() || self.outgoing.outstanding() > 0;
         self.ping |= self.window_probe.asks(now, self.peer_window == 0 && has_to_send);
@@ -72,7 +75,7 @@ impl Session {
         let alone = is_due && length + Ack::LONGEST > room;
         let next = if alone { self.postpone(next) } else { next };
         let length = self.put(now, next, ack.as_ref(), out)?;
-        Some(Transmit { length, path: PathUse::Current })
+        Some(Transmit { length, path: PathUse::Current, is_ect: self.is_ect })
     }
 
     /// The acknowledgement leaves alone, and what was to go along after it.
@@ -90,16 +93,42 @@ impl Session {
             return (Next::Ping, 0);
         }
         while let Some(probe) = self.probes.front().copied() {
-            if let Some(length) = self.length(&probe) {
+            if let Some(length) = self.length(&probe).filter(|_| self.fits(&probe)) {
                 return (Next::Probe(probe), length);
             }
+            // A question does as well.
             self.probes.pop_front();
+            self.ping = true;
         }
-        if let Some(length) = self.datagrams_out.front().map(Bytes::len) {
-            return self.next_datagram(now, length);
+        if self.ping {
+            return (Next::Ping, 0);
+        }
+        let limit = self.datagram_limit();
+        while let Some(length) = self.datagrams_out.front().map(Bytes::len) {
+            if length <= limit {
+                return self.next_datagram(now, length);
+            }
+            self.datagrams_out.pop();
+            self.counters.datagrams_dropped += 1;
+        }
+        if let Some(size) = self.next_size(now) {
+            return (Next::Size(size), self.config.content(self.keys.tag()));
+        }
+        if let Some(piece) = self.next_part() {
+            let length = RUN_HEAD + SEGMENT_MOST + PART_HEAD + usize::from(piece.length);
+            let may = self.may_send(now, length);
+            return if may { (Next::Part(piece), length) } else { (Next::Nothing, 0) };
         }
         while let Some(sequence) = self.lost.front().copied() {
             if let Some((part, rest)) = self.part(sequence) {
+                if !self.fits(&part) {
+                    self.lost.pop_front();
+                    if let Some(rest) = rest {
+                        self.lost.push_front(rest);
+                    }
+                    self.split(part);
+                    return self.next(now);
+                }
                 let length = self.length(&part).unwrap_or(0);
                 if !self.may_send(now, length) {
                     return (Next::Nothing, 0);
@@ -116,6 +145,16 @@ impl Session {
             return self.next_parity(now);
         }
         self.next_fresh(now)
+    }
+
+    /// The size of a probe, where one may leave. It needs traffic beside it, and a path that answers.
+    fn next_size(&mut self, now: Instant) -> Option<u16> {
+        if self.flight.packets.in_flight() == 0 || !self.flight.is_measured() {
+            return None;
+        }
+        let size = self.mtu.probe(now)?;
+        let overhead = self.overhead();
+        self.may_send(now, usize::from(size).saturating_sub(overhead)).then_some(size)
     }
 
     fn next_parity(&mut self, now: Instant) -> (Next, usize) {
@@ -142,6 +181,10 @@ impl Session {
         let length = self.fresh_length();
         if let Some(length) = length.filter(|_| self.outgoing.outstanding() < window) {
             if self.encoder.is_full() && self.flush(now) {
+                return self.next(now);
+            }
+            if length > self.config.payload(self.keys.tag()) {
+                self.split_fresh();
                 return self.next(now);
             }
             let length = SHARD_HEAD + RUN_HEAD + SEGMENT_MOST + length;
@@ -293,6 +336,19 @@ impl Session {
                 control.asks = true;
                 (self.put_again(sequence, &mut body), Body::Segments(&[]))
             }
+            Next::Part(piece) => {
+                self.parts_out.pop_front();
+                self.put_part(piece, &mut body);
+                (Cargo::Part(piece), Body::Segments(&[]))
+            }
+            Next::Size(size) => {
+                self.mtu.sent();
+                control.asks = true;
+                let content = usize::from(size).saturating_sub(PACKET_HEAD + self.keys.tag());
+                // Behind the flags and the signal.
+                body.resize(content.saturating_sub(2), 0);
+                (Cargo::Size(size), Body::Padding(&[]))
+            }
             Next::Again(sequence) => self.put_lost(now, sequence, &mut body),
             Next::Parity => self.put_parity(now, &mut body),
             Next::Datagram => self.put_datagram(now, &mut body),
@@ -335,6 +391,7 @@ impl Session {
                 sn,
                 fragments: sent.fragments,
                 is_fin: self.finish == Finish::Sent(sn),
+                part: None,
                 payload: &sent.payload,
             };
             put_segment(&segment, at + 1 == sequence.count, body);
@@ -378,7 +435,7 @@ impl Session {
             let window = usize::from(self.peer_window.min(self.config.send_window));
             let has_room = self.outgoing.outstanding() + 1 < window && count < u8::MAX - 1;
             let follows = has_room && self.fresh_length().is_some_and(fits);
-            let segment = Segment { sn, fragments, is_fin, payload: &payload };
+            let segment = Segment { sn, fragments, is_fin, part: None, payload: &payload };
             put_segment(&segment, !follows, body);
             self.outgoing.push_sent(Sent {
                 payload: Bytes::clone(&payload),

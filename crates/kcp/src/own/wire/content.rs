@@ -15,6 +15,7 @@ pub const PARITY_HEAD: usize = 4;
 const BODY: u8 = 7;
 const HAS_ACK: u8 = 8;
 const ASKS: u8 = 16;
+const HAS_CONGESTED: u8 = 32;
 
 /// The values of the body.
 const EMPTY: u8 = 0;
@@ -29,6 +30,7 @@ const SIGNAL: u8 = 6;
 const CHALLENGE: u8 = 0;
 const ANSWER: u8 = 1;
 const CLOSE: u8 = 2;
+const PADDING: u8 = 3;
 
 /// The most bytes of the reason of a close packet.
 pub const REASON: usize = 200;
@@ -78,6 +80,8 @@ pub enum Body<'a> {
         /// Why, for people: at most [`REASON`] bytes.
         reason: &'a [u8],
     },
+    /// Bytes without a meaning, which make a packet as large as it is to be.
+    Padding(&'a [u8]),
 }
 
 /// What the sender wants beside an answer to the body.
@@ -108,10 +112,12 @@ impl<'a> Content<'a> {
             Body::Data(_, Load::Segments, _) => DATA,
             Body::Data(_, Load::Datagram, _) => DATAGRAM_SHARD,
             Body::Parity { .. } => PARITY,
-            Body::Challenge(_) | Body::Answer(_) | Body::Close { .. } => SIGNAL,
+            Body::Challenge(_) | Body::Answer(_) | Body::Close { .. } | Body::Padding(_) => SIGNAL,
         };
         let has_ack = if ack.is_some() { HAS_ACK } else { 0 };
-        to.push(kind | has_ack | if control.asks { ASKS } else { 0 });
+        let congested = ack.is_some_and(|ack| ack.congested.is_some());
+        let has_congested = if congested { HAS_CONGESTED } else { 0 };
+        to.push(kind | has_ack | has_congested | if control.asks { ASKS } else { 0 });
         if let Some(ack) = ack {
             ack.encode(to);
         }
@@ -124,6 +130,7 @@ impl<'a> Content<'a> {
             }
             Body::Challenge(bytes) => put_signal(CHALLENGE, bytes, to),
             Body::Answer(bytes) => put_signal(ANSWER, bytes, to),
+            Body::Padding(_) => put_signal(PADDING, &[], to),
             Body::Close { code, .. } => put_signal(CLOSE, &code.to_be_bytes(), to),
         }
     }
@@ -136,10 +143,12 @@ impl<'a> Content<'a> {
     pub fn decode(content: &'a [u8]) -> Result<Self, Malformed> {
         let mut from = Reader(content);
         let flags = from.byte()?;
-        if flags & !(BODY | HAS_ACK | ASKS) != 0 {
+        let has_congested = flags & HAS_CONGESTED != 0;
+        let has_ack = flags & HAS_ACK != 0;
+        if flags & !(BODY | HAS_ACK | ASKS | HAS_CONGESTED) != 0 || (has_congested && !has_ack) {
             return Err(Malformed);
         }
-        let ack = if flags & HAS_ACK != 0 { Some(Ack::decode(&mut from)?) } else { None };
+        let ack = if has_ack { Some(Ack::decode(&mut from, has_congested)?) } else { None };
         let body = match flags & BODY {
             EMPTY if from.0.is_empty() => Body::Empty,
             DATAGRAM => Body::Datagram(from.rest()),
@@ -163,7 +172,11 @@ impl Body<'_> {
     #[must_use]
     pub const fn is_acknowledged(&self) -> bool {
         match self {
-            Self::Empty | Self::Challenge(_) | Self::Answer(_) | Self::Close { .. } => false,
+            Self::Empty
+            | Self::Challenge(_)
+            | Self::Answer(_)
+            | Self::Close { .. }
+            | Self::Padding(_) => false,
             Self::Datagram(_) | Self::Segments(_) | Self::Data(..) | Self::Parity { .. } => true,
         }
     }
@@ -178,6 +191,7 @@ fn signal<'a>(from: &mut Reader<'a>) -> Result<Body<'a>, Malformed> {
     let body = match from.byte()? {
         CHALLENGE => Body::Challenge(from.array()?),
         ANSWER => Body::Answer(from.array()?),
+        PADDING => Body::Padding(from.rest()),
         CLOSE if from.0.len() <= 2 + REASON => {
             Body::Close { code: u16::from_be_bytes(from.array()?), reason: from.rest() }
         }
@@ -197,7 +211,7 @@ fn shard(from: &mut Reader<'_>) -> Result<Shard, Malformed> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{PacketNumber, Ranges, Run, Segment, put_segment};
+    use super::super::{PacketNumber, Part, Ranges, Run, Segment, put_segment};
     use super::*;
     use crate::wire::Sn;
 
@@ -207,7 +221,15 @@ mod tests {
             assert!(arrived.push(gap, length));
         }
         assert!(rebuilt.push(0, 1) && rebuilt.push(3, 2));
-        Ack { largest: 7, delay: 99, una: Sn(u32::MAX), window: 9, arrived, rebuilt }
+        Ack {
+            largest: 7,
+            delay: 99,
+            una: Sn(u32::MAX),
+            window: 9,
+            arrived,
+            rebuilt,
+            congested: None,
+        }
     }
 
     #[test]
@@ -224,9 +246,10 @@ mod tests {
             Body::Challenge(*b"01234567"),
             Body::Answer(*b"01234567"),
             Body::Close { code: 0xfedc, reason: b"hello" },
+            Body::Padding(b"hello"),
         ];
         for body in bodies {
-            for ack in [None, Some(ack())] {
+            for ack in [None, Some(ack()), Some(Ack { congested: Some(70), ..ack() })] {
                 let control = Control { asks: ack.is_none() };
                 let mut bytes = Vec::new();
                 Content::put_head(ack.as_ref(), control, &body, &mut bytes);
@@ -259,7 +282,8 @@ mod tests {
             let mut arrived = Ranges::default();
             assert!(ranges.iter().all(|(gap, length)| arrived.push(*gap, *length)));
             let rebuilt = Ranges::default();
-            let ack = Ack { largest: 99, delay: 60, una: Sn(9), window: 99, arrived, rebuilt };
+            let (una, congested) = (Sn(9), None);
+            let ack = Ack { largest: 99, delay: 60, una, window: 99, arrived, rebuilt, congested };
             let mut bytes = Vec::new();
             Content::put_head(Some(&ack), Control::default(), &Body::Empty, &mut bytes);
             bytes.len() + 33
@@ -273,12 +297,20 @@ mod tests {
     #[test]
     fn segments_of_a_run_follow_each_other_and_the_last_ends_with_the_body() {
         let mut body = vec![0xff; 4];
-        let segment =
-            |sn, fragments, payload| Segment { sn: Sn(sn), fragments, is_fin: false, payload };
+        let segment = |sn, fragments, payload| Segment {
+            sn: Sn(sn),
+            fragments,
+            is_fin: false,
+            part: None,
+            payload,
+        };
+        let part = |offset, follows| Some(Part { offset, follows });
         let fin = Segment { is_fin: true, ..segment(2, 0, b"") };
         let run =
             [segment(u32::MAX, 0, &b"one"[..]), segment(0, 2, b"two"), segment(1, 0, b"three")];
-        for last in [run[2], Segment { sn: Sn(1), ..fin }] {
+        let begin = Segment { part: part(0, true), ..run[2] };
+        let end = Segment { part: part(0x7fff, false), fragments: 3, ..run[2] };
+        for last in [run[2], Segment { sn: Sn(1), ..fin }, begin, end] {
             let mut body = body.clone();
             put_segment(&run[0], false, &mut body);
             put_segment(&run[1], false, &mut body);

@@ -11,9 +11,11 @@
 //!             payload                                        datagram, unprotected
 //!             signal 1, 8 bytes                              0: path challenge, 1: its answer
 //!             signal 1, code 2, reason 0 to 200              2: close
-//! segments    sn 4, then for each: form 1, [fragments 1], [length 2], payload
+//!             signal 1, padding                              3: probe of the size of packets
+//! segments    sn 4, then for each: form 1, [fragments 1], [offset 2], [length 2], payload
 //! parity      sum of: size 2, body of a data shard; the highest bit of a size is 1 for a datagram
-//! form        1 has a length, 2 has fragments, 4 ends the stream and has no payload
+//! form        1 has a length, 2 has fragments, 4 ends the stream and has no payload, 8 is a part
+//!             of a segment from an offset on, of which the highest bit tells that more follows
 //! ```
 //!
 //! What a segment head of kcp-go has and this one has not: the conversation is the connection id,
@@ -45,7 +47,7 @@ pub use ack::{Ack, RANGES, REBUILT, Ranges};
 pub use content::{Body, Content, Control, PARITY_HEAD, REASON, SHARD_HEAD, Shard};
 pub use head::{PACKET_HEAD, PacketHead, PacketKind, peek};
 pub use number::{ConnectionId, Group, PacketNumber};
-pub use segments::{RUN_HEAD, Run, SEGMENT_HEAD, Segment, put_segment};
+pub use segments::{PART_HEAD, Part, RUN_HEAD, Run, SEGMENT_HEAD, Segment, put_segment};
 
 /// Bytes that are no packet of this project.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -83,15 +83,19 @@ fn a_challenge_leaves_alone_and_its_answer_goes_to_where_it_came_from() {
     assert_eq!(uses, [PathUse::Other, PathUse::Current]);
     let [mut challenge, mut data] = packets;
     let again = &mut challenge.clone();
-    let heard = world.ends[1].handle_datagram(now, &mut data).unwrap();
+    let heard = world.ends[1].handle_datagram(now, &mut data, false).unwrap();
     assert_eq!(heard, Heard { is_newest: true, is_challenge: false, answered: None });
-    let heard = world.ends[1].handle_datagram(now, &mut challenge).unwrap();
+    let heard = world.ends[1].handle_datagram(now, &mut challenge, false).unwrap();
     assert_eq!(heard, Heard { is_newest: false, is_challenge: true, answered: None });
-    assert_eq!(world.ends[1].handle_datagram(now, again), None, "a spoofed copy has no effect");
+    assert_eq!(
+        world.ends[1].handle_datagram(now, again, false),
+        None,
+        "a spoofed copy has no effect"
+    );
     let mut answer = Vec::new();
     let sent = world.ends[1].poll_transmit(now, &mut answer).unwrap();
     assert_eq!((sent.path, sent.length), (PathUse::Reply, again.len()), "no answer is larger");
-    let heard = world.ends[0].handle_datagram(now, &mut answer).unwrap();
+    let heard = world.ends[0].handle_datagram(now, &mut answer, false).unwrap();
     assert_eq!(heard.answered, Some(*b"12345678"));
     let mut more = Vec::new();
     let next = world.ends[1].poll_transmit(now, &mut more).map(|sent| sent.path);
@@ -157,7 +161,7 @@ fn a_close_packet_is_the_last_packet_and_is_repeated_for_a_peer_that_goes_on() {
         other.handle_timeout(now);
         let mut packet = Vec::new();
         if other.poll_transmit(now, &mut packet).is_some() {
-            assert_eq!(one.handle_datagram(now, &mut packet), None);
+            assert_eq!(one.handle_datagram(now, &mut packet, false), None);
         }
         let mut again = Vec::new();
         told += usize::from(one.poll_transmit(now, &mut again).is_some());
@@ -169,13 +173,13 @@ fn a_close_packet_is_the_last_packet_and_is_repeated_for_a_peer_that_goes_on() {
 
     let mut third = World::new([config(), config()], &path(50, 20, 0.0), 1);
     third.ends[1].close(now, 9, b"");
-    assert_eq!(third.ends[1].handle_datagram(now, &mut close.clone()), None);
+    assert_eq!(third.ends[1].handle_datagram(now, &mut close.clone(), false), None);
     third.ends[1].poll_transmit(now, &mut Vec::new()).unwrap();
-    third.ends[1].handle_datagram(now + MS * 500, &mut close.clone());
+    third.ends[1].handle_datagram(now + MS * 500, &mut close.clone(), false);
     assert_eq!(third.ends[1].poll_transmit(now + MS * 500, &mut Vec::new()), None, "no dispute");
 
     other.write(now, &mut Bytes::from_static(b"more"));
-    assert!(other.handle_datagram(now, &mut close).is_some());
+    assert!(other.handle_datagram(now, &mut close, false).is_some());
     assert_eq!(other.closed(), Some(&expected(true)));
     assert_eq!(other.poll_transmit(now, &mut Vec::new()), None, "there is nobody to hear it");
     assert_eq!(other.timeout(), None);

@@ -2,6 +2,7 @@
 
 mod datagrams;
 mod life;
+mod mtu;
 mod world;
 
 use std::collections::VecDeque;
@@ -108,13 +109,57 @@ fn a_packet_is_taken_once_and_a_changed_one_never() {
     world.ends[0].poll_transmit(world.now, &mut packet).unwrap();
     let mut changed = packet.clone();
     changed[20] ^= 1;
-    world.ends[1].handle_datagram(world.now, &mut changed);
+    world.ends[1].handle_datagram(world.now, &mut changed, false);
     for _ in 0..2 {
-        world.ends[1].handle_datagram(world.now, &mut packet.clone());
+        world.ends[1].handle_datagram(world.now, &mut packet.clone(), false);
     }
     assert_eq!(world.ends[1].read(9), Some(Bytes::from_static(b"hello")));
     let counters = world.ends[1].counters();
     assert_eq!((counters.refused, counters.replayed, counters.packets_in), (1, 1, 1));
+}
+
+/// What a path with a queue of a second comes to, where it marks or not: the share of the link, the
+/// most that waits in the queue in ms, and the sender.
+fn marked(control: Control, marks: bool) -> (f64, u64, Counters) {
+    let mut config = config();
+    config.control = control;
+    let mut weather = path(20, 50, 0.0);
+    weather.queue = 2_500_000;
+    let mut world = World::new([config.clone(), config], &weather, 1);
+    world.marks_above = marks.then_some(2_500 * 10);
+    let mut transfer = Transfer::new(usize::MAX / 2);
+    let (begin, end) = (world.now + MS * 4_000, world.now + MS * 10_000);
+    let (mut early, mut most) = (None, 0);
+    while world.now < end {
+        let [from, to] = &mut world.ends;
+        transfer.step(world.now, from, to);
+        if world.now >= begin {
+            early.get_or_insert(transfer.read);
+            most = most.max(world.paths[0].backlog(world.now) / 2_500);
+        }
+        if !world.settle() {
+            world.advance_until(end);
+        }
+    }
+    let counters = *world.ends[0].counters();
+    let marked = world.ends[1].counters().congested_in;
+    assert!(counters.congested_out <= marked && counters.congested_out * 10 >= marked * 9);
+    let share = (transfer.read - early.unwrap()) as f64 / (2_500_000 * 6) as f64;
+    (share, most as u64, counters)
+}
+
+#[test]
+fn marks_of_congestion_slow_a_sender_without_a_loss() {
+    let (open, before, none) = marked(Control::Classic, false);
+    assert_eq!((none.congested_out, none.lost > 0 || before > 300), (0, true), "{before} ms");
+    let (share, queue, counters) = marked(Control::Classic, true);
+    println!("classic: {open:.3} of the link and {before} ms, marked {share:.3} and {queue} ms");
+    assert!(counters.congested_out > 0 && counters.lost == 0, "{counters:?}");
+    assert!(queue < 100 && share > 0.7, "{queue} ms, {share}");
+    let (open, before, _) = marked(Control::Bbr, false);
+    let (share, queue, counters) = marked(Control::Bbr, true);
+    println!("bbr: {open:.3} of the link and {before} ms, marked {share:.3} and {queue} ms");
+    assert!(counters.congested_out > 0 && queue <= before && share > 0.85, "{queue} ms, {share}");
 }
 
 #[test]
@@ -126,7 +171,7 @@ fn packets_of_the_other_kind_are_refused() {
         world.ends[n].write(world.now, &mut Bytes::from_static(b"hello"));
         let mut packet = Vec::new();
         world.ends[n].poll_transmit(world.now, &mut packet).unwrap();
-        world.ends[1 - n].handle_datagram(world.now, &mut packet);
+        world.ends[1 - n].handle_datagram(world.now, &mut packet, false);
         assert_eq!(world.ends[1 - n].counters().refused, 1);
         assert_eq!(world.ends[1 - n].read(9), None);
     }

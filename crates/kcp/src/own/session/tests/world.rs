@@ -57,6 +57,10 @@ pub(super) struct World {
     pub(super) start: Instant,
     pub(super) now: Instant,
     pub(super) ends: [Session; 2],
+    /// Longer datagrams are dropped, and nobody is told.
+    pub(super) carried: usize,
+    /// Packets are marked while more bytes wait in front of the bottleneck.
+    pub(super) marks_above: Option<usize>,
     /// Answers to challenges, at either end.
     pub(super) answered: Vec<[u8; 8]>,
     /// What end `n` has sent.
@@ -75,7 +79,9 @@ impl World {
         Self {
             start: now,
             now,
+            carried: usize::MAX,
             answered: Vec::new(),
+            marks_above: None,
             ends: configs.map(|config| Session::new(config, Box::new(Toy), now)),
             paths: [(); 2].map(|()| {
                 seed = seed.wrapping_add(1_000_003);
@@ -98,7 +104,10 @@ impl World {
         let mut happened = false;
         for n in 0..2 {
             while let Some(mut datagram) = self.paths[1 - n].read(self.now) {
-                let heard = self.ends[n].handle_datagram(self.now, &mut datagram);
+                // The backlog now is about that when the packet passed.
+                let backlog = self.paths[1 - n].backlog(self.now);
+                let is_congested = self.marks_above.is_some_and(|most| backlog > most);
+                let heard = self.ends[n].handle_datagram(self.now, &mut datagram, is_congested);
                 self.answered.extend(heard.and_then(|heard| heard.answered));
                 happened = true;
             }
@@ -111,6 +120,10 @@ impl World {
                 assert_eq!(length, buf.len());
                 assert!(length <= usize::from(DATAGRAM), "{length}");
                 let datagram = std::mem::take(&mut buf);
+                happened = true;
+                if length > self.carried {
+                    continue;
+                }
                 self.paths[n].write(self.now, length + HEADS, || datagram.clone());
                 happened = true;
             }
