@@ -55,14 +55,15 @@ pub(crate) fn bootstrap(
     secrets.keys(side, Algorithm::Aes128Gcm)
 }
 
-/// The algorithm of sealed packets, by the suite that TLS has chosen.
-const fn algorithm(suite: CipherSuite) -> Option<Algorithm> {
-    match suite {
-        CipherSuite::TLS13_AES_128_GCM_SHA256 => Some(Algorithm::Aes128Gcm),
-        CipherSuite::TLS13_AES_256_GCM_SHA384 => Some(Algorithm::Aes256Gcm),
-        CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 => Some(Algorithm::ChaCha20Poly1305),
-        _ => None,
-    }
+/// The algorithm of sealed packets, by the suite that TLS has chosen. `None`: a suite that TLS 1.3
+/// does not have, or that this project does not offer.
+fn algorithm(suite: CipherSuite) -> Option<Algorithm> {
+    let known = [
+        (CipherSuite::TLS13_AES_128_GCM_SHA256, Algorithm::Aes128Gcm),
+        (CipherSuite::TLS13_AES_256_GCM_SHA384, Algorithm::Aes256Gcm),
+        (CipherSuite::TLS13_CHACHA20_POLY1305_SHA256, Algorithm::ChaCha20Poly1305),
+    ];
+    known.into_iter().find(|(known, _)| *known == suite).map(|(_, algorithm)| algorithm)
 }
 
 /// The keys of sealed packets, from a TLS session after its handshake. `export` fills a buffer with

@@ -17,6 +17,10 @@ pub(crate) const LEAST: u16 = HELLO as u16;
 /// The largest UDP payload. The top bit of a size tells datagrams from segments.
 const MOST: u16 = 32_000;
 
+/// The UDP payload of an Ethernet frame over IPv4. Windows count segments of this size, so that the
+/// large packets of loopback do not make large windows.
+const ETHERNET: u16 = 1_472;
+
 /// Segments of the TLS handshake that may wait in each direction, 70 KB: a chain of certificates has
 /// a few KiB.
 const BOOTSTRAP_WINDOW: u16 = 64;
@@ -30,9 +34,10 @@ pub struct KcpSettings {
     pub loopback: Control,
     /// What protects the packets that this end sends.
     pub protection: Protection,
-    /// The most segments that are sent and not acknowledged, 1 to 65,535.
+    /// The most segments that are sent and not acknowledged, 1 to 65,535. Where packets are longer
+    /// than 1,472 bytes, as many bytes.
     pub send_window: u16,
-    /// The most segments that wait for the reader, 1 to 65,535.
+    /// The most segments that wait for the reader, 1 to 65,535; the same holds.
     pub receive_window: u16,
     /// The longest time that an acknowledgement waits for company.
     pub ack_delay: Duration,
@@ -91,13 +96,20 @@ impl KcpSettings {
         }
     }
 
+    /// A window in segments, of the same bytes with packets of any size.
+    fn window(&self, segments: u16) -> u16 {
+        let bytes = u32::from(segments) * u32::from(ETHERNET);
+        let segments = u32::from(segments).min(bytes / u32::from(self.mtu.max(LEAST)));
+        u16::try_from(segments).unwrap_or(u16::MAX).max(1)
+    }
+
     /// The session that carries the lane and datagrams.
     pub(crate) fn session(&self, ids: (ConnectionId, ConnectionId)) -> Config {
         Config {
             kind: PacketKind::Sealed,
             datagram_most: self.mtu,
-            send_window: self.send_window,
-            receive_window: self.receive_window,
+            send_window: self.window(self.send_window),
+            receive_window: self.window(self.receive_window),
             ack_delay: self.ack_delay,
             least_timeout: self.least_timeout,
             control: self.control,
