@@ -32,6 +32,7 @@ mod paths;
 mod protect;
 mod receive;
 mod received;
+mod rest;
 #[cfg(test)]
 mod tests;
 mod transmit;
@@ -141,6 +142,8 @@ pub struct Session {
     answer: Option<[u8; 8]>,
     closing: Closing,
     heard: Option<Instant>,
+    /// When something happened last; `None` at rest.
+    active: Option<Instant>,
     /// The peer is dead: nothing leaves until it is heard again.
     is_silent: bool,
     is_limited: bool,
@@ -194,6 +197,7 @@ impl Session {
             answer: None,
             closing: Closing::default(),
             heard: None,
+            active: None,
             is_silent: false,
             is_limited: true,
             body: Vec::new(),
@@ -318,6 +322,7 @@ impl Session {
             // While something else waits, parity is not what it waits for.
             self.flush.filter(|_| self.is_limited),
             self.window_probe.due(),
+            self.rest_due(),
         ]
         .into_iter()
         .flatten()
@@ -336,6 +341,9 @@ impl Session {
         self.give_up_overdue(now);
         if self.probe_due().is_some_and(|at| at <= now) {
             self.probe(now);
+        }
+        if self.rest_due().is_some_and(|at| at <= now) {
+            self.rest();
         }
     }
 

@@ -289,6 +289,7 @@ impl Session {
         self.unasked = self.unasked.saturating_add(1);
         if cargo != Cargo::Nothing {
             self.unasked = 0;
+            self.active = Some(now);
             if self.flight.packets.in_flight() == 0 && self.flight.packets.is_answered() {
                 self.heard = Some(self.heard.map_or(now, |heard| heard.max(now)));
             }

@@ -27,6 +27,7 @@ fn all_bytes_arrive_over_a_clean_path_and_then_there_is_silence() {
     while world.settle() || world.advance_until(end) {}
     for end in &world.ends {
         assert!(end.is_flushed());
+        assert_eq!(end.active, None, "it is at rest");
         assert_eq!(end.timeout(), None, "an idle session has no timer");
         assert_eq!(end.in_flight(), 0);
     }
