@@ -11,6 +11,9 @@ use crate::wire::{Millis, Sn};
 /// Bytes that a buffer for received bytes has at least, so that segments share one.
 const CHUNK: usize = 8 << 10;
 
+/// Buffers of early segments that are kept: of about a gap of a bulk transfer.
+const SPARE: usize = 256;
+
 /// Slots of a ring that stay while nothing happens.
 const LEAST: usize = 8;
 
@@ -24,7 +27,7 @@ struct Piece {
 /// A segment that arrived before an earlier one.
 #[derive(Debug)]
 struct Early {
-    payload: Bytes,
+    payload: Vec<u8>,
     fragments: u8,
 }
 
@@ -50,6 +53,8 @@ pub(crate) struct Incoming {
     early: VecDeque<Option<Early>>,
     /// Slots that are not empty.
     waiting: usize,
+    /// Buffers of early segments that wait for the next ones.
+    spare: Vec<Vec<u8>>,
     /// Bytes of segments in order, which were not read yet.
     ready: BytesMut,
     pieces: VecDeque<Piece>,
@@ -74,6 +79,7 @@ impl Incoming {
             next: Sn(0),
             early: VecDeque::new(),
             waiting: 0,
+            spare: Vec::new(),
             ready: BytesMut::new(),
             pieces: VecDeque::new(),
             messages: 0,
@@ -159,7 +165,9 @@ impl Incoming {
         match self.early.get_mut(slot) {
             Some(empty @ None) => {
                 self.waiting += 1;
-                *empty = Some(Early { payload: Bytes::copy_from_slice(payload), fragments });
+                let mut buffer = self.spare.pop().unwrap_or_default();
+                buffer.extend_from_slice(payload);
+                *empty = Some(Early { payload: buffer, fragments });
                 Arrival::New
             }
             _ => Arrival::Again,
@@ -193,6 +201,11 @@ impl Incoming {
             self.early.pop_front();
             self.waiting = self.waiting.saturating_sub(1);
             self.take(&early.payload, early.fragments);
+            if self.spare.len() < SPARE {
+                let mut buffer = early.payload;
+                buffer.clear();
+                self.spare.push(buffer);
+            }
         }
         if self.waiting == 0 {
             self.early.clear();
@@ -209,6 +222,7 @@ impl Incoming {
         if self.ready.is_empty() && self.waiting == 0 && self.due.is_none() {
             self.ready = BytesMut::new();
             self.early.shrink_to(LEAST);
+            self.spare = Vec::new();
             self.pieces.shrink_to(LEAST);
             self.acks.shrink_to(LEAST);
             self.told.clear();

@@ -154,6 +154,14 @@ impl Flight {
         }
     }
 
+    /// Gives memory back. For an end that has nothing under way.
+    pub(super) fn rest(&mut self) {
+        self.packets.rest();
+        self.lost = VecDeque::new();
+        self.spare = Default::default();
+        self.named.shrink_to_fit();
+    }
+
     /// The next packet that counts as lost now.
     pub(super) fn pop_lost(&mut self, now: Instant) -> Option<(u64, Packet)> {
         let (number, lost) = self.packets.pop_lost(now)?;

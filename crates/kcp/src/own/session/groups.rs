@@ -84,6 +84,11 @@ impl Groups {
         old
     }
 
+    /// Forgets all groups. For an end that has nothing under way.
+    pub(super) fn rest(&mut self) {
+        *self = Self::default();
+    }
+
     /// A parity shard of the first `k` data shards leaves.
     pub(super) fn parity_sent(&mut self, now: Instant, group: Group, k: u8) {
         if let Some(sent) = self.get(group) {

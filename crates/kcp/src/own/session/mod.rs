@@ -27,12 +27,15 @@ mod datagrams;
 mod flight;
 mod groups;
 mod look;
+mod loss;
 mod mtu;
 mod parts;
 mod paths;
 mod protect;
+mod put;
 mod receive;
 mod received;
+mod rest;
 #[cfg(test)]
 mod tests;
 mod transmit;
@@ -46,7 +49,7 @@ use super::fec::{Decoder, Encoder, Policy, Rebuilt, SIZE};
 use super::{Keys, Replay};
 use crate::engine::control::{Controller, Pacer};
 use crate::engine::incoming::Incoming;
-use crate::engine::outgoing::{Outgoing, State};
+use crate::engine::outgoing::Outgoing;
 use crate::engine::probe::WindowProbe;
 use crate::wire::Sn;
 
@@ -58,7 +61,7 @@ pub use paths::{Heard, PathUse, Transmit};
 
 use close::Closing;
 use datagrams::Datagrams;
-use flight::{Cargo, Flight, Packet};
+use flight::Flight;
 use groups::{Groups, Sequence};
 use mtu::Search;
 use parts::{Parts, Piece};
@@ -79,9 +82,6 @@ enum Finish {
     /// The segment that ends the stream.
     Sent(Sn),
 }
-
-/// What parity may take longer than a round trip: an eighth of it, and the delay of timers.
-const PATIENCE: Duration = Duration::from_millis(10);
 
 /// One end of a connection.
 #[derive(Debug)]
@@ -142,6 +142,8 @@ pub struct Session {
     answer: Option<[u8; 8]>,
     closing: Closing,
     heard: Option<Instant>,
+    /// When something happened last; `None` at rest.
+    active: Option<Instant>,
     /// The peer is dead: nothing leaves until it is heard again.
     is_silent: bool,
     is_limited: bool,
@@ -195,6 +197,7 @@ impl Session {
             answer: None,
             closing: Closing::default(),
             heard: None,
+            active: None,
             is_silent: false,
             is_limited: true,
             body: Vec::new(),
@@ -290,16 +293,6 @@ impl Session {
         self.flight.packets.in_flight()
     }
 
-    /// How long parity may take before what was left to it is sent again.
-    fn patience(&self) -> Duration {
-        let longer = self.flight.packets.rtt.longer();
-        longer + longer / 8 + PATIENCE + self.config.ack_delay
-    }
-
-    fn probe_due(&self) -> Option<Instant> {
-        self.flight.packets.probe_due(self.config.ack_delay, self.config.least_timeout)
-    }
-
     /// The time of the next event; `None` while nothing is under way or due, and once the peer is
     /// dead.
     #[must_use]
@@ -319,6 +312,7 @@ impl Session {
             // While something else waits, parity is not what it waits for.
             self.flush.filter(|_| self.is_limited),
             self.window_probe.due(),
+            self.rest_due(),
         ]
         .into_iter()
         .flatten()
@@ -338,132 +332,8 @@ impl Session {
         if self.probe_due().is_some_and(|at| at <= now) {
             self.probe(now);
         }
-    }
-
-    /// Nothing was heard for a timeout. The oldest and the newest segment leave again, or at least a
-    /// question: the answer tells what of the rest is lost.
-    fn probe(&mut self, now: Instant) {
-        self.counters.probes += 1;
-        if self.flight.packets.probed() {
-            self.controller.path_is_void(now);
-            self.is_ect = false;
-            while let Some((number, packet)) = self.flight.packets.pop_any() {
-                self.give_up(number, &packet);
-            }
+        if self.rest_due().is_some_and(|at| at <= now) {
+            self.rest();
         }
-        self.probes.clear();
-        // Where the path carries large packets no more, the small question alone is answered.
-        self.ping |= self.mtu.is_grown();
-        if let Some((oldest, newest)) = self.outgoing.ends() {
-            let one = |first| Sequence { first, count: 1, shard: None };
-            self.probes.push_back(one(oldest));
-            if oldest != newest {
-                self.probes.push_back(one(newest));
-            }
-        } else {
-            self.ping = true;
-        }
-    }
-
-    /// Gives up what must be lost.
-    fn find_lost(&mut self, now: Instant) {
-        let (mut bytes, mut newest, mut sent) = (0, 0, now);
-        let mut is_hole = false;
-        while let Some((number, packet)) = self.flight.pop_lost(now) {
-            if number >= self.path_begin && !matches!(packet.cargo, Cargo::Size(_)) {
-                let next = self.flight.packets.next();
-                is_hole |= self.mtu.lost((number, next), packet.bytes);
-                bytes += u64::from(packet.bytes);
-                (newest, sent) = (number, packet.at);
-                self.policy.ended(true);
-            }
-            self.give_up(number, &packet);
-        }
-        if is_hole {
-            self.counters.black_holes += 1;
-            self.resize();
-        }
-        if bytes > 0 {
-            let next = self.flight.packets.next();
-            self.controller.lost(now, (sent, bytes), (newest, next));
-        }
-    }
-
-    /// Packets have another size from now on.
-    fn resize(&mut self) {
-        let size = self.mtu.size();
-        let shrinks = size < self.config.datagram;
-        self.config.datagram = size;
-        let tag = self.keys.tag();
-        self.outgoing.set_payload(self.config.payload(tag));
-        self.encoder.set_longest(self.config.body(tag));
-        if shrinks {
-            // Its parity may not fit.
-            self.end_group();
-        }
-        self.controller.resized(size);
-    }
-
-    /// A packet is lost: what it carried has to leave again, or is left to parity.
-    fn give_up(&mut self, number: u64, packet: &Packet) {
-        match packet.cargo {
-            Cargo::Nothing | Cargo::Other => {}
-            Cargo::Size(size) => self.mtu.probe_lost(size),
-            Cargo::Part(piece) => {
-                self.counters.lost += 1;
-                self.parts_out.push_back(piece);
-            }
-            Cargo::Datagram(shard) => {
-                self.counters.lost += 1;
-                if let Some(shard) = shard {
-                    self.groups.datagram_lost(shard);
-                }
-            }
-            Cargo::Parity(shard) => {
-                self.counters.lost += 1;
-                let outgoing = &mut self.outgoing;
-                let again = self.groups.parity_lost(shard, is_done(outgoing));
-                self.lost.extend(again);
-            }
-            Cargo::Segments(sequence) => {
-                self.counters.lost += 1;
-                let mut needed = false;
-                for at in 0..sequence.count {
-                    if let Some(sent) = self.outgoing.sent(sequence.first.plus(at.into()))
-                        && sent.state == State::Flying
-                        && sent.transmission == number
-                    {
-                        sent.state = State::Lost;
-                        needed = true;
-                    }
-                }
-                if !needed {
-                    return;
-                }
-                if self.groups.data_lost(sequence) {
-                    self.counters.left_to_parity += 1;
-                } else {
-                    self.lost.push_back(sequence);
-                }
-            }
-        }
-    }
-
-    /// Sends again what parity should have rebuilt and has not.
-    fn give_up_overdue(&mut self, now: Instant) {
-        let wait = self.patience();
-        let again = self.groups.overdue(now, wait, is_done(&self.outgoing));
-        self.counters.overdue += again.len() as u64;
-        self.lost.extend(again);
-    }
-}
-
-/// Tells sequences of which the peer has all.
-fn is_done(outgoing: &Outgoing) -> impl Fn(&Sequence) -> bool + '_ {
-    |sequence| {
-        (0..sequence.count).all(|at| {
-            let sent = outgoing.get(sequence.first.plus(at.into()));
-            sent.is_none_or(|sent| sent.state == State::Done)
-        })
     }
 }

@@ -53,6 +53,7 @@ impl Session {
         }
         self.counters.packets_in += 1;
         self.heard = Some(now);
+        self.active = Some(now);
         self.is_silent = false;
         let Ok(content) = Content::decode(content) else {
             self.counters.malformed += 1;
@@ -282,20 +283,6 @@ impl Session {
             self.controller.batch_ends(now, in_flight, self.is_limited, newest);
         }
         self.give_up_overdue(now);
-        if self.flight.packets.in_flight() == 0 && self.is_flushed() {
-            self.rest();
-        }
-    }
-
-    /// Gives memory back. A group stays open: its parity protects what follows, and what was before.
-    fn rest(&mut self) {
-        self.encoder.rest();
-        self.outgoing.rest();
-        self.incoming.rest();
-        self.controller.rest();
-        self.datagrams_out.rest();
-        self.datagrams_in.rest();
-        self.parts_in.rest();
     }
 
     fn done(&mut self, cargo: Cargo) {

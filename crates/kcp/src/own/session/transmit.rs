@@ -9,21 +9,19 @@ use super::groups::Sequence;
 use super::parts::Piece;
 use super::paths::Signal;
 use super::protect::BULK;
-use super::{Finish, PathUse, Session, Transmit};
-use crate::engine::outgoing::{Fresh, Sent, State};
-use crate::own::fec::Load;
+use super::{PathUse, Session, Transmit};
+use crate::engine::outgoing::State;
 use crate::own::wire::{
     Ack, Body, Content, Control, PACKET_HEAD, PARITY_HEAD, PART_HEAD, PacketHead, PacketNumber,
-    RUN_HEAD, SEGMENT_HEAD, SHARD_HEAD, Segment, put_segment,
+    RUN_HEAD, SEGMENT_HEAD, SHARD_HEAD,
 };
-use crate::wire::Sn;
 
 /// Packets that nobody has to acknowledge, in a row, after which one asks for it: an end that only
 /// receives learns that its keys are known (RFC 9000 section 13.2.4 does it for the ranges).
 const ASK_AFTER: u32 = 128;
 
 /// The bytes of a segment's head at most, and of a run that holds one.
-const SEGMENT_MOST: usize = SEGMENT_HEAD + 1 + 2;
+pub(super) const SEGMENT_MOST: usize = SEGMENT_HEAD + 1 + 2;
 
 /// What the next packet carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -289,6 +287,7 @@ impl Session {
         self.unasked = self.unasked.saturating_add(1);
         if cargo != Cargo::Nothing {
             self.unasked = 0;
+            self.active = Some(now);
             if self.flight.packets.in_flight() == 0 && self.flight.packets.is_answered() {
                 self.heard = Some(self.heard.map_or(now, |heard| heard.max(now)));
             }
@@ -358,119 +357,5 @@ impl Session {
         out.extend_from_slice(&body);
         self.body = body;
         (cargo, self.is_limited)
-    }
-
-    /// A lost sequence: at its place in the group, or in the open group as if it were new.
-    fn put_lost(
-        &mut self,
-        now: Instant,
-        sequence: Sequence,
-        body: &mut Vec<u8>,
-    ) -> (Cargo, Body<'static>) {
-        let Cargo::Segments(sequence) = self.put_again(sequence, body) else {
-            return (Cargo::Nothing, Body::Empty);
-        };
-        match sequence.shard {
-            Some(shard) => {
-                self.groups.data_sent(now, shard.group);
-                (Cargo::Segments(sequence), Body::Data(shard, Load::Segments, &[]))
-            }
-            None => self.protect_segments(now, sequence, body),
-        }
-    }
-
-    /// Appends an outstanding sequence again.
-    fn put_again(&mut self, sequence: Sequence, body: &mut Vec<u8>) -> Cargo {
-        self.counters.repeated_out += 1;
-        let number = self.flight.packets.next();
-        body.extend_from_slice(&sequence.first.0.to_be_bytes());
-        for at in 0..sequence.count {
-            let sn = sequence.first.plus(at.into());
-            let Some(sent) = self.outgoing.sent(sn) else { break };
-            let segment = Segment {
-                sn,
-                fragments: sent.fragments,
-                is_fin: self.finish == Finish::Sent(sn),
-                part: None,
-                payload: &sent.payload,
-            };
-            put_segment(&segment, at + 1 == sequence.count, body);
-            sent.transmission = number;
-            sent.transmissions += 1;
-            sent.state = State::Flying;
-        }
-        Cargo::Segments(sequence)
-    }
-
-    /// The length of the next segment that was never sent; the end of the stream has none.
-    fn fresh_length(&self) -> Option<usize> {
-        self.outgoing.next_length().or_else(|| (self.finish == Finish::Wanted).then_some(0))
-    }
-
-    /// The next segment that was never sent, with the number `sn`, and whether the stream ends.
-    fn pop_fresh(&mut self, sn: Sn) -> Option<(Fresh, bool)> {
-        if let Some(fresh) = self.outgoing.pop_fresh() {
-            return Some((fresh, false));
-        }
-        let ends = self.finish == Finish::Wanted;
-        ends.then(|| {
-            self.finish = Finish::Sent(sn);
-            (Fresh { payload: Bytes::new(), fragments: 0 }, true)
-        })
-    }
-
-    /// Segments that were never sent, as many as fit.
-    fn put_fresh(&mut self, now: Instant, body: &mut Vec<u8>) -> (Cargo, Body<'static>) {
-        let most = self.config.body(self.keys.tag());
-        let number = self.flight.packets.next();
-        let first = self.outgoing.next();
-        body.extend_from_slice(&first.0.to_be_bytes());
-        let mut count = 0;
-        loop {
-            let sn = self.outgoing.next();
-            let Some((Fresh { payload, fragments }, is_fin)) = self.pop_fresh(sn) else { break };
-            self.counters.bytes_out += payload.len() as u64;
-            let length = body.len() + SEGMENT_MOST + payload.len();
-            let fits = |next: usize| length + SEGMENT_MOST + next <= most;
-            let window = usize::from(self.peer_window.min(self.config.send_window));
-            let has_room = self.outgoing.outstanding() + 1 < window && count < u8::MAX - 1;
-            let follows = has_room && self.fresh_length().is_some_and(fits);
-            let segment = Segment { sn, fragments, is_fin, part: None, payload: &payload };
-            put_segment(&segment, !follows, body);
-            self.outgoing.push_sent(Sent {
-                payload: Bytes::clone(&payload),
-                fragments,
-                transmission: number,
-                transmissions: 1,
-                state: State::Flying,
-            });
-            count += 1;
-            if !follows {
-                break;
-            }
-        }
-        self.busy = self.busy.saturating_add(1);
-        self.protect_segments(now, Sequence { first, count, shard: None }, body)
-    }
-
-    fn protect_segments(
-        &mut self,
-        now: Instant,
-        sequence: Sequence,
-        body: &[u8],
-    ) -> (Cargo, Body<'static>) {
-        let shard = self.protect(now, Load::Segments, body);
-        let kind = shard.map_or(Body::Segments(&[]), |it| Body::Data(it, Load::Segments, &[]));
-        (Cargo::Segments(Sequence { shard, ..sequence }), kind)
-    }
-
-    fn put_datagram(&mut self, now: Instant, body: &mut Vec<u8>) -> (Cargo, Body<'static>) {
-        let datagram = self.datagrams_out.pop().unwrap_or_default();
-        self.counters.datagrams_out += 1;
-        self.busy = self.busy.saturating_add(1);
-        body.extend_from_slice(&datagram);
-        let shard = self.protect(now, Load::Datagram, body);
-        let kind = shard.map_or(Body::Datagram(&[]), |it| Body::Data(it, Load::Datagram, &[]));
-        (Cargo::Datagram(shard), kind)
     }
 }

@@ -27,6 +27,7 @@ fn all_bytes_arrive_over_a_clean_path_and_then_there_is_silence() {
     while world.settle() || world.advance_until(end) {}
     for end in &world.ends {
         assert!(end.is_flushed());
+        assert_eq!(end.active, None, "it is at rest");
         assert_eq!(end.timeout(), None, "an idle session has no timer");
         assert_eq!(end.in_flight(), 0);
     }
@@ -319,4 +320,25 @@ fn sparse_traffic_over_a_clean_path_is_left_alone_soon() {
     let (before, _) = (counters.parity_out, ());
     assert!(before <= 700, "the path is known to be clean after {before}");
     assert_eq!(counters.repeated_out, 0);
+}
+
+#[test]
+fn a_fast_path_holds_shards_for_repair_and_no_longer() {
+    for (loss, megabytes) in [(0.0, 1), (0.01, 3)] {
+        let mut world = World::new([config(), config()], &path(500, 100, loss), 3);
+        let mut transfer = Transfer::new(usize::MAX / 2);
+        let end = world.now + MS * 2_000;
+        let mut most = 0;
+        while world.now < end {
+            let [from, to] = &mut world.ends;
+            transfer.step(world.now, from, to);
+            most = most.max(world.ends[1].decoder.held());
+            if !world.settle() {
+                world.advance_until(end);
+            }
+        }
+        println!("{loss}: {most} bytes");
+        assert!(most <= megabytes << 20, "{loss}: {most}");
+        assert_eq!(world.ends[0].counters().overdue, 0);
+    }
 }
