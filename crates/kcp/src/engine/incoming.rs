@@ -85,6 +85,11 @@ impl Incoming {
         }
     }
 
+    /// Whether [`read`](Self::read) returns something.
+    pub(crate) fn is_readable(&self) -> bool {
+        if self.is_stream { !self.ready.is_empty() } else { self.messages > 0 }
+    }
+
     /// All segments before this number have arrived (`una`).
     pub(crate) const fn next(&self) -> Sn {
         self.next
@@ -181,6 +186,11 @@ impl Incoming {
         if self.waiting == 0 {
             self.early.clear();
         }
+    }
+
+    /// Whether all that arrived in order was read.
+    pub(crate) fn is_read(&self) -> bool {
+        self.ready.is_empty() && self.pieces.is_empty()
     }
 
     /// Gives memory back where nothing has arrived that was not read and acknowledged.

@@ -116,6 +116,11 @@ impl Outgoing {
         true
     }
 
+    /// Bytes of the stream that are not cut yet.
+    pub(crate) const fn unsent(&self) -> usize {
+        self.whole_bytes
+    }
+
     pub(crate) fn has_fresh(&self) -> bool {
         self.whole_bytes > 0 || !self.cut.is_empty()
     }

@@ -1,6 +1,6 @@
 //! The harness of the fuzz target, which the replay of its corpus uses as well.
 
-use super::fec::{Decoder, Parity};
+use super::fec::{Decoder, Load, Parity, Rebuilt};
 use super::wire::{Ack, Body, Content, PacketHead, PacketNumber, Run};
 
 /// Bytes that the decoder may keep.
@@ -24,20 +24,33 @@ pub fn packets(data: &[u8]) {
         let mut again = Vec::new();
         Content::put_head(content.ack.as_ref(), content.control, &content.body, &mut again);
         assert!(again.len() <= packet.len() && again[0] == packet[0]);
-        let rebuilt = match content.body {
-            Body::Empty | Body::OutOfBand(_) => Vec::new(),
-            Body::Segments(body) => vec![body.to_vec()],
-            Body::Data(shard, body) => decoder.data(shard, body),
-            Body::Parity { shard, k, is_final, parity } => {
-                decoder.parity(Parity { shard, k, is_final }, parity)
+        let mut rebuilt = Rebuilt::default();
+        match content.body {
+            Body::Empty
+            | Body::Datagram(_)
+            | Body::Challenge(_)
+            | Body::Answer(_)
+            | Body::Close { .. } => {}
+            Body::Segments(body) => read_run(body),
+            Body::Data(shard, load, body) => {
+                if decoder.data(shard, load, body, &mut rebuilt) && load == Load::Segments {
+                    read_run(body);
+                }
+                let mut again = Rebuilt::default();
+                assert!(!decoder.data(shard, load, body, &mut again) && again.is_empty());
             }
-        };
-        assert!(decoder.held() <= MOST);
-        for body in rebuilt {
-            for segment in Run::new(&body).into_iter().flatten().map_while(Result::ok) {
-                assert!(segment.payload.len() <= body.len());
+            Body::Parity { shard, k, is_final, parity } => {
+                decoder.parity(Parity { shard, k, is_final }, parity, &mut rebuilt);
             }
         }
+        assert!(decoder.held() <= MOST);
+        rebuilt.iter().for_each(|(_, body)| read_run(body));
+    }
+}
+
+fn read_run(body: &[u8]) {
+    for segment in Run::new(body).into_iter().flatten().map_while(Result::ok) {
+        assert!(segment.payload.len() <= body.len());
     }
 }
 

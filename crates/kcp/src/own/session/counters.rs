@@ -43,12 +43,14 @@ pub struct Counters {
     pub repeated_in: u64,
     /// Segments for which the window had no room.
     pub beyond_in: u64,
-    /// Datagrams out of band that were sent.
-    pub oob_out: u64,
-    /// Datagrams out of band that arrived.
-    pub oob_in: u64,
-    /// Datagrams out of band that were dropped as nobody took them in time.
-    pub oob_dropped: u64,
+    /// Datagrams that were sent.
+    pub datagrams_out: u64,
+    /// Datagrams that arrived, or were rebuilt; each counts once.
+    pub datagrams_in: u64,
+    /// Datagrams that arrived after they were rebuilt, or too late to tell.
+    pub datagrams_late: u64,
+    /// Datagrams that were dropped at the receiver, as nobody took them in time.
+    pub datagrams_dropped: u64,
 }
 
 impl std::ops::AddAssign for Counters {
@@ -74,9 +76,10 @@ impl std::ops::AddAssign for Counters {
             (&mut self.rebuilt, other.rebuilt),
             (&mut self.repeated_in, other.repeated_in),
             (&mut self.beyond_in, other.beyond_in),
-            (&mut self.oob_out, other.oob_out),
-            (&mut self.oob_in, other.oob_in),
-            (&mut self.oob_dropped, other.oob_dropped),
+            (&mut self.datagrams_out, other.datagrams_out),
+            (&mut self.datagrams_in, other.datagrams_in),
+            (&mut self.datagrams_late, other.datagrams_late),
+            (&mut self.datagrams_dropped, other.datagrams_dropped),
         ];
         for (sum, part) in pairs {
             *sum += part;

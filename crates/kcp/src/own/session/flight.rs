@@ -24,6 +24,8 @@ pub(super) enum Cargo {
     Nothing,
     Segments(Sequence),
     Parity(Shard),
+    /// A datagram of the user, and where it is in a group.
+    Datagram(Option<Shard>),
     /// What nobody repeats.
     Other,
 }
@@ -54,6 +56,12 @@ impl Flight {
             spare: [const { Vec::new() }; 2],
             lost: VecDeque::new(),
         }
+    }
+
+    /// The path is another one: its round trip is not known.
+    pub(super) fn path_changed(&mut self) {
+        self.least = None;
+        self.packets.path_changed();
     }
 
     /// The next packet leaves.

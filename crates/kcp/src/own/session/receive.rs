@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::flight::Cargo;
-use super::{Session, push_bounded};
+use super::{Heard, Session};
 use crate::engine::incoming::Arrival;
 use crate::engine::outgoing::State;
-use crate::own::fec::Parity;
+use crate::own::fec::{Load, Parity, Rebuilt};
 use crate::own::wire::{Ack, Body, Content, PACKET_HEAD, PacketHead, PacketNumber, Run};
 use crate::wire::Sn;
 
@@ -17,39 +17,50 @@ use crate::wire::Sn;
 const PARITY_DELAY: Duration = Duration::from_millis(20);
 
 impl Session {
-    /// Reads a packet, which it decrypts in place. What is not for this session, or makes no sense,
-    /// is counted and dropped.
-    pub fn handle_datagram(&mut self, now: Instant, datagram: &mut [u8]) {
+    /// Reads a packet, which it decrypts in place. `None`: it is not for this session, or had
+    /// arrived before, or makes no sense; it was counted, and changes nothing.
+    pub fn handle_datagram(&mut self, now: Instant, datagram: &mut [u8]) -> Option<Heard> {
         let Ok(head) = PacketHead::decode(datagram) else {
             self.counters.refused += 1;
-            return;
+            return None;
         };
-        if head.connection != self.config.connection.0 {
+        if head.kind != self.config.kind || head.connection != self.config.connection.0 {
             self.counters.refused += 1;
-            return;
+            return None;
         }
         if !self.replay.is_new(head.number) {
             self.counters.replayed += 1;
-            return;
+            return None;
         }
-        let Some((bytes, sealed)) = datagram.split_at_mut_checked(PACKET_HEAD) else { return };
-        let keys = std::sync::Arc::clone(&self.keys);
-        let opened = keys.open(head.phase, head.number, bytes, sealed);
+        let is_newest = self.replay.is_newest(head.number);
+        let (bytes, sealed) = datagram.split_at_mut_checked(PACKET_HEAD)?;
+        let opened = self.keys.open(head.phase, head.number, bytes, sealed);
         let Some(content) = opened.ok().and_then(|length| sealed.get(..length)) else {
             self.counters.refused += 1;
-            return;
+            return None;
         };
         if !self.replay.take(head.number) {
             self.counters.replayed += 1;
-            return;
+            return None;
         }
         self.counters.packets_in += 1;
         self.heard = Some(now);
         self.is_silent = false;
-        match Content::decode(content) {
-            Ok(content) => self.handle_content(now, head.number, &content),
-            Err(_) => self.counters.malformed += 1,
+        let Ok(content) = Content::decode(content) else {
+            self.counters.malformed += 1;
+            return None;
+        };
+        if self.closing.is_over() {
+            // Two ends that close at once would tell each other for ever.
+            if !matches!(content.body, Body::Close { .. }) {
+                self.closing.heard(now);
+            }
+            return None;
         }
+        self.handle_content(now, head.number, &content);
+        let answered = if let Body::Answer(bytes) = content.body { Some(bytes) } else { None };
+        let is_challenge = matches!(content.body, Body::Challenge(_));
+        Some(Heard { is_newest, is_challenge, answered })
     }
 
     fn handle_content(&mut self, now: Instant, number: PacketNumber, content: &Content<'_>) {
@@ -59,34 +70,20 @@ impl Session {
         let wants = content.control.asks || content.body.is_acknowledged();
         let delay = if content.control.asks { Duration::ZERO } else { self.config.ack_delay };
         let una = self.incoming.next();
-        let rebuilt = match content.body {
-            Body::Empty => Vec::new(),
-            Body::OutOfBand(datagram) => {
-                self.counters.oob_in += 1;
-                let datagram = Bytes::copy_from_slice(datagram);
-                self.counters.oob_dropped += push_bounded(&mut self.oob_in, datagram);
-                Vec::new()
-            }
-            Body::Segments(body) => {
-                if !self.take(now, body, false) {
-                    return;
-                }
-                Vec::new()
-            }
-            Body::Data(shard, body) => {
-                // What the window has no room for is not acknowledged, so that it comes again.
-                if !self.take(now, body, false) {
-                    return;
-                }
-                self.decoder.data(shard, body)
-            }
-            Body::Parity { shard, k, is_final, parity } => {
-                self.decoder.parity(Parity { shard, k, is_final }, parity)
-            }
-        };
-        for body in &rebuilt {
+        let mut rebuilt = std::mem::take(&mut self.rebuilt);
+        let is_kept = self.take_body(now, &content.body, &mut rebuilt);
+        for (load, body) in rebuilt.iter() {
             self.counters.rebuilt += 1;
-            self.take(now, body, true);
+            match load {
+                Load::Segments => _ = self.take(now, body, true),
+                Load::Datagram => self.take_datagram(body),
+            }
+        }
+        rebuilt.clear();
+        self.rebuilt = rebuilt;
+        // What the window has no room for is not acknowledged, so that it comes again.
+        if !is_kept {
+            return;
         }
         // A gap that is closed is told at once. Parity is told with something else, for a while.
         if self.incoming.next().since(una) > 1 {
@@ -98,6 +95,37 @@ impl Session {
         } else {
             self.received.arrived(now, number, wants, delay);
         }
+    }
+
+    /// Does what the body of a packet says; `false` where there was no room for it. What it makes
+    /// complete is appended to `rebuilt`.
+    fn take_body(&mut self, now: Instant, body: &Body<'_>, rebuilt: &mut Rebuilt) -> bool {
+        match *body {
+            Body::Empty | Body::Answer(_) => {}
+            Body::Challenge(bytes) => self.answer = Some(bytes),
+            Body::Close { code, reason } => self.closing.by_peer(code, reason),
+            Body::Datagram(datagram) => self.take_datagram(datagram),
+            Body::Segments(body) => return self.take(now, body, false),
+            Body::Data(shard, Load::Segments, body) => {
+                let is_kept = self.take(now, body, false);
+                if is_kept {
+                    self.decoder.data(shard, Load::Segments, body, rebuilt);
+                }
+                return is_kept;
+            }
+            Body::Data(shard, Load::Datagram, datagram) => {
+                // It may have been rebuilt before.
+                if self.decoder.data(shard, Load::Datagram, datagram, rebuilt) {
+                    self.take_datagram(datagram);
+                } else {
+                    self.counters.datagrams_late += 1;
+                }
+            }
+            Body::Parity { shard, k, is_final, parity } => {
+                self.decoder.parity(Parity { shard, k, is_final }, parity, rebuilt);
+            }
+        }
+        true
     }
 
     /// Keeps the segments of a body; `false` where there was no room for one.
@@ -112,9 +140,17 @@ impl Session {
                 self.counters.malformed += 1;
                 break;
             };
+            // Nothing follows the end of a stream.
+            if self.end.is_some_and(|end| end.is_before(segment.sn)) {
+                self.counters.malformed += 1;
+                break;
+            }
             match self.incoming.place(segment.sn, segment.fragments, segment.payload) {
                 Arrival::New => {
                     self.counters.bytes_in += segment.payload.len() as u64;
+                    if segment.is_fin {
+                        self.end = Some(segment.sn);
+                    }
                     if is_rebuilt {
                         self.received.rebuilt(now, segment.sn);
                     }
@@ -142,6 +178,11 @@ impl Session {
             for number in (first.max(self.flight.packets.first())..=last).rev() {
                 let Some(packet) = self.flight.packets.arrived(number, true) else { continue };
                 progress = true;
+                // What left on another path says nothing of this one.
+                if number < self.path_begin {
+                    self.done(packet.cargo);
+                    continue;
+                }
                 self.policy.ended(false);
                 if newest.is_none() {
                     newest = Some(number);
@@ -169,6 +210,9 @@ impl Session {
             }
         }
         self.outgoing.trim();
+        if let Some(newest) = newest {
+            self.keys.acknowledged(PacketNumber(newest));
+        }
         if progress {
             self.flight.acknowledged(now);
             self.find_lost(now);
@@ -187,6 +231,8 @@ impl Session {
         self.outgoing.rest();
         self.incoming.rest();
         self.controller.rest();
+        self.datagrams_out.rest();
+        self.datagrams_in.rest();
     }
 
     fn done(&mut self, cargo: Cargo) {

@@ -2,13 +2,18 @@
 //!
 //! ```text
 //! packet      head 17: type 1, connection id 8, packet number 8; AEAD(content); the head is
-//!             associated data
+//!             associated data. Type 0x50 and 0x51: sealed, the lowest bit is the phase of the
+//!             keys; 0x52: of the bootstrap, which carries the handshake of TLS
 //! content     flags 1, [acknowledgement], [control], body to the end
 //! body        segments                                       unprotected
-//!             group 2, index 1, segments                     data shard
+//!             group 2, index 1, segments or payload          data shard
 //!             group 2, index 1, k 1, parity                  parity shard
-//!             payload                                        out of band
+//!             payload                                        datagram, unprotected
+//!             signal 1, 8 bytes                              0: path challenge, 1: its answer
+//!             signal 1, code 2, reason 0 to 200              2: close
 //! segments    sn 4, then for each: form 1, [fragments 1], [length 2], payload
+//! parity      sum of: size 2, body of a data shard; the highest bit of a size is 1 for a datagram
+//! form        1 has a length, 2 has fragments, 4 ends the stream and has no payload
 //! ```
 //!
 //! What a segment head of kcp-go has and this one has not: the conversation is the connection id,
@@ -37,8 +42,8 @@ mod reader;
 mod segments;
 
 pub use ack::{Ack, RANGES, REBUILT, Ranges};
-pub use content::{Body, Content, Control, PARITY_HEAD, SHARD_HEAD, Shard};
-pub use head::{PACKET_HEAD, PacketHead};
+pub use content::{Body, Content, Control, PARITY_HEAD, REASON, SHARD_HEAD, Shard};
+pub use head::{PACKET_HEAD, PacketHead, PacketKind, peek};
 pub use number::{ConnectionId, Group, PacketNumber};
 pub use segments::{RUN_HEAD, Run, SEGMENT_HEAD, Segment, put_segment};
 

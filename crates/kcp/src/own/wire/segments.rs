@@ -13,6 +13,7 @@ pub const SEGMENT_HEAD: usize = 1;
 /// The bits of the form.
 const HAS_LENGTH: u8 = 1;
 const HAS_FRAGMENTS: u8 = 2;
+const FIN: u8 = 4;
 
 /// A segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,14 +22,18 @@ pub struct Segment<'a> {
     pub sn: Sn,
     /// Segments of the same message that follow.
     pub fragments: u8,
+    /// The stream ends here. Such a segment has no payload.
+    pub is_fin: bool,
     /// What it carries.
     pub payload: &'a [u8],
 }
 
-/// Appends a segment to a run; another one cannot follow the last one.
-pub fn put_segment(fragments: u8, payload: &[u8], is_last: bool, to: &mut Vec<u8>) {
+/// Appends a segment to a run, whose head tells its number; another one cannot follow the last one.
+pub fn put_segment(segment: &Segment<'_>, is_last: bool, to: &mut Vec<u8>) {
+    let Segment { fragments, is_fin, payload, .. } = *segment;
     let has_fragments = if fragments > 0 { HAS_FRAGMENTS } else { 0 };
-    to.push(has_fragments | if is_last { 0 } else { HAS_LENGTH });
+    let fin = if is_fin { FIN } else { 0 };
+    to.push(has_fragments | fin | if is_last { 0 } else { HAS_LENGTH });
     if fragments > 0 {
         to.push(fragments);
     }
@@ -59,7 +64,7 @@ impl<'a> Run<'a> {
 
     fn read(&mut self, sn: Sn) -> Result<Segment<'a>, Malformed> {
         let form = self.rest.byte()?;
-        if form & !(HAS_LENGTH | HAS_FRAGMENTS) != 0 {
+        if form & !(HAS_LENGTH | HAS_FRAGMENTS | FIN) != 0 {
             return Err(Malformed);
         }
         let fragments = if form & HAS_FRAGMENTS != 0 { self.rest.byte()? } else { 0 };
@@ -70,7 +75,12 @@ impl<'a> Run<'a> {
         } else {
             self.rest.rest()
         };
-        Ok(Segment { sn, fragments, payload })
+        let is_fin = form & FIN != 0;
+        // The end of a stream has no bytes, and is no part of a message.
+        if is_fin && (fragments > 0 || !payload.is_empty()) {
+            return Err(Malformed);
+        }
+        Ok(Segment { sn, fragments, is_fin, payload })
     }
 }
 

@@ -1,5 +1,7 @@
 //! Two sessions with an emulated path between them, in virtual time.
 
+mod datagrams;
+mod life;
 mod world;
 
 use std::collections::VecDeque;
@@ -10,6 +12,7 @@ use bytes::Bytes;
 use super::*;
 use crate::engine::Control;
 use crate::own::fec::Protection;
+use crate::own::wire::PacketKind;
 use crate::rig::{Transfer, path, transfer};
 use world::{DATAGRAM, HEADS, World, config};
 
@@ -82,7 +85,7 @@ fn both_directions_flow_whoever_is_in_control_and_however_small_the_memory() {
 }
 
 #[test]
-fn messages_keep_their_boundaries_and_datagrams_out_of_band_are_bounded() {
+fn messages_keep_their_boundaries() {
     let mut config = config();
     config.stream = false;
     let mut world = World::new([config.clone(), config], &path(30, 30, 0.1), 5);
@@ -90,21 +93,11 @@ fn messages_keep_their_boundaries_and_datagrams_out_of_band_are_bounded() {
     for n in 0..300 {
         assert!(world.ends[0].send(world.now, message(n)));
     }
-    for n in 0..300_u16 {
-        world.ends[0].send_oob(Bytes::copy_from_slice(&n.to_be_bytes())).unwrap();
-    }
-    assert_eq!(world.ends[0].send_oob(vec![0; 1_500].into()), Err(TooLong));
     let end = world.now + Duration::from_secs(20);
     while world.settle() || world.advance_until(end) {}
     for n in 0..300 {
         assert_eq!(world.ends[1].read(1), Some(message(n)), "{n}");
     }
-    assert_eq!(world.ends[0].counters().oob_dropped, 44);
-    let mut got = 0;
-    while world.ends[1].read_oob().is_some() {
-        got += 1;
-    }
-    assert!((190..256).contains(&got), "{got} of 256, and nobody repeats them");
 }
 
 #[test]
@@ -122,6 +115,21 @@ fn a_packet_is_taken_once_and_a_changed_one_never() {
     assert_eq!(world.ends[1].read(9), Some(Bytes::from_static(b"hello")));
     let counters = world.ends[1].counters();
     assert_eq!((counters.refused, counters.replayed, counters.packets_in), (1, 1, 1));
+}
+
+#[test]
+fn packets_of_the_other_kind_are_refused() {
+    let mut bootstrap = config();
+    bootstrap.kind = PacketKind::Bootstrap;
+    let mut world = World::new([bootstrap, config()], &path(100, 100, 0.0), 1);
+    for n in 0..2 {
+        world.ends[n].write(world.now, &mut Bytes::from_static(b"hello"));
+        let mut packet = Vec::new();
+        world.ends[n].poll_transmit(world.now, &mut packet).unwrap();
+        world.ends[1 - n].handle_datagram(world.now, &mut packet);
+        assert_eq!(world.ends[1 - n].counters().refused, 1);
+        assert_eq!(world.ends[1 - n].read(9), None);
+    }
 }
 
 #[test]
