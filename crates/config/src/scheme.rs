@@ -99,7 +99,7 @@ impl Scheme {
     pub const TLS: Self = Self::row("tls");
     /// QUIC, with TLS 1.3 in it.
     pub const QUIC: Self = Self::row("quic");
-    /// Reliable UDP with forward error correction, with TLS 1.3 in it.
+    /// KCP with forward error correction, secured by TLS 1.3.
     pub const KCP: Self = Self::row("kcp");
     /// WebSocket over TLS.
     pub const WSS: Self = Self::row("wss");

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Weak;
 
-use transport::{Fares, Watch};
+use transport::{Fares, Repair, Watch};
 
 use crate::shared::Shared;
 
@@ -12,9 +12,11 @@ pub(crate) struct Watched(pub(crate) Weak<Shared>);
 
 impl Watch for Watched {
     fn fares(&self) -> Fares {
-        let Some(shared) = self.0.upgrade() else { return Fares::default() };
+        // The part about repairs tells that the connection is one of KCP.
+        let ended = Fares { repair: Some(Repair::default()), ..Fares::default() };
+        let Some(shared) = self.0.upgrade() else { return ended };
         let mut state = shared.lock();
-        let Some(session) = state.session() else { return Fares::default() };
+        let Some(session) = state.session() else { return ended };
         let counters = session.counters();
         Fares {
             sent_packets: counters.packets_out,
@@ -25,6 +27,11 @@ impl Watch for Watched {
             window_bytes: session.window(),
             mtu: session.datagram(),
             round_trip: session.round_trip(),
+            repair: Some(Repair {
+                retransmitted_packets: counters.repeated_out,
+                parity_packets: counters.parity_out,
+                recovered_packets: counters.rebuilt,
+            }),
         }
     }
 }

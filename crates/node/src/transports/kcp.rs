@@ -31,12 +31,9 @@ impl Family for Kcp {
     fn listeners(&self, setup: &Setup<'_>) -> anyhow::Result<Arc<dyn Listeners>> {
         let tls = ServerTls::new(setup, Speech::Tunnel)?;
         let tls = tls.context("kcp:// without a certificate")?;
-        let keys = match setup.state {
-            None => Keys::fleeting()?,
-            Some(folder) => Keys::of(folder)?,
-        };
-        let settings = settings(&setup.config.common);
-        let server = |asks: bool| KcpServer::new(tls.by(asks), settings.clone(), keys.clone());
+        let keys = setup.state.map_or_else(Keys::fleeting, Keys::of)?;
+        let server =
+            |asks| KcpServer::new(tls.by(asks), settings(&setup.config.common), keys.clone());
         let (asking, exempt) = (server(true), server(false));
         Ok(Arc::new(KcpListeners { tls, asking, exempt }))
     }
@@ -58,7 +55,6 @@ struct KcpListeners {
 }
 
 impl Listeners for KcpListeners {
-    /// Binds a socket for each worker.
     fn bind(&self, listen: &Listen, common: &Common, workers: usize) -> anyhow::Result<Bound> {
         let Listen { endpoint, client_ca, .. } = listen;
         let server = if *client_ca { &self.asking } else { &self.exempt };
@@ -115,27 +111,67 @@ fn buffers(kcp: &config::Kcp) -> Buffers {
 
 fn settings(common: &Common) -> KcpSettings {
     let kcp = &common.kcp;
-    let control = match kcp.congestion {
-        KcpCongestion::Bbr => Control::Bbr,
-        KcpCongestion::Classic => Control::Classic,
-        KcpCongestion::None => Control::Open,
-        KcpCongestion::Fixed(rate) => Control::Fixed(rate.bytes()),
-    };
-    let defaults = KcpSettings::default();
-    let protection = match kcp.fec {
-        KcpFec::Auto => defaults.protection,
-        KcpFec::Off => Protection::Off,
-        KcpFec::Fixed { data, parity } => Protection::Fixed { data, parity },
-    };
+    let default = KcpSettings::default();
+    let control = control(kcp.congestion);
     KcpSettings {
         control,
-        loopback: control,
-        protection,
+        // What the file fixes holds on every path.
+        loopback: if control == Control::Bbr { default.loopback } else { control },
+        protection: match kcp.fec {
+            KcpFec::Auto => default.protection,
+            KcpFec::Off => Protection::Off,
+            KcpFec::Fixed { data, parity } => Protection::Fixed { data, parity },
+        },
         send_window: kcp.send_window,
         receive_window: kcp.receive_window,
         ack_delay: kcp.ack_delay.duration(),
         least_timeout: kcp.least_timeout.duration(),
         mtu: kcp.mtu,
-        ..defaults
+        ..default
+    }
+}
+
+const fn control(congestion: KcpCongestion) -> Control {
+    match congestion {
+        KcpCongestion::Bbr => Control::Bbr,
+        KcpCongestion::Classic => Control::Classic,
+        KcpCongestion::None => Control::Open,
+        KcpCongestion::Fixed(rate) => Control::Fixed(rate.bytes()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use config::{ServerFlags, Sources, Text, load_server};
+
+    use super::*;
+
+    fn of(kcp: &str) -> KcpSettings {
+        let read = |_: &std::path::Path| Ok("q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi".to_owned());
+        let sources = Sources { env: &|_| None, read: &read };
+        let text = format!("listen: kcp://[::]\nclients: []\n{kcp}\n");
+        let file = Some(Text { name: "server.yaml", text: &text });
+        settings(&load_server(file, &ServerFlags::default(), &sources).unwrap().config.common)
+    }
+
+    #[test]
+    fn the_defaults_of_the_file_are_those_of_the_transport() {
+        assert_eq!(of(""), KcpSettings::default());
+    }
+
+    #[test]
+    fn a_preset_and_the_largest_values_arrive() {
+        let fast3 = of("kcp: { preset: fast3 }");
+        assert_eq!((fast3.control, fast3.loopback), (Control::Open, Control::Open));
+        assert_eq!(fast3.protection, Protection::Fixed { data: 10, parity: 3 });
+        assert_eq!((fast3.send_window, fast3.receive_window), (1024, 1024));
+        assert_eq!(fast3.ack_delay, Duration::from_millis(10));
+        let most = of("kcp: { rate: 50MiB/s, fec: 64/48, send_window: 65535 }");
+        assert_eq!(most.control, Control::Fixed(50 << 20));
+        assert_eq!(most.protection, Protection::Fixed { data: 64, parity: 48 });
+        assert_eq!(most.send_window, u16::MAX);
+        assert_eq!(of("kcp: { fec: off }").protection, Protection::Off);
     }
 }
