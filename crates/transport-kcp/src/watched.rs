@@ -21,9 +21,9 @@ impl Watch for Watched {
         Fares {
             sent_packets: counters.packets_out,
             lost_packets: counters.lost,
-            lost_bytes: 0,
-            acked_bytes: 0,
-            limited_bytes: 0,
+            lost_bytes: counters.lost_bytes,
+            acked_bytes: counters.acked_bytes,
+            limited_bytes: counters.limited_bytes,
             window_bytes: session.window(),
             mtu: session.datagram(),
             round_trip: session.round_trip(),

@@ -29,6 +29,12 @@ pub struct Counters {
     pub congested_out: u64,
     /// Packets that were lost, whether they were sent again or not.
     pub lost: u64,
+    /// Their bytes.
+    pub lost_bytes: u64,
+    /// Bytes of packets that have arrived.
+    pub acked_bytes: u64,
+    /// Those that left while the congestion window or the pacer held others back.
+    pub limited_bytes: u64,
     /// Lost ones that parity should rebuild at the peer.
     pub left_to_parity: u64,
     /// Lost ones that parity should have rebuilt and that were sent again nevertheless.
@@ -78,6 +84,9 @@ impl std::ops::AddAssign for Counters {
             (&mut self.congested_in, other.congested_in),
             (&mut self.congested_out, other.congested_out),
             (&mut self.lost, other.lost),
+            (&mut self.lost_bytes, other.lost_bytes),
+            (&mut self.acked_bytes, other.acked_bytes),
+            (&mut self.limited_bytes, other.limited_bytes),
             (&mut self.left_to_parity, other.left_to_parity),
             (&mut self.overdue, other.overdue),
             (&mut self.spurious, other.spurious),

@@ -62,27 +62,27 @@ impl Session {
 
     /// A packet is lost: what it carried has to leave again, or is left to parity.
     pub(super) fn give_up(&mut self, number: u64, packet: &Packet) {
+        if !matches!(packet.cargo, Cargo::Nothing | Cargo::Other | Cargo::Size(_)) {
+            self.counters.lost += 1;
+            self.counters.lost_bytes += u64::from(packet.bytes);
+        }
         match packet.cargo {
             Cargo::Nothing | Cargo::Other => {}
             Cargo::Size(size) => self.mtu.probe_lost(size),
             Cargo::Part(piece) => {
-                self.counters.lost += 1;
                 self.parts_out.push_back(piece);
             }
             Cargo::Datagram(shard) => {
-                self.counters.lost += 1;
                 if let Some(shard) = shard {
                     self.groups.datagram_lost(shard);
                 }
             }
             Cargo::Parity(shard) => {
-                self.counters.lost += 1;
                 let outgoing = &mut self.outgoing;
                 let again = self.groups.parity_lost(shard, is_done(outgoing));
                 self.lost.extend(again);
             }
             Cargo::Segments(sequence) => {
-                self.counters.lost += 1;
                 let mut needed = false;
                 for at in 0..sequence.count {
                     if let Some(sent) = self.outgoing.sent(sequence.first.plus(at.into()))

@@ -250,6 +250,8 @@ impl Session {
                 let round_trip = self.flight.packets.rtt.smoothed();
                 let what = (packet.at, u64::from(packet.bytes), packet.is_limited);
                 self.controller.arrived(now, what, round_trip);
+                self.counters.acked_bytes += what.1;
+                self.counters.limited_bytes += if packet.is_limited { 0 } else { what.1 };
             }
         }
         let late = self.flight.late_ones(&news);
