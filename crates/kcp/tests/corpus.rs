@@ -15,6 +15,7 @@ fn no_kept_input_breaks_a_decoder() {
             ("fec_shards", kcp::fec::fuzz::shards),
             ("own_packets", kcp::own::fuzz::packets),
             ("segments", fuzz::segments),
+            ("sessions", kcp::session::fuzz::session),
         ],
     );
 }
@@ -59,6 +60,11 @@ proptest! {
             input.extend(datagram);
         }
         fuzz::segments(&input);
+    }
+
+    #[test]
+    fn a_session_keeps_its_bounds_and_its_bytes(data in vec(any::<u8>(), 5..300)) {
+        kcp::session::fuzz::session(&data);
     }
 
     #[test]
