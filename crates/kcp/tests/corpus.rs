@@ -16,6 +16,7 @@ fn no_kept_input_breaks_a_decoder() {
             ("own_packets", kcp::own::fuzz::packets),
             ("own_session", kcp::own::fuzz::session),
             ("segments", fuzz::segments),
+            ("sessions", kcp::session::fuzz::session),
         ],
     );
 }
@@ -107,6 +108,11 @@ proptest! {
             input.extend(content);
         }
         kcp::own::fuzz::session(&input);
+    }
+
+    #[test]
+    fn a_session_keeps_its_bounds_and_its_bytes(data in vec(any::<u8>(), 5..300)) {
+        kcp::session::fuzz::session(&data);
     }
 
     #[test]

@@ -125,7 +125,12 @@ impl End {
     }
 
     pub(crate) fn handle_datagram(&mut self, now: Instant, datagram: &mut [u8]) {
-        of_both!(self, session => session.handle_datagram(now, datagram));
+        match self {
+            Self::Stock(session) => session.handle_datagram(now, datagram),
+            Self::Own(session) => {
+                session.handle_datagram(now, datagram, false);
+            }
+        }
     }
 
     /// Appends the next sealed datagram and returns its length.
@@ -139,7 +144,7 @@ impl End {
             Self::Stock(session) => {
                 session.poll_transmit(now, &mut |nonce| random.fill(nonce), out)
             }
-            Self::Own(session) => session.poll_transmit(now, out),
+            Self::Own(session) => session.poll_transmit(now, out).map(|it| it.length),
         }
     }
 }

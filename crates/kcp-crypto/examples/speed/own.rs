@@ -1,6 +1,5 @@
 //! Two ends over the project's own packets, with keys that belong together.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use kcp::engine;
@@ -22,7 +21,7 @@ fn session(case: Case, [seal, open]: [u8; 2], now: Instant) -> Result<Session, F
         if case.has_fec { Protection::Fixed { data: 10, parity: 3 } } else { Protection::Off };
     let key = |direction| DirectionKey::new(Algorithm::Aes128Gcm, &[direction; 16], [7; 12]);
     let keys = SealKeys { seal: key(seal)?, open: key(open)?, phase: false };
-    Ok(Session::new(config, Arc::new(keys), now))
+    Ok(Session::new(config, Box::new(keys), now))
 }
 
 pub(crate) fn pair(case: Case, now: Instant) -> Result<[Session; 2], Failure> {
