@@ -26,7 +26,7 @@ load PROGRAM --option value …
                the latency of one byte, alone or beside a bulk transfer
   idle         --target A --connections N --hold S [--sources N]
                connections that do nothing; one line when all are open, one at the end
-  storm        --server tls://A|quic://A|tcp://A|wss://A/P|ws://A/P [--pin P|--ca FILE] --token-file F --clients N
+  storm        --server tls://A|quic://A|kcp://A|tcp://A|wss://A/P|ws://A/P [--pin P|--ca FILE] --token-file F --clients N
                [--prefix TEXT] [--loss clients|server] [--limit S]
                clients c0, c1, … that log in at once, are lost and come back; with `server` whoever
                reads the first line restarts the server; one line when all are in, one at the end

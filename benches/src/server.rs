@@ -8,6 +8,7 @@ use config::Scheme;
 use net::udp::Buffers;
 use tls::{Trust, client_config, server_name};
 use transport::Dialer;
+use transport_kcp::{KcpDialer, KcpSettings};
 use transport_quic::{QuicDialer, QuicSettings};
 use transport_tcp::{Speech, TcpDialer, TlsClient};
 use transport_ws::{Request, WsDialer};
@@ -86,6 +87,11 @@ pub fn dialer(
         let dialer = QuicDialer::new(&tls, settings, SMALL);
         return Ok(Rc::new(dialer.map_err(|e| wrong(&e))?));
     }
+    if let ("kcp", "", Some(TlsClient { config, name })) = (row.name, path, &tls) {
+        let tls = transport_kcp::TlsClient { config: config.clone(), name: name.clone() };
+        let settings = KcpSettings { mtu: 1_452, ..KcpSettings::default() };
+        return Ok(Rc::new(KcpDialer::new(&tls, settings, SMALL)));
+    }
     let inner = TcpDialer::new(tls).speaking(speech);
     match (speech, path) {
         (Speech::Tunnel, "") => Ok(Rc::new(inner)),
@@ -124,6 +130,7 @@ mod tests {
             ("--server tcp://127.0.0.1:7000".to_owned(), transport_tcp::TCP),
             (format!("--server tls://127.0.0.1:7000 {pin}"), transport_tcp::TLS),
             (format!("--server quic://127.0.0.1:7000 {pin}"), transport_quic::QUIC),
+            (format!("--server kcp://127.0.0.1:7000 {pin}"), transport_kcp::KCP),
             ("--server ws://127.0.0.1:7000/a/b".to_owned(), transport_ws::WS),
             (format!("--server wss://127.0.0.1:7000 {pin}"), transport_ws::WSS),
         ] {
@@ -137,7 +144,10 @@ mod tests {
     fn what_does_not_fit_is_refused() {
         for (words, wanted) in [
             ("", "--server is missing"),
-            ("--server kcp://127.0.0.1:1", "--server wants tls, quic, wss, ws, tcp, not `kcp`"),
+            (
+                "--server nope://127.0.0.1:1",
+                "--server wants tls, quic, kcp, wss, ws, tcp, not `nope`",
+            ),
             ("--server wss://127.0.0.1:1/", "wss:// wants --pin or --ca"),
             ("--server ws://127.0.0.1:1 --ca f", "ws:// has neither --pin nor --ca"),
             ("--server tcp://127.0.0.1:1/p", "tcp:// has no path"),

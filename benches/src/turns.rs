@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use transport::{Carrier, CarrierError, Dialer, Dialled, LocalFuture, Say, Transport};
 
-/// Handshakes in progress over QUIC. Each costs about 2 ms here, so that they end well before the
+/// Handshakes in progress over QUIC or KCP. Each costs about 2 ms here, so that they end well before
 /// dial's limit of ten seconds, and before the three seconds after which a second handshake is
 /// begun.
 const UNDER_WAY: usize = 250;
@@ -24,7 +24,7 @@ struct Turns {
 /// Wraps `dialer`, so that its dials take turns if its handshakes are expensive.
 pub(crate) fn taking_turns(dialer: &Rc<dyn Dialer>) -> Rc<dyn Dialer> {
     let inner = Rc::clone(dialer);
-    if inner.transport() != transport_quic::QUIC {
+    if ![transport_quic::QUIC, transport_kcp::KCP].contains(&inner.transport()) {
         return inner;
     }
     Rc::new(Turns { inner, free: Arc::new(Semaphore::new(UNDER_WAY)) })

@@ -242,7 +242,7 @@ fn ciphers<'a>(list: &mut List<'a>, sessions: &Sessions<'a>) {
     }
 }
 
-/// Figures of carriers: the kernel reports them for TCP, and the QUIC library for QUIC. Gauges
+/// Figures of carriers: the kernel reports them for TCP, and this process for QUIC and KCP. Gauges
 /// describe the present carriers. Counters include former carriers, up to the last status request
 /// that saw each of them.
 fn sent<'a>(list: &mut List<'a>, sessions: &Sessions<'a>) {
@@ -254,7 +254,7 @@ fn sent<'a>(list: &mut List<'a>, sessions: &Sessions<'a>) {
         }
         let links = sessions.iter().flat_map(|session| &session.links);
         for carrier in links.flat_map(|link| &link.carriers) {
-            let Some(tcp) = carrier.sent() else { continue };
+            let Some(tcp) = carrier.tcp else { continue };
             let sums = now.entry((peer, &carrier.transport)).or_default();
             for (sum, more) in sums.iter_mut().zip([tcp.queue_bytes, tcp.lost_segments]) {
                 *sum = sum.map_or(more, |sum| Some(sum + more.unwrap_or(0)));
@@ -272,15 +272,21 @@ fn sent<'a>(list: &mut List<'a>, sessions: &Sessions<'a>) {
             }
         }
     };
-    let help = "TCP segments with payload that connections sent, retransmitted ones included; of QUIC packets.";
+    let help = "TCP segments with payload that connections sent, retransmitted ones included; of QUIC and KCP packets.";
     counter(list, "tunnel_carrier_sent_segments_total", help, |sent| sent.segments);
     let (name, help) = (
         "tunnel_carrier_retransmitted_segments_total",
-        "TCP segments sent again; of QUIC lost packets.",
+        "TCP segments sent again; of QUIC lost packets, of KCP packets sent again.",
     );
     counter(list, name, help, |sent| sent.retransmitted_segments);
     let (name, help) = ("tunnel_carrier_retransmitted_bytes_total", "Payload bytes sent again.");
     counter(list, name, help, |sent| sent.retransmitted_bytes);
+    let help = "Packets of KCP that the path lost.";
+    counter(list, "tunnel_carrier_lost_packets_total", help, |sent| sent.lost_packets);
+    let help = "Packets of KCP with parity that connections sent.";
+    counter(list, "tunnel_carrier_parity_packets_total", help, |sent| sent.parity_packets);
+    let help = "Packets of KCP that did not arrive and were rebuilt from parity.";
+    counter(list, "tunnel_carrier_recovered_packets_total", help, |sent| sent.recovered_packets);
     let gauges = [
         ("tunnel_carrier_queue_bytes", "Bytes that the kernel has not sent yet."),
         ("tunnel_carrier_lost_segments", "TCP segments on their way that seem to be lost."),
@@ -433,7 +439,7 @@ fn resident_bytes() -> Option<u64> {
 mod tests {
     use super::*;
 
-    use ops::status::{sample, sample_flows};
+    use ops::status::{sample, sample_flows, sample_kcp};
     fn page(status: &Status) -> String {
         crate::page::page(&list(status))
     }
@@ -480,6 +486,9 @@ mod tests {
         status.sessions[0].add([1 << 40, 5, 2]);
         status.sessions[0].links[0].flows = 3;
         status.sessions[0].services.push(sample_flows());
+        let kcp = sample_kcp();
+        status.sessions[0].sent.insert("kcp".into(), kcp.sent().unwrap());
+        status.sessions[0].links[1].carriers.push(kcp);
         let certificate = |host: &str, source: &str, expires_at, error: Option<&str>| Certificate {
             host: host.to_owned(),
             source: source.to_owned(),

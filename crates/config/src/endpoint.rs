@@ -245,7 +245,9 @@ mod tests {
         assert_eq!(at.to_string(), "quic://a.example:7000");
         assert_eq!(read("quic://[::]:0").map(|e| e.to_string()).as_deref(), Ok("quic://[::]:0"));
         assert!(at.scheme.tls && at.scheme.binds_log_ins && at.scheme.over == Over::Udp);
-        for bad in ["quic://a/b", "quic://", "quic://a:70000", "quic://a?b"] {
+        let at = read("kcp://a.example").unwrap();
+        assert_eq!((at.scheme.name, at.port), ("kcp", 7001));
+        for bad in ["kcp://a/b", "quic://a/b", "quic://", "quic://a:70000", "quic://a?b"] {
             assert!(read(bad).is_err(), "{bad}");
         }
     }

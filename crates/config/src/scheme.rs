@@ -7,7 +7,7 @@ use crate::BadValue;
 
 /// Transports that are designed and not built yet. Their names are no typing errors, so they get a
 /// message of their own.
-const LATER: &[&str] = &["kcp", "webrtc"];
+const LATER: &[&str] = &["webrtc"];
 
 /// The protocol below a transport, a service or a forward. Its port is a port of this protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -71,6 +71,14 @@ const TABLE: &[Scheme] = &[
         binds_log_ins: true,
         http: false,
     },
+    Scheme {
+        name: "kcp",
+        port: 7001,
+        over: Over::Udp,
+        tls: true,
+        binds_log_ins: true,
+        http: false,
+    },
     Scheme { name: "wss", port: 443, over: Over::Tcp, tls: true, binds_log_ins: false, http: true },
     Scheme { name: "ws", port: 80, over: Over::Tcp, tls: false, binds_log_ins: false, http: true },
     Scheme {
@@ -91,6 +99,8 @@ impl Scheme {
     pub const TLS: Self = Self::row("tls");
     /// QUIC, with TLS 1.3 in it.
     pub const QUIC: Self = Self::row("quic");
+    /// KCP with forward error correction, secured by TLS 1.3.
+    pub const KCP: Self = Self::row("kcp");
     /// WebSocket over TLS.
     pub const WSS: Self = Self::row("wss");
     /// WebSocket without TLS, for a server behind a reverse proxy with TLS.
@@ -191,9 +201,12 @@ mod tests {
 
     #[test]
     fn lists_follow_the_table() {
-        assert_eq!(Scheme::list("or", |_| true), "tls://, quic://, wss://, ws:// or tcp://");
-        assert_eq!(Scheme::list("and", |s| s.binds_log_ins), "tls:// and quic://");
-        assert_eq!(Scheme::list("or", |s| s.over == Over::Udp), "quic://");
+        assert_eq!(
+            Scheme::list("or", |_| true),
+            "tls://, quic://, kcp://, wss://, ws:// or tcp://"
+        );
+        assert_eq!(Scheme::list("and", |s| s.binds_log_ins), "tls://, quic:// and kcp://");
+        assert_eq!(Scheme::list("or", |s| s.over == Over::Udp), "quic:// or kcp://");
         assert_eq!(Scheme::list("or", |_| false), "");
     }
 

@@ -1,5 +1,5 @@
-//! Durations (`10s`) and sizes (`16MiB`): integers with a unit. Other forms are refused, and so is
-//! an overflow.
+//! Durations (`10s`), sizes (`16MiB`) and rates (`50MiB/s`): integers with a unit. Other forms are
+//! refused, and so is an overflow.
 
 use std::fmt;
 use std::str::FromStr;
@@ -92,6 +92,41 @@ impl fmt::Display for Size {
     }
 }
 
+/// A rate in bytes per second: a size and `/s`, such as `50MiB/s`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rate(Size);
+
+impl Rate {
+    /// A rate from bytes per second.
+    #[must_use]
+    pub const fn from_bytes(bytes: u64) -> Self {
+        Self(Size::from_bytes(bytes))
+    }
+
+    /// The rate in bytes per second.
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        self.0.bytes()
+    }
+}
+
+impl FromStr for Rate {
+    type Err = BadValue;
+
+    fn from_str(text: &str) -> Result<Self, BadValue> {
+        let hint = "a rate is a size per second: 500KB/s, 50MiB/s, 1GB/s (bytes, not bits)";
+        let bad = || BadValue::new(format!("`{text}` is not a rate")).hint(hint);
+        let size = text.strip_suffix("/s").ok_or_else(bad)?;
+        size.parse().map(Self).map_err(|_| bad())
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/s", self.0)
+    }
+}
+
 fn scaled(text: &str, units: &[(&str, u64)], what: &str, hint: &str) -> Result<u64, BadValue> {
     if text == "0" {
         return Ok(0);
@@ -130,6 +165,16 @@ mod tests {
         #[test]
         fn a_shown_size_reads_back(n: u64) {
             prop_assert_eq!(Size(n).to_string().parse(), Ok(Size(n)));
+        }
+    }
+
+    #[test]
+    fn a_rate_is_a_size_per_second() {
+        assert_eq!("50MiB/s".parse(), Ok(Rate::from_bytes(50 << 20)));
+        assert_eq!(Rate::from_bytes(50 << 20).to_string(), "50MiB/s");
+        for bad in ["", "/s", "50MiB", "50MiB/m", "50Mbit/s", "50/s", "50MiB /s", "1.5MiB/s"] {
+            let error = bad.parse::<Rate>().expect_err(bad);
+            assert!(error.hint.is_some_and(|hint| hint.contains("50MiB/s")), "{bad}");
         }
     }
 

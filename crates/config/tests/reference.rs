@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use config::{
-    Change, ClientFlags, Common, LogFormat, Priority, ServerFlags, Size, Sources, Span, Text, keys,
-    load_client, load_server,
+    Change, ClientFlags, Common, KcpPreset, LogFormat, Priority, ServerFlags, Size, Sources, Span,
+    Text, keys, load_client, load_server,
 };
 
 const SERVER: &str = "listen: tls://[::]\nclients: [{name: a, token_file: t}]\n";
@@ -82,6 +82,18 @@ fn defaults() -> BTreeMap<String, String> {
         put("both: quic.mtu".into(), c.quic.mtu.to_string());
         put("both: quic.receive_buffer".into(), c.quic.receive_buffer.to_string());
         put("both: quic.send_buffer".into(), c.quic.send_buffer.to_string());
+        put("both: kcp.preset".into(), c.kcp.preset.name().into());
+        put("both: kcp.congestion".into(), c.kcp.congestion.name().into());
+        assert_eq!(c.kcp.congestion.rate(), None);
+        put("both: kcp.rate".into(), "none".into());
+        put("both: kcp.fec".into(), c.kcp.fec.to_string());
+        put("both: kcp.send_window".into(), c.kcp.send_window.to_string());
+        put("both: kcp.receive_window".into(), c.kcp.receive_window.to_string());
+        put("both: kcp.ack_delay".into(), c.kcp.ack_delay.to_string());
+        put("both: kcp.least_timeout".into(), c.kcp.least_timeout.to_string());
+        put("both: kcp.mtu".into(), c.kcp.mtu.to_string());
+        put("both: kcp.receive_buffer".into(), c.kcp.receive_buffer.to_string());
+        put("both: kcp.send_buffer".into(), c.kcp.send_buffer.to_string());
         put("both: log.level".into(), c.log_level.name().into());
         put(
             "both: log.format".into(),
@@ -143,7 +155,9 @@ const OTHER_OF_BOTH: &str = "state_dir: /s\nworkers: 3\nmemory_budget: 64MiB\n\
     window: { initial: 32KiB, max: 1MiB }\nkeepalive: 3s\nresume_timeout: 3s\ndrain_timeout: 3s\n\
     log: { level: debug, format: json, file: /l, rotate: { size: 1MiB, keep: 1 }, access: true }\ncontrol: /c\nwatch: true\n\
     admin: { token_file: t }\notlp: { endpoint: 'http://a:1' }\n\
-    quic: { congestion: cubic, mtu: 1200, receive_buffer: 1MiB, send_buffer: 1MiB }\n";
+    quic: { congestion: cubic, mtu: 1200, receive_buffer: 1MiB, send_buffer: 1MiB }\n\
+    kcp: { preset: fast2, rate: 1MiB/s, mtu: 1200, receive_buffer: 1MiB, send_buffer: 1MiB,\
+           least_timeout: 50ms }\n";
 
 /// The effect of a change of each key, from the code. Checks also that a reload applies every
 /// change that needs no restart.
@@ -199,7 +213,7 @@ fn what_a_change_takes_is_what_the_code_says() {
             };
             let Some(known) = changes.keys().find(is_in) else {
                 // A map whose parts have different effects.
-                let maps = ["log", "quic", "http", "tls_routes"];
+                let maps = ["log", "quic", "kcp", "http", "tls_routes"];
                 assert!(maps.contains(&key), "{role}: {key} is not compared");
                 continue;
             };
@@ -224,6 +238,7 @@ fn defaults_and_units_are_those_of_the_code() {
         let unit = match row.kind.split(',').next().unwrap() {
             "duration" => "time",
             "size" => "bytes",
+            "rate" => "bytes per second",
             _ if key.ends_with("connections") => "links",
             _ if key.ends_with("workers") => "threads",
             _ if key.ends_with("streams") || key.ends_with("new_per_second") => "streams",
@@ -245,6 +260,34 @@ fn defaults_and_units_are_those_of_the_code() {
         assert!(same, "{key}: documented {default}, in the code {actual}");
     }
     assert!(defaults.is_empty(), "not in REFERENCE.md: {defaults:?}");
+}
+
+#[test]
+fn the_presets_of_kcp_are_those_of_the_table() {
+    let read = |_: &std::path::Path| Ok("q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi".to_owned());
+    let sources = Sources { env: &|_| None, read: &read };
+    let rows = include_str!("../REFERENCE.md").lines().skip_while(|l| !l.starts_with("| preset |"));
+    let rows = rows.skip(2).take_while(|l| l.starts_with('|'));
+    let rows: Vec<Vec<&str>> =
+        rows.map(|l| l.split('|').map(|cell| cell.trim().trim_matches('`')).collect()).collect();
+    assert_eq!(rows.len(), KcpPreset::ALL.len());
+    for (row, preset) in rows.iter().zip(KcpPreset::ALL) {
+        let text = format!("{SERVER}kcp: {{ preset: {} }}\n", preset.name());
+        let text = Some(Text { name: "preset.yaml", text: &text });
+        let kcp = load_server(text, &ServerFlags::default(), &sources).expect("a preset").config;
+        let kcp = kcp.common.kcp;
+        assert_eq!(kcp.preset, preset);
+        assert_eq!(kcp.send_window, kcp.receive_window);
+        let cells = [
+            preset.name().to_owned(),
+            kcp.congestion.name().to_owned(),
+            kcp.fec.to_string(),
+            kcp.send_window.to_string(),
+            kcp.ack_delay.to_string(),
+            kcp.least_timeout.to_string(),
+        ];
+        assert_eq!(row[1..=cells.len()], cells);
+    }
 }
 
 #[test]

@@ -2,8 +2,9 @@
 //! file.
 
 use config::{
-    Change, ClientConfig, ClientFlags, Congestion, Local, Problem, Quic, Secret, ServerConfig,
-    ServerFlags, Size, Sources, Text, Trust, load_client, load_kept, load_server,
+    Change, ClientConfig, ClientFlags, Congestion, Kcp, KcpCongestion, KcpFec, KcpPreset, Local,
+    Problem, Quic, Rate, Secret, ServerConfig, ServerFlags, Size, Sources, Span, Text, Trust,
+    load_client, load_kept, load_server,
 };
 
 const OLD: &str = "q7Xb2LmZ0aKc9RtYv4WnPs";
@@ -156,6 +157,33 @@ fn quic_sends_by_bbr_and_finds_the_size_of_packets_unless_told_otherwise() {
     let all = "quic: {congestion: cubic, mtu: 1200, receive_buffer: 64KiB, send_buffer: 64MiB}";
     assert_eq!(read(all), quic(Congestion::Cubic, 1200, 64 << 10, 64 << 20));
     assert_eq!(read("quic: {mtu: 65527}").mtu, 65_527);
+}
+
+#[test]
+fn a_key_of_kcp_replaces_the_value_of_the_preset() {
+    let read = |text: &str| {
+        let text = format!("listen: tls://[::]\nclients: []\n{text}\n");
+        server(&text, &ServerFlags::default()).unwrap().common.kcp
+    };
+    let auto = read("");
+    assert_eq!((auto.preset, auto.congestion), (KcpPreset::Auto, KcpCongestion::Bbr));
+    for same in ["kcp:", "kcp: {}", "kcp: {preset: auto}", "kcp: {congestion: bbr, fec: auto}"] {
+        assert_eq!(read(same), auto, "{same}");
+    }
+    let normal = read("kcp: {preset: normal}");
+    let own = "kcp: {preset: normal, rate: 50MiB/s, fec: off, receive_window: 65535, ack_delay: 0}";
+    let expected = Kcp {
+        congestion: KcpCongestion::Fixed(Rate::from_bytes(50 << 20)),
+        fec: KcpFec::Off,
+        receive_window: 65_535,
+        ack_delay: Span::from_millis(0),
+        ..normal
+    };
+    assert_eq!(read(own), expected);
+    let most = read("kcp: {fec: 64/48, mtu: 1200, receive_buffer: 64KiB, send_buffer: 64MiB}");
+    assert_eq!(most.fec, KcpFec::Fixed { data: 64, parity: 48 });
+    assert_eq!((most.mtu, most.receive_buffer), (1200, Size::from_bytes(64 << 10)));
+    assert_eq!(most.send_buffer, Size::from_bytes(64 << 20));
 }
 
 #[test]

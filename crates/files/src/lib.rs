@@ -8,6 +8,8 @@
 //! Files that a configuration names are not opened by this crate. Links there are usual: certbot
 //! and Kubernetes renew a certificate by a link.
 
+pub mod secret;
+
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;

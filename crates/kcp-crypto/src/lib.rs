@@ -17,6 +17,7 @@
 //! |---|---|
 //! | [`Crypt`] | the names |
 //! | [`SealKeys`] | the keys of the project's own packets, one for each direction |
+//! | [`RollingKeys`] | such keys that are updated while the connection lives |
 //! | [`derive()`] | the key of kcptun |
 //! | [`AeadKey`] | AES-GCM and ChaCha20-Poly1305 by aws-lc |
 //! | `XChaCha` | feature `xchacha`: XChaCha20-Poly1305 |
@@ -37,6 +38,6 @@ mod xchacha;
 pub use aead::{AeadKey, Algorithm};
 pub use crypt::{Crypt, Unknown};
 pub use key::{KEY, derive, derive_with_salt};
-pub use own::{DirectionKey, SealKeys};
+pub use own::{DirectionKey, RollingKeys, SealKeys, UPDATE_AFTER};
 #[cfg(feature = "xchacha")]
 pub use xchacha::XChaCha;

@@ -12,6 +12,7 @@ use ops::{status, term};
 use proto::{FlowDrops, FlowId, StreamId, Target};
 use relay::{DropReason, FlowStats, Stats};
 use tokio::runtime::Handle as Runtime;
+use transport::Fares;
 
 use crate::health::Fault;
 use crate::session::{self, Handle, Session, Worker};
@@ -62,15 +63,19 @@ fn part(worker: &Rc<Worker>) -> Part {
             retained_bytes: link.retained(),
             carriers: carriers
                 .into_iter()
-                .map(|(number, peer)| status::Carrier {
-                    number: number.0,
-                    transport: peer.transport.name().to_owned(),
-                    peer: term::address(peer.address),
-                    rtt_micros: round_trip.and_then(|micros| u64::try_from(micros).ok()),
-                    cipher: peer.cipher.map(|cipher| cipher.suite.to_owned()),
-                    backend: peer.cipher.map(|cipher| cipher.backend.to_owned()),
-                    tcp: None,
-                    quic: peer.watch.map(|watch| quic(watch.fares())),
+                .map(|(number, peer)| {
+                    let fares = peer.watch.map(|watch| watch.fares());
+                    status::Carrier {
+                        number: number.0,
+                        transport: peer.transport.name().to_owned(),
+                        peer: term::address(peer.address),
+                        rtt_micros: round_trip.and_then(|micros| u64::try_from(micros).ok()),
+                        cipher: peer.cipher.map(|cipher| cipher.suite.to_owned()),
+                        backend: peer.cipher.map(|cipher| cipher.backend.to_owned()),
+                        tcp: None,
+                        quic: fares.and_then(quic),
+                        kcp: fares.and_then(kcp),
+                    }
                 })
                 .collect(),
         });
@@ -108,15 +113,35 @@ fn part(worker: &Rc<Worker>) -> Part {
     part
 }
 
-fn quic(fares: transport::Fares) -> status::Quic {
-    status::Quic {
+/// The figures of a connection of QUIC, which has no forward error correction.
+fn quic(fares: Fares) -> Option<status::Quic> {
+    fares.repair.is_none().then(|| status::Quic {
         sent_packets: fares.sent_packets,
         lost_packets: fares.lost_packets,
         lost_bytes: fares.lost_bytes,
         window_bytes: fares.window_bytes,
         mtu: fares.mtu,
-        rtt_micros: u64::try_from(fares.round_trip.as_micros()).unwrap_or(u64::MAX),
-    }
+        rtt_micros: micros(fares.round_trip),
+    })
+}
+
+/// The figures of a connection of KCP.
+fn kcp(fares: Fares) -> Option<status::Kcp> {
+    let repair = fares.repair?;
+    Some(status::Kcp {
+        sent_packets: fares.sent_packets,
+        lost_packets: fares.lost_packets,
+        retransmitted_packets: repair.retransmitted_packets,
+        parity_packets: repair.parity_packets,
+        recovered_packets: repair.recovered_packets,
+        window_bytes: fares.window_bytes,
+        mtu: fares.mtu,
+        rtt_micros: micros(fares.round_trip),
+    })
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 impl Part {

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 
-use net::udp::{Buffers, raise, unspecified};
+use net::udp::{Buffers, raise, refused, unspecified};
 use proto::greeting::EarlyBinding;
 use quinn::{ClientConfig, ConnectError, Connecting, ConnectionError, RecvStream, SendStream};
 use rustls::pki_types::ServerName;
@@ -13,7 +13,6 @@ use crate::early::EarlySecrets;
 use crate::ids::first_id_to;
 use crate::lane::Hold;
 use crate::past::PastPaths;
-use crate::refused::refused;
 use crate::session::Clients;
 use crate::settings::QuicSettings;
 use crate::socket::Receiving;

@@ -9,17 +9,25 @@
 //! ```
 
 use std::fmt;
-use std::fs;
-use std::io::{self, Read as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use aws_lc_rs::{hkdf, hmac, rand};
+use aws_lc_rs::{hkdf, hmac};
+use files::secret::{SECRET, Secret, SecretError};
 use quinn::crypto::{HandshakeTokenKey, HmacKey};
 
-const FILE: &str = "quic.keys";
 const VERSION: &str = "tunnel quic keys 1";
-const SECRET: usize = 32;
+
+const KEPT: Secret = Secret {
+    file: "quic.keys",
+    title: VERSION,
+    meaning: "keys for QUIC that this version can read; a newer version may have made them. Without \
+              the file new ones are made, and clients that are connected find the server only after \
+              a time-out",
+};
+
+/// The keys could not be loaded or made.
+pub type KeysError = SecretError;
 
 /// The keys of a server process and of its successor with the same `state_dir`.
 #[derive(Clone)]
@@ -29,55 +37,16 @@ pub struct Keys {
     pub(crate) tickets: Arc<hkdf::Prk>,
 }
 
-/// The keys could not be loaded or made.
-#[derive(Debug, thiserror::Error)]
-pub enum KeysError {
-    /// The file or its folder cannot be read or written.
-    #[error("{}: {cause}", path.display())]
-    Io {
-        /// The path of the file.
-        path: PathBuf,
-        /// The error of the system.
-        cause: io::Error,
-    },
-    /// The file is no file of keys. It stays unchanged.
-    #[error(
-        "{}: these are no keys for QUIC that this version can read; a newer version may have made \
-         them. Without the file new ones are made, and clients that are connected find the server \
-         only after a time-out", .0.display()
-    )]
-    Unknown(PathBuf),
-    /// The system gave no random numbers.
-    #[error("the system gives no random numbers")]
-    Random,
-}
-
 impl Keys {
     /// Loads the keys of `folder`, or makes them if the file is missing. The folder must exist, and
     /// two instances must not share it.
     pub fn of(folder: &Path) -> Result<Self, KeysError> {
-        let path = folder.join(FILE);
-        let failed = |cause| KeysError::Io { path: path.clone(), cause };
-        let mut text = Vec::new();
-        // The limit is only a little above the length of a valid file, which suffices to detect a
-        // longer file.
-        match files::open(&path).and_then(|file| file.take(1024).read_to_end(&mut text)) {
-            Ok(_) => {
-                let secret = parse(&text).ok_or_else(|| KeysError::Unknown(path.clone()))?;
-                Ok(Self::derive(&secret))
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let secret = random()?;
-                write(&path, &render(&secret)).map_err(failed)?;
-                Ok(Self::derive(&secret))
-            }
-            Err(error) => Err(failed(error)),
-        }
+        Ok(Self::derive(&KEPT.of(folder)?))
     }
 
     /// Makes keys that are not stored, for a server without a `state_dir` and for tests.
     pub fn fleeting() -> Result<Self, KeysError> {
-        Ok(Self::derive(&random()?))
+        Ok(Self::derive(&Secret::random()?))
     }
 
     /// The key that proves a stateless reset (RFC 9000 section 10.3), for
@@ -116,42 +85,8 @@ impl fmt::Debug for Keys {
     }
 }
 
-fn random() -> Result<[u8; SECRET], KeysError> {
-    let mut secret = [0; SECRET];
-    rand::fill(&mut secret).map_err(|_| KeysError::Random)?;
-    Ok(secret)
-}
-
-fn render(secret: &[u8; SECRET]) -> String {
-    let digits: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{VERSION}\n{digits}\n")
-}
-
-fn parse(text: &[u8]) -> Option<[u8; SECRET]> {
-    let digits = text.strip_prefix(VERSION.as_bytes())?.strip_prefix(b"\n")?.strip_suffix(b"\n")?;
-    if digits.len() != 2 * SECRET || !digits.iter().all(u8::is_ascii_hexdigit) {
-        return None;
-    }
-    let mut secret = [0; SECRET];
-    for (byte, pair) in secret.iter_mut().zip(digits.chunks_exact(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
-    }
-    Some(secret)
-}
-
-/// Writes the file atomically: after a crash the file is complete or missing.
-fn write(path: &Path, text: &str) -> io::Result<()> {
-    let fresh = path.with_extension("keys.new");
-    let mut file = files::create_fresh(&fresh)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&fresh, path)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt as _, symlink};
-
     use super::*;
 
     fn proof(keys: &Keys) -> Vec<u8> {
@@ -169,55 +104,10 @@ mod tests {
         let opened = second.token_key();
         assert_eq!(opened.aead_from_hkdf(b"n").open(&mut sealed, &[]).unwrap(), b"a token");
         assert_ne!(proof(&first), proof(&Keys::fleeting().unwrap()));
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left behind");
     }
 
     #[test]
-    fn nobody_else_reads_them() {
-        let folder = tempfile::tempdir().unwrap();
-        Keys::of(folder.path()).unwrap();
-        let mode = fs::metadata(folder.path().join(FILE)).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o600);
-        assert!(!format!("{:?}", Keys::of(folder.path()).unwrap()).contains("Prk"));
-    }
-
-    #[test]
-    fn what_is_no_file_of_keys_is_refused_and_stays() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join(FILE);
-        let good = render(&[0xAB; SECRET]);
-        assert_eq!(parse(good.as_bytes()), Some([0xAB; SECRET]));
-        let long = format!("{good}{good}");
-        for broken in
-            ["", "x", &good[..60], &good.replace('1', "2"), &good.replace('b', "+"), &long]
-        {
-            fs::write(&path, broken).unwrap();
-            let error = Keys::of(folder.path()).unwrap_err();
-            assert!(matches!(error, KeysError::Unknown(_)), "{broken:?}: {error}");
-            assert!(error.to_string().starts_with(path.to_str().unwrap()), "{error}");
-            assert_eq!(fs::read_to_string(&path).unwrap(), broken);
-        }
-    }
-
-    #[test]
-    fn a_link_is_not_followed() {
-        let folder = tempfile::tempdir().unwrap();
-        let (path, aim) = (folder.path().join(FILE), folder.path().join("aim"));
-        fs::write(&aim, render(&[1; SECRET])).unwrap();
-        symlink(&aim, &path).unwrap();
-        let error = Keys::of(folder.path()).unwrap_err().to_string();
-        assert!(error.contains("quic.keys: this is a symbolic link"), "{error}");
-        fs::remove_file(&path).unwrap();
-        symlink(&aim, path.with_extension("keys.new")).unwrap();
-        Keys::of(folder.path()).unwrap();
-        assert_eq!(fs::read_to_string(&aim).unwrap(), render(&[1; SECRET]));
-    }
-
-    #[test]
-    fn a_folder_that_is_not_there_is_named() {
-        let folder = tempfile::tempdir().unwrap();
-        let missing = folder.path().join("missing");
-        let error = Keys::of(&missing).unwrap_err().to_string();
-        assert!(error.starts_with(&missing.join(FILE).display().to_string()), "{error}");
+    fn keys_are_not_shown() {
+        assert!(!format!("{:?}", Keys::fleeting().unwrap()).contains("Prk"));
     }
 }

@@ -38,7 +38,6 @@ mod listener;
 mod past;
 mod peers;
 mod pipe;
-mod refused;
 mod reset;
 mod server;
 mod session;

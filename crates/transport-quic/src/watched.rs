@@ -29,6 +29,7 @@ impl Watch for Watched {
             window_bytes: congestion.congestion_window,
             mtu: path.current_mtu,
             round_trip: path.rtt,
+            repair: None,
         }
     }
 }

@@ -110,7 +110,7 @@ pub struct Fares {
     pub sent_packets: u64,
     /// Sent packets that were declared lost.
     pub lost_packets: u64,
-    /// Bytes in the lost packets, which were retransmitted.
+    /// Bytes in the lost packets.
     pub lost_bytes: u64,
     /// Acknowledged bytes.
     pub acked_bytes: u64,
@@ -122,6 +122,19 @@ pub struct Fares {
     pub mtu: u16,
     /// Smoothed round trip.
     pub round_trip: Duration,
+    /// Figures of the repair of losses; `None` on a transport without forward error correction.
+    pub repair: Option<Repair>,
+}
+
+/// How a transport with forward error correction repairs losses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Repair {
+    /// Sent packets whose content had been sent before.
+    pub retransmitted_packets: u64,
+    /// Sent packets with parity.
+    pub parity_packets: u64,
+    /// Packets that did not arrive and that this end rebuilt from parity.
+    pub recovered_packets: u64,
 }
 
 /// Label of the TLS exporter that binds a greeting to its connection.

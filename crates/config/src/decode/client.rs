@@ -29,7 +29,7 @@ const OPEN_SHOWN: usize = 20;
 
 /// The hint for a missing token if some paths have certificates, but certificates alone are not
 /// enough.
-const TOKEN_BESIDE: &str = "a certificate alone is enough where every server is tls:// or quic:// and is shown one; \
+const TOKEN_BESIDE: &str = "a certificate alone is enough where every server is tls://, quic:// or kcp:// and is shown one; \
                             else make a token with `tunnel generate token`";
 
 /// Decodes the file. `None` only after a problem was reported.

@@ -95,6 +95,7 @@ pub(crate) fn common(s: &Section<'_>) -> Common {
         watch: s.value("watch", switch).unwrap_or(false),
         otlp: otlp::otlp(s),
         quic: super::quic::quic(s),
+        kcp: super::kcp::kcp(s),
         admin: s.section("admin", &ADMIN).and_then(|admin| self::admin(&admin)),
     }
 }

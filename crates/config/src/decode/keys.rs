@@ -29,8 +29,8 @@ mod tables {
     pub(crate) const SERVER: Table = table("server:", &[
         "listen", "tls", "clients", "public_bind", "state_dir", "workers", "memory_budget", "window",
         "keepalive", "resume_timeout", "drain_timeout", "log", "control", "trusted_proxies",
-        "watch", "admin", "allow_any_client", "auth", "otlp", "quic", "http", "tls_routes",
-    ], &["kcp", "limits"]);
+        "watch", "admin", "allow_any_client", "auth", "otlp", "quic", "kcp", "http", "tls_routes",
+    ], &["limits"]);
     pub(crate) const LISTEN: Table = table("server:listen[]", &["url", "client_ca", "default", "silence"], &[]);
     pub(crate) const HTTP: Table = table("server:http", &["listen", "domain", "route_header", "pages"], &["browser"]);
     pub(crate) const PAGES: Table = table("server:http.pages", &["not_found", "unavailable"], &[]);
@@ -56,8 +56,8 @@ mod tables {
         "servers", "name", "token", "token_file", "tls", "connections", "services", "forwards", "retry",
         "state_dir", "workers", "memory_budget", "window", "keepalive", "resume_timeout", "drain_timeout",
         "log", "control", "headers", "proxy", "watch", "id_prefix", "introduce", "admin", "otlp", "quic",
-        "allow_from", "deny_from",
-    ], &["sni", "kcp", "trusted_proxies", "limits"]);
+        "kcp", "allow_from", "deny_from",
+    ], &["sni", "trusted_proxies", "limits"]);
     pub(crate) const KEPT: Table = table("kept:", &["services", "forwards", "without"], &[]);
     pub(crate) const PATH: Table = table("client:servers[]", &["url", "tls", "sni", "headers", "proxy"], &["name", "paths"]);
     pub(crate) const CLIENT_TLS: Table = table("client:tls", &["pin", "ca", "cert", "key"], &[]);
@@ -80,6 +80,9 @@ mod tables {
         &["listen", "token", "token_file", "read_token", "read_token_file"], &[]);
     pub(crate) const OTLP: Table = table("both:otlp", &["endpoint", "interval", "headers"], &[]);
     pub(crate) const QUIC: Table = table("both:quic", &["congestion", "mtu", "receive_buffer", "send_buffer"], &[]);
+    pub(crate) const KCP: Table = table("both:kcp",
+        &["preset", "congestion", "rate", "fec", "send_window", "receive_window", "ack_delay", "least_timeout",
+          "mtu", "receive_buffer", "send_buffer"], &[]);
     pub(crate) const ROTATE: Table = table("both:log.rotate", &["size", "keep"], &[]);
 }
 pub(crate) use tables::*;
@@ -120,4 +123,5 @@ pub const TABLES: &[Table] = &[
     ADMIN,
     OTLP,
     QUIC,
+    KCP,
 ];

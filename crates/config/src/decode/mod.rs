@@ -9,6 +9,7 @@ mod doors;
 pub(crate) mod exit;
 mod fit;
 mod http;
+mod kcp;
 pub mod keys;
 mod listen;
 mod otlp;
@@ -20,6 +21,7 @@ pub(crate) mod server;
 mod service;
 mod taken;
 mod target;
+mod udp;
 mod values;
 mod visit;
 

@@ -3,6 +3,7 @@
 
 mod client;
 mod doors;
+mod kcp;
 mod quic;
 mod server;
 
@@ -15,6 +16,7 @@ pub use client::{
     Timeouts, Trust, VisitorLists,
 };
 pub use doors::{Acme, Http, Mux, Pages, TlsRoutes, TlsVersion};
+pub use kcp::{Kcp, KcpCongestion, KcpFec, KcpPreset};
 pub use quic::{Congestion, Quic};
 pub use server::{ClientGrant, HttpAuth, Listen, Rights, ServerConfig, ServerTls};
 
@@ -70,6 +72,8 @@ pub struct Common {
     pub otlp: Option<Otlp>,
     /// Settings of `quic://`, even if no path or listener uses `quic://`.
     pub quic: Quic,
+    /// Settings of `kcp://`, even if no path or listener uses `kcp://`.
+    pub kcp: Kcp,
 }
 
 /// Settings of metrics that are pushed by OTLP.
@@ -116,6 +120,7 @@ impl Common {
             admin,
             otlp,
             quic,
+            kcp,
         } = self;
         let window = (*window_initial, *window_max) != (other.window_initial, other.window_max);
         let all = [
@@ -136,7 +141,7 @@ impl Common {
             (*admin != other.admin, Changed::restart("admin")),
             (*otlp != other.otlp, Changed::restart("otlp")),
         ];
-        changes(all).chain(quic.differs(other.quic))
+        changes(all).chain(quic.differs(other.quic)).chain(kcp.differs(other.kcp))
     }
 
     /// Takes the values of keys that need a restart from `running`.
@@ -150,6 +155,7 @@ impl Common {
         self.admin.clone_from(&running.admin);
         self.otlp.clone_from(&running.otlp);
         self.quic.keep(running.quic);
+        self.kcp.keep(running.kcp);
     }
 }
 

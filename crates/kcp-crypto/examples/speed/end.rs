@@ -1,4 +1,5 @@
-//! One end of a conversation: a session, and random bytes for its nonces.
+//! One end of a conversation: a session over stock or own packets, and random bytes for the nonces
+//! of stock packets.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,14 +13,24 @@ use kcp::session::{Config, Session};
 use kcp::wire::Conversation;
 use kcp_crypto::{Crypt, derive};
 
-use crate::Failure;
+use crate::{Failure, own};
 
 /// The longest datagram without the heads of UDP and IP: what kcp-go calls MTU.
 pub(crate) const MTU: usize = 1350;
 
+/// The packets of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Packets {
+    /// Of kcp-go.
+    Stock,
+    /// Of this project.
+    Own,
+}
+
 /// What a run measures.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Case {
+    pub(crate) packets: Packets,
     /// Segments of either window.
     pub(crate) window: u16,
     /// FEC of 10 data and 3 parity shards.
@@ -28,18 +39,40 @@ pub(crate) struct Case {
 }
 
 #[derive(Debug)]
-pub(crate) struct End {
-    session: Session,
+#[expect(clippy::large_enum_variant, reason = "a run has two of them")]
+pub(crate) enum End {
+    Stock(Session),
+    Own(kcp::own::Session),
 }
 
-/// The envelope of all ends.
+/// Calls a method that both kinds have.
+macro_rules! of_both {
+    ($end:expr, $session:ident => $call:expr) => {
+        match $end {
+            End::Stock($session) => $call,
+            End::Own($session) => $call,
+        }
+    };
+}
+
+/// The envelope of all stock ends.
 pub(crate) fn seal() -> Result<Arc<dyn Seal>, Failure> {
     let crypt: Crypt = "aes-128-gcm".parse()?;
     Ok(crypt.envelope(&derive("a passphrase")).into())
 }
 
 impl End {
-    pub(crate) fn new(case: Case, seal: Arc<dyn Seal>, now: Instant) -> Result<Self, Failure> {
+    /// Two ends that understand each other.
+    pub(crate) fn pair(case: Case, now: Instant) -> Result<[Self; 2], Failure> {
+        match case.packets {
+            Packets::Stock => {
+                Ok([Self::stock(case, seal()?, now)?, Self::stock(case, seal()?, now)?])
+            }
+            Packets::Own => Ok(own::pair(case, now)?.map(Self::Own)),
+        }
+    }
+
+    pub(crate) fn stock(case: Case, seal: Arc<dyn Seal>, now: Instant) -> Result<Self, Failure> {
         let mut config = Config::new(Conversation(1));
         config.datagram = MTU;
         config.engine.send_window = case.window;
@@ -50,46 +83,54 @@ impl End {
             (config.encode, config.decode) = (Some(ratio), Some(ratio));
         }
         config.adaptive = false;
-        Ok(Self { session: Session::new(config, seal, now) })
+        Ok(Self::Stock(Session::new(config, seal, now)))
     }
 
     pub(crate) fn write(&mut self, now: Instant, bytes: &mut Bytes) {
-        self.session.write(now, bytes);
+        of_both!(self, session => session.write(now, bytes));
     }
 
     /// Writes until the window takes no more, or the window would never be used.
     pub(crate) fn fill(&mut self, now: Instant, source: &Bytes) {
-        while self.session.room() > 0 {
-            self.session.write(now, &mut source.clone());
+        while of_both!(self, session => session.room()) > 0 {
+            self.write(now, &mut source.clone());
         }
     }
 
     pub(crate) fn read(&mut self) -> usize {
         let mut length = 0;
-        while let Some(bytes) = self.session.read(usize::MAX) {
+        while let Some(bytes) = of_both!(self, session => session.read(usize::MAX)) {
             length += bytes.len();
         }
         length
     }
 
     pub(crate) fn timeout(&self) -> Option<Instant> {
-        self.session.timeout()
+        of_both!(self, session => session.timeout())
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
-        self.session.handle_timeout(now);
+        of_both!(self, session => session.handle_timeout(now));
     }
 
     pub(crate) const fn in_flight(&self) -> u64 {
-        self.session.in_flight()
+        of_both!(self, session => session.in_flight())
     }
 
     pub(crate) fn counters(&self) -> engine::Counters {
-        self.session.counters().engine
+        match self {
+            Self::Stock(session) => session.counters().engine,
+            Self::Own(session) => own::counters(session),
+        }
     }
 
     pub(crate) fn handle_datagram(&mut self, now: Instant, datagram: &mut [u8]) {
-        self.session.handle_datagram(now, datagram);
+        match self {
+            Self::Stock(session) => session.handle_datagram(now, datagram),
+            Self::Own(session) => {
+                session.handle_datagram(now, datagram, false);
+            }
+        }
     }
 
     /// Appends the next sealed datagram and returns its length.
@@ -99,7 +140,12 @@ impl End {
         random: &mut Random,
         out: &mut Vec<u8>,
     ) -> Option<usize> {
-        self.session.poll_transmit(now, &mut |nonce| random.fill(nonce), out)
+        match self {
+            Self::Stock(session) => {
+                session.poll_transmit(now, &mut |nonce| random.fill(nonce), out)
+            }
+            Self::Own(session) => session.poll_transmit(now, out).map(|it| it.length),
+        }
     }
 }
 

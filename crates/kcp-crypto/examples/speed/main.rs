@@ -1,7 +1,8 @@
-//! The speed of engine, FEC and envelope together: `speed memory`, `speed udp`, `speed acks`,
-//! `speed sessions`.
+//! The speed of engine, FEC and envelope together: `speed memory`, `speed udp`, `speed own-memory`,
+//! `speed own-udp`, `speed acks`, `speed sessions`.
 //!
-//! `memory` and `udp` send from one thread to another with AES-128-GCM and an MTU of 1,350, and say
+//! `memory` and `udp` are sessions over kcp-go's packets, `own-memory` and `own-udp` over the
+//! project's own packets. They send from one thread to another with AES-128-GCM and an MTU of 1,350, and say
 //! how many bytes arrive per second and what a byte costs both ends. Options: `--bbr` for the
 //! controller of a path (else nothing but the windows limits, as with `nc = 1` of kcp-go),
 //! `--window SEGMENTS`, `--fec` for
@@ -14,6 +15,7 @@ mod acks;
 mod end;
 mod figures;
 mod memory;
+mod own;
 mod sessions;
 mod udp;
 
@@ -21,8 +23,10 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use end::Case;
+use end::{Case, Packets};
 use kcp::engine::Control;
+
+const COMMANDS: &str = "one of: memory, udp, own-memory, own-udp, acks, sessions";
 
 type Failure = Box<dyn Error>;
 
@@ -57,7 +61,7 @@ fn main() -> ExitCode {
 /// Whether all floors hold, or none was asked for.
 fn run() -> Result<bool, Failure> {
     let mut words = std::env::args().skip(1);
-    let command = words.next().ok_or("one of: memory, udp, acks, sessions")?;
+    let command = words.next().ok_or(COMMANDS)?;
     let (mut control, mut has_fec, mut checks) = (Control::Open, false, false);
     let (mut windows, mut time) = (WINDOWS.to_vec(), Duration::from_secs(3));
     while let Some(word) = words.next() {
@@ -87,8 +91,10 @@ fn run() -> Result<bool, Failure> {
         }
     } else {
         for window in windows {
-            let case = Case { window, has_fec, control };
-            let (figures, (least, most)) = match command.as_str() {
+            let own = command.strip_prefix("own-");
+            let packets = if own.is_some() { Packets::Own } else { Packets::Stock };
+            let case = Case { packets, window, has_fec, control };
+            let (figures, (least, most)) = match own.unwrap_or(&command) {
                 "memory" => (memory::run(case, time)?, if has_fec { MEMORY_FEC } else { MEMORY }),
                 "udp" => (udp::run(case, time)?, if has_fec { UDP_FEC } else { UDP }),
                 _ => return Err(format!("no such command: {command}").into()),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::Failure;
-use crate::end::{Case, End, Random, seal};
+use crate::end::{Case, End, Random};
 use crate::figures::{Figures, Watch};
 
 /// Datagrams of a batch at most: as many as UDP GSO takes.
@@ -122,7 +122,7 @@ impl Link {
 pub(crate) fn run(case: Case, time: Duration) -> Result<Figures, Failure> {
     let now = Instant::now();
     let [mut a, mut b] = Link::pair(case.window);
-    let (mut sender, mut receiver) = (End::new(case, seal()?, now)?, End::new(case, seal()?, now)?);
+    let [mut sender, mut receiver] = End::pair(case, now)?;
     let is_over = Arc::new(AtomicBool::new(false));
     let is_over_too = Arc::clone(&is_over);
     let source = Bytes::from(vec![0x5a; WRITE]);

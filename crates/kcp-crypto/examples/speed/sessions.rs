@@ -10,7 +10,7 @@ use bytes::Bytes;
 use kcp::engine::Control;
 
 use crate::Failure;
-use crate::end::{Case, End, Random, seal};
+use crate::end::{Case, End, Packets, Random, seal};
 use crate::figures::cpu;
 
 const COUNT: usize = 5_000;
@@ -64,7 +64,8 @@ pub(crate) struct Sessions {
 }
 
 pub(crate) fn run() -> Result<Sessions, Failure> {
-    let case = Case { window: 1024, has_fec: false, control: Control::Bbr };
+    let packets = Packets::Stock;
+    let case = Case { packets, window: 1024, has_fec: false, control: Control::Bbr };
     let mut now = Instant::now();
     let mut buffer = (Random::default(), Vec::new());
     let seal = seal()?;
@@ -72,7 +73,7 @@ pub(crate) fn run() -> Result<Sessions, Failure> {
     let mut pairs = Vec::with_capacity(COUNT);
     for _ in 0..COUNT {
         let mut pair =
-            [End::new(case, Arc::clone(&seal), now)?, End::new(case, Arc::clone(&seal), now)?];
+            [End::stock(case, Arc::clone(&seal), now)?, End::stock(case, Arc::clone(&seal), now)?];
         let mut left = Bytes::from(vec![1; BEFORE]);
         while !left.is_empty() {
             pair[0].write(now, &mut left);

@@ -11,7 +11,7 @@ use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::Failure;
-use crate::end::{Case, End, Random, seal};
+use crate::end::{Case, End, Random};
 use crate::figures::{Figures, Watch};
 
 const WRITE: usize = 256 << 10;
@@ -157,7 +157,7 @@ pub(crate) fn run(case: Case, time: Duration) -> Result<Figures, Failure> {
     let (at_a, at_b) = (a.local_addr()?, b.local_addr()?);
     let (mut a, mut b) = (Socket::new(a, at_b)?, Socket::new(b, at_a)?);
     let now = Instant::now();
-    let (mut sender, mut receiver) = (End::new(case, seal()?, now)?, End::new(case, seal()?, now)?);
+    let [mut sender, mut receiver] = End::pair(case, now)?;
     let is_over = Arc::new(AtomicBool::new(false));
     let is_over_too = Arc::clone(&is_over);
     let source = Bytes::from(vec![0x5a; WRITE]);

@@ -28,20 +28,31 @@ use peer::Peer;
 const BYTES: usize = 2 << 20;
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What both roles of the peer are given: it receives and sends, with FEC and AEAD.
-const FLAGS: &[&str] =
-    &["-crypt=aes-128-gcm", "-datashard=10", "-parityshard=3", "-receive=2097152", "-send=2097152"];
+/// A cipher of each class, and the data and parity shards of both ends; 0: no FEC.
+const CASES: [(&str, usize, usize); 3] =
+    [("aes-128-gcm", 10, 3), ("salsa20", 3, 2), ("null", 0, 0)];
 
-fn config() -> Config {
+/// The flags of both roles of the peer: the peer receives and sends.
+fn flags((cipher, data, parity): (&str, usize, usize)) -> Vec<String> {
+    vec![
+        format!("-crypt={cipher}"),
+        format!("-datashard={data}"),
+        format!("-parityshard={parity}"),
+        format!("-receive={BYTES}"),
+        format!("-send={BYTES}"),
+    ]
+}
+
+fn config((_, data, parity): (&str, usize, usize)) -> Config {
     let mut session = session::Config::new(Conversation(0));
-    session.encode = Ratio::new(10, 3);
-    session.decode = Ratio::new(10, 3);
+    session.encode = Ratio::new(data, parity);
+    session.decode = Ratio::new(data, parity);
     Config::new(session)
 }
 
-/// The envelope with the passphrase that the peer has by itself.
-fn seal() -> Arc<dyn Seal> {
-    let crypt: Crypt = "aes-128-gcm".parse().unwrap();
+/// The envelope with the default passphrase of the peer.
+fn seal((cipher, ..): (&str, usize, usize)) -> Arc<dyn Seal> {
+    let crypt: Crypt = cipher.parse().unwrap();
     Arc::from(crypt.envelope(&derive("it's a secrect")))
 }
 
@@ -59,7 +70,7 @@ fn summary(bytes: &[u8]) -> String {
 }
 
 /// Both send at once, and each side tells the hash of what came.
-async fn exchange(stream: &Stream, peer: Peer) {
+async fn exchange(stream: &Stream, peer: Peer, has_fec: bool) {
     let mut rng = Rng::new(3);
     let bytes: Bytes = (0..BYTES).map(|_| rng.bits().to_le_bytes()[7]).collect();
     let mut received = Vec::new();
@@ -78,23 +89,30 @@ async fn exchange(stream: &Stream, peer: Peer) {
     lines.sort_unstable();
     let wanted = [format!("received {}", summary(&bytes)), format!("sent {}", summary(&received))];
     assert_eq!(lines, wanted);
-    assert!(stream.counters().parity_out > 0);
+    assert_eq!(stream.counters().parity_out > 0, has_fec);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_and_a_listener_of_kcp_go_exchange_bytes() {
-    let (peer, port) = Peer::serve(FLAGS);
-    let address = ([127, 0, 0, 1], port).into();
-    let conversation = Conversation(0x8123_4567);
-    let stream = Stream::connect(socket().await, address, conversation, config(), seal());
-    exchange(&stream.unwrap(), peer).await;
+    for case in CASES {
+        let flags = flags(case);
+        let (peer, port) = Peer::serve(&flags.iter().map(String::as_str).collect::<Vec<_>>());
+        let address = ([127, 0, 0, 1], port).into();
+        let conversation = Conversation(0x8123_4567);
+        let socket = socket().await;
+        let stream = Stream::connect(socket, address, conversation, config(case), seal(case));
+        exchange(&stream.unwrap(), peer, case.1 > 0).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_listener_and_a_client_of_kcp_go_exchange_bytes() {
-    let listener = Listener::bind(socket().await, config(), seal()).unwrap();
-    let dial = format!("-dial=127.0.0.1:{}", listener.address().port());
-    let peer = Peer::start(&[FLAGS, &[&dial]].concat());
-    let (stream, _) = tokio::time::timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
-    exchange(&stream, peer).await;
+    for case in CASES {
+        let listener = Listener::bind(socket().await, config(case), seal(case)).unwrap();
+        let mut flags = flags(case);
+        flags.push(format!("-dial=127.0.0.1:{}", listener.address().port()));
+        let peer = Peer::start(&flags.iter().map(String::as_str).collect::<Vec<_>>());
+        let (stream, _) = tokio::time::timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+        exchange(&stream, peer, case.1 > 0).await;
+    }
 }

@@ -123,6 +123,15 @@ impl Controller {
         }
     }
 
+    /// The path takes packets of `mtu` bytes from now on.
+    pub(crate) fn resized(&mut self, mtu: u16) {
+        match self {
+            Self::Bbr(bbr) => bbr.on_mtu_update(mtu),
+            Self::Classic(classic) => classic.mtu = mtu.into(),
+            Self::Fixed(_) | Self::Open => {}
+        }
+    }
+
     /// Gives memory back that an idle controller does not need.
     pub(crate) fn rest(&mut self) {
         if let Self::Bbr(bbr) = self {

@@ -11,6 +11,9 @@ use crate::wire::{Millis, Sn};
 /// Bytes that a buffer for received bytes has at least, so that segments share one.
 const CHUNK: usize = 8 << 10;
 
+/// Buffers of early segments that are kept: of about a gap of a bulk transfer.
+const SPARE: usize = 256;
+
 /// Slots of a ring that stay while nothing happens.
 const LEAST: usize = 8;
 
@@ -24,7 +27,7 @@ struct Piece {
 /// A segment that arrived before an earlier one.
 #[derive(Debug)]
 struct Early {
-    payload: Bytes,
+    payload: Vec<u8>,
     fragments: u8,
 }
 
@@ -50,6 +53,8 @@ pub(crate) struct Incoming {
     early: VecDeque<Option<Early>>,
     /// Slots that are not empty.
     waiting: usize,
+    /// Buffers of early segments that wait for the next ones.
+    spare: Vec<Vec<u8>>,
     /// Bytes of segments in order, which were not read yet.
     ready: BytesMut,
     pieces: VecDeque<Piece>,
@@ -74,6 +79,7 @@ impl Incoming {
             next: Sn(0),
             early: VecDeque::new(),
             waiting: 0,
+            spare: Vec::new(),
             ready: BytesMut::new(),
             pieces: VecDeque::new(),
             messages: 0,
@@ -83,6 +89,11 @@ impl Incoming {
             unacknowledged: 0,
             tells_window: false,
         }
+    }
+
+    /// Whether [`read`](Self::read) returns something.
+    pub(crate) fn is_readable(&self) -> bool {
+        if self.is_stream { !self.ready.is_empty() } else { self.messages > 0 }
     }
 
     /// All segments before this number have arrived (`una`).
@@ -124,6 +135,17 @@ impl Incoming {
         arrival
     }
 
+    /// What [`place`](Self::place) would say.
+    pub(crate) fn looks(&self, sn: Sn) -> Arrival {
+        let ahead = sn.since(self.next);
+        if ahead >= i32::from(self.window) {
+            return Arrival::Beyond;
+        }
+        let Ok(slot) = usize::try_from(ahead) else { return Arrival::Again };
+        let is_there = self.early.get(slot).is_some_and(Option::is_some);
+        if is_there { Arrival::Again } else { Arrival::New }
+    }
+
     /// Keeps a segment until it is read, and acknowledges nothing.
     pub(crate) fn place(&mut self, sn: Sn, fragments: u8, payload: &[u8]) -> Arrival {
         let ahead = sn.since(self.next);
@@ -143,7 +165,9 @@ impl Incoming {
         match self.early.get_mut(slot) {
             Some(empty @ None) => {
                 self.waiting += 1;
-                *empty = Some(Early { payload: Bytes::copy_from_slice(payload), fragments });
+                let mut buffer = self.spare.pop().unwrap_or_default();
+                buffer.extend_from_slice(payload);
+                *empty = Some(Early { payload: buffer, fragments });
                 Arrival::New
             }
             _ => Arrival::Again,
@@ -177,10 +201,20 @@ impl Incoming {
             self.early.pop_front();
             self.waiting = self.waiting.saturating_sub(1);
             self.take(&early.payload, early.fragments);
+            if self.spare.len() < SPARE {
+                let mut buffer = early.payload;
+                buffer.clear();
+                self.spare.push(buffer);
+            }
         }
         if self.waiting == 0 {
             self.early.clear();
         }
+    }
+
+    /// Whether all that arrived in order was read.
+    pub(crate) fn is_read(&self) -> bool {
+        self.ready.is_empty() && self.pieces.is_empty()
     }
 
     /// Gives memory back where nothing has arrived that was not read and acknowledged.
@@ -188,6 +222,7 @@ impl Incoming {
         if self.ready.is_empty() && self.waiting == 0 && self.due.is_none() {
             self.ready = BytesMut::new();
             self.early.shrink_to(LEAST);
+            self.spare = Vec::new();
             self.pieces.shrink_to(LEAST);
             self.acks.shrink_to(LEAST);
             self.told.clear();

@@ -215,10 +215,11 @@ impl Engine {
         self.holds_repeats = holds;
     }
 
-    /// Whether segments wait to be sent again.
+    /// Whether [`hold_repeats`](Self::hold_repeats) keeps segments from being sent again. Segments
+    /// that wait for the controller wait for an acknowledgement, and no driver can hasten that.
     #[must_use]
     pub fn waits_to_repeat(&self) -> bool {
-        !self.is_silent && !self.lost.is_empty()
+        !self.is_silent && self.holds_repeats && !self.lost.is_empty()
     }
 
     /// Changes [`Config::resend`].

@@ -80,6 +80,11 @@ impl Outgoing {
         }
     }
 
+    /// Segments that are cut from now on have at most `payload_max` bytes.
+    pub(crate) const fn set_payload(&mut self, payload_max: usize) {
+        self.payload_max = payload_max;
+    }
+
     /// Bytes that may be written now, before acknowledgements make room.
     pub(crate) fn room(&self) -> usize {
         let segments = self.whole_bytes.div_ceil(self.payload_max) + self.cut.len();
@@ -114,6 +119,11 @@ impl Outgoing {
             self.cut.push_back(Fresh { payload, fragments });
         }
         true
+    }
+
+    /// Bytes of the stream that are not cut yet.
+    pub(crate) const fn unsent(&self) -> usize {
+        self.whole_bytes
     }
 
     pub(crate) fn has_fresh(&self) -> bool {

@@ -4,7 +4,7 @@ use super::{Aead, Cipher, Legacy, Null, Opener, Refused, Seal, Sealed};
 
 /// A cipher that any input of a fuzzer can get past.
 #[derive(Debug)]
-struct Toy;
+pub(crate) struct Toy;
 
 const MASK: u8 = 0x5a;
 

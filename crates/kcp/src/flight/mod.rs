@@ -82,6 +82,13 @@ impl<C: Copy> Flight<C> {
         }
     }
 
+    /// The path is another one. What is under way stays, and a probe leaves in time.
+    pub(crate) fn path_changed(&mut self) {
+        self.rtt = Rtt::new();
+        self.probes = 0;
+        (self.late, self.reorders_for) = (1, 0);
+    }
+
     /// Something leaves; returns its number.
     pub(crate) fn sent(&mut self, now: Instant, bytes: u32, cargo: C, is_limited: bool) -> u64 {
         let number = self.next();

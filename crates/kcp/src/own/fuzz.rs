@@ -1,10 +1,93 @@
 //! The harness of the fuzz target, which the replay of its corpus uses as well.
 
-use super::fec::{Decoder, Parity};
-use super::wire::{Ack, Body, Content, PacketHead, PacketNumber, Run};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::fec::{Decoder, Load, Parity, Rebuilt};
+use super::wire::{Ack, Body, ConnectionId, Content, PacketHead, PacketKind, PacketNumber, Run};
+use super::{Config, Keys, Session};
+use crate::envelope::Refused;
 
 /// Bytes that the decoder may keep.
 const MOST: usize = 10_000;
+
+/// Keys that hide nothing: what a peer says is arbitrary, and authentic.
+#[derive(Debug)]
+struct Plain;
+
+impl Keys for Plain {
+    fn tag(&self) -> usize {
+        0
+    }
+
+    fn seal(
+        &mut self,
+        _: PacketNumber,
+        _: &[u8],
+        _: &mut [u8],
+        _: &mut [u8],
+    ) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    fn open(
+        &mut self,
+        _: bool,
+        _: PacketNumber,
+        _: &[u8],
+        text: &mut [u8],
+    ) -> Result<usize, Refused> {
+        Ok(text.len())
+    }
+}
+
+/// Any contents, each with a byte for its length in front and a byte for the time before it, from a
+/// peer that has the keys: a session that sends a stream and datagrams stays whole.
+pub fn session(data: &[u8]) {
+    let id = ConnectionId([0; 8]);
+    let mut now = Instant::now();
+    let config = Config {
+        send_window: 32,
+        receive_window: 32,
+        decode_memory: MOST,
+        datagram_most: 600,
+        ..Config::new((id, id), 300)
+    };
+    let mut session = Session::new(config, Box::new(Plain), now);
+    let (mut rest, mut number) = (data, 0);
+    while let Some((&[length, wait], after)) = rest.split_first_chunk() {
+        let (content, after) = after.split_at(usize::from(length).min(after.len()));
+        rest = after;
+        now += Duration::from_millis(u64::from(wait) * u64::from(wait) / 16);
+        session.handle_timeout(now);
+        session.write(now, &mut Bytes::from_static(&[1; 900]));
+        drop(session.send_datagram(Bytes::from_static(&[2; 100])));
+        let head = PacketHead {
+            kind: PacketKind::Sealed,
+            phase: false,
+            connection: id,
+            number: PacketNumber(number),
+        };
+        // A gap now and then.
+        number += 1 + u64::from(wait & 1);
+        let mut datagram = head.encode().to_vec();
+        datagram.extend_from_slice(content);
+        session.handle_datagram(now, &mut datagram, wait & 2 != 0);
+        if wait & 4 == 0 {
+            while session.read(usize::MAX).is_some() {}
+            while session.read_datagram().is_some() {}
+        }
+        for _ in 0..64 {
+            let mut out = Vec::new();
+            let Some(sent) = session.poll_transmit(now, &mut out) else { break };
+            assert!(sent.length == out.len() && sent.length <= 600);
+            let content = Content::decode(&out[super::wire::PACKET_HEAD..]);
+            assert!(content.is_ok(), "it sends what can be read");
+        }
+        assert!(session.timeout().is_none_or(|at| at < now + Duration::from_secs(3_600)));
+    }
+}
 
 /// Any packets, each with a byte for its length in front: they are read, what is read is written as
 /// it was, and memory stays bounded.
@@ -24,20 +107,34 @@ pub fn packets(data: &[u8]) {
         let mut again = Vec::new();
         Content::put_head(content.ack.as_ref(), content.control, &content.body, &mut again);
         assert!(again.len() <= packet.len() && again[0] == packet[0]);
-        let rebuilt = match content.body {
-            Body::Empty | Body::OutOfBand(_) => Vec::new(),
-            Body::Segments(body) => vec![body.to_vec()],
-            Body::Data(shard, body) => decoder.data(shard, body),
-            Body::Parity { shard, k, is_final, parity } => {
-                decoder.parity(Parity { shard, k, is_final }, parity)
+        let mut rebuilt = Rebuilt::default();
+        match content.body {
+            Body::Empty
+            | Body::Datagram(_)
+            | Body::Challenge(_)
+            | Body::Answer(_)
+            | Body::Close { .. }
+            | Body::Padding(_) => {}
+            Body::Segments(body) => read_run(body),
+            Body::Data(shard, load, body) => {
+                if decoder.data(shard, load, body, &mut rebuilt) && load == Load::Segments {
+                    read_run(body);
+                }
+                let mut again = Rebuilt::default();
+                assert!(!decoder.data(shard, load, body, &mut again) && again.is_empty());
             }
-        };
-        assert!(decoder.held() <= MOST);
-        for body in rebuilt {
-            for segment in Run::new(&body).into_iter().flatten().map_while(Result::ok) {
-                assert!(segment.payload.len() <= body.len());
+            Body::Parity { shard, k, is_final, parity } => {
+                decoder.parity(Parity { shard, k, is_final }, parity, &mut rebuilt);
             }
         }
+        assert!(decoder.held() <= MOST);
+        rebuilt.iter().for_each(|(_, body)| read_run(body));
+    }
+}
+
+fn read_run(body: &[u8]) {
+    for segment in Run::new(body).into_iter().flatten().map_while(Result::ok) {
+        assert!(segment.payload.len() <= body.len());
     }
 }
 

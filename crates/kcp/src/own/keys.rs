@@ -7,14 +7,24 @@ use crate::envelope::Refused;
 use super::wire::PacketNumber;
 
 /// The keys of both directions of a connection at one end. The nonce is made of the packet number,
-/// which is never used twice in a direction; who updates the keys decides when the phase changes.
+/// which is never used twice in a direction. The keys decide when they are updated: the session asks
+/// for the phase before it seals, and tells which packets were acknowledged.
+///
+/// A session owns its keys, so that no method needs a lock.
 pub trait Keys: Debug + Send + Sync {
     /// Bytes behind the content.
     fn tag(&self) -> usize;
 
-    /// The phase of the keys that [`seal`](Self::seal) uses.
-    fn phase(&self) -> bool {
+    /// The phase of the keys with which [`seal`](Self::seal) seals packet `number`, which is called
+    /// next. Keys that are to be updated are updated here.
+    fn phase(&mut self, number: PacketNumber) -> bool {
+        _ = number;
         false
+    }
+
+    /// The peer has acknowledged packet `number`: it has the keys that sealed it.
+    fn acknowledged(&mut self, number: PacketNumber) {
+        _ = number;
     }
 
     /// Encrypts `text` in place and fills `tag`, which has [`tag`](Self::tag) bytes; `head` is
@@ -24,7 +34,7 @@ pub trait Keys: Debug + Send + Sync {
     ///
     /// The number is beyond what the keys may seal; nothing may be sent.
     fn seal(
-        &self,
+        &mut self,
         number: PacketNumber,
         head: &[u8],
         text: &mut [u8],
@@ -35,9 +45,9 @@ pub trait Keys: Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// It is not what the peer sealed under this number, head and phase.
+    /// It is not what the peer sealed under this number, head and phase. The keys are as they were.
     fn open(
-        &self,
+        &mut self,
         phase: bool,
         number: PacketNumber,
         head: &[u8],

@@ -22,4 +22,4 @@ pub mod wire;
 
 pub use keys::Keys;
 pub use replay::{REPLAY_WINDOW, Replay};
-pub use session::{Config, Counters, Session};
+pub use session::{Closed, Config, Counters, Heard, PathUse, Session, Transmit, Unsent};

@@ -51,6 +51,8 @@
 mod budget;
 mod config;
 mod counters;
+#[doc(hidden)]
+pub mod fuzz;
 mod nonces;
 mod oob;
 mod protection;

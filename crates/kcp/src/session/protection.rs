@@ -33,6 +33,21 @@ pub(super) struct Former {
     next: ShardId,
     /// `None`: what the peer expects is not known.
     ratio: Option<Ratio>,
+    /// Data shards that the next encoder sends before its parity in any case: this encoder was gone
+    /// before the peer stopped to expect an earlier ratio. 0: the peer expects no earlier ratio.
+    doubt: usize,
+}
+
+impl Former {
+    /// Data shards without parity, after which the peer rebuilds nothing by a ratio that is not
+    /// `ratio`.
+    fn bare(self, ratio: Ratio) -> usize {
+        if self.ratio == Some(ratio) {
+            return self.doubt;
+        }
+        let (shards, parity) = self.ratio.map_or((2, 1), |it| (it.shards(), it.parity()));
+        (WARNINGS * shards).div_ceil(parity).max(FORGOTTEN).max(self.doubt)
+    }
 }
 
 #[derive(Debug)]
@@ -48,6 +63,8 @@ pub(super) struct Protection {
     /// none, so that a peer sees data where it expects parity, whatever ratio it knows, and stops
     /// rebuilding. It would rebuild garbage of the new parity.
     bare: usize,
+    /// `bare` at the begin.
+    doubt: usize,
     next: ShardId,
     /// Data shards after those until parity may be left out.
     full: usize,
@@ -74,10 +91,7 @@ impl Protection {
         (segments, overhead): (u16, usize),
         now: Instant,
     ) -> Self {
-        let bare = former.filter(|former| former.ratio != Some(ratio)).map_or(0, |former| {
-            let (shards, parity) = former.ratio.map_or((2, 1), |it| (it.shards(), it.parity()));
-            (WARNINGS * shards).div_ceil(parity).max(FORGOTTEN)
-        });
+        let bare = former.map_or(0, |former| former.bare(ratio));
         let settings = Settings { ratio, longest: segments.into(), pause: config.pause };
         let early = EarlyClose::new(SHORTEST, config.fillers, now);
         let mut protection = Self {
@@ -87,6 +101,7 @@ impl Protection {
             early: (config.fillers > 0).then_some(early),
             overhead,
             bare,
+            doubt: bare,
             next: former.map_or(ShardId(0), |former| former.next),
             full: if bare > 0 { TAUGHT } else { 0 },
             is_decided: false,
@@ -111,7 +126,8 @@ impl Protection {
     pub(super) fn end(&mut self) -> Former {
         self.encoder.drop_parity();
         let next = if self.bare > 0 { self.next } else { self.encoder.next() };
-        Former { next, ratio: Some(self.settings.ratio) }
+        let doubt = if self.bare > 0 { self.doubt } else { 0 };
+        Former { next, ratio: Some(self.settings.ratio), doubt }
     }
 
     /// Whether the next segments get parity. Called before a datagram is made.

@@ -7,6 +7,7 @@
 
 mod classic;
 mod drive;
+mod matrix;
 mod peer;
 mod session;
 

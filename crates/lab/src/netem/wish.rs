@@ -27,7 +27,7 @@ pub(super) const OPTIONS: &str = "
   --quick                 fewer and shorter: under a minute
   --check                 exit code 1 when a floor is missed
   --rtt MS,… --loss %,…   instead of 20,60,150,300 and 0,0.1,1,5,10,20
-  --systems NAME,…        direct,tunnel-tcp,tunnel-tls; or tunnel-ws, tunnel-wss, tunnel-quic
+  --systems NAME,…        direct,tunnel-tcp,tunnel-tls; or tunnel-ws, tunnel-wss, tunnel-quic, tunnel-kcp
   --seconds N             each measurement [5]
   --binary FILE           measured instead of a new release build
   --minutes N             of run: its end [60]

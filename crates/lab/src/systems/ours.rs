@@ -34,6 +34,28 @@ pub(super) fn quic(scene: &mut Scene<'_>) -> Result<()> {
     start(scene, "quic")
 }
 
+pub(super) fn kcp(scene: &mut Scene<'_>) -> Result<()> {
+    start(scene, "kcp")
+}
+
+/// `kcp://` without forward error correction.
+pub(super) fn kcp_plain(scene: &mut Scene<'_>) -> Result<()> {
+    of_kcp(scene, "kcp: { fec: off }\n")
+}
+
+/// `kcp://` with the ratio of kcptun.
+pub(super) fn kcp_fixed(scene: &mut Scene<'_>) -> Result<()> {
+    of_kcp(scene, "kcp: { fec: 10/3 }\n")
+}
+
+fn of_kcp(scene: &mut Scene<'_>, settings: &str) -> Result<()> {
+    let address = free();
+    let url = format!("kcp://{address}");
+    certificates(scene)?;
+    let binary = scene.site.tunnel.clone();
+    launch_with(scene, &binary, address, (&url, &url), Public::Port, settings)
+}
+
 /// A visitor of an `http://` name. The server follows the boundaries of requests and responses.
 pub(super) fn http_name(scene: &mut Scene<'_>) -> Result<()> {
     by_name(scene, Public::Http { pass_through: false })
@@ -136,8 +158,20 @@ fn launch(
     scene: &mut Scene<'_>,
     binary: &Path,
     address: SocketAddr,
+    urls: (&str, &str),
+    public: Public,
+) -> Result<()> {
+    launch_with(scene, binary, address, urls, public, "")
+}
+
+/// As [`launch`]. `settings`: lines for both files.
+fn launch_with(
+    scene: &mut Scene<'_>,
+    binary: &Path,
+    address: SocketAddr,
     (listen, dial): (&str, &str),
     public: Public,
+    settings: &str,
 ) -> Result<()> {
     let token = said(&run(&mut tunnel(binary, &["generate", "token"])))?;
     scene.login = Some(Login {
@@ -146,9 +180,9 @@ fn launch(
         authority: has_tls(dial).then(|| scene.dir.join("ca.crt")),
     });
     let end = End { listen, dial, token: &token, dir: scene.dir, public };
-    let server = end.server(&scene.ways) + &end.others(scene.clients);
+    let server = end.server(&scene.ways) + &end.others(scene.clients) + settings;
     let server = scene.write("server.yaml", &server)?;
-    let client = scene.write("client.yaml", &end.client(&scene.ways))?;
+    let client = scene.write("client.yaml", &(end.client(&scene.ways) + settings))?;
     for (role, file) in [("server", server), ("client", client)] {
         let mut command = tunnel(binary, &[role, "--config"]);
         scene.spawn(role, command.arg(file).env("HOME", scene.dir))?;

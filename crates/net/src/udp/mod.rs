@@ -1,13 +1,14 @@
-//! UDP sockets: for QUIC and for tunnelled flows. A server has one socket per worker on one address,
+//! UDP sockets: for QUIC, for KCP and for tunnelled flows. A server has one socket per worker on one address,
 //! as [`crate::listen_group`] makes them for TCP.
 //!
 //! `buffers` sets how many bytes may wait for a worker, `route` finds how large a datagram may be.
-//! For QUIC `steer` tells the kernel the worker of a connection. For flows `peers` tells the worker
+//! For QUIC and KCP `steer` tells the kernel the worker of a connection. For flows `peers` tells the worker
 //! of a peer, and `flow` reads and writes in batches.
 
 mod buffers;
 mod flow;
 mod peers;
+mod refused;
 mod route;
 mod steer;
 
@@ -19,6 +20,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 pub use buffers::{Buffers, WANTED, granted, keep_joining, raise, take_one_by_one};
 pub use flow::{Arrival, FlowSocket, Loss, Route, Tally, dialling};
 pub use peers::{BUCKETS, Buckets, FlowGroup, Steering, bucket_of, flow_group};
+pub use refused::refused;
 pub use route::{payload_of_route, unspecified};
 
 /// Sockets in a group at most: the byte that names a worker has as many values.

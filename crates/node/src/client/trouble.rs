@@ -41,6 +41,11 @@ fn advice(url: &str, error: &DialError) -> &'static str {
         {
             "; is quic:// among the server's `listen`, and does a firewall let UDP through?"
         }
+        DialError::Carrier(CarrierError::Io(error))
+            if error.kind() == io::ErrorKind::TimedOut && url.starts_with("kcp://") =>
+        {
+            "; is kcp:// among the server's `listen`, and does a firewall let UDP through?"
+        }
         DialError::Carrier(CarrierError::Io(error)) if error.kind() == io::ErrorKind::TimedOut => {
             "; is that its address, and does a firewall let us through?"
         }
@@ -83,8 +88,13 @@ mod tests {
     #[test]
     fn silence_over_udp_may_be_a_firewall_that_knows_only_tcp() {
         let timeout = || DialError::Carrier(io::Error::from(io::ErrorKind::TimedOut).into());
-        let said = |url| Trouble::new(url, &timeout()).text;
-        assert!(said("quic://a:1").ends_with("does a firewall let UDP through?"));
+        let said = |url: &str| Trouble::new(url, &timeout()).text;
+        for scheme in ["quic", "kcp"] {
+            let wanted =
+                format!("; is {scheme}:// among the server's `listen`, and does a firewall");
+            let said = said(&format!("{scheme}://a:1"));
+            assert!(said.contains(&wanted) && said.ends_with("let UDP through?"), "{said}");
+        }
         assert!(!said("tls://a:1").contains("UDP"));
     }
 

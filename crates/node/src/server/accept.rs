@@ -41,10 +41,10 @@ const EXHAUSTED: Duration = Duration::from_millis(100);
 const STRANGERS: usize = 4096;
 
 /// The memory in bytes that is charged for a connection until its log-in: over TCP a ClientHello of
-/// at most 16 KiB, its TLS session, the head of a WebSocket's request and the task; over QUIC the
-/// connection (about 60 KiB).
+/// at most 16 KiB, its TLS session, the head of a WebSocket's request and the task; over QUIC and
+/// KCP the connection (about 60 KiB).
 const COST: u64 = 32 << 10;
-const QUIC_COST: u64 = 60 << 10;
+const UDP_COST: u64 = 60 << 10;
 
 /// Held from the check for a free descriptor to the accept that takes it. Two accept loops that see
 /// the same free descriptor would exceed the room, one connection at a time.
@@ -55,7 +55,7 @@ pub(super) fn start(worker: &Rc<Worker>, registry: Arc<Registry>, mut listener: 
     let worker = Rc::clone(worker);
     spawn_local(async move {
         let mut strangers = Waiting::default();
-        let cost = if listener.transport().stays() { QUIC_COST } else { COST };
+        let cost = if listener.transport().stays() { UDP_COST } else { COST };
         let most = memory::strangers(&worker.state.budget, worker.peers.len(), cost).min(STRANGERS);
         let room = descriptors::room_of_strangers();
         let complaints = RepeatLimit::new();
@@ -248,7 +248,7 @@ fn reason(
         // A log-in by a certificate is refused before its name is looked up.
         return Some(
             "it has no token, and this listener asked for no certificate: it needs a token here, or \
-             a listener of tls:// or quic:// that asks for certificates",
+             a listener of tls://, quic:// or kcp:// that asks for certificates",
         );
     }
     if auth.brought_a_code() {
@@ -258,8 +258,8 @@ fn reason(
         return Some(if registry.shared().hook.is_asked() {
             "no entry under `clients` has this name, and auth.http knows no such client"
         } else if registry.shared().clients.may_be_any() {
-            "no entry under `clients` has this name, and allow_any_client is for tokens over tls:// and \
-             quic:// only"
+            "no entry under `clients` has this name, and allow_any_client is for tokens over tls://, \
+             quic:// and kcp:// only"
         } else {
             "no entry under `clients` has this name; add one if it shall come in"
         });
@@ -267,8 +267,8 @@ fn reason(
     Some(if client.is_stranger {
         "another client has come by this name, and it is its own as long as that is connected"
     } else if client.by_certificate {
-        "its entry under `clients` has no token: it comes in by its certificate alone, over tls:// or \
-         quic:// at a listener that asks for one, without `token` or `token_file` in its own file"
+        "its entry under `clients` has no token: it comes in by its certificate alone, over tls://, \
+         quic:// or kcp:// at a listener that asks for one, without `token` or `token_file` in its own file"
     } else if auth.came_by_certificate() {
         "its entry under `clients` has a token, which the client has to have as well"
     } else {

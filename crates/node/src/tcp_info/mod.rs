@@ -63,14 +63,14 @@ pub(crate) struct Ledger {
 }
 
 /// The figures of each live connection at the last look.
-type Last = HashMap<Whose, Tcp>;
+type Last = HashMap<Whose, Sent>;
 
 /// The identity of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Whose {
     /// The kernel's cookie of its socket.
     Kernel(u64),
-    /// A connection that this process drives (QUIC): the serial of the link, and the number of the
+    /// A connection that this process drives (QUIC, KCP): the serial of the link, and the number of the
     /// carrier.
     Ours(u64, u32),
 }
@@ -94,7 +94,7 @@ impl Ledger {
         sums.get(peer).cloned().unwrap_or_default()
     }
 
-    fn add(&self, peer: &str, transport: &str, before: Option<Tcp>, now: Tcp) {
+    fn add(&self, peer: &str, transport: &str, before: Option<Sent>, now: Sent) {
         let mut sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
         if !sums.contains_key(peer) {
             if sums.len() >= PEERS {
@@ -124,9 +124,8 @@ impl Look<'_> {
             let peer = &session.peer;
             for link in &mut session.links {
                 for carrier in &mut link.carriers {
-                    if let Some(quic) = carrier.quic {
-                        let (own, now) =
-                            (Whose::Ours(link.serial, carrier.number), Tcp::from(quic));
+                    if let Some(now) = carrier.driven() {
+                        let own = Whose::Ours(link.serial, carrier.number);
                         let before = self.last.insert(own, now);
                         self.ledger.add(peer, &carrier.transport, before, now);
                         met.insert(own);
@@ -142,8 +141,9 @@ impl Look<'_> {
                     match asking.ask(connection) {
                         Ok(Some((cookie, tcp))) => {
                             // Recorded at once, because the caller may cancel at the next await.
-                            let before = self.last.insert(Whose::Kernel(cookie), tcp);
-                            self.ledger.add(peer, &carrier.transport, before, tcp);
+                            let now = Sent::from(tcp);
+                            let before = self.last.insert(Whose::Kernel(cookie), now);
+                            self.ledger.add(peer, &carrier.transport, before, now);
                             met.insert(Whose::Kernel(cookie));
                             carrier.tcp = Some(tcp);
                         }
@@ -204,18 +204,22 @@ impl Kernel {
 }
 
 /// Adds the counts between two looks at a connection.
-fn add(sum: &mut Sent, before: Tcp, now: Tcp) {
+fn add(sum: &mut Sent, before: Sent, now: Sent) {
     // The kernel counts segments in 32 bits, so the counter may wrap.
     let segments = |sum: &mut Option<u64>, before: Option<u64>, now: Option<u64>| {
         let Some(now) = now else { return };
         let more = now.wrapping_sub(before.unwrap_or(0)) & u64::from(u32::MAX);
         *sum = Some(sum.unwrap_or(0) + more);
     };
-    segments(&mut sum.segments, before.sent_segments, now.sent_segments);
+    segments(&mut sum.segments, before.segments, now.segments);
     let retransmitted = &mut sum.retransmitted_segments;
     segments(retransmitted, before.retransmitted_segments, now.retransmitted_segments);
-    if let Some(now) = now.retransmitted_bytes {
-        let more = now.saturating_sub(before.retransmitted_bytes.unwrap_or(0));
-        sum.retransmitted_bytes = Some(sum.retransmitted_bytes.unwrap_or(0) + more);
-    }
+    let count = |sum: &mut Option<u64>, before: Option<u64>, now: Option<u64>| {
+        let Some(now) = now else { return };
+        *sum = Some(sum.unwrap_or(0) + now.saturating_sub(before.unwrap_or(0)));
+    };
+    count(&mut sum.retransmitted_bytes, before.retransmitted_bytes, now.retransmitted_bytes);
+    count(&mut sum.lost_packets, before.lost_packets, now.lost_packets);
+    count(&mut sum.parity_packets, before.parity_packets, now.parity_packets);
+    count(&mut sum.recovered_packets, before.recovered_packets, now.recovered_packets);
 }

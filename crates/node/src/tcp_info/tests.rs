@@ -4,7 +4,7 @@
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 
-use ops::status::{Carrier, Link};
+use ops::status::{Carrier, Kcp, Link};
 use proptest::prelude::*;
 
 use super::message::{self, Answer};
@@ -223,11 +223,11 @@ async fn the_kernel_tells_what_is_sent_and_what_waits() {
 
 #[test]
 fn sums_grow_by_what_was_counted_since_the_last_look_and_never_fall() {
-    let tcp = |sent: u64, again: u64, bytes| Tcp {
-        sent_segments: Some(sent),
+    let tcp = |sent: u64, again: u64, bytes| Sent {
+        segments: Some(sent),
         retransmitted_segments: Some(again),
         retransmitted_bytes: bytes,
-        ..Tcp::default()
+        ..Sent::default()
     };
     let (ledger, top) = (Ledger::default(), u64::from(u32::MAX));
     let sums = || ledger.sums("home").remove("tls").unwrap();
@@ -242,4 +242,35 @@ fn sums_grow_by_what_was_counted_since_the_last_look_and_never_fall() {
     assert_eq!(sums().segments, Some(top + 6));
     assert_eq!(sums().retransmitted_bytes, Some(10));
     assert!(ledger.sums("away").is_empty());
+}
+
+#[tokio::test]
+async fn repairs_of_a_connection_that_this_process_drives_are_summed() {
+    let ledger = Ledger::default();
+    let look = async |lost, recovered| {
+        let kcp = Kcp {
+            sent_packets: 1000,
+            lost_packets: lost,
+            retransmitted_packets: 2,
+            parity_packets: 30,
+            recovered_packets: recovered,
+            ..Kcp::default()
+        };
+        let (transport, kcp) = ("kcp".into(), Some(kcp));
+        let carriers = vec![Carrier { transport, kcp, ..Carrier::default() }];
+        let links = vec![Link { carriers, ..Link::default() }];
+        let mut told = Session { peer: "home".into(), links, ..Session::default() };
+        ledger.look().await.fill([&mut told].into_iter(), &Connections::new()).await;
+    };
+    look(20, 7).await;
+    look(25, 9).await;
+    let expected = Sent {
+        segments: Some(1000),
+        retransmitted_segments: Some(2),
+        retransmitted_bytes: None,
+        lost_packets: Some(25),
+        parity_packets: Some(30),
+        recovered_packets: Some(9),
+    };
+    assert_eq!(ledger.sums("home")["kcp"], expected);
 }

@@ -12,10 +12,12 @@
 //! | `tcp` | `tls://`, `tcp://` |
 //! | `ws` | `wss://`, `ws://` |
 //! | `quic` | `quic://` |
+//! | `kcp` | `kcp://` |
 //! | `mux` | the carriers among the connections of `mux://` |
 //! | `side`, `way` | a server's listeners and a client's paths to servers, over all families |
 //! | `material` | certificates, pins and proxies, for every family |
 
+mod kcp;
 mod material;
 mod mux;
 mod quic;
@@ -43,7 +45,7 @@ pub use way::Way;
 pub(crate) use ws::request;
 
 /// All families.
-const FAMILIES: [&dyn Family; 3] = [&tcp::Tcp, &ws::Ws, &quic::Quic];
+const FAMILIES: [&dyn Family; 4] = [&tcp::Tcp, &ws::Ws, &quic::Quic, &kcp::Kcp];
 
 /// A family: transports that share one kind of listener and one kind of dialer.
 trait Family: Sync {

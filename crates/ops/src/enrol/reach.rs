@@ -102,8 +102,9 @@ mod tests {
     #[test]
     fn a_plain_url_is_named_only_where_no_encrypted_one_is() {
         let left = |urls: &[&str]| encrypted(urls.iter().map(ToString::to_string).collect());
-        let of_all = ["tcp://a:1", "tls://a:2", "ws://a:3/t", "quic://a:4", "wss://a:5/t"];
-        assert_eq!(left(&of_all), ["tls://a:2", "quic://a:4", "wss://a:5/t"]);
+        let of_all =
+            ["tcp://a:1", "tls://a:2", "ws://a:3/t", "quic://a:4", "wss://a:5/t", "kcp://a:6"];
+        assert_eq!(left(&of_all), ["tls://a:2", "quic://a:4", "wss://a:5/t", "kcp://a:6"]);
         assert_eq!(left(&["tcp://a:1", "ws://a:3/t"]), ["tcp://a:1", "ws://a:3/t"]);
         // Someone else judges a text that is no URL.
         assert_eq!(left(&["x", "tls://a:2"]), ["tls://a:2"]);

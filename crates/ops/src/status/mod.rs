@@ -14,7 +14,7 @@ pub use number::{NoStreamNumber, StreamKind, StreamNumber};
 pub(crate) use render::tables;
 pub use render::{Rates, bytes, duration, render, render_streams};
 #[cfg(any(test, feature = "sample"))]
-pub use sample::{sample, sample_flows};
+pub use sample::{sample, sample_flows, sample_kcp};
 
 /// The status of a daemon.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -216,12 +216,56 @@ pub struct Carrier {
     /// The figures of the QUIC connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quic: Option<Quic>,
+    /// The figures of the KCP connection.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kcp: Option<Kcp>,
 }
 
 impl Carrier {
-    /// The traffic and the losses, from the kernel (TCP) or from this process (QUIC).
-    pub fn sent(&self) -> Option<Tcp> {
-        self.tcp.or_else(|| self.quic.map(Tcp::from))
+    /// The traffic since the connection began, from the kernel (TCP) or from this process (QUIC,
+    /// KCP).
+    pub fn sent(&self) -> Option<Sent> {
+        self.tcp.map(Sent::from).or_else(|| self.driven())
+    }
+
+    /// The traffic of a connection that this process drives.
+    pub fn driven(&self) -> Option<Sent> {
+        self.quic.map(Sent::from).or_else(|| self.kcp.map(Sent::from))
+    }
+}
+
+/// The figures of a KCP connection, which this process drives. Counters begin with the connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Kcp {
+    /// The number of packets sent, lost packets and parity included.
+    pub sent_packets: u64,
+    /// The number of sent packets that the path lost. The far end rebuilds some of them.
+    pub lost_packets: u64,
+    /// The number of sent packets whose content had been sent before.
+    pub retransmitted_packets: u64,
+    /// The number of sent packets with parity.
+    pub parity_packets: u64,
+    /// The number of lost packets of the far end that this end rebuilt from parity.
+    pub recovered_packets: u64,
+    /// The congestion window in bytes.
+    pub window_bytes: u64,
+    /// The largest UDP payload, in bytes, that the path is known to carry.
+    pub mtu: u16,
+    /// The smoothed round trip in microseconds.
+    pub rtt_micros: u64,
+}
+
+impl From<Kcp> for Sent {
+    fn from(kcp: Kcp) -> Self {
+        Self {
+            segments: Some(kcp.sent_packets),
+            retransmitted_segments: Some(kcp.retransmitted_packets),
+            retransmitted_bytes: None,
+            lost_packets: Some(kcp.lost_packets),
+            parity_packets: Some(kcp.parity_packets),
+            recovered_packets: Some(kcp.recovered_packets),
+        }
     }
 }
 
@@ -243,11 +287,11 @@ pub struct Quic {
     pub rtt_micros: u64,
 }
 
-/// Maps packets to segments, for figures that both kinds of connections have.
-impl From<Quic> for Tcp {
+/// Maps packets to segments. The content of each lost packet is sent again.
+impl From<Quic> for Sent {
     fn from(quic: Quic) -> Self {
         Self {
-            sent_segments: Some(quic.sent_packets),
+            segments: Some(quic.sent_packets),
             retransmitted_segments: Some(quic.lost_packets),
             retransmitted_bytes: Some(quic.lost_bytes),
             ..Self::default()
@@ -287,8 +331,19 @@ pub struct Tcp {
     pub rtt_micros: Option<u64>,
 }
 
-/// The traffic of several connections. For QUIC, packets count as segments and lost packets as
-/// retransmitted segments.
+impl From<Tcp> for Sent {
+    fn from(tcp: Tcp) -> Self {
+        Self {
+            segments: tcp.sent_segments,
+            retransmitted_segments: tcp.retransmitted_segments,
+            retransmitted_bytes: tcp.retransmitted_bytes,
+            ..Self::default()
+        }
+    }
+}
+
+/// The traffic of a connection, or of several. For QUIC, packets count as segments and lost packets
+/// as retransmitted segments. For KCP, packets count as segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sent {
@@ -301,6 +356,15 @@ pub struct Sent {
     /// The payload bytes in retransmitted segments.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retransmitted_bytes: Option<u64>,
+    /// The number of packets that the path lost; KCP alone counts them apart from retransmissions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_packets: Option<u64>,
+    /// The number of sent packets with parity (KCP).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parity_packets: Option<u64>,
+    /// The number of received packets that were rebuilt from parity (KCP).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recovered_packets: Option<u64>,
 }
 
 /// A service, or a forward.
@@ -363,6 +427,12 @@ pub struct Down {
 }
 
 impl Sent {
+    /// The counts of lost packets and of sent packets. TCP and QUIC send the content of each lost
+    /// packet again, so they have no count of their own.
+    pub fn loss(&self) -> Option<(u64, u64)> {
+        self.lost_packets.or(self.retransmitted_segments).zip(self.segments)
+    }
+
     /// Adds the traffic of another session. A figure is absent only when both are absent.
     pub fn join(&mut self, other: Self) {
         let join = |sum: &mut Option<u64>, more: Option<u64>| {
@@ -371,6 +441,9 @@ impl Sent {
         join(&mut self.segments, other.segments);
         join(&mut self.retransmitted_segments, other.retransmitted_segments);
         join(&mut self.retransmitted_bytes, other.retransmitted_bytes);
+        join(&mut self.lost_packets, other.lost_packets);
+        join(&mut self.parity_packets, other.parity_packets);
+        join(&mut self.recovered_packets, other.recovered_packets);
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::{
     Carrier, Certificate, DENIED, Link, SUPERSEDED, Service, Session, Status, StreamKind, Streams,
-    TARGET_DOWN, Tcp, UP, WAITING,
+    TARGET_DOWN, UP, WAITING,
 };
 use crate::term;
 
@@ -144,23 +144,30 @@ fn links_table(links: &[Link]) -> String {
     // Most tunnels carry no UDP.
     let has_flows = links.iter().any(|link| link.flows > 0);
     let flows: &[&str] = if has_flows { &["flows"] } else { &[] };
+    // Only KCP tells losses, repetitions and repairs apart.
+    let has_repairs = links.iter().flat_map(|link| &link.carriers).any(|c| c.kcp.is_some());
+    let repairs: &[&str] = if has_repairs { &["resent", "recovered"] } else { &[] };
     let (own, path) =
         (["link", "worker", "state", "streams"], ["carrier", "peer", "rtt", "loss", "queue"]);
-    let mut rows = vec![titles(&[&own[..], flows, &path].concat())];
+    let mut rows = vec![titles(&[&own[..], flows, &path, repairs].concat())];
     for link in links {
         let own = [link.serial.to_string(), link.worker.to_string(), link.state.clone()];
         let mut own: Vec<String> = own.into_iter().chain([link.streams.to_string()]).collect();
         own.extend(has_flows.then(|| link.flows.to_string()));
         if link.carriers.is_empty() {
-            rows.push(own.iter().cloned().chain(titles(&["-"; 5])).collect());
+            let dashes = ["-"; 7];
+            let path = titles(&dashes[..path.len() + repairs.len()]);
+            rows.push(own.iter().cloned().chain(path).collect());
         }
         for carrier in &link.carriers {
             let rtt = carrier.rtt_micros.map_or_else(|| "-".to_owned(), millis);
             let row =
                 [format!("#{} over {}", carrier.number, carrier.transport), carrier.peer.clone()];
             let queue = carrier.tcp.and_then(|tcp| tcp.queue_bytes);
-            let path = [rtt, loss(carrier.sent()), queue.map_or_else(|| "-".to_owned(), bytes)];
-            rows.push(own.iter().cloned().chain(row).chain(path).collect());
+            let loss = share(carrier.sent().and_then(|sent| sent.loss()));
+            let path = [rtt, loss, queue.map_or_else(|| "-".to_owned(), bytes)];
+            let repairs = has_repairs.then(|| repairs_of(carrier)).into_iter().flatten();
+            rows.push(own.iter().cloned().chain(row).chain(path).chain(repairs).collect());
         }
     }
     table(&rows) + &ciphers(links)
@@ -181,13 +188,19 @@ fn ciphers(links: &[Link]) -> String {
     if all.is_empty() { String::new() } else { format!("cipher: {}\n", all.join(", ")) }
 }
 
-/// The share of retransmitted segments, in percent.
-fn loss(tcp: Option<Tcp>) -> String {
-    let counts = tcp.and_then(|tcp| tcp.retransmitted_segments.zip(tcp.sent_segments));
+/// The share of retransmitted packets, and the number of packets that were rebuilt from parity.
+fn repairs_of(carrier: &Carrier) -> [String; 2] {
+    let Some(kcp) = carrier.kcp else { return ["-"; 2].map(str::to_owned) };
+    let resent = share(Some((kcp.retransmitted_packets, kcp.sent_packets)));
+    [resent, kcp.recovered_packets.to_string()]
+}
+
+/// The share of the first count in the second count, in percent.
+fn share(counts: Option<(u64, u64)>) -> String {
     match counts {
         // A retransmitted SYN is not among the sent segments.
-        Some((again, sent @ 1..)) => {
-            let hundredths = again.min(sent).saturating_mul(10_000) / sent;
+        Some((part, sent @ 1..)) => {
+            let hundredths = part.min(sent).saturating_mul(10_000) / sent;
             format!("{}.{:02} %", hundredths / 100, hundredths % 100)
         }
         Some((_, 0)) | None => "-".to_owned(),
@@ -400,7 +413,7 @@ pub fn bytes(n: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample;
+    use super::super::{Quic, Sent, Tcp, sample, sample_kcp};
     use super::*;
 
     #[test]
@@ -531,13 +544,31 @@ home: up
     fn loss_is_told_where_it_is_known() {
         let of = |sent: Option<u64>, again: Option<u64>| {
             let (sent_segments, retransmitted_segments) = (sent, again);
-            loss(Some(Tcp { sent_segments, retransmitted_segments, ..Tcp::default() }))
+            let tcp = Tcp { sent_segments, retransmitted_segments, ..Tcp::default() };
+            share(Sent::from(tcp).loss())
         };
-        assert_eq!(loss(None), "-");
+        assert_eq!(share(None), "-");
         assert_eq!(of(None, Some(1)), "-");
         assert_eq!(of(Some(0), Some(3)), "-");
         assert_eq!(of(Some(2), Some(3)), "100.00 %");
         assert_eq!(of(Some(30_000), Some(1)), "0.00 %");
+        let quic = Quic { sent_packets: 200, lost_packets: 1, ..Quic::default() };
+        assert_eq!(share(Sent::from(quic).loss()), "0.50 %");
+    }
+
+    #[test]
+    fn kcp_has_columns_of_its_repairs_where_there_is_a_carrier() {
+        let mut links = sample().sessions.remove(0).links;
+        links[1].carriers = vec![sample_kcp()];
+        links.push(Link { serial: 9, state: "stalled".into(), ..Link::default() });
+        let expected = "\
+link  worker  state    streams  carrier      peer             rtt      loss    queue     resent  recovered
+7     1       up       1        #2 over tls  192.0.2.7:40000  12.3 ms  1.25 %  20.0 KiB  -       -
+8     0       stalled  0        #1 over kcp  192.0.2.7:40001  97.6 ms  5.00 %  -         0.30 %  940
+9     0       stalled  0        -            -                -        -       -         -       -
+cipher: TLS_AES_128_GCM_SHA256 by ring
+";
+        assert_eq!(links_table(&links), expected);
     }
 
     #[test]

@@ -19,6 +19,28 @@ pub fn sample_flows() -> Service {
     }
 }
 
+/// A carrier over `kcp://`, on a path that loses packets.
+pub fn sample_kcp() -> Carrier {
+    let kcp = Kcp {
+        sent_packets: 20_000,
+        lost_packets: 1_000,
+        retransmitted_packets: 60,
+        parity_packets: 1_200,
+        recovered_packets: 940,
+        window_bytes: 1 << 20,
+        mtu: 1472,
+        rtt_micros: 98_700,
+    };
+    Carrier {
+        number: 1,
+        transport: "kcp".into(),
+        peer: "192.0.2.7:40001".into(),
+        rtt_micros: Some(97_650),
+        kcp: Some(kcp),
+        ..Carrier::default()
+    }
+}
+
 /// A server with one session and a service.
 pub fn sample() -> Status {
     let tcp = Tcp {
@@ -32,6 +54,7 @@ pub fn sample() -> Status {
         segments: Some(9_000),
         retransmitted_segments: Some(30),
         retransmitted_bytes: Some(43_440),
+        ..Sent::default()
     };
     let carrier = Carrier {
         number: 2,
@@ -42,6 +65,7 @@ pub fn sample() -> Status {
         backend: Some("ring".into()),
         tcp: Some(tcp),
         quic: None,
+        kcp: None,
     };
     let service = Service {
         name: "ssh".into(),

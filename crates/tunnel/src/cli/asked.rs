@@ -43,8 +43,8 @@ pub(crate) struct EnrollArgs {
     /// Targets on the server's side that it may reach, such as 10.0.0.0/8:* [default: none]
     #[arg(long, value_name = "HOST:PORTS")]
     pub(crate) allow_forward: Vec<String>,
-    /// How it reaches the server: example.com (at the listener's port), tls://…, quic://…; may be
-    /// repeated, the preferred URL first [default: the server's listeners at an address of this machine]
+    /// How it reaches the server: example.com (at the listener's port), tls://…, quic://…,
+    /// kcp://…; may be repeated, the preferred URL first [default: the server's listeners at an address of this machine]
     #[arg(long, value_name = "URL", value_parser = server)]
     pub(crate) server: Vec<String>,
     /// Make a code by which a client that enrolled by a code gets a new token; rights and limits

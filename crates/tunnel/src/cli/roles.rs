@@ -10,8 +10,8 @@ use super::values::forward;
 
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ServerArgs {
-    /// Where clients connect: tls://0.0.0.0:7000, quic://…, wss://…; mux://… takes visitors of HTTP and
-    /// TLS names as well; may be repeated
+    /// Where clients connect: tls://0.0.0.0:7000, quic://…, kcp://…, wss://…; mux://… takes visitors of
+    /// HTTP and TLS names as well; may be repeated
     #[arg(long, value_name = "URL")]
     pub(crate) listen: Vec<String>,
     /// Admit a new client of this name by a one-time code, which is shown on a terminal; `tunnel
@@ -66,8 +66,8 @@ pub(crate) struct ClientArgs {
     #[arg(long, value_name = "CODE")]
     #[arg(conflicts_with_all = ["name", "token", "token_file", "pin", "ca", "cert", "key"])]
     pub(crate) enroll: Option<String>,
-    /// Server: example.com (tls://example.com:7000), quic://…, wss://…; several URLs are paths to the
-    /// same server, the preferred path first
+    /// Server: example.com (tls://example.com:7000), quic://…, kcp://…, wss://…; several URLs are
+    /// paths to the same server, the preferred path first
     #[arg(long, value_name = "URL", required_unless_present_any = ["config", "enroll"])]
     pub(crate) server: Vec<String>,
     /// Name for the log-in

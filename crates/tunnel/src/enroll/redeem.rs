@@ -330,6 +330,7 @@ mod tests {
         for (url, has_tls) in [
             ("tls://a:1", true),
             ("quic://a:1", true),
+            ("kcp://a:1", true),
             ("wss://a/t", true),
             ("ws://a/t", false),
             ("tcp://a:1", false),

@@ -276,6 +276,45 @@ fn what_quic_knows_of_each_carrier_and_the_granted_buffers_are_told() {
     }
 }
 
+/// A lossy path shows what was lost, what was sent again, and what parity rebuilt.
+#[test]
+fn what_kcp_repairs_on_a_lossy_path_is_told() {
+    let origin = Origin::echo();
+    let mut setup = Setup::new(Scheme::KCP).service("echo", origin.port()).wired();
+    for lines in [&mut setup.server_lines, &mut setup.client_lines] {
+        lines.push_str("kcp: { fec: 10/3 }\n");
+    }
+    let (running, server, client) = started(setup);
+    running.wire().lose(50);
+    let visitor = connect(running.public("echo"));
+    bytes::send(&visitor, 4_000_000);
+    bytes::expect(&visitor, 4_000_000);
+    for (api, peer) in [(&server, "home"), (&client, "127.0.0.1")] {
+        let told = api.get("/api/v1/status");
+        let carrier = &told["sessions"][0]["links"][0]["carriers"][0];
+        let kcp = &carrier["kcp"];
+        assert!(carrier["quic"].is_null() && kcp.is_object(), "{carrier}");
+        let of = |name: &str| kcp[name].as_u64().unwrap();
+        let (sent, lost) = (of("sent_packets"), of("lost_packets"));
+        // A twentieth is lost on the way.
+        assert!(lost > 0 && lost < sent / 2, "{kcp}");
+        assert!(of("parity_packets") > sent / 10 && of("recovered_packets") > 0, "{kcp}");
+        assert!(of("retransmitted_packets") < lost, "parity repairs most: {kcp}");
+        assert!(of("mtu") >= 1_200 && (1..10_000_000).contains(&of("rtt_micros")), "{kcp}");
+        let found = api.metrics();
+        for (name, least) in [
+            ("sent_segments", sent),
+            ("lost_packets", lost),
+            ("parity_packets", of("parity_packets")),
+            ("recovered_packets", of("recovered_packets")),
+        ] {
+            let series =
+                format!("tunnel_carrier_{name}_total{{peer=\"{peer}\",transport=\"kcp\"}}");
+            assert!(found[&series] >= least as f64, "{series}: {found:?}");
+        }
+    }
+}
+
 #[test]
 fn counters_of_carriers_do_not_fall_when_carriers_die() {
     let origin = Origin::echo();

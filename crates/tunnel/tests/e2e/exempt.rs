@@ -58,7 +58,7 @@ fn asking_url(running: &Running, scheme: Scheme) -> String {
 /// has read its certificates again.
 #[test]
 fn a_token_alone_logs_in_at_an_exempt_listener_and_at_no_other() {
-    for scheme in [Scheme::TLS, Scheme::QUIC, Scheme::WSS] {
+    for scheme in [Scheme::TLS, Scheme::QUIC, Scheme::KCP, Scheme::WSS] {
         let plain = [Scheme::WS, Scheme::TCP];
         let exempt =
             if scheme == Scheme::TLS { &[scheme, plain[0], plain[1]][..] } else { &[scheme] };
@@ -83,7 +83,7 @@ fn a_token_alone_logs_in_at_an_exempt_listener_and_at_no_other() {
 
 #[test]
 fn a_client_without_a_token_logs_in_where_it_is_asked_for_its_certificate_and_not_elsewhere() {
-    for scheme in [Scheme::TLS, Scheme::QUIC] {
+    for scheme in [Scheme::TLS, Scheme::QUIC, Scheme::KCP] {
         let (setup, urls) = mixed(scheme, &[scheme]);
         let running = setup.start_server();
         let refused = client(&running, &urls[0], "other", false, true);

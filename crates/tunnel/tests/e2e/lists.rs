@@ -53,7 +53,7 @@ fn services(running: &Running) -> Vec<(String, bool)> {
 
 #[test]
 fn a_running_client_is_changed_by_commands_and_the_change_outlives_both_sides() {
-    for scheme in [Scheme::TLS, Scheme::QUIC] {
+    for scheme in [Scheme::TLS, Scheme::QUIC, Scheme::KCP] {
         let (origin, other) = (Origin::echo(), Origin::echo());
         let mut setup = Setup::new(scheme).service("echo", origin.port()).forward(other.port());
         let ports = [free_port(), free_port()];

@@ -40,7 +40,7 @@ fn line<'a>(block: &'a str, start: &str) -> &'a str {
 }
 
 /// Where a certificate is all the way from one daemon to the other.
-const SCHEMES: [Scheme; 2] = [Scheme::TLS, Scheme::QUIC];
+const SCHEMES: [Scheme; 3] = [Scheme::TLS, Scheme::QUIC, Scheme::KCP];
 
 /// A server and a client with generated certificates, by the printed lines.
 fn generated(scheme: Scheme) -> Setup {

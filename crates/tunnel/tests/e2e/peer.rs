@@ -11,7 +11,7 @@ use transport::Dialer;
 pub(crate) fn dialer(running: &Running) -> Rc<dyn Dialer> {
     let file = std::fs::read_to_string(running.file("client.yaml")).unwrap();
     // Last the one that a service's target may have as well.
-    let schemes = ["tls", "quic", "wss", "ws", "tcp"];
+    let schemes = ["tls", "quic", "kcp", "wss", "ws", "tcp"];
     let has = |scheme: &&str| file.contains(&format!("\"{scheme}://"));
     let scheme = schemes.into_iter().find(has).unwrap();
     let path = if scheme.starts_with("ws") { "/tunnel" } else { "" };

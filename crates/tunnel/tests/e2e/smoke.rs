@@ -20,6 +20,11 @@ fn quic_carries_a_file_and_bytes_both_ways() {
     carry(Scheme::QUIC);
 }
 
+#[test]
+fn kcp_carries_a_file_and_bytes_both_ways() {
+    carry(Scheme::KCP);
+}
+
 /// A service of a program nobody here wrote, a forward, both directions at once, and the status.
 fn carry(scheme: Scheme) {
     let setup = Setup::new(scheme);

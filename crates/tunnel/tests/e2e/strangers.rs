@@ -31,7 +31,7 @@ fn with(running: &Running, name: &str, token: &str) -> Daemon {
 
 #[test]
 fn whoever_nobody_knows_keeps_a_name_as_long_as_he_is_connected() {
-    [Scheme::TLS, Scheme::QUIC].into_iter().for_each(keeps_a_name);
+    [Scheme::TLS, Scheme::QUIC, Scheme::KCP].into_iter().for_each(keeps_a_name);
 }
 
 fn keeps_a_name(scheme: Scheme) {
@@ -91,7 +91,7 @@ fn without_tls_nobody_is_taken_at_his_word() {
     let mut running = open(Setup::new(Scheme::TCP).service("echo", origin.port()));
     running.start_client();
     running.client().wait_line(&["unknown client name or wrong token"], SOON);
-    running.server.wait_line(&["`home`", "did not log in", "quic:// only"], SOON);
+    running.server.wait_line(&["`home`", "did not log in", "kcp:// only"], SOON);
     assert!(try_connect(running.public("echo")).is_err());
 }
 

@@ -58,7 +58,7 @@ fn one_byte_at_a_time_is_as_good_as_any() {
 /// missed ping.
 #[test]
 fn a_path_that_swallows_everything_is_replaced_in_mid_transfer() {
-    side_by_side(&[Scheme::TLS, Scheme::QUIC], |scheme| {
+    side_by_side(&[Scheme::TLS, Scheme::QUIC, Scheme::KCP], |scheme| {
         let origin = swallow_then_send(100 * MB);
         let mut setup = Setup::new(scheme).service("bulk", origin.port()).wired();
         for lines in [&mut setup.server_lines, &mut setup.client_lines] {
@@ -89,7 +89,7 @@ fn a_path_that_swallows_everything_is_replaced_in_mid_transfer() {
 /// The server still believes in the old link: its path is silent, not closed.
 #[test]
 fn a_new_client_process_takes_over_the_ports_of_a_silent_one() {
-    for scheme in [Scheme::TLS, Scheme::QUIC] {
+    for scheme in [Scheme::TLS, Scheme::QUIC, Scheme::KCP] {
         let origin = Origin::echo();
         let mut running = Setup::new(scheme).service("echo", origin.port()).wired().start();
         let port = running.public("echo");

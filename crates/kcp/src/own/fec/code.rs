@@ -19,37 +19,59 @@ pub fn coefficient(data: u8, parity: u8) -> u8 {
     inverse(data ^ PARITY_POINT.wrapping_add(parity)).unwrap_or_default()
 }
 
-/// For each wanted data shard by what each of the parity shards (given as `(index, k)`), freed of
-/// what is known, has to be multiplied. `None` where they do not suffice.
-pub(super) fn solve(wanted: &[u8], parity: &[(u8, u8)]) -> Option<Vec<Vec<u8>>> {
-    let (columns, rows) = (wanted.len(), parity.len());
-    // The matrix, and behind it the unit matrix that becomes the inverse.
-    let mut matrix: Vec<Vec<u8>> = Vec::with_capacity(rows);
-    for (row, &(index, k)) in parity.iter().enumerate() {
-        let coefficients =
-            wanted.iter().map(|&data| if data < k { coefficient(data, index) } else { 0 });
-        let mut line: Vec<u8> = coefficients.collect();
-        line.resize(columns + rows, 0);
-        *line.get_mut(columns + row)? = 1;
-        matrix.push(line);
+/// The equations of a group; the memory is used again.
+#[derive(Debug, Default)]
+pub(super) struct Matrix {
+    /// Line by line: the coefficients, and behind them the unit matrix that becomes the inverse.
+    bytes: Vec<u8>,
+    pivot: Vec<u8>,
+    columns: usize,
+    width: usize,
+}
+
+impl Matrix {
+    /// By what the parity shard in place `row` has to be multiplied for the wanted data shard in
+    /// place `wanted`.
+    pub(super) fn factor(&self, wanted: usize, row: usize) -> u8 {
+        self.bytes.get(wanted * self.width + self.columns + row).copied().unwrap_or(0)
     }
-    for column in 0..columns {
-        let pivot = (column..rows).find(|&row| matrix[row][column] != 0)?;
-        matrix.swap(column, pivot);
-        let by = inverse(matrix[column][column])?;
-        matrix[column].iter_mut().for_each(|value| *value = multiply(*value, by));
-        let line = matrix[column].clone();
-        for (row, other) in matrix.iter_mut().enumerate() {
-            let by = other[column];
-            if row != column && by != 0 {
-                let pairs = other.iter_mut().zip(&line);
-                pairs.for_each(|(value, &pivot)| *value ^= multiply(by, pivot));
+
+    /// Finds for each wanted data shard by what each of the parity shards (given as `(index, k)`),
+    /// freed of what is known, has to be multiplied. `None` where they do not suffice.
+    pub(super) fn solve(&mut self, wanted: &[u8], parity: &[(u8, u8)]) -> Option<()> {
+        let (columns, rows) = (wanted.len(), parity.len());
+        let width = columns + rows;
+        (self.columns, self.width) = (columns, width);
+        self.bytes.clear();
+        self.bytes.resize(rows * width, 0);
+        for (row, &(index, k)) in parity.iter().enumerate() {
+            let line = self.bytes.get_mut(row * width..(row + 1) * width)?;
+            for (value, &data) in line.iter_mut().zip(wanted) {
+                *value = if data < k { coefficient(data, index) } else { 0 };
+            }
+            *line.get_mut(columns + row)? = 1;
+        }
+        for column in 0..columns {
+            let at = |row: usize| row * width + column;
+            let pivot = (column..rows).find(|&row| self.bytes[at(row)] != 0)?;
+            if pivot != column {
+                let (above, below) = self.bytes.split_at_mut(pivot * width);
+                above[column * width..][..width].swap_with_slice(&mut below[..width]);
+            }
+            let by = inverse(self.bytes[at(column)])?;
+            self.pivot.clear();
+            for value in &mut self.bytes[column * width..][..width] {
+                *value = multiply(*value, by);
+                self.pivot.push(*value);
+            }
+            for (row, other) in self.bytes.chunks_exact_mut(width).enumerate() {
+                let by = other[column];
+                if row != column && by != 0 {
+                    let pairs = other.iter_mut().zip(&self.pivot);
+                    pairs.for_each(|(value, &pivot)| *value ^= multiply(by, pivot));
+                }
             }
         }
+        Some(())
     }
-    matrix.truncate(columns);
-    for line in &mut matrix {
-        line.drain(..columns);
-    }
-    Some(matrix)
 }

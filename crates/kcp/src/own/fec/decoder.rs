@@ -1,16 +1,22 @@
 //! Keeps the shards of the last groups, and rebuilds data shards.
+//!
+//! Buffers are used again, so that a decoder allocates nothing per packet once it has been warm.
 
 use std::collections::VecDeque;
 
-use super::code::{DATA_MAX, PARITY_MAX, coefficient, solve};
-use super::encoder::{Parity, SIZE};
+use super::code::{DATA_MAX, Matrix, PARITY_MAX, coefficient};
+use super::encoder::{Load, Parity, SIZE};
 use crate::own::wire::{Group, Shard};
 
 /// Groups that are remembered. Older ones count as over.
 const GROUPS: usize = 512;
 
-/// Groups behind the newest after which one without a hole is over.
+/// Groups behind the newest after which a group is over that has no hole, or no parity: parity that
+/// has not come by then was lost.
 const SETTLED: usize = 8;
+
+/// Stores of groups that are over and wait for the next groups.
+const SPARE: usize = 8;
 
 /// What a decoder has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,6 +29,49 @@ pub struct Counters {
     pub useless: u64,
 }
 
+/// Bodies that were rebuilt. The caller owns them, and clears them for the next call.
+#[derive(Debug, Default)]
+pub struct Rebuilt {
+    bytes: Vec<u8>,
+    /// Where each body ends.
+    bodies: Vec<(Load, usize)>,
+}
+
+impl Rebuilt {
+    /// The bodies, and what each is.
+    pub fn iter(&self) -> impl Iterator<Item = (Load, &[u8])> {
+        let mut begin = 0;
+        self.bodies.iter().map(move |(load, end)| {
+            let body = self.bytes.get(begin..*end).unwrap_or_default();
+            begin = *end;
+            (*load, body)
+        })
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bodies.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bodies.is_empty()
+    }
+
+    /// Forgets them, and keeps their memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.bodies.clear();
+    }
+
+    fn push(&mut self, load: Load, body: &[u8]) {
+        self.bytes.extend_from_slice(body);
+        self.bodies.push((load, self.bytes.len()));
+    }
+}
+
 /// A shard that arrived: where its bytes are, with the size in front where it is data.
 #[derive(Clone, Copy, Debug)]
 struct Held {
@@ -33,17 +82,32 @@ struct Held {
     length: usize,
 }
 
+/// The shards of a group that is not over.
 #[derive(Debug, Default)]
-struct Shards {
-    group: Group,
+struct Store {
     bytes: Vec<u8>,
     data: Vec<Held>,
     parity: Vec<Held>,
-    /// A bit for each data shard that is there.
-    present: u64,
+}
+
+#[derive(Debug, Default)]
+struct Shards {
+    group: Group,
     /// The data shards of the group; `None` until the end is known.
     size: Option<u8>,
-    is_over: bool,
+    /// A bit for each data shard that is there. It stays when the group is over.
+    present: u64,
+    /// `None` once the group is over.
+    store: Option<Box<Store>>,
+}
+
+/// Room for the equations of a group.
+#[derive(Debug, Default)]
+struct Scratch {
+    matrix: Matrix,
+    parity: Vec<Held>,
+    heads: Vec<(u8, u8)>,
+    sums: Vec<u8>,
 }
 
 /// Rebuilds the data shards of one direction.
@@ -51,9 +115,14 @@ struct Shards {
 pub struct Decoder {
     /// In the order of their numbers.
     groups: VecDeque<Shards>,
+    /// Groups before the first one were forgotten.
+    has_forgotten: bool,
     /// Bytes of all groups, and the most of them.
     bytes: usize,
     most: usize,
+    #[expect(clippy::vec_box, reason = "the boxes are what is used again")]
+    spare: Vec<Box<Store>>,
+    scratch: Scratch,
     counters: Counters,
 }
 
@@ -61,9 +130,16 @@ impl Decoder {
     /// A decoder that keeps at most `most` bytes of shards. Where that is less than what arrives in
     /// two round trips, some are repeated that parity would have rebuilt.
     #[must_use]
-    pub const fn new(most: usize) -> Self {
-        let counters = Counters { rebuilt: 0, parity_in: 0, useless: 0 };
-        Self { groups: VecDeque::new(), bytes: 0, most, counters }
+    pub fn new(most: usize) -> Self {
+        Self {
+            groups: VecDeque::new(),
+            has_forgotten: false,
+            bytes: 0,
+            most,
+            spare: Vec::new(),
+            scratch: Scratch::default(),
+            counters: Counters::default(),
+        }
     }
 
     /// What was done so far.
@@ -78,46 +154,68 @@ impl Decoder {
         self.bytes
     }
 
-    /// Takes a data shard, which the caller uses itself. Returns what can be rebuilt now.
-    pub fn data(&mut self, shard: Shard, body: &[u8]) -> Vec<Vec<u8>> {
-        let Ok(size) = u16::try_from(body.len()) else { return Vec::new() };
-        let Some(slot) = self.slot(shard.group) else { return self.refuse() };
+    /// Takes a data shard, which the caller uses itself unless this returns `false`: the shard had
+    /// arrived before, or was rebuilt, or is of a group that is too old to tell. Appends what can be
+    /// rebuilt now to `rebuilt`.
+    pub fn data(&mut self, shard: Shard, load: Load, body: &[u8], rebuilt: &mut Rebuilt) -> bool {
+        let size = load.size(body.len());
+        let is_possible = usize::from(shard.index) < DATA_MAX;
+        let slot = if is_possible { self.slot(shard.group) } else { None };
+        let Some((size, slot)) = size.zip(slot) else { return self.refuse() };
         let group = &mut self.groups[slot];
-        if group.is_over || !group.insert(shard.index, size, body) {
+        if group.present & 1 << shard.index != 0 {
             return self.refuse();
         }
-        self.bytes += SIZE + body.len();
-        self.rebuild(slot)
+        self.bytes += group.insert(shard.index, size, body);
+        self.rebuild(slot, rebuilt);
+        true
     }
 
-    /// Takes a parity shard. Returns what can be rebuilt now.
-    pub fn parity(&mut self, head: Parity, parity: &[u8]) -> Vec<Vec<u8>> {
+    /// Takes a parity shard. Appends what can be rebuilt now to `rebuilt`.
+    pub fn parity(&mut self, head: Parity, parity: &[u8], rebuilt: &mut Rebuilt) {
         let Parity { shard, k, is_final } = head;
         self.counters.parity_in += 1;
         let is_possible = usize::from(shard.index) < PARITY_MAX
             && (1..=DATA_MAX).contains(&usize::from(k))
             && parity.len() >= SIZE;
-        if !is_possible {
-            return self.refuse();
-        }
-        let Some(slot) = self.slot(shard.group) else { return self.refuse() };
-        let group = &mut self.groups[slot];
-        if group.is_over || group.parity.iter().any(|held| held.index == shard.index) {
-            return self.refuse();
-        }
+        let slot = if is_possible { self.slot(shard.group) } else { None };
+        let Some(group) = slot.and_then(|slot| self.groups.get_mut(slot)) else {
+            self.refuse();
+            return;
+        };
+        let is_new =
+            |store: &&mut Box<Store>| store.parity.iter().all(|held| held.index != shard.index);
+        let Some(store) = group.store.as_mut().filter(is_new) else {
+            self.refuse();
+            return;
+        };
         if is_final {
             group.size = Some(k);
         }
-        let (at, length) = (group.bytes.len(), parity.len());
-        group.bytes.extend_from_slice(parity);
-        group.parity.push(Held { index: shard.index, k, at, length });
+        let (at, length) = (store.bytes.len(), parity.len());
+        store.bytes.extend_from_slice(parity);
+        store.parity.push(Held { index: shard.index, k, at, length });
         self.bytes += length;
-        self.rebuild(slot)
+        self.rebuild(slot.unwrap_or(0), rebuilt);
     }
 
-    fn refuse(&mut self) -> Vec<Vec<u8>> {
+    /// Gives all memory back. Groups that are under way are over; the last ones are remembered, so
+    /// that nothing of them is taken twice.
+    pub fn rest(&mut self) {
+        for group in &mut self.groups {
+            group.store = None;
+        }
+        self.bytes = 0;
+        self.has_forgotten |= self.groups.len() > SETTLED;
+        self.groups.drain(..self.groups.len().saturating_sub(SETTLED));
+        self.groups.shrink_to(SETTLED);
+        self.spare = Vec::new();
+        self.scratch = Scratch::default();
+    }
+
+    fn refuse(&mut self) -> bool {
         self.counters.useless += 1;
-        Vec::new()
+        false
     }
 
     /// The place of a group, which is made where there is none; `None` of one that is too old.
@@ -128,7 +226,7 @@ impl Decoder {
         if slot > 0 && self.groups[slot - 1].group == group {
             return Some(slot - 1);
         }
-        if slot == 0 && self.groups.len() >= GROUPS {
+        if slot == 0 && !self.groups.is_empty() && self.has_forgotten {
             return None;
         }
         // A jump to the other half of the circle would disorder the groups.
@@ -136,59 +234,67 @@ impl Decoder {
         if newest.since(group) > i16::MAX / 2 || group.since(newest) > i16::MAX / 2 {
             return None;
         }
-        self.groups.insert(slot, Shards { group, ..Shards::default() });
-        if self.groups.len() > GROUPS
-            && let Some(oldest) = self.groups.pop_front()
-        {
-            self.bytes -= oldest.bytes.len();
+        let store = Some(self.spare.pop().unwrap_or_default());
+        self.groups.insert(slot, Shards { group, store, ..Shards::default() });
+        if self.groups.len() > GROUPS {
+            self.end(0);
+            self.groups.pop_front();
+            self.has_forgotten = true;
             return slot.checked_sub(1);
         }
         Some(slot)
     }
 
-    fn rebuild(&mut self, slot: usize) -> Vec<Vec<u8>> {
+    fn rebuild(&mut self, slot: usize, rebuilt: &mut Rebuilt) {
         let group = &mut self.groups[slot];
-        let before = group.bytes.len();
-        let rebuilt = group.rebuild();
-        self.bytes += group.bytes.len() - before;
-        self.counters.rebuilt += rebuilt.len() as u64;
-        if group.size.is_some_and(|size| group.has_all(size)) {
-            self.bytes -= group.end();
+        let before = rebuilt.len();
+        self.bytes += group.rebuild(&mut self.scratch, rebuilt);
+        self.counters.rebuilt += (rebuilt.len() - before) as u64;
+        // A group of the most shards has no more, whether its end was told or not.
+        if group.has_all(group.size.unwrap_or(DATA_MAX as u8)) {
+            self.end(slot);
         }
         self.trim();
-        rebuilt
+    }
+
+    /// The group in this place is over; its store is kept for another one.
+    fn end(&mut self, slot: usize) {
+        let store = self.groups.get_mut(slot).and_then(|group| group.store.take());
+        let Some(mut store) = store else { return };
+        self.bytes -= store.bytes.len();
+        if self.spare.len() < SPARE {
+            store.bytes.clear();
+            store.data.clear();
+            store.parity.clear();
+            self.spare.push(store);
+        }
     }
 
     /// Drops what is settled, and the oldest of what is too much.
     fn trim(&mut self) {
-        let settled = self.groups.len().checked_sub(SETTLED + 1);
-        if let Some(group) = settled.and_then(|settled| self.groups.get_mut(settled))
-            && !group.is_over
-            && group.has_all(group.parity.iter().map(|held| held.k).max().unwrap_or(u8::MAX))
+        if let Some(settled) = self.groups.len().checked_sub(SETTLED + 1)
+            && self.groups.get(settled).is_some_and(Shards::is_settled)
         {
-            self.bytes -= group.end();
+            self.end(settled);
         }
         let mut oldest = 0;
-        while self.bytes > self.most
-            && let Some(group) = self.groups.get_mut(oldest)
-        {
-            self.bytes -= group.end();
+        while self.bytes > self.most && oldest < self.groups.len() {
+            self.end(oldest);
             oldest += 1;
         }
     }
 }
 
 impl Shards {
-    fn insert(&mut self, index: u8, size: u16, body: &[u8]) -> bool {
-        if usize::from(index) >= DATA_MAX || self.present & 1 << index != 0 {
-            return false;
-        }
+    /// Notes a data shard, and keeps it unless the group is over; returns the bytes that are kept.
+    fn insert(&mut self, index: u8, size: [u8; SIZE], body: &[u8]) -> usize {
         self.present |= 1 << index;
-        let at = self.bytes.len();
-        self.bytes.extend(size.to_be_bytes());
-        self.bytes.extend_from_slice(body);
-        self.data.push(Held { index, k: 0, at, length: SIZE + body.len() });
-        true
+        let Some(store) = &mut self.store else { return 0 };
+        let (at, length) = (store.bytes.len(), SIZE + body.len());
+        store.bytes.extend(size);
+        store.bytes.extend_from_slice(body);
+        store.data.push(Held { index, k: 0, at, length });
+        length
     }
 
     /// Whether the first `count` data shards are there.
@@ -196,65 +302,87 @@ impl Shards {
         self.present.trailing_ones() >= u32::from(count)
     }
 
-    /// The group is over; returns how many bytes that frees.
-    fn end(&mut self) -> usize {
-        self.is_over = true;
-        (self.data, self.parity) = (Vec::new(), Vec::new());
-        std::mem::take(&mut self.bytes).len()
+    /// Whether nothing can be rebuilt any more, where no more parity comes.
+    fn is_settled(&self) -> bool {
+        let Some(store) = &self.store else { return false };
+        store.parity.iter().map(|held| held.k).max().is_none_or(|k| self.has_all(k))
     }
 
-    /// Rebuilds what can be: of all data that the parity covers, or else of less.
-    fn rebuild(&mut self) -> Vec<Vec<u8>> {
+    /// Rebuilds what can be: of all data that the parity covers, or else of less. Returns the bytes
+    /// that are kept of it.
+    fn rebuild(&mut self, scratch: &mut Scratch, rebuilt: &mut Rebuilt) -> usize {
         let mut most = u8::MAX;
-        while let Some(k) = self.parity.iter().map(|held| held.k).filter(|k| *k < most).max() {
+        loop {
+            let Some(store) = &self.store else { return 0 };
+            let Some(k) = store.parity.iter().map(|held| held.k).filter(|k| *k < most).max() else {
+                return 0;
+            };
             most = k;
-            let missing: Vec<u8> = (0..k).filter(|index| self.present & 1 << index == 0).collect();
-            let Some(&first) = missing.first() else { break };
+            let mut missing = [0; DATA_MAX];
+            let indices = (0..k).filter(|index| self.present & 1 << index == 0);
+            let count = indices.zip(&mut missing).map(|(index, slot)| *slot = index).count();
+            let missing = missing.get(..count).unwrap_or_default();
+            let Some(&first) = missing.first() else { return 0 };
             // Parity that covers nothing of what is missing is of no use.
             let useful = |held: &&Held| held.k <= k && held.k > first;
-            let parity: Vec<Held> = self.parity.iter().filter(useful).copied().collect();
-            if parity.len() < missing.len() {
+            scratch.parity.clear();
+            scratch.parity.extend(store.parity.iter().filter(useful));
+            if scratch.parity.len() < missing.len() {
                 continue;
             }
-            let heads: Vec<_> = parity.iter().map(|held| (held.index, held.k)).collect();
-            if let Some(factors) = solve(&missing, &heads) {
-                return self.combine(&missing, &parity, &factors);
+            scratch.heads.clear();
+            scratch.heads.extend(scratch.parity.iter().map(|held| (held.index, held.k)));
+            if scratch.matrix.solve(missing, &scratch.heads).is_some() {
+                store.combine(missing, scratch);
+                return self.take_sums(missing, scratch, rebuilt);
             }
         }
-        Vec::new()
     }
 
-    fn combine(&mut self, missing: &[u8], parity: &[Held], factors: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    /// Takes the rebuilt shards out of the sums.
+    fn take_sums(&mut self, missing: &[u8], scratch: &Scratch, rebuilt: &mut Rebuilt) -> usize {
+        let stride = scratch.sums.len() / missing.len().max(1);
+        let mut bytes = 0;
+        for (index, sum) in missing.iter().zip(scratch.sums.chunks_exact(stride.max(1))) {
+            let Some((size, rest)) = sum.split_first_chunk::<SIZE>() else { continue };
+            let (load, length) = Load::of(*size);
+            // Of a peer that adds up something else.
+            let Some(body) = rest.get(..length) else { continue };
+            bytes += self.insert(*index, *size, body);
+            rebuilt.push(load, body);
+        }
+        bytes
+    }
+}
+
+impl Store {
+    /// Adds the missing shards up, one sum behind the other.
+    fn combine(&self, missing: &[u8], scratch: &mut Scratch) {
+        let Scratch { matrix, parity, sums, .. } = scratch;
         let k = parity.iter().map(|held| held.k).max().unwrap_or(0);
         let known = || self.data.iter().filter(|held| held.index < k);
-        let stride = known().chain(parity).map(|held| held.length).max().unwrap_or(0);
-        let mut sums = vec![0; stride * missing.len()];
+        let stride = known().chain(&*parity).map(|held| held.length).max().unwrap_or(0);
+        sums.clear();
+        sums.resize(stride * missing.len(), 0);
         let of = |held: &Held| self.bytes.get(held.at..held.at + held.length).unwrap_or_default();
+        let mut column = [0; DATA_MAX];
+        let column = column.get_mut(..missing.len()).unwrap_or_default();
         for (row, held) in parity.iter().enumerate() {
-            let column: Vec<u8> = factors.iter().map(|line| line[row]).collect();
-            gf256::multiply_add(&column, of(held), &mut sums, stride);
+            for (wanted, factor) in column.iter_mut().enumerate() {
+                *factor = matrix.factor(wanted, row);
+            }
+            gf256::multiply_add(column, of(held), sums, stride);
         }
         for held in known() {
             // What the parity has of this shard is taken out again.
-            let part = |line: &Vec<u8>| {
-                let parts = line.iter().zip(parity).filter(|(_, parity)| held.index < parity.k);
-                parts.fold(0, |sum, (factor, parity)| {
-                    sum ^ gf256::multiply(*factor, coefficient(held.index, parity.index))
-                })
-            };
-            let column: Vec<u8> = factors.iter().map(part).collect();
-            gf256::multiply_add(&column, of(held), &mut sums, stride);
-        }
-        let mut rebuilt = Vec::new();
-        for (index, sum) in missing.iter().zip(sums.chunks_exact(stride.max(1))) {
-            let Some((size, rest)) = sum.split_first_chunk::<SIZE>() else { continue };
-            let size = u16::from_be_bytes(*size);
-            // Of a peer that adds up something else.
-            let Some(body) = rest.get(..usize::from(size)) else { continue };
-            if self.insert(*index, size, body) {
-                rebuilt.push(body.to_vec());
+            for (wanted, factor) in column.iter_mut().enumerate() {
+                let parts = parity.iter().enumerate().filter(|(_, of)| held.index < of.k);
+                *factor = parts.fold(0, |sum, (row, of)| {
+                    let part = coefficient(held.index, of.index);
+                    sum ^ gf256::multiply(matrix.factor(wanted, row), part)
+                });
             }
+            gf256::multiply_add(column, of(held), sums, stride);
         }
-        rebuilt
     }
 }

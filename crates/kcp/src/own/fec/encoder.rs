@@ -7,6 +7,34 @@ use crate::own::wire::{Group, Shard};
 /// shards may differ in length.
 pub const SIZE: usize = 2;
 
+/// The bit of the size that tells a datagram. No packet has so many bytes of content.
+const IS_DATAGRAM: u16 = 1 << 15;
+
+/// What a data shard carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Load {
+    /// Segments of the stream.
+    Segments,
+    /// A datagram of the user.
+    Datagram,
+}
+
+impl Load {
+    /// The size in front of a body; `None` where the body is too long.
+    pub(super) fn size(self, length: usize) -> Option<[u8; SIZE]> {
+        let size = u16::try_from(length).ok().filter(|size| size & IS_DATAGRAM == 0)?;
+        let bit = if self == Self::Datagram { IS_DATAGRAM } else { 0 };
+        Some((size | bit).to_be_bytes())
+    }
+
+    /// What a size tells.
+    pub(super) fn of(size: [u8; SIZE]) -> (Self, usize) {
+        let size = u16::from_be_bytes(size);
+        let load = if size & IS_DATAGRAM == 0 { Self::Segments } else { Self::Datagram };
+        (load, usize::from(size & !IS_DATAGRAM))
+    }
+}
+
 /// The head of a parity shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parity {
@@ -34,6 +62,8 @@ pub struct Encoder {
     /// One sum behind the other.
     bytes: Vec<u8>,
     stride: usize,
+    /// The stride of the next group.
+    next_stride: usize,
     /// The bytes of the sums that are used.
     length: usize,
 }
@@ -42,7 +72,20 @@ impl Encoder {
     /// An encoder of data shards with at most `longest` bytes.
     #[must_use]
     pub fn new(longest: usize) -> Self {
-        Self { stride: (SIZE + longest).next_multiple_of(64), ..Self::default() }
+        let mut encoder = Self::default();
+        encoder.set_longest(longest);
+        encoder
+    }
+
+    /// Data shards of the groups that are opened from now on have at most `longest` bytes.
+    pub fn set_longest(&mut self, longest: usize) {
+        self.next_stride = (SIZE + longest).next_multiple_of(64);
+    }
+
+    /// Whether a body of `length` bytes fits into the open group.
+    #[must_use]
+    pub const fn takes(&self, length: usize) -> bool {
+        SIZE + length <= self.stride
     }
 
     #[cfg(test)]
@@ -106,6 +149,7 @@ impl Encoder {
         self.is_open = true;
         self.data_most = u8::try_from(data.clamp(1, DATA_MAX)).unwrap_or(1);
         self.sums = u8::try_from(parity.clamp(1, PARITY_MAX)).unwrap_or(1);
+        self.stride = self.next_stride;
         self.bytes.clear();
         // The bodies stand behind the sizes, the last one as well.
         self.bytes.resize(self.stride * usize::from(self.sums) + SIZE, 0);
@@ -129,8 +173,8 @@ impl Encoder {
 
     /// Takes the body of a data shard. `None` where no group is open, or it is full, or the body is
     /// too long.
-    pub fn push(&mut self, body: &[u8]) -> Option<Shard> {
-        let size = u16::try_from(body.len()).ok()?.to_be_bytes();
+    pub fn push(&mut self, load: Load, body: &[u8]) -> Option<Shard> {
+        let size = load.size(body.len())?;
         if !self.is_open || self.is_full() || SIZE + body.len() > self.stride {
             return None;
         }

@@ -19,6 +19,6 @@ mod policy;
 mod tests;
 
 pub use code::{DATA_MAX, PARITY_MAX, coefficient};
-pub use decoder::{Counters, Decoder};
-pub use encoder::{Encoder, Parity, SIZE};
+pub use decoder::{Counters, Decoder, Rebuilt};
+pub use encoder::{Encoder, Load, Parity, SIZE};
 pub use policy::{Policy, Protection};

@@ -9,6 +9,25 @@ fn body(seed: usize, length: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 7 + seed * 31).to_le_bytes()[0]).collect()
 }
 
+/// Every third shard is a datagram.
+fn load(n: usize) -> Load {
+    if n % 3 == 2 { Load::Datagram } else { Load::Segments }
+}
+
+/// What the decoder makes of a data shard.
+fn data(decoder: &mut Decoder, shard: Shard, load: Load, body: &[u8]) -> (bool, Vec<Vec<u8>>) {
+    let mut rebuilt = Rebuilt::default();
+    let is_new = decoder.data(shard, load, body, &mut rebuilt);
+    (is_new, rebuilt.iter().map(|(_, body)| body.to_vec()).collect())
+}
+
+/// What the decoder makes of a parity shard.
+fn parity(decoder: &mut Decoder, head: Parity, parity: &[u8]) -> Vec<(Load, Vec<u8>)> {
+    let mut rebuilt = Rebuilt::default();
+    decoder.parity(head, parity, &mut rebuilt);
+    rebuilt.iter().map(|(load, body)| (load, body.to_vec())).collect()
+}
+
 proptest! {
     /// Whatever `k` of the shards of a group arrive, in any order, all of its data is there.
     #[test]
@@ -24,7 +43,7 @@ proptest! {
         let mut shards = Vec::new();
         for (n, &length) in lengths.iter().enumerate() {
             let body = body(n, length);
-            shards.push((Ok(encoder.push(&body).unwrap()), body));
+            shards.push((Ok((encoder.push(load(n), &body).unwrap(), load(n))), body));
         }
         for _ in 0..parity {
             let mut bytes = Vec::new();
@@ -39,20 +58,26 @@ proptest! {
         }
         let mut decoder = Decoder::new(1 << 20);
         let mut got = Vec::new();
+        let mut rebuilt = Rebuilt::default();
         let mut ends = false;
         for (head, bytes) in shards.into_iter().take(k) {
             match head {
-                Ok(shard) => {
-                    got.extend(decoder.data(shard, &bytes));
-                    got.push(bytes);
+                Ok((shard, load)) => {
+                    let is_new = decoder.data(shard, load, &bytes, &mut rebuilt);
+                    prop_assert!(is_new, "it was not rebuilt yet");
+                    prop_assert!(!decoder.data(shard, load, &bytes, &mut rebuilt));
+                    got.push((load == Load::Datagram, bytes));
                 }
                 Err(head) => {
                     ends = true;
-                    got.extend(decoder.parity(head, &bytes));
+                    decoder.parity(head, &bytes, &mut rebuilt);
                 }
             }
         }
-        let mut sent: Vec<_> = lengths.iter().enumerate().map(|(n, &length)| body(n, length)).collect();
+        let told = rebuilt.iter().map(|(load, body)| (load == Load::Datagram, body.to_vec()));
+        got.extend(told);
+        let one = |(n, &length)| (load(n) == Load::Datagram, body(n, length));
+        let mut sent: Vec<_> = lengths.iter().enumerate().map(one).collect();
         sent.sort();
         got.sort();
         prop_assert_eq!(got, sent);
@@ -70,9 +95,10 @@ proptest! {
         let mut lost = 0;
         for n in 0..15 {
             let body = body(n, 50 + n);
-            let shard = encoder.push(&body).unwrap();
+            let shard = encoder.push(Load::Segments, &body).unwrap();
             if losses >> (2 * n) & 1 == 0 {
-                prop_assert!(decoder.data(shard, &body).is_empty() || open == 0);
+                let (is_new, got) = data(&mut decoder, shard, Load::Segments, &body);
+                prop_assert!(is_new && (got.is_empty() || open == 0));
             } else {
                 open += 1;
                 lost += 1;
@@ -80,7 +106,7 @@ proptest! {
             let mut bytes = Vec::new();
             let head = encoder.take(false, &mut bytes).unwrap();
             if losses >> (2 * n + 1) & 1 == 0 {
-                let got = decoder.parity(head, &bytes).len();
+                let got = parity(&mut decoder, head, &bytes).len();
                 rebuilt += got;
                 open -= got;
             }
@@ -89,7 +115,7 @@ proptest! {
         for _ in 0..16 {
             let mut bytes = Vec::new();
             let Some(head) = encoder.take(true, &mut bytes) else { break };
-            rebuilt += decoder.parity(head, &bytes).len();
+            rebuilt += parity(&mut decoder, head, &bytes).len();
         }
         prop_assert_eq!(rebuilt, lost);
     }
@@ -101,11 +127,12 @@ fn a_decoder_keeps_its_bound_and_groups_their_order() {
     for n in 0..3_000_u16 {
         let group = Group(n.wrapping_mul(3).wrapping_add(65_000));
         for index in 0..20 {
-            decoder.data(Shard { group, index }, &[1; 1_000]);
+            data(&mut decoder, Shard { group, index }, Load::Segments, &[1; 1_000]);
         }
         assert!(decoder.held() <= 100_000);
     }
-    assert!(decoder.data(Shard { group: Group(3), index: 0 }, b"old").is_empty());
+    let old = Shard { group: Group(3), index: 0 };
+    assert_eq!(data(&mut decoder, old, Load::Segments, b"old"), (false, vec![]));
 }
 
 #[test]
@@ -114,9 +141,56 @@ fn impossible_parity_is_refused() {
     let shard = Shard { group: Group(0), index: 0 };
     for (index, k, length) in [(48, 1, 9), (255, 1, 9), (0, 0, 9), (0, 65, 9), (0, 1, 1)] {
         let head = Parity { shard: Shard { index, ..shard }, k, is_final: true };
-        assert!(decoder.parity(head, &vec![7; length]).is_empty());
+        assert!(parity(&mut decoder, head, &vec![7; length]).is_empty());
     }
     assert_eq!(decoder.counters().useless, 5);
     let head = Parity { shard, k: 1, is_final: true };
-    assert!(decoder.parity(head, &[0xff; 9]).is_empty(), "its size is beyond its end");
+    assert!(parity(&mut decoder, head, &[0xff; 9]).is_empty(), "its size is beyond its end");
+}
+
+/// A datagram is delivered once: as itself, or rebuilt.
+#[test]
+fn a_shard_is_new_once_even_in_a_group_that_is_over() {
+    let mut encoder = Encoder::new(200);
+    let mut decoder = Decoder::new(1 << 20);
+    encoder.open(8, 2);
+    let late = encoder.push(Load::Datagram, b"late").unwrap();
+    let early = encoder.push(Load::Datagram, b"early").unwrap();
+    let mut bytes = Vec::new();
+    let head = encoder.take(true, &mut bytes).unwrap();
+    assert!(data(&mut decoder, early, Load::Datagram, b"early").0);
+    let rebuilt = [(Load::Datagram, b"late".to_vec())];
+    assert_eq!(parity(&mut decoder, head, &bytes), rebuilt);
+    assert_eq!(decoder.held(), 0, "the group is over");
+    for shard in [late, early] {
+        assert!(!data(&mut decoder, shard, Load::Datagram, b"late").0);
+    }
+    // What memory was too small for is told apart as well, and what a rest has dropped.
+    let shard = |index| Shard { group: Group(9), index };
+    let mut small = Decoder::new(10);
+    for is_new in [true, false] {
+        assert_eq!(data(&mut small, shard(0), Load::Datagram, &[1; 90]).0, is_new);
+        small.rest();
+        assert_eq!(data(&mut small, shard(1), Load::Datagram, &[1; 90]).0, is_new);
+    }
+}
+
+/// A group that needs no repair holds no bytes for long.
+#[test]
+fn clean_groups_hold_little() {
+    let mut decoder = Decoder::new(usize::MAX);
+    for n in 0..100_u16 {
+        for index in 0..64 {
+            let shard = Shard { group: Group(n), index };
+            data(&mut decoder, shard, Load::Segments, &[1; 1_000]);
+        }
+        assert_eq!(decoder.held(), 0, "it is full");
+    }
+    for n in 100..300_u16 {
+        for index in 0..10 {
+            let shard = Shard { group: Group(n), index };
+            data(&mut decoder, shard, Load::Segments, &[1; 1_000]);
+        }
+        assert!(decoder.held() <= 10 * 10 * 1_002, "its parity was lost, or has not come yet");
+    }
 }

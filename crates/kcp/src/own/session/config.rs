@@ -4,15 +4,23 @@ use std::time::Duration;
 
 use crate::engine::Control;
 use crate::own::fec::Protection;
-use crate::own::wire::{ConnectionId, PACKET_HEAD, PARITY_HEAD, RUN_HEAD, SEGMENT_HEAD};
+use crate::own::wire::{
+    ConnectionId, PACKET_HEAD, PARITY_HEAD, PacketKind, RUN_HEAD, SEGMENT_HEAD,
+};
 
 /// The settings of a [`Session`](super::Session).
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// The kind of the packets that leave. Arriving packets of the other kind are refused.
+    pub kind: PacketKind,
     /// The connection in heads of packets that arrive, and of packets that leave.
     pub connection: (ConnectionId, ConnectionId),
-    /// The most bytes of a packet: 256 to 65,507. The MTU of the path less the heads of IP and UDP.
+    /// The most bytes of a packet at the beginning: 256 to 32,767. The path has to carry them: the
+    /// MTU of the path less the heads of IP and UDP.
     pub datagram: u16,
+    /// The most bytes of a packet that is tried later. With no more than `datagram` there is no
+    /// search.
+    pub datagram_most: u16,
     /// The most segments that are sent and not acknowledged, or that wait: 1 to 65,535.
     pub send_window: u16,
     /// The most segments that the receiver holds: 1 to 65,535.
@@ -34,13 +42,15 @@ pub struct Config {
 }
 
 impl Config {
-    /// Settings for packets of `datagram` bytes: a stream, windows of 8,192 segments, controlled by
+    /// Settings for sealed packets of `datagram` bytes: a stream, windows of 8,192 segments, controlled by
     /// [`Control::Bbr`], adaptive FEC.
     #[must_use]
     pub const fn new(connection: (ConnectionId, ConnectionId), datagram: u16) -> Self {
         Self {
+            kind: PacketKind::Sealed,
             connection,
             datagram,
+            datagram_most: datagram,
             send_window: 8_192,
             receive_window: 8_192,
             stream: true,

@@ -23,8 +23,18 @@ pub struct Counters {
     pub acks_out: u64,
     /// Packets with segments that were sent again.
     pub repeated_out: u64,
+    /// Packets that arrived with a mark of congestion.
+    pub congested_in: u64,
+    /// Packets that arrived with a mark at the peer, as far as it has told.
+    pub congested_out: u64,
     /// Packets that were lost, whether they were sent again or not.
     pub lost: u64,
+    /// Their bytes.
+    pub lost_bytes: u64,
+    /// Bytes of packets that have arrived.
+    pub acked_bytes: u64,
+    /// Those that left while the congestion window or the pacer held others back.
+    pub limited_bytes: u64,
     /// Lost ones that parity should rebuild at the peer.
     pub left_to_parity: u64,
     /// Lost ones that parity should have rebuilt and that were sent again nevertheless.
@@ -43,12 +53,19 @@ pub struct Counters {
     pub repeated_in: u64,
     /// Segments for which the window had no room.
     pub beyond_in: u64,
-    /// Datagrams out of band that were sent.
-    pub oob_out: u64,
-    /// Datagrams out of band that arrived.
-    pub oob_in: u64,
-    /// Datagrams out of band that were dropped as nobody took them in time.
-    pub oob_dropped: u64,
+    /// Packets with a part of a segment that is larger than packets are.
+    pub parts_out: u64,
+    /// How often the path carried large packets no more.
+    pub black_holes: u64,
+    /// Datagrams that were sent.
+    pub datagrams_out: u64,
+    /// Datagrams that arrived, or were rebuilt; each counts once.
+    pub datagrams_in: u64,
+    /// Datagrams that arrived after they were rebuilt, or too late to tell.
+    pub datagrams_late: u64,
+    /// Datagrams that were dropped at the receiver, as nobody took them in time, or at the
+    /// sender, as packets had become smaller.
+    pub datagrams_dropped: u64,
 }
 
 impl std::ops::AddAssign for Counters {
@@ -64,7 +81,12 @@ impl std::ops::AddAssign for Counters {
             (&mut self.malformed, other.malformed),
             (&mut self.acks_out, other.acks_out),
             (&mut self.repeated_out, other.repeated_out),
+            (&mut self.congested_in, other.congested_in),
+            (&mut self.congested_out, other.congested_out),
             (&mut self.lost, other.lost),
+            (&mut self.lost_bytes, other.lost_bytes),
+            (&mut self.acked_bytes, other.acked_bytes),
+            (&mut self.limited_bytes, other.limited_bytes),
             (&mut self.left_to_parity, other.left_to_parity),
             (&mut self.overdue, other.overdue),
             (&mut self.spurious, other.spurious),
@@ -74,9 +96,12 @@ impl std::ops::AddAssign for Counters {
             (&mut self.rebuilt, other.rebuilt),
             (&mut self.repeated_in, other.repeated_in),
             (&mut self.beyond_in, other.beyond_in),
-            (&mut self.oob_out, other.oob_out),
-            (&mut self.oob_in, other.oob_in),
-            (&mut self.oob_dropped, other.oob_dropped),
+            (&mut self.parts_out, other.parts_out),
+            (&mut self.black_holes, other.black_holes),
+            (&mut self.datagrams_out, other.datagrams_out),
+            (&mut self.datagrams_in, other.datagrams_in),
+            (&mut self.datagrams_late, other.datagrams_late),
+            (&mut self.datagrams_dropped, other.datagrams_dropped),
         ];
         for (sum, part) in pairs {
             *sum += part;

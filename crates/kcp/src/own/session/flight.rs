@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::groups::Sequence;
+use super::parts::Piece;
 use crate::flight;
 use crate::own::wire::{PacketNumber, RANGES, Shard};
 
@@ -24,6 +25,12 @@ pub(super) enum Cargo {
     Nothing,
     Segments(Sequence),
     Parity(Shard),
+    /// A part of a segment.
+    Part(Piece),
+    /// A probe for packets of this size.
+    Size(u16),
+    /// A datagram of the user, and where it is in a group.
+    Datagram(Option<Shard>),
     /// What nobody repeats.
     Other,
 }
@@ -43,6 +50,8 @@ pub(super) struct Flight {
     /// Room for the next two lists, so that an acknowledgement allocates nothing.
     spare: [Vec<Range>; 2],
     lost: VecDeque<(u64, Instant, Cargo)>,
+    /// The marks of congestion that the peer has told of.
+    congested: u32,
 }
 
 impl Flight {
@@ -53,7 +62,14 @@ impl Flight {
             named: Vec::new(),
             spare: [const { Vec::new() }; 2],
             lost: VecDeque::new(),
+            congested: 0,
         }
+    }
+
+    /// The path is another one: its round trip is not known.
+    pub(super) fn path_changed(&mut self) {
+        self.least = None;
+        self.packets.path_changed();
     }
 
     /// The next packet leaves.
@@ -82,6 +98,22 @@ impl Flight {
     pub(super) fn keep(&mut self, mut news: Vec<Range>) {
         news.clear();
         self.spare[1] = news;
+    }
+
+    /// The peer tells the low 30 bits of its count of marks; how many are new.
+    pub(super) const fn congested(&mut self, marks: u32) -> Option<u32> {
+        let new = marks.wrapping_sub(self.congested) << 2 >> 2;
+        // Half of the circle is old: acknowledgements overtake each other.
+        if new == 0 || new >= 1 << 29 {
+            return None;
+        }
+        self.congested = marks;
+        Some(new)
+    }
+
+    /// Whether a round trip on this path was measured.
+    pub(super) const fn is_measured(&self) -> bool {
+        self.least.is_some()
     }
 
     /// The newest packet took `took` there and back, of which the peer has waited for `delay`.
@@ -120,6 +152,14 @@ impl Flight {
         while self.lost.front().is_some_and(|(_, at, _)| now.duration_since(*at) > old) {
             self.lost.pop_front();
         }
+    }
+
+    /// Gives memory back. For an end that has nothing under way.
+    pub(super) fn rest(&mut self) {
+        self.packets.rest();
+        self.lost = VecDeque::new();
+        self.spare = Default::default();
+        self.named.shrink_to_fit();
     }
 
     /// The next packet that counts as lost now.

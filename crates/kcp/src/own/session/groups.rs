@@ -35,9 +35,14 @@ struct Sent {
     parity: Vec<(u8, bool)>,
 }
 
+/// What is left to parity, and the parity.
+type Lists = (Vec<Sequence>, Vec<(u8, bool)>);
+
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     groups: VecDeque<Sent>,
+    /// The lists of groups that were forgotten.
+    spare: Lists,
     /// Groups with shards that are left to parity.
     waiting: usize,
 }
@@ -66,15 +71,22 @@ impl Groups {
             old.extend(self.groups.drain(..).flat_map(|sent| sent.left));
             self.waiting = 0;
         }
-        let parity = Vec::new();
-        self.groups.push_back(Sent { group, at: now, lost: 0, left: Vec::new(), parity });
+        let (left, parity) = std::mem::take(&mut self.spare);
+        self.groups.push_back(Sent { group, at: now, lost: 0, left, parity });
         if self.groups.len() > GROUPS
-            && let Some(sent) = self.groups.pop_front()
+            && let Some(mut sent) = self.groups.pop_front()
         {
             self.waiting -= usize::from(!sent.left.is_empty());
-            old.extend(sent.left);
+            old.append(&mut sent.left);
+            sent.parity.clear();
+            self.spare = (sent.left, sent.parity);
         }
         old
+    }
+
+    /// Forgets all groups. For an end that has nothing under way.
+    pub(super) fn rest(&mut self) {
+        *self = Self::default();
     }
 
     /// A parity shard of the first `k` data shards leaves.
@@ -98,6 +110,13 @@ impl Groups {
         sent.left.push(sequence);
         self.waiting += usize::from(is_first);
         true
+    }
+
+    /// A data shard was lost that nobody repeats: parity that rebuilds it rebuilds no other one.
+    pub(super) fn datagram_lost(&mut self, shard: Shard) {
+        if let Some(sent) = self.get(shard.group) {
+            sent.lost |= bit(shard.index);
+        }
     }
 
     /// A parity shard was lost. Returns what has to leave again for that. `is_done` tells segments

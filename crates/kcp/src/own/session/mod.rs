@@ -1,10 +1,10 @@
-//! A session over the project's own packets: a reliable stream, or messages, and datagrams out of
-//! band.
+//! A session over the project's own packets: a reliable stream, or messages, and datagrams.
 //!
 //! It is a plain value, as the engine is. Inputs are [`handle_datagram`](Session::handle_datagram)
-//! and [`handle_timeout`](Session::handle_timeout), commands are [`write`](Session::write),
-//! [`send`](Session::send), [`read`](Session::read), [`send_oob`](Session::send_oob) and
-//! [`read_oob`](Session::read_oob), outputs are [`poll_transmit`](Session::poll_transmit) and
+//! and [`handle_timeout`](Session::handle_timeout), commands are [`challenge`](Session::challenge),
+//! [`path_changed`](Session::path_changed), [`write`](Session::write),
+//! [`send`](Session::send), [`finish`](Session::finish), [`read`](Session::read), [`send_datagram`](Session::send_datagram) and
+//! [`read_datagram`](Session::read_datagram), outputs are [`poll_transmit`](Session::poll_transmit) and
 //! [`timeout`](Session::timeout). The one rule for a driver: after any input or command, call
 //! `poll_transmit` until it returns `None`, then set a timer to `timeout`.
 //!
@@ -20,58 +20,80 @@
 //! parity shard. In a bulk transfer parity and repetitions together are what was lost, and a little
 //! more.
 
+mod close;
 mod config;
 mod counters;
+mod datagrams;
 mod flight;
 mod groups;
+mod look;
+mod loss;
+mod mtu;
+mod parts;
+mod paths;
+mod protect;
+mod put;
 mod receive;
 mod received;
+mod rest;
 #[cfg(test)]
 mod tests;
 mod transmit;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::fec::{Decoder, Encoder, Policy, SIZE};
+use super::fec::{Decoder, Encoder, Policy, Rebuilt, SIZE};
 use super::{Keys, Replay};
 use crate::engine::control::{Controller, Pacer};
 use crate::engine::incoming::Incoming;
-use crate::engine::outgoing::{Outgoing, State};
+use crate::engine::outgoing::Outgoing;
 use crate::engine::probe::WindowProbe;
+use crate::wire::Sn;
 
+pub use close::Closed;
 pub use config::Config;
 pub use counters::Counters;
+pub use datagrams::Unsent;
+pub use paths::{Heard, PathUse, Transmit};
 
-use flight::{Cargo, Flight, Packet};
+use close::Closing;
+use datagrams::Datagrams;
+use flight::Flight;
 use groups::{Groups, Sequence};
+use mtu::Search;
+use parts::{Parts, Piece};
 use received::Received;
 
 /// Segments that the peer has room for as long as it has not said anything.
 const FIRST_WINDOW: u16 = 64;
 
-/// Datagrams out of band that wait in each direction.
-const OOB_MOST: usize = 256;
-
-/// What parity may take longer than a round trip: an eighth of it, and the delay of timers.
-const PATIENCE: Duration = Duration::from_millis(10);
-
-/// A datagram out of band is too long for a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the datagram is longer than a packet")]
-pub struct TooLong;
+/// How far the end of the own direction has come.
+///
+/// ```text
+///   Open --finish--> Wanted --all before it left--> Sent
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Finish {
+    Open,
+    Wanted,
+    /// The segment that ends the stream.
+    Sent(Sn),
+}
 
 /// One end of a connection.
 #[derive(Debug)]
 pub struct Session {
     config: Config,
-    keys: Arc<dyn Keys>,
+    keys: Box<dyn Keys>,
     replay: Replay,
     outgoing: Outgoing,
     incoming: Incoming,
+    finish: Finish,
+    /// The segment that ends what the peer sends.
+    end: Option<Sn>,
     received: Received,
     flight: Flight,
     groups: Groups,
@@ -80,10 +102,17 @@ pub struct Session {
     policy: Policy,
     encoder: Encoder,
     decoder: Decoder,
+    /// Room for what the decoder rebuilds.
+    rebuilt: Rebuilt,
     /// What waits to be sent again.
     lost: VecDeque<Sequence>,
     /// What leaves whatever the controller says.
     probes: VecDeque<Sequence>,
+    /// Parts of segments that are larger than packets are.
+    parts_out: VecDeque<Piece>,
+    parts_in: Parts,
+    /// The size of packets, which `config.datagram` follows.
+    mtu: Search,
     /// A packet that asks for an acknowledgement is to leave.
     ping: bool,
     /// Parity shards of the open group that have to leave, and whether the group ends with them.
@@ -95,14 +124,26 @@ pub struct Session {
     flush: Option<Instant>,
     /// Packets with data since there was nothing more to send.
     busy: u32,
-    oob_out: VecDeque<Bytes>,
-    oob_in: VecDeque<Bytes>,
+    datagrams_out: Datagrams,
+    datagrams_in: Datagrams,
     peer_window: u16,
     /// The number of the packet that told it.
     told_by: u64,
     window_probe: WindowProbe,
     paced: Option<Instant>,
+    /// Packets leave as ECT(0).
+    is_ect: bool,
+    /// Packets since the last one that is to be acknowledged.
+    unasked: u32,
+    /// The first packet that left on the present path.
+    path_begin: u64,
+    /// A path challenge that is to leave, and the answer to the last one that arrived.
+    challenge: Option<[u8; 8]>,
+    answer: Option<[u8; 8]>,
+    closing: Closing,
     heard: Option<Instant>,
+    /// When something happened last; `None` at rest.
+    active: Option<Instant>,
     /// The peer is dead: nothing leaves until it is heard again.
     is_silent: bool,
     is_limited: bool,
@@ -114,12 +155,14 @@ pub struct Session {
 impl Session {
     /// A new session. Both ends begin in the same state, with keys and ids that belong together.
     #[must_use]
-    pub fn new(config: Config, keys: Arc<dyn Keys>, now: Instant) -> Self {
+    pub fn new(config: Config, keys: Box<dyn Keys>, now: Instant) -> Self {
         let tag = keys.tag();
         let payload = config.payload(tag);
         Self {
             outgoing: Outgoing::new(payload, config.send_window, config.stream),
             incoming: Incoming::new(config.receive_window, config.stream),
+            finish: Finish::Open,
+            end: None,
             replay: Replay::default(),
             received: Received::default(),
             flight: Flight::new(),
@@ -129,21 +172,32 @@ impl Session {
             policy: Policy::new(config.protection, now),
             encoder: Encoder::new(config.body(tag)),
             decoder: Decoder::new(config.decode_memory),
+            rebuilt: Rebuilt::default(),
             lost: VecDeque::new(),
             probes: VecDeque::new(),
+            parts_out: VecDeque::new(),
+            parts_in: Parts::default(),
+            mtu: Search::new(config.datagram, config.datagram_most),
             ping: false,
             owed: 0,
             ends_group: false,
             planned: None,
             flush: None,
             busy: 0,
-            oob_out: VecDeque::new(),
-            oob_in: VecDeque::new(),
+            datagrams_out: Datagrams::default(),
+            datagrams_in: Datagrams::default(),
             peer_window: FIRST_WINDOW,
             told_by: 0,
             window_probe: WindowProbe::default(),
             paced: None,
+            is_ect: true,
+            unasked: 0,
+            path_begin: 0,
+            challenge: None,
+            answer: None,
+            closing: Closing::default(),
             heard: None,
+            active: None,
             is_silent: false,
             is_limited: true,
             body: Vec::new(),
@@ -153,23 +207,36 @@ impl Session {
         }
     }
 
-    /// Bytes that [`write`](Self::write) takes now.
+    /// Bytes that [`write`](Self::write) takes now; 0 after [`finish`](Self::finish).
     #[must_use]
     pub fn room(&self) -> usize {
-        self.outgoing.room()
+        if self.finish == Finish::Open { self.outgoing.room() } else { 0 }
     }
 
     /// Writes bytes to the stream. What there is no room for stays in `bytes`; returns how many were
-    /// taken.
+    /// taken: none after [`finish`](Self::finish).
     pub fn write(&mut self, _now: Instant, bytes: &mut Bytes) -> usize {
-        self.outgoing.write(bytes)
+        if self.finish == Finish::Open { self.outgoing.write(bytes) } else { 0 }
     }
 
     /// Sends a message as a whole. `false`: there is no room, or the message is empty or needs more
-    /// than 255 segments.
+    /// than 255 segments, or the direction was ended.
     #[must_use]
     pub fn send(&mut self, _now: Instant, message: Bytes) -> bool {
-        self.outgoing.message(message)
+        self.finish == Finish::Open && self.outgoing.message(message)
+    }
+
+    /// Ends the sending direction behind all that was written. The other direction goes on.
+    pub fn finish(&mut self, _now: Instant) {
+        if self.finish == Finish::Open {
+            self.finish = Finish::Wanted;
+        }
+    }
+
+    /// Whether the peer has ended its direction, and all that it sent was read.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.incoming.is_read() && self.end.is_some_and(|end| end.is_before(self.incoming.next()))
     }
 
     /// The next bytes of the stream, at most `most`, or the next message, however long it is;
@@ -178,28 +245,14 @@ impl Session {
         self.incoming.read(most)
     }
 
-    /// Sends a datagram that nobody repeats. When too many wait, the oldest is dropped.
-    ///
-    /// # Errors
-    ///
-    /// It is longer than a packet.
-    pub fn send_oob(&mut self, datagram: Bytes) -> Result<(), TooLong> {
-        if datagram.len() + 1 > self.config.content(self.keys.tag()) {
-            return Err(TooLong);
-        }
-        self.counters.oob_dropped += push_bounded(&mut self.oob_out, datagram);
-        Ok(())
-    }
-
-    /// The next datagram that arrived out of band.
-    pub fn read_oob(&mut self) -> Option<Bytes> {
-        self.oob_in.pop_front()
-    }
-
-    /// Whether all that was written is acknowledged.
+    /// Whether all that was written is acknowledged, and the end of the direction if there is one.
     #[must_use]
     pub fn is_flushed(&self) -> bool {
-        !self.outgoing.has_fresh() && self.outgoing.outstanding() == 0
+        !self.has_fresh() && self.outgoing.outstanding() == 0
+    }
+
+    fn has_fresh(&self) -> bool {
+        self.outgoing.has_fresh() || self.finish == Finish::Wanted
     }
 
     /// Whether the peer has been silent for [`Config::dead_after`] while it owed an answer. From then
@@ -214,6 +267,12 @@ impl Session {
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// The most bytes of a packet now, between [`Config::datagram`] and [`Config::datagram_most`].
+    #[must_use]
+    pub const fn datagram(&self) -> u16 {
+        self.mtu.size()
     }
 
     /// The smoothed round trip.
@@ -234,21 +293,11 @@ impl Session {
         self.flight.packets.in_flight()
     }
 
-    /// How long parity may take before what was left to it is sent again.
-    fn patience(&self) -> Duration {
-        let longer = self.flight.packets.rtt.longer();
-        longer + longer / 8 + PATIENCE + self.config.ack_delay
-    }
-
-    fn probe_due(&self) -> Option<Instant> {
-        self.flight.packets.probe_due(self.config.ack_delay, self.config.least_timeout)
-    }
-
     /// The time of the next event; `None` while nothing is under way or due, and once the peer is
     /// dead.
     #[must_use]
     pub fn timeout(&self) -> Option<Instant> {
-        if self.is_silent {
+        if self.is_silent || self.closing.is_over() {
             return None;
         }
         let probe = self.probe_due();
@@ -263,6 +312,7 @@ impl Session {
             // While something else waits, parity is not what it waits for.
             self.flush.filter(|_| self.is_limited),
             self.window_probe.due(),
+            self.rest_due(),
         ]
         .into_iter()
         .flatten()
@@ -272,7 +322,7 @@ impl Session {
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.is_silent = self.is_dead(now);
-        if self.is_silent {
+        if self.is_silent || self.closing.is_over() {
             return;
         }
         if self.flight.packets.overdue().is_some_and(|at| at <= now) {
@@ -282,104 +332,8 @@ impl Session {
         if self.probe_due().is_some_and(|at| at <= now) {
             self.probe(now);
         }
-    }
-
-    /// Nothing was heard for a timeout. The oldest and the newest segment leave again, or at least a
-    /// question: the answer tells what of the rest is lost.
-    fn probe(&mut self, now: Instant) {
-        self.counters.probes += 1;
-        if self.flight.packets.probed() {
-            self.controller.path_is_void(now);
-            while let Some((number, packet)) = self.flight.packets.pop_any() {
-                self.give_up(number, &packet);
-            }
-        }
-        self.probes.clear();
-        if let Some((oldest, newest)) = self.outgoing.ends() {
-            let one = |first| Sequence { first, count: 1, shard: None };
-            self.probes.push_back(one(oldest));
-            if oldest != newest {
-                self.probes.push_back(one(newest));
-            }
-        } else {
-            self.ping = true;
+        if self.rest_due().is_some_and(|at| at <= now) {
+            self.rest();
         }
     }
-
-    /// Gives up what must be lost.
-    fn find_lost(&mut self, now: Instant) {
-        let (mut bytes, mut newest, mut sent) = (0, 0, now);
-        while let Some((number, packet)) = self.flight.pop_lost(now) {
-            bytes += u64::from(packet.bytes);
-            (newest, sent) = (number, packet.at);
-            self.policy.ended(true);
-            self.give_up(number, &packet);
-        }
-        if bytes > 0 {
-            let next = self.flight.packets.next();
-            self.controller.lost(now, (sent, bytes), (newest, next));
-        }
-    }
-
-    /// A packet is lost: what it carried has to leave again, or is left to parity.
-    fn give_up(&mut self, number: u64, packet: &Packet) {
-        match packet.cargo {
-            Cargo::Nothing | Cargo::Other => {}
-            Cargo::Parity(shard) => {
-                self.counters.lost += 1;
-                let outgoing = &mut self.outgoing;
-                let again = self.groups.parity_lost(shard, is_done(outgoing));
-                self.lost.extend(again);
-            }
-            Cargo::Segments(sequence) => {
-                self.counters.lost += 1;
-                let mut needed = false;
-                for at in 0..sequence.count {
-                    if let Some(sent) = self.outgoing.sent(sequence.first.plus(at.into()))
-                        && sent.state == State::Flying
-                        && sent.transmission == number
-                    {
-                        sent.state = State::Lost;
-                        needed = true;
-                    }
-                }
-                if !needed {
-                    return;
-                }
-                if self.groups.data_lost(sequence) {
-                    self.counters.left_to_parity += 1;
-                } else {
-                    self.lost.push_back(sequence);
-                }
-            }
-        }
-    }
-
-    /// Sends again what parity should have rebuilt and has not.
-    fn give_up_overdue(&mut self, now: Instant) {
-        let wait = self.patience();
-        let again = self.groups.overdue(now, wait, is_done(&self.outgoing));
-        self.counters.overdue += again.len() as u64;
-        self.lost.extend(again);
-    }
-}
-
-/// Tells sequences of which the peer has all.
-fn is_done(outgoing: &Outgoing) -> impl Fn(&Sequence) -> bool + '_ {
-    |sequence| {
-        (0..sequence.count).all(|at| {
-            let sent = outgoing.get(sequence.first.plus(at.into()));
-            sent.is_none_or(|sent| sent.state == State::Done)
-        })
-    }
-}
-
-/// Appends to a queue of which the oldest ones are dropped; returns how many were.
-fn push_bounded(queue: &mut VecDeque<Bytes>, datagram: Bytes) -> u64 {
-    let is_full = queue.len() >= OOB_MOST;
-    if is_full {
-        queue.pop_front();
-    }
-    queue.push_back(datagram);
-    is_full.into()
 }

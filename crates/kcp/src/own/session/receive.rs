@@ -5,11 +5,13 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::flight::Cargo;
-use super::{Session, push_bounded};
+use super::{Heard, Session};
 use crate::engine::incoming::Arrival;
 use crate::engine::outgoing::State;
-use crate::own::fec::Parity;
-use crate::own::wire::{Ack, Body, Content, PACKET_HEAD, PacketHead, PacketNumber, Run};
+use crate::own::fec::{Load, Parity, Rebuilt};
+use crate::own::wire::{
+    Ack, Body, Content, PACKET_HEAD, PacketHead, PacketNumber, Part, Run, Segment,
+};
 use crate::wire::Sn;
 
 /// How long the acknowledgement of parity may wait. The sender wants to know of it for the loss, and
@@ -17,39 +19,61 @@ use crate::wire::Sn;
 const PARITY_DELAY: Duration = Duration::from_millis(20);
 
 impl Session {
-    /// Reads a packet, which it decrypts in place. What is not for this session, or makes no sense,
-    /// is counted and dropped.
-    pub fn handle_datagram(&mut self, now: Instant, datagram: &mut [u8]) {
+    /// Reads a packet, which it decrypts in place. `None`: it is not for this session, or had
+    /// arrived before, or makes no sense; it was counted, and changes nothing. `is_congested`: a
+    /// router has marked it (CE of RFC 3168).
+    pub fn handle_datagram(
+        &mut self,
+        now: Instant,
+        datagram: &mut [u8],
+        is_congested: bool,
+    ) -> Option<Heard> {
         let Ok(head) = PacketHead::decode(datagram) else {
             self.counters.refused += 1;
-            return;
+            return None;
         };
-        if head.connection != self.config.connection.0 {
+        if head.kind != self.config.kind || head.connection != self.config.connection.0 {
             self.counters.refused += 1;
-            return;
+            return None;
         }
         if !self.replay.is_new(head.number) {
             self.counters.replayed += 1;
-            return;
+            return None;
         }
-        let Some((bytes, sealed)) = datagram.split_at_mut_checked(PACKET_HEAD) else { return };
-        let keys = std::sync::Arc::clone(&self.keys);
-        let opened = keys.open(head.phase, head.number, bytes, sealed);
+        let is_newest = self.replay.is_newest(head.number);
+        let (bytes, sealed) = datagram.split_at_mut_checked(PACKET_HEAD)?;
+        let opened = self.keys.open(head.phase, head.number, bytes, sealed);
         let Some(content) = opened.ok().and_then(|length| sealed.get(..length)) else {
             self.counters.refused += 1;
-            return;
+            return None;
         };
         if !self.replay.take(head.number) {
             self.counters.replayed += 1;
-            return;
+            return None;
         }
         self.counters.packets_in += 1;
         self.heard = Some(now);
+        self.active = Some(now);
         self.is_silent = false;
-        match Content::decode(content) {
-            Ok(content) => self.handle_content(now, head.number, &content),
-            Err(_) => self.counters.malformed += 1,
+        let Ok(content) = Content::decode(content) else {
+            self.counters.malformed += 1;
+            return None;
+        };
+        if self.closing.is_over() {
+            // Two ends that close at once would tell each other for ever.
+            if !matches!(content.body, Body::Close { .. }) {
+                self.closing.heard(now);
+            }
+            return None;
         }
+        if is_congested {
+            self.counters.congested_in += 1;
+            self.received.congested(now);
+        }
+        self.handle_content(now, head.number, &content);
+        let answered = if let Body::Answer(bytes) = content.body { Some(bytes) } else { None };
+        let is_challenge = matches!(content.body, Body::Challenge(_));
+        Some(Heard { is_newest, is_challenge, answered })
     }
 
     fn handle_content(&mut self, now: Instant, number: PacketNumber, content: &Content<'_>) {
@@ -59,34 +83,20 @@ impl Session {
         let wants = content.control.asks || content.body.is_acknowledged();
         let delay = if content.control.asks { Duration::ZERO } else { self.config.ack_delay };
         let una = self.incoming.next();
-        let rebuilt = match content.body {
-            Body::Empty => Vec::new(),
-            Body::OutOfBand(datagram) => {
-                self.counters.oob_in += 1;
-                let datagram = Bytes::copy_from_slice(datagram);
-                self.counters.oob_dropped += push_bounded(&mut self.oob_in, datagram);
-                Vec::new()
-            }
-            Body::Segments(body) => {
-                if !self.take(now, body, false) {
-                    return;
-                }
-                Vec::new()
-            }
-            Body::Data(shard, body) => {
-                // What the window has no room for is not acknowledged, so that it comes again.
-                if !self.take(now, body, false) {
-                    return;
-                }
-                self.decoder.data(shard, body)
-            }
-            Body::Parity { shard, k, is_final, parity } => {
-                self.decoder.parity(Parity { shard, k, is_final }, parity)
-            }
-        };
-        for body in &rebuilt {
+        let mut rebuilt = std::mem::take(&mut self.rebuilt);
+        let is_kept = self.take_body(now, &content.body, &mut rebuilt);
+        for (load, body) in rebuilt.iter() {
             self.counters.rebuilt += 1;
-            self.take(now, body, true);
+            match load {
+                Load::Segments => _ = self.take(now, body, true),
+                Load::Datagram => self.take_datagram(body),
+            }
+        }
+        rebuilt.clear();
+        self.rebuilt = rebuilt;
+        // What the window has no room for is not acknowledged, so that it comes again.
+        if !is_kept {
+            return;
         }
         // A gap that is closed is told at once. Parity is told with something else, for a while.
         if self.incoming.next().since(una) > 1 {
@@ -98,6 +108,37 @@ impl Session {
         } else {
             self.received.arrived(now, number, wants, delay);
         }
+    }
+
+    /// Does what the body of a packet says; `false` where there was no room for it. What it makes
+    /// complete is appended to `rebuilt`.
+    fn take_body(&mut self, now: Instant, body: &Body<'_>, rebuilt: &mut Rebuilt) -> bool {
+        match *body {
+            Body::Empty | Body::Answer(_) | Body::Padding(_) => {}
+            Body::Challenge(bytes) => self.answer = Some(bytes),
+            Body::Close { code, reason } => self.closing.by_peer(code, reason),
+            Body::Datagram(datagram) => self.take_datagram(datagram),
+            Body::Segments(body) => return self.take(now, body, false),
+            Body::Data(shard, Load::Segments, body) => {
+                let is_kept = self.take(now, body, false);
+                if is_kept {
+                    self.decoder.data(shard, Load::Segments, body, rebuilt);
+                }
+                return is_kept;
+            }
+            Body::Data(shard, Load::Datagram, datagram) => {
+                // It may have been rebuilt before.
+                if self.decoder.data(shard, Load::Datagram, datagram, rebuilt) {
+                    self.take_datagram(datagram);
+                } else {
+                    self.counters.datagrams_late += 1;
+                }
+            }
+            Body::Parity { shard, k, is_final, parity } => {
+                self.decoder.parity(Parity { shard, k, is_final }, parity, rebuilt);
+            }
+        }
+        true
     }
 
     /// Keeps the segments of a body; `false` where there was no room for one.
@@ -112,9 +153,21 @@ impl Session {
                 self.counters.malformed += 1;
                 break;
             };
+            // Nothing follows the end of a stream.
+            if self.end.is_some_and(|end| end.is_before(segment.sn)) {
+                self.counters.malformed += 1;
+                break;
+            }
+            if let Some(part) = segment.part {
+                fits &= self.take_part(now, part, &segment);
+                continue;
+            }
             match self.incoming.place(segment.sn, segment.fragments, segment.payload) {
                 Arrival::New => {
                     self.counters.bytes_in += segment.payload.len() as u64;
+                    if segment.is_fin {
+                        self.end = Some(segment.sn);
+                    }
                     if is_rebuilt {
                         self.received.rebuilt(now, segment.sn);
                     }
@@ -129,35 +182,83 @@ impl Session {
         fits
     }
 
+    /// Keeps a part of a segment; `false` where there was no room for it.
+    fn take_part(&mut self, now: Instant, part: Part, segment: &Segment<'_>) -> bool {
+        let sn = segment.sn;
+        match self.incoming.looks(sn) {
+            Arrival::New => {}
+            Arrival::Again => {
+                self.counters.repeated_in += 1;
+                if !sn.is_before(self.incoming.next()) {
+                    self.received.rebuilt(now, sn);
+                }
+                return true;
+            }
+            Arrival::Beyond => {
+                self.counters.beyond_in += 1;
+                return false;
+            }
+        }
+        match self.parts_in.take(part, segment, self.incoming.next()) {
+            None => return false,
+            Some(false) => return true,
+            Some(true) => {}
+        }
+        let whole = std::mem::take(self.parts_in.whole());
+        if self.incoming.place(sn, segment.fragments, &whole) == Arrival::New {
+            self.counters.bytes_in += whole.len() as u64;
+            self.received.rebuilt(now, sn);
+        }
+        *self.parts_in.whole() = whole;
+        true
+    }
+
     fn handle_ack(&mut self, now: Instant, number: PacketNumber, ack: &Ack) {
         if number.0 >= self.told_by {
             self.told_by = number.0;
             self.peer_window = ack.window;
         }
+        let congested = ack.congested.and_then(|marks| self.flight.congested(marks));
         let next = PacketNumber(self.flight.packets.next());
-        let mut progress = false;
-        let mut newest = None;
+        let (mut progress, mut grows) = (false, false);
+        let (mut newest, mut newest_at) = (None, now);
         let news = self.flight.news(ack.packets(next));
         for &(first, last) in &news {
             for number in (first.max(self.flight.packets.first())..=last).rev() {
                 let Some(packet) = self.flight.packets.arrived(number, true) else { continue };
                 progress = true;
+                // What left on another path says nothing of this one.
+                if number < self.path_begin {
+                    self.done(packet.cargo);
+                    continue;
+                }
                 self.policy.ended(false);
                 if newest.is_none() {
                     newest = Some(number);
+                    newest_at = packet.at;
                     if PacketNumber(number).low() == ack.largest {
                         let took = now.saturating_duration_since(packet.at);
                         self.flight.sample(took, ack.delay());
                     }
                 }
+                if let Cargo::Size(size) = packet.cargo {
+                    grows |= self.mtu.probe_arrived(size);
+                } else {
+                    self.mtu.arrived(number, packet.bytes);
+                }
                 self.done(packet.cargo);
                 let round_trip = self.flight.packets.rtt.smoothed();
                 let what = (packet.at, u64::from(packet.bytes), packet.is_limited);
                 self.controller.arrived(now, what, round_trip);
+                self.counters.acked_bytes += what.1;
+                self.counters.limited_bytes += if packet.is_limited { 0 } else { what.1 };
             }
         }
         let late = self.flight.late_ones(&news);
         self.flight.keep(news);
+        if grows {
+            self.resize();
+        }
         for cargo in late {
             self.counters.spurious += 1;
             self.done(cargo);
@@ -169,24 +270,21 @@ impl Session {
             }
         }
         self.outgoing.trim();
+        if let Some(newest) = newest {
+            self.keys.acknowledged(PacketNumber(newest));
+        }
         if progress {
             self.flight.acknowledged(now);
             self.find_lost(now);
+            if let (Some(marks), Some(newest)) = (congested, newest) {
+                self.counters.congested_out += u64::from(marks);
+                let next = self.flight.packets.next();
+                self.controller.lost(now, (newest_at, 0), (newest, next));
+            }
             let in_flight = self.flight.packets.in_flight();
             self.controller.batch_ends(now, in_flight, self.is_limited, newest);
         }
         self.give_up_overdue(now);
-        if self.flight.packets.in_flight() == 0 && self.is_flushed() {
-            self.rest();
-        }
-    }
-
-    /// Gives memory back. A group stays open: its parity protects what follows, and what was before.
-    fn rest(&mut self) {
-        self.encoder.rest();
-        self.outgoing.rest();
-        self.incoming.rest();
-        self.controller.rest();
     }
 
     fn done(&mut self, cargo: Cargo) {

@@ -12,6 +12,9 @@ const TOLD: u8 = 3;
 /// Rebuilt segments that wait to be told. What is more is repeated by the peer.
 const REBUILT_MOST: usize = 1_024;
 
+/// Ranges that stay while nothing happens.
+const LEAST: usize = 4;
+
 #[derive(Debug, Default)]
 pub(super) struct Received {
     /// Inclusive ranges, the newest last.
@@ -22,6 +25,10 @@ pub(super) struct Received {
     pending: u32,
     due: Option<Instant>,
     rebuilt: VecDeque<(Sn, u8)>,
+    /// Room for an acknowledgement that is made.
+    told: Vec<i32>,
+    /// Packets that arrived with a mark of congestion, and how often that is told still.
+    congested: (u32, u8),
 }
 
 impl Received {
@@ -72,6 +79,12 @@ impl Received {
         }
     }
 
+    /// A packet has arrived that a router has marked.
+    pub(super) fn congested(&mut self, now: Instant) {
+        self.congested = (self.congested.0.wrapping_add(1), TOLD);
+        self.due_by(now);
+    }
+
     /// A segment was rebuilt.
     pub(super) fn rebuilt(&mut self, now: Instant, sn: Sn) {
         if self.rebuilt.len() < REBUILT_MOST {
@@ -104,6 +117,9 @@ impl Received {
             arrived.push(gap, length);
             above = first;
         }
+        let (count, left) = self.congested;
+        let congested = (left > 0).then_some(count);
+        self.congested.1 = left.saturating_sub(1);
         let waited = self.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
         Some(Ack {
             largest: PacketNumber(largest).low(),
@@ -112,29 +128,35 @@ impl Received {
             window,
             arrived,
             rebuilt: self.tell(una),
+            congested,
         })
     }
 
     fn tell(&mut self, una: Sn) -> Ranges<REBUILT> {
         let mut ranges = Ranges::default();
         self.rebuilt.retain(|(sn, left)| !sn.is_before(una) && *left > 0);
-        let mut told: Vec<i32> = self.rebuilt.iter().map(|(sn, _)| sn.since(una)).collect();
-        told.sort_unstable();
-        let mut runs: Vec<(u32, u32)> = Vec::new();
-        for at in told.into_iter().filter_map(|at| u32::try_from(at).ok()) {
-            match runs.last_mut() {
-                Some((first, count)) if *first + *count == at => *count += 1,
-                Some((first, count)) if *first + *count > at => {}
-                _ => runs.push((at, 1)),
-            }
-        }
+        self.told.clear();
+        self.told.extend(self.rebuilt.iter().map(|(sn, _)| sn.since(una)));
+        self.told.sort_unstable();
+        self.told.dedup();
+        let count = self.told.chunk_by(|a, b| a + 1 == *b).count();
         // The newest ones fit, where not all do.
+        let skipped = count.saturating_sub(REBUILT);
         let mut end = 0;
-        for (first, count) in runs.iter().skip(runs.len().saturating_sub(REBUILT)) {
-            ranges.push(first - end, *count);
-            end = first + count;
+        for run in self.told.chunk_by(|a, b| a + 1 == *b).skip(skipped) {
+            let first = run.first().and_then(|first| u32::try_from(*first).ok()).unwrap_or(end);
+            let length = u32::try_from(run.len()).unwrap_or(u32::MAX);
+            ranges.push(first.saturating_sub(end), length);
+            end = first + length;
         }
         self.rebuilt.iter_mut().for_each(|(_, left)| *left -= 1);
         ranges
+    }
+
+    /// Gives memory back. What was not told is told by `una` in time.
+    pub(super) fn rest(&mut self) {
+        self.rebuilt = VecDeque::new();
+        self.told = Vec::new();
+        self.ranges.shrink_to(LEAST);
     }
 }

@@ -1,47 +1,57 @@
 //! What leaves: one packet after the other.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::Session;
 use super::flight::Cargo;
 use super::groups::Sequence;
-use crate::engine::outgoing::{Fresh, Sent, State};
+use super::parts::Piece;
+use super::paths::Signal;
+use super::protect::BULK;
+use super::{PathUse, Session, Transmit};
+use crate::engine::outgoing::State;
 use crate::own::wire::{
-    Ack, Body, Content, Control, PACKET_HEAD, PARITY_HEAD, PacketHead, PacketNumber, RUN_HEAD,
-    SEGMENT_HEAD, SHARD_HEAD, Shard, put_segment,
+    Ack, Body, Content, Control, PACKET_HEAD, PARITY_HEAD, PART_HEAD, PacketHead, PacketNumber,
+    RUN_HEAD, SEGMENT_HEAD, SHARD_HEAD,
 };
 
-/// Data waits so long for company before parity covers it.
-const FLUSH: Duration = Duration::from_millis(2);
-
-/// Packets with data, without a pause, after which traffic is a bulk transfer.
-const BULK: u32 = 16;
+/// Packets that nobody has to acknowledge, in a row, after which one asks for it: an end that only
+/// receives learns that its keys are known (RFC 9000 section 13.2.4 does it for the ranges).
+const ASK_AFTER: u32 = 128;
 
 /// The bytes of a segment's head at most, and of a run that holds one.
-const SEGMENT_MOST: usize = SEGMENT_HEAD + 1 + 2;
+pub(super) const SEGMENT_MOST: usize = SEGMENT_HEAD + 1 + 2;
 
 /// What the next packet carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
+pub(super) enum Next {
     Nothing,
+    Signal(Signal),
     Ping,
     Probe(Sequence),
     Again(Sequence),
+    Part(Piece),
+    Size(u16),
     Parity,
-    OutOfBand,
+    Datagram,
     Fresh,
 }
 
 impl Session {
-    /// Appends the next packet to `out` and returns its length; `None` where nothing may leave now,
-    /// and `out` is as it was.
-    pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<usize> {
+    /// Appends the next packet to `out`; `None` where nothing may leave now, and `out` is as it was.
+    pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
+        if self.closing.is_over() {
+            return self.transmit_close(now, out);
+        }
         if self.is_silent {
             return None;
         }
-        let has_to_send = self.outgoing.has_fresh() || self.outgoing.outstanding() > 0;
+        if let Some((signal, path)) = self.signal() {
+            let length = self.put(now, Next::Signal(signal), None, out)?;
+            return Some(Transmit { length, path, is_ect: self.is_ect });
+        }
+        let has_to_send = self.has_fresh() || self.outgoing.outstanding() > 0;
         self.ping |= self.window_probe.asks(now, self.peer_window == 0 && has_to_send);
         if self.incoming.tells_window() {
             self.received.due_by(now);
@@ -62,7 +72,8 @@ impl Session {
         };
         let alone = is_due && length + Ack::LONGEST > room;
         let next = if alone { self.postpone(next) } else { next };
-        self.put(now, next, ack.as_ref(), out)
+        let length = self.put(now, next, ack.as_ref(), out)?;
+        Some(Transmit { length, path: PathUse::Current, is_ect: self.is_ect })
     }
 
     /// The acknowledgement leaves alone, and what was to go along after it.
@@ -80,13 +91,42 @@ impl Session {
             return (Next::Ping, 0);
         }
         while let Some(probe) = self.probes.front().copied() {
-            if let Some(length) = self.length(&probe) {
+            if let Some(length) = self.length(&probe).filter(|_| self.fits(&probe)) {
                 return (Next::Probe(probe), length);
             }
+            // A question does as well.
             self.probes.pop_front();
+            self.ping = true;
+        }
+        if self.ping {
+            return (Next::Ping, 0);
+        }
+        let limit = self.datagram_limit();
+        while let Some(length) = self.datagrams_out.front().map(Bytes::len) {
+            if length <= limit {
+                return self.next_datagram(now, length);
+            }
+            self.datagrams_out.pop();
+            self.counters.datagrams_dropped += 1;
+        }
+        if let Some(size) = self.next_size(now) {
+            return (Next::Size(size), self.config.content(self.keys.tag()));
+        }
+        if let Some(piece) = self.next_part() {
+            let length = RUN_HEAD + SEGMENT_MOST + PART_HEAD + usize::from(piece.length);
+            let may = self.may_send(now, length);
+            return if may { (Next::Part(piece), length) } else { (Next::Nothing, 0) };
         }
         while let Some(sequence) = self.lost.front().copied() {
             if let Some((part, rest)) = self.part(sequence) {
+                if !self.fits(&part) {
+                    self.lost.pop_front();
+                    if let Some(rest) = rest {
+                        self.lost.push_front(rest);
+                    }
+                    self.split(part);
+                    return self.next(now);
+                }
                 let length = self.length(&part).unwrap_or(0);
                 if !self.may_send(now, length) {
                     return (Next::Nothing, 0);
@@ -100,23 +140,49 @@ impl Session {
             self.lost.pop_front();
         }
         if self.owed > 0 {
-            let length = PARITY_HEAD + self.encoder.length();
-            let may = self.may_send(now, length);
-            return if may { (Next::Parity, length) } else { (Next::Nothing, 0) };
-        }
-        if let Some(datagram) = self.oob_out.front() {
-            let length = datagram.len();
-            let may = self.may_send(now, length);
-            return if may { (Next::OutOfBand, length) } else { (Next::Nothing, 0) };
+            return self.next_parity(now);
         }
         self.next_fresh(now)
     }
 
+    /// The size of a probe, where one may leave. It needs traffic beside it, and a path that answers.
+    fn next_size(&mut self, now: Instant) -> Option<u16> {
+        if self.flight.packets.in_flight() == 0 || !self.flight.is_measured() {
+            return None;
+        }
+        let size = self.mtu.probe(now)?;
+        let overhead = self.overhead();
+        self.may_send(now, usize::from(size).saturating_sub(overhead)).then_some(size)
+    }
+
+    fn next_parity(&mut self, now: Instant) -> (Next, usize) {
+        let length = PARITY_HEAD + self.encoder.length();
+        let may = self.may_send(now, length);
+        if may { (Next::Parity, length) } else { (Next::Nothing, 0) }
+    }
+
+    /// A datagram waits for nothing but the parity of a group that is full.
+    fn next_datagram(&mut self, now: Instant, length: usize) -> (Next, usize) {
+        if self.encoder.is_full() && self.owed == 0 {
+            self.flush(now);
+        }
+        if self.owed > 0 && (self.ends_group || self.encoder.is_full()) {
+            return self.next_parity(now);
+        }
+        let length = SHARD_HEAD + length;
+        let may = self.may_send(now, length);
+        if may { (Next::Datagram, length) } else { (Next::Nothing, 0) }
+    }
+
     fn next_fresh(&mut self, now: Instant) -> (Next, usize) {
         let window = usize::from(self.peer_window.min(self.config.send_window));
-        let length = self.outgoing.next_length();
+        let length = self.fresh_length();
         if let Some(length) = length.filter(|_| self.outgoing.outstanding() < window) {
             if self.encoder.is_full() && self.flush(now) {
+                return self.next(now);
+            }
+            if length > self.config.payload(self.keys.tag()) {
+                self.split_fresh();
                 return self.next(now);
             }
             let length = SHARD_HEAD + RUN_HEAD + SEGMENT_MOST + length;
@@ -131,25 +197,8 @@ impl Session {
         (Next::Nothing, 0)
     }
 
-    /// Asks for parity of what has none; whether there is to be some.
-    fn flush(&mut self, now: Instant) -> bool {
-        self.flush = None;
-        let uncovered = self.encoder.uncovered();
-        if uncovered > 0 {
-            let bytes = PARITY_HEAD + self.encoder.length() + self.overhead();
-            self.ends_group = self.planned.is_some() || self.encoder.is_full();
-            let is_last = self.planned.is_none() && self.ends_group;
-            let wanted = self.policy.sparse(now, uncovered, bytes, is_last);
-            self.owed = wanted.min(self.encoder.left());
-        }
-        if self.owed == 0 && (self.planned.is_some() || self.encoder.is_full()) {
-            self.end_group();
-        }
-        self.owed > 0
-    }
-
     /// Bytes of a packet beside what stands behind its flags.
-    fn overhead(&self) -> usize {
+    pub(super) fn overhead(&self) -> usize {
         PACKET_HEAD + 1 + self.keys.tag()
     }
 
@@ -206,7 +255,7 @@ impl Session {
     }
 
     /// Makes the packet.
-    fn put(
+    pub(super) fn put(
         &mut self,
         now: Instant,
         next: Next,
@@ -215,12 +264,12 @@ impl Session {
     ) -> Option<usize> {
         let start = out.len();
         let number = PacketNumber(self.flight.packets.next());
-        let (phase, connection) = (self.keys.phase(), self.config.connection.1);
-        let head = PacketHead { phase, connection, number }.encode();
+        let (phase, connection) = (self.keys.phase(number), self.config.connection.1);
+        let head = PacketHead { kind: self.config.kind, phase, connection, number }.encode();
         out.extend_from_slice(&head);
         let (cargo, is_limited) = self.put_content(now, next, ack, out);
         let text = out.len();
-        let keys = std::sync::Arc::clone(&self.keys);
+        let keys = &mut self.keys;
         out.resize(text + keys.tag(), 0);
         let sealed = out.get_mut(start + PACKET_HEAD..).and_then(|rest| {
             let (text, tag) = rest.split_at_mut_checked(text - start - PACKET_HEAD)?;
@@ -235,7 +284,10 @@ impl Session {
         self.counters.packets_out += 1;
         self.counters.packet_bytes_out += u64::from(bytes);
         self.counters.acks_out += u64::from(ack.is_some());
+        self.unasked = self.unasked.saturating_add(1);
         if cargo != Cargo::Nothing {
+            self.unasked = 0;
+            self.active = Some(now);
             if self.flight.packets.in_flight() == 0 && self.flight.packets.is_answered() {
                 self.heard = Some(self.heard.map_or(now, |heard| heard.max(now)));
             }
@@ -261,7 +313,18 @@ impl Session {
         let mut body = std::mem::take(&mut self.body);
         body.clear();
         let (cargo, kind) = match next {
+            Next::Nothing if self.unasked >= ASK_AFTER => {
+                control.asks = true;
+                (Cargo::Other, Body::Empty)
+            }
             Next::Nothing => (Cargo::Nothing, Body::Empty),
+            Next::Signal(Signal::Challenge(bytes)) => (Cargo::Nothing, Body::Challenge(bytes)),
+            Next::Signal(Signal::Answer(bytes)) => (Cargo::Nothing, Body::Answer(bytes)),
+            Next::Signal(Signal::Close(code)) => {
+                let reason = self.closing.closed().map(|closed| Bytes::clone(&closed.reason));
+                body.extend_from_slice(&reason.unwrap_or_default());
+                (Cargo::Nothing, Body::Close { code, reason: &[] })
+            }
             Next::Ping => {
                 self.ping = false;
                 control.asks = true;
@@ -272,153 +335,27 @@ impl Session {
                 control.asks = true;
                 (self.put_again(sequence, &mut body), Body::Segments(&[]))
             }
+            Next::Part(piece) => {
+                self.parts_out.pop_front();
+                self.put_part(piece, &mut body);
+                (Cargo::Part(piece), Body::Segments(&[]))
+            }
+            Next::Size(size) => {
+                self.mtu.sent();
+                control.asks = true;
+                let content = usize::from(size).saturating_sub(PACKET_HEAD + self.keys.tag());
+                // Behind the flags and the signal.
+                body.resize(content.saturating_sub(2), 0);
+                (Cargo::Size(size), Body::Padding(&[]))
+            }
             Next::Again(sequence) => self.put_lost(now, sequence, &mut body),
             Next::Parity => self.put_parity(now, &mut body),
-            Next::OutOfBand => {
-                self.counters.oob_out += 1;
-                body.extend_from_slice(&self.oob_out.pop_front().unwrap_or_default());
-                (Cargo::Other, Body::OutOfBand(&[]))
-            }
+            Next::Datagram => self.put_datagram(now, &mut body),
             Next::Fresh => self.put_fresh(now, &mut body),
         };
         Content::put_head(ack, control, &kind, out);
         out.extend_from_slice(&body);
         self.body = body;
         (cargo, self.is_limited)
-    }
-
-    /// A lost sequence: at its place in the group, or in the open group as if it were new.
-    fn put_lost(
-        &mut self,
-        now: Instant,
-        sequence: Sequence,
-        body: &mut Vec<u8>,
-    ) -> (Cargo, Body<'static>) {
-        let Cargo::Segments(sequence) = self.put_again(sequence, body) else {
-            return (Cargo::Nothing, Body::Empty);
-        };
-        match sequence.shard {
-            Some(shard) => {
-                self.groups.data_sent(now, shard.group);
-                (Cargo::Segments(sequence), Body::Data(shard, &[]))
-            }
-            None => self.protect(now, sequence, body),
-        }
-    }
-
-    /// Appends an outstanding sequence again.
-    fn put_again(&mut self, sequence: Sequence, body: &mut Vec<u8>) -> Cargo {
-        self.counters.repeated_out += 1;
-        let number = self.flight.packets.next();
-        body.extend_from_slice(&sequence.first.0.to_be_bytes());
-        for at in 0..sequence.count {
-            let Some(sent) = self.outgoing.sent(sequence.first.plus(at.into())) else { break };
-            put_segment(sent.fragments, &sent.payload, at + 1 == sequence.count, body);
-            sent.transmission = number;
-            sent.transmissions += 1;
-            sent.state = State::Flying;
-        }
-        Cargo::Segments(sequence)
-    }
-
-    fn put_parity(&mut self, now: Instant, body: &mut Vec<u8>) -> (Cargo, Body<'static>) {
-        self.owed = self.owed.saturating_sub(1);
-        let made = self.encoder.take(self.ends_group, body);
-        let result = made.map_or((Cargo::Nothing, Body::Empty), |made| {
-            self.groups.parity_sent(now, made.shard.group, made.k);
-            let (shard, k, is_final) = (made.shard, made.k, made.is_final);
-            (Cargo::Parity(shard), Body::Parity { shard, k, is_final, parity: &[] })
-        });
-        if self.owed == 0 && (self.ends_group || self.encoder.is_full()) {
-            self.end_group();
-        }
-        result
-    }
-
-    fn end_group(&mut self) {
-        self.encoder.close();
-        (self.owed, self.ends_group, self.planned, self.flush) = (0, false, None, None);
-    }
-
-    /// Segments that were never sent, as many as fit.
-    fn put_fresh(&mut self, now: Instant, body: &mut Vec<u8>) -> (Cargo, Body<'static>) {
-        let most = self.config.body(self.keys.tag());
-        let number = self.flight.packets.next();
-        let first = self.outgoing.next();
-        body.extend_from_slice(&first.0.to_be_bytes());
-        let mut count = 0;
-        loop {
-            let Some(Fresh { payload, fragments }) = self.outgoing.pop_fresh() else { break };
-            self.counters.bytes_out += payload.len() as u64;
-            let length = body.len() + SEGMENT_MOST + payload.len();
-            let fits = |next: usize| length + SEGMENT_MOST + next <= most;
-            let window = usize::from(self.peer_window.min(self.config.send_window));
-            let has_room = self.outgoing.outstanding() + 1 < window && count < u8::MAX - 1;
-            let follows = has_room && self.outgoing.next_length().is_some_and(fits);
-            put_segment(fragments, &payload, !follows, body);
-            self.outgoing.push_sent(Sent {
-                payload: Bytes::clone(&payload),
-                fragments,
-                transmission: number,
-                transmissions: 1,
-                state: State::Flying,
-            });
-            count += 1;
-            if !follows {
-                break;
-            }
-        }
-        self.busy = self.busy.saturating_add(1);
-        self.protect(now, Sequence { first, count, shard: None }, body)
-    }
-
-    /// Adds a body to the open group, or to a new one, where it is worth it.
-    fn protect(&mut self, now: Instant, sequence: Sequence, body: &[u8]) -> (Cargo, Body<'static>) {
-        self.policy.sent(body.len() + self.overhead());
-        let Some(shard) = self.shard(body) else {
-            return (Cargo::Segments(sequence), Body::Segments(&[]));
-        };
-        let old = self.groups.data_sent(now, shard.group);
-        self.lost.extend(old);
-        if self.flush.is_none() {
-            self.flush = Some(now + FLUSH);
-        }
-        // Of sparse traffic the timer asks for parity, or the next packet.
-        if self.encoder.is_full() && (self.planned.is_some() || self.busy >= BULK) {
-            self.finish();
-        }
-        let sequence = Sequence { shard: Some(shard), ..sequence };
-        (Cargo::Segments(sequence), Body::Data(shard, &[]))
-    }
-
-    fn shard(&mut self, body: &[u8]) -> Option<Shard> {
-        if self.owed > 0 {
-            return None;
-        }
-        if self.encoder.is_full() {
-            self.end_group();
-        }
-        if !self.encoder.is_open() {
-            let is_bulk = self.busy >= BULK || self.policy.is_fixed();
-            let (data, parity) =
-                if is_bulk { self.policy.bulk() } else { self.policy.sparse_group() }?;
-            self.encoder.open(data, parity);
-            self.planned = u8::try_from(parity).ok().filter(|_| is_bulk);
-        }
-        self.encoder.push(body)
-    }
-
-    /// The open group is full.
-    fn finish(&mut self) {
-        let wanted = match self.planned {
-            Some(planned) => planned.saturating_sub(self.encoder.made()),
-            None => self.policy.share(self.encoder.uncovered()),
-        };
-        self.owed = wanted.min(self.encoder.left());
-        self.ends_group = true;
-        self.flush = None;
-        if self.owed == 0 {
-            self.end_group();
-        }
     }
 }

@@ -5,10 +5,12 @@
 //! largest 4 (low half), delay (8 µs), una 4, window 2,
 //! count of ranges 1, length of the first range - 1, then for each other: gap - 1, length - 1
 //! count of rebuilt runs 1, then for each: distance of the first from the end before it, length - 1
+//! [congestion marks]
 //! ```
 //!
 //! Rebuilt runs count upwards from `una`, ranges downwards from `largest`. A packet whose segments
-//! were rebuilt is not told as arrived: the loss that the sender measures is that of the path.
+//! were rebuilt is not told as arrived: the loss that the sender measures is that of the path. The sum of
+//! the marks (CE of RFC 3168) is there when it has changed, as a flag of the content says.
 
 use std::time::Duration;
 
@@ -90,11 +92,14 @@ pub struct Ack {
     /// Segments from `una` on that were rebuilt, upwards: the distance is the count of segments
     /// between the end of the run before, or `una`, and this run.
     pub rebuilt: Ranges<REBUILT>,
+    /// The low 30 bits of the count of packets that arrived with a mark of congestion; `None` where
+    /// it has not changed lately.
+    pub congested: Option<u32>,
 }
 
 impl Ack {
     /// The most bytes of an acknowledgement.
-    pub const LONGEST: usize = 16 + 8 * (RANGES + REBUILT);
+    pub const LONGEST: usize = 20 + 8 * (RANGES + REBUILT);
 
     /// The delay in units of an acknowledgement.
     #[must_use]
@@ -117,9 +122,12 @@ impl Ack {
         to.extend(self.window.to_be_bytes());
         self.arrived.encode(to);
         self.rebuilt.encode(to);
+        if let Some(congested) = self.congested {
+            put_integer(congested & INTEGER_MAX, to);
+        }
     }
 
-    pub(super) fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+    pub(super) fn decode(from: &mut Reader<'_>, has_congested: bool) -> Result<Self, Malformed> {
         Ok(Self {
             largest: u32::from_be_bytes(from.array()?),
             delay: from.integer()?,
@@ -127,6 +135,7 @@ impl Ack {
             window: u16::from_be_bytes(from.array()?),
             arrived: Ranges::decode(from)?,
             rebuilt: Ranges::decode(from)?,
+            congested: if has_congested { Some(from.integer()?) } else { None },
         })
     }
 

@@ -3,6 +3,7 @@
 use super::ack::Ack;
 use super::reader::Reader;
 use super::{Group, Malformed};
+use crate::own::fec::Load;
 
 /// Bytes of a data shard in front of its segments.
 pub const SHARD_HEAD: usize = 3;
@@ -10,16 +11,29 @@ pub const SHARD_HEAD: usize = 3;
 /// Bytes of a parity shard in front of the parity.
 pub const PARITY_HEAD: usize = 4;
 
-/// The bits of the flags: two for the body, then what stands in front of it.
-const BODY: u8 = 3;
-const HAS_ACK: u8 = 4;
-const ASKS: u8 = 8;
+/// The bits of the flags: three for the body, then what stands in front of it.
+const BODY: u8 = 7;
+const HAS_ACK: u8 = 8;
+const ASKS: u8 = 16;
+const HAS_CONGESTED: u8 = 32;
 
 /// The values of the body.
-const OOB: u8 = 0;
+const EMPTY: u8 = 0;
 const SEGMENTS: u8 = 1;
 const DATA: u8 = 2;
 const PARITY: u8 = 3;
+const DATAGRAM: u8 = 4;
+const DATAGRAM_SHARD: u8 = 5;
+const SIGNAL: u8 = 6;
+
+/// The values of a signal.
+const CHALLENGE: u8 = 0;
+const ANSWER: u8 = 1;
+const CLOSE: u8 = 2;
+const PADDING: u8 = 3;
+
+/// The most bytes of the reason of a close packet.
+pub const REASON: usize = 200;
 
 /// The bit of `k` that ends a group.
 const FINAL: u8 = 0x80;
@@ -38,12 +52,12 @@ pub struct Shard {
 pub enum Body<'a> {
     /// Nothing.
     Empty,
-    /// A datagram of the user, which nobody repeats.
-    OutOfBand(&'a [u8]),
+    /// A datagram of the user that no group protects. Nobody repeats it.
+    Datagram(&'a [u8]),
     /// Segments that no group protects.
     Segments(&'a [u8]),
-    /// Segments of a group.
-    Data(Shard, &'a [u8]),
+    /// A data shard of a group: segments, or a datagram of the user, which nobody repeats.
+    Data(Shard, Load, &'a [u8]),
     /// Parity of the first `k` data shards of a group.
     Parity {
         /// Its group, and its position among the parity.
@@ -55,6 +69,19 @@ pub enum Body<'a> {
         /// The sum.
         parity: &'a [u8],
     },
+    /// Whoever receives this at an address answers with the same bytes, as RFC 9000 section 8.2.
+    Challenge([u8; 8]),
+    /// The bytes of a challenge.
+    Answer([u8; 8]),
+    /// The connection is over.
+    Close {
+        /// Why, for programs.
+        code: u16,
+        /// Why, for people: at most [`REASON`] bytes.
+        reason: &'a [u8],
+    },
+    /// Bytes without a meaning, which make a packet as large as it is to be.
+    Padding(&'a [u8]),
 }
 
 /// What the sender wants beside an answer to the body.
@@ -79,23 +106,32 @@ impl<'a> Content<'a> {
     /// Appends the flags and all in front of the payload of the body, which the caller appends.
     pub fn put_head(ack: Option<&Ack>, control: Control, body: &Body<'_>, to: &mut Vec<u8>) {
         let kind = match body {
-            Body::Empty | Body::OutOfBand(_) => OOB,
+            Body::Empty => EMPTY,
+            Body::Datagram(_) => DATAGRAM,
             Body::Segments(_) => SEGMENTS,
-            Body::Data(..) => DATA,
+            Body::Data(_, Load::Segments, _) => DATA,
+            Body::Data(_, Load::Datagram, _) => DATAGRAM_SHARD,
             Body::Parity { .. } => PARITY,
+            Body::Challenge(_) | Body::Answer(_) | Body::Close { .. } | Body::Padding(_) => SIGNAL,
         };
         let has_ack = if ack.is_some() { HAS_ACK } else { 0 };
-        to.push(kind | has_ack | if control.asks { ASKS } else { 0 });
+        let congested = ack.is_some_and(|ack| ack.congested.is_some());
+        let has_congested = if congested { HAS_CONGESTED } else { 0 };
+        to.push(kind | has_ack | has_congested | if control.asks { ASKS } else { 0 });
         if let Some(ack) = ack {
             ack.encode(to);
         }
         match body {
-            Body::Empty | Body::OutOfBand(_) | Body::Segments(_) => {}
-            Body::Data(shard, _) => put_shard(*shard, to),
+            Body::Empty | Body::Datagram(_) | Body::Segments(_) => {}
+            Body::Data(shard, ..) => put_shard(*shard, to),
             Body::Parity { shard, k, is_final, .. } => {
                 put_shard(*shard, to);
                 to.push(*k | if *is_final { FINAL } else { 0 });
             }
+            Body::Challenge(bytes) => put_signal(CHALLENGE, bytes, to),
+            Body::Answer(bytes) => put_signal(ANSWER, bytes, to),
+            Body::Padding(_) => put_signal(PADDING, &[], to),
+            Body::Close { code, .. } => put_signal(CLOSE, &code.to_be_bytes(), to),
         }
     }
 
@@ -107,20 +143,25 @@ impl<'a> Content<'a> {
     pub fn decode(content: &'a [u8]) -> Result<Self, Malformed> {
         let mut from = Reader(content);
         let flags = from.byte()?;
-        if flags & !(BODY | HAS_ACK | ASKS) != 0 {
+        let has_congested = flags & HAS_CONGESTED != 0;
+        let has_ack = flags & HAS_ACK != 0;
+        if flags & !(BODY | HAS_ACK | ASKS | HAS_CONGESTED) != 0 || (has_congested && !has_ack) {
             return Err(Malformed);
         }
-        let ack = if flags & HAS_ACK != 0 { Some(Ack::decode(&mut from)?) } else { None };
+        let ack = if has_ack { Some(Ack::decode(&mut from, has_congested)?) } else { None };
         let body = match flags & BODY {
-            OOB if from.0.is_empty() => Body::Empty,
-            OOB => Body::OutOfBand(from.rest()),
+            EMPTY if from.0.is_empty() => Body::Empty,
+            DATAGRAM => Body::Datagram(from.rest()),
+            SIGNAL => signal(&mut from)?,
             SEGMENTS => Body::Segments(from.rest()),
-            DATA => Body::Data(shard(&mut from)?, from.rest()),
-            _ => {
+            DATA => Body::Data(shard(&mut from)?, Load::Segments, from.rest()),
+            DATAGRAM_SHARD => Body::Data(shard(&mut from)?, Load::Datagram, from.rest()),
+            PARITY => {
                 let (shard, k) = (shard(&mut from)?, from.byte()?);
                 let is_final = k & FINAL != 0;
                 Body::Parity { shard, k: k & !FINAL, is_final, parity: from.rest() }
             }
+            _ => return Err(Malformed),
         };
         Ok(Self { ack, control: Control { asks: flags & ASKS != 0 }, body })
     }
@@ -130,8 +171,33 @@ impl Body<'_> {
     /// Whether the packet has to be acknowledged for this.
     #[must_use]
     pub const fn is_acknowledged(&self) -> bool {
-        !matches!(self, Self::Empty)
+        match self {
+            Self::Empty
+            | Self::Challenge(_)
+            | Self::Answer(_)
+            | Self::Close { .. }
+            | Self::Padding(_) => false,
+            Self::Datagram(_) | Self::Segments(_) | Self::Data(..) | Self::Parity { .. } => true,
+        }
     }
+}
+
+fn put_signal(kind: u8, bytes: &[u8], to: &mut Vec<u8>) {
+    to.push(kind);
+    to.extend_from_slice(bytes);
+}
+
+fn signal<'a>(from: &mut Reader<'a>) -> Result<Body<'a>, Malformed> {
+    let body = match from.byte()? {
+        CHALLENGE => Body::Challenge(from.array()?),
+        ANSWER => Body::Answer(from.array()?),
+        PADDING => Body::Padding(from.rest()),
+        CLOSE if from.0.len() <= 2 + REASON => {
+            Body::Close { code: u16::from_be_bytes(from.array()?), reason: from.rest() }
+        }
+        _ => return Err(Malformed),
+    };
+    if from.0.is_empty() { Ok(body) } else { Err(Malformed) }
 }
 
 fn put_shard(shard: Shard, to: &mut Vec<u8>) {
@@ -145,7 +211,7 @@ fn shard(from: &mut Reader<'_>) -> Result<Shard, Malformed> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{PacketNumber, Ranges, Run, put_segment};
+    use super::super::{PacketNumber, Part, Ranges, Run, Segment, put_segment};
     use super::*;
     use crate::wire::Sn;
 
@@ -155,7 +221,15 @@ mod tests {
             assert!(arrived.push(gap, length));
         }
         assert!(rebuilt.push(0, 1) && rebuilt.push(3, 2));
-        Ack { largest: 7, delay: 99, una: Sn(u32::MAX), window: 9, arrived, rebuilt }
+        Ack {
+            largest: 7,
+            delay: 99,
+            una: Sn(u32::MAX),
+            window: 9,
+            arrived,
+            rebuilt,
+            congested: None,
+        }
     }
 
     #[test]
@@ -163,18 +237,23 @@ mod tests {
         let shard = Shard { group: Group(0xfffe), index: 63 };
         let bodies = [
             Body::Empty,
-            Body::OutOfBand(b"hello"),
+            Body::Datagram(b"hello"),
             Body::Segments(b"hello"),
-            Body::Data(shard, b"hello"),
+            Body::Data(shard, Load::Segments, b"hello"),
+            Body::Data(shard, Load::Datagram, b"hello"),
             Body::Parity { shard, k: 64, is_final: true, parity: b"hello" },
             Body::Parity { shard, k: 1, is_final: false, parity: b"hello" },
+            Body::Challenge(*b"01234567"),
+            Body::Answer(*b"01234567"),
+            Body::Close { code: 0xfedc, reason: b"hello" },
+            Body::Padding(b"hello"),
         ];
         for body in bodies {
-            for ack in [None, Some(ack())] {
+            for ack in [None, Some(ack()), Some(Ack { congested: Some(70), ..ack() })] {
                 let control = Control { asks: ack.is_none() };
                 let mut bytes = Vec::new();
                 Content::put_head(ack.as_ref(), control, &body, &mut bytes);
-                if body != Body::Empty {
+                if !matches!(body, Body::Empty | Body::Challenge(_) | Body::Answer(_)) {
                     bytes.extend(b"hello");
                 }
                 assert_eq!(Content::decode(&bytes), Ok(Content { ack, control, body }));
@@ -203,7 +282,8 @@ mod tests {
             let mut arrived = Ranges::default();
             assert!(ranges.iter().all(|(gap, length)| arrived.push(*gap, *length)));
             let rebuilt = Ranges::default();
-            let ack = Ack { largest: 99, delay: 60, una: Sn(9), window: 99, arrived, rebuilt };
+            let (una, congested) = (Sn(9), None);
+            let ack = Ack { largest: 99, delay: 60, una, window: 99, arrived, rebuilt, congested };
             let mut bytes = Vec::new();
             Content::put_head(Some(&ack), Control::default(), &Body::Empty, &mut bytes);
             bytes.len() + 33
@@ -217,12 +297,34 @@ mod tests {
     #[test]
     fn segments_of_a_run_follow_each_other_and_the_last_ends_with_the_body() {
         let mut body = vec![0xff; 4];
-        put_segment(0, b"one", false, &mut body);
-        put_segment(2, b"two", false, &mut body);
-        put_segment(0, b"three", true, &mut body);
-        let run: Vec<_> = Run::new(&body).unwrap().map(Result::unwrap).collect();
-        let told: Vec<_> = run.iter().map(|it| (it.sn.0, it.fragments, it.payload)).collect();
-        assert_eq!(told, [(u32::MAX, 0, &b"one"[..]), (0, 2, b"two"), (1, 0, b"three")]);
+        let segment = |sn, fragments, payload| Segment {
+            sn: Sn(sn),
+            fragments,
+            is_fin: false,
+            part: None,
+            payload,
+        };
+        let part = |offset, follows| Some(Part { offset, follows });
+        let fin = Segment { is_fin: true, ..segment(2, 0, b"") };
+        let run =
+            [segment(u32::MAX, 0, &b"one"[..]), segment(0, 2, b"two"), segment(1, 0, b"three")];
+        let begin = Segment { part: part(0, true), ..run[2] };
+        let end = Segment { part: part(0x7fff, false), fragments: 3, ..run[2] };
+        for last in [run[2], Segment { sn: Sn(1), ..fin }, begin, end] {
+            let mut body = body.clone();
+            put_segment(&run[0], false, &mut body);
+            put_segment(&run[1], false, &mut body);
+            put_segment(&last, true, &mut body);
+            let read: Vec<_> = Run::new(&body).unwrap().map(Result::unwrap).collect();
+            assert_eq!(read, [run[0], run[1], last]);
+        }
+        for segment in &run {
+            put_segment(segment, false, &mut body);
+        }
+        put_segment(&fin, true, &mut body);
+        assert_eq!(Run::new(&body).unwrap().last(), Some(Ok(fin)));
+        body.push(0);
+        assert_eq!(Run::new(&body).unwrap().last(), Some(Err(Malformed)), "an end has no payload");
         let mut broken = body[..4].to_vec();
         broken.extend([1, 0xff, 0xff, 0]);
         assert_eq!(Run::new(&broken).unwrap().collect::<Vec<_>>(), [Err(Malformed)]);

@@ -5,14 +5,27 @@ use super::{ConnectionId, Malformed, PacketNumber};
 /// Bytes of a head.
 pub const PACKET_HEAD: usize = 17;
 
-/// The type of a sealed packet: 0x50, and in the lowest bit the phase of its keys. Others are free
-/// for the handshake.
+/// The type of a sealed packet; the lowest bit is the phase of its keys.
 const SEALED: u8 = 0x50;
 
-/// The head of a sealed packet.
+/// The type of a packet of the bootstrap. Other values are free for the cookie exchange.
+const BOOTSTRAP: u8 = 0x52;
+
+/// Which of the two sessions of a connection a packet belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PacketKind {
+    /// The session that carries the handshake of TLS.
+    Bootstrap,
+    /// The session that the keys of the handshake protect.
+    Sealed,
+}
+
+/// The head of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketHead {
-    /// Changes with each update of the keys.
+    /// The session of the connection.
+    pub kind: PacketKind,
+    /// Changes with each update of the keys; `false` in a packet of the bootstrap.
     pub phase: bool,
     /// The connection, as the receiver numbers it.
     pub connection: ConnectionId,
@@ -25,7 +38,10 @@ impl PacketHead {
     #[must_use]
     pub fn encode(self) -> [u8; PACKET_HEAD] {
         let mut bytes = [0; PACKET_HEAD];
-        bytes[0] = SEALED | u8::from(self.phase);
+        bytes[0] = match self.kind {
+            PacketKind::Bootstrap => BOOTSTRAP,
+            PacketKind::Sealed => SEALED | u8::from(self.phase),
+        };
         bytes[1..9].copy_from_slice(&self.connection.0);
         bytes[9..].copy_from_slice(&self.number.0.to_be_bytes());
         bytes
@@ -35,19 +51,29 @@ impl PacketHead {
     ///
     /// # Errors
     ///
-    /// The packet is not sealed, or shorter than a head.
+    /// The packet is of neither kind, or shorter than a head.
     pub fn decode(packet: &[u8]) -> Result<Self, Malformed> {
         let (head, _) = packet.split_first_chunk::<PACKET_HEAD>().ok_or(Malformed)?;
         let [kind, c0, c1, c2, c3, c4, c5, c6, c7, number @ ..] = *head;
-        if kind & !1 != SEALED {
-            return Err(Malformed);
-        }
+        let (kind, phase) = match kind {
+            BOOTSTRAP => (PacketKind::Bootstrap, false),
+            _ if kind & !1 == SEALED => (PacketKind::Sealed, kind & 1 != 0),
+            _ => return Err(Malformed),
+        };
         Ok(Self {
-            phase: kind & 1 != 0,
+            kind,
+            phase,
             connection: ConnectionId([c0, c1, c2, c3, c4, c5, c6, c7]),
             number: PacketNumber(u64::from_be_bytes(number)),
         })
     }
+}
+
+/// The kind and the connection of a packet, by which a demultiplexer finds the session; `None` where
+/// the datagram is no packet of this project.
+#[must_use]
+pub fn peek(datagram: &[u8]) -> Option<(PacketKind, ConnectionId)> {
+    PacketHead::decode(datagram).ok().map(|head| (head.kind, head.connection))
 }
 
 #[cfg(test)]
@@ -56,12 +82,21 @@ mod tests {
 
     #[test]
     fn a_head_is_read_as_it_was_written() {
-        for phase in [false, true] {
-            let connection = ConnectionId([1, 2, 3, 4, 5, 6, 7, 8]);
-            let head = PacketHead { phase, connection, number: PacketNumber(u64::MAX - 7) };
+        let connection = ConnectionId([1, 2, 3, 4, 5, 6, 7, 8]);
+        let kinds = [
+            (PacketKind::Sealed, false),
+            (PacketKind::Sealed, true),
+            (PacketKind::Bootstrap, false),
+        ];
+        for (kind, phase) in kinds {
+            let head = PacketHead { kind, phase, connection, number: PacketNumber(u64::MAX - 7) };
             assert_eq!(PacketHead::decode(&head.encode()), Ok(head));
             assert_eq!(PacketHead::decode(&head.encode()[..16]), Err(Malformed));
+            assert_eq!(peek(&head.encode()), Some((kind, connection)));
+            assert_eq!(peek(&head.encode()[..16]), None);
         }
-        assert_eq!(PacketHead::decode(&[0x40; 40]), Err(Malformed));
+        for other in [0x40, 0x53, 0xd0, 0] {
+            assert_eq!(peek(&[other; 40]), None);
+        }
     }
 }

@@ -2,13 +2,24 @@
 //!
 //! ```text
 //! packet      head 17: type 1, connection id 8, packet number 8; AEAD(content); the head is
-//!             associated data
-//! content     flags 1, [acknowledgement], [control], body to the end
-//! body        segments                                       unprotected
-//!             group 2, index 1, segments                     data shard
-//!             group 2, index 1, k 1, parity                  parity shard
-//!             payload                                        out of band
-//! segments    sn 4, then for each: form 1, [fragments 1], [length 2], payload
+//!             associated data. Type 0x50 and 0x51: sealed, the lowest bit is the phase of the
+//!             keys; 0x52: of the bootstrap, which carries the handshake of TLS
+//! content     flags 1, [acknowledgement], body to the end
+//! flags       1, 2, 4: the body; 8: has an acknowledgement; 16: asks for one at once; 32: the
+//!             acknowledgement has marks of congestion
+//! body        0 nothing
+//!             1 segments                                     unprotected
+//!             2 group 2, index 1, segments                   data shard
+//!             3 group 2, index 1, k 1, parity                parity shard; bit 128 of k: final
+//!             4 payload                                      datagram, unprotected
+//!             5 group 2, index 1, payload                    data shard that is a datagram
+//!             6 signal 1, 8 bytes                            0: path challenge, 1: its answer
+//!               signal 1, code 2, reason 0 to 200            2: close
+//!               signal 1, padding                            3: probe of the size of packets
+//! segments    sn 4, then for each: form 1, [fragments 1], [offset 2], [length 2], payload
+//! parity      sum of: size 2, body of a data shard; the highest bit of a size is 1 for a datagram
+//! form        1 has a length, 2 has fragments, 4 ends the stream and has no payload, 8 is a part
+//!             of a segment from an offset on, of which the highest bit tells that more follows
 //! ```
 //!
 //! What a segment head of kcp-go has and this one has not: the conversation is the connection id,
@@ -37,10 +48,10 @@ mod reader;
 mod segments;
 
 pub use ack::{Ack, RANGES, REBUILT, Ranges};
-pub use content::{Body, Content, Control, PARITY_HEAD, SHARD_HEAD, Shard};
-pub use head::{PACKET_HEAD, PacketHead};
+pub use content::{Body, Content, Control, PARITY_HEAD, REASON, SHARD_HEAD, Shard};
+pub use head::{PACKET_HEAD, PacketHead, PacketKind, peek};
 pub use number::{ConnectionId, Group, PacketNumber};
-pub use segments::{RUN_HEAD, Run, SEGMENT_HEAD, Segment, put_segment};
+pub use segments::{PART_HEAD, Part, RUN_HEAD, Run, SEGMENT_HEAD, Segment, put_segment};
 
 /// Bytes that are no packet of this project.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

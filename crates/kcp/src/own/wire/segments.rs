@@ -13,6 +13,23 @@ pub const SEGMENT_HEAD: usize = 1;
 /// The bits of the form.
 const HAS_LENGTH: u8 = 1;
 const HAS_FRAGMENTS: u8 = 2;
+const FIN: u8 = 4;
+const PART: u8 = 8;
+
+/// Bytes in front of the payload of a part.
+pub const PART_HEAD: usize = 2;
+
+/// The bit of the offset that tells that more parts follow.
+const FOLLOWS: u16 = 1 << 15;
+
+/// Where a part of a segment belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The first byte, below 32,768.
+    pub offset: u16,
+    /// It is not the last part.
+    pub follows: bool,
+}
 
 /// A segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,16 +38,27 @@ pub struct Segment<'a> {
     pub sn: Sn,
     /// Segments of the same message that follow.
     pub fragments: u8,
+    /// The stream ends here. Such a segment has no payload.
+    pub is_fin: bool,
+    /// The payload is a part of that of the segment.
+    pub part: Option<Part>,
     /// What it carries.
     pub payload: &'a [u8],
 }
 
-/// Appends a segment to a run; another one cannot follow the last one.
-pub fn put_segment(fragments: u8, payload: &[u8], is_last: bool, to: &mut Vec<u8>) {
+/// Appends a segment to a run, whose head tells its number; another one cannot follow the last one.
+pub fn put_segment(segment: &Segment<'_>, is_last: bool, to: &mut Vec<u8>) {
+    let Segment { fragments, is_fin, part, payload, .. } = *segment;
     let has_fragments = if fragments > 0 { HAS_FRAGMENTS } else { 0 };
-    to.push(has_fragments | if is_last { 0 } else { HAS_LENGTH });
+    let fin = if is_fin { FIN } else { 0 };
+    let is_part = if part.is_some() { PART } else { 0 };
+    to.push(has_fragments | fin | is_part | if is_last { 0 } else { HAS_LENGTH });
     if fragments > 0 {
         to.push(fragments);
+    }
+    if let Some(Part { offset, follows }) = part {
+        let bit = if follows { FOLLOWS } else { 0 };
+        to.extend((offset & !FOLLOWS | bit).to_be_bytes());
     }
     if !is_last {
         to.extend(u16::try_from(payload.len()).unwrap_or(u16::MAX).to_be_bytes());
@@ -59,10 +87,15 @@ impl<'a> Run<'a> {
 
     fn read(&mut self, sn: Sn) -> Result<Segment<'a>, Malformed> {
         let form = self.rest.byte()?;
-        if form & !(HAS_LENGTH | HAS_FRAGMENTS) != 0 {
+        if form & !(HAS_LENGTH | HAS_FRAGMENTS | FIN | PART) != 0 {
             return Err(Malformed);
         }
         let fragments = if form & HAS_FRAGMENTS != 0 { self.rest.byte()? } else { 0 };
+        let mut part = None;
+        if form & PART != 0 {
+            let offset = u16::from_be_bytes(self.rest.array()?);
+            part = Some(Part { offset: offset & !FOLLOWS, follows: offset & FOLLOWS != 0 });
+        }
         let payload = if form & HAS_LENGTH != 0 {
             let length = u16::from_be_bytes(self.rest.array()?);
             self.next = Some(sn.plus(1));
@@ -70,7 +103,12 @@ impl<'a> Run<'a> {
         } else {
             self.rest.rest()
         };
-        Ok(Segment { sn, fragments, payload })
+        let is_fin = form & FIN != 0;
+        // The end of a stream has no bytes, and is no part of a message.
+        if is_fin && (fragments > 0 || part.is_some() || !payload.is_empty()) {
+            return Err(Malformed);
+        }
+        Ok(Segment { sn, fragments, is_fin, part, payload })
     }
 }
 

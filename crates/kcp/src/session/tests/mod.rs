@@ -88,6 +88,23 @@ fn fec_changes_at_run_time_and_the_peer_finds_the_ratio() {
 }
 
 #[test]
+fn fec_that_changes_again_at_once_rebuilds_no_garbage() {
+    // Where the datagrams that would tell the peer of the change get lost, the peer goes by the
+    // former ratio.
+    for seed in 0..200 {
+        let config = Config { encode: ratio(Some((1, 3))), reserve: true, ..config() };
+        let config = Config { decode: config.encode, adaptive: false, budget: None, ..config };
+        let mut world = World::new([config.clone(), config], &path(100, 20, 0.3), seed);
+        for _ in 0..2 {
+            let now = world.now;
+            assert!(world.ends[0].set_encode(now, ratio(Some((3, 3)))));
+        }
+        transfer(&mut world, 15_000);
+        assert_eq!(world.ends[1].counters().engine.malformed, 0, "{seed}");
+    }
+}
+
+#[test]
 fn parity_follows_the_loss() {
     let sent = |loss, seed| {
         let config = Config { encode: ratio(RATIOS[1]), ..config() };

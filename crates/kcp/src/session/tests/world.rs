@@ -56,6 +56,8 @@ pub(super) struct World {
     /// When each datagram of the first end left, and its length.
     pub(super) left: Vec<(Instant, usize)>,
     random: Rng,
+    /// Steps in a row that took no time.
+    idle: u32,
 }
 
 pub(super) fn config() -> Config {
@@ -81,6 +83,7 @@ impl World {
             paths: [seed, seed + 1_000_003].map(|seed| Datagrams::new(*weather, seed)),
             left: Vec::new(),
             random: Rng::new(!seed),
+            idle: 0,
         }
     }
 
@@ -130,6 +133,8 @@ impl World {
         let timers = self.ends.iter().filter_map(Session::timeout);
         let arrivals = self.paths.iter().filter_map(Datagrams::next_arrival);
         let Some(next) = timers.chain(arrivals).min() else { return false };
+        self.idle = if next > self.now { 0 } else { self.idle + 1 };
+        assert!(self.idle < 100, "a timer is always due: {:?}", self.ends);
         // A timer in the past that nothing cancels would be a loop without end.
         self.now = next.max(self.now + Duration::from_micros(1));
         true

@@ -61,7 +61,7 @@ fn a_keep_alive_every_25_seconds_keeps_a_flow_whose_idle_time_is_longer() {
 
 #[test]
 fn a_server_that_was_killed_serves_udp_again() {
-    side_by_side(&[Scheme::TLS, Scheme::QUIC], |scheme| {
+    side_by_side(&[Scheme::TLS, Scheme::QUIC, Scheme::KCP], |scheme| {
         let echo = Echo::start();
         let (setup, port) = one_service(scheme, echo.port());
         let mut running = start(setup, 1);

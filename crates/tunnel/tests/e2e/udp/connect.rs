@@ -13,7 +13,7 @@ const MB: u64 = 1_000_000;
 
 #[test]
 fn ssh_and_rsync_run_over_tunnel_connect() {
-    side_by_side(&[Scheme::TLS, Scheme::QUIC], |scheme| {
+    side_by_side(&[Scheme::TLS, Scheme::QUIC, Scheme::KCP], |scheme| {
         let mut setup = Setup::new(scheme);
         let (port, _sshd, options) = start_sshd(setup.dir());
         setup.more_targets.push(format!("127.0.0.1:{port}"));

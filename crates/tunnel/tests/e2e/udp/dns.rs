@@ -68,7 +68,7 @@ fn behind(scheme: Scheme) -> (u16, Daemon, Running) {
 
 #[test]
 fn dns_answers_of_40_to_4096_bytes_pass() {
-    side_by_side(&[Scheme::TLS, Scheme::QUIC], |scheme| {
+    side_by_side(&[Scheme::TLS, Scheme::QUIC, Scheme::KCP], |scheme| {
         let (port, _daemon, _running) = behind(scheme);
         let small = dig(port, &["+noedns", "small.test", "A"]);
         assert!(small.contains("192.0.2.7") && length(&small) < 60, "{small}");

@@ -26,7 +26,7 @@ fn answer(args: &[&str]) -> (String, String) {
 
 #[test]
 fn visitors_leave_through_the_client_with_a_password_and_reach_what_is_named() {
-    side_by_side(&[Scheme::TLS, Scheme::QUIC], |scheme| {
+    side_by_side(&[Scheme::TLS, Scheme::QUIC, Scheme::KCP], |scheme| {
         let mut setup = Setup::new(scheme);
         let nginx = Nginx::start(setup.dir(), "");
         let ports = [free_port(), free_port(), free_port()];

@@ -7,7 +7,7 @@ use crate::harness::{Iperf3, Scheme, Setup, free_port, program, run, side_by_sid
 
 #[test]
 fn iperf3_sends_datagrams_both_ways() {
-    side_by_side(&[Scheme::TLS, Scheme::QUIC], |scheme| {
+    side_by_side(&[Scheme::TLS, Scheme::QUIC, Scheme::KCP], |scheme| {
         let (mut setup, port) = (Setup::new(scheme), free_port());
         let iperf = Iperf3::start(setup.dir());
         setup.more_rights.push(format!("udp: [\"{port}\"]"));

@@ -8,7 +8,7 @@ use crate::harness::{LONG, Scheme, Setup, free_port, side_by_side};
 
 #[test]
 fn dead_targets_and_silent_visitors_delay_no_other_flow() {
-    side_by_side(&[Scheme::TLS, Scheme::QUIC], |scheme| {
+    side_by_side(&[Scheme::TLS, Scheme::QUIC, Scheme::KCP], |scheme| {
         let echo = Echo::start();
         let (mut setup, ports) = (Setup::new(scheme), [free_port(), free_port(), free_port()]);
         setup

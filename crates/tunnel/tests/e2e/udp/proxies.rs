@@ -55,7 +55,7 @@ fn fetched(output: &Output) -> String {
 
 #[test]
 fn curl_reaches_targets_through_socks_and_http_proxies() {
-    side_by_side(&[Scheme::TLS, Scheme::QUIC, Scheme::WSS], |scheme| {
+    side_by_side(&[Scheme::TLS, Scheme::QUIC, Scheme::KCP, Scheme::WSS], |scheme| {
         let Proxies { running: _running, nginx, socks, guarded, http } = proxies(scheme, &[]);
         let by_name = format!("http://localhost:{}/small", nginx.port);
         let by_address = format!("http://127.0.0.1:{}/small", nginx.port);
@@ -154,7 +154,7 @@ impl Associated {
 
 #[test]
 fn udp_over_socks_reaches_several_targets_by_address_and_by_name() {
-    side_by_side(&[Scheme::TLS, Scheme::QUIC], |scheme| {
+    side_by_side(&[Scheme::TLS, Scheme::QUIC, Scheme::KCP], |scheme| {
         let echoes = [
             Echo::start(),
             Echo::answering(|datagram| Some(datagram.iter().rev().copied().collect())),

@@ -1,5 +1,8 @@
 //! Two sessions with an emulated path between them, in virtual time.
 
+mod datagrams;
+mod life;
+mod mtu;
 mod world;
 
 use std::collections::VecDeque;
@@ -10,6 +13,7 @@ use bytes::Bytes;
 use super::*;
 use crate::engine::Control;
 use crate::own::fec::Protection;
+use crate::own::wire::PacketKind;
 use crate::rig::{Transfer, path, transfer};
 use world::{DATAGRAM, HEADS, World, config};
 
@@ -23,6 +27,7 @@ fn all_bytes_arrive_over_a_clean_path_and_then_there_is_silence() {
     while world.settle() || world.advance_until(end) {}
     for end in &world.ends {
         assert!(end.is_flushed());
+        assert_eq!(end.active, None, "it is at rest");
         assert_eq!(end.timeout(), None, "an idle session has no timer");
         assert_eq!(end.in_flight(), 0);
     }
@@ -82,7 +87,7 @@ fn both_directions_flow_whoever_is_in_control_and_however_small_the_memory() {
 }
 
 #[test]
-fn messages_keep_their_boundaries_and_datagrams_out_of_band_are_bounded() {
+fn messages_keep_their_boundaries() {
     let mut config = config();
     config.stream = false;
     let mut world = World::new([config.clone(), config], &path(30, 30, 0.1), 5);
@@ -90,21 +95,11 @@ fn messages_keep_their_boundaries_and_datagrams_out_of_band_are_bounded() {
     for n in 0..300 {
         assert!(world.ends[0].send(world.now, message(n)));
     }
-    for n in 0..300_u16 {
-        world.ends[0].send_oob(Bytes::copy_from_slice(&n.to_be_bytes())).unwrap();
-    }
-    assert_eq!(world.ends[0].send_oob(vec![0; 1_500].into()), Err(TooLong));
     let end = world.now + Duration::from_secs(20);
     while world.settle() || world.advance_until(end) {}
     for n in 0..300 {
         assert_eq!(world.ends[1].read(1), Some(message(n)), "{n}");
     }
-    assert_eq!(world.ends[0].counters().oob_dropped, 44);
-    let mut got = 0;
-    while world.ends[1].read_oob().is_some() {
-        got += 1;
-    }
-    assert!((190..256).contains(&got), "{got} of 256, and nobody repeats them");
 }
 
 #[test]
@@ -115,13 +110,72 @@ fn a_packet_is_taken_once_and_a_changed_one_never() {
     world.ends[0].poll_transmit(world.now, &mut packet).unwrap();
     let mut changed = packet.clone();
     changed[20] ^= 1;
-    world.ends[1].handle_datagram(world.now, &mut changed);
+    world.ends[1].handle_datagram(world.now, &mut changed, false);
     for _ in 0..2 {
-        world.ends[1].handle_datagram(world.now, &mut packet.clone());
+        world.ends[1].handle_datagram(world.now, &mut packet.clone(), false);
     }
     assert_eq!(world.ends[1].read(9), Some(Bytes::from_static(b"hello")));
     let counters = world.ends[1].counters();
     assert_eq!((counters.refused, counters.replayed, counters.packets_in), (1, 1, 1));
+}
+
+/// What a path with a queue of a second comes to, where it marks or not: the share of the link, the
+/// most that waits in the queue in ms, and the sender.
+fn marked(control: Control, marks: bool) -> (f64, u64, Counters) {
+    let mut config = config();
+    config.control = control;
+    let mut weather = path(20, 50, 0.0);
+    weather.queue = 2_500_000;
+    let mut world = World::new([config.clone(), config], &weather, 1);
+    world.marks_above = marks.then_some(2_500 * 10);
+    let mut transfer = Transfer::new(usize::MAX / 2);
+    let (begin, end) = (world.now + MS * 4_000, world.now + MS * 10_000);
+    let (mut early, mut most) = (None, 0);
+    while world.now < end {
+        let [from, to] = &mut world.ends;
+        transfer.step(world.now, from, to);
+        if world.now >= begin {
+            early.get_or_insert(transfer.read);
+            most = most.max(world.paths[0].backlog(world.now) / 2_500);
+        }
+        if !world.settle() {
+            world.advance_until(end);
+        }
+    }
+    let counters = *world.ends[0].counters();
+    let marked = world.ends[1].counters().congested_in;
+    assert!(counters.congested_out <= marked && counters.congested_out * 10 >= marked * 9);
+    let share = (transfer.read - early.unwrap()) as f64 / (2_500_000 * 6) as f64;
+    (share, most as u64, counters)
+}
+
+#[test]
+fn marks_of_congestion_slow_a_sender_without_a_loss() {
+    let (open, before, none) = marked(Control::Classic, false);
+    assert_eq!((none.congested_out, none.lost > 0 || before > 300), (0, true), "{before} ms");
+    let (share, queue, counters) = marked(Control::Classic, true);
+    println!("classic: {open:.3} of the link and {before} ms, marked {share:.3} and {queue} ms");
+    assert!(counters.congested_out > 0 && counters.lost == 0, "{counters:?}");
+    assert!(queue < 100 && share > 0.7, "{queue} ms, {share}");
+    let (open, before, _) = marked(Control::Bbr, false);
+    let (share, queue, counters) = marked(Control::Bbr, true);
+    println!("bbr: {open:.3} of the link and {before} ms, marked {share:.3} and {queue} ms");
+    assert!(counters.congested_out > 0 && queue <= before && share > 0.85, "{queue} ms, {share}");
+}
+
+#[test]
+fn packets_of_the_other_kind_are_refused() {
+    let mut bootstrap = config();
+    bootstrap.kind = PacketKind::Bootstrap;
+    let mut world = World::new([bootstrap, config()], &path(100, 100, 0.0), 1);
+    for n in 0..2 {
+        world.ends[n].write(world.now, &mut Bytes::from_static(b"hello"));
+        let mut packet = Vec::new();
+        world.ends[n].poll_transmit(world.now, &mut packet).unwrap();
+        world.ends[1 - n].handle_datagram(world.now, &mut packet, false);
+        assert_eq!(world.ends[1 - n].counters().refused, 1);
+        assert_eq!(world.ends[1 - n].read(9), None);
+    }
 }
 
 #[test]
@@ -266,4 +320,25 @@ fn sparse_traffic_over_a_clean_path_is_left_alone_soon() {
     let (before, _) = (counters.parity_out, ());
     assert!(before <= 700, "the path is known to be clean after {before}");
     assert_eq!(counters.repeated_out, 0);
+}
+
+#[test]
+fn a_fast_path_holds_shards_for_repair_and_no_longer() {
+    for (loss, megabytes) in [(0.0, 1), (0.01, 3)] {
+        let mut world = World::new([config(), config()], &path(500, 100, loss), 3);
+        let mut transfer = Transfer::new(usize::MAX / 2);
+        let end = world.now + MS * 2_000;
+        let mut most = 0;
+        while world.now < end {
+            let [from, to] = &mut world.ends;
+            transfer.step(world.now, from, to);
+            most = most.max(world.ends[1].decoder.held());
+            if !world.settle() {
+                world.advance_until(end);
+            }
+        }
+        println!("{loss}: {most} bytes");
+        assert!(most <= megabytes << 20, "{loss}: {most}");
+        assert_eq!(world.ends[0].counters().overdue, 0);
+    }
 }

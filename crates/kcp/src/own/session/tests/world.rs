@@ -1,6 +1,5 @@
 //! Two sessions, an emulated path, and a clock that moves from event to event.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::rig;
@@ -31,7 +30,7 @@ impl Keys for Toy {
     }
 
     fn seal(
-        &self,
+        &mut self,
         number: PacketNumber,
         head: &[u8],
         text: &mut [u8],
@@ -42,7 +41,7 @@ impl Keys for Toy {
     }
 
     fn open(
-        &self,
+        &mut self,
         _: bool,
         number: PacketNumber,
         head: &[u8],
@@ -58,6 +57,12 @@ pub(super) struct World {
     pub(super) start: Instant,
     pub(super) now: Instant,
     pub(super) ends: [Session; 2],
+    /// Longer datagrams are dropped, and nobody is told.
+    pub(super) carried: usize,
+    /// Packets are marked while more bytes wait in front of the bottleneck.
+    pub(super) marks_above: Option<usize>,
+    /// Answers to challenges, at either end.
+    pub(super) answered: Vec<[u8; 8]>,
     /// What end `n` has sent.
     pub(super) paths: [Datagrams<Vec<u8>>; 2],
 }
@@ -74,12 +79,20 @@ impl World {
         Self {
             start: now,
             now,
-            ends: configs.map(|config| Session::new(config, Arc::new(Toy), now)),
+            carried: usize::MAX,
+            answered: Vec::new(),
+            marks_above: None,
+            ends: configs.map(|config| Session::new(config, Box::new(Toy), now)),
             paths: [(); 2].map(|()| {
                 seed = seed.wrapping_add(1_000_003);
                 Datagrams::new(*weather, seed)
             }),
         }
+    }
+
+    /// Both directions take another path, and what was under way is lost.
+    pub(super) fn replace_paths(&mut self, weather: &Weather) {
+        self.paths = [11, 12].map(|seed| Datagrams::new(*weather, seed));
     }
 
     pub(super) fn elapsed(&self) -> Duration {
@@ -91,17 +104,26 @@ impl World {
         let mut happened = false;
         for n in 0..2 {
             while let Some(mut datagram) = self.paths[1 - n].read(self.now) {
-                self.ends[n].handle_datagram(self.now, &mut datagram);
+                // The backlog now is about that when the packet passed.
+                let backlog = self.paths[1 - n].backlog(self.now);
+                let is_congested = self.marks_above.is_some_and(|most| backlog > most);
+                let heard = self.ends[n].handle_datagram(self.now, &mut datagram, is_congested);
+                self.answered.extend(heard.and_then(|heard| heard.answered));
                 happened = true;
             }
             if self.ends[n].timeout().is_some_and(|at| at <= self.now) {
                 self.ends[n].handle_timeout(self.now);
             }
             let mut buf = Vec::new();
-            while let Some(length) = self.ends[n].poll_transmit(self.now, &mut buf) {
+            while let Some(sent) = self.ends[n].poll_transmit(self.now, &mut buf) {
+                let length = sent.length;
                 assert_eq!(length, buf.len());
                 assert!(length <= usize::from(DATAGRAM), "{length}");
                 let datagram = std::mem::take(&mut buf);
+                happened = true;
+                if length > self.carried {
+                    continue;
+                }
                 self.paths[n].write(self.now, length + HEADS, || datagram.clone());
                 happened = true;
             }

@@ -1,7 +1,11 @@
 //! The keys of the project's own packets, by aws-lc.
 
+mod rolling;
+
+pub use rolling::{RollingKeys, UPDATE_AFTER};
+
 use aws_lc_rs::aead::{
-    AES_128_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey,
+    AES_128_GCM, AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey,
 };
 use kcp::envelope::Refused;
 use kcp::own::Keys;
@@ -21,7 +25,8 @@ pub struct DirectionKey {
 }
 
 impl DirectionKey {
-    /// A key of 16 bytes for [`Algorithm::Aes128Gcm`], of 32 for [`Algorithm::ChaCha20Poly1305`].
+    /// A key of 16 bytes for [`Algorithm::Aes128Gcm`], of 32 for [`Algorithm::Aes256Gcm`] and
+    /// [`Algorithm::ChaCha20Poly1305`].
     ///
     /// # Errors
     ///
@@ -30,10 +35,38 @@ impl DirectionKey {
         let algorithm = match algorithm {
             Algorithm::Aes128Gcm => &AES_128_GCM,
             Algorithm::ChaCha20Poly1305 => &CHACHA20_POLY1305,
-            Algorithm::Aes192Gcm | Algorithm::Aes256Gcm => return Err(Refused),
+            Algorithm::Aes256Gcm => &AES_256_GCM,
+            Algorithm::Aes192Gcm => return Err(Refused),
         };
         let key = UnboundKey::new(algorithm, key).map_err(|_| Refused)?;
         Ok(Self { key: LessSafeKey::new(key), iv })
+    }
+
+    fn seal(
+        &self,
+        number: PacketNumber,
+        head: &[u8],
+        text: &mut [u8],
+        tag: &mut [u8],
+    ) -> Result<(), Refused> {
+        let nonce = self.nonce(number);
+        let sealed = self.key.seal_in_place_separate_tag(nonce, Aad::from(head), text);
+        let sealed = sealed.map_err(|_| Refused)?;
+        if tag.len() != sealed.as_ref().len() {
+            return Err(Refused);
+        }
+        tag.copy_from_slice(sealed.as_ref());
+        Ok(())
+    }
+
+    fn open(
+        &self,
+        number: PacketNumber,
+        head: &[u8],
+        text_and_tag: &mut [u8],
+    ) -> Result<usize, Refused> {
+        let opened = self.key.open_in_place(self.nonce(number), Aad::from(head), text_and_tag);
+        opened.map(|text| text.len()).map_err(|_| Refused)
     }
 
     fn nonce(&self, number: PacketNumber) -> Nonce {
@@ -46,7 +79,7 @@ impl DirectionKey {
     }
 }
 
-/// The keys of a connection at one end, in one phase. Who updates keys makes new ones.
+/// The keys of a connection at one end, in one phase, without updates.
 #[derive(Debug)]
 pub struct SealKeys {
     /// What this end seals with.
@@ -62,30 +95,22 @@ impl Keys for SealKeys {
         TAG
     }
 
-    fn phase(&self) -> bool {
+    fn phase(&mut self, _: PacketNumber) -> bool {
         self.phase
     }
 
     fn seal(
-        &self,
+        &mut self,
         number: PacketNumber,
         head: &[u8],
         text: &mut [u8],
         tag: &mut [u8],
     ) -> Result<(), Refused> {
-        let DirectionKey { key, .. } = &self.seal;
-        let nonce = self.seal.nonce(number);
-        let sealed = key.seal_in_place_separate_tag(nonce, Aad::from(head), text);
-        let sealed = sealed.map_err(|_| Refused)?;
-        if tag.len() != sealed.as_ref().len() {
-            return Err(Refused);
-        }
-        tag.copy_from_slice(sealed.as_ref());
-        Ok(())
+        self.seal.seal(number, head, text, tag)
     }
 
     fn open(
-        &self,
+        &mut self,
         phase: bool,
         number: PacketNumber,
         head: &[u8],
@@ -94,9 +119,7 @@ impl Keys for SealKeys {
         if phase != self.phase {
             return Err(Refused);
         }
-        let nonce = self.open.nonce(number);
-        let opened = self.open.key.open_in_place(nonce, Aad::from(head), text_and_tag);
-        opened.map(|text| text.len()).map_err(|_| Refused)
+        self.open.open(number, head, text_and_tag)
     }
 }
 
@@ -112,13 +135,17 @@ mod tests {
 
     #[test]
     fn a_packet_opens_at_the_other_end_with_its_number_head_and_phase_alone() {
-        for (algorithm, length) in [(Algorithm::Aes128Gcm, 16), (Algorithm::ChaCha20Poly1305, 32)] {
-            let [one, other] = ends(algorithm, length);
+        for (algorithm, length) in [
+            (Algorithm::Aes128Gcm, 16),
+            (Algorithm::Aes256Gcm, 32),
+            (Algorithm::ChaCha20Poly1305, 32),
+        ] {
+            let [mut one, mut other] = ends(algorithm, length);
             let number = PacketNumber(u64::MAX - 5);
             let mut packet = *b"hello there, and the tag.......!";
             let (text, tag) = packet.split_at_mut(16);
             one.seal(number, b"head", text, tag).unwrap();
-            let open = |phase, number, head: &[u8]| {
+            let mut open = |phase, number, head: &[u8]| {
                 let mut packet = packet;
                 other.open(phase, number, head, &mut packet).map(|length| packet[..length].to_vec())
             };

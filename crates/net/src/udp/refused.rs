@@ -1,8 +1,8 @@
 //! Learns at once, and not after a time-out, that no process listens on a port.
 //!
 //! The kernel reports ICMP "port unreachable" (RFC 792) only on connected sockets. The socket of a
-//! QUIC client is not connected: a connected socket keeps its source address, and a client whose
-//! address changes would be cut off. So a second socket sends one empty datagram, which every QUIC
+//! client of QUIC or KCP is not connected: a connected socket keeps its source address, and a client
+//! whose address changes would be cut off. So a second socket sends one empty datagram, which every
 //! server ignores, and waits for the refusal.
 
 use std::io;
@@ -10,10 +10,10 @@ use std::net::SocketAddr;
 
 use tokio::net::UdpSocket;
 
-use net::udp::unspecified;
+use super::unspecified;
 
 /// Returns when the port is refused, and otherwise never.
-pub(crate) async fn refused(address: SocketAddr) -> io::Error {
+pub async fn refused(address: SocketAddr) -> io::Error {
     match ask(address).await {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             io::Error::new(error.kind(), "nobody listens on this UDP port (connection refused)")

@@ -1,0 +1,85 @@
+//! The end of a session by choice of either end.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::paths::Signal;
+use super::transmit::Next;
+use super::{PathUse, Session, Transmit};
+use crate::own::wire::REASON;
+
+/// A peer that goes on sending is told again at most so often.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// How a session ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Closed {
+    /// Why, for programs.
+    pub code: u16,
+    /// Why, for people: at most 200 bytes, in any encoding where the peer wrote it.
+    pub reason: Bytes,
+    /// The peer has closed, not this end.
+    pub by_peer: bool,
+}
+
+/// Whether the session is over, and when the peer is told.
+#[derive(Debug, Default)]
+pub(super) struct Closing {
+    closed: Option<Closed>,
+    /// A close packet is to leave.
+    is_due: bool,
+    told: Option<Instant>,
+}
+
+impl Closing {
+    pub(super) const fn is_over(&self) -> bool {
+        self.closed.is_some()
+    }
+
+    pub(super) const fn closed(&self) -> Option<&Closed> {
+        self.closed.as_ref()
+    }
+
+    /// The peer has closed. It needs no answer.
+    pub(super) fn by_peer(&mut self, code: u16, reason: &[u8]) {
+        let reason = Bytes::copy_from_slice(reason);
+        self.closed = Some(Closed { code, reason, by_peer: true });
+    }
+
+    /// A packet has arrived after the end: the peer may not know of it.
+    pub(super) fn heard(&mut self, now: Instant) {
+        let is_told = |at: Instant| now < at + AGAIN;
+        let by_peer = self.closed.as_ref().is_some_and(|closed| closed.by_peer);
+        self.is_due |= !by_peer && !self.told.is_some_and(is_told);
+    }
+}
+
+impl Session {
+    /// Ends the session in both directions at once: the next packet tells the peer `code` and the
+    /// first 200 bytes of `reason`, and nothing else leaves after it. What was not acknowledged may
+    /// be lost; [`finish`](Self::finish) and [`is_flushed`](Self::is_flushed) are for an end without
+    /// loss. A packet that arrives later makes one further close packet, at most one in 100 ms.
+    pub fn close(&mut self, _now: Instant, code: u16, reason: &[u8]) {
+        if self.closing.is_over() {
+            return;
+        }
+        let reason = Bytes::copy_from_slice(reason.get(..REASON).unwrap_or(reason));
+        self.closing.closed = Some(Closed { code, reason, by_peer: false });
+        self.closing.is_due = true;
+    }
+
+    /// How the session ended; `None` while it goes on. What has arrived before can be read still.
+    #[must_use]
+    pub const fn closed(&self) -> Option<&Closed> {
+        self.closing.closed()
+    }
+
+    pub(super) fn transmit_close(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
+        let code = self.closing.closed().filter(|_| self.closing.is_due)?.code;
+        self.closing.is_due = false;
+        self.closing.told = Some(now);
+        let length = self.put(now, Next::Signal(Signal::Close(code)), None, out)?;
+        Some(Transmit { length, path: PathUse::Current, is_ect: self.is_ect })
+    }
+}

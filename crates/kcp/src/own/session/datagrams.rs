@@ -1,0 +1,127 @@
+//! Datagrams of the user: unordered, sent once, never behind bytes of the stream, and protected by
+//! parity as segments are.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+
+use super::Session;
+
+/// The bytes of datagrams that wait in each direction.
+const QUEUE: usize = 256 << 10;
+
+/// What a datagram costs beside its bytes, so that empty ones are bounded as well.
+const EACH: usize = 32;
+
+/// Received datagrams share buffers of so many bytes.
+const CHUNK: usize = 8 << 10;
+
+/// A datagram that the session does not take.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unsent {
+    /// It is longer than [`Session::datagram_limit`].
+    #[error("the datagram is longer than a packet")]
+    TooLong(Bytes),
+    /// It is longer than [`Session::datagram_room`], until datagrams have left.
+    #[error("too many datagrams wait to be sent")]
+    Full(Bytes),
+}
+
+/// A queue of datagrams.
+#[derive(Debug, Default)]
+pub(super) struct Datagrams {
+    queue: VecDeque<Bytes>,
+    bytes: usize,
+    /// The buffer that received datagrams share.
+    shared: BytesMut,
+}
+
+impl Datagrams {
+    fn room(&self) -> usize {
+        QUEUE.saturating_sub(self.bytes + EACH)
+    }
+
+    pub(super) fn front(&self) -> Option<&Bytes> {
+        self.queue.front()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    pub(super) fn push(&mut self, datagram: Bytes) {
+        self.bytes += datagram.len() + EACH;
+        self.queue.push_back(datagram);
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Bytes> {
+        let datagram = self.queue.pop_front()?;
+        self.bytes -= datagram.len() + EACH;
+        Some(datagram)
+    }
+
+    /// A datagram has arrived; returns how many old ones had to go for it.
+    pub(super) fn arrived(&mut self, datagram: &[u8]) -> u64 {
+        let mut dropped = 0;
+        while self.room() < datagram.len() && self.pop().is_some() {
+            dropped += 1;
+        }
+        if self.shared.capacity() < datagram.len() {
+            self.shared = BytesMut::with_capacity(CHUNK.max(datagram.len()));
+        }
+        self.shared.extend_from_slice(datagram);
+        let datagram = self.shared.split().freeze();
+        self.push(datagram);
+        dropped
+    }
+
+    /// Gives memory back.
+    pub(super) fn rest(&mut self) {
+        if self.is_empty() {
+            *self = Self::default();
+        }
+    }
+}
+
+impl Session {
+    /// The most bytes of a datagram.
+    #[must_use]
+    pub fn datagram_limit(&self) -> usize {
+        self.config.body(self.keys.tag())
+    }
+
+    /// Bytes of a datagram for which the queue has room now. 256 KiB may wait, where each datagram
+    /// counts 32 bytes more than it has.
+    #[must_use]
+    pub fn datagram_room(&self) -> usize {
+        self.datagrams_out.room()
+    }
+
+    /// Sends a datagram that nobody repeats. It leaves before bytes of the stream that have not left
+    /// yet. A datagram that was taken is not dropped at this end.
+    ///
+    /// # Errors
+    ///
+    /// Gives the datagram back that is too long, or for which the queue has no room now.
+    pub fn send_datagram(&mut self, datagram: Bytes) -> Result<(), Unsent> {
+        if datagram.len() > self.datagram_limit() {
+            return Err(Unsent::TooLong(datagram));
+        }
+        if datagram.len() > self.datagram_room() || self.datagrams_out.bytes + EACH > QUEUE {
+            return Err(Unsent::Full(datagram));
+        }
+        self.datagrams_out.push(datagram);
+        Ok(())
+    }
+
+    /// The next datagram that has arrived. When more than 256 KiB wait, the oldest are dropped, and
+    /// counted.
+    pub fn read_datagram(&mut self) -> Option<Bytes> {
+        self.datagrams_in.pop()
+    }
+
+    pub(super) fn take_datagram(&mut self, datagram: &[u8]) {
+        self.counters.datagrams_in += 1;
+        self.counters.datagrams_dropped += self.datagrams_in.arrived(datagram);
+    }
+}

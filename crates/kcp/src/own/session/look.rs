@@ -1,0 +1,29 @@
+//! What a driver asks a session, to know who can go on.
+
+use super::Session;
+
+impl Session {
+    /// Whether [`read`](Self::read) returns something, or the stream has ended.
+    #[must_use]
+    pub fn is_readable(&self) -> bool {
+        self.incoming.is_readable() || self.is_finished()
+    }
+
+    /// Bytes of the stream that were written and have not left yet.
+    #[must_use]
+    pub const fn unsent(&self) -> usize {
+        self.outgoing.unsent()
+    }
+
+    /// Bytes that may be under way.
+    #[must_use]
+    pub fn window(&self) -> u64 {
+        self.controller.window(self.round_trip())
+    }
+
+    /// Whether a datagram of the user waits to be read.
+    #[must_use]
+    pub fn has_datagram(&self) -> bool {
+        !self.datagrams_in.is_empty()
+    }
+}

@@ -1,0 +1,177 @@
+//! `kcp://` in both roles: the settings of `transport-kcp`, and the keys that a server keeps over
+//! restarts.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use anyhow::Context;
+use config::{Common, KcpCongestion, KcpFec, Listen};
+use net::udp::{self, Buffers};
+use transport::PathDialer;
+use transport_kcp::{
+    Control, KcpDialer, KcpListener, KcpServer, KcpSettings, Keys, Protection, TlsClient,
+};
+use transport_tcp::Speech;
+
+use super::material::{NextHop, ServerTls};
+use super::{
+    Bound, Dials, Family, Listeners, Opener, Renewal, Setup, bind_advice, listen_address, material,
+};
+
+pub(super) struct Kcp;
+
+impl Family for Kcp {
+    fn schemes(&self) -> &'static [&'static str] {
+        const NAMES: &[&str] = &[transport_kcp::KCP.name()];
+        NAMES
+    }
+
+    /// Reads the keys that the previous process left in the state directory. Without a state
+    /// directory nothing is kept.
+    fn listeners(&self, setup: &Setup<'_>) -> anyhow::Result<Arc<dyn Listeners>> {
+        let tls = ServerTls::new(setup, Speech::Tunnel)?;
+        let tls = tls.context("kcp:// without a certificate")?;
+        let keys = setup.state.map_or_else(Keys::fleeting, Keys::of)?;
+        let server =
+            |asks| KcpServer::new(tls.by(asks), settings(&setup.config.common), keys.clone());
+        let (asking, exempt) = (server(true), server(false));
+        Ok(Arc::new(KcpListeners { tls, asking, exempt }))
+    }
+
+    fn dials(&self, path: &config::Path, common: &Common) -> anyhow::Result<Arc<dyn Dials>> {
+        let tls = material::tls_client(path, Speech::Tunnel)?.context("kcp:// without TLS")?;
+        let tls = TlsClient { config: tls.config, name: tls.name };
+        let dialer = KcpDialer::new(&tls, settings(common), buffers(&common.kcp));
+        Ok(Arc::new(KcpDials { hop: NextHop::new(path), dialer }))
+    }
+}
+
+#[derive(Debug)]
+struct KcpListeners {
+    tls: ServerTls,
+    /// The state of listeners that ask clients for certificates, and of those that do not.
+    asking: KcpServer,
+    exempt: KcpServer,
+}
+
+impl Listeners for KcpListeners {
+    fn bind(&self, listen: &Listen, common: &Common, workers: usize) -> anyhow::Result<Bound> {
+        let Listen { endpoint, client_ca, .. } = listen;
+        let server = if *client_ca { &self.asking } else { &self.exempt };
+        let group = udp::udp_group(listen_address(endpoint)?, workers).map_err(|e| {
+            let advice = bind_advice(e.kind());
+            anyhow::anyhow!("cannot listen on {endpoint}: {e}{advice}")
+        })?;
+        for socket in &group {
+            udp::raise(socket, buffers(&common.kcp))?;
+        }
+        let address = group.first().context("no socket")?.local_addr()?;
+        let count = group.len();
+        let by_worker = group.into_iter().enumerate().map(|(worker, socket)| -> Opener {
+            let server = server.clone();
+            Box::new(move || Ok(Box::new(KcpListener::new(socket, worker, count, &server)?)))
+        });
+        Ok(Bound { address, by_worker: by_worker.collect() })
+    }
+
+    fn renew(&self, setup: &Setup<'_>) -> anyhow::Result<Renewal> {
+        let settings = settings(&setup.config.common);
+        let (asking, exempt) = (self.asking.clone(), self.exempt.clone());
+        let tls = self.tls.renewal(setup, Speech::Tunnel)?;
+        Ok(Box::new(move || {
+            asking.renew(settings.clone());
+            exempt.renew(settings);
+            tls();
+        }))
+    }
+}
+
+/// The dialers of one path.
+#[derive(Debug)]
+struct KcpDials {
+    hop: NextHop,
+    dialer: KcpDialer,
+}
+
+impl Dials for KcpDials {
+    fn dialer(&self, link: Option<u8>) -> Rc<dyn PathDialer> {
+        let dialer = self.dialer.clone();
+        self.hop.dialled(match link {
+            Some(number) => dialer.steered(number),
+            None => dialer,
+        })
+    }
+}
+
+/// The socket buffers of the configuration, in bytes.
+fn buffers(kcp: &config::Kcp) -> Buffers {
+    let bytes = |size: config::Size| usize::try_from(size.bytes()).unwrap_or(usize::MAX);
+    Buffers { receive: bytes(kcp.receive_buffer), send: bytes(kcp.send_buffer) }
+}
+
+fn settings(common: &Common) -> KcpSettings {
+    let kcp = &common.kcp;
+    let default = KcpSettings::default();
+    let control = control(kcp.congestion);
+    KcpSettings {
+        control,
+        // What the file fixes holds on every path.
+        loopback: if control == Control::Bbr { default.loopback } else { control },
+        protection: match kcp.fec {
+            KcpFec::Auto => default.protection,
+            KcpFec::Off => Protection::Off,
+            KcpFec::Fixed { data, parity } => Protection::Fixed { data, parity },
+        },
+        send_window: kcp.send_window,
+        receive_window: kcp.receive_window,
+        ack_delay: kcp.ack_delay.duration(),
+        least_timeout: kcp.least_timeout.duration(),
+        mtu: kcp.mtu,
+        ..default
+    }
+}
+
+const fn control(congestion: KcpCongestion) -> Control {
+    match congestion {
+        KcpCongestion::Bbr => Control::Bbr,
+        KcpCongestion::Classic => Control::Classic,
+        KcpCongestion::None => Control::Open,
+        KcpCongestion::Fixed(rate) => Control::Fixed(rate.bytes()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use config::{ServerFlags, Sources, Text, load_server};
+
+    use super::*;
+
+    fn of(kcp: &str) -> KcpSettings {
+        let read = |_: &std::path::Path| Ok("q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi".to_owned());
+        let sources = Sources { env: &|_| None, read: &read };
+        let text = format!("listen: kcp://[::]\nclients: []\n{kcp}\n");
+        let file = Some(Text { name: "server.yaml", text: &text });
+        settings(&load_server(file, &ServerFlags::default(), &sources).unwrap().config.common)
+    }
+
+    #[test]
+    fn the_defaults_of_the_file_are_those_of_the_transport() {
+        assert_eq!(of(""), KcpSettings::default());
+    }
+
+    #[test]
+    fn a_preset_and_the_largest_values_arrive() {
+        let fast3 = of("kcp: { preset: fast3 }");
+        assert_eq!((fast3.control, fast3.loopback), (Control::Open, Control::Open));
+        assert_eq!(fast3.protection, Protection::Fixed { data: 10, parity: 3 });
+        assert_eq!((fast3.send_window, fast3.receive_window), (1024, 1024));
+        assert_eq!(fast3.ack_delay, Duration::from_millis(10));
+        let most = of("kcp: { rate: 50MiB/s, fec: 64/48, send_window: 65535 }");
+        assert_eq!(most.control, Control::Fixed(50 << 20));
+        assert_eq!(most.protection, Protection::Fixed { data: 64, parity: 48 });
+        assert_eq!(most.send_window, u16::MAX);
+        assert_eq!(of("kcp: { fec: off }").protection, Protection::Off);
+    }
+}

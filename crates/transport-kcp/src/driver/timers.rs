@@ -1,0 +1,105 @@
+//! One timer for all connections of a driver: a heap by time.
+//!
+//! A connection has at most one entry that counts. The time of a busy connection moves with each
+//! datagram, mostly to a later one; its entry stays then, and when the entry fires the driver puts
+//! it where it belongs. An entry that is not the last one of its connection is skipped.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Instant;
+
+/// The heap is built anew when it holds this many times the entries that count.
+const WASTE: usize = 4;
+
+#[derive(Debug, Default)]
+pub(crate) struct Timers {
+    heap: BinaryHeap<Reverse<(Instant, usize)>>,
+    /// By slot: the entry that counts.
+    wanted: Vec<Option<Instant>>,
+    count: usize,
+}
+
+impl Timers {
+    /// The connection wants to be called at `at` or earlier.
+    pub(crate) fn set(&mut self, slot: usize, at: Instant) {
+        if self.wanted.len() <= slot {
+            self.wanted.resize(slot + 1, None);
+        }
+        let Some(wanted) = self.wanted.get_mut(slot) else { return };
+        if wanted.is_some_and(|wanted| wanted <= at) {
+            return;
+        }
+        self.count += usize::from(wanted.is_none());
+        *wanted = Some(at);
+        self.heap.push(Reverse((at, slot)));
+        if self.heap.len() > WASTE * self.count + 64 {
+            let wanted = &self.wanted;
+            self.heap.retain(|Reverse((at, slot))| wanted.get(*slot) == Some(&Some(*at)));
+        }
+    }
+
+    pub(crate) fn clear(&mut self, slot: usize) {
+        if let Some(wanted) = self.wanted.get_mut(slot)
+            && wanted.take().is_some()
+        {
+            self.count -= 1;
+        }
+    }
+
+    /// The time of the next entry that counts.
+    pub(crate) fn next(&mut self) -> Option<Instant> {
+        while let Some(Reverse((at, slot))) = self.heap.peek() {
+            if self.wanted.get(*slot) == Some(&Some(*at)) {
+                return Some(*at);
+            }
+            self.heap.pop();
+        }
+        None
+    }
+
+    /// Takes a connection whose time has come.
+    pub(crate) fn pop(&mut self, now: Instant) -> Option<usize> {
+        if self.next()? > now {
+            return None;
+        }
+        let Reverse((_, slot)) = self.heap.pop()?;
+        self.clear(slot);
+        Some(slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn connections_come_in_the_order_of_their_times_and_once() {
+        let now = Instant::now();
+        let at = |millis| now + Duration::from_millis(millis);
+        let mut timers = Timers::default();
+        timers.set(3, at(30));
+        timers.set(1, at(10));
+        timers.set(3, at(5));
+        timers.set(2, at(20));
+        timers.set(1, at(40));
+        timers.clear(2);
+        assert_eq!(timers.next(), Some(at(5)));
+        assert_eq!(timers.pop(at(4)), None);
+        let order: Vec<_> = std::iter::from_fn(|| timers.pop(at(100))).collect();
+        assert_eq!(order, [3, 1], "the later time of 1 is left to its connection");
+        assert_eq!(timers.next(), None);
+    }
+
+    #[test]
+    fn the_heap_does_not_grow_with_the_times_that_were_set() {
+        let now = Instant::now();
+        let mut timers = Timers::default();
+        for step in (0..100_000).rev() {
+            timers.set(0, now + Duration::from_nanos(step));
+        }
+        assert!(timers.heap.len() <= 100, "{}", timers.heap.len());
+        assert_eq!(timers.pop(now), Some(0));
+    }
+}

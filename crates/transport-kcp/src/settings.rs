@@ -1,0 +1,121 @@
+//! The settings of connections. Only this file makes configurations of sessions.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use kcp::engine::Control;
+use kcp::own::Config;
+use kcp::own::fec::Protection;
+use kcp::own::wire::{ConnectionId, PacketKind};
+use net::udp::payload_of_route;
+
+use crate::wire::{HELLO, OPENING_HEAD};
+
+/// The smallest UDP payload of every path: the handshake has shown that the path carries it.
+pub(crate) const LEAST: u16 = HELLO as u16;
+
+/// The largest UDP payload. The top bit of a size tells datagrams from segments.
+const MOST: u16 = 32_000;
+
+/// The UDP payload of an Ethernet frame over IPv4. Windows count segments of this size, so that the
+/// large packets of loopback do not make large windows.
+const ETHERNET: u16 = 1_472;
+
+/// Segments of the TLS handshake that may wait in each direction, 70 KB: a chain of certificates has
+/// a few KiB.
+const BOOTSTRAP_WINDOW: u16 = 64;
+
+/// The settings of both ends of `kcp://`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KcpSettings {
+    /// How fast this end sends.
+    pub control: Control,
+    /// How fast this end sends on a path inside this machine.
+    pub loopback: Control,
+    /// What protects the packets that this end sends.
+    pub protection: Protection,
+    /// The most segments that are sent and not acknowledged, 1 to 65,535. Where packets are longer
+    /// than 1,472 bytes, as many bytes.
+    pub send_window: u16,
+    /// The most segments that wait for the reader, 1 to 65,535; the same holds.
+    pub receive_window: u16,
+    /// The longest time that an acknowledgement waits for company.
+    pub ack_delay: Duration,
+    /// The shortest silence after which a lost packet is suspected.
+    pub least_timeout: Duration,
+    /// The largest UDP payload that path MTU discovery tries, in bytes, from 1,200 to 32,000.
+    /// Discovery begins at 1,200; with 1,200 there is no discovery.
+    pub mtu: u16,
+    /// A peer that owes an answer is dead after this silence. The liveness check of `proto` is
+    /// stricter.
+    pub dead_after: Duration,
+}
+
+impl Default for KcpSettings {
+    fn default() -> Self {
+        Self {
+            control: Control::Bbr,
+            loopback: Control::Bbr,
+            protection: Protection::Adaptive { most: 32 },
+            send_window: 8_192,
+            receive_window: 8_192,
+            ack_delay: Duration::from_millis(5),
+            least_timeout: Duration::from_millis(30),
+            // As for QUIC: no network has frames above 9,000 bytes, and on loopback one call takes
+            // four packets of this size.
+            mtu: 16_336,
+            dead_after: Duration::from_secs(30),
+        }
+    }
+}
+
+impl KcpSettings {
+    /// These settings with an MTU that the route to `peer` takes.
+    pub(crate) fn on_route_to(mut self, peer: SocketAddr) -> Self {
+        // When the system does not know the route's MTU, the search finds the MTU.
+        let route = payload_of_route(peer).unwrap_or(u16::MAX);
+        self.mtu = self.mtu.min(route).clamp(LEAST, MOST);
+        if peer.ip().to_canonical().is_loopback() {
+            self.control = self.loopback;
+        }
+        self
+    }
+
+    /// The session that carries the TLS handshake. `ids`: of packets that arrive and that leave.
+    pub(crate) fn bootstrap(ids: (ConnectionId, ConnectionId)) -> Config {
+        let datagram = LEAST - OPENING_HEAD as u16;
+        Config {
+            kind: PacketKind::Bootstrap,
+            send_window: BOOTSTRAP_WINDOW,
+            receive_window: BOOTSTRAP_WINDOW,
+            ack_delay: Duration::from_millis(1),
+            // A handshake is short and loss delays it: the first flight is worth a second copy.
+            protection: Protection::Fixed { data: 2, parity: 1 },
+            decode_memory: 64 << 10,
+            ..Config::new(ids, datagram)
+        }
+    }
+
+    /// A window in segments, of the same bytes with packets of any size.
+    fn window(&self, segments: u16) -> u16 {
+        let bytes = u32::from(segments) * u32::from(ETHERNET);
+        let segments = u32::from(segments).min(bytes / u32::from(self.mtu.max(LEAST)));
+        u16::try_from(segments).unwrap_or(u16::MAX).max(1)
+    }
+
+    /// The session that carries the lane and datagrams.
+    pub(crate) fn session(&self, ids: (ConnectionId, ConnectionId)) -> Config {
+        Config {
+            kind: PacketKind::Sealed,
+            datagram_most: self.mtu,
+            send_window: self.window(self.send_window),
+            receive_window: self.window(self.receive_window),
+            ack_delay: self.ack_delay,
+            least_timeout: self.least_timeout,
+            control: self.control,
+            protection: self.protection,
+            dead_after: self.dead_after,
+            ..Config::new(ids, LEAST)
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! A UDP socket of a driver: many datagrams in a call (GSO, GRO, `recvmmsg`), ECN, and the local
+//! address of each datagram.
+
+use std::io::{self, IoSliceMut};
+use std::net::{IpAddr, SocketAddr};
+use std::task::{Context, Poll, ready};
+
+use net::udp::keep_joining;
+use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
+use tokio::io::Interest;
+use tokio::net::UdpSocket;
+
+/// Messages that are read in one call. The kernel joins datagrams where the rate is high.
+pub(crate) const BATCH: usize = 4;
+
+/// Bytes of the buffer of a message: the longest that the kernel joins.
+pub(crate) const JOINED: usize = 64 << 10;
+
+/// The most bytes of a run: the payload of one call, less the heads of IPv6 and UDP.
+pub(crate) const CALL: usize = 65_535 - 48;
+
+/// Where a datagram came from, and where the answer goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Origin {
+    /// The address of the peer.
+    pub(crate) peer: SocketAddr,
+    /// The address of this machine that the peer used. A machine with several addresses answers from
+    /// the same one.
+    pub(crate) local: Option<IpAddr>,
+}
+
+/// A message that was read: one datagram, or several of equal length.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival {
+    pub(crate) origin: Origin,
+    pub(crate) length: usize,
+    /// Bytes of each datagram but the last one.
+    pub(crate) segment: usize,
+    /// A router marked the datagrams instead of dropping them (CE of RFC 3168).
+    pub(crate) is_congested: bool,
+}
+
+/// Datagrams of equal length to one address; the last one may be shorter.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run<'a> {
+    pub(crate) to: Origin,
+    pub(crate) bytes: &'a [u8],
+    pub(crate) segment: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct Socket {
+    socket: UdpSocket,
+    state: UdpSocketState,
+}
+
+impl Socket {
+    /// Takes a socket into the runtime of this thread.
+    pub(crate) fn new(socket: std::net::UdpSocket) -> io::Result<Self> {
+        keep_joining();
+        socket.set_nonblocking(true)?;
+        let socket = UdpSocket::from_std(socket)?;
+        let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
+        Ok(Self { socket, state })
+    }
+
+    /// Reads messages; returns their number.
+    pub(crate) fn poll_recv(
+        &self,
+        cx: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>; BATCH],
+        arrivals: &mut [Option<Arrival>; BATCH],
+    ) -> Poll<io::Result<usize>> {
+        const { assert!(BATCH <= BATCH_SIZE) }
+        let mut meta = [RecvMeta::default(); BATCH];
+        loop {
+            ready!(self.socket.poll_recv_ready(cx))?;
+            let read = self.socket.try_io(Interest::READABLE, || {
+                self.state.recv(UdpSockRef::from(&self.socket), buffers, &mut meta)
+            });
+            match read {
+                Ok(count) => {
+                    for (arrival, meta) in arrivals.iter_mut().zip(meta.iter().take(count)) {
+                        *arrival = Some(Arrival {
+                            origin: Origin { peer: meta.addr, local: meta.dst_ip },
+                            length: meta.len,
+                            segment: meta.stride,
+                            is_congested: meta.ecn == Some(EcnCodepoint::Ce),
+                        });
+                    }
+                    return Poll::Ready(Ok(count));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+
+    /// Sends a run as a whole.
+    pub(crate) fn poll_send(&self, cx: &mut Context<'_>, run: &Run<'_>) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.socket.poll_send_ready(cx))?;
+            let is_joined = run.bytes.len() > run.segment;
+            let mut sent = self.send(run.to, run.bytes, is_joined.then_some(run.segment));
+            // Some devices cannot cut a run: `state` remembers it, and the run leaves piece by
+            // piece.
+            if is_joined && sent.is_err() && self.longest_run() == 1 {
+                let mut pieces = run.bytes.chunks(run.segment.max(1));
+                sent = pieces.try_for_each(|one| self.send(run.to, one, None));
+            }
+            match sent {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                sent => return Poll::Ready(sent),
+            }
+        }
+    }
+
+    fn send(&self, to: Origin, contents: &[u8], segment_size: Option<usize>) -> io::Result<()> {
+        let (destination, src_ip) = (to.peer, to.local);
+        let ecn = Some(EcnCodepoint::Ect0);
+        let transmit = Transmit { destination, ecn, contents, segment_size, src_ip };
+        self.socket.try_io(Interest::WRITABLE, || {
+            self.state.try_send(UdpSockRef::from(&self.socket), &transmit)
+        })
+    }
+
+    /// The most datagrams of a run.
+    pub(crate) fn longest_run(&self) -> usize {
+        self.state.max_gso_segments()
+    }
+}

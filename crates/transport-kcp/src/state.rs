@@ -1,0 +1,342 @@
+//! One end of a connection: the bootstrap session, the session of the carrier, the address of the
+//! peer, and who waits for what. It does no I/O: the driver brings datagrams and takes packets, and
+//! time is an argument.
+
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use kcp::own::wire::{ConnectionId, PacketKind};
+use kcp::own::{Config, Keys, PathUse, Session};
+use transport::Side;
+
+use crate::driver::Outbox;
+use crate::error::{ABANDONED, End};
+use crate::moving::Moving;
+use crate::socket::{Arrival, Origin};
+use crate::wire::PROOF;
+
+/// Sealed packets that may arrive before the keys are there: a client sends as soon as its
+/// handshake is done, and the last part of the handshake may arrive later.
+const EARLY: usize = 16;
+
+/// The time in which a connection that was closed still answers and repeats.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Unsent bytes that a lane may hold, until its user sets a limit.
+const SEND_LIMIT: usize = 256 << 10;
+
+/// Which bytes a reader or a writer means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pipe {
+    /// The bytes of the TLS handshake.
+    Bootstrap,
+    /// The bytes of the lane.
+    Lane,
+}
+
+/// The wakers of those who wait for a connection.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    pub(crate) reader: Option<Waker>,
+    pub(crate) writer: Option<Waker>,
+    pub(crate) datagram_reader: Option<Waker>,
+    pub(crate) datagram_writer: Option<Waker>,
+}
+
+/// One end of a connection.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) side: Side,
+    /// The number of the connection at its driver.
+    pub(crate) slot: Option<usize>,
+    pub(crate) is_touched: bool,
+    /// The id in packets that arrive, and in packets that leave.
+    ids: (ConnectionId, ConnectionId),
+    bootstrap: Option<Box<Session>>,
+    /// What precedes each bootstrap packet of a client that has not heard the server yet.
+    opening: Vec<u8>,
+    session: Option<Box<Session>>,
+    early: Vec<Box<[u8]>>,
+    /// Where the peer is.
+    remote: Origin,
+    moving: Option<Moving>,
+    /// The proof by which the server may end the connection without state.
+    pub(crate) reset: Option<[u8; PROOF]>,
+    pub(crate) waiting: Waiting,
+    pub(crate) send_limit: usize,
+    end: Option<End>,
+    /// When the driver forgets the connection.
+    forget: Option<Instant>,
+}
+
+impl State {
+    /// A connection that begins its handshake. `opening`: what a client sends in front of each
+    /// packet at first.
+    pub(crate) fn new(
+        side: Side,
+        bootstrap: Session,
+        ids: (ConnectionId, ConnectionId),
+        remote: Origin,
+        opening: Vec<u8>,
+    ) -> Self {
+        Self {
+            side,
+            slot: None,
+            is_touched: false,
+            ids,
+            bootstrap: Some(Box::new(bootstrap)),
+            opening,
+            session: None,
+            early: Vec::new(),
+            remote,
+            moving: None,
+            reset: None,
+            waiting: Waiting::default(),
+            send_limit: SEND_LIMIT,
+            end: None,
+            forget: None,
+        }
+    }
+
+    /// The id in packets that arrive, and in packets that leave.
+    pub(crate) const fn ids(&self) -> (ConnectionId, ConnectionId) {
+        self.ids
+    }
+
+    pub(crate) const fn remote(&self) -> Origin {
+        self.remote
+    }
+
+    pub(crate) const fn end(&self) -> Option<&End> {
+        self.end.as_ref()
+    }
+
+    /// The session of the carrier, once the handshake is done.
+    pub(crate) fn session(&mut self) -> Option<&mut Session> {
+        self.session.as_deref_mut()
+    }
+
+    /// The session of these bytes.
+    pub(crate) fn pipe(&mut self, pipe: Pipe) -> Option<&mut Session> {
+        match pipe {
+            Pipe::Bootstrap => self.bootstrap.as_deref_mut(),
+            Pipe::Lane => self.session.as_deref_mut(),
+        }
+    }
+
+    /// The handshake is done at this end: packets are sealed from now on. A server needs its
+    /// bootstrap session no more, because it has received all and its first sealed packet tells the
+    /// client so. A client keeps it until then, to repeat its last message.
+    pub(crate) fn open(&mut self, now: Instant, config: Config, keys: Box<dyn Keys>) {
+        let mut session = Box::new(Session::new(config, keys, now));
+        for mut packet in self.early.drain(..) {
+            session.handle_datagram(now, &mut packet, false);
+        }
+        self.early = Vec::new();
+        self.session = Some(session);
+        if self.side == Side::Server {
+            self.bootstrap = None;
+        }
+    }
+
+    /// Takes a datagram of this connection, and decrypts it in place.
+    pub(crate) fn receive(
+        &mut self,
+        now: Instant,
+        (kind, datagram): (PacketKind, &mut [u8]),
+        arrival: &Arrival,
+        token: impl FnOnce() -> [u8; 8],
+    ) {
+        let origin = arrival.origin;
+        match kind {
+            PacketKind::Bootstrap => {
+                let Some(bootstrap) = &mut self.bootstrap else { return };
+                let heard = bootstrap.handle_datagram(now, datagram, arrival.is_congested);
+                if heard.is_some() {
+                    self.opening = Vec::new();
+                    if let Some(closed) = bootstrap.closed().filter(|closed| closed.by_peer) {
+                        let code = closed.code;
+                        self.finish(now, End::Peer { code });
+                    }
+                }
+            }
+            PacketKind::Sealed => {
+                let Some(session) = &mut self.session else {
+                    if self.early.len() < EARLY && self.bootstrap.is_some() {
+                        self.early.push(Box::from(&*datagram));
+                    }
+                    return;
+                };
+                let heard = session.handle_datagram(now, datagram, arrival.is_congested);
+                let Some(heard) = heard else { return };
+                // The server has the whole handshake.
+                self.bootstrap = None;
+                if let Some(closed) = session.closed().filter(|closed| closed.by_peer) {
+                    let code = closed.code;
+                    self.finish(now, End::Peer { code });
+                    return;
+                }
+                if origin.peer == self.remote.peer {
+                    self.remote.local = origin.local.filter(|_| self.side == Side::Server);
+                } else if self.side == Side::Server {
+                    self.heard_elsewhere(now, origin, (heard.is_newest, heard.answered), token);
+                }
+            }
+        }
+    }
+
+    /// A genuine packet of a client came from another address.
+    fn heard_elsewhere(
+        &mut self,
+        now: Instant,
+        origin: Origin,
+        (is_newest, answered): (bool, Option<[u8; 8]>),
+        token: impl FnOnce() -> [u8; 8],
+    ) {
+        let Some(session) = &mut self.session else { return };
+        if let (Some(moving), Some(answer)) = (&self.moving, answered)
+            && moving.is_answered(origin.peer, answer)
+        {
+            tracing::debug!("a client has another address");
+            self.remote = origin;
+            self.moving = None;
+            session.path_changed(now);
+            return;
+        }
+        // An old packet from an old address is late.
+        if !is_newest {
+            return;
+        }
+        let round_trip = session.round_trip();
+        match &mut self.moving {
+            Some(moving) if moving.to.peer == origin.peer => {
+                if moving.is_due(now, round_trip) {
+                    session.challenge(moving.token());
+                }
+            }
+            _ => {
+                let moving = Moving::new(origin, token(), now);
+                session.challenge(moving.token());
+                self.moving = Some(moving);
+            }
+        }
+    }
+
+    /// A Reset has arrived; whether it is genuine.
+    pub(crate) fn reset_by(&mut self, now: Instant, token: [u8; PROOF]) -> bool {
+        let is_genuine = self.reset.is_some_and(|reset| {
+            aws_lc_rs::constant_time::verify_slices_are_equal(&reset, &token).is_ok()
+        });
+        if is_genuine {
+            self.finish(now, End::Reset);
+        }
+        is_genuine
+    }
+
+    /// Time has passed.
+    pub(crate) fn timeout(&mut self, now: Instant) {
+        let mut is_dead = false;
+        for session in [&mut self.bootstrap, &mut self.session].into_iter().flatten() {
+            if session.timeout().is_some_and(|at| at <= now) {
+                session.handle_timeout(now);
+                is_dead |= session.is_dead(now);
+            }
+        }
+        if is_dead {
+            self.finish(now, End::Silent);
+        }
+    }
+
+    /// When [`timeout`](Self::timeout) is to be called.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        let sessions = [&self.bootstrap, &self.session];
+        let due = sessions.into_iter().flatten().filter_map(|session| session.timeout());
+        due.chain(self.forget).min()
+    }
+
+    /// Puts packets into `outbox` until it is full; returns whether there may be more.
+    pub(crate) fn transmit(&mut self, now: Instant, outbox: &mut Outbox) -> bool {
+        let Self { bootstrap, session, opening, remote, moving, .. } = self;
+        for (session, opening) in [(bootstrap, &opening[..]), (session, &[][..])].into_iter() {
+            let Some(session) = session else { continue };
+            loop {
+                let longest = usize::from(session.datagram()) + opening.len();
+                if outbox.is_full(longest) {
+                    return true;
+                }
+                let buffer = outbox.buffer();
+                let start = buffer.len();
+                buffer.extend_from_slice(opening);
+                let Some(transmit) = session.poll_transmit(now, buffer) else {
+                    buffer.truncate(start);
+                    break;
+                };
+                let to = match (transmit.path, &moving) {
+                    (PathUse::Other, Some(moving)) => moving.to,
+                    _ => *remote,
+                };
+                outbox.push(to, opening.len() + transmit.length);
+            }
+        }
+        false
+    }
+
+    /// Takes the wakers of those who can go on.
+    pub(crate) fn notify(&mut self, woken: &mut Vec<Waker>) {
+        let is_over = self.end.is_some();
+        let (reads, writes, reads_datagrams, writes_datagrams) = match self.session.as_deref() {
+            Some(session) => (
+                session.is_readable(),
+                session.unsent() < self.send_limit && session.room() > 0,
+                session.has_datagram(),
+                session.datagram_room() > 0,
+            ),
+            None => match self.bootstrap.as_deref() {
+                Some(session) => (session.is_readable(), session.room() > 0, false, false),
+                None => (false, false, false, false),
+            },
+        };
+        // The end of a direction is told by its acknowledgement.
+        let is_flushed = self.session.as_deref().is_some_and(Session::is_flushed);
+        let waiting = &mut self.waiting;
+        for (is_due, waker) in [
+            (reads, &mut waiting.reader),
+            (writes || is_flushed, &mut waiting.writer),
+            (reads_datagrams, &mut waiting.datagram_reader),
+            (writes_datagrams, &mut waiting.datagram_writer),
+        ] {
+            if is_due || is_over {
+                woken.extend(waker.take());
+            }
+        }
+    }
+
+    /// The connection is over, and the driver forgets it soon.
+    pub(crate) fn finish(&mut self, now: Instant, end: End) {
+        let lingers = end == End::Local;
+        self.end.get_or_insert(end);
+        self.forget.get_or_insert(if lingers { now + LINGER } else { now });
+    }
+
+    /// This end gives the connection up. What the handshake still has to say is delivered, so that
+    /// the peer learns what was wrong.
+    pub(crate) fn close(&mut self, now: Instant, code: u16) {
+        if self.end.is_some() {
+            return;
+        }
+        match (&mut self.session, &mut self.bootstrap) {
+            (Some(session), _) => session.close(now, code, b""),
+            (None, Some(bootstrap)) if bootstrap.is_flushed() => {
+                bootstrap.close(now, ABANDONED, b"");
+            }
+            (None, Some(bootstrap)) => bootstrap.finish(now),
+            (None, None) => {}
+        }
+        self.finish(now, End::Local);
+    }
+
+    /// Whether the driver may forget the connection.
+    pub(crate) fn is_forgotten(&self, now: Instant) -> bool {
+        self.forget.is_some_and(|at| at <= now)
+    }
+}

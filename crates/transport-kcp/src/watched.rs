@@ -1,0 +1,43 @@
+//! The measurements of a connection.
+
+use std::fmt;
+use std::sync::Weak;
+
+use transport::{Fares, Repair, Watch};
+
+use crate::shared::Shared;
+
+/// A handle that only measures. The lane closes the connection even while this handle lives.
+pub(crate) struct Watched(pub(crate) Weak<Shared>);
+
+impl Watch for Watched {
+    fn fares(&self) -> Fares {
+        // The part about repairs tells that the connection is one of KCP.
+        let ended = Fares { repair: Some(Repair::default()), ..Fares::default() };
+        let Some(shared) = self.0.upgrade() else { return ended };
+        let mut state = shared.lock();
+        let Some(session) = state.session() else { return ended };
+        let counters = session.counters();
+        Fares {
+            sent_packets: counters.packets_out,
+            lost_packets: counters.lost,
+            lost_bytes: counters.lost_bytes,
+            acked_bytes: counters.acked_bytes,
+            limited_bytes: counters.limited_bytes,
+            window_bytes: session.window(),
+            mtu: session.datagram(),
+            round_trip: session.round_trip(),
+            repair: Some(Repair {
+                retransmitted_packets: counters.repeated_out,
+                parity_packets: counters.parity_out,
+                recovered_packets: counters.rebuilt,
+            }),
+        }
+    }
+}
+
+impl fmt::Debug for Watched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Watched(..)")
+    }
+}
