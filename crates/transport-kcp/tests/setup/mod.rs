@@ -78,7 +78,7 @@ pub(crate) fn socket() -> UdpSocket {
 
 pub(crate) fn listener(config: Arc<ServerConfig>, settings: &KcpSettings) -> KcpListener {
     let keys = Keys::fleeting().unwrap();
-    let server = KcpServer::new(Current::from(config), settings.clone(), keys);
+    let server = KcpServer::new(Current::from(config), settings.clone(), keys, None);
     KcpListener::new(socket(), 0, 1, &server).unwrap()
 }
 
