@@ -8,6 +8,7 @@
 //! Files that a configuration names are not opened by this crate. Links there are usual: certbot
 //! and Kubernetes renew a certificate by a link.
 
+pub mod peers;
 pub mod secret;
 
 use std::fs::{self, File, OpenOptions};

@@ -116,7 +116,8 @@ impl Inner {
 }
 
 /// Starts the tasks of a carrier and enters the carrier into the link.
-fn start(link: &Rc<Inner>, number: CarrierNumber, carrier: Carrier, leftover: BytesMut) {
+fn start(link: &Rc<Inner>, number: CarrierNumber, mut carrier: Carrier, leftover: BytesMut) {
+    carrier.lane.welcome();
     let lanes = carrier.lanes;
     let streams = link.machine.borrow().stream_count();
     let stream_lanes = lanes

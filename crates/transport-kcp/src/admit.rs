@@ -129,10 +129,7 @@ impl Admission {
         if length < RESET || (named != self.worker && usize::from(named) < self.workers) {
             return None;
         }
-        let token = self.keys.reset_token(server);
-        let mut reset = Vec::with_capacity(RESET);
-        Packet::Reset { server, token }.encode(&mut reset);
-        Some(reset)
+        Some(self.keys.reset(server))
     }
 }
 

@@ -9,7 +9,7 @@ use aws_lc_rs::hmac;
 use files::secret::{Secret, SecretError};
 use kcp::own::wire::ConnectionId;
 
-use crate::wire::PROOF;
+use crate::wire::{PROOF, Packet, RESET};
 
 const KEPT: Secret = Secret {
     file: "kcp.keys",
@@ -56,6 +56,13 @@ impl Keys {
             hmac::Key::new(hmac::HMAC_SHA256, hmac::sign(&secret, text.as_bytes()).as_ref())
         };
         Self { reset: derived("reset"), cookies: derived("cookies") }
+    }
+
+    /// The Reset of a connection.
+    pub(crate) fn reset(&self, server: ConnectionId) -> Vec<u8> {
+        let mut reset = Vec::with_capacity(RESET);
+        Packet::Reset { server, token: self.reset_token(server) }.encode(&mut reset);
+        reset
     }
 
     /// What proves a Reset of the connection.

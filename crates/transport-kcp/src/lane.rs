@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, Bytes, BytesMut};
+use files::peers::Noted;
 use transport::{Death, Lane, Side};
 
 use crate::driver::now;
@@ -34,13 +35,15 @@ const MEMORY: usize = 12 << 10;
 pub(crate) struct Hold {
     pub(crate) shared: Arc<Shared>,
     code: u16,
+    /// The record of the connection, on a server.
+    pub(crate) noted: Option<Noted>,
     /// Bytes of buffers beside the connection, of a socket of its own.
     memory: usize,
 }
 
 impl Hold {
     pub(crate) const fn new(shared: Arc<Shared>, memory: usize) -> Self {
-        Self { shared, code: ABANDONED, memory }
+        Self { shared, code: ABANDONED, noted: None, memory }
     }
 
     /// Reads from a pipe at most `most` bytes at once. An empty result is the end.
@@ -320,7 +323,19 @@ impl Lane for KcpLane {
         Poll::Ready(Ok(()))
     }
 
+    fn welcome(&mut self) {
+        if let Some(noted) = &mut self.hold.noted {
+            let peer = self.hold.shared.lock().remote().peer;
+            noted.at(peer);
+            noted.welcome();
+        }
+    }
+
+    /// The link calls it about once per change of its rate: often enough to note a new address.
     fn set_send_limit(&mut self, bytes: usize) {
+        if let Some(noted) = &mut self.hold.noted {
+            noted.at(self.hold.shared.lock().remote().peer);
+        }
         self.hold.shared.lock().send_limit = bytes.max(1);
     }
 

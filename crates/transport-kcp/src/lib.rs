@@ -24,7 +24,7 @@
 //! | how datagrams reach connections, and packets the socket | `driver/`, `socket.rs` |
 //! | what happens when the address of a client changes | `moving.rs` |
 //! | how bytes go through | `lane.rs`, `datagrams.rs` |
-//! | what a restarted server still knows | `keys.rs` |
+//! | what a restarted server still knows | `keys.rs`, `files::peers` |
 //! | settings of connections | `settings.rs` |
 //!
 //! One task per socket (`driver`) moves the datagrams of all its connections. The lane of a
@@ -53,6 +53,8 @@ pub use dialer::{KcpDialer, TlsClient};
 pub use keys::{Keys, KeysError};
 pub use listener::{KcpListener, KcpServer};
 pub use settings::KcpSettings;
+
+pub use files::peers::{Known, PeerId, Peers};
 
 pub use kcp::engine::Control;
 pub use kcp::own::fec::Protection;

@@ -6,6 +6,8 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use files::peers::{Known, Noted, PeerId, Peers};
+use kcp::own::wire::ConnectionId;
 use net::Current;
 use net::socket::canonical;
 use transport::{Carrier, CarrierError, Incoming, Listener, LocalFuture, Transport};
@@ -26,13 +28,40 @@ pub struct KcpServer {
     tls: Current<rustls::ServerConfig>,
     settings: Current<KcpSettings>,
     keys: Keys,
+    peers: Option<Peers>,
 }
 
 impl KcpServer {
-    /// Makes the state. The owner of `tls` may replace its value.
+    /// Makes the state. The owner of `tls` may replace its value. Without `peers` no connection is
+    /// recorded.
     #[must_use]
-    pub fn new(tls: Current<rustls::ServerConfig>, settings: KcpSettings, keys: Keys) -> Self {
-        Self { tls, settings: settings.into(), keys }
+    pub fn new(
+        tls: Current<rustls::ServerConfig>,
+        settings: KcpSettings,
+        keys: Keys,
+        peers: Option<Peers>,
+    ) -> Self {
+        Self { tls, settings: settings.into(), keys, peers }
+    }
+
+    /// Sends a Reset to each of `known` that used this socket's port, so that the clients of the
+    /// process before this one return at once; returns the number of Resets. A starting server calls
+    /// this function before it uses the socket. A Reset that the system does not take at once is
+    /// skipped; that client learns of the restart by its next packet.
+    ///
+    /// # Errors
+    /// The socket has no address.
+    pub fn call_back(&self, socket: &UdpSocket, known: &[Known]) -> io::Result<usize> {
+        let here = socket.local_addr()?;
+        let sent = known
+            .iter()
+            .filter_map(|one| Some((one, one.reachable(here)?)))
+            .filter(|(one, peer)| {
+                let reset = self.keys.reset(ConnectionId(one.id.0));
+                socket.send_to(&reset, peer).is_ok()
+            })
+            .count();
+        Ok(sent)
     }
 
     /// Replaces the settings of new connections.
@@ -82,8 +111,13 @@ impl Listener for KcpListener {
         let mut orders = self.hub.lock();
         if let Some(shared) = orders.accepted.pop_front() {
             drop(orders);
-            let remote = shared.lock().remote().peer;
-            let hold = Hold::new(shared, 0);
+            let state = shared.lock();
+            let (remote, id) = (state.remote().peer, PeerId(state.ids().0.0));
+            drop(state);
+            let mut hold = Hold::new(shared, 0);
+            hold.noted = self.server.peers.clone().map(|peers| {
+                Noted::new(peers, Known { id, peer: remote, port: self.local.port() })
+            });
             return Poll::Ready(Ok(Box::new(Accepted {
                 hold,
                 remote,

@@ -46,6 +46,8 @@ pub(crate) struct Run<'a> {
     pub(crate) to: Origin,
     pub(crate) bytes: &'a [u8],
     pub(crate) segment: usize,
+    /// Routers may mark the datagrams instead of dropping them (RFC 3168).
+    pub(crate) is_ect: bool,
 }
 
 #[derive(Debug)]
@@ -101,12 +103,12 @@ impl Socket {
         loop {
             ready!(self.socket.poll_send_ready(cx))?;
             let is_joined = run.bytes.len() > run.segment;
-            let mut sent = self.send(run.to, run.bytes, is_joined.then_some(run.segment));
+            let mut sent = self.send(run, run.bytes, is_joined.then_some(run.segment));
             // Some devices cannot cut a run: `state` remembers it, and the run leaves piece by
             // piece.
             if is_joined && sent.is_err() && self.longest_run() == 1 {
                 let mut pieces = run.bytes.chunks(run.segment.max(1));
-                sent = pieces.try_for_each(|one| self.send(run.to, one, None));
+                sent = pieces.try_for_each(|one| self.send(run, one, None));
             }
             match sent {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -115,9 +117,9 @@ impl Socket {
         }
     }
 
-    fn send(&self, to: Origin, contents: &[u8], segment_size: Option<usize>) -> io::Result<()> {
-        let (destination, src_ip) = (to.peer, to.local);
-        let ecn = Some(EcnCodepoint::Ect0);
+    fn send(&self, run: &Run<'_>, contents: &[u8], segment_size: Option<usize>) -> io::Result<()> {
+        let (destination, src_ip) = (run.to.peer, run.to.local);
+        let ecn = run.is_ect.then_some(EcnCodepoint::Ect0);
         let transmit = Transmit { destination, ecn, contents, segment_size, src_ip };
         self.socket.try_io(Interest::WRITABLE, || {
             self.state.try_send(UdpSockRef::from(&self.socket), &transmit)

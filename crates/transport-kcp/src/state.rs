@@ -275,7 +275,7 @@ impl State {
                     (PathUse::Other, Some(moving)) => moving.to,
                     _ => *remote,
                 };
-                outbox.push(to, opening.len() + transmit.length);
+                outbox.push(to, opening.len() + transmit.length, transmit.is_ect);
             }
         }
         false

@@ -14,9 +14,9 @@ use crate::datagrams::QuicDatagrams;
 use crate::error::{handshake, other_protocol};
 use crate::lane::{Hold, MARK, PRIORITY, QuicLane, foreign, is_mark};
 use crate::lanes::QuicLanes;
-use crate::peers::Noted;
 use crate::session::Agreed;
 use crate::watched::Watched;
+use files::peers::Noted;
 
 /// Makes the client's carrier: opens the first lane. When the server asked for a certificate, the
 /// function waits until the server has accepted the certificate. In TLS 1.3 a client completes the

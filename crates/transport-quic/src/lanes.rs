@@ -16,10 +16,10 @@ use quinn::{Connection, ConnectionError, ReadError, VarInt, WriteError};
 use transport::{Death, Lanes, RecvLane, SendLane};
 
 use crate::error::of_connection;
-use crate::peers::Noted;
 use crate::pipe;
 use crate::settings::{LANES, LANES_MOST};
 use crate::waiting::Waiting;
+use files::peers::Noted;
 
 /// The code of every RESET_STREAM and STOP_SENDING. The frames of `proto` carry the reason.
 const GIVEN_UP: VarInt = VarInt::from_u32(0);

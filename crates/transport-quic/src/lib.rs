@@ -17,7 +17,7 @@
 //! | which limits the socket has | `socket.rs` |
 //! | what leaves twice, and why | `twice.rs`, `congestion::Copies` |
 //! | how a datagram finds its worker | `ids.rs`, `net::udp` |
-//! | what a restarted server still knows | `keys.rs`, `tickets/`, `peers/`, `reset.rs` |
+//! | what a restarted server still knows | `keys.rs`, `tickets/`, `files::peers`, `reset.rs` |
 //!
 //! quinn drives an endpoint and each connection in tasks of the runtime that made them. The handles
 //! work from any thread, so a lane that moves to another thread leaves its driver behind.
@@ -36,7 +36,6 @@ mod lane;
 mod lanes;
 mod listener;
 mod past;
-mod peers;
 mod pipe;
 mod reset;
 mod server;
@@ -50,10 +49,10 @@ mod waiting;
 mod watched;
 
 pub use dialer::{QuicDialer, TlsClient};
+pub use files::peers::{Known, PeerId, Peers};
 pub use ids::{SteeringIds, first_id_to};
 pub use keys::{Keys, KeysError};
 pub use listener::QuicListener;
-pub use peers::{Known, Peers};
 pub use reset::call_back;
 pub use server::QuicServer;
 pub use settings::{Congestion, QuicSettings};

@@ -19,12 +19,12 @@ use crate::early::EarlySecrets;
 use crate::ids::SteeringIds;
 use crate::lane::Hold;
 use crate::past::PastPaths;
-use crate::peers::{Known, Noted};
 use crate::server::QuicServer;
 use crate::session::{Fault, Server};
 use crate::settings::QuicSettings;
 use crate::waiting::Waiting;
 use crate::{carrier, endpoint, error};
+use files::peers::{Known, Noted, PeerId};
 
 /// The largest number of connections that have arrived and are not accepted yet. Further
 /// connections are ignored, and their clients ask again after a second.
@@ -123,6 +123,11 @@ impl fmt::Debug for QuicListener {
     }
 }
 
+/// The id of a connection in the record of connections.
+fn peer_id(id: quinn::ConnectionId) -> Option<PeerId> {
+    id.as_ref().try_into().ok().map(PeerId)
+}
+
 /// Counts the handshakes under way of a listener.
 #[derive(Debug, Default)]
 struct Handshakes(Rc<Cell<usize>>);
@@ -206,7 +211,7 @@ impl Accepted {
             // For a server `into_0rtt` always succeeds.
             Err(connecting) => (connecting.await.map_err(&refused)?, None),
         };
-        let noted = server.peers.zip(id).map(|(peers, id)| {
+        let noted = server.peers.zip(id.and_then(peer_id)).map(|(peers, id)| {
             let known = Known { id, peer: connection.remote_address(), port };
             Noted::new(peers, known)
         });

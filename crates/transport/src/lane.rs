@@ -122,6 +122,10 @@ pub trait Lane: Send + fmt::Debug {
     /// system has all bytes.
     fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
+    /// The peer is authenticated. A server may note the connection for its successor. The default
+    /// does nothing.
+    fn welcome(&mut self) {}
+
     /// Limits the unsent bytes in the kernel (`TCP_NOTSENT_LOWAT`), so that an interactive stream
     /// does not wait behind a bulk stream. A hint; the default ignores it.
     fn set_send_limit(&mut self, _bytes: usize) {}

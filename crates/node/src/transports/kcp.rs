@@ -9,7 +9,8 @@ use config::{Common, KcpCongestion, KcpFec, Listen};
 use net::udp::{self, Buffers};
 use transport::PathDialer;
 use transport_kcp::{
-    Control, KcpDialer, KcpListener, KcpServer, KcpSettings, Keys, Protection, TlsClient,
+    Control, KcpDialer, KcpListener, KcpServer, KcpSettings, Keys, Known, Peers, Protection,
+    TlsClient,
 };
 use transport_tcp::Speech;
 
@@ -31,11 +32,19 @@ impl Family for Kcp {
     fn listeners(&self, setup: &Setup<'_>) -> anyhow::Result<Arc<dyn Listeners>> {
         let tls = ServerTls::new(setup, Speech::Tunnel)?;
         let tls = tls.context("kcp:// without a certificate")?;
-        let keys = setup.state.map_or_else(Keys::fleeting, Keys::of)?;
+        let (keys, peers, left) = match setup.state {
+            None => (Keys::fleeting()?, None, Vec::new()),
+            Some(folder) => {
+                let (peers, left) = Peers::take_all(folder, "kcp")
+                    .with_context(|| format!("{}: kcp.peers", folder.display()))?;
+                (Keys::of(folder)?, Some(peers), left)
+            }
+        };
+        let settings = settings(&setup.config.common);
         let server =
-            |asks| KcpServer::new(tls.by(asks), settings(&setup.config.common), keys.clone());
+            |asks| KcpServer::new(tls.by(asks), settings.clone(), keys.clone(), peers.clone());
         let (asking, exempt) = (server(true), server(false));
-        Ok(Arc::new(KcpListeners { tls, asking, exempt }))
+        Ok(Arc::new(KcpListeners { tls, asking, exempt, left: left.into() }))
     }
 
     fn dials(&self, path: &config::Path, common: &Common) -> anyhow::Result<Arc<dyn Dials>> {
@@ -52,6 +61,8 @@ struct KcpListeners {
     /// The state of listeners that ask clients for certificates, and of those that do not.
     asking: KcpServer,
     exempt: KcpServer,
+    /// The clients of the previous process. Their connections are reset, so that they reconnect.
+    left: Arc<[Known]>,
 }
 
 impl Listeners for KcpListeners {
@@ -65,7 +76,16 @@ impl Listeners for KcpListeners {
         for socket in &group {
             udp::raise(socket, buffers(&common.kcp))?;
         }
-        let address = group.first().context("no socket")?.local_addr()?;
+        let first = group.first().context("no socket")?;
+        let called = server.call_back(first, &self.left)?;
+        if called > 0 {
+            let connections = called;
+            tracing::info!(
+                connections,
+                "clients that were connected to the server before this one were called back"
+            );
+        }
+        let address = first.local_addr()?;
         let count = group.len();
         let by_worker = group.into_iter().enumerate().map(|(worker, socket)| -> Opener {
             let server = server.clone();

@@ -39,7 +39,7 @@ impl Family for Quic {
             None => (Keys::fleeting()?, None, Vec::new()),
             Some(folder) => {
                 let keys = Keys::of(folder)?;
-                let (peers, left) = Peers::take_all(folder)
+                let (peers, left) = Peers::take_all(folder, "quic")
                     .with_context(|| format!("{}: quic.peers", folder.display()))?;
                 (keys, Some(peers), left)
             }

@@ -367,7 +367,7 @@ impl Driver {
 /// Appends a datagram for a stranger.
 fn put(outbox: &mut Outbox, to: Origin, datagram: &[u8]) {
     outbox.buffer().extend_from_slice(datagram);
-    outbox.push(to, datagram.len());
+    outbox.push(to, datagram.len(), false);
 }
 
 impl Future for Driver {

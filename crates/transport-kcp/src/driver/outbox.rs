@@ -9,11 +9,18 @@ use crate::socket::{CALL, Origin, Run, Socket};
 const MOST: usize = 64;
 const BYTES: usize = CALL;
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Datagram {
+    to: Origin,
+    length: usize,
+    is_ect: bool,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     bytes: Vec<u8>,
-    /// Destination and length of each datagram in `bytes`.
-    datagrams: Vec<(Origin, usize)>,
+    /// The datagrams in `bytes`.
+    datagrams: Vec<Datagram>,
     /// Datagrams and bytes that have left.
     gone: (usize, usize),
     /// Runs that the system refused, since the beginning.
@@ -36,9 +43,10 @@ impl Outbox {
         &mut self.bytes
     }
 
-    /// What was appended to the buffer since the last call is a datagram of `length` bytes.
-    pub(crate) fn push(&mut self, to: Origin, length: usize) {
-        self.datagrams.push((to, length));
+    /// What was appended to the buffer since the last call is a datagram of `length` bytes, which
+    /// routers may mark where `is_ect` is true.
+    pub(crate) fn push(&mut self, to: Origin, length: usize, is_ect: bool) {
+        self.datagrams.push(Datagram { to, length, is_ect });
     }
 
     /// Sends all that waits. `Ready`: nothing waits any more. What the system refuses counts as lost
@@ -67,19 +75,21 @@ impl Outbox {
     fn run(&self, most: usize) -> Option<(Run<'_>, usize)> {
         let (gone, at) = self.gone;
         let datagrams = self.datagrams.get(gone..)?;
-        let (to, segment) = *datagrams.first()?;
+        let Datagram { to, length: segment, is_ect } = *datagrams.first()?;
         let (mut count, mut end) = (0, at);
-        for (other, length) in datagrams.iter().take(most.max(1)) {
-            if *other != to || *length > segment || (count > 0 && end + length - at > CALL) {
+        for next in datagrams.iter().take(most.max(1)) {
+            let length = next.length;
+            let is_alike = next.to == to && next.is_ect == is_ect && length <= segment;
+            if !is_alike || (count > 0 && end + length - at > CALL) {
                 break;
             }
             count += 1;
             end += length;
-            if *length < segment {
+            if length < segment {
                 break;
             }
         }
-        Some((Run { to, bytes: self.bytes.get(at..end)?, segment }, count))
+        Some((Run { to, bytes: self.bytes.get(at..end)?, segment, is_ect }, count))
     }
 }
 
@@ -96,7 +106,7 @@ mod tests {
         let mut outbox = Outbox::default();
         for (port, length) in datagrams {
             outbox.buffer().extend(std::iter::repeat_n(0, *length));
-            outbox.push(to(*port), *length);
+            outbox.push(to(*port), *length, true);
         }
         let mut runs = Vec::new();
         while let Some((run, count)) = outbox.run(most) {

@@ -3,6 +3,8 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
 
+pub(crate) mod path;
+
 use std::future::{Future, poll_fn};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -78,7 +80,7 @@ pub(crate) fn socket() -> UdpSocket {
 
 pub(crate) fn listener(config: Arc<ServerConfig>, settings: &KcpSettings) -> KcpListener {
     let keys = Keys::fleeting().unwrap();
-    let server = KcpServer::new(Current::from(config), settings.clone(), keys);
+    let server = KcpServer::new(Current::from(config), settings.clone(), keys, None);
     KcpListener::new(socket(), 0, 1, &server).unwrap()
 }
 

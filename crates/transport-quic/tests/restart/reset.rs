@@ -6,7 +6,7 @@ use std::time::Instant;
 use net::udp::udp_group;
 use quinn::ConnectionError;
 use tokio::time::timeout;
-use transport_quic::{Keys, Known, Peers, call_back};
+use transport_quic::{Keys, Known, PeerId, Peers, call_back};
 
 use crate::process::{Process, SOON, Setup, client, client_tls, echo};
 
@@ -42,11 +42,15 @@ async fn a_restarted_server_calls_back_who_was_connected_and_says_nothing() {
     let connection = endpoint.connect(server.address, "localhost").unwrap().await.unwrap();
     echo(&connection).await;
 
-    let (peers, _) = Peers::take_all(folder.path()).unwrap();
+    let (peers, _) = Peers::take_all(folder.path(), "quic").unwrap();
     let accepted = server.accepted.recv().unwrap();
     assert_eq!(usize::from(accepted.id[0]), accepted.worker);
     let peer = endpoint.local_addr().unwrap();
-    peers.connected(Known { id: accepted.id, peer, port: server.address.port() });
+    peers.connected(Known {
+        id: PeerId(accepted.id.as_ref().try_into().unwrap()),
+        peer,
+        port: server.address.port(),
+    });
     let written = async {
         let file = folder.path().join("quic.peers");
         while !std::fs::read_to_string(&file).unwrap().contains(&accepted.id.to_string()) {
@@ -57,7 +61,7 @@ async fn a_restarted_server_calls_back_who_was_connected_and_says_nothing() {
     let address = server.kill();
 
     let keys = Keys::of(folder.path()).unwrap();
-    let (_peers, left) = Peers::take_all(folder.path()).unwrap();
+    let (_peers, left) = Peers::take_all(folder.path(), "quic").unwrap();
     let group = udp_group(address, 2).unwrap();
     assert_eq!(call_back(&group[1], &Keys::fleeting().unwrap(), &left).unwrap(), 1);
     let short = std::time::Duration::from_millis(300);

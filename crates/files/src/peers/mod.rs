@@ -1,19 +1,18 @@
-//! Records the live connections in `state_dir`. The process after a `kill -9` can then tell each
-//! client at once that its connection is gone ([`crate::call_back`]). Without the record a client
-//! would learn it by its next packet, which an idle client sends within a keep-alive time.
+//! Records the live connections of a transport over UDP in `state_dir`. The process after a
+//! `kill -9` can then tell each client at once that its connection is gone. Without the record a
+//! client would learn it by its next packet, which an idle client sends within a keep-alive time.
 //!
 //! Workers only put a note into a bounded queue, and a thread writes the file. A note is lost when
 //! the queue or the disk is full; its client then takes longer to return.
 
 mod file;
 
+use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
-
-use quinn::ConnectionId;
 
 use file::PeerFile;
 
@@ -21,11 +20,22 @@ use file::PeerFile;
 /// restart.
 const QUEUE: usize = 8192;
 
+/// The id by which a client addresses its server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PeerId(pub [u8; 8]);
+
+impl fmt::Display for PeerId {
+    /// Hexadecimal digits.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", u64::from_be_bytes(self.0))
+    }
+}
+
 /// A recorded connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Known {
-    /// The id by which the client addresses us ([`crate::SteeringIds::last`]).
-    pub id: ConnectionId,
+    /// The id of the connection.
+    pub id: PeerId,
     /// The address of the client.
     pub peer: SocketAddr,
     /// The port at which the client reached us.
@@ -34,7 +44,29 @@ pub struct Known {
 
 enum Note {
     Here(Known),
-    Gone(ConnectionId),
+    Gone(PeerId),
+}
+
+impl Known {
+    /// The address of the client as a socket of the family of `here` takes it. `None`: the client
+    /// did not come in at this port, or a socket of this family does not reach it.
+    #[must_use]
+    pub fn reachable(&self, here: SocketAddr) -> Option<SocketAddr> {
+        if self.port != here.port() {
+            return None;
+        }
+        match (self.peer, here) {
+            (SocketAddr::V4(v4), SocketAddr::V6(_)) => {
+                Some(SocketAddr::from((v4.ip().to_ipv6_mapped(), v4.port())))
+            }
+            (SocketAddr::V6(v6), SocketAddr::V4(_)) => {
+                Some(SocketAddr::from((IpAddr::from(v6.ip().to_ipv4_mapped()?), v6.port())))
+            }
+            (SocketAddr::V4(_), SocketAddr::V4(_)) | (SocketAddr::V6(_), SocketAddr::V6(_)) => {
+                Some(self.peer)
+            }
+        }
+    }
 }
 
 /// The record of one server process. Clones share it.
@@ -44,13 +76,18 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Takes the record that the earlier process left in `folder`, and begins a new record. The
-    /// folder must exist, and two instances must not share it.
-    pub fn take_all(folder: &Path) -> io::Result<(Self, Vec<Known>)> {
-        let (file, left) = PeerFile::take_all(folder)?;
+    /// Takes the record `name.peers` that the earlier process left in `folder`, and begins a new
+    /// record. The folder must exist, and two instances must not share it.
+    ///
+    /// # Errors
+    /// The file cannot be read or written, or the system starts no thread.
+    pub fn take_all(folder: &Path, name: &str) -> io::Result<(Self, Vec<Known>)> {
+        let (file, left) = PeerFile::take_all(folder, name)?;
         let (notes, waiting) = sync_channel(QUEUE);
         // The thread ends when the last `Peers` is dropped.
-        thread::Builder::new().name("quic-peers".into()).spawn(move || write(file, &waiting))?;
+        thread::Builder::new()
+            .name(format!("{name}-peers"))
+            .spawn(move || write(file, &waiting))?;
         Ok((Self { notes }, left))
     }
 
@@ -65,13 +102,13 @@ impl Peers {
     }
 
     /// Records the end of a connection.
-    pub fn gone(&self, id: ConnectionId) {
+    pub fn gone(&self, id: PeerId) {
         self.note(Note::Gone(id));
     }
 
     fn note(&self, note: Note) {
         if self.notes.try_send(note).is_err() {
-            tracing::debug!("a QUIC connection is not written down: too many at once");
+            tracing::debug!("a connection over UDP is not written down: too many at once");
         }
     }
 }
@@ -79,25 +116,27 @@ impl Peers {
 /// A connection that is recorded once its client is welcome, and removed from the record when this
 /// value is dropped.
 #[derive(Debug)]
-pub(crate) struct Noted {
+pub struct Noted {
     peers: Peers,
     known: Known,
     welcome: bool,
 }
 
 impl Noted {
-    pub(crate) const fn new(peers: Peers, known: Known) -> Self {
+    /// A connection that is not recorded yet.
+    #[must_use]
+    pub const fn new(peers: Peers, known: Known) -> Self {
         Self { peers, known, welcome: false }
     }
 
     /// Records the connection: its client has logged in.
-    pub(crate) fn welcome(&mut self) {
+    pub fn welcome(&mut self) {
         self.welcome = true;
         self.peers.connected(self.known);
     }
 
     /// Notes the present address of the client.
-    pub(crate) fn at(&mut self, peer: SocketAddr) {
+    pub fn at(&mut self, peer: SocketAddr) {
         if self.welcome && self.known.peer != peer {
             self.known.peer = peer;
             self.peers.moved(self.known);
@@ -125,7 +164,7 @@ fn write(mut file: PeerFile, waiting: &Receiver<Note>) {
         if let Err(error) = file.write() {
             tracing::warn!(
                 %error,
-                "QUIC connections cannot be written down: {error}; after a crash their clients will take longer \
+                "connections over UDP cannot be written down: {error}; after a crash their clients will take longer \
                  to come back"
             );
             return;
@@ -140,12 +179,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_address_is_said_as_the_socket_needs_it() {
+        let at = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let of = |peer: &str| Known { id: PeerId([1; 8]), peer: at(peer), port: 1 };
+        let (v4, v6) = (at("0.0.0.0:1"), at("[::]:1"));
+        assert_eq!(of("10.0.0.1:5").reachable(v6), Some(at("[::ffff:10.0.0.1]:5")));
+        assert_eq!(of("[::ffff:10.0.0.1]:5").reachable(v4), Some(at("10.0.0.1:5")));
+        assert_eq!(of("[2001:db8::1]:5").reachable(v4), None);
+        assert_eq!(of("10.0.0.1:5").reachable(v4), Some(at("10.0.0.1:5")));
+        assert_eq!(of("10.0.0.1:5").reachable(at("0.0.0.0:2")), None, "another port");
+    }
+
+    #[test]
     fn the_next_process_takes_what_this_one_left() {
         let folder = tempfile::tempdir().unwrap();
-        let (peers, left) = Peers::take_all(folder.path()).unwrap();
+        let (peers, left) = Peers::take_all(folder.path(), "quic").unwrap();
         assert_eq!(left, []);
         let known = |n: u8| Known {
-            id: ConnectionId::new(&[n; 8]),
+            id: PeerId([n; 8]),
             peer: SocketAddr::from(([10, 0, 0, n], 5)),
             port: 7000,
         };
@@ -163,9 +214,9 @@ mod tests {
             assert!(start.elapsed() < Duration::from_secs(10), "{text}");
             thread::yield_now();
         }
-        let (_next, left) = Peers::take_all(folder.path()).unwrap();
+        let (_next, left) = Peers::take_all(folder.path(), "quic").unwrap();
         assert_eq!(left, [Known { id: known(2).id, ..known(3) }]);
-        let (_next, left) = Peers::take_all(folder.path()).unwrap();
+        let (_next, left) = Peers::take_all(folder.path(), "quic").unwrap();
         assert_eq!(left, [], "taken is taken");
     }
 }

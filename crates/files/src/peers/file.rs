@@ -1,4 +1,4 @@
-//! The file `quic.peers`. It has a line for each event, and is rewritten when most of its lines are
+//! The file `quic.peers` or `kcp.peers`. It has a line for each event, and is rewritten when most of its lines are
 //! about past connections.
 //!
 //! ```text
@@ -15,12 +15,7 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use quinn::ConnectionId;
-
-use super::Known;
-use crate::ids;
-
-const FILE: &str = "quic.peers";
+use super::{Known, PeerId};
 
 /// The largest number of recorded connections; further connections are not recorded. They take 1
 /// MB.
@@ -37,7 +32,7 @@ const LONGEST: u64 = 8 << 20;
 pub(super) struct PeerFile {
     path: PathBuf,
     file: File,
-    known: HashMap<ConnectionId, Known>,
+    known: HashMap<PeerId, Known>,
     /// The number of lines in the file.
     lines: usize,
     /// The text that is not written yet.
@@ -48,10 +43,10 @@ pub(super) struct PeerFile {
 
 impl PeerFile {
     /// Reads the connections that an earlier process left, and empties the file.
-    pub(super) fn take_all(folder: &Path) -> io::Result<(Self, Vec<Known>)> {
-        let path = folder.join(FILE);
+    pub(super) fn take_all(folder: &Path, name: &str) -> io::Result<(Self, Vec<Known>)> {
+        let path = folder.join(format!("{name}.peers"));
         let mut left = Vec::new();
-        match files::open(&path) {
+        match crate::open(&path) {
             Ok(file) => {
                 file.take(LONGEST).read_to_end(&mut left)?;
             }
@@ -75,7 +70,7 @@ impl PeerFile {
     }
 
     /// Records the end of a connection.
-    pub(super) fn gone(&mut self, id: &ConnectionId) {
+    pub(super) fn gone(&mut self, id: &PeerId) {
         if self.known.remove(id).is_some() {
             // Writing to a `String` does not fail.
             let _ = writeln!(self.text, "- {id}");
@@ -106,7 +101,7 @@ fn line(text: &mut String, known: &Known) {
 /// Writes the file atomically: after a crash the old or the new file exists.
 fn create(path: &Path, text: &str) -> io::Result<File> {
     let fresh = path.with_extension("peers.new");
-    let mut file = files::create_fresh(&fresh)?;
+    let mut file = crate::create_fresh(&fresh)?;
     file.write_all(text.as_bytes())?;
     fs::rename(&fresh, path)?;
     Ok(file)
@@ -135,11 +130,10 @@ fn read(text: &str) -> Vec<Known> {
     known.into_values().collect()
 }
 
-fn id_of(text: &str) -> Option<ConnectionId> {
-    let whole =
-        text.len() == 2 * ids::LENGTH && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+fn id_of(text: &str) -> Option<PeerId> {
+    let whole = text.len() == 16 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
     let id = u64::from_str_radix(text, 16).ok().filter(|_| whole)?;
-    Some(ConnectionId::new(&id.to_be_bytes()))
+    Some(PeerId(id.to_be_bytes()))
 }
 
 #[cfg(test)]
@@ -149,8 +143,10 @@ mod tests {
 
     use super::*;
 
+    const FILE: &str = "quic.peers";
+
     fn known(number: usize) -> Known {
-        let id = ConnectionId::new(&(number as u64).to_be_bytes());
+        let id = PeerId((number as u64).to_be_bytes());
         Known { id, peer: SocketAddr::from(([192, 0, 2, 1], 4000)), port: 7000 }
     }
 
@@ -177,7 +173,7 @@ mod tests {
     #[test]
     fn the_file_grows_no_larger_than_what_it_has_to_say() {
         let folder = tempfile::tempdir().unwrap();
-        let (mut file, _) = PeerFile::take_all(folder.path()).unwrap();
+        let (mut file, _) = PeerFile::take_all(folder.path(), "quic").unwrap();
         file.here(known(7));
         for _ in 0..10 * PAST {
             file.here(known(1));
@@ -186,7 +182,7 @@ mod tests {
             assert!(file.lines <= 2 * 2 + PAST);
         }
         assert_eq!(text(folder.path()).lines().count(), file.lines);
-        let left = PeerFile::take_all(folder.path()).unwrap().1;
+        let left = PeerFile::take_all(folder.path(), "quic").unwrap().1;
         assert_eq!(left, [known(7)]);
         assert_eq!(text(folder.path()), "");
         let path = folder.path().join(FILE);
@@ -200,22 +196,22 @@ mod tests {
         let (path, aim) = (folder.path().join(FILE), folder.path().join("aim"));
         fs::write(&aim, "precious").unwrap();
         symlink(&aim, &path).unwrap();
-        let error = PeerFile::take_all(folder.path()).unwrap_err().to_string();
+        let error = PeerFile::take_all(folder.path(), "quic").unwrap_err().to_string();
         assert!(error.contains("this is a symbolic link"), "{error}");
         fs::remove_file(&path).unwrap();
         symlink(&aim, path.with_extension("peers.new")).unwrap();
-        PeerFile::take_all(folder.path()).unwrap();
+        PeerFile::take_all(folder.path(), "quic").unwrap();
         assert_eq!(fs::read_to_string(&aim).unwrap(), "precious");
     }
 
     #[test]
     fn there_is_an_end_to_what_is_remembered() {
         let folder = tempfile::tempdir().unwrap();
-        let (mut file, _) = PeerFile::take_all(folder.path()).unwrap();
+        let (mut file, _) = PeerFile::take_all(folder.path(), "quic").unwrap();
         (0..2 * MOST).for_each(|number| file.here(known(number)));
         file.write().unwrap();
         assert!(text(folder.path()).len() < 2 << 20);
-        let (_, left) = PeerFile::take_all(folder.path()).unwrap();
+        let (_, left) = PeerFile::take_all(folder.path(), "quic").unwrap();
         assert_eq!(left.len(), MOST);
         assert!(left.contains(&known(0)));
     }
@@ -223,11 +219,11 @@ mod tests {
     #[test]
     fn what_ended_within_one_write_leaves_no_trace_in_the_list() {
         let folder = tempfile::tempdir().unwrap();
-        let (mut file, _) = PeerFile::take_all(folder.path()).unwrap();
+        let (mut file, _) = PeerFile::take_all(folder.path(), "quic").unwrap();
         file.here(known(1));
         file.gone(&known(1).id);
         file.gone(&known(2).id);
         file.write().unwrap();
-        assert_eq!(PeerFile::take_all(folder.path()).unwrap().1, []);
+        assert_eq!(PeerFile::take_all(folder.path(), "quic").unwrap().1, []);
     }
 }
