@@ -12,6 +12,7 @@
 //! | [`fec`] | parity shards as kcp-go makes them, and what is rebuilt of them |
 //! | [`own`] | the packets of this project, which no other end understands |
 //! | [`session`] | engine, FEC and envelope together: datagrams in and out, for stock peers |
+//! | [`timers`] | one timer for all sessions of a driver |
 //! | [`wire`] | the layouts of segments, shards and out-of-band datagrams; arithmetic of sequence numbers |
 
 pub mod classic;
@@ -25,4 +26,5 @@ pub mod own;
 #[cfg(test)]
 mod rig;
 pub mod session;
+pub mod timers;
 pub mod wire;

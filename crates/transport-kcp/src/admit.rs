@@ -75,20 +75,19 @@ impl Admission {
         Self { cookies, keys, worker, workers, used: Used::default() }
     }
 
-    /// The answer to a Hello. Nothing is kept.
+    /// Appends the answer to a Hello. Nothing is kept.
     pub(crate) fn answer(
         &self,
         random: &mut Random,
         from: SocketAddr,
         client: ConnectionId,
-    ) -> Vec<u8> {
+        to: &mut Vec<u8>,
+    ) {
         let mut id = random.bytes();
         id[0] = self.worker;
         let server = ConnectionId(id);
         let cookie = self.cookies.make(Cookies::epoch(), from, (server, client));
-        let mut answer = Vec::with_capacity(crate::wire::COOKIE);
-        Packet::Cookie { client, version: VERSION, server, cookie }.encode(&mut answer);
-        answer
+        Packet::Cookie { client, version: VERSION, server, cookie }.encode(to);
     }
 
     /// Begins the connection of an Opening whose cookie is good, and puts it before the acceptor.
@@ -122,14 +121,13 @@ impl Admission {
         Some(shared)
     }
 
-    /// The answer to a packet of `length` bytes of a connection that is not known. `None`: another
-    /// worker may know it, or the packet is too short for an answer.
-    pub(crate) fn reset(&self, server: ConnectionId, length: usize) -> Option<Vec<u8>> {
+    /// Appends the answer to a packet of `length` bytes of a connection that is not known. There is
+    /// none where another worker may know the connection, or the packet is shorter than the answer.
+    pub(crate) fn reset(&self, server: ConnectionId, length: usize, to: &mut Vec<u8>) {
         let [named, ..] = server.0;
-        if length < RESET || (named != self.worker && usize::from(named) < self.workers) {
-            return None;
+        if length >= RESET && (named == self.worker || usize::from(named) >= self.workers) {
+            self.keys.reset(server, to);
         }
-        Some(self.keys.reset(server))
     }
 }
 
@@ -175,16 +173,22 @@ mod tests {
     fn a_server_names_its_worker_and_resets_what_no_other_worker_may_know() {
         let admission = Admission::new(Keys::fleeting().unwrap(), 3, 4);
         let from = SocketAddr::from(([127, 0, 0, 1], 5));
-        let answer = admission.answer(&mut Random::default(), from, id(9));
+        let mut answer = Vec::new();
+        admission.answer(&mut Random::default(), from, id(9), &mut answer);
         let Some(Packet::Cookie { client, server, cookie, .. }) = Packet::decode(&answer) else {
             panic!("{answer:?}");
         };
         assert_eq!((client, server.0[0]), (id(9), 3));
         assert!(admission.cookies.is_good(cookie.epoch, &cookie, from, (server, client)));
-        assert!(admission.reset(server, RESET).is_some());
-        assert!(admission.reset(server, RESET - 1).is_none(), "shorter than the answer");
-        assert!(admission.reset(id(2), 100).is_none(), "worker 2 may know it");
-        assert!(admission.reset(id(4), 100).is_some(), "there is no worker 4");
+        let reset = |id, length| {
+            let mut answer = Vec::new();
+            admission.reset(id, length, &mut answer);
+            answer.len()
+        };
+        assert_eq!(reset(server, RESET), RESET);
+        assert_eq!(reset(server, RESET - 1), 0, "shorter than the answer");
+        assert_eq!(reset(id(2), 100), 0, "worker 2 may know the connection");
+        assert_eq!(reset(id(4), 100), RESET, "there is no worker 4");
     }
 
     #[test]

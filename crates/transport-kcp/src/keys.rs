@@ -9,7 +9,7 @@ use aws_lc_rs::hmac;
 use files::secret::{Secret, SecretError};
 use kcp::own::wire::ConnectionId;
 
-use crate::wire::{PROOF, Packet, RESET};
+use crate::wire::{PROOF, Packet};
 
 const KEPT: Secret = Secret {
     file: "kcp.keys",
@@ -58,11 +58,9 @@ impl Keys {
         Self { reset: derived("reset"), cookies: derived("cookies") }
     }
 
-    /// The Reset of a connection.
-    pub(crate) fn reset(&self, server: ConnectionId) -> Vec<u8> {
-        let mut reset = Vec::with_capacity(RESET);
-        Packet::Reset { server, token: self.reset_token(server) }.encode(&mut reset);
-        reset
+    /// Appends the Reset of a connection.
+    pub(crate) fn reset(&self, server: ConnectionId, to: &mut Vec<u8>) {
+        Packet::Reset { server, token: self.reset_token(server) }.encode(to);
     }
 
     /// What proves a Reset of the connection.

@@ -53,14 +53,13 @@ impl KcpServer {
     /// The socket has no address.
     pub fn call_back(&self, socket: &UdpSocket, known: &[Known]) -> io::Result<usize> {
         let here = socket.local_addr()?;
-        let sent = known
-            .iter()
-            .filter_map(|one| Some((one, one.reachable(here)?)))
-            .filter(|(one, peer)| {
-                let reset = self.keys.reset(ConnectionId(one.id.0));
-                socket.send_to(&reset, peer).is_ok()
-            })
-            .count();
+        let (mut sent, mut reset) = (0, Vec::new());
+        for one in known {
+            let Some(peer) = one.reachable(here) else { continue };
+            reset.clear();
+            self.keys.reset(ConnectionId(one.id.0), &mut reset);
+            sent += usize::from(socket.send_to(&reset, peer).is_ok());
+        }
         Ok(sent)
     }
 

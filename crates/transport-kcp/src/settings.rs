@@ -30,8 +30,6 @@ const BOOTSTRAP_WINDOW: u16 = 64;
 pub struct KcpSettings {
     /// How fast this end sends.
     pub control: Control,
-    /// How fast this end sends on a path inside this machine.
-    pub loopback: Control,
     /// What protects the packets that this end sends.
     pub protection: Protection,
     /// The most segments that are sent and not acknowledged, 1 to 65,535. Where packets are longer
@@ -55,7 +53,6 @@ impl Default for KcpSettings {
     fn default() -> Self {
         Self {
             control: Control::Bbr,
-            loopback: Control::Bbr,
             protection: Protection::Adaptive { most: 32 },
             send_window: 8_192,
             receive_window: 8_192,
@@ -75,9 +72,6 @@ impl KcpSettings {
         // When the system does not know the route's MTU, the search finds the MTU.
         let route = payload_of_route(peer).unwrap_or(u16::MAX);
         self.mtu = self.mtu.min(route).clamp(LEAST, MOST);
-        if peer.ip().to_canonical().is_loopback() {
-            self.control = self.loopback;
-        }
         self
     }
 

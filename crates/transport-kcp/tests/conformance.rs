@@ -36,7 +36,7 @@ fn kcp_with_the_smallest_packets_conforms() {
 #[test]
 fn kcp_as_users_of_kcptun_set_it_conforms() {
     let settings = KcpSettings {
-        loopback: Control::Open,
+        control: Control::Open,
         protection: Protection::Fixed { data: 10, parity: 3 },
         send_window: 1_024,
         receive_window: 1_024,

@@ -10,7 +10,6 @@ mod admit;
 mod outbox;
 mod sessions;
 mod sources;
-mod timers;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -321,7 +320,7 @@ impl<S: PacketSocket> Driver<S> {
 
     /// Sets the timer to the next time of any session; `true` where it has passed already.
     fn arm(&mut self, cx: &mut Context<'_>) -> bool {
-        let Some(at) = self.sessions.timers.next() else {
+        let Some(at) = self.sessions.timers.due() else {
             // A timer that stays set would wake this task for nothing.
             self.alarm = None;
             self.sleep = None;

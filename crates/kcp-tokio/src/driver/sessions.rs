@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use kcp::wire::Conversation;
 use slab::Slab;
 
-use super::timers::Timers;
 use crate::end::End;
 use crate::shared::Shared;
+use kcp::timers::Timers;
 
 /// The resolution of tokio's timers.
 pub(super) const TICK: Duration = Duration::from_millis(1);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use config::{Common, KcpCongestion, KcpFec, Listen};
-use net::udp::{self, Buffers};
+use net::udp::Buffers;
 use transport::PathDialer;
 use transport_kcp::{
     Control, KcpDialer, KcpListener, KcpServer, KcpSettings, Keys, Known, Peers, Protection,
@@ -15,9 +15,7 @@ use transport_kcp::{
 use transport_tcp::Speech;
 
 use super::material::{NextHop, ServerTls};
-use super::{
-    Bound, Dials, Family, Listeners, Opener, Renewal, Setup, bind_advice, listen_address, material,
-};
+use super::{Bound, Dials, Family, Listeners, Renewal, Setup, bound_udp, buffers, material};
 
 pub(super) struct Kcp;
 
@@ -50,7 +48,7 @@ impl Family for Kcp {
     fn dials(&self, path: &config::Path, common: &Common) -> anyhow::Result<Arc<dyn Dials>> {
         let tls = material::tls_client(path, Speech::Tunnel)?.context("kcp:// without TLS")?;
         let tls = TlsClient { config: tls.config, name: tls.name };
-        let dialer = KcpDialer::new(&tls, settings(common), buffers(&common.kcp));
+        let dialer = KcpDialer::new(&tls, settings(common), sizes(&common.kcp));
         Ok(Arc::new(KcpDials { hop: NextHop::new(path), dialer }))
     }
 }
@@ -69,29 +67,16 @@ impl Listeners for KcpListeners {
     fn bind(&self, listen: &Listen, common: &Common, workers: usize) -> anyhow::Result<Bound> {
         let Listen { endpoint, client_ca, .. } = listen;
         let server = if *client_ca { &self.asking } else { &self.exempt };
-        let group = udp::udp_group(listen_address(endpoint)?, workers).map_err(|e| {
-            let advice = bind_advice(e.kind());
-            anyhow::anyhow!("cannot listen on {endpoint}: {e}{advice}")
-        })?;
-        for socket in &group {
-            udp::raise(socket, buffers(&common.kcp))?;
-        }
-        let first = group.first().context("no socket")?;
-        let called = server.call_back(first, &self.left)?;
-        if called > 0 {
-            let connections = called;
-            tracing::info!(
-                connections,
-                "clients that were connected to the server before this one were called back"
-            );
-        }
-        let address = first.local_addr()?;
-        let count = group.len();
-        let by_worker = group.into_iter().enumerate().map(|(worker, socket)| -> Opener {
-            let server = server.clone();
-            Box::new(move || Ok(Box::new(KcpListener::new(socket, worker, count, &server)?)))
-        });
-        Ok(Bound { address, by_worker: by_worker.collect() })
+        let (own, left) = (server.clone(), Arc::clone(&self.left));
+        bound_udp(
+            endpoint,
+            workers,
+            sizes(&common.kcp),
+            |socket| server.call_back(socket, &left),
+            move |socket, worker, count| {
+                Ok(Box::new(KcpListener::new(socket, worker, count, &own)?))
+            },
+        )
     }
 
     fn renew(&self, setup: &Setup<'_>) -> anyhow::Result<Renewal> {
@@ -123,10 +108,9 @@ impl Dials for KcpDials {
     }
 }
 
-/// The socket buffers of the configuration, in bytes.
-fn buffers(kcp: &config::Kcp) -> Buffers {
-    let bytes = |size: config::Size| usize::try_from(size.bytes()).unwrap_or(usize::MAX);
-    Buffers { receive: bytes(kcp.receive_buffer), send: bytes(kcp.send_buffer) }
+/// The socket buffers of the configuration.
+fn sizes(kcp: &config::Kcp) -> Buffers {
+    buffers(kcp.receive_buffer, kcp.send_buffer)
 }
 
 fn settings(common: &Common) -> KcpSettings {
@@ -135,8 +119,6 @@ fn settings(common: &Common) -> KcpSettings {
     let control = control(kcp.congestion);
     KcpSettings {
         control,
-        // What the file fixes holds on every path.
-        loopback: if control == Control::Bbr { default.loopback } else { control },
         protection: match kcp.fec {
             KcpFec::Auto => default.protection,
             KcpFec::Off => Protection::Off,
@@ -184,7 +166,7 @@ mod tests {
     #[test]
     fn a_preset_and_the_largest_values_arrive() {
         let fast3 = of("kcp: { preset: fast3 }");
-        assert_eq!((fast3.control, fast3.loopback), (Control::Open, Control::Open));
+        assert_eq!(fast3.control, Control::Open);
         assert_eq!(fast3.protection, Protection::Fixed { data: 10, parity: 3 });
         assert_eq!((fast3.send_window, fast3.receive_window), (1024, 1024));
         assert_eq!(fast3.ack_delay, Duration::from_millis(10));

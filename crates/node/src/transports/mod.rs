@@ -28,13 +28,14 @@ mod ws;
 
 use std::fmt::Debug;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use anyhow::Context;
-use config::{Common, Endpoint, Listen, Scheme, ServerConfig};
+use config::{Common, Endpoint, Listen, Scheme, ServerConfig, Size};
+use net::udp::{self, Buffers};
 use tls::Identity;
 use transport::{Listener, PathDialer};
 
@@ -148,6 +149,47 @@ fn bound_tcp(
         Box::new(move || open(socket))
     });
     Ok(Bound { address, by_worker: by_worker.collect() })
+}
+
+/// Binds a UDP port with a socket of these buffers for each worker. `call_back` resets the connections
+/// of the previous process through the first socket, so that their clients reconnect at once, and
+/// returns their number. `open` makes a listener from a socket, the number of its worker and the
+/// number of workers.
+fn bound_udp(
+    endpoint: &Endpoint,
+    workers: usize,
+    buffers: Buffers,
+    call_back: impl FnOnce(&UdpSocket) -> io::Result<usize>,
+    open: impl Fn(UdpSocket, usize, usize) -> io::Result<Box<dyn Listener>> + Clone + Send + 'static,
+) -> anyhow::Result<Bound> {
+    let group = udp::udp_group(listen_address(endpoint)?, workers).map_err(|e| {
+        let advice = bind_advice(e.kind());
+        anyhow::anyhow!("cannot listen on {endpoint}: {e}{advice}")
+    })?;
+    for socket in &group {
+        udp::raise(socket, buffers)?;
+    }
+    let first = group.first().context("no socket")?;
+    let connections = call_back(first)?;
+    if connections > 0 {
+        tracing::info!(
+            connections,
+            "clients that were connected to the server before this one were called back"
+        );
+    }
+    let address = first.local_addr()?;
+    let count = group.len();
+    let by_worker = group.into_iter().enumerate().map(|(worker, socket)| -> Opener {
+        let open = open.clone();
+        Box::new(move || open(socket, worker, count))
+    });
+    Ok(Bound { address, by_worker: by_worker.collect() })
+}
+
+/// The socket buffers of the configuration, in bytes.
+fn buffers(receive: Size, send: Size) -> Buffers {
+    let bytes = |size: Size| usize::try_from(size.bytes()).unwrap_or(usize::MAX);
+    Buffers { receive: bytes(receive), send: bytes(send) }
 }
 
 /// The address in the URL of a listener. A host name is resolved, and its first address counts.

@@ -8,15 +8,13 @@ use std::time::Duration;
 
 use anyhow::Context;
 use config::{Common, Congestion, Listen, ServerConfig};
-use net::udp::{self, Buffers};
+use net::udp::Buffers;
 use transport::PathDialer;
 use transport_quic::{Keys, Known, Peers, QuicDialer, QuicListener, QuicServer, QuicSettings};
 use transport_tcp::Speech;
 
 use super::material::{NextHop, ServerTls};
-use super::{
-    Bound, Dials, Family, Listeners, Opener, Renewal, Setup, bind_advice, listen_address, material,
-};
+use super::{Bound, Dials, Family, Listeners, Renewal, Setup, bound_udp, buffers, material};
 
 /// The time by which the idle time-out of a connection exceeds the keepalive. The link needs less:
 /// it declares a carrier dead 20 s after its first unanswered keepalive PING.
@@ -56,7 +54,7 @@ impl Family for Quic {
     fn dials(&self, path: &config::Path, common: &Common) -> anyhow::Result<Arc<dyn Dials>> {
         let tls = material::tls_client(path, Speech::Tunnel)?.context("quic:// without TLS")?;
         let tls = transport_quic::TlsClient { config: tls.config, name: tls.name };
-        let dialer = QuicDialer::new(&tls, settings(common), buffers(&common.quic));
+        let dialer = QuicDialer::new(&tls, settings(common), sizes(&common.quic));
         Ok(Arc::new(QuicDials { hop: NextHop::new(path), dialer: dialer.context("quic")? }))
     }
 }
@@ -78,29 +76,16 @@ impl Listeners for QuicListeners {
     fn bind(&self, listen: &Listen, common: &Common, workers: usize) -> anyhow::Result<Bound> {
         let Listen { endpoint, client_ca, .. } = listen;
         let server = if *client_ca { &self.asking } else { &self.exempt };
-        let group = udp::udp_group(listen_address(endpoint)?, workers).map_err(|e| {
-            let advice = bind_advice(e.kind());
-            anyhow::anyhow!("cannot listen on {endpoint}: {e}{advice}")
-        })?;
-        for socket in &group {
-            udp::raise(socket, buffers(&common.quic))?;
-        }
-        let first = group.first().context("no socket")?;
-        let called = server.call_back(first, &self.left)?;
-        if called > 0 {
-            let connections = called;
-            tracing::info!(
-                connections,
-                "clients that were connected to the server before this one were called back"
-            );
-        }
-        let address = first.local_addr()?;
-        let count = group.len();
-        let by_worker = group.into_iter().enumerate().map(|(worker, socket)| -> Opener {
-            let server = server.clone();
-            Box::new(move || Ok(Box::new(QuicListener::new(socket, worker, count, &server)?)))
-        });
-        Ok(Bound { address, by_worker: by_worker.collect() })
+        let (own, left) = (server.clone(), Arc::clone(&self.left));
+        bound_udp(
+            endpoint,
+            workers,
+            sizes(&common.quic),
+            |socket| server.call_back(socket, &left),
+            move |socket, worker, count| {
+                Ok(Box::new(QuicListener::new(socket, worker, count, &own)?))
+            },
+        )
     }
 
     fn renew(&self, setup: &Setup<'_>) -> anyhow::Result<Renewal> {
@@ -138,10 +123,9 @@ fn ca(config: &ServerConfig, asks: bool) -> Option<&Path> {
     config.tls.client_ca.as_deref().filter(|_| asks)
 }
 
-/// The socket buffers of the configuration, in bytes.
-fn buffers(quic: &config::Quic) -> Buffers {
-    let bytes = |size: config::Size| usize::try_from(size.bytes()).unwrap_or(usize::MAX);
-    Buffers { receive: bytes(quic.receive_buffer), send: bytes(quic.send_buffer) }
+/// The socket buffers of the configuration.
+fn sizes(quic: &config::Quic) -> Buffers {
+    buffers(quic.receive_buffer, quic.send_buffer)
 }
 
 fn settings(common: &Common) -> QuicSettings {

@@ -7,7 +7,6 @@
 //! has one.
 
 mod outbox;
-mod timers;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -20,6 +19,7 @@ use std::time::Instant;
 
 use congestion::pacing::fires;
 use kcp::own::wire::{ConnectionId, PacketKind, peek};
+use kcp::timers::Timers;
 use slab::Slab;
 use tokio::time::Sleep;
 
@@ -27,10 +27,9 @@ use crate::admit::{Admission, Random};
 use crate::error::End;
 use crate::shared::{Hub, Shared};
 use crate::socket::{Arrival, BATCH, JOINED, Origin, Socket};
-use crate::wire::{OPENING_HEAD, Packet};
+use crate::wire::{COOKIE, OPENING_HEAD, Packet, RESET};
 
 pub(crate) use outbox::Outbox;
-use timers::Timers;
 
 /// Rounds of a turn, after which other tasks of the worker run: at most 4 messages are read and
 /// [`BURSTS`] calls sent in each.
@@ -39,8 +38,9 @@ const ROUNDS: usize = 8;
 /// Connections that send in a round.
 const BURSTS: usize = 8;
 
-/// Answers to strangers that wait for the socket. Strangers ask again.
-const ANSWERS: usize = 64;
+/// The longest answer to a stranger. Answers that find no room in the outbox are dropped: strangers
+/// ask again.
+const ANSWER: usize = if COOKIE > RESET { COOKIE } else { RESET };
 
 /// Errors of reading in a row, after which the socket counts as broken.
 const ERRORS: u32 = 1_000;
@@ -215,10 +215,12 @@ impl Driver {
         match Packet::decode(datagram) {
             Some(Packet::Hello { version: _, client, .. }) => {
                 if let Some(admission) = &self.admission
-                    && !self.answers.is_full(ANSWERS)
+                    && !self.answers.is_full(ANSWER)
                 {
-                    let answer = admission.answer(&mut self.random, arrival.origin.peer, client);
-                    put(&mut self.answers, arrival.origin, &answer);
+                    let (from, random) = (arrival.origin, &mut self.random);
+                    put(&mut self.answers, from, |to| {
+                        admission.answer(random, from.peer, client, to);
+                    });
                 }
             }
             Some(Packet::Opening { server, client, cookie }) => {
@@ -248,18 +250,17 @@ impl Driver {
                 drop(state);
                 self.make_ready(slot);
             }
-            Some(Packet::Reset { server, token }) => {
-                // A client has one connection, and knows it by the id of the server.
+            // A client has one connection, and knows it by the id of the server.
+            Some(Packet::Reset { server, token }) if self.admission.is_none() => {
                 let found = self.connections.iter().next().map(|(slot, entry)| {
                     let mut state = entry.shared.lock();
-                    let is_ours = self.admission.is_none() && state.ids().1 == server;
-                    (slot, is_ours && state.reset_by(now, token))
+                    (slot, state.ids().1 == server && state.reset_by(now, token))
                 });
                 if let Some((slot, true)) = found {
                     self.make_ready(slot);
                 }
             }
-            Some(Packet::Cookie { .. }) | None => {}
+            Some(Packet::Reset { .. } | Packet::Cookie { .. }) | None => {}
         }
     }
 
@@ -268,10 +269,9 @@ impl Driver {
     fn answer_unknown(&mut self, kind: PacketKind, id: ConnectionId, length: usize, from: Origin) {
         if let Some(admission) = &self.admission
             && kind == PacketKind::Sealed
-            && !self.answers.is_full(ANSWERS)
-            && let Some(reset) = admission.reset(id, length)
+            && !self.answers.is_full(ANSWER)
         {
-            put(&mut self.answers, from, &reset);
+            put(&mut self.answers, from, |to| admission.reset(id, length, to));
         }
     }
 
@@ -343,7 +343,7 @@ impl Driver {
 
     /// Sets the timer; returns whether its time has come meanwhile.
     fn arm(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
-        let Some(at) = self.timers.next() else {
+        let Some(at) = self.timers.due() else {
             self.alarm = None;
             return false;
         };
@@ -364,10 +364,14 @@ impl Driver {
     }
 }
 
-/// Appends a datagram for a stranger.
-fn put(outbox: &mut Outbox, to: Origin, datagram: &[u8]) {
-    outbox.buffer().extend_from_slice(datagram);
-    outbox.push(to, datagram.len(), false);
+/// Appends the datagram for a stranger that `encode` makes, if any.
+fn put(outbox: &mut Outbox, to: Origin, encode: impl FnOnce(&mut Vec<u8>)) {
+    let before = outbox.buffer().len();
+    encode(outbox.buffer());
+    let length = outbox.buffer().len() - before;
+    if length > 0 {
+        outbox.push(to, length, false);
+    }
 }
 
 impl Future for Driver {
@@ -399,7 +403,7 @@ impl Future for Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        let now = now_or_std();
+        let now = now();
         let mut orders = self.hub.lock();
         orders.is_over = true;
         let waiting = std::mem::take(&mut orders.accepted);
@@ -413,11 +417,6 @@ impl Drop for Driver {
         }
         self.woken.drain(..).for_each(Waker::wake);
     }
-}
-
-/// The time, also where the runtime is gone.
-fn now_or_std() -> Instant {
-    if tokio::runtime::Handle::try_current().is_ok() { now() } else { Instant::now() }
 }
 
 impl fmt::Debug for Driver {

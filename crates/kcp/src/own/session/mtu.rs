@@ -122,7 +122,7 @@ impl Search {
         }
     }
 
-    /// A packet with something else has arrived.
+    /// A packet that is no probe has arrived.
     pub(super) fn arrived(&mut self, number: u64, bytes: u32) {
         if bytes > u32::from(self.least) {
             self.passed = self.passed.max(Some(number));
@@ -130,8 +130,9 @@ impl Search {
         }
     }
 
-    /// A packet with something else was lost; `next` is the next packet. Whether the path carries large packets no more: then
-    /// the size is the least one, and the search begins anew.
+    /// A packet that is no probe was lost; `next` is the number of the next packet. Returns whether
+    /// the path carries large packets no more. Then the size is the least size, and the search begins
+    /// anew.
     pub(super) fn lost(&mut self, (number, next): (u64, u64), bytes: u32) -> bool {
         let is_large = bytes > u32::from(self.least);
         if is_large && self.passed.is_none_or(|passed| passed < number) {

@@ -1,18 +1,19 @@
 //! One timer for all sessions of a driver: a heap by time.
 //!
 //! A session has at most one entry that counts. The time of a busy session moves with each
-//! datagram, mostly to later; its entry is left then, and when it fires it is put to where it
-//! belongs. An entry that is not the last one of its session is skipped.
+//! datagram, mostly to a later time. Its entry stays then; when the entry fires, the driver sets the
+//! timer to the present time of the session. Other entries of the session are skipped.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Instant;
 
-/// The heap is built anew when it holds this many times what counts.
+/// The heap is built anew when it holds this many times the entries that count.
 const WASTE: usize = 4;
 
+/// The times at which the sessions of a driver want to be called. A session is a small number.
 #[derive(Debug, Default)]
-pub(super) struct Timers {
+pub struct Timers {
     heap: BinaryHeap<Reverse<(Instant, usize)>>,
     /// By slot: the entry that counts.
     wanted: Vec<Option<Instant>>,
@@ -21,11 +22,11 @@ pub(super) struct Timers {
 
 impl Timers {
     /// The session wants to be called at `at` or earlier.
-    pub(super) fn set(&mut self, slot: usize, at: Instant) {
+    pub fn set(&mut self, slot: usize, at: Instant) {
         if self.wanted.len() <= slot {
             self.wanted.resize(slot + 1, None);
         }
-        let wanted = &mut self.wanted[slot];
+        let Some(wanted) = self.wanted.get_mut(slot) else { return };
         if wanted.is_some_and(|wanted| wanted <= at) {
             return;
         }
@@ -34,11 +35,12 @@ impl Timers {
         self.heap.push(Reverse((at, slot)));
         if self.heap.len() > WASTE * self.count + 64 {
             let wanted = &self.wanted;
-            self.heap.retain(|Reverse((at, slot))| wanted[*slot] == Some(*at));
+            self.heap.retain(|Reverse((at, slot))| wanted.get(*slot) == Some(&Some(*at)));
         }
     }
 
-    pub(super) fn clear(&mut self, slot: usize) {
+    /// The session wants to be called no more.
+    pub fn clear(&mut self, slot: usize) {
         if let Some(wanted) = self.wanted.get_mut(slot)
             && wanted.take().is_some()
         {
@@ -47,9 +49,9 @@ impl Timers {
     }
 
     /// The time of the next entry that counts.
-    pub(super) fn next(&mut self) -> Option<Instant> {
+    pub fn due(&mut self) -> Option<Instant> {
         while let Some(Reverse((at, slot))) = self.heap.peek() {
-            if self.wanted[*slot] == Some(*at) {
+            if self.wanted.get(*slot) == Some(&Some(*at)) {
                 return Some(*at);
             }
             self.heap.pop();
@@ -58,8 +60,8 @@ impl Timers {
     }
 
     /// Takes a session whose time has come.
-    pub(super) fn pop(&mut self, now: Instant) -> Option<usize> {
-        if self.next()? > now {
+    pub fn pop(&mut self, now: Instant) -> Option<usize> {
+        if self.due()? > now {
             return None;
         }
         let Reverse((_, slot)) = self.heap.pop()?;
@@ -85,11 +87,11 @@ mod tests {
         timers.set(2, at(20));
         timers.set(1, at(40));
         timers.clear(2);
-        assert_eq!(timers.next(), Some(at(5)));
+        assert_eq!(timers.due(), Some(at(5)));
         assert_eq!(timers.pop(at(4)), None);
         let order: Vec<_> = std::iter::from_fn(|| timers.pop(at(100))).collect();
         assert_eq!(order, [3, 1], "the later time of 1 is left to its session");
-        assert_eq!(timers.next(), None);
+        assert_eq!(timers.due(), None);
     }
 
     #[test]
