@@ -5,7 +5,8 @@
 //! targets.
 //!
 //! The default features add the rest. `certs` makes valid and flawed certificates. `conformance` is
-//! the suite that every transport passes unchanged. `origins` are real, small TCP servers. `peer` is a
+//! the suite that every transport passes unchanged. `path` is a NAT box with weather between a client
+//! and a server over UDP. `origins` are real, small TCP servers. `peer` is a
 //! hostile client. `stage`
 //! starts real daemons and the software around them. `wire` is a network path between two daemons
 //! that breaks on demand.
@@ -19,6 +20,8 @@ pub mod netem;
 #[cfg(feature = "full")]
 pub mod origins;
 pub mod pair;
+#[cfg(feature = "full")]
+pub mod path;
 #[cfg(feature = "full")]
 pub mod peer;
 #[cfg(feature = "stage")]

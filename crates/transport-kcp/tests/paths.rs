@@ -12,9 +12,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use setup::path::{Fate, Path, Way};
 use setup::{Pair, Setup, run};
 use testkit::conformance::{Sum, pattern, read_some, write_all};
+use testkit::path::{Fate, Path, Way};
 use transport::{Carrier, Datagrams, Lane};
 use transport_kcp::{KcpSettings, Protection};
 

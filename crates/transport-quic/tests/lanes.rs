@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use proto::Priority;
-use setup::path::{Fate, Path, Way};
 use setup::{Pair, Setup, pattern, read_all, read_exact, run, write_all};
+use testkit::path::{Fate, Path, Way};
 use tokio::sync::Notify;
 use transport::{Carrier, RecvLane, SendLane};
 use transport_quic::QuicSettings;

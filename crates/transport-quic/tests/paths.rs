@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use proto::Priority;
-use setup::path::{Fate, Path, Way};
 use setup::{Pair, Setup, pattern, read_all, run, write_all};
+use testkit::path::{Fate, Path, Way};
 use transport::{Carrier, Datagrams, Lane};
 use transport_quic::{Congestion, QuicSettings};
 

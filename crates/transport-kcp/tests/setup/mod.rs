@@ -3,8 +3,6 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
 
-pub(crate) mod path;
-
 use std::future::{Future, poll_fn};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;

@@ -20,9 +20,9 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use proto::Priority;
-use setup::path::{self, Fate};
 use setup::{Setup, dialer, pattern, read_all, run, write_all};
 use testkit::certs::Authority;
+use testkit::path::{self, Fate};
 use tls::{Trust, client_config};
 use tokio::task::spawn_local;
 use tokio::time::timeout;

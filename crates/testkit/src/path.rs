@@ -1,9 +1,6 @@
 //! A scripted path of packets between a client and a listener, which acts as a NAT box and the
 //! networks on both its sides.
 
-#![allow(dead_code, reason = "each test file uses its part")]
-#![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
-
 use std::cell::Cell;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -14,18 +11,19 @@ use tokio::net::UdpSocket;
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, spawn_local};
 
-use super::socket;
+/// Bytes that may wait in a socket.
+const BUFFER: usize = 4 << 20;
 
 /// The direction of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub enum Way {
     ToServer,
     ToClient,
 }
 
 /// The fate of a packet on the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub enum Fate {
     Passes,
     Lost,
     Twice,
@@ -37,26 +35,26 @@ pub(crate) enum Fate {
 
 /// The number of packets that passed in one direction.
 #[derive(Debug, Default)]
-pub(crate) struct Count {
-    pub(crate) packets: Cell<usize>,
-    pub(crate) bytes: Cell<usize>,
+pub struct Count {
+    pub packets: Cell<usize>,
+    pub bytes: Cell<usize>,
 }
 
 /// A box between a client and a server, which ends when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Path {
+pub struct Path {
     address: SocketAddr,
     rebind: Rc<Notify>,
-    pub(crate) to_server: Rc<Count>,
-    pub(crate) to_client: Rc<Count>,
+    pub to_server: Rc<Count>,
+    pub to_client: Rc<Count>,
     task: JoinHandle<()>,
 }
 
 impl Path {
     /// Makes a path to `server` on which `judge` decides the fate of each packet.
-    pub(crate) fn new(server: SocketAddr, judge: impl FnMut(Way, &[u8]) -> Fate + 'static) -> Self {
+    pub fn new(server: SocketAddr, judge: impl FnMut(Way, &[u8]) -> Fate + 'static) -> Self {
         let front = bound();
-        let address = front.local_addr().unwrap();
+        let address = front.local_addr().expect("a bound socket");
         let (rebind, to_server, to_client) =
             (Rc::<Notify>::default(), Rc::<Count>::default(), Rc::<Count>::default());
         let forwarding = forward(
@@ -70,12 +68,12 @@ impl Path {
     }
 
     /// The address at which the client finds the server.
-    pub(crate) const fn address(&self) -> SocketAddr {
+    pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Gives the client another port. Packets that are sent to the old port are lost.
-    pub(crate) fn rebind(&self) {
+    pub fn rebind(&self) {
         self.rebind.notify_one();
     }
 }
@@ -87,9 +85,12 @@ impl Drop for Path {
 }
 
 fn bound() -> UdpSocket {
-    let socket = socket();
-    socket.set_nonblocking(true).unwrap();
-    UdpSocket::from_std(socket).unwrap()
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    // What the system grants of it holds a window.
+    let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, BUFFER);
+    let _ = rustix::net::sockopt::set_socket_send_buffer_size(&socket, BUFFER);
+    socket.set_nonblocking(true).expect("a socket that does not block");
+    UdpSocket::from_std(socket).expect("a runtime")
 }
 
 async fn forward(
@@ -106,15 +107,15 @@ async fn forward(
     loop {
         tokio::select! {
             received = front.recv_from(&mut there) => {
-                let (n, from) = received.unwrap();
+                let (n, from) = received.expect("a datagram");
                 client = Some(from);
                 let fate = judge(Way::ToServer, &there[..n]);
                 carry(fate, &there[..n], &back, server, &counts[0]).await;
             }
             received = back.recv_from(&mut here) => {
-                let (n, _) = received.unwrap();
+                let (n, _) = received.expect("a datagram");
                 let fate = judge(Way::ToClient, &here[..n]);
-                carry(fate, &here[..n], &front, client.unwrap(), &counts[1]).await;
+                carry(fate, &here[..n], &front, client.expect("the client spoke first"), &counts[1]).await;
             }
             () = rebind.notified() => back = Rc::new(bound()),
         }
