@@ -1,5 +1,6 @@
-//! Behaviour of `quic://` alone: properties of UDP paths, and the obligations of a killed server to
-//! its clients. Promises of all transports are tested with all transports elsewhere.
+//! Behaviour of the transports over UDP: properties of UDP paths, and the obligations of a killed
+//! server to its clients; and of `quic://` alone. Promises of all transports are tested with all
+//! transports elsewhere.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,10 +14,13 @@ use serde_json::Value;
 use testkit::stage::Running;
 
 use crate::harness::{
-    LONG, Origin, SOON, Scheme, Setup, bytes, connect, is_listening, run, wait, wait_listening,
+    LONG, Origin, SOON, Scheme, Setup, bytes, connect, is_listening, run, side_by_side, wait,
+    wait_listening,
 };
 
 pub(crate) const MB: u64 = 1_000_000;
+
+pub(crate) const OVER_UDP: [Scheme; 2] = [Scheme::QUIC, Scheme::KCP];
 
 /// Sends as much as it then expects.
 pub(crate) fn both_ways(total: u64) -> Origin {
@@ -72,36 +76,40 @@ fn killed_and_started_again(running: &mut Running, meanwhile: impl FnOnce(&Runni
 
 #[test]
 fn a_server_that_was_killed_calls_its_idle_client_back() {
-    let origin = Origin::echo();
-    let mut setup = Setup::new(Scheme::QUIC).service("echo", origin.port());
-    setup.client_lines.push_str("connections: 1\n");
-    let mut running = setup.start();
-    running.wait_echo(running.public("echo"));
-    let peers = running.file("state/quic.peers");
-    let is_written = || fs::read_to_string(&peers).is_ok_and(|text| text.contains("127.0.0.1"));
-    wait("the client is written down", SOON, || is_written().then_some(()));
-    let took = killed_and_started_again(&mut running, |_| ());
-    println!("called back: served {took:?} after the server listened");
-    // 2 s on an idle machine.
-    assert!(took < SOON, "{took:?}");
-    running.server.wait_one_line(&["before this one", "called back", "connections=1"], SOON);
+    side_by_side(&OVER_UDP, |scheme| {
+        let origin = Origin::echo();
+        let mut setup = Setup::new(scheme).service("echo", origin.port());
+        setup.client_lines.push_str("connections: 1\n");
+        let mut running = setup.start();
+        running.wait_echo(running.public("echo"));
+        let peers = running.file(&format!("state/{}.peers", scheme.name));
+        let is_written = || fs::read_to_string(&peers).is_ok_and(|text| text.contains("127.0.0.1"));
+        wait("the client is written down", SOON, || is_written().then_some(()));
+        let took = killed_and_started_again(&mut running, |_| ());
+        println!("called back: served {took:?} after the server listened");
+        // 2 s on an idle machine.
+        assert!(took < SOON, "{took:?}");
+        running.server.wait_one_line(&["before this one", "called back", "connections=1"], SOON);
+    });
 }
 
 /// What a reset tells it is lost; its next ping is answered by one.
 #[test]
 fn an_idle_client_that_is_not_called_back_learns_it_by_its_keep_alive() {
-    let origin = Origin::echo();
-    let mut setup = Setup::new(Scheme::QUIC).service("echo", origin.port());
-    for lines in [&mut setup.server_lines, &mut setup.client_lines] {
-        lines.push_str("keepalive: 2s\n");
-    }
-    let mut running = setup.start();
-    let took = killed_and_started_again(&mut running, |running| {
-        fs::remove_file(running.file("state/quic.peers")).unwrap();
+    side_by_side(&OVER_UDP, |scheme| {
+        let origin = Origin::echo();
+        let mut setup = Setup::new(scheme).service("echo", origin.port());
+        for lines in [&mut setup.server_lines, &mut setup.client_lines] {
+            lines.push_str("keepalive: 2s\n");
+        }
+        let mut running = setup.start();
+        let took = killed_and_started_again(&mut running, |running| {
+            fs::remove_file(running.file(&format!("state/{}.peers", scheme.name))).unwrap();
+        });
+        println!("not called back: served {took:?} after the server listened");
+        assert!(took < SOON, "{took:?}");
+        assert!(!running.server.log().contains("called back"));
     });
-    println!("not called back: served {took:?} after the server listened");
-    assert!(took < SOON, "{took:?}");
-    assert!(!running.server.log().contains("called back"));
 }
 
 /// 0-RTT with daemons: the first packet of the new connection says whose it is. Of the flights that
@@ -132,17 +140,19 @@ pub(crate) const FAR: Duration = Duration::from_millis(5);
 
 #[test]
 fn five_percent_of_loss_both_ways_cost_no_byte() {
-    let origin = both_ways(10 * MB);
-    let running = Setup::new(Scheme::QUIC).service("bulk", origin.port()).wired();
-    let mut running = running.start_server();
-    running.wire().delay(FAR);
-    running.wire().lose(50);
-    running.start_client();
-    running.wait_ready();
-    let start = Instant::now();
-    down_and_up(running.public("bulk"), 10 * MB);
-    println!("10 MB each way at 5 % of loss: {:?}", start.elapsed());
-    origin.wait_one(LONG);
+    side_by_side(&OVER_UDP, |scheme| {
+        let origin = both_ways(10 * MB);
+        let running = Setup::new(scheme).service("bulk", origin.port()).wired();
+        let mut running = running.start_server();
+        running.wire().delay(FAR);
+        running.wire().lose(50);
+        running.start_client();
+        running.wait_ready();
+        let start = Instant::now();
+        down_and_up(running.public("bulk"), 10 * MB);
+        println!("10 MB each way at 5 % of loss: {:?}", start.elapsed());
+        origin.wait_one(LONG);
+    });
 }
 
 /// There are lanes for 256 at first, and who opens streams learns a round trip later that there are
@@ -197,29 +207,31 @@ const NARROW: usize = 1_280 - 28;
 
 #[test]
 fn a_black_hole_for_long_datagrams_costs_no_byte() {
-    let origin = both_ways(10 * MB);
-    for from_the_start in [true, false] {
-        let running = Setup::new(Scheme::QUIC).service("bulk", origin.port()).wired();
-        let mut running = running.start_server();
-        running.wire().delay(FAR);
-        if from_the_start {
-            running.wire().longest_datagram(NARROW);
+    side_by_side(&OVER_UDP, |scheme| {
+        let origin = both_ways(10 * MB);
+        for from_the_start in [true, false] {
+            let running = Setup::new(scheme).service("bulk", origin.port()).wired();
+            let mut running = running.start_server();
+            running.wire().delay(FAR);
+            if from_the_start {
+                running.wire().longest_datagram(NARROW);
+            }
+            running.start_client();
+            running.wait_ready();
+            let port = running.public("bulk");
+            let start = Instant::now();
+            let visitor = thread::spawn(move || down_and_up(port, 10 * MB));
+            if !from_the_start {
+                wait_passed(&running, 3 * MB);
+                running.wire().longest_datagram(NARROW);
+            }
+            visitor.join().unwrap();
+            origin.wait_one(LONG);
+            println!("from the start: {from_the_start}: {:?}", start.elapsed());
+            let carriers = carriers(&running);
+            assert_eq!(carriers.1, 0, "{scheme:?} finds it out by itself: {carriers:?}");
         }
-        running.start_client();
-        running.wait_ready();
-        let port = running.public("bulk");
-        let start = Instant::now();
-        let visitor = thread::spawn(move || down_and_up(port, 10 * MB));
-        if !from_the_start {
-            wait_passed(&running, 3 * MB);
-            running.wire().longest_datagram(NARROW);
-        }
-        visitor.join().unwrap();
-        origin.wait_one(LONG);
-        println!("from the start: {from_the_start}: {:?}", start.elapsed());
-        let carriers = carriers(&running);
-        assert_eq!(carriers.1, 0, "QUIC finds it out by itself: {carriers:?}");
-    }
+    });
 }
 
 /// By a user who may not go beyond the system's limits: two sockets each, and one line that says

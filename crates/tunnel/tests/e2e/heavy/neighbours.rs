@@ -12,7 +12,7 @@ use testkit::stage::Running;
 use tokio::runtime::{Builder, LocalOptions};
 
 use crate::harness::{
-    LONG, Nginx, Origin, SOON, Scheme, Setup, bytes, connect, free_port, program, run, wait,
+    LONG, Nginx, Origin, Over, SOON, Scheme, Setup, bytes, connect, free_port, program, run, wait,
 };
 use crate::peer::dialer;
 
@@ -149,10 +149,10 @@ fn an_honest_login_is_quick_behind_1000_silent_peers_on_every_port() {
         let mut running = setup.start_server();
         let before = running.server.resident();
         let crowd = |port| (0..1000).map(|_| connect(port)).collect::<Vec<_>>();
-        let carriers = if scheme == Scheme::QUIC {
-            Crowd::Udp(say_initials(&running, 1000))
-        } else {
-            Crowd::Tcp(crowd(running.server_port()))
+        let carriers = match scheme {
+            Scheme::QUIC => Crowd::Udp(say_initials(&running, 1000)),
+            Scheme::KCP => Crowd::Udp(open_kcp(&running, 1000)),
+            _ => Crowd::Tcp(crowd(running.server_port())),
         };
         let start = Instant::now();
         running.start_client();
@@ -241,6 +241,28 @@ fn say_initials(running: &Running, count: usize) -> Vec<UdpSocket> {
     initials(running, count).into_iter().map(say).collect()
 }
 
+/// From so many addresses a handshake of kcp:// that begins: the address is proved by a cookie, and no
+/// byte of TLS follows. The layouts are those of `transport-kcp/src/wire.rs`.
+fn open_kcp(running: &Running, count: usize) -> Vec<UdpSocket> {
+    let door = ([127, 0, 0, 1], running.server_port());
+    let open = |number: usize| {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.connect(SocketAddr::from(door)).unwrap();
+        socket.set_read_timeout(Some(SOON)).unwrap();
+        let mut hello = [0; 1_200];
+        (hello[0], hello[9]) = (0x40, 1);
+        hello[10..18].copy_from_slice(&number.to_be_bytes());
+        socket.send(&hello).unwrap();
+        let mut cookie = [0; 64];
+        assert_eq!(socket.recv(&mut cookie).unwrap(), 38);
+        let (client, server, proof) = (&cookie[1..9], &cookie[10..18], &cookie[18..38]);
+        let opening = [&[0x42][..], server, client, proof, &[0x52], server, &[0; 40]].concat();
+        socket.send(&opening).unwrap();
+        socket
+    };
+    (0..count).map(open).collect()
+}
+
 /// Made by our own dialer for a server that does not answer.
 fn initials(running: &Running, count: usize) -> Vec<Vec<u8>> {
     let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -288,7 +310,7 @@ fn garbage_is_closed_and_costs_few_lines() {
         let (lines, memory) = (running.server.log().lines().count(), running.server.resident());
         for _ in 0..50 {
             for bytes in garbage {
-                if scheme == Scheme::QUIC {
+                if scheme.over == Over::Udp {
                     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
                     socket.send_to(bytes, ("127.0.0.1", running.server_port())).unwrap();
                     continue;
