@@ -5,6 +5,7 @@
 //! default is a hidden global and rustls, which is built with two libraries, panics where it has to
 //! guess. Resumption and 0-RTT are off; `transport-quic` turns both on.
 
+mod asked;
 mod authority;
 mod config;
 mod error;
@@ -18,6 +19,7 @@ mod suites;
 mod verify;
 mod words;
 
+pub use asked::Asked;
 pub use authority::{Authority, Issued};
 pub use config::{Trust, client_config, server_config};
 pub use error::MaterialError;

@@ -6,18 +6,14 @@
 use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
 use bytes::{Buf as _, Bytes};
 use kcp::own::wire::ConnectionId;
 use net::socket::canonical;
-use rustls::client::ResolvesClientCert;
 use rustls::pki_types::ServerName;
-use rustls::sign::CertifiedKey;
-use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
-use rustls::{Error, SignatureScheme};
-use tls::{certificate_name, explain};
+use rustls::{ClientConfig, ClientConnection, Connection, Error, ServerConfig, ServerConnection};
+use tls::{Asked, certificate_name, explain};
 use transport::{ALPN, Carrier, CarrierError, EXPORTER_LABEL, Peer, Side};
 
 use crate::datagrams::KcpDatagrams;
@@ -46,15 +42,16 @@ pub(crate) async fn connect(
     name: ServerName<'static>,
     settings: &KcpSettings,
 ) -> Result<Carrier, CarrierError> {
-    let (asking, asked) = watched(config);
-    let tls = ClientConnection::new(asking, name);
+    let mut config = ClientConfig::clone(config);
+    let asked = Asked::watch(&mut config);
+    let tls = ClientConnection::new(Arc::new(config), name);
     let tls = tls.map_err(|error| explain(&error, Side::Client, false))?;
     let mut tls = Connection::Client(tls);
     shake(&hold, &mut tls, Side::Client).await?;
     let peer = open(&hold, &tls, Side::Client, settings)?;
     write(&hold, Pipe::Lane, mark(None)).await?;
     let mut lane = KcpLane::new(hold, Side::Client);
-    if asked.0.load(Ordering::Relaxed) {
+    if asked.times() > 0 {
         accepted(&mut lane, &mut tls).await?;
     }
     Ok(carrier(lane, peer))
@@ -215,32 +212,4 @@ fn told(error: &Error, side: Side) -> CarrierError {
         return other_protocol(side);
     }
     explain(error, side, true)
-}
-
-/// The configuration of one session that tells whether the server asked for a certificate.
-fn watched(config: &Arc<ClientConfig>) -> (Arc<ClientConfig>, Arc<Asked>) {
-    let mut config = ClientConfig::clone(config);
-    let ours = Arc::clone(&config.client_auth_cert_resolver);
-    let asked = Arc::new(Asked(AtomicBool::new(false), ours));
-    config.client_auth_cert_resolver = Arc::clone(&asked) as _;
-    (Arc::new(config), asked)
-}
-
-/// Whether the server asked for our certificate, and our certificate.
-#[derive(Debug)]
-struct Asked(AtomicBool, Arc<dyn ResolvesClientCert>);
-
-impl ResolvesClientCert for Asked {
-    fn resolve(
-        &self,
-        root_hint_subjects: &[&[u8]],
-        sigschemes: &[SignatureScheme],
-    ) -> Option<Arc<CertifiedKey>> {
-        self.0.store(true, Ordering::Relaxed);
-        self.1.resolve(root_hint_subjects, sigschemes)
-    }
-
-    fn has_certs(&self) -> bool {
-        self.1.has_certs()
-    }
 }

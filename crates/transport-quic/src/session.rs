@@ -7,7 +7,6 @@
 use std::any::Any;
 use std::fmt;
 use std::io::Cursor;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
@@ -17,12 +16,11 @@ use quinn::crypto::{
 use quinn::{ConnectError, ConnectionId, Side, TransportErrorCode};
 use quinn_proto::TransportError;
 use quinn_proto::transport_parameters::TransportParameters;
-use rustls::client::ResolvesClientCert;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::quic::{ClientConnection, Connection, KeyChange, Secrets, ServerConnection, Suite};
-use rustls::sign::CertifiedKey;
-use rustls::{AlertDescription, CipherSuite, ClientConfig, Error, ServerConfig, SignatureScheme};
+use rustls::{AlertDescription, CipherSuite, ClientConfig, Error, ServerConfig};
+use tls::Asked;
 use transport::Cipher;
 
 use crate::early::EarlySecrets;
@@ -73,9 +71,7 @@ impl Clients {
     pub(crate) fn new(config: &ClientConfig) -> Result<Self, Error> {
         let suite = initial_suite(config.crypto_provider()).ok_or_else(no_suite)?;
         let mut config = config.clone();
-        let ours = Arc::clone(&config.client_auth_cert_resolver);
-        let asked = Arc::new(Asked { ours, times: AtomicU64::new(0) });
-        config.client_auth_cert_resolver = Arc::clone(&asked) as _;
+        let asked = Asked::watch(&mut config);
         Ok(Self { config: resuming(&config), suite, asked })
     }
 
@@ -96,7 +92,7 @@ impl Clients {
 
     /// The number of times that servers asked for our certificate.
     pub(crate) fn asked(&self) -> u64 {
-        self.asked.times.load(Ordering::Relaxed)
+        self.asked.times()
     }
 }
 
@@ -127,28 +123,6 @@ impl crypto::ClientConfig for Client {
         let (config, name) = (Arc::clone(&self.config), self.name.clone());
         let made = ClientConnection::new(config, rustls::quic::Version::V1, name, bytes_of(params));
         Ok(Session::start(made.map(Connection::Client), self.suite, self.fault.clone(), None))
-    }
-}
-
-/// Our certificate, and the number of times that servers asked for it.
-#[derive(Debug)]
-struct Asked {
-    ours: Arc<dyn ResolvesClientCert>,
-    times: AtomicU64,
-}
-
-impl ResolvesClientCert for Asked {
-    fn resolve(
-        &self,
-        root_hint_subjects: &[&[u8]],
-        sigschemes: &[SignatureScheme],
-    ) -> Option<Arc<CertifiedKey>> {
-        self.times.fetch_add(1, Ordering::Relaxed);
-        self.ours.resolve(root_hint_subjects, sigschemes)
-    }
-
-    fn has_certs(&self) -> bool {
-        self.ours.has_certs()
     }
 }
 
