@@ -324,8 +324,11 @@ impl Lane for KcpLane {
     }
 
     fn welcome(&mut self) {
+        let mut state = self.hold.shared.lock();
+        state.welcome();
+        let peer = state.remote().peer;
+        self.hold.shared.touch(state);
         if let Some(noted) = &mut self.hold.noted {
-            let peer = self.hold.shared.lock().remote().peer;
             noted.at(peer);
             noted.welcome();
         }

@@ -25,6 +25,16 @@ const ETHERNET: u16 = 1_472;
 /// a few KiB.
 const BOOTSTRAP_WINDOW: u16 = 64;
 
+/// Segments that a stranger may leave unread, twice: in order, and behind a gap. A greeting has a few
+/// hundred bytes.
+const STRANGER_WINDOW: u16 = 32;
+
+/// Bytes that a stranger may make this end hold for repair.
+const STRANGER_MEMORY: usize = 64 << 10;
+
+/// The same of a peer that is welcome: 0.5 Gbit/s at 100 ms and 20 % of loss take 5 MB.
+const DECODE_MEMORY: usize = 8 << 20;
+
 /// The settings of both ends of `kcp://`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KcpSettings {
@@ -97,13 +107,21 @@ impl KcpSettings {
         u16::try_from(segments).unwrap_or(u16::MAX).max(1)
     }
 
-    /// The session that carries the lane and datagrams.
+    /// What a peer may leave unread, and make this end hold for repair, once it is welcome: segments
+    /// and bytes.
+    pub(crate) fn welcome(&self) -> (u16, usize) {
+        (self.window(self.receive_window), DECODE_MEMORY)
+    }
+
+    /// The session that carries the lane and datagrams. Until the peer is welcome, it has the room
+    /// that a greeting needs.
     pub(crate) fn session(&self, ids: (ConnectionId, ConnectionId)) -> Config {
         Config {
             kind: PacketKind::Sealed,
             datagram_most: self.mtu,
             send_window: self.window(self.send_window),
-            receive_window: self.window(self.receive_window),
+            receive_window: STRANGER_WINDOW,
+            decode_memory: STRANGER_MEMORY,
             ack_delay: self.ack_delay,
             least_timeout: self.least_timeout,
             control: self.control,

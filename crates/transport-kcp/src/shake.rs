@@ -172,8 +172,9 @@ fn open(
     };
     let mut state = hold.shared.lock();
     let address = state.remote().peer;
-    let config = settings.clone().on_route_to(address).session(state.ids());
-    state.open(now(), config, keys);
+    let settings = settings.clone().on_route_to(address);
+    let config = settings.session(state.ids());
+    state.open(now(), (config, settings.welcome()), keys);
     hold.shared.touch(state);
     Ok(Peer {
         address: canonical(address),

@@ -56,6 +56,8 @@ pub(crate) struct State {
     /// What precedes each bootstrap packet of a client that has not heard the server yet.
     opening: Vec<u8>,
     session: Option<Box<Session>>,
+    /// What the peer may leave unread once it is welcome.
+    welcome: (u16, usize),
     early: Vec<Box<[u8]>>,
     /// Where the peer is.
     remote: Origin,
@@ -87,6 +89,7 @@ impl State {
             bootstrap: Some(Box::new(bootstrap)),
             opening,
             session: None,
+            welcome: (0, 0),
             early: Vec::new(),
             remote,
             moving: None,
@@ -127,7 +130,14 @@ impl State {
     /// The handshake is done at this end: packets are sealed from now on. A server needs its
     /// bootstrap session no more, because it has received all and its first sealed packet tells the
     /// client so. A client keeps it until then, to repeat its last message.
-    pub(crate) fn open(&mut self, now: Instant, config: Config, keys: Box<dyn Keys>) {
+    /// `welcome`: what the peer may leave unread once it is welcome.
+    pub(crate) fn open(
+        &mut self,
+        now: Instant,
+        (config, welcome): (Config, (u16, usize)),
+        keys: Box<dyn Keys>,
+    ) {
+        self.welcome = welcome;
         let mut session = Box::new(Session::new(config, keys, now));
         for mut packet in self.early.drain(..) {
             session.handle_datagram(now, &mut packet, false);
@@ -136,6 +146,14 @@ impl State {
         self.session = Some(session);
         if self.side == Side::Server {
             self.bootstrap = None;
+        }
+    }
+
+    /// The peer is authenticated.
+    pub(crate) fn welcome(&mut self) {
+        let (window, memory) = self.welcome;
+        if let Some(session) = &mut self.session {
+            session.welcome(window, memory);
         }
     }
 

@@ -122,8 +122,8 @@ pub trait Lane: Send + fmt::Debug {
     /// system has all bytes.
     fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
-    /// The peer is authenticated. A server may note the connection for its successor. The default
-    /// does nothing.
+    /// The peer is authenticated. From now on a transport may hold more of its bytes, and a server
+    /// may note the connection for its successor. The default does nothing.
     fn welcome(&mut self) {}
 
     /// Limits the unsent bytes in the kernel (`TCP_NOTSENT_LOWAT`), so that an interactive stream

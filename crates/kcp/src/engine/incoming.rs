@@ -107,6 +107,14 @@ impl Incoming {
         self.window.saturating_sub(unread)
     }
 
+    /// The window has at least `window` segments from now on, and the peer has to be told.
+    pub(crate) fn widen(&mut self, window: u16) {
+        if window > self.window {
+            self.window = window;
+            self.tells_window = true;
+        }
+    }
+
     /// A PUSH has arrived. `delay` is how long its acknowledgement may wait.
     pub(crate) fn push(
         &mut self,

@@ -52,12 +52,15 @@ impl Setup {
         dialer(Arc::clone(&self.client), "tunnel.example", &self.settings)
     }
 
-    /// A connected pair over the address `via(address of the listener)`.
+    /// A connected pair whose ends have greeted, over the address `via(address of the listener)`.
     pub(crate) async fn pair(&self, via: impl FnOnce(SocketAddr) -> SocketAddr) -> Pair {
         let mut listener = self.listener();
         let address = via(listener.local_addr());
         let (dialled, accepted) = shake(&mut listener, &self.dialer(), address).await;
-        Pair { dialled: dialled.unwrap(), accepted: accepted.unwrap(), _listener: listener }
+        let (mut dialled, mut accepted) = (dialled.unwrap(), accepted.unwrap());
+        dialled.lane.welcome();
+        accepted.lane.welcome();
+        Pair { dialled, accepted, _listener: listener }
     }
 }
 

@@ -142,6 +142,12 @@ impl Decoder {
         }
     }
 
+    /// Keeps at most `most` bytes of shards from now on.
+    pub fn set_most(&mut self, most: usize) {
+        self.most = most;
+        self.trim();
+    }
+
     /// What was done so far.
     #[must_use]
     pub const fn counters(&self) -> &Counters {

@@ -35,7 +35,8 @@ pub struct Config {
     pub control: Control,
     /// What protects the data that it sends. What it receives is rebuilt in any case.
     pub protection: Protection,
-    /// The most bytes of shards that wait to rebuild others.
+    /// The most bytes of shards that wait to rebuild others, and of parts of segments that wait for
+    /// the rest.
     pub decode_memory: usize,
     /// The peer counts as dead when it has not answered for so long.
     pub dead_after: Duration,
@@ -61,6 +62,12 @@ impl Config {
             decode_memory: 8 << 20,
             dead_after: Duration::from_secs(30),
         }
+    }
+
+    /// The most bytes of a packet that arrives. A peer whose packets are longer finds by its search
+    /// that they do not pass.
+    pub(super) fn longest(&self) -> u16 {
+        self.datagram_most.max(self.datagram).max(256)
     }
 
     /// The bytes of a content without its flags, where the tag of the keys has `tag` bytes.

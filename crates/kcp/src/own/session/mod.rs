@@ -245,6 +245,16 @@ impl Session {
         self.incoming.read(most)
     }
 
+    /// The peer is welcome: from now on this end holds `receive_window` segments and
+    /// `decode_memory` bytes of shards for it, or more. A session of a stranger begins with little.
+    pub fn welcome(&mut self, receive_window: u16, decode_memory: usize) {
+        self.incoming.widen(receive_window);
+        if decode_memory > self.config.decode_memory {
+            self.config.decode_memory = decode_memory;
+            self.decoder.set_most(decode_memory);
+        }
+    }
+
     /// Whether all that was written is acknowledged, and the end of the direction if there is one.
     #[must_use]
     pub fn is_flushed(&self) -> bool {

@@ -17,9 +17,12 @@ use crate::wire::Sn;
 /// Segments that are incomplete at a receiver. Parts of others are not acknowledged, and come again.
 const SEGMENTS: usize = 1_024;
 
-/// Parts of a segment, and bytes of all of them.
+/// Parts of a segment, and their bytes.
 const PARTS: usize = 64;
 const BYTES: usize = 1 << 15;
+
+/// What a part costs beside its bytes.
+const EACH: usize = 64;
 
 /// Bytes of a segment that leave in one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,15 +45,31 @@ struct Partial {
 #[derive(Debug, Default)]
 pub(super) struct Parts {
     segments: VecDeque<Partial>,
+    /// What all parts cost, in bytes.
+    held: usize,
     /// A segment that is complete; the memory is used again.
     whole: Vec<u8>,
 }
 
 impl Parts {
     /// Takes a part. `Some(true)`: the segment is complete, in [`whole`](Self::whole). `None`: there
-    /// is no room.
-    pub(super) fn take(&mut self, part: Part, segment: &Segment<'_>, next: Sn) -> Option<bool> {
-        self.segments.retain(|partial| !partial.sn.is_before(next));
+    /// is no room, as all parts together cost `most` bytes at most.
+    pub(super) fn take(
+        &mut self,
+        part: Part,
+        segment: &Segment<'_>,
+        next: Sn,
+        most: usize,
+    ) -> Option<bool> {
+        let Self { segments, held, .. } = self;
+        segments.retain(|partial| {
+            let is_wanted = !partial.sn.is_before(next);
+            *held -= if is_wanted { 0 } else { partial.cost() };
+            is_wanted
+        });
+        if self.held + segment.payload.len() + EACH > most {
+            return None;
+        }
         let slot = self.segments.iter().position(|partial| partial.sn == segment.sn);
         let slot = match slot {
             Some(slot) => slot,
@@ -62,11 +81,15 @@ impl Parts {
             }
         };
         let partial = self.segments.get_mut(slot)?;
-        if !partial.insert(part, segment.payload) {
+        let before = partial.cost();
+        let fits = partial.insert(part, segment.payload);
+        self.held += partial.cost() - before;
+        if !fits {
             return None;
         }
         let is_complete = partial.join(&mut self.whole);
         if is_complete {
+            self.held -= partial.cost();
             self.segments.remove(slot);
         }
         Some(is_complete)
@@ -85,6 +108,10 @@ impl Parts {
 }
 
 impl Partial {
+    fn cost(&self) -> usize {
+        self.parts.iter().map(|(_, bytes)| bytes.len() + EACH).sum()
+    }
+
     /// `false` where there is no room.
     fn insert(&mut self, part: Part, payload: &[u8]) -> bool {
         if !part.follows {
@@ -248,7 +275,7 @@ mod tests {
                     part: Some(part),
                     payload: &payload[from..to],
                 };
-                if parts.take(part, &segment, Sn(9)) == Some(true) {
+                if parts.take(part, &segment, Sn(9), 1 << 20) == Some(true) {
                     prop_assert_eq!(parts.whole(), &payload);
                     complete += 1;
                 }
@@ -264,7 +291,7 @@ mod tests {
             let part = Part { offset, follows: true };
             let (fragments, is_fin, sn) = (0, false, Sn(sn));
             let segment = Segment { sn, fragments, is_fin, part: Some(part), payload };
-            parts.take(part, &segment, Sn(0))
+            parts.take(part, &segment, Sn(0), 1 << 20)
         };
         for offset in 0..64 {
             assert_eq!(take(&mut parts, 0, offset, b"x"), Some(false));
@@ -272,5 +299,16 @@ mod tests {
         assert_eq!(take(&mut parts, 0, 64, b"x"), None);
         let taken = (1..5_000).filter(|sn| take(&mut parts, *sn, 0, b"x").is_some()).count();
         assert_eq!(taken, SEGMENTS - 1);
+        // The bytes of all segments are bounded as well.
+        let mut parts = Parts::default();
+        let long = [7; 20_000];
+        let taken = (0..1_000).filter(|sn| take(&mut parts, *sn, 0, &long).is_some()).count();
+        assert_eq!(taken, (1 << 20) / (20_000 + EACH));
+        // A segment that is wanted no more makes room.
+        let part = Part { offset: 0, follows: true };
+        let (fragments, is_fin) = (0, false);
+        let segment =
+            Segment { sn: Sn(2_000), fragments, is_fin, part: Some(part), payload: &long };
+        assert_eq!(parts.take(part, &segment, Sn(1), 1 << 20), Some(false));
     }
 }

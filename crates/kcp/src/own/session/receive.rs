@@ -28,7 +28,9 @@ impl Session {
         datagram: &mut [u8],
         is_congested: bool,
     ) -> Option<Heard> {
-        let Ok(head) = PacketHead::decode(datagram) else {
+        // A window counts segments, and its bytes are bounded by the size of packets.
+        let is_long = datagram.len() > usize::from(self.config.longest());
+        let Some(head) = PacketHead::decode(datagram).ok().filter(|_| !is_long) else {
             self.counters.refused += 1;
             return None;
         };
@@ -199,7 +201,7 @@ impl Session {
                 return false;
             }
         }
-        match self.parts_in.take(part, segment, self.incoming.next()) {
+        match self.parts_in.take(part, segment, self.incoming.next(), self.config.decode_memory) {
             None => return false,
             Some(false) => return true,
             Some(true) => {}

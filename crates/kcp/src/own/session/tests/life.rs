@@ -52,6 +52,43 @@ fn a_direction_ends_behind_its_last_byte_and_the_other_one_goes_on() {
 }
 
 #[test]
+fn a_stranger_leaves_little_unread_and_a_welcome_peer_as_much_as_the_window_holds() {
+    for seed in 0..20 {
+        let mut stranger = config();
+        (stranger.receive_window, stranger.decode_memory) = (32, 64 << 10);
+        stranger.protection = Protection::Fixed { data: 10, parity: 3 };
+        let weather = path(50, 20, if seed % 2 == 0 { 0.0 } else { 0.1 });
+        let mut world = World::new([config(), stranger], &weather, seed);
+        let mut left = Bytes::from(vec![1; 2_000_000]);
+        // Nobody reads at the other end.
+        let mut run = |world: &mut World, seconds: u64| {
+            let until = world.now + Duration::from_secs(seconds);
+            while world.now < until {
+                let now = world.now;
+                world.ends[0].write(now, &mut left);
+                if !world.settle() && !world.advance_until(until) {
+                    world.now = until;
+                }
+            }
+        };
+        run(&mut world, 10);
+        let before = world.ends[1].counters().bytes_in;
+        // In order, and behind a gap.
+        assert!(before <= 2 * 32 * 1_472, "{before} bytes");
+        assert!(world.ends[1].decoder.held() <= 64 << 10);
+        world.ends[1].welcome(512, 1 << 20);
+        run(&mut world, 20);
+        let after = world.ends[1].counters().bytes_in;
+        assert!(after > 512 * 1_000 && after <= 2 * 512 * 1_472, "{before}, then {after} bytes");
+        // A smaller window than before is none.
+        world.ends[1].welcome(1, 1);
+        let read = drain(&mut world.ends[1]);
+        run(&mut world, 10);
+        assert!(world.ends[1].counters().bytes_in > after, "{read} bytes were read");
+    }
+}
+
+#[test]
 fn messages_end_as_well_and_an_end_alone_is_an_end() {
     let mut config = config();
     config.stream = false;
