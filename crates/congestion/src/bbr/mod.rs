@@ -85,6 +85,16 @@ const PROBE_RTT_SHARE: f64 = 0.5;
 const UPHEAVAL: f64 = 0.3;
 const UPHEAVAL_PACKETS: u64 = 16;
 
+/// The share of a sender with little to send is of few packets, and a lossy path may take as many of
+/// them by chance. An upheaval differs from the usual share by more than this number of standard
+/// deviations.
+const UNLIKELY: f64 = 4.0;
+
+/// The standard deviation of the share of `packets` that is lost by chance, where `usual` is lost.
+fn deviation(usual: f64, packets: u64) -> f64 {
+    (usual * (1.0 - usual) / packets as f64).sqrt()
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Startup,
@@ -215,8 +225,12 @@ impl Bbr {
         let all = self.round_acked + self.round_lost;
         if all > 0 {
             let loss = self.round_lost as f64 / all as f64;
+            let packets = all / self.mtu;
+            self.is_upheaval = packets >= UPHEAVAL_PACKETS
+                && loss > UPHEAVAL
+                && (!self.is_limited
+                    || loss > self.loss + UNLIKELY * deviation(self.loss, packets));
             self.loss = (self.loss * 7.0 + loss) / 8.0;
-            self.is_upheaval = loss > UPHEAVAL && all >= UPHEAVAL_PACKETS * self.mtu;
             if self.is_upheaval {
                 self.is_limited = false;
                 self.best.forget_before(self.round.saturating_sub(1));

@@ -413,3 +413,52 @@ fn a_receiver_that_grants_little_at_first_does_not_end_a_start() {
         assert!(resumed.used() >= fresh.used() * 0.97, "{fresh:?} {resumed:?}");
     }
 }
+
+/// Ten rounds of 1,000 packets with 20 % of loss, and a round of 20 packets with `lost` lost that
+/// the application limits. The best rate before and after, bytes per second.
+fn after_a_limited_round(lost: u64) -> [f64; 2] {
+    const MTU: u64 = 1_000;
+    let trip = Duration::from_millis(100);
+    let mut now = epoch();
+    let mut bbr = Bbr::new(now, 1_000);
+    let (mut number, mut in_flight) = (0, 0);
+    let mut round = |bbr: &mut Bbr, packets: u64, lost: u64, is_limited: bool| {
+        let sent: Vec<_> = (0..packets)
+            .map(|turn| {
+                let at = now + trip * u32::try_from(turn).unwrap() / 2_000;
+                number += 1;
+                in_flight += MTU;
+                bbr.on_sent(at, MTU, number);
+                at
+            })
+            .collect();
+        for (turn, at) in (0..).zip(sent) {
+            in_flight -= MTU;
+            now = at + trip;
+            if turn * lost / packets < (turn + 1) * lost / packets {
+                bbr.on_congestion_event(now, at, false, MTU);
+            } else {
+                bbr.on_ack(now, at, MTU, is_limited, trip);
+                let acked = number - packets + turn + 1;
+                bbr.on_end_acks(now, in_flight, is_limited, Some(acked));
+            }
+        }
+    };
+    for _ in 0..10 {
+        round(&mut bbr, 1_000, 200, false);
+    }
+    let before = bbr.rate();
+    // The acknowledgement of the next round ends this round.
+    round(&mut bbr, 20, lost, true);
+    round(&mut bbr, 20, 4, true);
+    [before, bbr.rate()]
+}
+
+/// A fifth of 20 packets is 4, and 7 of 20 are no rarity on a path that loses a fifth.
+#[test]
+fn few_packets_of_a_limited_sender_are_an_upheaval_only_beyond_chance() {
+    let [before, after] = after_a_limited_round(7);
+    assert!(after > before * 0.9, "{before} {after}");
+    let [before, after] = after_a_limited_round(18);
+    assert!(after < before * 0.2, "{before} {after}");
+}
