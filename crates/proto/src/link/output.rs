@@ -181,7 +181,7 @@ impl Link {
         let pace = Pace {
             round_trip: self.round_trip(),
             is_shared: self.turns.are_shared(now),
-            is_apart: self.carriers.active().is_some_and(|carrier| carrier.has_lanes),
+            is_repaired: self.carriers.active().is_some_and(super::carrier::Carrier::is_repaired),
         };
         for _ in 0..SIGNALS {
             let Some(member) = self.schedule.signals.pop() else { return true };
