@@ -7,10 +7,12 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 use anyhow::{Context as _, Error, Result, ensure};
+use rustix::net::sockopt;
 
 use xtask::child::{capture, missing};
 
@@ -24,7 +26,6 @@ pub(super) const HOST: &str = "host";
 pub(super) const DEFAULT: &str = "cubic";
 
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
-const SETTING: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
 /// The words before a command that start it inside the namespace.
 fn words() -> Vec<&'static str> {
@@ -47,15 +48,32 @@ pub(super) fn check(congestion: &str) -> Result<()> {
     Ok(())
 }
 
+/// Selects the congestion control `$1` inside the namespace. Where the kernel refuses to set the
+/// default of a namespace, because the algorithm is not allowed there, the routes of loopback name
+/// the algorithm instead: a route's `congctl` wins over the default.
+const SCRIPT: &str = r#"
+set -e
+ip link set lo up
+if echo "$1" 2>/dev/null >/proc/sys/net/ipv4/tcp_congestion_control; then exit 0; fi
+local="dev lo table local proto kernel scope host"
+ip route replace local 127.0.0.0/8 $local src 127.0.0.1 congctl "$1"
+ip route replace local 127.0.0.1 $local src 127.0.0.1 congctl "$1"
+ip -6 route replace local ::1 dev lo table local proto kernel metric 0 congctl "$1"
+"#;
+
+/// The command of [`SCRIPT`].
+fn script(congestion: &str) -> [&str; 5] {
+    ["sh", "-c", SCRIPT, "sh", congestion]
+}
+
 /// The reason why the namespace cannot be made on this machine.
 pub(super) fn lacking(congestion: &str) -> Option<String> {
     if let Some(reason) = missing(&[("unshare", "util-linux"), ("ip", "iproute2")]) {
         return Some(reason);
     }
     let words = words();
-    let script = "ip link set lo up && echo \"$1\" > \"$2\"";
     let mut command = Command::new(words[0]);
-    command.args(&words[1..]).args(["sh", "-c", script, "sh", congestion, SETTING]);
+    command.args(&words[1..]).args(script(congestion));
     match capture(&mut command) {
         Ok((true, _)) => None,
         Ok((false, said)) => Some(said.trim().to_owned()),
@@ -82,17 +100,22 @@ const TIME_WAITS: (&str, &str) = ("/proc/sys/net/ipv4/tcp_max_tw_buckets", "2000
 
 /// Inside the namespace: brings loopback up and sets the congestion control of new sockets.
 pub(super) fn configure(congestion: &str) -> Result<()> {
-    let (good, said) = capture(Command::new("ip").args(["link", "set", "lo", "up"]))?;
-    ensure!(good, "bringing loopback up: {}", said.trim());
-    for (setting, value) in [TIME_WAITS, (SETTING, congestion)] {
-        fs::write(setting, value).with_context(|| format!("writing {value} to {setting}"))?;
-    }
-    Ok(())
+    let [shell, arguments @ ..] = script(congestion);
+    let (good, said) = capture(Command::new(shell).args(arguments))?;
+    ensure!(good, "the congestion control {congestion}: {}", said.trim());
+    let (setting, value) = TIME_WAITS;
+    fs::write(setting, value).with_context(|| format!("writing {value} to {setting}"))
 }
 
-/// The congestion control of new sockets.
+/// The congestion control of a new connection over loopback: of its route, else the default.
 pub(super) fn congestion() -> String {
-    fs::read_to_string(SETTING).map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
+    of_a_connection().unwrap_or_else(|_| "unknown".to_owned())
+}
+
+fn of_a_connection() -> Result<String> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let connection = TcpStream::connect(listener.local_addr()?)?;
+    Ok(sockopt::tcp_congestion(&connection)?)
 }
 
 #[cfg(test)]
