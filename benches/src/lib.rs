@@ -7,6 +7,7 @@
 //! | [`requests`] | requests per second and their latency, over lasting connections |
 //! | [`connections`] | new connections per second |
 //! | [`echo`] | the latency of one byte, alone or beside a bulk transfer |
+//! | [`pulse`] | the latency of requests at fixed times, late answers or not |
 //! | [`idle`] | thousands of connections without traffic |
 //! | [`storm`] | thousands of clients that log in at the same time; [`herd`] has the clients |
 //! | [`udp`] | datagrams per second and their loss; the server at the far end as well |
@@ -42,6 +43,7 @@ pub mod http;
 pub mod idle;
 pub mod options;
 pub mod origin;
+pub mod pulse;
 pub mod report;
 pub mod requests;
 pub mod rig;

@@ -8,8 +8,8 @@ use std::process::ExitCode;
 
 use benches::options::{Usage, Words};
 use benches::{
-    bridge, bulk, connections, descriptors, echo, idle, origin, report, requests, runtime, storm,
-    udp,
+    bridge, bulk, connections, descriptors, echo, idle, origin, pulse, report, requests, runtime,
+    storm, udp,
 };
 use serde::Serialize;
 
@@ -24,6 +24,8 @@ load PROGRAM --option value …
                new connections per second, each with one byte that comes back, or a GET
   echo         --target A --seconds S [--bulk none|sink:A|source:A] [--streams N] [--pause S]
                the latency of one byte, alone or beside a bulk transfer
+  pulse        --target A --seconds S [--every S] [--bytes N]
+               the latency of requests at fixed times over one connection: 1,024 bytes each 0.05 s
   idle         --target A --connections N --hold S [--sources N]
                connections that do nothing; one line when all are open, one at the end
   storm        --server tls://A|quic://A|kcp://A|tcp://A|wss://A/P|ws://A/P [--pin P|--ca FILE] --token-file F --clients N
@@ -96,6 +98,10 @@ fn start(mut args: impl Iterator<Item = String>) -> Result<(), End> {
             let options = read(args, echo::Options::read)?;
             let report = runtime()?.block_on(echo::run(&options))?;
             Ok(report::print(&report)?)
+        }
+        "pulse" => {
+            let options = read(args, pulse::Options::read)?;
+            run(pulse::run(&options))
         }
         "idle" => {
             let options = read(args, idle::Options::read)?;

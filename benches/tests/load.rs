@@ -9,7 +9,7 @@ use benches::bulk::{self, Direction};
 use benches::failures::Kind;
 use benches::requests::{self, Exchange};
 use benches::udp::{self, Offer};
-use benches::{connections, echo, idle, origin, runtime};
+use benches::{connections, echo, idle, origin, pulse, runtime};
 use testkit::origins::{Digest, Ended, Origin};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -145,6 +145,27 @@ fn one_byte_goes_back_and_forth_beside_a_transfer() {
         assert_eq!(report.bulk.is_some(), with_bulk);
         assert!(report.bulk.is_none_or(|bulk| bulk.bytes > 0 && bulk.errors == 0));
     }
+}
+
+#[test]
+fn requests_leave_at_their_times_and_late_answers_are_counted() {
+    let every = Duration::from_millis(100);
+    let options = |target| pulse::Options { target, length: LENGTH, every, bytes: 1_024 };
+    let report = runtime().unwrap().block_on(pulse::run(&options(start(origin::Kind::Echo))));
+    assert_eq!((report.requests, report.latency_us.count, report.errors), (9, 9, 0), "{report:?}");
+    // It answers the request of the preparation and then no other.
+    let serve = async move |mut socket: TcpStream| {
+        let mut request = [0; 1_024];
+        let asked = socket.read_exact(&mut request).await.is_ok();
+        let answered = socket.write_all(&request).await.is_ok();
+        tokio::time::sleep(SOON).await;
+        Ended { received: Digest::default(), clean: asked && answered }
+    };
+    let hung = Origin::start(serve).unwrap();
+    let report = runtime().unwrap().block_on(pulse::run(&options(hung.address())));
+    assert_eq!((report.requests, report.latency_us.count, report.errors), (9, 0, 9), "{report:?}");
+    let report = runtime().unwrap().block_on(pulse::run(&options(nobody())));
+    assert_eq!((report.requests, report.errors), (0, 1), "{report:?}");
 }
 
 #[test]

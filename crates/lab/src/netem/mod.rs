@@ -15,7 +15,8 @@
 //! | `systems` | the systems under test: TCP directly over the path, and through the tunnel |
 //! | `stream` | one iperf3 stream, as its receiver measures it |
 //! | `matrix` | the measurements of a run |
-//! | `floors` | floors of `quic://` on some paths |
+//! | `requests` | the latency of requests at fixed times, with floors |
+//! | `floors` | floors of `quic://` and `kcp://` on some paths |
 //! | `report` | the tables and the JSON file |
 
 mod cage;
@@ -25,6 +26,7 @@ mod lateness;
 mod matrix;
 mod path;
 mod report;
+mod requests;
 mod shell;
 mod stream;
 mod systems;
@@ -37,6 +39,7 @@ use std::process::{ExitCode, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+use crate::bench::build_load;
 use wish::{Job, Wish};
 use xtask::child::cargo;
 use xtask::site::Site;
@@ -94,6 +97,9 @@ fn outside(wish: &Wish, words: &[String]) -> Result<ExitCode> {
             site.tunnel.clone()
         }
     };
+    if matches!(&wish.job, Job::Matrix(plan) if plan.requests) {
+        build_load(&site)?;
+    }
     let program = optimized(&site)?;
     let mut args = vec![OsString::from("netem"), INSIDE.into(), binary.into()];
     args.extend(words.iter().map(OsString::from));
@@ -113,6 +119,9 @@ fn optimized(site: &Site) -> Result<PathBuf> {
 fn inside(wish: &Wish, binary: &Path) -> Result<ExitCode> {
     match &wish.job {
         Job::Shell(shell) => shell::run(&wish.path, shell),
+        Job::Matrix(plan) if plan.requests => {
+            requests::run(&Site::here()?, &wish.path, plan, binary)
+        }
         Job::Matrix(plan) => matrix::run(&Site::here()?, &wish.path, plan, binary),
     }
 }

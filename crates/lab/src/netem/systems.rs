@@ -11,6 +11,9 @@ use testkit::stage::{Daemon, Scheme, run, tunnel};
 
 use super::ends::{End, Ends};
 use super::stream::wait;
+use crate::peers::program;
+use crate::systems::kcptun;
+use xtask::site::Site;
 
 /// The port of iperf3 at the left end.
 pub(super) const ORIGIN: u16 = 5201;
@@ -26,19 +29,22 @@ pub(super) enum System {
     Direct,
     /// Through both daemons, with one worker and one connection each.
     Tunnel(Scheme),
+    /// Through kcptun, with the settings of the bench: the peer of `kcp://`.
+    Kcptun,
 }
 
 impl System {
-    /// The path without a tunnel, and a tunnel over each transport.
+    /// The path without a tunnel, a tunnel over each transport, and a peer.
     pub(super) fn all() -> impl Iterator<Item = Self> {
         let tunnels = Scheme::ALL.iter().map(|&scheme| Self::Tunnel(scheme));
-        std::iter::once(Self::Direct).chain(tunnels)
+        std::iter::once(Self::Direct).chain(tunnels).chain([Self::Kcptun])
     }
 
     pub(super) fn name(self) -> String {
         match self {
             Self::Direct => "direct".to_owned(),
             Self::Tunnel(scheme) => format!("tunnel-{}", scheme.name),
+            Self::Kcptun => "kcptun".to_owned(),
         }
     }
 
@@ -50,6 +56,7 @@ impl System {
                 Ok(Running { address, daemons: Vec::new() })
             }
             Self::Tunnel(scheme) => start_tunnel(ends, scheme, dir, binary),
+            Self::Kcptun => start_kcptun(ends, dir),
         }
     }
 }
@@ -99,6 +106,23 @@ fn start_tunnel(ends: &Ends, scheme: Scheme, dir: &Path, binary: &Path) -> Resul
     );
     let client = start(&ends.left, "client", dir, binary, &client)?;
     wait(|| ends.right.listens(PUBLIC)).context("the client does not log in")?;
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, PUBLIC));
+    Ok(Running { address, daemons: vec![server, client] })
+}
+
+/// The visitors' side is kcptun's client.
+fn start_kcptun(ends: &Ends, dir: &Path) -> Result<Running> {
+    let site = Site::here()?;
+    let between = format!("{}:{SERVER}", ends.left.address);
+    let (public, origin) = (format!("127.0.0.1:{PUBLIC}"), format!("127.0.0.1:{ORIGIN}"));
+    let mut server = ends.left.command(program(&site, "kcptun-server")?);
+    server.args(["--listen", &between, "--target", &origin]).args(kcptun::OPTIONS);
+    let server = Daemon::start("server", dir, &mut server);
+    wait(|| ends.left.listens(SERVER)).context("kcptun-server does not listen")?;
+    let mut client = ends.right.command(program(&site, "kcptun-client")?);
+    client.args(["--localaddr", &public, "--remoteaddr", &between]).args(kcptun::OPTIONS);
+    let client = Daemon::start("client", dir, &mut client);
+    wait(|| ends.right.listens(PUBLIC)).context("kcptun-client does not listen")?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, PUBLIC));
     Ok(Running { address, daemons: vec![server, client] })
 }

@@ -26,8 +26,10 @@ cargo xtask netem help               options and their defaults
 pub(super) const OPTIONS: &str = "
   --quick                 fewer and shorter: under a minute
   --check                 exit code 1 when a floor is missed
+  --requests              the latency of requests at fixed times instead of the rate of a stream
   --rtt MS,… --loss %,…   instead of 20,60,150,300 and 0,0.1,1,5,10,20
-  --systems NAME,…        direct,tunnel-tcp,tunnel-tls; or tunnel-ws, tunnel-wss, tunnel-quic, tunnel-kcp
+  --systems NAME,…        direct,tunnel-tcp,tunnel-tls; or tunnel-ws, tunnel-wss, tunnel-quic,
+                          tunnel-kcp, kcptun
   --seconds N             each measurement [5]
   --binary FILE           measured instead of a new release build
   --minutes N             of run: its end [60]
@@ -89,9 +91,11 @@ impl Wish {
         let flag = |name: &str| words.iter().any(|word| word == name);
         let mut plan = Plan::new(flag("--quick"), only_case);
         plan.check = flag("--check");
+        plan.requests = flag("--requests");
         let mut path = Path { rate: Some(MATRIX_RATE), ..Path::default() };
         let mut binary = None;
-        let pairs = words.iter().filter(|word| *word != "--quick" && *word != "--check").cloned();
+        let is_flag = |word: &String| ["--quick", "--check", "--requests"].contains(&word.as_str());
+        let pairs = words.iter().filter(|word| !is_flag(word)).cloned();
         options::parse(pairs, |name, value| {
             match name {
                 "--rtt" => plan.rtts = list(name, value, &mut path)?,

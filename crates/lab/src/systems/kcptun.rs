@@ -12,7 +12,7 @@ use crate::peers::program;
 
 /// Options on which both ends must agree. Windows are in packets: the rate is bound by window × MTU
 /// / RTT.
-const OPTIONS: &[&str] = &[
+pub(crate) const OPTIONS: &[&str] = &[
     "--mode",
     "fast3",
     "--nocomp",

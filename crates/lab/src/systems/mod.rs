@@ -20,7 +20,7 @@ mod chisel;
 mod evproxy;
 mod haproxy;
 mod hysteria;
-mod kcptun;
+pub(crate) mod kcptun;
 mod nginx;
 mod ours;
 mod qmux;
