@@ -340,7 +340,7 @@ fn wait_closed(stream: &mut TcpStream) {
 /// Memory of 18,000 visitors that are connected and say nothing, in each daemon.
 #[test]
 fn an_idle_visitor_costs_at_most_2_kib_in_each_daemon() {
-    for scheme in [Scheme::TLS, Scheme::QUIC] {
+    for scheme in [Scheme::TLS, Scheme::QUIC, Scheme::KCP] {
         idle_visitors_cost_at_most(2 << 10, scheme, |_| {});
     }
 }
@@ -414,7 +414,7 @@ fn ten_thousand_idle_streams_each_pass_their_next_byte() {
     let (_, hard) = raise_descriptor_limit();
     let count = usize::try_from(hard).unwrap().saturating_sub(2_000).min(COUNT);
     assert!(count >= 1_000, "a limit of {hard} descriptors is too low to measure anything");
-    for scheme in [Scheme::TCP, Scheme::QUIC] {
+    for scheme in [Scheme::TCP, Scheme::QUIC, Scheme::KCP] {
         idle_streams_each_pass_their_next_byte(scheme, count);
     }
 }

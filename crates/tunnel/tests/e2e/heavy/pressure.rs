@@ -90,7 +90,7 @@ fn five_hundred_never_readers_cost_the_budget_and_stop_nobody() {
 /// Each daemon has 64 MiB, enforced by the kernel, and takes a quarter of it by itself.
 #[test]
 fn both_daemons_serve_everybody_within_64_mib() {
-    for scheme in [Scheme::TLS, Scheme::QUIC] {
+    for scheme in [Scheme::TLS, Scheme::QUIC, Scheme::KCP] {
         within_64_mib(scheme);
     }
 }

@@ -13,7 +13,7 @@ use crate::udp::{Echo, ask, one_service, service, start, visitor};
 #[test]
 fn a_hundred_thousand_sources_cost_bounded_memory_and_no_answered_flow() {
     // One after the other: each takes half of the local ports of this machine.
-    for scheme in [Scheme::TLS, Scheme::QUIC] {
+    for scheme in [Scheme::TLS, Scheme::QUIC, Scheme::KCP] {
         // Answers nothing but the honest visitor.
         let echo =
             Echo::answering(|datagram| datagram.starts_with(b"honest").then(|| datagram.to_vec()));
@@ -51,7 +51,7 @@ fn a_hundred_thousand_sources_cost_bounded_memory_and_no_answered_flow() {
 
 #[test]
 fn four_thousand_idle_flows_each_pass_their_next_datagram() {
-    side_by_side(&[Scheme::TLS, Scheme::QUIC], |scheme| {
+    side_by_side(&[Scheme::TLS, Scheme::QUIC, Scheme::KCP], |scheme| {
         let echo = Echo::start();
         let (setup, port) = one_service(scheme, echo.port());
         let mut running = start(setup, 1);
