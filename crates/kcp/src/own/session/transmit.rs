@@ -353,6 +353,9 @@ impl Session {
             Next::Datagram => self.put_datagram(now, &mut body),
             Next::Fresh => self.put_fresh(now, &mut body),
         };
+        // As long as the parity of the group, where nothing else takes the room.
+        let is_full = body.len() == self.config.body(self.keys.tag());
+        control.is_padded = is_full && ack.is_none() && matches!(kind, Body::Data(..));
         Content::put_head(ack, control, &kind, out);
         out.extend_from_slice(&body);
         self.body = body;

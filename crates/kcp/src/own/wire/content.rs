@@ -3,7 +3,7 @@
 use super::ack::Ack;
 use super::reader::Reader;
 use super::{Group, Malformed};
-use crate::own::fec::Load;
+use crate::own::fec::{Load, SIZE};
 
 /// Bytes of a data shard in front of its segments.
 pub const SHARD_HEAD: usize = 3;
@@ -11,11 +11,16 @@ pub const SHARD_HEAD: usize = 3;
 /// Bytes of a parity shard in front of the parity.
 pub const PARITY_HEAD: usize = 4;
 
+/// Bytes without a meaning behind the flags of a padded packet: with them a full data shard is as
+/// long as its parity, and one call of the system sends packets of one length (UDP GSO).
+pub const PAD: usize = PARITY_HEAD + SIZE - SHARD_HEAD;
+
 /// The bits of the flags: three for the body, then what stands in front of it.
 const BODY: u8 = 7;
 const HAS_ACK: u8 = 8;
 const ASKS: u8 = 16;
 const HAS_CONGESTED: u8 = 32;
+const PADDED: u8 = 64;
 
 /// The values of the body.
 const EMPTY: u8 = 0;
@@ -89,6 +94,8 @@ pub enum Body<'a> {
 pub struct Control {
     /// The packet is to be acknowledged at once, whatever it carries.
     pub asks: bool,
+    /// The packet has [`PAD`] bytes more than it needs.
+    pub is_padded: bool,
 }
 
 /// The content of a packet.
@@ -117,7 +124,12 @@ impl<'a> Content<'a> {
         let has_ack = if ack.is_some() { HAS_ACK } else { 0 };
         let congested = ack.is_some_and(|ack| ack.congested.is_some());
         let has_congested = if congested { HAS_CONGESTED } else { 0 };
-        to.push(kind | has_ack | has_congested | if control.asks { ASKS } else { 0 });
+        let asks = if control.asks { ASKS } else { 0 };
+        let padded = if control.is_padded { PADDED } else { 0 };
+        to.push(kind | has_ack | has_congested | asks | padded);
+        if control.is_padded {
+            to.extend([0; PAD]);
+        }
         if let Some(ack) = ack {
             ack.encode(to);
         }
@@ -145,8 +157,13 @@ impl<'a> Content<'a> {
         let flags = from.byte()?;
         let has_congested = flags & HAS_CONGESTED != 0;
         let has_ack = flags & HAS_ACK != 0;
-        if flags & !(BODY | HAS_ACK | ASKS | HAS_CONGESTED) != 0 || (has_congested && !has_ack) {
+        let known = BODY | HAS_ACK | ASKS | HAS_CONGESTED | PADDED;
+        if flags & !known != 0 || (has_congested && !has_ack) {
             return Err(Malformed);
+        }
+        let control = Control { asks: flags & ASKS != 0, is_padded: flags & PADDED != 0 };
+        if control.is_padded {
+            from.bytes(PAD)?;
         }
         let ack = if has_ack { Some(Ack::decode(&mut from, has_congested)?) } else { None };
         let body = match flags & BODY {
@@ -163,7 +180,7 @@ impl<'a> Content<'a> {
             }
             _ => return Err(Malformed),
         };
-        Ok(Self { ack, control: Control { asks: flags & ASKS != 0 }, body })
+        Ok(Self { ack, control, body })
     }
 }
 
@@ -250,7 +267,7 @@ mod tests {
         ];
         for body in bodies {
             for ack in [None, Some(ack()), Some(Ack { congested: Some(70), ..ack() })] {
-                let control = Control { asks: ack.is_none() };
+                let control = Control { asks: ack.is_none(), is_padded: ack.is_none() };
                 let mut bytes = Vec::new();
                 Content::put_head(ack.as_ref(), control, &body, &mut bytes);
                 if !matches!(body, Body::Empty | Body::Challenge(_) | Body::Answer(_)) {

@@ -4,9 +4,9 @@
 //! packet      head 17: type 1, connection id 8, packet number 8; AEAD(content); the head is
 //!             associated data. Type 0x50 and 0x51: sealed, the lowest bit is the phase of the
 //!             keys; 0x52: of the bootstrap, which carries the handshake of TLS
-//! content     flags 1, [acknowledgement], body to the end
+//! content     flags 1, [pad 3], [acknowledgement], body to the end
 //! flags       1, 2, 4: the body; 8: has an acknowledgement; 16: asks for one at once; 32: the
-//!             acknowledgement has marks of congestion
+//!             acknowledgement has marks of congestion; 64: has a pad, which has no meaning
 //! body        0 nothing
 //!             1 segments                                     unprotected
 //!             2 group 2, index 1, segments                   data shard
@@ -38,7 +38,8 @@
 //!
 //! The envelope has 33 bytes here (head 17, tag 16) and 28 there (nonce 12, tag 16). A segment is the
 //! same with and without FEC, since it may be repeated with the other: 3 bytes stay free in a group,
-//! which the head of the parity needs, and 6 without.
+//! which the head of the parity needs, and 6 without. The pad fills the 3 bytes of a full data shard,
+//! which then is as long as its parity: one system call sends packets of one length only.
 
 mod ack;
 mod content;
@@ -48,7 +49,7 @@ mod reader;
 mod segments;
 
 pub use ack::{Ack, RANGES, REBUILT, Ranges};
-pub use content::{Body, Content, Control, PARITY_HEAD, REASON, SHARD_HEAD, Shard};
+pub use content::{Body, Content, Control, PAD, PARITY_HEAD, REASON, SHARD_HEAD, Shard};
 pub use head::{PACKET_HEAD, PacketHead, PacketKind, peek};
 pub use number::{ConnectionId, Group, PacketNumber};
 pub use segments::{PART_HEAD, Part, RUN_HEAD, Run, SEGMENT_HEAD, Segment, put_segment};

@@ -342,3 +342,20 @@ fn a_fast_path_holds_shards_for_repair_and_no_longer() {
         assert_eq!(world.ends[0].counters().overdue, 0);
     }
 }
+
+/// One call of the system sends datagrams of one length (UDP GSO).
+#[test]
+fn full_packets_of_a_group_are_as_long_as_its_parity() {
+    let mut config = config();
+    config.control = Control::Open;
+    config.protection = Protection::Fixed { data: 10, parity: 3 };
+    let mut world = World::new([config.clone(), config], &path(1_000, 2, 0.0), 1);
+    let now = world.now;
+    let payload = world.ends[0].config.payload(16);
+    let mut bytes = Bytes::from(vec![7; payload * 40]);
+    assert_eq!(world.ends[0].write(now, &mut bytes), payload * 40);
+    let mut out = Vec::new();
+    let transmits = std::iter::from_fn(|| world.ends[0].poll_transmit(now, &mut out));
+    let lengths: Vec<_> = transmits.map(|sent| sent.length).collect();
+    assert_eq!(lengths, [usize::from(DATAGRAM); 52], "40 of data and 12 of parity");
+}
