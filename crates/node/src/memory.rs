@@ -18,6 +18,11 @@ const POOL_SHARE: u64 = 8;
 /// The connections that have not logged in take at most the budget divided by this number.
 const STRANGERS_SHARE: u64 = 4;
 
+/// One connection of `kcp://` holds at most the budget divided by this number for repairs, but at
+/// least a quarter MiB: two round trips of 50 ms at 20 Mbit/s.
+const REPAIRS_SHARE: u64 = 32;
+const REPAIRS_MIN: usize = 256 << 10;
+
 /// This number of connections may wait for their log-in at a listener, whatever the budget is.
 const STRANGERS_MIN: usize = 32;
 
@@ -50,6 +55,12 @@ pub(crate) fn lease(budget: &Arc<ProcessBudget>, workers: NonZeroUsize) -> Lease
     pool::limit(kept);
     lease.charge(kept as u64);
     lease
+}
+
+/// The bytes that one connection of `kcp://` may hold for repairs: `most`, or a part of the budget.
+pub(crate) fn of_repairs(common: &Common, most: usize) -> usize {
+    let share = usize::try_from(budget(common) / REPAIRS_SHARE).unwrap_or(usize::MAX);
+    share.clamp(REPAIRS_MIN, most)
 }
 
 /// The connections that may be waiting for their log-in at one listener of one worker. Each takes

@@ -343,7 +343,8 @@ impl Lane for KcpLane {
     }
 
     fn held(&self) -> usize {
-        MEMORY + self.hold.memory
+        let buffers = self.hold.shared.lock().session().map_or(0, |session| session.held());
+        MEMORY + self.hold.memory + buffers
     }
 
     /// Nothing to do: the state works from any thread, and the runtime that made the connection

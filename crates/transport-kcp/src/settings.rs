@@ -32,7 +32,7 @@ const STRANGER_WINDOW: u16 = 32;
 /// Bytes that a stranger may make this end hold for repair.
 const STRANGER_MEMORY: usize = 64 << 10;
 
-/// The same of a peer that is welcome: 0.5 Gbit/s at 100 ms and 20 % of loss take 5 MB.
+/// The same of a peer that is welcome, where nothing else is set: 0.5 Gbit/s at 100 ms and 20 % of loss take 5 MB.
 const DECODE_MEMORY: usize = 8 << 20;
 
 /// The settings of both ends of `kcp://`.
@@ -51,6 +51,9 @@ pub struct KcpSettings {
     pub ack_delay: Duration,
     /// The shortest silence after which a lost packet is suspected.
     pub least_timeout: Duration,
+    /// Bytes of a peer's packets that this end holds for the repair of others, once the peer is
+    /// welcome.
+    pub decode_memory: usize,
     /// The largest UDP payload that path MTU discovery tries, in bytes, from 1,200 to 32,000.
     /// Discovery begins at 1,200; with 1,200 there is no discovery.
     pub mtu: u16,
@@ -68,6 +71,7 @@ impl Default for KcpSettings {
             receive_window: 8_192,
             ack_delay: Duration::from_millis(5),
             least_timeout: Duration::from_millis(30),
+            decode_memory: DECODE_MEMORY,
             // As for QUIC: no network has frames above 9,000 bytes, and on loopback one call takes
             // four packets of this size.
             mtu: 16_336,
@@ -110,7 +114,7 @@ impl KcpSettings {
     /// What a peer may leave unread, and make this end hold for repair, once it is welcome: segments
     /// and bytes.
     pub(crate) fn welcome(&self) -> (u16, usize) {
-        (self.window(self.receive_window), DECODE_MEMORY)
+        (self.window(self.receive_window), self.decode_memory)
     }
 
     /// The session that carries the lane and datagrams. Until the peer is welcome, it has the room

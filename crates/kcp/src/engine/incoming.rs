@@ -11,8 +11,9 @@ use crate::wire::{Millis, Sn};
 /// Bytes that a buffer for received bytes has at least, so that segments share one.
 const CHUNK: usize = 8 << 10;
 
-/// Buffers of early segments that are kept: of about a gap of a bulk transfer.
-const SPARE: usize = 256;
+/// Bytes of buffers of early segments that are kept: of about a gap of a bulk transfer, 256 packets
+/// of Ethernet.
+const SPARE: usize = 384 << 10;
 
 /// Slots of a ring that stay while nothing happens.
 const LEAST: usize = 8;
@@ -53,8 +54,11 @@ pub(crate) struct Incoming {
     early: VecDeque<Option<Early>>,
     /// Slots that are not empty.
     waiting: usize,
-    /// Buffers of early segments that wait for the next ones.
+    /// Buffers of early segments that wait for the next ones, and their bytes.
     spare: Vec<Vec<u8>>,
+    spare_bytes: usize,
+    /// Bytes of early segments.
+    early_bytes: usize,
     /// Bytes of segments in order, which were not read yet.
     ready: BytesMut,
     pieces: VecDeque<Piece>,
@@ -80,6 +84,8 @@ impl Incoming {
             early: VecDeque::new(),
             waiting: 0,
             spare: Vec::new(),
+            spare_bytes: 0,
+            early_bytes: 0,
             ready: BytesMut::new(),
             pieces: VecDeque::new(),
             messages: 0,
@@ -174,7 +180,9 @@ impl Incoming {
             Some(empty @ None) => {
                 self.waiting += 1;
                 let mut buffer = self.spare.pop().unwrap_or_default();
+                self.spare_bytes -= buffer.capacity();
                 buffer.extend_from_slice(payload);
+                self.early_bytes += buffer.capacity();
                 *empty = Some(Early { payload: buffer, fragments });
                 Arrival::New
             }
@@ -209,15 +217,22 @@ impl Incoming {
             self.early.pop_front();
             self.waiting = self.waiting.saturating_sub(1);
             self.take(&early.payload, early.fragments);
-            if self.spare.len() < SPARE {
-                let mut buffer = early.payload;
+            let mut buffer = early.payload;
+            self.early_bytes -= buffer.capacity();
+            if self.spare_bytes + buffer.capacity() <= SPARE {
                 buffer.clear();
+                self.spare_bytes += buffer.capacity();
                 self.spare.push(buffer);
             }
         }
         if self.waiting == 0 {
             self.early.clear();
         }
+    }
+
+    /// Bytes of buffers: of what was not read, and of what waits for it or for more.
+    pub(crate) fn held(&self) -> usize {
+        self.ready.capacity() + self.early_bytes + self.spare_bytes
     }
 
     /// Whether all that arrived in order was read.
@@ -231,6 +246,7 @@ impl Incoming {
             self.ready = BytesMut::new();
             self.early.shrink_to(LEAST);
             self.spare = Vec::new();
+            self.spare_bytes = 0;
             self.pieces.shrink_to(LEAST);
             self.acks.shrink_to(LEAST);
             self.told.clear();

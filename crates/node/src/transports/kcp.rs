@@ -16,6 +16,7 @@ use transport_tcp::Speech;
 
 use super::material::{NextHop, ServerTls};
 use super::{Bound, Dials, Family, Listeners, Renewal, Setup, bound_udp, buffers, material};
+use crate::memory;
 
 pub(super) struct Kcp;
 
@@ -129,6 +130,7 @@ fn settings(common: &Common) -> KcpSettings {
         ack_delay: kcp.ack_delay.duration(),
         least_timeout: kcp.least_timeout.duration(),
         mtu: kcp.mtu,
+        decode_memory: memory::of_repairs(common, default.decode_memory),
         ..default
     }
 }

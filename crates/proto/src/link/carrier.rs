@@ -65,11 +65,6 @@ impl Carrier {
         }
     }
 
-    /// The transport sends packets, and repeats lost packets itself.
-    pub(super) const fn is_repaired(&self) -> bool {
-        self.has_lanes || self.takes_packets
-    }
-
     pub(super) fn is_live(&self) -> bool {
         self.phase == Phase::Live
     }
@@ -172,20 +167,6 @@ impl Carriers {
         if expired && !self.expired {
             self.expired = true;
             events.push_back(Event::Expired);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn carriers_with_lanes_or_datagrams_repeat_lost_packets_themselves() {
-        for (has_lanes, takes_packets) in [(false, false), (true, false), (false, true)] {
-            let new = Carrier::new(CarrierNumber(0), Phase::Live, crate::testing::epoch());
-            let carrier = Carrier { has_lanes, takes_packets, ..new };
-            assert_eq!(carrier.is_repaired(), has_lanes || takes_packets);
         }
     }
 }

@@ -5,15 +5,9 @@
 //! round trip. The next one may do so once this one has shown that it is read, or has ended: a
 //! visitor that reads nothing costs the memory of one such window, however many there are.
 
-use std::time::Duration;
-
 use super::Link;
 use crate::StreamId;
-use crate::stream::Recv;
-
-/// With shorter round trips a window has grown before anybody notices, and other streams of the
-/// link would wait behind the bytes of a large one.
-const LONG: Duration = Duration::from_millis(10);
+use crate::stream::{LONG, Recv};
 
 /// What a link knows of the windows that its streams need.
 #[derive(Debug, Default)]

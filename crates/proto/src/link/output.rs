@@ -178,10 +178,12 @@ impl Link {
             let credit = Credit { limit: Offset::ZERO, consumed: Offset::ZERO, ack_end: true };
             encode_credit(&mut self.scratch, id, credit);
         }
+        let carrier = self.carriers.active();
         let pace = Pace {
             round_trip: self.round_trip(),
             is_shared: self.turns.are_shared(now),
-            is_repaired: self.carriers.active().is_some_and(super::carrier::Carrier::is_repaired),
+            is_apart: carrier.is_some_and(|carrier| carrier.has_lanes),
+            is_repaired: carrier.is_some_and(|carrier| carrier.takes_packets),
         };
         for _ in 0..SIGNALS {
             let Some(member) = self.schedule.signals.pop() else { return true };

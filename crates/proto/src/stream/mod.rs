@@ -19,7 +19,7 @@ mod store;
 
 use bytes::Bytes;
 
-pub(crate) use recv::{Due, Pace, Recv};
+pub(crate) use recv::{Due, LONG, Pace, Recv};
 pub(crate) use send::Send;
 pub(crate) use store::Store;
 

@@ -15,8 +15,13 @@ const GROUPS: usize = 512;
 /// has not come by then was lost.
 const SETTLED: usize = 8;
 
-/// Stores of groups that are over and wait for the next groups.
-const SPARE: usize = 8;
+/// Bytes of settled groups beyond which only the last [`RECENT`] groups wait for that: eight groups
+/// of full packets of Ethernet have 0.7 MB, but packets of loopback are eleven times as long.
+const SETTLED_BYTES: usize = 1 << 20;
+const RECENT: usize = 2;
+
+/// Bytes of stores of groups that are over and wait for the next groups.
+const SPARE: usize = 1 << 20;
 
 /// What a decoder has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,6 +95,16 @@ struct Store {
     parity: Vec<Held>,
 }
 
+impl Store {
+    /// Makes room for a shard, and for half as many as there are: a vector would double, and keep
+    /// twice the bytes of a group.
+    fn reserve(&mut self, length: usize) {
+        if self.bytes.capacity() - self.bytes.len() < length {
+            self.bytes.reserve_exact(length + self.bytes.len() / 2);
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Shards {
     group: Group,
@@ -122,6 +137,7 @@ pub struct Decoder {
     most: usize,
     #[expect(clippy::vec_box, reason = "the boxes are what is used again")]
     spare: Vec<Box<Store>>,
+    spare_bytes: usize,
     scratch: Scratch,
     counters: Counters,
 }
@@ -137,6 +153,7 @@ impl Decoder {
             bytes: 0,
             most,
             spare: Vec::new(),
+            spare_bytes: 0,
             scratch: Scratch::default(),
             counters: Counters::default(),
         }
@@ -154,10 +171,10 @@ impl Decoder {
         &self.counters
     }
 
-    /// Bytes of shards that are kept.
+    /// Bytes of shards that are kept, and of memory for the next shards.
     #[must_use]
     pub const fn held(&self) -> usize {
-        self.bytes
+        self.bytes + self.spare_bytes
     }
 
     /// Takes a data shard, which the caller uses itself unless this returns `false`: the shard had
@@ -199,6 +216,7 @@ impl Decoder {
             group.size = Some(k);
         }
         let (at, length) = (store.bytes.len(), parity.len());
+        store.reserve(length);
         store.bytes.extend_from_slice(parity);
         store.parity.push(Held { index: shard.index, k, at, length });
         self.bytes += length;
@@ -216,6 +234,7 @@ impl Decoder {
         self.groups.drain(..self.groups.len().saturating_sub(SETTLED));
         self.groups.shrink_to(SETTLED);
         self.spare = Vec::new();
+        self.spare_bytes = 0;
         self.scratch = Scratch::default();
     }
 
@@ -240,7 +259,10 @@ impl Decoder {
         if newest.since(group) > i16::MAX / 2 || group.since(newest) > i16::MAX / 2 {
             return None;
         }
-        let store = Some(self.spare.pop().unwrap_or_default());
+        self.settle();
+        let store = self.spare.pop().unwrap_or_default();
+        self.spare_bytes -= store.bytes.capacity();
+        let store = Some(store);
         self.groups.insert(slot, Shards { group, store, ..Shards::default() });
         if self.groups.len() > GROUPS {
             self.end(0);
@@ -268,11 +290,24 @@ impl Decoder {
         let store = self.groups.get_mut(slot).and_then(|group| group.store.take());
         let Some(mut store) = store else { return };
         self.bytes -= store.bytes.len();
-        if self.spare.len() < SPARE {
+        if self.spare_bytes + store.bytes.capacity() <= SPARE {
+            self.spare_bytes += store.bytes.capacity();
             store.bytes.clear();
             store.data.clear();
             store.parity.clear();
             self.spare.push(store);
+        }
+    }
+
+    /// A group begins: drops older ones that are settled where there is much of them.
+    fn settle(&mut self) {
+        if self.bytes <= SETTLED_BYTES {
+            return;
+        }
+        for slot in 0..self.groups.len().saturating_sub(RECENT) {
+            if self.groups.get(slot).is_some_and(Shards::is_settled) {
+                self.end(slot);
+            }
         }
     }
 
@@ -297,6 +332,7 @@ impl Shards {
         self.present |= 1 << index;
         let Some(store) = &mut self.store else { return 0 };
         let (at, length) = (store.bytes.len(), SIZE + body.len());
+        store.reserve(length);
         store.bytes.extend(size);
         store.bytes.extend_from_slice(body);
         store.data.push(Held { index, k: 0, at, length });

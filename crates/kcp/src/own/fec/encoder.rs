@@ -130,6 +130,12 @@ impl Encoder {
         if self.is_open { self.data - self.covered } else { 0 }
     }
 
+    /// Bytes of the sums.
+    #[must_use]
+    pub const fn held(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     /// The length of the next parity.
     #[must_use]
     pub const fn length(&self) -> usize {

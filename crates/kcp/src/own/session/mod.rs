@@ -273,6 +273,13 @@ impl Session {
         owes && self.heard.is_some_and(|heard| now >= heard + self.config.dead_after)
     }
 
+    /// Bytes of buffers: of what has arrived, of shards, and of sums. What was written belongs to the
+    /// writer, whose bytes it shares.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.incoming.held() + self.decoder.held() + self.encoder.held() + self.body.capacity()
+    }
+
     /// What was sent and received so far.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
