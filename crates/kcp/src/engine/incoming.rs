@@ -169,7 +169,10 @@ impl Incoming {
         let Ok(slot) = usize::try_from(ahead) else { return Arrival::Again };
         if slot == 0 && self.room() > 0 {
             self.take(payload, fragments);
-            self.early.pop_front();
+            if let Some(Some(early)) = self.early.pop_front() {
+                self.early_bytes -= early.payload.capacity();
+                self.waiting = self.waiting.saturating_sub(1);
+            }
             self.take_early();
             return Arrival::New;
         }
@@ -357,4 +360,27 @@ pub(crate) enum Arrival {
     Again,
     /// There is no room for it.
     Beyond,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_of_early_segments_are_kept_by_their_bytes() {
+        const LENGTH: usize = 16_000;
+        let mut incoming = Incoming::new(200, true);
+        let segment = vec![7; LENGTH];
+        for sn in 1..100 {
+            assert_eq!(incoming.place(Sn(sn), 0, &segment), Arrival::New);
+        }
+        assert!(incoming.held() >= 99 * LENGTH, "{}", incoming.held());
+        assert_eq!(incoming.place(Sn(0), 0, &segment), Arrival::New);
+        assert_eq!((incoming.early_bytes, incoming.waiting), (0, 0));
+        assert!(incoming.spare_bytes > SPARE / 2 && incoming.spare_bytes <= SPARE);
+        let read = std::iter::from_fn(|| incoming.read(usize::MAX)).map(|read| read.len());
+        assert_eq!(read.sum::<usize>(), 100 * LENGTH);
+        incoming.rest();
+        assert_eq!(incoming.held(), 0);
+    }
 }

@@ -176,6 +176,8 @@ mod tests {
         assert_eq!(most.control, Control::Fixed(50 << 20));
         assert_eq!(most.protection, Protection::Fixed { data: 64, parity: 48 });
         assert_eq!(most.send_window, u16::MAX);
+        assert_eq!(of("memory_budget: 32MiB").decode_memory, 1 << 20, "a part of little memory");
+        assert_eq!(of("memory_budget: 16GiB").decode_memory, KcpSettings::default().decode_memory);
         assert_eq!(of("kcp: { fec: off }").protection, Protection::Off);
     }
 }

@@ -20,8 +20,9 @@ const SETTLED: usize = 8;
 const SETTLED_BYTES: usize = 1 << 20;
 const RECENT: usize = 2;
 
-/// Bytes of stores of groups that are over and wait for the next groups.
-const SPARE: usize = 1 << 20;
+/// Stores of groups that are over and wait for the next groups, and their bytes.
+const SPARE: usize = 8;
+const SPARE_BYTES: usize = 2 << 20;
 
 /// What a decoder has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -171,9 +172,15 @@ impl Decoder {
         &self.counters
     }
 
-    /// Bytes of shards that are kept, and of memory for the next shards.
+    /// Bytes of shards that are kept.
     #[must_use]
     pub const fn held(&self) -> usize {
+        self.bytes
+    }
+
+    /// Bytes of shards that are kept, and of buffers for the next shards.
+    #[must_use]
+    pub const fn memory(&self) -> usize {
         self.bytes + self.spare_bytes
     }
 
@@ -290,8 +297,9 @@ impl Decoder {
         let store = self.groups.get_mut(slot).and_then(|group| group.store.take());
         let Some(mut store) = store else { return };
         self.bytes -= store.bytes.len();
-        if self.spare_bytes + store.bytes.capacity() <= SPARE {
-            self.spare_bytes += store.bytes.capacity();
+        let bytes = self.spare_bytes + store.bytes.capacity();
+        if self.spare.len() < SPARE && bytes <= SPARE_BYTES {
+            self.spare_bytes = bytes;
             store.bytes.clear();
             store.data.clear();
             store.parity.clear();

@@ -194,3 +194,35 @@ fn clean_groups_hold_little() {
         assert!(decoder.held() <= 10 * 10 * 1_002, "its parity was lost, or has not come yet");
     }
 }
+
+/// On loopback a group of the most data has a MiB.
+#[test]
+fn groups_of_long_packets_take_bounded_memory_and_are_repaired_all_the_same() {
+    const LENGTH: usize = 16_000;
+    let (mut encoder, mut decoder) = (Encoder::new(LENGTH), Decoder::new(64 << 20));
+    let body = body(1, LENGTH);
+    let mut most = 0;
+    for turn in 0..200 {
+        encoder.open(DATA_MAX, 1);
+        let lost = (turn % 4 == 0).then_some(turn % DATA_MAX);
+        // Without a loss the end of the group is lost, so that nothing tells that it is over.
+        for at in 0..DATA_MAX - usize::from(lost.is_none()) {
+            let shard = encoder.push(Load::Segments, &body).unwrap();
+            if lost != Some(at) {
+                data(&mut decoder, shard, Load::Segments, &body);
+            }
+        }
+        let mut sum = Vec::new();
+        let head = encoder.take(true, &mut sum).unwrap();
+        if lost.is_some() {
+            assert_eq!(
+                parity(&mut decoder, head, &sum),
+                [(Load::Segments, body.clone())],
+                "{turn}"
+            );
+        }
+        most = most.max(decoder.memory());
+    }
+    println!("{most} bytes");
+    assert!(most < 6 << 20, "{most} bytes");
+}

@@ -277,7 +277,7 @@ impl Session {
     /// writer, whose bytes it shares.
     #[must_use]
     pub fn held(&self) -> usize {
-        self.incoming.held() + self.decoder.held() + self.encoder.held() + self.body.capacity()
+        self.incoming.held() + self.decoder.memory() + self.encoder.held() + self.body.capacity()
     }
 
     /// What was sent and received so far.
