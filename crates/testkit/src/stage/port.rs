@@ -2,8 +2,8 @@
 //! listeners. The check reads `/proc`, so that it makes no connection.
 
 use std::fs::File;
-use std::io::{BufRead as _, BufReader};
-use std::net::{TcpListener, UdpSocket};
+use std::io::{BufRead as _, BufReader, ErrorKind};
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
@@ -25,13 +25,22 @@ pub fn free_port() -> u16 {
     for _ in 0..count {
         let step = NEXT.fetch_add(1, Ordering::Relaxed);
         let port = first + ((start + u32::from(step)) % u32::from(count)) as u16;
-        if TcpListener::bind(("0.0.0.0", port)).is_ok()
-            && UdpSocket::bind(("0.0.0.0", port)).is_ok()
-        {
+        if is_free(port) {
             return port;
         }
     }
     panic!("no free port");
+}
+
+fn is_free(port: u16) -> bool {
+    // A listener at ::1 alone is in nobody's way at 0.0.0.0. A machine without IPv6 has none.
+    let is_used_v6 = || {
+        let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port));
+        listener.is_err_and(|error| error.kind() == ErrorKind::AddrInUse)
+    };
+    TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok()
+        && UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok()
+        && !is_used_v6()
 }
 
 fn range() -> (u16, u16) {
@@ -78,4 +87,19 @@ pub fn wait_listening(port: u16, deadline: Duration) {
     wait(&format!("somebody listens on port {port}"), deadline, || {
         is_listening(port).then_some(())
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_with_a_listener_at_the_loopback_of_ipv6_is_not_free() {
+        let port = free_port();
+        assert!(is_free(port));
+        let Ok(listener) = TcpListener::bind((Ipv6Addr::LOCALHOST, port)) else { return };
+        assert!(!is_free(port));
+        drop(listener);
+        assert!(is_free(port));
+    }
 }

@@ -1,6 +1,9 @@
 //! A browser loads a page with a WebSocket through the doors.
 
+use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::origin::Web;
 use super::{Doors, certificate};
@@ -27,9 +30,10 @@ fn a_browser_loads_a_page_with_a_web_socket_over_http_and_https() {
         browser.args(["--remote-debugging-port=0"]);
         browser.arg(format!("{scheme}://app.example.com:{port}/page"));
         browser.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut process = browser.spawn().unwrap();
+        // Its helpers are ended with it.
+        let mut process = browser.process_group(0).spawn().unwrap();
         web.process.wait_line(&["heard", "/done/hello"], LONG);
-        process.kill().unwrap();
+        kill_process_group(Pid::from_child(&process), Signal::KILL).unwrap();
         process.wait().unwrap();
     }
 }
