@@ -112,13 +112,14 @@ async fn exchange(options: &Options, shared: &Shared, mut member: Member) -> io:
     };
     let mut stream = member.prepare(first).await?;
     let stop = member.start().await;
+    // A late start of this task changes no number of requests.
     let begin = Instant::now();
+    let count = options.length.div_duration_f64(options.every).ceil() as u32;
     let (mut reader, mut writer) = stream.split();
     let due = RefCell::new(VecDeque::new());
     let sending = async {
         let request = vec![b'p'; options.bytes];
-        let times = (0_u32..).map(|turn| begin + options.every * turn);
-        for at in times.take_while(|at| *at < stop) {
+        for at in (0..count).map(|turn| begin + options.every * turn) {
             sleep_until(at.into()).await;
             due.borrow_mut().push_back(at);
             shared.requests.set(shared.requests.get() + 1);

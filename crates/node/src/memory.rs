@@ -60,7 +60,7 @@ pub(crate) fn lease(budget: &Arc<ProcessBudget>, workers: NonZeroUsize) -> Lease
 /// The bytes that one connection of `kcp://` may hold for repairs: `most`, or a part of the budget.
 pub(crate) fn of_repairs(common: &Common, most: usize) -> usize {
     let share = usize::try_from(budget(common) / REPAIRS_SHARE).unwrap_or(usize::MAX);
-    share.clamp(REPAIRS_MIN, most)
+    share.max(REPAIRS_MIN).min(most)
 }
 
 /// The connections that may be waiting for their log-in at one listener of one worker. Each takes

@@ -32,7 +32,8 @@ const STRANGER_WINDOW: u16 = 32;
 /// Bytes that a stranger may make this end hold for repair.
 const STRANGER_MEMORY: usize = 64 << 10;
 
-/// The same of a peer that is welcome, where nothing else is set: 0.5 Gbit/s at 100 ms and 20 % of loss take 5 MB.
+/// Bytes that a welcome peer may make this end hold for repair by default: 0.5 Gbit/s at 100 ms and
+/// 20 % of loss take 5 MB.
 const DECODE_MEMORY: usize = 8 << 20;
 
 /// The settings of both ends of `kcp://`.
