@@ -8,6 +8,7 @@
 //! | [`race`] | racing several addresses |
 //! | [`resolve`] | name lookups that cannot starve each other |
 //! | [`socket`] | TCP sockets: how they are made, read and written |
+//! | [`source`] | limits by the source address |
 //! | [`listen_group`] | one TCP listener per worker on one address |
 //! | [`udp`] | UDP sockets: groups on one address with buffers and steering, batches for flows |
 //! | [`Current`] | a setting of a listener that can be replaced while it listens |
@@ -19,6 +20,7 @@ pub mod pool;
 pub mod race;
 pub mod resolve;
 pub mod socket;
+pub mod source;
 pub mod udp;
 
 pub use current::Current;

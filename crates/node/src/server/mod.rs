@@ -28,7 +28,6 @@ mod owner;
 mod registry;
 mod reload;
 mod sightings;
-mod source;
 #[cfg(test)]
 mod tests;
 mod waiting;

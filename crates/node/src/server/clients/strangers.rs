@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use config::Rights;
+use net::source::prefix;
 use proto::greeting::{Refusal, StoredCredential};
 
 use super::Client;
-use crate::server::source::prefix;
 
 /// The number of clients that may have introduced themselves at a time.
 pub(super) const STRANGERS_MAX: usize = 4096;

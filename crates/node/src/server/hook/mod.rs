@@ -18,12 +18,12 @@ use config::{ClientGrant, HttpAuth, ServerConfig, Sources, Text};
 use http_body_util::Full;
 use hyper::http::{HeaderName, HeaderValue, Request, header};
 use logging::RepeatLimit;
+use net::source::prefix;
 use proto::greeting::Refusal;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 
 use super::registry::Registry;
-use super::source::prefix;
 use crate::session::Handle;
 use crate::transports::Way;
 

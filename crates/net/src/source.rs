@@ -1,0 +1,152 @@
+//! Limits by the source of a connection. A source is an address as a provider gives it out:
+//! [`prefix`]. [`Shares`] bounds the number of things (connections, flows, log-ins in progress) that
+//! one source holds.
+//!
+//! A reverse proxy is no source: its connections carry the requests of many visitors. The caller
+//! passes the visitor that the proxy names, or `None` where it names nobody. `None` has no bound.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The address prefix that one customer of a provider has at least: 64 bits for IPv6, the whole
+/// address for IPv4.
+#[must_use]
+pub fn prefix(source: IpAddr) -> IpAddr {
+    match source.to_canonical() {
+        IpAddr::V4(ip) => IpAddr::V4(ip),
+        IpAddr::V6(ip) => IpAddr::V6((u128::from(ip) >> 64 << 64).into()),
+    }
+}
+
+/// The table is cut into this number of parts with a lock each, so that two workers seldom meet.
+const PARTS: usize = 32;
+
+/// The number of things that each source holds. The table has an entry for each source that holds
+/// something, so the things bound its size.
+#[derive(Debug)]
+pub struct Shares {
+    most: AtomicU32,
+    hasher: RandomState,
+    parts: [Mutex<HashMap<IpAddr, u32>>; PARTS],
+}
+
+/// The proof that a source holds one thing more. Dropping the share returns it.
+#[derive(Debug)]
+pub struct Share(Option<(Arc<Shares>, IpAddr)>);
+
+impl Shares {
+    /// Makes a table in which each source holds at most `most` things.
+    #[must_use]
+    pub fn new(most: u32) -> Arc<Self> {
+        let parts = std::array::from_fn(|_| Mutex::default());
+        Arc::new(Self { most: AtomicU32::new(most), hasher: RandomState::new(), parts })
+    }
+
+    /// Replaces the bound. Shares beyond a lower bound stay until they are dropped.
+    pub fn set_most(&self, most: u32) {
+        self.most.store(most, Ordering::Relaxed);
+    }
+
+    /// The bound of one source.
+    #[must_use]
+    pub fn most(&self) -> u32 {
+        self.most.load(Ordering::Relaxed)
+    }
+
+    /// Takes a share of a source; `None` when the source holds as many things as it may.
+    #[must_use]
+    pub fn take(self: &Arc<Self>, source: Option<IpAddr>) -> Option<Share> {
+        let Some(source) = source else { return Some(Share(None)) };
+        let source = prefix(source);
+        let mut part = self.part(source).lock().unwrap_or_else(PoisonError::into_inner);
+        let held = part.get(&source).copied().unwrap_or(0);
+        if held >= self.most() {
+            return None;
+        }
+        part.insert(source, held + 1);
+        Some(Share(Some((Arc::clone(self), source))))
+    }
+
+    /// The number of things that a source holds.
+    #[must_use]
+    pub fn held(&self, source: IpAddr) -> u32 {
+        let source = prefix(source);
+        let part = self.part(source).lock().unwrap_or_else(PoisonError::into_inner);
+        part.get(&source).copied().unwrap_or(0)
+    }
+
+    fn part(&self, source: IpAddr) -> &Mutex<HashMap<IpAddr, u32>> {
+        let [low, ..] = self.hasher.hash_one(source).to_le_bytes();
+        &self.parts[usize::from(low) % PARTS]
+    }
+
+    fn give_back(&self, source: IpAddr) {
+        let mut part = self.part(source).lock().unwrap_or_else(PoisonError::into_inner);
+        match part.get_mut(&source) {
+            Some(held) if *held > 1 => *held -= 1,
+            _ => {
+                part.remove(&source);
+            }
+        }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        if let Some((shares, source)) = self.0.take() {
+            shares.give_back(source);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn one_customer_has_one_address_of_ipv4_and_64_bits_of_ipv6() {
+        for (source, of_all) in [
+            ("192.0.2.1", "192.0.2.1"),
+            ("::ffff:192.0.2.1", "192.0.2.1"),
+            ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
+        ] {
+            assert_eq!(prefix(ip(source)), ip(of_all));
+        }
+    }
+
+    #[test]
+    fn a_source_holds_as_many_as_it_may_and_others_do_not_notice() {
+        let shares = Shares::new(2);
+        let first = shares.take(Some(ip("2001:db8::1")));
+        let second = shares.take(Some(ip("2001:db8::2")));
+        assert!(first.is_some() && second.is_some());
+        assert!(shares.take(Some(ip("2001:db8::3"))).is_none());
+        assert!(shares.take(Some(ip("192.0.2.1"))).is_some(), "another source");
+        assert!((0..9).all(|_| shares.take(None).is_some()), "no source, no bound");
+        drop(first);
+        assert!(shares.take(Some(ip("2001:db8::3"))).is_some());
+        drop(second);
+        assert_eq!(shares.held(ip("2001:db8::9")), 0);
+        assert!(shares.parts.iter().all(|part| part.lock().unwrap().is_empty()));
+    }
+
+    #[test]
+    fn a_lower_bound_counts_from_the_next_share_on() {
+        let shares = Shares::new(2);
+        let held = [(); 2].map(|()| shares.take(Some(ip("192.0.2.1"))));
+        shares.set_most(1);
+        assert_eq!(shares.held(ip("192.0.2.1")), 2);
+        let [first, second] = held;
+        drop(first);
+        assert!(shares.take(Some(ip("192.0.2.1"))).is_none());
+        drop(second);
+        assert!(shares.take(Some(ip("192.0.2.1"))).is_some());
+    }
+}
