@@ -1,6 +1,8 @@
 //! Files below a directory. The kernel resolves each path inside of the directory (openat2(2),
 //! `RESOLVE_BENEATH`), so a symbolic link that leads out is refused also if somebody puts it there
-//! between a check and the use. An absolute link leads out, wherever it points.
+//! between a check and the use. An absolute link leads out, wherever it points. A link that leads to
+//! a name with a dot in front, or through one, is refused as the name itself is: such names are
+//! looked for in the path without links, and that path is opened without following any.
 //!
 //! Where the kernel or a sandbox has no openat2, no symbolic link is followed at all: each name of
 //! the path is opened by itself.
@@ -12,18 +14,21 @@ use std::fs::File;
 use std::future::Future;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::SystemTime;
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2, readlinkat};
 use rustix::io::Errno;
 use tokio::io::{AsyncRead, AsyncSeek, ReadBuf};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tower_http::services::fs::{Backend, File as BackendFile, Metadata};
+
+use super::path::is_hidden;
 
 /// Calls of the file system at a time, for all requests of a directory. Each takes a thread of the
 /// runtime's pool; a disk that hangs must not take all of them.
@@ -34,6 +39,9 @@ pub(super) const PIECE: usize = 64 << 10;
 
 /// How often a path is resolved again that was renamed meanwhile.
 const AGAIN: usize = 8;
+
+/// Links of a path that are followed, as in Linux.
+const LINKS: usize = 40;
 
 type Later<T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send + Sync>>;
 
@@ -135,17 +143,10 @@ impl Resolver {
             false => flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY,
         };
         match self {
-            Self::Kernel => {
-                let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-                let mut outcome = Err(Errno::AGAIN);
-                for _ in 0..AGAIN {
-                    outcome = openat2(root, path, flags, Mode::empty(), resolve);
-                    if !matches!(outcome, Err(Errno::AGAIN | Errno::INTR)) {
-                        break;
-                    }
-                }
-                outcome
-            }
+            Self::Kernel => match straight(root, path, flags) {
+                Err(Errno::LOOP) => straight(root, &without_links(root, path)?, flags),
+                outcome => outcome,
+            },
             Self::Names => {
                 let names: Vec<&OsStr> = path.iter().filter(|name| *name != ".").collect();
                 let Some((last, parents)) = names.split_last() else {
@@ -165,6 +166,60 @@ impl Resolver {
             }
         }
     }
+}
+
+/// Opens a path that has no symbolic link.
+fn straight(root: &OwnedFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
+    let mut outcome = Err(Errno::AGAIN);
+    for _ in 0..AGAIN {
+        outcome = openat2(root, path, flags, Mode::empty(), resolve);
+        if !matches!(outcome, Err(Errno::AGAIN | Errno::INTR)) {
+            break;
+        }
+    }
+    outcome
+}
+
+/// The path that results when the links of `path` are followed. Links that lead out of the root or to
+/// a hidden name lead nowhere.
+fn without_links(root: &OwnedFd, path: &Path) -> Result<PathBuf, Errno> {
+    let mut names = PathBuf::new();
+    let mut links = 0;
+    let reversed = |path: &Path| path.iter().map(OsStr::to_owned).rev().collect::<Vec<_>>();
+    let mut rest = reversed(path);
+    while let Some(name) = rest.pop() {
+        if name == "." {
+            continue;
+        }
+        if name == "/" {
+            return Err(Errno::XDEV);
+        }
+        if name == ".." {
+            if !names.pop() {
+                return Err(Errno::XDEV);
+            }
+            continue;
+        }
+        if is_hidden(name.as_bytes(), names.as_os_str().is_empty()) {
+            return Err(Errno::NOENT);
+        }
+        names.push(&name);
+        match readlinkat(root, &names, Vec::new()) {
+            Ok(to) => {
+                links += 1;
+                if links > LINKS {
+                    return Err(Errno::LOOP);
+                }
+                names.pop();
+                rest.extend(reversed(Path::new(OsStr::from_bytes(to.as_bytes()))));
+            }
+            // The name is no link.
+            Err(Errno::INVAL) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(if names.as_os_str().is_empty() { ".".into() } else { names })
 }
 
 /// What is known of a file or a directory.
@@ -332,6 +387,17 @@ mod tests {
         symlink("..", www.join("parent")).unwrap();
         symlink("loop", www.join("loop")).unwrap();
         symlink("/proc/self/root", www.join("magic")).unwrap();
+        for folder in [".git", "sub/.git", ".well-known"] {
+            std::fs::create_dir(www.join(folder)).unwrap();
+            std::fs::write(www.join(folder).join("config"), "config").unwrap();
+        }
+        symlink(".git/config", www.join("config")).unwrap();
+        symlink(".git", www.join("git")).unwrap();
+        symlink("config", www.join("twice")).unwrap();
+        symlink("../.git", www.join("sub/git")).unwrap();
+        symlink("sub/../sub/.git/../b.txt", www.join("through")).unwrap();
+        symlink(".well-known/config", www.join("known")).unwrap();
+        symlink("./sub/", www.join("folder")).unwrap();
         base
     }
 
@@ -364,6 +430,12 @@ mod tests {
                 "../secret",
                 "sub/../../secret",
                 "/etc/passwd",
+                "config",
+                "git",
+                "git/config",
+                "twice",
+                "sub/git/config",
+                "through",
             ] {
                 assert_eq!(
                     find(resolver, path).unwrap_err(),
@@ -374,6 +446,10 @@ mod tests {
         }
         assert_eq!(find(Resolver::Kernel, "inside").unwrap().length, 5);
         assert_eq!(find(Resolver::Kernel, "sub/up").unwrap().length, 5);
+        assert_eq!(find(Resolver::Kernel, "folder/b.txt").unwrap().length, 1);
+        assert!(find(Resolver::Kernel, "folder").unwrap().is_dir);
+        assert_eq!(find(Resolver::Kernel, "known").unwrap().length, 6);
+        assert_eq!(find(Resolver::Kernel, ".well-known/config").unwrap().length, 6);
         assert!(find(Resolver::Names, "inside").is_err(), "no link is followed");
     }
 

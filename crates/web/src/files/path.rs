@@ -28,11 +28,17 @@ pub(super) fn normal(path: &str) -> Option<String> {
     Some(normal)
 }
 
+/// Whether a name begins with a dot, and is not served for that.
+pub(super) fn is_hidden(name: &[u8], is_first: bool) -> bool {
+    name.starts_with(b".") && !(is_first && name == WELL_KNOWN.as_bytes())
+}
+
 fn may_be_served(segment: &str, is_first: bool) -> bool {
     let Ok(name) = percent_decode_str(segment).decode_utf8() else { return false };
-    let is_hidden = name.starts_with('.') && !(is_first && name == WELL_KNOWN);
     let is_foreign = |c: char| c == '/' || c == '\\' || c.is_control();
-    !is_hidden && !name.contains(is_foreign) && has_whole_escapes(segment)
+    !is_hidden(name.as_bytes(), is_first)
+        && !name.contains(is_foreign)
+        && has_whole_escapes(segment)
 }
 
 /// Whether each `%` is the begin of an escape.
