@@ -288,7 +288,16 @@ async fn clients(State(source): Source) -> Response {
     }
 }
 
-async fn client(State(source): Source, Path(name): Path<String>) -> Response {
+/// The name of a client in a path.
+type Named = Result<Path<String>, PathRejection>;
+
+/// The answer to a segment of a path that is no text.
+fn no_name() -> Response {
+    problem(StatusCode::NOT_FOUND, "a client's name has only ASCII characters")
+}
+
+async fn client(State(source): Source, name: Named) -> Response {
+    let Ok(Path(name)) = name else { return no_name() };
     match timeout(PATIENCE, source.client(name)).await {
         Ok(Ok(Some(client))) => Json(client).into_response(),
         Ok(Ok(None)) => problem(StatusCode::NOT_FOUND, "the server knows no client of this name"),
@@ -319,10 +328,8 @@ async fn enroll(State(source): Source, request: Request) -> Response {
     }
 }
 
-async fn revoke(State(source): Source, name: Result<Path<String>, PathRejection>) -> Response {
-    let Ok(Path(name)) = name else {
-        return problem(StatusCode::NOT_FOUND, "a client's name has only ASCII characters");
-    };
+async fn revoke(State(source): Source, name: Named) -> Response {
+    let Ok(Path(name)) = name else { return no_name() };
     match whole(async move { source.revoke(name).await }).await {
         Ok(true) => StatusCode::NO_CONTENT.into_response(),
         Ok(false) => problem(StatusCode::NOT_FOUND, "no client of this name has come in by a code"),

@@ -377,4 +377,22 @@ fn a_wrong_body_is_answered_with_what_is_right() {
         assert!(status == 404 && said.contains(why), "{number}: {said}");
     }
     assert_eq!(ask("DELETE /api/v1/enrolments/%ff", json, "").0, 404);
+    // `ask` reads the answer in the one form of errors.
+    for (line, status) in [
+        ("GET /api/v1/clients/%ff", 404),
+        ("GET /api/v1/clients/%C3%28", 404),
+        ("GET /api/v1/clients/", 404),
+        ("GET /api/v1/clients/a/b", 404),
+        ("PUT /api/v1/clients/%ff", 405),
+        ("GET /api/v1/streams/%ff/%ff", 405),
+        ("GET /api/v1/enrolments/%ff", 405),
+        ("GET /api/v1/streams?limit=%ff", 400),
+        ("GET /api/v1/%ff", 404),
+        ("GET /%ff/%2e%2e/%00", 404),
+        ("BREW /api/v1/status", 405),
+        ("OPTIONS /api/v1/config", 405),
+    ] {
+        let (found, said) = ask(line, json, "");
+        assert!(found == status && !said.is_empty(), "{line}: {found} {said}");
+    }
 }
