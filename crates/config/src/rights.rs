@@ -111,10 +111,12 @@ enum Place {
 }
 
 impl Place {
-    /// Whether the place includes `ip`, an address of the host `asked`.
-    fn has(&self, asked: &str, ip: IpAddr) -> bool {
+    /// Whether the place includes `ip`, an address of the host `asked`. `is_own`: whether an address
+    /// belongs to the machine that dials.
+    fn has(&self, asked: &str, ip: IpAddr, is_own: &dyn Fn(IpAddr) -> bool) -> bool {
+        let is_ordinary = || Special::of(ip).is_none() && !Special::forms(ip).any(is_own);
         match self {
-            Self::Any => Special::of(ip).is_none(),
+            Self::Any => is_ordinary(),
             Self::Name(name) => {
                 let may = match Special::of(ip) {
                     None => true,
@@ -123,6 +125,8 @@ impl Place {
                 };
                 may && name.eq_ignore_ascii_case(asked)
             }
+            // All addresses are no name for those of this machine.
+            Self::Net(net) if net.network().is_all() => net.network().names(ip) && is_ordinary(),
             Self::Net(net) => net.network().names(ip),
         }
     }
@@ -244,13 +248,20 @@ impl ForwardRights {
 
     /// Whether a dial or a datagram to `resolved`, an address of the host `asked`, is permitted. A
     /// right by address applies to the dialled address. A right by name applies to the requested
-    /// name, and permits every ordinary address that the resolver returns for it.
-    /// Check each address before dialling it.
+    /// name, and permits every ordinary address that the resolver returns for it. A right to all
+    /// addresses (`*`, `0.0.0.0/0`) excludes those of the machine that dials, of which `is_own`
+    /// knows: its other services trust the machine itself. Check each address before dialling it.
     #[must_use]
-    pub fn permits(&self, over: Over, asked: &str, resolved: IpAddr, port: u16) -> bool {
+    pub fn permits(
+        &self,
+        over: Over,
+        asked: &str,
+        (resolved, port): (IpAddr, u16),
+        is_own: &dyn Fn(IpAddr) -> bool,
+    ) -> bool {
         let name = asked.strip_suffix('.').unwrap_or(asked);
         let ip = resolved.to_canonical();
-        self.places(over, port).any(|place| place.has(name, ip))
+        self.places(over, port).any(|place| place.has(name, ip, is_own))
     }
 
     /// Whether a dial to the host name `asked` can be permitted, before the name is resolved: a
@@ -327,12 +338,40 @@ mod tests {
         for (right, asked, ip, port, want) in table {
             let rights = ForwardRights(vec![right.parse().unwrap()]);
             assert_eq!(
-                rights.permits(Over::Tcp, asked, ip.parse().unwrap(), port),
+                rights.permits(Over::Tcp, asked, (ip.parse().unwrap(), port), &|_| false),
                 want,
                 "{right} {asked} {ip} {port}"
             );
         }
-        assert!(!ForwardRights::default().permits(Over::Tcp, "a", "10.0.0.1".parse().unwrap(), 1));
+        let none = ForwardRights::default();
+        assert!(!none.permits(Over::Tcp, "a", ("10.0.0.1".parse().unwrap(), 1), &|_| false));
+    }
+
+    #[test]
+    fn addresses_of_the_machine_that_dials_are_reached_only_by_a_right_that_names_them() {
+        let own = ["10.0.0.5", "203.0.113.7", "2001:db8::7"];
+        let is_own = |ip: IpAddr| own.iter().any(|own| own.parse() == Ok(ip));
+        for (right, ip, want) in [
+            ("*:*", "10.0.0.5", false),
+            ("*:*", "::ffff:10.0.0.5", false),
+            ("*:*", "64:ff9b::10.0.0.5", false),
+            ("*:*", "2002:a00:5::1", false),
+            ("*:80", "203.0.113.7", false),
+            ("*:*", "2001:db8::7", false),
+            ("0.0.0.0/0:*", "203.0.113.7", false),
+            ("[::]/0:*", "2001:db8::7", false),
+            ("*:*", "10.0.0.6", true),
+            ("0.0.0.0/0:*", "10.0.0.6", true),
+            ("10.0.0.0/24:*", "10.0.0.5", true),
+            ("10.0.0.5:80", "10.0.0.5", true),
+            ("own.example:80", "203.0.113.7", true),
+            ("[2001:db8::7]:80", "2001:db8::7", true),
+        ] {
+            let rights = ForwardRights(vec![right.parse().unwrap()]);
+            let ip = ip.parse().unwrap();
+            let may = rights.permits(Over::Tcp, "own.example", (ip, 80), &is_own);
+            assert_eq!(may, want, "{right} {ip}");
+        }
     }
 
     #[test]
@@ -347,6 +386,7 @@ mod tests {
             "::",
             "fe80::1",
             "fd00:ec2::254",
+            "fd00:ec2::23",
             "::ffff:127.0.0.1",
             "::127.0.0.1",
             "64:ff9b::127.0.0.1",
@@ -371,7 +411,8 @@ mod tests {
         let permits = |right: &str, ip: &str| {
             let rights = ForwardRights(vec![right.parse().unwrap()]);
             let ip = ip.parse().unwrap();
-            [Over::Tcp, Over::Udp].map(|over| rights.permits(over, "evil.example", ip, 80))
+            [Over::Tcp, Over::Udp]
+                .map(|over| rights.permits(over, "evil.example", (ip, 80), &|_| false))
         };
         for right in wide {
             for ip in special {
@@ -423,7 +464,7 @@ mod tests {
             let parsed: ForwardRight = right.parse().unwrap();
             assert_eq!(parsed.to_string(), right, "it reads back");
             let rights = ForwardRights(vec![parsed]);
-            let permits = |over| rights.permits(over, "dns.internal", ip, 53);
+            let permits = |over| rights.permits(over, "dns.internal", (ip, 53), &|_| false);
             assert_eq!((permits(Over::Tcp), permits(Over::Udp)), (tcp, udp), "{right}");
             let may = |over| rights.may_permit(over, "dns.internal", 53);
             assert_eq!((may(Over::Tcp), may(Over::Udp)), (tcp, udp), "{right}");
@@ -461,7 +502,12 @@ mod tests {
             for other in ["/run/app.sockx", "/run/app", "/run/App.sock", "@/run/app.sock"] {
                 assert!(!permits(other), "{other}");
             }
-            assert!(!rights.permits(Over::Tcp, "/run/app.sock", "10.0.0.1".parse().unwrap(), 1));
+            assert!(!rights.permits(
+                Over::Tcp,
+                "/run/app.sock",
+                ("10.0.0.1".parse().unwrap(), 1),
+                &|_| false
+            ));
         }
         let all = ForwardRights(vec!["0.0.0.0/0:*".parse().unwrap(), "[::]/0:*".parse().unwrap()]);
         assert!(!all.permits_unix(&UnixAddr::new("@app").unwrap()));

@@ -8,6 +8,7 @@
 //! | [`race`] | racing several addresses |
 //! | [`resolve`] | name lookups that cannot starve each other |
 //! | [`socket`] | TCP sockets: how they are made, read and written |
+//! | [`own`] | the addresses of this machine |
 //! | [`source`] | limits by the source address |
 //! | [`listen_group`] | one TCP listener per worker on one address |
 //! | [`udp`] | UDP sockets: groups on one address with buffers and steering, batches for flows |
@@ -16,6 +17,7 @@
 mod current;
 pub mod gather;
 mod listen;
+pub mod own;
 pub mod pool;
 pub mod race;
 pub mod resolve;

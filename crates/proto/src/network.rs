@@ -38,6 +38,12 @@ impl Network {
         Some(Self { ip, prefix })
     }
 
+    /// Whether the network is all addresses of its family.
+    #[must_use]
+    pub const fn is_all(&self) -> bool {
+        self.prefix == 0
+    }
+
     /// The first address of the network.
     #[must_use]
     pub const fn ip(&self) -> IpAddr {

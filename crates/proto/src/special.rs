@@ -23,24 +23,47 @@ pub enum Special {
     Broadcast,
 }
 
-/// The addresses of metadata services, by their documentation. Each is reached without a password
-/// by any program of the machine.
-const METADATA: [IpAddr; 8] = [
-    // AWS, Azure, Google, Oracle, DigitalOcean, Hetzner, OpenStack.
+/// The addresses at which a provider tells a machine its secrets, or serves one machine alone, by the
+/// documentation of the providers. Each is reached without a password by any program of the machine.
+/// Addresses that are link-local and not listed are special as well.
+const METADATA: [IpAddr; 18] = [
+    // AWS, Azure, Google, Oracle, DigitalOcean, Hetzner, IBM, Huawei, Vultr, Linode, OpenStack.
     v4(169, 254, 169, 254),
-    // Tasks of AWS ECS.
+    // AWS: tasks of ECS, Pod Identity of EKS.
     v4(169, 254, 170, 2),
+    v4(169, 254, 170, 23),
+    // Tencent.
+    v4(169, 254, 0, 23),
+    // Scaleway.
+    v4(169, 254, 42, 42),
     // Alibaba.
     v4(100, 100, 100, 200),
+    // Volcano Engine.
+    v4(100, 96, 0, 96),
     // The host agent of Azure.
     v4(168, 63, 129, 16),
     // Oracle Cloud Classic.
     v4(192, 0, 0, 192),
-    // AWS, Google and Scaleway over IPv6.
-    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
-    IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
-    IpAddr::V6(Ipv6Addr::new(0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42)),
+    // AWS over IPv6: metadata, Pod Identity of EKS, the name server and the clock of a VPC.
+    v6([0xfd00, 0xec2, 0], [0, 0x254]),
+    v6([0xfd00, 0xec2, 0], [0, 0x23]),
+    v6([0xfd00, 0xec2, 0], [0, 0x253]),
+    v6([0xfd00, 0xec2, 0], [0, 0x123]),
+    // Google.
+    v6([0xfd20, 0xce, 0], [0, 0x254]),
+    // Scaleway.
+    v6([0xfd00, 0x42, 0], [0, 0x42]),
+    // Oracle.
+    v6([0xfd00, 0xc1, 0], [0xa9fe, 0xa9fe]),
+    // Linode.
+    v6([0xfd00, 0xa9fe, 0xa9fe], [0, 1]),
+    // OpenStack.
+    v6([0xfe80, 0, 0], [0xa9fe, 0xa9fe]),
 ];
+
+const fn v6([a, b, c]: [u16; 3], [g, h]: [u16; 2]) -> IpAddr {
+    IpAddr::V6(Ipv6Addr::new(a, b, c, 0, 0, 0, g, h))
+}
 
 const fn v4(a: u8, b: u8, c: u8, d: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(a, b, c, d))
@@ -59,6 +82,15 @@ impl Special {
             IpAddr::V4(ip) => Self::of_v4(ip),
             IpAddr::V6(ip) => Self::of_v6(ip),
         }
+    }
+
+    /// The address itself, and the IPv4 addresses that it carries.
+    pub fn forms(ip: IpAddr) -> impl Iterator<Item = IpAddr> {
+        let carried = match ip {
+            IpAddr::V4(_) => [None; 3],
+            IpAddr::V6(ip) => carried(ip),
+        };
+        std::iter::once(ip).chain(carried.into_iter().flatten().map(IpAddr::V4))
     }
 
     fn of_v4(ip: Ipv4Addr) -> Option<Self> {
@@ -155,7 +187,18 @@ mod tests {
             ("::1", Some(Special::Loopback)),
             ("fe80::1", Some(Special::LinkLocal)),
             ("febf::1", Some(Special::LinkLocal)),
+            ("169.254.170.23", Some(Special::Metadata)),
+            ("100.96.0.96", Some(Special::Metadata)),
+            ("168.63.129.16", Some(Special::Metadata)),
             ("fd00:ec2::254", Some(Special::Metadata)),
+            ("fd00:ec2::23", Some(Special::Metadata)),
+            ("fd00:ec2::253", Some(Special::Metadata)),
+            ("fd20:ce::254", Some(Special::Metadata)),
+            ("fd00:42::42", Some(Special::Metadata)),
+            ("fd00:c1::a9fe:a9fe", Some(Special::Metadata)),
+            ("fd00:a9fe:a9fe::1", Some(Special::Metadata)),
+            ("fe80::a9fe:a9fe", Some(Special::Metadata)),
+            ("2002:a9fe:aa17::1", Some(Special::Metadata)),
             ("ff02::1", Some(Special::Multicast)),
             // Mapped, compatible, translated.
             ("::ffff:127.0.0.1", Some(Special::Loopback)),

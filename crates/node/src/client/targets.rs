@@ -179,7 +179,9 @@ fn allow(rights: ForwardRights, target: &TargetAddr) -> Allow {
     };
     Allow::new(move |destination| match destination {
         Destination::Name(name, port) => rights.may_permit(Over::Tcp, name, port),
-        Destination::Tcp(ip, port) => rights.permits(Over::Tcp, &host, ip, port),
+        Destination::Tcp(ip, port) => {
+            rights.permits(Over::Tcp, &host, (ip, port), &net::own::is_own)
+        }
         // A visitor of an exit gets connections alone.
         Destination::Udp(..) | Destination::Unix(_) => false,
     })

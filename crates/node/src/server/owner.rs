@@ -126,7 +126,8 @@ impl ServerOwner {
                 }
                 (TargetAddr::Tcp { host, port }, Destination::Tcp(ip, _))
                 | (TargetAddr::Udp { host, port }, Destination::Udp(ip, _)) => {
-                    (rights.permits(over, host, ip, *port), format!("{host}:{port} ({ip})"))
+                    let permitted = rights.permits(over, host, (ip, *port), &net::own::is_own);
+                    (permitted, format!("{host}:{port} ({ip})"))
                 }
                 (TargetAddr::Unix(address), Destination::Unix(_)) => {
                     (rights.permits_unix(address), format!("unix:{}", address.place()))

@@ -1,0 +1,62 @@
+//! The addresses of this machine: those of all its network interfaces.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::ifaddrs::getifaddrs;
+
+/// The time for which a list of addresses is used. A machine rarely gets an address, and reading the
+/// list takes 20 µs and more.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// The addresses that were read last, and when.
+static KNOWN: Mutex<Option<(Instant, Arc<[IpAddr]>)>> = Mutex::new(None);
+
+/// Whether an address belongs to an interface of this machine. Where the system does not say so, the
+/// address counts as one: a caller asks because it must not reach such an address.
+#[must_use]
+pub fn is_own(ip: IpAddr) -> bool {
+    let ip = ip.to_canonical();
+    addresses().map_or(true, |all| all.contains(&ip))
+}
+
+/// The addresses of all interfaces.
+fn addresses() -> io::Result<Arc<[IpAddr]>> {
+    // The data is consistent at each point where a panic can happen.
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let now = Instant::now();
+    if let Some((at, all)) = &*known
+        && now.saturating_duration_since(*at) < FRESH
+    {
+        return Ok(Arc::clone(all));
+    }
+    let all: Arc<[IpAddr]> = read()?.into();
+    *known = Some((now, Arc::clone(&all)));
+    Ok(all)
+}
+
+fn read() -> io::Result<Vec<IpAddr>> {
+    let of_interface = |interface: nix::ifaddrs::InterfaceAddress| {
+        let address = interface.address?;
+        let v4 = address.as_sockaddr_in().map(|at| IpAddr::V4(Ipv4Addr::from(at.ip())));
+        v4.or_else(|| address.as_sockaddr_in6().map(|at| IpAddr::V6(Ipv6Addr::from(at.ip()))))
+    };
+    Ok(getifaddrs()?.filter_map(of_interface).map(|ip| ip.to_canonical()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_addresses_of_interfaces_are_own_and_no_others() {
+        let own = |text: &str| is_own(text.parse().unwrap());
+        assert!(own("127.0.0.1") && own("::ffff:127.0.0.1"));
+        assert!(!own("192.0.2.1") && !own("2001:db8::1"));
+        for ip in read().unwrap() {
+            assert!(is_own(ip), "{ip}");
+        }
+    }
+}
