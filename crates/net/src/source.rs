@@ -1,15 +1,54 @@
 //! Limits by the source of a connection. A source is an address as a provider gives it out:
 //! [`prefix`]. [`Shares`] bounds the number of things (connections, flows, log-ins in progress) that
-//! one source holds.
+//! one source holds, and [`Rates`] the number of things that one source begins in a second.
 //!
 //! A reverse proxy is no source: its connections carry the requests of many visitors. The caller
 //! passes the visitor that the proxy names, or `None` where it names nobody. `None` has no bound.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The reverse proxies in front of this process.
+#[derive(Clone)]
+pub struct Proxies(Arc<dyn Fn(IpAddr) -> bool + Send + Sync>);
+
+impl Proxies {
+    /// Makes the set of the addresses for which `include` returns true. `include` gets canonical
+    /// addresses (no IPv4-mapped IPv6).
+    pub fn new(include: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(include))
+    }
+
+    /// Whether an address is that of a reverse proxy.
+    #[must_use]
+    pub fn include(&self, ip: IpAddr) -> bool {
+        (self.0)(ip.to_canonical())
+    }
+
+    /// The source of a connection from `ip`. A reverse proxy is none.
+    #[must_use]
+    pub fn source(&self, ip: IpAddr) -> Option<IpAddr> {
+        (!self.include(ip)).then_some(ip)
+    }
+}
+
+impl Default for Proxies {
+    /// No address is that of a reverse proxy.
+    fn default() -> Self {
+        Self::new(|_| false)
+    }
+}
+
+impl fmt::Debug for Proxies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Proxies")
+    }
+}
 
 /// The address prefix that one customer of a provider has at least: 64 bits for IPv6, the whole
 /// address for IPv4.
@@ -102,6 +141,40 @@ impl Drop for Share {
     }
 }
 
+/// The sources that [`Rates`] remembers within a second.
+const SOURCES: usize = 10_000;
+
+/// The number of things that each source has begun in the present second.
+#[derive(Debug)]
+pub struct Rates {
+    most: u32,
+    since: Option<Instant>,
+    begun: HashMap<IpAddr, u32>,
+}
+
+impl Rates {
+    /// Makes a table in which each source begins at most `most` things per second.
+    #[must_use]
+    pub fn new(most: u32) -> Self {
+        Self { most, since: None, begun: HashMap::new() }
+    }
+
+    /// Counts one thing more; `false` where its source has begun too many.
+    pub fn take(&mut self, now: Instant, source: Option<IpAddr>) -> bool {
+        let Some(source) = source else { return true };
+        let is_over =
+            |since: Instant| now.saturating_duration_since(since) >= Duration::from_secs(1);
+        // With more sources the second ends early, so that the table stays small.
+        if self.since.is_none_or(is_over) || self.begun.len() >= SOURCES {
+            self.since = Some(now);
+            self.begun.clear();
+        }
+        let begun = self.begun.entry(prefix(source)).or_default();
+        *begun = begun.saturating_add(1);
+        *begun <= self.most
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,5 +221,30 @@ mod tests {
         assert!(shares.take(Some(ip("192.0.2.1"))).is_none());
         drop(second);
         assert!(shares.take(Some(ip("192.0.2.1"))).is_some());
+    }
+
+    #[test]
+    fn a_source_that_begins_too_many_things_in_a_second_delays_itself_alone() {
+        let mut rates = Rates::new(250);
+        let (now, second) = (Instant::now(), Duration::from_secs(1));
+        let taken = |rates: &mut Rates, at| {
+            let sources = (0..2_500).map(|n| ip(&format!("2001:db8::{}", n % 100)));
+            sources.filter(|source| rates.take(at, Some(*source))).count()
+        };
+        assert_eq!(taken(&mut rates, now), 250, "one prefix is one source");
+        assert!(rates.take(now, Some(ip("192.0.2.1"))));
+        assert!((0..999).all(|_| rates.take(now, None)), "no source, no bound");
+        assert_eq!(taken(&mut rates, now + second / 2), 0);
+        assert_eq!(taken(&mut rates, now + second), 250);
+    }
+
+    #[test]
+    fn the_table_of_a_second_is_bounded() {
+        let mut rates = Rates::new(1);
+        for n in 0..3 * SOURCES {
+            let source = IpAddr::from(u32::try_from(n).unwrap().to_be_bytes());
+            assert!(rates.take(Instant::now(), Some(source)));
+            assert!(rates.begun.len() <= SOURCES);
+        }
     }
 }

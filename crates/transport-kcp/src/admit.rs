@@ -7,6 +7,8 @@ use std::time::Instant;
 
 use kcp::own::Session;
 use kcp::own::wire::ConnectionId;
+use net::Current;
+use net::source::{Proxies, Rates, Shares};
 use transport::Side;
 
 use crate::cookie::Cookies;
@@ -19,11 +21,18 @@ use crate::state::State;
 use crate::wire::{Cookie, Packet, RESET, VERSION};
 
 /// Connections that have begun and are not accepted yet. Packets of further ones are ignored, and
-/// their clients ask again.
-const INCOMING: usize = 1_024;
+/// their clients ask again. Such a connection holds up to 64 KiB, and the accept loop takes the
+/// connections within a turn of the worker.
+const INCOMING: usize = 128;
 
-/// Ids of an epoch that are remembered, so that a copied Opening begins nothing: 1,000 connections
-/// begin per second and worker.
+/// The most of them that one source has.
+const INCOMING_OF_SOURCE: u32 = 32;
+
+/// The most connections that one source begins in a second at one worker: about as many as a core
+/// serves (5,000 clients at once take 9 to 12 s over QUIC).
+const RATE: u32 = 500;
+
+/// Ids that are remembered at least, so that a copied Opening begins nothing.
 const USED: usize = 10_000;
 
 /// Random bytes, drawn from the system in larger pieces.
@@ -31,32 +40,40 @@ const USED: usize = 10_000;
 pub(crate) struct Random {
     bytes: [u8; 256],
     at: usize,
+    /// The system gave none at the last attempt, and the log says so.
+    is_told: bool,
 }
 
 impl Default for Random {
     fn default() -> Self {
-        Self { bytes: [0; 256], at: 256 }
+        Self { bytes: [0; 256], at: 256, is_told: false }
     }
 }
 
 impl Random {
-    /// Eight bytes that nobody can foresee.
-    pub(crate) fn bytes(&mut self) -> [u8; 8] {
+    /// Eight bytes that nobody can foresee; `None` where the system gives none.
+    pub(crate) fn bytes(&mut self) -> Option<[u8; 8]> {
+        self.bytes_of(|piece| getrandom::fill(piece).is_ok())
+    }
+
+    /// As [`Random::bytes`]; `fill` is the system.
+    fn bytes_of(&mut self, fill: impl FnOnce(&mut [u8]) -> bool) -> Option<[u8; 8]> {
         if self.at >= self.bytes.len() {
-            // The system always has random bytes once it has started.
-            if getrandom::fill(&mut self.bytes).is_err() {
-                tracing::error!("the system gives no random numbers");
+            if !fill(&mut self.bytes) {
+                if !self.is_told {
+                    tracing::error!(
+                        "the system gives no random numbers: kcp:// answers no new client"
+                    );
+                    self.is_told = true;
+                }
+                return None;
             }
+            self.is_told = false;
             self.at = 0;
         }
-        let part = self.bytes.get_mut(self.at..self.at + 8);
-        self.at += 8;
-        let mut drawn = [0; 8];
-        if let Some(part) = part {
-            drawn.copy_from_slice(part);
-            part.fill(0);
-        }
-        drawn
+        let part = self.bytes.get_mut(self.at..)?.first_chunk_mut()?;
+        self.at += part.len();
+        Some(std::mem::take(part))
     }
 }
 
@@ -64,18 +81,27 @@ impl Random {
 pub(crate) struct Admission {
     cookies: Cookies,
     keys: Keys,
+    proxies: Current<Proxies>,
     worker: u8,
     workers: usize,
     used: Used,
+    rates: Rates,
+    queued: Arc<Shares>,
 }
 
 impl Admission {
-    pub(crate) fn new(keys: Keys, worker: u8, workers: usize) -> Self {
+    pub(crate) fn new(
+        keys: Keys,
+        proxies: Current<Proxies>,
+        (worker, workers): (u8, usize),
+    ) -> Self {
         let cookies = Cookies::new(keys.cookies.clone());
-        Self { cookies, keys, worker, workers, used: Used::default() }
+        let (used, rates) = (Used::default(), Rates::new(RATE));
+        let queued = Shares::new(INCOMING_OF_SOURCE);
+        Self { cookies, keys, proxies, worker, workers, used, rates, queued }
     }
 
-    /// Appends the answer to a Hello. Nothing is kept.
+    /// Appends the answer to a Hello, if the system gives an id. Nothing is kept.
     pub(crate) fn answer(
         &self,
         random: &mut Random,
@@ -83,7 +109,7 @@ impl Admission {
         client: ConnectionId,
         to: &mut Vec<u8>,
     ) {
-        let mut id = random.bytes();
+        let Some(mut id) = random.bytes() else { return };
         id[0] = self.worker;
         let server = ConnectionId(id);
         let cookie = self.cookies.make(Cookies::epoch(), from, (server, client));
@@ -103,8 +129,13 @@ impl Admission {
         if !self.cookies.is_good(epoch, cookie, from.peer, (server, client)) {
             return None;
         }
+        let source = self.proxies.get().source(from.peer.ip());
         let mut orders = hub.lock();
-        if orders.is_closed || orders.accepted.len() >= INCOMING || !self.used.take(epoch, server) {
+        if orders.is_closed || orders.accepted.len() >= INCOMING {
+            return None;
+        }
+        let queued = self.queued.take(source)?;
+        if !self.rates.take(now, source) || !self.used.take(epoch, server) {
             return None;
         }
         let ids = (server, client);
@@ -112,7 +143,7 @@ impl Admission {
         let bootstrap = Session::new(KcpSettings::bootstrap(ids), keys, now);
         let state = State::new(Side::Server, bootstrap, ids, from, Vec::new());
         let shared = Shared::new(Arc::clone(hub), state);
-        orders.accepted.push_back(Arc::clone(&shared));
+        orders.accepted.push_back((Arc::clone(&shared), queued));
         let acceptor = orders.acceptor.take();
         drop(orders);
         if let Some(acceptor) = acceptor {
@@ -131,7 +162,9 @@ impl Admission {
     }
 }
 
-/// The ids of connections that have begun in this epoch and in the one before.
+/// The ids of connections that have begun in this epoch and in the one before. Where many begin, the
+/// older half is forgotten sooner: an id of a copied Opening then begins a connection in vain, but no
+/// source keeps the clients of others away.
 #[derive(Debug, Default)]
 struct Used {
     epoch: u32,
@@ -140,14 +173,21 @@ struct Used {
 }
 
 impl Used {
-    /// Takes an id; `false` where it was taken, or too many were.
+    /// Takes an id; `false` where it was taken.
     fn take(&mut self, epoch: u32, id: ConnectionId) -> bool {
         if epoch != self.epoch {
+            let is_next = epoch == self.epoch.wrapping_add(1);
             let last = std::mem::take(&mut self.now);
-            self.before = if epoch == self.epoch.wrapping_add(1) { last } else { HashSet::new() };
+            self.before = if is_next { last } else { HashSet::new() };
             self.epoch = epoch;
         }
-        self.now.len() < USED && !self.before.contains(&id) && self.now.insert(id)
+        if self.before.contains(&id) || !self.now.insert(id) {
+            return false;
+        }
+        if self.now.len() >= USED {
+            self.before = std::mem::take(&mut self.now);
+        }
+        true
     }
 }
 
@@ -170,8 +210,41 @@ mod tests {
     }
 
     #[test]
+    fn many_ids_keep_no_new_one_away_and_take_bounded_memory() {
+        let mut used = Used::default();
+        let nth = |n: u64| ConnectionId(n.to_be_bytes());
+        for n in 0..25_000 {
+            assert!(used.take(5, nth(n)), "{n}");
+            assert!(used.now.len() + used.before.len() <= 2 * USED);
+        }
+        assert!(!used.take(5, nth(24_999)) && !used.take(5, nth(15_001)));
+    }
+
+    #[test]
+    fn connections_that_nobody_accepts_yet_are_few_per_source() {
+        let proxies = Proxies::new(|ip| ip.to_string() == "192.0.2.9");
+        let mut admission = Admission::new(Keys::fleeting().unwrap(), proxies.into(), (0, 1));
+        let (now, hub) = (Instant::now(), Arc::<Hub>::default());
+        let mut random = Random::default();
+        let mut begin = |ip: [u8; 4]| {
+            let peer = SocketAddr::from((ip, 5));
+            let ids = (ConnectionId(random.bytes().unwrap()), id(9));
+            let cookie = admission.cookies.make(Cookies::epoch(), peer, ids);
+            let origin = Origin { peer, local: None };
+            admission.admit(now, &hub, origin, ids, &cookie).is_some()
+        };
+        let begun = (0..200).filter(|_| begin([192, 0, 2, 1])).count();
+        assert_eq!(begun, INCOMING_OF_SOURCE as usize);
+        assert!(begin([192, 0, 2, 2]), "another source");
+        assert!((0..40).all(|_| begin([192, 0, 2, 9])), "a reverse proxy is no source");
+        hub.lock().accepted.clear();
+        assert!(begin([192, 0, 2, 1]), "the accept loop has taken them");
+    }
+
+    #[test]
     fn a_server_names_its_worker_and_resets_what_no_other_worker_may_know() {
-        let admission = Admission::new(Keys::fleeting().unwrap(), 3, 4);
+        let admission =
+            Admission::new(Keys::fleeting().unwrap(), Proxies::default().into(), (3, 4));
         let from = SocketAddr::from(([127, 0, 0, 1], 5));
         let mut answer = Vec::new();
         admission.answer(&mut Random::default(), from, id(9), &mut answer);
@@ -194,7 +267,21 @@ mod tests {
     #[test]
     fn random_bytes_do_not_repeat() {
         let mut random = Random::default();
-        let drawn: HashSet<_> = (0..1_000).map(|_| random.bytes()).collect();
+        let drawn: HashSet<_> = (0..1_000).map(|_| random.bytes().unwrap()).collect();
         assert_eq!(drawn.len(), 1_000);
+    }
+
+    #[test]
+    fn where_the_system_gives_no_random_bytes_there_are_none() {
+        let mut random = Random::default();
+        assert_eq!(random.bytes_of(|_| false), None);
+        let first = random.bytes_of(|piece| {
+            piece.fill(7);
+            true
+        });
+        assert_eq!(first, Some([7; 8]));
+        let left = (0..100).map_while(|_| random.bytes_of(|_| false)).count();
+        assert_eq!(left, 31, "what was drawn before, and nothing else");
+        assert_eq!(random.bytes_of(|_| false), None);
     }
 }

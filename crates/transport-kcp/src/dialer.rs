@@ -81,11 +81,12 @@ async fn dial(dialer: KcpDialer, address: SocketAddr) -> Result<Carrier, Carrier
     socket.set_nonblocking(true)?;
     let begun = async {
         let mut random = Random::default();
-        let mut wanted = random.bytes();
+        let mut drawn = || random.bytes().ok_or_else(no_random);
+        let mut wanted = drawn()?;
         if let Some(byte) = steer {
             wanted[0] = byte;
         }
-        let client = ConnectionId(random.bytes());
+        let client = ConnectionId(drawn()?);
         let (server, cookie) = ask(&socket, address, ConnectionId(wanted), client).await?;
         let hold = begin(&socket, address, (client, server), cookie)?;
         shake::connect(hold, &tls.config, tls.name.clone(), &settings).await
@@ -94,6 +95,10 @@ async fn dial(dialer: KcpDialer, address: SocketAddr) -> Result<Carrier, Carrier
         done = begun => done,
         error = refused(address) => Err(error.into()),
     }
+}
+
+fn no_random() -> io::Error {
+    io::Error::other("the system gives no random numbers")
 }
 
 /// Asks for a cookie until there is one.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -10,6 +10,7 @@ use files::peers::{Known, Noted, PeerId, Peers};
 use kcp::own::wire::ConnectionId;
 use net::Current;
 use net::socket::canonical;
+use net::source::Proxies;
 use transport::{Carrier, CarrierError, Incoming, Listener, LocalFuture, Transport};
 
 use crate::admit::Admission;
@@ -29,6 +30,7 @@ pub struct KcpServer {
     settings: Current<KcpSettings>,
     keys: Keys,
     peers: Option<Peers>,
+    proxies: Current<Proxies>,
 }
 
 impl KcpServer {
@@ -41,7 +43,14 @@ impl KcpServer {
         keys: Keys,
         peers: Option<Peers>,
     ) -> Self {
-        Self { tls, settings: settings.into(), keys, peers }
+        let proxies = Proxies::default().into();
+        Self { tls, settings: settings.into(), keys, peers, proxies }
+    }
+
+    /// Sets the reverse proxies, whose connections are of many clients.
+    #[must_use]
+    pub fn behind(self, proxies: Current<Proxies>) -> Self {
+        Self { proxies, ..self }
     }
 
     /// Sends a Reset to each of `known` that used this socket's port, so that the clients of the
@@ -97,7 +106,8 @@ impl KcpListener {
         let local = socket.local_addr()?;
         let worker = u8::try_from(worker).map_err(io::Error::other)?;
         let hub = Arc::<Hub>::default();
-        let admission = Admission::new(server.keys.clone(), worker, workers);
+        let admission =
+            Admission::new(server.keys.clone(), server.proxies.clone(), (worker, workers));
         let driver = Driver::server(Socket::new(socket)?, Arc::clone(&hub), admission);
         // The driver outlives the listener as long as it has connections, and ends by itself.
         tokio::task::spawn_local(driver);
@@ -108,7 +118,7 @@ impl KcpListener {
 impl Listener for KcpListener {
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Box<dyn Incoming>>> {
         let mut orders = self.hub.lock();
-        if let Some(shared) = orders.accepted.pop_front() {
+        if let Some((shared, _queued)) = orders.accepted.pop_front() {
             drop(orders);
             let state = shared.lock();
             let (remote, id) = (state.remote().peer, PeerId(state.ids().0.0));
@@ -145,7 +155,7 @@ impl Drop for KcpListener {
         orders.is_closed = true;
         let waiting = std::mem::take(&mut orders.accepted);
         drop(orders);
-        for shared in waiting {
+        for (shared, _queued) in waiting {
             close(&shared);
         }
         self.hub.wake();
@@ -174,6 +184,10 @@ struct Accepted {
 impl Incoming for Accepted {
     fn remote(&self) -> SocketAddr {
         canonical(self.remote)
+    }
+
+    fn source(&self) -> Option<IpAddr> {
+        self.server.proxies.get().source(self.remote.ip())
     }
 
     fn handshake(self: Box<Self>) -> LocalFuture<'static, Result<Carrier, CarrierError>> {

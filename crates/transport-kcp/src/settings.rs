@@ -21,16 +21,20 @@ const MOST: u16 = 32_000;
 /// large packets of loopback do not make large windows.
 const ETHERNET: u16 = 1_472;
 
-/// Segments of the TLS handshake that may wait in each direction, 70 KB: a chain of certificates has
-/// a few KiB.
+/// Segments of the TLS handshake that may be under way in each direction, 70 KB: a chain of
+/// certificates has a few KiB.
 const BOOTSTRAP_WINDOW: u16 = 64;
 
 /// Segments that a stranger may leave unread, twice: in order, and behind a gap. A greeting has a few
 /// hundred bytes.
 const STRANGER_WINDOW: u16 = 32;
 
-/// Bytes that a stranger may make this end hold for repair.
-const STRANGER_MEMORY: usize = 64 << 10;
+/// Bytes that a stranger may leave unread, half of them in order and half behind a gap: packets may
+/// be long, so a window in segments does not bound bytes.
+const STRANGER_UNREAD: usize = 32 << 10;
+
+/// Bytes that a stranger may make this end hold for repair: a greeting is one group of packets.
+const STRANGER_MEMORY: usize = 16 << 10;
 
 /// Bytes that a welcome peer may make this end hold for repair by default: 0.5 Gbit/s at 100 ms and
 /// 20 % of loss take 5 MB.
@@ -100,7 +104,8 @@ impl KcpSettings {
             ack_delay: Duration::from_millis(1),
             // A handshake is short and loss delays it: the first flight is worth a second copy.
             protection: Protection::Fixed { data: 2, parity: 1 },
-            decode_memory: 64 << 10,
+            unread: STRANGER_UNREAD,
+            decode_memory: STRANGER_MEMORY,
             ..Config::new(ids, datagram)
         }
     }
@@ -126,6 +131,7 @@ impl KcpSettings {
             datagram_most: self.mtu,
             send_window: self.window(self.send_window),
             receive_window: STRANGER_WINDOW,
+            unread: STRANGER_UNREAD,
             decode_memory: STRANGER_MEMORY,
             ack_delay: self.ack_delay,
             least_timeout: self.least_timeout,

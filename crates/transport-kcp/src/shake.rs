@@ -27,8 +27,13 @@ use crate::watched::Watched;
 use crate::wire::PROOF;
 
 /// The most bytes of a peer's handshake. Certificate chains take a few KiB, and rustls refuses
-/// messages above 64 KiB.
-const INPUT: usize = 96 << 10;
+/// messages above 64 KiB. A server listens to strangers, so it reads less.
+const fn input(side: Side) -> usize {
+    match side {
+        Side::Client => 96 << 10,
+        Side::Server => 32 << 10,
+    }
+}
 
 /// Bytes that are read at once.
 const READ: usize = 4 << 10;
@@ -92,8 +97,9 @@ async fn shake(hold: &Hold, tls: &mut Connection, side: Side) -> Result<(), Carr
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text).into());
         }
         heard += bytes.len();
-        if heard > INPUT {
-            let text = format!("the handshake is longer than {INPUT} bytes");
+        let most = input(side);
+        if heard > most {
+            let text = format!("the handshake is longer than {most} bytes");
             return Err(CarrierError::Tls(text));
         }
         if let Err(error) = feed(tls, bytes) {

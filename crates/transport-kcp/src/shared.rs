@@ -5,8 +5,11 @@
 //! which is the usual case, it is never contended. A side that has changed something calls
 //! [`Shared::touch`]; the driver then looks at the connection in its next turn.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
+
+use net::source::Share;
 
 use crate::state::State;
 
@@ -18,8 +21,8 @@ pub(crate) struct Hub(Mutex<Orders>);
 pub(crate) struct Orders {
     /// Connections that were touched, each once.
     pub(crate) touched: Vec<usize>,
-    /// Connections that wait to be accepted, and who waits for them.
-    pub(crate) accepted: std::collections::VecDeque<Arc<Shared>>,
+    /// Connections that wait to be accepted with their share of their source, and who waits for them.
+    pub(crate) accepted: VecDeque<(Arc<Shared>, Share)>,
     pub(crate) acceptor: Option<Waker>,
     /// The listener is gone: nobody accepts.
     pub(crate) is_closed: bool,

@@ -12,11 +12,13 @@ use transport::Side;
 use crate::driver::Outbox;
 use crate::error::{ABANDONED, End};
 use crate::moving::Moving;
+use crate::settings::LEAST;
 use crate::socket::{Arrival, Origin};
 use crate::wire::PROOF;
 
 /// Sealed packets that may arrive before the keys are there: a client sends as soon as its
-/// handshake is done, and the last part of the handshake may arrive later.
+/// handshake is done, and the last part of the handshake may arrive later. Such packets have at most
+/// [`LEAST`] bytes: a client uses longer ones only after it has heard that a probe has arrived.
 const EARLY: usize = 16;
 
 /// The time in which a connection that was closed still answers and repeats.
@@ -58,6 +60,7 @@ pub(crate) struct State {
     session: Option<Box<Session>>,
     /// What the peer may leave unread once it is welcome.
     welcome: (u16, usize),
+    is_welcome: bool,
     early: Vec<Box<[u8]>>,
     /// Where the peer is.
     remote: Origin,
@@ -90,6 +93,7 @@ impl State {
             opening,
             session: None,
             welcome: (0, 0),
+            is_welcome: false,
             early: Vec::new(),
             remote,
             moving: None,
@@ -151,6 +155,7 @@ impl State {
 
     /// The peer is authenticated.
     pub(crate) fn welcome(&mut self) {
+        self.is_welcome = true;
         let (window, memory) = self.welcome;
         if let Some(session) = &mut self.session {
             session.welcome(window, memory);
@@ -163,7 +168,7 @@ impl State {
         now: Instant,
         (kind, datagram): (PacketKind, &mut [u8]),
         arrival: &Arrival,
-        token: impl FnOnce() -> [u8; 8],
+        token: impl FnOnce() -> Option<[u8; 8]>,
     ) {
         let origin = arrival.origin;
         match kind {
@@ -180,7 +185,8 @@ impl State {
             }
             PacketKind::Sealed => {
                 let Some(session) = &mut self.session else {
-                    if self.early.len() < EARLY && self.bootstrap.is_some() {
+                    let is_short = datagram.len() <= usize::from(LEAST);
+                    if is_short && self.early.len() < EARLY && self.bootstrap.is_some() {
                         self.early.push(Box::from(&*datagram));
                     }
                     return;
@@ -209,7 +215,7 @@ impl State {
         now: Instant,
         origin: Origin,
         (is_newest, answered): (bool, Option<[u8; 8]>),
-        token: impl FnOnce() -> [u8; 8],
+        token: impl FnOnce() -> Option<[u8; 8]>,
     ) {
         let Some(session) = &mut self.session else { return };
         if let (Some(moving), Some(answer)) = (&self.moving, answered)
@@ -233,7 +239,9 @@ impl State {
                 }
             }
             _ => {
-                let moving = Moving::new(origin, token(), now);
+                // Without a token that nobody can foresee, the address is not believed.
+                let Some(token) = token() else { return };
+                let moving = Moving::new(origin, token, now);
                 session.challenge(moving.token());
                 self.moving = Some(moving);
             }
@@ -350,11 +358,105 @@ impl State {
             (None, Some(bootstrap)) => bootstrap.finish(now),
             (None, None) => {}
         }
+        self.early = Vec::new();
         self.finish(now, End::Local);
+    }
+
+    /// Whether this end has given a stranger up and still repeats what the stranger has to learn.
+    pub(crate) fn is_refused_stranger(&self) -> bool {
+        self.side == Side::Server && !self.is_welcome && self.end == Some(End::Local)
+    }
+
+    /// Bytes of buffers.
+    #[cfg(test)]
+    fn held(&self) -> usize {
+        let sessions = [&self.bootstrap, &self.session];
+        let sessions = sessions.into_iter().flatten().map(|session| session.held());
+        sessions.sum::<usize>() + self.early.iter().map(|packet| packet.len()).sum::<usize>()
     }
 
     /// Whether the driver may forget the connection.
     pub(crate) fn is_forgotten(&self, now: Instant) -> bool {
         self.forget.is_some_and(|at| at <= now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::secrets;
+    use crate::settings::KcpSettings;
+
+    /// The bytes of buffers that a stranger may make a server hold. The accept loop charges twice as
+    /// many.
+    const MOST: usize = 64 << 10;
+
+    const SERVER: ConnectionId = ConnectionId([1; 8]);
+    const CLIENT: ConnectionId = ConnectionId([2; 8]);
+
+    fn arrival() -> Arrival {
+        let peer = SocketAddr::from(([192, 0, 2, 1], 5));
+        let origin = Origin { peer, local: None };
+        Arrival { origin, length: 0, segment: 0, is_congested: false }
+    }
+
+    fn bootstrap(side: Side, ids: (ConnectionId, ConnectionId), now: Instant) -> Session {
+        let keys = secrets::bootstrap(side, SERVER, CLIENT).unwrap();
+        Session::new(KcpSettings::bootstrap(ids), keys, now)
+    }
+
+    fn server(now: Instant) -> State {
+        let ids = (SERVER, CLIENT);
+        State::new(Side::Server, bootstrap(Side::Server, ids, now), ids, arrival().origin, vec![])
+    }
+
+    #[test]
+    fn early_packets_are_no_longer_than_packets_of_a_client_are_then() {
+        let now = Instant::now();
+        let mut state = server(now);
+        for length in [60_000, 16_336, 1_201, 1_200, 1_200].repeat(20) {
+            let mut packet = vec![7; length];
+            let kind = PacketKind::Sealed;
+            state.receive(now, (kind, &mut packet), &arrival(), || Some([0; 8]));
+        }
+        assert_eq!(state.early.len(), EARLY, "the packets of a client are kept");
+        assert!(state.held() <= MOST, "{} bytes", state.held());
+    }
+
+    #[test]
+    fn a_stranger_that_floods_its_handshake_fills_little() {
+        let mut now = Instant::now();
+        let mut state = server(now);
+        let mut client = bootstrap(Side::Client, (CLIENT, SERVER), now);
+        let mut left = Bytes::from(vec![7; 1 << 20]);
+        for _ in 0..2_000 {
+            now += Duration::from_millis(5);
+            client.write(now, &mut left);
+            client.handle_timeout(now);
+            loop {
+                let mut packet = Vec::new();
+                if client.poll_transmit(now, &mut packet).is_none() {
+                    break;
+                }
+                let kind = PacketKind::Bootstrap;
+                state.receive(now, (kind, &mut packet), &arrival(), || Some([0; 8]));
+            }
+            state.timeout(now);
+            loop {
+                let mut answer = Vec::new();
+                let session = state.pipe(Pipe::Bootstrap).unwrap();
+                if session.poll_transmit(now, &mut answer).is_none() {
+                    break;
+                }
+                client.handle_datagram(now, &mut answer, false);
+            }
+            assert!(state.held() <= MOST, "{} bytes", state.held());
+        }
+        let session = state.pipe(Pipe::Bootstrap).unwrap();
+        assert!(session.counters().bytes_in > 10_000, "the client did send");
     }
 }

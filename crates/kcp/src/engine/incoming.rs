@@ -233,6 +233,11 @@ impl Incoming {
         }
     }
 
+    /// Bytes that wait as segment `sn` would: in order, or behind a gap.
+    pub(crate) fn unread(&self, sn: Sn) -> usize {
+        if sn == self.next { self.ready.len() } else { self.early_bytes }
+    }
+
     /// Bytes of buffers: of what was not read, and of what waits for it or for more.
     pub(crate) fn held(&self) -> usize {
         self.ready.capacity() + self.early_bytes + self.spare_bytes

@@ -95,5 +95,9 @@ pub(crate) async fn connect(fixture: &dyn Fixture) -> (Carrier, Carrier) {
         incoming.handshake().await.expect("the acceptor's handshake")
     });
     let mut dialling = pin!(async { dialer.dial(address).await.expect("the dialer's handshake") });
-    tokio::join!(dialling.as_mut(), accepting.as_mut())
+    let (mut dialled, mut accepted) = tokio::join!(dialling.as_mut(), accepting.as_mut());
+    // The peers have logged in: a stranger has little room.
+    dialled.lane.welcome();
+    accepted.lane.welcome();
+    (dialled, accepted)
 }

@@ -42,6 +42,10 @@ const BURSTS: usize = 8;
 /// ask again.
 const ANSWER: usize = if COOKIE > RESET { COOKIE } else { RESET };
 
+/// Strangers that were given up and linger, so that they learn why. Each holds up to 64 KiB, and no
+/// budget of the accept loop counts it any more. Further ones are told once.
+const REFUSED: usize = 64;
+
 /// Errors of reading in a row, after which the socket counts as broken.
 const ERRORS: u32 = 1_000;
 
@@ -63,6 +67,8 @@ pub(crate) struct Driver {
     outbox: Outbox,
     /// Answers to strangers, which precede all else.
     answers: Outbox,
+    /// Strangers that were given up and still linger.
+    refused: usize,
     /// What admits strangers, on a server.
     admission: Option<Admission>,
     random: Random,
@@ -78,6 +84,8 @@ struct Entry {
     shared: Arc<Shared>,
     id: ConnectionId,
     is_ready: bool,
+    /// The connection counts among the refused strangers.
+    is_refused: bool,
 }
 
 impl Driver {
@@ -103,6 +111,7 @@ impl Driver {
             ready: VecDeque::new(),
             outbox: Outbox::default(),
             answers: Outbox::default(),
+            refused: 0,
             admission,
             random: Random::default(),
             buffer: vec![0; BATCH * JOINED],
@@ -117,8 +126,12 @@ impl Driver {
     fn begin(&mut self, shared: Arc<Shared>) {
         let mut state = shared.lock();
         let id = state.ids().0;
-        let slot =
-            self.connections.insert(Entry { shared: Arc::clone(&shared), id, is_ready: false });
+        let slot = self.connections.insert(Entry {
+            shared: Arc::clone(&shared),
+            id,
+            is_ready: false,
+            is_refused: false,
+        });
         state.slot = Some(slot);
         drop(state);
         self.by_id.insert(id, slot);
@@ -308,7 +321,12 @@ impl Driver {
             state.is_touched = false;
             let has_more = state.transmit(now, &mut self.outbox);
             state.notify(&mut self.woken);
-            let (due, is_forgotten) = (state.due(), state.is_forgotten(now));
+            let (due, mut is_forgotten) = (state.due(), state.is_forgotten(now));
+            if state.is_refused_stranger() && !entry.is_refused {
+                entry.is_refused = true;
+                self.refused += 1;
+                is_forgotten |= self.refused > REFUSED;
+            }
             drop(state);
             match due {
                 Some(at) => self.timers.set(slot, at),
@@ -330,6 +348,7 @@ impl Driver {
         self.timers.clear(slot);
         if let Some(entry) = self.connections.try_remove(slot) {
             self.by_id.remove(&entry.id);
+            self.refused -= usize::from(entry.is_refused);
             entry.shared.lock().slot = None;
         }
     }
@@ -410,7 +429,7 @@ impl Drop for Driver {
         self.woken.extend(orders.acceptor.take());
         drop(orders);
         let all = self.connections.drain().map(|entry| entry.shared);
-        for shared in all.chain(waiting) {
+        for shared in all.chain(waiting.into_iter().map(|(shared, _queued)| shared)) {
             let mut state = shared.lock();
             state.finish(now, End::Driver);
             state.notify(&mut self.woken);

@@ -38,6 +38,9 @@ pub struct Config {
     /// The most bytes of shards that wait to rebuild others, and of parts of segments that wait for
     /// the rest.
     pub decode_memory: usize,
+    /// The most bytes that the peer may leave unread until [`Session::welcome`](super::Session::welcome):
+    /// half of it in order, half of it behind a gap, and an eighth of it in datagrams.
+    pub unread: usize,
     /// The peer counts as dead when it has not answered for so long.
     pub dead_after: Duration,
 }
@@ -60,6 +63,7 @@ impl Config {
             control: Control::Bbr,
             protection: Protection::Adaptive { most: 32 },
             decode_memory: 8 << 20,
+            unread: usize::MAX,
             dead_after: Duration::from_secs(30),
         }
     }

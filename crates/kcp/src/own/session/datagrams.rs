@@ -60,10 +60,20 @@ impl Datagrams {
         Some(datagram)
     }
 
-    /// A datagram has arrived; returns how many old ones had to go for it.
-    pub(super) fn arrived(&mut self, datagram: &[u8]) -> u64 {
+    /// Bytes of datagrams that wait.
+    pub(super) const fn held(&self) -> usize {
+        self.bytes
+    }
+
+    /// A datagram has arrived, of which the queue may hold `most` bytes; returns how many old ones
+    /// had to go for it, and whether it had to go itself.
+    pub(super) fn arrived(&mut self, datagram: &[u8], most: usize) -> u64 {
         let mut dropped = 0;
-        while self.room() < datagram.len() && self.pop().is_some() {
+        let room = |own: &Self| most.min(QUEUE).saturating_sub(own.bytes + EACH);
+        while room(self) < datagram.len() {
+            if self.pop().is_none() {
+                return dropped + 1;
+            }
             dropped += 1;
         }
         if self.shared.capacity() < datagram.len() {
@@ -122,6 +132,7 @@ impl Session {
 
     pub(super) fn take_datagram(&mut self, datagram: &[u8]) {
         self.counters.datagrams_in += 1;
-        self.counters.datagrams_dropped += self.datagrams_in.arrived(datagram);
+        self.counters.datagrams_dropped +=
+            self.datagrams_in.arrived(datagram, self.config.unread / 8);
     }
 }

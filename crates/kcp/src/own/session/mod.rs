@@ -246,9 +246,11 @@ impl Session {
     }
 
     /// The peer is welcome: from now on this end holds `receive_window` segments and
-    /// `decode_memory` bytes of shards for it, or more. A session of a stranger begins with little.
+    /// `decode_memory` bytes of shards for it, or more, and [`Config::unread`] is no limit. A session
+    /// of a stranger begins with little.
     pub fn welcome(&mut self, receive_window: u16, decode_memory: usize) {
         self.incoming.widen(receive_window);
+        self.config.unread = usize::MAX;
         if decode_memory > self.config.decode_memory {
             self.config.decode_memory = decode_memory;
             self.decoder.set_most(decode_memory);
@@ -277,7 +279,12 @@ impl Session {
     /// writer, whose bytes it shares.
     #[must_use]
     pub fn held(&self) -> usize {
-        self.incoming.held() + self.decoder.memory() + self.encoder.held() + self.body.capacity()
+        self.incoming.held()
+            + self.decoder.memory()
+            + self.encoder.held()
+            + self.body.capacity()
+            + self.parts_in.held()
+            + self.datagrams_in.held()
     }
 
     /// What was sent and received so far.

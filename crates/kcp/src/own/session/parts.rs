@@ -95,6 +95,11 @@ impl Parts {
         Some(is_complete)
     }
 
+    /// Bytes of buffers.
+    pub(super) const fn held(&self) -> usize {
+        self.held + self.whole.capacity()
+    }
+
     pub(super) fn whole(&mut self) -> &mut Vec<u8> {
         &mut self.whole
     }

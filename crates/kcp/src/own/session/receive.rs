@@ -164,7 +164,7 @@ impl Session {
                 fits &= self.take_part(now, part, &segment);
                 continue;
             }
-            match self.incoming.place(segment.sn, segment.fragments, segment.payload) {
+            match self.place(segment.sn, segment.fragments, segment.payload) {
                 Arrival::New => {
                     self.counters.bytes_in += segment.payload.len() as u64;
                     if segment.is_fin {
@@ -207,12 +207,24 @@ impl Session {
             Some(true) => {}
         }
         let whole = std::mem::take(self.parts_in.whole());
-        if self.incoming.place(sn, segment.fragments, &whole) == Arrival::New {
+        let placed = self.place(sn, segment.fragments, &whole);
+        if placed == Arrival::New {
             self.counters.bytes_in += whole.len() as u64;
             self.received.rebuilt(now, sn);
         }
         *self.parts_in.whole() = whole;
-        true
+        placed != Arrival::Beyond
+    }
+
+    /// Keeps a segment where a stranger may leave its bytes unread.
+    fn place(&mut self, sn: Sn, fragments: u8, payload: &[u8]) -> Arrival {
+        // A window counts segments, and the segments of a stranger may be as long as packets are.
+        // The two halves are apart: a segment that closes a gap finds room.
+        let fits = self.incoming.unread(sn) + payload.len() <= self.config.unread / 2;
+        if !fits && self.incoming.looks(sn) == Arrival::New {
+            return Arrival::Beyond;
+        }
+        self.incoming.place(sn, fragments, payload)
     }
 
     fn handle_ack(&mut self, now: Instant, number: PacketNumber, ack: &Ack) {
