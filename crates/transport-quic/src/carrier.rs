@@ -10,7 +10,7 @@ use rustls::pki_types::CertificateDer;
 use tls::certificate_name;
 use transport::{ALPN, Carrier, CarrierError, EXPORTER_LABEL, Peer, Side};
 
-use crate::datagrams::QuicDatagrams;
+use crate::datagrams::{QuicDatagrams, Stranger};
 use crate::error::{handshake, other_protocol};
 use crate::lane::{Hold, MARK, PRIORITY, QuicLane, foreign, is_mark};
 use crate::lanes::QuicLanes;
@@ -29,7 +29,7 @@ pub(crate) async fn dialled(hold: Hold, asked: bool) -> Result<Carrier, CarrierE
     if asked {
         read_mark(&hold.connection, &mut recv, Side::Client).await?;
     }
-    Ok(carrier(hold, peer, (send, recv), asked, None))
+    Ok(carrier(hold, peer, (send, recv), asked, (None, None)))
 }
 
 /// Opens the first lane before the client's handshake is done, and sends `said` as early data.
@@ -48,7 +48,7 @@ pub(crate) async fn say(
 /// Makes the client's carrier after the handshake, when the server accepted the early data.
 pub(crate) fn taken(hold: Hold, lane: (SendStream, RecvStream)) -> Result<Carrier, CarrierError> {
     let peer = peer(&hold.connection, Side::Client)?;
-    Ok(carrier(hold, peer, lane, false, None))
+    Ok(carrier(hold, peer, lane, false, (None, None)))
 }
 
 /// Makes the server's carrier: waits for the first lane. Parts of `peer` may be unknown yet.
@@ -58,10 +58,15 @@ pub(crate) async fn accepted(
     noted: Option<Noted>,
 ) -> Result<Carrier, CarrierError> {
     let late = |error: ConnectionError| handshake(&error, Side::Server, None);
-    let (send, mut recv) = hold.connection.accept_bi().await.map_err(late)?;
-    let send = mark(&hold.connection, send, Side::Server).await?;
-    read_mark(&hold.connection, &mut recv, Side::Server).await?;
-    Ok(carrier(hold, peer, (send, recv), true, noted))
+    let mut stranger = Stranger::new(hold.connection.clone());
+    let first = async {
+        let (send, mut recv) = hold.connection.accept_bi().await.map_err(late)?;
+        let send = mark(&hold.connection, send, Side::Server).await?;
+        read_mark(&hold.connection, &mut recv, Side::Server).await?;
+        Ok((send, recv))
+    };
+    let lane: Result<_, CarrierError> = stranger.beside(first).await;
+    Ok(carrier(hold, peer, lane?, true, (noted, Some(stranger))))
 }
 
 async fn mark(
@@ -147,13 +152,13 @@ fn carrier(
     peer: Peer,
     (send, recv): (SendStream, RecvStream),
     marked: bool,
-    noted: Option<Noted>,
+    (noted, stranger): (Option<Noted>, Option<Stranger>),
 ) -> Carrier {
     let lanes = QuicLanes::new(hold.connection.clone(), noted);
     let datagrams = QuicDatagrams::new(hold.connection.clone());
     Carrier {
         peer,
-        lane: Box::new(QuicLane::new(hold, send, recv, marked)),
+        lane: Box::new(QuicLane::new(hold, (send, recv), marked, stranger)),
         lanes: Some(Box::new(lanes)),
         datagrams: Some(Box::new(datagrams)),
     }

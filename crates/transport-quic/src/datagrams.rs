@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::future::Future as _;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
 use std::task::{Context, Poll};
@@ -35,6 +35,37 @@ impl QuicDatagrams {
     pub(crate) fn new(connection: Connection) -> Self {
         let (sending, receiving) = Default::default();
         Self { connection, sending, is_blocked: false, receiving }
+    }
+}
+
+/// Drops the datagrams of a peer that has not logged in. quinn would keep [`DATAGRAMS`] bytes of them.
+pub(crate) struct Stranger {
+    connection: Connection,
+    receiving: Waiting<Result<Bytes, ConnectionError>>,
+}
+
+impl Stranger {
+    pub(crate) fn new(connection: Connection) -> Self {
+        Self { connection, receiving: Waiting::default() }
+    }
+
+    /// Drops what has arrived, and wakes the task when more arrives.
+    pub(crate) fn poll_drop(&mut self, cx: &mut Context<'_>) {
+        let Self { connection, receiving } = self;
+        while let Poll::Ready(Ok(_)) = receiving.poll(cx, || {
+            let connection = connection.clone();
+            async move { connection.read_datagram().await }
+        }) {}
+    }
+
+    /// Drops datagrams while something else is done.
+    pub(crate) async fn beside<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        poll_fn(|cx| {
+            self.poll_drop(cx);
+            work.as_mut().poll(cx)
+        })
+        .await
     }
 }
 

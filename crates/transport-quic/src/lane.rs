@@ -9,6 +9,7 @@ use bytes::{Bytes, BytesMut};
 use quinn::{Connection, ReadError, RecvStream, SendStream, StoppedError, VarInt, WriteError};
 use transport::{Death, Lane};
 
+use crate::datagrams::Stranger;
 use crate::error::{ABANDONED, CLEAN, is_clean, of_connection};
 use crate::pipe;
 use crate::waiting::Waiting;
@@ -58,6 +59,8 @@ pub(crate) struct QuicLane {
     recv: RecvStream,
     /// Whether the peer's [`MARK`] was read.
     marked: bool,
+    /// Drops the datagrams of a client until it has logged in.
+    stranger: Option<Stranger>,
     acknowledged: Waiting<Result<Option<VarInt>, StoppedError>>,
     /// The state of our direction: its end was written, and the peer has acknowledged all bytes.
     finished: bool,
@@ -68,12 +71,18 @@ pub(crate) struct QuicLane {
 }
 
 impl QuicLane {
-    pub(crate) fn new(hold: Hold, send: SendStream, recv: RecvStream, marked: bool) -> Self {
+    pub(crate) fn new(
+        hold: Hold,
+        (send, recv): (SendStream, RecvStream),
+        marked: bool,
+        stranger: Option<Stranger>,
+    ) -> Self {
         Self {
             hold,
             send,
             recv,
             marked,
+            stranger,
             acknowledged: Waiting::default(),
             finished: false,
             closed: false,
@@ -122,6 +131,9 @@ impl Lane for QuicLane {
         self.death.check()?;
         if self.ended {
             return Poll::Ready(Ok(0));
+        }
+        if let Some(stranger) = &mut self.stranger {
+            stranger.poll_drop(cx);
         }
         ready!(self.poll_mark(cx))?;
         match ready!(pipe::read(&mut self.recv, cx, buf)) {
@@ -179,6 +191,10 @@ impl Lane for QuicLane {
         self.closed = true;
         self.note_end();
         Poll::Ready(Ok(()))
+    }
+
+    fn welcome(&mut self) {
+        self.stranger = None;
     }
 
     fn held(&self) -> usize {

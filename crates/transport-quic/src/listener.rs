@@ -3,12 +3,14 @@
 use std::cell::Cell;
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
 use net::socket::canonical;
+use net::source::{Rates, Share, Shares};
 use quinn::{Endpoint, ServerConfig};
 use tls::explain;
 use transport::{
@@ -35,8 +37,17 @@ const INCOMING: usize = 1_024;
 const INCOMING_BYTES: u64 = 64 << 10;
 const INCOMING_BYTES_ALL: u64 = 4 << 20;
 
-/// The number of clients that get a Retry before other tasks of this thread run.
+/// The number of clients that get a Retry, or nothing, before other tasks of this thread run.
 const RETRIES: usize = 64;
+
+/// The share of [`QuicSettings::handshakes`] that one source may have under way before its further
+/// clients have to prove their address: a quarter.
+const SOURCE_PART: usize = 4;
+
+/// The most connections that one source begins in a second at one worker, about twice as many as a
+/// core serves (5,000 clients at once take 9 to 12 s). Beyond that, clients that have not proved their
+/// address have to, and the packets of others are ignored; their clients ask again after a second.
+const RATE: u32 = 1_000;
 
 /// A listener of `quic://`.
 pub struct QuicListener {
@@ -46,6 +57,7 @@ pub struct QuicListener {
     ids: SteeringIds,
     accepting: Waiting<Option<quinn::Incoming>>,
     handshakes: Handshakes,
+    rates: Rates,
     past: PastPaths,
 }
 
@@ -66,7 +78,8 @@ impl QuicListener {
         let settings = server.settings.get();
         let endpoint = endpoint::server(socket, config, &settings, &server.keys, &ids)?;
         let (accepting, handshakes) = (Waiting::default(), Handshakes::default());
-        Ok(Self { endpoint, local, server: server.clone(), ids, accepting, handshakes, past })
+        let (server, rates) = (server.clone(), Rates::new(RATE));
+        Ok(Self { endpoint, local, server, ids, accepting, handshakes, rates, past })
     }
 
     fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<quinn::Incoming>> {
@@ -85,11 +98,19 @@ impl Listener for QuicListener {
         for _ in 0..RETRIES {
             let incoming = ready!(self.poll_incoming(cx))?;
             let most = self.server.settings.get().handshakes;
-            if self.handshakes.under_way() >= most && !incoming.remote_address_validated() {
+            let source = self.server.proxies.get().source(incoming.remote_address().ip());
+            let is_fast = !self.rates.take(now(), source);
+            let is_validated = incoming.remote_address_validated();
+            if !is_validated && (is_fast || self.handshakes.are_many(source, most)) {
                 tracing::debug!("a new client has to prove its address");
                 // The call fails only for a client that returns after a Retry, and such a client is
                 // validated.
                 let _ = incoming.retry();
+                continue;
+            }
+            if is_fast {
+                tracing::debug!("a source begins too many connections");
+                incoming.ignore();
                 continue;
             }
             return Poll::Ready(Ok(Box::new(Accepted {
@@ -97,7 +118,7 @@ impl Listener for QuicListener {
                 server: self.server.clone(),
                 ids: self.ids.clone(),
                 port: self.local.port(),
-                turn: self.handshakes.begin(),
+                turn: self.handshakes.begin(source),
                 past: self.past.clone(),
             })));
         }
@@ -128,29 +149,56 @@ fn peer_id(id: quinn::ConnectionId) -> Option<PeerId> {
     id.as_ref().try_into().ok().map(PeerId)
 }
 
-/// Counts the handshakes under way of a listener.
-#[derive(Debug, Default)]
-struct Handshakes(Rc<Cell<usize>>);
+/// Counts the handshakes under way of a listener, in sum and of each source.
+#[derive(Debug)]
+struct Handshakes {
+    all: Rc<Cell<usize>>,
+    of_sources: Arc<Shares>,
+}
+
+impl Default for Handshakes {
+    fn default() -> Self {
+        // The table counts only: the bound decides who proves an address, and refuses nobody.
+        Self { all: Rc::default(), of_sources: Shares::new(u32::MAX) }
+    }
+}
 
 impl Handshakes {
     fn under_way(&self) -> usize {
-        self.0.get()
+        self.all.get()
     }
 
-    fn begin(&self) -> Turn {
-        self.0.set(self.0.get() + 1);
-        Turn(Rc::clone(&self.0))
+    /// Whether a new client of this source has to prove its address, where `most` handshakes are
+    /// allowed without.
+    fn are_many(&self, source: Option<IpAddr>, most: usize) -> bool {
+        let held = source.map_or(0, |source| self.of_sources.held(source));
+        let held = usize::try_from(held).unwrap_or(usize::MAX);
+        self.under_way() >= most || held >= (most / SOURCE_PART).max(1)
+    }
+
+    fn begin(&self, source: Option<IpAddr>) -> Turn {
+        self.all.set(self.all.get() + 1);
+        let share = self.of_sources.take(source);
+        Turn { all: Rc::clone(&self.all), _share: share }
     }
 }
 
 /// One handshake that is counted.
 #[derive(Debug)]
-struct Turn(Rc<Cell<usize>>);
+struct Turn {
+    all: Rc<Cell<usize>>,
+    _share: Option<Share>,
+}
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.0.set(self.0.get().saturating_sub(1));
+        self.all.set(self.all.get().saturating_sub(1));
     }
+}
+
+/// The time of tokio, which tests may stop.
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
 }
 
 /// The configuration of a connection with `peer`, the keeper of the TLS error of its handshake, and
@@ -233,6 +281,10 @@ impl Accepted {
 impl Incoming for Accepted {
     fn remote(&self) -> SocketAddr {
         canonical(self.incoming.remote_address())
+    }
+
+    fn source(&self) -> Option<IpAddr> {
+        self.server.proxies.get().source(self.incoming.remote_address().ip())
     }
 
     fn handshake(self: Box<Self>) -> LocalFuture<'static, Result<Carrier, CarrierError>> {

@@ -24,19 +24,18 @@ const SPREAD: usize = 32;
 /// random.
 const FIXED: u8 = 0b0100_0000;
 
-/// The datagram that ends the connection whose peer addresses us by `id`.
-#[must_use]
-fn reset_datagram(keys: &Keys, id: &ConnectionId) -> Vec<u8> {
+/// The datagram that ends the connection whose peer addresses us by `id`. `None`: the system gives no
+/// random numbers, and an observer could tell the datagram from a packet.
+fn reset_datagram(keys: &Keys, id: &ConnectionId) -> Option<Vec<u8>> {
     let mut datagram = vec![0; LEAST + SPREAD];
-    // Without random numbers the datagram is easy to tell from a packet, but is still valid.
-    let _ = rand::fill(&mut datagram);
+    rand::fill(&mut datagram).ok()?;
     let length = LEAST + usize::from(datagram[1]) % SPREAD;
     datagram.truncate(length - TOKEN);
     datagram[0] = FIXED | (datagram[0] >> 2);
     // quinn derives the token in the same way (`ResetToken::new`): the truncated HMAC-SHA-256 of
     // the id.
     datagram.extend_from_slice(&hmac::sign(&keys.reset, id).as_ref()[..TOKEN]);
-    datagram
+    Some(datagram)
 }
 
 /// Sends a reset to each of `known` that used this socket's port; returns the number of resets
@@ -49,7 +48,8 @@ pub fn call_back(socket: &UdpSocket, keys: &Keys, known: &[Known]) -> io::Result
         .iter()
         .filter_map(|one| Some((one, one.reachable(here)?)))
         .filter(|(one, peer)| {
-            socket.send_to(&reset_datagram(keys, &ConnectionId::new(&one.id.0)), peer).is_ok()
+            let reset = reset_datagram(keys, &ConnectionId::new(&one.id.0));
+            reset.is_some_and(|reset| socket.send_to(&reset, peer).is_ok())
         })
         .count();
     Ok(sent)
@@ -65,14 +65,14 @@ mod tests {
     fn a_reset_looks_like_any_packet_and_ends_with_its_proof() {
         let keys = Keys::fleeting().unwrap();
         let id = ConnectionId::new(&[7; 8]);
-        let made: Vec<_> = (0..500).map(|_| reset_datagram(&keys, &id)).collect();
+        let made: Vec<_> = (0..500).map(|_| reset_datagram(&keys, &id).unwrap()).collect();
         let lengths: std::collections::BTreeSet<_> = made.iter().map(Vec::len).collect();
         assert_eq!((lengths.first(), lengths.len()), (Some(&43), 32));
         assert!(made.iter().all(|one| one[0] & 0b1100_0000 == FIXED));
         assert!(made.iter().any(|one| one[0] != made[0][0]));
         let token = |datagram: &[u8]| datagram[datagram.len() - TOKEN..].to_vec();
         assert!(made.iter().all(|one| token(one) == token(&made[0])));
-        let other = reset_datagram(&keys, &ConnectionId::new(&[8; 8]));
+        let other = reset_datagram(&keys, &ConnectionId::new(&[8; 8])).unwrap();
         assert_ne!(token(&other), token(&made[0]));
     }
 

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use net::Current;
+use net::source::Proxies;
 use rustls::time_provider::DefaultTimeProvider;
 use tls::{MaterialError, load_certificates};
 
@@ -20,6 +21,7 @@ pub struct QuicServer {
     pub(crate) tickets: Current<Tickets>,
     pub(crate) keys: Keys,
     pub(crate) peers: Option<Peers>,
+    pub(crate) proxies: Current<Proxies>,
 }
 
 impl QuicServer {
@@ -34,7 +36,14 @@ impl QuicServer {
         peers: Option<Peers>,
     ) -> Result<Self, MaterialError> {
         let tickets = tickets(&keys, client_ca)?.into();
-        Ok(Self { tls, settings: settings.into(), tickets, keys, peers })
+        let proxies = Proxies::default().into();
+        Ok(Self { tls, settings: settings.into(), tickets, keys, peers, proxies })
+    }
+
+    /// Sets the reverse proxies, whose connections are of many clients.
+    #[must_use]
+    pub fn behind(self, proxies: Current<Proxies>) -> Self {
+        Self { proxies, ..self }
     }
 
     /// Reads the settings of new connections. Returns a function that puts them in force.

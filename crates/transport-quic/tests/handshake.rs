@@ -97,7 +97,8 @@ fn a_thousand_silent_peers_cost_nobody_else() {
                 }
             }
         }
-        assert_eq!(handshakes.len(), setup.settings.handshakes);
+        // They are one source, which has a quarter of the handshakes without a proof.
+        assert_eq!(handshakes.len(), setup.settings.handshakes / 4);
 
         let start = std::time::Instant::now();
         let (dialled, accepted) = shake(&mut listener, &dialer, address).await;
@@ -277,5 +278,56 @@ fn a_port_that_never_answers_is_the_weather() {
         let error = setup.dialer().dial(silent.local_addr().unwrap()).await.unwrap_err();
         assert!(error.is_network(), "{error}");
         assert_eq!(error.to_string(), "nothing was heard for too long");
+    });
+}
+
+#[test]
+fn a_source_with_many_handshakes_has_to_prove_its_address_and_another_has_not() {
+    run(async {
+        let settings = QuicSettings { handshakes: 8, ..QuicSettings::default() };
+        let setup = Setup::with(settings);
+        let mut listener = setup.listener();
+        let address = listener.local_addr();
+        let packets = first_packets(&setup.dialer(), 4).await;
+        let greedy = UdpSocket::bind(LOOPBACK).await.unwrap();
+        let honest = UdpSocket::bind("127.0.0.2:0").await.unwrap();
+        let mut under_way = Vec::new();
+        for packet in &packets[..2] {
+            greedy.send_to(packet, address).await.unwrap();
+            under_way.push(poll_fn(|cx| listener.poll_accept(cx)).await.unwrap());
+        }
+        greedy.send_to(&packets[2], address).await.unwrap();
+        honest.send_to(&packets[3], address).await.unwrap();
+        let third = poll_fn(|cx| listener.poll_accept(cx)).await.unwrap();
+        assert_eq!(third.remote(), honest.local_addr().unwrap());
+        let mut buf = [0; 2_048];
+        let n = greedy.recv(&mut buf).await.unwrap();
+        assert!(is_retry(&buf[..n]));
+    });
+}
+
+#[test]
+fn datagrams_of_a_client_that_has_not_logged_in_are_dropped() {
+    run(async {
+        let setup = Setup::new();
+        let mut listener = setup.listener();
+        let address = listener.local_addr();
+        let (dialled, accepted) = shake(&mut listener, &setup.dialer(), address).await;
+        let (mut dialled, mut accepted) = (dialled.unwrap(), accepted.unwrap());
+        let (to, from) =
+            (dialled.datagrams.as_mut().unwrap(), accepted.datagrams.as_mut().unwrap());
+        for _ in 0..100 {
+            let mut queue = std::collections::VecDeque::from([bytes::Bytes::from(vec![1; 1_000])]);
+            poll_fn(|cx| to.poll_send(cx, &mut queue)).await.unwrap();
+        }
+        let mut buf = bytes::BytesMut::with_capacity(64);
+        let silence = poll_fn(|cx| accepted.lane.poll_read(cx, &mut buf));
+        assert!(timeout(Duration::from_millis(300), silence).await.is_err());
+        accepted.lane.welcome();
+        let none = poll_fn(|cx| Poll::Ready(from.poll_recv(cx).is_pending())).await;
+        assert!(none, "a datagram of a stranger was kept");
+        let mut queue = std::collections::VecDeque::from([bytes::Bytes::from_static(b"hello")]);
+        poll_fn(|cx| to.poll_send(cx, &mut queue)).await.unwrap();
+        assert_eq!(poll_fn(|cx| from.poll_recv(cx)).await.unwrap(), b"hello"[..]);
     });
 }
