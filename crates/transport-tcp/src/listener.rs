@@ -1,11 +1,12 @@
 //! The listener of `tcp://` and `tls://` carriers.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use net::socket::canonical;
+use net::source::Proxies;
 use net::{Current, died_in_queue};
 use rustls::ServerConfig;
 use tokio::net::TcpStream;
@@ -22,6 +23,7 @@ pub struct TcpListener {
     local: SocketAddr,
     tls: Option<Current<ServerConfig>>,
     speech: Speech,
+    proxies: Current<Proxies>,
 }
 
 impl TcpListener {
@@ -33,13 +35,20 @@ impl TcpListener {
     ) -> io::Result<Self> {
         let local = listener.local_addr()?;
         let inner = tokio::net::TcpListener::from_std(listener)?;
-        Ok(Self { inner, local, tls, speech: Speech::Tunnel })
+        let proxies = Proxies::default().into();
+        Ok(Self { inner, local, tls, speech: Speech::Tunnel, proxies })
     }
 
     /// Sets the protocol that clients must speak inside TLS. The default is [`Speech::Tunnel`].
     #[must_use]
     pub fn speaking(self, speech: Speech) -> Self {
         Self { speech, ..self }
+    }
+
+    /// Sets the reverse proxies, whose connections are of many clients.
+    #[must_use]
+    pub fn behind(self, proxies: Current<Proxies>) -> Self {
+        Self { proxies, ..self }
     }
 }
 
@@ -59,6 +68,7 @@ impl Listener for TcpListener {
             remote: canonical(remote),
             tls: self.tls.as_ref().map(Current::get),
             speech: self.speech,
+            proxies: Some(self.proxies.get()),
         })))
     }
 
@@ -80,7 +90,7 @@ pub fn accepted(
     tls: Option<Arc<ServerConfig>>,
     speech: Speech,
 ) -> Box<dyn Incoming> {
-    Box::new(Accepted { stream, remote, tls, speech })
+    Box::new(Accepted { stream, remote, tls, speech, proxies: None })
 }
 
 #[derive(Debug)]
@@ -89,11 +99,17 @@ struct Accepted {
     remote: SocketAddr,
     tls: Option<Arc<ServerConfig>>,
     speech: Speech,
+    proxies: Option<Arc<Proxies>>,
 }
 
 impl Incoming for Accepted {
     fn remote(&self) -> SocketAddr {
         self.remote
+    }
+
+    fn source(&self) -> Option<IpAddr> {
+        let ip = self.remote.ip();
+        self.proxies.as_ref().map_or(Some(ip), |proxies| proxies.source(ip))
     }
 
     fn handshake(self: Box<Self>) -> LocalFuture<'static, Result<Carrier, CarrierError>> {

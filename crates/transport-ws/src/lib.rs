@@ -23,7 +23,8 @@ mod receive;
 mod send;
 
 pub use dialer::{BadField, Request, WsDialer};
-pub use listener::{Proxies, Terms, WsListener, accepted};
+pub use listener::{Terms, WsListener, accepted};
+pub use net::source::Proxies;
 
 /// `wss://`: WebSocket over TLS.
 pub const WSS: transport::Transport = transport::Transport::new("wss");

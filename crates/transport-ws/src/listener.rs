@@ -1,6 +1,5 @@
 //! The listener of `ws://` and `wss://` carriers.
 
-use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -8,33 +7,12 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use net::Current;
+use net::source::Proxies;
 use transport::{Carrier, CarrierError, Incoming, Listener, LocalFuture, Peer, Side, Transport};
 use transport_tcp::TcpListener;
 
 use crate::handshake;
 use crate::lane::WsLane;
-
-/// The reverse proxies whose statements about the client's address are believed.
-#[derive(Clone)]
-pub struct Proxies(Arc<dyn Fn(IpAddr) -> bool + Send + Sync>);
-
-impl Proxies {
-    /// Makes the set of the addresses for which `include` returns true. `include` gets canonical
-    /// addresses (no IPv4-mapped IPv6).
-    pub fn new(include: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Self {
-        Self(Arc::new(include))
-    }
-
-    pub(crate) fn include(&self, ip: IpAddr) -> bool {
-        (self.0)(ip.to_canonical())
-    }
-}
-
-impl fmt::Debug for Proxies {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Proxies")
-    }
-}
 
 /// A listener of `wss://` if the listener below has TLS, otherwise of `ws://`.
 #[derive(Debug)]
@@ -47,7 +25,7 @@ pub struct WsListener {
 /// The settings of an accepted carrier.
 #[derive(Clone, Debug)]
 pub struct Terms {
-    /// The reverse proxies that are believed.
+    /// The reverse proxies whose statements about the client's address are believed.
     pub proxies: Proxies,
     /// The time after which a carrier that has sent nothing sends a ping.
     pub ping_after: Duration,
@@ -57,7 +35,7 @@ impl Terms {
     /// Makes settings that believe no proxy.
     #[must_use]
     pub fn without_proxies(ping_after: Duration) -> Self {
-        Self { proxies: Proxies::new(|_| false), ping_after }
+        Self { proxies: Proxies::default(), ping_after }
     }
 }
 
@@ -112,6 +90,10 @@ struct Accepted {
 impl Incoming for Accepted {
     fn remote(&self) -> SocketAddr {
         self.inner.remote()
+    }
+
+    fn source(&self) -> Option<IpAddr> {
+        self.inner.source().and_then(|ip| self.terms.proxies.source(ip))
     }
 
     fn handshake(self: Box<Self>) -> LocalFuture<'static, Result<Carrier, CarrierError>> {

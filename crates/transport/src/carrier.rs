@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -182,6 +182,12 @@ pub trait Listener: fmt::Debug {
 pub trait Incoming: fmt::Debug {
     /// The address of the far end.
     fn remote(&self) -> SocketAddr;
+
+    /// The source that bounds per source count the connection for. `None`: a reverse proxy, whose
+    /// connections are of many clients.
+    fn source(&self) -> Option<IpAddr> {
+        Some(self.remote().ip())
+    }
 
     /// Does the handshake. The caller provides the task and the deadline. Dropping the future
     /// closes the connection. The handshake reads a bounded number of bytes.

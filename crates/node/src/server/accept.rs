@@ -1,7 +1,8 @@
 //! Accepts carriers. A separate task per carrier does the handshake and the greeting, each with a
-//! deadline, and then sends the carrier to the worker of its link. When descriptors run short, the
-//! server closes the connection that has waited longest for its log-in. A client with a token logs
-//! in within a moment, and clients without a token could otherwise hold all descriptors.
+//! deadline, and then sends the carrier to the worker of its link. When descriptors run short, or too
+//! many connections wait for their log-in, the server closes the oldest connection of the source that
+//! has most of them. A client with a token logs in within a moment, and clients without a token could
+//! otherwise hold all descriptors.
 
 use std::future::poll_fn;
 use std::io;
@@ -25,7 +26,7 @@ use super::brake::{Kind, Outcome};
 use super::clients::Denied;
 use super::owner;
 use super::registry::Registry;
-use super::waiting::Waiting;
+use super::waiting::{Place, Waiting};
 use crate::session::{Session, Worker};
 use crate::{descriptors, memory};
 
@@ -40,11 +41,12 @@ const EXHAUSTED: Duration = Duration::from_millis(100);
 /// connection of a real client is here for its own round trips only.
 const STRANGERS: usize = 4096;
 
-/// The memory in bytes that is charged for a connection until its log-in: over TCP a ClientHello of
-/// at most 16 KiB, its TLS session, the head of a WebSocket's request and the task; over QUIC and
-/// KCP the connection (about 60 KiB).
-const COST: u64 = 32 << 10;
-const UDP_COST: u64 = 60 << 10;
+/// The memory in bytes that is charged for a connection until its log-in, the most that a stranger can
+/// make this end hold: over TCP a handshake of at most 32 KiB, its TLS session, the head of a
+/// WebSocket's request and the task; over QUIC and KCP the connection (about 60 KiB) and 64 KiB that
+/// nobody has read.
+const COST: u64 = 48 << 10;
+const UDP_COST: u64 = 128 << 10;
 
 /// Held from the check for a free descriptor to the accept that takes it. Two accept loops that see
 /// the same free descriptor would exceed the room, one connection at a time.
@@ -54,7 +56,7 @@ static TABLE: Mutex<()> = Mutex::new(());
 pub(super) fn start(worker: &Rc<Worker>, registry: Arc<Registry>, mut listener: Box<dyn Listener>) {
     let worker = Rc::clone(worker);
     spawn_local(async move {
-        let mut strangers = Waiting::default();
+        let strangers = Waiting::default();
         let cost = if listener.transport().stays() { UDP_COST } else { COST };
         let most = memory::strangers(&worker.state.budget, worker.peers.len(), cost).min(STRANGERS);
         let room = descriptors::room_of_strangers();
@@ -63,30 +65,31 @@ pub(super) fn start(worker: &Rc<Worker>, registry: Arc<Registry>, mut listener: 
             let accepted = poll_fn(|cx| {
                 // The mutex guards no data that a panic could have left inconsistent.
                 let _held = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
-                if strangers.len() > 1 && !room.is_there() && strangers.are_several() {
+                if strangers.len() > 1 && !room.is_there() {
                     return Poll::Ready(None);
                 }
                 listener.poll_accept(cx).map(Some)
             });
             let Some(accepted) = accepted.await else {
-                strangers.oldest_leaves().await;
+                strangers.one_leaves().await;
                 continue;
             };
             match accepted {
                 Ok(incoming) => {
                     let (worker, registry) = (Rc::clone(&worker), Arc::clone(&registry));
                     let charge = Charge::new(&worker.state.budget, cost);
-                    let task = spawn_local(async move {
+                    strangers.run(incoming.source(), async move |mut place| {
                         let _charge = charge;
                         let (remote, auth) = (incoming.remote(), Auth::new(&registry));
-                        if let Err(why) = welcome(&worker, &registry, &auth, incoming).await {
+                        if let Err(why) =
+                            welcome(&worker, &registry, &auth, (incoming, &mut place)).await
+                        {
                             registry.brake().count(Outcome::Failed(&why));
                             complain(&registry, &auth, remote, &why);
                         }
                     });
-                    strangers.add(task.abort_handle());
-                    if strangers.are_more_than(most) {
-                        strangers.oldest_leaves().await;
+                    if strangers.len() > most {
+                        strangers.one_leaves().await;
                     }
                     // Accepted connections proceed before new connections are accepted. A handshake
                     // that has begun is lost when its client's patience ends before its turn comes
@@ -100,7 +103,7 @@ pub(super) fn start(worker: &Rc<Worker>, registry: Arc<Registry>, mut listener: 
                         let at = listener.local_addr();
                         tracing::warn!(%at, %error, more, "the listener at {at} cannot accept clients: {error}");
                     }
-                    if !strangers.oldest_leaves().await {
+                    if !strangers.one_leaves().await {
                         tokio::time::sleep(EXHAUSTED).await;
                     }
                 }
@@ -133,11 +136,16 @@ async fn welcome(
     worker: &Rc<Worker>,
     registry: &Arc<Registry>,
     auth: &Auth<'_>,
-    incoming: Box<dyn Incoming>,
+    (incoming, place): (Box<dyn Incoming>, &mut Place),
 ) -> anyhow::Result<()> {
+    let is_proxied = incoming.source().is_none();
+    let remote = incoming.remote();
     let (carrier, early) = tokio::time::timeout(HANDSHAKE, incoming.handshake_early())
         .await
         .map_err(|_| no_handshake())??;
+    if is_proxied && carrier.peer.address != remote {
+        place.belongs_to(carrier.peer.address.ip());
+    }
     auth.note_peer(&carrier.peer);
     let mut greeted = greet_early(carrier, early, auth).await?;
     if greeted.grant.enrolled.is_some() {
@@ -336,28 +344,4 @@ fn begin(
     let link = Link::new(settings, owner);
     worker.state.add_link(worker.index, session, &link);
     link
-}
-
-#[cfg(test)]
-mod tests {
-    use std::future::pending;
-
-    use super::*;
-
-    #[tokio::test(flavor = "local")]
-    async fn whoever_is_alone_among_those_that_have_logged_in_stays() {
-        let mut strangers = Waiting::default();
-        for _ in 0..3 {
-            let done = spawn_local(async {});
-            strangers.add(done.abort_handle());
-            done.await.unwrap();
-        }
-        let newest = spawn_local(pending::<()>());
-        strangers.add(newest.abort_handle());
-        assert!(!strangers.are_several() && !strangers.are_more_than(1));
-        strangers.add(spawn_local(pending::<()>()).abort_handle());
-        assert!(strangers.are_more_than(1) && !strangers.are_more_than(2));
-        assert!(strangers.are_several() && strangers.oldest_leaves().await);
-        assert!(newest.is_finished() && !strangers.are_several());
-    }
 }

@@ -1,61 +1,213 @@
 //! Connections that are not decided yet: their log-in or their first bytes are still to come. A
-//! server holds a bounded number of them, and the oldest leaves when there are too many.
+//! server holds a bounded number of them. When there are too many, the oldest connection of the
+//! source with the most connections leaves. So a source that opens connections and stays silent
+//! displaces its own connections and nobody else's.
 
-use std::collections::VecDeque;
+use std::cell::RefCell;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::rc::Rc;
 
-use tokio::task::{AbortHandle, yield_now};
+use net::source::prefix;
+use tokio::task::{AbortHandle, spawn_local, yield_now};
 
-/// The tasks of connections that are not decided, oldest first. A connection that is decided
-/// remains in the list until the next clean-up.
+/// The tasks of connections that are not decided.
 #[derive(Debug, Default)]
-pub(super) struct Waiting(VecDeque<AbortHandle>);
+pub(super) struct Waiting(Rc<RefCell<Crowd>>);
+
+#[derive(Debug, Default)]
+struct Crowd {
+    /// The tasks of each source by their number, oldest first. `None`: reverse proxies, whose
+    /// connections are of many visitors, so each counts as a source of its own.
+    sources: HashMap<Option<IpAddr>, BTreeMap<u64, AbortHandle>>,
+    /// The tasks of all sources.
+    count: usize,
+    /// The number of the next task.
+    next: u64,
+}
 
 impl Waiting {
-    /// The number of tasks in the list.
+    /// The number of connections that are not decided.
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.0.borrow().count
     }
 
-    pub(super) fn add(&mut self, task: AbortHandle) {
-        // The list is cleaned before it grows, so its memory follows the number of waiting
-        // connections.
-        if self.0.len() == self.0.capacity() {
-            self.0.retain(|task| !task.is_finished());
-        }
-        self.0.push_back(task);
+    /// Runs the decision about a connection of `source`; `None` is a reverse proxy. The decision
+    /// keeps the place of the connection.
+    pub(super) fn run<F: Future<Output = ()> + 'static>(
+        &self,
+        source: Option<IpAddr>,
+        decision: impl FnOnce(Place) -> F,
+    ) -> AbortHandle {
+        let source = source.map(prefix);
+        let number = self.0.borrow().next;
+        let place = Place { crowd: Rc::clone(&self.0), source, number };
+        let task = spawn_local(decision(place)).abort_handle();
+        let mut crowd = self.0.borrow_mut();
+        crowd.next += 1;
+        crowd.count += 1;
+        crowd.sources.entry(source).or_default().insert(number, task.clone());
+        task
     }
 
-    pub(super) fn are_more_than(&mut self, most: usize) -> bool {
-        if self.0.len() > most {
-            self.0.retain(|task| !task.is_finished());
-        }
-        self.0.len() > most
-    }
-
-    /// Whether the oldest connection can be closed. The newest connection always stays.
-    pub(super) fn are_several(&mut self) -> bool {
-        self.0.retain(|task| !task.is_finished());
-        self.0.len() > 1
-    }
-
-    /// Closes the oldest connection. The future is ready when its socket is closed. False when
-    /// there is no such connection.
-    pub(super) async fn oldest_leaves(&mut self) -> bool {
-        if !self.abort_oldest() {
+    /// Closes the oldest connection of the source with the most. The newest connection of all always
+    /// stays. The future is ready when the socket is closed. False when there is no such connection.
+    pub(super) async fn one_leaves(&self) -> bool {
+        if !self.abort_one() {
             return false;
         }
         yield_now().await;
         true
     }
 
-    /// Closes the oldest connection; its socket is closed after a turn of the runtime.
-    pub(super) fn abort_oldest(&mut self) -> bool {
-        while let Some(oldest) = self.0.pop_front() {
-            if !oldest.is_finished() {
-                oldest.abort();
-                return true;
-            }
+    /// Closes the oldest connection of the source with the most; its socket is closed after a turn
+    /// of the runtime.
+    pub(super) fn abort_one(&self) -> bool {
+        let mut crowd = self.0.borrow_mut();
+        if crowd.count < 2 {
+            return false;
         }
-        false
+        let Some((source, number)) = crowd.greediest() else { return false };
+        let Some(task) = crowd.remove(source, number) else { return false };
+        drop(crowd);
+        task.abort();
+        true
+    }
+}
+
+impl Crowd {
+    /// The source with the most connections, and its oldest one. Among equals the oldest counts.
+    fn greediest(&self) -> Option<(Option<IpAddr>, u64)> {
+        let sources = self.sources.iter().filter_map(|(source, tasks)| {
+            let (oldest, _) = tasks.first_key_value()?;
+            let weight = if source.is_some() { tasks.len() } else { 1 };
+            Some((weight, Reverse(*oldest), *source))
+        });
+        let (_, Reverse(oldest), source) =
+            sources.max_by_key(|(weight, oldest, _)| (*weight, *oldest))?;
+        Some((source, oldest))
+    }
+
+    fn remove(&mut self, source: Option<IpAddr>, number: u64) -> Option<AbortHandle> {
+        let tasks = self.sources.get_mut(&source)?;
+        let task = tasks.remove(&number)?;
+        if tasks.is_empty() {
+            self.sources.remove(&source);
+        }
+        self.count -= 1;
+        Some(task)
+    }
+}
+
+/// The place of a connection. Dropping the place, which belongs to the task, frees it.
+#[derive(Debug)]
+pub(super) struct Place {
+    crowd: Rc<RefCell<Crowd>>,
+    source: Option<IpAddr>,
+    number: u64,
+}
+
+impl Place {
+    /// The connection is of this source, as its reverse proxy says.
+    pub(super) fn belongs_to(&mut self, source: IpAddr) {
+        let mut crowd = self.crowd.borrow_mut();
+        let Some(task) = crowd.remove(self.source, self.number) else { return };
+        self.source = Some(prefix(source));
+        crowd.sources.entry(self.source).or_default().insert(self.number, task);
+        crowd.count += 1;
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.crowd.borrow_mut().remove(self.source, self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    /// A decision that never comes.
+    async fn silent(place: Place) {
+        let _place = place;
+        pending::<()>().await;
+    }
+
+    fn ip(last: u8) -> Option<IpAddr> {
+        Some(IpAddr::from([192, 0, 2, last]))
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn whoever_is_alone_among_those_that_are_decided_stays() {
+        let waiting = Waiting::default();
+        for _ in 0..3 {
+            waiting.run(ip(1), async |_place| {});
+        }
+        yield_now().await;
+        assert_eq!(waiting.len(), 0, "the list holds no decided connection");
+        let oldest = waiting.run(ip(1), silent);
+        assert!(!waiting.one_leaves().await && !oldest.is_finished());
+        waiting.run(ip(1), silent);
+        assert!(waiting.one_leaves().await);
+        assert!(oldest.is_finished() && waiting.len() == 1);
+        assert!(!waiting.one_leaves().await);
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn a_greedy_source_displaces_itself_and_neither_others_nor_a_reverse_proxy() {
+        let waiting = Waiting::default();
+        let honest = waiting.run(ip(1), silent);
+        let proxied: Vec<_> = (0..5).map(|_| waiting.run(None, silent)).collect();
+        let greedy: Vec<_> = (0..1_000_u16)
+            .map(|n| {
+                let source = IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, n]);
+                let task = waiting.run(Some(source), silent);
+                while waiting.len() > 10 {
+                    assert!(waiting.abort_one());
+                }
+                task
+            })
+            .collect();
+        yield_now().await;
+        assert!(!honest.is_finished() && proxied.iter().all(|task| !task.is_finished()));
+        let left: Vec<_> = greedy.iter().map(|task| !task.is_finished()).collect();
+        assert!(left[996..].iter().all(|left| *left), "the newest stay, and can log in");
+        assert_eq!(left.iter().filter(|left| **left).count(), 4);
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn among_equals_the_oldest_leaves() {
+        let waiting = Waiting::default();
+        let tasks: Vec<_> = [ip(1), None, None, ip(2)]
+            .map(|source| waiting.run(source, silent))
+            .into_iter()
+            .collect();
+        for (left, gone) in [1, 2, 3].into_iter().enumerate() {
+            assert!(waiting.one_leaves().await);
+            assert_eq!(tasks.iter().filter(|task| task.is_finished()).count(), gone);
+            assert!(tasks[left].is_finished(), "{left}");
+        }
+        assert!(!waiting.one_leaves().await);
+    }
+
+    #[tokio::test(flavor = "local")]
+    async fn a_client_that_a_reverse_proxy_names_counts_as_a_source() {
+        let waiting = Waiting::default();
+        let honest = waiting.run(None, silent);
+        let greedy: Vec<_> = (0..3)
+            .map(|_| {
+                waiting.run(None, async |mut place: Place| {
+                    place.belongs_to(IpAddr::from([192, 0, 2, 1]));
+                    silent(place).await;
+                })
+            })
+            .collect();
+        yield_now().await;
+        assert!(waiting.one_leaves().await && waiting.one_leaves().await);
+        assert!(!honest.is_finished() && !greedy[2].is_finished() && waiting.len() == 2);
     }
 }

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use config::{Common, KcpCongestion, KcpFec, Listen};
+use net::Current;
+use net::source::Proxies;
 use net::udp::Buffers;
 use transport::PathDialer;
 use transport_kcp::{
@@ -15,7 +17,9 @@ use transport_kcp::{
 use transport_tcp::Speech;
 
 use super::material::{NextHop, ServerTls};
-use super::{Bound, Dials, Family, Listeners, Renewal, Setup, bound_udp, buffers, material};
+use super::{
+    Bound, Dials, Family, Listeners, Renewal, Setup, bound_udp, buffers, material, proxies,
+};
 use crate::memory;
 
 pub(super) struct Kcp;
@@ -40,10 +44,13 @@ impl Family for Kcp {
             }
         };
         let settings = settings(&setup.config.common);
-        let server =
-            |asks| KcpServer::new(tls.by(asks), settings.clone(), keys.clone(), peers.clone());
+        let proxies = Current::from(proxies(setup.config));
+        let server = |asks| {
+            KcpServer::new(tls.by(asks), settings.clone(), keys.clone(), peers.clone())
+                .behind(proxies.clone())
+        };
         let (asking, exempt) = (server(true), server(false));
-        Ok(Arc::new(KcpListeners { tls, asking, exempt, left: left.into() }))
+        Ok(Arc::new(KcpListeners { tls, asking, exempt, proxies, left: left.into() }))
     }
 
     fn dials(&self, path: &config::Path, common: &Common) -> anyhow::Result<Arc<dyn Dials>> {
@@ -60,6 +67,7 @@ struct KcpListeners {
     /// The state of listeners that ask clients for certificates, and of those that do not.
     asking: KcpServer,
     exempt: KcpServer,
+    proxies: Current<Proxies>,
     /// The clients of the previous process. Their connections are reset, so that they reconnect.
     left: Arc<[Known]>,
 }
@@ -84,7 +92,9 @@ impl Listeners for KcpListeners {
         let settings = settings(&setup.config.common);
         let (asking, exempt) = (self.asking.clone(), self.exempt.clone());
         let tls = self.tls.renewal(setup, Speech::Tunnel)?;
+        let (current, proxies) = (self.proxies.clone(), proxies(setup.config));
         Ok(Box::new(move || {
+            current.replace(Arc::new(proxies));
             asking.renew(settings.clone());
             exempt.renew(settings);
             tls();

@@ -35,6 +35,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use config::{Common, Endpoint, Listen, Scheme, ServerConfig, Size};
+use net::source::Proxies;
 use net::udp::{self, Buffers};
 use tls::Identity;
 use transport::{Listener, PathDialer};
@@ -184,6 +185,12 @@ fn bound_udp(
         Box::new(move || open(socket, worker, count))
     });
     Ok(Bound { address, by_worker: by_worker.collect() })
+}
+
+/// The reverse proxies of a configuration.
+fn proxies(config: &ServerConfig) -> Proxies {
+    let trusted = config.trusted_proxies.clone();
+    Proxies::new(move |ip| trusted.iter().any(|net| net.contains(ip)))
 }
 
 /// The socket buffers of the configuration, in bytes.

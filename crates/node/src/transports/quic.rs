@@ -8,13 +8,17 @@ use std::time::Duration;
 
 use anyhow::Context;
 use config::{Common, Congestion, Listen, ServerConfig};
+use net::Current;
+use net::source::Proxies;
 use net::udp::Buffers;
 use transport::PathDialer;
 use transport_quic::{Keys, Known, Peers, QuicDialer, QuicListener, QuicServer, QuicSettings};
 use transport_tcp::Speech;
 
 use super::material::{NextHop, ServerTls};
-use super::{Bound, Dials, Family, Listeners, Renewal, Setup, bound_udp, buffers, material};
+use super::{
+    Bound, Dials, Family, Listeners, Renewal, Setup, bound_udp, buffers, material, proxies,
+};
 
 /// The time by which the idle time-out of a connection exceeds the keepalive. The link needs less:
 /// it declares a carrier dead 20 s after its first unanswered keepalive PING.
@@ -43,12 +47,14 @@ impl Family for Quic {
             }
         };
         let config = setup.config;
+        let proxies = Current::from(proxies(config));
         let server = |asks: bool| {
             let (keys, peers) = (keys.clone(), peers.clone());
             QuicServer::new(tls.by(asks), ca(config, asks), settings(&config.common), keys, peers)
+                .map(|server| server.behind(proxies.clone()))
         };
         let (asking, exempt) = (server(true)?, server(false)?);
-        Ok(Arc::new(QuicListeners { tls, asking, exempt, left: left.into() }))
+        Ok(Arc::new(QuicListeners { tls, asking, exempt, proxies, left: left.into() }))
     }
 
     fn dials(&self, path: &config::Path, common: &Common) -> anyhow::Result<Arc<dyn Dials>> {
@@ -66,6 +72,7 @@ struct QuicListeners {
     /// tickets differ: only a ticket of the first is a proof of a certificate.
     asking: QuicServer,
     exempt: QuicServer,
+    proxies: Current<Proxies>,
     /// The clients of the previous process. Their connections are reset, so that they reconnect.
     left: Arc<[Known]>,
 }
@@ -93,7 +100,9 @@ impl Listeners for QuicListeners {
         let asking = self.asking.renewal(ca(config, true), settings(&config.common))?;
         let exempt = self.exempt.renewal(ca(config, false), settings(&config.common))?;
         let tls = self.tls.renewal(setup, Speech::Tunnel)?;
+        let (current, proxies) = (self.proxies.clone(), proxies(config));
         Ok(Box::new(move || {
+            current.replace(Arc::new(proxies));
             asking();
             exempt();
             tls();

@@ -4,11 +4,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use config::{Common, Listen};
+use net::Current;
+use net::source::Proxies;
 use transport::PathDialer;
 use transport_tcp::{Speech, TcpDialer, TcpListener, TlsClient, Via};
 
 use super::material::{NextHop, ServerTls};
-use super::{Bound, Dials, Family, Listeners, Renewal, Setup, bind_tcp, bound_tcp, material};
+use super::{
+    Bound, Dials, Family, Listeners, Renewal, Setup, bind_tcp, bound_tcp, material, proxies,
+};
 
 pub(super) struct Tcp;
 
@@ -19,7 +23,8 @@ impl Family for Tcp {
     }
 
     fn listeners(&self, setup: &Setup<'_>) -> anyhow::Result<Arc<dyn Listeners>> {
-        Ok(Arc::new(TcpListeners { tls: ServerTls::new(setup, Speech::Tunnel)? }))
+        let tls = ServerTls::new(setup, Speech::Tunnel)?;
+        Ok(Arc::new(TcpListeners { tls, proxies: proxies(setup.config).into() }))
     }
 
     fn dials(&self, path: &config::Path, _: &Common) -> anyhow::Result<Arc<dyn Dials>> {
@@ -32,19 +37,25 @@ impl Family for Tcp {
 #[derive(Debug)]
 struct TcpListeners {
     tls: Option<ServerTls>,
+    proxies: Current<Proxies>,
 }
 
 impl Listeners for TcpListeners {
     fn bind(&self, listen: &Listen, _: &Common, workers: usize) -> anyhow::Result<Bound> {
         let tls = material::tls_of(self.tls.as_ref(), listen)?;
+        let proxies = self.proxies.clone();
         bound_tcp(bind_tcp(&listen.endpoint, workers)?, move |socket| {
-            Ok(Box::new(TcpListener::new(socket, tls.clone())?))
+            Ok(Box::new(TcpListener::new(socket, tls.clone())?.behind(proxies.clone())))
         })
     }
 
     fn renew(&self, setup: &Setup<'_>) -> anyhow::Result<Renewal> {
         let tls = self.tls.as_ref().map(|tls| tls.renewal(setup, Speech::Tunnel)).transpose()?;
-        Ok(Box::new(move || tls.into_iter().for_each(|renew| renew())))
+        let (current, proxies) = (self.proxies.clone(), proxies(setup.config));
+        Ok(Box::new(move || {
+            tls.into_iter().for_each(|renew| renew());
+            current.replace(Arc::new(proxies));
+        }))
     }
 }
 

@@ -9,11 +9,11 @@ use config::{Common, Endpoint, Listen, ServerConfig};
 use net::Current;
 use transport::PathDialer;
 use transport_tcp::{Speech, TcpDialer, TcpListener, TlsClient, Via};
-use transport_ws::{Proxies, Request, Terms, WsDialer, WsListener};
+use transport_ws::{Request, Terms, WsDialer, WsListener};
 
 use super::material::{NextHop, ServerTls};
 use super::{
-    Bound, Dials, Family, Listeners, Renewal, Setup, Unfit, bind_tcp, bound_tcp, material,
+    Bound, Dials, Family, Listeners, Renewal, Setup, Unfit, bind_tcp, bound_tcp, material, proxies,
 };
 
 /// The longest time in which a WebSocket sends nothing. nginx and most load balancers close after
@@ -110,9 +110,7 @@ impl Dials for HttpDials {
 }
 
 pub(super) fn terms(config: &ServerConfig) -> Terms {
-    let trusted = config.trusted_proxies.clone();
-    let proxies = Proxies::new(move |ip| trusted.iter().any(|net| net.contains(ip)));
-    Terms { proxies, ping_after: ping_after(&config.common) }
+    Terms { proxies: proxies(config), ping_after: ping_after(&config.common) }
 }
 
 fn ping_after(common: &Common) -> Duration {

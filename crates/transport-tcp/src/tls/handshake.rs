@@ -19,8 +19,13 @@ use crate::dialer::TlsClient;
 use crate::socket::Socket;
 
 /// The limit of bytes read from a peer during its handshake. Certificate chains take a few KiB, and
-/// rustls refuses messages above 64 KiB.
-const INPUT: usize = 96 << 10;
+/// rustls refuses messages above 64 KiB. A server listens to strangers, so it reads less.
+const fn input(side: Side) -> usize {
+    match side {
+        Side::Client => 96 << 10,
+        Side::Server => 32 << 10,
+    }
+}
 
 /// The limit of bytes that a server reads before it has a whole ClientHello, so that strangers cost
 /// little memory. A ClientHello with a hybrid key share takes 1.5 to 2 KiB, and a resumption ticket
@@ -84,7 +89,8 @@ async fn shake<S: Session>(
         if before == 0 && !looks_like_tls(engine.incoming(0)) {
             return Err(not_tls(S::SIDE, engine.incoming(0)));
         }
-        let (what, most) = if is_greeted { ("handshake", INPUT) } else { ("ClientHello", HELLO) };
+        let (what, most) =
+            if is_greeted { ("handshake", input(S::SIDE)) } else { ("ClientHello", HELLO) };
         if heard > most {
             return Err(CarrierError::Tls(format!("the {what} is longer than {most} bytes")));
         }

@@ -29,7 +29,7 @@ pub(super) struct HttpPort(pub(super) Port);
 
 impl Handler for HttpPort {
     fn handle(&self, socket: Socket, peer: Option<SocketAddr>) {
-        self.0.decide(decide(self.0.visitor(socket, peer)));
+        self.0.decide(peer, decide(self.0.visitor(socket, peer)));
     }
 }
 

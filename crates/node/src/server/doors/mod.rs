@@ -13,7 +13,7 @@
 //! A door only looks at the first bytes and leaves them in the socket ([`relay::look`]), so an
 //! undecided connection costs no buffer, and whoever takes the connection reads it from its begin.
 //! Undecided connections are bounded in time ([`PATIENCE`]), in bytes ([`relay::LOOK_MAX`]) and in
-//! number ([`UNDECIDED`] per door and worker, of which the oldest leaves).
+//! number ([`UNDECIDED`] per door and worker; the oldest of the source with the most leaves).
 //!
 //! | module | content |
 //! |---|---|
@@ -31,7 +31,6 @@ mod mux;
 mod site;
 mod tls;
 
-use std::cell::RefCell;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -44,7 +43,6 @@ use arc_swap::ArcSwap;
 use config::{Net, ServerConfig, Target};
 use relay::{Handler, Listening, Socket, TargetAddr};
 use termination::{Prepared, Terminator};
-use tokio::task::spawn_local;
 
 use super::registry::Registry;
 use super::waiting::Waiting;
@@ -264,7 +262,7 @@ pub(super) async fn close(handles: &[Handle]) {
 struct Port {
     worker: Rc<Worker>,
     doors: Arc<Doors>,
-    undecided: RefCell<Waiting>,
+    undecided: Waiting,
     most: usize,
 }
 
@@ -278,17 +276,19 @@ impl Port {
     fn new(worker: &Rc<Worker>, doors: Arc<Doors>) -> Self {
         let most =
             crate::memory::strangers(&worker.state.budget, worker.peers.len(), UNDECIDED_COST);
-        let undecided = RefCell::default();
+        let undecided = Waiting::default();
         Self { worker: Rc::clone(worker), doors, undecided, most: most.min(UNDECIDED) }
     }
 
-    /// Runs the decision about a connection. When too many are undecided, the oldest is closed.
-    fn decide(&self, decision: impl Future<Output = ()> + 'static) {
-        let task = spawn_local(decision);
-        let mut undecided = self.undecided.borrow_mut();
-        undecided.add(task.abort_handle());
-        if undecided.are_more_than(self.most) {
-            undecided.abort_oldest();
+    /// Runs the decision about a connection of `peer`. When too many are undecided, one is closed.
+    fn decide(&self, peer: Option<SocketAddr>, decision: impl Future<Output = ()> + 'static) {
+        let source = peer.filter(|_| !self.doors.trusts(peer)).map(|peer| peer.ip());
+        self.undecided.run(source, async move |place| {
+            decision.await;
+            drop(place);
+        });
+        if self.undecided.len() > self.most {
+            self.undecided.abort_one();
         }
     }
 

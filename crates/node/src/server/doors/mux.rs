@@ -98,7 +98,7 @@ impl Handler for MuxPort {
     fn handle(&self, socket: Socket, peer: Option<SocketAddr>) {
         let Some(peer) = peer else { return };
         let visitor = self.port.visitor(socket, Some(peer));
-        self.port.decide(decide(Rc::clone(&self.shared), visitor, peer));
+        self.port.decide(Some(peer), decide(Rc::clone(&self.shared), visitor, peer));
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) struct TlsPort(pub(super) Port);
 
 impl Handler for TlsPort {
     fn handle(&self, socket: Socket, peer: Option<SocketAddr>) {
-        self.0.decide(decide(self.0.visitor(socket, peer)));
+        self.0.decide(peer, decide(self.0.visitor(socket, peer)));
     }
 }
 
