@@ -6,7 +6,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
-use crate::{BadValue, Scheme};
+use crate::{BadValue, Scheme, secrets};
 
 /// Longest host name in characters (RFC 1035 section 2.3.4).
 const NAME_MAX: usize = 253;
@@ -74,7 +74,9 @@ impl fmt::Display for Host {
 }
 
 /// The address on which a carrier listens or which it dials.
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// The address is shown without values of its query that are secrets.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Endpoint {
     /// The transport.
     pub scheme: Scheme,
@@ -123,7 +125,14 @@ impl FromStr for Endpoint {
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}://{}:{}", self.scheme.name, self.host, self.port)?;
-        f.write_str(self.path.as_deref().unwrap_or_default())
+        let path = self.path.as_deref().unwrap_or_default();
+        f.write_str(&secrets::without_query_secrets(path))
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Endpoint({self})")
     }
 }
 

@@ -6,6 +6,7 @@
 //! * `decode`: tree to values; [`keys`] lists the known keys
 //! * `model`: the checked types
 //! * [`edit`]: edits a text in place, keeping comments; shows a text as JSON without secrets
+//! * [`secrets`]: what a secret is
 //! * [`sample`]: commented files for `tunnel generate config`
 //!
 //! The crate is pure: the environment and token files come in through [`Sources`]. `REFERENCE.md`
@@ -31,6 +32,7 @@ mod rights;
 pub mod sample;
 mod scheme;
 mod secret;
+pub mod secrets;
 mod units;
 mod yaml;
 

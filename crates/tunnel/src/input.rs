@@ -5,6 +5,7 @@ use std::env;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use config::secrets::{Held, Holds, stands_in};
 use config::{Problem, Role, Sources, Text, Token};
 use ops::WrongConfig;
 
@@ -98,18 +99,24 @@ impl Input {
         &self,
         found: &[Problem],
         tokens: &[&Token],
-        passwords: &[&str],
+        secrets: &[Held],
         keys: &[&Path],
     ) -> Vec<String> {
         let mut warnings: Vec<String> = found.iter().map(ToString::to_string).collect();
         let files = tokens.iter().filter_map(|t| t.file.as_ref()).map(|f| self.folder.join(f));
+        warnings.extend(files.filter_map(|file| exposure(&file)));
         // A secret from the environment or from a flag is not in the text of the file.
-        let secrets =
-            || tokens.iter().map(|token| token.secret.reveal()).chain(passwords.iter().copied());
-        let holds_one = |text: &str| secrets().any(|secret| text.contains(secret));
-        let own = self.file.iter().filter(|(_, text)| holds_one(text));
-        let own = own.map(|(name, _)| PathBuf::from(name));
-        warnings.extend(files.chain(own).filter_map(|file| exposure(&file)));
+        if let Some((name, text)) = &self.file
+            && let Some(held) = secrets.iter().find(|held| stands_in(text, held.secret.reveal()))
+        {
+            let what = match held.kind {
+                Holds::Token => "a token",
+                Holds::Passwords | Holds::Url => "a password",
+                Holds::Fields => "a secret header field",
+                Holds::Nothing | Holds::TokenFile | Holds::KeyFile => "a secret",
+            };
+            warnings.extend(exposure_of(what, Path::new(name)));
+        }
         for warning in keys.iter().filter_map(|file| key_exposure(file)) {
             // Several paths to a server may share a key.
             if !warnings.contains(&warning) {

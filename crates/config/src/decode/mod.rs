@@ -33,6 +33,7 @@ use std::rc::Rc;
 use std::str::FromStr;
 
 use crate::problem::shown;
+use crate::secrets;
 use crate::yaml::{At, Entry, Kind, Node};
 use crate::{BadValue, Problem};
 pub(crate) use client::forward_of;
@@ -143,6 +144,7 @@ impl Cx<'_> {
             Ok(value) => return Some(value),
             Err(bad) => secrecy::unexpanded(bad, &item.node),
         };
+        let bad = BadValue { message: secrets::without_userinfo(&bad.message), ..bad };
         let is_folded = matches!(item.node.kind, Kind::Scalar { folded: true, .. });
         let bad = if is_folded { bad.hint(FOLDED) } else { bad };
         self.problem(item.at(), &item.path, bad);

@@ -30,7 +30,7 @@ mod pointer;
 #[cfg(test)]
 mod random;
 mod redact;
-mod render;
+pub(crate) mod render;
 mod spans;
 #[cfg(test)]
 mod tests;

@@ -3,8 +3,8 @@
 
 use super::value::Value;
 use crate::Problem;
-use crate::decode::keys::TABLES;
 use crate::decode::secrecy;
+use crate::secrets::{self, Holds};
 use crate::yaml::{Entry, Kind, Node, parse};
 
 /// The replacement of a hidden value. The editor refuses it as a value.
@@ -21,6 +21,9 @@ pub fn show(file: &str, text: &str) -> Result<Value, Problem> {
 
 fn node(node: &Node) -> Value {
     match &node.kind {
+        Kind::Scalar { text, .. } if secrets::in_url(text).is_some() => {
+            Value::Text(SECRET.to_owned())
+        }
         Kind::Scalar { .. } => Value::from(node),
         Kind::List(items) => Value::List(items.iter().map(|item| self::node(item)).collect()),
         Kind::Map(entries) => Value::Map(entries.iter().map(entry).collect()),
@@ -28,14 +31,13 @@ fn node(node: &Node) -> Value {
 }
 
 fn entry(Entry { key, value, .. }: &Entry) -> (String, Value) {
-    let shown = match key.as_str() {
-        "token" | "read_token" | "basic_auth" => hidden(value),
-        "headers" | "response_headers" => fields(value),
-        "token_file" | "read_token_file" => each(value, &|text| !secrecy::may_be_secret(text)),
-        // `http://user:password@host`
-        "proxy" => each(value, &|text| !text.contains('@')),
-        _ if TABLES.iter().any(|t| t.keys.contains(&key.as_str())) => node(value),
-        _ => hidden(value),
+    let shown = match secrets::held_by(key) {
+        None | Some(Holds::Token | Holds::Passwords) => hidden(value),
+        Some(Holds::Fields) => fields(value),
+        Some(Holds::TokenFile) => each(value, &|text| !secrecy::may_be_secret(text)),
+        // A proxy in doubt is hidden: `user:password@host` without a scheme is no URL.
+        Some(Holds::Url) if key == "proxy" => each(value, &|text| !text.contains('@')),
+        Some(Holds::Nothing | Holds::Url | Holds::KeyFile) => node(value),
     };
     (secrecy::key(key), shown)
 }

@@ -9,7 +9,7 @@ use super::value::Value;
 pub(super) const STEP: usize = 2;
 
 /// A value in one line.
-pub(super) fn flow(value: &Value) -> String {
+pub(crate) fn flow(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
         Value::Bool(true) => "true".to_owned(),

@@ -6,10 +6,10 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
+use config::secrets::Held;
 use config::{ClientFlags, ServerFlags, Sources, Text};
 use ops::WrongConfig;
 
-use super::known::Secrets;
 use super::plan::Plan;
 use super::secrets::{self, Credential, Split, split};
 use super::{Instance, check_name, command, drop_in, root, shared, state, unit};
@@ -137,7 +137,7 @@ struct Source {
     text: String,
     /// The model of the file, if there is a file.
     loaded: Option<Either>,
-    secrets: Secrets,
+    secrets: Vec<Held>,
     folder: PathBuf,
 }
 
@@ -151,7 +151,7 @@ impl Source {
             shown: String::new(),
             text: String::new(),
             loaded: None,
-            secrets: Secrets::default(),
+            secrets: Vec::new(),
             folder: PathBuf::new(),
         }
     }
@@ -164,11 +164,11 @@ fn of_file(file: &Path, wanted: Option<Side>) -> anyhow::Result<Source> {
     let (side, name, common, secrets) = match &loaded {
         Either::Client(loaded) => {
             let config = &loaded.config;
-            (Side::Client, config.name.clone(), &config.common, Secrets::of_client(config))
+            (Side::Client, config.name.clone(), &config.common, config::secrets::of_client(config))
         }
         Either::Server(loaded) => {
             let config = &loaded.config;
-            (Side::Server, MAIN.to_owned(), &config.common, Secrets::of_server(config))
+            (Side::Server, MAIN.to_owned(), &config.common, config::secrets::of_server(config))
         }
     };
     if wanted.is_some_and(|wanted| wanted != side) {
@@ -204,6 +204,6 @@ fn without_a_file(source: &mut Source, args: &InstallArgs, state: &[(PathBuf, Ve
             quoted(token),
             ports = quoted(ops::enrol::PORTS)
         );
-        source.secrets.token(format!("/clients/{i}/token"), 0, token);
+        source.secrets.push(Held::token(format!("/clients/{i}/token"), token));
     }
 }

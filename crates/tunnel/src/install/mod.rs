@@ -1,11 +1,10 @@
 //! `tunnel install` and `tunnel uninstall`: an instance as a unit of systemd.
 //!
-//! `known` lists the secrets of a configuration, and `secrets` takes them out. `state` finds the
+//! `secrets` takes the secrets out of a configuration. `state` finds the
 //! state so far. `gather` collects all that belongs to an instance, `plan` writes it, `verify`
 //! checks the result, and `remove` takes it away.
 
 mod gather;
-mod known;
 mod plan;
 mod remove;
 mod secrets;

@@ -1,16 +1,15 @@
 //! Takes the secrets out of a configuration file. A unit with `DynamicUser` can read only files
-//! that everybody can read, so tokens, keys and certificates become credentials of systemd. Values
-//! of header fields and the user and password of a proxy have to come from the environment of the
-//! unit.
+//! that everybody can read, so tokens, keys and certificates become credentials of systemd. Passwords
+//! and secret values of header fields have to come from the environment of the unit, and so have the
+//! user and the password of a proxy. `config::secrets` says what a secret is.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
 use config::edit::{self, Action, OPERATIONS_MAX, Operation, Value};
+use config::secrets::{Held, Holds, held_by, in_url, is_secret_field, stands_in};
 use zeroize::Zeroizing;
-
-use super::known::Secrets;
 
 /// The beginning of a credential's path in a configuration.
 const FOLDER: &str = "${CREDENTIALS_DIRECTORY}/";
@@ -42,7 +41,7 @@ pub(super) struct Input<'a> {
     pub(super) text: &'a str,
     /// Paths in the file are relative to this folder.
     pub(super) folder: &'a Path,
-    pub(super) secrets: &'a Secrets,
+    pub(super) secrets: &'a [Held],
     pub(super) env: &'a dyn Fn(&str) -> Option<String>,
 }
 
@@ -52,15 +51,23 @@ pub(super) struct Input<'a> {
 /// A sentence about the first place that a unit cannot use.
 pub(super) fn split(input: Input<'_>) -> Result<Split, String> {
     let tree = edit::tree(input.name, input.text).map_err(|why| why.to_string())?;
-    let mut walk =
-        Walk { input, operations: Vec::new(), credentials: Vec::new(), notes: Vec::new() };
+    let mut walk = Walk {
+        input,
+        operations: Vec::new(),
+        credentials: Vec::new(),
+        notes: Vec::new(),
+        of_variables: Vec::new(),
+    };
     walk.node(&tree, "")?;
     let mut text = input.text.to_owned();
     for part in walk.operations.chunks(OPERATIONS_MAX) {
         text = edit::edit(input.name, &text, part).map_err(|why| why.to_string())?;
     }
     // A comment may contain a secret as well.
-    if let Some(key) = input.secrets.left_in(&text) {
+    let secrets = input.secrets.iter().map(|held| (&held.place, held.secret.reveal()));
+    let of_variables = walk.of_variables.iter().map(|(place, secret)| (place, secret.as_str()));
+    let left = secrets.chain(of_variables).find(|(_, secret)| stands_in(&text, secret));
+    if let Some(key) = left.map(|(place, _)| dotted(place)) {
         return Err(format!(
             "{}: the secret of `{key}` stands in a second place of the file, perhaps in a comment, \
              and every user can read an installed file (hint: remove the second place)",
@@ -118,6 +125,8 @@ struct Walk<'a> {
     operations: Vec<Operation>,
     credentials: Vec<Credential>,
     notes: Vec<String>,
+    /// The place and the value of each header field that is of variables.
+    of_variables: Vec<(String, Zeroizing<String>)>,
 }
 
 impl Walk<'_> {
@@ -136,17 +145,17 @@ impl Walk<'_> {
 
     fn entry(&mut self, at: &str, key: &str, value: &Value) -> Result<(), String> {
         let here = format!("{at}/{key}");
-        match key {
-            "token" | "read_token" => {
+        match (held_by(key), key) {
+            (Some(Holds::Token), _) => {
                 let files = self.token(&here, value)?;
                 self.push(here.clone(), Action::Remove);
                 self.push(format!("{here}_file"), Action::Add(files));
             }
-            "token_file" | "read_token_file" => {
+            (Some(Holds::TokenFile), _) => {
                 let files = self.token(here.trim_end_matches("_file"), value)?;
                 self.push(here, Action::Replace(files));
             }
-            "cert" | "key" | "ca" | "client_ca" if at.ends_with("/tls") => {
+            (Some(Holds::KeyFile), _) if at.ends_with("/tls") || at.starts_with("/tls_routes") => {
                 let Value::Text(path) = value else { return Ok(()) };
                 if path.contains("${") {
                     return Err(self.at(&here, "the path has a variable (hint: write the path)"));
@@ -156,36 +165,92 @@ impl Walk<'_> {
                 let file = self.credential(&here, content);
                 self.push(here, Action::Replace(file));
             }
-            "headers" => {
-                let Value::Map(fields) = value else { return Err(self.readable(&here)) };
-                let wrong = fields.iter().find(|(_, value)| !self.is_of_variables(value));
-                if let Some((name, _)) = wrong {
-                    return Err(self.readable(&format!("{here}/{name}")));
+            (Some(Holds::Fields), _) => self.fields(&here, value)?,
+            (Some(Holds::Passwords), _) => {
+                let each = match value {
+                    Value::List(items) => items.iter().collect(),
+                    one => vec![one],
+                };
+                if !each.into_iter().all(|pair| self.has_password_of_variables(pair)) {
+                    return Err(self.readable(&here, Part::Password));
                 }
             }
-            "proxy" if !self.has_user_of_variables(value) => return Err(self.readable(&here)),
-            "file" | "access" if at == "/log" && !is_switch(value) => {
+            (Some(Holds::Url), "proxy") if !self.has_user_of_variables(value) => {
+                return Err(self.readable(&here, Part::User));
+            }
+            (Some(Holds::Url), _) => self.urls(&here, value)?,
+            (_, "file" | "access") if at == "/log" && !is_switch(value) => {
                 return Err(self.at(
                     &here,
                     "the unit may not write there (hint: remove the key; journalctl shows the log)",
                 ));
             }
-            "state_dir" | "control" if at.is_empty() => {
+            (_, "state_dir" | "control") if at.is_empty() => {
                 self.notes.push(format!("{key} is left out: systemd provides the folder"));
                 self.push(here, Action::Remove);
             }
-            _ => return self.node(value, &here),
+            (Some(Holds::Nothing | Holds::KeyFile) | None, _) => return self.node(value, &here),
         }
         Ok(())
+    }
+
+    /// Refuses secret values of header fields that are in the file.
+    fn fields(&mut self, here: &str, value: &Value) -> Result<(), String> {
+        let Value::Map(fields) = value else {
+            return Err(self.readable(here, Part::Value));
+        };
+        for (name, value) in fields {
+            let place = format!("{here}/{name}");
+            let text = match value {
+                Value::Map(_) if name == "set" => {
+                    self.fields(&place, value)?;
+                    continue;
+                }
+                // The names of fields.
+                Value::List(_) if name == "remove" => continue,
+                Value::Null => continue,
+                Value::Text(text) => text.clone(),
+                Value::Bool(on) => on.to_string(),
+                Value::Number(number) => number.to_string(),
+                Value::List(_) | Value::Map(_) => return Err(self.readable(&place, Part::Value)),
+            };
+            if !is_secret_field(name, &text) {
+                continue;
+            }
+            if !self.is_of_variables(value) {
+                return Err(self.readable(&place, Part::Value));
+            }
+            let expanded: String = self.expanded(&text).into_iter().map(|(c, _)| c).collect();
+            self.of_variables.push((here.to_owned(), Zeroizing::new(expanded)));
+        }
+        Ok(())
+    }
+
+    /// Refuses URLs with a secret that is in the file.
+    fn urls(&mut self, here: &str, value: &Value) -> Result<(), String> {
+        let each = match value {
+            Value::List(items) => items.as_slice(),
+            one => std::slice::from_ref(one),
+        };
+        for text in each {
+            if let Value::Text(text) = text
+                && let Some(secret) = in_url(text)
+                && !self.is_of_variables(&Value::Text(secret.replace(':', "")))
+            {
+                return Err(self.readable(here, Part::User));
+            }
+        }
+        self.node(value, here)
     }
 
     /// Makes credentials of the tokens of a key, and returns the value of the key `…_file`.
     fn token(&mut self, here: &str, value: &Value) -> Result<Value, String> {
         let secrets = self.input.secrets;
         let mut files = Vec::new();
-        for (_, nth, token) in secrets.tokens.iter().filter(|(place, ..)| place == here) {
-            let name = if *nth == 0 { here.to_owned() } else { format!("{here}/{nth}") };
-            files.push(self.credential(&name, token.as_bytes().to_vec()));
+        let is_here = |held: &&Held| held.kind == Holds::Token && held.place == here;
+        for held in secrets.iter().filter(is_here) {
+            let name = if held.nth == 0 { here.to_owned() } else { format!("{here}/{}", held.nth) };
+            files.push(self.credential(&name, held.secret.reveal().as_bytes().to_vec()));
         }
         match (value, files.pop()) {
             (_, None) => Err(self.at(here, "no token is known at this place")),
@@ -231,6 +296,14 @@ impl Walk<'_> {
         }
     }
 
+    /// Whether the password of a pair `user:password` is of variables.
+    fn has_password_of_variables(&self, pair: &Value) -> bool {
+        let Value::Text(text) = pair else { return matches!(pair, Value::Null) };
+        let all = self.expanded(text);
+        let begin = all.iter().position(|(c, _)| *c == ':').map_or(0, |at| at + 1);
+        all.iter().skip(begin).all(|(_, is_in_file)| !is_in_file)
+    }
+
     /// Whether user and password of a proxy are variables. A variable may contain the `@` behind
     /// the password as well.
     fn has_user_of_variables(&self, value: &Value) -> bool {
@@ -254,15 +327,26 @@ impl Walk<'_> {
         }
     }
 
-    fn readable(&self, here: &str) -> String {
-        let what = if here.ends_with("/proxy") { "user and password are" } else { "the value is" };
+    fn readable(&self, here: &str, part: Part) -> String {
+        let (what, whole) = match part {
+            Part::User => ("user and password are", "each of them"),
+            Part::Password => ("the password is", "the password"),
+            Part::Value => ("the value is", "the whole value"),
+        };
         let problem = format!(
             "{what} not from variables alone, and every user can read an installed file (hint: \
-             write ${{NAME}} for the whole value, and set NAME by EnvironmentFile= in `systemctl \
-             edit`)"
+             write ${{NAME}} for {whole}, and set NAME by EnvironmentFile= in `systemctl edit`)"
         );
         self.at(here, &problem)
     }
+}
+
+/// The part of a value that is a secret.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    User,
+    Password,
+    Value,
 }
 
 /// Whether the value of `log.access` names no file.
@@ -309,15 +393,18 @@ mod tests {
     }
 
     fn split_of(text: &str, folder: &Path) -> Result<Split, String> {
-        let read = |path: &Path| Err(format!("{}", path.display()));
+        let read = |path: &Path| match path.ends_with("a.token") {
+            true => Ok("z".repeat(32)),
+            false => Err(format!("{}", path.display())),
+        };
         let sources = config::Sources { env: &env, read: &read };
         let whole = Some(config::Text { name: "c.yaml", text });
         let secrets = if text.contains("listen:") {
             let loaded = config::load_server(whole, &config::ServerFlags::default(), &sources);
-            Secrets::of_server(&loaded.unwrap().config)
+            config::secrets::of_server(&loaded.unwrap().config)
         } else {
             let loaded = config::load_client(whole, &config::ClientFlags::default(), &sources);
-            Secrets::of_client(&loaded.unwrap().config)
+            config::secrets::of_client(&loaded.unwrap().config)
         };
         split(Input { name: "c.yaml", text, folder, secrets: &secrets, env: &env })
     }
@@ -396,6 +483,104 @@ mod tests {
             assert!(why.contains(place) && why.contains("(hint: "), "{keys}: {why}");
             assert!(!why.contains(SECRET) && !why.contains(TOKEN), "{why}");
         }
+    }
+
+    #[test]
+    fn each_secret_becomes_a_credential_or_is_refused() {
+        for example in config::secrets::examples(TOKEN) {
+            let key = (example.section, example.key);
+            match split_of(&example.text, Path::new("/")) {
+                Ok(split) => {
+                    assert!(!split.text.contains(TOKEN), "{key:?}: {}", split.text);
+                    let has_it = |c: &Credential| {
+                        c.content.windows(TOKEN.len()).any(|at| at == TOKEN.as_bytes())
+                    };
+                    assert!(split.credentials.iter().any(has_it), "{key:?}");
+                }
+                Err(why) => {
+                    assert!(why.contains("every user can read"), "{key:?}: {why}");
+                    assert!(!why.contains(TOKEN), "{key:?}: {why}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn passwords_of_services_exits_and_forwards_are_of_variables() {
+        let pair = |pair: &str| {
+            let web = "target: \"tcp://127.0.0.1:80\", public: \"http://s.example\"";
+            let of_web = format!("services: [{{ name: s, {web}, basic_auth: {pair} }}]");
+            let exit = "name: e, target: socks5, public: \"tcp://:1080\"";
+            let of_exit = format!("services: [{{ {exit}, basic_auth: {pair} }}]");
+            let listen = "listen: \"http-proxy://127.0.0.1:1\"";
+            [of_web, of_exit, format!("forwards: [{{ {listen}, basic_auth: {pair} }}]")]
+        };
+        for bad in [
+            "\"ann:swordfish\"",
+            "[\"ann:${PW}\", \"bob:swordfish\"]",
+            "\"ann:x${PW}\"",
+            "\"${ME}:swordfish\"",
+        ] {
+            for keys in pair(bad) {
+                let why = split_of(&file(&keys), Path::new("/")).unwrap_err();
+                assert!(why.contains("[0].basic_auth: the password is not"), "{keys}: {why}");
+                assert!(!why.contains(SECRET), "{why}");
+            }
+        }
+        for good in ["\"ann:${PW}\"", "[\"ann:${PW}\", \"${ME}:${PIN}\"]"] {
+            for keys in pair(good) {
+                let split = split_of(&file(&keys), Path::new("/")).unwrap();
+                assert!(split.text.contains(&keys) && split.variables.contains("PW"), "{keys}");
+            }
+            let [keys, ..] = pair(good);
+            let told = format!("{keys} # it is swordfish");
+            assert!(split_of(&file(&told), Path::new("/")).unwrap_err().contains("second place"));
+        }
+    }
+
+    #[test]
+    fn harmless_header_fields_stay_and_secret_ones_are_of_variables() {
+        let service = |keys: &str| {
+            let web = "target: \"tcp://127.0.0.1:80\", public: \"http://s.example\"";
+            file(&format!("services: [{{ name: s, {web}, {keys} }}]"))
+        };
+        for keys in [
+            "response_headers: { set: { X-Frame-Options: DENY, X-Env: 5 }, remove: [Server, Cookie] }",
+            "headers: { set: { X-Env: staging }, remove: Authorization }",
+            "headers: { remove: [Cookie] }",
+            "headers: { set: { Authorization: \"${PW}\", X-Pin: \"${PIN}\" } }",
+        ] {
+            let split = split_of(&service(keys), Path::new("/")).unwrap();
+            assert!(split.text.contains(keys), "{}", split.text);
+        }
+        for (keys, place) in [
+            (
+                "headers: { set: { Authorization: \"Bearer swordfish\" } }",
+                "headers.set.Authorization",
+            ),
+            ("headers: { set: { X-Env: \"swordfish-${ME}\" } }", "headers.set.X-Env"),
+            ("response_headers: { set: { Set-Cookie: sid=swordfish } }", "set.Set-Cookie"),
+        ] {
+            let why = split_of(&service(keys), Path::new("/")).unwrap_err();
+            assert!(why.contains(place) && !why.contains(SECRET), "{why}");
+        }
+        let told = service("headers: { set: { X-Up: \"${PW}\" } }")
+            .replace("name: a", "name: a # swordfish");
+        let why = split_of(&told, Path::new("/")).unwrap_err();
+        assert!(why.contains("second place") && !why.contains(SECRET), "{why}");
+    }
+
+    #[test]
+    fn certificates_of_published_names_become_credentials() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("k.pem"), "the key").unwrap();
+        fs::write(dir.path().join("c.pem"), "the certificate").unwrap();
+        let text = "listen: tls://[::]:7000\ntls_routes: { listen: \"[::]:443\", \
+                    certificates: [{ cert: c.pem, key: k.pem }] }\n";
+        let split = split_of(text, dir.path()).unwrap();
+        let names: Vec<_> = split.credentials.iter().map(|c| &*c.name).collect();
+        assert_eq!(names, ["tls-routes-certificates-0-cert", "tls-routes-certificates-0-key"]);
+        assert!(split.text.contains("${CREDENTIALS_DIRECTORY}/tls-routes-certificates-0-key"));
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
+use config::secrets;
 use config::{
     ClientConfig, ClientFlags, Common, Lists, Role, Secret, ServerConfig, ServerFlags, Token,
 };
@@ -263,7 +264,7 @@ fn server_file(
     let tokens = config.clients.iter().flat_map(|client| &client.tokens);
     let tokens: Vec<&Token> = tokens.chain(admin_tokens(&config.common)).collect();
     let keys = material::server_keys(&config);
-    let warnings = input.warnings(&loaded.warnings, &tokens, &[], &keys);
+    let warnings = input.warnings(&loaded.warnings, &tokens, &secrets::of_server(&config), &keys);
     Ok((Loaded { config, warnings }, input))
 }
 
@@ -279,9 +280,7 @@ fn client_file(
     material::anchor_client(&mut config, &input.folder);
     let tokens: Vec<&Token> = config.token.iter().chain(admin_tokens(&config.common)).collect();
     let keys = material::client_keys(&config);
-    let pairs = config.services.iter().flat_map(|service| &service.http.basic_auth);
-    let passwords: Vec<_> = pairs.map(String::as_str).collect();
-    let warnings = input.warnings(&loaded.warnings, &tokens, &passwords, &keys);
+    let warnings = input.warnings(&loaded.warnings, &tokens, &secrets::of_client(&config), &keys);
     Ok((Loaded { config, warnings }, input))
 }
 

@@ -53,6 +53,34 @@ fn a_readable_file_is_warned_of_only_if_the_token_stands_in_it() {
 }
 
 #[test]
+fn each_secret_in_a_readable_file_is_warned_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let token = ops::token().unwrap();
+    fs::write(dir.path().join("a.token"), ops::token().unwrap()).unwrap();
+    fs::set_permissions(dir.path().join("a.token"), fs::Permissions::from_mode(0o600)).unwrap();
+    let path = dir.path().join("t.yaml");
+    let warnings = |text: &str, mode| {
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        let loaded = file(&path).unwrap_or_else(|why| panic!("{text}: {why}"));
+        let all = match loaded {
+            Either::Server(loaded) => loaded.warnings,
+            Either::Client(loaded) => loaded.warnings,
+        };
+        assert!(!all.concat().contains(&token), "{all:?}");
+        all.iter().filter(|w| w.contains("t.yaml holds ") && w.contains("chmod 600")).count()
+    };
+    for example in secrets::examples(&token) {
+        let key = (example.section, example.key);
+        assert_eq!(warnings(&example.text, 0o644), 1, "{key:?}");
+        assert_eq!(warnings(&example.text, 0o600), 0, "{key:?}");
+    }
+    let harmless = "servers: wss://a.example/t\nname: a\ntoken_file: a.token\n\
+                    headers: { User-Agent: curl }\n";
+    assert_eq!(warnings(harmless, 0o644), 0);
+}
+
+#[test]
 fn flags_alone_are_a_whole_configuration() {
     let token = ops::token().unwrap();
     let line = format!(

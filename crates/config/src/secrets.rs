@@ -1,0 +1,682 @@
+//! What a secret is: the one answer for everything that writes, shows or logs a configuration.
+//!
+//! | question | answer |
+//! |---|---|
+//! | what may stand under a key | [`held_by`] |
+//! | is the value of this header field a secret | [`is_secret_field`] |
+//! | which part of a URL is a secret | [`in_url`] |
+//! | which secrets does a configuration have | [`of_client`], [`of_server`] |
+//! | does a text contain a secret | [`stands_in`] |
+//!
+//! Each key of the decoder is either in `HARMLESS` or in `held_by`; a test compares them with
+//! [`keys`](crate::keys). So a new key is not shown and not installed before somebody has decided
+//! what it holds.
+
+use std::borrow::Cow;
+
+use crate::model::{ClientConfig, Common, Field, Token};
+use crate::{Proxy, Secret, ServerConfig};
+
+/// What may stand under a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// Nothing that is secret.
+    Nothing,
+    /// A token, or a list of tokens. The key `…_file` takes a file in its place.
+    Token,
+    /// The file of a token. By mistake, the token itself stands there.
+    TokenFile,
+    /// `user:password`, or a list of such pairs.
+    Passwords,
+    /// Header fields: a map of names to values, which a service has below `set`.
+    Fields,
+    /// A URL, or another address. It may have a user and a password in front of its host.
+    Url,
+    /// The file of a private key, or of a certificate that belongs to one.
+    KeyFile,
+}
+
+/// The keys that hold no secret.
+const HARMLESS: &[&str] = &[
+    "accept_terms",
+    "access",
+    "ack_delay",
+    "acme",
+    "admin",
+    "allow",
+    "allow_any_client",
+    "allow_from",
+    "auth",
+    "cache",
+    "certificates",
+    "clients",
+    "congestion",
+    "connections",
+    "control",
+    "deny_from",
+    "dial",
+    "domain",
+    "drain_timeout",
+    "email",
+    "fec",
+    "file",
+    "flow",
+    "flow_unanswered",
+    "format",
+    "forward",
+    "forwarded",
+    "forwards",
+    "half_close",
+    "health",
+    "host_rewrite",
+    "hosts",
+    "http",
+    "id_prefix",
+    "idle",
+    "initial",
+    "interval",
+    "introduce",
+    "kcp",
+    "keep",
+    "keepalive",
+    "least_timeout",
+    "level",
+    "limits",
+    "log",
+    "max",
+    "memory_budget",
+    "min",
+    "min_version",
+    "mode",
+    "mtu",
+    "name",
+    "new_per_second",
+    "not_found",
+    "otlp",
+    "pages",
+    "pass_through",
+    "path",
+    "pin",
+    "ports",
+    "preset",
+    "priority",
+    "proxy_protocol",
+    "public",
+    "public_bind",
+    "quic",
+    "rate",
+    "receive_buffer",
+    "remove",
+    "resume_timeout",
+    "retry",
+    "rotate",
+    "route_header",
+    "send_buffer",
+    "send_window",
+    "services",
+    "silence",
+    "size",
+    "sni",
+    "speedtest",
+    "state_dir",
+    "streams",
+    "tcp",
+    "timeout",
+    "timeouts",
+    "tls",
+    "tls_routes",
+    "trusted_proxies",
+    "udp",
+    "unavailable",
+    "watch",
+    "window",
+    "without",
+    "workers",
+    "receive_window",
+];
+
+/// What may stand under a key. `None`: no key of the decoder, so its value may be anything.
+#[must_use]
+pub fn held_by(key: &str) -> Option<Holds> {
+    match key {
+        "token" | "read_token" => Some(Holds::Token),
+        "token_file" | "read_token_file" => Some(Holds::TokenFile),
+        "basic_auth" => Some(Holds::Passwords),
+        "headers" | "response_headers" | "set" => Some(Holds::Fields),
+        "proxy" | "servers" | "url" | "endpoint" | "target" | "default" | "listen"
+        | "directory" => Some(Holds::Url),
+        "cert" | "key" | "ca" | "client_ca" => Some(Holds::KeyFile),
+        _ => HARMLESS.contains(&key).then_some(Holds::Nothing),
+    }
+}
+
+/// Words in the name of a header field whose value is a credential.
+const SECRET_WORDS: &[&str] = &[
+    "auth",
+    "cookie",
+    "credential",
+    "jwt",
+    "key",
+    "pass",
+    "secret",
+    "session",
+    "signature",
+    "token",
+];
+
+/// Fields whose names contain such a word, and whose values are no credentials.
+const PUBLIC_FIELDS: &[&str] = &[
+    "sec-websocket-key",
+    "x-authenticated-by",
+    "public-key-pins",
+    "www-authenticate",
+    "authority",
+    "proxy-authenticate",
+    "x-requested-by-author",
+];
+
+/// Words at the begin of a value that is a credential (RFC 9110 section 11.4).
+const SCHEMES: &[&str] = &["basic", "bearer", "digest", "negotiate", "token", "apikey"];
+
+/// The shortest word in bytes that may be a random text.
+const RANDOM_MIN: usize = 16;
+
+/// Whether the value of a header field is a secret: by the name of the field, by the scheme in front
+/// of the value, or because the value is of variables or contains a random text.
+#[must_use]
+pub fn is_secret_field(name: &str, value: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let is_named = SECRET_WORDS.iter().any(|word| name.contains(word))
+        && !PUBLIC_FIELDS.contains(&name.as_str());
+    let is_scheme = |first: &str| SCHEMES.iter().any(|scheme| first.eq_ignore_ascii_case(scheme));
+    let mut words = value.split_ascii_whitespace();
+    let has_scheme = words.next().is_some_and(is_scheme) && words.next().is_some();
+    let is_empty = value.is_empty();
+    !is_empty
+        && (is_named
+            || has_scheme
+            || value.contains("${")
+            || in_url(value).is_some()
+            || value.split(|c: char| !is_of_base64(c)).any(is_random))
+}
+
+const fn is_of_base64(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '+' | '_')
+}
+
+/// Whether a word looks like a random text: it is long, and has digits among its letters.
+fn is_random(word: &str) -> bool {
+    let has = |is: fn(&u8) -> bool| word.as_bytes().iter().any(is);
+    word.len() >= RANDOM_MIN && has(u8::is_ascii_digit) && has(u8::is_ascii_alphabetic)
+}
+
+/// The user and the password in a URL, or else the value of a parameter of its query that is named
+/// like a credential.
+#[must_use]
+pub fn in_url(text: &str) -> Option<&str> {
+    let (_, rest) = text.split_once("://")?;
+    let end = rest.find(['/', '?', '#', ' ']).unwrap_or(rest.len());
+    if let Some((user, _)) = rest[..end].rsplit_once('@') {
+        // `unix://@name` is a socket.
+        return Some(user).filter(|user| !user.is_empty());
+    }
+    in_query(rest)
+}
+
+/// The first value of a query that is a secret.
+fn in_query(path: &str) -> Option<&str> {
+    let (_, query) = path.split_once('?')?;
+    query.split('&').find_map(secret_of_pair)
+}
+
+/// The value of `name=value`, if the name is that of a credential.
+fn secret_of_pair(pair: &str) -> Option<&str> {
+    let (name, value) = pair.split_once('=')?;
+    let name = name.to_ascii_lowercase();
+    let is_secret = SECRET_WORDS.iter().any(|word| name.contains(word)) || name == "sig";
+    Some(value).filter(|value| is_secret && !value.is_empty())
+}
+
+/// The path of a URL without the values of its query that are secrets.
+pub(crate) fn without_query_secrets(path: &str) -> Cow<'_, str> {
+    if in_query(path).is_none() {
+        return path.into();
+    }
+    let Some((path, query)) = path.split_once('?') else { return path.into() };
+    let shown = query.split('&').map(|pair| match secret_of_pair(pair) {
+        Some(value) => format!("{}…", pair.strip_suffix(value).unwrap_or_default()),
+        None => pair.to_owned(),
+    });
+    format!("{path}?{}", shown.collect::<Vec<_>>().join("&")).into()
+}
+
+/// A text without the secrets in its URLs, for messages.
+#[must_use]
+pub fn without_userinfo(text: &str) -> String {
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + 3);
+        out.push_str(before);
+        let end = after.find([' ', '`', '"', '\'', ',']).unwrap_or(after.len());
+        let url = &after[..end];
+        match url.rfind('@') {
+            Some(user) if user > 0 => {
+                out.push('…');
+                out.push_str(&url[user..]);
+            }
+            Some(_) | None => out.push_str(url),
+        }
+        rest = &after[end..];
+    }
+    out.push_str(rest);
+    out
+}
+
+/// A secret of a configuration, with its variables expanded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The place of the key, as a path of the editor: `/clients/0/token`. Settings of servers have
+    /// the place at the top of the file.
+    pub place: String,
+    /// The position in a list of secrets.
+    pub nth: usize,
+    /// [`Holds::Token`], [`Holds::Passwords`], [`Holds::Fields`] or [`Holds::Url`].
+    pub kind: Holds,
+    /// The secret alone: of a pair `user:password` the password.
+    pub secret: Secret,
+}
+
+impl Held {
+    /// A token at a place.
+    #[must_use]
+    pub fn token(place: impl Into<String>, token: &str) -> Self {
+        Self::new(place, 0, Holds::Token, token)
+    }
+
+    fn new(place: impl Into<String>, nth: usize, kind: Holds, secret: &str) -> Self {
+        Self { place: place.into(), nth, kind, secret: Secret::new(secret) }
+    }
+}
+
+/// The secrets of a client.
+#[must_use]
+pub fn of_client(config: &ClientConfig) -> Vec<Held> {
+    let mut all = Vec::new();
+    if let Some(token) = &config.token {
+        all.push(Held::new("/token", 0, Holds::Token, token.secret.reveal()));
+    }
+    common(&config.common, &mut all);
+    for path in &config.servers {
+        fields("/headers", &path.headers, &mut all);
+        all.extend(path.proxy.iter().filter_map(proxy));
+        let secret = path.endpoint.path.as_deref().and_then(in_query);
+        all.extend(secret.map(|secret| Held::new("/servers", 0, Holds::Url, secret)));
+    }
+    for (i, service) in config.services.iter().enumerate() {
+        let place = format!("/services/{i}");
+        let pairs = service.http.basic_auth.iter().map(String::as_str);
+        let pairs = pairs.chain(service.exit.basic_auth.iter().map(Secret::reveal));
+        passwords(&place, pairs, &mut all);
+        let edits =
+            [("headers", &service.http.request), ("response_headers", &service.http.response)];
+        for (key, edits) in edits {
+            let place = format!("{place}/{key}/set");
+            let secret = edits.set.iter().filter(|(name, value)| is_secret_field(name, value));
+            all.extend(
+                secret
+                    .enumerate()
+                    .map(|(nth, (_, value))| Held::new(place.clone(), nth, Holds::Fields, value)),
+            );
+        }
+    }
+    for (i, forward) in config.forwards.iter().enumerate() {
+        let pairs = forward.basic_auth.iter().map(Secret::reveal);
+        passwords(&format!("/forwards/{i}"), pairs, &mut all);
+    }
+    all
+}
+
+/// The secrets of a server.
+#[must_use]
+pub fn of_server(config: &ServerConfig) -> Vec<Held> {
+    let mut all = Vec::new();
+    for (i, client) in config.clients.iter().enumerate() {
+        tokens(&format!("/clients/{i}/token"), client.tokens.iter(), &mut all);
+    }
+    common(&config.common, &mut all);
+    if let Some(auth) = &config.auth {
+        fields("/auth/http/headers", &auth.path.headers, &mut all);
+    }
+    all
+}
+
+fn common(common: &Common, all: &mut Vec<Held>) {
+    if let Some(admin) = &common.admin {
+        tokens("/admin/token", [&admin.token].into_iter(), all);
+        tokens("/admin/read_token", admin.read_token.iter(), all);
+    }
+    if let Some(otlp) = &common.otlp {
+        fields("/otlp/headers", &otlp.headers, all);
+    }
+}
+
+fn tokens<'a>(place: &str, tokens: impl Iterator<Item = &'a Token>, all: &mut Vec<Held>) {
+    all.extend(
+        tokens
+            .enumerate()
+            .map(|(nth, token)| Held::new(place, nth, Holds::Token, token.secret.reveal())),
+    );
+}
+
+fn fields(place: &str, fields: &[Field], all: &mut Vec<Held>) {
+    let secret = fields.iter().filter(|field| is_secret_field(&field.name, field.value.reveal()));
+    all.extend(
+        secret
+            .enumerate()
+            .map(|(nth, field)| Held::new(place, nth, Holds::Fields, field.value.reveal())),
+    );
+}
+
+fn passwords<'a>(place: &str, pairs: impl Iterator<Item = &'a str>, all: &mut Vec<Held>) {
+    all.extend(pairs.enumerate().map(|(nth, pair)| {
+        let password = pair.split_once(':').map_or(pair, |(_, password)| password);
+        Held::new(format!("{place}/basic_auth"), nth, Holds::Passwords, password)
+    }));
+}
+
+fn proxy(proxy: &Proxy) -> Option<Held> {
+    let (user, password) = proxy.credentials.as_ref()?;
+    // Some proxies expect a token in the place of the user.
+    let secret = if password.reveal().is_empty() { user } else { password.reveal() };
+    Some(Held::new("/proxy", 0, Holds::Url, secret))
+}
+
+/// The shortest secret in bytes that is searched for. Every text contains shorter values.
+const SECRET_MIN: usize = 4;
+
+/// Below this number of bytes a secret may be a part of a longer word by chance.
+const WORD_MAX: usize = 8;
+
+/// Whether a text contains a secret. A short secret has to be a word of its own.
+#[must_use]
+pub fn stands_in(text: &str, secret: &str) -> bool {
+    let is_apart = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric());
+    secret.len() >= SECRET_MIN
+        && text.match_indices(secret).any(|(at, _)| {
+            secret.len() >= WORD_MAX
+                || is_apart(text[..at].chars().next_back())
+                    && is_apart(text[at + secret.len()..].chars().next())
+        })
+}
+
+/// A file with a secret under one key.
+#[doc(hidden)]
+#[derive(Clone, Debug)]
+pub struct Example {
+    /// The section of the key, as in [`keys::TABLES`](crate::keys::TABLES).
+    pub section: &'static str,
+    pub key: &'static str,
+    pub text: String,
+}
+
+impl Example {
+    /// Whether the file is a server's.
+    #[must_use]
+    pub fn is_server(&self) -> bool {
+        self.text.starts_with("listen:")
+    }
+}
+
+/// A valid file for each key that may hold a secret, with `secret`, which has to be a token, in it.
+/// Tests of everything that reads, shows or writes a configuration use them; a test compares them
+/// with the keys of the decoder.
+#[doc(hidden)]
+#[must_use]
+pub fn examples(secret: &str) -> Vec<Example> {
+    let server = |section, key, rest: &str| {
+        let text = format!("listen: \"tls://[::]:7000\"\n{rest}\n").replace("SECRET", secret);
+        Example { section, key, text }
+    };
+    let client = |section, key, rest: &str| {
+        let (servers, token) = ("servers: wss://a.example/t\n", "token_file: a.token\n");
+        let servers = if rest.contains("servers:") { "" } else { servers };
+        let token = if rest.starts_with("token:") { "" } else { token };
+        let text = format!("{servers}name: a\n{token}{rest}\n").replace("SECRET", secret);
+        Example { section, key, text }
+    };
+    let service = |key, rest: &str| {
+        let rest = format!("services: [{{ name: s, {rest} }}]");
+        client("client:services[]", key, &rest)
+    };
+    let web = "target: \"tcp://127.0.0.1:80\", public: \"http://s.example\"";
+    let admin = "admin: { listen: \"127.0.0.1:1\"";
+    vec![
+        server("server:clients[]", "token", "clients: [{ name: a, token: SECRET }]"),
+        server("both:admin", "token", &format!("{admin}, token: SECRET }}")),
+        server(
+            "both:admin",
+            "read_token",
+            &format!("{admin}, token_file: a.token, read_token: SECRET }}"),
+        ),
+        server(
+            "server:auth.http",
+            "headers",
+            "auth: { http: { url: \"https://a.example/\", headers: { X-Api-Key: SECRET } } }",
+        ),
+        server(
+            "both:otlp",
+            "headers",
+            "otlp: { endpoint: \"http://c:4318\", headers: { Authorization: \"Bearer SECRET\" } }",
+        ),
+        client("client:", "token", "token: SECRET"),
+        client("client:", "headers", "headers: { Cookie: sid=SECRET }"),
+        client("client:", "proxy", "proxy: \"http://me:SECRET@p.example:1\""),
+        client("client:", "servers", "servers: \"wss://a.example/t?access_token=SECRET\""),
+        client(
+            "client:servers[]",
+            "url",
+            "servers: [{ url: \"wss://a.example/t?x=1&key=SECRET\" }]",
+        ),
+        client(
+            "client:servers[]",
+            "headers",
+            "servers: [{ url: \"wss://a.example/t\", headers: { X-Auth: SECRET } }]",
+        ),
+        client(
+            "client:servers[]",
+            "proxy",
+            "servers: [{ url: \"tls://a.example:1\", proxy: \"socks5://SECRET@p.example:1\" }]",
+        ),
+        service("basic_auth", &format!("{web}, basic_auth: \"ann:SECRET\"")),
+        service(
+            "basic_auth",
+            "target: socks5, public: \"tcp://:1080\", basic_auth: [\"ann:SECRET\"]",
+        ),
+        service(
+            "headers",
+            &format!("{web}, headers: {{ set: {{ Authorization: \"Basic SECRET\" }} }}"),
+        ),
+        service(
+            "response_headers",
+            &format!("{web}, response_headers: {{ set: {{ Set-Cookie: sid=SECRET }} }}"),
+        ),
+        client(
+            "client:forwards[]",
+            "basic_auth",
+            "forwards: [{ listen: \"socks5://127.0.0.1:1\", basic_auth: \"ann:SECRET\" }]",
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode::keys::{KEPT, TABLES};
+
+    #[test]
+    fn each_key_of_the_decoder_is_known_to_hold_a_secret_or_not() {
+        for table in TABLES.iter().chain([&KEPT]) {
+            for key in table.keys {
+                assert!(held_by(key).is_some(), "{}: decide what `{key}` holds", table.path);
+            }
+        }
+        let is_key = |key: &&str| TABLES.iter().chain([&KEPT]).any(|t| t.keys.contains(key));
+        let gone: Vec<_> = HARMLESS.iter().filter(|key| !is_key(key)).collect();
+        assert!(gone.is_empty(), "no keys any more: {gone:?}");
+        assert_eq!(held_by("unheard_of"), None);
+    }
+
+    /// Sections and keys whose value may be a URL, and whose decoder takes none with a secret.
+    const PLAIN_URLS: &[(&str, &str)] = &[
+        ("server:", "listen"),
+        ("server:listen[]", "url"),
+        ("server:listen[]", "default"),
+        ("server:http", "listen"),
+        ("server:tls_routes", "listen"),
+        ("server:tls_routes.acme", "directory"),
+        ("server:auth.http", "url"),
+        ("client:services[]", "target"),
+        ("client:forwards[]", "listen"),
+        ("client:forwards[]", "target"),
+        ("both:admin", "listen"),
+        ("both:otlp", "endpoint"),
+    ];
+
+    /// A text that may be a token, and stands nowhere else.
+    const SENTINEL: &str = "q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi";
+
+    #[test]
+    fn each_key_that_may_hold_a_secret_has_an_example() {
+        let examples = examples(SENTINEL);
+        for table in TABLES {
+            for key in table.keys {
+                let is_there = examples.iter().any(|e| (e.section, e.key) == (table.path, *key));
+                let is_plain = PLAIN_URLS.contains(&(table.path, key));
+                let wanted = match held_by(key) {
+                    // The section above has the example.
+                    Some(Holds::Fields) if *key == "set" => false,
+                    Some(Holds::Token | Holds::Passwords | Holds::Fields) => true,
+                    Some(Holds::Url) => !is_plain,
+                    Some(Holds::Nothing | Holds::TokenFile | Holds::KeyFile) | None => false,
+                };
+                assert_eq!(is_there, wanted, "{} {key}", table.path);
+            }
+        }
+    }
+
+    #[test]
+    fn the_secret_of_each_example_is_found_and_never_shown() {
+        let token = |_: &std::path::Path| Ok("z".repeat(32));
+        let sources = crate::Sources { env: &|_| None, read: &token };
+        for example in examples(SENTINEL) {
+            let text = Some(crate::Text { name: "c.yaml", text: &example.text });
+            let (held, shown) = if example.is_server() {
+                let loaded = crate::load_server(text, &crate::ServerFlags::default(), &sources);
+                let config = loaded.unwrap_or_else(|why| panic!("{example:?}: {why:?}")).config;
+                (of_server(&config), format!("{config:?}"))
+            } else {
+                let loaded = crate::load_client(text, &crate::ClientFlags::default(), &sources);
+                let config = loaded.unwrap_or_else(|why| panic!("{example:?}: {why:?}")).config;
+                let servers = config.servers.iter().map(|path| path.endpoint.to_string());
+                (of_client(&config), format!("{config:?} {:?}", servers.collect::<Vec<_>>()))
+            };
+            let is_held = held.iter().any(|held| held.secret.reveal().contains(SENTINEL));
+            assert!(is_held, "{example:?}: {held:?}");
+            let echo = crate::edit::show("c.yaml", &example.text).unwrap();
+            let echo = crate::edit::render::flow(&echo);
+            for shown in [shown, echo, format!("{held:?}")] {
+                assert!(!shown.contains(SENTINEL), "{} {}: {shown}", example.section, example.key);
+            }
+        }
+    }
+
+    #[test]
+    fn no_problem_repeats_the_user_of_a_url() {
+        let sources = crate::Sources { env: &|_| None, read: &|_| Err(String::new()) };
+        let secret = "me:swordfish@";
+        for (is_server, text) in [
+            (true, "listen: \"tls://SECRET[::]:7000\""),
+            (true, "listen: [{ url: \"mux://[::]:7000\", default: \"tcp://SECRETa:1\" }]"),
+            (true, "auth: { http: { url: \"https://SECRETa/\" } }"),
+            (true, "otlp: { endpoint: \"http://SECRETc:4318\" }"),
+            (true, "admin: { listen: \"http://SECRET127.0.0.1:1\" }"),
+            (true, "tls_routes: { acme: { directory: \"https://SECRETa/d\" } }"),
+            (false, "servers: \"tls://SECRETa:1\""),
+            (false, "servers: \"wss://SECRETa/t\""),
+            (false, "proxy: \"ftp://SECRETa:1\""),
+            (false, "services: [{ name: s, target: \"tcp://SECRETa:1\", public: \"tcp://:1\" }]"),
+            (false, "services: [{ name: s, target: \"tcp://a:1\", public: \"http://SECRETa\" }]"),
+            (false, "services: [\"tcp://:1=http-proxy://SECRETa:1\"]"),
+            (false, "forwards: [\"tcp://127.0.0.1:1=tcp://SECRETa:1\"]"),
+            (false, "forwards: [{ listen: \"socks5://SECRET127.0.0.1:1\" }]"),
+        ] {
+            let text = text.replace("SECRET", secret);
+            let whole = Some(crate::Text { name: "c.yaml", text: &text });
+            let problems = if is_server {
+                crate::load_server(whole, &crate::ServerFlags::default(), &sources).err()
+            } else {
+                crate::load_client(whole, &crate::ClientFlags::default(), &sources).err()
+            };
+            let said = problems.expect(&text).iter().map(ToString::to_string).collect::<String>();
+            assert!(!said.contains("swordfish"), "{text}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_header_field_is_secret_by_its_name_its_scheme_or_its_random_value() {
+        for (name, value) in [
+            ("Authorization", "Basic bWU6cHc="),
+            ("Cookie", "a=b"),
+            ("Set-Cookie", "sid=1"),
+            ("X-Api-Key", "815"),
+            ("X-Auth", "hunter2"),
+            ("X-Shared-Secret", "a"),
+            ("X-Amz-Security-Token", "a"),
+            ("X-Password", "a"),
+            ("X-Upstream", "Bearer abc"),
+            ("X-Upstream", "${UPSTREAM}"),
+            ("X-Upstream", "q7Xb2LmZ0aKc9RtYv4WnPs"),
+            ("X-Upstream", "https://me:pw@host/"),
+        ] {
+            assert!(is_secret_field(name, value), "{name}: {value}");
+        }
+        for (name, value) in [
+            ("X-Frame-Options", "DENY"),
+            ("Strict-Transport-Security", "max-age=31536000; includeSubDomains; preload"),
+            ("Content-Security-Policy", "default-src 'self' https://cdn.example.com"),
+            ("Cache-Control", "no-store"),
+            ("X-Robots-Tag", "noindex, nofollow"),
+            ("Access-Control-Allow-Origin", "https://app.example.com"),
+            ("Permissions-Policy", "geolocation=(), microphone=()"),
+            ("X-Environment", "staging-2"),
+            ("User-Agent", "Mozilla/5.0 (X11; Linux x86_64)"),
+            ("Authorization", ""),
+        ] {
+            assert!(!is_secret_field(name, value), "{name}: {value}");
+        }
+    }
+
+    #[test]
+    fn the_secret_of_a_url_is_found_and_taken_out_of_messages() {
+        for (url, secret) in [
+            ("http://me:pw@p:1", Some("me:pw")),
+            ("socks5://token@p:1", Some("token")),
+            ("wss://a.example/t?access_token=abc", Some("abc")),
+            ("wss://a.example/t?room=1", None),
+            ("https://a.example/@me", None),
+            ("file:///srv/@me", None),
+            ("unix://@me", None),
+            ("tcp://127.0.0.1:22", None),
+            ("8080", None),
+        ] {
+            assert_eq!(in_url(url), secret, "{url}");
+        }
+        for (text, shown) in [
+            ("`tls://me:pw@a:1` is no address", "`tls://…@a:1` is no address"),
+            ("http://a:b@c and x://d@e", "http://…@c and x://…@e"),
+            ("`tls://a:1` has no host", "`tls://a:1` has no host"),
+        ] {
+            assert_eq!(without_userinfo(text), shown);
+        }
+    }
+}
