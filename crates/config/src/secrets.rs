@@ -164,15 +164,34 @@ const SECRET_WORDS: &[&str] = &[
     "token",
 ];
 
-/// Fields whose names contain such a word, and whose values are no credentials.
+/// Standard fields whose values everybody may read, although the name contains such a word or the value
+/// looks random.
 const PUBLIC_FIELDS: &[&str] = &[
-    "sec-websocket-key",
-    "x-authenticated-by",
-    "public-key-pins",
-    "www-authenticate",
-    "authority",
+    "access-control-allow-credentials",
+    "access-control-allow-headers",
+    "access-control-allow-origin",
+    "access-control-expose-headers",
+    "cache-control",
+    "content-disposition",
+    "content-language",
+    "content-security-policy",
+    "content-security-policy-report-only",
+    "content-type",
+    "etag",
+    "link",
+    "location",
+    "nel",
+    "permissions-policy",
     "proxy-authenticate",
-    "x-requested-by-author",
+    "public-key-pins",
+    "report-to",
+    "reporting-endpoints",
+    "server",
+    "strict-transport-security",
+    "surrogate-key",
+    "user-agent",
+    "vary",
+    "www-authenticate",
 ];
 
 /// Words at the begin of a value that is a credential (RFC 9110 section 11.4).
@@ -186,18 +205,19 @@ const RANDOM_MIN: usize = 16;
 #[must_use]
 pub fn is_secret_field(name: &str, value: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    let is_named = SECRET_WORDS.iter().any(|word| name.contains(word))
-        && !PUBLIC_FIELDS.contains(&name.as_str());
+    let is_public = PUBLIC_FIELDS.contains(&name.as_str());
+    let is_named = || SECRET_WORDS.iter().any(|word| name.contains(word));
+    let looks_random = || value.split(|c| !is_of_base64(c)).any(is_random);
     let is_scheme = |first: &str| SCHEMES.iter().any(|scheme| first.eq_ignore_ascii_case(scheme));
-    let mut words = value.split_ascii_whitespace();
-    let has_scheme = words.next().is_some_and(is_scheme) && words.next().is_some();
-    let is_empty = value.is_empty();
-    !is_empty
-        && (is_named
-            || has_scheme
-            || value.contains("${")
+    let has_scheme = || {
+        let mut words = value.split_ascii_whitespace();
+        words.next().is_some_and(is_scheme) && words.next().is_some()
+    };
+    let is_of_variables = value.contains("${");
+    !value.is_empty()
+        && (is_of_variables
             || in_url(value).is_some()
-            || value.split(|c: char| !is_of_base64(c)).any(is_random))
+            || !is_public && (is_named() || has_scheme() || looks_random()))
 }
 
 const fn is_of_base64(c: char) -> bool {
@@ -648,6 +668,12 @@ mod tests {
             ("X-Robots-Tag", "noindex, nofollow"),
             ("Access-Control-Allow-Origin", "https://app.example.com"),
             ("Permissions-Policy", "geolocation=(), microphone=()"),
+            (
+                "Content-Security-Policy",
+                "script-src 'sha256-qznLcsROx4GACP2dm0UCKCzCG+HiZ1guq6ZZDob'",
+            ),
+            ("Access-Control-Allow-Credentials", "true"),
+            ("WWW-Authenticate", "Basic realm=home"),
             ("X-Environment", "staging-2"),
             ("User-Agent", "Mozilla/5.0 (X11; Linux x86_64)"),
             ("Authorization", ""),
