@@ -23,10 +23,10 @@ use crate::wire::{Cookie, Packet, RESET, VERSION};
 /// Connections that have begun and are not accepted yet. Packets of further ones are ignored, and
 /// their clients ask again. Such a connection holds up to 64 KiB, and the accept loop takes the
 /// connections within a turn of the worker.
-const INCOMING: usize = 128;
+const INCOMING: usize = 256;
 
 /// The most of them that one source has.
-const INCOMING_OF_SOURCE: u32 = 32;
+const INCOMING_OF_SOURCE: u32 = 64;
 
 /// The most connections that one source begins in a second at one worker: about as many as a core
 /// serves (5,000 clients at once take 9 to 12 s over QUIC).

@@ -99,18 +99,19 @@ impl Listener for QuicListener {
             let incoming = ready!(self.poll_incoming(cx))?;
             let most = self.server.settings.get().handshakes;
             let source = self.server.proxies.get().source(incoming.remote_address().ip());
-            let is_fast = !self.rates.take(now(), source);
             let is_validated = incoming.remote_address_validated();
-            if !is_validated && (is_fast || self.handshakes.are_many(source, most)) {
-                tracing::debug!("a new client has to prove its address");
-                // The call fails only for a client that returns after a Retry, and such a client is
-                // validated.
-                let _ = incoming.retry();
-                continue;
-            }
-            if is_fast {
-                tracing::debug!("a source begins too many connections");
-                incoming.ignore();
+            // A client that has to prove its address does not count as one that begins.
+            let is_unproved = !is_validated && self.handshakes.are_many(source, most);
+            if is_unproved || !self.rates.take(now(), source) {
+                if is_validated {
+                    tracing::debug!("a source begins too many connections");
+                    incoming.ignore();
+                } else {
+                    tracing::debug!("a new client has to prove its address");
+                    // The call fails only for a client that returns after a Retry, and such a
+                    // client is validated.
+                    let _ = incoming.retry();
+                }
                 continue;
             }
             return Poll::Ready(Ok(Box::new(Accepted {
