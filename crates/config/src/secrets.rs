@@ -270,26 +270,26 @@ pub(crate) fn without_query_secrets(path: &str) -> Cow<'_, str> {
     format!("{path}?{}", shown.collect::<Vec<_>>().join("&")).into()
 }
 
-/// A text without the secrets in its URLs, for messages.
+/// A text without users and passwords in front of hosts, for messages. A message may repeat a part of
+/// a URL without its scheme.
 #[must_use]
 pub fn without_userinfo(text: &str) -> String {
-    let (mut out, mut rest) = (String::new(), text);
-    while let Some(at) = rest.find("://") {
-        let (before, after) = rest.split_at(at + 3);
-        out.push_str(before);
-        let end = after.find([' ', '`', '"', '\'', ',']).unwrap_or(after.len());
-        let url = &after[..end];
-        match url.rfind('@') {
-            Some(user) if user > 0 => {
-                out.push('…');
-                out.push_str(&url[user..]);
+    let ends = |c: char| c.is_whitespace() || matches!(c, '`' | '"' | '\'' | ',');
+    text.split_inclusive(ends)
+        .map(|word| {
+            let (scheme, rest) = match word.split_once("://") {
+                Some((scheme, rest)) => (&word[..scheme.len() + 3], rest),
+                None => ("", word),
+            };
+            match rest.rfind('@') {
+                // `unix:@name` and `/@me` are no users.
+                Some(at) if at > 0 && !rest[..at].ends_with([':', '/']) => {
+                    format!("{scheme}…{}", &rest[at..])
+                }
+                Some(_) | None => word.to_owned(),
             }
-            Some(_) | None => out.push_str(url),
-        }
-        rest = &after[end..];
-    }
-    out.push_str(rest);
-    out
+        })
+        .collect()
 }
 
 /// A secret of a configuration, with its variables expanded.
@@ -586,7 +586,7 @@ mod tests {
 
     #[test]
     fn the_secret_of_each_example_is_found_and_never_shown() {
-        let token = |_: &std::path::Path| Ok("z".repeat(32));
+        let token = |_: &std::path::Path| Ok(SENTINEL.replace('q', "w"));
         let sources = crate::Sources { env: &|_| None, read: &token };
         for example in examples(SENTINEL) {
             let text = Some(crate::Text { name: "c.yaml", text: &example.text });
@@ -701,6 +701,8 @@ mod tests {
             ("`tls://me:pw@a:1` is no address", "`tls://…@a:1` is no address"),
             ("http://a:b@c and x://d@e", "http://…@c and x://…@e"),
             ("`tls://a:1` has no host", "`tls://a:1` has no host"),
+            ("`me:pw@[::]:1` is ambiguous", "`…@[::]:1` is ambiguous"),
+            ("`unix:@app` and unix://@app", "`unix:@app` and unix://@app"),
         ] {
             assert_eq!(without_userinfo(text), shown);
         }

@@ -67,7 +67,7 @@ fn a_stranger_with_long_packets_leaves_few_bytes_unread_until_it_is_welcome() {
                 let now = world.now;
                 world.ends[0].write(now, &mut left);
                 let _ = world.ends[0].send_datagram(Bytes::from(vec![2; 10_000]));
-                let held = world.ends[1].incoming.unread(crate::wire::Sn(u32::MAX / 2));
+                let held = world.ends[1].incoming.unread(Sn(u32::MAX / 2));
                 assert!(held <= UNREAD && world.ends[1].datagrams_in.held() <= UNREAD / 8);
                 if !world.settle() && !world.advance_until(until) {
                     world.now = until;
