@@ -24,9 +24,17 @@ use super::{DialError, Dialled, TargetAddr};
 /// which takes 10 ms (0.03 ms each). Targets that never answer hold a place for the time-out.
 const AT_ONCE: usize = 256;
 
-/// Dials of an account that wait or are in progress on one worker. They are charged to the memory
-/// budget: 32 MiB.
+/// Dials of an account that wait or are in progress on one worker, at most: 32 MiB. Opening frames
+/// for 5,000 streams fit into one large read.
 const MOST: usize = 16_384;
+
+/// The dials of an account on one worker take at most the memory budget divided by this number. The
+/// stream of each takes up to eight times as much, so that two workers leave three quarters of the
+/// budget to others: an exhausted budget refuses their visitors.
+const SHARE: u64 = 64;
+
+/// As many may wait or be in progress however small the budget is: four turns.
+const FEW: usize = 4 * AT_ONCE;
 
 /// Memory of a dial in bytes: two tasks, the address, a socket.
 const COST: u64 = 2 << 10;
@@ -46,6 +54,7 @@ pub struct Dials(Rc<Shared>);
 struct Shared {
     accounts: RefCell<HashMap<String, Weak<Account>>>,
     budget: Option<Rc<dyn Budget>>,
+    most: Option<usize>,
 }
 
 impl fmt::Debug for Dials {
@@ -57,7 +66,9 @@ impl fmt::Debug for Dials {
 impl Dials {
     /// Charges the memory of dials to this budget.
     pub fn charged_to(budget: Rc<dyn Budget>) -> Self {
-        Self(Rc::new(Shared { accounts: RefCell::default(), budget: Some(budget) }))
+        let share = usize::try_from(budget.total() / SHARE / COST).unwrap_or(usize::MAX);
+        let most = Some(share.clamp(FEW, MOST));
+        Self(Rc::new(Shared { accounts: RefCell::default(), budget: Some(budget), most }))
     }
 
     /// The account of this name. All accounts of one name are one account.
@@ -140,7 +151,7 @@ struct Counted<'a>(&'a Account);
 
 impl<'a> Counted<'a> {
     fn new(account: &'a Account) -> Option<Self> {
-        if account.dials.get() >= MOST {
+        if account.dials.get() >= account.shared.most.unwrap_or(MOST) {
             return None;
         }
         account.dials.set(account.dials.get() + 1);
@@ -228,8 +239,9 @@ mod tests {
         account.dial(&target(), DEADLINE, dial).await.unwrap_err()
     }
 
-    #[derive(Debug, Default)]
-    struct Charged(Cell<u64>);
+    /// A budget: the charged bytes, and all bytes.
+    #[derive(Debug)]
+    struct Charged(Cell<u64>, u64);
 
     impl Budget for Charged {
         fn draw(&self, bytes: u64) -> bool {
@@ -246,13 +258,13 @@ mod tests {
             u64::MAX
         }
         fn total(&self) -> u64 {
-            u64::MAX
+            self.1
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn dials_of_an_account_are_bounded_and_charged_and_no_other_account_waits_for_them() {
-        let budget = Rc::<Charged>::default();
+        let budget = Rc::new(Charged(Cell::new(0), u64::MAX));
         let dials = Dials::charged_to(Rc::<Charged>::clone(&budget));
         let begun = Rc::new(Cell::new(0));
         let ends = Rc::new(RefCell::new(Vec::new()));
@@ -312,6 +324,17 @@ mod tests {
         assert_eq!(until - Instant::now(), Duration::from_millis(160));
         quick.0.note(SLOW / 2);
         assert!(quick.0.pause.get().is_none());
+    }
+
+    #[test]
+    fn the_dials_of_an_account_take_a_part_of_a_small_budget() {
+        let of = |total| {
+            let budget = Rc::new(Charged(Cell::new(0), total));
+            let dials = Dials::charged_to(budget).of("loud");
+            let held: Vec<_> = (0..2 * MOST).map_while(|_| Counted::new(&dials.0)).collect();
+            held.len()
+        };
+        assert_eq!([1 << 20, 256 << 20, 8 << 30].map(of), [FEW, 2_048, MOST]);
     }
 
     #[test]
