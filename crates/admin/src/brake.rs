@@ -65,7 +65,7 @@ impl Address {
 
 impl Brake {
     pub(super) fn new() -> Self {
-        let lines = RepeatLimit::every(LINES);
+        let lines = RepeatLimit::every(LINES).with_quota();
         let state = State { addresses: HashMap::new(), waiting: 0, lines };
         Self(Arc::new(Mutex::new(state)))
     }
@@ -116,10 +116,10 @@ impl Brake {
             return;
         };
         if suppressed == 0 {
-            tracing::warn!(target: AUDIT, "admin API: {source} showed a wrong token");
+            tracing::warn!(target: AUDIT, %source, "admin API: {source} showed a wrong token");
         } else {
             let more = term::count(suppressed, "time");
-            tracing::warn!(target: AUDIT, "admin API: {source} showed a wrong token ({more} more)");
+            tracing::warn!(target: AUDIT, %source, "admin API: {source} showed a wrong token ({more} more)");
         }
     }
 

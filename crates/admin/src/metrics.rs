@@ -138,7 +138,7 @@ fn process<'a>(list: &mut List<'a>, status: &'a Status) {
     for (outcome, count) in &status.logins {
         list.value("tunnel_logins_total", &[("outcome", outcome)], *count);
     }
-    let help = "Log lines about clients that were left out, because a client caused too many.";
+    let help = "Log lines that were left out, because a client or strangers caused too many.";
     let name = "tunnel_log_lines_left_out_total";
     list.single(name, Counter, help, status.log_lines_left_out);
     let name = "tunnel_reload_failed";

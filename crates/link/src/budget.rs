@@ -69,6 +69,14 @@ impl Lease {
         self.held.get()
     }
 
+    /// Charges bytes that do not stay on this worker, whatever is left.
+    #[must_use]
+    pub fn hold(&self, bytes: u64) -> Held {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.process.left.fetch_sub(bytes, Ordering::Relaxed);
+        Held { process: Arc::clone(&self.process), bytes }
+    }
+
     fn refill(&self, wanted: i64) -> bool {
         let missing = wanted.saturating_sub(self.held.get());
         self.lease(missing.max(self.process.piece)) || self.lease(missing)
@@ -83,6 +91,19 @@ impl Lease {
             self.process.left.fetch_add(bytes, Ordering::Relaxed);
         }
         taken
+    }
+}
+
+/// Bytes of the process budget that belong to no worker. Dropping the value releases them.
+#[derive(Debug)]
+pub struct Held {
+    process: Arc<ProcessBudget>,
+    bytes: i64,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.process.left.fetch_add(self.bytes, Ordering::Relaxed);
     }
 }
 

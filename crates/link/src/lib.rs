@@ -58,7 +58,7 @@ mod wakers;
 mod writer;
 
 pub use backoff::Retry;
-pub use budget::{Lease, ProcessBudget};
+pub use budget::{Held, Lease, ProcessBudget};
 pub use dial::{Host, Path, dial};
 pub use greet::GreetError;
 pub use inner::{Link, Owner};

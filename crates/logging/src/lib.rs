@@ -8,7 +8,7 @@
 //! | `journal` | the journal of systemd |
 //! | `access` | the access log: one line per ended visitor |
 //! | `fields` | message and fields without control characters |
-//! | `quota` | the number of lines that a client may cause |
+//! | `quota` | the number of lines that a peer may cause |
 //! | `repeat` | at most one line per key and 10 s for events that a peer can cause at will |
 
 mod access;
@@ -24,5 +24,5 @@ pub use access::{ACCESS, Access, access, follow_access, has_access_log};
 pub use journal::trouble;
 pub use levels::levels;
 pub use log::{AUDIT, Format, Settings, change, current, follow, start};
-pub use quota::left_out;
+pub use quota::{left_out, tell_left_out};
 pub use repeat::RepeatLimit;

@@ -4,6 +4,7 @@
 use std::env;
 use std::io::{self, IsTerminal};
 use std::panic;
+use std::path::Path;
 use std::sync::OnceLock;
 use std::thread;
 
@@ -119,12 +120,12 @@ pub fn start(settings: &Settings, file: Option<&config::LogFile>) -> anyhow::Res
                         be both; take `log.file` out, or the flag away)";
             return Err(WrongConfig::one(text.to_owned()).into());
         }
-        None => layer(settings, io::stderr)?,
+        None => layer(settings, io::stderr, journal::SOCKET.as_ref())?,
         Some(file) => {
             let open = LogFile::open(file.clone())
                 .with_context(|| format!("log.file {}", file.path.display()))?;
             let file = FILE.get_or_init(|| open);
-            layer(settings, move || file)?
+            layer(settings, move || file, journal::SOCKET.as_ref())?
         }
     };
     let subscriber = Registry::default().with(layer);
@@ -172,7 +173,8 @@ fn set(handle: &Handle, filter: &str) {
 
 type Layered = (Box<dyn Layer<Registry> + Send + Sync>, Handle);
 
-fn layer<W>(settings: &Settings, to: W) -> anyhow::Result<Layered>
+/// The layer that writes the lines: to `to`, or to the journal at `journal`.
+fn layer<W>(settings: &Settings, to: W, journal: &Path) -> anyhow::Result<Layered>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
@@ -183,12 +185,13 @@ where
         .parse::<Targets>()
         .with_context(|| format!("log level `{}` (try `info` or `debug`)", settings.filter))?;
     let (filter, handle) = reload::Layer::new(filter);
-    // The access log has a switch of its own, and its lines cost no quota.
+    // The access log has a switch of its own and no level. The quota is outermost: `filter_fn`
+    // answers for levels and targets alone, and lets every single event pass.
     let is_access = filter_fn(|metadata| metadata.target() == ACCESS);
-    let filter = filter.and(Quota::new()).or(is_access);
+    let filter = filter.or(is_access).and(Quota::new());
     let layer = tracing_subscriber::fmt::layer().with_writer(to);
     let layer = match settings.format {
-        Format::Journald => native()?.with_filter(filter).boxed(),
+        Format::Journald => native(journal)?.with_filter(filter).boxed(),
         Format::Json => layer.json().flatten_event(true).with_filter(filter).boxed(),
         Format::Text => {
             let layer = layer.fmt_fields(EscapedFields::default());
@@ -204,9 +207,9 @@ where
     Ok((layer, handle))
 }
 
-fn native() -> anyhow::Result<Native> {
-    let at = journal::SOCKET;
-    Native::connect(at.as_ref()).map_err(|why| {
+fn native(at: &Path) -> anyhow::Result<Native> {
+    Native::connect(at).map_err(|why| {
+        let at = at.display();
         anyhow!(
             "log.format journald: no journal at {at}: {why} (hint: it takes a running \
              systemd-journald, in a container its socket; `text` and `json` take nothing)"
@@ -242,7 +245,10 @@ fn log_panics() {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::net::IpAddr;
+    use std::os::unix::net::UnixDatagram;
+    use std::sync::{Arc, Mutex, PoisonError};
+    use std::time::Duration;
 
     use super::*;
 
@@ -254,6 +260,13 @@ mod tests {
         assert_eq!(filter(None, 0, Some(""), Some("error")), "error");
         assert_eq!(filter(None, 0, None, None), "info");
     }
+
+    /// The path of a journal where none listens.
+    const NO_JOURNAL: &str = "/nowhere/journal";
+
+    /// Held by tests that cause more lines than a quota: all of them share the count of lines that
+    /// were left out.
+    static FLOOD: Mutex<()> = Mutex::new(());
 
     #[derive(Clone, Default)]
     struct Sink(Arc<Mutex<Vec<u8>>>);
@@ -275,7 +288,8 @@ mod tests {
     fn logged(format: Format, events: impl FnOnce(&Handle)) -> String {
         let sink = Sink::default();
         let to = sink.clone();
-        let (layer, filter) = layer(&settings("info", format), move || to.clone()).unwrap();
+        let (layer, filter) =
+            layer(&settings("info", format), move || to.clone(), NO_JOURNAL.as_ref()).unwrap();
         tracing::subscriber::with_default(Registry::default().with(layer), || events(&filter));
         String::from_utf8(sink.0.lock().unwrap().clone()).unwrap()
     }
@@ -347,7 +361,91 @@ mod tests {
 
     #[test]
     fn a_wrong_level_is_named() {
-        let error = layer(&settings("loud=very", Format::Text), io::stderr).err().unwrap();
+        let error = layer(&settings("loud=very", Format::Text), io::stderr, NO_JOURNAL.as_ref())
+            .err()
+            .unwrap();
         assert!(format!("{error:#}").contains("loud=very"));
+    }
+
+    /// A client and a stranger that flood the log, and others beside them.
+    fn flood(_: &Handle) {
+        crate::tell_left_out();
+        for n in 0..5_000 {
+            tracing::info!(client = "loud", "noise {n}");
+            tracing::warn!(source = %IpAddr::from([192, 0, 2, 1]), client = n, "garbage {n}");
+            tracing::info!(target: ACCESS, client = "loud", "visit {n}");
+            tracing::debug!(client = "calm", "not this");
+        }
+        tracing::info!(client = "calm", "calm");
+        tracing::warn!(source = %IpAddr::from([198, 51, 100, 1]), "quiet");
+        tracing::info!("of the daemon itself");
+        crate::tell_left_out();
+    }
+
+    /// What every form and output must contain of [`flood`].
+    fn check_flood(text: &str) {
+        let count = |word: &str| text.lines().filter(|line| line.contains(word)).count();
+        // A slow machine refills a few lines meanwhile.
+        assert!((1_200..1_300).contains(&count("noise ")), "{}", count("noise "));
+        assert!((100..110).contains(&count("garbage ")), "{}", count("garbage "));
+        assert_eq!(count("visit "), 5_000, "the access log has no quota");
+        let others = ["calm", "quiet", "of the daemon itself", "log lines were left out"];
+        assert_eq!(others.map(|word| usize::from(count(word) > 0)), [1; 4]);
+        assert_eq!(count("not this"), 0);
+    }
+
+    #[test]
+    fn a_flooding_peer_writes_a_bounded_number_of_lines_in_every_form() {
+        let _alone = FLOOD.lock().unwrap_or_else(PoisonError::into_inner);
+        for format in [Format::Text, Format::Json] {
+            check_flood(&logged(format, flood));
+        }
+    }
+
+    #[test]
+    fn a_flooding_peer_does_not_fill_a_file() {
+        let _alone = FLOOD.lock().unwrap_or_else(PoisonError::into_inner);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tunnel.log");
+        let file = config::LogFile { path: path.clone(), size: "9MiB".parse().unwrap(), keep: 1 };
+        let file: &LogFile = Box::leak(Box::new(LogFile::open(file).unwrap()));
+        let (layer, filter) =
+            layer(&settings("info", Format::Text), move || file, NO_JOURNAL.as_ref()).unwrap();
+        tracing::subscriber::with_default(Registry::default().with(layer), || flood(&filter));
+        check_flood(&std::fs::read_to_string(path).unwrap());
+    }
+
+    #[test]
+    fn a_flooding_peer_does_not_fill_the_journal() {
+        let _alone = FLOOD.lock().unwrap_or_else(PoisonError::into_inner);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal");
+        let journal = UnixDatagram::bind(&path).unwrap();
+        journal.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let reader = thread::spawn(move || {
+            let mut entries = String::new();
+            let mut entry = vec![0; 1 << 16];
+            while !entries.contains("MESSAGE=over") {
+                let length = journal.recv(&mut entry).unwrap();
+                entries.push_str(&String::from_utf8_lossy(&entry[..length]).replace('\n', " "));
+                entries.push('\n');
+            }
+            entries
+        });
+        let (layer, filter) =
+            layer(&settings("info", Format::Journald), io::stderr, &path).unwrap();
+        tracing::subscriber::with_default(Registry::default().with(layer), || {
+            flood(&filter);
+            // The journal does not wait for a slow reader, and loses entries then.
+            while !reader.is_finished() {
+                tracing::info!("over");
+                thread::sleep(Duration::from_millis(10));
+            }
+        });
+        let text = reader.join().unwrap();
+        let count = |word: &str| text.lines().filter(|line| line.contains(word)).count();
+        assert!((1..1_300).contains(&count("MESSAGE=noise")), "{}", count("MESSAGE=noise"));
+        assert!((1..110).contains(&count("MESSAGE=garbage")), "{}", count("MESSAGE=garbage"));
+        assert!(count("MESSAGE=visit") > 0);
     }
 }

@@ -1,7 +1,7 @@
 //! Limits log lines that a hostile or broken peer can cause at will: one line per key and period (10
 //! s unless the owner wants another), with the number of suppressed lines.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
@@ -11,8 +11,11 @@ use std::time::{Duration, Instant};
 const PERIOD: Duration = Duration::from_secs(10);
 
 /// Most keys that are distinguished. An attacker may invent keys (addresses). If the table is full
-/// of keys of the last period, new keys share one line.
+/// of keys of the last period, new keys share one line; see also [`RepeatLimit::with_quota`].
 const KEYS: usize = 1024;
+
+/// The shortest time between two searches of a full table, each of which visits all keys.
+const SWEEP: Duration = Duration::from_millis(100);
 
 /// The limit for one kind of line. Each thread has its own.
 ///
@@ -29,6 +32,10 @@ pub struct RepeatLimit<K> {
     /// The key `None` is shared by all keys for which the table had no room.
     seen: RefCell<HashMap<Option<K>, Seen>>,
     period: Duration,
+    /// When a full table was last searched for keys that can be forgotten.
+    swept: Cell<Option<Instant>>,
+    /// A key for which the table has no room passes.
+    has_quota: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +58,16 @@ impl<K: Hash + Eq> RepeatLimit<K> {
 
     /// A limit of one line per key in this time.
     pub fn every(period: Duration) -> Self {
-        Self { seen: RefCell::new(HashMap::new()), period }
+        let (seen, swept) = (RefCell::new(HashMap::new()), Cell::new(None));
+        Self { seen, period, swept, has_quota: false }
+    }
+
+    /// The same limit for lines that have the field `source`: the quota of the source bounds the
+    /// lines about invented keys. A key for which the table has no room passes here, so an attacker
+    /// who fills the table hides no line about others.
+    #[must_use]
+    pub fn with_quota(self) -> Self {
+        Self { has_quota: true, ..self }
     }
 
     /// Whether a line about `key` may be written at `now`. The value is the number of lines that
@@ -62,8 +78,14 @@ impl<K: Hash + Eq> RepeatLimit<K> {
         if seen.len() >= KEYS && !seen.contains_key(&key) {
             // The number of suppressed lines of a forgotten key is lost; the next line of that key
             // starts at 0.
-            seen.retain(|_, s| now.duration_since(s.written) < self.period);
+            if self.swept.get().is_none_or(|last| now.saturating_duration_since(last) >= SWEEP) {
+                self.swept.set(Some(now));
+                seen.retain(|_, s| now.duration_since(s.written) < self.period);
+            }
             if seen.len() >= KEYS {
+                if self.has_quota {
+                    return Some(0);
+                }
                 key = None;
             }
         }
@@ -115,5 +137,13 @@ mod tests {
         assert_eq!(limit.seen.borrow().len(), KEYS + 1);
         assert_eq!(limit.pass(-1, start + PERIOD), Some(0));
         assert_eq!(limit.seen.borrow().len(), 1);
+    }
+
+    #[test]
+    fn invented_keys_hide_no_line_that_has_a_quota() {
+        let (limit, start) = (RepeatLimit::new().with_quota(), Instant::now());
+        assert!((0..100_000).all(|key| limit.pass(key, start).is_some()));
+        assert_eq!(limit.seen.borrow().len(), KEYS);
+        assert_eq!(limit.pass(0, start), None);
     }
 }

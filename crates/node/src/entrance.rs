@@ -101,7 +101,7 @@ impl Entrance {
             && let Err(error) = steering.assign(&workers)
         {
             tracing::warn!(
-                address = self.address, %error,
+                client = self.route.session.load().name, address = self.address, %error,
                 "the kernel does not lead the datagrams of {} to the workers with links: {error}",
                 self.address
             );

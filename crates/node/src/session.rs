@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ::link::{Lease, Link};
 use ops::status;
-use relay::{FlowStats, FlowTargets, Listening, Stats};
+use relay::{Dials, FlowStats, FlowTargets, Listening, Stats};
 use tokio::sync::Notify;
 
 use crate::entrance::OpenEntrance;
@@ -145,6 +145,8 @@ pub(crate) struct State {
     pub(crate) leaving: Notify,
     /// The share of this worker in the memory budget.
     pub(crate) budget: Rc<Lease>,
+    /// The dials of this worker: an account is a client on a server, and a service on a client.
+    pub(crate) dials: Dials,
     /// The counters of the services whose targets this worker dials, by name. Only a client has
     /// such services.
     services: RefCell<HashMap<String, Counters>>,
@@ -184,12 +186,14 @@ impl fmt::Debug for State {
 
 impl State {
     pub(crate) fn new(budget: Lease) -> Self {
+        let budget = Rc::new(budget);
         Self {
             links: RefCell::default(),
             entrances: RefCell::default(),
             doors: RefCell::default(),
             leaving: Notify::new(),
-            budget: Rc::new(budget),
+            dials: Dials::charged_to(Rc::<Lease>::clone(&budget)),
+            budget,
             services: RefCell::default(),
             former: RefCell::default(),
             turn: Cell::new(0),

@@ -56,7 +56,7 @@ pub mod visitor;
 pub mod watch;
 
 pub use admit::{Gate, Permit};
-pub use dial::{Allow, Destination, DialError, TargetAddr};
+pub use dial::{Allow, Destination, DialAccount, DialError, Dials, TargetAddr};
 pub use duplex::{Duplex, accept_duplex, open_duplex};
 pub use flows::{
     DropReason, FlowCaller, FlowCaps, FlowHandler, FlowSettings, FlowStats, FlowTargets,

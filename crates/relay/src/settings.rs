@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use net::resolve::Lookups;
 
+use crate::dial::DialAccount;
 use crate::{Room, Stats, Watcher};
 
 /// The time-outs of a stream. Zero switches a time-out off, except for `dial`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// For name resolution and connecting together.
+    /// For the wait for the turn of the dial, name resolution and connecting together.
     pub dial: Duration,
     /// For a stream in which no byte moves in either direction. Off by default, because an idle
     /// shell is not an error.
@@ -44,6 +45,8 @@ pub struct Settings {
     pub room: Room,
     /// How the names of targets are looked up.
     pub lookups: Lookups,
+    /// The account of the dials.
+    pub dials: DialAccount,
     /// Receives the events of the streams.
     pub watcher: Option<Rc<dyn Watcher>>,
 }

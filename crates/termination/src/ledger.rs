@@ -10,6 +10,10 @@
 //!
 //! The pauses of a name outlast its service, because a client must not order at will by publishing
 //! a name again and again.
+//!
+//! Clients take turns: of the clients with a name that is due, the client whose last order is the
+//! longest ago is next. Of its names, those without a certificate come before renewals, because a
+//! certificate is renewed long before its end. `turns` counts the orders of each client.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -18,6 +22,8 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
+
+use crate::turns::{ORDERS, Turns};
 
 /// The pause after the first failure, and the longest pause. An authority may permit five failed
 /// checks of a name in an hour.
@@ -37,8 +43,13 @@ const SETTLED: Duration = Duration::from_secs(600);
 /// The longest sleep. The dates of certificates are compared with the wall clock, which may jump.
 const SLEEP_MAX: Duration = Duration::from_secs(3600);
 
-/// Most names that may wait for their first order, see [`Ledger::is_full`].
-pub(crate) const WAITING_MAX: usize = 100;
+/// Most names of a client that may wait for their first order, see [`Ledger::is_full`]. It is the
+/// number of first orders that a client may make in a day: a further name would wait longer.
+pub(crate) const WAITING_MAX: usize = ORDERS as usize;
+
+/// Most names of all clients that may wait for their first order. Each look at the ledger visits all
+/// of them. A client of which no name waits may add one all the same.
+const WAITING_ALL: usize = 2_000;
 
 /// What a failure concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,8 +61,10 @@ pub(crate) enum Scope {
 }
 
 /// The state of a name.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Name {
+    /// The client that publishes the name, or published it last.
+    client: Arc<str>,
     /// The number of services that publish the name.
     wants: u32,
     failures: u32,
@@ -64,12 +77,27 @@ struct Name {
     tried: bool,
 }
 
+impl Name {
+    fn new(client: &Arc<str>) -> Self {
+        Self {
+            client: Arc::clone(client),
+            wants: 0,
+            failures: 0,
+            not_before: None,
+            serial: 0,
+            error: None,
+            tried: false,
+        }
+    }
+}
+
 /// The state of all names.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     names: HashMap<Box<str>, Name>,
     serial: u64,
     outage: Outage,
+    turns: Turns,
 }
 
 /// Failures of the authority itself.
@@ -100,14 +128,14 @@ pub(crate) enum Need {
 }
 
 impl Ledger {
-    /// A service publishes the name.
-    pub(crate) fn want(&mut self, host: &str) {
+    /// A service of a client publishes the name.
+    pub(crate) fn want(&mut self, host: &str, client: &Arc<str>) {
         self.serial += 1;
         let serial = self.serial;
-        let new = || Name { serial, ..Name::default() };
-        let name = self.names.entry(host.into()).or_insert_with(new);
+        let name = self.names.entry(host.into()).or_insert_with(|| Name::new(client));
         if name.wants == 0 {
             name.serial = serial;
+            name.client = Arc::clone(client);
         }
         name.wants += 1;
     }
@@ -128,46 +156,60 @@ impl Ledger {
         names.into_iter().map(|(host, _)| host.clone()).collect()
     }
 
-    /// Whether so many names wait for their first order that a further name would wait too long.
-    /// `need` tells what a name needs.
-    pub(crate) fn is_full(&self, host: &str, need: impl Fn(&str) -> Need) -> bool {
-        let waiting = self
-            .names
-            .iter()
-            .filter(|(host, name)| name.wants > 0 && !name.tried && need(host) == Need::First);
-        self.names.get(host).is_none_or(|name| name.wants == 0)
-            && waiting.take(WAITING_MAX).count() == WAITING_MAX
+    /// Whether so many names wait for their first order that a further name of this client would
+    /// wait too long. `need` tells what a name needs.
+    pub(crate) fn is_full(&self, host: &str, client: &str, need: impl Fn(&str) -> Need) -> bool {
+        if self.names.get(host).is_some_and(|name| name.wants > 0) {
+            return false;
+        }
+        let (mut own, mut all) = (0, 0);
+        for (host, name) in &self.names {
+            if name.wants > 0 && !name.tried && need(host) == Need::First {
+                all += 1;
+                own += usize::from(&*name.client == client);
+            }
+        }
+        own >= WAITING_MAX || own > 0 && all >= WAITING_ALL
     }
 
-    /// What the driver does next at the moment `now`, which is the second `wall` by the wall clock.
-    /// The name whose turn came first is ordered first.
+    /// What the driver does next at the moment `now`, which is the second `wall` by the wall clock;
+    /// for the order of names see the module. An order counts for its client at once.
     pub(crate) fn next(&mut self, now: Instant, wall: u64, need: impl Fn(&str) -> Need) -> Next {
         // A name that nobody publishes is remembered for the longest pause after its own pause.
         self.names.retain(|_, name| {
             name.wants > 0 || name.not_before.is_some_and(|until| until + PAUSE_MAX > now)
         });
-        let mut first: Option<(Instant, u64, &str)> = None;
+        self.turns.forget(now);
+        let mut sleep = now + SLEEP_MAX;
+        let mut first: Option<((u64, bool, u64), &str)> = None;
         for (host, name) in self.names.iter().filter(|(_, name)| name.wants > 0) {
-            let begin = match need(host) {
+            let (begin, is_renewal) = match need(host) {
                 Need::Nothing => continue,
-                Need::First => now,
+                Need::First => (self.turns.allowed(&name.client).unwrap_or(now), false),
                 Need::Renewal(at) => {
-                    now + Duration::from_secs(at.saturating_sub(wall)).min(SLEEP_MAX)
+                    let wait = Duration::from_secs(at.saturating_sub(wall)).min(SLEEP_MAX);
+                    (now + wait, true)
                 }
             };
             let due = [name.not_before, self.outage.not_before]
                 .into_iter()
                 .flatten()
                 .fold(begin, Instant::max);
-            if first.is_none_or(|(at, serial, _)| (due, name.serial) < (at, serial)) {
-                first = Some((due, name.serial, host));
+            if due > now {
+                sleep = sleep.min(due);
+                continue;
+            }
+            let rank = (self.turns.last(&name.client), is_renewal, name.serial);
+            if first.is_none_or(|(before, _)| rank < before) {
+                first = Some((rank, host));
             }
         }
-        match first {
-            Some((due, _, host)) if due <= now => Next::Order(host.into()),
-            Some((due, ..)) => Next::Sleep(due.min(now + SLEEP_MAX)),
-            None => Next::Sleep(now + SLEEP_MAX),
+        let Some(((_, is_renewal, _), host)) = first else { return Next::Sleep(sleep) };
+        let host: Box<str> = host.into();
+        if let Some(name) = self.names.get(&host) {
+            self.turns.count(&name.client, is_renewal, now);
         }
+        Next::Order(host)
     }
 
     /// The number of failed orders since the last certificate of the name.
@@ -196,7 +238,7 @@ impl Ledger {
     ) -> Duration {
         let asked = asked.unwrap_or_default().min(ASKED_MAX);
         // The service may have gone meanwhile. The name is remembered all the same.
-        let name = self.names.entry(host.into()).or_default();
+        let name = self.names.entry(host.into()).or_insert_with(|| Name::new(&Arc::from("")));
         (name.error, name.tried) = (Some(error), true);
         match scope {
             Scope::Name => {
@@ -223,11 +265,26 @@ impl Ledger {
         }
     }
 
-    /// The last error of a name, and the pause until its next attempt.
-    pub(crate) fn trouble(&self, host: &str, now: Instant) -> Option<(String, Duration)> {
+    /// The last error of a name, and the pause until its next attempt. `is_first`: the name has no
+    /// certificate.
+    pub(crate) fn trouble(
+        &self,
+        host: &str,
+        is_first: bool,
+        now: Instant,
+    ) -> Option<(String, Duration)> {
         let name = self.names.get(host)?;
-        let error = name.error.clone()?;
-        let next = name.not_before.max(self.outage.not_before);
+        let bound = self.turns.allowed(&name.client).filter(|at| is_first && *at > now);
+        let error = name.error.clone().or_else(|| {
+            bound.map(|_| {
+                format!(
+                    "client `{}` has made {ORDERS} first orders, as many as a client may make in a \
+                     day",
+                    name.client
+                )
+            })
+        })?;
+        let next = name.not_before.max(self.outage.not_before).max(bound);
         Some((error, next.map_or(Duration::ZERO, |at| at.saturating_duration_since(now))))
     }
 }
@@ -271,8 +328,8 @@ impl Names {
         self.changed.notified().await;
     }
 
-    pub(crate) fn want(self: &Arc<Self>, host: Box<str>) -> Wanted {
-        self.with(|ledger| ledger.want(&host));
+    pub(crate) fn want(self: &Arc<Self>, host: Box<str>, client: &Arc<str>) -> Wanted {
+        self.with(|ledger| ledger.want(&host, client));
         self.wake();
         Wanted { names: Arc::clone(self), host }
     }
@@ -295,6 +352,8 @@ impl Drop for Wanted {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     const MINUTE: Duration = Duration::from_secs(60);
@@ -308,6 +367,10 @@ mod tests {
 
     fn order(host: &str) -> Next {
         Next::Order(host.into())
+    }
+
+    fn want(ledger: &mut Ledger, host: &str) {
+        ledger.want(host, &"home".into());
     }
 
     fn fail(ledger: &mut Ledger, host: &str, now: Instant) -> Duration {
@@ -327,7 +390,7 @@ mod tests {
         let (mut ledger, now) = (Ledger::default(), Instant::now());
         assert_eq!(ledger.next(now, WALL, first), Next::Sleep(now + SLEEP_MAX));
         for host in ["b", "a", "c"] {
-            ledger.want(host);
+            want(&mut ledger, host);
         }
         for host in ["b", "a", "c"] {
             assert_eq!(ledger.next(now, WALL, first), order(host));
@@ -339,18 +402,18 @@ mod tests {
     #[test]
     fn a_pause_doubles_up_to_six_hours_and_a_success_ends_it() {
         let (mut ledger, mut now) = (Ledger::default(), Instant::now());
-        ledger.want("a");
+        want(&mut ledger, "a");
         for minutes in [1, 2, 4, 8, 16, 32, 64, 128, 256, 360, 360] {
             assert_eq!(ledger.next(now, WALL, first), order("a"));
             let pause = fail(&mut ledger, "a", now);
             let longest = MINUTE * minutes;
             assert!(pause >= longest * 3 / 4 && pause <= longest, "{pause:?} of {longest:?}");
             assert_eq!(sleep(&mut ledger, now), pause.min(SLEEP_MAX));
-            assert_eq!(ledger.trouble("a", now), Some(("no".into(), pause)));
+            assert_eq!(ledger.trouble("a", true, now), Some(("no".into(), pause)));
             now += pause;
         }
         ledger.succeeded("a", now);
-        assert_eq!((ledger.trouble("a", now), ledger.failures("a")), (None, 0));
+        assert_eq!((ledger.trouble("a", true, now), ledger.failures("a")), (None, 0));
         now += SETTLED;
         assert!(fail(&mut ledger, "a", now) <= MINUTE);
     }
@@ -358,7 +421,7 @@ mod tests {
     #[test]
     fn the_authority_can_ask_for_a_longer_pause_within_reason() {
         let (mut ledger, now) = (Ledger::default(), Instant::now());
-        ledger.want("a");
+        want(&mut ledger, "a");
         let mut asked = |pause| ledger.failed("a", now, Scope::Name, Some(pause), "no".into());
         assert_eq!(asked(30 * HOUR), 30 * HOUR);
         assert!(asked(Duration::from_secs(1)) >= MINUTE);
@@ -369,11 +432,11 @@ mod tests {
     fn an_outage_pauses_all_names_and_blames_none() {
         let (mut ledger, now) = (Ledger::default(), Instant::now());
         for host in ["a", "b"] {
-            ledger.want(host);
+            want(&mut ledger, host);
         }
         let pause = ledger.failed("a", now, Scope::Authority, None, "down".into());
         assert_eq!(sleep(&mut ledger, now), pause);
-        assert_eq!((ledger.failures("a"), ledger.trouble("b", now)), (0, None));
+        assert_eq!((ledger.failures("a"), ledger.trouble("b", true, now)), (0, None));
         let mut now = now;
         for _ in 0..20 {
             now += ledger.failed("a", now, Scope::Authority, Some(30 * HOUR), "down".into());
@@ -386,15 +449,15 @@ mod tests {
     #[test]
     fn a_client_cannot_order_at_will_by_publishing_again() {
         let (mut ledger, now) = (Ledger::default(), Instant::now());
-        ledger.want("a");
+        want(&mut ledger, "a");
         ledger.drop_want("a");
         // The service went while the order was in progress.
         let pause = fail(&mut ledger, "a", now);
-        ledger.want("a");
+        want(&mut ledger, "a");
         assert_eq!(sleep(&mut ledger, now), pause);
         ledger.drop_want("a");
         assert_eq!(sleep(&mut ledger, now + pause), SLEEP_MAX);
-        ledger.want("a");
+        want(&mut ledger, "a");
         assert_eq!(ledger.failures("a"), 1, "the next pause is longer");
         ledger.drop_want("a");
         sleep(&mut ledger, now + pause + PAUSE_MAX);
@@ -404,8 +467,8 @@ mod tests {
     #[test]
     fn two_services_want_a_name_until_both_are_gone() {
         let (mut ledger, now) = (Ledger::default(), Instant::now());
-        ledger.want("a");
-        ledger.want("a");
+        want(&mut ledger, "a");
+        want(&mut ledger, "a");
         ledger.drop_want("a");
         assert_eq!(ledger.next(now, WALL, first), order("a"));
         ledger.drop_want("a");
@@ -416,7 +479,7 @@ mod tests {
     #[test]
     fn a_renewal_waits_for_its_second_and_a_clock_that_jumps_changes_little() {
         let (mut ledger, now) = (Ledger::default(), Instant::now());
-        ledger.want("a");
+        want(&mut ledger, "a");
         let at = |seconds: u64| move |_: &str| Need::Renewal(WALL + seconds);
         assert_eq!(ledger.next(now, WALL, at(90)), Next::Sleep(now + Duration::from_secs(90)));
         assert_eq!(ledger.next(now, WALL, at(0)), order("a"));
@@ -438,11 +501,133 @@ mod tests {
     #[test]
     fn a_name_that_needs_nothing_is_no_order_and_new_settings_end_pauses() {
         let (mut ledger, now) = (Ledger::default(), Instant::now());
-        ledger.want("a");
+        want(&mut ledger, "a");
         assert_eq!(ledger.next(now, WALL, |_| Need::Nothing), Next::Sleep(now + SLEEP_MAX));
         fail(&mut ledger, "a", now);
         ledger.forget_failures();
         assert_eq!(ledger.next(now, WALL, first), order("a"));
-        assert_eq!(ledger.trouble("a", now), None);
+        assert_eq!(ledger.trouble("a", true, now), None);
+    }
+
+    /// The orders of `hours` hours of which each takes a minute and succeeds, by client.
+    fn orders(ledger: &mut Ledger, begin: Instant, hours: u32) -> Vec<String> {
+        let (mut now, end, mut done) = (begin, begin + HOUR * hours, HashSet::new());
+        let mut orders = Vec::new();
+        while now < end {
+            let need = |host: &str| if done.contains(host) { Need::Nothing } else { Need::First };
+            match ledger.next(now, WALL, need) {
+                Next::Order(host) => {
+                    now += MINUTE;
+                    ledger.succeeded(&host, now);
+                    orders.push(host.split_once('.').unwrap().1.to_owned());
+                    done.insert(host);
+                }
+                Next::Sleep(until) => now = until,
+            }
+        }
+        orders
+    }
+
+    #[test]
+    fn a_client_with_many_names_delays_another_by_one_order() {
+        let (mut ledger, now) = (Ledger::default(), Instant::now());
+        let [evil, good] = ["evil", "good"].map(Arc::<str>::from);
+        for n in 0..WAITING_MAX {
+            assert!(!ledger.is_full("n.evil", &evil, first));
+            ledger.want(&format!("n{n}.evil"), &evil);
+        }
+        assert!(ledger.is_full("n.evil", &evil, first));
+        assert!(!ledger.is_full("0.good", &good, first));
+        assert!(
+            matches!(ledger.next(now, WALL, first), Next::Order(host) if host.ends_with("evil"))
+        );
+        for n in 0..3 {
+            ledger.want(&format!("{n}.good"), &good);
+        }
+        let order = orders(&mut ledger, now, 1);
+        assert_eq!(order[..6], ["good", "evil", "good", "evil", "good", "evil"]);
+    }
+
+    #[test]
+    fn whoever_publishes_again_and_again_keeps_no_other_client_waiting() {
+        let (mut ledger, mut now) = (Ledger::default(), Instant::now());
+        let [evil, good] = ["evil", "good"].map(Arc::<str>::from);
+        let mut turns = 0;
+        for round in 0..200 {
+            for n in 0..20 {
+                ledger.want(&format!("x{round}-{n}.evil"), &evil);
+            }
+            if round == 100 {
+                ledger.want("0.good", &good);
+            }
+            let Next::Order(host) = ledger.next(now, WALL, first) else { break };
+            turns = round;
+            if &*host == "0.good" {
+                break;
+            }
+            // The certificate would take a while; the names are gone before it comes.
+            now += MINUTE;
+            fail(&mut ledger, &host, now);
+            for n in 0..20 {
+                ledger.drop_want(&format!("x{round}-{n}.evil"));
+            }
+        }
+        assert_eq!(turns, 100);
+        assert!(ledger.names.len() < 200, "names that were withdrawn leave the queue");
+    }
+
+    #[test]
+    fn a_client_makes_a_bounded_number_of_first_orders_in_a_day() {
+        let (mut ledger, now) = (Ledger::default(), Instant::now());
+        let [evil, good] = ["evil", "good"].map(Arc::<str>::from);
+        for n in 0..1_000 {
+            ledger.want(&format!("n{n}.evil"), &evil);
+        }
+        let day = orders(&mut ledger, now, 24).len();
+        assert!((199..=201).contains(&day), "{day}: the orders of a day, and as many at once");
+        let later = now + HOUR * 24;
+        let next = orders(&mut ledger, later, 24).len();
+        assert!((99..=101).contains(&next), "{next}");
+        let until = ledger.turns.allowed("evil").unwrap() - MINUTE;
+        let (error, pause) = ledger.trouble("n999.evil", true, until).unwrap();
+        assert!(error.contains("client `evil` has made 100 first orders"), "{error}");
+        assert_eq!(pause, MINUTE);
+        assert_eq!(ledger.trouble("n999.evil", false, until), None);
+        ledger.want("0.good", &good);
+        assert_eq!(ledger.next(until, WALL, first), order("0.good"));
+        // Renewals do not count.
+        let renewal = |_: &str| Need::Renewal(WALL);
+        let renewals = (0..150).take_while(|_| match ledger.next(until, WALL, renewal) {
+            Next::Order(host) => {
+                ledger.succeeded(&host, until);
+                true
+            }
+            Next::Sleep(_) => false,
+        });
+        assert_eq!(renewals.count(), 150);
+    }
+
+    #[test]
+    fn the_first_certificate_of_a_name_comes_before_renewals_of_its_client() {
+        let (mut ledger, now) = (Ledger::default(), Instant::now());
+        for host in ["old", "new"] {
+            want(&mut ledger, host);
+        }
+        let need = |host: &str| if host == "new" { Need::First } else { Need::Renewal(WALL) };
+        assert_eq!(ledger.next(now, WALL, need), order("new"));
+        ledger.succeeded("new", now);
+        assert_eq!(ledger.next(now, WALL, need), order("old"));
+    }
+
+    #[test]
+    fn many_clients_fill_the_queue_of_all_and_a_new_client_has_a_place() {
+        let mut ledger = Ledger::default();
+        for client in 0..WAITING_ALL / 50 {
+            for n in 0..50 {
+                ledger.want(&format!("n{n}.c{client}"), &format!("c{client}").into());
+            }
+        }
+        assert!(ledger.is_full("more.c0", "c0", first));
+        assert!(!ledger.is_full("0.new", "new", first));
     }
 }

@@ -21,6 +21,7 @@ mod shelf;
 mod store;
 mod stream;
 mod terminator;
+mod turns;
 
 pub use ledger::Wanted;
 pub use settings::{Acme, Doors, Files, MinVersion, Settings, Unusable};

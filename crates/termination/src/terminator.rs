@@ -204,9 +204,9 @@ impl Terminator {
         Ok(Prepared { terminator: Arc::clone(self), parts })
     }
 
-    /// Whether the server can end TLS for a name.
+    /// Whether the server can end TLS for a name that a service of this client publishes.
     #[must_use]
-    pub fn covers(&self, host: &str) -> Cover {
+    pub fn covers(&self, host: &str, client: &str) -> Cover {
         let host = match host.parse() {
             Ok(HostName::Name(name)) => name,
             Ok(HostName::Address(ip)) => {
@@ -222,19 +222,19 @@ impl Terminator {
         let live = self.live.load_full();
         match refusal(&live, &host) {
             Some(reason) => Cover::None(reason),
-            None if self.is_full(&live, &host) => Cover::Full(format!(
-                "{WAITING_MAX} names of this server wait for their first certificate, and {host} \
+            None if self.is_full(&live, &host, client) => Cover::Full(format!(
+                "{WAITING_MAX} names of this client wait for their first certificate, and {host} \
                  would wait behind them (hint: the client asks again by itself)"
             )),
             None => Cover::Acme,
         }
     }
 
-    /// A service publishes the name: a certificate is ordered and renewed until the result is
+    /// A service of this client publishes the name: a certificate is ordered and renewed until the result is
     /// dropped. Names that [`Terminator::covers`] does not cover are noted without an order, since a
     /// reload may cover them later.
-    pub fn want(&self, host: &str) -> Wanted {
-        self.names.want(canonical(host).into())
+    pub fn want(&self, host: &str, client: &str) -> Wanted {
+        self.names.want(canonical(host).into(), &client.into())
     }
 
     /// The body of the answer to `GET /.well-known/acme-challenge/TOKEN` for a host, while the
@@ -308,7 +308,7 @@ impl Terminator {
             files.keys().map(|host| (host.clone(), None)).collect();
         self.names.with(|ledger| {
             for host in ledger.wanted() {
-                let trouble = ledger.trouble(&host, now);
+                let trouble = ledger.trouble(&host, !issued.contains_key(&host), now);
                 hosts.insert(host, trouble);
             }
         });
@@ -363,9 +363,9 @@ impl Terminator {
         }
     }
 
-    fn is_full(&self, live: &Live, host: &str) -> bool {
+    fn is_full(&self, live: &Live, host: &str, client: &str) -> bool {
         self.shelf.find(host).is_none()
-            && self.names.with(|ledger| ledger.is_full(host, |host| self.need(live, host)))
+            && self.names.with(|ledger| ledger.is_full(host, client, |host| self.need(live, host)))
     }
 
     /// A failed handshake in words.
@@ -378,7 +378,7 @@ impl Terminator {
             ),
             None => io::Error::new(error.kind(), error.to_string()),
             Some(_) if self.shelf.find(host).is_none() => {
-                let trouble = self.names.with(|ledger| ledger.trouble(host, Instant::now()));
+                let trouble = self.names.with(|ledger| ledger.trouble(host, true, Instant::now()));
                 let why = trouble.map_or_else(|| "none was issued yet".into(), |(error, _)| error);
                 invalid(format!("{host} has no certificate: {why}"))
             }

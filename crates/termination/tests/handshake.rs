@@ -135,19 +135,19 @@ async fn a_name_has_its_exact_certificate_before_the_wildcard_of_one_label() {
     ] {
         let both = shake(&terminator, site.browser(), host).await.unwrap();
         assert_eq!(leaf_of(&both), der(files), "{host}");
-        assert_eq!(terminator.covers(host), Cover::Configured);
+        assert_eq!(terminator.covers(host, "home"), Cover::Configured);
     }
     let error = refused(&terminator, site.browser(), "a.b.example.com").await;
     assert_eq!(error, "a.b.example.com has no certificate: none was issued yet");
-    assert_eq!(terminator.covers("*.example.com"), Cover::Configured);
-    let Cover::None(reason) = terminator.covers("a.b.example.com") else { panic!() };
+    assert_eq!(terminator.covers("*.example.com", "home"), Cover::Configured);
+    let Cover::None(reason) = terminator.covers("a.b.example.com", "home") else { panic!() };
     assert!(reason.contains("(hint: add a certificate for it"), "{reason}");
-    assert!(matches!(terminator.covers("192.0.2.1"), Cover::None(_)));
-    assert!(matches!(terminator.covers("a b"), Cover::None(_)));
+    assert!(matches!(terminator.covers("192.0.2.1", "home"), Cover::None(_)));
+    assert!(matches!(terminator.covers("a b", "home"), Cover::None(_)));
 
     let hosts: Vec<_> = terminator.status().into_iter().map(|name| name.host).collect();
     assert_eq!(hosts, ["*.example.com", "app.example.com", "example.com"]);
-    let _wanted = terminator.want("other.example.com");
+    let _wanted = terminator.want("other.example.com", "home");
     let status = terminator.status();
     let other = status.iter().find(|name| name.host == "other.example.com").unwrap();
     assert_eq!((other.source, other.expires), (Source::File, Some(7_226_582_400)));
@@ -278,7 +278,7 @@ async fn all_problems_of_the_files_are_told_and_nothing_changes() {
     for (problem, expected) in problems.iter().zip(&expected) {
         assert!(problem.starts_with(expected), "{problem}");
     }
-    assert_eq!(terminator.covers("a.example.com"), Cover::Configured);
+    assert_eq!(terminator.covers("a.example.com", "home"), Cover::Configured);
     assert!(shake(&terminator, site.browser(), "a.example.com").await.is_ok());
 }
 
@@ -347,25 +347,26 @@ fn what_cannot_be_ordered_is_told_and_the_queue_has_an_end() {
     let state_dir = Some(site.dir.path().to_owned());
     let mut settings = Settings { acme: Some(acme), state_dir, ..Settings::default() };
     let terminator = Terminator::new(&settings).unwrap();
-    let none = |host: &str| match terminator.covers(host) {
+    let none = |host: &str| match terminator.covers(host, "home") {
         Cover::None(reason) => reason,
         cover @ (Cover::Configured | Cover::Acme | Cover::Full(_)) => panic!("{cover:?}"),
     };
     assert!(none("a.example.com").contains("neither at port 80 nor at port 443"));
     settings.doors = Doors { http: true, tls: false };
     terminator.reload(&settings).unwrap().apply();
-    assert_eq!(terminator.covers("a.example.com"), Cover::Acme);
+    assert_eq!(terminator.covers("a.example.com", "home"), Cover::Acme);
     assert!(none("*.example.com").contains("neither http-01 nor tls-alpn-01 proves a wildcard"));
     let long = format!("{}.{0}.{0}.{0}.example.com", "a".repeat(58));
     assert!(none(&long).contains("at most 240 characters"));
 
-    let wanted: Vec<_> = (0..100).map(|n| terminator.want(&format!("n{n}.example.com"))).collect();
-    assert_eq!(terminator.covers("n7.example.com"), Cover::Acme, "it waits already");
-    let full = terminator.covers("late.example.com");
+    let wanted: Vec<_> =
+        (0..100).map(|n| terminator.want(&format!("n{n}.example.com"), "home")).collect();
+    assert_eq!(terminator.covers("n7.example.com", "home"), Cover::Acme, "it waits already");
+    let full = terminator.covers("late.example.com", "home");
     let Cover::Full(reason) = full else { panic!("{full:?}") };
     assert!(reason.starts_with("100 names of this server wait"), "{reason}");
     drop(wanted);
-    assert_eq!(terminator.covers("late.example.com"), Cover::Acme);
+    assert_eq!(terminator.covers("late.example.com", "home"), Cover::Acme);
     assert_eq!(terminator.status(), []);
     assert_eq!(terminator.challenge_token("a.example.com", "token"), None);
     assert!(!terminator.is_challenge("a.example.com", &[(*b"acme-tls/1").into()]));
@@ -407,7 +408,7 @@ fn a_published_name_that_loses_its_certificate_has_an_error_and_the_log_one_line
     let site = Site::new();
     let files = site.files("a", &["a.example.com", "b.example.com"]);
     let terminator = start(vec![files.clone()]);
-    let _wanted = terminator.want("a.example.com");
+    let _wanted = terminator.want("a.example.com", "home");
     let without = Settings::default();
     let lines = lines_of_reload(&terminator, &without);
     let [line] = &*lines else { panic!("{lines:?}") };
@@ -426,7 +427,7 @@ fn a_published_name_that_loses_its_certificate_has_an_error_and_the_log_one_line
     let with = Settings { certificates: vec![files], ..Settings::default() };
     assert_eq!(lines_of_reload(&terminator, &with), [""; 0]);
     assert_eq!(terminator.status()[0].error, None);
-    let _more = ["b.example.com", "c.example.com"].map(|host| terminator.want(host));
+    let _more = ["b.example.com", "c.example.com"].map(|host| terminator.want(host, "home"));
     let lines = lines_of_reload(&terminator, &without);
     let [line] = &*lines else { panic!("{lines:?}") };
     let shown = "https://a.example.com and 1 more published name have";

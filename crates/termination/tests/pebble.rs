@@ -203,11 +203,11 @@ async fn order_and_restart(doors: Doors, by: &str) {
     let settings = site.settings(doors);
     let host = "app.example.com";
     let terminator = Terminator::new(&settings).unwrap();
-    assert_eq!(terminator.covers(host), Cover::Acme);
+    assert_eq!(terminator.covers(host, "home"), Cover::Acme);
     let error = visit(&terminator, &site.pebble.root(), host).await.unwrap_err().to_string();
     assert_eq!(error, "app.example.com has no certificate: none was issued yet");
 
-    let wanted = terminator.want("App.Example.com.");
+    let wanted = terminator.want("App.Example.com.", "home");
     let state = site.run(&terminator, issued(&terminator, host)).await;
     assert_eq!(state.error, None);
     let root = site.pebble.root();
@@ -228,7 +228,7 @@ async fn order_and_restart(doors: Doors, by: &str) {
     let Site { dir, pebble, .. } = site;
     drop(pebble);
     let again = Terminator::new(&settings).unwrap();
-    let _wanted = again.want(host);
+    let _wanted = again.want(host, "home");
     assert_eq!(visit(&again, &root, host).await.unwrap(), leaf);
     // The driver has nothing to do: it would fail without the authority.
     let idle = timeout(Duration::from_millis(300), Arc::clone(&again).run()).await;
@@ -253,7 +253,7 @@ async fn a_refused_name_has_a_reason_and_a_pause_and_does_not_stop_others() {
     let site = Site::new().await;
     let terminator = Terminator::new(&site.settings(TLS)).unwrap();
     let nowhere = format!("{NOWHERE}example.com");
-    let _wanted = [REFUSED, &nowhere, "good.example.com"].map(|host| terminator.want(host));
+    let _wanted = [REFUSED, &nowhere, "good.example.com"].map(|host| terminator.want(host, "home"));
     site.run(&terminator, async {
         issued(&terminator, "good.example.com").await;
         let state = failed(&terminator, REFUSED).await;
@@ -287,7 +287,7 @@ async fn new_doors_end_the_pause_and_the_other_check_succeeds() {
     let site = Site { dir, ca: ca.clone(), leaf: leaf.clone(), http, tls, pebble };
 
     let terminator = Terminator::new(&site.settings(Doors { http: true, tls: true })).unwrap();
-    let _wanted = terminator.want("app.example.com");
+    let _wanted = terminator.want("app.example.com", "home");
     let closes = async {
         loop {
             let (stream, _): (TcpStream, _) = stranger.accept().await.unwrap();
@@ -340,7 +340,7 @@ async fn a_certificate_whose_end_is_near_is_renewed_while_it_is_used() {
     let terminator = Terminator::new(&settings).unwrap();
     assert_eq!(visit(&terminator, &old.pem(), "app.example.com").await.unwrap(), **old.der());
     assert_eq!(site.pebble.orders(), 0, "nobody wants the name");
-    let wanted = terminator.want("app.example.com");
+    let wanted = terminator.want("app.example.com", "home");
     let before = terminator.status()[0].expires;
     let is_new = |name: &NameStatus| name.expires > before;
     site.run(&terminator, state(&terminator, "app.example.com", is_new)).await;
@@ -354,14 +354,14 @@ async fn a_certificate_whose_end_is_near_is_renewed_while_it_is_used() {
 async fn an_authority_that_forgot_the_account_gets_a_new_account() {
     let site = Site::new().await;
     let terminator = Terminator::new(&site.settings(TLS)).unwrap();
-    let _first = terminator.want("first.example.com");
+    let _first = terminator.want("first.example.com", "home");
     site.run(&terminator, issued(&terminator, "first.example.com")).await;
     let account = fs::read(site.kept("account.json")).unwrap();
 
     let site = site.restart_pebble();
     // After a restart of the daemon the account comes from its file.
     let terminator = Terminator::new(&site.settings(TLS)).unwrap();
-    let _second = terminator.want("second.example.com");
+    let _second = terminator.want("second.example.com", "home");
     site.run(&terminator, issued(&terminator, "second.example.com")).await;
     assert_ne!(fs::read(site.kept("account.json")).unwrap(), account);
 }
@@ -374,7 +374,7 @@ async fn a_directory_that_cannot_be_trusted_is_told_with_its_setting() {
     let folder = tempfile::tempdir().unwrap();
     settings.acme.as_mut().unwrap().ca = Some(other.save(folder.path()).unwrap());
     let terminator = Terminator::new(&settings).unwrap();
-    let _wanted = ["a.example.com", "b.example.com"].map(|host| terminator.want(host));
+    let _wanted = ["a.example.com", "b.example.com"].map(|host| terminator.want(host, "home"));
     site.run(&terminator, async {
         let error = failed(&terminator, "a.example.com").await.error.unwrap();
         assert!(

@@ -60,7 +60,7 @@ impl Site {
             ..Settings::default()
         };
         let terminator = Terminator::new(&settings).unwrap();
-        let _wanted = terminator.want(host);
+        let _wanted = terminator.want(host, "home");
         let failed = async {
             loop {
                 let state = terminator.status().remove(0);

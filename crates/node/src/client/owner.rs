@@ -1,6 +1,7 @@
 //! The client's reaction to events of its links: streams become connections to targets.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
@@ -224,7 +225,11 @@ impl Owner for ClientOwner {
                 if registered.generation < self.shared.generation.load(Ordering::Acquire) => {}
             ControlMessage::Registered(registered) => {
                 self.shared.places.note(&registered);
-                self.shared.published.apply(&registered, &self.links.session.name);
+                let config = self.shared.config.load();
+                let names: HashSet<_> =
+                    config.services.iter().map(|service| service.name.as_str()).collect();
+                let is_ours = |name: &str| names.contains(name);
+                self.shared.published.apply(&registered, &self.links.session.name, is_ours);
             }
             // Only servers take registrations.
             ControlMessage::Register(_) => {}

@@ -32,13 +32,15 @@ struct Known {
 
 impl Known {
     /// Notes what became of a service. Logs the outcome if it is news.
-    fn note(&mut self, name: &str, outcome: Result<Vec<String>, String>) {
+    fn note(&mut self, name: &str, outcome: Result<Vec<String>, String>, server: Option<&str>) {
         if self.services.get(name) == Some(&outcome) {
             return;
         }
         match &outcome {
-            Ok(at) => tracing::info!("service {name} is published at {}", at.join(", ")),
-            Err(error) => tracing::error!("service {name} is not published: {error}"),
+            Ok(at) => {
+                tracing::info!(server, "service {name} is published at {}", at.join(", "));
+            }
+            Err(error) => tracing::error!(server, "service {name} is not published: {error}"),
         }
         self.services.insert(name.to_owned(), outcome);
     }
@@ -49,8 +51,14 @@ impl Published {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Applies the answer of `server` to a registration, and logs the differences.
-    pub(super) fn apply(&self, registered: &Registered, server: &str) {
+    /// Applies the answer of `server` to a registration, and logs the differences. `is_ours`: this
+    /// client has a service of this name. Other names would stay here for good.
+    pub(super) fn apply(
+        &self,
+        registered: &Registered,
+        server: &str,
+        is_ours: impl Fn(&str) -> bool,
+    ) {
         let mut known = self.known();
         known.waits_for_more = registered
             .results
@@ -58,11 +66,14 @@ impl Published {
             .any(|result| result.outcome.as_ref().is_err_and(|error| may_pass(error.code)));
         for result in &registered.results {
             let name = result.name.as_str();
+            if !is_ours(name) {
+                continue;
+            }
             let outcome: Result<Vec<String>, String> = match &result.outcome {
                 Ok(at) => Ok(at.iter().map(|address| reachable(address, server)).collect()),
                 Err(error) => Err(error.to_string()),
             };
-            known.note(name, outcome);
+            known.note(name, outcome, Some(server));
         }
         drop(known);
         self.answered.send_if_modified(|latest| {
@@ -86,7 +97,7 @@ impl Published {
 
     /// Notes a service that this client does not ask the server to publish, and logs the news.
     pub(super) fn refuse(&self, name: &str, why: &str) {
-        self.known().note(name, Err(why.to_owned()));
+        self.known().note(name, Err(why.to_owned()), None);
     }
 
     /// Forgets the services that are not in `services`.
@@ -182,5 +193,25 @@ pub(crate) const fn may_pass(code: ServiceErrorCode) -> bool {
         | ServiceErrorCode::BadAddress
         | ServiceErrorCode::NameTaken
         | ServiceErrorCode::Other(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::control::ServiceResult;
+    use proto::greeting::Name;
+
+    use super::*;
+
+    #[test]
+    fn answers_about_services_that_this_client_does_not_have_fill_no_memory() {
+        let published = Published::default();
+        let result =
+            |name: &str| ServiceResult { name: Name::new(name).unwrap(), outcome: Ok(Vec::new()) };
+        for generation in 1..=100 {
+            let results = vec![result("web"), result(&format!("x{generation}"))];
+            published.apply(&Registered { generation, results }, "server", |name| name == "web");
+        }
+        assert_eq!(published.known().services.len(), 1);
     }
 }

@@ -103,7 +103,14 @@ impl Local {
             (target, Rc::new(settings))
         });
         let stats = worker.state.service_stats(name);
-        let settings = Settings { timeouts, stats, room, watcher, ..Settings::default() };
+        let settings = Settings {
+            timeouts,
+            stats,
+            room,
+            watcher,
+            dials: worker.state.dials.of(name),
+            ..Settings::default()
+        };
         let header = service.proxy_protocol.map(|version| Introduction {
             version: proxy_version(version),
             asked: service.public.clone(),

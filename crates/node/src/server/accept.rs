@@ -15,10 +15,12 @@ use std::time::{Duration, Instant};
 use link::server::{Greeted, greet_early};
 use link::{GreetError, Lease, Link};
 use logging::{AUDIT, RepeatLimit};
+use net::source::prefix;
 use ops::term;
 use proto::Budget as _;
 use proto::greeting::{Features, Refusal};
 use tokio::task::{spawn_local, yield_now};
+use tracing::field::display;
 use transport::{CarrierError, Incoming, Listener};
 
 use super::auth::Auth;
@@ -220,12 +222,13 @@ fn complain(registry: &Registry, auth: &Auth<'_>, remote: SocketAddr, why: &anyh
         None => String::new(),
     };
     let why = reason.map_or_else(|| why.to_string(), str::to_owned);
-    let remote = term::address(remote);
+    // The lines of a source are counted by the log, see `logging::quota`.
+    let (source, remote) = (prefix(remote.ip()), term::address(remote));
     if suppressed == 0 {
-        tracing::warn!(target: AUDIT, "{who}from {remote} did not log in: {why}");
+        tracing::warn!(target: AUDIT, %source, "{who}from {remote} did not log in: {why}");
     } else {
         let more = term::count(suppressed, "time");
-        tracing::warn!(target: AUDIT, "{who}from {remote} did not log in ({more} more): {why}");
+        tracing::warn!(target: AUDIT, %source, "{who}from {remote} did not log in ({more} more): {why}");
     }
 }
 
@@ -296,6 +299,7 @@ fn arrive(
         return lose(registry, serial, &greeted, &error);
     }
     let client = registry.shared().clients.find(greeted.grant.name.as_str());
+    let source = client.as_ref().and_then(|client| client.source).map(display);
     if client.map(|client| client.epoch) != epoch {
         // A reload ends the links that it finds. The reload could not find this link.
         return lose(registry, serial, &greeted, &io::Error::other("its entry was changed"));
@@ -318,7 +322,7 @@ fn arrive(
     if greeted.attach_to(&link) {
         let what = if resumed { "has resumed" } else { "has connected with" };
         tracing::info!(
-            target: AUDIT, client = name, link = serial, %transport,
+            target: AUDIT, client = name, link = serial, %transport, source,
             "client {name} {what} link {serial} over {transport}"
         );
         tracing::debug!(target: AUDIT, client = name, link = serial, %address, "carrier");

@@ -120,7 +120,8 @@ impl<'a> Auth<'a> {
             Ok(true) => Ok(()),
             Ok(false) => Err(Refusal::BadCredential),
             Err(why) => {
-                tracing::error!("client `{name}` could not be enrolled: {why:#}");
+                let client = name.as_str();
+                tracing::error!(client, "client `{name}` could not be enrolled: {why:#}");
                 Err(Refusal::Unavailable)
             }
         }

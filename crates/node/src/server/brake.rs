@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use link::GreetError;
 use logging::RepeatLimit;
+use net::source::prefix;
 use proto::greeting::GreetingError;
 use transport::CarrierError;
 
@@ -27,7 +28,7 @@ const FORGET: Duration = Duration::from_secs(60);
 /// pause in this way.
 const KEYS: usize = 4096;
 
-/// A claimed client name, which is empty before a name was claimed, and the source address.
+/// A claimed client name, which is empty before a name was claimed, and the source (see [`prefix`]).
 type Key = (String, IpAddr);
 
 /// The kind of a log-in failure. A client that has two mistakes, one after the other, gets a log
@@ -112,7 +113,7 @@ impl Brake {
     }
 
     pub(super) fn new() -> Self {
-        let lines = Mutex::new(RepeatLimit::new());
+        let lines = Mutex::new(RepeatLimit::new().with_quota());
         Self { failures: Mutex::default(), lines, outcomes: Mutex::default() }
     }
 
@@ -126,7 +127,7 @@ impl Brake {
                 failures.clear();
             }
         }
-        let key = (name.to_owned(), source.to_canonical());
+        let key = (name.to_owned(), prefix(source));
         let (count, last) = failures.entry(key).or_insert((0, now));
         if quiet(*last) {
             *count = 0;
@@ -141,7 +142,7 @@ impl Brake {
     /// failures that were not logged since the last line.
     pub(super) fn tell(&self, name: &str, source: IpAddr, kind: Kind, now: Instant) -> Option<u64> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.pass(((name.to_owned(), source.to_canonical()), kind), now)
+        lines.pass(((name.to_owned(), prefix(source)), kind), now)
     }
 }
 
@@ -173,6 +174,18 @@ mod tests {
         let tell = |why: &anyhow::Error| brake.tell("", HERE, Kind::of(why), now);
         assert_eq!(mistakes.each_ref().map(tell), [Some(0); 4]);
         assert_eq!(tell(&certificate("with other words in it")), None);
+    }
+
+    #[test]
+    fn a_source_that_invents_names_hides_no_line_about_another_source() {
+        let (brake, now) = (Brake::new(), Instant::now());
+        let why = GreetError::from(GreetingError::Magic).into();
+        let tell = |name: &str, source: IpAddr| brake.tell(name, source, Kind::of(&why), now);
+        for n in 0..3 * KEYS {
+            tell(&n.to_string(), HERE);
+        }
+        let others = (1..=9).filter(|n| tell("home", IpAddr::from([192, 0, 2, *n])).is_some());
+        assert_eq!(others.count(), 9);
     }
 
     #[test]

@@ -98,13 +98,19 @@ impl Hosts {
     /// # Errors
     /// The name has no certificate and will not get one ([`ServiceErrorCode::BadAddress`]), or not
     /// soon; the client asks again after [`ServiceErrorCode::Limit`].
-    pub(crate) fn certify(&self, host: &Host) -> Result<Option<Wanted>, ServiceError> {
+    pub(crate) fn certify(
+        &self,
+        host: &Host,
+        client: &str,
+    ) -> Result<Option<Wanted>, ServiceError> {
         if host.kind != Kind::Https {
             return Ok(None);
         }
         let Some(terminator) = &self.terminator else { return Ok(None) };
-        let (code, why) = match terminator.covers(&host.name) {
-            Cover::Configured | Cover::Acme => return Ok(Some(terminator.want(&host.name))),
+        let (code, why) = match terminator.covers(&host.name, client) {
+            Cover::Configured | Cover::Acme => {
+                return Ok(Some(terminator.want(&host.name, client)));
+            }
             Cover::Full(why) => (ServiceErrorCode::Limit, why),
             Cover::None(why) => (ServiceErrorCode::BadAddress, why),
         };
@@ -142,17 +148,22 @@ mod tests {
         let host = |name: &str| Host { kind: Kind::Https, name: name.into() };
         let mut waiting = Vec::new();
         let refused = loop {
-            match hosts.certify(&host(&format!("n{}.example.com", waiting.len()))) {
+            match hosts.certify(&host(&format!("n{}.example.com", waiting.len())), "home") {
                 Ok(wanted) => waiting.extend(wanted),
                 Err(error) => break error,
             }
         };
         assert_eq!((waiting.len(), refused.code), (100, ServiceErrorCode::Limit), "{refused}");
         assert!(crate::client::may_pass(refused.code));
-        assert_eq!(code(hosts.certify(&host("n5.example.com"))), None, "it waits already");
+        assert_eq!(code(hosts.certify(&host("n5.example.com"), "home")), None, "it waits already");
+        assert_eq!(code(hosts.certify(&host("other.example.com"), "other")), None, "its own place");
         waiting.pop();
-        assert_eq!(code(hosts.certify(&host("late.example.com"))), None, "there is room again");
-        let wildcard = hosts.certify(&host("*.example.com"));
+        assert_eq!(
+            code(hosts.certify(&host("late.example.com"), "home")),
+            None,
+            "there is room again"
+        );
+        let wildcard = hosts.certify(&host("*.example.com"), "home");
         assert_eq!(code(wildcard), Some(ServiceErrorCode::BadAddress), "it stays so");
     }
 }

@@ -1,7 +1,8 @@
 //! The server's reaction to events of its links.
 
+use std::cell::Cell;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,6 +17,8 @@ use relay::{
     Allow, Caller, Destination, FlowCaller, FlowSettings, Permit, Settings, TargetAddr, Watcher,
     connect_flow, connect_stream, refuse_stream,
 };
+use tokio::sync::Notify;
+use tracing::field::display;
 use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
 use super::registry::Registry;
@@ -29,6 +32,9 @@ pub(super) struct ServerOwner {
     worker: Rc<Worker>,
     registry: Arc<Registry>,
     serial: u64,
+    /// See [`Client::source`](super::clients::Client).
+    source: Option<IpAddr>,
+    asked: Rc<Asked>,
     /// Shared by the forwarded streams of this link.
     settings: Rc<Settings>,
     /// Shared by the forwarded flows of this link.
@@ -60,11 +66,15 @@ impl ServerOwner {
             watcher: watcher.clone(),
             ..FlowSettings::default()
         };
+        let dials = worker.state.dials.of(name);
+        let source = registry.shared().clients.find(name).and_then(|client| client.source);
         Rc::new(Self {
             worker,
             registry,
             serial,
-            settings: Rc::new(Settings { room, lookups, watcher, ..Settings::default() }),
+            source,
+            asked: Rc::default(),
+            settings: Rc::new(Settings { room, lookups, watcher, dials, ..Settings::default() }),
             flows: Rc::new(flows),
             denied: Rc::new(RepeatLimit::new()),
         })
@@ -165,17 +175,59 @@ impl ServerOwner {
         probes::serve(measure, &session, inlet, &self.settings, permit)
     }
 
+    /// Takes a registration. One task of the link answers registrations, so further ones wait in
+    /// the registry, where the newest takes the place of the former.
     fn register(&self, link: &Link, register: Register) {
-        let (registry, serial, link) = (Arc::clone(&self.registry), self.serial, link.clone());
-        tokio::task::spawn_local(async move {
-            let Some(registered) = registry.register(serial, register).await else { return };
-            if !link.send_message(&ControlMessage::Registered(registered)) && !link.has_ended() {
-                tracing::warn!(
-                    link = serial,
-                    "the answer to the registration of services over link {serial} is too long to be sent"
-                );
-            }
-        });
+        let generation = register.generation;
+        if !self.registry.offer(self.serial, register, &self.worker.state.budget) {
+            return;
+        }
+        let asked = &self.asked;
+        let is_idle = asked.generation.get().is_none() && !asked.is_busy.get();
+        asked.generation.set(asked.generation.get().max(Some(generation)));
+        if is_idle {
+            let (registry, link) = (Arc::clone(&self.registry), link.clone());
+            let (asked, serial) = (Rc::clone(asked), self.serial);
+            asked.is_busy.set(true);
+            tokio::task::spawn_local(async move {
+                answer(&registry, &link, serial, &asked).await;
+                asked.is_busy.set(false);
+            });
+        }
+    }
+}
+
+/// The registrations of a link that are not answered yet.
+#[derive(Debug, Default)]
+struct Asked {
+    /// The newest generation.
+    generation: Cell<Option<u64>>,
+    /// The task of [`answer`] is under way.
+    is_busy: Cell<bool>,
+    /// The link has ended.
+    ended: Notify,
+}
+
+/// Answers the registrations of a link until none waits.
+async fn answer(registry: &Registry, link: &Link, serial: u64, asked: &Asked) {
+    while asked.generation.get().is_some() {
+        let turn = tokio::select! {
+            turn = registry.turn(serial) => turn,
+            () = asked.ended.notified() => return,
+        };
+        let (Some((session, turn)), Some(generation)) = (turn, asked.generation.take()) else {
+            return;
+        };
+        let Some(registered) = registry.register(&session, turn, generation).await else {
+            continue;
+        };
+        if !link.send_message(&ControlMessage::Registered(registered)) && !link.has_ended() {
+            tracing::warn!(
+                client = session.name,
+                link = serial,
+                "the answer to the registration of services over link {serial} is too long to be sent"
+            );
+        }
     }
 }
 
@@ -253,12 +305,14 @@ impl Owner for ServerOwner {
         let Some(session) = self.registry.session_of(self.serial) else { return };
         let worker = &self.worker;
         let (name, serial) = (session.name.as_str(), self.serial);
+        let source = self.source.map(display);
         match state {
             State::Live => worker.state.set_live(worker.index, &session, serial, true),
             State::Stalled => {
                 tracing::info!(
                     client = name,
                     link = serial,
+                    source,
                     "carrier lost: link {serial} of client {name} waits for its next connection"
                 );
                 worker.state.set_live(worker.index, &session, serial, false);
@@ -267,6 +321,7 @@ impl Owner for ServerOwner {
                 tracing::info!(
                     client = name,
                     link = serial,
+                    source,
                     "link {serial} of client {name} takes no more streams; its open streams go on"
                 );
                 worker.state.set_live(worker.index, &session, serial, false);
@@ -277,6 +332,7 @@ impl Owner for ServerOwner {
                         tracing::info!(
                             client = name,
                             link = serial,
+                            source,
                             "link {serial} of client {name} ended: {end}"
                         );
                     }
@@ -284,10 +340,12 @@ impl Owner for ServerOwner {
                         tracing::error!(
                             client = name,
                             link = serial,
+                            source,
                             "link {serial} of client {name} ended: {end}"
                         );
                     }
                 }
+                self.asked.ended.notify_one();
                 worker.state.remove_link(worker.index, &session, serial);
                 let registry = Arc::clone(&self.registry);
                 tokio::task::spawn_local(async move { registry.link_ended(serial).await });

@@ -56,7 +56,7 @@ pub struct Status {
     /// The number of log-ins at a server, by outcome: `accepted`, or the reason of the refusal.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub logins: BTreeMap<String, u64>,
-    /// The number of log lines about clients that were left out, because a client caused too many.
+    /// The number of log lines that were left out, because a client or strangers caused too many.
     #[serde(skip_serializing_if = "is_zero")]
     pub log_lines_left_out: u64,
     /// The open descriptors; every visitor takes one.

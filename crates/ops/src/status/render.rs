@@ -92,7 +92,7 @@ pub fn render(status: &Status, rates: Option<&Rates>) -> String {
     }
     if *log_lines_left_out > 0 {
         let lines = term::count(*log_lines_left_out, "log line");
-        text.push_str(&format!("{lines} left out: a client caused too many\n"));
+        text.push_str(&format!("{lines} left out: peers caused too many\n"));
     }
     text.push_str(&certificates_table(certificates));
     for session in sessions {

@@ -2,6 +2,7 @@
 //! within one deadline.
 
 mod address;
+mod turns;
 mod unix;
 
 use std::fmt;
@@ -22,6 +23,7 @@ use transport::LocalFuture;
 use crate::room::Place;
 use crate::{Room, Socket};
 pub use address::{TargetAddr, TargetError};
+pub use turns::{DialAccount, Dials};
 
 /// The largest number of addresses that one dial tries. A name with more addresses is a pool, in
 /// which the first eight serve as well. The bound keeps one stream from opening hundreds of
@@ -96,6 +98,9 @@ pub enum DialError {
     /// Too many names wait for the resolver.
     #[error("{0}: too many names wait for the resolver already")]
     Names(TargetAddr),
+    /// Too many dials of the same client or service wait or are in progress.
+    #[error("{0}: too many dials are in progress already")]
+    Busy(TargetAddr),
     /// The deadline passed.
     #[error("{0} did not answer in time")]
     Timeout(TargetAddr),
@@ -108,7 +113,9 @@ impl DialError {
         match self {
             Self::Resolve { source, .. } | Self::Connect { source, .. } => code_of(source),
             Self::Denied(_) => ResetCode::Denied,
-            Self::Exhausted(_) | Self::Ports(_) | Self::Names(_) => ResetCode::Limit,
+            Self::Exhausted(_) | Self::Ports(_) | Self::Names(_) | Self::Busy(_) => {
+                ResetCode::Limit
+            }
             Self::Timeout(_) => ResetCode::Timeout,
         }
     }

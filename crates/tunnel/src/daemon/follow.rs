@@ -14,11 +14,23 @@ use crate::watch::{self, Seen};
 /// Longest pause between two attempts to load certificates that do not work.
 const RENEW_MAX: Duration = Duration::from_secs(60);
 
+/// Shortest time between two lines about lines that were left out: soon enough for a person who
+/// watches the log, and 1,440 lines a day at most.
+const LEFT_OUT: Duration = Duration::from_secs(60);
+
 /// Reloads at each SIGHUP. The log and the status contain the result.
 pub(super) async fn reload_when_asked(told: Arc<RunningDaemon>) {
     loop {
         told.life.reload_asked().await;
         let _ = told.reload().await;
+    }
+}
+
+/// Tells from time to time how many lines are not in the log, because peers caused too many.
+pub(super) async fn tell_left_out_lines() {
+    loop {
+        tokio::time::sleep(LEFT_OUT).await;
+        logging::tell_left_out();
     }
 }
 

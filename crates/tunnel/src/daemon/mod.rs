@@ -98,6 +98,7 @@ async fn live(
     let mut following = vec![
         tokio::spawn(follow::reload_when_asked(Arc::clone(&told))),
         tokio::spawn(follow::renew_certificates(Arc::clone(&told))),
+        tokio::spawn(follow::tell_left_out_lines()),
     ];
     following.extend(
         file.map(|file| tokio::spawn(follow::watch_configuration(Arc::clone(&told), file))),

@@ -11,7 +11,7 @@ use proto::{Kind, Priority, Visitors};
 use testkit::stage::Running;
 use tokio::runtime::{Builder, LocalOptions};
 
-use crate::harness::{LONG, Origin, SOON, Scheme, Setup, connect, run, tunnel, wait};
+use crate::harness::{LONG, Origin, SOON, Scheme, Setup, connect, free_port, run, tunnel, wait};
 use crate::peer::{frame, log_in, open, open_frame};
 
 const MIB: u64 = 1 << 20;
@@ -264,4 +264,49 @@ fn registrations_without_end_fill_no_log() {
         assert!(lines > 0 && lines < 1100, "{lines} lines");
         watch.look(&running, "after the registrations");
     }
+}
+
+/// Each registration replaces all names, so each of them is news twice.
+#[test]
+fn names_that_come_and_go_without_end_fill_no_log_and_what_is_left_out_is_counted() {
+    let echo = Origin::echo();
+    let token = String::from_utf8(run(&mut tunnel(&["generate", "token"])).stdout).unwrap();
+    let token = token.trim().to_owned();
+    let mut setup = Setup::new(Scheme::ALL[0]).service("echo", echo.port());
+    setup.server_lines = format!(
+        "  - {{ name: flood, token: \"{token}\", allow: {{ http: \"*.example\" }} }}\n\
+         http: {{ listen: [\"127.0.0.1:{}\"] }}\n",
+        free_port()
+    );
+    let running = setup.start();
+    let left_out = || running.status("server").unwrap()["log_lines_left_out"].as_u64().unwrap();
+    really(async {
+        let mut peer = log_in(&running, "flood", &token).await;
+        for generation in 1..=20 {
+            let services = (0..100).map(|n| ServiceSpec {
+                name: Name::new(&format!("s{n}")).unwrap(),
+                public: vec![format!("http://g{generation}-{n}.example")],
+                priority: Priority::Normal,
+                shared: false,
+                resume: true,
+                visitors: Visitors::default(),
+                http: proto::HttpOptions::default(),
+                flows: proto::control::FlowTimes::default(),
+            });
+            let register = Register { generation, services: services.collect() };
+            peer.tell(&ControlMessage::Register(register)).await;
+            // The next registration takes the place of one that waits.
+            let start = Instant::now();
+            let last = format!("g{generation}-99.example");
+            while !running.status("server").unwrap().to_string().contains(&last) {
+                assert!(start.elapsed() < SOON, "{last} is published");
+                breathe().await;
+            }
+        }
+    });
+    let lines = running.server.log().lines().filter(|line| line.contains("flood")).count();
+    // 1,200, and a line per second.
+    assert!((1_000..1_200 + 60).contains(&lines), "{lines} lines");
+    assert!(left_out() > 2_000, "{}", left_out());
+    running.wait_echo(running.public("echo"));
 }

@@ -1,5 +1,6 @@
 //! A client that may log in: its credentials and its rights.
 
+use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -22,6 +23,9 @@ pub(crate) struct Client {
     pub(crate) renewal: Option<StoredCredential>,
     /// The client introduced itself (`allow_any_client`).
     pub(crate) is_stranger: bool,
+    /// The source from which the client introduced itself. The log lines about the client count
+    /// for this source, because a stranger can come by any number of names.
+    pub(crate) source: Option<IpAddr>,
     /// The ports that the client may publish.
     pub(crate) tcp: PortRights,
     pub(crate) udp: PortRights,
@@ -79,6 +83,7 @@ impl Client {
             enrolled: false,
             renewal: None,
             is_stranger: false,
+            source: None,
             tcp: rights.tcp.clone(),
             udp: rights.udp.clone(),
             http: rights.http.clone(),

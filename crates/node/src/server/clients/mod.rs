@@ -320,7 +320,7 @@ impl Clients {
                 return None;
             };
             let now = Client::new(rights, client.credentials.clone());
-            let now = self.dated(Client { is_stranger: true, ..now });
+            let now = self.dated(Client { is_stranger: true, source: client.source, ..now });
             Some(now.instead_of(client, name, changes))
         });
     }

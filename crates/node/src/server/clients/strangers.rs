@@ -125,7 +125,8 @@ impl Strangers {
                 return Err(Denied::AllAreTaken);
             }
         }
-        let client = Client { is_stranger: true, ..Client::new(rights, vec![credential]) };
+        let new = Client::new(rights, vec![credential]);
+        let client = Client { is_stranger: true, source: Some(source), ..new };
         all.insert(name.to_owned(), Stranger { client: make(client), since: now, source });
         Ok(())
     }

@@ -276,7 +276,7 @@ impl Registry {
         match learnt {
             Ok(changes) => {
                 for line in changes.lines() {
-                    tracing::info!(target: logging::AUDIT, "auth.http: {line}");
+                    tracing::info!(target: logging::AUDIT, client = name, "auth.http: {line}");
                 }
                 self.follow(&changes).await;
                 Ok(())

@@ -10,8 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use link::Lease;
 use link::server::Greeted;
 use logging::{AUDIT, RepeatLimit};
+use net::source::prefix;
 use ops::status;
 use proto::control::{ControlMessage, Register, Registered};
 use proto::greeting::{Attach, Grant, LinkSecret, Name, Refusal, StoredCredential};
@@ -26,11 +28,13 @@ use crate::session::{Handle, Session, Worker};
 
 mod entries;
 mod listing;
+mod pending;
 mod publish;
 #[cfg(test)]
 mod tests;
 
-use publish::Published;
+use pending::Pending;
+use publish::{Published, Turn};
 
 /// The number of links of one client process. It is far above any number of workers; a client that
 /// asks for more is misconfigured or hostile.
@@ -51,9 +55,11 @@ pub(crate) struct Registry {
     serials: AtomicU64,
     sessions: Mutex<Sessions>,
     /// Limits the log lines about introductions.
-    introduced: Mutex<RepeatLimit<()>>,
+    introduced: Mutex<RepeatLimit<IpAddr>>,
     /// What the server has seen of its clients.
     sightings: Sightings,
+    /// Registrations that wait for their turn.
+    pending: Pending,
     /// The entrances of services.
     published: Published,
     /// The server is stopping: it takes no new link and publishes nothing. A link that resumes goes
@@ -103,8 +109,9 @@ impl Registry {
             generation: link::random(),
             serials: AtomicU64::new(1),
             sessions: Mutex::default(),
-            introduced: Mutex::default(),
+            introduced: Mutex::new(RepeatLimit::new().with_quota()),
             sightings: Sightings::default(),
+            pending: Pending::default(),
             published: Published::new(descriptors::of_listeners(), descriptors::kept() / 4, state),
             leaving: AtomicBool::new(false),
         }
@@ -205,8 +212,9 @@ impl Registry {
         clients.introduce(name.as_str(), token, source, is_connected, Instant::now())?;
         let told = self.introduced.lock().unwrap_or_else(PoisonError::into_inner);
         // Limited, because any peer can introduce itself under any name.
-        if let Some(more) = told.pass((), Instant::now()) {
-            tracing::info!(target: AUDIT, client = name.as_str(), more, "client {name} has introduced itself; no client of this name was known");
+        let source = prefix(source);
+        if let Some(more) = told.pass(source, Instant::now()) {
+            tracing::info!(target: AUDIT, client = name.as_str(), %source, more, "client {name} has introduced itself; no client of this name was known");
         }
         Ok(())
     }
@@ -317,6 +325,7 @@ impl Registry {
             let Some(entry) = sessions.links.remove(&id) else { return };
             sessions.has_one_less(&entry.session.name);
             let session = entry.session;
+            self.pending.link_ended(session.id, serial);
             if sessions.links_of(&session).next().is_some() {
                 return;
             }
@@ -340,19 +349,51 @@ impl Registry {
         self.published.withdraw(&last, (&self.handles, &self.shared.hosts)).await;
     }
 
-    /// Publishes the services that a client registers. `None` when a later registration was applied
-    /// already.
-    pub(super) async fn register(&self, serial: u64, register: Register) -> Option<Registered> {
+    /// Takes a registration that came over a link. It waits for [`Self::turn`], and a newer one
+    /// takes its place. Its memory is charged to `budget`. False: the link has ended.
+    pub(super) fn offer(&self, serial: u64, register: Register, budget: &Lease) -> bool {
+        let Some(session) = self.session_of(serial) else { return false };
+        let held = budget.hold(pending::weight(&register));
+        self.pending.put(session.id, serial, register, held);
+        true
+    }
+
+    /// Waits until the registrations of the client of this link may be worked on. Dropping the
+    /// future has no effect.
+    pub(super) async fn turn(&self, serial: u64) -> Option<(Arc<Session>, Turn<'_>)> {
         let session = self.session_of(serial)?;
-        let turn = self.published.turn(&session.name).await;
+        loop {
+            self.pending.pace(&session.name).await;
+            let turn = self.published.turn(&session.name).await;
+            // Another link of the client may have had its turn meanwhile.
+            if self.pending.due(&session.name).is_none() {
+                return Some((session, turn));
+            }
+        }
+    }
+
+    /// Publishes the services of the registration that waits. Returns the answer to the link that
+    /// asked for this generation. `None` when a later registration was applied already.
+    pub(super) async fn register(
+        &self,
+        session: &Arc<Session>,
+        turn: Turn<'_>,
+        generation: u64,
+    ) -> Option<Registered> {
         // The entrances of this client are closed for good behind the same lock.
         if self.leaving.load(Ordering::SeqCst) {
             return None;
         }
+        if let Some(known) = turn.known(session, generation) {
+            self.pending.spend_repeated(&session.name, known.results.len());
+            return Some(known);
+        }
         // Looked up only now that it is the client's turn, because a reload may have changed the
         // client meanwhile.
         let client = self.shared.clients.find(&session.name)?;
-        turn.apply(self.place_of(&session, &client), register).await
+        let waiting = self.pending.take(session.id)?;
+        self.pending.spend(&session.name, &waiting.register);
+        turn.apply(self.place_of(session, &client), waiting.register, waiting.held).await
     }
 
     /// Adds the services that could not be published to the sessions of a status.

@@ -17,16 +17,19 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use link::Held;
 use logging::{AUDIT, RepeatLimit};
 use ops::status;
 use proto::control::{Register, Registered, ServiceResult};
 use tokio::sync::OwnedMutexGuard;
+use tracing::field::display;
 
 use crate::session::{Handle, Session};
 
@@ -44,10 +47,19 @@ pub(super) struct Published {
     ports: Arc<ChosenPorts>,
     clients: Mutex<HashMap<String, Arc<tokio::sync::Mutex<OfClient>>>>,
     /// The last registration of each session, by its id.
-    answers: Mutex<HashMap<u64, (Register, Registered)>>,
+    answers: Mutex<HashMap<u64, Answer>>,
     /// Limits the log lines about refusals, by client and service, because a client can register
     /// again and again.
     told: Mutex<RepeatLimit<(String, String)>>,
+}
+
+/// A registration that was applied, and its answer.
+#[derive(Debug)]
+struct Answer {
+    register: Register,
+    registered: Registered,
+    /// The memory of both in the budget.
+    held: Held,
 }
 
 /// The client whose registration is applied, and the workers that listen for it.
@@ -65,6 +77,15 @@ pub(super) struct Registrant<'a> {
 }
 
 impl Registrant<'_> {
+    /// The account to which orders of certificates are charged: the client, or the source of a
+    /// client that introduced itself, which can come by any number of names.
+    fn account(&self) -> Cow<'_, str> {
+        match self.client.source {
+            Some(source) => source.to_string().into(),
+            None => self.session.name.as_str().into(),
+        }
+    }
+
     /// The other client whose own name in `domain` this host is. Two clients with the same label
     /// are equal: the name belongs to the client that publishes it first.
     fn owner_of(&self, host: &str, domain: &str) -> Option<String> {
@@ -78,7 +99,7 @@ impl Registrant<'_> {
 }
 
 /// The turn of one client to change its entrances.
-pub(super) struct Turn<'a> {
+pub(in crate::server) struct Turn<'a> {
     published: &'a Published,
     mine: OwnedMutexGuard<OfClient>,
 }
@@ -142,7 +163,7 @@ impl Published {
 
     /// Adds the services that could not be published to the sessions of a status.
     pub(super) fn add_failures(&self, sessions: &mut BTreeMap<u64, status::Session>) {
-        for (id, (_, registered)) in lock(&self.answers).iter() {
+        for (id, Answer { registered, .. }) in lock(&self.answers).iter() {
             let Some(session) = sessions.get_mut(id) else { continue };
             for result in &registered.results {
                 let Err(error) = &result.outcome else { continue };
@@ -156,15 +177,16 @@ impl Published {
     }
 
     /// Logs the outcome of a service, if it is news.
-    fn tell(&self, owner: &str, service: &str, outcome: &Outcome<Vec<String>>) {
+    fn tell(&self, to: Registrant<'_>, service: &str, outcome: &Outcome<Vec<String>>) {
+        let (owner, source) = (to.session.name.as_str(), to.client.source.map(display));
         match outcome {
             Ok(at) => {
-                tracing::info!(target: AUDIT, client = owner, service, "service {service} of client {owner} is published at {}", at.join(", "));
+                tracing::info!(target: AUDIT, client = owner, service, source, "service {service} of client {owner} is published at {}", at.join(", "));
             }
             Err(e) => {
                 let key = (owner.to_owned(), service.to_owned());
                 if lock(&self.told).pass(key, Instant::now()).is_some() {
-                    tracing::warn!(target: AUDIT, client = owner, service, "service {service} of client {owner} is not published: {e}");
+                    tracing::warn!(target: AUDIT, client = owner, service, source, "service {service} of client {owner} is not published: {e}");
                 }
             }
         }
@@ -172,6 +194,13 @@ impl Published {
 }
 
 impl Turn<'_> {
+    /// The answer to the last registration of a session, if it has this generation.
+    pub(super) fn known(&self, session: &Session, generation: u64) -> Option<Registered> {
+        let answers = lock(&self.published.answers);
+        let known = &answers.get(&session.id)?.registered;
+        (known.generation == generation).then(|| known.clone())
+    }
+
     /// Applies a registration: new entrances open, known entrances stay open and lead to this
     /// session, other entrances of the client close. A registration of the last generation gets the
     /// known answer again; an older one gets `None`.
@@ -179,8 +208,11 @@ impl Turn<'_> {
         mut self,
         to: Registrant<'_>,
         register: Register,
+        held: Held,
     ) -> Option<Registered> {
-        if let Some((_, known)) = lock(&self.published.answers).get(&to.session.id) {
+        if let Some(Answer { registered: known, .. }) =
+            lock(&self.published.answers).get(&to.session.id)
+        {
             if known.generation == register.generation {
                 return Some(known.clone());
             }
@@ -188,18 +220,23 @@ impl Turn<'_> {
                 return None;
             }
         }
-        Some(self.set(to, register).await)
+        Some(self.set(to, register, Some(held)).await)
     }
 
     /// Applies the last registration of a client again, after its rights have changed. `None` when
     /// the session has not registered.
     pub(super) async fn review(mut self, to: Registrant<'_>) -> Option<Registered> {
-        let (register, _) = lock(&self.published.answers).get(&to.session.id)?.clone();
-        Some(self.set(to, register).await)
+        let register = lock(&self.published.answers).get(&to.session.id)?.register.clone();
+        Some(self.set(to, register, None).await)
     }
 
-    async fn set(&mut self, to: Registrant<'_>, register: Register) -> Registered {
-        let owner = &to.session.name;
+    /// `held`: the memory of the registration; `None`: the registration is charged already.
+    async fn set(
+        &mut self,
+        to: Registrant<'_>,
+        register: Register,
+        held: Option<Held>,
+    ) -> Registered {
         let outcomes = self.mine.set(to, &register).await;
         self.published.ports.save();
         let results: Vec<_> = register
@@ -212,18 +249,23 @@ impl Turn<'_> {
             // A client asks again for services that it could not have; an answer that is known
             // already is no news.
             let answers = lock(&self.published.answers);
-            let before = answers.get(&to.session.id).map(|(_, before)| before.results.as_slice());
+            let before = answers.get(&to.session.id);
+            let before = before.map(|before| before.registered.results.as_slice());
             let before: HashMap<_, _> =
                 before.unwrap_or_default().iter().map(|r| (r.name.as_str(), &r.outcome)).collect();
             for ServiceResult { name, outcome } in &results {
                 if before.get(name.as_str()) != Some(&outcome) {
-                    self.published.tell(owner, name.as_str(), outcome);
+                    self.published.tell(to, name.as_str(), outcome);
                 }
             }
         }
         let registered = Registered { generation: register.generation, results };
-        let answer = (register, registered.clone());
-        lock(&self.published.answers).insert(to.session.id, answer);
+        let mut answers = lock(&self.published.answers);
+        let before = answers.remove(&to.session.id);
+        if let Some(held) = held.or_else(|| before.map(|before| before.held)) {
+            let answer = Answer { register, registered: registered.clone(), held };
+            answers.insert(to.session.id, answer);
+        }
         registered
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use config::Over;
 use logging::AUDIT;
@@ -13,12 +13,13 @@ use proto::control::{Register, ServiceError, ServiceErrorCode, ServiceSpec};
 use relay::{Gate, Timeouts};
 use rustix::io::Errno;
 use termination::Wanted;
+use tracing::field::display;
 
 use crate::descriptors;
 use crate::entrance::{self, Entrance};
 use crate::health::Health;
 use crate::listeners::Listeners;
-use crate::names::Host;
+use crate::names::{Host, Kind};
 use crate::route::{Aim, HttpTerms, Route};
 use crate::session::{Handle, Session};
 
@@ -35,6 +36,11 @@ pub(super) struct OfClient {
     pub(super) table: Arc<Table>,
     ports: Arc<ChosenPorts>,
     pub(super) entrances: HashMap<Place, Entry>,
+    /// The claims of names, with the kind and the public address of the first service. Services
+    /// that share a name share its claim.
+    pub(super) names: HashMap<Key, (Option<Kind>, Weak<Claim>, String)>,
+    /// As [`Client::source`](crate::server::clients::Client) at the last registration.
+    source: Option<IpAddr>,
 }
 
 #[derive(Debug)]
@@ -67,7 +73,8 @@ pub(super) struct Registration {
 impl OfClient {
     pub(super) fn new(table: &Arc<Table>, ports: &Arc<ChosenPorts>, name: &str) -> Self {
         let (table, ports) = (Arc::clone(table), Arc::clone(ports));
-        Self { name: name.into(), table, ports, entrances: HashMap::new() }
+        let (entrances, names) = Default::default();
+        Self { name: name.into(), table, ports, entrances, names, source: None }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -81,6 +88,7 @@ impl OfClient {
         to: Registrant<'_>,
         register: &Register,
     ) -> Vec<Outcome<Vec<String>>> {
+        self.source = to.client.source;
         // Ports that are no longer wanted close first, because another address may want the same
         // port.
         let domain = to.hosts.domain();
@@ -364,9 +372,9 @@ impl OfClient {
         for (_, Entry { entrance, claim, host, .. }) in gone {
             if why.is_news {
                 let service = entrance.name();
-                let client = &*self.name;
+                let (client, source) = (&*self.name, self.source.map(display));
                 tracing::info!(
-                    target: AUDIT, client, service,
+                    target: AUDIT, client, service, source,
                     "service {service} of client {client} is published no more"
                 );
             }
@@ -377,6 +385,7 @@ impl OfClient {
             // The port is free only now.
             drop(claim);
         }
+        self.names.retain(|_, (_, claim, _)| claim.strong_count() > 0);
     }
 
     #[cfg(test)]

@@ -57,14 +57,15 @@ impl OfClient {
             state.hosts = left;
             return Ok(url);
         }
-        let claim = self.claim_name(text, &place)?;
-        let wanted_certificate = to.hosts.certify(&host)?;
+        let address = match &place.path {
+            Some(path) => format!("{url}{path}"),
+            None => url.clone(),
+        };
+        let claim = self.claim_name(text, &place, &address)?;
+        let wanted_certificate = to.hosts.certify(&host, &to.account())?;
         let entrance = Arc::new(Entrance {
             id: entrance::next_id(),
-            address: match &place.path {
-                Some(path) => format!("{url}{path}"),
-                None => url.clone(),
-            },
+            address,
             timeouts: Timeouts::default(),
             health: Health::default(),
             steering: None,
@@ -86,27 +87,32 @@ impl OfClient {
     }
 
     /// Takes the name, or shares it with another service of this client.
-    fn claim_name(&self, text: &str, place: &Place) -> Outcome<Arc<Claim>> {
-        let mine = self.entrances.iter().find(|(other, _)| other.key == place.key);
-        if let Some((other, entry)) = mine {
-            if other.kind == place.kind {
-                return Ok(Arc::clone(&entry.claim));
+    fn claim_name(&mut self, text: &str, place: &Place, address: &str) -> Outcome<Arc<Claim>> {
+        let mine = self.names.get(&place.key);
+        if let Some((kind, claim, first)) = mine
+            && let Some(claim) = claim.upgrade()
+        {
+            if *kind == place.kind {
+                return Ok(claim);
             }
             let text = format!(
-                "{text} excludes {}, which another service of this client publishes: TLS of a \
-                 host ends at the server or passes through",
-                entry.entrance.address
+                "{text} excludes {first}, which another service of this client publishes: TLS of a \
+                 host ends at the server or passes through"
             );
             return Err(error(ServiceErrorCode::NameTaken, text));
         }
-        self.table.claim(place.key.clone(), &self.name, 0).map(Arc::new).map_err(|why| match why {
+        let claim = self.table.claim(place.key.clone(), &self.name, 0);
+        let claim = claim.map(Arc::new).map_err(|why| match why {
             Refused::OwnedByOther | Refused::OwnedBySelf => {
                 let text = format!("{text} is taken: another client publishes this name");
                 error(ServiceErrorCode::NameTaken, text)
             }
             // A name needs no descriptor.
             Refused::NoRoom => error(ServiceErrorCode::Limit, format!("{text}: no room")),
-        })
+        })?;
+        let known = (place.kind, Arc::downgrade(&claim), address.to_owned());
+        self.names.insert(place.key.clone(), known);
+        Ok(claim)
     }
 
     /// Whether the client may publish the name.

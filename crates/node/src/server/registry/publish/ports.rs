@@ -7,8 +7,10 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use config::Over;
+use logging::RepeatLimit;
 use ops::state::{read_private, write_private};
 use proto::greeting::Name;
 
@@ -42,6 +44,8 @@ struct Known {
     clients: HashMap<String, Vec<Chosen>>,
     /// There is a difference from the file.
     is_new: bool,
+    /// Limits the log lines about a file that cannot be written.
+    complaints: RepeatLimit<()>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +75,7 @@ impl ChosenPorts {
                 }
             }
         }
-        let known = Mutex::new(Known { clients, is_new: false });
+        let known = Mutex::new(Known { clients, ..Known::default() });
         Arc::new(Self { folder: folder.map(Path::to_owned), known, writing: Mutex::default() })
     }
 
@@ -150,7 +154,10 @@ impl ChosenPorts {
         if let Err(error) = write_private(folder, FILE, text.as_bytes()) {
             // The ports stay as long as this process runs, and the next change writes again.
             self.known().is_new = true;
-            tracing::warn!("{}: {error}", folder.join(FILE).display());
+            // A client can change its ports again and again.
+            if self.known().complaints.pass((), Instant::now()).is_some() {
+                tracing::warn!("{}: {error}", folder.join(FILE).display());
+            }
         }
     }
 }

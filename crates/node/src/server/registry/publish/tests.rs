@@ -3,7 +3,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::num::NonZeroUsize;
 
 use config::{Over, ServerFlags, Sources, Text};
-use link::ProcessBudget;
+use link::{Lease, ProcessBudget};
 use proto::control::{ServiceErrorCode, ServiceSpec};
 use proto::greeting::Name;
 use proto::{Priority, Visitors};
@@ -97,9 +97,14 @@ impl Rig {
             handles: self.workers.handles(),
         };
         let turn = self.published.turn(&session.name).await;
-        let told = turn.apply(to, register).await.unwrap();
+        let told = turn.apply(to, register, held()).await.unwrap();
         told.results.into_iter().map(|result| result.outcome).collect()
     }
+}
+
+/// The memory of a registration.
+fn held() -> Held {
+    Lease::new(ProcessBudget::new(1 << 20)).hold(1)
 }
 
 #[tokio::test]
@@ -122,7 +127,7 @@ async fn a_refusal_names_the_command_that_permits_the_port_where_it_can() {
             clients: &rig.clients,
             handles: rig.workers.handles(),
         };
-        let told = rig.published.turn("home").await.apply(to, register).await.unwrap();
+        let told = rig.published.turn("home").await.apply(to, register, held()).await.unwrap();
         let why = told.results[0].outcome.as_ref().unwrap_err();
         assert!(why.text.ends_with(end), "{}", why.text);
     }

@@ -1,0 +1,65 @@
+//! The turns of clients at the certificate authority: when the last order of each client was, and how
+//! many first orders the client may still make. Pure: the time comes in.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// First orders that a client may make at once, and in a day after that. Let's Encrypt permits 300
+/// orders of an account in 3 hours, and renewals beyond that: so two clients that use all of it
+/// leave a third to others. Failed orders count.
+pub(crate) const ORDERS: u32 = 100;
+
+/// The time after which a client may make one order more.
+const PER_ORDER: Duration = Duration::from_secs(24 * 3600 / ORDERS as u64);
+
+/// The orders of one client.
+#[derive(Debug)]
+struct Turn {
+    /// The number of the last order, over all clients.
+    last: u64,
+    /// When all first orders are paid for at the even rate; see the generic cell rate algorithm
+    /// (ITU-T I.371).
+    paid: Instant,
+    /// The moment of the last order.
+    at: Instant,
+}
+
+/// The orders of all clients.
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    clients: HashMap<Arc<str>, Turn>,
+    orders: u64,
+}
+
+impl Turns {
+    /// The number of the last order of a client. A client without an order comes first.
+    pub(crate) fn last(&self, client: &str) -> u64 {
+        self.clients.get(client).map_or(0, |turn| turn.last)
+    }
+
+    /// When the client may make its next first order; `None`: at any time.
+    pub(crate) fn allowed(&self, client: &str) -> Option<Instant> {
+        self.clients.get(client)?.paid.checked_sub(PER_ORDER * (ORDERS - 1))
+    }
+
+    /// Counts an order. Renewals take a turn only: their number follows from that of the first
+    /// orders.
+    pub(crate) fn count(&mut self, client: &Arc<str>, is_renewal: bool, now: Instant) {
+        self.orders += 1;
+        let new = || Turn { last: 0, paid: now, at: now };
+        let turn = self.clients.entry(Arc::clone(client)).or_insert_with(new);
+        (turn.last, turn.at) = (self.orders, now);
+        if !is_renewal {
+            turn.paid = turn.paid.max(now) + PER_ORDER;
+        }
+    }
+
+    /// Forgets the clients that made no order for a day and owe none.
+    pub(crate) fn forget(&mut self, now: Instant) {
+        let is_recent = |turn: &Turn| now.saturating_duration_since(turn.at) < PER_ORDER * ORDERS;
+        self.clients.retain(|_, turn| turn.paid > now || is_recent(turn));
+    }
+}
