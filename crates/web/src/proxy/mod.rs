@@ -3,7 +3,7 @@
 mod exchange;
 mod target;
 
-use std::{borrow::Cow, cell::RefCell, convert::Infallible, rc::Rc, sync::Arc};
+use std::{borrow::Cow, cell::RefCell, convert::Infallible, rc::Rc};
 
 use bytes::Bytes;
 use hyper::{
@@ -15,7 +15,7 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 
 use crate::{
-    Found, Pages, Refusal, Service, Services, Settings, Visitor,
+    Found, Refusal, Service, Services, Visitor,
     body::{Answer, AnswerBody},
     fields,
     gate::{MOST_FIELDS, Progress},
@@ -29,7 +29,6 @@ use target::Target;
 
 /// A connection of a visitor, as its requests see it.
 pub(crate) struct Connection {
-    pub(crate) settings: Arc<Settings>,
     pub(crate) visitor: Visitor,
     pub(crate) services: Rc<dyn Services>,
     pub(crate) progress: Rc<Progress>,
@@ -92,7 +91,7 @@ impl Connection {
             )
             .into());
         }
-        let name = match &self.settings.route_header {
+        let name = match &self.services.settings().route_header {
             Some(field) => routed(request.headers(), field)?.unwrap_or(host),
             None => host,
         };
@@ -144,7 +143,7 @@ impl Connection {
             None => {}
         }
         if rules.forwarded {
-            fields::forwarded(list, &self.visitor, &field);
+            fields::forwarded(list, &self.visitor, self.services.trusts(), &field);
         }
         rules.request.apply(list);
         list.insert(header::HOST, rules.host().cloned().unwrap_or(field));
@@ -248,8 +247,7 @@ impl Connection {
     /// An answer of the server itself.
     fn page(&self, denied: Denied, bodiless: bool, answer: Answer) -> Response<AnswerBody> {
         let Denied { refusal: Refusal { status, reason }, realm } = denied;
-        let pages: &Pages = &self.settings.pages;
-        let page = Bytes::from(page::body(status, &reason, pages));
+        let page = Bytes::from(page::body(status, &reason, &self.services.settings().pages));
         let length = HeaderValue::from(page.len());
         let body = if bodiless { Bytes::new() } else { page };
         let mut response = Response::new(AnswerBody::page(body, Some(answer)));

@@ -123,11 +123,13 @@ fn the_target_learns_the_visitor_and_only_a_trusted_proxy_may_speak_for_another(
             ..HttpOptions::default()
         };
         let a = site.add("a.example", &options);
-        for (visitor, list, proto, host) in [
-            (visitor(), "192.0.2.7", "http", "a.example"),
-            (Visitor { secure: true, ..visitor() }, "192.0.2.7", "https", "a.example"),
-            (Visitor { trusted: true, ..visitor() }, "10.0.0.1, 192.0.2.7", "wss", "b.example"),
+        let tls = Visitor { secure: true, ..visitor() };
+        for (visitor, trusted, list, proto, host) in [
+            (visitor(), false, "192.0.2.7", "http", "a.example"),
+            (tls, false, "192.0.2.7", "https", "a.example"),
+            (visitor(), true, "10.0.0.1, 192.0.2.7", "wss", "b.example"),
         ] {
+            site.trusted.set(trusted);
             let mut client = connect_as(&site, visitor, Settings::default());
             client
                 .send(

@@ -41,6 +41,8 @@ pub(crate) fn on_worker(test: impl Future<Output = ()>) {
 #[derive(Default)]
 pub(crate) struct Site {
     services: RefCell<Vec<(String, Rc<Target>)>>,
+    pub(crate) settings: RefCell<Arc<Settings>>,
+    pub(crate) trusted: Cell<bool>,
     pub(crate) uncovered: RefCell<Option<String>>,
     pub(crate) wrong_passwords: Cell<u32>,
     /// The number of lookups that find an unknown name later.
@@ -74,6 +76,14 @@ impl Site {
 }
 
 impl Services for Site {
+    fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.settings.borrow())
+    }
+
+    fn trusts(&self) -> bool {
+        self.trusted.get()
+    }
+
     fn find(&self, host: &str, path: &str) -> Found {
         if let Some(refusal) = &*self.refused.borrow() {
             return Found::Refused(refusal.clone());
@@ -261,7 +271,6 @@ pub(crate) fn visitor() -> Visitor {
     Visitor {
         address: Some("192.0.2.7:50000".parse().unwrap()),
         secure: false,
-        trusted: false,
         protocol: Protocol::Either,
     }
 }
@@ -274,9 +283,10 @@ pub(crate) fn connect_as(site: &Rc<Site>, visitor: Visitor, settings: Settings) 
     let (io, server) = duplex(BUFFER);
     let stop = Rc::new(Notify::new());
     let stopped = Rc::clone(&stop);
+    *site.settings.borrow_mut() = Arc::new(settings);
     let services = Rc::clone(site) as Rc<dyn Services>;
     let served = spawn_local(async move {
-        web::serve(server, Arc::new(settings), visitor, services, stopped.notified()).await;
+        web::serve(server, visitor, services, stopped.notified()).await;
     });
     Client { io, served, stop }
 }

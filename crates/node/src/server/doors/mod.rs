@@ -104,6 +104,7 @@ impl Doors {
         Ok(move || {
             doors.terms.store(Arc::new(terms));
             doors.shared.hosts.set_domain(domain.as_deref());
+            doors.names().note_change();
             prepared.into_iter().for_each(Prepared::apply);
         })
     }

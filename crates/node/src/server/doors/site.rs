@@ -21,8 +21,9 @@ use web::{Found, LocalFuture, OpenFailed, Protocol, Refusal, Replayed, Rules, Vi
 
 use super::Doors;
 use super::tls::NAMELESS;
-use crate::entrance::{self, Answer, Entrance};
-use crate::names::{Published, Services, Space};
+use crate::entrance::{self, Answer, Came, Entrance};
+use crate::names::{Kind, Published, Services, Space};
+use crate::route::Aim;
 use crate::session::Worker;
 
 /// The wait before the answer to a wrong password, which slows guessing over one connection.
@@ -84,15 +85,13 @@ async fn serve(
     peer: Option<SocketAddr>,
     Way { space, name, protocol }: Way,
 ) {
-    let settings = Arc::clone(&doors.terms.load().web);
-    let (secure, trusted) = (space == Space::Tls, doors.trusts(peer));
-    let visitor = Visitor { address: peer, secure, trusted, protocol };
+    let visitor = Visitor { address: peer, secure: space == Space::Tls, protocol };
     let stop = {
         let worker = Rc::clone(&worker);
         async move { worker.state.leaving.notified().await }
     };
     let site = Site { worker, doors, space, name, peer };
-    web::serve(io, settings, visitor, Rc::new(site), stop).await;
+    web::serve(io, visitor, Rc::new(site), stop).await;
 }
 
 /// The services that one visitor may reach.
@@ -106,6 +105,14 @@ struct Site {
 }
 
 impl web::Services for Site {
+    fn settings(&self) -> Arc<web::Settings> {
+        Arc::clone(&self.doors.terms.load().web)
+    }
+
+    fn trusts(&self) -> bool {
+        self.doors.trusts(self.peer)
+    }
+
     fn find(&self, host: &str, path: &str) -> Found {
         if !self.doors.names().is_awaited(self.space, host) {
             return self.found(self.doors.names().find(self.space, host), path);
@@ -135,7 +142,15 @@ impl Site {
         let Some(found) = services.iter().flat_map(|all| all.iter()).find(takes) else {
             return Found::Unknown;
         };
-        let aim = found.entrance.route.aim.load();
+        // The TLS of the visitor ended here, or there is none. A service whose visitors bring their TLS
+        // to the target cannot take the request; a new connection reaches the service (RFC 9110
+        // section 15.5.20).
+        if found.kind == Kind::Tls {
+            let reason = "The service of this host is reached over a new connection only.";
+            return Found::Refused(Refusal { status: 421, reason: reason.into() });
+        }
+        let edition = found.entrance.route.edition();
+        let aim = found.entrance.route.aim.load_full();
         if self.peer.is_some_and(|peer| !aim.visitors.permit(peer.ip())) {
             let (status, reason) = Answer::Forbidden.status();
             return Found::Refused(Refusal { status, reason: reason.into() });
@@ -144,7 +159,7 @@ impl Site {
             return Found::Unknown;
         };
         let (worker, entrance) = (Rc::clone(&self.worker), Arc::clone(&found.entrance));
-        Found::Service(Rc::new(Service { worker, entrance, rules, peer: self.peer }))
+        Found::Service(Rc::new(Service { worker, entrance, edition, aim, rules, peer: self.peer }))
     }
 }
 
@@ -152,13 +167,16 @@ impl Site {
 struct Service {
     worker: Rc<Worker>,
     entrance: Arc<Entrance>,
+    /// The edition of the route by which the request was judged.
+    edition: u64,
+    aim: Arc<Aim>,
     rules: Arc<Rules>,
     peer: Option<SocketAddr>,
 }
 
 impl web::Service for Service {
     fn identity(&self) -> u64 {
-        self.entrance.id
+        self.edition
     }
 
     fn rules(&self) -> &Rules {
@@ -174,20 +192,19 @@ impl Service {
     /// Opens a stream over a link of this worker. Without such a link the stream is that of a
     /// visitor over a socket pair, which another worker gets, or which waits for a link.
     fn open_now(&self) -> Result<Box<dyn web::Stream>, OpenFailed> {
-        let Self { worker, entrance, peer, .. } = self;
+        let Self { worker, entrance, aim, peer, .. } = self;
         let Some(link) = worker.state.live_link(&entrance.route.session.load()) else {
             let (near, far) = UnixStream::pair().map_err(|error| {
                 tracing::debug!(%error, "no socket pair for a visitor");
                 failed(Answer::Down(ResetCode::Internal))
             })?;
-            entrance::visit(worker, entrance, far.into(), *peer, None);
+            entrance::visit(worker, entrance, far.into(), *peer, Came::Request(Arc::clone(aim)));
             return Ok(Box::new(Elsewhere(near)));
         };
         let gate = entrance.route.gate.load();
         let permit = gate.admit().ok_or_else(|| failed(Answer::Busy))?;
         let down = || failed(Answer::Down(ResetCode::Shutdown));
         let settings = entrance::settings_of(worker, entrance).ok_or_else(down)?;
-        let aim = entrance.route.aim.load();
         let target = aim.target.clone();
         let open = Open { target, visitor: *peer, priority: aim.priority };
         let duplex = relay::open_duplex(&link, open, &settings, Some(permit));
