@@ -3,6 +3,7 @@
 //!
 //! | module | content |
 //! |---|---|
+//! | [`forwarded`] | the visitor that a reverse proxy names |
 //! | [`pool`] | read buffers of a worker |
 //! | [`gather`] | gathered writes |
 //! | [`race`] | racing several addresses |
@@ -14,6 +15,7 @@
 //! | [`Current`] | a setting of a listener that can be replaced while it listens |
 
 mod current;
+pub mod forwarded;
 pub mod gather;
 mod listen;
 pub mod pool;
