@@ -3,6 +3,7 @@
 //!
 //! | module | content |
 //! |---|---|
+//! | [`brake`] | guesses of passwords, bounded by service and source |
 //! | [`forwarded`] | the visitor that a reverse proxy names |
 //! | [`pool`] | read buffers of a worker |
 //! | [`gather`] | gathered writes |
@@ -14,6 +15,7 @@
 //! | [`udp`] | UDP sockets: groups on one address with buffers and steering, batches for flows |
 //! | [`Current`] | a setting of a listener that can be replaced while it listens |
 
+pub mod brake;
 mod current;
 pub mod forwarded;
 pub mod gather;

@@ -44,13 +44,13 @@ use relay::{
 };
 use transport::{FlowConnector as _, FlowInlet, FlowOutlet, LocalFuture, OpenError};
 
-use crate::descriptors;
 use crate::health::Health;
 use crate::listeners::{Listener, Listeners};
 use crate::names::Space;
 use crate::route::{Aim, ProxyTerms, Route};
 use crate::session::{Handle, Session, Worker};
 use crate::watch::EntranceWatch;
+use crate::{descriptors, guesses};
 
 /// The time for which a visitor is held while no link of the session is live.
 const HOLD: Duration = Duration::from_secs(10);
@@ -387,7 +387,9 @@ fn proxy_of(
     let settings = Rc::clone(&open.settings);
     let flows = open.flows.as_ref().map(|flows| Rc::clone(&flows.stats)).unwrap_or_default();
     let links = Rc::new(links);
-    let proxy = Proxy::new(terms.kind, terms.credentials(), priority, links, settings, flows);
+    let label = format!("forward {}", entrance.address);
+    let users = terms.credentials().map(|users| users.braked(guesses::brake(), &label));
+    let proxy = Proxy::new(terms.kind, users, priority, links, settings, flows);
     *known = Some((Arc::clone(terms), Rc::clone(&proxy)));
     Some(proxy)
 }

@@ -1,8 +1,8 @@
 //! The contract with the caller: who visits, which services exist, how a target is reached.
 
-use std::{borrow::Cow, fmt, net::SocketAddr, pin::Pin, rc::Rc, sync::Arc, time::Duration};
+use std::{borrow::Cow, fmt, net::SocketAddr, pin::Pin, rc::Rc, sync::Arc};
 
-use hyper::header::HeaderName;
+use hyper::header::{HeaderMap, HeaderName};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{Pages, Rules};
@@ -65,12 +65,6 @@ pub trait Services {
         let _ = host;
         true
     }
-
-    /// A visitor gave a wrong user or password. The answer waits for the returned time.
-    fn wrong_password(&self, host: &str) -> Duration {
-        let _ = host;
-        Duration::ZERO
-    }
 }
 
 /// The answer of [`Services::find`].
@@ -120,8 +114,24 @@ pub trait Service {
     /// The options of the service.
     fn rules(&self) -> &Rules;
 
+    /// A request with these fields gave a user and a password. `is_right`: one of the pairs of the
+    /// service. Returns when the request may learn that; `None`: at once.
+    fn judge(&self, fields: &HeaderMap, is_right: bool) -> Option<LocalFuture<Verdict>> {
+        let _ = (fields, is_right);
+        None
+    }
+
     /// Opens a stream to the target.
     fn open(&self) -> LocalFuture<Result<Box<dyn Stream>, OpenFailed>>;
+}
+
+/// Whether a request may learn whether its password is right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It may.
+    Judged,
+    /// Its source has guessed too often: 429, whatever the password is.
+    Busy,
 }
 
 /// A connection to a target.

@@ -2,8 +2,9 @@
 //! and services with options.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,23 +12,32 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::BytesMut;
+use net::brake::{Attempt, Told};
+use net::source::prefix;
 use proto::{Open, ResetCode};
 use relay::{Duplex, Socket};
 use termination::{Alpn, TlsIo};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::spawn_local;
-use web::{Found, LocalFuture, OpenFailed, Protocol, Refusal, Replayed, Rules, Visitor};
+use web::{
+    Found, HeaderMap, LocalFuture, OpenFailed, Protocol, Refusal, Replayed, Rules, Verdict, Visitor,
+};
 
 use super::Doors;
 use super::tls::NAMELESS;
 use crate::entrance::{self, Answer, Came, Entrance};
+use crate::guesses;
 use crate::names::{Kind, Published, Services, Space};
 use crate::route::Aim;
 use crate::session::Worker;
 
-/// The wait before the answer to a wrong password, which slows guessing over one connection.
+/// The wait before the answer to a wrong password of a visitor without a source.
 const WRONG_PASSWORD: Duration = Duration::from_millis(500);
+
+/// The time for which a password may wait for its judgement: less than the 60 s after which usual
+/// reverse proxies give a request up.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The byte stream of a visitor. One type for all of them keeps one HTTP server in the binary.
 trait Io: AsyncRead + AsyncWrite {}
@@ -90,7 +100,7 @@ async fn serve(
         let worker = Rc::clone(&worker);
         async move { worker.state.leaving.notified().await }
     };
-    let site = Site { worker, doors, space, name, peer };
+    let site = Site { worker, doors, space, name, peer, known: Rc::default() };
     web::serve(io, visitor, Rc::new(site), stop).await;
 }
 
@@ -102,7 +112,11 @@ struct Site {
     space: Space,
     name: Option<String>,
     peer: Option<SocketAddr>,
+    known: Known,
 }
+
+/// The entrance and the source of the last password of a connection, if the password was right.
+type Known = Rc<Cell<Option<(u64, Option<IpAddr>)>>>;
 
 impl web::Services for Site {
     fn settings(&self) -> Arc<web::Settings> {
@@ -126,11 +140,6 @@ impl web::Services for Site {
 
     fn covers(&self, host: &str) -> bool {
         self.name.as_deref().is_none_or(|name| name == host || name == NAMELESS)
-    }
-
-    fn wrong_password(&self, host: &str) -> Duration {
-        tracing::debug!(host, visitor = ?self.peer, "a visitor gave a wrong user or password");
-        WRONG_PASSWORD
     }
 }
 
@@ -158,20 +167,19 @@ impl Site {
         let Some(rules) = aim.http.as_ref().map(|http| Arc::clone(&http.rules)) else {
             return Found::Unknown;
         };
-        let (worker, entrance) = (Rc::clone(&self.worker), Arc::clone(&found.entrance));
-        Found::Service(Rc::new(Service { worker, entrance, edition, aim, rules, peer: self.peer }))
+        let (site, entrance) = (self.clone(), Arc::clone(&found.entrance));
+        Found::Service(Rc::new(Service { site, entrance, edition, aim, rules }))
     }
 }
 
 /// A service of one visitor.
 struct Service {
-    worker: Rc<Worker>,
+    site: Site,
     entrance: Arc<Entrance>,
     /// The edition of the route by which the request was judged.
     edition: u64,
     aim: Arc<Aim>,
     rules: Arc<Rules>,
-    peer: Option<SocketAddr>,
 }
 
 impl web::Service for Service {
@@ -183,6 +191,44 @@ impl web::Service for Service {
         &self.rules
     }
 
+    fn judge(&self, fields: &HeaderMap, is_right: bool) -> Option<LocalFuture<Verdict>> {
+        let Site { doors, peer, known, .. } = &self.site;
+        let (source, brake) = (doors.source(*peer, fields), guesses::brake());
+        let me = Some((self.entrance.id, source.map(prefix)));
+        if is_right && (source.is_none() || brake.is_idle()) {
+            known.set(me);
+            return None;
+        }
+        let is_known = known.get() == me;
+        if is_known && !is_right {
+            // Before the answer, because many requests may wait for theirs at the same time.
+            known.set(None);
+        }
+        let (known, peer) = (Rc::clone(known), *peer);
+        let route = &self.entrance.route;
+        let service = format!("service {} of client {}", route.name(), route.session.load().name);
+        Some(Box::pin(async move {
+            let told = match source {
+                Some(source) => {
+                    let attempt = Attempt { service: &service, source, is_right, is_known };
+                    brake.judge(attempt, PATIENCE).await
+                }
+                None => {
+                    tokio::time::sleep(WRONG_PASSWORD).await;
+                    Told::Wrong
+                }
+            };
+            match told {
+                Told::Right => known.set(me),
+                Told::Wrong => {
+                    tracing::debug!(service, visitor = ?peer, "a visitor gave a wrong user or password");
+                }
+                Told::Busy => return Verdict::Busy,
+            }
+            Verdict::Judged
+        }))
+    }
+
     fn open(&self) -> LocalFuture<Result<Box<dyn web::Stream>, OpenFailed>> {
         Box::pin(std::future::ready(self.open_now()))
     }
@@ -192,7 +238,7 @@ impl Service {
     /// Opens a stream over a link of this worker. Without such a link the stream is that of a
     /// visitor over a socket pair, which another worker gets, or which waits for a link.
     fn open_now(&self) -> Result<Box<dyn web::Stream>, OpenFailed> {
-        let Self { worker, entrance, aim, peer, .. } = self;
+        let Self { site: Site { worker, peer, .. }, entrance, aim, .. } = self;
         let Some(link) = worker.state.live_link(&entrance.route.session.load()) else {
             let (near, far) = UnixStream::pair().map_err(|error| {
                 tracing::debug!(%error, "no socket pair for a visitor");
