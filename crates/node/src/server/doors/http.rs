@@ -120,6 +120,8 @@ async fn route(
     // A request without a host goes to the service of all hosts.
     let host = host.unwrap_or(HOSTLESS);
     let generation = doors.names().generation();
+    // The host was found by this field, which may change while the name is waited for.
+    let route_header = doors.terms.load().route_header.clone();
     let services = doors.names().wait(Space::Http, host).await;
     let Some(services) = services else {
         return doors.say(socket, 404, "No service has this host.");
@@ -127,7 +129,6 @@ async fn route(
     let Some(Direct { service, edition, tracked }) = doors.direct(&services, peer) else {
         return site::serve_plain(&worker, doors, socket, peer, first);
     };
-    let route_header = doors.terms.load().route_header.clone();
     let (space, host) = (Space::Http, Box::from(host));
     let lead = Lead { space, host, generation, edition, tracked, route_header };
     let came = Came::Name(NameVisitor { door: doors, lead, first });
