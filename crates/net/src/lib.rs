@@ -3,6 +3,8 @@
 //!
 //! | module | content |
 //! |---|---|
+//! | [`brake`] | guesses of passwords, bounded by service and source |
+//! | [`forwarded`] | the visitor that a reverse proxy names |
 //! | [`pool`] | read buffers of a worker |
 //! | [`gather`] | gathered writes |
 //! | [`race`] | racing several addresses |
@@ -14,7 +16,9 @@
 //! | [`udp`] | UDP sockets: groups on one address with buffers and steering, batches for flows |
 //! | [`Current`] | a setting of a listener that can be replaced while it listens |
 
+pub mod brake;
 mod current;
+pub mod forwarded;
 pub mod gather;
 mod listen;
 pub mod own;

@@ -15,6 +15,10 @@
 //! A name has an entrance without a listener: a door finds the entrance and lets the visitor in by
 //! [`visit`]. A visitor that speaks HTTP gets a page where another visitor is reset.
 //!
+//! A visitor is judged by the rules of its moment. Where the rules have changed while a visitor was
+//! held or on its way to another worker, or since the last request of a kept connection, the
+//! visitor goes back to its door ([`Lead`]).
+//!
 //! A Unix socket has one worker that accepts all visitors and hands them to the workers in turn.
 
 use std::cell::{Cell, RefCell};
@@ -40,12 +44,13 @@ use relay::{
 };
 use transport::{FlowConnector as _, FlowInlet, FlowOutlet, LocalFuture, OpenError};
 
-use crate::descriptors;
 use crate::health::Health;
 use crate::listeners::{Listener, Listeners};
-use crate::route::{ProxyTerms, Route};
+use crate::names::Space;
+use crate::route::{Aim, ProxyTerms, Route};
 use crate::session::{Handle, Session, Worker};
 use crate::watch::EntranceWatch;
+use crate::{descriptors, guesses};
 
 /// The time for which a visitor is held while no link of the session is live.
 const HOLD: Duration = Duration::from_secs(10);
@@ -299,11 +304,13 @@ impl FlowHandler for FlowDoor {
     }
 }
 
-/// The links of a proxy on one worker.
+/// The links of a proxy on one worker. There are none any more for visitors that were admitted on
+/// other terms than those in force.
 #[derive(Clone)]
 struct ProxyLinks {
     worker: Rc<Worker>,
     entrance: Arc<Entrance>,
+    terms: Arc<ProxyTerms>,
 }
 
 impl fmt::Debug for ProxyLinks {
@@ -312,8 +319,20 @@ impl fmt::Debug for ProxyLinks {
     }
 }
 
+impl ProxyLinks {
+    fn is_in_force(&self) -> bool {
+        let is_open = self.worker.state.entrances.borrow().contains_key(&self.entrance.id);
+        let aim = self.entrance.route.aim.load();
+        let has = |terms: &Arc<ProxyTerms>| Arc::ptr_eq(terms, &self.terms) || *terms == self.terms;
+        is_open && aim.proxy.as_ref().is_some_and(has)
+    }
+}
+
 impl Links for ProxyLinks {
     fn now(&self) -> Option<Connectors> {
+        if !self.is_in_force() {
+            return None;
+        }
         let link = self.worker.state.live_link(&self.entrance.route.session.load())?;
         Some(connectors(&link))
     }
@@ -327,6 +346,9 @@ impl Links for ProxyLinks {
                 let revived = session.revived.notified();
                 if let Some(connectors) = links.now() {
                     return Some(connectors);
+                }
+                if !links.is_in_force() {
+                    return None;
                 }
                 tokio::select! {
                     () = revived => {}
@@ -359,37 +381,104 @@ fn proxy_of(
     {
         return Some(Rc::clone(proxy));
     }
-    let links = ProxyLinks { worker: Rc::clone(worker), entrance: Arc::clone(entrance) };
+    let (of, at) = (Rc::clone(worker), Arc::clone(entrance));
+    let links = ProxyLinks { worker: of, entrance: at, terms: Arc::clone(terms) };
     let priority = entrance.route.aim.load().priority;
     let settings = Rc::clone(&open.settings);
     let flows = open.flows.as_ref().map(|flows| Rc::clone(&flows.stats)).unwrap_or_default();
     let links = Rc::new(links);
-    let proxy = Proxy::new(terms.kind, terms.credentials(), priority, links, settings, flows);
+    let label = format!("forward {}", entrance.address);
+    let users = terms.credentials().map(|users| users.braked(guesses::brake(), &label));
+    let proxy = Proxy::new(terms.kind, users, priority, links, settings, flows);
     *known = Some((Arc::clone(terms), Rc::clone(&proxy)));
     Some(proxy)
 }
 
-/// A visitor that speaks HTTP, on its way to a service.
+/// The way on which a visitor came to an entrance.
 #[derive(Clone, Debug)]
-pub(crate) struct HttpVisitor {
+pub(crate) enum Came {
+    /// To a port of the entrance.
+    Port,
+    /// By a name.
+    Name(NameVisitor),
+    /// As a request of the HTTP proxy that was judged by these rules. A client that takes its names
+    /// over with the same rules serves the request.
+    Request(Arc<Aim>),
+}
+
+/// A visitor of a name, on its way to a service.
+#[derive(Clone, Debug)]
+pub(crate) struct NameVisitor {
     /// The door through which it came.
-    pub(crate) door: Arc<dyn HttpDoor>,
-    /// Requests and responses are tracked. Otherwise all bytes go to the service of the first
-    /// request.
-    pub(crate) tracked: bool,
-    /// The name of the field that names the host, instead of `Host`.
-    pub(crate) route_header: Option<Arc<str>>,
+    pub(crate) door: Arc<dyn NameDoor>,
+    /// The rules that led it to the entrance.
+    pub(crate) lead: Lead,
     /// The bytes that were read from the socket already.
     pub(crate) first: BytesMut,
 }
 
-/// A door of HTTP visitors.
-pub(crate) trait HttpDoor: fmt::Debug + Send + Sync {
+/// The rules by which a door has led a visitor to an entrance.
+#[derive(Clone, Debug)]
+pub(crate) struct Lead {
+    /// Whether the visitor speaks HTTP or TLS.
+    pub(crate) space: Space,
+    /// The host in the form in which names are looked up.
+    pub(crate) host: Box<str>,
+    /// The generation of the table of names before the look-up.
+    pub(crate) generation: u64,
+    /// The edition of the route.
+    pub(crate) edition: u64,
+    /// Requests and responses of HTTP are tracked. Otherwise all bytes go to the service of the
+    /// first request.
+    pub(crate) tracked: bool,
+    /// The name of the field that names the host, instead of `Host`.
+    pub(crate) route_header: Option<Arc<str>>,
+}
+
+/// A door of visitors that name a host.
+pub(crate) trait NameDoor: fmt::Debug + Send + Sync {
     /// Takes a connection that leaves the stream of its service.
     fn onward(self: Arc<Self>, worker: &Rc<Worker>, leaving: Leaving);
 
     /// Answers a visitor in place of a service, and closes its connection.
     fn answer(&self, socket: Socket, answer: Answer);
+
+    /// The generation of the table of names.
+    fn generation(&self) -> u64;
+
+    /// Whether a new visitor of the same host is led in the same way.
+    fn leads(&self, lead: &Lead, peer: Option<SocketAddr>) -> bool;
+
+    /// Judges a visitor again, of whom the bytes `first` were read already.
+    fn again(
+        self: Arc<Self>,
+        worker: &Rc<Worker>,
+        connection: (Socket, Option<SocketAddr>),
+        space: Space,
+        first: BytesMut,
+    );
+}
+
+impl Came {
+    /// The visitor, if it speaks HTTP.
+    fn http(&self) -> Option<&NameVisitor> {
+        match self {
+            Self::Name(visitor) if visitor.lead.space == Space::Http => Some(visitor),
+            Self::Name(_) | Self::Port | Self::Request(_) => None,
+        }
+    }
+
+    /// Whether the rules that led the visitor to the entrance are in force.
+    fn is_current(&self, entrance: &Entrance, peer: Option<SocketAddr>) -> bool {
+        match self {
+            // A port has one entrance, whose lists are compared when the visitor arrives.
+            Self::Port => true,
+            Self::Name(NameVisitor { door, lead, .. }) => {
+                door.generation() == lead.generation || door.leads(lead, peer)
+            }
+            Self::Request(aim) => Arc::ptr_eq(aim, &entrance.route.aim.load()),
+        }
+    }
 }
 
 /// Why a visitor of a name is answered by the server and not by a service.
@@ -407,12 +496,28 @@ pub(crate) enum Answer {
 #[derive(Debug)]
 struct Back {
     worker: Rc<Worker>,
-    door: Arc<dyn HttpDoor>,
+    door: Arc<dyn NameDoor>,
+    lead: Lead,
+    peer: Option<SocketAddr>,
+    /// The generation for which the lead was found to be the same.
+    generation: Cell<u64>,
 }
 
 impl Onward for Back {
     fn onward(&self, leaving: Leaving) {
         Arc::clone(&self.door).onward(&self.worker, leaving);
+    }
+
+    fn is_current(&self) -> bool {
+        let generation = self.door.generation();
+        if generation == self.generation.get() {
+            return true;
+        }
+        let is_same = self.door.leads(&self.lead, self.peer);
+        if is_same {
+            self.generation.set(generation);
+        }
+        is_same
     }
 }
 
@@ -422,25 +527,25 @@ pub(crate) fn visit(
     entrance: &Arc<Entrance>,
     socket: Socket,
     peer: Option<SocketAddr>,
-    http: Option<HttpVisitor>,
+    came: Came,
 ) {
     // Without settings the entrance was closed meanwhile.
     let settings = settings_of(worker, entrance);
     let Some(settings) = settings else {
-        return turn_away(socket, &Rc::default(), http.as_ref(), Answer::Down(ResetCode::Shutdown));
+        return turn_away(socket, &Rc::default(), &came, Answer::Down(ResetCode::Shutdown));
     };
-    let Some(socket) = admitted(entrance, &settings, socket, peer, http.as_ref()) else { return };
-    enter(worker, entrance, &settings, socket, peer, http);
+    let Some(socket) = admitted(entrance, &settings, socket, peer, &came) else { return };
+    enter(worker, entrance, &settings, socket, peer, came);
 }
 
 /// Refuses a visitor and counts the refusal.
-fn turn_away(socket: Socket, settings: &Rc<Settings>, http: Option<&HttpVisitor>, answer: Answer) {
+fn turn_away(socket: Socket, settings: &Rc<Settings>, came: &Came, answer: Answer) {
     let code = match answer {
         Answer::Forbidden => ResetCode::Denied,
         Answer::Busy => ResetCode::Limit,
         Answer::Down(code) => code,
     };
-    match http {
+    match came.http() {
         None if answer == Answer::Forbidden => relay::bar_socket(socket, settings),
         None => relay::refuse_socket(socket, settings, code),
         Some(http) => {
@@ -457,16 +562,16 @@ fn turn_away(socket: Socket, settings: &Rc<Settings>, http: Option<&HttpVisitor>
 impl Handler for Door {
     fn handle(&self, socket: Socket, peer: Option<SocketAddr>) {
         let worker = &self.worker;
-        let admitted = admitted(&self.entrance, &self.settings, socket, peer, None);
+        let admitted = admitted(&self.entrance, &self.settings, socket, peer, &Came::Port);
         let Some(socket) = admitted else { return };
         let to = match socket {
             Socket::Tcp(_) => None,
             Socket::Unix(_) => self.next_worker(),
         };
         match to.filter(|to| *to != worker.index).and_then(|to| worker.peers.get(to)) {
-            None => enter(worker, &self.entrance, &self.settings, socket, peer, None),
+            None => enter(worker, &self.entrance, &self.settings, socket, peer, Came::Port),
             Some(handle) => {
-                let Some(visitor) = Visitor::new(&self.entrance, socket, peer, None) else {
+                let Some(visitor) = Visitor::new(&self.entrance, socket, peer, Came::Port) else {
                     return;
                 };
                 let handle = handle.clone();
@@ -491,7 +596,7 @@ struct Visitor {
     entrance: Arc<Entrance>,
     socket: Detached,
     peer: Option<SocketAddr>,
-    http: Option<HttpVisitor>,
+    came: Came,
 }
 
 impl Visitor {
@@ -500,10 +605,10 @@ impl Visitor {
         entrance: &Arc<Entrance>,
         socket: Socket,
         peer: Option<SocketAddr>,
-        http: Option<HttpVisitor>,
+        came: Came,
     ) -> Option<Self> {
         match socket.detach() {
-            Ok(socket) => Some(Self { entrance: Arc::clone(entrance), socket, peer, http }),
+            Ok(socket) => Some(Self { entrance: Arc::clone(entrance), socket, peer, came }),
             Err(error) => {
                 tracing::debug!(service = entrance.name(), %error, "visitor lost");
                 None
@@ -520,14 +625,14 @@ fn admitted(
     settings: &Rc<Settings>,
     socket: Socket,
     peer: Option<SocketAddr>,
-    http: Option<&HttpVisitor>,
+    came: &Came,
 ) -> Option<Socket> {
     let aim = entrance.route.aim.load();
     if peer.is_none_or(|peer| aim.visitors.permit(peer.ip())) {
         return Some(socket);
     }
     tracing::debug!(service = aim.name, visitor = ?peer, "the address of the visitor may not visit");
-    turn_away(socket, settings, http, Answer::Forbidden);
+    turn_away(socket, settings, came, Answer::Forbidden);
     None
 }
 
@@ -542,18 +647,18 @@ fn enter(
     settings: &Rc<Settings>,
     socket: Socket,
     peer: Option<SocketAddr>,
-    http: Option<HttpVisitor>,
+    came: Came,
 ) {
     let session = entrance.route.session.load();
     let Some(link) = worker.state.live_link(&session) else {
-        if let Some(visitor) = Visitor::new(entrance, socket, peer, http) {
+        if let Some(visitor) = Visitor::new(entrance, socket, peer, came) {
             tokio::task::spawn_local(elsewhere(Rc::clone(worker), visitor));
         }
         return;
     };
     let Some(permit) = entrance.route.gate.load().admit() else {
         tracing::debug!(service = entrance.name(), "limit of streams reached");
-        return turn_away(socket, settings, http.as_ref(), Answer::Busy);
+        return turn_away(socket, settings, &came, Answer::Busy);
     };
     let aim = entrance.route.aim.load();
     if let Some(terms) = &aim.proxy {
@@ -564,17 +669,26 @@ fn enter(
         return;
     }
     let open = proto::Open { target: aim.target.clone(), visitor: peer, priority: aim.priority };
-    let outcome = match http {
-        None => relay::serve_visitor(socket, &link, open, settings, Some(permit)),
-        Some(HttpVisitor { door, tracked, route_header, first }) => {
-            let onward = Rc::new(Back { worker: Rc::clone(worker), door: Arc::clone(&door) });
-            let tracker = tracked.then(|| Tracker::new(route_header.as_deref().map(Rc::from)));
+    let outcome = match came {
+        Came::Name(NameVisitor { door, lead, first }) if lead.space == Space::Http => {
+            let tracker =
+                lead.tracked.then(|| Tracker::new(lead.route_header.as_deref().map(Rc::from)));
+            let onward = Rc::new(Back {
+                worker: Rc::clone(worker),
+                door: Arc::clone(&door),
+                generation: Cell::new(lead.generation),
+                lead,
+                peer,
+            });
             let http = Http { tracker, first, onward };
             let outcome = relay::serve_http(socket, &link, open, settings, Some(permit), http);
             outcome.map_err(|(socket, error)| {
                 door.answer(socket, Answer::Down(ResetCode::Shutdown));
                 error
             })
+        }
+        Came::Name(_) | Came::Port | Came::Request(_) => {
+            relay::serve_visitor(socket, &link, open, settings, Some(permit))
         }
     };
     if let Err(error) = outcome {
@@ -585,12 +699,45 @@ fn enter(
 /// Hands a visitor to a worker with a live link. Waits for a live link when there is none.
 async fn elsewhere(worker: Rc<Worker>, visitor: Visitor) {
     let session = visitor.entrance.route.session.load_full();
-    let Some(to) = live_worker(&worker, &visitor, session).await else {
+    let to = live_worker(&worker, &visitor, session).await;
+    if !visitor.is_current() {
+        return back(&worker, visitor);
+    }
+    let Some(to) = to else {
         tracing::debug!(service = visitor.entrance.name(), "no live link to the client");
         return refuse(&worker, visitor);
     };
     let Some(handle) = worker.peers.get(to) else { return };
     hand_over(handle.clone(), visitor).await;
+}
+
+impl Visitor {
+    fn is_current(&self) -> bool {
+        self.came.is_current(&self.entrance, self.peer)
+    }
+}
+
+/// Sends a visitor back to its door, because the rules have changed that led it here. A request of
+/// the HTTP proxy fails: it was admitted by the former rules.
+fn back(worker: &Rc<Worker>, visitor: Visitor) {
+    let entrance = visitor.entrance;
+    tracing::debug!(service = entrance.name(), "the rules changed while a visitor waited");
+    let socket = match visitor.socket.attach() {
+        Ok(socket) => socket,
+        Err(error) => {
+            return tracing::debug!(service = entrance.name(), %error, "visitor lost");
+        }
+    };
+    let peer = visitor.peer;
+    match visitor.came {
+        Came::Name(NameVisitor { door, lead, first }) => {
+            door.again(worker, (socket, peer), lead.space, first);
+        }
+        came @ (Came::Port | Came::Request(_)) => {
+            let settings = settings_of(worker, &entrance).unwrap_or_default();
+            turn_away(socket, &settings, &came, Answer::Down(ResetCode::Shutdown));
+        }
+    }
 }
 
 async fn live_worker(
@@ -614,6 +761,9 @@ async fn live_worker(
             // A new process of the client may have taken over, so the route may name another
             // session.
             () = tokio::time::sleep(Duration::from_millis(200)) => {}
+        }
+        if !visitor.is_current() {
+            return None;
         }
         session = visitor.entrance.route.session.load_full();
     }
@@ -640,17 +790,20 @@ impl Drop for Held {
 
 /// Takes a visitor that another worker accepted.
 fn arrive(worker: &Rc<Worker>, visitor: Visitor) {
+    if !visitor.is_current() {
+        return back(worker, visitor);
+    }
     let Some(settings) = settings_of(worker, &visitor.entrance) else {
         // The entrance was closed meanwhile.
         return refuse(worker, visitor);
     };
-    let Visitor { entrance, socket, peer, http } = visitor;
+    let Visitor { entrance, socket, peer, came } = visitor;
     match socket.attach() {
         Ok(socket) => {
             // The lists may have changed while the visitor was held.
-            let admitted = admitted(&entrance, &settings, socket, peer, http.as_ref());
+            let admitted = admitted(&entrance, &settings, socket, peer, &came);
             if let Some(socket) = admitted {
-                enter(worker, &entrance, &settings, socket, peer, http);
+                enter(worker, &entrance, &settings, socket, peer, came);
             }
         }
         Err(error) => tracing::debug!(service = entrance.name(), %error, "visitor lost"),
@@ -662,7 +815,7 @@ fn refuse(worker: &Worker, visitor: Visitor) {
     let settings = settings_of(worker, &visitor.entrance).unwrap_or_default();
     if let Ok(socket) = visitor.socket.attach() {
         let answer = Answer::Down(ResetCode::Shutdown);
-        turn_away(socket, &settings, visitor.http.as_ref(), answer);
+        turn_away(socket, &settings, &visitor.came, answer);
     }
 }
 

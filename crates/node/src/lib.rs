@@ -21,6 +21,7 @@
 pub mod client;
 pub mod descriptors;
 mod entrance;
+mod guesses;
 mod health;
 pub mod identity;
 mod listeners;

@@ -2,6 +2,7 @@
 //! route may change while the entrance listens.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use config::Secret;
@@ -14,8 +15,9 @@ use crate::session::Session;
 /// The destination of the visitors of an entrance.
 #[derive(Debug)]
 pub(crate) struct Route {
-    /// The service or the target. A reload may replace it.
+    /// The service or the target. A reload may replace it ([`Self::set_aim`]).
     pub(crate) aim: ArcSwap<Aim>,
+    edition: AtomicU64,
     /// The session whose links carry the streams. A new process of the client replaces the session
     /// with its own.
     pub(crate) session: ArcSwap<Session>,
@@ -26,13 +28,37 @@ pub(crate) struct Route {
 impl Route {
     pub(crate) fn new(aim: Aim, session: &Arc<Session>, gate: Arc<Gate>) -> Arc<Self> {
         let (aim, session) = (ArcSwap::from_pointee(aim), ArcSwap::new(Arc::clone(session)));
-        Arc::new(Self { aim, session, gate: ArcSwap::new(gate) })
+        let edition = AtomicU64::new(next_edition());
+        Arc::new(Self { aim, edition, session, gate: ArcSwap::new(gate) })
+    }
+
+    /// Replaces the aim. Requests that were judged by the former aim are not current any more.
+    pub(crate) fn set_aim(&self, aim: Aim) {
+        self.aim.store(Arc::new(aim));
+        self.renew();
+    }
+
+    /// Takes a new edition: a request on a kept connection needs a new stream.
+    pub(crate) fn renew(&self) {
+        self.edition.store(next_edition(), Ordering::Release);
+    }
+
+    /// The number of the rules in force; no other route of this process has the same number at any
+    /// time. A caller that reads the edition before the aim never takes a former aim for the new
+    /// one.
+    pub(crate) fn edition(&self) -> u64 {
+        self.edition.load(Ordering::Acquire)
     }
 
     /// The name of the service or forward in logs and status.
     pub(crate) fn name(&self) -> String {
         self.aim.load().name.clone()
     }
+}
+
+fn next_edition() -> u64 {
+    static EDITIONS: AtomicU64 = AtomicU64::new(1);
+    EDITIONS.fetch_add(1, Ordering::Relaxed)
 }
 
 /// The request that opens a stream at the far side.

@@ -82,10 +82,15 @@ pub(crate) fn join_cookies(fields: &mut HeaderMap) {
 /// Tells the target about the visitor. A trusted proxy has told about its own visitor already: its
 /// fields stay, and its address is appended. The fields of all other visitors are replaced, and
 /// `Forwarded` (RFC 7239) is removed, because a target may prefer it.
-pub(crate) fn forwarded(fields: &mut HeaderMap, visitor: &Visitor, host: &HeaderValue) {
+pub(crate) fn forwarded(
+    fields: &mut HeaderMap,
+    visitor: &Visitor,
+    is_trusted: bool,
+    host: &HeaderValue,
+) {
     // An IPv4 visitor of a dual-stack socket is an IPv4 visitor.
     let address = visitor.address.map(|address| address.ip().to_canonical());
-    if !visitor.trusted {
+    if !is_trusted {
         fields.remove(X_FORWARDED_FOR);
         fields.remove(X_FORWARDED_HOST);
         fields.remove(X_FORWARDED_PROTO);
@@ -136,11 +141,10 @@ mod tests {
         fields
     }
 
-    fn visitor(trusted: bool) -> Visitor {
+    fn visitor() -> Visitor {
         Visitor {
             address: Some("[::ffff:192.0.2.7]:1000".parse().unwrap()),
             secure: true,
-            trusted,
             protocol: Protocol::Either,
         }
     }
@@ -189,13 +193,13 @@ mod tests {
         ];
         let host = HeaderValue::from_static("app.example.com:8443");
         let mut direct = fields(&sent);
-        forwarded(&mut direct, &visitor(false), &host);
+        forwarded(&mut direct, &visitor(), false, &host);
         assert_eq!(direct.len(), 3);
         assert_eq!(direct["x-forwarded-for"], "192.0.2.7");
         assert_eq!(direct["x-forwarded-proto"], "https");
         assert_eq!(direct["x-forwarded-host"], "app.example.com:8443");
         let mut proxied = fields(&sent);
-        forwarded(&mut proxied, &visitor(true), &host);
+        forwarded(&mut proxied, &visitor(), true, &host);
         assert_eq!(proxied.get_all("x-forwarded-for").iter().count(), 1);
         assert_eq!(proxied["x-forwarded-for"], "10.0.0.1, 10.0.0.2, 192.0.2.7");
         assert_eq!(proxied["x-forwarded-proto"], "http");

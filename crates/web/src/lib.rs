@@ -32,12 +32,13 @@ mod upstream;
 
 pub use files::Files;
 pub use host::normal_host;
-pub use hyper::header::HeaderName;
+pub use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 pub use page::{Pages, page};
 pub use path::{is_below, longest, normal_path};
 pub use rules::{InvalidRule, Rules};
 pub use serve::serve;
 pub use service::{
-    Found, LocalFuture, OpenFailed, Protocol, Refusal, Service, Services, Settings, Stream, Visitor,
+    Found, LocalFuture, OpenFailed, Protocol, Refusal, Service, Services, Settings, Stream,
+    Verdict, Visitor,
 };
 pub use upgrade::Replayed;

@@ -5,7 +5,6 @@ use std::{
     error::Error,
     pin::{Pin, pin},
     rc::Rc,
-    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -26,7 +25,7 @@ use tokio::{
 };
 
 use crate::{
-    Services, Settings, Visitor,
+    Services, Visitor,
     gate::{Due, Gate, MOST_FIELDS, Progress},
     proxy::Connection,
     upgrade::{Replayed, pipe},
@@ -74,7 +73,6 @@ const PONG: Duration = Duration::from_secs(20);
 /// Each type of `io` is one more copy of an HTTP server in the binary.
 pub async fn serve<T>(
     io: T,
-    settings: Arc<Settings>,
     visitor: Visitor,
     services: Rc<dyn Services>,
     stop: impl Future<Output = ()>,
@@ -93,7 +91,6 @@ pub async fn serve<T>(
         return;
     };
     let connection = Rc::new(Connection {
-        settings,
         visitor,
         services,
         progress,

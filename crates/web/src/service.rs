@@ -1,8 +1,8 @@
 //! The contract with the caller: who visits, which services exist, how a target is reached.
 
-use std::{borrow::Cow, fmt, net::SocketAddr, pin::Pin, rc::Rc, time::Duration};
+use std::{borrow::Cow, fmt, net::SocketAddr, pin::Pin, rc::Rc, sync::Arc};
 
-use hyper::header::HeaderName;
+use hyper::header::{HeaderMap, HeaderName};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{Pages, Rules};
@@ -27,8 +27,6 @@ pub struct Visitor {
     pub address: Option<SocketAddr>,
     /// The visitor came over TLS that ended at this server.
     pub secure: bool,
-    /// The visitor is a reverse proxy whose `X-Forwarded-*` fields are believed.
-    pub trusted: bool,
     /// The protocol, where ALPN has chosen it.
     pub protocol: Protocol,
 }
@@ -44,8 +42,17 @@ pub enum Protocol {
     Either,
 }
 
-/// The services that a visitor may reach.
+/// The services that a visitor may reach. Each request asks anew, so that it is judged by the rules
+/// of its moment, also on a connection that is older than the rules.
 pub trait Services {
+    /// The settings in force.
+    fn settings(&self) -> Arc<Settings>;
+
+    /// Whether the visitor is a reverse proxy whose `X-Forwarded-*` fields are believed.
+    fn trusts(&self) -> bool {
+        false
+    }
+
     /// The service for a request.
     ///
     /// `host` is in the form of [`normal_host`](crate::normal_host), and `path` in the form of
@@ -57,12 +64,6 @@ pub trait Services {
     fn covers(&self, host: &str) -> bool {
         let _ = host;
         true
-    }
-
-    /// A visitor gave a wrong user or password. The answer waits for the returned time.
-    fn wrong_password(&self, host: &str) -> Duration {
-        let _ = host;
-        Duration::ZERO
     }
 }
 
@@ -106,15 +107,31 @@ impl Refusal {
 
 /// A service by name.
 pub trait Service {
-    /// A number that no other live service has. Requests of one visitor to the same identity share
-    /// connections to the target.
+    /// A number that no other service, and no other edition of this service, has at any time.
+    /// Requests of one visitor to the same identity share connections to the target.
     fn identity(&self) -> u64;
 
     /// The options of the service.
     fn rules(&self) -> &Rules;
 
+    /// A request with these fields gave a user and a password. `is_right`: one of the pairs of the
+    /// service. Returns when the request may learn that; `None`: at once.
+    fn judge(&self, fields: &HeaderMap, is_right: bool) -> Option<LocalFuture<Verdict>> {
+        let _ = (fields, is_right);
+        None
+    }
+
     /// Opens a stream to the target.
     fn open(&self) -> LocalFuture<Result<Box<dyn Stream>, OpenFailed>>;
+}
+
+/// Whether a request may learn whether its password is right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It may.
+    Judged,
+    /// Its source has guessed too often: 429, whatever the password is.
+    Busy,
 }
 
 /// A connection to a target.

@@ -219,7 +219,7 @@ fn tell(entrance: &Entrance, forward: &Forward, does: &str) {
 fn turn(open: &OpenForward, forward: &Forward) {
     open.entrance.health.forget();
     let leads_elsewhere = forward.target != open.forward.target;
-    open.entrance.route.aim.store(Arc::new(aim(&open.entrance.address, forward)));
+    open.entrance.route.set_aim(aim(&open.entrance.address, forward));
     let does = if leads_elsewhere { "leads elsewhere now" } else { "has changed" };
     tell(&open.entrance, forward, does);
     if let Local::Unix { address, mode } = &forward.listen

@@ -19,11 +19,11 @@ use relay::{
 use tokio::task::spawn_local;
 use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
-use crate::descriptors;
 use crate::health::Healths;
 use crate::route::credentials;
 use crate::session::Worker;
 use crate::watch::TargetWatch;
+use crate::{descriptors, guesses};
 
 /// The services of one configuration.
 pub(super) struct Services {
@@ -164,7 +164,9 @@ impl Serves {
     fn of(service: &config::Service, watch: &Rc<TargetWatch>) -> Option<Self> {
         let exit = |kind| {
             let rights = service.exit.allow.clone().unwrap_or_else(ForwardRights::ordinary);
+            let label = format!("service {}", service.name);
             let users = credentials(&service.exit.basic_auth);
+            let users = users.map(|users| users.braked(guesses::brake(), &label));
             Self::Exit(Exit::new(kind, users, move |target| allow(rights.clone(), target)))
         };
         match &service.target {

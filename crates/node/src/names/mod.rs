@@ -4,6 +4,9 @@
 //! table is made of immutable shards, so a look-up takes no lock, and a change copies one shard:
 //! a server with 50,000 names copies about 200 entries per change.
 //!
+//! Each change of the table and of the rules of its entrances has a number ([`Names::generation`]).
+//! A kept connection compares the number, and is judged again when it differs.
+//!
 //! A name that is published no more may come back in a moment, because its client logs in again
 //! or because the server has just started. [`Names::wait`] lets a visitor wait for that.
 
@@ -11,7 +14,7 @@ mod host;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -52,6 +55,7 @@ pub(crate) struct Names {
     /// Notified when a name is added.
     added: Notify,
     waiting: AtomicU32,
+    generation: AtomicU64,
     born: Instant,
 }
 
@@ -82,6 +86,7 @@ impl Default for Names {
             writer: Mutex::default(),
             added: Notify::new(),
             waiting: AtomicU32::new(0),
+            generation: AtomicU64::new(0),
             born: Instant::now(),
         }
     }
@@ -92,6 +97,17 @@ impl Names {
         // The remainder is below `SHARDS`.
         let nth = (self.hasher.hash_one(host) % SHARDS as u64) as usize;
         &self.shards[space as usize * SHARDS + nth]
+    }
+
+    /// The number of changes so far: of names, of the rules of their entrances, and of the settings
+    /// of doors. Where it is the same as before a look-up, the look-up has the same outcome.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Counts a change, after the change is in force.
+    pub(crate) fn note_change(&self) {
+        self.generation.fetch_add(1, Ordering::Release);
     }
 
     fn writer(&self) -> MutexGuard<'_, Lost> {
@@ -199,6 +215,7 @@ impl Names {
             next.insert(Arc::clone(&host.name), services.into());
         }
         shard.store(Arc::new(next));
+        self.note_change();
         left
     }
 }

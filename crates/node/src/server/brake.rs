@@ -2,7 +2,7 @@
 //! client behind the same address is not locked out. A repeated failure is logged once and not per
 //! attempt.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::mem::{Discriminant, discriminant};
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
@@ -10,18 +10,13 @@ use std::time::{Duration, Instant};
 
 use link::GreetError;
 use logging::RepeatLimit;
+use net::brake::Failures;
 use net::source::prefix;
 use proto::greeting::GreetingError;
 use transport::CarrierError;
 
-/// The pause before the first refusal. The pause doubles with each further refusal.
-const FIRST: Duration = Duration::from_millis(100);
-
-/// The number of doublings: up to 3.2 s, which is well below the deadline of a greeting.
+/// The number of doublings of the pause: up to 3.2 s, which is well below the deadline of a greeting.
 const DOUBLINGS: u32 = 5;
-
-/// After this time without a failure, the pause of a name and source starts again at [`FIRST`].
-const FORGET: Duration = Duration::from_secs(60);
 
 /// The pairs of name and source that are remembered; an attacker may invent both. A full table
 /// without outdated pairs is cleared. An attacker of one name needs 4,096 connections to reset the
@@ -66,7 +61,7 @@ impl Kind {
 /// Delays and counts failed log-ins; see the module. A server has one brake.
 #[derive(Debug)]
 pub(super) struct Brake {
-    failures: Mutex<HashMap<Key, (u32, Instant)>>,
+    failures: Mutex<Failures<Key>>,
     lines: Mutex<RepeatLimit<(Key, Kind)>>,
     outcomes: Mutex<BTreeMap<&'static str, u64>>,
 }
@@ -114,28 +109,14 @@ impl Brake {
 
     pub(super) fn new() -> Self {
         let lines = Mutex::new(RepeatLimit::new().with_quota());
-        Self { failures: Mutex::default(), lines, outcomes: Mutex::default() }
+        let failures = Mutex::new(Failures::new(KEYS, DOUBLINGS));
+        Self { failures, lines, outcomes: Mutex::default() }
     }
 
     /// Counts a failure and returns the time for which its refusal must wait, from 100 ms to 3.2 s.
     pub(super) fn penalty(&self, name: &str, source: IpAddr, now: Instant) -> Duration {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        let quiet = |last: Instant| now.saturating_duration_since(last) >= FORGET;
-        if failures.len() >= KEYS {
-            failures.retain(|_, (_, last)| !quiet(*last));
-            if failures.len() >= KEYS {
-                failures.clear();
-            }
-        }
-        let key = (name.to_owned(), prefix(source));
-        let (count, last) = failures.entry(key).or_insert((0, now));
-        if quiet(*last) {
-            *count = 0;
-        }
-        *last = now;
-        let pause = FIRST * (1 << (*count).min(DOUBLINGS));
-        *count = count.saturating_add(1);
-        pause
+        failures.count((name.to_owned(), prefix(source)), now)
     }
 
     /// Whether to log a failure of this kind, name and source now. `Some` gives the number of
@@ -157,8 +138,9 @@ mod tests {
         let (brake, now) = (Brake::new(), Instant::now());
         let pauses: Vec<u128> = (0..8).map(|_| brake.penalty("a", HERE, now).as_millis()).collect();
         assert_eq!(pauses, [100, 200, 400, 800, 1600, 3200, 3200, 3200]);
-        assert_eq!(brake.penalty("b", HERE, now), FIRST, "another name behind the same address");
-        assert_eq!(brake.penalty("a", HERE, now + FORGET), FIRST, "after a quiet minute");
+        let (first, quiet) = (Duration::from_millis(100), Duration::from_secs(60));
+        assert_eq!(brake.penalty("b", HERE, now), first, "another name behind the same address");
+        assert_eq!(brake.penalty("a", HERE, now + quiet), first, "after a quiet minute");
     }
 
     #[test]

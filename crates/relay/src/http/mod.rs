@@ -54,6 +54,9 @@ pub enum Then {
         /// The host in its normalised form.
         host: Option<Box<str>>,
     },
+    /// The rest begins with the head of a request, the rules have changed ([`Tracker::expire`]), and
+    /// all earlier responses are complete: hand the connection over.
+    Changed,
     /// The rest is no acceptable request, and all earlier responses are complete: answer, and
     /// close.
     Refuse(Fault),
@@ -161,6 +164,12 @@ impl Tracker {
     /// Looks at the next bytes of the service. They are not to be given again.
     pub fn responses(&mut self, bytes: &[u8]) -> Progress {
         self.responses.pass(bytes, &mut self.pipeline)
+    }
+
+    /// The rules by which the connection came to this service are no longer in force. No request is
+    /// passed whose head is not passed yet.
+    pub fn expire(&mut self) {
+        self.requests.expire();
     }
 
     /// The service ended. From now on [`Tracker::requests`] says [`Then::Close`], unless bytes go

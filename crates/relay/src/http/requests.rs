@@ -20,6 +20,8 @@ enum Place {
 #[derive(Clone, Debug)]
 enum Stop {
     Other(Option<Box<str>>),
+    /// The rules by which the connection came here are no longer in force.
+    Changed,
     Refuse(Fault),
     /// The body of the youngest request is malformed.
     Body(Fault),
@@ -32,6 +34,8 @@ pub(super) struct Requests {
     scanner: Scanner,
     stop: Option<Stop>,
     current: Option<Current>,
+    /// See [`super::Tracker::expire`].
+    is_expired: bool,
 }
 
 /// The host of the requests.
@@ -46,7 +50,15 @@ struct Current {
 impl Requests {
     pub(super) fn new(route_header: Option<Rc<str>>) -> Self {
         let scanner = Scanner::new(route_header);
-        Self { place: Place::Head, scanner, stop: None, current: None }
+        Self { place: Place::Head, scanner, stop: None, current: None, is_expired: false }
+    }
+
+    pub(super) fn expire(&mut self) {
+        self.is_expired = true;
+        // The host was found by the former rules.
+        if let Some(Stop::Other(_)) = self.stop {
+            self.stop = Some(Stop::Changed);
+        }
     }
 
     pub(super) const fn is_between(&self) -> bool {
@@ -111,6 +123,7 @@ impl Requests {
                         Found::More => return (at, Then::Hold),
                         Found::Not => self.stop = Some(Stop::Refuse(Fault::NotHttp)),
                         Found::Bad(fault) => self.stop = Some(Stop::Refuse(fault)),
+                        Found::Head(_) if self.is_expired => self.stop = Some(Stop::Changed),
                         Found::Head(raw) => match self.compare(&raw) {
                             Some(stop) => self.stop = Some(stop),
                             None => {
@@ -163,12 +176,13 @@ impl Stop {
     fn then(&self, outstanding: u8, has_begun: bool) -> Then {
         match (self, outstanding) {
             (Self::Other(host), 0) => Then::Other { host: host.clone() },
+            (Self::Changed, 0) => Then::Changed,
             (Self::Refuse(fault), 0) => Then::Refuse(*fault),
             // The service waits for the rest of the body, so that the caller may answer in its
             // place, unless the service answered before.
             (Self::Body(fault), 1) if !has_begun => Then::Refuse(*fault),
             (Self::Body(_), 0 | 1) => Then::Close,
-            (Self::Other(_) | Self::Refuse(_) | Self::Body(_), _) => Then::Wait,
+            (Self::Other(_) | Self::Changed | Self::Refuse(_) | Self::Body(_), _) => Then::Wait,
         }
     }
 }

@@ -403,3 +403,38 @@ fn the_end_of_a_service_is_told_apart() {
     assert_eq!(tracker.service_ended(), Ended::Clean);
     assert_eq!(tracker.requests(A.as_bytes()), (0, Then::Close));
 }
+
+#[test]
+fn no_request_passes_after_the_rules_have_changed() {
+    // The first request is not passed either.
+    let mut tracker = fresh();
+    tracker.expire();
+    assert_eq!(tracker.requests(&A.as_bytes()[..9]), (0, Then::Hold));
+    assert_eq!(tracker.requests(A.as_bytes()), (0, Then::Changed));
+    // The request whose head has passed is completed, and its response is delivered.
+    let mut tracker = fresh();
+    let post = "POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 4\r\n\r\n";
+    pass(&mut tracker, post);
+    tracker.expire();
+    pass(&mut tracker, "ha");
+    assert_eq!(tracker.requests("lf".as_bytes()), (2, Then::Read));
+    assert_eq!(tracker.requests(A.as_bytes()), (0, Then::Wait));
+    assert!(deliver(&mut tracker, OK));
+    assert_eq!(tracker.requests(A.as_bytes()), (0, Then::Changed));
+    // The host of a waiting request was found by the former rules.
+    let mut tracker = fresh();
+    let text = [A, B].concat();
+    assert_eq!(tracker.requests(text.as_bytes()), (A.len(), Then::Wait));
+    tracker.expire();
+    assert!(deliver(&mut tracker, OK));
+    assert_eq!(tracker.requests(B.as_bytes()), (0, Then::Changed));
+    // A request that is none is refused all the same, and an upgraded connection is a raw stream.
+    let mut tracker = fresh();
+    tracker.expire();
+    assert!(matches!(tracker.requests(b"\0\0"), (0, Then::Refuse(_))));
+    let mut tracker = fresh();
+    pass(&mut tracker, "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n");
+    deliver(&mut tracker, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n");
+    tracker.expire();
+    pass(&mut tracker, A);
+}

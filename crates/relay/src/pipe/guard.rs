@@ -7,6 +7,7 @@
 //!   socket <──────── Tracker::responses <───────── service
 //!
 //!   the next request is for another host, all responses are complete ──> Onward
+//!   the rules have changed before the next request, likewise ──────────> Onward
 //!   the next request is malformed, all responses are complete ─────────> Onward
 //!   the service failed before its first byte ──────────────────────────> Onward
 //! ```
@@ -30,6 +31,11 @@ use crate::sniff::http::Fault;
 pub trait Onward: fmt::Debug {
     /// Takes a connection. The call must not block.
     fn onward(&self, leaving: Leaving);
+
+    /// Whether a new connection of the visitor would lead to the same service by the same rules. The
+    /// guard asks for each read that may contain the head of a request, so the usual answer has to
+    /// be as cheap as a comparison.
+    fn is_current(&self) -> bool;
 }
 
 /// The connection of an HTTP visitor that leaves its stream.
@@ -50,6 +56,8 @@ pub struct Leaving {
 pub enum Why {
     /// The next request is for this host; `None`: it names no host.
     Other(Option<Box<str>>),
+    /// The rules have changed. The rest begins with the head of a request.
+    Changed,
     /// The next bytes are no request.
     Bad(Fault),
     /// The stream was refused, or ended before the first byte of an answer.
@@ -134,7 +142,7 @@ impl Guard {
             && let Some(tracker) = &self.tracker
         {
             rest.is_fresh = false;
-            (rest.ready, rest.then) = tracker.borrow_mut().requests(&rest.bytes);
+            (rest.ready, rest.then) = self.requests(tracker, &rest.bytes);
         }
         if rest.ready > 0 {
             let size = rest.ready.min(room);
@@ -152,8 +160,18 @@ impl Guard {
             Then::Wait => Step::Wait,
             Then::Close => Step::End,
             Then::Other { host } => Step::Leave(Why::Other(host.clone())),
+            Then::Changed => Step::Leave(Why::Changed),
             Then::Refuse(fault) => Step::Leave(Why::Bad(*fault)),
         }
+    }
+
+    /// Gives bytes of the visitor to the tracker. Each request is judged by the rules of its moment.
+    fn requests(&self, tracker: &RefCell<Tracker>, bytes: &[u8]) -> (usize, Then) {
+        let tracker = &mut *tracker.borrow_mut();
+        if !self.onward.is_current() {
+            tracker.expire();
+        }
+        tracker.requests(bytes)
     }
 
     /// Looks at bytes that were read into `buffer`, behind its head room. Leaves the bytes in it
@@ -167,7 +185,7 @@ impl Guard {
             buffer.truncate(HEAD_ROOM);
             return;
         }
-        let (pass, then) = tracker.borrow_mut().requests(&buffer[HEAD_ROOM..]);
+        let (pass, then) = self.requests(tracker, &buffer[HEAD_ROOM..]);
         rest.then = then;
         if HEAD_ROOM + pass < buffer.len() {
             rest.bytes.extend_from_slice(&buffer[HEAD_ROOM + pass..]);

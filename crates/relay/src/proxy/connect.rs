@@ -111,6 +111,11 @@ pub(crate) fn complaint(fault: Fault) -> Vec<u8> {
             "Proxy-Authenticate: Basic realm=\"tunnel\", charset=\"UTF-8\"\r\n",
             "The proxy asks for a user and a password.",
         ),
+        Fault::Busy => page(
+            429,
+            "Retry-After: 5\r\n",
+            "Too many wrong passwords came from your address: try again in a moment.",
+        ),
         Fault::NotConnect => page(
             405,
             "Allow: CONNECT\r\n",
@@ -142,6 +147,7 @@ fn page(status: u16, fields: &str, reason: &str) -> Vec<u8> {
         403 => "Forbidden",
         405 => "Method Not Allowed",
         407 => "Proxy Authentication Required",
+        429 => "Too Many Requests",
         431 => "Request Header Fields Too Large",
         503 => "Service Unavailable",
         504 => "Gateway Timeout",

@@ -1,17 +1,36 @@
 //! The user and the password of a proxy. The comparison takes the same time whatever was given, so
-//! the time of an answer does not tell how much of a guess was right.
+//! the time of an answer does not tell how much of a guess was right. A brake bounds the guesses of
+//! a source over all its connections.
 
 use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
+use net::brake::{Attempt, Brake, Told};
 use subtle::ConstantTimeEq as _;
+use tokio::time::sleep;
 use zeroize::Zeroizing;
+
+use super::Fault;
 
 /// The longest user, and the longest password, in bytes (RFC 1929 section 2).
 const LONGEST: usize = 255;
 
+/// The pause before the answer to a wrong password of a visitor without a brake.
+const WRONG: Duration = Duration::from_millis(500);
+
+/// The time for which a password may wait for its judgement: less than the time for the whole
+/// conversation, so that a visitor hears of the refusal.
+const PATIENCE: Duration = Duration::from_secs(8);
+
 /// Users and their passwords, at least one.
 #[derive(Clone)]
-pub struct Credentials(Vec<Pair>);
+pub struct Credentials {
+    pairs: Vec<Pair>,
+    /// The brake, and the name of the service in reports.
+    brake: Option<(Arc<Brake>, Arc<str>)>,
+}
 
 #[derive(Clone)]
 struct Pair {
@@ -48,17 +67,44 @@ impl Credentials {
             Some(Pair { user: Padded::new(user)?, password: Padded::new(password)? })
         };
         let pairs: Vec<_> = pairs.into_iter().map(pair).collect::<Option<_>>()?;
-        (!pairs.is_empty()).then_some(Self(pairs))
+        (!pairs.is_empty()).then_some(Self { pairs, brake: None })
+    }
+
+    /// The same credentials, whose guesses `brake` bounds under the name `service`.
+    #[must_use]
+    pub fn braked(self, brake: &Arc<Brake>, service: &str) -> Self {
+        Self { brake: Some((Arc::clone(brake), service.into())), ..self }
+    }
+
+    /// Checks what a visitor gave. Returns when the visitor may learn the outcome.
+    pub(crate) async fn judge(&self, given: &Given, visitor: Option<IpAddr>) -> Result<(), Fault> {
+        let is_right = self.admit(given);
+        let told = match (&self.brake, visitor) {
+            (Some((brake, service)), Some(source)) => {
+                let attempt = Attempt { service, source, is_right, is_known: false };
+                brake.judge(attempt, PATIENCE).await
+            }
+            _ if is_right => Told::Right,
+            _ => {
+                sleep(WRONG).await;
+                Told::Wrong
+            }
+        };
+        match told {
+            Told::Right => Ok(()),
+            Told::Wrong => Err(Fault::Denied),
+            Told::Busy => Err(Fault::Busy),
+        }
     }
 
     /// Whether a visitor gave these credentials.
-    pub(crate) fn admit(&self, given: &Given) -> bool {
+    fn admit(&self, given: &Given) -> bool {
         let (user, password) = (Padded::new(&given.user), Padded::new(&given.password));
         // No text that is too long is stored, so the early end tells nothing of the stored ones.
         let (Some(user), Some(password)) = (user, password) else { return false };
         // All pairs are compared, so the time does not tell which one was right.
         let right =
-            self.0.iter().map(|pair| pair.user.equals(&user) & pair.password.equals(&password));
+            self.pairs.iter().map(|pair| pair.user.equals(&user) & pair.password.equals(&password));
         right.fold(subtle::Choice::from(0), |any, one| any | one).into()
     }
 }

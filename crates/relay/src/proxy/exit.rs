@@ -54,13 +54,15 @@ pub fn exit_stream(
     let pipe = Pipe::new(Rc::clone(settings), visitor);
     let outlet = Rc::<Pipe>::clone(&pipe);
     let stream = Duplex::new(pipe, inlet, permit);
-    tokio::task::spawn_local(serve(Rc::clone(exit), stream));
+    tokio::task::spawn_local(serve(Rc::clone(exit), visitor, stream));
     outlet
 }
 
-async fn serve(exit: Rc<Exit>, mut stream: Duplex) {
+async fn serve(exit: Rc<Exit>, visitor: Option<SocketAddr>, mut stream: Duplex) {
     let credentials = exit.credentials.as_ref();
-    let agreed = timeout(HANDSHAKE, handshake(&mut stream, exit.kind, credentials, false)).await;
+    let address = visitor.map(|visitor| visitor.ip());
+    let agreed = handshake(&mut stream, exit.kind, credentials, address, false);
+    let agreed = timeout(HANDSHAKE, agreed).await;
     let Ok(agreed) = agreed else {
         return tracing::debug!("a visitor of an exit made no request in time");
     };

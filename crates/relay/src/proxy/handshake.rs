@@ -2,12 +2,13 @@
 //! stream.
 
 use std::io;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::{Buf as _, BufMut as _, BytesMut};
 use proto::ResetCode;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::socks5::{self, Command, Method, Reply};
 use super::{Credentials, Decoded, Endpoint, Fault, ProxyKind, connect};
@@ -15,10 +16,6 @@ use super::{Credentials, Decoded, Endpoint, Fault, ProxyKind, connect};
 /// The time from the first byte to the end of the conversation. A program on a slow link needs four
 /// round trips.
 pub(crate) const HANDSHAKE: Duration = Duration::from_secs(10);
-
-/// The pause before the answer to a wrong password: a connection makes two guesses per second at
-/// most.
-const WRONG: Duration = Duration::from_millis(500);
 
 /// Bytes of SOCKS5 that are read ahead. The longest message has 513.
 const AHEAD: usize = 1024;
@@ -90,23 +87,21 @@ pub(crate) enum Failed {
     Io(#[from] io::Error),
 }
 
-/// Speaks with a visitor. `associates`: datagrams are carried. The caller sets the deadline
+/// Speaks with a visitor at this address. `associates`: datagrams are carried. The caller sets the deadline
 /// [`HANDSHAKE`].
 pub(crate) async fn handshake<T: AsyncRead + AsyncWrite + Unpin>(
     io: &mut T,
     kind: ProxyKind,
     credentials: Option<&Credentials>,
+    visitor: Option<IpAddr>,
     associates: bool,
 ) -> Result<Agreed, Failed> {
-    let mut talk = Talk { io, bytes: BytesMut::new() };
+    let mut talk = Talk { io, bytes: BytesMut::new(), visitor };
     let agreed = match kind {
         ProxyKind::Socks5 => talk.socks5(credentials, associates).await,
         ProxyKind::HttpConnect => talk.http(credentials).await,
     };
     if let Err(Failed::Fault(fault)) = agreed {
-        if fault == Fault::Denied {
-            sleep(WRONG).await;
-        }
         talk.io.write_all(&complaint(kind, fault)).await?;
     }
     Ok(Agreed { rest: talk.bytes, ..agreed? })
@@ -123,6 +118,7 @@ pub(crate) async fn linger(io: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
 struct Talk<'a, T> {
     io: &'a mut T,
     bytes: BytesMut,
+    visitor: Option<IpAddr>,
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Talk<'_, T> {
@@ -167,9 +163,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Talk<'_, T> {
             Some(credentials) => {
                 self.io.write_all(&Method::Password.choice()).await?;
                 let given = self.hear(AHEAD, socks5::password).await?;
-                if !credentials.admit(&given) {
-                    return Err(Fault::Denied.into());
-                }
+                credentials.judge(&given, self.visitor).await?;
                 self.io.write_all(&socks5::status(true)).await?;
             }
         }
@@ -191,8 +185,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Talk<'_, T> {
         if let Some(credentials) = credentials {
             match request.given {
                 None => return Err(Fault::Unauthenticated.into()),
-                Some(given) if !credentials.admit(&given) => return Err(Fault::Denied.into()),
-                Some(_) => {}
+                Some(given) => credentials.judge(&given, self.visitor).await?,
             }
         }
         let asked = Asked::Connect(request.target?);
@@ -206,7 +199,7 @@ fn complaint(kind: ProxyKind, fault: Fault) -> Vec<u8> {
         (_, Fault::Socks4) => REFUSED_4.to_vec(),
         (_, Fault::Method(_) | Fault::SocksAtHttp) => Method::Unacceptable.choice().to_vec(),
         (ProxyKind::HttpConnect, _) | (_, Fault::HttpAtSocks) => connect::complaint(fault),
-        (ProxyKind::Socks5, Fault::Denied) => socks5::status(false).to_vec(),
+        (ProxyKind::Socks5, Fault::Denied | Fault::Busy) => socks5::status(false).to_vec(),
         (ProxyKind::Socks5, Fault::Command | Fault::AddressType | Fault::Target) => {
             socks5::reply(fault.into(), None)
         }
@@ -236,7 +229,9 @@ mod tests {
             }
             far.shutdown().await.unwrap();
         };
-        let (agreed, ()) = tokio::join!(handshake(&mut near, kind, credentials, true), visitor);
+        let address = Some(IpAddr::from([192, 0, 2, 1]));
+        let agreed = handshake(&mut near, kind, credentials, address, true);
+        let (agreed, ()) = tokio::join!(agreed, visitor);
         drop(near);
         let mut heard = Vec::new();
         far.read_to_end(&mut heard).await.unwrap();
@@ -358,11 +353,45 @@ mod tests {
         assert_eq!(status(None, "CONNECT a HTTP/1.1\r\n").await, "400");
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn guesses_over_many_connections_are_bounded_in_both_protocols() {
+        let brake = net::brake::Brake::new(|_| {});
+        let anna = Credentials::new("anna", "one").unwrap().braked(&brake, "exit");
+        let head =
+            "CONNECT example.com:443 HTTP/1.1\r\nProxy-Authorization: Basic YW5uYTp0d28=\r\n\r\n";
+        let wrong = b"\x05\x01\x02\x01\x04anna\x03two";
+        let socks = |said: &'static [u8]| talk(ProxyKind::Socks5, Some(&anna), said, 99);
+        let begin = tokio::time::Instant::now();
+        let (mut denied, mut busy) = (0, 0);
+        let guesses = (0..100).map(|_| socks(wrong));
+        let mut guesses: Vec<_> = guesses.map(Box::pin).collect();
+        std::future::poll_fn(|cx| {
+            guesses.retain_mut(|guess| match guess.as_mut().poll(cx) {
+                std::task::Poll::Pending => true,
+                std::task::Poll::Ready((outcome, heard)) => {
+                    assert_eq!(heard, [5, 2, 1, 1]);
+                    match shown(outcome).contains("too many") {
+                        true => busy += 1,
+                        false => denied += 1,
+                    }
+                    false
+                }
+            });
+            if guesses.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+        })
+        .await;
+        assert!(begin.elapsed() <= Duration::from_secs(10));
+        assert!((5..=9).contains(&denied) && denied + busy == 100, "{denied} {busy}");
+        let (_, heard) = talk(ProxyKind::HttpConnect, Some(&anna), head.as_bytes(), 999).await;
+        assert!(heard.starts_with(b"HTTP/1.1 407 "), "the answer to the next guess");
+        assert!(connect::complaint(Fault::Busy).starts_with(b"HTTP/1.1 429 Too Many Requests"));
+    }
+
     #[tokio::test]
     async fn a_visitor_is_not_read_beyond_the_limit() {
         let (mut near, mut far) = duplex(1 << 20);
         far.write_all(&[b'A'; 100 << 10]).await.unwrap();
-        let outcome = handshake(&mut near, ProxyKind::HttpConnect, None, false).await;
+        let outcome = handshake(&mut near, ProxyKind::HttpConnect, None, None, false).await;
         assert!(matches!(outcome, Err(Failed::Fault(Fault::Size))), "{outcome:?}");
         let mut left = Vec::new();
         drop(far);

@@ -90,7 +90,9 @@ async fn serve(
     permit: Option<Permit>,
 ) {
     let credentials = proxy.credentials.as_ref();
-    let agreed = timeout(HANDSHAKE, handshake(&mut socket, proxy.kind, credentials, true)).await;
+    let address = visitor.map(|visitor| visitor.ip());
+    let agreed = handshake(&mut socket, proxy.kind, credentials, address, true);
+    let agreed = timeout(HANDSHAKE, agreed).await;
     let Agreed { asked, speech, rest } = match agreed {
         Ok(Ok(agreed)) => agreed,
         Ok(Err(Failed::Fault(fault))) => {

@@ -90,6 +90,9 @@ pub(crate) enum Fault {
     /// No user and password, or wrong ones.
     #[error("the user or the password is wrong")]
     Denied,
+    /// Not judged, because the source of the visitor has given too many wrong passwords.
+    #[error("too many wrong passwords came from the address of the program")]
+    Busy,
     /// No user and no password, where the protocol lets the visitor ask first.
     #[error("the program gave no user and no password")]
     Unauthenticated,
@@ -117,6 +120,6 @@ impl Fault {
     /// Whether the visitor is understood, and may not enter. A program that is asked for its
     /// password first comes back with it.
     pub(crate) const fn is_denial(self) -> bool {
-        matches!(self, Self::Denied | Self::Method(_))
+        matches!(self, Self::Denied | Self::Busy | Self::Method(_))
     }
 }

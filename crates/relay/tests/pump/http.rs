@@ -1,7 +1,7 @@
 //! Visitors of HTTP: each request reaches the service of its host or nobody, and responses stay in
 //! order.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -27,6 +27,15 @@ struct Door {
     rigs: RefCell<HashMap<String, (Opener, Rc<Settings>)>>,
     /// Why connections left their stream.
     left: RefCell<Vec<Why>>,
+    /// Grows when the rules change.
+    generation: Rc<Cell<u64>>,
+}
+
+/// The door, as the connections of one generation see it.
+#[derive(Debug)]
+struct Since {
+    door: Shared,
+    generation: u64,
 }
 
 /// A door that is shared by its streams.
@@ -54,7 +63,8 @@ impl Shared {
             visitor: peer,
             priority: Priority::default(),
         };
-        let http = Http { tracker: Some(Tracker::new(None)), first, onward: Rc::new(self.clone()) };
+        let since = Since { door: self.clone(), generation: self.0.generation.get() };
+        let http = Http { tracker: Some(Tracker::new(None)), first, onward: Rc::new(since) };
         serve_http(socket, opener, open, settings, None, http).unwrap();
     }
 }
@@ -79,15 +89,25 @@ impl Handler for Shared {
     }
 }
 
-impl Onward for Shared {
+impl Onward for Since {
     fn onward(&self, leaving: Leaving) {
-        self.0.left.borrow_mut().push(leaving.why.clone());
+        self.door.0.left.borrow_mut().push(leaving.why.clone());
         let Leaving { socket, visitor, rest, why } = leaving;
         match why {
-            Why::Other(host) => self.enter(socket, visitor, &host.unwrap_or_default(), rest),
+            Why::Other(host) => self.door.enter(socket, visitor, &host.unwrap_or_default(), rest),
+            Why::Changed => {
+                let Looked::Head(head) = HeadSniffer::new(None).look(&rest) else {
+                    panic!("no head is in front: {rest:?}");
+                };
+                self.door.enter(socket, visitor, &head.host.unwrap_or_default(), rest);
+            }
             Why::Bad(_) => say(socket, "400 Bad Request"),
             Why::Down(_) => say(socket, "502 Bad Gateway"),
         }
+    }
+
+    fn is_current(&self) -> bool {
+        self.door.0.generation.get() == self.generation
     }
 }
 
@@ -395,5 +415,38 @@ fn a_visitor_that_leaves_in_a_request_leaves_nothing_behind() {
         }
         until(|| rigs[0].visitors.stats.live() == 0).await;
         rigs[0].settled().await;
+    });
+}
+
+#[test]
+fn a_request_after_a_change_of_the_rules_leaves_its_stream_and_is_judged_anew() {
+    run(async {
+        let (door, rigs) = two("");
+        let listening = door.listen();
+        let (generation, at) = (Rc::clone(&door.0.generation), listening.local_addr());
+        let (ask, asked) = std::sync::mpsc::channel::<()>();
+        let (told, tell) = std::sync::mpsc::channel::<()>();
+        let visit = visit(at, move |socket| {
+            let mut reader = BufReader::new(socket.try_clone().unwrap());
+            write!(&socket, "{}", get("a.example", "/1")).unwrap();
+            assert_eq!(response(&mut reader), "a: GET /1 HTTP/1.1");
+            // A part of the next head came before the change.
+            write!(&socket, "GET /2 HTTP/1.1\r\nHo").unwrap();
+            told.send(()).unwrap();
+            asked.recv().unwrap();
+            let rest = "st: a.example\r\nContent-Length: 2\r\n\r\nhi";
+            write!(&socket, "{rest}{}", get("a.example", "/3")).unwrap();
+            assert_eq!(response(&mut reader), "a: GET /2 HTTP/1.1");
+            assert_eq!(response(&mut reader), "a: GET /3 HTTP/1.1");
+        });
+        let change = async {
+            until(|| tell.try_recv().is_ok()).await;
+            generation.set(1);
+            ask.send(()).unwrap();
+        };
+        tokio::join!(visit, change);
+        assert_eq!(*door.0.left.borrow(), [Why::Changed]);
+        rigs[0].settled().await;
+        assert_eq!(rigs.each_ref().map(|rig| rig.visitors.stats.opened()), [2, 0]);
     });
 }

@@ -7,13 +7,13 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::BytesMut;
-use httparse::{EMPTY_HEADER, Request, Status};
-use net::pool;
+use httparse::{EMPTY_HEADER, Header, Request, Status};
+use net::{forwarded, pool};
 use tokio::time::timeout;
 use transport::{CarrierError, Lane};
 
 use super::head::{self, FIELDS, HEAD, NoHead, has, only, values};
-use super::{SUBPROTOCOL, accept_key, forwarded};
+use super::{SUBPROTOCOL, accept_key};
 use crate::Proxies;
 
 /// The page for a request to another path, which looks like that of any small web server.
@@ -160,9 +160,17 @@ pub(super) fn look(
         asked: examine(&request, path),
         place: request.path.unwrap_or_default().chars().take(PLACE).collect(),
         is_head: request.method == Some("HEAD"),
-        client: if is_proxy { forwarded::client(request.headers, proxies) } else { None },
+        client: if is_proxy { client(request.headers, proxies) } else { None },
     };
     Ok(Status::Complete((looked, size)))
+}
+
+/// The client that a proxy names.
+fn client(fields: &[Header<'_>], proxies: &Proxies) -> Option<SocketAddr> {
+    match forwarded::client(|name| values(fields, name), |ip| proxies.include(ip)) {
+        forwarded::Told::Client(client) => Some(client),
+        forwarded::Told::Nobody | forwarded::Told::Disputed => None,
+    }
 }
 
 /// Checks the request against section 4.2.1.

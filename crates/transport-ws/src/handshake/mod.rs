@@ -2,7 +2,6 @@
 
 mod accept;
 mod connect;
-mod forwarded;
 mod head;
 
 use aws_lc_rs::digest;

@@ -3,7 +3,7 @@
 mod exchange;
 mod target;
 
-use std::{borrow::Cow, cell::RefCell, convert::Infallible, rc::Rc, sync::Arc};
+use std::{borrow::Cow, cell::RefCell, convert::Infallible, rc::Rc};
 
 use bytes::Bytes;
 use hyper::{
@@ -15,7 +15,7 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 
 use crate::{
-    Found, Pages, Refusal, Service, Services, Settings, Visitor,
+    Found, Refusal, Service, Services, Verdict, Visitor,
     body::{Answer, AnswerBody},
     fields,
     gate::{MOST_FIELDS, Progress},
@@ -27,9 +27,12 @@ use crate::{
 use exchange::Outgoing;
 use target::Target;
 
+/// The seconds after which a request that was not judged may be repeated: longer than the pauses
+/// between two judgements.
+const RETRY_AFTER: &str = "5";
+
 /// A connection of a visitor, as its requests see it.
 pub(crate) struct Connection {
-    pub(crate) settings: Arc<Settings>,
     pub(crate) visitor: Visitor,
     pub(crate) services: Rc<dyn Services>,
     pub(crate) progress: Rc<Progress>,
@@ -92,26 +95,13 @@ impl Connection {
             )
             .into());
         }
-        let name = match &self.settings.route_header {
+        let name = match &self.services.settings().route_header {
             Some(field) => routed(request.headers(), field)?.unwrap_or(host),
             None => host,
         };
         let normal = path::normal_path(request.uri().path());
-        let service = self.find(&name, &normal).await?;
+        let service = self.admitted(&request, &name, &normal).await?;
         let rules = service.rules();
-        if rules.path().is_some() && path::is_ambiguous(request.uri().path()) {
-            return Err(Refusal::new(400, "The path of the request is ambiguous.").into());
-        }
-        let admission = rules.admit(request.headers());
-        if admission != Admission::Admitted {
-            if admission == Admission::Wrong {
-                tokio::time::sleep(self.services.wrong_password(&name)).await;
-            }
-            return Err(Denied {
-                refusal: Refusal::new(401, "The service asks for a user and a password."),
-                realm: Some(name.into_owned()),
-            });
-        }
         let (mut parts, incoming) = request.into_parts();
         let tunnel = self.switch(&mut parts)?;
         let expects = !self.h2
@@ -144,7 +134,7 @@ impl Connection {
             None => {}
         }
         if rules.forwarded {
-            fields::forwarded(list, &self.visitor, &field);
+            fields::forwarded(list, &self.visitor, self.services.trusts(), &field);
         }
         rules.request.apply(list);
         list.insert(header::HOST, rules.host().cloned().unwrap_or(field));
@@ -155,6 +145,52 @@ impl Connection {
         let (response, upstream) =
             exchange::exchange(&self.pool, &self.progress, &*service, outgoing).await?;
         Ok((response, Forwarded { service, upstream, tunnel }))
+    }
+
+    /// The service of a request that may use it.
+    async fn admitted(
+        &self,
+        request: &Request<Incoming>,
+        name: &str,
+        path: &str,
+    ) -> Result<Rc<dyn Service>, Denied> {
+        let mut service = self.find(name, path).await?;
+        loop {
+            let rules = service.rules();
+            if rules.path().is_some() && path::is_ambiguous(request.uri().path()) {
+                return Err(Refusal::new(400, "The path of the request is ambiguous.").into());
+            }
+            let admission = rules.admit(request.headers());
+            let is_right = admission == Admission::Admitted;
+            let waits = if rules.have_password() && admission != Admission::Missing {
+                service.judge(request.headers(), is_right)
+            } else {
+                None
+            };
+            let has_waited = waits.is_some();
+            if let Some(verdict) = waits
+                && verdict.await == Verdict::Busy
+            {
+                let reason =
+                    "Too many wrong passwords came from your address: try again in a moment.";
+                return Err(Refusal::new(429, reason).into());
+            }
+            if !is_right {
+                return Err(Denied {
+                    refusal: Refusal::new(401, "The service asks for a user and a password."),
+                    realm: Some(name.to_owned()),
+                });
+            }
+            if !has_waited {
+                return Ok(service);
+            }
+            // The rules may have changed while the request waited.
+            let now = self.find(name, path).await?;
+            if now.identity() == service.identity() {
+                return Ok(now);
+            }
+            service = now;
+        }
     }
 
     async fn find(&self, name: &str, path: &str) -> Result<Rc<dyn Service>, Refusal> {
@@ -248,8 +284,7 @@ impl Connection {
     /// An answer of the server itself.
     fn page(&self, denied: Denied, bodiless: bool, answer: Answer) -> Response<AnswerBody> {
         let Denied { refusal: Refusal { status, reason }, realm } = denied;
-        let pages: &Pages = &self.settings.pages;
-        let page = Bytes::from(page::body(status, &reason, pages));
+        let page = Bytes::from(page::body(status, &reason, &self.services.settings().pages));
         let length = HeaderValue::from(page.len());
         let body = if bodiless { Bytes::new() } else { page };
         let mut response = Response::new(AnswerBody::page(body, Some(answer)));
@@ -259,6 +294,9 @@ impl Connection {
         list.insert(header::CONTENT_TYPE, HeaderValue::from_static(page::CONTENT_TYPE));
         list.insert(header::CONTENT_LENGTH, length);
         list.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if status == 429 {
+            list.insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER));
+        }
         if let Some(realm) = realm {
             let value = format!("Basic realm=\"{realm}\", charset=\"UTF-8\"");
             if let Ok(value) = HeaderValue::try_from(value) {

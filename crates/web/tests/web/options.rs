@@ -28,7 +28,7 @@ fn a_password_is_asked_for_checked_and_kept_from_the_target() {
         assert_eq!(status(&head), 401);
         let challenge = "Basic realm=\"a.example\", charset=\"UTF-8\"";
         assert_eq!(field(&head, "www-authenticate"), Some(challenge));
-        assert_eq!(site.wrong_passwords.get(), 0);
+        assert_eq!(a.wrong_passwords.get(), 0);
         let get = |password| {
             format!("GET / HTTP/1.1\r\nHost: a.example\r\nAuthorization: {password}\r\n\r\n")
         };
@@ -40,9 +40,41 @@ fn a_password_is_asked_for_checked_and_kept_from_the_target() {
         let begin = Instant::now();
         client.send(&get(WRONG)).await;
         assert_eq!(client.status().await, 401);
-        assert_eq!(site.wrong_passwords.get(), 1);
+        assert_eq!(a.wrong_passwords.get(), 1);
         assert_eq!(begin.elapsed(), Duration::from_millis(500));
         assert_eq!(a.count.get(), 1);
+        // After too many guesses neither is judged.
+        a.busy.set(true);
+        for password in [ANNA, WRONG] {
+            client.send(&get(password)).await;
+            let (head, _) = client.answer().await;
+            assert_eq!((status(&head), field(&head, "retry-after")), (429, Some("5")));
+        }
+        assert_eq!(a.count.get(), 1);
+    });
+}
+
+#[test]
+fn each_request_is_judged_by_the_rules_of_its_moment() {
+    on_worker(async {
+        let site = Site::new();
+        let a = site.plain("a.example");
+        let mut client = connect(&site);
+        let get = "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n";
+        client.send(get).await;
+        let mut first = a.accept().await;
+        first.serve(&ok("")).await;
+        assert_eq!(client.status().await, 200);
+        // Another edition of the service: its connections to the target are its own.
+        a.identity.set(9);
+        client.send(get).await;
+        a.accept().await.serve(&ok("")).await;
+        assert_eq!((client.status().await, a.count.get()), (200, 2));
+        // The settings of the server.
+        let route_header = Some("x-target".parse().unwrap());
+        *site.settings.borrow_mut() = Settings { route_header, ..Settings::default() }.into();
+        client.send("GET / HTTP/1.1\r\nHost: a.example\r\nX-Target: b.example\r\n\r\n").await;
+        assert_eq!(client.status().await, 404);
     });
 }
 
@@ -123,11 +155,13 @@ fn the_target_learns_the_visitor_and_only_a_trusted_proxy_may_speak_for_another(
             ..HttpOptions::default()
         };
         let a = site.add("a.example", &options);
-        for (visitor, list, proto, host) in [
-            (visitor(), "192.0.2.7", "http", "a.example"),
-            (Visitor { secure: true, ..visitor() }, "192.0.2.7", "https", "a.example"),
-            (Visitor { trusted: true, ..visitor() }, "10.0.0.1, 192.0.2.7", "wss", "b.example"),
+        let tls = Visitor { secure: true, ..visitor() };
+        for (visitor, trusted, list, proto, host) in [
+            (visitor(), false, "192.0.2.7", "http", "a.example"),
+            (tls, false, "192.0.2.7", "https", "a.example"),
+            (visitor(), true, "10.0.0.1, 192.0.2.7", "wss", "b.example"),
         ] {
+            site.trusted.set(trusted);
             let mut client = connect_as(&site, visitor, Settings::default());
             client
                 .send(

@@ -21,7 +21,8 @@ use tokio::{
     task::{JoinHandle, LocalSet, spawn_local},
 };
 use web::{
-    Found, LocalFuture, OpenFailed, Protocol, Rules, Service, Services, Settings, Stream, Visitor,
+    Found, LocalFuture, OpenFailed, Protocol, Rules, Service, Services, Settings, Stream, Verdict,
+    Visitor,
 };
 
 /// What a socket may hold.
@@ -41,8 +42,9 @@ pub(crate) fn on_worker(test: impl Future<Output = ()>) {
 #[derive(Default)]
 pub(crate) struct Site {
     services: RefCell<Vec<(String, Rc<Target>)>>,
+    pub(crate) settings: RefCell<Arc<Settings>>,
+    pub(crate) trusted: Cell<bool>,
     pub(crate) uncovered: RefCell<Option<String>>,
-    pub(crate) wrong_passwords: Cell<u32>,
     /// The number of lookups that find an unknown name later.
     pub(crate) late: Cell<u32>,
     pub(crate) refused: RefCell<Option<web::Refusal>>,
@@ -56,7 +58,9 @@ impl Site {
     pub(crate) fn add(&self, host: &str, options: &HttpOptions) -> Rc<Target> {
         let mut services = self.services.borrow_mut();
         let target = Rc::new(Target {
-            identity: services.len() as u64,
+            identity: Cell::new(services.len() as u64),
+            wrong_passwords: Cell::new(0),
+            busy: Cell::new(false),
             rules: Rules::new(options).unwrap(),
             opened: RefCell::default(),
             arrival: Notify::new(),
@@ -74,6 +78,14 @@ impl Site {
 }
 
 impl Services for Site {
+    fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.settings.borrow())
+    }
+
+    fn trusts(&self) -> bool {
+        self.trusted.get()
+    }
+
     fn find(&self, host: &str, path: &str) -> Found {
         if let Some(refusal) = &*self.refused.borrow() {
             return Found::Refused(refusal.clone());
@@ -98,16 +110,14 @@ impl Services for Site {
     fn covers(&self, host: &str) -> bool {
         self.uncovered.borrow().as_deref() != Some(host)
     }
-
-    fn wrong_password(&self, _host: &str) -> Duration {
-        self.wrong_passwords.set(self.wrong_passwords.get() + 1);
-        Duration::from_millis(500)
-    }
 }
 
 /// A service, and its target as the test sees it.
 pub(crate) struct Target {
-    identity: u64,
+    pub(crate) identity: Cell<u64>,
+    pub(crate) wrong_passwords: Cell<u32>,
+    /// No password is judged.
+    pub(crate) busy: Cell<bool>,
     rules: Rules,
     opened: RefCell<VecDeque<Remote>>,
     arrival: Notify,
@@ -132,7 +142,21 @@ impl Target {
 
 impl Service for Target {
     fn identity(&self) -> u64 {
-        self.identity
+        self.identity.get()
+    }
+
+    fn judge(&self, _: &web::HeaderMap, is_right: bool) -> Option<LocalFuture<Verdict>> {
+        if self.busy.get() {
+            return Some(Box::pin(std::future::ready(Verdict::Busy)));
+        }
+        if is_right {
+            return None;
+        }
+        self.wrong_passwords.set(self.wrong_passwords.get() + 1);
+        Some(Box::pin(async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            Verdict::Judged
+        }))
     }
 
     fn rules(&self) -> &Rules {
@@ -261,7 +285,6 @@ pub(crate) fn visitor() -> Visitor {
     Visitor {
         address: Some("192.0.2.7:50000".parse().unwrap()),
         secure: false,
-        trusted: false,
         protocol: Protocol::Either,
     }
 }
@@ -274,9 +297,10 @@ pub(crate) fn connect_as(site: &Rc<Site>, visitor: Visitor, settings: Settings) 
     let (io, server) = duplex(BUFFER);
     let stop = Rc::new(Notify::new());
     let stopped = Rc::clone(&stop);
+    *site.settings.borrow_mut() = Arc::new(settings);
     let services = Rc::clone(site) as Rc<dyn Services>;
     let served = spawn_local(async move {
-        web::serve(server, Arc::new(settings), visitor, services, stopped.notified()).await;
+        web::serve(server, visitor, services, stopped.notified()).await;
     });
     Client { io, served, stop }
 }

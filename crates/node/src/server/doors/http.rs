@@ -6,14 +6,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::BytesMut;
+use proto::HttpOptions;
 use relay::sniff::http::{Head, HeadSniffer, Looked};
 use relay::{Handler, Leaving, Socket, Why};
 use tokio::task::spawn_local;
 use tokio::time::timeout;
 
-use super::{Doors, PATIENCE, Port, Undecided, answer, site};
-use crate::entrance::{self, Answer, HttpDoor, HttpVisitor};
-use crate::names::{Published, Services, Space};
+use super::{Doors, PATIENCE, Port, Undecided, answer, site, tls};
+use crate::entrance::{self, Answer, Came, Lead, NameDoor, NameVisitor};
+use crate::names::{Kind, Published, Services, Space};
 use crate::session::Worker;
 
 /// The path of the challenges of ACME (RFC 8555 section 8.3).
@@ -68,8 +69,13 @@ fn token(head: &Head, bytes: &[u8]) -> Option<Box<str>> {
     str::from_utf8(token).ok().map(Box::from)
 }
 
-/// Leads a visitor whose first bytes are known.
+/// Leads a visitor whose first bytes are known, and are in its socket.
 pub(super) async fn admit(visitor: Undecided, first: First) {
+    lead(visitor, first, BytesMut::new()).await;
+}
+
+/// Leads a visitor whose first bytes are known, of which `read` were read from its socket.
+async fn lead(visitor: Undecided, first: First, read: BytesMut) {
     match first.looked {
         Looked::Head(head) => {
             let host = head.host.as_deref();
@@ -84,11 +90,11 @@ pub(super) async fn admit(visitor: Undecided, first: First) {
                 return answer::send(visitor.socket, said.into());
             }
             let Undecided { worker, doors, socket, peer } = visitor;
-            route(worker, doors, (socket, peer, BytesMut::new()), host).await;
+            route(worker, doors, (socket, peer, read), host).await;
         }
         Looked::Http2 => {
             let Undecided { worker, doors, socket, peer } = visitor;
-            site::serve_plain(&worker, doors, socket, peer, BytesMut::new());
+            site::serve_plain(&worker, doors, socket, peer, read);
         }
         Looked::Bad(fault) => visitor.answer(fault.status(), fault.reason()),
         Looked::Not | Looked::More => visitor.answer(400, "These bytes are no HTTP."),
@@ -112,31 +118,45 @@ async fn route(
     host: Option<&str>,
 ) {
     // A request without a host goes to the service of all hosts.
-    let services = doors.names().wait(Space::Http, host.unwrap_or(HOSTLESS)).await;
+    let host = host.unwrap_or(HOSTLESS);
+    let generation = doors.names().generation();
+    // The host was found by this field, which may change while the name is waited for.
+    let route_header = doors.terms.load().route_header.clone();
+    let services = doors.names().wait(Space::Http, host).await;
     let Some(services) = services else {
         return doors.say(socket, 404, "No service has this host.");
     };
-    let Some(only) = alone(&services) else {
+    let Some(Direct { service, edition, tracked }) = doors.direct(&services, peer) else {
         return site::serve_plain(&worker, doors, socket, peer, first);
     };
-    let terms = doors.terms.load();
-    let aim = only.entrance.route.aim.load();
-    let passes = aim.http.as_ref().is_some_and(|http| http.options.pass_through);
-    let tracked = !passes || doors.trusts(peer);
-    let route_header = terms.route_header.clone();
-    let http = HttpVisitor { door: doors, tracked, route_header, first };
-    entrance::visit(&worker, &only.entrance, socket, peer, Some(http));
+    let (space, host) = (Space::Http, Box::from(host));
+    let lead = Lead { space, host, generation, edition, tracked, route_header };
+    let came = Came::Name(NameVisitor { door: doors, lead, first });
+    entrance::visit(&worker, &service.entrance, socket, peer, came);
 }
 
-/// The only service of a host, if it needs no proxy.
-fn alone(services: &Services) -> Option<&Published> {
-    let [only] = &**services else { return None };
-    let aim = only.entrance.route.aim.load();
-    let needs_proxy = aim.http.as_ref().is_some_and(|http| http.options.need_proxy());
-    (!needs_proxy).then_some(only)
+/// The only service of a host, which needs no proxy.
+struct Direct<'a> {
+    service: &'a Published,
+    edition: u64,
+    tracked: bool,
 }
 
 impl Doors {
+    /// The service to which the bytes of a visitor go without the proxy, if there is one.
+    fn direct<'a>(&self, services: &'a Services, peer: Option<SocketAddr>) -> Option<Direct<'a>> {
+        let [service] = &**services else { return None };
+        let route = &service.entrance.route;
+        let edition = route.edition();
+        let aim = route.aim.load();
+        let options = aim.http.as_ref().map(|http| &http.options);
+        if options.is_some_and(HttpOptions::need_proxy) {
+            return None;
+        }
+        let passes = options.is_some_and(|options| options.pass_through);
+        Some(Direct { service, edition, tracked: !passes || self.trusts(peer) })
+    }
+
     pub(super) fn head_sniffer(&self) -> HeadSniffer {
         HeadSniffer::new(self.terms.load().route_header.as_deref().map(Rc::from))
     }
@@ -148,7 +168,7 @@ impl Doors {
     }
 }
 
-impl HttpDoor for Doors {
+impl NameDoor for Doors {
     fn onward(self: Arc<Self>, worker: &Rc<Worker>, leaving: Leaving) {
         let Leaving { socket, visitor, rest, why } = leaving;
         match why {
@@ -158,6 +178,7 @@ impl HttpDoor for Doors {
                     route(worker, self, (socket, visitor, rest), host.as_deref()).await;
                 });
             }
+            Why::Changed => self.again(worker, (socket, visitor), Space::Http, rest),
             Why::Bad(fault) => self.say(socket, fault.status(), fault.reason()),
             Why::Down(code) => self.answer(socket, Answer::Down(code)),
         }
@@ -166,5 +187,54 @@ impl HttpDoor for Doors {
     fn answer(&self, socket: Socket, answer: Answer) {
         let (status, reason) = answer.status();
         self.say(socket, status, reason);
+    }
+
+    fn generation(&self) -> u64 {
+        self.names().generation()
+    }
+
+    fn leads(&self, lead: &Lead, peer: Option<SocketAddr>) -> bool {
+        let Lead { space, host, edition, tracked, route_header, .. } = lead;
+        // A name that is closer to the host may be about to come back.
+        if self.names().is_awaited(*space, host) {
+            return false;
+        }
+        let Some(services) = self.names().find(*space, host) else { return false };
+        match space {
+            Space::Http => {
+                self.terms.load().route_header == *route_header
+                    && self.direct(&services, peer).is_some_and(|direct| {
+                        direct.edition == *edition && direct.tracked == *tracked
+                    })
+            }
+            Space::Tls => services.first().is_some_and(|first| {
+                first.kind == Kind::Tls && first.entrance.route.edition() == *edition
+            }),
+        }
+    }
+
+    fn again(
+        self: Arc<Self>,
+        worker: &Rc<Worker>,
+        (socket, peer): (Socket, Option<SocketAddr>),
+        space: Space,
+        first: BytesMut,
+    ) {
+        let visitor = Undecided { worker: Rc::clone(worker), doors: self, socket, peer };
+        spawn_local(async move {
+            match space {
+                Space::Tls => tls::decide(visitor).await,
+                // The bytes are still in the socket.
+                Space::Http if first.is_empty() => decide(visitor).await,
+                Space::Http => {
+                    // A door decides about a complete head, also when it led the visitor here.
+                    let mut sniffer = visitor.doors.head_sniffer();
+                    match self::first(&mut sniffer, &first) {
+                        Some(looked) => lead(visitor, looked, first).await,
+                        None => visitor.answer(400, "The head of the request is incomplete."),
+                    }
+                }
+            }
+        });
     }
 }

@@ -41,8 +41,11 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use config::{Net, ServerConfig, Target};
+use net::forwarded;
 use relay::{Handler, Listening, Socket, TargetAddr};
 use termination::{Prepared, Terminator};
+use tokio::task::spawn_local;
+use web::{HeaderMap, HeaderValue};
 
 use super::registry::Registry;
 use super::waiting::Waiting;
@@ -102,6 +105,7 @@ impl Doors {
         Ok(move || {
             doors.terms.store(Arc::new(terms));
             doors.shared.hosts.set_domain(domain.as_deref());
+            doors.names().note_change();
             prepared.into_iter().for_each(Prepared::apply);
         })
     }
@@ -113,6 +117,24 @@ impl Doors {
     /// Ends TLS for `https://` names; `None` without a door for TLS.
     fn terminator(&self) -> Option<&Arc<Terminator>> {
         self.shared.hosts.terminator()
+    }
+
+    /// The source of a request with these fields: the visitor, or the visitor that a reverse proxy
+    /// names. `None`: a proxy names nobody, and the request has no source.
+    fn source(&self, peer: Option<SocketAddr>, fields: &HeaderMap) -> Option<IpAddr> {
+        let peer = peer?.ip();
+        let terms = self.terms.load();
+        if !terms.trust(peer) {
+            return Some(peer);
+        }
+        let values = |name| fields.get_all(name).iter().map(HeaderValue::as_bytes);
+        match forwarded::client(values, |ip| terms.trust(ip)) {
+            forwarded::Told::Client(client) => Some(client.ip()),
+            forwarded::Told::Nobody => None,
+            // The visitor has added a field to those of the proxy. All such requests share a source,
+            // because an invented field would escape every bound, or cast it upon somebody else.
+            forwarded::Told::Disputed => Some(peer),
+        }
     }
 
     fn trusts(&self, peer: Option<SocketAddr>) -> bool {

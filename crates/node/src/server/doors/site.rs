@@ -2,8 +2,9 @@
 //! and services with options.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,22 +12,32 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::BytesMut;
+use net::brake::{Attempt, Told};
+use net::source::prefix;
 use proto::{Open, ResetCode};
 use relay::{Duplex, Socket};
 use termination::{Alpn, TlsIo};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::spawn_local;
-use web::{Found, LocalFuture, OpenFailed, Protocol, Refusal, Replayed, Rules, Visitor};
+use web::{
+    Found, HeaderMap, LocalFuture, OpenFailed, Protocol, Refusal, Replayed, Rules, Verdict, Visitor,
+};
 
 use super::Doors;
 use super::tls::NAMELESS;
-use crate::entrance::{self, Answer, Entrance};
-use crate::names::{Published, Services, Space};
+use crate::entrance::{self, Answer, Came, Entrance};
+use crate::guesses;
+use crate::names::{Kind, Published, Services, Space};
+use crate::route::Aim;
 use crate::session::Worker;
 
-/// The wait before the answer to a wrong password, which slows guessing over one connection.
+/// The wait before the answer to a wrong password of a visitor without a source.
 const WRONG_PASSWORD: Duration = Duration::from_millis(500);
+
+/// The time for which a password may wait for its judgement: less than the 60 s after which usual
+/// reverse proxies give a request up.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The byte stream of a visitor. One type for all of them keeps one HTTP server in the binary.
 trait Io: AsyncRead + AsyncWrite {}
@@ -84,15 +95,13 @@ async fn serve(
     peer: Option<SocketAddr>,
     Way { space, name, protocol }: Way,
 ) {
-    let settings = Arc::clone(&doors.terms.load().web);
-    let (secure, trusted) = (space == Space::Tls, doors.trusts(peer));
-    let visitor = Visitor { address: peer, secure, trusted, protocol };
+    let visitor = Visitor { address: peer, secure: space == Space::Tls, protocol };
     let stop = {
         let worker = Rc::clone(&worker);
         async move { worker.state.leaving.notified().await }
     };
-    let site = Site { worker, doors, space, name, peer };
-    web::serve(io, settings, visitor, Rc::new(site), stop).await;
+    let site = Site { worker, doors, space, name, peer, known: Rc::default() };
+    web::serve(io, visitor, Rc::new(site), stop).await;
 }
 
 /// The services that one visitor may reach.
@@ -103,9 +112,21 @@ struct Site {
     space: Space,
     name: Option<String>,
     peer: Option<SocketAddr>,
+    known: Known,
 }
 
+/// The entrance and the source of the last password of a connection, if the password was right.
+type Known = Rc<Cell<Option<(u64, Option<IpAddr>)>>>;
+
 impl web::Services for Site {
+    fn settings(&self) -> Arc<web::Settings> {
+        Arc::clone(&self.doors.terms.load().web)
+    }
+
+    fn trusts(&self) -> bool {
+        self.doors.trusts(self.peer)
+    }
+
     fn find(&self, host: &str, path: &str) -> Found {
         if !self.doors.names().is_awaited(self.space, host) {
             return self.found(self.doors.names().find(self.space, host), path);
@@ -120,11 +141,6 @@ impl web::Services for Site {
     fn covers(&self, host: &str) -> bool {
         self.name.as_deref().is_none_or(|name| name == host || name == NAMELESS)
     }
-
-    fn wrong_password(&self, host: &str) -> Duration {
-        tracing::debug!(host, visitor = ?self.peer, "a visitor gave a wrong user or password");
-        WRONG_PASSWORD
-    }
 }
 
 impl Site {
@@ -135,7 +151,15 @@ impl Site {
         let Some(found) = services.iter().flat_map(|all| all.iter()).find(takes) else {
             return Found::Unknown;
         };
-        let aim = found.entrance.route.aim.load();
+        // The TLS of the visitor ended here, or there is none. A service whose visitors bring their TLS
+        // to the target cannot take the request; a new connection reaches the service (RFC 9110
+        // section 15.5.20).
+        if found.kind == Kind::Tls {
+            let reason = "The service of this host is reached over a new connection only.";
+            return Found::Refused(Refusal { status: 421, reason: reason.into() });
+        }
+        let edition = found.entrance.route.edition();
+        let aim = found.entrance.route.aim.load_full();
         if self.peer.is_some_and(|peer| !aim.visitors.permit(peer.ip())) {
             let (status, reason) = Answer::Forbidden.status();
             return Found::Refused(Refusal { status, reason: reason.into() });
@@ -143,26 +167,66 @@ impl Site {
         let Some(rules) = aim.http.as_ref().map(|http| Arc::clone(&http.rules)) else {
             return Found::Unknown;
         };
-        let (worker, entrance) = (Rc::clone(&self.worker), Arc::clone(&found.entrance));
-        Found::Service(Rc::new(Service { worker, entrance, rules, peer: self.peer }))
+        let (site, entrance) = (self.clone(), Arc::clone(&found.entrance));
+        Found::Service(Rc::new(Service { site, entrance, edition, aim, rules }))
     }
 }
 
 /// A service of one visitor.
 struct Service {
-    worker: Rc<Worker>,
+    site: Site,
     entrance: Arc<Entrance>,
+    /// The edition of the route by which the request was judged.
+    edition: u64,
+    aim: Arc<Aim>,
     rules: Arc<Rules>,
-    peer: Option<SocketAddr>,
 }
 
 impl web::Service for Service {
     fn identity(&self) -> u64 {
-        self.entrance.id
+        self.edition
     }
 
     fn rules(&self) -> &Rules {
         &self.rules
+    }
+
+    fn judge(&self, fields: &HeaderMap, is_right: bool) -> Option<LocalFuture<Verdict>> {
+        let Site { doors, peer, known, .. } = &self.site;
+        let (source, brake) = (doors.source(*peer, fields), guesses::brake());
+        let me = Some((self.entrance.id, source.map(prefix)));
+        if is_right && (source.is_none() || brake.is_idle()) {
+            known.set(me);
+            return None;
+        }
+        let is_known = known.get() == me;
+        if is_known && !is_right {
+            // Before the answer, because many requests may wait for theirs at the same time.
+            known.set(None);
+        }
+        let (known, peer) = (Rc::clone(known), *peer);
+        let route = &self.entrance.route;
+        let service = format!("service {} of client {}", route.name(), route.session.load().name);
+        Some(Box::pin(async move {
+            let told = match source {
+                Some(source) => {
+                    let attempt = Attempt { service: &service, source, is_right, is_known };
+                    brake.judge(attempt, PATIENCE).await
+                }
+                None => {
+                    tokio::time::sleep(WRONG_PASSWORD).await;
+                    Told::Wrong
+                }
+            };
+            match told {
+                Told::Right => known.set(me),
+                Told::Wrong => {
+                    tracing::debug!(service, visitor = ?peer, "a visitor gave a wrong user or password");
+                }
+                Told::Busy => return Verdict::Busy,
+            }
+            Verdict::Judged
+        }))
     }
 
     fn open(&self) -> LocalFuture<Result<Box<dyn web::Stream>, OpenFailed>> {
@@ -174,20 +238,19 @@ impl Service {
     /// Opens a stream over a link of this worker. Without such a link the stream is that of a
     /// visitor over a socket pair, which another worker gets, or which waits for a link.
     fn open_now(&self) -> Result<Box<dyn web::Stream>, OpenFailed> {
-        let Self { worker, entrance, peer, .. } = self;
+        let Self { site: Site { worker, peer, .. }, entrance, aim, .. } = self;
         let Some(link) = worker.state.live_link(&entrance.route.session.load()) else {
             let (near, far) = UnixStream::pair().map_err(|error| {
                 tracing::debug!(%error, "no socket pair for a visitor");
                 failed(Answer::Down(ResetCode::Internal))
             })?;
-            entrance::visit(worker, entrance, far.into(), *peer, None);
+            entrance::visit(worker, entrance, far.into(), *peer, Came::Request(Arc::clone(aim)));
             return Ok(Box::new(Elsewhere(near)));
         };
         let gate = entrance.route.gate.load();
         let permit = gate.admit().ok_or_else(|| failed(Answer::Busy))?;
         let down = || failed(Answer::Down(ResetCode::Shutdown));
         let settings = entrance::settings_of(worker, entrance).ok_or_else(down)?;
-        let aim = entrance.route.aim.load();
         let target = aim.target.clone();
         let open = Open { target, visitor: *peer, priority: aim.priority };
         let duplex = relay::open_duplex(&link, open, &settings, Some(permit));

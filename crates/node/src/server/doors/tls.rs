@@ -4,13 +4,14 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use bytes::BytesMut;
 use relay::sniff::Sniff;
 use relay::sniff::tls::{Hello, HelloSniffer};
 use relay::{Handler, Socket};
 use tokio::time::timeout;
 
 use super::{PATIENCE, Port, Undecided, answer, site};
-use crate::entrance;
+use crate::entrance::{self, Came, Lead, NameVisitor};
 use crate::names::{Kind, Space};
 
 /// The alert `unrecognized_name` (RFC 6066 section 3) as a fatal alert in a record of its own.
@@ -30,7 +31,8 @@ impl Handler for TlsPort {
     }
 }
 
-async fn decide(visitor: Undecided) {
+/// Looks at the first bytes of a visitor, and leads the visitor.
+pub(super) async fn decide(visitor: Undecided) {
     let mut sniffer = HelloSniffer::default();
     let look = relay::look(&visitor.socket, |bytes| match sniffer.look(bytes) {
         Sniff::More => None,
@@ -64,6 +66,7 @@ pub(super) async fn admit(visitor: Undecided, hello: &Hello, waits: bool) -> Opt
         return None;
     }
     let (names, name) = (visitor.doors.names(), name.unwrap_or(NAMELESS));
+    let generation = names.generation();
     let services =
         if waits { names.wait(Space::Tls, name).await } else { names.find(Space::Tls, name) };
     let Some(services) = services else { return Some(visitor) };
@@ -71,8 +74,12 @@ pub(super) async fn admit(visitor: Undecided, hello: &Hello, waits: bool) -> Opt
     let first = services.first()?;
     match first.kind {
         Kind::Tls | Kind::Http => {
-            let Undecided { worker, socket, peer, .. } = visitor;
-            entrance::visit(&worker, &first.entrance, socket, peer, None);
+            let Undecided { worker, doors, socket, peer } = visitor;
+            let edition = first.entrance.route.edition();
+            let (space, host, tracked, route_header) = (Space::Tls, Box::from(name), false, None);
+            let lead = Lead { space, host, generation, edition, tracked, route_header };
+            let came = Came::Name(NameVisitor { door: doors, lead, first: BytesMut::new() });
+            entrance::visit(&worker, &first.entrance, socket, peer, came);
         }
         Kind::Https => terminate(visitor, name).await,
     }

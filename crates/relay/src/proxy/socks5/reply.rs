@@ -47,7 +47,9 @@ impl From<Fault> for Reply {
             Fault::Command => Self::CommandNotSupported,
             Fault::AddressType => Self::AddressNotSupported,
             Fault::Target => Self::HostUnreachable,
-            Fault::Denied | Fault::Unauthenticated | Fault::Method(_) => Self::NotAllowed,
+            Fault::Denied | Fault::Busy | Fault::Unauthenticated | Fault::Method(_) => {
+                Self::NotAllowed
+            }
             Fault::Socks4
             | Fault::HttpAtSocks
             | Fault::SocksAtHttp

@@ -7,6 +7,7 @@ mod http;
 mod load;
 mod mux;
 mod origin;
+mod rules;
 mod status;
 mod tls;
 

@@ -404,11 +404,18 @@ impl Entry {
         http: Option<Arc<HttpTerms>>,
     ) {
         let aim = aim(spec, http);
-        if **self.entrance.route.aim.load() != aim {
-            self.entrance.route.aim.store(Arc::new(aim));
-        }
         self.entrance.health.forget();
         self.entrance.route.session.store(Arc::clone(to.session));
+        // The edition changes also where the aim is the same: the client registers again when the
+        // target of a service has changed, and a kept connection leads to the former target.
+        if **self.entrance.route.aim.load() == aim {
+            self.entrance.route.renew();
+        } else {
+            self.entrance.route.set_aim(aim);
+        }
+        if self.host.is_some() {
+            to.hosts.names.note_change();
+        }
         self.entrance.steer(to.session);
         if !Arc::ptr_eq(&self.gate, &to.client.gate) {
             self.gate = Arc::clone(&to.client.gate);

@@ -8,25 +8,38 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use httparse::Header;
+/// What the fields of a request tell of the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// No field names an address that is no proxy of ours.
+    Nobody,
+    /// All fields name this address. The port is 0 when the proxy does not tell it.
+    Client(SocketAddr),
+    /// The fields contradict each other: the client has added one of them.
+    Disputed,
+}
 
-use super::head::values;
-use crate::Proxies;
-
-/// The client's address as the proxy tells it; `None` when no credible address is told. The port is
-/// 0 when the proxy does not tell it.
-pub(super) fn client(fields: &[Header<'_>], proxies: &Proxies) -> Option<SocketAddr> {
-    let listed = |name| last_stranger(&list(fields, name), proxies);
+/// The client as the proxy tells it. `values` gives the values of all fields of a name, which is in
+/// lower case; `is_ours` knows the proxies whose word counts.
+pub fn client<'f, V: Iterator<Item = &'f [u8]>>(
+    values: impl Fn(&'static str) -> V,
+    is_ours: impl Fn(IpAddr) -> bool,
+) -> Told {
+    let listed = |name| last_stranger(&list(values(name)), &is_ours);
     let told = [
         listed("x-forwarded-for"),
-        last_stranger(&elements(fields), proxies),
+        last_stranger(&elements(values("forwarded")), &is_ours),
         // `X-Real-IP` may name a proxy of ours that came before the last proxy, which tells
         // nothing.
         listed("x-real-ip"),
     ];
     let mut told = told.into_iter().flatten();
-    let first = told.next()?.ok()?;
-    told.all(|other| other.is_ok_and(|other| other.ip() == first.ip())).then_some(first)
+    let Some(first) = told.next() else { return Told::Nobody };
+    let ip = |one: Result<SocketAddr, Unknown>| one.map(|address| address.ip());
+    if !told.all(|other| ip(other) == ip(first)) {
+        return Told::Disputed;
+    }
+    first.map_or(Told::Nobody, Told::Client)
 }
 
 /// A word in place of an address.
@@ -37,22 +50,21 @@ struct Unknown;
 /// is the last address that is no proxy of ours. `None` when all addresses are proxies of ours.
 fn last_stranger(
     addresses: &[Result<SocketAddr, Unknown>],
-    proxies: &Proxies,
+    is_ours: impl Fn(IpAddr) -> bool,
 ) -> Option<Result<SocketAddr, Unknown>> {
     addresses.iter().rev().copied().find(|address| match address {
-        Ok(address) => !proxies.include(address.ip()),
+        Ok(address) => !is_ours(address.ip()),
         Err(Unknown) => true,
     })
 }
 
-fn list(fields: &[Header<'_>], name: &str) -> Vec<Result<SocketAddr, Unknown>> {
-    let items = values(fields, name).flat_map(|value| value.split(|&byte| byte == b','));
-    items.map(address).collect()
+fn list<'f>(values: impl Iterator<Item = &'f [u8]>) -> Vec<Result<SocketAddr, Unknown>> {
+    values.flat_map(|value| value.split(|&byte| byte == b',')).map(address).collect()
 }
 
 /// The `for` value of each element. An element without `for` gives [`Unknown`].
-fn elements(fields: &[Header<'_>]) -> Vec<Result<SocketAddr, Unknown>> {
-    let elements = values(fields, "forwarded").flat_map(|value| value.split(|&b| b == b','));
+fn elements<'f>(values: impl Iterator<Item = &'f [u8]>) -> Vec<Result<SocketAddr, Unknown>> {
+    let elements = values.flat_map(|value| value.split(|&b| b == b','));
     let of = |element: &[u8]| {
         let pairs = element.split(|&byte| byte == b';');
         let mut values = pairs.filter_map(|pair| {
@@ -80,15 +92,23 @@ fn address(text: &[u8]) -> Result<SocketAddr, Unknown> {
 mod tests {
     use super::*;
 
-    /// The address that `client` finds when our proxies are 10.0.0.0/8 and ::1.
-    fn told(fields: &[(&str, &str)]) -> Option<String> {
-        let proxies = Proxies::new(|ip| match ip {
+    /// What `client` finds when our proxies are 10.0.0.0/8 and ::1.
+    fn all_told(fields: &[(&str, &str)]) -> Told {
+        let values = |name| {
+            let of_name = fields.iter().filter(move |(of, _)| of.eq_ignore_ascii_case(name));
+            of_name.map(|(_, value)| value.as_bytes())
+        };
+        client(values, |ip| match ip {
             IpAddr::V4(ip) => ip.octets()[0] == 10,
             IpAddr::V6(ip) => ip.is_loopback(),
-        });
-        let fields: Vec<_> =
-            fields.iter().map(|(name, value)| Header { name, value: value.as_bytes() }).collect();
-        client(&fields, &proxies).map(|address| address.to_string())
+        })
+    }
+
+    fn told(fields: &[(&str, &str)]) -> Option<String> {
+        match all_told(fields) {
+            Told::Client(address) => Some(address.to_string()),
+            Told::Nobody | Told::Disputed => None,
+        }
     }
 
     #[test]
@@ -131,8 +151,14 @@ mod tests {
         assert_eq!(told(&[real]).as_deref(), Some("192.0.2.1:0"));
         let same = told(&[real, ("X-Forwarded-For", "198.51.100.7, 192.0.2.1:99")]);
         assert_eq!(same.as_deref(), Some("192.0.2.1:99"));
-        assert_eq!(told(&[real, ("X-Forwarded-For", "198.51.100.7")]), None);
-        assert_eq!(told(&[real, ("Forwarded", "for=198.51.100.7")]), None);
+        for (name, value) in [
+            ("X-Forwarded-For", "198.51.100.7"),
+            ("Forwarded", "for=198.51.100.7"),
+            ("Forwarded", "for=unknown"),
+        ] {
+            assert_eq!(all_told(&[real, (name, value)]), Told::Disputed);
+        }
+        assert_eq!(all_told(&[("Forwarded", "for=unknown")]), Told::Nobody);
         let second = told(&[("X-Real-IP", "10.0.0.9"), ("X-Forwarded-For", "192.0.2.1")]);
         assert_eq!(second.as_deref(), Some("192.0.2.1:0"));
     }
