@@ -214,7 +214,7 @@ impl AsyncWrite for Near {
 /// A connection of a visitor.
 pub(crate) struct Client {
     pub(crate) io: DuplexStream,
-    pub(crate) served: JoinHandle<()>,
+    pub(crate) served: JoinHandle<bool>,
     stop: Rc<Notify>,
 }
 
@@ -276,7 +276,8 @@ pub(crate) fn connect_as(site: &Rc<Site>, visitor: Visitor, settings: Settings) 
     let stopped = Rc::clone(&stop);
     let services = Rc::clone(site) as Rc<dyn Services>;
     let served = spawn_local(async move {
-        web::serve(server, Arc::new(settings), visitor, services, stopped.notified()).await;
+        let stop = stopped.notified();
+        web::serve(server, Arc::new(settings), visitor, services, stop).await.is_some()
     });
     Client { io, served, stop }
 }
