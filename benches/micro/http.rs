@@ -2,7 +2,7 @@
 //! response on a kept connection.
 
 use divan::{Bencher, black_box};
-use relay::http::{Progress, Then, Tracker};
+use relay::http::{Rest, Then, Tracker};
 use relay::sniff::{HeadSniffer, Looked};
 
 /// The request of curl.
@@ -50,7 +50,7 @@ fn exchange(bencher: Bencher<'_, '_>, name: &str) {
     let mut carry = move || {
         assert_eq!(tracker.requests(black_box(request)), (request.len(), Then::Read));
         let delivered = tracker.responses(black_box(&response));
-        assert_eq!(delivered, Progress { deliver: response.len(), completed: true });
+        assert_eq!((delivered.deliver, delivered.rest), (response.len(), Rest::Held));
         delivered
     };
     // The first request sets the host.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use logging::Access;
 use ops::{status, term};
 use proto::{ResetCode, Target};
+use relay::http::Doubt;
 use relay::{DialError, End, Visit, Watcher};
 
 use crate::entrance::Entrance;
@@ -103,6 +104,19 @@ impl Watcher for EntranceWatch {
         tracing::warn!(
             client, service, forward, reason = %code, refused,
             "the {who} refused a visitor for the target{names}: {code}"
+        );
+    }
+
+    fn complain_of_response(&self, doubt: Doubt) {
+        let Some(names) = self.names() else { return };
+        let Names { client, service, forward, .. } = &names;
+        let reason = doubt.reason();
+        tracing::warn!(
+            client,
+            service,
+            forward,
+            reason,
+            "a response of the target{names} is not safe to pass on: {reason}"
         );
     }
 
@@ -223,6 +237,8 @@ impl Watcher for TargetWatch {
 
     fn complain_of_refusal(&self, _code: ResetCode, _refused: u64) {}
 
+    fn complain_of_response(&self, _doubt: Doubt) {}
+
     fn wants_visits(&self) -> bool {
         logging::has_access_log()
     }
@@ -264,6 +280,8 @@ impl Watcher for ForwardWatch {
     fn served(&self) {}
 
     fn complain_of_refusal(&self, _code: ResetCode, _refused: u64) {}
+
+    fn complain_of_response(&self, _doubt: Doubt) {}
 
     // The client sees the visitors of its forwards.
     fn wants_visits(&self) -> bool {

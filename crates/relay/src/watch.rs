@@ -10,6 +10,7 @@ use proto::ResetCode;
 use tokio::time::Instant;
 
 use crate::DialError;
+use crate::http::Doubt;
 
 /// Receives the events of the streams of a service (or of a forward) on one worker. No event comes
 /// per byte or per frame.
@@ -30,6 +31,10 @@ pub trait Watcher: fmt::Debug {
     /// A line for the log about refused streams, at most one per period. `refused` counts all
     /// streams that were refused for this reason.
     fn complain_of_refusal(&self, code: ResetCode, refused: u64);
+
+    /// A line for the log about responses of the target that are not passed on to visitors, at most
+    /// one per period.
+    fn complain_of_response(&self, doubt: Doubt);
 
     /// Whether [`Self::ended`] wants to hear of a stream that begins now.
     fn wants_visits(&self) -> bool;

@@ -70,13 +70,17 @@ const PONG: Duration = Duration::from_secs(20);
 /// When `stop` resolves, the connection ends in order: requests in progress are answered, HTTP/2
 /// gets GOAWAY. Dropping the future ends the connection, and requests in progress, at once.
 ///
+/// A connection that broke within an answer is returned, and the caller resets it: a plain end could
+/// be the end of the answer, as every answer without a length ends for a visitor of HTTP/1.0.
+///
 /// Each type of `io` is one more copy of an HTTP server in the binary.
 pub async fn serve<T>(
     io: T,
     visitor: Visitor,
     services: Rc<dyn Services>,
     stop: impl Future<Output = ()>,
-) where
+) -> Option<T>
+where
     T: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     let progress = Rc::new(Progress::new());
@@ -85,10 +89,10 @@ pub async fn serve<T>(
     let chosen = tokio::select! {
         biased;
         chosen = timeout(HEAD, gate.choose(visitor.protocol)) => chosen,
-        () = &mut stop => return,
+        () = &mut stop => return None,
     };
     let Ok(Ok(h2)) = chosen else {
-        return;
+        return None;
     };
     let connection = Rc::new(Connection {
         visitor,
@@ -100,8 +104,9 @@ pub async fn serve<T>(
     });
     if h2 {
         serve_h2(gate, &connection, stop).await;
+        None
     } else {
-        serve_h1(gate, &connection, stop).await;
+        serve_h1(gate, &connection, stop).await
     }
 }
 
@@ -109,7 +114,8 @@ async fn serve_h1<T>(
     gate: Gate<T>,
     connection: &Rc<Connection>,
     stop: Pin<&mut impl Future<Output = ()>>,
-) where
+) -> Option<T>
+where
     T: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     let mut builder = http1::Builder::new();
@@ -131,6 +137,7 @@ async fn serve_h1<T>(
     let first =
         if read.is_empty() { held.freeze() } else { [&read[..], &held[..]].concat().into() };
     pipe(Replayed::new(first, io), target).await;
+    None
 }
 
 /// Drives a connection of HTTP/1 to its end. Returns the connection, and the bytes of the visitor
@@ -164,12 +171,13 @@ where
     (end, parts.io.into_inner(), parts.read_buf)
 }
 
-/// Ends a connection of HTTP/1 that did not switch to another protocol.
+/// Ends a connection of HTTP/1 that did not switch to another protocol. Returns a connection that
+/// broke.
 pub(crate) async fn end_h1<T: AsyncRead + AsyncWrite + Unpin>(
     end: hyper::Result<()>,
     gate: Gate<T>,
     progress: &Progress,
-) {
+) -> Option<T> {
     let mid_message = gate.is_mid_message();
     let mut io = gate.into_parts().0;
     match end {
@@ -179,11 +187,14 @@ pub(crate) async fn end_h1<T: AsyncRead + AsyncWrite + Unpin>(
             if error.is_parse() || progress.broken().is_some() {
                 let _ = io.shutdown().await;
                 linger(io).await;
+                return None;
             }
+            return Some(io);
         }
         Ok(()) if mid_message => linger(io).await,
         Ok(()) => {}
     }
+    None
 }
 
 /// Reads what a visitor still sends after hyper has ended the other direction.

@@ -37,6 +37,12 @@ impl<T> Replayed<T> {
     pub const fn new(first: Bytes, io: T) -> Self {
         Self { first, io }
     }
+
+    /// The stream whose further bytes are read.
+    #[must_use]
+    pub const fn io(&self) -> &T {
+        &self.io
+    }
 }
 
 impl<T: AsyncRead + Unpin> AsyncRead for Replayed<T> {

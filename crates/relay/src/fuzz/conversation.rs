@@ -8,7 +8,7 @@
 use std::fmt::Write as _;
 use std::ops::Range;
 
-use crate::http::{Ended, Then, Tracker};
+use crate::http::{Ended, Rest, Then, Tracker};
 
 /// The random choices: the bytes of an input. Where the input ends, each choice is the first.
 struct Choices<'a>(&'a [u8]);
@@ -38,6 +38,8 @@ enum After {
     LastRequest,
     /// The response is the last response. The service ends after it.
     LastResponse,
+    /// The response is in doubt, and is not delivered.
+    Doubt,
     /// Bytes go both ways without a look.
     Raw,
 }
@@ -137,13 +139,13 @@ fn response(
     is_last_request: bool,
 ) -> (String, After) {
     let mut text = String::new();
-    if choices.chance(5) {
+    // No interim response answers HEAD.
+    if method != "HEAD" && choices.chance(5) {
         text.push_str("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n");
     }
     if can_switch && choices.chance(2) {
-        // The fields of a response to CONNECT mean nothing.
         text.push_str(match method {
-            "CONNECT" => "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n",
+            "CONNECT" => "HTTP/1.1 200 OK\r\nServer: x\r\n\r\n",
             _ => "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n",
         });
         text.push_str(BAIT);
@@ -158,28 +160,31 @@ fn response(
         ("1.0", "Connection: keep-alive\r\n"),
     ]);
     let _ = write!(text, "HTTP/{version} {status}\r\n{keep}");
-    let mut is_last = choices.chance(8);
+    let (mut is_last, mut is_doubtful) = (choices.chance(8), false);
     if is_last {
         text.push_str("Connection: close\r\n");
     }
-    let has_body = method != "HEAD" && !status.starts_with("204") && !status.starts_with("304");
+    let bodiless = ["204", "304"].iter().find(|code| status.starts_with(**code));
+    let has_body = method != "HEAD" && bodiless.is_none();
     match choices.below(8) {
         0..=3 => {
             let body = body(choices);
             let _ = write!(text, "Content-Length: {}\r\n\r\n", body.len());
             text.push_str(if has_body { body } else { "" });
+            is_last |= method != "HEAD" && bodiless == Some(&"204") && !body.is_empty();
         }
         4..=6 if version == "1.1" => {
             text.push_str("Transfer-Encoding: chunked\r\n\r\n");
+            is_last |= method != "HEAD" && bodiless.is_some();
             if has_body {
                 chunks(choices, &mut text);
             }
         }
         7 => {
-            // Both framings: nothing may follow.
+            // Both framings.
             text.push_str("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n");
             text.push_str(if has_body { "0\r\n\r\n" } else { "" });
-            is_last = true;
+            is_doubtful = true;
         }
         _ => {
             text.push_str("\r\n");
@@ -188,6 +193,7 @@ fn response(
         }
     }
     let after = match (is_last, is_last_request) {
+        _ if is_doubtful => After::Doubt,
         (true, _) => After::LastResponse,
         (false, true) => After::LastRequest,
         (false, false) => After::Next,
@@ -217,7 +223,11 @@ fn wanted(exchanges: &[Exchange], all: usize) -> Wanted {
         }
         if exchange.after != After::Next {
             requests = number + 1;
-            then = if exchange.after == After::Raw { Then::Read } else { Then::Close };
+            then = match exchange.after {
+                After::Raw => Then::Read,
+                After::Doubt => Then::Wait,
+                After::Next | After::LastRequest | After::LastResponse => Then::Close,
+            };
             break;
         }
     }
@@ -255,8 +265,8 @@ pub fn conversation(input: &[u8]) {
     let mut tracker = Tracker::new(None);
     // The number of bytes of the visitor that arrived, and that were passed.
     let (mut arrived, mut passed) = (0, 0);
-    // The response that the service sends, and how much of it is sent.
-    let (mut sending, mut sent) = (0, 0);
+    // The response that the service sends, and how much of it is sent and delivered.
+    let (mut sending, mut sent, mut delivered) = (0, 0, 0);
     let (mut then, mut may_go_on, mut has_ended) = (Then::Read, false, false);
     loop {
         let is_final = !matches!(then, Then::Read | Then::Hold | Then::Wait);
@@ -287,12 +297,24 @@ pub fn conversation(input: &[u8]) {
             let rest = &exchange.response[sent..];
             let piece = &rest[..rest.len().min(1 + choices.below(100))];
             let progress = tracker.responses(piece);
-            assert_eq!(progress.deliver, piece.len(), "a byte of a response is lost");
             sent += piece.len();
+            delivered += progress.held.len() + progress.deliver;
             may_go_on |= progress.completed;
+            match progress.rest {
+                Rest::Held => {}
+                Rest::Excess => assert_eq!(exchange.after, After::LastResponse),
+                Rest::Refused(_) => {
+                    assert_eq!(exchange.after, After::Doubt);
+                    assert_eq!(tracker.requests(&visitor[passed..]), (0, Then::Wait));
+                    assert_eq!((sending + 1, wanted.then), (wanted.requests, Then::Wait));
+                    return;
+                }
+                Rest::Cut(_) => panic!("every body is well-formed"),
+            }
             if sent == exchange.response.len() {
+                assert_eq!(delivered, sent, "a byte of a response is lost");
                 assert!(progress.completed || exchange.after != After::Next);
-                (sending, sent) = (sending + 1, 0);
+                (sending, sent, delivered) = (sending + 1, 0, 0);
             } else if exchange.after == After::Next {
                 assert!(!tracker.is_idle());
             }

@@ -3,7 +3,7 @@
 mod conversation;
 mod proxy;
 
-use crate::http::{Then, Tracker};
+use crate::http::{Rest, Then, Tracker};
 use crate::sniff::{First, FirstSniffer, HeadSniffer, HelloSniffer, Looked, Sniff};
 
 pub use conversation::conversation;
@@ -95,23 +95,25 @@ fn boundaries(bytes: &[u8], size: usize) {
 }
 
 /// Gives all bytes of the visitor, then all bytes of the service. Returns how many bytes were
-/// passed before and after the responses, how many were delivered, and what follows.
+/// passed before and after the responses, which were delivered, and what follows.
 fn follow(
     requests: &[u8],
     responses: &[u8],
     up: usize,
     down: usize,
-) -> (usize, usize, usize, Then) {
+) -> (usize, usize, Vec<u8>, Then) {
     let mut tracker = Tracker::new(None);
     let (passed, _) = give(&mut tracker, requests, 0, up);
-    let mut delivered = 0;
+    let mut delivered = Vec::new();
     for piece in responses.chunks(down) {
         let progress = tracker.responses(piece);
-        delivered += progress.deliver;
-        if progress.deliver < piece.len() {
+        delivered.extend_from_slice(&progress.held);
+        delivered.extend_from_slice(&piece[..progress.deliver]);
+        if progress.rest != Rest::Held {
             break;
         }
     }
+    assert!(responses.starts_with(&delivered), "the bytes are those of the service");
     let (later, then) = give(&mut tracker, requests, passed, up);
     (passed, later, delivered, then)
 }

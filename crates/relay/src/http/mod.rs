@@ -11,8 +11,11 @@
 //! end of the service to [`Tracker::service_ended`]. One rule binds the caller: bytes that
 //! `requests` did not pass are at the front of its next call.
 //!
-//! A doubt about a boundary never lets bytes through to the wrong service. A doubtful request is
-//! refused ([`Fault`]). A doubtful response is delivered, and no later request is passed.
+//! A doubt about a boundary never lets bytes through to the wrong service, or to the wrong visitor
+//! of a reverse proxy. A doubtful request is refused ([`Fault`]). A doubtful response ends the
+//! connection ([`Doubt`]): no byte after the certain bytes is delivered, and no later request is
+//! passed. The head of a response is delivered when it is complete and certain, so that a doubtful
+//! head can be answered with a page.
 //!
 //! | file | content |
 //! |---|---|
@@ -20,9 +23,11 @@
 //! | `responses` | the direction to the visitor |
 //! | `answer` | the head of a response |
 //! | `chunked` | the end of a body in chunks |
+//! | `doubt` | the reasons to refuse a response |
 
 mod answer;
 mod chunked;
+mod doubt;
 mod requests;
 mod responses;
 #[cfg(test)]
@@ -30,6 +35,7 @@ mod tests;
 
 use std::rc::Rc;
 
+pub use self::doubt::Doubt;
 use self::requests::Requests;
 use self::responses::Responses;
 use crate::sniff::http::Fault;
@@ -66,14 +72,34 @@ pub enum Then {
 }
 
 /// The outcome of [`Tracker::responses`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// The number of bytes that go to the visitor. Fewer than all: nobody asked for the rest, which
-    /// goes nowhere; the connection closes after these bytes.
+    /// Bytes of earlier calls that go to the visitor now, before the bytes of this call. Empty
+    /// unless a head came in pieces.
+    pub held: Vec<u8>,
+    /// The number of bytes of this call that go to the visitor.
     pub deliver: usize,
     /// [`Then::Wait`] may be over, and [`Then::Close`] may be due: call [`Tracker::requests`]
     /// again, also without a byte.
     pub completed: bool,
+    /// What becomes of the other bytes of this call, and of the connection.
+    pub rest: Rest,
+}
+
+/// The bytes of a service that [`Tracker::responses`] does not deliver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// They are a part of a head, and the tracker keeps them. The connection goes on.
+    Held,
+    /// Nobody asked for them. The connection ends after the delivered bytes, and further bytes of
+    /// the service go nowhere.
+    Excess,
+    /// The response is in doubt. No byte of it was delivered: the caller may answer in its place.
+    /// The connection ends after the delivered bytes and this answer.
+    Refused(Doubt),
+    /// The response is in doubt, and a part of it was delivered: the connection ends with a reset,
+    /// because a plain end could be the end of a body.
+    Cut(Doubt),
 }
 
 /// How the end of the service met the responses.
@@ -112,6 +138,9 @@ struct Pipeline {
     is_last_request: bool,
     /// No response follows the current response, or the latest response.
     is_last_response: bool,
+    /// A response is in doubt, so no request is passed, and no answer is given in the place of a
+    /// response.
+    is_doubtful: bool,
 }
 
 impl Pipeline {
@@ -161,7 +190,8 @@ impl Tracker {
         self.requests.pass(bytes, &mut self.pipeline, self.responses.has_begun())
     }
 
-    /// Looks at the next bytes of the service. They are not to be given again.
+    /// Looks at the next bytes of the service. They are not to be given again. After any
+    /// [`Rest`] but [`Rest::Held`] nothing more of the service is delivered.
     pub fn responses(&mut self, bytes: &[u8]) -> Progress {
         self.responses.pass(bytes, &mut self.pipeline)
     }

@@ -79,6 +79,9 @@ impl Requests {
         if pipeline.is_raw {
             return (bytes.len(), Then::Read);
         }
+        if pipeline.is_doubtful {
+            return (0, Then::Wait);
+        }
         if pipeline.is_ending() && pipeline.outstanding == 0 {
             return (0, Then::Close);
         }

@@ -2,31 +2,40 @@
 
 use super::answer::{self, Answer, Framing, HEAD};
 use super::chunked::{Chunked, Passed};
-use super::{Ended, Pipeline, Progress, Switch};
-use crate::sniff::http::{Scan, Scanned};
+use super::{Doubt, Ended, Pipeline, Progress, Rest, Switch};
+use crate::sniff::http::{Fault, Scan, Scanned};
+
+/// The largest number of interim responses to one request. A long operation of WebDAV sends 102
+/// every 20 s.
+const INTERIMS: u16 = 256;
+
+/// The largest number of bytes of interim responses to one request.
+const INTERIM_BYTES: usize = HEAD;
 
 /// The place in the bytes of the service.
 #[derive(Debug, Default)]
 enum Place {
-    /// At the start of a response.
+    /// At the start of a response, or in a head, no byte of which was delivered.
     #[default]
     Start,
-    /// In a head, a part of which was delivered.
-    Head,
     /// So many bytes of a body follow.
     Length(u64),
     Chunks(Chunked),
     /// All bytes until the end of the service belong to the response.
     UntilEnd,
+    /// Nothing more is delivered.
+    Over,
 }
 
 /// The responses as far as they were delivered.
 #[derive(Debug, Default)]
 pub(super) struct Responses {
     place: Place,
-    /// The part of a head that was delivered. Empty unless a head comes in pieces.
+    /// The part of a head that arrived. Empty unless a head comes in pieces.
     partial: Vec<u8>,
     scan: Scan,
+    /// The number and the bytes of interim responses to the oldest request.
+    interims: (u16, usize),
 }
 
 /// The outcome of a look for a head.
@@ -35,7 +44,14 @@ enum Seen {
     More,
     /// The head ends after so many bytes.
     Head(usize, Answer),
-    Malformed,
+}
+
+/// What follows a head.
+enum Begun {
+    /// The body, or the next response. `true`: the visitor's side may go on.
+    Response(bool),
+    /// Nothing: for some parsers the response is complete, for others its body follows.
+    Last,
 }
 
 impl Responses {
@@ -47,24 +63,42 @@ impl Responses {
 
     /// See [`super::Tracker::responses`].
     pub(super) fn pass(&mut self, bytes: &[u8], pipeline: &mut Pipeline) -> Progress {
-        let (mut at, mut completed) = (0, false);
-        while at < bytes.len() && !pipeline.is_raw {
+        let (mut at, mut completed, mut held) = (0, false, Vec::new());
+        let rest = loop {
+            if at == bytes.len() {
+                break Rest::Held;
+            }
+            if pipeline.is_raw {
+                at = bytes.len();
+                break Rest::Held;
+            }
             let rest = &bytes[at..];
             match &mut self.place {
-                Place::Start | Place::Head => {
-                    if pipeline.outstanding == 0 {
-                        // Nobody asked for these bytes.
-                        return Progress { deliver: at, completed };
-                    }
-                    match self.look(rest) {
-                        Seen::More => at = bytes.len(),
-                        Seen::Head(length, answer) => {
-                            at += length;
-                            completed |= self.begin(answer, pipeline);
-                        }
-                        Seen::Malformed => self.doubt(pipeline),
-                    }
+                Place::Over => break Rest::Excess,
+                Place::Start if pipeline.outstanding == 0 => {
+                    // Nobody asked for these bytes.
+                    (self.place, pipeline.is_last_response) = (Place::Over, true);
+                    completed = true;
+                    break Rest::Excess;
                 }
+                Place::Start => match self.look(rest) {
+                    Ok(Seen::More) => break Rest::Held,
+                    Ok(Seen::Head(length, answer)) => {
+                        let partial = std::mem::take(&mut self.partial);
+                        match self.begin(&answer, pipeline) {
+                            Ok(Begun::Response(may_go_on)) => completed |= may_go_on,
+                            Ok(Begun::Last) => {
+                                (at, held) = (at + length, append(held, partial));
+                                completed = true;
+                                break Rest::Excess;
+                            }
+                            Err(doubt) => break self.refuse(doubt, pipeline),
+                        }
+                        // Only the first head of a call has bytes of earlier calls.
+                        (at, held) = (at + length, append(held, partial));
+                    }
+                    Err(doubt) => break self.refuse(doubt, pipeline),
+                },
                 Place::Length(left) => {
                     let length = u64::try_from(rest.len()).unwrap_or(u64::MAX);
                     if *left > length {
@@ -83,12 +117,18 @@ impl Responses {
                         self.complete(pipeline);
                         completed = true;
                     }
-                    Passed::Bad(..) => self.doubt(pipeline),
+                    Passed::Bad(length, fault) => {
+                        at += length;
+                        let is_size = fault == Fault::ChunkSize;
+                        let doubt = if is_size { Doubt::ChunkSize } else { Doubt::Chunk };
+                        (self.place, pipeline.is_doubtful) = (Place::Over, true);
+                        break Rest::Cut(doubt);
+                    }
                 },
                 Place::UntilEnd => at = bytes.len(),
             }
-        }
-        Progress { deliver: bytes.len(), completed }
+        };
+        Progress { held, deliver: at, completed, rest }
     }
 
     /// See [`super::Tracker::service_ended`].
@@ -97,86 +137,118 @@ impl Responses {
             _ if pipeline.is_raw => Ended::Clean,
             Place::Start if pipeline.outstanding == 0 => Ended::Clean,
             Place::Start => Ended::Unanswered,
-            Place::UntilEnd => Ended::Clean,
-            Place::Head | Place::Length(_) | Place::Chunks(_) => Ended::Cut,
+            Place::UntilEnd | Place::Over => Ended::Clean,
+            Place::Length(_) | Place::Chunks(_) => Ended::Cut,
         };
+        self.partial = Vec::new();
         pipeline.is_last_response = true;
-        self.complete(pipeline);
+        if !matches!(self.place, Place::Over) {
+            self.complete(pipeline);
+        }
         ended
     }
 
     /// Looks for a head, and keeps a part of a head.
-    fn look(&mut self, rest: &[u8]) -> Seen {
+    fn look(&mut self, rest: &[u8]) -> Result<Seen, Doubt> {
         if self.partial.is_empty()
             && let Some(answer) = answer::parse(rest)
         {
-            return Seen::Head(answer.length, answer);
+            return answer.map(|answer| Seen::Head(answer.length, answer));
         }
-        // A service that does not speak HTTP is known by its first bytes.
         let known = self.partial.len();
         self.partial.extend_from_slice(&rest[..rest.len().min(HEAD - known)]);
+        // A service that does not speak HTTP is known by its first bytes.
         let start = &b"HTTP/1."[..self.partial.len().min(7)];
-        let seen = match self.scan.look(&self.partial, HEAD) {
-            _ if !self.partial.starts_with(start) => Seen::Malformed,
-            Scanned::More => {
-                self.place = Place::Head;
-                return Seen::More;
-            }
-            Scanned::BareLf | Scanned::Size => Seen::Malformed,
-            Scanned::End(end) => match answer::parse(&self.partial[..end]) {
-                Some(answer) => Seen::Head(end - known, answer),
-                None => Seen::Malformed,
-            },
+        let end = match self.scan.look(&self.partial, HEAD) {
+            _ if !self.partial.starts_with(start) => return Err(Doubt::NotHttp),
+            Scanned::More => return Ok(Seen::More),
+            Scanned::BareLf => return Err(Doubt::BareLf),
+            Scanned::Size => return Err(Doubt::HeadSize),
+            Scanned::End(end) => end,
         };
-        (self.partial, self.scan) = (Vec::new(), Scan::default());
-        seen
+        self.scan = Scan::default();
+        let head = &self.partial[..end];
+        let answer = answer::parse(head).unwrap_or_else(|| Err(answer::diagnose(head)))?;
+        self.partial.truncate(known);
+        Ok(Seen::Head(end - known, answer))
     }
 
-    /// Begins a response. Returns whether the visitor's side may go on.
-    fn begin(&mut self, answer: Answer, pipeline: &mut Pipeline) -> bool {
-        let Answer { status, body, close, .. } = answer;
+    /// Begins a response.
+    fn begin(&mut self, answer: &Answer, pipeline: &mut Pipeline) -> Result<Begun, Doubt> {
+        let Answer { length, status, version10, body, close } = *answer;
         // The request that may change the protocol is the youngest request.
         let switch = if pipeline.outstanding == 1 { pipeline.switch } else { None };
-        let is_raw = match (status, switch) {
-            (101, Some(Switch::Upgrade)) | (200..=299, Some(Switch::Connect)) => true,
-            (101, _) => {
-                self.doubt(pipeline);
-                return false;
+        let is_head = pipeline.heads & 1 == 1;
+        match (status, switch) {
+            (101, Some(Switch::Upgrade)) => return Ok(self.switch(pipeline)),
+            (200..=299, Some(Switch::Connect)) => {
+                // The fields of such a response mean nothing, but not to every parser.
+                if body != Framing::UntilEnd || matches!(status, 204 | 205) {
+                    return Err(Doubt::Connect);
+                }
+                return Ok(self.switch(pipeline));
             }
+            (101, _) => return Err(Doubt::Switch),
             (100..=199, _) => {
-                self.place = Place::Start;
-                return false;
+                if body != Framing::UntilEnd || version10 || is_head {
+                    return Err(Doubt::Interim);
+                }
+                let (count, bytes) = self.interims;
+                self.interims = (count + 1, bytes + length);
+                if count >= INTERIMS || bytes + length > INTERIM_BYTES {
+                    return Err(Doubt::Interims);
+                }
+                return Ok(Begun::Response(false));
             }
-            _ => false,
-        };
-        if is_raw {
-            pipeline.is_raw = true;
-            self.complete(pipeline);
-            return true;
+            _ => {}
         }
         if switch.is_some() {
             pipeline.switch = None;
         }
-        pipeline.is_last_response |= close || body == Framing::Doubtful;
-        let is_head = pipeline.heads & 1 == 1;
-        match body {
-            _ if is_head || matches!(status, 204 | 304) => self.complete(pipeline),
-            Framing::Length(0) => self.complete(pipeline),
-            Framing::Length(length) => self.place = Place::Length(length),
-            Framing::Chunked => self.place = Place::Chunks(Chunked::new()),
-            Framing::UntilEnd | Framing::Doubtful => self.doubt(pipeline),
+        pipeline.is_last_response |= close;
+        match (status, body) {
+            // Parsers differed over whether these bodies exist.
+            (204, Framing::Length(1..) | Framing::Chunked) | (304, Framing::Chunked)
+                if !is_head =>
+            {
+                pipeline.is_last_response = true;
+                self.complete(pipeline);
+                self.place = Place::Over;
+                return Ok(Begun::Last);
+            }
+            (204 | 304, _) => self.complete(pipeline),
+            _ if is_head => self.complete(pipeline),
+            (_, Framing::Length(0)) => self.complete(pipeline),
+            (_, Framing::Length(length)) => self.place = Place::Length(length),
+            (_, Framing::Chunked) => self.place = Place::Chunks(Chunked::new()),
+            (_, Framing::UntilEnd) => {
+                self.place = Place::UntilEnd;
+                pipeline.is_last_response = true;
+            }
         }
-        switch.is_some() || !self.has_begun()
+        Ok(Begun::Response(switch.is_some() || !self.has_begun()))
     }
 
-    /// The end of the service is the only boundary that is left.
-    fn doubt(&mut self, pipeline: &mut Pipeline) {
-        self.place = Place::UntilEnd;
-        pipeline.is_last_response = true;
+    fn switch(&mut self, pipeline: &mut Pipeline) -> Begun {
+        pipeline.is_raw = true;
+        self.complete(pipeline);
+        Begun::Response(true)
+    }
+
+    /// Refuses a response, no byte of which was delivered.
+    fn refuse(&mut self, doubt: Doubt, pipeline: &mut Pipeline) -> Rest {
+        self.partial = Vec::new();
+        (self.place, pipeline.is_doubtful) = (Place::Over, true);
+        Rest::Refused(doubt)
     }
 
     fn complete(&mut self, pipeline: &mut Pipeline) {
-        self.place = Place::Start;
+        (self.place, self.interims) = (Place::Start, (0, 0));
         pipeline.pop();
     }
+}
+
+/// Both in their order. Of two heads in one call, only the first may have bytes of earlier calls.
+fn append(held: Vec<u8>, partial: Vec<u8>) -> Vec<u8> {
+    if held.is_empty() { partial } else { held }
 }

@@ -10,7 +10,11 @@
 //!   the rules have changed before the next request, likewise ──────────> Onward
 //!   the next request is malformed, all responses are complete ─────────> Onward
 //!   the service failed before its first byte ──────────────────────────> Onward
+//!   a response is in doubt, no byte of it was delivered ───────────────> Onward
+//!   a response is in doubt, a part of it was delivered ────────────────> reset
 //! ```
+//!
+//! A connection goes onward when every byte that was delivered to it is in its socket.
 //!
 //! A visitor in pass-through has no tracker: only the first bytes and the failure concern it.
 
@@ -24,7 +28,7 @@ use bytes::{Bytes, BytesMut};
 use proto::{HEAD_ROOM, ResetCode};
 
 use crate::Socket;
-use crate::http::{Then, Tracker};
+use crate::http::{Doubt, Rest as Fate, Then, Tracker};
 use crate::sniff::http::Fault;
 
 /// Takes the connections of HTTP visitors that leave the stream of their service.
@@ -62,6 +66,8 @@ pub enum Why {
     Bad(Fault),
     /// The stream was refused, or ended before the first byte of an answer.
     Down(ResetCode),
+    /// The service sent a response that is not passed on. The responses before it are complete.
+    Doubt(Doubt),
 }
 
 /// An HTTP visitor at the begin of its stream.
@@ -78,14 +84,36 @@ pub struct Http {
 pub(crate) struct Guard {
     tracker: Option<RefCell<Tracker>>,
     rest: RefCell<Rest>,
-    /// The service sent a byte.
+    /// A byte of the service was delivered.
     answered: Cell<bool>,
     /// A response went on, so a request that waits may go on.
     progress: Cell<bool>,
-    /// The service sent bytes for which nobody asked.
-    over: Cell<bool>,
+    state: Cell<State>,
+    /// Why the connection leaves the stream, once that is certain.
+    why: RefCell<Option<Why>>,
+    /// The doubt about the latest response.
+    doubt: Cell<Option<Doubt>>,
+    /// Bytes of a head that were reported as consumed before they were delivered. A head may be
+    /// larger than the window of the stream.
+    early: Cell<usize>,
     visitor: Option<SocketAddr>,
     onward: Rc<dyn Onward>,
+}
+
+/// What becomes of the bytes of the service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum State {
+    /// The visitor gets them.
+    #[default]
+    Open,
+    /// The service sent bytes for which nobody asked: they and all further bytes go nowhere, and
+    /// the connection ends.
+    Over,
+    /// As [`Self::Over`], and the connection leaves the stream.
+    Leaving,
+    /// As [`Self::Over`], and the connection is cut, because the visitor has a part of a doubtful
+    /// response.
+    Cut,
 }
 
 #[derive(Debug)]
@@ -118,9 +146,9 @@ impl Guard {
         let Http { tracker, first, onward } = http;
         let ready = if tracker.is_some() { 0 } else { first.len() };
         let rest = Rest { is_fresh: !first.is_empty(), bytes: first, ready, then: Then::Read };
-        let (answered, progress, over) = Default::default();
+        let (answered, progress, state, why, doubt, early) = Default::default();
         let (tracker, rest) = (tracker.map(RefCell::new), RefCell::new(rest));
-        Self { tracker, rest, answered, progress, over, visitor, onward }
+        Self { tracker, rest, answered, progress, state, why, doubt, early, visitor, onward }
     }
 
     /// Whether the bytes of the visitor go to the service without a look at them, from now on.
@@ -129,13 +157,16 @@ impl Guard {
         is_raw && self.rest.borrow().bytes.is_empty()
     }
 
-    /// Whether the service has sent nothing yet.
+    /// Whether no byte of the service was delivered yet, and none is refused.
     pub(super) fn is_unanswered(&self) -> bool {
-        !self.answered.get()
+        !self.answered.get() && self.state.get() == State::Open
     }
 
     /// The next step. A frame of at most `room` bytes is put into `buffer`, behind its head room.
     pub(super) fn step(&self, room: usize, buffer: &mut BytesMut) -> Step {
+        if matches!(self.state.get(), State::Leaving | State::Cut) {
+            return Step::Wait;
+        }
         let rest = &mut *self.rest.borrow_mut();
         if rest.ready == 0
             && (rest.is_fresh || self.progress.replace(false))
@@ -193,29 +224,67 @@ impl Guard {
         }
     }
 
-    /// Looks at bytes of the service. Removes bytes for which nobody asked, and returns their
-    /// number.
+    /// Looks at bytes of the service. Leaves the bytes that go to the visitor, and returns the
+    /// number of bytes that were removed.
     pub(super) fn answers(&self, pieces: &mut VecDeque<Bytes>) -> usize {
-        self.answered.set(true);
-        let Some(tracker) = &self.tracker else { return 0 };
-        let tracker = &mut *tracker.borrow_mut();
-        if tracker.is_raw() {
-            return 0;
+        if let Some(tracker) = &self.tracker {
+            let tracker = &mut *tracker.borrow_mut();
+            if !tracker.is_raw() {
+                return self.track(tracker, pieces);
+            }
         }
-        for nth in 0..pieces.len() {
-            let piece = &mut pieces[nth];
+        self.answered.set(true);
+        0
+    }
+
+    fn track(&self, tracker: &mut Tracker, pieces: &mut VecDeque<Bytes>) -> usize {
+        let (mut removed, mut nth) = (0, 0);
+        while let Some(piece) = pieces.get_mut(nth) {
             let seen = tracker.responses(piece);
             if seen.completed {
                 self.progress.set(true);
             }
             if seen.deliver < piece.len() {
-                self.over.set(true);
-                let excess = piece.len() - seen.deliver;
+                removed += piece.len() - seen.deliver;
                 piece.truncate(seen.deliver);
-                return excess + pieces.drain(nth + 1..).map(|piece| piece.len()).sum::<usize>();
             }
+            if !seen.held.is_empty() {
+                self.early.set(self.early.get() + seen.held.len());
+                pieces.insert(nth, seen.held.into());
+                nth += 1;
+            }
+            nth += 1;
+            match seen.rest {
+                Fate::Held => continue,
+                Fate::Excess => self.state.set(State::Over),
+                Fate::Refused(doubt) => {
+                    self.doubt.set(Some(doubt));
+                    self.depart(Why::Doubt(doubt));
+                }
+                Fate::Cut(doubt) => {
+                    self.doubt.set(Some(doubt));
+                    self.state.set(State::Cut);
+                }
+            }
+            removed += pieces.drain(nth..).map(|piece| piece.len()).sum::<usize>();
         }
-        0
+        if removed > 0 {
+            pieces.retain(|piece| !piece.is_empty());
+        }
+        if !pieces.is_empty() {
+            self.answered.set(true);
+        }
+        removed
+    }
+
+    /// Of `bytes` that the socket took, the number of those that were not reported as consumed.
+    pub(super) fn unreported(&self, bytes: usize) -> usize {
+        let early = self.early.get();
+        let reported = early.min(bytes);
+        if reported > 0 {
+            self.early.set(early - reported);
+        }
+        bytes - reported
     }
 
     /// The service has ended its direction.
@@ -226,9 +295,34 @@ impl Guard {
         }
     }
 
-    /// Whether the service sent bytes for which nobody asked.
-    pub(super) fn is_over(&self) -> bool {
-        self.over.get()
+    pub(super) fn state(&self) -> State {
+        self.state.get()
+    }
+
+    /// The doubt about a response that was not passed on.
+    pub(super) fn doubt(&self) -> Option<Doubt> {
+        self.doubt.get()
+    }
+
+    /// The connection leaves the stream as soon as its socket has all that was delivered. The
+    /// visitor gets no further byte of the service. The first reason counts.
+    pub(super) fn depart(&self, why: Why) {
+        if self.state.get() == State::Open {
+            self.state.set(State::Leaving);
+            *self.why.borrow_mut() = Some(why);
+        }
+    }
+
+    /// Why the connection leaves the stream, once that is certain.
+    pub(super) fn why(&self) -> Option<Why> {
+        self.why.borrow().clone()
+    }
+
+    /// Delivered bytes are lost: the connection breaks.
+    pub(super) fn lose(&self) {
+        if self.state.get() == State::Leaving {
+            self.state.set(State::Cut);
+        }
     }
 
     /// Whether a request waits and may go on.

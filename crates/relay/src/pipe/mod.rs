@@ -24,7 +24,7 @@ use tokio::io::ReadBuf;
 use transport::Outlet;
 
 use crate::{End, Settings, Socket, Visit};
-use guard::Guard;
+use guard::{Guard, State};
 pub use guard::{Http, Leaving, Onward, Why};
 pub(crate) use pump::Pump;
 use queue::Queue;
@@ -119,20 +119,42 @@ impl Pipe {
     }
 
     /// Looks at bytes of the service of an HTTP visitor. Returns the number of bytes that were
-    /// thrown away.
+    /// removed.
     fn look(&self, guard: &Guard, pieces: &mut VecDeque<Bytes>) -> usize {
-        if guard.is_over() {
+        if guard.state() != State::Open {
             return throw_away(pieces);
         }
-        let excess = guard.answers(pieces);
-        if guard.is_over() {
-            // The connection ends with the last byte that was asked for.
-            self.finish.set(true);
-            self.wake();
-        } else if guard.may_go_on() {
-            self.wake();
+        let removed = guard.answers(pieces);
+        match guard.state() {
+            State::Open if !guard.may_go_on() => {}
+            State::Open => self.wake(),
+            State::Over => {
+                // The connection ends with the last byte that was asked for.
+                self.finish.set(true);
+                self.wake();
+            }
+            State::Leaving | State::Cut => {
+                self.note_doubt(guard);
+                self.wake();
+            }
         }
-        excess
+        removed
+    }
+
+    /// Logs a response that is not passed on, at most once per period.
+    #[cold]
+    fn note_doubt(&self, guard: &Guard) {
+        let Settings { stats, watcher, .. } = &*self.settings;
+        if let (Some(doubt), Some(watcher)) = (guard.doubt(), watcher)
+            && stats.complaints.ready()
+        {
+            watcher.complain_of_response(doubt);
+        }
+    }
+
+    /// Of `bytes` that the socket took, the number that is to be reported as consumed.
+    fn unreported(&self, bytes: usize) -> usize {
+        self.guard.as_ref().map_or(bytes, |guard| guard.unreported(bytes))
     }
 
     /// Notes that the far side serves the stream.
@@ -245,9 +267,10 @@ impl Outlet for Pipe {
         }
         self.active.set(true);
         self.note_served();
-        let excess = self.guard.as_ref().map_or(0, |guard| self.look(guard, pieces));
+        let removed = self.guard.as_ref().map_or(0, |guard| self.look(guard, pieces));
         let mut written = 0;
-        if self.queue.borrow().is_empty()
+        if !pieces.is_empty()
+            && self.queue.borrow().is_empty()
             && let Some(socket) = &*self.socket.borrow()
         {
             match socket.write_from(pieces) {
@@ -255,7 +278,7 @@ impl Outlet for Pipe {
                 Err(_) => {
                     self.deaf.set(true);
                     self.wake();
-                    return excess + throw_away(pieces);
+                    return removed + self.unreported(throw_away(pieces));
                 }
             }
             self.count_out(written);
@@ -266,7 +289,7 @@ impl Outlet for Pipe {
             drop(queue);
             self.wake();
         }
-        written + excess
+        removed + self.unreported(written)
     }
 
     fn finish(&self) {
@@ -285,7 +308,10 @@ impl Outlet for Pipe {
         }
         self.reset.set(Some(code));
         self.deaf.set(true);
-        self.queue.take();
+        let lost = self.queue.take();
+        if let Some(guard) = self.guard.as_ref().filter(|_| !lost.is_empty()) {
+            guard.lose();
+        }
         self.wake();
     }
 

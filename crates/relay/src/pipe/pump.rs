@@ -25,7 +25,7 @@ use proto::{HEAD_ROOM, ResetCode};
 use transport::{Inlet, LocalFuture};
 
 use super::Pipe;
-use super::guard::{Step, Why};
+use super::guard::{Guard, State, Step, Why};
 use super::reader::ReadSize;
 use super::watchdog::Watchdog;
 use crate::{End, Permit, Socket};
@@ -135,14 +135,15 @@ impl Pump {
         }
         let left = !self.pipe.queue.borrow().is_empty();
         let thrown = if broken { self.pipe.queue.take().clear() } else { 0 };
-        if written + thrown > 0 {
-            self.inlet.consumed(written + thrown);
+        let consumed = self.pipe.unreported(written + thrown);
+        if consumed > 0 {
+            self.inlet.consumed(consumed);
         }
         if broken {
             self.writing = Writing::Broken;
             self.pipe.deaf.set(true);
             self.inlet.stop(ResetCode::Aborted);
-        } else if !left && self.pipe.finish.get() {
+        } else if !left && self.pipe.finish.get() && !self.is_leaving() {
             socket.finish();
             self.writing = Writing::Ended;
             self.pipe.deaf.set(true);
@@ -218,7 +219,9 @@ impl Pump {
                 Step::Wait => return Ok(Pause::Stalled),
                 Step::Leave(_) => return Ok(Pause::Leaving),
                 Step::End => {
-                    self.reading = Reading::Ended;
+                    // A reset for bytes that are not read would cost the last response.
+                    let is_over = guard.state() == State::Over;
+                    self.reading = if is_over { Reading::Stopped } else { Reading::Ended };
                     self.inlet.finish();
                     return Ok(Pause::Ended);
                 }
@@ -281,7 +284,12 @@ impl Pump {
     /// Gives the connection of an HTTP visitor away. The stream ends cleanly, if the service ends
     /// it, too, within [`LINGER`].
     fn leave(&mut self, socket: Rc<Socket>, why: Why) -> Poll<()> {
-        if self.reading == Reading::Open {
+        let is_refused = matches!(why, Why::Doubt(_));
+        if is_refused {
+            // The service is at fault and gets no time to end the stream.
+            self.inlet.reset(ResetCode::Aborted);
+            self.inlet.stop(ResetCode::Aborted);
+        } else if self.reading == Reading::Open {
             self.inlet.finish();
         }
         self.watch = None;
@@ -295,7 +303,7 @@ impl Pump {
         if let Some(guard) = &self.pipe.guard {
             guard.leave(socket, why);
         }
-        Poll::Pending
+        if is_refused { Poll::Ready(()) } else { Poll::Pending }
     }
 
     /// Waits for the end of a stream whose connection was given away.
@@ -307,14 +315,18 @@ impl Pump {
         Poll::Pending
     }
 
-    /// Why the connection of an HTTP visitor leaves the stream, if it does.
+    /// Why the connection of an HTTP visitor leaves the stream, if it does so now.
     fn departure(&self, pause: Pause) -> Option<Why> {
         let guard = self.pipe.guard.as_ref()?;
-        if pause == Pause::Leaving {
-            return match guard.step(0, &mut BytesMut::new()) {
-                Step::Leave(why) => Some(why),
-                Step::Send | Step::Read | Step::Wait | Step::End => None,
-            };
+        if pause == Pause::Leaving
+            && let Step::Leave(why) = guard.step(0, &mut BytesMut::new())
+        {
+            guard.depart(why);
+        }
+        if guard.state() == State::Leaving {
+            // The socket first gets what was delivered.
+            let can_leave = self.writing == Writing::Open && self.pipe.queue.borrow().is_empty();
+            return if can_leave { guard.why() } else { None };
         }
         if !guard.is_unanswered() || self.writing != Writing::Open {
             return None;
@@ -323,6 +335,14 @@ impl Pump {
             Some(code) => Some(Why::Down(code)),
             None => self.pipe.finish.get().then_some(Why::Down(ResetCode::Aborted)),
         }
+    }
+
+    fn guard_state(&self) -> State {
+        self.pipe.guard.as_deref().map_or(State::Open, Guard::state)
+    }
+
+    fn is_leaving(&self) -> bool {
+        self.guard_state() == State::Leaving
     }
 
     /// Aborts both directions. A TCP socket ends with RST.
@@ -428,21 +448,31 @@ impl Future for Pump {
         this.pipe.park(cx.waker());
         let Some(socket) = this.pipe.socket.borrow().clone() else { return this.farewell(cx) };
         if let Some(why) = this.departure(Pause::Empty) {
-            let _ = this.leave(socket, why);
+            if this.leave(socket, why).is_ready() {
+                return Poll::Ready(());
+            }
             return this.farewell(cx);
         }
-        if this.aborted_by_peer() {
+        if this.aborted_by_peer() || this.guard_state() == State::Cut {
             drop(socket);
+            this.pipe.note_end(End::FarSide(ResetCode::Aborted));
             return this.abort(ResetCode::Aborted);
         }
         let mut again = this.write(&socket, cx);
+        if this.is_leaving() && this.writing != Writing::Open {
+            drop(socket);
+            this.pipe.note_end(End::Socket);
+            return this.abort(ResetCode::Aborted);
+        }
         let Ok(mut pause) = this.read(&socket, cx) else {
             drop(socket);
             this.pipe.note_end(End::Socket);
             return this.abort(ResetCode::Aborted);
         };
         if let Some(why) = this.departure(pause) {
-            let _ = this.leave(socket, why);
+            if this.leave(socket, why).is_ready() {
+                return Poll::Ready(());
+            }
             return this.farewell(cx);
         }
         if this.lingering() {
@@ -461,7 +491,9 @@ impl Future for Pump {
                 return this.close(false);
             }
             _ => {
-                if matches!(pause, Pause::Stalled | Pause::Ended) && this.failed(&socket, cx) {
+                if matches!(pause, Pause::Stalled | Pause::Ended | Pause::Leaving)
+                    && this.failed(&socket, cx)
+                {
                     drop(socket);
                     this.pipe.note_end(End::Socket);
                     return this.abort(ResetCode::Aborted);

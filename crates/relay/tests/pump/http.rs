@@ -13,7 +13,8 @@ use proto::{Open, Priority, ResetCode, Target};
 use relay::http::Tracker;
 use relay::sniff::http::{HeadSniffer, Looked};
 use relay::{
-    Handler, Http, Leaving, Listening, Onward, Room, Settings, Socket, Why, listen, serve_http,
+    Handler, Http, Leaving, Listening, Onward, Room, Settings, Socket, Timeouts, Why, listen,
+    serve_http,
 };
 use testkit::origins::{Origin, Pattern};
 use tokio::io::AsyncWriteExt;
@@ -103,6 +104,7 @@ impl Onward for Since {
             }
             Why::Bad(_) => say(socket, "400 Bad Request"),
             Why::Down(_) => say(socket, "502 Bad Gateway"),
+            Why::Doubt(_) => say(socket, "502 Doubt"),
         }
     }
 
@@ -448,5 +450,147 @@ fn a_request_after_a_change_of_the_rules_leaves_its_stream_and_is_judged_anew() 
         assert_eq!(*door.0.left.borrow(), [Why::Changed]);
         rigs[0].settled().await;
         assert_eq!(rigs.each_ref().map(|rig| rig.visitors.stats.opened()), [2, 0]);
+    });
+}
+
+/// A server that reads one request and answers with these bytes. `keeps`: it does not close.
+fn raw_server(answer: Vec<u8>, keeps: bool) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for mut socket in listener.incoming().flatten() {
+            let answer = answer.clone();
+            thread::spawn(move || {
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    let mut byte = [0];
+                    if socket.read(&mut byte).unwrap_or(0) == 0 {
+                        return;
+                    }
+                    head.push(byte[0]);
+                }
+                for piece in answer.chunks(10_000) {
+                    if socket.write_all(piece).is_err() {
+                        return;
+                    }
+                }
+                if keeps {
+                    let _ = socket.read_to_end(&mut Vec::new());
+                }
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn a_doubtful_head_is_a_page_and_nothing_of_it_is_delivered() {
+    run(async {
+        let poison = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison";
+        let large = format!("HTTP/1.1 200 OK\r\nX: {}\r\n", "x".repeat(70_000));
+        let heads = ["HTTP/1.1 200 OK\nContent-Length: 2\n\nok", "no HTTP at all", &*large];
+        for (head, keeps) in heads.into_iter().flat_map(|head| [(head, true), (head, false)]) {
+            let rig = Rig::new(raw_server([head, poison].concat().into(), keeps));
+            let door = Shared::default();
+            door.lead("a.example", &rig);
+            let listening = door.listen();
+            visit(listening.local_addr(), |socket| {
+                // The second request is not passed, and not answered.
+                write!(&socket, "{}{}", get("a.example", "/"), get("a.example", "/")).unwrap();
+                let mut all = Vec::new();
+                let _ = (&socket).read_to_end(&mut all);
+                let all = String::from_utf8_lossy(&all);
+                // A service that resets first has given no answer.
+                assert!(all.starts_with("HTTP/1.1 502 "), "{all}");
+                assert!(!all.contains("poison") && all.matches("HTTP/1.1").count() == 1, "{all}");
+            })
+            .await;
+            rig.settled().await;
+        }
+    });
+}
+
+#[test]
+fn a_doubtful_body_is_cut_with_a_reset() {
+    run(async {
+        let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let poison = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison";
+        for (body, certain) in [("2\r\nok\r\n0\n\n", 8), ("x", 0)] {
+            let rig = Rig::new(raw_server([head, body, poison].concat().into(), true));
+            let door = Shared::default();
+            door.lead("a.example", &rig);
+            let listening = door.listen();
+            visit(listening.local_addr(), move |socket| {
+                write!(&socket, "{}", get("a.example", "/")).unwrap();
+                let mut all = Vec::new();
+                let error = (&socket).read_to_end(&mut all).unwrap_err();
+                assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+                assert!([head, &body[..certain]].concat().as_bytes().starts_with(&all));
+            })
+            .await;
+            rig.settled().await;
+        }
+    });
+}
+
+/// The window of a stream may be smaller than a head, and what was held is reported only once.
+#[test]
+fn a_large_head_in_pieces_arrives_whole() {
+    run(async {
+        let length = 3_000_000;
+        let mut answer = format!("HTTP/1.1 200 OK\r\nX: {}\r\n", "x".repeat(60_000)).into_bytes();
+        answer.extend(format!("Content-Length: {length}\r\n\r\n").into_bytes());
+        let size = answer.len() + length;
+        answer.resize(size, b'b');
+        let target = raw_server(answer.clone(), false);
+        let rig = Rig::with(target, 16 << 10, 8 << 10, Timeouts::default(), None);
+        let door = Shared::default();
+        door.lead("a.example", &rig);
+        let listening = door.listen();
+        visit(listening.local_addr(), move |socket| {
+            write!(&socket, "{}", get("a.example", "/")).unwrap();
+            socket.shutdown(std::net::Shutdown::Write).unwrap();
+            let mut all = Vec::new();
+            (&socket).read_to_end(&mut all).unwrap();
+            assert_eq!((all.len(), all == answer), (size, true));
+        })
+        .await;
+        rig.settled().await;
+    });
+}
+
+/// A visitor that reads slowly has a part of a response in the queue of the stream when its next
+/// request is for another host, or is malformed, or is answered doubtfully.
+#[test]
+fn a_connection_leaves_its_stream_after_the_last_byte_of_a_response() {
+    run(async {
+        let length = 8_000_000;
+        let mut answer =
+            format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n").into_bytes();
+        let head = answer.len();
+        answer.resize(head + length, b'a');
+        let doubtful = [&answer[..], b"HTTP/1.1 200 OK\nContent-Length: 0\n\n"].concat();
+        let other = Rig::new(server("b", ""));
+        for (next, answer, said) in [
+            (get("b.example", "/"), &answer, "b: GET / HTTP/1.1"),
+            ("GET / HTTP/1.1\r\n\r\n".to_owned(), &answer, "HTTP/1.1 400 Bad Request"),
+            (get("a.example", "/2"), &doubtful, "HTTP/1.1 502 Doubt"),
+        ] {
+            let rig = Rig::new(raw_server(answer.clone(), true));
+            let door = Shared::default();
+            door.lead("a.example", &rig);
+            door.lead("b.example", &other);
+            let listening = door.listen();
+            visit(listening.local_addr(), move |socket| {
+                write!(&socket, "{}{next}", get("a.example", "/1")).unwrap();
+                thread::sleep(std::time::Duration::from_millis(300));
+                let mut reader = BufReader::new(socket);
+                let mut first = vec![0; head + length];
+                reader.read_exact(&mut first).unwrap();
+                assert!(first[head..].iter().all(|byte| *byte == b'a'));
+                assert_eq!(response(&mut reader), said);
+            })
+            .await;
+        }
     });
 }

@@ -289,6 +289,22 @@ fn a_visitor_of_http_1_0_gets_a_body_that_ends_with_the_connection() {
     });
 }
 
+/// The end of the connection would be the end of the body.
+#[test]
+fn a_visitor_of_http_1_0_is_reset_when_the_target_dies_within_a_body() {
+    on_worker(async {
+        let site = Site::new();
+        let a = site.plain("a.example");
+        let mut client = connect(&site);
+        client.send("GET / HTTP/1.0\r\nHost: a.example\r\n\r\n").await;
+        let mut target = a.accept().await;
+        target.serve("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n").await;
+        client.head().await;
+        drop(target);
+        assert!(client.served.await.unwrap(), "the connection is given back for a reset");
+    });
+}
+
 #[test]
 fn a_body_that_ends_with_the_targets_connection_is_complete() {
     on_worker(async {

@@ -238,7 +238,7 @@ impl AsyncWrite for Near {
 /// A connection of a visitor.
 pub(crate) struct Client {
     pub(crate) io: DuplexStream,
-    pub(crate) served: JoinHandle<()>,
+    pub(crate) served: JoinHandle<bool>,
     stop: Rc<Notify>,
 }
 
@@ -300,7 +300,7 @@ pub(crate) fn connect_as(site: &Rc<Site>, visitor: Visitor, settings: Settings) 
     *site.settings.borrow_mut() = Arc::new(settings);
     let services = Rc::clone(site) as Rc<dyn Services>;
     let served = spawn_local(async move {
-        web::serve(server, visitor, services, stopped.notified()).await;
+        web::serve(server, visitor, services, stopped.notified()).await.is_some()
     });
     Client { io, served, stop }
 }

@@ -181,6 +181,11 @@ impl NameDoor for Doors {
             Why::Changed => self.again(worker, (socket, visitor), Space::Http, rest),
             Why::Bad(fault) => self.say(socket, fault.status(), fault.reason()),
             Why::Down(code) => self.answer(socket, Answer::Down(code)),
+            Why::Doubt(doubt) => {
+                let reason = doubt.reason();
+                let said = format!("The target sent a response that is not safe: {reason}.");
+                self.say(socket, 502, &said);
+            }
         }
     }
 

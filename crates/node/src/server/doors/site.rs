@@ -40,9 +40,27 @@ const WRONG_PASSWORD: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The byte stream of a visitor. One type for all of them keeps one HTTP server in the binary.
-trait Io: AsyncRead + AsyncWrite {}
+trait Io: AsyncRead + AsyncWrite {
+    fn socket(&self) -> &TcpStream;
+}
 
-impl<T: AsyncRead + AsyncWrite> Io for T {}
+impl Io for TcpStream {
+    fn socket(&self) -> &TcpStream {
+        self
+    }
+}
+
+impl Io for Replayed<TcpStream> {
+    fn socket(&self) -> &TcpStream {
+        self.io()
+    }
+}
+
+impl Io for TlsIo<TcpStream> {
+    fn socket(&self) -> &TcpStream {
+        self.io()
+    }
+}
 
 /// Serves a visitor without TLS, of whom the bytes `first` were read already.
 pub(super) fn serve_plain(
@@ -101,7 +119,9 @@ async fn serve(
         async move { worker.state.leaving.notified().await }
     };
     let site = Site { worker, doors, space, name, peer, known: Rc::default() };
-    web::serve(io, visitor, Rc::new(site), stop).await;
+    if let Some(broken) = web::serve(io, visitor, Rc::new(site), stop).await {
+        let _ = broken.as_ref().get_ref().socket().set_zero_linger();
+    }
 }
 
 /// The services that one visitor may reach.

@@ -25,7 +25,7 @@ use std::rc::Rc;
 pub use self::fault::Fault;
 pub(crate) use self::opening::is_token;
 pub(super) use self::opening::{Opened, Opening};
-pub(crate) use self::raw::{FIELDS, Raw, has_token, is_clean, number, tokens};
+pub(crate) use self::raw::{FIELDS, Raw, diagnose_fields, has_token, is_clean, number};
 pub(crate) use self::scan::{Scan, Scanned};
 
 /// The largest head of a request in bytes.

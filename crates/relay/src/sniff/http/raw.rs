@@ -97,31 +97,45 @@ pub(crate) fn is_clean(head: &[u8]) -> bool {
 #[cold]
 pub(crate) fn diagnose(head: &[u8]) -> Fault {
     let start = if head.starts_with(b"\r\n") { 2 } else { 0 };
-    let mut fields = 0;
-    for (number, line) in head[start..].split(|byte| *byte == b'\n').enumerate() {
+    let head = &head[start..];
+    let end = head.iter().position(|byte| *byte == b'\n').unwrap_or(head.len());
+    let line = &head[..end];
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    if has_control(line) {
+        return Fault::Control;
+    }
+    let words: Vec<_> = line.split(|byte| *byte == b' ').collect();
+    if words.len() != 3 || words[1].is_empty() || words[1].contains(&b'\t') {
+        return Fault::RequestLine;
+    }
+    diagnose_fields(head.get(end + 1..).unwrap_or_default())
+}
+
+/// The fault of the fields of a complete head: the lines after its first line.
+#[cold]
+pub(crate) fn diagnose_fields(fields: &[u8]) -> Fault {
+    let mut count = 0;
+    for line in fields.split(|byte| *byte == b'\n') {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        if line.iter().any(|byte| byte.is_ascii_control() && *byte != b'\t') {
+        if has_control(line) {
             return Fault::Control;
-        }
-        if number == 0 {
-            let words: Vec<_> = line.split(|byte| *byte == b' ').collect();
-            if words.len() != 3 || words[1].is_empty() || words[1].contains(&b'\t') {
-                return Fault::RequestLine;
-            }
         } else if line.is_empty() {
             break;
         } else if matches!(line, [b' ' | b'\t', ..]) {
             return Fault::Fold;
-        } else {
-            let colon = line.iter().position(|byte| *byte == b':').unwrap_or(line.len());
-            match &line[..colon] {
-                [.., b' ' | b'\t'] if colon < line.len() => return Fault::Blank,
-                name if name.iter().all(|byte| is_token(*byte)) => fields += 1,
-                _ => return Fault::Field,
-            }
+        }
+        let colon = line.iter().position(|byte| *byte == b':').unwrap_or(line.len());
+        match &line[..colon] {
+            [.., b' ' | b'\t'] if colon < line.len() => return Fault::Blank,
+            name if name.iter().all(|byte| is_token(*byte)) => count += 1,
+            _ => return Fault::Field,
         }
     }
-    if fields > FIELDS { Fault::Fields } else { Fault::Field }
+    if count > FIELDS { Fault::Fields } else { Fault::Field }
+}
+
+fn has_control(line: &[u8]) -> bool {
+    line.iter().any(|byte| byte.is_ascii_control() && *byte != b'\t')
 }
 
 /// Reads what the fields say. `length`: where the head ends.

@@ -3,6 +3,7 @@
 
 mod browser;
 mod certificates;
+mod hostile;
 mod http;
 mod load;
 mod mux;
