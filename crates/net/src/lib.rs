@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`pool`] | read buffers of a worker |
 //! | [`gather`] | gathered writes |
+//! | [`bindable`] | what `[::]` is on a machine without IPv6 |
 //! | [`race`] | racing several addresses |
 //! | [`resolve`] | name lookups that cannot starve each other |
 //! | [`socket`] | TCP sockets: how they are made, read and written |
@@ -14,6 +15,7 @@
 //! | [`Current`] | a setting of a listener that can be replaced while it listens |
 
 mod current;
+mod family;
 pub mod gather;
 mod listen;
 pub mod pool;
@@ -24,4 +26,5 @@ pub mod source;
 pub mod udp;
 
 pub use current::Current;
+pub use family::bindable;
 pub use listen::{died_in_queue, listen_group};
