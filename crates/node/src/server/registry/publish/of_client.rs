@@ -318,6 +318,7 @@ impl OfClient {
             timeouts: Timeouts::default(),
             health: Health::default(),
             steering: listeners.steering(),
+            bounds: to.client.flow_bounds(to.clients.trusted()),
             route: Route::new(
                 aim(spec, None),
                 to.session,
@@ -399,6 +400,7 @@ impl Entry {
             self.entrance.route.aim.store(Arc::new(aim));
         }
         self.entrance.health.forget();
+        to.client.bound_flows(&self.entrance.bounds);
         self.entrance.route.session.store(Arc::clone(to.session));
         self.entrance.steer(to.session);
         if !Arc::ptr_eq(&self.gate, &to.client.gate) {
