@@ -29,7 +29,8 @@ impl AdminApi {
     /// for the runtime or the thread.
     pub fn start(settings: &Admin, source: Arc<dyn Daemon>) -> anyhow::Result<Self> {
         let at = settings.listen;
-        let listener = TcpListener::bind(at).with_context(|| format!("admin API on {at}"))?;
+        let listener = net::bindable(at).and_then(TcpListener::bind);
+        let listener = listener.with_context(|| format!("admin API on {at}"))?;
         listener.set_nonblocking(true)?;
         let url = format!("http://{}", listener.local_addr()?);
         let guard = Guard::new(settings)?;

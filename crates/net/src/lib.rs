@@ -7,6 +7,7 @@
 //! | [`forwarded`] | the visitor that a reverse proxy names |
 //! | [`pool`] | read buffers of a worker |
 //! | [`gather`] | gathered writes |
+//! | [`bindable`] | what `[::]` is on a machine without IPv6 |
 //! | [`race`] | racing several addresses |
 //! | [`resolve`] | name lookups that cannot starve each other |
 //! | [`socket`] | TCP sockets: how they are made, read and written |
@@ -18,6 +19,7 @@
 
 pub mod brake;
 mod current;
+mod family;
 pub mod forwarded;
 pub mod gather;
 mod listen;
@@ -30,4 +32,5 @@ pub mod source;
 pub mod udp;
 
 pub use current::Current;
+pub use family::bindable;
 pub use listen::{died_in_queue, listen_group};

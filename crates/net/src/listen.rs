@@ -11,6 +11,7 @@ use std::net::{SocketAddr, TcpListener};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 
+use crate::bindable;
 use crate::socket::never_pace_loopback;
 
 /// Connections that may wait to be accepted, per listener; `somaxconn` limits the number.
@@ -18,13 +19,14 @@ use crate::socket::never_pace_loopback;
 const BACKLOG: i32 = 4096;
 
 /// Makes `count` non-blocking listeners on `address`, at least one. Port 0 takes one free port for
-/// all of them. `[::]` accepts IPv4 as well.
+/// all of them. `[::]` accepts IPv4 as well, and alone where the kernel has no IPv6 ([`bindable`]).
 ///
 /// The first listener binds and listens *without* `SO_REUSEPORT`. A port that another process holds
 /// is therefore [`io::ErrorKind::AddrInUse`], even if the process belongs to the same user. Then
 /// the first listener gets the option and the others join it. `SO_REUSEADDR` lets a restart bind
 /// while old connections are in `TIME_WAIT`.
 pub fn listen_group(address: SocketAddr, count: usize) -> io::Result<Vec<TcpListener>> {
+    let address = bindable(address)?;
     let first = socket(address)?;
     first.bind(&address.into())?;
     first.listen(BACKLOG)?;

@@ -5,13 +5,17 @@
 //! readiness then, which saves one system call per request and one per answer.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 
 use bytes::{BufMut, BytesMut};
+use rustix::io::Errno;
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::{TcpSocket, TcpStream};
+
+use crate::family::unreachable;
+use crate::udp::local_address;
 
 /// Converts an IPv4-mapped IPv6 address to IPv4. A listener of both families sees IPv4 peers as
 /// mapped addresses (RFC 4291 section 2.5.5.2), and no other part of the program expects that form.
@@ -22,9 +26,41 @@ pub fn canonical(address: SocketAddr) -> SocketAddr {
 
 /// Makes a socket that the caller connects to `address`.
 pub fn dialling(address: SocketAddr) -> io::Result<TcpSocket> {
-    let socket = if address.is_ipv6() { TcpSocket::new_v6() } else { TcpSocket::new_v4() }?;
+    let socket = if address.is_ipv6() { TcpSocket::new_v6() } else { TcpSocket::new_v4() };
+    let socket = socket.map_err(unreachable)?;
     never_pace_loopback(&socket, address);
     Ok(socket)
+}
+
+/// Connects a socket of [`dialling`].
+///
+/// # Errors
+/// [`io::ErrorKind::AddrNotAvailable`]: this machine has no free local port, which says nothing of
+/// the peer. Others are those of connect(2).
+pub async fn connect(socket: TcpSocket, address: SocketAddr) -> io::Result<TcpStream> {
+    socket.connect(address).await.map_err(|error| told(error, address, local_address))
+}
+
+/// The system has one error for a lack of ports and for a machine without an address of the family.
+/// UDP has other ports, so a socket of UDP tells whether there is an address.
+fn told(
+    error: io::Error,
+    address: SocketAddr,
+    local_address: impl FnOnce(SocketAddr) -> io::Result<IpAddr>,
+) -> io::Error {
+    if Errno::from_io_error(&error) != Some(Errno::ADDRNOTAVAIL) {
+        return error;
+    }
+    match local_address(address) {
+        Ok(_) => io::Error::new(
+            io::ErrorKind::AddrNotAvailable,
+            "this machine has no free local port (net.ipv4.ip_local_port_range)",
+        ),
+        Err(_) => io::Error::new(
+            io::ErrorKind::NetworkUnreachable,
+            "this machine has no address from which a way leads there",
+        ),
+    }
 }
 
 /// Where the system's congestion control is BBR, a socket of a loopback address gets Reno, which
@@ -88,6 +124,21 @@ mod tests {
     fn congestion(socket: &impl AsFd) -> String {
         let name = SockRef::from(socket).tcp_congestion().unwrap();
         String::from_utf8(name).unwrap().trim_end_matches('\0').to_owned()
+    }
+
+    #[test]
+    fn a_machine_without_free_ports_is_no_unreachable_peer() {
+        let peer = "192.0.2.1:80".parse().unwrap();
+        let of = |errno: Errno, way: fn(SocketAddr) -> io::Result<IpAddr>| {
+            told(errno.into(), peer, way).kind()
+        };
+        let (there, absent) = (
+            (|_| Ok(IpAddr::from([192, 0, 2, 7]))) as fn(SocketAddr) -> io::Result<IpAddr>,
+            (|_| Err(Errno::ADDRNOTAVAIL.into())) as fn(SocketAddr) -> io::Result<IpAddr>,
+        );
+        assert_eq!(of(Errno::ADDRNOTAVAIL, there), io::ErrorKind::AddrNotAvailable);
+        assert_eq!(of(Errno::ADDRNOTAVAIL, absent), io::ErrorKind::NetworkUnreachable);
+        assert_eq!(of(Errno::CONNREFUSED, there), io::ErrorKind::ConnectionRefused);
     }
 
     #[test]

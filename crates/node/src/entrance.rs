@@ -38,9 +38,9 @@ use proto::greeting::Features;
 use proto::{ResetCode, Target};
 use relay::http::Tracker;
 use relay::{
-    Connectors, Detached, FlowHandler, FlowSettings, Handler, Http, Leaving, Links, Listening,
-    ListeningFlows, ListeningUnix, Onward, Permit, Proxy, ProxyKind, Settings, Socket, Timeouts,
-    Watcher,
+    Connectors, Detached, FlowBounds, FlowHandler, FlowSettings, Handler, Http, Leaving, Links,
+    Listening, ListeningFlows, ListeningUnix, Onward, Permit, Proxy, ProxyKind, Settings, Socket,
+    Timeouts, Watcher,
 };
 use transport::{FlowConnector as _, FlowInlet, FlowOutlet, LocalFuture, OpenError};
 
@@ -75,6 +75,8 @@ pub(crate) struct Entrance {
     pub(crate) health: Health,
     /// Leads the peers of a UDP port to the workers.
     pub(crate) steering: Option<Arc<Steering>>,
+    /// How many flows its peers may have.
+    pub(crate) bounds: Arc<FlowBounds>,
 }
 
 /// Returns a new id for an entrance.
@@ -162,7 +164,8 @@ fn open(worker: &Worker, entrance: Arc<Entrance>) {
     let watcher: Rc<dyn Watcher> = Rc::new(EntranceWatch(Arc::clone(&entrance)));
     let flows = entrance.carries_flows().then(|| {
         let (times, watcher) = (entrance.route.aim.load().flows, Some(Rc::clone(&watcher)));
-        Rc::new(FlowSettings { times, room, watcher, ..FlowSettings::default() })
+        let bounds = Arc::clone(&entrance.bounds);
+        Rc::new(FlowSettings { times, bounds, room, watcher, ..FlowSettings::default() })
     });
     let (timeouts, watcher) = (entrance.timeouts, Some(watcher));
     let settings = Settings { timeouts, room, watcher, ..Settings::default() };
@@ -226,6 +229,22 @@ pub(crate) async fn open_everywhere(
             .map_err(std::io::Error::other)??;
     }
     Ok(())
+}
+
+/// Ends the flows of an entrance that leads elsewhere now. A peer that goes on sending gets a flow
+/// that leads there.
+pub(crate) async fn renew_flows(handles: &[Handle], id: u64) {
+    for handle in handles {
+        // A worker that has stopped has no flows.
+        let renewed = handle.call(move |worker| {
+            if let Some(open) = worker.state.entrances.borrow().get(&id)
+                && let Some(Guard::Udp(listening)) = &open.listening
+            {
+                listening.renew();
+            }
+        });
+        let _ = renewed.await;
+    }
 }
 
 /// Closes an entrance on all workers. The port is free when the future is ready.

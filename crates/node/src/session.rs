@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ::link::{Lease, Link};
 use ops::status;
-use relay::{Dials, FlowStats, FlowTargets, Listening, Stats};
+use relay::{Dials, FlowStats, FlowTargets, Listening, Stats, TargetAddr};
 use tokio::sync::Notify;
 
 use crate::entrance::OpenEntrance;
@@ -316,6 +316,19 @@ impl State {
         let mut services = self.services.borrow_mut();
         let Counters { flows, targets, .. } = services.entry(name.to_owned()).or_default();
         (Rc::clone(flows), Rc::clone(targets))
+    }
+
+    /// Ends the flows that lead elsewhere than `target` says of their service.
+    pub(crate) fn lead_flows(&self, target: impl Fn(&str) -> Option<TargetAddr>) {
+        let services = self.services.borrow();
+        let all: Vec<_> = services
+            .iter()
+            .map(|(name, counters)| (name.clone(), Rc::clone(&counters.targets)))
+            .collect();
+        drop(services);
+        for (name, flows) in all {
+            flows.lead_to(target(&name).as_ref());
+        }
     }
 
     /// The names under which the streams on this worker are counted: services and forwards. A

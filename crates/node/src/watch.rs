@@ -219,6 +219,14 @@ impl Watcher for TargetWatch {
                  it"
             );
         }
+        if error.is_own() {
+            let service = &self.service;
+            return tracing::warn!(
+                service,
+                failures,
+                "service {service} turns a visitor away: {error}"
+            );
+        }
         // The first failure of a target was logged as such.
         if self.health.fault().is_none() || failures > 1 {
             tracing::warn!(

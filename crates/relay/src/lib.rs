@@ -59,7 +59,7 @@ pub use admit::{Gate, Permit};
 pub use dial::{Allow, Destination, DialAccount, DialError, Dials, TargetAddr};
 pub use duplex::{Duplex, accept_duplex, open_duplex};
 pub use flows::{
-    DropReason, FlowCaller, FlowCaps, FlowHandler, FlowSettings, FlowStats, FlowTargets,
+    DropReason, FlowBounds, FlowCaller, FlowHandler, FlowSettings, FlowStats, FlowTargets,
     ListeningFlows, connect_flow, listen_flows,
 };
 pub use listen::{Handler, Listening, listen};

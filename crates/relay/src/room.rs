@@ -47,6 +47,11 @@ impl Room {
         Self { ceiling: number(ceiling), wall: number(wall.max(ceiling)) }
     }
 
+    /// The number of descriptors below the ceiling.
+    pub(crate) fn ceiling(self) -> u32 {
+        u32::try_from(self.ceiling).unwrap_or(0)
+    }
+
     /// Whether the number of this socket is below the ceiling.
     #[must_use]
     pub fn holds(self, socket: &impl AsFd) -> bool {

@@ -12,12 +12,16 @@
 #[allow(dead_code, reason = "other tests use the rest of the rig")]
 mod rig;
 
+use std::cell::Cell;
 use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd;
-use std::sync::{Mutex, PoisonError};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::BytesMut;
 use proto::ResetCode;
-use relay::{FlowCaps, Room};
+use relay::{Caller, FlowBounds, Room, Settings, TargetAddr, connect_stream};
+use transport::Inlet;
 
 use rig::{Plan, receive, run, target, until};
 
@@ -34,7 +38,7 @@ async fn a_flood_of_sources_costs_bounded_descriptors_and_no_answered_flow() {
     run(async {
         let (target, at) = target().await;
         let mut plan = Plan::to(at);
-        plan.visitors.caps = FlowCaps { total: 100, per_source: 10 };
+        plan.visitors.bounds = Arc::new(FlowBounds::new(100, 10));
         let rig = plan.rig();
         let friend = rig.visitor().await;
         friend.send(b"?").await.unwrap();
@@ -106,6 +110,65 @@ async fn descriptors_of_unanswered_flows_go_to_new_ones() {
         visitors[6].send(b"?").unwrap();
         until(|| rig.link.closed.borrow().len() == 5).await;
         assert_eq!(rig.live(), (2, 2));
+    })
+    .await;
+}
+
+/// The far side of a stream that only waits for its dial.
+#[derive(Debug, Default)]
+struct Waiting {
+    refused: Rc<Cell<Option<ResetCode>>>,
+}
+
+impl Inlet for Waiting {
+    fn room(&self) -> usize {
+        0
+    }
+    fn send(&self, _frame: &mut BytesMut) {}
+    fn finish(&self) {}
+    fn reset(&self, code: ResetCode) {
+        self.refused.set(Some(code));
+    }
+    fn stop(&self, _code: ResetCode) {}
+    fn consumed(&self, _bytes: usize) {}
+}
+
+#[tokio::test]
+async fn descriptors_of_unanswered_flows_go_to_connections() {
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    run(async {
+        let (target, at) = target().await;
+        let web = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let to =
+            TargetAddr::Tcp { host: "127.0.0.1".into(), port: web.local_addr().unwrap().port() };
+        let warm = Plan::to(at).rig();
+        warm.visitor().await.send(b"warm").await.unwrap();
+        receive(&target).await;
+        drop(warm);
+        let visitors = [(); 2].map(|()| std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
+        // Room for the listener, and two sockets to targets.
+        let next: Vec<_> = (0..3).map(|_| visitors[0].try_clone().unwrap()).collect();
+        let highest = next.iter().map(AsRawFd::as_raw_fd).max().unwrap();
+        drop(next);
+        let ceiling = u32::try_from(highest).unwrap() + 1;
+        let mut plan = Plan::to(at);
+        plan.targets.room = Room::below(ceiling, ceiling);
+        let rig = plan.rig();
+        for visitor in &visitors {
+            visitor.connect(rig.address).unwrap();
+            visitor.send(b"?").unwrap();
+            receive(&target).await;
+        }
+        assert_eq!(rig.live(), (2, 2));
+        let room = Room::below(ceiling, ceiling);
+        let settings = Rc::new(Settings { room, ..Settings::default() });
+        let inlet = Waiting::default();
+        let refused = Rc::clone(&inlet.refused);
+        let outlet = connect_stream(to, Caller::default(), Box::new(inlet), &settings, None);
+        let (accepted, _) = web.accept().await.unwrap();
+        assert_eq!((refused.get(), rig.live()), (None, (1, 1)));
+        assert_eq!(rig.targets.stats.evicted(), 1);
+        drop((accepted, outlet));
     })
     .await;
 }

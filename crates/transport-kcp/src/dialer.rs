@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kcp::own::Session;
 use kcp::own::wire::ConnectionId;
-use net::udp::{Buffers, raise, refused, unspecified};
+use net::udp::{Buffers, raise, refused, socket_to};
 use rustls::pki_types::ServerName;
 use transport::{Carrier, CarrierError, Dialer, LocalFuture, Side, Transport};
 
@@ -76,7 +76,7 @@ impl Dialer for KcpDialer {
 
 async fn dial(dialer: KcpDialer, address: SocketAddr) -> Result<Carrier, CarrierError> {
     let KcpDialer { tls, settings, buffers, steer } = dialer;
-    let socket = UdpSocket::bind(unspecified(address))?;
+    let socket = socket_to(address)?;
     raise(&socket, buffers)?;
     socket.set_nonblocking(true)?;
     let begun = async {

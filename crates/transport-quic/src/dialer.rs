@@ -1,9 +1,9 @@
 //! The dialer of `quic://` carriers.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
-use net::udp::{Buffers, raise, refused, unspecified};
+use net::udp::{Buffers, raise, refused, socket_to};
 use proto::greeting::EarlyBinding;
 use quinn::{ClientConfig, ConnectError, Connecting, ConnectionError, RecvStream, SendStream};
 use rustls::pki_types::ServerName;
@@ -105,7 +105,7 @@ async fn dial(dialer: QuicDialer, address: SocketAddr, say: Option<Say>) -> Dial
     }
 
     // The endpoint lives without this handle as long as it has a connection.
-    let socket = UdpSocket::bind(unspecified(address))?;
+    let socket = socket_to(address)?;
     raise(&socket, buffers)?;
     let endpoint = endpoint::client(socket, &settings, receiving)?;
     let buffers = receiving.buffers(settings.mtu());

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use net::socket::dialling;
+use net::socket::{connect, dialling};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use transport::{Carrier, CarrierError, Dialer, LocalFuture, Transport};
@@ -56,7 +56,7 @@ impl Dialer for TcpDialer {
     fn dial(&self, address: SocketAddr) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
         let Self { tls, speech, via } = self.clone();
         Box::pin(async move {
-            let mut stream = dialling(address)?.connect(address).await?;
+            let mut stream = connect(dialling(address)?, address).await?;
             if let Some(via) = &via {
                 via.open(&mut stream).await?;
             }

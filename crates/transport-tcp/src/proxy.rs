@@ -41,6 +41,57 @@ pub struct Via {
     pub credentials: Option<(String, String)>,
 }
 
+/// The longest name of a way to log in that is told: the longest registered name has 24 bytes (RFC
+/// 9110 section 16.4.1).
+const WAY: usize = 24;
+
+/// The ways to log in that an HTTP proxy offers (RFC 9110 section 11.7.1), at most 8.
+fn ways(fields: &[httparse::Header<'_>]) -> Vec<String> {
+    let is_offer = |name: &str| {
+        name.eq_ignore_ascii_case("proxy-authenticate")
+            || name.eq_ignore_ascii_case("www-authenticate")
+    };
+    let mut found = Vec::<String>::new();
+    for field in fields.iter().filter(|field| is_offer(field.name)) {
+        let mut is_quoted = false;
+        // Commas part the ways, and also the parameters of one way.
+        let parts = field.value.split(|&byte| {
+            is_quoted ^= byte == b'"';
+            byte == b',' && !is_quoted
+        });
+        for part in parts {
+            let word = part.trim_ascii().split(|byte| byte.is_ascii_whitespace()).next();
+            let is_name = |word: &&[u8]| {
+                let is_of_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
+                (1..=WAY).contains(&word.len()) && word.iter().all(is_of_name)
+            };
+            let Some(word) = word.filter(is_name) else { continue };
+            let word = String::from_utf8_lossy(word).into_owned();
+            if found.len() < 8 && !found.contains(&word) {
+                found.push(word);
+            }
+        }
+    }
+    found
+}
+
+/// What an HTTP proxy wants that refuses for want of credentials, and what helps.
+fn wants(ways: &[String], has_credentials: bool, code: u16) -> String {
+    let has_basic = ways.is_empty() || ways.iter().any(|way| way.eq_ignore_ascii_case("basic"));
+    if !has_basic {
+        let ways = ways.join(" or ");
+        return format!(
+            "the proxy asks for {ways} ({code}), and tunnel knows Basic alone; a proxy on this \
+             machine that logs in by {ways} helps (cntlm, px), or a rule of the proxy that lets this \
+             machine through"
+        );
+    }
+    if has_credentials {
+        return format!("the proxy refuses the user or the password ({code})");
+    }
+    format!("the proxy wants a user and a password ({code}): http://user:password@…")
+}
+
 impl fmt::Debug for Via {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Via")
@@ -91,9 +142,10 @@ impl Via {
         match response.code.unwrap_or_default() {
             200..=299 => Ok(()),
             // tinyproxy answers 401 to a wrong password.
-            code @ (401 | 407) => Err(wrong(format!(
-                "the proxy wants other credentials ({code}): http://user:password@…"
-            ))),
+            code @ (401 | 407) => {
+                let ways = ways(response.headers);
+                Err(wrong(wants(&ways, self.credentials.is_some(), code)))
+            }
             403 | 405 => Err(wrong("the proxy does not allow this server or port (403)")),
             // tinyproxy answers 500 when it cannot connect.
             code @ (404 | 408 | 500..=599) => Err(network(
@@ -114,6 +166,12 @@ impl Via {
         match byte(stream).await? {
             0 => {}
             2 => self.authenticate(stream).await?,
+            _ if self.credentials.is_some() => {
+                return Err(wrong(
+                    "the proxy takes no user and password; it may ask for GSSAPI (Kerberos), which \
+                     tunnel does not speak",
+                ));
+            }
             _ => return Err(wrong("the proxy wants credentials: socks5://user:password@…")),
         }
         let mut request = vec![5, 1, 0];

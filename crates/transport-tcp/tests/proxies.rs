@@ -87,8 +87,8 @@ async fn a_refusal_says_whether_it_is_the_weather_or_the_settings() {
     let asked = b"CONNECT a.example:7000 HTTP/1.1\r\nHost: a.example:7000\r\n\r\n";
     let long = [&b"HTTP/1.1 200 OK\r\nX: "[..], &[b'a'; 9000]].concat();
     let cases: [(&[u8], bool, &str); 9] = [
-        (b"HTTP/1.1 401 No\r\n\r\n", false, "credentials"),
-        (b"HTTP/1.1 407 No\r\n\r\n", false, "credentials"),
+        (b"HTTP/1.1 401 No\r\n\r\n", false, "wants a user and a password (401)"),
+        (b"HTTP/1.1 407 No\r\n\r\n", false, "wants a user and a password (407)"),
         (b"HTTP/1.1 403 No\r\n\r\n", false, "does not allow"),
         (b"HTTP/1.1 502 No\r\n\r\n", true, "does not reach a.example:7000"),
         (b"HTTP/1.1 500 Unable to connect\r\n\r\n", true, "does not reach a.example:7000"),
@@ -105,6 +105,26 @@ async fn a_refusal_says_whether_it_is_the_weather_or_the_settings() {
         played.join().unwrap();
         assert_eq!(error.is_network(), is_network, "{error}");
         assert!(error.to_string().contains(wanted), "{error}");
+    }
+    let head = "HTTP/1.1 407 No\r\nProxy-Authenticate: ";
+    let credentials = "Proxy-Authorization: Basic bWU6c2VzYW1l\r\n\r\n";
+    let first = &asked[..asked.len() - 2];
+    for (ways, has_password, wanted) in [
+        ("NTLM\r\nProxy-Authenticate: Negotiate", true, "asks for NTLM or Negotiate (407)"),
+        ("Digest realm=\"a, Basic\", nonce=\"b\"", true, "asks for Digest (407)"),
+        ("Negotiate, Basic realm=\"x\"", true, "refuses the user or the password (407)"),
+        ("Negotiate, basic realm=\"x\"", false, "wants a user and a password (407)"),
+        ("\u{1b}[31m, NTLM TlRMTVNTUAACAAA=", false, "asks for NTLM (407)"),
+    ] {
+        let via = via(ProxyKind::Http, "a.example", has_password.then_some(("me", "sesame")));
+        let end = if has_password { credentials } else { "\r\n" };
+        let asked = [first, end.as_bytes()].concat();
+        let answer = format!("{head}{ways}\r\n\r\n");
+        let (address, played) = proxy(vec![turn(&asked, answer.as_bytes())], b"");
+        let error = TcpDialer::new(None).through(Some(via)).dial(address).await.unwrap_err();
+        played.join().unwrap();
+        assert!(!error.is_network() && error.to_string().contains(wanted), "{error}");
+        assert!(!error.to_string().contains("sesame"), "{error}");
     }
     let name = [&[5, 1, 0, 3, 9][..], b"a.example", &[27, 88]].concat();
     for (reply, is_network, wanted) in [(2, false, "does not allow"), (5, true, "refused")] {

@@ -48,9 +48,11 @@ mod tables {
     pub(crate) const ALLOW: Table = table("server:clients[].allow", 
         &["tcp", "udp", "http", "tls", "pass_through", "forward", "speedtest"], &[]);
     pub(crate) const LIMITS: Table = table("server:clients[].limits",
-        &["streams", "new_per_second", "ports", "hosts"], &["up", "down"]);
+        &["streams", "new_per_second", "ports", "hosts", "flows", "source"], &["up", "down"]);
+    pub(crate) const SOURCE_LIMITS: Table = table("server:clients[].limits.source", &["flows"], &["streams", "up", "down"]);
     pub(crate) const ANY_ALLOW: Table = Table { path: "server:allow_any_client.allow", ..ALLOW };
     pub(crate) const ANY_LIMITS: Table = Table { path: "server:allow_any_client.limits", ..LIMITS };
+    pub(crate) const ANY_SOURCE_LIMITS: Table = Table { path: "server:allow_any_client.limits.source", ..SOURCE_LIMITS };
 
     pub(crate) const CLIENT: Table = table("client:", &[
         "servers", "name", "token", "token_file", "tls", "connections", "services", "forwards", "retry",
@@ -65,8 +67,10 @@ mod tables {
     pub(crate) const SERVICE: Table = table("client:services[]",
         &["name", "target", "public", "priority", "timeouts", "health", "allow_from", "deny_from", "proxy_protocol",
           "basic_auth", "host_rewrite", "headers", "response_headers", "forwarded", "path", "pass_through",
-          "allow"],
-        &["resume", "balance", "shared", "limits"]);
+          "allow", "limits"],
+        &["resume", "balance", "shared"]);
+    pub(crate) const SERVICE_LIMITS: Table = table("client:services[].limits", &["flows", "source"], &["streams", "new_per_second", "up", "down", "stream"]);
+    pub(crate) const SERVICE_SOURCE_LIMITS: Table = Table { path: "client:services[].limits.source", ..SOURCE_LIMITS };
     pub(crate) const REQUEST_HEADERS: Table = table("client:services[].headers", &["set", "remove"], &[]);
     pub(crate) const RESPONSE_HEADERS: Table = Table { path: "client:services[].response_headers", ..REQUEST_HEADERS };
     pub(crate) const HEALTH: Table = table("client:services[].health", &["interval", "timeout"], &[]);
@@ -101,11 +105,13 @@ pub const TABLES: &[Table] = &[
     ANY_CLIENT,
     ANY_ALLOW,
     ANY_LIMITS,
+    ANY_SOURCE_LIMITS,
     AUTH,
     AUTH_HTTP,
     AUTH_TLS,
     ALLOW,
     LIMITS,
+    SOURCE_LIMITS,
     CLIENT,
     PATH,
     CLIENT_TLS,
@@ -114,6 +120,8 @@ pub const TABLES: &[Table] = &[
     REQUEST_HEADERS,
     RESPONSE_HEADERS,
     TIMEOUTS,
+    SERVICE_LIMITS,
+    SERVICE_SOURCE_LIMITS,
     HEALTH,
     FORWARD,
     RETRY,

@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU32;
 
 use super::keys::{
-    ALLOW, ANY_ALLOW, ANY_CLIENT, ANY_LIMITS, CLIENT_ENTRY, LIMITS, SERVER, SERVER_TLS, Table,
+    ALLOW, ANY_ALLOW, ANY_CLIENT, ANY_LIMITS, ANY_SOURCE_LIMITS, CLIENT_ENTRY, LIMITS, SERVER,
+    SERVER_TLS, SOURCE_LIMITS, Table,
 };
 use super::{Cx, Item, Section, auth, common, doors, listen, values};
 use crate::model::{ClientGrant, Listen, Rights, ServerConfig, ServerTls};
@@ -97,7 +98,7 @@ fn client(
     }
     let without = (!by_certificate).then_some(common::TOKEN_WANTED);
     let tokens = common::tokens(&s, 2, common::Kept::OrHashed, without);
-    let rights = rights(&s, [&ALLOW, &LIMITS], bind, ports);
+    let rights = rights(&s, [&ALLOW, &LIMITS, &SOURCE_LIMITS], bind, ports);
     let name = name?;
     Some(ClientGrant { name, tokens, rights, enrolled: false })
 }
@@ -108,7 +109,7 @@ fn any_client(s: &Section<'_>, bind: IpAddr, listen: &[Listen]) -> Option<Rights
     let rights = match &item.node.kind {
         Kind::Map(_) => {
             let s = Section::open(s.cx, item.clone(), &ANY_CLIENT)?;
-            rights(&s, [&ANY_ALLOW, &ANY_LIMITS], bind, GUEST_PORTS)
+            rights(&s, [&ANY_ALLOW, &ANY_LIMITS, &ANY_SOURCE_LIMITS], bind, GUEST_PORTS)
         }
         Kind::Scalar { .. } | Kind::List(_) => {
             let may = s.cx.value(&item, values::switch)?;
@@ -125,15 +126,16 @@ fn any_client(s: &Section<'_>, bind: IpAddr, listen: &[Listen]) -> Option<Rights
 
 /// Decodes rights and limits. Without `limits.ports` a client may have as many ports as `allow.tcp`
 /// and `allow.udp` list, and at most `most`.
-fn rights(s: &Section<'_>, [allow, limits]: [&Table; 2], bind: IpAddr, most: u32) -> Rights {
+fn rights(
+    s: &Section<'_>,
+    [allow, limits, source]: [&Table; 3],
+    bind: IpAddr,
+    most: u32,
+) -> Rights {
     let allow = s.section("allow", allow);
     let limits = s.section("limits", limits);
-    let limit = |key, what| {
-        limits.as_ref()?.value(key, |text| {
-            let bad = |_| BadValue::new(format!("`{text}` is not a number of {what}"));
-            text.parse::<NonZeroU32>().map_err(|why| bad(why).hint("1 or more"))
-        })
-    };
+    let limit = |key, what| limits.as_ref()?.value(key, |text| values::limit(text, what));
+    let flows = limits.as_ref().map(|s| values::flow_limits(s, source)).unwrap_or_default();
     let (streams, new_per_second) =
         (limit("streams", "streams"), limit("new_per_second", "streams"));
     let hosts = limit("hosts", "hosts");
@@ -162,6 +164,7 @@ fn rights(s: &Section<'_>, [allow, limits]: [&Table; 2], bind: IpAddr, most: u32
         new_per_second,
         ports,
         hosts,
+        flows,
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use proto::control::{FlowTimes, SERVICES_MAX};
 use proto::greeting::NAME_MAX;
 
-use super::keys::{HEALTH, SERVICE, TIMEOUTS};
+use super::keys::{HEALTH, SERVICE, SERVICE_LIMITS, SERVICE_SOURCE_LIMITS, TIMEOUTS};
 use super::public::{Published, entries, ports, publish};
 use super::target::{Targets, parse_target, target};
 use super::{Cx, Item, Section, exit, fit, http, unknown, values, visit};
@@ -98,6 +98,9 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let target = target(&s);
     let entries = entries(&s);
     let timeouts = timeouts(&s);
+    let limits = s.section("limits", &SERVICE_LIMITS);
+    let limits =
+        limits.map(|own| values::flow_limits(&own, &SERVICE_SOURCE_LIMITS)).unwrap_or_default();
     let visitors = visit::visitors(&s);
     let proxy_protocol = visit::proxy_protocol(&s);
     let priority = s.value("priority", priority).unwrap_or_default();
@@ -155,6 +158,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
         public,
         priority,
         timeouts,
+        limits,
         health,
         kept: false,
         visitors: visitors.clone(),

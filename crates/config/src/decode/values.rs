@@ -1,13 +1,15 @@
 //! Decodes values that several sections have: times, counts, names, files, HTTP header fields.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::rc::Rc;
 
 use proto::greeting::Name;
 
+use super::keys::Table;
 use super::{Item, Section, secrecy};
-use crate::model::{Field, KeyPair};
+use crate::model::{Field, FlowLimits, KeyPair};
 use crate::yaml::Kind;
 use crate::{BadValue, Secret, Span};
 
@@ -28,6 +30,18 @@ pub(crate) fn positive(s: &Section<'_>, key: &str, default: u64) -> Option<Span>
         span if span.duration().is_zero() => Err(BadValue::new("must be more than 0")),
         span => Ok(span),
     })
+}
+
+/// Parses a limit: a number from 1 on.
+pub(super) fn limit(text: &str, what: &str) -> Result<NonZeroU32, BadValue> {
+    let bad = |_| BadValue::new(format!("`{text}` is not a number of {what}"));
+    text.parse::<NonZeroU32>().map_err(|why| bad(why).hint("1 or more"))
+}
+
+/// Decodes the limits of flows of a `limits` section, whose `source` has the keys of `source`.
+pub(super) fn flow_limits(s: &Section<'_>, source: &Table) -> FlowLimits {
+    let flows = |s: &Section<'_>| s.value("flows", |text| limit(text, "flows"));
+    FlowLimits { most: flows(s), per_source: s.section("source", source).and_then(|s| flows(&s)) }
 }
 
 /// Decodes the path of a file or a folder.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::mem;
 use std::net::IpAddr;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -98,6 +98,8 @@ pub struct Service {
     pub priority: Priority,
     /// Time limits of the streams.
     pub timeouts: Timeouts,
+    /// How many flows of UDP the client takes.
+    pub limits: FlowLimits,
     /// How the client checks the target; `None`: only visitors find out whether it serves.
     pub health: Option<Check>,
     /// The service was added at run time, by a command.
@@ -142,6 +144,7 @@ impl Service {
             && self.priority == Priority::default()
             && self.http.is_default()
             && self.exit == Exit::default()
+            && self.limits == FlowLimits::default()
     }
 
     /// Whether visitors come over UDP, over TCP (also to a name), or both.
@@ -351,6 +354,15 @@ pub enum Priority {
     Normal,
     /// Sent only when no data of another class waits.
     Bulk,
+}
+
+/// The most flows of UDP at one address. Absent limits are the defaults of the role.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlowLimits {
+    /// In all.
+    pub most: Option<NonZeroU32>,
+    /// Of one source address.
+    pub per_source: Option<NonZeroU32>,
 }
 
 /// Time limits of a service's streams and flows.

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use super::{Changed, Common, Http, KeyPair, Mux, Path, TlsRoutes, Token, changes};
+use super::{Changed, Common, FlowLimits, Http, KeyPair, Mux, Path, TlsRoutes, Token, changes};
 use crate::{Endpoint, ForwardRights, HostRights, Net, PortRights, Span};
 
 /// A checked server.yaml.
@@ -119,6 +119,8 @@ pub struct Rights {
     pub ports: u32,
     /// Most published hosts; `None`: only `http` and `tls` limit them.
     pub hosts: Option<NonZeroU32>,
+    /// Most flows of UDP at each published port.
+    pub flows: FlowLimits,
 }
 
 impl ServerConfig {
@@ -238,6 +240,7 @@ impl Rights {
             new_per_second: None,
             ports: 0,
             hosts: None,
+            flows: FlowLimits { most: None, per_source: None },
         }
     }
 }

@@ -21,13 +21,14 @@ pub use buffers::{Buffers, WANTED, granted, keep_joining, raise, take_one_by_one
 pub use flow::{Arrival, FlowSocket, Loss, Route, Tally, dialling};
 pub use peers::{BUCKETS, Buckets, FlowGroup, Steering, bucket_of, flow_group};
 pub use refused::refused;
-pub use route::{payload_of_route, unspecified};
+pub use route::{local_address, payload_of_route, socket_to, unspecified};
 
 /// Sockets in a group at most: the byte that names a worker has as many values.
 pub const MAX_GROUP: usize = 256;
 
 /// Makes `count` non-blocking sockets on `address`, at least one and at most [`MAX_GROUP`]. Port 0
-/// takes one free port for all of them. `[::]` takes IPv4 as well. The first byte of the server's
+/// takes one free port for all of them. `[::]` takes IPv4 as well, and alone where the kernel has no
+/// IPv6 ([`crate::bindable`]). The first byte of the server's
 /// connection id, modulo the number of sockets, is the index of the socket in the returned list
 /// that gets the datagrams of the connection.
 ///
@@ -60,6 +61,7 @@ fn share(address: SocketAddr, count: usize) -> io::Result<Vec<UdpSocket>> {
             format!("a UDP port is shared by at most {MAX_GROUP} workers, not {count}"),
         ));
     }
+    let address = crate::bindable(address)?;
     let first = socket(address)?;
     first.bind(&address.into())?;
     if count < 2 {

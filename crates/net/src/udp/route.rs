@@ -6,6 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::IpMtu;
 
+use crate::family::unreachable;
+
 /// Bytes of the header of IPv4 without options (RFC 791), and of IPv6 without extensions (RFC
 /// 8200).
 const IPV4: u16 = 20;
@@ -23,6 +25,14 @@ pub const fn unspecified(address: SocketAddr) -> SocketAddr {
     }
 }
 
+/// Makes a socket for a peer, bound to no address and not connected.
+///
+/// # Errors
+/// No descriptor or port is left, or the kernel has no IPv6 ([`io::ErrorKind::NetworkUnreachable`]).
+pub fn socket_to(peer: SocketAddr) -> io::Result<UdpSocket> {
+    UdpSocket::bind(unspecified(peer)).map_err(unreachable)
+}
+
 /// The largest UDP payload that the route to `peer` takes in one packet. The MTU of the interface
 /// limits it, or a smaller MTU that ICMP has reported (ip(7), `IP_MTU`). The path beyond may take
 /// less. Nothing is sent.
@@ -32,10 +42,20 @@ pub const fn unspecified(address: SocketAddr) -> SocketAddr {
 pub fn payload_of_route(peer: SocketAddr) -> io::Result<u16> {
     // An IPv4 peer of a socket that takes both families.
     let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
-    let socket = UdpSocket::bind(unspecified(peer))?;
+    let socket = socket_to(peer)?;
     socket.connect(peer)?;
     let mtu = u16::try_from(getsockopt(&socket, IpMtu)?).unwrap_or(u16::MAX);
     Ok(mtu.saturating_sub(UDP + if peer.is_ipv4() { IPV4 } else { IPV6 }))
+}
+
+/// The address of this machine from which a new socket would send to `peer`. Nothing is sent.
+///
+/// # Errors
+/// No route leads to `peer`, or no descriptor is left for a socket.
+pub fn local_address(peer: SocketAddr) -> io::Result<IpAddr> {
+    let socket = socket_to(peer)?;
+    socket.connect(peer)?;
+    Ok(socket.local_addr()?.ip())
 }
 
 #[cfg(test)]

@@ -95,6 +95,9 @@ impl Forwards {
             if open.forward != forward {
                 turn(&open, &forward);
             }
+            if open.forward.target != forward.target {
+                entrance::renew_flows(handles, open.entrance.id).await;
+            }
             open.entrance.route.session.store(Arc::clone(session));
             open.entrance.steer(session);
             let entry = all.iter_mut().find(|entry| entry.entrance.id == open.entrance.id);
@@ -194,6 +197,8 @@ fn bind(
         timeouts: Timeouts::default(),
         health: Health::default(),
         steering: listeners.steering(),
+        // The programs behind a forward are those of the client itself.
+        bounds: Arc::default(),
     };
     entrance.steer(session);
     Ok((OpenForward { forward: forward.clone(), entrance: Arc::new(entrance) }, listeners))

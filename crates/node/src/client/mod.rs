@@ -77,6 +77,8 @@ struct ClientShared {
     forwards: Forwards,
     /// Whether the targets of the services serve.
     healths: Healths,
+    /// How many flows the services may have.
+    bounds: targets::Bounds,
     /// This process is stopping: it publishes nothing and begins no link.
     leaving: AtomicBool,
     /// The generation of the registered set of services.
@@ -129,6 +131,7 @@ impl Client {
             places: Places::default(),
             forwards,
             healths: Healths::default(),
+            bounds: targets::Bounds::default(),
             leaving: AtomicBool::new(false),
             generation: AtomicU64::new(register::FIRST),
             instance: InstanceId(instance),

@@ -12,7 +12,7 @@ use ops::{Loaded, Reloaded, WrongConfig, shown};
 use tokio::time::timeout;
 
 use super::links::{Links, Plan};
-use super::{Client, register};
+use super::{Client, register, targets};
 use crate::memory;
 
 /// Reads the configuration again: from its source, or from the given text.
@@ -133,6 +133,12 @@ impl Client {
             shared.published.forget_others(&now.services);
             let is_there = |name: &str| now.services.iter().any(|service| service.name == name);
             shared.healths.retain(is_there);
+            shared.bounds.retain(is_there);
+            for handle in handles.iter() {
+                let now = Arc::clone(&now);
+                // A worker that has stopped has no flows.
+                let _ = handle.call(move |worker| targets::lead_flows(worker, &now)).await;
+            }
             let generation = register::anew(handles, shared).await;
             if shared.links.load().session.live() > 0 {
                 // A server that does not answer in time leaves the services without an outcome.

@@ -4,22 +4,23 @@
 use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use config::{ClientConfig, ForwardRights, Host, Over};
+use config::{ClientConfig, FlowLimits, ForwardRights, Host, Over};
 use proto::ResetCode;
 use relay::{
-    Allow, Caller, Destination, Exit, FlowCaller, FlowSettings, ProxyKind, ProxyVersion, Settings,
-    TargetAddr, Timeouts, Watcher, accept_duplex, connect_flow, connect_stream, exit_stream,
-    refuse_stream,
+    Allow, Caller, Destination, Exit, FlowBounds, FlowCaller, FlowSettings, ProxyKind,
+    ProxyVersion, Settings, TargetAddr, Timeouts, Watcher, accept_duplex, connect_flow,
+    connect_stream, exit_stream, refuse_stream,
 };
 use tokio::task::spawn_local;
 use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
-use crate::health::Healths;
+use super::ClientShared;
 use crate::route::credentials;
 use crate::session::Worker;
 use crate::watch::TargetWatch;
@@ -41,6 +42,37 @@ pub(super) struct Local {
     flows: Option<(TargetAddr, Rc<FlowSettings>)>,
     /// The header that tells the target the visitor's address.
     pub(super) header: Option<Introduction>,
+}
+
+/// How many flows the services of this client may have, by name, over all workers. Without
+/// `limits.source` the server alone bounds each source: it knows which address is a reverse proxy.
+#[derive(Debug, Default)]
+pub(super) struct Bounds(Mutex<HashMap<String, Arc<FlowBounds>>>);
+
+impl Bounds {
+    fn of(&self, service: &str, limits: FlowLimits) -> Arc<FlowBounds> {
+        let most = limits.most.map_or(FlowBounds::FLOWS, NonZeroU32::get);
+        let per_source = limits.per_source.map_or(u32::MAX, NonZeroU32::get);
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let bounds = Arc::clone(all.entry(service.to_owned()).or_default());
+        bounds.set(most, per_source);
+        bounds
+    }
+
+    /// Forgets the services that are gone.
+    pub(super) fn retain(&self, is_there: impl Fn(&str) -> bool) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|name, _| is_there(name));
+    }
+}
+
+/// Leads the flows of this worker to the targets that their services have now. A flow to another
+/// target ends, and its visitor gets a new one with the next datagram.
+pub(super) fn lead_flows(worker: &Worker, config: &ClientConfig) {
+    worker.state.lead_flows(|name| {
+        let service = config.services.iter().find(|service| service.name == name)?;
+        udp_target(service)
+    });
 }
 
 /// What serves the streams of a service.
@@ -65,17 +97,22 @@ pub(super) struct Introduction {
 }
 
 impl Services {
-    pub(super) fn new(worker: &Worker, healths: &Healths, of: Arc<ClientConfig>) -> Self {
+    pub(super) fn new(worker: &Worker, shared: &ClientShared, of: Arc<ClientConfig>) -> Self {
         let is_direct = of.servers.iter().all(|path| path.proxy.is_none());
         let local = |service: &config::Service| {
-            (service.name.clone(), Rc::new(Local::new(worker, healths, service, is_direct)))
+            (service.name.clone(), Rc::new(Local::new(worker, shared, service, is_direct)))
         };
         Self { known: of.services.iter().map(local).collect(), of }
     }
 }
 
 impl Local {
-    fn new(worker: &Worker, healths: &Healths, service: &config::Service, is_direct: bool) -> Self {
+    fn new(
+        worker: &Worker,
+        shared: &ClientShared,
+        service: &config::Service,
+        is_direct: bool,
+    ) -> Self {
         let (name, room) = (&service.name, descriptors::room());
         let timeouts = Timeouts {
             dial: service.timeouts.dial.duration(),
@@ -83,7 +120,7 @@ impl Local {
             half_close: service.timeouts.half_close.duration(),
         };
         let to = service.target.to_string();
-        let health = healths.of(name, &to);
+        let health = shared.healths.of(name, &to);
         let watch = Rc::new(TargetWatch { service: name.clone(), target: to, health });
         let streams = Serves::of(service, &watch);
         let watcher: Option<Rc<dyn Watcher>> = Some(watch);
@@ -93,6 +130,7 @@ impl Local {
             let watcher = watcher.clone();
             let settings = FlowSettings {
                 times,
+                bounds: shared.bounds.of(name, service.limits),
                 stats,
                 targets,
                 dial,

@@ -261,6 +261,7 @@ mod tests {
             route: Route::new(aim, &session, Gate::new(None)),
             health: Health::default(),
             steering: None,
+            bounds: Arc::default(),
         });
         Published { kind: host.kind, path: None, entrance }
     }

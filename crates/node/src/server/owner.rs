@@ -60,7 +60,9 @@ impl ServerOwner {
         let lookups = Lookups::on(&registry.shared().names, name);
         let watcher: Rc<dyn Watcher> = Rc::new(ForwardWatch { client: name.to_owned() });
         let (room, watcher) = (descriptors::room(), Some(watcher));
+        let client = registry.shared().clients.find(name);
         let flows = FlowSettings {
+            bounds: client.map(|client| Arc::clone(&client.dialled)).unwrap_or_default(),
             room,
             lookups: lookups.clone(),
             watcher: watcher.clone(),

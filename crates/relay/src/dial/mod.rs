@@ -18,8 +18,10 @@ use net::resolve::Lookups;
 use net::socket::dialling;
 use proto::{ResetCode, UnixAddr};
 use rustix::io::Errno;
+use tokio::time::sleep;
 use transport::LocalFuture;
 
+use crate::flows::give_way;
 use crate::room::Place;
 use crate::{Room, Socket};
 pub use address::{TargetAddr, TargetError};
@@ -92,9 +94,15 @@ pub enum DialError {
     /// No descriptor is left of the part of the table that targets may use.
     #[error("{0}: no descriptor is left for a target; raise the limit of open files (LimitNOFILE)")]
     Exhausted(TargetAddr),
-    /// No local port is left of those that flows may use.
-    #[error("{0}: no local port is left for a target (net.ipv4.ip_local_port_range)")]
+    /// No local port is free. That says nothing of the target.
+    #[error("this machine has no free local port to {0} (net.ipv4.ip_local_port_range)")]
     Ports(TargetAddr),
+    /// There are as many flows as may be.
+    #[error(
+        "{0}: there are as many flows as may be; raise `limits.flows`, or the limit of open files \
+         (LimitNOFILE)"
+    )]
+    Full(TargetAddr),
     /// Too many names wait for the resolver.
     #[error("{0}: too many names wait for the resolver already")]
     Names(TargetAddr),
@@ -107,13 +115,28 @@ pub enum DialError {
 }
 
 impl DialError {
+    /// Whether this machine lacks something, so that the error says nothing of the target.
+    #[must_use]
+    pub const fn is_own(&self) -> bool {
+        match self {
+            Self::Exhausted(_) | Self::Ports(_) | Self::Full(_) | Self::Names(_) => true,
+            Self::Resolve { .. } | Self::Denied(_) | Self::Connect { .. } | Self::Timeout(_) => {
+                false
+            }
+        }
+    }
+
     /// The reset code that the far side receives.
     #[must_use]
     pub fn code(&self) -> ResetCode {
         match self {
             Self::Resolve { source, .. } | Self::Connect { source, .. } => code_of(source),
             Self::Denied(_) => ResetCode::Denied,
-            Self::Exhausted(_) | Self::Ports(_) | Self::Names(_) | Self::Busy(_) => {
+            Self::Exhausted(_)
+            | Self::Ports(_)
+            | Self::Full(_)
+            | Self::Names(_)
+            | Self::Busy(_) => {
                 ResetCode::Limit
             }
             Self::Timeout(_) => ResetCode::Timeout,
@@ -171,8 +194,7 @@ pub async fn dial(
                 let addresses = addresses_of(target, allow, lookups).await?;
                 let start =
                     |address| -> LocalFuture<'static, _> { Box::pin(connect(address, room)) };
-                // Of several errors the dial returns that of the first address to fail.
-                let raced = race(addresses, ADDRESS_STAGGER, start, |first, _| first).await;
+                let raced = race(addresses, ADDRESS_STAGGER, start, telling).await;
                 raced.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))
             }
             // A stream has no place in a datagram.
@@ -181,12 +203,24 @@ pub async fn dial(
                 return Err(DialError::Denied(target.clone()));
             }
             TargetAddr::Unix(address) => {
-                let socket = unix::connect(address).await;
-                socket.and_then(|socket| within(room, Dialled(socket.into())))
+                let connect = async || {
+                    let socket = unix::connect(address).await;
+                    socket.and_then(|socket| within(room, Dialled(socket.into())))
+                };
+                match connect().await {
+                    Err(error) if is_exhausted(&error) => {
+                        make_room().await;
+                        connect().await
+                    }
+                    outcome => outcome,
+                }
             }
         };
         outcome.map_err(|source| match Errno::from_io_error(&source) {
             Some(Errno::MFILE | Errno::NFILE) => DialError::Exhausted(target.clone()),
+            _ if source.kind() == io::ErrorKind::AddrNotAvailable => {
+                DialError::Ports(target.clone())
+            }
             _ => DialError::Connect { target: target.clone(), source },
         })
     };
@@ -233,9 +267,36 @@ pub(crate) async fn addresses_of(
 }
 
 async fn connect(address: SocketAddr, room: Room) -> io::Result<Dialled> {
-    let socket = within(room, dialling(address)?)?;
+    let make = || dialling(address).and_then(|socket| within(room, socket));
+    let socket = match make() {
+        Err(error) if is_exhausted(&error) => {
+            make_room().await;
+            make()
+        }
+        outcome => outcome,
+    }?;
     socket.set_zero_linger()?;
-    Ok(Dialled(socket.connect(address).await?.into()))
+    Ok(Dialled(net::socket::connect(socket, address).await?.into()))
+}
+
+/// The time in which another worker ends flows, if it has flows that may go.
+const OTHERS: Duration = Duration::from_millis(20);
+
+/// Where no descriptor is left, flows that nobody answers give theirs to the connection.
+async fn make_room() {
+    if !give_way() {
+        sleep(OTHERS).await;
+    }
+}
+
+fn is_exhausted(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
+}
+
+/// Of several errors the dial returns that of the first address to fail. An address that this
+/// machine has no way to says less than the others.
+pub(crate) fn telling(first: io::Error, next: io::Error) -> io::Error {
+    if first.kind() == io::ErrorKind::NetworkUnreachable { next } else { first }
 }
 
 fn within<T: AsFd>(room: Room, socket: T) -> io::Result<T> {

@@ -11,13 +11,15 @@
 //! | `visitors` | [`listen_flows`]: the end at which peers send, many flows on one socket |
 //! | `targets` | [`connect_flow`]: the end that sends to a target, a socket for each flow |
 //! | `table` | which flow goes when there are too many, or when it is idle |
+//! | `bounds` | how many flows there may be, on all workers |
 //! | `settings`, `stats` | what the flows of a service share on one worker |
 //! | `ports` | how many sockets the targets of this process may have |
 //!
 //! Peers can forge their addresses, so a flow that the target never answered is worth little: it
-//! ends first and soonest. Nothing here waits: a datagram that cannot go on is dropped and counted
+//! ends soonest, and a flood of such flows takes the place of nobody who talks. Nothing here waits: a datagram that cannot go on is dropped and counted
 //! by its reason ([`DropReason`]).
 
+mod bounds;
 mod idle;
 mod ports;
 mod settings;
@@ -27,9 +29,11 @@ mod targets;
 mod visitors;
 mod waking;
 
-pub use settings::{FlowCaps, FlowSettings};
+pub use bounds::FlowBounds;
+pub use settings::FlowSettings;
 pub(crate) use stats::is_refusal;
 pub use stats::{DropReason, FlowStats};
+pub(crate) use targets::give_way;
 pub use targets::{FlowCaller, FlowTargets, connect_flow};
 pub use visitors::{FlowHandler, ListeningFlows, listen_flows};
 

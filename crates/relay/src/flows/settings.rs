@@ -1,39 +1,23 @@
 //! What the flows of a service (or of a forward) share on one worker.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use net::resolve::Lookups;
 use proto::control::FlowTimes;
 use tokio::time::Instant;
 
-use super::{FlowStats, FlowTargets};
+use super::{FlowBounds, FlowStats, FlowTargets};
 use crate::{Room, Timeouts, Watcher};
-
-/// How many flows there may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FlowCaps {
-    /// Of one listener, or of the targets of one service, on one worker.
-    pub total: usize,
-    /// Of these, of one IPv4 address or one /64 of IPv6.
-    pub per_source: usize,
-}
-
-impl Default for FlowCaps {
-    fn default() -> Self {
-        // A flow takes about 500 bytes here and as many in the link. A resolver or a game server
-        // behind one address has tens of flows, a company behind one address hundreds.
-        Self { total: 16_384, per_source: 256 }
-    }
-}
 
 /// What the flows of a service (or of a forward) share on one worker.
 #[derive(Clone, Debug)]
 pub struct FlowSettings {
     /// When idle flows end. Zero counts as one second.
     pub times: FlowTimes,
-    /// How many flows there may be.
-    pub caps: FlowCaps,
+    /// How many flows there may be, on all workers.
+    pub bounds: Arc<FlowBounds>,
     /// The counters of the flows. They survive a change of the settings.
     pub stats: Rc<FlowStats>,
     /// The flows whose targets this side dials. They survive a change of the settings.
@@ -52,7 +36,7 @@ impl Default for FlowSettings {
     fn default() -> Self {
         Self {
             times: FlowTimes::default(),
-            caps: FlowCaps::default(),
+            bounds: Arc::default(),
             stats: Rc::default(),
             targets: Rc::default(),
             dial: Timeouts::default().dial,

@@ -18,6 +18,8 @@ pub enum DropReason {
     Limit,
     /// The peer's address has as many flows as it may have, and all of them are in use.
     SourceLimit,
+    /// Its flow ended before an answer, because another flow needed the place.
+    Evicted,
     /// It came before its flow was ready, and too many waited already.
     Early,
     /// It came after its flow had ended.
@@ -38,11 +40,12 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::QueueFull,
         Self::NoLink,
         Self::Limit,
         Self::SourceLimit,
+        Self::Evicted,
         Self::Early,
         Self::Late,
         Self::Unjoined,
@@ -61,6 +64,7 @@ impl DropReason {
             Self::NoLink => "no_link",
             Self::Limit => "limit",
             Self::SourceLimit => "source_limit",
+            Self::Evicted => "evicted",
             Self::Early => "early",
             Self::Late => "late",
             Self::Unjoined => "unjoined",
@@ -252,7 +256,7 @@ mod tests {
             stats.count_dropped(reason, turn + 1);
         }
         let counts: Vec<_> = stats.drops().map(|(_, count)| count).collect();
-        assert_eq!(counts, (1..=12).collect::<Vec<_>>());
+        assert_eq!(counts, (1..=13).collect::<Vec<_>>());
         let names: std::collections::BTreeSet<_> =
             DropReason::ALL.into_iter().map(DropReason::name).collect();
         assert_eq!(names.len(), DropReason::ALL.len());

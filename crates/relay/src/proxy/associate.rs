@@ -35,8 +35,13 @@ use crate::flows::is_refusal;
 use crate::{DropReason, FlowStats, Permit, Settings, Socket};
 
 /// Flows of one association. A browser or a resolver talks to some dozens at a time; beyond the
-/// limit the flow that was used least recently ends.
+/// limit the flow that is worth least ends.
 const FLOWS: usize = 256;
+
+/// Nobody waits for the answer of a flow that is pending for this time, and an answered flow is
+/// over when it is quiet for the second time: as for the flows of a port (`flows/table`).
+const LATE: Duration = Duration::from_secs(5);
+const OVER: Duration = Duration::from_secs(1);
 
 /// A flow without a reply so far ends after this time without a datagram, another after the second
 /// time (RFC 4787 REQ-5).
@@ -160,6 +165,17 @@ impl FlowState {
     /// Why datagrams are dropped now, if they are.
     fn refusal(&self) -> Option<DropReason> {
         self.closed.get().map(DropReason::of_refusal)
+    }
+
+    /// Orders the flows by what they are worth; the least is the first to end.
+    fn worth(&self, now: Instant) -> u8 {
+        let quiet = now - self.last.get();
+        match (self.closed.get().is_some(), self.answered.get()) {
+            (true, _) => 0,
+            (false, false) if quiet >= LATE => 1,
+            (false, true) if quiet >= OVER => 2,
+            (false, _) => 3,
+        }
     }
 
     fn end(&self, code: ResetCode) {
@@ -289,7 +305,9 @@ impl Association {
         if let Some((flow, reason)) =
             self.flows.get(key).and_then(|flow| Some((flow, flow.state.refusal()?)))
         {
-            if now - flow.state.last.get() < REFUSED {
+            // A flow that ended for another reason than the destination's is opened again at once.
+            let is_refused = flow.state.closed.get().is_some_and(is_refusal);
+            if is_refused && now - flow.state.last.get() < REFUSED {
                 return Err(reason);
             }
             self.flows.remove(key);
@@ -354,12 +372,14 @@ impl Association {
         }
     }
 
-    /// Ends the flow that was used least recently, if there are as many as there may be.
+    /// Ends the flow that is worth least, if there are as many as there may be: one that has ended,
+    /// then one that nobody waits for, then the one that was used least recently.
     fn make_room(&mut self) {
         if self.flows.len() < FLOWS {
             return;
         }
-        let oldest = self.flows.iter().min_by_key(|(_, flow)| flow.used);
+        let now = Instant::now();
+        let oldest = self.flows.iter().min_by_key(|(_, flow)| (flow.state.worth(now), flow.used));
         if let Some(key) = oldest.map(|(key, _)| key.clone()) {
             self.near.flows.count_evicted();
             self.flows.remove(&key);

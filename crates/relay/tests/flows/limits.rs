@@ -1,9 +1,10 @@
 //! How many flows there may be.
 
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 use proto::ResetCode;
-use relay::{DropReason, FlowCaps};
+use relay::{DropReason, FlowBounds};
 
 use crate::rig::{Plan, receive, run, target, until};
 
@@ -12,7 +13,7 @@ async fn the_flow_without_an_answer_goes_and_answered_ones_stay() {
     run(async {
         let (target, at) = target().await;
         let mut plan = Plan::to(at);
-        plan.visitors.caps = FlowCaps { total: 3, per_source: 256 };
+        plan.visitors.bounds = Arc::new(FlowBounds::new(3, 256));
         let rig = plan.rig();
         let mut answered = Vec::new();
         for _ in 0..2 {
@@ -52,7 +53,7 @@ async fn a_source_with_its_share_of_flows_loses_its_own() {
     run(async {
         let (target, at) = target().await;
         let mut plan = Plan::to(at);
-        plan.visitors.caps = FlowCaps { total: 100, per_source: 2 };
+        plan.visitors.bounds = Arc::new(FlowBounds::new(100, 2));
         let rig = plan.rig();
         let neighbour = rig.visitor_from(Ipv4Addr::new(127, 0, 0, 7)).await;
         neighbour.send(b"n").await.unwrap();
@@ -76,7 +77,7 @@ async fn a_source_whose_flows_are_all_in_use_gets_no_further_one() {
     run(async {
         let (target, at) = target().await;
         let mut plan = Plan::to(at);
-        plan.visitors.caps = FlowCaps { total: 100, per_source: 1 };
+        plan.visitors.bounds = Arc::new(FlowBounds::new(100, 1));
         let rig = plan.rig();
         let busy = rig.visitor().await;
         busy.send(b"?").await.unwrap();

@@ -7,6 +7,7 @@
     reason = "a test fails by panicking, and lookups wait in threads of their own"
 )]
 
+mod follow;
 mod limits;
 mod names;
 mod rig;

@@ -75,7 +75,7 @@ fn a_server_that_was_away_is_found_again_behind_every_proxy() {
 #[test]
 fn a_wrong_password_for_the_proxy_is_told_and_not_repeated() {
     for (proxy_scheme, wanted) in [
-        ("http", "the proxy wants other credentials"),
+        ("http", "the proxy refuses the user or the password"),
         ("socks5", "the proxy refused user and password"),
     ] {
         let mut setup = Setup::new(Scheme::WSS);

@@ -13,6 +13,7 @@ use rustix::net::sockopt::{
 };
 use socket2::{Domain, Protocol, Socket, Type};
 
+use crate::family::unreachable;
 use crate::udp::buffers::{Buffers, WANTED, ask, keep_joining, raise};
 
 /// Bytes that may wait in the socket of one target: eight of the largest datagrams. There are
@@ -57,8 +58,8 @@ pub(super) fn calls() -> io::Result<Rc<Calls>> {
 /// # Errors
 /// No descriptor is left, or the machine lacks the family of `target`.
 pub fn dialling(target: SocketAddr) -> io::Result<UdpSocket> {
-    let socket = Socket::new(Domain::for_address(target), Type::DGRAM, Some(Protocol::UDP))?;
-    Ok(socket.into())
+    let socket = Socket::new(Domain::for_address(target), Type::DGRAM, Some(Protocol::UDP));
+    Ok(socket.map_err(unreachable)?.into())
 }
 
 /// Prepares the socket of a listener: large buffers, and each datagram tells which address of this

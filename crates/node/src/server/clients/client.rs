@@ -5,9 +5,10 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use anyhow::Context;
-use config::{ClientGrant, ForwardRights, HostRights, Over, PortRights, Rights};
+use arc_swap::ArcSwap;
+use config::{ClientGrant, FlowLimits, ForwardRights, HostRights, Net, Over, PortRights, Rights};
 use proto::greeting::StoredCredential;
-use relay::Gate;
+use relay::{FlowBounds, Gate};
 
 use super::Changes;
 
@@ -46,6 +47,10 @@ pub(crate) struct Client {
     pub(crate) ports: u32,
     /// The number of hosts that the client may publish; `None` is unlimited.
     pub(crate) hosts: Option<NonZeroU32>,
+    /// The most flows of UDP at each port, and the most of one source address.
+    pub(in crate::server) flows: (u32, u32),
+    /// The flows that this side dials for the client, over all links.
+    pub(crate) dialled: Arc<FlowBounds>,
     /// Changes when a credential becomes invalid. A client that logged in under an older epoch has
     /// to log in again.
     pub(crate) epoch: u64,
@@ -77,7 +82,13 @@ impl Client {
 
     pub(super) fn new(rights: &Rights, credentials: Vec<StoredCredential>) -> Self {
         let limits = (rights.streams.map(NonZeroU32::get), rights.new_per_second);
+        let FlowLimits { most, per_source } = rights.flows;
+        let most = most.map_or(FlowBounds::FLOWS, NonZeroU32::get);
+        let per_source = per_source.map_or(FlowBounds::OF_SOURCE, NonZeroU32::get);
         Self {
+            flows: (most, per_source),
+            // The client bounds the programs that use its forwards; the sources here are theirs.
+            dialled: Arc::new(FlowBounds::new(most, u32::MAX)),
             credentials,
             by_certificate: false,
             enrolled: false,
@@ -97,6 +108,20 @@ impl Client {
             hosts: rights.hosts,
             epoch: 0,
         }
+    }
+
+    /// The bounds of a port that the client publishes. An address of a reverse proxy in `trusted` is
+    /// no source.
+    pub(crate) fn flow_bounds(&self, trusted: &Arc<ArcSwap<Vec<Net>>>) -> Arc<FlowBounds> {
+        let trusted = Arc::clone(trusted);
+        let (most, per_source) = self.flows;
+        let bounds = FlowBounds::new(most, per_source);
+        Arc::new(bounds.without(move |ip| trusted.load().iter().any(|net| net.contains(ip))))
+    }
+
+    /// Changes the bounds of a port that is open.
+    pub(crate) fn bound_flows(&self, port: &FlowBounds) {
+        port.set(self.flows.0, self.flows.1);
     }
 
     /// The ports of this protocol that the client may publish.
@@ -127,6 +152,7 @@ impl Client {
             || (&self.tcp, &self.udp) != (&before.tcp, &before.udp)
             || (&self.http, &self.tls) != (&before.http, &before.tls)
             || (self.ports, self.hosts) != (before.ports, before.hosts)
+            || self.flows != before.flows
             || self.pass_through != before.pass_through;
         let waits = self.renewal != before.renewal || self.enrolled != before.enrolled;
         let others = has_more
@@ -148,6 +174,8 @@ impl Client {
         if !limit {
             self.gate = Arc::clone(&before.gate);
         }
+        before.dialled.set(self.flows.0, u32::MAX);
+        self.dialled = Arc::clone(&before.dialled);
         if !is_gone {
             self.epoch = before.epoch;
         }

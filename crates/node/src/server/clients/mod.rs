@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use anyhow::ensure;
 use arc_swap::ArcSwap;
-use config::{ClientGrant, ServerConfig};
+use config::{ClientGrant, Net, ServerConfig};
 use ops::clients::Origin;
 use proto::greeting::StoredCredential;
 
@@ -32,6 +32,8 @@ pub(crate) struct Clients {
     all: ArcSwap<HashMap<String, Arc<Client>>>,
     guests: Mutex<Guests>,
     epochs: AtomicU64,
+    /// The reverse proxies in front of the server (`trusted_proxies`).
+    trusted: Arc<ArcSwap<Vec<Net>>>,
 }
 
 /// The clients that the configuration does not name.
@@ -64,8 +66,8 @@ impl Known {
 
 impl Clients {
     pub(crate) fn new(config: &ServerConfig) -> anyhow::Result<Self> {
-        let (all, guests) = Default::default();
-        let clients = Self { all, guests, epochs: AtomicU64::new(0) };
+        let (all, guests, trusted) = Default::default();
+        let clients = Self { all, guests, epochs: AtomicU64::new(0), trusted };
         clients.replace(config)?;
         Ok(clients)
     }
@@ -292,7 +294,13 @@ impl Clients {
         self.review_guests(&mut guests, config, &new, &mut changes);
         changes.removed.sort_unstable();
         self.all.store(Arc::new(new));
+        self.trusted.store(Arc::new(config.trusted_proxies.clone()));
         Ok(changes)
+    }
+
+    /// The reverse proxies in front of the server.
+    pub(crate) const fn trusted(&self) -> &Arc<ArcSwap<Vec<Net>>> {
+        &self.trusted
     }
 
     /// Removes the guests that may not stay, and gives the others their current rights.

@@ -2,15 +2,25 @@
 //! belongs to, which flow goes when there are too many, and which ones are idle. Every operation
 //! takes constant time. The time comes in as an argument.
 //!
-//! A peer can forge its address, but it cannot make the target answer to an address that is not its
-//! own:
+//! What a flow is worth grows with its state:
 //!
 //! ```text
-//!   the source has its share ──> its flow goes that was never answered and is unused for longest;
-//!                                if all were answered, the one unused for longest; if even that
-//!                                one was just used, the new flow is refused
-//!   the table is full        ──> the flow goes that was never answered and is unused for longest;
-//!                                if all were answered, the new flow is refused
+//!   Pending ──the target answers──> Answered ──the peer sends again──> Lasting
+//! ```
+//!
+//! A pending flow is somebody who waits: a query of DNS that is under way. An answered flow is
+//! probably over when it is quiet. A lasting flow is a conversation, which a peer with a forged
+//! address cannot have. The flow that goes for a new one is the first in this order, and of several
+//! the one unused for longest:
+//!
+//! ```text
+//!   the source has its share    pending for 5 s; answered and quiet for 1 s; lasting and quiet for
+//!                               5 s; answered and quiet for 10 ms; pending; lasting and quiet for
+//!                               1 s; else the new flow is refused
+//!   there is no room for any    pending for 5 s; answered and quiet for 1 s, lasting and quiet for
+//!                               30 s (neither while half of the flows are pending: a flood of
+//!                               forged sources takes the place of nobody else); pending; else
+//!                               the new flow is refused
 //! ```
 
 mod list;
@@ -19,31 +29,17 @@ mod tests;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use net::source::{Share as OfSource, prefix};
 use net::udp::Route;
 use proto::control::FlowTimes;
 use tokio::time::Instant;
 
-use super::settings::{FlowCaps, end_of};
+use super::bounds::{FlowBounds, Held};
+use super::settings::end_of;
 use list::{Links, List};
-
-/// What the flows of one machine have in common: its IPv4 address, or the /64 of its IPv6 address,
-/// of which a machine has as many addresses as it likes (RFC 4291 section 2.5.4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Source {
-    V4([u8; 4]),
-    V6(u64),
-}
-
-impl Source {
-    pub(super) fn of(address: IpAddr) -> Self {
-        match address.to_canonical() {
-            IpAddr::V4(v4) => Self::V4(v4.octets()),
-            IpAddr::V6(v6) => Self::V6((v6.to_bits() >> 64) as u64),
-        }
-    }
-}
 
 /// The place of a flow in its table. It does not name another flow after the end of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,25 +51,74 @@ pub(super) struct Slot {
 /// Why a new flow finds no place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IsFull {
-    /// All flows of the table were answered.
+    /// There are as many flows as may be, and no flow of the table may go.
     Table,
-    /// All flows of the source were answered, and are in use.
+    /// The source has as many flows as it may have, and all are in use.
     Source,
 }
 
-/// An answered flow that was used within this time is not ended for another one of its source. A
-/// source with more busy flows than its share would otherwise lose all of them in turn.
+/// Nobody waits any longer for an answer that has not come within this time: resolvers ask again
+/// after 5 s at the latest (resolv.conf(5), `timeout`).
+const LATE: Duration = Duration::from_secs(5);
+
+/// An answered flow is over when it is quiet for this time: a peer that goes on sends after a round
+/// trip.
+const OVER: Duration = Duration::from_secs(1);
+
+/// The same for a source that has more queries under way than its share lasts for: the datagrams of
+/// one answer follow each other within less.
+const JUST_OVER: Duration = Duration::from_millis(10);
+
+/// A lasting flow that is quiet for this time goes for another flow of its source: games and calls
+/// send many datagrams each second.
+const PAUSED: Duration = Duration::from_secs(5);
+
+/// A lasting flow that was used within this time does not go. A source with more busy flows than its
+/// share would otherwise lose all of them in turn.
 const IN_USE: Duration = Duration::from_secs(1);
+
+/// A lasting flow that is quiet for this time goes for a flow of another source. Keep-alives come
+/// more often (WireGuard: 25 s).
+const LEFT: Duration = Duration::from_secs(30);
+
+/// What is known of a flow, from the least to the most worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum State {
+    /// The target has not answered.
+    Pending,
+    /// The target has answered, and the peer has not sent since.
+    Answered,
+    /// The peer has sent after an answer.
+    Lasting,
+}
+
+impl State {
+    const ALL: [Self; 3] = [Self::Pending, Self::Answered, Self::Lasting];
+
+    const fn is_answered(self) -> bool {
+        !matches!(self, Self::Pending)
+    }
+}
+
+/// A flow that may go when there is no room for another one. The least is the first to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Candidate {
+    rank: u8,
+    used: Instant,
+    index: u32,
+}
 
 #[derive(Debug)]
 struct Entry<V> {
     serial: u64,
     /// `None`: nobody looks for it, it is the flow of a target.
     route: Option<Route>,
-    source: Option<Source>,
-    is_answered: bool,
+    source: Option<IpAddr>,
+    state: State,
     used: Instant,
     value: V,
+    /// Its parts of the bounds, which other tables share.
+    _held: (Held, OfSource),
 }
 
 /// The flows of one source.
@@ -84,26 +129,28 @@ struct Share {
 }
 
 #[derive(Debug, Default)]
-struct Lists {
-    unanswered: List,
-    answered: List,
-}
+struct Lists([List; State::ALL.len()]);
 
 impl Lists {
-    const fn of(&mut self, is_answered: bool) -> &mut List {
-        if is_answered { &mut self.answered } else { &mut self.unanswered }
+    const fn of(&mut self, state: State) -> &mut List {
+        &mut self.0[state as usize]
+    }
+
+    const fn first(&self, state: State) -> Option<u32> {
+        self.0[state as usize].first()
     }
 }
 
 /// Flows with a value each.
 #[derive(Debug)]
 pub(super) struct Table<V> {
-    caps: FlowCaps,
+    bounds: Arc<FlowBounds>,
     entries: Vec<Option<Entry<V>>>,
     free: Vec<u32>,
     by_route: HashMap<Route, u32>,
-    shares: HashMap<Source, Share>,
+    shares: HashMap<IpAddr, Share>,
     lists: Lists,
+    pending: usize,
     links: Links,
     links_of_source: Links,
     serial: u64,
@@ -111,19 +158,20 @@ pub(super) struct Table<V> {
 
 impl<V> Default for Table<V> {
     fn default() -> Self {
-        Self::new(FlowCaps::default())
+        Self::new(Arc::default())
     }
 }
 
 impl<V> Table<V> {
-    pub(super) fn new(caps: FlowCaps) -> Self {
+    pub(super) fn new(bounds: Arc<FlowBounds>) -> Self {
         Self {
-            caps,
+            bounds,
             entries: Vec::new(),
             free: Vec::new(),
             by_route: HashMap::new(),
             shares: HashMap::new(),
             lists: Lists::default(),
+            pending: 0,
             links: Links::default(),
             links_of_source: Links::default(),
             serial: 0,
@@ -131,8 +179,10 @@ impl<V> Table<V> {
     }
 
     /// Changes how many flows there may be. Flows that exist stay.
-    pub(super) const fn set_caps(&mut self, caps: FlowCaps) {
-        self.caps = caps;
+    pub(super) fn set_bounds(&mut self, bounds: &Arc<FlowBounds>) {
+        if !Arc::ptr_eq(&self.bounds, bounds) {
+            self.bounds = Arc::clone(bounds);
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -151,51 +201,109 @@ impl<V> Table<V> {
 
     #[cfg(test)]
     pub(super) fn is_answered(&mut self, slot: Slot) -> bool {
-        self.entry(slot).is_some_and(|entry| entry.is_answered)
+        self.entry(slot).is_some_and(|entry| entry.state.is_answered())
+    }
+
+    /// All flows.
+    pub(super) fn values(&self) -> impl Iterator<Item = &V> {
+        self.entries.iter().flatten().map(|entry| &entry.value)
     }
 
     /// Whether a new flow of `source` finds a place, perhaps because another one has to go.
-    pub(super) fn admits(&self, source: Option<Source>, now: Instant) -> Result<(), IsFull> {
-        self.leaving(source, now).map(drop)
-    }
-
-    /// The flow that has to go for a new one of `source`.
-    fn leaving(&self, source: Option<Source>, now: Instant) -> Result<Option<u32>, IsFull> {
-        let share = source.and_then(|source| self.shares.get(&source));
-        if let Some(share) = share.filter(|share| share.flows >= self.caps.per_source.max(1)) {
-            let lists = &share.lists;
-            let unused = || lists.answered.first().filter(|&index| !self.is_in_use(index, now));
-            return lists.unanswered.first().or_else(unused).map(Some).ok_or(IsFull::Source);
+    pub(super) fn admits(&self, source: Option<IpAddr>, now: Instant) -> Result<(), IsFull> {
+        let source = source.map(prefix);
+        if self.bounds.has_share(source) {
+            let has_room = self.bounds.has_room() || self.candidate(None, now).is_some();
+            return has_room.then_some(()).ok_or(IsFull::Table);
         }
-        if self.len() >= self.caps.total.max(1) {
-            return self.lists.unanswered.first().map(Some).ok_or(IsFull::Table);
-        }
-        Ok(None)
+        self.leaving_of(source, now).map(drop).ok_or(IsFull::Source)
     }
 
-    fn is_in_use(&self, index: u32, now: Instant) -> bool {
-        let entry = self.entries.get(index as usize).and_then(Option::as_ref);
-        entry.is_some_and(|entry| now < entry.used + IN_USE)
+    /// The flow of a source that has to go for a new one of it.
+    fn leaving_of(&self, source: Option<IpAddr>, now: Instant) -> Option<u32> {
+        let lists = &self.shares.get(&source?)?.lists;
+        let quiet = |state, time| self.quiet(lists, state, now, time);
+        quiet(State::Pending, LATE)
+            .or_else(|| quiet(State::Answered, OVER))
+            .or_else(|| quiet(State::Lasting, PAUSED))
+            .or_else(|| quiet(State::Answered, JUST_OVER))
+            .or_else(|| quiet(State::Pending, Duration::ZERO))
+            .or_else(|| quiet(State::Lasting, IN_USE))
+            .map(|(_, index)| index)
     }
 
-    /// Adds a flow. Another flow may have to go for it.
+    /// The flow that goes first when there is no room for a flow of any source, but not `spared`.
+    pub(super) fn candidate(&self, spared: Option<Slot>, now: Instant) -> Option<Candidate> {
+        let is_flood = self.pending * 2 >= self.len();
+        let quiet = |rank, state, time| {
+            let (used, index) = self.quiet(&self.lists, state, now, time)?;
+            let spared = spared.is_some_and(|spared| spared.index == index);
+            (!spared).then_some(Candidate { rank, used, index })
+        };
+        let over = || quiet(1, State::Answered, OVER).or_else(|| quiet(2, State::Lasting, LEFT));
+        quiet(0, State::Pending, LATE)
+            .or_else(|| if is_flood { None } else { over() })
+            .or_else(|| quiet(3, State::Pending, Duration::ZERO))
+    }
+
+    /// The flow of these lists that was unused for longest, if that is as long as `time`.
+    fn quiet(
+        &self,
+        lists: &Lists,
+        state: State,
+        now: Instant,
+        time: Duration,
+    ) -> Option<(Instant, u32)> {
+        let index = lists.first(state)?;
+        let used = self.entries.get(index as usize)?.as_ref()?.used;
+        (used + time <= now).then_some((used, index))
+    }
+
+    /// Adds a flow. The flows that have to go for it are added to `gone`, whatever the outcome.
     ///
     /// # Errors
     /// The value, if there is no place.
     pub(super) fn insert(
         &mut self,
         route: Option<Route>,
-        source: Option<Source>,
+        source: Option<IpAddr>,
         value: V,
         now: Instant,
-    ) -> Result<(Slot, Option<V>), V> {
-        let is_taken = route.is_some_and(|route| self.by_route.contains_key(&route));
-        let leaving = self.leaving(source, now);
-        let Some(leaving) = leaving.ok().filter(|_| !is_taken) else { return Err(value) };
-        let left = leaving.and_then(|index| self.take(index));
+        gone: &mut Vec<V>,
+    ) -> Result<Slot, V> {
+        if route.is_some_and(|route| self.by_route.contains_key(&route)) {
+            return Err(value);
+        }
+        let source = source.map(prefix);
+        // Another worker may be quicker to take what a flow gives back.
+        let of_source = loop {
+            if let Some(share) = self.bounds.share(source) {
+                break share;
+            }
+            let Some(index) = self.leaving_of(source, now) else { return Err(value) };
+            gone.extend(self.take(index));
+        };
+        let held = loop {
+            if let Some(held) = self.bounds.hold() {
+                break held;
+            }
+            let Some(candidate) = self.candidate(None, now) else { return Err(value) };
+            gone.extend(self.take(candidate.index));
+        };
+        Ok(self.put(route, source, value, now, (held, of_source)))
+    }
+
+    fn put(
+        &mut self,
+        route: Option<Route>,
+        source: Option<IpAddr>,
+        value: V,
+        now: Instant,
+        held: (Held, OfSource),
+    ) -> Slot {
         self.serial += 1;
-        let serial = self.serial;
-        let entry = Entry { serial, route, source, is_answered: false, used: now, value };
+        let (serial, state) = (self.serial, State::Pending);
+        let entry = Entry { serial, route, source, state, used: now, value, _held: held };
         let index = match self.free.pop() {
             Some(index) => {
                 self.entries[index as usize] = Some(entry);
@@ -209,43 +317,48 @@ impl<V> Table<V> {
         if let Some(route) = route {
             self.by_route.insert(route, index);
         }
-        self.lists.unanswered.push(&mut self.links, index);
+        self.pending += 1;
+        self.lists.of(state).push(&mut self.links, index);
         if let Some(source) = source {
             let share = self.shares.entry(source).or_default();
             share.flows += 1;
-            share.lists.unanswered.push(&mut self.links_of_source, index);
+            share.lists.of(state).push(&mut self.links_of_source, index);
         }
-        Ok((Slot { index, serial }, left))
+        Slot { index, serial }
     }
 
-    /// A datagram of the flow has come, from either side.
+    /// The peer of the flow has sent.
     pub(super) fn touch(&mut self, slot: Slot, now: Instant) {
+        let Some(state) = self.entry(slot).map(|entry| entry.state) else { return };
+        let next = if state.is_answered() { State::Lasting } else { State::Pending };
+        self.used(slot, next, now);
+    }
+
+    /// The target of the flow has sent. Returns true for its first datagram.
+    pub(super) fn answer(&mut self, slot: Slot, now: Instant) -> bool {
+        let Some(state) = self.entry(slot).map(|entry| entry.state) else { return false };
+        self.used(slot, state.max(State::Answered), now);
+        !state.is_answered()
+    }
+
+    /// Moves a flow to the end of the lists of its state.
+    fn used(&mut self, slot: Slot, next: State, now: Instant) {
         let Some(entry) = self.entry(slot) else { return };
         entry.used = now;
-        let (source, is_answered) = (entry.source, entry.is_answered);
-        self.lists.of(is_answered).renew(&mut self.links, slot.index);
-        if let Some(share) = source.and_then(|source| self.shares.get_mut(&source)) {
-            share.lists.of(is_answered).renew(&mut self.links_of_source, slot.index);
+        let (source, before) = (entry.source, std::mem::replace(&mut entry.state, next));
+        let of_source = source.and_then(|source| self.shares.get_mut(&source));
+        let of_source = of_source.map(|share| (&mut share.lists, &mut self.links_of_source));
+        for (lists, links) in [(&mut self.lists, &mut self.links)].into_iter().chain(of_source) {
+            if before == next {
+                lists.of(next).renew(links, slot.index);
+            } else {
+                lists.of(before).remove(links, slot.index);
+                lists.of(next).push(links, slot.index);
+            }
         }
-    }
-
-    /// A datagram of the flow's target has come. Returns true for the first one.
-    pub(super) fn answer(&mut self, slot: Slot, now: Instant) -> bool {
-        let Some(entry) = self.entry(slot) else { return false };
-        if entry.is_answered {
-            self.touch(slot, now);
-            return false;
+        if before == State::Pending && next != State::Pending {
+            self.pending -= 1;
         }
-        entry.is_answered = true;
-        entry.used = now;
-        let source = entry.source;
-        self.lists.unanswered.remove(&mut self.links, slot.index);
-        self.lists.answered.push(&mut self.links, slot.index);
-        if let Some(share) = source.and_then(|source| self.shares.get_mut(&source)) {
-            share.lists.unanswered.remove(&mut self.links_of_source, slot.index);
-            share.lists.answered.push(&mut self.links_of_source, slot.index);
-        }
-        true
     }
 
     pub(super) fn remove(&mut self, slot: Slot) -> Option<V> {
@@ -253,37 +366,38 @@ impl<V> Table<V> {
         self.take(slot.index)
     }
 
-    /// Removes the flow that was never answered and is unused for longest, unless that is `spared`.
-    pub(super) fn evict_unanswered(&mut self, spared: Slot) -> Option<V> {
-        let index = self.lists.unanswered.first().filter(|&index| index != spared.index)?;
-        self.take(index)
+    /// Removes a flow that [`Self::candidate`] has named.
+    pub(super) fn evict(&mut self, candidate: Candidate) -> Option<V> {
+        self.take(candidate.index)
     }
 
     /// When the next flow is idle.
     pub(super) fn next_idle(&self, times: FlowTimes) -> Option<Instant> {
-        let of = |list: List, is_answered| {
-            let entry = self.entries.get(list.first()? as usize)?.as_ref()?;
-            Some(end_of(entry.used, times, is_answered))
+        let of = |state: State| {
+            let entry = self.entries.get(self.lists.first(state)? as usize)?.as_ref()?;
+            Some(end_of(entry.used, times, state.is_answered()))
         };
-        let (unanswered, answered) =
-            (of(self.lists.unanswered, false), of(self.lists.answered, true));
-        unanswered.into_iter().chain(answered).min()
+        State::ALL.into_iter().filter_map(of).min()
     }
 
     /// Removes a flow that is idle at `now`.
     pub(super) fn take_idle(&mut self, now: Instant, times: FlowTimes) -> Option<V> {
-        let index = [false, true].into_iter().find_map(|is_answered| {
-            let index = self.lists.of(is_answered).first()?;
+        let index = State::ALL.into_iter().find_map(|state| {
+            let index = self.lists.first(state)?;
             let used = self.entries.get(index as usize)?.as_ref()?.used;
-            (end_of(used, times, is_answered) <= now).then_some(index)
+            (end_of(used, times, state.is_answered()) <= now).then_some(index)
         })?;
         self.take(index)
     }
 
     /// Removes all flows.
     pub(super) fn drain(&mut self) -> Vec<V> {
-        let all = std::mem::replace(self, Self { serial: self.serial, ..Self::new(self.caps) });
+        let all = std::mem::replace(self, self.emptied());
         all.entries.into_iter().flatten().map(|entry| entry.value).collect()
+    }
+
+    fn emptied(&self) -> Self {
+        Self { serial: self.serial, ..Self::new(Arc::clone(&self.bounds)) }
     }
 
     fn entry(&mut self, slot: Slot) -> Option<&mut Entry<V>> {
@@ -297,11 +411,12 @@ impl<V> Table<V> {
         if let Some(route) = entry.route {
             self.by_route.remove(&route);
         }
-        self.lists.of(entry.is_answered).remove(&mut self.links, index);
+        self.lists.of(entry.state).remove(&mut self.links, index);
+        self.pending -= usize::from(entry.state == State::Pending);
         if let Some(source) = entry.source
             && let Some(share) = self.shares.get_mut(&source)
         {
-            share.lists.of(entry.is_answered).remove(&mut self.links_of_source, index);
+            share.lists.of(entry.state).remove(&mut self.links_of_source, index);
             share.flows -= 1;
             if share.flows == 0 {
                 self.shares.remove(&source);
@@ -309,7 +424,7 @@ impl<V> Table<V> {
         }
         if self.len() == 0 {
             // The memory of a flood goes back.
-            *self = Self { serial: self.serial, ..Self::new(self.caps) };
+            *self = self.emptied();
         }
         Some(entry.value)
     }

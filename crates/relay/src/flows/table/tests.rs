@@ -18,22 +18,35 @@ fn after(start: Instant, millis: u64) -> Instant {
     start + Duration::from_millis(millis)
 }
 
-#[test]
-fn sources_are_addresses_of_ipv4_and_networks_of_ipv6() {
-    let of = |text: &str| Source::of(text.parse().unwrap());
-    assert_eq!(of("192.0.2.1"), of("::ffff:192.0.2.1"));
-    assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
-    assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
-    assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+fn source(number: u32) -> Option<IpAddr> {
+    Some(IpAddr::from((0x0a00_0000 + number).to_be_bytes()))
+}
+
+fn bounded<V>(most: u32, per_source: u32) -> Table<V> {
+    Table::new(Arc::new(FlowBounds::new(most, per_source)))
+}
+
+/// Adds a flow, and tells which flow had to go.
+fn add<V>(
+    table: &mut Table<V>,
+    source: Option<IpAddr>,
+    value: V,
+    now: Instant,
+) -> Result<(Slot, Option<V>), V> {
+    let mut gone = Vec::new();
+    let slot = table.insert(None, source, value, now, &mut gone)?;
+    assert!(gone.len() < 2);
+    Ok((slot, gone.pop()))
 }
 
 #[test]
 fn a_slot_does_not_name_the_next_flow_in_its_place() {
     let now = Instant::now();
     let mut table = Table::default();
-    let (first, _) = table.insert(Some(route(1)), None, 1, now).unwrap();
+    let none = &mut Vec::new();
+    let first = table.insert(Some(route(1)), None, 1, now, none).unwrap();
     assert_eq!(table.remove(first), Some(1));
-    let (second, _) = table.insert(Some(route(1)), None, 2, now).unwrap();
+    let second = table.insert(Some(route(1)), None, 2, now, none).unwrap();
     assert_eq!((table.remove(first), table.value(first)), (None, None));
     assert!(!table.answer(first, now));
     assert_eq!(table.value(second), Some(&mut 2));
@@ -43,74 +56,134 @@ fn a_slot_does_not_name_the_next_flow_in_its_place() {
 fn a_flow_exists_once() {
     let now = Instant::now();
     let mut table = Table::default();
-    table.insert(Some(route(1)), None, 1, now).unwrap();
-    assert_eq!(table.insert(Some(route(1)), None, 2, now), Err(2));
+    let none = &mut Vec::new();
+    table.insert(Some(route(1)), None, 1, now, none).unwrap();
+    assert_eq!(table.insert(Some(route(1)), None, 2, now, none), Err(2));
 }
 
-/// 100,000 peers that nobody answers, beside 1,000 flows that were answered.
+/// 100,000 peers that nobody answers in 100 s, beside 1,000 flows that talk every 10 s and 1,000
+/// whose one question was answered.
 #[test]
 fn a_flood_costs_bounded_memory_and_no_answered_flow() {
-    let caps = FlowCaps { total: 4_096, per_source: 256 };
-    let mut table = Table::new(caps);
+    let most = 4_096;
+    let mut table = bounded(most, 256);
     let start = Instant::now();
-    let good: Vec<_> = (0..1_000)
+    let good: Vec<_> = (0..2_000)
         .map(|number| {
-            let source = Some(Source::V6(number));
-            let (slot, _) = table.insert(None, source, number, start).unwrap();
+            let (slot, _) = add(&mut table, source(number), number, start).unwrap();
             assert!(table.answer(slot, start));
             slot
         })
         .collect();
     let mut left = 0;
     for number in 0..100_000_u32 {
-        let peer = SocketAddr::from((number.to_be_bytes(), 5353));
-        let source = Some(Source::of(peer.ip()));
-        let now = after(start, u64::from(number / 100));
-        let (_, gone) =
-            table.insert(Some(Route { peer, local: None }), source, 1_000_000, now).unwrap();
-        left += usize::from(gone.is_some_and(|value| value == 1_000_000));
-        assert!(table.len() <= caps.total);
+        let now = after(start, u64::from(number));
+        if number % 10_000 == 0 {
+            good.iter().take(1_000).for_each(|&slot| table.touch(slot, now));
+        }
+        let flood = Some(IpAddr::from((0x0b00_0000 + number).to_be_bytes()));
+        let (_, gone) = add(&mut table, flood, 1_000_000, now).unwrap();
+        left += u32::from(gone.is_some_and(|value| value == 1_000_000));
+        assert!(table.len() <= most as usize);
     }
-    assert_eq!(left, 100_000 - (caps.total - 1_000));
-    assert!(good.iter().enumerate().all(|(n, &slot)| table.value(slot) == Some(&mut (n as u64))));
-    assert!(table.entries.len() <= caps.total && table.shares.len() <= caps.total);
-    assert!(table.by_route.capacity() < 4 * caps.total);
+    assert_eq!(left, 100_000 - (most - 2_000));
+    assert!(good.iter().zip(0..).all(|(&slot, n)| table.value(slot) == Some(&mut { n })));
+    assert!(table.entries.len() <= most as usize && table.shares.len() <= most as usize);
     // Then all idle flows end, and their memory is returned.
     let mut ended = 0;
-    while table.take_idle(after(start, 121_000), TIMES).is_some() {
+    while table.take_idle(after(start, 300_000), TIMES).is_some() {
         ended += 1;
     }
-    assert_eq!((ended, table.entries.capacity(), table.by_route.capacity()), (caps.total, 0, 0));
+    assert_eq!((ended, table.entries.capacity(), table.bounds.live()), (most, 0, 0));
+}
+
+/// A resolver asks from one address, and from a new port each time: no query that is under way goes
+/// for another one, at any rate that its share lasts for.
+#[test]
+fn each_query_of_a_resolver_is_answered() {
+    for (per_second, per_source) in [(80, 256), (2_000, 256), (20_000, 4_096)] {
+        let mut table = bounded(16_384, per_source);
+        let (start, took) = (Instant::now(), 50 * per_second / 1_000);
+        let mut asked = std::collections::VecDeque::new();
+        for number in 0..200_000_u64 {
+            let now = start + Duration::from_micros(number * 1_000_000 / per_second);
+            let (slot, _) = add(&mut table, source(1), number, now).unwrap();
+            asked.push_back(slot);
+            if asked.len() as u64 > took {
+                let slot = asked.pop_front().unwrap();
+                assert!(table.answer(slot, now), "query {} at {per_second}/s", number - took);
+            }
+            while table.take_idle(now, TIMES).is_some() {}
+        }
+    }
 }
 
 #[test]
-fn an_answered_flow_goes_only_for_its_own_source() {
-    let mut table = Table::new(FlowCaps { total: 4, per_source: 2 });
+fn a_lasting_flow_goes_only_for_its_own_source_or_when_it_was_left() {
+    let mut table = bounded(4, 2);
     let start = Instant::now();
-    let mine = Some(Source::V6(1));
-    let add = |table: &mut Table<u32>, source, value, millis| {
+    let talk = |table: &mut Table<u32>, source, value, millis| {
         let now = after(start, millis);
-        let (slot, gone) = table.insert(None, source, value, now)?;
+        let (slot, gone) = add(table, source, value, now)?;
         table.answer(slot, now);
+        table.touch(slot, now);
         Ok::<_, u32>(gone)
     };
-    assert_eq!(add(&mut table, mine, 1, 0), Ok(None));
-    assert_eq!(add(&mut table, mine, 2, 0), Ok(None));
-    assert_eq!(add(&mut table, Some(Source::V6(2)), 3, 0), Ok(None));
-    assert_eq!(add(&mut table, Some(Source::V6(3)), 4, 0), Ok(None));
-    assert_eq!(add(&mut table, Some(Source::V6(4)), 5, 2_000), Err(5), "the table is full");
-    assert_eq!(table.admits(Some(Source::V6(4)), start), Err(IsFull::Table));
-    assert_eq!(add(&mut table, mine, 6, 999), Err(6), "its flows are in use");
-    assert_eq!(table.admits(mine, after(start, 999)), Err(IsFull::Source));
-    assert_eq!(add(&mut table, mine, 7, 1_000), Ok(Some(1)), "its own source has its share");
+    assert_eq!(talk(&mut table, source(1), 1, 0), Ok(None));
+    assert_eq!(talk(&mut table, source(1), 2, 0), Ok(None));
+    assert_eq!(talk(&mut table, source(2), 3, 0), Ok(None));
+    assert_eq!(talk(&mut table, source(3), 4, 0), Ok(None));
+    assert_eq!(talk(&mut table, source(4), 5, 29_999), Err(5), "the table is full");
+    assert_eq!(table.admits(source(4), start), Err(IsFull::Table));
+    assert_eq!(talk(&mut table, source(1), 6, 999), Err(6), "its flows are in use");
+    assert_eq!(table.admits(source(1), after(start, 999)), Err(IsFull::Source));
+    assert_eq!(talk(&mut table, source(1), 7, 1_000), Ok(Some(1)), "its own source has its share");
+    assert_eq!(talk(&mut table, source(4), 8, 30_000), Ok(Some(2)), "nobody talks there");
+}
+
+#[test]
+fn workers_share_the_bounds() {
+    let bounds = Arc::new(FlowBounds::new(5, 3));
+    let [mut one, mut other] = [(); 2].map(|()| Table::new(Arc::clone(&bounds)));
+    let now = Instant::now();
+    for value in 0..3 {
+        let table = if value == 1 { &mut other } else { &mut one };
+        assert_eq!(add(table, source(1), value, now).map(|(_, gone)| gone), Ok(None));
+    }
+    assert_eq!(add(&mut other, source(1), 3, now).map(|(_, gone)| gone), Ok(Some(1)));
+    for value in 4..6 {
+        assert_eq!(add(&mut other, source(2), value, now).map(|(_, gone)| gone), Ok(None));
+    }
+    assert_eq!(bounds.live(), 5);
+    assert_eq!(add(&mut one, source(3), 6, now).map(|(_, gone)| gone), Ok(Some(0)));
+    drop((one, other));
+    assert_eq!(bounds.live(), 0);
+}
+
+#[test]
+fn a_proxy_is_no_source() {
+    let bounds = FlowBounds::new(1_000, 1).without(|ip| ip == IpAddr::from([10, 0, 0, 1]));
+    let bounds = Arc::new(bounds);
+    let mut table = Table::new(Arc::clone(&bounds));
+    for (address, count) in [("10.0.0.2", 1), ("10.0.0.1", 500), ("::ffff:10.0.0.1", 499)] {
+        let source = bounds.source(address.parse().unwrap());
+        let start = table.len();
+        for value in 0..500 {
+            assert!(add(&mut table, source, value, Instant::now()).is_ok());
+        }
+        assert_eq!(table.len() - start, count, "{address}");
+    }
+    assert_eq!(table.len(), 1_000);
 }
 
 /// A flow as the oracle sees it.
 #[derive(Clone, Debug)]
 struct Known {
     number: u16,
-    source: Option<u64>,
+    source: Option<u32>,
     is_answered: bool,
+    /// The peer has sent after an answer.
+    is_lasting: bool,
     used: u64,
     /// Orders uses at the same time.
     use_number: u64,
@@ -118,7 +191,7 @@ struct Known {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Insert(u16, Option<u64>),
+    Insert(u16, Option<u32>),
     Touch(u16),
     Answer(u16),
     Remove(u16),
@@ -129,7 +202,7 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let number = 0_u16..24;
     prop_oneof![
-        4 => (number.clone(), prop::option::weighted(0.9, 0_u64..4))
+        4 => (number.clone(), prop::option::weighted(0.9, 0_u32..4))
             .prop_map(|(number, source)| Step::Insert(number, source)),
         2 => number.clone().prop_map(Step::Touch),
         2 => number.clone().prop_map(Step::Answer),
@@ -159,11 +232,36 @@ impl Oracle {
         self.flows.len() < before
     }
 
+    /// The flow that goes first, in the words of the module.
+    fn first(&self, rules: &[(&str, u64)], now: u64, of: impl Fn(&Known) -> bool) -> Option<u16> {
+        rules.iter().find_map(|&(state, quiet)| {
+            self.oldest(|known| {
+                let is_so = match state {
+                    "pending" => !known.is_answered,
+                    "answered" => known.is_answered && !known.is_lasting,
+                    _ => known.is_lasting,
+                };
+                is_so && of(known) && known.used + quiet <= now
+            })
+        })
+    }
+
+    /// The flow that goes first for a flow of any source.
+    fn evicted(&self, now: u64) -> Option<u16> {
+        let pending = self.flows.iter().filter(|known| !known.is_answered).count();
+        let rules = if pending * 2 >= self.flows.len() {
+            &[("pending", 0)][..]
+        } else {
+            &[("pending", 5_000), ("answered", 1_000), ("lasting", 30_000), ("pending", 0)]
+        };
+        self.first(rules, now, |_| true)
+    }
+
     fn insert(
         &mut self,
-        caps: FlowCaps,
+        (most, per_source): (usize, usize),
         number: u16,
-        source: Option<u64>,
+        source: Option<u32>,
         now: u64,
     ) -> Result<Option<u16>, ()> {
         if self.flows.iter().any(|known| known.number == number) {
@@ -171,26 +269,26 @@ impl Oracle {
         }
         let mut gone = None;
         let of_source = self.flows.iter().filter(|known| known.source == source).count();
-        if source.is_some() && of_source >= caps.per_source {
-            gone =
-                self.oldest(|known| known.source == source && !known.is_answered).or_else(|| {
-                    // The one that goes is that which was unused for longest, not one of several.
-                    let oldest = self.oldest(|known| known.source == source)?;
-                    let known = self.flows.iter().find(|known| known.number == oldest)?;
-                    (known.used + 1_000 <= now).then_some(oldest)
-                });
-            if gone.is_none() {
-                return Err(());
-            }
-        } else if self.flows.len() >= caps.total {
-            gone = Some(self.oldest(|known| !known.is_answered).ok_or(())?);
+        if source.is_some() && of_source >= per_source {
+            let rules = [
+                ("pending", 5_000),
+                ("answered", 1_000),
+                ("lasting", 5_000),
+                ("answered", 10),
+                ("pending", 0),
+                ("lasting", 1_000),
+            ];
+            gone = Some(self.first(&rules, now, |known| known.source == source).ok_or(())?);
+        } else if self.flows.len() >= most {
+            gone = Some(self.evicted(now).ok_or(())?);
         }
         if let Some(gone) = gone {
             self.forget(gone);
         }
         self.uses += 1;
         let use_number = self.uses;
-        self.flows.push(Known { number, source, is_answered: false, used: now, use_number });
+        let (is_answered, is_lasting) = (false, false);
+        self.flows.push(Known { number, source, is_answered, is_lasting, used: now, use_number });
         Ok(gone)
     }
 
@@ -210,27 +308,34 @@ impl Oracle {
 proptest! {
     #[test]
     fn the_table_agrees_with_an_oracle_that_looks_at_every_flow(
-        total in 1_usize..8,
+        most in 1_usize..8,
         per_source in 1_usize..4,
         steps in prop::collection::vec(step(), 1..120),
     ) {
-        let caps = FlowCaps { total, per_source };
-        let mut table = Table::new(caps);
+        let mut table = bounded(most as u32, per_source as u32);
         let mut oracle = Oracle::default();
         let start = Instant::now();
         let mut now = 0;
         for step in steps {
             let at = after(start, now);
             match step {
-                Step::Insert(number, source) => {
-                    let expected = oracle.insert(caps, number, source, now);
-                    let inserted =
-                        table.insert(Some(route(number)), source.map(Source::V6), number, at);
-                    prop_assert_eq!(inserted.map(|(_, gone)| gone).map_err(|_| ()), expected);
+                Step::Insert(number, of) => {
+                    let expected = oracle.insert((most, per_source), number, of, now);
+                    let mut gone = Vec::new();
+                    let of = of.and_then(source);
+                    let is_admitted = table.admits(of, at).is_ok();
+                    let inserted = table.insert(Some(route(number)), of, number, at, &mut gone);
+                    prop_assert!(inserted.is_err() || is_admitted);
+                    prop_assert!(gone.len() < 2 && (inserted.is_ok() || gone.is_empty()));
+                    prop_assert_eq!(inserted.map(|_| gone.pop()).map_err(|_| ()), expected);
                 }
                 Step::Touch(number) => {
                     let slot = table.find(&route(number));
-                    prop_assert_eq!(slot.is_some(), oracle.touch(number, now).is_some());
+                    let known = oracle.touch(number, now);
+                    prop_assert_eq!(slot.is_some(), known.is_some());
+                    if let Some(known) = known {
+                        known.is_lasting = known.is_answered;
+                    }
                     if let Some(slot) = slot {
                         table.touch(slot, at);
                     }
@@ -248,9 +353,11 @@ proptest! {
                 }
                 Step::Evict(spared) => {
                     let Some(slot) = table.find(&route(spared)) else { continue };
-                    let expected =
-                        oracle.oldest(|known| !known.is_answered).filter(|&one| one != spared);
-                    prop_assert_eq!(table.evict_unanswered(slot), expected);
+                    let expected = oracle.evicted(now).filter(|&one| one != spared);
+                    let candidate = table.candidate(Some(slot), at);
+                    // The table looks on where the first to go is spared.
+                    if expected.is_none() { continue }
+                    prop_assert_eq!(candidate.and_then(|flow| table.evict(flow)), expected);
                     if let Some(number) = expected {
                         prop_assert!(oracle.forget(number));
                     }

@@ -1,21 +1,38 @@
-//! All flows to the targets of one service: their table, and the task that ends idle ones.
+//! All flows to the targets of one service: their table, and the task that ends idle ones. Where the
+//! process has no socket for a flow or a connection, the least worthy flow of the worker goes.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, ready};
 
 use proto::ResetCode;
 use proto::control::FlowTimes;
+use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 
 use super::flow::Target;
+use super::follow;
+use crate::TargetAddr;
 use crate::flows::FlowSettings;
 use crate::flows::idle::{self, IdleTimer};
-use crate::flows::table::{Slot, Source, Table};
+use crate::flows::ports::WANTED;
+use crate::flows::table::{Candidate, Slot, Table};
 use crate::flows::waking::TaskWaker;
+
+thread_local! {
+    /// The flows of this worker.
+    static ALL: RefCell<Vec<Weak<FlowTargets>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Flows that a worker ends at most to get one socket: flows whose names are looked up have none.
+const TRIES: usize = 64;
+
+/// Flows that a worker ends when another worker needs a socket.
+const FOR_OTHERS: usize = 8;
 
 /// The flows to the targets of one service (or of the forwards of one link) on one worker.
 #[derive(Default)]
@@ -25,6 +42,8 @@ pub struct FlowTargets {
     timer: RefCell<IdleTimer>,
     waker: TaskWaker,
     has_task: Cell<bool>,
+    /// A task follows the targets.
+    pub(super) is_followed: Cell<bool>,
 }
 
 impl fmt::Debug for FlowTargets {
@@ -46,37 +65,57 @@ impl FlowTargets {
         self.len() == 0
     }
 
-    /// Adds a flow, with the caps and times of its settings. Returns false if there is no place.
-    pub(super) fn add(self: &Rc<Self>, flow: &Rc<Target>, source: Option<Source>) -> bool {
-        let FlowSettings { caps, times, stats, .. } = &*flow.settings;
+    /// Ends the flows that lead to another target than this one; `None`: all flows. A peer that goes
+    /// on sending gets a new flow, which leads to where the service leads now.
+    pub fn lead_to(&self, target: Option<&TargetAddr>) {
+        let others: Vec<_> = {
+            let table = self.table.borrow();
+            table.values().filter(|flow| Some(&flow.address) != target).cloned().collect()
+        };
+        others.into_iter().for_each(|flow| flow.end(Some(ResetCode::Shutdown)));
+    }
+
+    /// Adds a flow, with the bounds and times of its settings. Returns false if there is no place.
+    pub(super) fn add(self: &Rc<Self>, flow: &Rc<Target>, source: Option<IpAddr>) -> bool {
+        let FlowSettings { bounds, times, .. } = &*flow.settings;
         self.times.set(*times);
+        let mut gone = Vec::new();
         let inserted = {
             let mut table = self.table.borrow_mut();
-            table.set_caps(*caps);
-            table.insert(None, source, Rc::clone(flow), Instant::now())
+            table.set_bounds(bounds);
+            table.insert(None, source, Rc::clone(flow), Instant::now(), &mut gone)
         };
-        let Ok((slot, gone)) = inserted else { return false };
-        flow.slot.set(Some(slot));
-        if let Some(gone) = gone {
-            stats.count_evicted();
-            gone.end(Some(ResetCode::Limit));
+        for flow in gone {
+            flow.evict();
         }
-        self.watch_idle();
+        let Ok(slot) = inserted else { return false };
+        flow.slot.set(Some(slot));
+        self.watch();
         true
     }
 
-    /// Ends the flow that was never answered and is unused for longest, but not `spared`.
-    pub(super) fn make_room(&self, spared: Slot) -> bool {
-        let gone = self.table.borrow_mut().evict_unanswered(spared);
-        let Some(gone) = gone else { return false };
-        gone.settings.stats.count_evicted();
-        gone.end(Some(ResetCode::Limit));
-        true
+    /// The flow that goes first when there is no socket.
+    fn candidate(&self, spared: Option<&Target>) -> Option<Candidate> {
+        let is_here = |of: &&Target| std::ptr::eq(Rc::as_ptr(&of.settings.targets), self);
+        let spared = spared.filter(is_here).and_then(|of| of.slot.get());
+        self.table.borrow().candidate(spared, Instant::now())
+    }
+
+    /// Ends a flow for another one or for a connection. Returns whether it had a socket.
+    fn evict(&self, candidate: Candidate) -> bool {
+        let gone = self.table.borrow_mut().evict(candidate);
+        gone.is_some_and(|flow| flow.evict())
+    }
+
+    /// The flows that `wanted` chooses.
+    pub(super) fn select(&self, wanted: impl Fn(&Target) -> bool) -> Vec<Rc<Target>> {
+        let table = self.table.borrow();
+        table.values().filter(|flow| wanted(flow)).cloned().collect()
     }
 
     /// The far side sent a datagram.
-    pub(super) fn touch(&self, slot: Slot) {
-        self.table.borrow_mut().touch(slot, Instant::now());
+    pub(super) fn touch(&self, slot: Slot, now: Instant) {
+        self.table.borrow_mut().touch(slot, now);
     }
 
     /// The target sent a datagram.
@@ -90,10 +129,20 @@ impl FlowTargets {
         drop(gone);
     }
 
-    /// Sees to it that a task ends idle flows.
-    fn watch_idle(self: &Rc<Self>) {
+    /// Sees to it that tasks end idle flows and follow their targets.
+    fn watch(self: &Rc<Self>) {
         if !self.has_task.replace(true) {
-            tokio::task::spawn_local(Sweep(Rc::downgrade(self)));
+            ALL.with_borrow_mut(|all| {
+                all.retain(|of| {
+                    of.strong_count() > 0 && !std::ptr::eq(of.as_ptr(), &raw const **self)
+                });
+                all.push(Rc::downgrade(self));
+            });
+            let (targets, wanted) = (Rc::downgrade(self), Box::pin(WANTED.notified()));
+            tokio::task::spawn_local(Sweep { targets, wanted });
+            if !self.is_followed.replace(true) {
+                tokio::task::spawn_local(follow::follow(Rc::downgrade(self)));
+            }
             return;
         }
         let due = self.table.borrow().next_idle(self.times.get());
@@ -126,13 +175,45 @@ impl FlowTargets {
     }
 }
 
-/// Ends idle flows. The task lives while there are flows.
-struct Sweep(Weak<FlowTargets>);
+/// Ends a flow of this worker, so that its socket is free for a connection. Returns false if no flow
+/// may go; then other workers are asked, which takes a moment.
+pub(crate) fn give_way() -> bool {
+    give_way_to(None)
+}
+
+/// The same for the flow `spared`, which has a place but no socket yet.
+pub(super) fn give_way_to(spared: Option<&Target>) -> bool {
+    for _ in 0..TRIES {
+        let all: Vec<_> = ALL.with_borrow(|all| all.iter().filter_map(Weak::upgrade).collect());
+        let of = |targets: Rc<FlowTargets>| Some((targets.candidate(spared)?, targets));
+        let least = all.into_iter().filter_map(of).min_by_key(|(candidate, _)| *candidate);
+        let Some((candidate, targets)) = least else { break };
+        if targets.evict(candidate) {
+            return true;
+        }
+    }
+    WANTED.notify_waiters();
+    false
+}
+
+/// Ends idle flows, and a few for other workers. The task lives while there are flows.
+struct Sweep {
+    targets: Weak<FlowTargets>,
+    wanted: Pin<Box<Notified<'static>>>,
+}
 
 impl Future for Sweep {
     type Output = ();
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.0.upgrade().map_or(Poll::Ready(()), |targets| targets.poll_idle(cx))
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(targets) = self.targets.upgrade() else { return Poll::Ready(()) };
+        while self.wanted.as_mut().poll(cx).is_ready() {
+            self.wanted.set(WANTED.notified());
+            for _ in 0..FOR_OTHERS {
+                let Some(candidate) = targets.candidate(None) else { break };
+                targets.evict(candidate);
+            }
+        }
+        targets.poll_idle(cx)
     }
 }

@@ -3,18 +3,21 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use net::socket::canonical;
 use net::udp::{Arrival, FlowSocket, Loss, Tally, dialling};
 use proto::ResetCode;
 use rustix::io::Errno;
+use tokio::time::Instant;
 use transport::{FlowInlet, FlowOutlet};
 
+use super::{FlowCaller, give_way_to};
 use crate::Permit;
-use crate::dial::{DialError, TargetAddr};
+use crate::dial::{Allow, DialError, TargetAddr, telling};
 use crate::flows::ports::Port;
 use crate::flows::table::Slot;
 use crate::flows::waking::TaskWaker;
@@ -25,16 +28,26 @@ use crate::room::Place;
 const WAITING: usize = 8;
 const WAITING_BYTES: usize = 64 << 10;
 
+/// A flow that has sent and got no answer for this time is in doubt. Most protocols answer within
+/// less, and the doubt costs a lookup.
+const SILENT: Duration = Duration::from_secs(4);
+
+/// The pause between two looks at a flow that stays without an answer doubles up to 2^4 s: a target
+/// that never answers costs little.
+const PAUSES: u8 = 4;
+
 pub(super) enum State {
     Looking,
-    Open { socket: Rc<FlowSocket>, target: SocketAddr, _port: Port },
+    Open { socket: Rc<FlowSocket>, target: SocketAddr, local: Option<IpAddr>, port: Port },
     Closed,
 }
 
 /// The flow to one target.
 pub(super) struct Target {
     pub(super) settings: Rc<FlowSettings>,
-    address: TargetAddr,
+    pub(super) address: TargetAddr,
+    /// The rule for the target.
+    pub(super) allow: Option<Allow>,
     pub(super) state: RefCell<State>,
     inlet: RefCell<Option<Rc<dyn FlowInlet>>>,
     permit: Cell<Option<Permit>>,
@@ -47,8 +60,43 @@ pub(super) struct Target {
     pub(super) waker: TaskWaker,
     /// The counters include it.
     is_counted: Cell<bool>,
+    /// The target has answered to the socket of now.
     is_answered: Cell<bool>,
     was_refused: Cell<bool>,
+    doubt: Doubt,
+}
+
+/// What speaks against the socket of a flow.
+#[derive(Debug, Default)]
+struct Doubt {
+    /// The first datagram that was sent since the last answer.
+    unanswered_since: Cell<Option<Instant>>,
+    /// The target refused a datagram since the last answer, or no way led to it.
+    is_refused: Cell<bool>,
+    /// The flow was looked at in vain, and is not looked at again before.
+    until: Cell<Option<Instant>>,
+    /// How often that was.
+    times: Cell<u8>,
+}
+
+impl Doubt {
+    fn begin(&self, now: Instant) {
+        if self.unanswered_since.get().is_none() {
+            self.unanswered_since.set(Some(now));
+        }
+    }
+
+    fn end(&self) {
+        self.unanswered_since.take();
+        self.is_refused.take();
+        self.until.take();
+        self.times.take();
+    }
+
+    fn is_there(&self, now: Instant) -> bool {
+        let is_silent = || self.unanswered_since.get().is_some_and(|since| since + SILENT <= now);
+        self.until.get().is_none_or(|until| until <= now) && (self.is_refused.get() || is_silent())
+    }
 }
 
 impl fmt::Debug for Target {
@@ -62,11 +110,13 @@ impl Target {
         address: TargetAddr,
         inlet: Box<dyn FlowInlet>,
         settings: &Rc<FlowSettings>,
-        permit: Option<Permit>,
+        caller: FlowCaller,
     ) -> Rc<Self> {
+        let FlowCaller { allow, visitor: _, permit } = caller;
         Rc::new(Self {
             settings: Rc::clone(settings),
             address,
+            allow,
             state: RefCell::new(State::Looking),
             inlet: RefCell::new(Some(inlet.into())),
             permit: Cell::new(permit),
@@ -77,6 +127,7 @@ impl Target {
             is_counted: Cell::new(false),
             is_answered: Cell::new(false),
             was_refused: Cell::new(false),
+            doubt: Doubt::default(),
         })
     }
 
@@ -100,17 +151,23 @@ impl Target {
 
     /// Connects to the next address that the system has a route to, and sends what waits.
     pub(super) fn connect(&self) {
-        let mut first = None;
+        let mut first: Option<io::Error> = None;
         let socket = loop {
             let Some(target) = self.others.borrow_mut().pop() else { break None };
             match self.open_or_make_room(target) {
                 Ok((socket, port)) => {
                     let socket = Rc::new(socket);
-                    let open = State::Open { socket: Rc::clone(&socket), target, _port: port };
+                    let local = socket.local_addr().ok().map(|local| local.ip());
+                    let open = State::Open { socket: Rc::clone(&socket), target, local, port };
                     self.state.replace(open);
                     break Some(socket);
                 }
-                Err(error) => first = first.or(Some(error)),
+                Err(error) => {
+                    first = Some(match first {
+                        Some(first) => telling(first, error),
+                        None => error,
+                    });
+                }
             }
         };
         let Some(socket) = socket else {
@@ -139,19 +196,18 @@ impl Target {
         };
         match self.open(target) {
             Err(error) if is_exhausted(&error) => {
-                let slot = self.slot.get();
-                if slot.is_some_and(|slot| self.settings.targets.make_room(slot)) {
-                    self.open(target)
-                } else {
-                    Err(error)
+                // A flow that waited for a lookup is no older than others.
+                if let Some(slot) = self.slot.get() {
+                    self.settings.targets.touch(slot, Instant::now());
                 }
+                if give_way_to(Some(self)) { self.open(target) } else { Err(error) }
             }
             outcome => outcome,
         }
     }
 
     fn open(&self, target: SocketAddr) -> io::Result<(FlowSocket, Port)> {
-        let port = Port::take().ok_or(Errno::AGAIN)?;
+        let port = Port::take(self.settings.room)?;
         let socket = dialling(target)?;
         if self.settings.room.place(&socket) != Place::Inside {
             return Err(Errno::MFILE.into());
@@ -188,9 +244,13 @@ impl Target {
         if let Some(slot) = self.slot.get() {
             targets.answer(slot);
         }
+        self.doubt.end();
         if !self.is_answered.replace(true) {
             self.others.take();
             self.waiting.take();
+            if let State::Open { port, .. } = &*self.state.borrow() {
+                port.answered();
+            }
             if let Some(watcher) = watcher {
                 watcher.dialled(Ok(()));
             }
@@ -243,6 +303,80 @@ impl Target {
         }
     }
 
+    /// The target that the socket has, and the address of this machine that it sends from.
+    pub(super) fn ends(&self) -> Option<(SocketAddr, Option<IpAddr>)> {
+        match &*self.state.borrow() {
+            State::Open { target, local, .. } => Some((*target, *local)),
+            State::Looking | State::Closed => None,
+        }
+    }
+
+    pub(super) fn has_name(&self) -> bool {
+        match &self.address {
+            TargetAddr::Udp { host, .. } => host.parse::<IpAddr>().is_err(),
+            TargetAddr::Tcp { .. } | TargetAddr::Unix(_) => false,
+        }
+    }
+
+    /// Whether the flow has sent to no avail, and was not looked at just now.
+    pub(super) fn is_in_doubt(&self, now: Instant) -> bool {
+        self.doubt.is_there(now)
+    }
+
+    /// Whether the target has refused a datagram since its last answer.
+    pub(super) fn was_refused_lately(&self) -> bool {
+        self.doubt.is_refused.get()
+    }
+
+    /// The flow was looked at.
+    pub(super) fn judged(&self, now: Instant) {
+        let times = self.doubt.times.get();
+        self.doubt.until.set(Some(now + Duration::from_secs(1 << times)));
+        self.doubt.times.set((times + 1).min(PAUSES));
+    }
+
+    /// Takes another socket, for one of the addresses that the target has now. An address that has
+    /// refused comes last.
+    pub(super) fn renew(&self, mut addresses: Vec<SocketAddr>) {
+        let Some((former, _)) = self.ends() else { return };
+        if let State::Open { socket, .. } = self.state.replace(State::Looking) {
+            socket.flush_last(&*self.settings.stats);
+        }
+        self.is_answered.set(false);
+        self.was_refused.set(false);
+        self.waiting.take();
+        self.doubt.unanswered_since.take();
+        if self.doubt.is_refused.take() {
+            addresses.sort_by_key(|address| *address == former);
+        }
+        self.found(Ok(addresses));
+        self.waker.wake();
+    }
+
+    /// Ends the flow, because another flow or a connection needs its place. Returns whether it had a
+    /// socket.
+    pub(super) fn evict(&self) -> bool {
+        let stats = &self.settings.stats;
+        let has_socket = self.ends().is_some();
+        stats.count_evicted();
+        if !self.is_answered.get() {
+            stats.count_dropped(DropReason::Evicted, 1);
+            self.tell_full(DropReason::Evicted);
+        }
+        self.end(Some(ResetCode::Limit));
+        has_socket
+    }
+
+    /// Tells that flows are dropped, because there is no place for them.
+    pub(super) fn tell_full(&self, reason: DropReason) {
+        let FlowSettings { stats, watcher, .. } = &*self.settings;
+        if let Some(watcher) = watcher
+            && stats.complaints.ready()
+        {
+            watcher.complain_of_dial(&DialError::Full(self.address.clone()), stats.dropped(reason));
+        }
+    }
+
     /// Ends the flow; with a code on the far side as well. No table may be borrowed.
     pub(super) fn end(&self, code: Option<ResetCode>) {
         let FlowSettings { stats, targets, .. } = &*self.settings;
@@ -279,7 +413,9 @@ impl FlowOutlet for Target {
         // The datagrams of a turn are one use of the flow.
         let is_first = socket.as_ref().is_none_or(|socket| !socket.has_unsent());
         if let Some(slot) = self.slot.get().filter(|_| is_first) {
-            targets.touch(slot);
+            let now = Instant::now();
+            targets.touch(slot, now);
+            self.doubt.begin(now);
         }
         match socket {
             None if self.keep(&datagram) => {}
@@ -320,6 +456,7 @@ impl Tally for Told<'_> {
     fn lost(&self, loss: Loss, datagrams: usize) {
         if loss == Loss::Unreachable {
             self.0.was_refused.set(true);
+            self.0.doubt.is_refused.set(true);
         }
         self.0.settings.stats.lost(loss, datagrams);
     }

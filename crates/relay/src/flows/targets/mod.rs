@@ -1,5 +1,6 @@
-//! The end of flows that sends to a target: a connected socket for each flow, which lives as long as
-//! the flow. A target sees one port per peer, whatever happens to carriers.
+//! The end of flows that sends to a target: a connected socket for each flow. A target sees one port
+//! per peer, whatever happens to carriers. A socket that leads to the wrong place is replaced
+//! (`follow`).
 //!
 //! ```text
 //!   Looking: the name is looked up, a few datagrams wait
@@ -13,6 +14,7 @@
 
 mod all;
 mod flow;
+mod follow;
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -23,12 +25,13 @@ use std::task::{Context, Poll, Waker, ready};
 use proto::ResetCode;
 use transport::{FlowInlet, FlowOutlet, LocalFuture};
 
-use super::table::Source;
 use super::{DropReason, FlowSettings};
 use crate::Permit;
 use crate::dial::{Allow, DialError, TargetAddr, addresses_of};
 
 pub use all::FlowTargets;
+pub(crate) use all::give_way;
+use all::give_way_to;
 use flow::{State, Target, Told};
 
 /// The far end of a flow that arrives.
@@ -38,7 +41,7 @@ pub struct FlowCaller {
     /// a rule every target is permitted.
     pub allow: Option<Allow>,
     /// The peer, as the far side tells it. Its address has a share of the flows
-    /// ([`super::FlowCaps::per_source`]).
+    /// ([`super::FlowBounds::per_source`]).
     pub visitor: Option<SocketAddr>,
     /// Returned when the flow ends.
     pub permit: Option<Permit>,
@@ -53,15 +56,16 @@ pub fn connect_flow(
     inlet: Box<dyn FlowInlet>,
     settings: &Rc<FlowSettings>,
 ) -> Rc<dyn FlowOutlet> {
-    let FlowCaller { allow, visitor, permit } = caller;
-    let flow = Target::new(target.clone(), inlet, settings, permit);
+    let (allow, visitor) = (caller.allow.clone(), caller.visitor);
+    let flow = Target::new(target.clone(), inlet, settings, caller);
     if !matches!(target, TargetAddr::Udp { .. }) {
         flow.end(Some(ResetCode::Unknown));
         return flow;
     }
-    let source = visitor.map(|visitor| Source::of(visitor.ip()));
+    let source = visitor.and_then(|visitor| settings.bounds.source(visitor.ip()));
     if !settings.targets.add(&flow, source) {
         settings.stats.count_dropped(DropReason::Limit, 1);
+        flow.tell_full(DropReason::Limit);
         flow.end(Some(ResetCode::Limit));
         return flow;
     }

@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use transport::{FlowInlet, FlowOutlet};
 
 use super::idle::{self, IdleTimer};
-use super::table::{IsFull, Source, Table};
+use super::table::{IsFull, Slot, Table};
 use super::waking::TaskWaker;
 use super::{DropReason, FlowSettings, FlowStats, is_refusal, pass_on};
 use crate::{End, Permit};
@@ -65,7 +65,7 @@ pub fn listen_flows(
     let address = socket.local_addr()?;
     let visitors = Rc::new(Visitors {
         socket: RefCell::new(Some(Rc::new(socket))),
-        table: RefCell::new(Table::new(settings.caps)),
+        table: RefCell::new(Table::new(Arc::clone(&settings.bounds))),
         times: Cell::new(settings.times),
         waker: TaskWaker::default(),
         turn: Cell::new(0),
@@ -91,6 +91,13 @@ impl ListeningFlows {
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.visitors.address
+    }
+
+    /// Ends all flows. The next datagram of a peer opens a flow again, which leads to where the
+    /// handler leads now.
+    pub fn renew(&self) {
+        let flows = self.visitors.table.borrow_mut().drain();
+        flows.into_iter().for_each(|flow| flow.end(End::Cut, ResetCode::Shutdown));
     }
 
     /// Changes when idle flows end, of those that exist as well.
@@ -241,9 +248,9 @@ impl Visitors {
 
     fn open(self: &Rc<Self>, route: Route, now: Instant) -> Result<Ends, DropReason> {
         let peer = canonical(route.peer);
-        let source = Some(Source::of(peer.ip()));
+        let source = self.settings.bounds.source(peer.ip());
         if let Err(full) = self.table.borrow().admits(source, now) {
-            self.complain();
+            self.complain(full, peer);
             return Err(match full {
                 IsFull::Table => DropReason::Limit,
                 IsFull::Source => DropReason::SourceLimit,
@@ -255,10 +262,7 @@ impl Visitors {
         let inlet: Rc<dyn FlowInlet> = inlet.into();
         if let Some(code) = reply.closed.get() {
             if let Some(refused) = Flow::refused(code, now) {
-                let inserted = self.table.borrow_mut().insert(Some(route), source, refused, now);
-                if let Ok((_, Some(gone))) = inserted {
-                    self.evict(gone);
-                }
+                let _ = self.insert(route, source, refused, now);
             }
             return Err(DropReason::of_refusal(code));
         }
@@ -268,15 +272,11 @@ impl Visitors {
             _permit: permit,
             _counted: Counted::new(self, peer),
         };
-        let inserted = self.table.borrow_mut().insert(Some(route), source, Flow::Live(live), now);
-        match inserted {
-            Ok((slot, gone)) => {
+        match self.insert(route, source, Flow::Live(live), now) {
+            Ok(slot) => {
                 reply.slot.set(Some(slot));
                 if reply.is_answered.get() {
                     self.table.borrow_mut().answer(slot, now);
-                }
-                if let Some(gone) = gone {
-                    self.evict(gone);
                 }
                 Ok((reply, inlet))
             }
@@ -287,26 +287,54 @@ impl Visitors {
         }
     }
 
-    /// Ends a flow whose place another one took.
+    /// Puts a flow into the table, and ends the flows that have to go for it.
+    fn insert(
+        &self,
+        route: Route,
+        source: Option<IpAddr>,
+        flow: Flow,
+        now: Instant,
+    ) -> Result<Slot, Flow> {
+        let mut gone = Vec::new();
+        let mut table = self.table.borrow_mut();
+        let outcome = table.insert(Some(route), source, flow, now, &mut gone);
+        drop(table);
+        gone.into_iter().for_each(|flow| self.evict(flow));
+        outcome
+    }
+
+    /// Ends a flow whose place another one took. The answers to a peer that still waits are lost.
     fn evict(&self, gone: Flow) {
-        if matches!(gone, Flow::Live(_)) {
-            self.settings.stats.count_evicted();
+        if let Flow::Live(live) = &gone {
+            let stats = &self.settings.stats;
+            stats.count_evicted();
+            if !live.reply.is_answered.get() {
+                stats.count_dropped(DropReason::Evicted, live.reply.unanswered.take());
+                self.complain(IsFull::Table, live.reply.peer);
+            }
         }
-        self.complain();
         gone.end(End::Cut, ResetCode::Limit);
     }
 
-    fn complain(&self) {
-        let stats = &self.settings.stats;
-        if stats.complaints.ready() {
-            let (flows, evicted) = (self.table.borrow().len(), stats.evicted());
-            tracing::warn!(
-                listener = %self.address, flows, evicted,
-                "the listener udp://{} has as many flows as it may have, or one source has; flows \
-                 without an answer end early",
-                self.address
-            );
+    fn complain(&self, full: IsFull, peer: SocketAddr) {
+        let FlowSettings { stats, bounds, .. } = &*self.settings;
+        if !stats.complaints.ready() {
+            return;
         }
+        let source = self.settings.bounds.source(peer.ip());
+        let is_of_source = full == IsFull::Source || !bounds.has_share(source);
+        let (listener, flows, evicted) = (self.address, bounds.live(), stats.evicted());
+        let (of, most, key) = if is_of_source {
+            ("one source has", bounds.per_source(), "limits.source.flows")
+        } else {
+            ("there are", bounds.most(), "limits.flows")
+        };
+        tracing::warn!(
+            %listener, flows, evicted,
+            "udp://{listener} drops datagrams: {of} as many flows as may be ({most}); `{key}` of the \
+             client on the server is the bound"
+        );
+        tracing::debug!(%listener, %peer, "a flow of this peer was refused or has ended early");
     }
 
     /// Ends flows that are idle. Returns true if the budget ended first.

@@ -20,7 +20,7 @@ use crate::{End, Visit};
 pub(super) struct Reply {
     visitors: Weak<Visitors>,
     route: Route,
-    peer: SocketAddr,
+    pub(super) peer: SocketAddr,
     stats: Rc<FlowStats>,
     /// For the access log.
     pub(super) visit: Option<Box<Visit>>,

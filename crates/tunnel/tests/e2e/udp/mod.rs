@@ -5,6 +5,7 @@ mod carriers;
 mod connect;
 mod dns;
 mod exits;
+mod follow;
 mod http3;
 mod iperf;
 mod neighbours;

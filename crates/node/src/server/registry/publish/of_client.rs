@@ -326,6 +326,7 @@ impl OfClient {
             timeouts: Timeouts::default(),
             health: Health::default(),
             steering: listeners.steering(),
+            bounds: to.client.flow_bounds(to.clients.trusted()),
             route: Route::new(
                 aim(spec, None),
                 to.session,
@@ -405,6 +406,7 @@ impl Entry {
     ) {
         let aim = aim(spec, http);
         self.entrance.health.forget();
+        to.client.bound_flows(&self.entrance.bounds);
         self.entrance.route.session.store(Arc::clone(to.session));
         // The edition changes also where the aim is the same: the client registers again when the
         // target of a service has changed, and a kept connection leads to the former target.

@@ -69,6 +69,7 @@ impl OfClient {
             timeouts: Timeouts::default(),
             health: Health::default(),
             steering: None,
+            bounds: Arc::default(),
             route: Route::new(
                 aim(spec, Some(http)),
                 to.session,

@@ -1,0 +1,113 @@
+//! How many flows there may be at one address. All workers share a bound, so it does not depend on
+//! their number.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use net::source::{Share, Shares};
+
+/// The flows of one listener, or of the targets of one service, that may exist at a time, and how
+/// many of them there are.
+pub struct FlowBounds {
+    most: AtomicU32,
+    live: AtomicU32,
+    sources: Arc<Shares>,
+    is_proxy: Box<dyn Fn(IpAddr) -> bool + Send + Sync>,
+}
+
+/// A flow that counts. Dropping it gives its place back.
+#[derive(Debug)]
+pub(super) struct Held(Arc<FlowBounds>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.live.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Default for FlowBounds {
+    fn default() -> Self {
+        Self::new(Self::FLOWS, u32::MAX)
+    }
+}
+
+impl fmt::Debug for FlowBounds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FlowBounds({} of {})", self.live(), self.most())
+    }
+}
+
+impl FlowBounds {
+    /// The flows at one address without a bound of the configuration. A flow takes about 500 bytes
+    /// here and as many in the link, so a flood of forged sources takes 16 MB.
+    pub const FLOWS: u32 = 16_384;
+
+    /// Of these, the flows of one source: several hundred players or a busy resolver behind one
+    /// address, and no more than a quarter for anybody.
+    pub const OF_SOURCE: u32 = Self::FLOWS / 4;
+
+    /// Makes bounds of `most` flows, `per_source` of them of one source.
+    #[must_use]
+    pub fn new(most: u32, per_source: u32) -> Self {
+        let (most, live) = (AtomicU32::new(most.max(1)), AtomicU32::new(0));
+        let (sources, is_proxy) = (Shares::new(per_source.max(1)), Box::new(|_| false));
+        Self { most, live, sources, is_proxy }
+    }
+
+    /// Names the addresses that are no source, because many visitors stand behind each of them.
+    #[must_use]
+    pub fn without(self, is_proxy: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Self {
+        Self { is_proxy: Box::new(is_proxy), ..self }
+    }
+
+    /// Changes the bounds. Flows that exist stay.
+    pub fn set(&self, most: u32, per_source: u32) {
+        self.most.store(most.max(1), Ordering::Relaxed);
+        self.sources.set_most(per_source.max(1));
+    }
+
+    /// The most flows.
+    #[must_use]
+    pub fn most(&self) -> u32 {
+        self.most.load(Ordering::Relaxed)
+    }
+
+    /// The most flows of one source.
+    #[must_use]
+    pub fn per_source(&self) -> u32 {
+        self.sources.most()
+    }
+
+    /// The number of flows.
+    #[must_use]
+    pub fn live(&self) -> u32 {
+        self.live.load(Ordering::Relaxed)
+    }
+
+    /// The source that a peer counts for.
+    pub(super) fn source(&self, peer: IpAddr) -> Option<IpAddr> {
+        let peer = peer.to_canonical();
+        (!(self.is_proxy)(peer)).then_some(peer)
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.live() < self.most()
+    }
+
+    pub(super) fn has_share(&self, source: Option<IpAddr>) -> bool {
+        source.is_none_or(|source| self.sources.held(source) < self.per_source())
+    }
+
+    pub(super) fn hold(self: &Arc<Self>) -> Option<Held> {
+        let most = self.most();
+        let next = |live: u32| (live < most).then_some(live + 1);
+        let held = self.live.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        held.is_ok().then(|| Held(Arc::clone(self)))
+    }
+
+    pub(super) fn share(&self, source: Option<IpAddr>) -> Option<Share> {
+        self.sources.take(source)
+    }
+}

@@ -1,0 +1,166 @@
+//! Flows in use follow their targets, and healthy ones stay.
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use net::resolve::{Bounds, Lookups, Resolver};
+use proto::ResetCode;
+use relay::TargetAddr;
+use tokio::net::UdpSocket;
+use tokio::time::advance;
+
+use crate::rig::{Plan, Rig, receive, run, target, until};
+
+/// The former and the next machine of a name.
+const NEXT: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
+
+/// A name, and its record.
+struct Moving {
+    rig: Rig,
+    former: UdpSocket,
+    next: UdpSocket,
+    record: Arc<Mutex<Vec<IpAddr>>>,
+}
+
+impl Moving {
+    async fn new() -> Self {
+        let (former, at) = target().await;
+        let next = UdpSocket::bind((NEXT, at.port())).await.unwrap();
+        let record = Arc::new(Mutex::new(vec![at.ip()]));
+        let known = Arc::clone(&record);
+        let resolver = Resolver::with(Bounds::OWN, move |_| Ok(known.lock().unwrap().clone()));
+        let mut plan = Plan::to_host("moving.example", at.port());
+        plan.targets.lookups = Lookups::on(&resolver, "home");
+        Self { rig: plan.rig(), former, next, record }
+    }
+}
+
+/// Receives a datagram without letting the clock run on, as a wait for a lookup would.
+async fn soon(socket: &UdpSocket) -> (Vec<u8>, SocketAddr) {
+    let start = std::time::Instant::now();
+    loop {
+        let mut space = [0; 64];
+        match socket.try_recv_from(&mut space) {
+            Ok((size, from)) => return (space[..size].to_vec(), from),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+        }
+        assert!(start.elapsed() < Duration::from_secs(30), "nothing came");
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Goes on sending twice a second until `next` gets a datagram, at most for `seconds`. `former`
+/// answers if it is given. Returns the time and the sender.
+async fn go_on(
+    visitor: &UdpSocket,
+    next: &UdpSocket,
+    former: Option<&UdpSocket>,
+    seconds: u64,
+) -> Option<(u64, SocketAddr)> {
+    for turn in 0..seconds * 2 {
+        visitor.send(b"?").await.unwrap();
+        if let Some(former) = former {
+            for _ in 0..200 {
+                tokio::task::yield_now().await;
+                let mut space = [0; 8];
+                if let Ok((_, from)) = former.try_recv_from(&mut space) {
+                    former.send_to(b"!", from).await.unwrap();
+                }
+            }
+        }
+        // A thread makes the lookup.
+        let start = std::time::Instant::now();
+        while start.elapsed() < Duration::from_millis(20) {
+            tokio::task::yield_now().await;
+        }
+        if let Ok((_, from)) = next.try_recv_from(&mut [0; 8]) {
+            return Some((turn / 2, from));
+        }
+        advance(Duration::from_millis(500)).await;
+    }
+    None
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flow_without_answers_follows_the_record_of_its_name() {
+    run(async {
+        let Moving { rig, former, next, record } = Moving::new().await;
+        let visitor = rig.visitor().await;
+        visitor.send(b"1").await.unwrap();
+        former.send_to(b"!", soon(&former).await.1).await.unwrap();
+        soon(&visitor).await;
+        *record.lock().unwrap() = vec![NEXT.into()];
+        let (after, from) = go_on(&visitor, &next, None, 20).await.expect("it follows");
+        assert!(after < 10, "{after} s");
+        next.send_to(b"new", from).await.unwrap();
+        assert_eq!(soon(&visitor).await.0, b"new");
+        assert_eq!((rig.live(), rig.targets.stats.opened()), ((1, 1), 1), "it is the same flow");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answered_flow_keeps_its_socket_until_its_name_has_moved() {
+    run(async {
+        let Moving { rig, former, next, record } = Moving::new().await;
+        let visitor = rig.visitor().await;
+        visitor.send(b"1").await.unwrap();
+        let from = soon(&former).await.1;
+        former.send_to(b"!", from).await.unwrap();
+        let both = vec![NEXT.into(), former.local_addr().unwrap().ip()];
+        *record.lock().unwrap() = both;
+        assert_eq!(go_on(&visitor, &next, Some(&former), 60).await, None, "it is one of two");
+        visitor.send(b"2").await.unwrap();
+        assert_eq!(soon(&former).await.1, from, "the port is the same");
+        *record.lock().unwrap() = vec![NEXT.into()];
+        let (after, _) = go_on(&visitor, &next, Some(&former), 60).await.expect("it follows");
+        assert!(after <= 32, "{after} s");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flow_moves_to_the_other_address_of_a_target_that_refuses() {
+    run(async {
+        let Moving { rig, former, next, record } = Moving::new().await;
+        let visitor = rig.visitor().await;
+        visitor.send(b"1").await.unwrap();
+        former.send_to(b"!", soon(&former).await.1).await.unwrap();
+        soon(&visitor).await;
+        *record.lock().unwrap() = vec![former.local_addr().unwrap().ip(), NEXT.into()];
+        drop(former);
+        let (after, _) = go_on(&visitor, &next, None, 10).await.expect("it moves");
+        assert!(after < 5, "{after} s");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_flow_of_another_target_ends_and_the_next_datagram_opens_one() {
+    run(async {
+        let (target, at) = target().await;
+        let rig = Plan::to(at).rig();
+        let visitor = rig.visitor().await;
+        visitor.send(b"1").await.unwrap();
+        receive(&target).await;
+        let to = |port| TargetAddr::Udp { host: at.ip().to_string(), port };
+        rig.targets.targets.lead_to(Some(&to(at.port())));
+        assert_eq!(rig.live(), (1, 1));
+        rig.targets.targets.lead_to(Some(&to(at.port() ^ 1)));
+        assert_eq!(*rig.link.closed.borrow(), [ResetCode::Shutdown]);
+        visitor.send(b"2").await.unwrap();
+        assert_eq!(receive(&target).await.0, b"2");
+        rig.targets.targets.lead_to(None);
+        until(|| rig.live() == (0, 0)).await;
+        visitor.send(b"3").await.unwrap();
+        receive(&target).await;
+        let listening = rig.listening.as_ref().unwrap();
+        listening.renew();
+        assert_eq!(rig.live(), (0, 0), "a forward that leads elsewhere");
+        visitor.send(b"4").await.unwrap();
+        assert_eq!(receive(&target).await.0, b"4");
+    })
+    .await;
+}
