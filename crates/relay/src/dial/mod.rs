@@ -119,7 +119,11 @@ impl DialError {
     #[must_use]
     pub const fn is_own(&self) -> bool {
         match self {
-            Self::Exhausted(_) | Self::Ports(_) | Self::Full(_) | Self::Names(_) => true,
+            Self::Exhausted(_)
+            | Self::Ports(_)
+            | Self::Full(_)
+            | Self::Names(_)
+            | Self::Busy(_) => true,
             Self::Resolve { .. } | Self::Denied(_) | Self::Connect { .. } | Self::Timeout(_) => {
                 false
             }
@@ -136,9 +140,7 @@ impl DialError {
             | Self::Ports(_)
             | Self::Full(_)
             | Self::Names(_)
-            | Self::Busy(_) => {
-                ResetCode::Limit
-            }
+            | Self::Busy(_) => ResetCode::Limit,
             Self::Timeout(_) => ResetCode::Timeout,
         }
     }

@@ -44,7 +44,6 @@ use config::{Net, ServerConfig, Target};
 use net::forwarded;
 use relay::{Handler, Listening, Socket, TargetAddr};
 use termination::{Prepared, Terminator};
-use tokio::task::spawn_local;
 use web::{HeaderMap, HeaderValue};
 
 use super::registry::Registry;
