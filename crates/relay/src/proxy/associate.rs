@@ -381,8 +381,16 @@ impl Association {
         let now = Instant::now();
         let oldest = self.flows.iter().min_by_key(|(_, flow)| (flow.state.worth(now), flow.used));
         if let Some(key) = oldest.map(|(key, _)| key.clone()) {
-            self.near.flows.count_evicted();
-            self.flows.remove(&key);
+            let stats = Rc::clone(&self.near.flows);
+            stats.count_evicted();
+            let gone = self.flows.remove(&key);
+            if let Some(FlowState { answered, unanswered, closed, .. }) =
+                gone.as_ref().map(|flow| &*flow.state)
+                && !answered.get()
+                && closed.get().is_none()
+            {
+                stats.count_dropped(DropReason::Evicted, unanswered.take());
+            }
         }
     }
 
