@@ -333,7 +333,7 @@ fn cause(event: &Event<'_>) -> Option<Cause> {
         return Some(Cause::Peer(library.to_owned()));
     }
     let has = |name: &&str| metadata.fields().field(*name).is_some();
-    if !has(&SOURCE) && !PEERS.iter().any(|name| has(name)) {
+    if !has(&SOURCE) && !PEERS.iter().any(has) {
         return None;
     }
     let mut found = Found::default();
