@@ -21,7 +21,7 @@ pub enum ProxyKind {
 }
 
 /// A proxy between a client and its server.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Proxy {
     /// The proxy's protocol.
     pub kind: ProxyKind,
@@ -73,6 +73,13 @@ impl Proxy {
         let port = port(number).ok().filter(|port| *port > 0).ok_or_else(|| bad("no port"))?;
         let credentials = credentials.map(|(user, password)| (user, Secret::new(password)));
         Ok(Self { kind, host, port, credentials })
+    }
+}
+
+impl fmt::Debug for Proxy {
+    /// The user may be a token.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Proxy({self})")
     }
 }
 
