@@ -2,6 +2,7 @@
 //! route may change while the entrance listens.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use config::Secret;
@@ -50,6 +51,8 @@ pub(crate) struct Aim {
     pub(crate) http: Option<Arc<HttpTerms>>,
     /// When its idle flows end.
     pub(crate) flows: FlowTimes,
+    /// The keepalive of the sockets of its visitors ([`net::socket::keep_alive`]).
+    pub(crate) keepalive: Duration,
     /// The visitors name the target themselves, and the target of the aim is empty.
     pub(crate) proxy: Option<Arc<ProxyTerms>>,
 }

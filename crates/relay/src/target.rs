@@ -47,8 +47,8 @@ pub fn connect_stream(
     // A clone of the lookups would touch a counter that all workers share.
     let own = Rc::clone(settings);
     let dial = Box::pin(async move {
-        let Settings { timeouts, room, lookups, .. } = &*own;
-        let dialled = dial::dial(&target, allow.as_ref(), timeouts.dial, *room, lookups).await?;
+        let Settings { timeouts, .. } = &*own;
+        let dialled = dial::dial_for(&own, &target, allow.as_ref()).await?;
         if let Some(header) = header {
             let writing = dialled.write_all(&header);
             let Ok(written) = tokio::time::timeout(timeouts.dial, writing).await else {

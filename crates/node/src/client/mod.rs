@@ -34,6 +34,7 @@ use ops::{Daemon, Reloaded, Role, SendFuture, term};
 use proto::{InstanceId, LinkConfig};
 use tokio::sync::mpsc;
 
+use crate::descriptors::Holders;
 use crate::health::{Fault, Healths};
 use crate::probes;
 use crate::session::{State, Workers};
@@ -77,6 +78,8 @@ struct ClientShared {
     forwards: Forwards,
     /// Whether the targets of the services serve.
     healths: Healths,
+    /// The shares that the services have of the descriptors.
+    holders: Holders,
     /// This process is stopping: it publishes nothing and begins no link.
     leaving: AtomicBool,
     /// The generation of the registered set of services.
@@ -129,6 +132,7 @@ impl Client {
             places: Places::default(),
             forwards,
             healths: Healths::default(),
+            holders: Holders::default(),
             leaving: AtomicBool::new(false),
             generation: AtomicU64::new(register::FIRST),
             instance: InstanceId(instance),

@@ -50,8 +50,10 @@ impl ClientOwner {
         shared: Arc<ClientShared>,
         links: Arc<Links>,
     ) -> Rc<Self> {
-        let services =
-            RefCell::new(Services::new(&worker, &shared.healths, shared.config.load_full()));
+        let services = RefCell::new({
+            let config = shared.config.load_full();
+            Services::new(&worker, &shared.healths, &shared.holders, config)
+        });
         let (told, lost, serial) = (RefCell::default(), Cell::default(), Cell::new(0));
         Rc::new(Self { worker, shared, links, services, told, lost, serial })
     }
@@ -61,7 +63,8 @@ impl ClientOwner {
         let mut services = self.services.borrow_mut();
         let now = self.shared.config.load();
         if !Arc::ptr_eq(&services.of, &now) {
-            *services = Services::new(&self.worker, &self.shared.healths, Arc::clone(&now));
+            let ClientShared { healths, holders, .. } = &*self.shared;
+            *services = Services::new(&self.worker, healths, holders, Arc::clone(&now));
         }
         services.known.get(name).cloned()
     }

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use config::{ClientConfig, ForwardRights, Host, Over};
@@ -19,7 +20,7 @@ use relay::{
 use tokio::task::spawn_local;
 use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
-use crate::descriptors;
+use crate::descriptors::{self, Holders};
 use crate::health::Healths;
 use crate::route::credentials;
 use crate::session::Worker;
@@ -65,22 +66,34 @@ pub(super) struct Introduction {
 }
 
 impl Services {
-    pub(super) fn new(worker: &Worker, healths: &Healths, of: Arc<ClientConfig>) -> Self {
+    pub(super) fn new(
+        worker: &Worker,
+        healths: &Healths,
+        holders: &Holders,
+        of: Arc<ClientConfig>,
+    ) -> Self {
         let is_direct = of.servers.iter().all(|path| path.proxy.is_none());
         let local = |service: &config::Service| {
-            (service.name.clone(), Rc::new(Local::new(worker, healths, service, is_direct)))
+            let local = Local::new(worker, (healths, holders), service, is_direct);
+            (service.name.clone(), Rc::new(local))
         };
         Self { known: of.services.iter().map(local).collect(), of }
     }
 }
 
 impl Local {
-    fn new(worker: &Worker, healths: &Healths, service: &config::Service, is_direct: bool) -> Self {
+    fn new(
+        worker: &Worker,
+        (healths, holders): (&Healths, &Holders),
+        service: &config::Service,
+        is_direct: bool,
+    ) -> Self {
         let (name, room) = (&service.name, descriptors::room());
         let timeouts = Timeouts {
             dial: service.timeouts.dial.duration(),
             idle: service.timeouts.idle.duration(),
             half_close: service.timeouts.half_close.duration(),
+            keepalive: Duration::from_secs(service.keepalive.into()),
         };
         let to = service.target.to_string();
         let health = healths.of(name, &to);
@@ -102,8 +115,8 @@ impl Local {
             };
             (target, Rc::new(settings))
         });
-        let stats = worker.state.service_stats(name);
-        let settings = Settings { timeouts, stats, room, watcher, ..Settings::default() };
+        let (stats, holder) = (worker.state.service_stats(name), Some(holders.of(name)));
+        let settings = Settings { timeouts, stats, room, holder, watcher, ..Settings::default() };
         let header = service.proxy_protocol.map(|version| Introduction {
             version: proxy_version(version),
             asked: service.public.clone(),

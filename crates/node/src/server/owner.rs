@@ -52,6 +52,8 @@ impl ServerOwner {
         name: &str,
     ) -> Rc<Self> {
         let lookups = Lookups::on(&registry.shared().names, name);
+        let client = registry.shared().clients.find(name);
+        let holder = client.and_then(|client| client.gate.holder().cloned());
         let watcher: Rc<dyn Watcher> = Rc::new(ForwardWatch { client: name.to_owned() });
         let (room, watcher) = (descriptors::room(), Some(watcher));
         let flows = FlowSettings {
@@ -64,7 +66,7 @@ impl ServerOwner {
             worker,
             registry,
             serial,
-            settings: Rc::new(Settings { room, lookups, watcher, ..Settings::default() }),
+            settings: Rc::new(Settings { room, holder, lookups, watcher, ..Settings::default() }),
             flows: Rc::new(flows),
             denied: Rc::new(RepeatLimit::new()),
         })

@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use transport::LocalFuture;
 
 use crate::room::Place;
-use crate::{Room, Socket};
+use crate::{Room, Settings, Socket};
 pub use address::{TargetAddr, TargetError};
 
 /// The largest number of addresses that one dial tries. A name with more addresses is a pool, in
@@ -90,6 +90,12 @@ pub enum DialError {
     /// No descriptor is left of the part of the table that targets may use.
     #[error("{0}: no descriptor is left for a target; raise the limit of open files (LimitNOFILE)")]
     Exhausted(TargetAddr),
+    /// The service, or the client on whose behalf the target is dialled, has its share.
+    #[error(
+        "{0}: no descriptor is left of the share of its owner; raise the limit of open files \
+         (LimitNOFILE)"
+    )]
+    Share(TargetAddr),
     /// No local port is left of those that flows may use.
     #[error("{0}: no local port is left for a target (net.ipv4.ip_local_port_range)")]
     Ports(TargetAddr),
@@ -108,7 +114,9 @@ impl DialError {
         match self {
             Self::Resolve { source, .. } | Self::Connect { source, .. } => code_of(source),
             Self::Denied(_) => ResetCode::Denied,
-            Self::Exhausted(_) | Self::Ports(_) | Self::Names(_) => ResetCode::Limit,
+            Self::Exhausted(_) | Self::Share(_) | Self::Ports(_) | Self::Names(_) => {
+                ResetCode::Limit
+            }
             Self::Timeout(_) => ResetCode::Timeout,
         }
     }
@@ -147,6 +155,26 @@ impl Dialled {
         self.0.end_on_close();
         self.0
     }
+}
+
+/// Connects to a target of a service with the settings of its streams. The socket has a seat in the
+/// share of the service.
+pub(crate) async fn dial_for(
+    settings: &Settings,
+    target: &TargetAddr,
+    allow: Option<&Allow>,
+) -> Result<Dialled, DialError> {
+    let Settings { timeouts, room, holder, lookups, .. } = settings;
+    let seat = match holder {
+        Some(holder) => {
+            Some(holder.seat_of_target().ok_or_else(|| DialError::Share(target.clone()))?)
+        }
+        None => None,
+    };
+    let mut dialled = dial(target, allow, timeouts.dial, *room, lookups).await?;
+    dialled.0.keep_alive(timeouts.keepalive);
+    seat.into_iter().for_each(|seat| dialled.0.sit(seat));
+    Ok(dialled)
 }
 
 /// Connects to `target` within `deadline`, which includes name resolution by `lookups`. The new

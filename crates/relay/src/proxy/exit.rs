@@ -84,8 +84,8 @@ async fn serve(exit: Rc<Exit>, mut stream: Duplex) {
     let allow = (exit.allow)(&target);
     let settings = Rc::clone(stream.pipe().settings());
     let dial = async {
-        let Settings { timeouts, room, lookups, .. } = &*settings;
-        let dialled = dial::dial(&target, Some(&allow), timeouts.dial, *room, lookups).await?;
+        let Settings { timeouts, .. } = &*settings;
+        let dialled = dial::dial_for(&settings, &target, Some(&allow)).await?;
         match timeout(timeouts.dial, dialled.write_all(&rest)).await {
             Ok(Ok(())) => Ok(dialled),
             Ok(Err(source)) => Err(DialError::Connect { target: target.clone(), source }),

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use anyhow::Context;
 use config::{ClientGrant, ForwardRights, HostRights, Over, PortRights, Rights};
 use proto::greeting::StoredCredential;
-use relay::Gate;
+use relay::shares::Kind;
+use relay::{Gate, Holder};
 
 use super::Changes;
+use crate::descriptors;
 
 /// A client that may log in.
 #[derive(Debug)]
@@ -36,8 +38,8 @@ pub(crate) struct Client {
     pub(crate) speedtest: bool,
     /// Limits the streams of the client over all links.
     pub(crate) gate: Arc<Gate>,
-    /// The limits of the gate: live streams, and new ones per second.
-    pub(in crate::server) limits: (Option<u32>, Option<NonZeroU32>),
+    /// The limits of the gate.
+    pub(in crate::server) limits: Limits,
     /// The number of ports that the client may publish; [`u32::MAX`] is unlimited.
     pub(crate) ports: u32,
     /// The number of hosts that the client may publish; `None` is unlimited.
@@ -45,6 +47,13 @@ pub(crate) struct Client {
     /// Changes when a credential becomes invalid. A client that logged in under an older epoch has
     /// to log in again.
     pub(crate) epoch: u64,
+}
+
+/// Limits of a gate: live streams, and new ones per second.
+type Limits = (Option<u32>, Option<NonZeroU32>);
+
+fn gate((streams, new_per_second): Limits, holder: Arc<Holder>) -> Arc<Gate> {
+    Gate::limited(streams, new_per_second, Some(holder))
 }
 
 impl Client {
@@ -86,7 +95,7 @@ impl Client {
             pass_through: rights.pass_through,
             forward: rights.forward.clone(),
             speedtest: rights.speedtest,
-            gate: Gate::limited(limits.0, limits.1),
+            gate: gate(limits, Holder::new(descriptors::table(), Kind::Rival)),
             limits,
             ports: rights.ports,
             hosts: rights.hosts,
@@ -142,6 +151,9 @@ impl Client {
         }
         if !limit {
             self.gate = Arc::clone(&before.gate);
+        } else if let Some(holder) = before.gate.holder() {
+            // The descriptors that the client has stay those of the client.
+            self.gate = gate(self.limits, Arc::clone(holder));
         }
         if !is_gone {
             self.epoch = before.epoch;

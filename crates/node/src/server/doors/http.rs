@@ -9,10 +9,10 @@ use bytes::BytesMut;
 use relay::sniff::http::{Head, HeadSniffer, Looked};
 use relay::{Handler, Leaving, Socket, Why};
 use tokio::task::spawn_local;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-use super::{Doors, PATIENCE, Port, Undecided, answer, site};
-use crate::entrance::{self, Answer, HttpDoor, HttpVisitor};
+use super::{Doors, PATIENCE, Port, Undecided, answer, settled_holder, site};
+use crate::entrance::{self, Answer, Guest, HOLD, HttpDoor, HttpVisitor};
 use crate::names::{Published, Services, Space};
 use crate::session::Worker;
 
@@ -29,7 +29,9 @@ pub(super) struct HttpPort(pub(super) Port);
 
 impl Handler for HttpPort {
     fn handle(&self, socket: Socket, peer: Option<SocketAddr>) {
-        self.0.decide(decide(self.0.visitor(socket, peer)));
+        if let Some(visitor) = self.0.visitor(socket, peer) {
+            self.0.decide(decide(visitor));
+        }
     }
 }
 
@@ -87,7 +89,10 @@ pub(super) async fn admit(visitor: Undecided, first: First) {
             route(worker, doors, (socket, peer, BytesMut::new()), host).await;
         }
         Looked::Http2 => {
-            let Undecided { worker, doors, socket, peer } = visitor;
+            let Undecided { worker, doors, mut socket, peer } = visitor;
+            if !socket.move_to(settled_holder()) {
+                return doors.answer(socket, Answer::Full);
+            }
             site::serve_plain(&worker, doors, socket, peer, BytesMut::new());
         }
         Looked::Bad(fault) => visitor.answer(fault.status(), fault.reason()),
@@ -108,15 +113,19 @@ type Connection = (Socket, Option<SocketAddr>, BytesMut);
 async fn route(
     worker: Rc<Worker>,
     doors: Arc<Doors>,
-    (socket, peer, first): Connection,
+    (mut socket, peer, first): Connection,
     host: Option<&str>,
 ) {
+    let until = Instant::now() + HOLD;
     // A request without a host goes to the service of all hosts.
     let services = doors.names().wait(Space::Http, host.unwrap_or(HOSTLESS)).await;
     let Some(services) = services else {
         return doors.say(socket, 404, "No service has this host.");
     };
     let Some(only) = alone(&services) else {
+        if !entrance::takes(&services, &mut socket) {
+            return doors.answer(socket, Answer::Full);
+        }
         return site::serve_plain(&worker, doors, socket, peer, first);
     };
     let terms = doors.terms.load();
@@ -125,7 +134,7 @@ async fn route(
     let tracked = !passes || doors.trusts(peer);
     let route_header = terms.route_header.clone();
     let http = HttpVisitor { door: doors, tracked, route_header, first };
-    entrance::visit(&worker, &only.entrance, socket, peer, Some(http));
+    entrance::visit(&worker, &only.entrance, Guest { socket, peer, http: Some(http), until });
 }
 
 /// The only service of a host, if it needs no proxy.

@@ -37,12 +37,13 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use config::{Net, ServerConfig, Target};
-use relay::{Handler, Listening, Socket, TargetAddr};
+use relay::shares::Kind;
+use relay::{Handler, Holder, Listening, Socket, TargetAddr};
 use termination::{Prepared, Terminator};
 use tokio::task::spawn_local;
 
@@ -51,7 +52,7 @@ use super::waiting::Waiting;
 use super::{ServerShared, accept};
 use crate::session::{Handle, Worker};
 use crate::transports::{ServerSide, bind_advice, listen_address, plain};
-use crate::{descriptors, names};
+use crate::{descriptors, entrance, names};
 use mux::{Everything, MuxPort};
 
 /// The time until the first bytes of a visitor must say where it goes. nginx allows 60 s, Apache 20
@@ -86,7 +87,9 @@ impl Doors {
         shared: Arc<ServerShared>,
         config: &ServerConfig,
     ) -> anyhow::Result<Arc<Self>> {
-        let terms = ArcSwap::from_pointee(Terms::read(config)?);
+        let terms = Terms::read(config)?;
+        descriptors::trust(&terms.trusted);
+        let terms = ArcSwap::from_pointee(terms);
         Ok(Arc::new(Self { shared, terms }))
     }
 
@@ -102,6 +105,7 @@ impl Doors {
         let terminator = self.terminator().map(|terminator| terminator.reload(&settings));
         let prepared = terminator.transpose()?;
         Ok(move || {
+            descriptors::trust(&terms.trusted);
             doors.terms.store(Arc::new(terms));
             doors.shared.hosts.set_domain(domain.as_deref());
             prepared.into_iter().for_each(Prepared::apply);
@@ -212,11 +216,12 @@ impl BoundDoor {
         registry: &Arc<Registry>,
     ) -> anyhow::Result<()> {
         let address = self.address;
+        let holder = Holder::new(descriptors::table(), Kind::Unclaimed);
         for (handle, socket) in handles.iter().zip(self.group) {
             let (doors, registry) = (Arc::clone(doors), Arc::clone(registry));
-            let kind = self.kind.clone();
+            let (kind, holder) = (self.kind.clone(), Arc::clone(&holder));
             let opened = handle.call(move |worker| {
-                let (port, room) = (Port::new(worker, doors), descriptors::room());
+                let (port, room) = (Port::new(worker, doors, holder), descriptors::room());
                 let handler: Rc<dyn Handler> = match kind {
                     Opens::Http => Rc::new(http::HttpPort(port)),
                     Opens::Tls => Rc::new(tls::TlsPort(port)),
@@ -266,6 +271,8 @@ struct Port {
     doors: Arc<Doors>,
     undecided: RefCell<Waiting>,
     most: usize,
+    /// Whose descriptors the undecided connections of the door are, on all workers.
+    holder: Arc<Holder>,
 }
 
 impl fmt::Debug for Port {
@@ -275,27 +282,46 @@ impl fmt::Debug for Port {
 }
 
 impl Port {
-    fn new(worker: &Rc<Worker>, doors: Arc<Doors>) -> Self {
+    fn new(worker: &Rc<Worker>, doors: Arc<Doors>, holder: Arc<Holder>) -> Self {
         let most =
             crate::memory::strangers(&worker.state.budget, worker.peers.len(), UNDECIDED_COST);
         let undecided = RefCell::default();
-        Self { worker: Rc::clone(worker), doors, undecided, most: most.min(UNDECIDED) }
+        let (worker, most) = (Rc::clone(worker), most.min(UNDECIDED));
+        Self { worker, doors, undecided, most, holder }
     }
 
     /// Runs the decision about a connection. When too many are undecided, the oldest is closed.
+    ///
+    /// The connection has a seat among the undecided connections of the door. When these have their
+    /// share of the descriptors, the oldest leaves as well.
     fn decide(&self, decision: impl Future<Output = ()> + 'static) {
         let task = spawn_local(decision);
         let mut undecided = self.undecided.borrow_mut();
         undecided.add(task.abort_handle());
-        if undecided.are_more_than(self.most) {
+        let is_crowded = !self.holder.has_room() && undecided.are_several();
+        if is_crowded || undecided.are_more_than(self.most) {
             undecided.abort_oldest();
         }
     }
 
-    fn visitor(&self, socket: Socket, peer: Option<SocketAddr>) -> Undecided {
+    /// An accepted connection, unless its source has its share of the descriptors.
+    fn visitor(&self, mut socket: Socket, peer: Option<SocketAddr>) -> Option<Undecided> {
+        let Some(seat) = entrance::seat(&self.holder, &socket, peer) else {
+            tracing::debug!(visitor = ?peer, "no descriptor is left for a connection at a door");
+            relay::drop_socket(socket);
+            return None;
+        };
+        socket.sit(seat);
         let (worker, doors) = (Rc::clone(&self.worker), Arc::clone(&self.doors));
-        Undecided { worker, doors, socket, peer }
+        Some(Undecided { worker, doors, socket, peer })
     }
+}
+
+/// Whose descriptors the connections are that are decided and go to no client, or to several: those
+/// to default targets, and HTTP/2 without TLS.
+fn settled_holder() -> &'static Arc<Holder> {
+    static HOLDER: OnceLock<Arc<Holder>> = OnceLock::new();
+    HOLDER.get_or_init(|| Holder::new(descriptors::table(), Kind::Unclaimed))
 }
 
 /// A connection that is not decided.

@@ -12,16 +12,17 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use proto::{Open, ResetCode};
-use relay::{Duplex, Socket};
+use relay::{Attended, Duplex, Seated, Socket};
 use termination::{Alpn, TlsIo};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::spawn_local;
+use tokio::time::Instant;
 use web::{Found, LocalFuture, OpenFailed, Protocol, Refusal, Replayed, Rules, Visitor};
 
 use super::Doors;
 use super::tls::NAMELESS;
-use crate::entrance::{self, Answer, Entrance};
+use crate::entrance::{self, Answer, Entrance, Guest, HOLD};
 use crate::names::{Published, Services, Space};
 use crate::session::Worker;
 
@@ -43,6 +44,7 @@ pub(super) fn serve_plain(
 ) {
     let Socket::Tcp(socket) = socket else { return };
     let _ = socket.set_nodelay(true);
+    let socket = Attended::new(socket, |socket| Some(socket));
     let io: Pin<Box<dyn Io>> = if first.is_empty() {
         Box::pin(socket)
     } else {
@@ -56,7 +58,7 @@ pub(super) fn serve_plain(
 pub(super) fn serve_secure(
     worker: &Rc<Worker>,
     doors: Arc<Doors>,
-    io: TlsIo<TcpStream>,
+    io: TlsIo<Attended<Seated<TcpStream>>>,
     peer: Option<SocketAddr>,
     name: &str,
 ) {
@@ -108,12 +110,17 @@ struct Site {
 impl web::Services for Site {
     fn find(&self, host: &str, path: &str) -> Found {
         if !self.doors.names().is_awaited(self.space, host) {
-            return self.found(self.doors.names().find(self.space, host), path);
+            return self.found(
+                self.doors.names().find(self.space, host),
+                path,
+                Instant::now() + HOLD,
+            );
         }
+        let until = Instant::now() + HOLD;
         let (site, host, path) = (self.clone(), host.to_owned(), path.to_owned());
         Found::Later(Box::pin(async move {
             let services = site.doors.names().wait(site.space, &host).await;
-            site.found(services, &path)
+            site.found(services, &path, until)
         }))
     }
 
@@ -128,7 +135,7 @@ impl web::Services for Site {
 }
 
 impl Site {
-    fn found(&self, services: Option<Services>, path: &str) -> Found {
+    fn found(&self, services: Option<Services>, path: &str, until: Instant) -> Found {
         let takes =
             |one: &&Published| one.path.as_ref().is_none_or(|prefix| web::is_below(prefix, path));
         // The longest path comes first.
@@ -144,7 +151,7 @@ impl Site {
             return Found::Unknown;
         };
         let (worker, entrance) = (Rc::clone(&self.worker), Arc::clone(&found.entrance));
-        Found::Service(Rc::new(Service { worker, entrance, rules, peer: self.peer }))
+        Found::Service(Rc::new(Service { worker, entrance, rules, peer: self.peer, until }))
     }
 }
 
@@ -154,6 +161,8 @@ struct Service {
     entrance: Arc<Entrance>,
     rules: Arc<Rules>,
     peer: Option<SocketAddr>,
+    /// The time until which a request may be held.
+    until: Instant,
 }
 
 impl web::Service for Service {
@@ -174,13 +183,14 @@ impl Service {
     /// Opens a stream over a link of this worker. Without such a link the stream is that of a
     /// visitor over a socket pair, which another worker gets, or which waits for a link.
     fn open_now(&self) -> Result<Box<dyn web::Stream>, OpenFailed> {
-        let Self { worker, entrance, peer, .. } = self;
+        let Self { worker, entrance, peer, until, .. } = self;
         let Some(link) = worker.state.live_link(&entrance.route.session.load()) else {
             let (near, far) = UnixStream::pair().map_err(|error| {
                 tracing::debug!(%error, "no socket pair for a visitor");
                 failed(Answer::Down(ResetCode::Internal))
             })?;
-            entrance::visit(worker, entrance, far.into(), *peer, None);
+            let guest = Guest { socket: far.into(), peer: *peer, http: None, until: *until };
+            entrance::visit(worker, entrance, guest);
             return Ok(Box::new(Elsewhere(near)));
         };
         let gate = entrance.route.gate.load();

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use relay::sniff::Sniff;
 use relay::sniff::tls::{Hello, HelloSniffer};
-use relay::{Handler, Socket};
-use tokio::time::timeout;
+use relay::{Attended, Handler, Socket};
+use tokio::time::{Instant, timeout};
 
 use super::{PATIENCE, Port, Undecided, answer, site};
-use crate::entrance;
+use crate::entrance::{self, Guest, HOLD};
 use crate::names::{Kind, Space};
 
 /// The alert `unrecognized_name` (RFC 6066 section 3) as a fatal alert in a record of its own.
@@ -26,7 +26,9 @@ pub(super) struct TlsPort(pub(super) Port);
 
 impl Handler for TlsPort {
     fn handle(&self, socket: Socket, peer: Option<SocketAddr>) {
-        self.0.decide(decide(self.0.visitor(socket, peer)));
+        if let Some(visitor) = self.0.visitor(socket, peer) {
+            self.0.decide(decide(visitor));
+        }
     }
 }
 
@@ -63,6 +65,7 @@ pub(super) async fn admit(visitor: Undecided, hello: &Hello, waits: bool) -> Opt
         }
         return None;
     }
+    let until = Instant::now() + HOLD;
     let (names, name) = (visitor.doors.names(), name.unwrap_or(NAMELESS));
     let services =
         if waits { names.wait(Space::Tls, name).await } else { names.find(Space::Tls, name) };
@@ -72,9 +75,17 @@ pub(super) async fn admit(visitor: Undecided, hello: &Hello, waits: bool) -> Opt
     match first.kind {
         Kind::Tls | Kind::Http => {
             let Undecided { worker, socket, peer, .. } = visitor;
-            entrance::visit(&worker, &first.entrance, socket, peer, None);
+            let guest = Guest { socket, peer, http: None, until };
+            entrance::visit(&worker, &first.entrance, guest);
         }
-        Kind::Https => terminate(visitor, name).await,
+        Kind::Https => {
+            let mut visitor = visitor;
+            if entrance::takes(&services, &mut visitor.socket) {
+                terminate(visitor, name).await;
+            } else {
+                relay::drop_socket(visitor.socket);
+            }
+        }
     }
     None
 }
@@ -84,6 +95,7 @@ async fn terminate(visitor: Undecided, name: &str) {
     let Undecided { worker, doors, socket, peer } = visitor;
     let (Socket::Tcp(socket), Some(terminator)) = (socket, doors.terminator()) else { return };
     let _ = socket.set_nodelay(true);
+    let socket = Attended::new(socket, |socket| Some(socket));
     match timeout(PATIENCE, terminator.accept(socket, name)).await {
         Ok(Ok(io)) => {
             site::serve_secure(&worker, Arc::clone(&doors), io, peer, name);
