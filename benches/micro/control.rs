@@ -18,6 +18,7 @@ fn register_decode(bencher: Bencher<'_, '_>, services: usize) {
         visitors: Visitors::default(),
         http: proto::HttpOptions::default(),
         flows: proto::control::FlowTimes::default(),
+        keepalive: proto::control::TCP_KEEPALIVE,
     };
     let set = Register { generation: 1, services: (0..services).map(service).collect() };
     let message: Bytes = ControlMessage::Register(set).encode().expect("it is within the limits");

@@ -32,6 +32,8 @@ impl AdminApi {
         let listener = net::bindable(at).and_then(TcpListener::bind);
         let listener = listener.with_context(|| format!("admin API on {at}"))?;
         listener.set_nonblocking(true)?;
+        // What the listener accepts inherits the setting.
+        net::socket::keep_alive(&listener, net::socket::KEEPALIVE)?;
         let url = format!("http://{}", listener.local_addr()?);
         let guard = Guard::new(settings)?;
         let runtime = Builder::new_current_thread().enable_all().build()?;

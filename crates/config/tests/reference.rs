@@ -130,6 +130,7 @@ fn defaults() -> BTreeMap<String, String> {
     put(key("pass_through"), service.http.pass_through.to_string());
     put(key("forwarded"), service.http.forwarded.to_string());
     assert!(service.http.is_default());
+    put(key("tcp_keepalive"), format!("{}m", service.keepalive / 60));
     put(key("timeouts.dial"), service.timeouts.dial.to_string());
     let health = service.health.expect("a map without keys has the defaults");
     put(key("health.interval"), health.interval.to_string());

@@ -13,6 +13,7 @@
 //! | [`socket`] | TCP sockets: how they are made, read and written |
 //! | [`own`] | the addresses of this machine |
 //! | [`source`] | limits by the source address |
+//! | [`tcp_info`] | the figures that the kernel has of a TCP connection |
 //! | [`listen_group`] | one TCP listener per worker on one address |
 //! | [`udp`] | UDP sockets: groups on one address with buffers and steering, batches for flows |
 //! | [`Current`] | a setting of a listener that can be replaced while it listens |
@@ -29,6 +30,7 @@ pub mod race;
 pub mod resolve;
 pub mod socket;
 pub mod source;
+pub mod tcp_info;
 pub mod udp;
 
 pub use current::Current;

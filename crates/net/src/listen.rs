@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::bindable;
-use crate::socket::never_pace_loopback;
+use crate::socket::{KEEPALIVE, keep_alive, never_pace_loopback};
 
 /// Connections that may wait to be accepted, per listener; `somaxconn` limits the number.
 /// A restart brings thousands of clients back within seconds.
@@ -77,6 +77,8 @@ fn socket(address: SocketAddr) -> io::Result<Socket> {
     socket.set_nonblocking(true)?;
     socket.set_reuse_address(true)?;
     never_pace_loopback(&socket, address);
+    // What the listener accepts inherits the setting, so an accepted connection costs no call.
+    keep_alive(&socket, KEEPALIVE)?;
     if let SocketAddr::V6(v6) = address {
         socket.set_only_v6(!v6.ip().is_unspecified())?;
     }

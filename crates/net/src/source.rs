@@ -98,11 +98,17 @@ impl Shares {
     /// Takes a share of a source; `None` when the source holds as many things as it may.
     #[must_use]
     pub fn take(self: &Arc<Self>, source: Option<IpAddr>) -> Option<Share> {
+        self.take_within(source, self.most())
+    }
+
+    /// As [`Self::take`], with a bound that the caller computes from the present load.
+    #[must_use]
+    pub fn take_within(self: &Arc<Self>, source: Option<IpAddr>, most: u32) -> Option<Share> {
         let Some(source) = source else { return Some(Share(None)) };
         let source = prefix(source);
         let mut part = self.part(source).lock().unwrap_or_else(PoisonError::into_inner);
         let held = part.get(&source).copied().unwrap_or(0);
-        if held >= self.most() {
+        if held >= most {
             return None;
         }
         part.insert(source, held + 1);

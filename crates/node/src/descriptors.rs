@@ -1,9 +1,15 @@
-//! The limit of open descriptors. Every visitor takes one descriptor here and one at the other end.
+//! The limit of open descriptors, and the shares of it. Every visitor takes one descriptor here and one at the other end.
 
+use std::collections::HashMap;
 use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError, Weak};
 
+use arc_swap::ArcSwap;
+use config::Net;
 use ops::status;
-use relay::Room;
+use relay::shares::{Kind, Table};
+use relay::{Holder, Room};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 /// The reserve is the part of the limit that visitors and targets leave to links, commands, name
@@ -44,6 +50,52 @@ pub(crate) fn room() -> Room {
     let Some(limit) = getrlimit(Resource::Nofile).current else { return Room::default() };
     let number = |n| u32::try_from(n).unwrap_or(u32::MAX);
     Room::below(number(ceiling(limit)), number(wall(limit)))
+}
+
+/// The descriptors that clients, services and sources share. All roles of the process have one
+/// table.
+pub(crate) fn table() -> &'static Arc<Table> {
+    static TABLE: OnceLock<Arc<Table>> = OnceLock::new();
+    TABLE.get_or_init(|| {
+        let limit = getrlimit(Resource::Nofile).current;
+        Table::new(limit.map_or(u32::MAX, |n| u32::try_from(ceiling(n)).unwrap_or(u32::MAX)))
+    })
+}
+
+/// The shares of the services of a client process, by name.
+#[derive(Debug, Default)]
+pub(crate) struct Holders(Mutex<HashMap<String, Weak<Holder>>>);
+
+impl Holders {
+    /// The share of a service. All workers have the same.
+    pub(crate) fn of(&self, service: &str) -> Arc<Holder> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(holder) = known.get(service).and_then(Weak::upgrade) {
+            return holder;
+        }
+        known.retain(|_, holder| holder.strong_count() > 0);
+        let holder = Holder::new(table(), Kind::Own);
+        known.insert(service.to_owned(), Arc::downgrade(&holder));
+        holder
+    }
+}
+
+/// The reverse proxies that the server trusts.
+static TRUSTED: LazyLock<ArcSwap<Vec<Net>>> = LazyLock::new(ArcSwap::default);
+
+/// Sets the reverse proxies, which are no sources.
+pub(crate) fn trust(proxies: &[Net]) {
+    TRUSTED.store(Arc::new(proxies.to_vec()));
+}
+
+/// The source of a connection from `peer`, which has a share of the descriptors. `None` has no
+/// bound: a Unix socket, a trusted reverse proxy, and 127.0.0.1 or ::1, from which a reverse proxy of
+/// this machine connects that no configuration names.
+pub(crate) fn source(peer: Option<SocketAddr>) -> Option<IpAddr> {
+    let ip = peer?.ip().to_canonical();
+    let is_here = ip == Ipv4Addr::LOCALHOST || ip == Ipv6Addr::LOCALHOST;
+    let is_source = !is_here && !TRUSTED.load().iter().any(|net| net.contains(ip));
+    is_source.then_some(ip)
 }
 
 /// The number of descriptors that the listeners of published ports may use: half of the part that
@@ -116,6 +168,20 @@ mod tests {
             assert_eq!(reserve(limit), kept, "{limit}");
         }
         assert_eq!(ceiling(1 << 20), (1 << 20) - 1024);
+    }
+
+    #[test]
+    fn a_reverse_proxy_is_no_source() {
+        let of = |text: &str| source(Some(SocketAddr::new(text.parse().unwrap(), 1)));
+        trust(&["198.51.100.0/24".parse().unwrap()]);
+        for text in ["198.51.100.7", "::ffff:198.51.100.7", "127.0.0.1", "::1"] {
+            assert_eq!(of(text), None, "{text}");
+        }
+        assert_eq!(of("::ffff:192.0.2.1"), Some("192.0.2.1".parse().unwrap()));
+        assert_eq!(of("127.0.0.2"), Some("127.0.0.2".parse().unwrap()));
+        assert_eq!(source(None), None);
+        trust(&[]);
+        assert_eq!(of("198.51.100.7"), Some("198.51.100.7".parse().unwrap()));
     }
 
     #[test]

@@ -6,9 +6,12 @@
 //!                              | no
 //!                              +--> worker with a live link ----> socket handed over --> stream
 //!                              | none
-//!                              +--> held until a link is live: at most 10 s, at most 1,024
-//!                                   visitors per session
+//!                              +--> held until a link is live: at most 10 s in all, over workers
+//!                                   and flaps, at most 1,024 visitors per session
 //! ```
+//!
+//! The socket of a visitor has a seat in the share that the client has of the descriptors
+//! ([`relay::shares`]). A visitor beyond the share waits in the kernel's queue, or is refused.
 //!
 //! A visitor whose address may not visit (`allow_from`, `deny_from`) is turned away at once.
 //!
@@ -38,22 +41,23 @@ use proto::greeting::Features;
 use proto::{ResetCode, Target};
 use relay::http::Tracker;
 use relay::{
-    Connectors, Detached, FlowBounds, FlowHandler, FlowSettings, Handler, Http, Leaving, Links,
-    Listening, ListeningFlows, ListeningUnix, Onward, Permit, Proxy, ProxyKind, Settings, Socket,
-    Timeouts, Watcher,
+    Connectors, Detached, FlowBounds, FlowHandler, FlowSettings, Handler, Holder, Http, Leaving,
+    Links, Listening, ListeningFlows, ListeningUnix, Onward, Permit, Proxy, ProxyKind, Settings,
+    Socket, Timeouts, Watcher,
 };
+use tokio::time::{Instant, sleep, sleep_until};
 use transport::{FlowConnector as _, FlowInlet, FlowOutlet, LocalFuture, OpenError};
 
 use crate::health::Health;
 use crate::listeners::{Listener, Listeners};
-use crate::names::Space;
+use crate::names::{Services, Space};
 use crate::route::{Aim, ProxyTerms, Route};
 use crate::session::{Handle, Session, Worker};
 use crate::watch::EntranceWatch;
 use crate::{descriptors, guesses};
 
-/// The time for which a visitor is held while no link of the session is live.
-const HOLD: Duration = Duration::from_secs(10);
+/// The time for which a visitor is held in all while its name or a link of the session is absent.
+pub(crate) const HOLD: Duration = Duration::from_secs(10);
 
 /// Visitors held per session: more than a browser opens, and few enough that a flood of visitors
 /// costs little.
@@ -356,10 +360,10 @@ impl Links for ProxyLinks {
         Some(connectors(&link))
     }
 
-    fn soon(&self) -> LocalFuture<'static, Option<Connectors>> {
+    fn soon(&self, patience: Duration) -> LocalFuture<'static, Option<Connectors>> {
         let links = self.clone();
         Box::pin(async move {
-            let deadline = tokio::time::Instant::now() + HOLD;
+            let deadline = Instant::now() + patience;
             loop {
                 let session = links.entrance.route.session.load_full();
                 let revived = session.revived.notified();
@@ -371,9 +375,9 @@ impl Links for ProxyLinks {
                 }
                 tokio::select! {
                     () = revived => {}
-                    () = tokio::time::sleep_until(deadline) => return None,
+                    () = sleep_until(deadline) => return None,
                     // A reload may lead the forward to another session.
-                    () = tokio::time::sleep(Duration::from_millis(200)) => {}
+                    () = sleep(Duration::from_millis(200)) => {}
                 }
             }
         })
@@ -436,6 +440,16 @@ pub(crate) struct NameVisitor {
     pub(crate) first: BytesMut,
 }
 
+/// A visitor on its way into an entrance.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    pub(crate) socket: Socket,
+    pub(crate) peer: Option<SocketAddr>,
+    pub(crate) came: Came,
+    /// The time until which the visitor may be held. It does not change on the way.
+    pub(crate) until: Instant,
+}
+
 /// The rules by which a door has led a visitor to an entrance.
 #[derive(Clone, Debug)]
 pub(crate) struct Lead {
@@ -468,13 +482,15 @@ pub(crate) trait NameDoor: fmt::Debug + Send + Sync {
     /// Whether a new visitor of the same host is led in the same way.
     fn leads(&self, lead: &Lead, peer: Option<SocketAddr>) -> bool;
 
-    /// Judges a visitor again, of whom the bytes `first` were read already.
+    /// Judges a visitor again, of whom the bytes `first` were read already. It may be held until
+    /// `until`.
     fn again(
         self: Arc<Self>,
         worker: &Rc<Worker>,
         connection: (Socket, Option<SocketAddr>),
         space: Space,
         first: BytesMut,
+        until: Instant,
     );
 }
 
@@ -507,6 +523,8 @@ pub(crate) enum Answer {
     Forbidden,
     /// The client has as many streams as it may have.
     Busy,
+    /// The client has its share of the descriptors.
+    Full,
     /// The service or its client cannot be reached.
     Down(ResetCode),
 }
@@ -541,29 +559,36 @@ impl Onward for Back {
 }
 
 /// Lets a visitor in that a door has led to this entrance.
-pub(crate) fn visit(
-    worker: &Rc<Worker>,
-    entrance: &Arc<Entrance>,
-    socket: Socket,
-    peer: Option<SocketAddr>,
-    came: Came,
-) {
+pub(crate) fn visit(worker: &Rc<Worker>, entrance: &Arc<Entrance>, mut guest: Guest) {
     // Without settings the entrance was closed meanwhile.
     let settings = settings_of(worker, entrance);
     let Some(settings) = settings else {
-        return turn_away(socket, &Rc::default(), &came, Answer::Down(ResetCode::Shutdown));
+        return turn_away(guest, &Rc::default(), Answer::Down(ResetCode::Shutdown));
     };
-    let Some(socket) = admitted(entrance, &settings, socket, peer, &came) else { return };
-    enter(worker, entrance, &settings, socket, peer, came);
+    if entrance.route.gate.load().holder().is_some_and(|holder| !guest.socket.move_to(holder)) {
+        tracing::debug!(service = entrance.name(), "the client has its share of the descriptors");
+        return turn_away(guest, &settings, Answer::Full);
+    }
+    let Some(guest) = admitted(entrance, &settings, guest) else { return };
+    enter(worker, entrance, &settings, guest);
+}
+
+/// Moves the seat of a visitor to the client of these services, for a visitor whose requests go to
+/// them. False: the client has its share of the descriptors; the refusal is counted by nobody,
+/// because no service of the client was asked.
+pub(crate) fn takes(services: &Services, socket: &mut Socket) -> bool {
+    let gate = services.first().map(|first| first.entrance.route.gate.load());
+    gate.as_ref().and_then(|gate| gate.holder()).is_none_or(|holder| socket.move_to(holder))
 }
 
 /// Refuses a visitor and counts the refusal.
-fn turn_away(socket: Socket, settings: &Rc<Settings>, came: &Came, answer: Answer) {
+fn turn_away(guest: Guest, settings: &Rc<Settings>, answer: Answer) {
     let code = match answer {
         Answer::Forbidden => ResetCode::Denied,
-        Answer::Busy => ResetCode::Limit,
+        Answer::Busy | Answer::Full => ResetCode::Limit,
         Answer::Down(code) => code,
     };
+    let Guest { socket, came, .. } = guest;
     match came.http() {
         None if answer == Answer::Forbidden => relay::bar_socket(socket, settings),
         None => relay::refuse_socket(socket, settings, code),
@@ -579,25 +604,46 @@ fn turn_away(socket: Socket, settings: &Rc<Settings>, came: &Came, answer: Answe
 }
 
 impl Handler for Door {
-    fn handle(&self, socket: Socket, peer: Option<SocketAddr>) {
+    fn handle(&self, mut socket: Socket, peer: Option<SocketAddr>) {
         let worker = &self.worker;
-        let admitted = admitted(&self.entrance, &self.settings, socket, peer, &Came::Port);
-        let Some(socket) = admitted else { return };
-        let to = match socket {
+        let seat = match self.entrance.route.gate.load().holder() {
+            Some(holder) => seat(holder, &socket, peer).map(Some),
+            None => Some(None),
+        };
+        let guest = |socket| Guest { socket, peer, came: Came::Port, until: Instant::now() + HOLD };
+        let Some(seat) = seat else {
+            tracing::debug!(service = self.entrance.name(), visitor = ?peer, "no descriptor is left for the visitor");
+            return turn_away(guest(socket), &self.settings, Answer::Full);
+        };
+        seat.into_iter().for_each(|seat| socket.sit(seat));
+        let Some(guest) = admitted(&self.entrance, &self.settings, guest(socket)) else { return };
+        let to = match guest.socket {
             Socket::Tcp(_) => None,
             Socket::Unix(_) => self.next_worker(),
         };
         match to.filter(|to| *to != worker.index).and_then(|to| worker.peers.get(to)) {
-            None => enter(worker, &self.entrance, &self.settings, socket, peer, Came::Port),
+            None => enter(worker, &self.entrance, &self.settings, guest),
             Some(handle) => {
-                let Some(visitor) = Visitor::new(&self.entrance, socket, peer, Came::Port) else {
-                    return;
-                };
+                let Some(visitor) = Visitor::new(&self.entrance, guest) else { return };
                 let handle = handle.clone();
                 tokio::task::spawn_local(hand_over(handle, visitor));
             }
         }
     }
+
+    fn has_room(&self) -> bool {
+        self.entrance.route.gate.load().holder().is_none_or(|holder| holder.has_room())
+    }
+}
+
+/// A seat for an accepted visitor, if both the holder and the source of the visitor have room.
+pub(crate) fn seat(
+    holder: &Arc<Holder>,
+    socket: &Socket,
+    peer: Option<SocketAddr>,
+) -> Option<relay::Seat> {
+    let source = descriptors::source(peer);
+    holder.bears().then(|| holder.seat(socket, source)).flatten()
 }
 
 impl Door {
@@ -616,42 +662,39 @@ struct Visitor {
     socket: Detached,
     peer: Option<SocketAddr>,
     came: Came,
+    until: Instant,
 }
 
 impl Visitor {
     /// Detaches the socket of the visitor from this thread.
-    fn new(
-        entrance: &Arc<Entrance>,
-        socket: Socket,
-        peer: Option<SocketAddr>,
-        came: Came,
-    ) -> Option<Self> {
+    fn new(entrance: &Arc<Entrance>, guest: Guest) -> Option<Self> {
+        let Guest { socket, peer, came, until } = guest;
         match socket.detach() {
-            Ok(socket) => Some(Self { entrance: Arc::clone(entrance), socket, peer, came }),
+            Ok(socket) => Some(Self { entrance: Arc::clone(entrance), socket, peer, came, until }),
             Err(error) => {
                 tracing::debug!(service = entrance.name(), %error, "visitor lost");
                 None
             }
         }
     }
+
+    /// Attaches the socket of the visitor to this thread.
+    fn attach(self) -> std::io::Result<Guest> {
+        let Self { socket, peer, came, until, .. } = self;
+        Ok(Guest { socket: socket.attach()?, peer, came, until })
+    }
 }
 
-/// The socket of a visitor whose address may visit. Another visitor is turned away, before anything
+/// A visitor whose address may visit. Another visitor is turned away, before anything
 /// but the listener has spent anything on it. A visitor without an address came over a Unix socket,
 /// whose permissions decide.
-fn admitted(
-    entrance: &Entrance,
-    settings: &Rc<Settings>,
-    socket: Socket,
-    peer: Option<SocketAddr>,
-    came: &Came,
-) -> Option<Socket> {
-    let aim = entrance.route.aim.load();
+fn admitted(entrance: &Entrance, settings: &Rc<Settings>, guest: Guest) -> Option<Guest> {
+    let (aim, peer) = (entrance.route.aim.load(), guest.peer);
     if peer.is_none_or(|peer| aim.visitors.permit(peer.ip())) {
-        return Some(socket);
+        return Some(guest);
     }
     tracing::debug!(service = aim.name, visitor = ?peer, "the address of the visitor may not visit");
-    turn_away(socket, settings, came, Answer::Forbidden);
+    turn_away(guest, settings, Answer::Forbidden);
     None
 }
 
@@ -660,30 +703,30 @@ async fn hand_over(to: Handle, visitor: Visitor) {
     let _ = to.run(|worker| arrive(worker, visitor)).await;
 }
 
-fn enter(
-    worker: &Rc<Worker>,
-    entrance: &Arc<Entrance>,
-    settings: &Rc<Settings>,
-    socket: Socket,
-    peer: Option<SocketAddr>,
-    came: Came,
-) {
+fn enter(worker: &Rc<Worker>, entrance: &Arc<Entrance>, settings: &Rc<Settings>, guest: Guest) {
     let session = entrance.route.session.load();
     let Some(link) = worker.state.live_link(&session) else {
-        if let Some(visitor) = Visitor::new(entrance, socket, peer, came) {
+        if let Some(visitor) = Visitor::new(entrance, guest) {
             tokio::task::spawn_local(elsewhere(Rc::clone(worker), visitor));
         }
         return;
     };
     let Some(permit) = entrance.route.gate.load().admit() else {
         tracing::debug!(service = entrance.name(), "limit of streams reached");
-        return turn_away(socket, settings, &came, Answer::Busy);
+        return turn_away(guest, settings, Answer::Busy);
     };
     let aim = entrance.route.aim.load();
+    let Guest { socket, peer, came, until } = guest;
+    // A connection that comes from another service has the setting of that service.
+    let is_onward = came.http().is_some_and(|http| !http.first.is_empty());
+    if is_onward || aim.keepalive != net::socket::KEEPALIVE {
+        socket.keep_alive(aim.keepalive);
+    }
     if let Some(terms) = &aim.proxy {
         // Without an open entrance the forward was closed meanwhile.
         if let Some(proxy) = proxy_of(worker, entrance, terms) {
-            relay::serve_proxy(socket, peer, &proxy, Some(permit));
+            let patience = until.saturating_duration_since(Instant::now());
+            relay::serve_proxy(socket, peer, &proxy, Some(permit), patience);
         }
         return;
     }
@@ -717,9 +760,10 @@ fn enter(
 
 /// Hands a visitor to a worker with a live link. Waits for a live link when there is none.
 async fn elsewhere(worker: Rc<Worker>, visitor: Visitor) {
-    let session = visitor.entrance.route.session.load_full();
-    let to = live_worker(&worker, &visitor, session).await;
-    if !visitor.is_current() {
+    let Visitor { entrance, came, peer, until, .. } = &visitor;
+    let is_current = || came.is_current(entrance, *peer);
+    let to = live_worker(worker.index, &entrance.route, *until, is_current).await;
+    if !is_current() {
         return back(&worker, visitor);
     }
     let Some(to) = to else {
@@ -739,36 +783,44 @@ impl Visitor {
 /// Sends a visitor back to its door, because the rules have changed that led it here. A request of
 /// the HTTP proxy fails: it was admitted by the former rules.
 fn back(worker: &Rc<Worker>, visitor: Visitor) {
-    let entrance = visitor.entrance;
+    let entrance = Arc::clone(&visitor.entrance);
     tracing::debug!(service = entrance.name(), "the rules changed while a visitor waited");
-    let socket = match visitor.socket.attach() {
-        Ok(socket) => socket,
+    let guest = match visitor.attach() {
+        Ok(guest) => guest,
         Err(error) => {
             return tracing::debug!(service = entrance.name(), %error, "visitor lost");
         }
     };
-    let peer = visitor.peer;
-    match visitor.came {
+    let Guest { socket, peer, came, until } = guest;
+    match came {
         Came::Name(NameVisitor { door, lead, first }) => {
-            door.again(worker, (socket, peer), lead.space, first);
+            door.again(worker, (socket, peer), lead.space, first, until);
         }
         came @ (Came::Port | Came::Request(_)) => {
             let settings = settings_of(worker, &entrance).unwrap_or_default();
-            turn_away(socket, &settings, &came, Answer::Down(ResetCode::Shutdown));
+            let guest = Guest { socket, peer, came, until };
+            turn_away(guest, &settings, Answer::Down(ResetCode::Shutdown));
         }
     }
 }
 
+/// Waits for a worker with a live link of the session to which `route` leads, from worker `from` on.
+/// `None` also when the rules that led the visitor to the route are no longer in force.
 async fn live_worker(
-    worker: &Rc<Worker>,
-    visitor: &Visitor,
-    mut session: Arc<Session>,
+    from: usize,
+    route: &Route,
+    until: Instant,
+    is_current: impl Fn() -> bool,
 ) -> Option<usize> {
-    let deadline = tokio::time::Instant::now() + HOLD;
+    let mut session = route.session.load_full();
     let mut held = None;
     loop {
         let revived = session.revived.notified();
-        if let Some(to) = session.live_worker(worker.index) {
+        // A link that comes and goes must not keep the visitor between workers for ever.
+        if Instant::now() >= until {
+            return None;
+        }
+        if let Some(to) = session.live_worker(from) {
             return Some(to);
         }
         if held.is_none() {
@@ -776,15 +828,15 @@ async fn live_worker(
         }
         tokio::select! {
             () = revived => {}
-            () = tokio::time::sleep_until(deadline) => return None,
+            () = sleep_until(until) => return None,
             // A new process of the client may have taken over, so the route may name another
             // session.
-            () = tokio::time::sleep(Duration::from_millis(200)) => {}
+            () = sleep(Duration::from_millis(200)) => {}
         }
-        if !visitor.is_current() {
+        if !is_current() {
             return None;
         }
-        session = visitor.entrance.route.session.load_full();
+        session = route.session.load_full();
     }
 }
 
@@ -816,13 +868,12 @@ fn arrive(worker: &Rc<Worker>, visitor: Visitor) {
         // The entrance was closed meanwhile.
         return refuse(worker, visitor);
     };
-    let Visitor { entrance, socket, peer, came } = visitor;
-    match socket.attach() {
-        Ok(socket) => {
+    let entrance = Arc::clone(&visitor.entrance);
+    match visitor.attach() {
+        Ok(guest) => {
             // The lists may have changed while the visitor was held.
-            let admitted = admitted(&entrance, &settings, socket, peer, &came);
-            if let Some(socket) = admitted {
-                enter(worker, &entrance, &settings, socket, peer, came);
+            if let Some(guest) = admitted(&entrance, &settings, guest) {
+                enter(worker, &entrance, &settings, guest);
             }
         }
         Err(error) => tracing::debug!(service = entrance.name(), %error, "visitor lost"),
@@ -832,13 +883,70 @@ fn arrive(worker: &Rc<Worker>, visitor: Visitor) {
 fn refuse(worker: &Worker, visitor: Visitor) {
     // The refusal is counted only while the entrance exists. The visitor is refused in any case.
     let settings = settings_of(worker, &visitor.entrance).unwrap_or_default();
-    if let Ok(socket) = visitor.socket.attach() {
-        let answer = Answer::Down(ResetCode::Shutdown);
-        turn_away(socket, &settings, &visitor.came, answer);
+    if let Ok(guest) = visitor.attach() {
+        turn_away(guest, &settings, Answer::Down(ResetCode::Shutdown));
     }
 }
 
 pub(crate) fn settings_of(worker: &Worker, entrance: &Entrance) -> Option<Rc<Settings>> {
     let entrances = worker.state.entrances.borrow();
     entrances.get(&entrance.id).map(|open| Rc::clone(&open.settings))
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::{Priority, Visitors};
+    use relay::Gate;
+
+    use super::*;
+    use crate::route::Aim;
+
+    fn route(session: &Arc<Session>) -> Arc<Route> {
+        let aim = Aim {
+            name: "ssh".into(),
+            target: Target::Service("ssh".into()),
+            priority: Priority::Normal,
+            visitors: Visitors::default(),
+            http: None,
+            flows: FlowTimes::default(),
+            keepalive: net::socket::KEEPALIVE,
+            proxy: None,
+        };
+        Route::new(aim, session, Gate::new(None))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_visitor_is_held_10_s_in_all_however_often_a_link_comes_and_goes() {
+        let session = Session::new("home", 2);
+        let route = route(&session);
+        let begun = Instant::now();
+        let until = begun + HOLD;
+        // Each time that a link comes, it is gone before the visitor arrives at its worker.
+        let flaps = async {
+            for _ in 0..100 {
+                sleep(Duration::from_secs(4)).await;
+                session.set_live(1, true);
+                tokio::task::yield_now().await;
+                sleep(Duration::from_millis(1)).await;
+                session.set_live(1, false);
+            }
+        };
+        let visitor = async {
+            let mut moves = 0;
+            while live_worker(0, &route, until, || true).await.is_some() {
+                moves += 1;
+                sleep(Duration::from_millis(2)).await;
+            }
+            (moves, begun.elapsed())
+        };
+        let (moves, held) = tokio::select! {
+            () = flaps => panic!("the visitor is still held"),
+            held = visitor => held,
+        };
+        assert_eq!((moves, held), (2, HOLD));
+        // The time is over, although a link is live now.
+        session.set_live(1, true);
+        assert_eq!(live_worker(0, &route, until, || true).await, None);
+        assert_eq!(live_worker(0, &route, Instant::now() + HOLD, || true).await, Some(1));
+    }
 }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use config::Secret;
@@ -76,6 +77,8 @@ pub(crate) struct Aim {
     pub(crate) http: Option<Arc<HttpTerms>>,
     /// When its idle flows end.
     pub(crate) flows: FlowTimes,
+    /// The keepalive of the sockets of its visitors ([`net::socket::keep_alive`]).
+    pub(crate) keepalive: Duration,
     /// The visitors name the target themselves, and the target of the aim is empty.
     pub(crate) proxy: Option<Arc<ProxyTerms>>,
 }

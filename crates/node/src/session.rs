@@ -94,6 +94,12 @@ impl Session {
             .find(|&worker| self.live[worker].load(Ordering::Relaxed) > 0)
     }
 
+    #[cfg(test)]
+    pub(crate) fn set_live(&self, worker: usize, is_live: bool) {
+        self.live[worker].store(is_live.into(), Ordering::Relaxed);
+        self.revived.notify_waiters();
+    }
+
     /// Whether the session has a link that is live or waits for a carrier.
     pub(crate) fn has_links(&self) -> bool {
         self.links.iter().any(|links| links.load(Ordering::Relaxed) > 0)

@@ -242,6 +242,7 @@ fn the_control_messages_of_the_document_are_those_of_the_code() {
         visitors: Visitors::default(),
         http: HttpOptions::default(),
         flows: proto::control::FlowTimes::default(),
+        keepalive: proto::control::TCP_KEEPALIVE,
     };
     let register = ControlMessage::Register(Register {
         generation: 7,

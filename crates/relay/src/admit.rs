@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::shares::{HasEntrance, Holder};
+
 /// Limits the live streams and the new streams per second. A gate can lie inside an outer gate, as
 /// a service lies inside its client.
 #[derive(Debug)]
@@ -20,6 +22,10 @@ pub struct Gate {
     live: AtomicU32,
     rate: Option<Rate>,
     outer: Option<Arc<Self>>,
+    /// Whose descriptors the sockets behind the gate are.
+    holder: Option<Arc<Holder>>,
+    /// A gate inside a gate is that of an entrance.
+    _entrance: Option<HasEntrance>,
 }
 
 /// A limit of new streams per second, which allows the streams of one second at once. The algorithm
@@ -56,21 +62,34 @@ impl Gate {
     /// Makes a gate without an outer gate; `None` sets no limit.
     #[must_use]
     pub fn new(limit: Option<u32>) -> Arc<Self> {
-        Self::limited(limit, None)
+        Self::limited(limit, None, None)
     }
 
     /// Makes a gate without an outer gate that limits the live streams and the new streams per
-    /// second.
+    /// second. The sockets behind the gate are descriptors of `holder`.
     #[must_use]
-    pub fn limited(limit: Option<u32>, new_per_second: Option<NonZeroU32>) -> Arc<Self> {
-        let rate = new_per_second.map(Rate::new);
-        Arc::new(Self { limit, live: AtomicU32::new(0), rate, outer: None })
+    pub fn limited(
+        limit: Option<u32>,
+        new_per_second: Option<NonZeroU32>,
+        holder: Option<Arc<Holder>>,
+    ) -> Arc<Self> {
+        let (rate, live) = (new_per_second.map(Rate::new), AtomicU32::new(0));
+        Arc::new(Self { limit, live, rate, outer: None, holder, _entrance: None })
     }
 
-    /// Makes a gate inside `outer`. A stream that this gate admits has a place in both gates.
+    /// Makes the gate of an entrance inside `outer`. A stream that this gate admits has a place in
+    /// both gates.
     #[must_use]
     pub fn within(outer: Arc<Self>, limit: Option<u32>) -> Arc<Self> {
-        Arc::new(Self { limit, live: AtomicU32::new(0), rate: None, outer: Some(outer) })
+        let (live, holder) = (AtomicU32::new(0), outer.holder.clone());
+        let entrance = holder.as_ref().map(Holder::enter);
+        Arc::new(Self { limit, live, rate: None, outer: Some(outer), holder, _entrance: entrance })
+    }
+
+    /// Whose descriptors the sockets behind the gate are; `None` has no share.
+    #[must_use]
+    pub fn holder(&self) -> Option<&Arc<Holder>> {
+        self.holder.as_ref()
     }
 
     /// Admits one stream. Returns `None` when this gate or an outer gate is full, or when the rate
@@ -143,7 +162,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn so_many_per_second_and_a_second_s_worth_at_once() {
-        let gate = Gate::limited(Some(1000), NonZeroU32::new(10));
+        let gate = Gate::limited(Some(1000), NonZeroU32::new(10), None);
         let pass = |gate: &Arc<Gate>| (0..100).filter(|_| gate.admit().is_some()).count();
         assert_eq!(pass(&gate), 10);
         assert_eq!(gate.live(), 0, "who is refused takes no place");

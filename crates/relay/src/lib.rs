@@ -17,6 +17,7 @@
 //! | [`dial`] | names and addresses, IPv6/IPv4 raced, errors as reset codes |
 //! | [`flows`] | datagrams: the flows of a UDP socket, and a socket for each flow to a target |
 //! | [`http`] | where the requests and responses of a kept HTTP/1 connection begin and end |
+//! | `attention` | notices that a far end vanished while bytes for it are on their way |
 //! | `look` | the first bytes of a connection, which stay in its socket |
 //! | [`sniff`], [`http`] | what the first bytes of a visitor are; the requests and responses of a connection |
 //! | `pipe` | the two halves of a stream's socket: `Pipe` takes bytes inline, `Pump` reads |
@@ -24,6 +25,7 @@
 //! | [`proxy`] | SOCKS5 and HTTP CONNECT, at a forward and as a target |
 //! | `proxy_header` | the header that tells a target the visitor's address |
 //! | `room` | the part of the descriptor table that visitors and targets may fill |
+//! | [`shares`] | how clients, services and sources share the descriptor table |
 //! | [`sniff`] | what a visitor says first: ClientHello, head of a request |
 //! | `socket` | TCP or Unix, one type for both halves |
 //! | `straight` | a visitor and a target that are connected without a stream |
@@ -32,6 +34,7 @@
 //! | [`stats`] | plain counters per service and worker |
 
 pub mod admit;
+mod attention;
 pub mod dial;
 mod duplex;
 pub mod flows;
@@ -46,6 +49,7 @@ pub mod proxy;
 mod proxy_header;
 mod room;
 mod settings;
+pub mod shares;
 pub mod sniff;
 mod socket;
 pub mod stats;
@@ -56,6 +60,7 @@ pub mod visitor;
 pub mod watch;
 
 pub use admit::{Gate, Permit};
+pub use attention::Attended;
 pub use dial::{Allow, Destination, DialAccount, DialError, Dials, TargetAddr};
 pub use duplex::{Duplex, accept_duplex, open_duplex};
 pub use flows::{
@@ -72,9 +77,10 @@ pub use proxy::{
 pub use proxy_header::{ProxyVersion, proxy_header};
 pub use room::Room;
 pub use settings::{Settings, Timeouts};
-pub use socket::{Detached, Socket};
+pub use shares::{Holder, Seat};
+pub use socket::{Detached, Seated, Socket};
 pub use stats::Stats;
 pub use straight::serve_straight;
 pub use target::{Caller, connect_stream, refuse_stream};
-pub use visitor::{bar_socket, refuse_socket, serve_http, serve_visitor};
+pub use visitor::{bar_socket, drop_socket, refuse_socket, serve_http, serve_visitor};
 pub use watch::{End, Visit, Watcher};

@@ -2,7 +2,8 @@
 //! waits for a visitor.
 //!
 //! When descriptors run short, the loop pauses and the kernel's queue holds the visitors. The loop
-//! pauses when the descriptors of `room` are used up, and when accept(2) itself fails.
+//! pauses when the descriptors of `room` are used up, when the owner of the listener has its share
+//! of them, and when accept(2) itself fails.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -34,11 +35,22 @@ const EXHAUSTED_WAIT: Duration = Duration::from_millis(100);
 /// The reason in the log when visitors wait although no system call failed.
 const NO_ROOM: &str = "descriptors are used up but for those of links and commands";
 
+/// The reason in the log when the owner of a listener has its share of the descriptors.
+const SHARE: &str = "the owner of this address has its share of the descriptors and others need \
+    the rest";
+
 /// Receives the visitors that a listener accepts.
 pub trait Handler: fmt::Debug {
     /// Takes the socket of a visitor. The call must not block. A handler that cannot serve a
     /// visitor passes the socket to [`crate::refuse_socket`]. `peer` is `None` for a Unix socket.
     fn handle(&self, socket: Socket, peer: Option<SocketAddr>);
+
+    /// Whether the owner of the listener may have a further visitor ([`crate::shares`]). After the
+    /// last one the visitors wait in the kernel's queue. A handler that gets a visitor beyond the
+    /// share refuses it.
+    fn has_room(&self) -> bool {
+        true
+    }
 }
 
 /// Accepts visitors from `listener` in a task of this thread until the guard is dropped. Each
@@ -96,6 +108,8 @@ pub(crate) struct AcceptLoop<A> {
     room: Room,
     /// The last visitor took the last descriptor of the room.
     is_short: bool,
+    /// The last visitor took the last descriptor of the owner's share.
+    has_share: bool,
     pause: Option<Pin<Box<Sleep>>>,
     complaints: Throttle,
 }
@@ -103,7 +117,8 @@ pub(crate) struct AcceptLoop<A> {
 impl<A> AcceptLoop<A> {
     pub(crate) fn new(accept: A, address: String, handler: Rc<dyn Handler>, room: Room) -> Self {
         let complaints = Throttle::default();
-        Self { accept, address, handler, room, is_short: false, pause: None, complaints }
+        let (is_short, has_share, pause) = (false, false, None);
+        Self { accept, address, handler, room, is_short, has_share, pause, complaints }
     }
 
     /// Pauses the loop, so that visitors wait in the kernel's queue.
@@ -139,10 +154,18 @@ where
                 continue;
             }
             this.is_short = false;
+            if this.has_share && !this.handler.has_room() {
+                this.wait(&SHARE);
+                continue;
+            }
+            this.has_share = false;
             match (this.accept)(cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok((socket, peer))) => match this.room.place(&socket) {
-                    Place::Inside => this.handler.handle(socket, peer),
+                    Place::Inside => {
+                        this.handler.handle(socket, peer);
+                        this.has_share = !this.handler.has_room();
+                    }
                     Place::Last => {
                         this.handler.handle(socket, peer);
                         this.is_short = true;

@@ -1,12 +1,13 @@
 //! The settings that all streams of a service (or of a forward) share on one worker.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use net::resolve::Lookups;
 
 use crate::dial::DialAccount;
-use crate::{Room, Stats, Watcher};
+use crate::{Holder, Room, Stats, Watcher};
 
 /// The time-outs of a stream. Zero switches a time-out off, except for `dial`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +19,9 @@ pub struct Timeouts {
     pub idle: Duration,
     /// For a stream in which no byte moves after one direction has ended.
     pub half_close: Duration,
+    /// The silence after which the system probes the far end of a TCP socket. It is no time-out of
+    /// the stream: a far end that answers is idle for as long as it likes.
+    pub keepalive: Duration,
 }
 
 impl Default for Timeouts {
@@ -30,6 +34,7 @@ impl Default for Timeouts {
             // Longer than an application takes for its last answer, and shorter than forgotten
             // half-open sockets need to fill the descriptor table.
             half_close: Duration::from_secs(60),
+            keepalive: net::socket::KEEPALIVE,
         }
     }
 }
@@ -43,6 +48,8 @@ pub struct Settings {
     pub stats: Rc<Stats>,
     /// The descriptors that sockets to targets may use.
     pub room: Room,
+    /// Whose descriptors the sockets to targets are; `None` has no share.
+    pub holder: Option<Arc<Holder>>,
     /// How the names of targets are looked up.
     pub lookups: Lookups,
     /// The account of the dials.

@@ -10,43 +10,132 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
+use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use net::tcp_info::Ends;
 use net::{gather, socket};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
+use crate::attention;
+use crate::shares::{Holder, Seat};
+
 /// A connected socket, registered with this thread's runtime.
 #[derive(Debug)]
 pub enum Socket {
     /// TCP.
-    Tcp(TcpStream),
+    Tcp(Seated<TcpStream>),
     /// A Unix stream socket.
-    Unix(UnixStream),
+    Unix(Seated<UnixStream>),
+}
+
+/// A socket with its seat in the descriptor table. The seat is returned when the socket is closed,
+/// whatever part of the daemon owns the socket by then.
+#[derive(Debug)]
+pub struct Seated<S> {
+    // Closed before the seat is returned.
+    stream: S,
+    seat: Option<Box<Seat>>,
+}
+
+impl<S> Seated<S> {
+    /// The socket without its seat, for an owner that has limits of its own.
+    pub fn leave_seat(self) -> S {
+        self.stream
+    }
+}
+
+impl<S> From<S> for Seated<S> {
+    fn from(stream: S) -> Self {
+        Self { stream, seat: None }
+    }
+}
+
+impl<S> Deref for Seated<S> {
+    type Target = S;
+
+    fn deref(&self) -> &S {
+        &self.stream
+    }
+}
+
+impl<S> DerefMut for Seated<S> {
+    fn deref_mut(&mut self) -> &mut S {
+        &mut self.stream
+    }
+}
+
+impl<S: AsFd> AsFd for Seated<S> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Seated<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Seated<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
 }
 
 /// A socket that moves to another thread.
 #[derive(Debug)]
 pub enum Detached {
     /// TCP.
-    Tcp(std::net::TcpStream),
+    Tcp(Seated<std::net::TcpStream>),
     /// A Unix stream socket.
-    Unix(std::os::unix::net::UnixStream),
+    Unix(Seated<std::os::unix::net::UnixStream>),
 }
 
 impl From<TcpStream> for Socket {
     fn from(socket: TcpStream) -> Self {
-        Self::Tcp(socket)
+        Self::Tcp(socket.into())
     }
 }
 
 impl From<UnixStream> for Socket {
     fn from(socket: UnixStream) -> Self {
-        Self::Unix(socket)
+        Self::Unix(socket.into())
     }
 }
 
@@ -63,9 +152,50 @@ impl Socket {
     /// Removes the socket from this thread's runtime.
     pub fn detach(self) -> io::Result<Detached> {
         Ok(match self {
-            Self::Tcp(socket) => Detached::Tcp(socket.into_std()?),
-            Self::Unix(socket) => Detached::Unix(socket.into_std()?),
+            Self::Tcp(Seated { stream, seat }) => {
+                Detached::Tcp(Seated { stream: stream.into_std()?, seat })
+            }
+            Self::Unix(Seated { stream, seat }) => {
+                Detached::Unix(Seated { stream: stream.into_std()?, seat })
+            }
         })
+    }
+
+    /// Gives the socket its seat.
+    pub fn sit(&mut self, seat: Seat) {
+        *self.place() = Some(Box::new(seat));
+    }
+
+    /// Moves the seat of the socket to another holder, or gives the socket a seat of that holder.
+    /// False: the holder has its share.
+    #[must_use]
+    pub fn move_to(&mut self, holder: &Arc<Holder>) -> bool {
+        let place = self.place();
+        match place {
+            Some(seat) => seat.move_to(holder),
+            None => {
+                *place = holder.seat_of_target().map(Box::new);
+                place.is_some()
+            }
+        }
+    }
+
+    fn place(&mut self) -> &mut Option<Box<Seat>> {
+        match self {
+            Self::Tcp(socket) => &mut socket.seat,
+            Self::Unix(socket) => &mut socket.seat,
+        }
+    }
+
+    /// Lets the system probe the far end after `idle` ([`net::socket::keep_alive`]). New sockets
+    /// have the default already.
+    pub fn keep_alive(&self, idle: Duration) {
+        if let Self::Tcp(socket) = self
+            && idle != socket::KEEPALIVE
+        {
+            // On an error the socket keeps the default.
+            let _ = socket::keep_alive(&**socket, idle);
+        }
     }
 
     /// Turns Nagle's delay off: frames are batches already, so the delay would only add latency.
@@ -83,6 +213,14 @@ impl Socket {
         }
     }
 
+    /// The two ends of a TCP socket.
+    pub(crate) fn ends(&self) -> Option<Ends> {
+        match self {
+            Self::Tcp(socket) => attention::ends(socket),
+            Self::Unix(_) => None,
+        }
+    }
+
     /// Makes a later close send RST, on sockets that have RST.
     pub(crate) fn reset_on_close(&self) {
         if let Self::Tcp(socket) = self {
@@ -94,7 +232,7 @@ impl Socket {
     /// RST in place of FIN, after all its bytes.
     pub(crate) fn end_on_close(&self) {
         if let Self::Tcp(socket) = self {
-            let _ = SockRef::from(socket).set_linger(None);
+            let _ = SockRef::from(&**socket).set_linger(None);
         }
     }
 
@@ -102,8 +240,8 @@ impl Socket {
     /// error.
     pub(crate) fn finish(&self) {
         let _ = match self {
-            Self::Tcp(socket) => SockRef::from(socket).shutdown(Shutdown::Write),
-            Self::Unix(socket) => SockRef::from(socket).shutdown(Shutdown::Write),
+            Self::Tcp(socket) => SockRef::from(&**socket).shutdown(Shutdown::Write),
+            Self::Unix(socket) => SockRef::from(&**socket).shutdown(Shutdown::Write),
         };
     }
 
@@ -205,8 +343,12 @@ impl Detached {
     /// Registers the socket with this thread's runtime.
     pub fn attach(self) -> io::Result<Socket> {
         Ok(match self {
-            Self::Tcp(socket) => TcpStream::from_std(socket)?.into(),
-            Self::Unix(socket) => UnixStream::from_std(socket)?.into(),
+            Self::Tcp(Seated { stream, seat }) => {
+                Socket::Tcp(Seated { stream: TcpStream::from_std(stream)?, seat })
+            }
+            Self::Unix(Seated { stream, seat }) => {
+                Socket::Unix(Seated { stream: UnixStream::from_std(stream)?, seat })
+            }
         })
     }
 }

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use net::resolve::Lookups;
 use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional_with_sizes};
+use tokio::net::TcpStream;
 
 use crate::dial::{DialError, TargetAddr, dial};
-use crate::{Room, Socket};
+use crate::{Attended, Room, Seated, Socket};
 
 /// Bytes that are copied at once, in each direction.
 const PIECE: usize = 64 << 10;
@@ -31,9 +32,9 @@ pub async fn serve_straight(
     visitor.without_delay();
     target.without_delay();
     let carried = match (&mut visitor, &mut target) {
-        (Socket::Tcp(a), Socket::Tcp(b)) => carry(a, b).await,
-        (Socket::Tcp(a), Socket::Unix(b)) => carry(a, b).await,
-        (Socket::Unix(a), Socket::Tcp(b)) => carry(a, b).await,
+        (Socket::Tcp(a), Socket::Tcp(b)) => carry(&mut attended(a), &mut attended(b)).await,
+        (Socket::Tcp(a), Socket::Unix(b)) => carry(&mut attended(a), b).await,
+        (Socket::Unix(a), Socket::Tcp(b)) => carry(a, &mut attended(b)).await,
         (Socket::Unix(a), Socket::Unix(b)) => carry(a, b).await,
     };
     if carried.is_err() {
@@ -41,6 +42,10 @@ pub async fn serve_straight(
         target.reset_on_close();
     }
     Ok(())
+}
+
+fn attended(socket: &mut Seated<TcpStream>) -> Attended<&mut Seated<TcpStream>> {
+    Attended::new(socket, |socket| Some(socket))
 }
 
 async fn carry(

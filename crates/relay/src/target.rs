@@ -47,9 +47,8 @@ pub fn connect_stream(
     // A clone of the lookups would touch a counter that all workers share.
     let own = Rc::clone(settings);
     let dial = Box::pin(async move {
-        let Settings { timeouts, room, lookups, dials, .. } = &*own;
-        let dial = |left| dial::dial(&target, allow.as_ref(), left, *room, lookups);
-        let dialled = dials.dial(&target, timeouts.dial, dial).await?;
+        let Settings { timeouts, .. } = &*own;
+        let dialled = dial::dial_for(&own, &target, allow.as_ref()).await?;
         if let Some(header) = header {
             let writing = dialled.write_all(&header);
             let Ok(written) = tokio::time::timeout(timeouts.dial, writing).await else {

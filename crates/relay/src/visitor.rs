@@ -65,6 +65,12 @@ fn serve(
     }
 }
 
+/// Resets the socket of a visitor for whom no service could be found.
+pub fn drop_socket(socket: Socket) {
+    socket.reset_on_close();
+    drop(socket);
+}
+
 /// Turns away a visitor whose address may not visit: counts the visitor and resets the socket. The
 /// visitor learns no more than of a service that refuses, and the system keeps no state of the
 /// connection.

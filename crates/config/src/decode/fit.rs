@@ -53,7 +53,8 @@ pub(super) fn fit(s: &Section<'_>, target: &Targets, public: &[Public]) {
         let alone = "publish the port of UDP as another service, without the key";
         refuse("proxy_protocol", why.clone(), if tcp.is_some() { alone } else { "remove the key" });
         if tcp.is_none() {
-            refuse("health", why, "remove the key: a target of UDP accepts no connection");
+            refuse("health", why.clone(), "remove the key: a target of UDP accepts no connection");
+            refuse("tcp_keepalive", why, "remove the key: it is for connections over TCP");
         }
     }
     let Some(timeouts) = s.key("timeouts") else { return };

@@ -65,7 +65,7 @@ mod tables {
     pub(crate) const CLIENT_TLS: Table = table("client:tls", &["pin", "ca", "cert", "key"], &[]);
     pub(crate) const PATH_TLS: Table = table("client:servers[].tls", &["pin", "ca", "cert", "key"], &[]);
     pub(crate) const SERVICE: Table = table("client:services[]",
-        &["name", "target", "public", "priority", "timeouts", "health", "allow_from", "deny_from", "proxy_protocol",
+        &["name", "target", "public", "priority", "timeouts", "tcp_keepalive", "health", "allow_from", "deny_from", "proxy_protocol",
           "basic_auth", "host_rewrite", "headers", "response_headers", "forwarded", "path", "pass_through",
           "allow", "limits"],
         &["resume", "balance", "shared"]);

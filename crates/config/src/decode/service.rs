@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use proto::control::{FlowTimes, SERVICES_MAX};
+use proto::control::{FlowTimes, SERVICES_MAX, TCP_KEEPALIVE, TCP_KEEPALIVE_MAX};
 use proto::greeting::NAME_MAX;
 
 use super::keys::{HEALTH, SERVICE, SERVICE_LIMITS, SERVICE_SOURCE_LIMITS, TIMEOUTS};
@@ -101,6 +101,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let limits = s.section("limits", &SERVICE_LIMITS);
     let limits =
         limits.map(|own| values::flow_limits(&own, &SERVICE_SOURCE_LIMITS)).unwrap_or_default();
+    let keepalive = s.value("tcp_keepalive", tcp_keepalive).unwrap_or(TCP_KEEPALIVE);
     let visitors = visit::visitors(&s);
     let proxy_protocol = visit::proxy_protocol(&s);
     let priority = s.value("priority", priority).unwrap_or_default();
@@ -159,6 +160,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
         priority,
         timeouts,
         limits,
+        keepalive,
         health,
         kept: false,
         visitors: visitors.clone(),
@@ -235,6 +237,17 @@ fn timeouts(s: &Section<'_>) -> Timeouts {
         half_close: of("half_close", HALF_CLOSE),
         flows: own.as_ref().map(flows).unwrap_or_default(),
     }
+}
+
+/// Parses the silence after which a socket is probed, in seconds.
+fn tcp_keepalive(text: &str) -> Result<u32, BadValue> {
+    let span: Span = text.parse()?;
+    let seconds = u32::try_from(span.duration().as_secs()).unwrap_or(u32::MAX);
+    if span.duration().subsec_nanos() > 0 || seconds > TCP_KEEPALIVE_MAX {
+        let bad = BadValue::new(format!("`{text}` is no time of keepalive"));
+        return Err(bad.hint("whole seconds from 1s to 9h; 0 switches the probes off"));
+    }
+    Ok(seconds)
 }
 
 /// Decodes `flow` and `flow_unanswered`.

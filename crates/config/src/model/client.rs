@@ -100,6 +100,9 @@ pub struct Service {
     pub timeouts: Timeouts,
     /// How many flows of UDP the client takes.
     pub limits: FlowLimits,
+    /// The silence in seconds after which the sockets of visitors and of the target are probed; 0
+    /// is never.
+    pub keepalive: u32,
     /// How the client checks the target; `None`: only visitors find out whether it serves.
     pub health: Option<Check>,
     /// The service was added at run time, by a command.

@@ -85,6 +85,7 @@ fn a_registration_and_its_answer_cross_on_the_control_stream() {
                 visitors: Visitors::default(),
                 http: proto::HttpOptions::default(),
                 flows: proto::control::FlowTimes::default(),
+                keepalive: proto::control::TCP_KEEPALIVE,
             })
             .collect();
         let register = ControlMessage::Register(Register { generation: 3, services });

@@ -10,9 +10,11 @@ use config::{Forward, Local, Over};
 use ops::socket_file;
 use proto::control::FlowTimes;
 use proto::{Priority, Target, Visitors};
-use relay::{Gate, ProxyKind, Timeouts};
+use relay::shares::Kind;
+use relay::{Gate, Holder, ProxyKind, Timeouts};
 use tokio::sync::Mutex;
 
+use crate::descriptors;
 use crate::entrance::{self, Entrance};
 use crate::health::Health;
 use crate::listeners::{self, Listeners};
@@ -180,6 +182,7 @@ fn aim(address: &str, forward: &Forward) -> Aim {
         visitors: Visitors::default(),
         http: None,
         flows: FlowTimes::default(),
+        keepalive: net::socket::KEEPALIVE,
         proxy: kind.map(terms),
     }
 }
@@ -190,9 +193,11 @@ fn bind(
     session: &Arc<Session>,
 ) -> anyhow::Result<(OpenForward, Listeners)> {
     let (address, listeners) = listeners::bind(&forward.listen, workers)?;
+    let holder = Holder::new(descriptors::table(), Kind::Own);
+    let gate = Gate::limited(None, None, Some(holder));
     let entrance = Entrance {
         id: entrance::next_id(),
-        route: Route::new(aim(&address, forward), session, Gate::new(None)),
+        route: Route::new(aim(&address, forward), session, gate),
         address,
         timeouts: Timeouts::default(),
         health: Health::default(),

@@ -34,6 +34,7 @@ use ops::{Daemon, Reloaded, Role, SendFuture, term};
 use proto::{InstanceId, LinkConfig};
 use tokio::sync::mpsc;
 
+use crate::descriptors::Holders;
 use crate::health::{Fault, Healths};
 use crate::probes;
 use crate::session::{State, Workers};
@@ -79,6 +80,8 @@ struct ClientShared {
     healths: Healths,
     /// How many flows the services may have.
     bounds: targets::Bounds,
+    /// The shares that the services have of the descriptors.
+    holders: Holders,
     /// This process is stopping: it publishes nothing and begins no link.
     leaving: AtomicBool,
     /// The generation of the registered set of services.
@@ -132,6 +135,7 @@ impl Client {
             forwards,
             healths: Healths::default(),
             bounds: targets::Bounds::default(),
+            holders: Holders::default(),
             leaving: AtomicBool::new(false),
             generation: AtomicU64::new(register::FIRST),
             instance: InstanceId(instance),

@@ -81,6 +81,7 @@ fn spec(config: &ClientConfig, service: &config::Service) -> Option<ServiceSpec>
         visitors: config.visitors_of(service),
         http: service.http.clone(),
         flows: service.timeouts.flows,
+        keepalive: service.keepalive,
     })
 }
 

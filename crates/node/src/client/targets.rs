@@ -8,6 +8,7 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use config::{ClientConfig, FlowLimits, ForwardRights, Host, Over};
@@ -118,6 +119,7 @@ impl Local {
             dial: service.timeouts.dial.duration(),
             idle: service.timeouts.idle.duration(),
             half_close: service.timeouts.half_close.duration(),
+            keepalive: Duration::from_secs(service.keepalive.into()),
         };
         let to = service.target.to_string();
         let health = shared.healths.of(name, &to);
@@ -140,11 +142,12 @@ impl Local {
             };
             (target, Rc::new(settings))
         });
-        let stats = worker.state.service_stats(name);
+        let (stats, holder) = (worker.state.service_stats(name), Some(shared.holders.of(name)));
         let settings = Settings {
             timeouts,
             stats,
             room,
+            holder,
             watcher,
             dials: worker.state.dials.of(name),
             ..Settings::default()

@@ -251,6 +251,7 @@ mod tests {
             visitors: Visitors::default(),
             http: None,
             flows: proto::control::FlowTimes::default(),
+            keepalive: net::socket::KEEPALIVE,
             proxy: None,
         };
         let session = Session::new("home", NonZeroUsize::MIN.get());

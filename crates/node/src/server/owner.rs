@@ -58,6 +58,8 @@ impl ServerOwner {
         name: &str,
     ) -> Rc<Self> {
         let lookups = Lookups::on(&registry.shared().names, name);
+        let client = registry.shared().clients.find(name);
+        let holder = client.and_then(|client| client.gate.holder().cloned());
         let watcher: Rc<dyn Watcher> = Rc::new(ForwardWatch { client: name.to_owned() });
         let (room, watcher) = (descriptors::room(), Some(watcher));
         let client = registry.shared().clients.find(name);
@@ -76,7 +78,14 @@ impl ServerOwner {
             serial,
             source,
             asked: Rc::default(),
-            settings: Rc::new(Settings { room, lookups, watcher, dials, ..Settings::default() }),
+            settings: Rc::new(Settings {
+                room,
+                holder,
+                lookups,
+                watcher,
+                dials,
+                ..Settings::default()
+            }),
             flows: Rc::new(flows),
             denied: Rc::new(RepeatLimit::new()),
         })

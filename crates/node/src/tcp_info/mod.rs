@@ -1,51 +1,30 @@
 //! The figures of the carriers' TCP connections: losses, retransmissions and bytes that wait in the
-//! kernel, as `ss -ti` shows them.
-//!
-//! The kernel is asked by netlink (`message`), because the socket option `TCP_INFO` needs unsafe
-//! code, which is not allowed here. The kernel finds one connection by its two ends in a hash
-//! table, in microseconds and without any privilege. The code sends one request per carrier and
-//! never a dump, because a dump would walk through the sockets of all visitors. Requests are sent
-//! only for a status, and never on a worker.
+//! kernel ([`net::tcp_info`]). The code sends one request per carrier, only for a status, and never
+//! on a worker.
 //!
 //! The kernel's counts end with their connection. The sums of a [`Ledger`] do not: each look adds
 //! the counts since the last look. So the sums never fall and may be Prometheus counters, from
 //! which rates are computed. The counts between the last look and the end of a connection are
 //! missing in the sums.
 
-mod message;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
 
+use net::tcp_info::{Ends, Info, Kernel};
 use ops::status::{Sent, Session, Tcp};
-use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
-};
 use tokio::sync::MutexGuard;
 use tokio::task::yield_now;
 use transport::Connection;
 
-use message::Answer;
-
 /// The requests between two turns of other tasks on this thread; 64 take half a millisecond.
 const AT_ONCE: usize = 64;
-
-/// The size of the receive buffer. It is above any answer: a header, a few attributes and
-/// `tcp_info`, 408 bytes on Linux 6.18.
-const ANSWER: usize = 4096;
 
 /// The number of peers whose sums are kept. It is above the number of peers in a configuration, and
 /// it bounds the memory that clients with invented names cost.
 const PEERS: usize = 16_384;
-
-/// The number of answers to other requests that are skipped. There is such an answer only when a
-/// request was given up.
-const STRANGE: usize = 4;
 
 /// The TCP connections of carriers, by the serial of the link and the number of the carrier.
 pub(crate) type Connections = HashMap<(u64, u32), Connection>;
@@ -138,8 +117,10 @@ impl Look<'_> {
                         yield_now().await;
                     }
                     asked += 1;
-                    match asking.ask(connection) {
-                        Ok(Some((cookie, tcp))) => {
+                    let Connection { local, remote } = connection;
+                    match asking.ask(Ends { local, remote }) {
+                        Ok(Some((cookie, info))) => {
+                            let tcp = figures(info);
                             // Recorded at once, because the caller may cancel at the next await.
                             let now = Sent::from(tcp);
                             let before = self.last.insert(Whose::Kernel(cookie), now);
@@ -165,41 +146,17 @@ impl Look<'_> {
     }
 }
 
-/// A netlink socket to the kernel.
-#[derive(Debug)]
-struct Kernel {
-    netlink: OwnedFd,
-    sequence: u32,
-}
-
-impl Kernel {
-    fn open() -> io::Result<Self> {
-        let netlink = socket_with(
-            AddressFamily::NETLINK,
-            SocketType::RAW,
-            SocketFlags::CLOEXEC,
-            Some(netlink::SOCK_DIAG),
-        )?;
-        Ok(Self { netlink, sequence: 0 })
-    }
-
-    /// The figures of a connection, and a number that no other socket has. The kernel answers
-    /// within the sending call, so the code does not wait.
-    fn ask(&mut self, connection: Connection) -> io::Result<Option<(u64, Tcp)>> {
-        self.sequence = self.sequence.wrapping_add(1);
-        send(&self.netlink, &message::question(connection, self.sequence), SendFlags::empty())?;
-        let mut buffer = [0; ANSWER];
-        for _ in 0..STRANGE {
-            let (bytes, _) = recv(&self.netlink, &mut buffer[..], RecvFlags::DONTWAIT)?;
-            match message::answer(&buffer[..bytes], connection, self.sequence) {
-                Answer::Told { cookie, tcp } => return Ok(Some((cookie, tcp))),
-                Answer::Nothing => return Ok(None),
-                Answer::Refused(errno) if errno == Errno::NOENT.raw_os_error() => return Ok(None),
-                Answer::Refused(errno) => return Err(io::Error::from_raw_os_error(errno)),
-                Answer::Strange => {}
-            }
-        }
-        Err(Errno::PROTO.into())
+/// The figures as a status has them.
+const fn figures(info: Info) -> Tcp {
+    Tcp {
+        sent_segments: info.sent_segments,
+        retransmitted_segments: info.retransmitted_segments,
+        retransmitted_bytes: info.retransmitted_bytes,
+        lost_segments: info.lost_segments,
+        queue_bytes: info.unsent_bytes,
+        window_segments: info.window_segments,
+        bytes_per_second: info.bytes_per_second,
+        rtt_micros: info.rtt_micros,
     }
 }
 

@@ -9,7 +9,7 @@ use super::message::{self, field, service};
 use super::{ADDRESSES_MAX, IGNORABLE, MESSAGE_MAX, SERVICES_MAX, TEXT_MAX};
 use super::{
     ControlMessage, FlowClose, FlowOpen, FlowTimes, Register, Registered, ServiceError,
-    ServiceErrorCode, ServiceResult, ServiceSpec, Strained,
+    ServiceErrorCode, ServiceResult, ServiceSpec, Strained, TCP_KEEPALIVE, TCP_KEEPALIVE_MAX,
 };
 use crate::frame::decode_request;
 use crate::greeting::Name;
@@ -200,7 +200,7 @@ fn decode_spec(mut body: Reader<'_>) -> Result<ServiceSpec, ControlError> {
     let (mut name, mut public) = (None, Vec::new());
     let (mut priority, mut flags) = (None, None);
     let (mut allow_from, mut deny_from, mut http) = (None, None, None);
-    let mut flows = None;
+    let (mut flows, mut keepalive) = (None, None);
     while let Some((kind, mut value)) = body.tlv()? {
         match kind {
             service::NAME => once(&mut name, decode_name(value)?)?,
@@ -220,6 +220,7 @@ fn decode_spec(mut body: Reader<'_>) -> Result<ServiceSpec, ControlError> {
                 let (unanswered, answered) = (value.u32()?, value.u32()?);
                 once(&mut flows, FlowTimes { unanswered, answered })?;
             }
+            service::KEEPALIVE => once(&mut keepalive, value.u32()?.min(TCP_KEEPALIVE_MAX))?,
             _ => {}
         }
     }
@@ -233,6 +234,7 @@ fn decode_spec(mut body: Reader<'_>) -> Result<ServiceSpec, ControlError> {
         visitors: Visitors { allow_from, deny_from: deny_from.unwrap_or_default() },
         http: http.unwrap_or_default(),
         flows: flows.unwrap_or_default(),
+        keepalive: keepalive.unwrap_or(TCP_KEEPALIVE),
     })
 }
 

@@ -7,7 +7,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use super::message::{self, field, service};
 use super::{ADDRESSES_MAX, ControlMessage, MESSAGE_MAX, SERVICES_MAX, TEXT_MAX};
-use super::{FlowOpen, FlowTimes, ServiceError, ServiceResult, ServiceSpec};
+use super::{FlowOpen, FlowTimes, ServiceError, ServiceResult, ServiceSpec, TCP_KEEPALIVE};
 use crate::frame::put_request;
 use crate::greeting::Name;
 use crate::text::{escaped, is_forbidden};
@@ -165,7 +165,9 @@ impl ControlMessage {
                 let http: usize = register.services.iter().map(|s| s.http.encoded_len()).sum();
                 let times = register.services.iter().filter(|s| s.flows != FlowTimes::default());
                 let flows = times.count() * tlv(8);
-                register.services.len() * 2 * tlv(1) + lists + http + flows
+                let probed = register.services.iter().filter(|s| s.keepalive != TCP_KEEPALIVE);
+                let keepalive = probed.count() * tlv(4);
+                register.services.len() * 2 * tlv(1) + lists + http + flows + keepalive
             }
             Self::Registered(registered) => registered
                 .results
@@ -197,6 +199,9 @@ fn put_spec(spec: &ServiceSpec, out: &mut BytesMut) {
             out.put_u32(spec.flows.unanswered);
             out.put_u32(spec.flows.answered);
         });
+    }
+    if spec.keepalive != TCP_KEEPALIVE {
+        put_tlv(out, service::KEEPALIVE, |out| out.put_u32(spec.keepalive));
     }
 }
 

@@ -32,6 +32,7 @@ pub(super) mod service {
     pub(in crate::control) const DENY_FROM: u8 = 7;
     pub(in crate::control) const HTTP: u8 = 8;
     pub(in crate::control) const FLOWS: u8 = 9;
+    pub(in crate::control) const KEEPALIVE: u8 = 10;
 
     pub(in crate::control) const FLAG_SHARED: u8 = 1;
     pub(in crate::control) const FLAG_RESUME: u8 = 2;
@@ -125,7 +126,15 @@ pub struct ServiceSpec {
     pub http: HttpOptions,
     /// When its idle flows end.
     pub flows: FlowTimes,
+    /// The silence in seconds after which the server probes a visitor over TCP; 0 is never.
+    pub keepalive: u32,
 }
+
+/// The value of [`ServiceSpec::keepalive`] that is not sent.
+pub const TCP_KEEPALIVE: u32 = 120;
+
+/// The largest value of [`ServiceSpec::keepalive`] (tcp(7), `TCP_KEEPIDLE`).
+pub const TCP_KEEPALIVE_MAX: u32 = 32_767;
 
 /// What became of a [`Register`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -19,7 +19,7 @@ pub use encode::EncodeError;
 pub use fuzz::fuzz;
 pub use message::{
     ControlMessage, FlowClose, FlowOpen, FlowTimes, Register, Registered, ServiceError,
-    ServiceErrorCode, ServiceResult, ServiceSpec, Strained,
+    ServiceErrorCode, ServiceResult, ServiceSpec, Strained, TCP_KEEPALIVE, TCP_KEEPALIVE_MAX,
 };
 
 /// Body of a message in bytes, at most: 4096 services of 256 bytes each.

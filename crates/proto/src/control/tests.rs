@@ -28,6 +28,7 @@ fn spec(text: &str) -> ServiceSpec {
         visitors: Visitors::default(),
         http: HttpOptions::default(),
         flows: FlowTimes::default(),
+        keepalive: TCP_KEEPALIVE,
     }
 }
 
@@ -103,6 +104,10 @@ fn examples() -> Vec<ControlMessage> {
             flows: FlowTimes { unanswered: 1, answered: 3_600 },
             ..spec("game")
         }]),
+        register(vec![
+            ServiceSpec { keepalive: 0, ..spec("never") },
+            ServiceSpec { keepalive: TCP_KEEPALIVE_MAX, ..spec("late") },
+        ]),
     ]
 }
 

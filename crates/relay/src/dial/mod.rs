@@ -23,7 +23,7 @@ use transport::LocalFuture;
 
 use crate::flows::give_way;
 use crate::room::Place;
-use crate::{Room, Socket};
+use crate::{Room, Settings, Socket};
 pub use address::{TargetAddr, TargetError};
 pub use turns::{DialAccount, Dials};
 
@@ -94,6 +94,12 @@ pub enum DialError {
     /// No descriptor is left of the part of the table that targets may use.
     #[error("{0}: no descriptor is left for a target; raise the limit of open files (LimitNOFILE)")]
     Exhausted(TargetAddr),
+    /// The service, or the client on whose behalf the target is dialled, has its share.
+    #[error(
+        "{0}: no descriptor is left of the share of its owner; raise the limit of open files \
+         (LimitNOFILE)"
+    )]
+    Share(TargetAddr),
     /// No local port is free. That says nothing of the target.
     #[error("this machine has no free local port to {0} (net.ipv4.ip_local_port_range)")]
     Ports(TargetAddr),
@@ -120,6 +126,7 @@ impl DialError {
     pub const fn is_own(&self) -> bool {
         match self {
             Self::Exhausted(_)
+            | Self::Share(_)
             | Self::Ports(_)
             | Self::Full(_)
             | Self::Names(_)
@@ -137,6 +144,7 @@ impl DialError {
             Self::Resolve { source, .. } | Self::Connect { source, .. } => code_of(source),
             Self::Denied(_) => ResetCode::Denied,
             Self::Exhausted(_)
+            | Self::Share(_)
             | Self::Ports(_)
             | Self::Full(_)
             | Self::Names(_)
@@ -179,6 +187,27 @@ impl Dialled {
         self.0.end_on_close();
         self.0
     }
+}
+
+/// Connects to a target of a service with the settings of its streams. The socket has a seat in the
+/// share of the service.
+pub(crate) async fn dial_for(
+    settings: &Settings,
+    target: &TargetAddr,
+    allow: Option<&Allow>,
+) -> Result<Dialled, DialError> {
+    let Settings { timeouts, room, holder, lookups, dials, .. } = settings;
+    let seat = match holder {
+        Some(holder) => {
+            Some(holder.seat_of_target().ok_or_else(|| DialError::Share(target.clone()))?)
+        }
+        None => None,
+    };
+    let dial = |left| dial(target, allow, left, *room, lookups);
+    let mut dialled = dials.dial(target, timeouts.dial, dial).await?;
+    dialled.0.keep_alive(timeouts.keepalive);
+    seat.into_iter().for_each(|seat| dialled.0.sit(seat));
+    Ok(dialled)
 }
 
 /// Connects to `target` within `deadline`, which includes name resolution by `lookups`. The new

@@ -17,12 +17,14 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::Waker;
+use std::time::Duration;
 
 use bytes::Bytes;
 use proto::ResetCode;
 use tokio::io::ReadBuf;
 use transport::Outlet;
 
+use crate::attention::{Ask, OnTheWay, Watched};
 use crate::{End, Settings, Socket, Visit};
 use guard::{Guard, State};
 pub use guard::{Http, Leaving, Onward, Why};
@@ -46,6 +48,8 @@ pub(crate) struct Pipe {
     deaf: Cell<bool>,
     /// A byte moved since the watchdog last checked.
     active: Cell<bool>,
+    /// The bytes that were written to the socket.
+    on_the_way: OnTheWay,
     /// A byte or an end came from the far side, so the far side serves the stream.
     is_served: Cell<bool>,
     /// The record for the access log, where one is written.
@@ -81,6 +85,7 @@ impl Pipe {
             stop: Cell::new(false),
             deaf: Cell::new(false),
             active: Cell::new(false),
+            on_the_way: OnTheWay::default(),
             is_served: Cell::new(false),
             visit,
             guard,
@@ -105,6 +110,7 @@ impl Pipe {
     }
 
     pub(crate) fn count_out(&self, bytes: usize) {
+        self.on_the_way.note();
         self.settings.stats.count_out(bytes);
         if let Some(visit) = &self.visit {
             visit.count_written(bytes);
@@ -330,6 +336,15 @@ impl Outlet for Pipe {
 
     fn counted_in(&self) -> *const () {
         self.settings.stats.identity()
+    }
+}
+
+impl Watched for Pipe {
+    fn look(&self, ask: &mut Ask<'_>, since: Duration) {
+        let socket = self.socket.borrow().clone();
+        if self.on_the_way.look(|| socket?.ends(), ask, since) {
+            self.wake();
+        }
     }
 }
 

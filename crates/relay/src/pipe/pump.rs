@@ -7,7 +7,7 @@
 //!             Open ──read error───────> abort    inlet.reset, inlet.stop, RST
 //!   writing:  Open ──finish, queue out> Ended    shutdown(Write)
 //!             Open ──write error──────> Broken   inlet.stop; reading goes on to its own end
-//!   any:      reset by the peer, error while stalled, timeout ─────────> abort
+//!   any:      reset by the peer, error while stalled, timeout, far end lost > abort
 //!   both directions ended ─> close; Stopped + Ended linger first
 //! ```
 
@@ -28,6 +28,7 @@ use super::Pipe;
 use super::guard::{Guard, State, Step, Why};
 use super::reader::ReadSize;
 use super::watchdog::Watchdog;
+use crate::attention::{self, Watched};
 use crate::{End, Permit, Socket};
 
 /// Bytes that the pump moves per direction and poll before other tasks run. 256 KiB take about 50
@@ -98,6 +99,8 @@ pub(crate) struct Pump {
 impl Pump {
     /// Makes the pump of a connected pipe. The caller spawns it on the thread of its link.
     pub(crate) fn new(pipe: Rc<Pipe>, inlet: Box<dyn Inlet>, permit: Option<Permit>) -> Self {
+        let watched: Rc<dyn Watched> = Rc::<Pipe>::clone(&pipe);
+        attention::watch(Rc::downgrade(&watched));
         Self {
             pipe,
             inlet,
@@ -456,6 +459,12 @@ impl Future for Pump {
         if this.aborted_by_peer() || this.guard_state() == State::Cut {
             drop(socket);
             this.pipe.note_end(End::FarSide(ResetCode::Aborted));
+            return this.abort(ResetCode::Aborted);
+        }
+        if this.pipe.on_the_way.is_lost() {
+            drop(socket);
+            tracing::debug!("the far end of a socket has acknowledged nothing for 5 min");
+            this.pipe.note_end(End::Socket);
             return this.abort(ResetCode::Aborted);
         }
         let mut again = this.write(&socket, cx);

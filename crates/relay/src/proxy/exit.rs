@@ -86,9 +86,8 @@ async fn serve(exit: Rc<Exit>, visitor: Option<SocketAddr>, mut stream: Duplex) 
     let allow = (exit.allow)(&target);
     let settings = Rc::clone(stream.pipe().settings());
     let dial = async {
-        let Settings { timeouts, room, lookups, dials, .. } = &*settings;
-        let dial = |left| dial::dial(&target, Some(&allow), left, *room, lookups);
-        let dialled = dials.dial(&target, timeouts.dial, dial).await?;
+        let Settings { timeouts, .. } = &*settings;
+        let dialled = dial::dial_for(&settings, &target, Some(&allow)).await?;
         match timeout(timeouts.dial, dialled.write_all(&rest)).await {
             Ok(Ok(())) => Ok(dialled),
             Ok(Err(source)) => Err(DialError::Connect { target: target.clone(), source }),

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::time::Duration;
 
 use proto::{Priority, ResetCode};
 use tokio::time::timeout;
@@ -33,8 +34,8 @@ pub trait Links: fmt::Debug {
     /// A link of this thread that takes streams now; `None`: there is none.
     fn now(&self) -> Option<Connectors>;
 
-    /// As [`Links::now`], but may wait for a link for as long as an ordinary visitor is held.
-    fn soon(&self) -> LocalFuture<'static, Option<Connectors>> {
+    /// As [`Links::now`], but may wait for a link, for at most `patience`.
+    fn soon(&self, _patience: Duration) -> LocalFuture<'static, Option<Connectors>> {
         Box::pin(std::future::ready(self.now()))
     }
 }
@@ -73,14 +74,16 @@ impl Proxy {
 }
 
 /// Serves a visitor of a proxy in a task of this thread: the handshake within 10 s, then the
-/// connection that it asks for, which the far end dials. The task owns the socket and the permit.
+/// connection that it asks for, which the far end dials. A visitor that finds no link then waits for
+/// at most `patience`. The task owns the socket and the permit.
 pub fn serve_proxy(
     socket: Socket,
     visitor: Option<SocketAddr>,
     proxy: &Rc<Proxy>,
     permit: Option<Permit>,
+    patience: Duration,
 ) {
-    tokio::task::spawn_local(serve(socket, visitor, Rc::clone(proxy), permit));
+    tokio::task::spawn_local(serve(socket, visitor, Rc::clone(proxy), permit, patience));
 }
 
 async fn serve(
@@ -88,6 +91,7 @@ async fn serve(
     visitor: Option<SocketAddr>,
     proxy: Rc<Proxy>,
     permit: Option<Permit>,
+    patience: Duration,
 ) {
     let credentials = proxy.credentials.as_ref();
     let address = visitor.map(|visitor| visitor.ip());
@@ -118,7 +122,7 @@ async fn serve(
                 settings: Rc::clone(&proxy.settings),
                 permit,
             };
-            let connectors = proxy.links.soon().await;
+            let connectors = proxy.links.soon(patience).await;
             // Boxed, so that the task is small while it waits for the request. The visitor has its
             // answer, and the reason is in the log.
             let _ = Box::pin(opening.connect(connectors.as_ref())).await;

@@ -116,7 +116,8 @@ fn visitors_who_take_all_descriptors_leave_some_to_links_and_commands() {
         inside.set_nonblocking(true).unwrap();
         let status = running.status("server").unwrap();
         assert_eq!(status["descriptors"]["limit"], LIMIT, "{status}");
-        assert_eq!(status["descriptors"]["room"], 0, "{status}");
+        // The only client that publishes leaves a small part to another client that comes.
+        assert!(status["descriptors"]["room"].as_u64().unwrap() <= 4, "{status}");
         let home = std::fs::read_to_string(running.file("client.yaml")).unwrap();
         let home = home.split("token: \"").nth(1).unwrap().split('"').next().unwrap().to_owned();
         let other = running.start_another_client(|text| {
@@ -292,6 +293,7 @@ fn a_client_that_publishes_all_ports_leaves_descriptors_to_visitors_and_log_ins(
             visitors: Visitors::default(),
             http: proto::HttpOptions::default(),
             flows: proto::control::FlowTimes::default(),
+            keepalive: proto::control::TCP_KEEPALIVE,
         };
         let register = ControlMessage::Register(Register {
             generation: 1,

@@ -248,6 +248,7 @@ fn registrations_without_end_fill_no_log() {
                     visitors: Visitors::default(),
                     http: proto::HttpOptions::default(),
                     flows: proto::control::FlowTimes::default(),
+                    keepalive: proto::control::TCP_KEEPALIVE,
                 });
                 let register = Register { generation, services: services.collect() };
                 peer.tell(&ControlMessage::Register(register)).await;

@@ -23,6 +23,7 @@ fn registration() -> Vec<u8> {
         visitors: Visitors::default(),
         http: proto::HttpOptions::default(),
         flows: proto::control::FlowTimes::default(),
+        keepalive: proto::control::TCP_KEEPALIVE,
     };
     let register = Register { generation: 1, services: vec![service] };
     let message = ControlMessage::Register(register).encode().unwrap().to_vec();

@@ -58,5 +58,6 @@ mod taken;
 mod targets;
 mod udp;
 mod unix_sockets;
+mod vanish;
 mod visitors;
 mod web_socket;

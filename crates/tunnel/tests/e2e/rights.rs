@@ -229,6 +229,7 @@ fn a_host_is_published_by_a_client_that_may_have_it_and_by_no_other() {
         visitors: Visitors::default(),
         http: proto::HttpOptions::default(),
         flows: proto::control::FlowTimes::default(),
+        keepalive: proto::control::TCP_KEEPALIVE,
     };
     let services = asked.map(service).to_vec();
     let register = ControlMessage::Register(Register { generation: 1, services });

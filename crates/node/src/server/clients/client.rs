@@ -8,9 +8,11 @@ use anyhow::Context;
 use arc_swap::ArcSwap;
 use config::{ClientGrant, FlowLimits, ForwardRights, HostRights, Net, Over, PortRights, Rights};
 use proto::greeting::StoredCredential;
-use relay::{FlowBounds, Gate};
+use relay::shares::Kind;
+use relay::{FlowBounds, Gate, Holder};
 
 use super::Changes;
+use crate::descriptors;
 
 /// A client that may log in.
 #[derive(Debug)]
@@ -41,8 +43,8 @@ pub(crate) struct Client {
     pub(crate) speedtest: bool,
     /// Limits the streams of the client over all links.
     pub(crate) gate: Arc<Gate>,
-    /// The limits of the gate: live streams, and new ones per second.
-    pub(in crate::server) limits: (Option<u32>, Option<NonZeroU32>),
+    /// The limits of the gate.
+    pub(in crate::server) limits: Limits,
     /// The number of ports that the client may publish; [`u32::MAX`] is unlimited.
     pub(crate) ports: u32,
     /// The number of hosts that the client may publish; `None` is unlimited.
@@ -54,6 +56,13 @@ pub(crate) struct Client {
     /// Changes when a credential becomes invalid. A client that logged in under an older epoch has
     /// to log in again.
     pub(crate) epoch: u64,
+}
+
+/// Limits of a gate: live streams, and new ones per second.
+type Limits = (Option<u32>, Option<NonZeroU32>);
+
+fn gate((streams, new_per_second): Limits, holder: Arc<Holder>) -> Arc<Gate> {
+    Gate::limited(streams, new_per_second, Some(holder))
 }
 
 impl Client {
@@ -102,7 +111,7 @@ impl Client {
             pass_through: rights.pass_through,
             forward: rights.forward.clone(),
             speedtest: rights.speedtest,
-            gate: Gate::limited(limits.0, limits.1),
+            gate: gate(limits, Holder::new(descriptors::table(), Kind::Rival)),
             limits,
             ports: rights.ports,
             hosts: rights.hosts,
@@ -173,6 +182,9 @@ impl Client {
         }
         if !limit {
             self.gate = Arc::clone(&before.gate);
+        } else if let Some(holder) = before.gate.holder() {
+            // The descriptors that the client has stay those of the client.
+            self.gate = gate(self.limits, Arc::clone(holder));
         }
         before.dialled.set(self.flows.0, u32::MAX);
         self.dialled = Arc::clone(&before.dialled);

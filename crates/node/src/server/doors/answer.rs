@@ -8,7 +8,7 @@ use anyhow::Context;
 use bytes::{Bytes, BytesMut};
 use config::ServerConfig;
 use proto::ResetCode;
-use relay::Socket;
+use relay::{Seated, Socket};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::spawn_local;
@@ -52,6 +52,7 @@ impl Answer {
         match self {
             Self::Forbidden => (403, "This address may not visit the service."),
             Self::Busy => (503, "The client of this service has as many streams as it may have."),
+            Self::Full => (503, "The server has no room for more visitors of this service."),
             Self::Down(code) => match code {
                 ResetCode::Refused => (502, "The target refused the connection."),
                 ResetCode::Timeout => (504, "The target did not answer in time."),
@@ -77,7 +78,7 @@ pub(super) fn send(socket: Socket, answer: Bytes) {
     });
 }
 
-async fn say(mut socket: TcpStream, answer: &[u8]) -> std::io::Result<()> {
+async fn say(mut socket: Seated<TcpStream>, answer: &[u8]) -> std::io::Result<()> {
     socket.write_all(answer).await?;
     socket.shutdown().await?;
     let (mut seen, mut buffer) = (0, BytesMut::with_capacity(4 << 10));

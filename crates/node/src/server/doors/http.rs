@@ -10,10 +10,10 @@ use proto::HttpOptions;
 use relay::sniff::http::{Head, HeadSniffer, Looked};
 use relay::{Handler, Leaving, Socket, Why};
 use tokio::task::spawn_local;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-use super::{Doors, PATIENCE, Port, Undecided, answer, site, tls};
-use crate::entrance::{self, Answer, Came, Lead, NameDoor, NameVisitor};
+use super::{Doors, PATIENCE, Port, Undecided, answer, settled_holder, site, tls};
+use crate::entrance::{self, Answer, Came, Guest, HOLD, Lead, NameDoor, NameVisitor};
 use crate::names::{Kind, Published, Services, Space};
 use crate::session::Worker;
 
@@ -30,7 +30,9 @@ pub(super) struct HttpPort(pub(super) Port);
 
 impl Handler for HttpPort {
     fn handle(&self, socket: Socket, peer: Option<SocketAddr>) {
-        self.0.decide(peer, decide(self.0.visitor(socket, peer)));
+        if let Some(visitor) = self.0.visitor(socket, peer) {
+            self.0.decide(peer, decide(visitor));
+        }
     }
 }
 
@@ -89,11 +91,15 @@ async fn lead(visitor: Undecided, first: First, read: BytesMut) {
                 );
                 return answer::send(visitor.socket, said.into());
             }
-            let Undecided { worker, doors, socket, peer } = visitor;
-            route(worker, doors, (socket, peer, read), host).await;
+            let Undecided { worker, doors, socket, peer, until } = visitor;
+            let until = until.unwrap_or_else(|| Instant::now() + HOLD);
+            route(worker, doors, (socket, peer, read), host, until).await;
         }
         Looked::Http2 => {
-            let Undecided { worker, doors, socket, peer } = visitor;
+            let Undecided { worker, doors, mut socket, peer, .. } = visitor;
+            if !socket.move_to(settled_holder()) {
+                return doors.answer(socket, Answer::Full);
+            }
             site::serve_plain(&worker, doors, socket, peer, read);
         }
         Looked::Bad(fault) => visitor.answer(fault.status(), fault.reason()),
@@ -114,8 +120,9 @@ type Connection = (Socket, Option<SocketAddr>, BytesMut);
 async fn route(
     worker: Rc<Worker>,
     doors: Arc<Doors>,
-    (socket, peer, first): Connection,
+    (mut socket, peer, first): Connection,
     host: Option<&str>,
+    until: Instant,
 ) {
     // A request without a host goes to the service of all hosts.
     let host = host.unwrap_or(HOSTLESS);
@@ -127,12 +134,15 @@ async fn route(
         return doors.say(socket, 404, "No service has this host.");
     };
     let Some(Direct { service, edition, tracked }) = doors.direct(&services, peer) else {
+        if !entrance::takes(&services, &mut socket) {
+            return doors.answer(socket, Answer::Full);
+        }
         return site::serve_plain(&worker, doors, socket, peer, first);
     };
     let (space, host) = (Space::Http, Box::from(host));
     let lead = Lead { space, host, generation, edition, tracked, route_header };
     let came = Came::Name(NameVisitor { door: doors, lead, first });
-    entrance::visit(&worker, &service.entrance, socket, peer, came);
+    entrance::visit(&worker, &service.entrance, Guest { socket, peer, came, until });
 }
 
 /// The only service of a host, which needs no proxy.
@@ -175,10 +185,14 @@ impl NameDoor for Doors {
             Why::Other(host) => {
                 let worker = Rc::clone(worker);
                 spawn_local(async move {
-                    route(worker, self, (socket, visitor, rest), host.as_deref()).await;
+                    let until = Instant::now() + HOLD;
+                    route(worker, self, (socket, visitor, rest), host.as_deref(), until).await;
                 });
             }
-            Why::Changed => self.again(worker, (socket, visitor), Space::Http, rest),
+            Why::Changed => {
+                let until = Instant::now() + HOLD;
+                self.again(worker, (socket, visitor), Space::Http, rest, until);
+            }
             Why::Bad(fault) => self.say(socket, fault.status(), fault.reason()),
             Why::Down(code) => self.answer(socket, Answer::Down(code)),
             Why::Doubt(doubt) => {
@@ -224,8 +238,10 @@ impl NameDoor for Doors {
         (socket, peer): (Socket, Option<SocketAddr>),
         space: Space,
         first: BytesMut,
+        until: Instant,
     ) {
-        let visitor = Undecided { worker: Rc::clone(worker), doors: self, socket, peer };
+        let (worker, until) = (Rc::clone(worker), Some(until));
+        let visitor = Undecided { worker, doors: self, socket, peer, until };
         spawn_local(async move {
             match space {
                 Space::Tls => tls::decide(visitor).await,

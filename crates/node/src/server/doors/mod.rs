@@ -36,14 +36,16 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use config::{Net, ServerConfig, Target};
 use net::forwarded;
-use relay::{Handler, Listening, Socket, TargetAddr};
+use relay::shares::Kind;
+use relay::{Handler, Holder, Listening, Socket, TargetAddr};
 use termination::{Prepared, Terminator};
+use tokio::time::Instant;
 use web::{HeaderMap, HeaderValue};
 
 use super::registry::Registry;
@@ -51,7 +53,7 @@ use super::waiting::Waiting;
 use super::{ServerShared, accept};
 use crate::session::{Handle, Worker};
 use crate::transports::{ServerSide, bind_advice, listen_address, plain};
-use crate::{descriptors, names};
+use crate::{descriptors, entrance, names};
 use mux::{Everything, MuxPort};
 
 /// The time until the first bytes of a visitor must say where it goes. nginx allows 60 s, Apache 20
@@ -86,7 +88,9 @@ impl Doors {
         shared: Arc<ServerShared>,
         config: &ServerConfig,
     ) -> anyhow::Result<Arc<Self>> {
-        let terms = ArcSwap::from_pointee(Terms::read(config)?);
+        let terms = Terms::read(config)?;
+        descriptors::trust(&terms.trusted);
+        let terms = ArcSwap::from_pointee(terms);
         Ok(Arc::new(Self { shared, terms }))
     }
 
@@ -102,6 +106,7 @@ impl Doors {
         let terminator = self.terminator().map(|terminator| terminator.reload(&settings));
         let prepared = terminator.transpose()?;
         Ok(move || {
+            descriptors::trust(&terms.trusted);
             doors.terms.store(Arc::new(terms));
             doors.shared.hosts.set_domain(domain.as_deref());
             doors.names().note_change();
@@ -231,11 +236,12 @@ impl BoundDoor {
         registry: &Arc<Registry>,
     ) -> anyhow::Result<()> {
         let address = self.address;
+        let holder = Holder::new(descriptors::table(), Kind::Unclaimed);
         for (handle, socket) in handles.iter().zip(self.group) {
             let (doors, registry) = (Arc::clone(doors), Arc::clone(registry));
-            let kind = self.kind.clone();
+            let (kind, holder) = (self.kind.clone(), Arc::clone(&holder));
             let opened = handle.call(move |worker| {
-                let (port, room) = (Port::new(worker, doors), descriptors::room());
+                let (port, room) = (Port::new(worker, doors, holder), descriptors::room());
                 let handler: Rc<dyn Handler> = match kind {
                     Opens::Http => Rc::new(http::HttpPort(port)),
                     Opens::Tls => Rc::new(tls::TlsPort(port)),
@@ -285,6 +291,8 @@ struct Port {
     doors: Arc<Doors>,
     undecided: Waiting,
     most: usize,
+    /// Whose descriptors the undecided connections of the door are, on all workers.
+    holder: Arc<Holder>,
 }
 
 impl fmt::Debug for Port {
@@ -294,29 +302,46 @@ impl fmt::Debug for Port {
 }
 
 impl Port {
-    fn new(worker: &Rc<Worker>, doors: Arc<Doors>) -> Self {
+    fn new(worker: &Rc<Worker>, doors: Arc<Doors>, holder: Arc<Holder>) -> Self {
         let most =
             crate::memory::strangers(&worker.state.budget, worker.peers.len(), UNDECIDED_COST);
-        let undecided = Waiting::default();
-        Self { worker: Rc::clone(worker), doors, undecided, most: most.min(UNDECIDED) }
+        let (worker, most) = (Rc::clone(worker), most.min(UNDECIDED));
+        Self { worker, doors, undecided: Waiting::default(), most, holder }
     }
 
     /// Runs the decision about a connection of `peer`. When too many are undecided, one is closed.
+    ///
+    /// The connection has a seat among the undecided connections of the door. When these have their
+    /// share of the descriptors, one leaves as well.
     fn decide(&self, peer: Option<SocketAddr>, decision: impl Future<Output = ()> + 'static) {
         let source = peer.filter(|_| !self.doors.trusts(peer)).map(|peer| peer.ip());
         self.undecided.run(source, async move |place| {
             decision.await;
             drop(place);
         });
-        if self.undecided.len() > self.most {
+        if !self.holder.has_room() || self.undecided.len() > self.most {
             self.undecided.abort_one();
         }
     }
 
-    fn visitor(&self, socket: Socket, peer: Option<SocketAddr>) -> Undecided {
+    /// An accepted connection, unless its source has its share of the descriptors.
+    fn visitor(&self, mut socket: Socket, peer: Option<SocketAddr>) -> Option<Undecided> {
+        let Some(seat) = entrance::seat(&self.holder, &socket, peer) else {
+            tracing::debug!(visitor = ?peer, "no descriptor is left for a connection at a door");
+            relay::drop_socket(socket);
+            return None;
+        };
+        socket.sit(seat);
         let (worker, doors) = (Rc::clone(&self.worker), Arc::clone(&self.doors));
-        Undecided { worker, doors, socket, peer }
+        Some(Undecided { worker, doors, socket, peer, until: None })
     }
+}
+
+/// Whose descriptors the connections are that are decided and go to no client, or to several: those
+/// to default targets, and HTTP/2 without TLS.
+fn settled_holder() -> &'static Arc<Holder> {
+    static HOLDER: OnceLock<Arc<Holder>> = OnceLock::new();
+    HOLDER.get_or_init(|| Holder::new(descriptors::table(), Kind::Unclaimed))
 }
 
 /// A connection that is not decided.
@@ -325,4 +350,6 @@ struct Undecided {
     doors: Arc<Doors>,
     socket: Socket,
     peer: Option<SocketAddr>,
+    /// The time until which the visitor may be held, if it was held already.
+    until: Option<Instant>,
 }

@@ -27,7 +27,7 @@ use tokio::task::spawn_local;
 use tokio::time::timeout;
 use transport::{ALPN, Incoming, Listener, Transport};
 
-use super::{PATIENCE, Port, Undecided, http, tls};
+use super::{PATIENCE, Port, Undecided, http, settled_holder, tls};
 use crate::transports::MuxCarriers;
 
 /// The protocol inside TLS that carriers of `wss://` offer, and nothing else.
@@ -97,8 +97,9 @@ impl MuxPort {
 impl Handler for MuxPort {
     fn handle(&self, socket: Socket, peer: Option<SocketAddr>) {
         let Some(peer) = peer else { return };
-        let visitor = self.port.visitor(socket, Some(peer));
-        self.port.decide(Some(peer), decide(Rc::clone(&self.shared), visitor, peer));
+        if let Some(visitor) = self.port.visitor(socket, Some(peer)) {
+            self.port.decide(Some(peer), decide(Rc::clone(&self.shared), visitor, peer));
+        }
     }
 }
 
@@ -159,7 +160,8 @@ impl Shared {
         carrier: impl FnOnce(tokio::net::TcpStream) -> Option<Box<dyn Incoming>>,
     ) {
         let Socket::Tcp(socket) = visitor.socket else { return };
-        if let Some(carrier) = carrier(socket) {
+        // Connections before their log-in have a limit of their own.
+        if let Some(carrier) = carrier(socket.leave_seat()) {
             self.carriers.push(carrier);
         }
     }
@@ -170,6 +172,11 @@ impl Shared {
             tracing::debug!(visitor = ?visitor.peer, "a connection is for nobody, and there is no default target");
             return;
         };
+        let mut visitor = visitor;
+        if !visitor.socket.move_to(settled_holder()) {
+            tracing::debug!(visitor = ?visitor.peer, "the default target has its share of the descriptors");
+            return relay::drop_socket(visitor.socket);
+        }
         let (lookups, room) = (self.lookups.clone(), self.room);
         spawn_local(async move {
             let served = relay::serve_straight(visitor.socket, &target, &lookups, room, DIAL).await;

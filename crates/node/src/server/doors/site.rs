@@ -15,18 +15,19 @@ use bytes::BytesMut;
 use net::brake::{Attempt, Told};
 use net::source::prefix;
 use proto::{Open, ResetCode};
-use relay::{Duplex, Socket};
+use relay::{Attended, Duplex, Seated, Socket};
 use termination::{Alpn, TlsIo};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::spawn_local;
+use tokio::time::Instant;
 use web::{
     Found, HeaderMap, LocalFuture, OpenFailed, Protocol, Refusal, Replayed, Rules, Verdict, Visitor,
 };
 
 use super::Doors;
 use super::tls::NAMELESS;
-use crate::entrance::{self, Answer, Came, Entrance};
+use crate::entrance::{self, Answer, Came, Entrance, Guest, HOLD};
 use crate::guesses;
 use crate::names::{Kind, Published, Services, Space};
 use crate::route::Aim;
@@ -39,26 +40,29 @@ const WRONG_PASSWORD: Duration = Duration::from_millis(500);
 /// reverse proxies give a request up.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// The socket of a visitor.
+pub(super) type VisitorSocket = Attended<Seated<TcpStream>>;
+
 /// The byte stream of a visitor. One type for all of them keeps one HTTP server in the binary.
 trait Io: AsyncRead + AsyncWrite {
     fn socket(&self) -> &TcpStream;
 }
 
-impl Io for TcpStream {
+impl Io for VisitorSocket {
     fn socket(&self) -> &TcpStream {
-        self
+        self.get_ref()
     }
 }
 
-impl Io for Replayed<TcpStream> {
+impl Io for Replayed<VisitorSocket> {
     fn socket(&self) -> &TcpStream {
-        self.io()
+        self.io().get_ref()
     }
 }
 
-impl Io for TlsIo<TcpStream> {
+impl Io for TlsIo<VisitorSocket> {
     fn socket(&self) -> &TcpStream {
-        self.io()
+        self.io().get_ref()
     }
 }
 
@@ -72,6 +76,7 @@ pub(super) fn serve_plain(
 ) {
     let Socket::Tcp(socket) = socket else { return };
     let _ = socket.set_nodelay(true);
+    let socket = Attended::new(socket, |socket| Some(socket));
     let io: Pin<Box<dyn Io>> = if first.is_empty() {
         Box::pin(socket)
     } else {
@@ -85,7 +90,7 @@ pub(super) fn serve_plain(
 pub(super) fn serve_secure(
     worker: &Rc<Worker>,
     doors: Arc<Doors>,
-    io: TlsIo<TcpStream>,
+    io: TlsIo<VisitorSocket>,
     peer: Option<SocketAddr>,
     name: &str,
 ) {
@@ -149,12 +154,17 @@ impl web::Services for Site {
 
     fn find(&self, host: &str, path: &str) -> Found {
         if !self.doors.names().is_awaited(self.space, host) {
-            return self.found(self.doors.names().find(self.space, host), path);
+            return self.found(
+                self.doors.names().find(self.space, host),
+                path,
+                Instant::now() + HOLD,
+            );
         }
+        let until = Instant::now() + HOLD;
         let (site, host, path) = (self.clone(), host.to_owned(), path.to_owned());
         Found::Later(Box::pin(async move {
             let services = site.doors.names().wait(site.space, &host).await;
-            site.found(services, &path)
+            site.found(services, &path, until)
         }))
     }
 
@@ -164,7 +174,7 @@ impl web::Services for Site {
 }
 
 impl Site {
-    fn found(&self, services: Option<Services>, path: &str) -> Found {
+    fn found(&self, services: Option<Services>, path: &str, until: Instant) -> Found {
         let takes =
             |one: &&Published| one.path.as_ref().is_none_or(|prefix| web::is_below(prefix, path));
         // The longest path comes first.
@@ -188,7 +198,7 @@ impl Site {
             return Found::Unknown;
         };
         let (site, entrance) = (self.clone(), Arc::clone(&found.entrance));
-        Found::Service(Rc::new(Service { site, entrance, edition, aim, rules }))
+        Found::Service(Rc::new(Service { site, entrance, edition, aim, rules, until }))
     }
 }
 
@@ -200,6 +210,8 @@ struct Service {
     edition: u64,
     aim: Arc<Aim>,
     rules: Arc<Rules>,
+    /// The time until which a request may be held.
+    until: Instant,
 }
 
 impl web::Service for Service {
@@ -258,13 +270,15 @@ impl Service {
     /// Opens a stream over a link of this worker. Without such a link the stream is that of a
     /// visitor over a socket pair, which another worker gets, or which waits for a link.
     fn open_now(&self) -> Result<Box<dyn web::Stream>, OpenFailed> {
-        let Self { site: Site { worker, peer, .. }, entrance, aim, .. } = self;
+        let Self { site: Site { worker, peer, .. }, entrance, aim, until, .. } = self;
         let Some(link) = worker.state.live_link(&entrance.route.session.load()) else {
             let (near, far) = UnixStream::pair().map_err(|error| {
                 tracing::debug!(%error, "no socket pair for a visitor");
                 failed(Answer::Down(ResetCode::Internal))
             })?;
-            entrance::visit(worker, entrance, far.into(), *peer, Came::Request(Arc::clone(aim)));
+            let came = Came::Request(Arc::clone(aim));
+            let guest = Guest { socket: far.into(), peer: *peer, came, until: *until };
+            entrance::visit(worker, entrance, guest);
             return Ok(Box::new(Elsewhere(near)));
         };
         let gate = entrance.route.gate.load();

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use relay::sniff::Sniff;
 use relay::sniff::tls::{Hello, HelloSniffer};
-use relay::{Handler, Socket};
-use tokio::time::timeout;
+use relay::{Attended, Handler, Socket};
+use tokio::time::{Instant, timeout};
 
 use super::{PATIENCE, Port, Undecided, answer, site};
-use crate::entrance::{self, Came, Lead, NameVisitor};
+use crate::entrance::{self, Came, Guest, HOLD, Lead, NameVisitor};
 use crate::names::{Kind, Space};
 
 /// The alert `unrecognized_name` (RFC 6066 section 3) as a fatal alert in a record of its own.
@@ -27,7 +27,9 @@ pub(super) struct TlsPort(pub(super) Port);
 
 impl Handler for TlsPort {
     fn handle(&self, socket: Socket, peer: Option<SocketAddr>) {
-        self.0.decide(peer, decide(self.0.visitor(socket, peer)));
+        if let Some(visitor) = self.0.visitor(socket, peer) {
+            self.0.decide(peer, decide(visitor));
+        }
     }
 }
 
@@ -65,6 +67,7 @@ pub(super) async fn admit(visitor: Undecided, hello: &Hello, waits: bool) -> Opt
         }
         return None;
     }
+    let until = visitor.until.unwrap_or_else(|| Instant::now() + HOLD);
     let (names, name) = (visitor.doors.names(), name.unwrap_or(NAMELESS));
     let generation = names.generation();
     let services =
@@ -74,23 +77,31 @@ pub(super) async fn admit(visitor: Undecided, hello: &Hello, waits: bool) -> Opt
     let first = services.first()?;
     match first.kind {
         Kind::Tls | Kind::Http => {
-            let Undecided { worker, doors, socket, peer } = visitor;
+            let Undecided { worker, doors, socket, peer, .. } = visitor;
             let edition = first.entrance.route.edition();
             let (space, host, tracked, route_header) = (Space::Tls, Box::from(name), false, None);
             let lead = Lead { space, host, generation, edition, tracked, route_header };
             let came = Came::Name(NameVisitor { door: doors, lead, first: BytesMut::new() });
-            entrance::visit(&worker, &first.entrance, socket, peer, came);
+            entrance::visit(&worker, &first.entrance, Guest { socket, peer, came, until });
         }
-        Kind::Https => terminate(visitor, name).await,
+        Kind::Https => {
+            let mut visitor = visitor;
+            if entrance::takes(&services, &mut visitor.socket) {
+                terminate(visitor, name).await;
+            } else {
+                relay::drop_socket(visitor.socket);
+            }
+        }
     }
     None
 }
 
 /// Ends the TLS of a visitor and serves the HTTP in it.
 async fn terminate(visitor: Undecided, name: &str) {
-    let Undecided { worker, doors, socket, peer } = visitor;
+    let Undecided { worker, doors, socket, peer, .. } = visitor;
     let (Socket::Tcp(socket), Some(terminator)) = (socket, doors.terminator()) else { return };
     let _ = socket.set_nodelay(true);
+    let socket = Attended::new(socket, |socket| Some(socket));
     match timeout(PATIENCE, terminator.accept(socket, name)).await {
         Ok(Ok(io)) => {
             site::serve_secure(&worker, Arc::clone(&doors), io, peer, name);

@@ -163,6 +163,7 @@ mod tests {
             visitors: proto::Visitors::default(),
             http: Default::default(),
             flows: proto::control::FlowTimes::default(),
+            keepalive: proto::control::TCP_KEEPALIVE,
         };
         Register { generation, services: vec![spec] }
     }

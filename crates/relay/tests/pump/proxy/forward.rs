@@ -215,7 +215,7 @@ fn a_command_gets_one_line_before_the_bytes_or_the_reason() {
         {
             let (mut command, socket) = tokio::net::UnixStream::pair().unwrap();
             let target = format!("tcp://{target}");
-            let socket = Socket::Unix(socket);
+            let socket = Socket::from(socket);
             let priority = Priority::Interactive;
             let place = (target.as_str(), &b"ok\n"[..]);
             let served = serve_connect(socket, place, &connectors, priority, &rig.near).await;

@@ -155,7 +155,7 @@ struct Programs {
 impl Handler for Programs {
     fn handle(&self, socket: Socket, peer: Option<SocketAddr>) {
         self.accepted.set(self.accepted.get() + 1);
-        serve_proxy(socket, peer, &self.proxy, None);
+        serve_proxy(socket, peer, &self.proxy, None, std::time::Duration::ZERO);
     }
 }
 

@@ -3,3 +3,4 @@
 
 mod limits;
 mod paths;
+mod vanish;

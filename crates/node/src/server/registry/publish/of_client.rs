@@ -5,6 +5,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use config::Over;
 use logging::AUDIT;
@@ -429,9 +430,9 @@ impl Entry {
 pub(super) fn aim(spec: &ServiceSpec, http: Option<Arc<HttpTerms>>) -> Aim {
     let name = spec.name.as_str().to_owned();
     let (priority, visitors) = (spec.priority, spec.visitors.clone());
-    let flows = spec.flows;
+    let (flows, keepalive) = (spec.flows, Duration::from_secs(spec.keepalive.into()));
     let target = Target::Service(name.clone());
-    Aim { target, name, priority, visitors, http, flows, proxy: None }
+    Aim { target, name, priority, visitors, http, flows, keepalive, proxy: None }
 }
 
 /// How entrances close.

@@ -51,6 +51,7 @@ fn register(generation: u64, ports: &[u16]) -> Register {
         visitors: Visitors::default(),
         http: proto::HttpOptions::default(),
         flows: proto::control::FlowTimes::default(),
+        keepalive: proto::control::TCP_KEEPALIVE,
     };
     Register { generation, services: ports.iter().enumerate().map(spec).collect() }
 }

@@ -7,8 +7,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use ops::status::Tcp;
-use transport::Connection;
+use super::{Ends, Info};
 
 /// The length of a netlink message header (netlink(7)): length, type, flags, sequence, port.
 const HEAD: usize = 16;
@@ -33,10 +32,10 @@ const INET_DIAG_INFO: u16 = 2;
 /// `TCP_LISTEN`: for a connection that is gone the kernel finds the socket that listens there.
 const LISTENING: u8 = 10;
 
-/// Encodes the request for `connection`.
-pub(super) fn question(connection: Connection, sequence: u32) -> [u8; QUESTION] {
+/// Encodes the request for the connection between `ends`.
+pub(super) fn question(ends: Ends, sequence: u32) -> [u8; QUESTION] {
     let mut bytes = [0; QUESTION];
-    let Connection { local, remote } = connection;
+    let Ends { local, remote } = ends;
     let (near, far) = (local.ip().to_canonical(), remote.ip().to_canonical());
     // The kernel finds an IPv6 socket that speaks IPv4 by its IPv4 addresses.
     let is_v4 = near.is_ipv4() && far.is_ipv4();
@@ -87,7 +86,7 @@ fn scope(address: SocketAddr) -> u32 {
 pub(super) enum Answer {
     /// The figures of the connection. `cookie` belongs to this socket only, as long as the machine
     /// runs.
-    Told { cookie: u64, tcp: Tcp },
+    Told { cookie: u64, info: Info },
     /// There is no such connection, or the connection is over.
     Nothing,
     /// The kernel refused, with this `errno`.
@@ -97,11 +96,11 @@ pub(super) enum Answer {
 }
 
 /// Decodes the answer to the request with this `sequence`. Any bytes are safe.
-pub(super) fn answer(bytes: &[u8], connection: Connection, sequence: u32) -> Answer {
-    read(bytes, connection, sequence).unwrap_or(Answer::Strange)
+pub(super) fn answer(bytes: &[u8], ends: Ends, sequence: u32) -> Answer {
+    read(bytes, ends, sequence).unwrap_or(Answer::Strange)
 }
 
-fn read(bytes: &[u8], connection: Connection, sequence: u32) -> Option<Answer> {
+fn read(bytes: &[u8], ends: Ends, sequence: u32) -> Option<Answer> {
     let length = usize::try_from(u32_at(bytes, 0)?).ok()?;
     let message = bytes.get(..length)?;
     if u32_at(message, 8)? != sequence {
@@ -115,13 +114,13 @@ fn read(bytes: &[u8], connection: Connection, sequence: u32) -> Option<Answer> {
         BY_FAMILY => {
             let told = message.get(HEAD..HEAD + TOLD)?;
             let port = |at: usize| Some(u16::from_be_bytes(told.get(at..at + 2)?.try_into().ok()?));
-            let asked = (connection.local.port(), connection.remote.port());
+            let asked = (ends.local.port(), ends.remote.port());
             if told.get(1) == Some(&LISTENING) || (port(4)?, port(6)?) != asked {
                 return Some(Answer::Nothing);
             }
             let cookie = u64::from(u32_at(told, 44)?) | u64::from(u32_at(told, 48)?) << 32;
             let info = attribute(&message[HEAD + TOLD..], INET_DIAG_INFO);
-            Some(info.map_or(Answer::Nothing, |info| Answer::Told { cookie, tcp: tcp(info) }))
+            Some(info.map_or(Answer::Nothing, |info| Answer::Told { cookie, info: decode(info) }))
         }
         _ => None,
     }
@@ -141,14 +140,16 @@ fn attribute(mut rest: &[u8], kind: u16) -> Option<&[u8]> {
 }
 
 /// Decodes `struct tcp_info` by its offsets.
-fn tcp(info: &[u8]) -> Tcp {
+fn decode(info: &[u8]) -> Info {
     let small = |at| u32_at(info, at).map(u64::from);
-    Tcp {
+    Info {
+        unacked_segments: small(24),
+        last_ack_millis: small(56),
         lost_segments: small(32),
         rtt_micros: small(68).filter(|micros| *micros > 0),
         window_segments: small(80),
         retransmitted_segments: small(100),
-        queue_bytes: small(144),
+        unsent_bytes: small(144),
         sent_segments: small(156),
         bytes_per_second: u64_at(info, 160).filter(|rate| *rate > 0),
         retransmitted_bytes: u64_at(info, 208),

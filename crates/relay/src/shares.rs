@@ -1,0 +1,302 @@
+//! Shares of the descriptor table: a client, a service or a source that holds many connections
+//! leaves room for the others.
+//!
+//! A [`Holder`] holds seats, one for each socket of its visitors and targets. The bound is a dynamic
+//! threshold (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet
+//! switches", 1998): a holder may take a further seat while its seats are at most as many as the
+//! free ones, times a factor. While the table is far from full, the bound hinders nobody. One
+//! greedy holder takes half of the table and two take a third each, so there is always room for a
+//! holder with few seats.
+//!
+//! | holder | factor |
+//! |---|---|
+//! | a client of a server, while other clients publish as well | 1 |
+//! | a client that publishes alone; a service or a forward of a client process | 32 |
+//! | the visitors of doors that are not decided yet, the oldest of which leaves | 1 |
+//! | a source of visitors: an address of IPv4, 64 bits of IPv6 | 1 |
+//!
+//! All workers share a table. A seat costs a few atomic operations per connection.
+
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use net::source::{Share, Shares};
+
+/// The factor of a holder without rivals. It leaves 3 % of the table to a rival that comes, and to
+/// the other services of the same owner.
+const ALONE: u32 = 32;
+
+/// Visitors beyond the share of a holder, at most. A holder has an accept loop for each port and
+/// worker, and seldom more than a few of them have visitors at the same moment.
+const SLACK: u32 = 16;
+
+/// The descriptors that holders share.
+#[derive(Debug)]
+pub struct Table {
+    /// The number of descriptors that visitors and targets may use.
+    ceiling: u32,
+    seats: AtomicU32,
+    /// An estimate of the descriptors that are no seats: listeners, links, files.
+    others: AtomicU32,
+    /// The holders of [`Kind::Rival`] that have an entrance.
+    rivals: AtomicU32,
+    sources: Arc<Shares>,
+}
+
+/// A kind of holder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A holder that must not keep others of the same kind out.
+    Rival,
+    /// One of several holders that belong to the same owner.
+    Own,
+    /// Connections that nobody has claimed yet.
+    Unclaimed,
+}
+
+/// A client, a service, a forward or the visitors of doors.
+#[derive(Debug)]
+pub struct Holder {
+    table: Arc<Table>,
+    kind: Kind,
+    seats: AtomicU32,
+    entrances: AtomicU32,
+}
+
+/// The proof that a holder has a descriptor more. Dropping the seat returns it.
+#[derive(Debug)]
+pub struct Seat {
+    holder: Arc<Holder>,
+    _of_source: Option<Share>,
+}
+
+/// The proof that a holder has an entrance, by which visitors come.
+#[derive(Debug)]
+pub(crate) struct HasEntrance(Arc<Holder>);
+
+impl Table {
+    /// Makes a table of `ceiling` descriptors.
+    #[must_use]
+    pub fn new(ceiling: u32) -> Arc<Self> {
+        let (seats, others, rivals) = Default::default();
+        Arc::new(Self { ceiling, seats, others, rivals, sources: Shares::new(u32::MAX) })
+    }
+
+    fn free(&self) -> u32 {
+        let used = self.seats.load(Ordering::Relaxed) + self.others.load(Ordering::Relaxed);
+        self.ceiling.saturating_sub(used)
+    }
+
+    /// Learns from the number of a new descriptor how many descriptors are no seats. A new
+    /// descriptor has the lowest free number, so the number is at most that of all descriptors. The
+    /// estimate rises at once and falls slowly, because a gap in the table makes a number low.
+    fn learn(&self, number: u32) {
+        let seats = self.seats.load(Ordering::Relaxed);
+        let least = number.saturating_sub(seats);
+        let known = self.others.load(Ordering::Relaxed);
+        if least != known {
+            self.others.store(least.max(known.saturating_sub(1)), Ordering::Relaxed);
+        }
+    }
+}
+
+impl Holder {
+    /// Makes a holder without seats.
+    #[must_use]
+    pub fn new(table: &Arc<Table>, kind: Kind) -> Arc<Self> {
+        let (seats, entrances) = Default::default();
+        Arc::new(Self { table: Arc::clone(table), kind, seats, entrances })
+    }
+
+    /// The number of seats.
+    #[must_use]
+    pub fn seats(&self) -> u32 {
+        self.seats.load(Ordering::Relaxed)
+    }
+
+    /// The number of seats that the holder may have now.
+    #[must_use]
+    pub fn most(&self) -> u32 {
+        let is_alone = match self.kind {
+            Kind::Rival => self.table.rivals.load(Ordering::Relaxed) < 2,
+            Kind::Own => true,
+            Kind::Unclaimed => false,
+        };
+        self.table.free().saturating_mul(if is_alone { ALONE } else { 1 })
+    }
+
+    /// Whether the holder may take a further seat.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.seats() < self.most()
+    }
+
+    /// Whether an accepted visitor may stay. An accept loop learns only by its own last visitor that
+    /// it has to pause, so each loop exceeds the share by one visitor, and all together by
+    /// [`SLACK`].
+    #[must_use]
+    pub fn bears(&self) -> bool {
+        self.seats() < self.most().saturating_add(SLACK)
+    }
+
+    /// Takes a seat for a visitor whose socket was accepted. `source` is the address of the visitor;
+    /// `None` has no bound, as for a reverse proxy. `None` is returned when the source holds more
+    /// than its share. The caller has asked
+    /// [`Self::bears`].
+    #[must_use]
+    pub fn seat(self: &Arc<Self>, socket: &impl AsFd, source: Option<IpAddr>) -> Option<Seat> {
+        let number = u32::try_from(socket.as_fd().as_raw_fd()).unwrap_or(0);
+        self.table.learn(number);
+        let free = self.table.free();
+        let of_source = match source {
+            Some(_) => Some(self.table.sources.take_within(source, free)?),
+            None => None,
+        };
+        Some(self.sit(of_source))
+    }
+
+    /// Takes a seat for a socket that is to be dialled. `None`: the holder has its share.
+    #[must_use]
+    pub fn seat_of_target(self: &Arc<Self>) -> Option<Seat> {
+        self.has_room().then(|| self.sit(None))
+    }
+
+    fn sit(self: &Arc<Self>, of_source: Option<Share>) -> Seat {
+        self.table.seats.fetch_add(1, Ordering::Relaxed);
+        self.seats.fetch_add(1, Ordering::Relaxed);
+        Seat { holder: Arc::clone(self), _of_source: of_source }
+    }
+
+    pub(crate) fn enter(self: &Arc<Self>) -> HasEntrance {
+        if self.entrances.fetch_add(1, Ordering::Relaxed) == 0 && self.kind == Kind::Rival {
+            self.table.rivals.fetch_add(1, Ordering::Relaxed);
+        }
+        HasEntrance(Arc::clone(self))
+    }
+}
+
+impl Seat {
+    /// Moves the seat to another holder. False: that holder has its share, and the seat stays.
+    #[must_use]
+    pub fn move_to(&mut self, holder: &Arc<Holder>) -> bool {
+        if Arc::ptr_eq(&self.holder, holder) {
+            return true;
+        }
+        if !holder.has_room() {
+            return false;
+        }
+        holder.seats.fetch_add(1, Ordering::Relaxed);
+        self.holder.seats.fetch_sub(1, Ordering::Relaxed);
+        self.holder = Arc::clone(holder);
+        true
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.holder.seats.fetch_sub(1, Ordering::Relaxed);
+        self.holder.table.seats.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for HasEntrance {
+    fn drop(&mut self) {
+        let Holder { table, kind, entrances, .. } = &*self.0;
+        if entrances.fetch_sub(1, Ordering::Relaxed) == 1 && *kind == Kind::Rival {
+            table.rivals.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use super::*;
+
+    /// Takes as many seats as the holder may have.
+    fn fill(holder: &Arc<Holder>) -> Vec<Seat> {
+        std::iter::from_fn(|| holder.seat_of_target()).collect()
+    }
+
+    #[test]
+    fn a_greedy_client_leaves_room_for_the_others() {
+        let table = Table::new(900);
+        let [a, b, c] = [(); 3].map(|()| Holder::new(&table, Kind::Rival));
+        let entrances = [&a, &b, &c].map(Holder::enter);
+        let of_a = fill(&a);
+        assert_eq!(of_a.len(), 450, "half");
+        let of_b = fill(&b);
+        assert_eq!(of_b.len(), 225, "half of the rest");
+        assert!(!a.has_room() && c.has_room());
+        assert!(!a.bears());
+        drop(of_a);
+        assert_eq!(fill(&a).len(), 338, "the seats come back");
+        drop((of_b, entrances));
+        assert_eq!((a.seats(), b.seats(), table.free()), (0, 0, 900));
+    }
+
+    #[test]
+    fn a_client_that_publishes_alone_may_have_nearly_all() {
+        let table = Table::new(18_976);
+        let [a, b] = [(); 2].map(|()| Holder::new(&table, Kind::Rival));
+        let entrance = a.enter();
+        let of_a = fill(&a);
+        assert!(of_a.len() > 18_300, "{}", of_a.len());
+        let second = a.enter();
+        assert_eq!(a.most(), table.free() * ALONE, "two entrances of one client are no rivals");
+        let of_b = b.enter();
+        assert!(b.has_room() && !a.has_room());
+        drop((of_a, of_b, second));
+        assert_eq!(a.most(), 18_976 * ALONE);
+        drop(entrance);
+        assert_eq!(table.rivals.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_source_holds_no_more_than_is_free_over_all_holders() {
+        let table = Table::new(10_000);
+        let socket = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let [a, b] = [(); 2].map(|()| Holder::new(&table, Kind::Own));
+        let (one, other) =
+            ("2001:db8::1".parse::<IpAddr>().unwrap(), "192.0.2.1".parse::<IpAddr>().unwrap());
+        let held: Vec<_> =
+            (0..10_000).map_while(|n| [&a, &b][n % 2].seat(&socket, Some(one))).collect();
+        // The number of the descriptor says that some are no seats.
+        assert!((4_900..=5_000).contains(&held.len()), "{}", held.len());
+        assert!(a.seat(&socket, Some("2001:db8::2".parse().unwrap())).is_none(), "the same prefix");
+        assert!(a.seat(&socket, Some(other)).is_some());
+        assert!(a.seat(&socket, None).is_some(), "a reverse proxy is no source");
+        drop(held);
+        assert!(b.seat(&socket, Some(one)).is_some());
+    }
+
+    #[test]
+    fn a_seat_moves_to_the_client_that_the_visitor_names() {
+        let table = Table::new(100);
+        let (doors, client) =
+            (Holder::new(&table, Kind::Unclaimed), Holder::new(&table, Kind::Rival));
+        let socket = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let mut seat = doors.seat(&socket, None).unwrap();
+        assert!(seat.move_to(&client) && seat.move_to(&client));
+        assert_eq!((doors.seats(), client.seats(), table.seats.load(Ordering::Relaxed)), (0, 1, 1));
+        let _entrances = [client.enter(), Holder::new(&table, Kind::Rival).enter()];
+        let _held = fill(&client);
+        let mut late = doors.seat(&socket, None).unwrap();
+        assert!(!late.move_to(&client));
+        assert_eq!(doors.seats(), 1, "the seat stays where it was");
+    }
+
+    #[test]
+    fn descriptors_that_are_no_seats_are_learnt_from_the_numbers() {
+        let table = Table::new(1000);
+        table.learn(300);
+        assert_eq!(table.free(), 700);
+        table.learn(100);
+        assert_eq!(table.free(), 701, "a gap in the table is not believed at once");
+        (0..1000).for_each(|_| table.learn(100));
+        assert_eq!(table.free(), 900);
+    }
+}
