@@ -25,13 +25,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ::link::Link;
+use ::link::{Lease, Link};
 use bytes::BytesMut;
 use net::udp::Steering;
 use ops::socket_file::SocketFile;
 use proto::control::FlowTimes;
 use proto::greeting::Features;
-use proto::{ResetCode, Target};
+use proto::{Budget, ResetCode, Target};
 use relay::http::Tracker;
 use relay::{
     Connectors, Detached, FlowHandler, FlowSettings, Handler, Http, Leaving, Links, Listening,
@@ -160,7 +160,8 @@ fn open(worker: &Worker, entrance: Arc<Entrance>) {
         Rc::new(FlowSettings { times, room, watcher, ..FlowSettings::default() })
     });
     let (timeouts, watcher) = (entrance.timeouts, Some(watcher));
-    let settings = Settings { timeouts, room, watcher, ..Settings::default() };
+    let budget: Option<Rc<dyn Budget>> = Some(Rc::<Lease>::clone(&worker.state.budget));
+    let settings = Settings { timeouts, room, watcher, budget, ..Settings::default() };
     let settings = Rc::new(settings);
     let (id, proxy) = (entrance.id, RefCell::default());
     let open = OpenEntrance { entrance, listening: None, settings, flows, proxy };
@@ -389,7 +390,7 @@ pub(crate) trait HttpDoor: fmt::Debug + Send + Sync {
     fn onward(self: Arc<Self>, worker: &Rc<Worker>, leaving: Leaving);
 
     /// Answers a visitor in place of a service, and closes its connection.
-    fn answer(&self, socket: Socket, answer: Answer);
+    fn answer(&self, worker: &Worker, socket: Socket, answer: Answer);
 }
 
 /// Why a visitor of a name is answered by the server and not by a service.
@@ -427,14 +428,22 @@ pub(crate) fn visit(
     // Without settings the entrance was closed meanwhile.
     let settings = settings_of(worker, entrance);
     let Some(settings) = settings else {
-        return turn_away(socket, &Rc::default(), http.as_ref(), Answer::Down(ResetCode::Shutdown));
+        let answer = Answer::Down(ResetCode::Shutdown);
+        return turn_away(worker, socket, &Rc::default(), http.as_ref(), answer);
     };
-    let Some(socket) = admitted(entrance, &settings, socket, peer, http.as_ref()) else { return };
+    let admitted = admitted(worker, entrance, &settings, socket, peer, http.as_ref());
+    let Some(socket) = admitted else { return };
     enter(worker, entrance, &settings, socket, peer, http);
 }
 
 /// Refuses a visitor and counts the refusal.
-fn turn_away(socket: Socket, settings: &Rc<Settings>, http: Option<&HttpVisitor>, answer: Answer) {
+fn turn_away(
+    worker: &Worker,
+    socket: Socket,
+    settings: &Rc<Settings>,
+    http: Option<&HttpVisitor>,
+    answer: Answer,
+) {
     let code = match answer {
         Answer::Forbidden => ResetCode::Denied,
         Answer::Busy => ResetCode::Limit,
@@ -449,7 +458,7 @@ fn turn_away(socket: Socket, settings: &Rc<Settings>, http: Option<&HttpVisitor>
             } else {
                 settings.stats.count_refused(code);
             }
-            http.door.answer(socket, answer);
+            http.door.answer(worker, socket, answer);
         }
     }
 }
@@ -457,7 +466,7 @@ fn turn_away(socket: Socket, settings: &Rc<Settings>, http: Option<&HttpVisitor>
 impl Handler for Door {
     fn handle(&self, socket: Socket, peer: Option<SocketAddr>) {
         let worker = &self.worker;
-        let admitted = admitted(&self.entrance, &self.settings, socket, peer, None);
+        let admitted = admitted(worker, &self.entrance, &self.settings, socket, peer, None);
         let Some(socket) = admitted else { return };
         let to = match socket {
             Socket::Tcp(_) => None,
@@ -516,6 +525,7 @@ impl Visitor {
 /// but the listener has spent anything on it. A visitor without an address came over a Unix socket,
 /// whose permissions decide.
 fn admitted(
+    worker: &Worker,
     entrance: &Entrance,
     settings: &Rc<Settings>,
     socket: Socket,
@@ -527,7 +537,7 @@ fn admitted(
         return Some(socket);
     }
     tracing::debug!(service = aim.name, visitor = ?peer, "the address of the visitor may not visit");
-    turn_away(socket, settings, http, Answer::Forbidden);
+    turn_away(worker, socket, settings, http, Answer::Forbidden);
     None
 }
 
@@ -553,7 +563,7 @@ fn enter(
     };
     let Some(permit) = entrance.route.gate.load().admit() else {
         tracing::debug!(service = entrance.name(), "limit of streams reached");
-        return turn_away(socket, settings, http.as_ref(), Answer::Busy);
+        return turn_away(worker, socket, settings, http.as_ref(), Answer::Busy);
     };
     let aim = entrance.route.aim.load();
     if let Some(terms) = &aim.proxy {
@@ -572,7 +582,7 @@ fn enter(
             let http = Http { tracker, first, onward };
             let outcome = relay::serve_http(socket, &link, open, settings, Some(permit), http);
             outcome.map_err(|(socket, error)| {
-                door.answer(socket, Answer::Down(ResetCode::Shutdown));
+                door.answer(worker, socket, Answer::Down(ResetCode::Shutdown));
                 error
             })
         }
@@ -648,7 +658,7 @@ fn arrive(worker: &Rc<Worker>, visitor: Visitor) {
     match socket.attach() {
         Ok(socket) => {
             // The lists may have changed while the visitor was held.
-            let admitted = admitted(&entrance, &settings, socket, peer, http.as_ref());
+            let admitted = admitted(worker, &entrance, &settings, socket, peer, http.as_ref());
             if let Some(socket) = admitted {
                 enter(worker, &entrance, &settings, socket, peer, http);
             }
@@ -662,7 +672,7 @@ fn refuse(worker: &Worker, visitor: Visitor) {
     let settings = settings_of(worker, &visitor.entrance).unwrap_or_default();
     if let Ok(socket) = visitor.socket.attach() {
         let answer = Answer::Down(ResetCode::Shutdown);
-        turn_away(socket, &settings, visitor.http.as_ref(), answer);
+        turn_away(worker, socket, &settings, visitor.http.as_ref(), answer);
     }
 }
 

@@ -10,10 +10,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ::link::{Lease, Link};
 use ops::status;
-use relay::{FlowStats, FlowTargets, Listening, Stats};
+use relay::{FlowStats, FlowTargets, Listening, Stats, Straight};
 use tokio::sync::Notify;
 
 use crate::entrance::OpenEntrance;
+use crate::memory::Accounts;
 use crate::{survey, workers};
 
 /// The part of a session that all workers share. It is not on the data path: a worker reads it only
@@ -141,6 +142,10 @@ pub(crate) struct State {
     pub(crate) entrances: RefCell<HashMap<u64, OpenEntrance>>,
     /// The listeners of doors. Only a server has doors.
     pub(crate) doors: RefCell<Vec<Listening>>,
+    /// The default targets of `mux://` doors, with the URLs of the doors.
+    pub(crate) defaults: RefCell<Vec<(String, Rc<Straight>)>>,
+    /// The memory of visitors, and the number of those that were refused.
+    pub(crate) accounts: Accounts,
     /// Notified when this process leaves: connections that its HTTP proxy serves end.
     pub(crate) leaving: Notify,
     /// The share of this worker in the memory budget.
@@ -184,12 +189,15 @@ impl fmt::Debug for State {
 
 impl State {
     pub(crate) fn new(budget: Lease) -> Self {
+        let budget = Rc::new(budget);
         Self {
             links: RefCell::default(),
             entrances: RefCell::default(),
             doors: RefCell::default(),
+            defaults: RefCell::default(),
+            accounts: Accounts::new(&budget),
             leaving: Notify::new(),
-            budget: Rc::new(budget),
+            budget,
             services: RefCell::default(),
             former: RefCell::default(),
             turn: Cell::new(0),

@@ -26,6 +26,7 @@
 //! | `room` | the part of the descriptor table that visitors and targets may fill |
 //! | [`sniff`] | what a visitor says first: ClientHello, head of a request |
 //! | `socket` | TCP or Unix, one type for both halves |
+//! | `held` | the memory of visitors that no stream is charged for |
 //! | `straight` | a visitor and a target that are connected without a stream |
 //! | [`visitor`], [`target`] | the two ends of a stream, made of the modules above |
 //! | [`watch`] | the events of streams: the state of the target, the access log |
@@ -37,6 +38,7 @@ mod duplex;
 pub mod flows;
 #[doc(hidden)]
 pub mod fuzz;
+mod held;
 pub mod http;
 pub mod listen;
 mod listen_unix;
@@ -62,6 +64,7 @@ pub use flows::{
     DropReason, FlowCaller, FlowCaps, FlowHandler, FlowSettings, FlowStats, FlowTargets,
     ListeningFlows, connect_flow, listen_flows,
 };
+pub use held::Held;
 pub use listen::{Handler, Listening, listen};
 pub use listen_unix::{ListeningUnix, listen_unix};
 pub use look::{LOOK_MAX, look};
@@ -74,7 +77,7 @@ pub use room::Room;
 pub use settings::{Settings, Timeouts};
 pub use socket::{Detached, Socket};
 pub use stats::Stats;
-pub use straight::serve_straight;
+pub use straight::Straight;
 pub use target::{Caller, connect_stream, refuse_stream};
 pub use visitor::{bar_socket, refuse_socket, serve_http, serve_visitor};
 pub use watch::{End, Visit, Watcher};

@@ -4,8 +4,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use net::resolve::Lookups;
+use proto::{Budget, ResetCode};
 
-use crate::{Room, Stats, Watcher};
+use crate::{Held, Room, Stats, Watcher};
 
 /// The time-outs of a stream. Zero switches a time-out off, except for `dial`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +45,22 @@ pub struct Settings {
     pub room: Room,
     /// How the names of targets are looked up.
     pub lookups: Lookups,
+    /// The memory budget of this worker, for visitors that no stream is charged for; `None`:
+    /// nothing is charged.
+    pub budget: Option<Rc<dyn Budget>>,
     /// Receives the events of the streams.
     pub watcher: Option<Rc<dyn Watcher>>,
+}
+
+impl Settings {
+    /// Takes memory of the budget for a visitor. `None`: the visitor is counted as refused.
+    pub(crate) fn hold(&self, bytes: u64) -> Option<Held> {
+        let held = Held::none(self.budget.as_ref());
+        if !held.affords(bytes) {
+            self.stats.count_refused(ResetCode::Limit);
+            return None;
+        }
+        held.set(bytes);
+        Some(held)
+    }
 }

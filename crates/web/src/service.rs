@@ -31,6 +31,8 @@ pub struct Visitor {
     pub trusted: bool,
     /// The protocol, where ALPN has chosen it.
     pub protocol: Protocol,
+    /// Bytes that the byte stream keeps at most while a write waits, as TLS does.
+    pub most_unsent: u64,
 }
 
 /// The protocol of a visitor.
@@ -104,6 +106,15 @@ impl Refusal {
     }
 }
 
+/// The times after which a connection ends in which no byte moves. Zero switches a time off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Silence {
+    /// While both directions are open.
+    pub idle: Duration,
+    /// After one direction has ended.
+    pub half_close: Duration,
+}
+
 /// A service by name.
 pub trait Service {
     /// A number that no other live service has. Requests of one visitor to the same identity share
@@ -112,6 +123,11 @@ pub trait Service {
 
     /// The options of the service.
     fn rules(&self) -> &Rules;
+
+    /// When a connection that has switched to another protocol ends without bytes.
+    fn silence(&self) -> Silence {
+        Silence::default()
+    }
 
     /// Opens a stream to the target.
     fn open(&self) -> LocalFuture<Result<Box<dyn Stream>, OpenFailed>>;

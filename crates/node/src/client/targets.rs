@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use config::{ClientConfig, ForwardRights, Host, Over};
-use proto::ResetCode;
+use link::Lease;
+use proto::{Budget, ResetCode};
 use relay::{
     Allow, Caller, Destination, Exit, FlowCaller, FlowSettings, ProxyKind, ProxyVersion, Settings,
     TargetAddr, Timeouts, Watcher, accept_duplex, connect_flow, connect_stream, exit_stream,
@@ -21,6 +22,7 @@ use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
 use crate::descriptors;
 use crate::health::Healths;
+use crate::memory::Accounts;
 use crate::route::credentials;
 use crate::session::Worker;
 use crate::watch::TargetWatch;
@@ -41,6 +43,8 @@ pub(super) struct Local {
     flows: Option<(TargetAddr, Rc<FlowSettings>)>,
     /// The header that tells the target the visitor's address.
     pub(super) header: Option<Introduction>,
+    /// The budget of the worker, for what the service serves itself.
+    accounts: Accounts,
 }
 
 /// What serves the streams of a service.
@@ -103,13 +107,15 @@ impl Local {
             (target, Rc::new(settings))
         });
         let stats = worker.state.service_stats(name);
-        let settings = Settings { timeouts, stats, room, watcher, ..Settings::default() };
+        let budget: Option<Rc<dyn Budget>> = Some(Rc::<Lease>::clone(&worker.state.budget));
+        let settings = Settings { timeouts, stats, room, watcher, budget, ..Settings::default() };
         let header = service.proxy_protocol.map(|version| Introduction {
             version: proxy_version(version),
             asked: service.public.clone(),
             is_direct,
         });
-        Self { streams, settings: Rc::new(settings), flows, header }
+        let accounts = worker.state.accounts.clone();
+        Self { streams, settings: Rc::new(settings), flows, header, accounts }
     }
 
     /// Connects a stream of a visitor.
@@ -130,8 +136,11 @@ impl Local {
                 let Some(files) = folder.files() else {
                     return refuse_stream(&*inlet, Some(settings), ResetCode::Unreachable);
                 };
+                let Some(account) = self.accounts.open(0) else {
+                    return refuse_stream(&*inlet, Some(settings), ResetCode::Limit);
+                };
                 let (outlet, stream) = accept_duplex(inlet, visitor, settings, None);
-                spawn_local(async move { files.serve(stream).await });
+                spawn_local(async move { files.serve(stream, account).await });
                 outlet
             }
             None => refuse_stream(&*inlet, Some(settings), ResetCode::Unknown),

@@ -22,9 +22,9 @@ use std::rc::Rc;
 use bytes::{Bytes, BytesMut};
 use proto::{HEAD_ROOM, ResetCode};
 
-use crate::Socket;
 use crate::http::{Then, Tracker};
 use crate::sniff::http::Fault;
+use crate::{Held, Socket};
 
 /// Takes the connections of HTTP visitors that leave the stream of their service.
 pub trait Onward: fmt::Debug {
@@ -67,6 +67,10 @@ pub struct Http {
     pub onward: Rc<dyn Onward>,
 }
 
+/// A head that is not complete and longer ends the connection when memory is short. Browsers send 1
+/// to 4 KiB.
+const SHORT: usize = 8 << 10;
+
 pub(crate) struct Guard {
     tracker: Option<RefCell<Tracker>>,
     rest: RefCell<Rest>,
@@ -87,6 +91,8 @@ struct Rest {
     ready: usize,
     /// What follows when these have gone.
     then: Then,
+    /// What the bytes take of the memory budget.
+    held: Held,
     /// The bytes behind `ready` were not looked at.
     is_fresh: bool,
 }
@@ -106,10 +112,12 @@ pub(super) enum Step {
 }
 
 impl Guard {
-    pub(super) fn new(http: Http, visitor: Option<SocketAddr>) -> Self {
+    pub(super) fn new(http: Http, visitor: Option<SocketAddr>, held: Held) -> Self {
         let Http { tracker, first, onward } = http;
         let ready = if tracker.is_some() { 0 } else { first.len() };
-        let rest = Rest { is_fresh: !first.is_empty(), bytes: first, ready, then: Then::Read };
+        let is_fresh = !first.is_empty();
+        held.set(first.capacity() as u64);
+        let rest = Rest { is_fresh, bytes: first, ready, then: Then::Read, held };
         let (answered, progress, over) = Default::default();
         let (tracker, rest) = (tracker.map(RefCell::new), RefCell::new(rest));
         Self { tracker, rest, answered, progress, over, visitor, onward }
@@ -144,10 +152,14 @@ impl Guard {
             rest.ready -= size;
             if rest.bytes.is_empty() {
                 rest.bytes = BytesMut::new();
+                rest.held.set(0);
             }
             return Step::Send;
         }
         match &rest.then {
+            Then::Hold if rest.bytes.len() >= SHORT && !rest.held.affords(0) => {
+                Step::Leave(Why::Down(ResetCode::Limit))
+            }
             Then::Read | Then::Hold => Step::Read,
             Then::Wait => Step::Wait,
             Then::Close => Step::End,
@@ -163,6 +175,7 @@ impl Guard {
         let Some(tracker) = &self.tracker else { return };
         if !rest.bytes.is_empty() {
             rest.bytes.extend_from_slice(&buffer[HEAD_ROOM..]);
+            rest.held.set(rest.bytes.capacity() as u64);
             rest.is_fresh = true;
             buffer.truncate(HEAD_ROOM);
             return;
@@ -171,6 +184,7 @@ impl Guard {
         rest.then = then;
         if HEAD_ROOM + pass < buffer.len() {
             rest.bytes.extend_from_slice(&buffer[HEAD_ROOM + pass..]);
+            rest.held.set(rest.bytes.capacity() as u64);
             buffer.truncate(HEAD_ROOM + pass);
         }
     }

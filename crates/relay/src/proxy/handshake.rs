@@ -16,6 +16,9 @@ use super::{Credentials, Decoded, Endpoint, Fault, ProxyKind, connect};
 /// round trips.
 pub(crate) const HANDSHAKE: Duration = Duration::from_secs(10);
 
+/// The memory of a conversation: the longest head of HTTP CONNECT, or what is read after a refusal.
+pub(super) const MEMORY: u64 = 16 << 10;
+
 /// The pause before the answer to a wrong password: a connection makes two guesses per second at
 /// most.
 const WRONG: Duration = Duration::from_millis(500);

@@ -8,7 +8,7 @@ use proto::{Priority, ResetCode};
 use tokio::time::timeout;
 use transport::{Connector, FlowConnector, LocalFuture};
 
-use super::handshake::{Agreed, Asked, Failed, HANDSHAKE, Speech, handshake, linger};
+use super::handshake::{Agreed, Asked, Failed, HANDSHAKE, MEMORY, Speech, handshake, linger};
 use super::opening::Opening;
 use super::{Credentials, Fault, ProxyKind, associate};
 use crate::throttle::Throttle;
@@ -89,6 +89,9 @@ async fn serve(
     proxy: Rc<Proxy>,
     permit: Option<Permit>,
 ) {
+    let Some(_held) = proxy.settings.hold(MEMORY) else {
+        return socket.reset_on_close();
+    };
     let credentials = proxy.credentials.as_ref();
     let agreed = timeout(HANDSHAKE, handshake(&mut socket, proxy.kind, credentials, true)).await;
     let Agreed { asked, speech, rest } = match agreed {

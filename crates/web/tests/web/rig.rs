@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use proto::HttpOptions;
+use proto::{HttpOptions, Unlimited};
 use tokio::{
     io::{
         AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf, duplex,
@@ -21,7 +21,8 @@ use tokio::{
     task::{JoinHandle, LocalSet, spawn_local},
 };
 use web::{
-    Found, LocalFuture, OpenFailed, Protocol, Rules, Service, Services, Settings, Stream, Visitor,
+    Account, Found, LocalFuture, OpenFailed, Protocol, Rules, Service, Services, Settings, Stream,
+    Visitor,
 };
 
 /// What a socket may hold.
@@ -263,6 +264,7 @@ pub(crate) fn visitor() -> Visitor {
         secure: false,
         trusted: false,
         protocol: Protocol::Either,
+        most_unsent: 0,
     }
 }
 
@@ -271,12 +273,24 @@ pub(crate) fn connect(site: &Rc<Site>) -> Client {
 }
 
 pub(crate) fn connect_as(site: &Rc<Site>, visitor: Visitor, settings: Settings) -> Client {
+    let account = Account::open(Rc::new(Unlimited), 0).unwrap();
+    connect_at(site, visitor, settings, account)
+}
+
+/// A connection whose memory is charged to an account.
+pub(crate) fn connect_at(
+    site: &Rc<Site>,
+    visitor: Visitor,
+    settings: Settings,
+    account: Rc<Account>,
+) -> Client {
     let (io, server) = duplex(BUFFER);
     let stop = Rc::new(Notify::new());
     let stopped = Rc::clone(&stop);
     let services = Rc::clone(site) as Rc<dyn Services>;
     let served = spawn_local(async move {
-        web::serve(server, Arc::new(settings), visitor, services, stopped.notified()).await;
+        let settings = Arc::new(settings);
+        web::serve(server, settings, visitor, services, account, stopped.notified()).await;
     });
     Client { io, served, stop }
 }

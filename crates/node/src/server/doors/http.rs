@@ -29,7 +29,9 @@ pub(super) struct HttpPort(pub(super) Port);
 
 impl Handler for HttpPort {
     fn handle(&self, socket: Socket, peer: Option<SocketAddr>) {
-        self.0.decide(decide(self.0.visitor(socket, peer)));
+        if let Some(visitor) = self.0.visitor(socket, peer) {
+            self.0.decide(decide(visitor));
+        }
     }
 }
 
@@ -81,13 +83,13 @@ pub(super) async fn admit(visitor: Undecided, first: First) {
                     "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\n\
                      Content-Length: {length}\r\nConnection: close\r\n\r\n{proof}"
                 );
-                return answer::send(visitor.socket, said.into());
+                return answer::send(&visitor.worker, visitor.socket, said.into());
             }
-            let Undecided { worker, doors, socket, peer } = visitor;
+            let Undecided { worker, doors, socket, peer, .. } = visitor;
             route(worker, doors, (socket, peer, BytesMut::new()), host).await;
         }
         Looked::Http2 => {
-            let Undecided { worker, doors, socket, peer } = visitor;
+            let Undecided { worker, doors, socket, peer, .. } = visitor;
             site::serve_plain(&worker, doors, socket, peer, BytesMut::new());
         }
         Looked::Bad(fault) => visitor.answer(fault.status(), fault.reason()),
@@ -97,7 +99,7 @@ pub(super) async fn admit(visitor: Undecided, first: First) {
 
 impl Undecided {
     pub(super) fn answer(self, status: u16, reason: &str) {
-        self.doors.say(self.socket, status, reason);
+        self.doors.say(&self.worker, self.socket, status, reason);
     }
 }
 
@@ -114,7 +116,7 @@ async fn route(
     // A request without a host goes to the service of all hosts.
     let services = doors.names().wait(Space::Http, host.unwrap_or(HOSTLESS)).await;
     let Some(services) = services else {
-        return doors.say(socket, 404, "No service has this host.");
+        return doors.say(&worker, socket, 404, "No service has this host.");
     };
     let Some(only) = alone(&services) else {
         return site::serve_plain(&worker, doors, socket, peer, first);
@@ -142,9 +144,9 @@ impl Doors {
     }
 
     /// Answers a visitor with a page.
-    pub(super) fn say(&self, socket: Socket, status: u16, reason: &str) {
+    pub(super) fn say(&self, worker: &Worker, socket: Socket, status: u16, reason: &str) {
         let page = web::page(status, reason, &self.terms.load().web.pages);
-        answer::send(socket, page);
+        answer::send(worker, socket, page);
     }
 }
 
@@ -158,13 +160,13 @@ impl HttpDoor for Doors {
                     route(worker, self, (socket, visitor, rest), host.as_deref()).await;
                 });
             }
-            Why::Bad(fault) => self.say(socket, fault.status(), fault.reason()),
-            Why::Down(code) => self.answer(socket, Answer::Down(code)),
+            Why::Bad(fault) => self.say(worker, socket, fault.status(), fault.reason()),
+            Why::Down(code) => self.answer(worker, socket, Answer::Down(code)),
         }
     }
 
-    fn answer(&self, socket: Socket, answer: Answer) {
+    fn answer(&self, worker: &Worker, socket: Socket, answer: Answer) {
         let (status, reason) = answer.status();
-        self.say(socket, status, reason);
+        self.say(worker, socket, status, reason);
     }
 }

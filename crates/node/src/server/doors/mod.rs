@@ -42,7 +42,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use config::{Net, ServerConfig, Target};
-use relay::{Handler, Listening, Socket, TargetAddr};
+use relay::{Gate, Handler, Held, Listening, Socket, TargetAddr};
 use termination::{Prepared, Terminator};
 use tokio::task::spawn_local;
 
@@ -51,7 +51,7 @@ use super::waiting::Waiting;
 use super::{ServerShared, accept};
 use crate::session::{Handle, Worker};
 use crate::transports::{ServerSide, bind_advice, listen_address, plain};
-use crate::{descriptors, names};
+use crate::{descriptors, memory, names};
 use mux::{Everything, MuxPort};
 
 /// The time until the first bytes of a visitor must say where it goes. nginx allows 60 s, Apache 20
@@ -60,6 +60,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Undecided connections of one door on one worker.
 const UNDECIDED: usize = 4096;
+
+/// What an undecided connection costs this process: its socket, its task and the state of the look.
+const UNDECIDED_STATE: u64 = 4 << 10;
 
 /// The kernel keeps at most this number of bytes of an undecided connection for a look.
 const UNDECIDED_COST: u64 = 16 << 10;
@@ -171,6 +174,7 @@ impl BoundDoor {
                 plain: config.is_exempt(listen),
                 default: mux.default.as_ref().map(target),
                 silence: mux.silence.duration(),
+                gate: Gate::new(Some(memory::streams_of_default(&config.common))),
             };
             Some((Some(nth), listen_address(&listen.endpoint), Opens::Everything(everything)))
         });
@@ -211,17 +215,17 @@ impl BoundDoor {
         doors: &Arc<Doors>,
         registry: &Arc<Registry>,
     ) -> anyhow::Result<()> {
-        let address = self.address;
+        let (address, url) = (self.address, self.url());
         for (handle, socket) in handles.iter().zip(self.group) {
             let (doors, registry) = (Arc::clone(doors), Arc::clone(registry));
-            let kind = self.kind.clone();
+            let (kind, url) = (self.kind.clone(), url.clone());
             let opened = handle.call(move |worker| {
                 let (port, room) = (Port::new(worker, doors), descriptors::room());
                 let handler: Rc<dyn Handler> = match kind {
                     Opens::Http => Rc::new(http::HttpPort(port)),
                     Opens::Tls => Rc::new(tls::TlsPort(port)),
                     Opens::Everything(everything) => {
-                        let (port, carriers) = MuxPort::new(port, everything, address, room);
+                        let (port, carriers) = MuxPort::new(port, everything, address, &url, room);
                         accept::start(worker, registry, carriers);
                         Rc::new(port)
                     }
@@ -276,8 +280,7 @@ impl fmt::Debug for Port {
 
 impl Port {
     fn new(worker: &Rc<Worker>, doors: Arc<Doors>) -> Self {
-        let most =
-            crate::memory::strangers(&worker.state.budget, worker.peers.len(), UNDECIDED_COST);
+        let most = memory::strangers(&worker.state.budget, worker.peers.len(), UNDECIDED_COST);
         let undecided = RefCell::default();
         Self { worker: Rc::clone(worker), doors, undecided, most: most.min(UNDECIDED) }
     }
@@ -292,9 +295,14 @@ impl Port {
         }
     }
 
-    fn visitor(&self, socket: Socket, peer: Option<SocketAddr>) -> Undecided {
+    /// A visitor that is charged to the budget. It is refused if the budget has too little left.
+    fn visitor(&self, socket: Socket, peer: Option<SocketAddr>) -> Option<Undecided> {
         let (worker, doors) = (Rc::clone(&self.worker), Arc::clone(&self.doors));
-        Undecided { worker, doors, socket, peer }
+        let Some(_held) = worker.state.accounts.draw(UNDECIDED_STATE) else {
+            socket.reset_on_close();
+            return None;
+        };
+        Some(Undecided { worker, doors, socket, peer, _held })
     }
 }
 
@@ -304,4 +312,5 @@ struct Undecided {
     doors: Arc<Doors>,
     socket: Socket,
     peer: Option<SocketAddr>,
+    _held: Held,
 }

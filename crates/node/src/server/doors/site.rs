@@ -12,12 +12,14 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use proto::{Open, ResetCode};
-use relay::{Duplex, Socket};
+use relay::{Duplex, Socket, Timeouts};
 use termination::{Alpn, TlsIo};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::spawn_local;
-use web::{Found, LocalFuture, OpenFailed, Protocol, Refusal, Replayed, Rules, Visitor};
+use web::{
+    Account, Found, LocalFuture, OpenFailed, Protocol, Refusal, Replayed, Rules, Silence, Visitor,
+};
 
 use super::Doors;
 use super::tls::NAMELESS;
@@ -41,6 +43,9 @@ pub(super) fn serve_plain(
     peer: Option<SocketAddr>,
     first: BytesMut,
 ) {
+    let Some(account) = worker.state.accounts.open(first.len() as u64) else {
+        return socket.reset_on_close();
+    };
     let Socket::Tcp(socket) = socket else { return };
     let _ = socket.set_nodelay(true);
     let io: Pin<Box<dyn Io>> = if first.is_empty() {
@@ -48,8 +53,9 @@ pub(super) fn serve_plain(
     } else {
         Box::pin(Replayed::new(first.freeze(), socket))
     };
-    let way = Way { space: Space::Http, name: None, protocol: Protocol::Either };
-    spawn_local(serve(Rc::clone(worker), doors, io, peer, way));
+    let (protocol, most_unsent) = (Protocol::Either, 0);
+    let way = Way { space: Space::Http, name: None, protocol, most_unsent };
+    spawn_local(serve(Rc::clone(worker), doors, io, peer, way, account));
 }
 
 /// Serves a visitor whose TLS for `name` ended here.
@@ -59,14 +65,16 @@ pub(super) fn serve_secure(
     io: TlsIo<TcpStream>,
     peer: Option<SocketAddr>,
     name: &str,
+    account: Rc<Account>,
 ) {
     let protocol = match io.alpn() {
         Alpn::H2 => Protocol::H2,
         Alpn::Http1 => Protocol::H1,
     };
-    let way = Way { space: Space::Tls, name: Some(name.to_owned()), protocol };
+    let (name, most_unsent) = (Some(name.to_owned()), termination::UNSENT_MOST);
+    let way = Way { space: Space::Tls, name, protocol, most_unsent };
     // A task of its own: a connection that is decided is not among the undecided.
-    spawn_local(serve(Rc::clone(worker), doors, Box::pin(io), peer, way));
+    spawn_local(serve(Rc::clone(worker), doors, Box::pin(io), peer, way, account));
 }
 
 /// How a visitor came.
@@ -75,6 +83,8 @@ struct Way {
     /// The name in the TLS handshake.
     name: Option<String>,
     protocol: Protocol,
+    /// Bytes that TLS keeps at most while the visitor does not read.
+    most_unsent: u64,
 }
 
 async fn serve(
@@ -82,17 +92,18 @@ async fn serve(
     doors: Arc<Doors>,
     io: Pin<Box<dyn Io>>,
     peer: Option<SocketAddr>,
-    Way { space, name, protocol }: Way,
+    Way { space, name, protocol, most_unsent }: Way,
+    account: Rc<Account>,
 ) {
     let settings = Arc::clone(&doors.terms.load().web);
     let (secure, trusted) = (space == Space::Tls, doors.trusts(peer));
-    let visitor = Visitor { address: peer, secure, trusted, protocol };
+    let visitor = Visitor { address: peer, secure, trusted, protocol, most_unsent };
     let stop = {
         let worker = Rc::clone(&worker);
         async move { worker.state.leaving.notified().await }
     };
     let site = Site { worker, doors, space, name, peer };
-    web::serve(io, settings, visitor, Rc::new(site), stop).await;
+    web::serve(io, settings, visitor, Rc::new(site), account, stop).await;
 }
 
 /// The services that one visitor may reach.
@@ -163,6 +174,11 @@ impl web::Service for Service {
 
     fn rules(&self) -> &Rules {
         &self.rules
+    }
+
+    fn silence(&self) -> Silence {
+        let Timeouts { idle, half_close, .. } = self.entrance.timeouts;
+        Silence { idle, half_close }
     }
 
     fn open(&self) -> LocalFuture<Result<Box<dyn web::Stream>, OpenFailed>> {

@@ -26,7 +26,9 @@ pub(super) struct TlsPort(pub(super) Port);
 
 impl Handler for TlsPort {
     fn handle(&self, socket: Socket, peer: Option<SocketAddr>) {
-        self.0.decide(decide(self.0.visitor(socket, peer)));
+        if let Some(visitor) = self.0.visitor(socket, peer) {
+            self.0.decide(decide(visitor));
+        }
     }
 }
 
@@ -46,7 +48,7 @@ async fn decide(visitor: Undecided) {
 
 /// Tells a visitor that nobody has its name.
 pub(super) fn refuse(visitor: Undecided) {
-    answer::send(visitor.socket, UNKNOWN_NAME.into());
+    answer::send(&visitor.worker, visitor.socket, UNKNOWN_NAME.into());
 }
 
 /// Leads a visitor with this ClientHello. Returns the visitor if no service has its name. With
@@ -81,12 +83,15 @@ pub(super) async fn admit(visitor: Undecided, hello: &Hello, waits: bool) -> Opt
 
 /// Ends the TLS of a visitor and serves the HTTP in it.
 async fn terminate(visitor: Undecided, name: &str) {
-    let Undecided { worker, doors, socket, peer } = visitor;
+    let Some(account) = visitor.worker.state.accounts.open(termination::HELD) else {
+        return visitor.socket.reset_on_close();
+    };
+    let Undecided { worker, doors, socket, peer, .. } = visitor;
     let (Socket::Tcp(socket), Some(terminator)) = (socket, doors.terminator()) else { return };
     let _ = socket.set_nodelay(true);
     match timeout(PATIENCE, terminator.accept(socket, name)).await {
         Ok(Ok(io)) => {
-            site::serve_secure(&worker, Arc::clone(&doors), io, peer, name);
+            site::serve_secure(&worker, Arc::clone(&doors), io, peer, name, account);
         }
         Ok(Err(error)) => tracing::debug!(name, %error, "the TLS handshake of a visitor failed"),
         Err(_) => tracing::debug!(name, "no TLS handshake in time"),
