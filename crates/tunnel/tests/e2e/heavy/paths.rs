@@ -170,7 +170,7 @@ fn a_default_target_with_both_directions_stuck_costs_the_budget() {
     let mut crowd: Vec<_> = (0..1000).map(|_| connect(mux)).collect();
     for socket in &mut crowd {
         // No HTTP and no TLS.
-        push(socket, &[b"SSH-2.0- /endless \r\n\r\n", &[7; 256 << 10][..]].concat());
+        push(socket, &[&b"SSH-2.0- /endless \r\n\r\n"[..], &[7_u8; 256 << 10][..]].concat());
     }
     watch(&running, before, "default target");
     let status = running.status("server").unwrap();
