@@ -71,7 +71,7 @@ pub(crate) fn list(status: &Status) -> Vec<Metric<'_>> {
     process(&mut list, status);
     let sessions = by_peer(&status.sessions);
     links(&mut list, &sessions);
-    services(&mut list, &status.role, &sessions);
+    services(&mut list, status, &sessions);
     certificates(&mut list, &status.certificates);
     list.0
 }
@@ -118,6 +118,8 @@ fn process<'a>(list: &mut List<'a>, status: &'a Status) {
     list.single("tunnel_memory_budget_bytes", Gauge, help, memory.budget_bytes);
     let help = "What streams, windows, replay and buffers take of the budget.";
     list.single("tunnel_memory_used_bytes", Gauge, help, memory.used_bytes);
+    let help = "Visitors and requests refused because the memory budget had too little left.";
+    list.single("tunnel_memory_refused_total", Counter, help, memory.refused);
     let files = status.descriptors;
     list.single("process_open_fds", Gauge, "Number of open file descriptors.", files.open);
     if let Some(limit) = files.limit {
@@ -319,7 +321,8 @@ impl<'a> Series<'a> {
     }
 }
 
-fn services<'a>(list: &mut List<'a>, role: &str, sessions: &Sessions<'a>) {
+fn services<'a>(list: &mut List<'a>, status: &'a Status, sessions: &Sessions<'a>) {
+    let role = &status.role;
     let mut all = Vec::new();
     for (peer, sessions) in sessions {
         for session in sessions {
@@ -329,6 +332,9 @@ fn services<'a>(list: &mut List<'a>, role: &str, sessions: &Sessions<'a>) {
             all.extend(session.forwards.iter().map(series("forward", false)));
         }
     }
+    // The default target of a door belongs to no peer.
+    let default = |service| Series { peer: "", kind: "default", is_wish: false, service };
+    all.extend(status.default_targets.iter().map(default));
     // A service that moves from a session to its successor is in both sessions for a moment.
     all.sort_by_key(|series| series.labels().map(|(_, text)| text.to_owned()));
     all.dedup_by_key(|series| series.labels().map(|(_, text)| text.to_owned()));

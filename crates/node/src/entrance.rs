@@ -32,13 +32,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ::link::Link;
+use ::link::{Lease, Link};
 use bytes::BytesMut;
 use net::udp::Steering;
 use ops::socket_file::SocketFile;
 use proto::control::FlowTimes;
 use proto::greeting::Features;
-use proto::{ResetCode, Target};
+use proto::{Budget, ResetCode, Target};
 use relay::http::Tracker;
 use relay::{
     Connectors, Detached, FlowBounds, FlowHandler, FlowSettings, Handler, Holder, Http, Leaving,
@@ -172,7 +172,8 @@ fn open(worker: &Worker, entrance: Arc<Entrance>) {
         Rc::new(FlowSettings { times, bounds, room, watcher, ..FlowSettings::default() })
     });
     let (timeouts, watcher) = (entrance.timeouts, Some(watcher));
-    let settings = Settings { timeouts, room, watcher, ..Settings::default() };
+    let budget: Option<Rc<dyn Budget>> = Some(Rc::<Lease>::clone(&worker.state.budget));
+    let settings = Settings { timeouts, room, watcher, budget, ..Settings::default() };
     let settings = Rc::new(settings);
     let (id, proxy) = (entrance.id, RefCell::default());
     let open = OpenEntrance { entrance, listening: None, settings, flows, proxy };
@@ -474,7 +475,7 @@ pub(crate) trait NameDoor: fmt::Debug + Send + Sync {
     fn onward(self: Arc<Self>, worker: &Rc<Worker>, leaving: Leaving);
 
     /// Answers a visitor in place of a service, and closes its connection.
-    fn answer(&self, socket: Socket, answer: Answer);
+    fn answer(&self, worker: &Worker, socket: Socket, answer: Answer);
 
     /// The generation of the table of names.
     fn generation(&self) -> u64;
@@ -563,13 +564,13 @@ pub(crate) fn visit(worker: &Rc<Worker>, entrance: &Arc<Entrance>, mut guest: Gu
     // Without settings the entrance was closed meanwhile.
     let settings = settings_of(worker, entrance);
     let Some(settings) = settings else {
-        return turn_away(guest, &Rc::default(), Answer::Down(ResetCode::Shutdown));
+        return turn_away(worker, guest, &Rc::default(), Answer::Down(ResetCode::Shutdown));
     };
     if entrance.route.gate.load().holder().is_some_and(|holder| !guest.socket.move_to(holder)) {
         tracing::debug!(service = entrance.name(), "the client has its share of the descriptors");
-        return turn_away(guest, &settings, Answer::Full);
+        return turn_away(worker, guest, &settings, Answer::Full);
     }
-    let Some(guest) = admitted(entrance, &settings, guest) else { return };
+    let Some(guest) = admitted(worker, entrance, &settings, guest) else { return };
     enter(worker, entrance, &settings, guest);
 }
 
@@ -582,7 +583,7 @@ pub(crate) fn takes(services: &Services, socket: &mut Socket) -> bool {
 }
 
 /// Refuses a visitor and counts the refusal.
-fn turn_away(guest: Guest, settings: &Rc<Settings>, answer: Answer) {
+fn turn_away(worker: &Worker, guest: Guest, settings: &Rc<Settings>, answer: Answer) {
     let code = match answer {
         Answer::Forbidden => ResetCode::Denied,
         Answer::Busy | Answer::Full => ResetCode::Limit,
@@ -598,7 +599,7 @@ fn turn_away(guest: Guest, settings: &Rc<Settings>, answer: Answer) {
             } else {
                 settings.stats.count_refused(code);
             }
-            http.door.answer(socket, answer);
+            http.door.answer(worker, socket, answer);
         }
     }
 }
@@ -613,10 +614,12 @@ impl Handler for Door {
         let guest = |socket| Guest { socket, peer, came: Came::Port, until: Instant::now() + HOLD };
         let Some(seat) = seat else {
             tracing::debug!(service = self.entrance.name(), visitor = ?peer, "no descriptor is left for the visitor");
-            return turn_away(guest(socket), &self.settings, Answer::Full);
+            return turn_away(worker, guest(socket), &self.settings, Answer::Full);
         };
         seat.into_iter().for_each(|seat| socket.sit(seat));
-        let Some(guest) = admitted(&self.entrance, &self.settings, guest(socket)) else { return };
+        let Some(guest) = admitted(worker, &self.entrance, &self.settings, guest(socket)) else {
+            return;
+        };
         let to = match guest.socket {
             Socket::Tcp(_) => None,
             Socket::Unix(_) => self.next_worker(),
@@ -688,13 +691,18 @@ impl Visitor {
 /// A visitor whose address may visit. Another visitor is turned away, before anything
 /// but the listener has spent anything on it. A visitor without an address came over a Unix socket,
 /// whose permissions decide.
-fn admitted(entrance: &Entrance, settings: &Rc<Settings>, guest: Guest) -> Option<Guest> {
+fn admitted(
+    worker: &Worker,
+    entrance: &Entrance,
+    settings: &Rc<Settings>,
+    guest: Guest,
+) -> Option<Guest> {
     let (aim, peer) = (entrance.route.aim.load(), guest.peer);
     if peer.is_none_or(|peer| aim.visitors.permit(peer.ip())) {
         return Some(guest);
     }
     tracing::debug!(service = aim.name, visitor = ?peer, "the address of the visitor may not visit");
-    turn_away(guest, settings, Answer::Forbidden);
+    turn_away(worker, guest, settings, Answer::Forbidden);
     None
 }
 
@@ -713,7 +721,7 @@ fn enter(worker: &Rc<Worker>, entrance: &Arc<Entrance>, settings: &Rc<Settings>,
     };
     let Some(permit) = entrance.route.gate.load().admit() else {
         tracing::debug!(service = entrance.name(), "limit of streams reached");
-        return turn_away(guest, settings, Answer::Busy);
+        return turn_away(worker, guest, settings, Answer::Busy);
     };
     let aim = entrance.route.aim.load();
     let Guest { socket, peer, came, until } = guest;
@@ -745,7 +753,7 @@ fn enter(worker: &Rc<Worker>, entrance: &Arc<Entrance>, settings: &Rc<Settings>,
             let http = Http { tracker, first, onward };
             let outcome = relay::serve_http(socket, &link, open, settings, Some(permit), http);
             outcome.map_err(|(socket, error)| {
-                door.answer(socket, Answer::Down(ResetCode::Shutdown));
+                door.answer(worker, socket, Answer::Down(ResetCode::Shutdown));
                 error
             })
         }
@@ -799,7 +807,7 @@ fn back(worker: &Rc<Worker>, visitor: Visitor) {
         came @ (Came::Port | Came::Request(_)) => {
             let settings = settings_of(worker, &entrance).unwrap_or_default();
             let guest = Guest { socket, peer, came, until };
-            turn_away(guest, &settings, Answer::Down(ResetCode::Shutdown));
+            turn_away(worker, guest, &settings, Answer::Down(ResetCode::Shutdown));
         }
     }
 }
@@ -872,7 +880,7 @@ fn arrive(worker: &Rc<Worker>, visitor: Visitor) {
     match visitor.attach() {
         Ok(guest) => {
             // The lists may have changed while the visitor was held.
-            if let Some(guest) = admitted(&entrance, &settings, guest) {
+            if let Some(guest) = admitted(worker, &entrance, &settings, guest) {
                 enter(worker, &entrance, &settings, guest);
             }
         }
@@ -884,7 +892,7 @@ fn refuse(worker: &Worker, visitor: Visitor) {
     // The refusal is counted only while the entrance exists. The visitor is refused in any case.
     let settings = settings_of(worker, &visitor.entrance).unwrap_or_default();
     if let Ok(guest) = visitor.attach() {
-        turn_away(guest, &settings, Answer::Down(ResetCode::Shutdown));
+        turn_away(worker, guest, &settings, Answer::Down(ResetCode::Shutdown));
     }
 }
 

@@ -1,12 +1,15 @@
 //! The memory budget of the process and the settings of links, computed from the configuration.
 
+use std::cell::Cell;
 use std::num::NonZeroUsize;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use config::Common;
 use link::{Lease, ProcessBudget};
 use net::pool;
 use proto::{Budget, LinkConfig};
+use relay::Held;
 
 /// The lower bound in bytes of an automatic budget. It applies where a quarter of the memory is
 /// less.
@@ -25,6 +28,11 @@ const REPAIRS_MIN: usize = 256 << 10;
 
 /// This number of connections may wait for their log-in at a listener, whatever the budget is.
 const STRANGERS_MIN: usize = 32;
+
+/// The connections to a default target take at most the budget divided by this number, of 4 KiB
+/// each, without the bytes that wait in them.
+const DEFAULTS_SHARE: u64 = 2;
+const STRAIGHT: u64 = 4 << 10;
 
 /// The settings of the links of this process.
 pub(crate) fn link_config(common: &Common) -> LinkConfig {
@@ -68,6 +76,57 @@ pub(crate) fn of_repairs(common: &Common, most: usize) -> usize {
 pub(crate) fn strangers(budget: &Lease, workers: usize, cost: u64) -> usize {
     let share = budget.total() / STRANGERS_SHARE / workers.max(1) as u64;
     usize::try_from(share / cost).unwrap_or(usize::MAX).max(STRANGERS_MIN)
+}
+
+/// The connections that a default target may have: half of the budget, for what each takes
+/// beside the bytes that wait in it.
+pub(crate) fn streams_of_default(common: &Common) -> u32 {
+    let most = budget(common) / DEFAULTS_SHARE / STRAIGHT;
+    u32::try_from(most).unwrap_or(u32::MAX)
+}
+
+/// Takes memory for visitors from the budget of a worker, and counts those for which it has too
+/// little left.
+#[derive(Clone, Debug)]
+pub(crate) struct Accounts {
+    budget: Rc<Lease>,
+    refused: Rc<Cell<u64>>,
+}
+
+impl Accounts {
+    pub(crate) fn new(budget: &Rc<Lease>) -> Self {
+        Self { budget: Rc::clone(budget), refused: Rc::default() }
+    }
+
+    /// The number of visitors and requests that were refused.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.get()
+    }
+
+    /// Takes `bytes` for a visitor that nothing else is charged for.
+    pub(crate) fn draw(&self, bytes: u64) -> Option<Held> {
+        let budget: Rc<dyn Budget> = Rc::<Lease>::clone(&self.budget);
+        let held = Held::draw(&budget, bytes);
+        if held.is_none() {
+            count(&self.refused);
+        }
+        held
+    }
+
+    /// An account for a connection that the HTTP proxy serves, with `bytes` in use already.
+    pub(crate) fn open(&self, bytes: u64) -> Option<Rc<web::Account>> {
+        let Some(account) = web::Account::open(Rc::<Lease>::clone(&self.budget), bytes) else {
+            count(&self.refused);
+            return None;
+        };
+        let refused = Rc::clone(&self.refused);
+        account.on_refusal(Rc::new(move || count(&refused)));
+        Some(account)
+    }
+}
+
+fn count(refused: &Cell<u64>) {
+    refused.set(refused.get().wrapping_add(1));
 }
 
 /// The bytes of memory that this process may use: the memory of the machine, or the limit of its

@@ -10,10 +10,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ::link::{Lease, Link};
 use ops::status;
-use relay::{Dials, FlowStats, FlowTargets, Listening, Stats, TargetAddr};
+use relay::{Dials, FlowStats, FlowTargets, Listening, Stats, Straight, TargetAddr};
 use tokio::sync::Notify;
 
 use crate::entrance::OpenEntrance;
+use crate::memory::Accounts;
 use crate::{survey, workers};
 
 /// The part of a session that all workers share. It is not on the data path: a worker reads it only
@@ -147,6 +148,10 @@ pub(crate) struct State {
     pub(crate) entrances: RefCell<HashMap<u64, OpenEntrance>>,
     /// The listeners of doors. Only a server has doors.
     pub(crate) doors: RefCell<Vec<Listening>>,
+    /// The default targets of `mux://` doors, with the URLs of the doors.
+    pub(crate) defaults: RefCell<Vec<(String, Rc<Straight>)>>,
+    /// The memory of visitors, and the number of those that were refused.
+    pub(crate) accounts: Accounts,
     /// Notified when this process leaves: connections that its HTTP proxy serves end.
     pub(crate) leaving: Notify,
     /// The share of this worker in the memory budget.
@@ -197,6 +202,8 @@ impl State {
             links: RefCell::default(),
             entrances: RefCell::default(),
             doors: RefCell::default(),
+            defaults: RefCell::default(),
+            accounts: Accounts::new(&budget),
             leaving: Notify::new(),
             dials: Dials::charged_to(Rc::<Lease>::clone(&budget)),
             budget,

@@ -10,7 +10,7 @@ use ::link::Link;
 use ops::status::{StreamKind, StreamNumber};
 use ops::{status, term};
 use proto::{FlowDrops, FlowId, StreamId, Target};
-use relay::{DropReason, FlowStats, Stats};
+use relay::{DropReason, FlowStats, Stats, Straight};
 use tokio::runtime::Handle as Runtime;
 use transport::Fares;
 
@@ -366,9 +366,11 @@ pub(crate) async fn memory(handles: &[Handle]) -> status::Memory {
     for (n, handle) in handles.iter().enumerate() {
         let lease = |worker: &Rc<Worker>| {
             let lease = &worker.state.budget;
-            (lease.unused(), lease.process().left(), lease.process().total())
+            let refused = worker.state.accounts.refused();
+            (lease.unused(), lease.process().left(), lease.process().total(), refused)
         };
-        let Ok((unused, left, total)) = handle.call(lease).await else { continue };
+        let Ok((unused, left, total, refused)) = handle.call(lease).await else { continue };
+        memory.refused += refused;
         // Each worker knows the total of the process. The unused parts of the workers' leases come
         // off it.
         if n == 0 {
@@ -379,6 +381,35 @@ pub(crate) async fn memory(handles: &[Handle]) -> status::Memory {
     }
     memory.used_bytes = u64::try_from(used).unwrap_or(0);
     memory
+}
+
+/// The default targets of `mux://` doors, over all workers.
+pub(crate) async fn defaults(handles: &[Handle]) -> Vec<status::Service> {
+    let mut whole = Vec::new();
+    for handle in handles {
+        let part = handle.call(|worker| {
+            let defaults = worker.state.defaults.borrow();
+            defaults.iter().map(|(door, default)| of_default(door, default)).collect()
+        });
+        merge(&mut whole, part.await.unwrap_or_default());
+    }
+    whole
+}
+
+fn of_default(door: &str, default: &Straight) -> status::Service {
+    let stats = default.stats();
+    status::Service {
+        name: "default".to_owned(),
+        address: door.to_owned(),
+        target: default.target().to_string(),
+        state: status::UP.to_owned(),
+        streams: stats.live(),
+        streams_total: stats.opened(),
+        bytes_in: stats.bytes_in(),
+        bytes_out: stats.bytes_out(),
+        refused: refused(stats),
+        ..status::Service::default()
+    }
 }
 
 /// Adds the counts of a worker's services to those of other workers.

@@ -88,6 +88,15 @@ impl Duplex {
         .await;
     }
 
+    /// Refuses the stream before its first byte.
+    pub(crate) fn refuse(mut self, code: ResetCode) {
+        self.pipe.note_end(End::Refused(code));
+        if let Some(inlet) = self.stream.take() {
+            inlet.refuse(code);
+        }
+        self.pipe.close(false);
+    }
+
     pub(crate) fn pipe(&self) -> &Rc<Pipe> {
         &self.pipe
     }

@@ -28,6 +28,7 @@
 //! | [`shares`] | how clients, services and sources share the descriptor table |
 //! | [`sniff`] | what a visitor says first: ClientHello, head of a request |
 //! | `socket` | TCP or Unix, one type for both halves |
+//! | `held` | the memory of visitors that no stream is charged for |
 //! | `straight` | a visitor and a target that are connected without a stream |
 //! | [`visitor`], [`target`] | the two ends of a stream, made of the modules above |
 //! | [`watch`] | the events of streams: the state of the target, the access log |
@@ -40,6 +41,7 @@ mod duplex;
 pub mod flows;
 #[doc(hidden)]
 pub mod fuzz;
+mod held;
 pub mod http;
 pub mod listen;
 mod listen_unix;
@@ -67,6 +69,7 @@ pub use flows::{
     DropReason, FlowBounds, FlowCaller, FlowHandler, FlowSettings, FlowStats, FlowTargets,
     ListeningFlows, connect_flow, listen_flows,
 };
+pub use held::Held;
 pub use listen::{Handler, Listening, listen};
 pub use listen_unix::{ListeningUnix, listen_unix};
 pub use look::{LOOK_MAX, look};
@@ -80,7 +83,7 @@ pub use settings::{Settings, Timeouts};
 pub use shares::{Holder, Seat};
 pub use socket::{Detached, Seated, Socket};
 pub use stats::Stats;
-pub use straight::serve_straight;
+pub use straight::Straight;
 pub use target::{Caller, connect_stream, refuse_stream};
 pub use visitor::{bar_socket, drop_socket, refuse_socket, serve_http, serve_visitor};
 pub use watch::{End, Visit, Watcher};

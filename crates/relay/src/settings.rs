@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use net::resolve::Lookups;
+use proto::{Budget, ResetCode};
 
 use crate::dial::DialAccount;
-use crate::{Holder, Room, Stats, Watcher};
+use crate::{Held, Holder, Room, Stats, Watcher};
 
 /// The time-outs of a stream. Zero switches a time-out off, except for `dial`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +55,22 @@ pub struct Settings {
     pub lookups: Lookups,
     /// The account of the dials.
     pub dials: DialAccount,
+    /// The memory budget of this worker, for visitors that no stream is charged for; `None`:
+    /// nothing is charged.
+    pub budget: Option<Rc<dyn Budget>>,
     /// Receives the events of the streams.
     pub watcher: Option<Rc<dyn Watcher>>,
+}
+
+impl Settings {
+    /// Takes memory of the budget for a visitor. `None`: the visitor is counted as refused.
+    pub(crate) fn hold(&self, bytes: u64) -> Option<Held> {
+        let held = Held::none(self.budget.as_ref());
+        if !held.affords(bytes) {
+            self.stats.count_refused(ResetCode::Limit);
+            return None;
+        }
+        held.set(bytes);
+        Some(held)
+    }
 }

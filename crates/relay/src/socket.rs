@@ -222,7 +222,7 @@ impl Socket {
     }
 
     /// Makes a later close send RST, on sockets that have RST.
-    pub(crate) fn reset_on_close(&self) {
+    pub fn reset_on_close(&self) {
         if let Self::Tcp(socket) = self {
             let _ = socket.set_zero_linger();
         }

@@ -26,7 +26,7 @@ mod turns;
 pub use ledger::Wanted;
 pub use settings::{Acme, Doors, Files, MinVersion, Settings, Unusable};
 pub use stream::{Alpn, TlsIo};
-pub use terminator::{Cover, NameStatus, Prepared, Source, Terminator};
+pub use terminator::{Cover, HELD, NameStatus, Prepared, Source, Terminator, UNSENT_MOST};
 
 /// The target of log lines for audits, as `logging::AUDIT`. This crate does not know `logging`.
 const AUDIT: &str = "audit";

@@ -31,6 +31,16 @@ const ALPN: [&[u8]; 2] = [b"h2", b"http/1.1"];
 /// Four records are sealed and written together; a smaller limit costs system calls.
 const WAITING_BYTES: usize = 64 << 10;
 
+/// Bytes that a terminated connection keeps at most while the visitor does not read.
+pub const UNSENT_MOST: u64 = WAITING_BYTES as u64 + RECORD;
+
+/// Bytes of a connection beside them: the session, and a record that has not arrived completely. A
+/// handshake takes no more.
+pub const HELD: u64 = (7 << 10) + RECORD;
+
+/// A record of the largest size, with its head and its seal (RFC 8446 section 5.2).
+const RECORD: u64 = (16 << 10) + 261;
+
 /// Ends TLS for the visitors of published names. All workers and the slow runtime share one.
 pub struct Terminator {
     pub(crate) shelf: Arc<Shelf>,

@@ -15,6 +15,7 @@ use tokio::{
 };
 
 use crate::{
+    account::{Account, Hold as Held, Live, Piece, Share, unpinned},
     gate::Progress,
     upstream::{Exchange, WireState},
 };
@@ -23,6 +24,9 @@ use crate::{
 /// expectations waits for the body itself; curl waits for the same time.
 const CONTINUE: Duration = Duration::from_secs(1);
 
+/// A piece of a body that arrived over HTTP/2 lies in a buffer of about this size, bytes.
+const H2_BLOCK: usize = 16 * 1024;
+
 /// The body of a request on its way to the target.
 #[derive(Debug)]
 pub(crate) struct RequestBody {
@@ -30,6 +34,9 @@ pub(crate) struct RequestBody {
     incoming: Option<Incoming>,
     hold: Option<Hold>,
     wire: Rc<WireState>,
+    /// The account of a visitor of HTTP/2, whose pieces h2 has kept.
+    h2: Option<Rc<Account>>,
+    _live: Live,
 }
 
 /// A body that waits until the target wants it.
@@ -55,8 +62,15 @@ impl Hold {
 }
 
 impl RequestBody {
-    pub(crate) fn new(incoming: Option<Incoming>, hold: Option<Hold>, wire: Rc<WireState>) -> Self {
-        let body = Self { incoming, hold, wire };
+    pub(crate) fn new(
+        incoming: Option<Incoming>,
+        hold: Option<Hold>,
+        wire: Rc<WireState>,
+        h2: bool,
+    ) -> Self {
+        let account = wire.account();
+        let (_live, h2) = (account.begin(), h2.then(|| Rc::clone(account)));
+        let body = Self { incoming, hold, wire, h2, _live };
         body.wire.sending.set(!body.is_end_stream());
         body
     }
@@ -83,11 +97,31 @@ impl Body for RequestBody {
         let Some(incoming) = &mut body.incoming else {
             return Poll::Ready(None);
         };
+        if !body.wire.may_queue(cx) {
+            return Poll::Pending;
+        }
         let frame = ready!(Pin::new(&mut *incoming).poll_frame(cx));
         if frame.is_none() || incoming.is_end_stream() {
             body.wire.sending.set(false);
         }
-        Poll::Ready(frame)
+        let Some(Ok(frame)) = frame else { return Poll::Ready(frame) };
+        let frame = match frame.into_data() {
+            Ok(bytes) => {
+                if let Some(account) = &body.h2 {
+                    account.consumed(bytes.len() as u64);
+                }
+                let (bytes, size) = unpinned(bytes, H2_BLOCK);
+                body.wire.queue(size);
+                Frame::data(bytes)
+            }
+            Err(frame) => {
+                if let Some(account) = &body.h2 {
+                    account.consumed_trailers();
+                }
+                frame
+            }
+        };
+        Poll::Ready(Some(Ok(frame)))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -103,6 +137,7 @@ impl Body for RequestBody {
 #[derive(Debug)]
 pub(crate) struct AnswerBody {
     content: Content,
+    share: Rc<Share>,
     /// The answer counts as given when its body is dropped.
     _answer: Option<Answer>,
 }
@@ -110,31 +145,47 @@ pub(crate) struct AnswerBody {
 #[derive(Debug)]
 enum Content {
     Page(Option<Bytes>),
-    Target { incoming: Incoming, exchange: Option<Exchange> },
+    Target { incoming: Incoming, wire: Rc<WireState>, exchange: Option<Exchange> },
 }
 
-/// Reports the end of an answer.
+/// Reports the end of an answer, and holds the memory of its request.
 #[derive(Debug)]
-pub(crate) struct Answer(pub(crate) Rc<Progress>);
+pub(crate) struct Answer {
+    progress: Rc<Progress>,
+    held: Held,
+    _live: Live,
+}
+
+impl Answer {
+    pub(crate) fn new(progress: &Rc<Progress>, held: Held) -> Self {
+        let _live = held.account().begin();
+        Self { progress: Rc::clone(progress), held, _live }
+    }
+
+    pub(crate) const fn account(&self) -> &Rc<Account> {
+        self.held.account()
+    }
+}
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        self.0.answered();
+        self.progress.answered();
     }
 }
 
 impl AnswerBody {
-    pub(crate) fn page(page: Bytes, answer: Option<Answer>) -> Self {
+    pub(crate) fn page(page: Bytes, account: &Rc<Account>, answer: Option<Answer>) -> Self {
         let page = Some(page).filter(|page| !page.is_empty());
-        Self { content: Content::Page(page), _answer: answer }
+        Self { content: Content::Page(page), share: Share::new(account), _answer: answer }
     }
 
     pub(crate) fn target(incoming: Incoming, exchange: Exchange, answer: Answer) -> Self {
+        let (wire, share) = (exchange.wire(), Share::new(answer.account()));
         let mut exchange = Some(exchange);
         if incoming.is_end_stream() {
             finish(&mut exchange);
         }
-        Self { content: Content::Target { incoming, exchange }, _answer: Some(answer) }
+        Self { content: Content::Target { incoming, wire, exchange }, share, _answer: Some(answer) }
     }
 }
 
@@ -146,16 +197,23 @@ fn finish(exchange: &mut Option<Exchange>) {
 }
 
 impl Body for AnswerBody {
-    type Data = Bytes;
+    type Data = Piece;
     type Error = hyper::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        match &mut self.content {
-            Content::Page(page) => Poll::Ready(page.take().map(|page| Ok(Frame::data(page)))),
-            Content::Target { incoming, exchange } => {
+    ) -> Poll<Option<Result<Frame<Piece>, hyper::Error>>> {
+        let Self { content, share, .. } = &mut *self;
+        match content {
+            Content::Page(page) => {
+                let page = page.take().map(|page| share.charge(page, 0));
+                Poll::Ready(page.map(|page| Ok(Frame::data(page))))
+            }
+            Content::Target { incoming, wire, exchange } => {
+                if !share.may_take(wire.block() as u64, cx) {
+                    return Poll::Pending;
+                }
                 let frame = ready!(Pin::new(&mut *incoming).poll_frame(cx));
                 match &frame {
                     // A body that broke off leaves the exchange, and with it the connection to the
@@ -165,7 +223,8 @@ impl Body for AnswerBody {
                     Some(Ok(_)) => {}
                     None => finish(exchange),
                 }
-                Poll::Ready(frame)
+                let charged = |bytes| share.charge(bytes, wire.block());
+                Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(charged))))
             }
         }
     }

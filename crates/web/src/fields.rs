@@ -15,6 +15,12 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
+/// The length of the fields in a head, bytes.
+pub(crate) fn length(fields: &HeaderMap) -> usize {
+    // A field has a colon, a space and an end of the line.
+    fields.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum()
+}
+
 /// Removes the fields that belong to the connection of the sender (RFC 9110 section 7.6.1), and
 /// every field that `Connection` names. `Trailer` stays, because trailers are passed on.
 pub(crate) fn strip_hop_by_hop(fields: &mut HeaderMap) {
@@ -146,6 +152,7 @@ mod tests {
             address: Some("[::ffff:192.0.2.7]:1000".parse().unwrap()),
             secure: true,
             protocol: Protocol::Either,
+            most_unsent: 0,
         }
     }
 

@@ -12,10 +12,13 @@
 //! * `proxy` carries one request: route, password, fields, target, answer.
 //! * `upstream` opens connections to targets and keeps them for the next request.
 //! * `rules` are the options of a service in the form that a request needs.
+//! * `account` charges what a connection holds to the budget of the process, and refuses visitors
+//!   and requests for which memory is short.
 //! * `files` serves a directory as a target of its own, without a service behind it.
 //! * `host` and `path` are the pure rules of routing, and `page` writes the answers of the server
 //!   itself; `node` uses them for connections whose bytes it carries without this crate, too.
 
+mod account;
 mod body;
 mod fields;
 mod files;
@@ -30,6 +33,7 @@ mod service;
 mod upgrade;
 mod upstream;
 
+pub use account::Account;
 pub use files::Files;
 pub use host::normal_host;
 pub use hyper::header::{HeaderMap, HeaderName, HeaderValue};
@@ -38,7 +42,7 @@ pub use path::{is_below, longest, normal_path};
 pub use rules::{InvalidRule, Rules};
 pub use serve::serve;
 pub use service::{
-    Found, LocalFuture, OpenFailed, Protocol, Refusal, Service, Services, Settings, Stream,
-    Verdict, Visitor,
+    Found, LocalFuture, OpenFailed, Protocol, Refusal, Service, Services, Settings, Silence,
+    Stream, Verdict, Visitor,
 };
 pub use upgrade::Replayed;

@@ -12,6 +12,14 @@ pub struct Pages {
     pub unavailable: Option<Box<str>>,
 }
 
+impl Pages {
+    /// The length of the longest page.
+    pub(crate) fn longest(&self) -> usize {
+        let pages = [&self.not_found, &self.unavailable];
+        pages.into_iter().flatten().map(|page| page.len()).max().unwrap_or(0)
+    }
+}
+
 pub(crate) const CONTENT_TYPE: &str = "text/html; charset=utf-8";
 
 /// A complete HTTP/1.1 answer with `Connection: close`, for a visitor whose bytes are carried

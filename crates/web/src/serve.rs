@@ -26,6 +26,7 @@ use tokio::{
 
 use crate::{
     Services, Visitor,
+    account::{Account, H1, H2, SWITCHED},
     gate::{Due, Gate, MOST_FIELDS, Progress},
     proxy::Connection,
     upgrade::{Replayed, pipe},
@@ -44,14 +45,17 @@ const LINGER: Duration = Duration::from_secs(2);
 const MOST_LINGERED: u64 = 256 * 1024;
 
 /// hyper reads bodies in pieces that grow up to this size.
-const READ_BUFFER: usize = 128 * 1024;
+pub(crate) const READ_BUFFER: usize = 128 * 1024;
 
 /// Streams of a visitor at a time; what RFC 9113 section 6.5.2 calls a minimum is 100.
 const MOST_STREAMS: u32 = 128;
 /// The window of a stream carries 20 Mbit/s at 100 ms, that of the connection 80 Mbit/s. Both bound
 /// the memory that a visitor may fill.
 const STREAM_WINDOW: u32 = 256 * 1024;
-const CONNECTION_WINDOW: u32 = 1024 * 1024;
+pub(crate) const CONNECTION_WINDOW: u32 = 1024 * 1024;
+/// Both windows of a visitor that comes when memory is short: the smallest that RFC 9113 section
+/// 6.9.2 knows for a connection.
+const SMALL_WINDOW: u32 = 65_535;
 /// Bytes of answers that wait per stream.
 const SEND_BUFFER: usize = 128 * 1024;
 const LONGEST_HEADER_LIST: u32 = 32 * 1024;
@@ -67,6 +71,9 @@ const PONG: Duration = Duration::from_secs(20);
 
 /// Serves a visitor until its connection ends.
 ///
+/// `account` is charged for all that the connection and its requests hold. A visitor, or a request,
+/// for which it has too little is refused.
+///
 /// When `stop` resolves, the connection ends in order: requests in progress are answered, HTTP/2
 /// gets GOAWAY. Dropping the future ends the connection, and requests in progress, at once.
 ///
@@ -78,13 +85,18 @@ pub async fn serve<T>(
     io: T,
     visitor: Visitor,
     services: Rc<dyn Services>,
+    account: Rc<Account>,
     stop: impl Future<Output = ()>,
 ) -> Option<T>
 where
     T: AsyncRead + AsyncWrite + Unpin + 'static,
 {
+    if !account.extend(H1) {
+        account.count_refusal();
+        return None;
+    }
     let progress = Rc::new(Progress::new());
-    let mut gate = Gate::new(io, Rc::clone(&progress));
+    let mut gate = Gate::new(io, Rc::clone(&progress), &account, visitor.most_unsent);
     let mut stop = pin!(stop);
     let chosen = tokio::select! {
         biased;
@@ -94,10 +106,15 @@ where
     let Ok(Ok(h2)) = chosen else {
         return None;
     };
+    if h2 && !account.extend(H2 - H1) {
+        account.count_refusal();
+        return None;
+    }
     let connection = Rc::new(Connection {
         visitor,
         services,
         progress,
+        account,
         pool: Rc::default(),
         h2,
         switched: RefCell::new(None),
@@ -130,13 +147,14 @@ where
     let watch = Watch::new(&connection.progress, HEAD, IDLE_H1, stop);
     let (end, gate, read) = drive_h1(served, watch).await;
     let target = if end.is_ok() { connection.switched.take() } else { None };
-    let Some(target) = target else {
+    let Some((target, silence)) = target else {
         return end_h1(end, gate, &connection.progress).await;
     };
     let (io, held) = gate.into_parts();
     let first =
         if read.is_empty() { held.freeze() } else { [&read[..], &held[..]].concat().into() };
-    pipe(Replayed::new(first, io), target).await;
+    connection.account.shorten(H1 - SWITCHED);
+    pipe(Replayed::new(first, io), target, &connection.account, silence).await;
     None
 }
 
@@ -210,11 +228,16 @@ async fn serve_h2<T>(
 ) where
     T: AsyncRead + AsyncWrite + Unpin + 'static,
 {
+    let (stream, all) = if connection.account.may_grow(CONNECTION_WINDOW.into()) {
+        (STREAM_WINDOW, CONNECTION_WINDOW)
+    } else {
+        (SMALL_WINDOW, SMALL_WINDOW)
+    };
     let mut builder = http2::Builder::new(Local);
     builder
         .timer(TokioTimer::new())
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
+        .initial_stream_window_size(stream)
+        .initial_connection_window_size(all)
         .max_concurrent_streams(MOST_STREAMS)
         .max_header_list_size(LONGEST_HEADER_LIST)
         .max_send_buf_size(SEND_BUFFER)

@@ -1,6 +1,6 @@
 //! The contract with the caller: who visits, which services exist, how a target is reached.
 
-use std::{borrow::Cow, fmt, net::SocketAddr, pin::Pin, rc::Rc, sync::Arc};
+use std::{borrow::Cow, fmt, net::SocketAddr, pin::Pin, rc::Rc, sync::Arc, time::Duration};
 
 use hyper::header::{HeaderMap, HeaderName};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -29,6 +29,8 @@ pub struct Visitor {
     pub secure: bool,
     /// The protocol, where ALPN has chosen it.
     pub protocol: Protocol,
+    /// Bytes that the byte stream keeps at most while a write waits, as TLS does.
+    pub most_unsent: u64,
 }
 
 /// The protocol of a visitor.
@@ -105,6 +107,15 @@ impl Refusal {
     }
 }
 
+/// The times after which a connection ends in which no byte moves. Zero switches a time off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Silence {
+    /// While both directions are open.
+    pub idle: Duration,
+    /// After one direction has ended.
+    pub half_close: Duration,
+}
+
 /// A service by name.
 pub trait Service {
     /// A number that no other service, and no other edition of this service, has at any time.
@@ -119,6 +130,11 @@ pub trait Service {
     fn judge(&self, fields: &HeaderMap, is_right: bool) -> Option<LocalFuture<Verdict>> {
         let _ = (fields, is_right);
         None
+    }
+
+    /// When a connection that has switched to another protocol ends without bytes.
+    fn silence(&self) -> Silence {
+        Silence::default()
     }
 
     /// Opens a stream to the target.

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use config::{ClientConfig, FlowLimits, ForwardRights, Host, Over};
-use proto::ResetCode;
+use link::Lease;
+use proto::{Budget, ResetCode};
 use relay::{
     Allow, Caller, Destination, Exit, FlowBounds, FlowCaller, FlowSettings, ProxyKind,
     ProxyVersion, Settings, TargetAddr, Timeouts, Watcher, accept_duplex, connect_flow,
@@ -22,6 +23,7 @@ use tokio::task::spawn_local;
 use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
 use super::ClientShared;
+use crate::memory::Accounts;
 use crate::route::credentials;
 use crate::session::Worker;
 use crate::watch::TargetWatch;
@@ -43,6 +45,8 @@ pub(super) struct Local {
     flows: Option<(TargetAddr, Rc<FlowSettings>)>,
     /// The header that tells the target the visitor's address.
     pub(super) header: Option<Introduction>,
+    /// The budget of the worker, for what the service serves itself.
+    accounts: Accounts,
 }
 
 /// How many flows the services of this client may have, by name, over all workers. Without
@@ -143,12 +147,14 @@ impl Local {
             (target, Rc::new(settings))
         });
         let (stats, holder) = (worker.state.service_stats(name), Some(shared.holders.of(name)));
+        let budget: Option<Rc<dyn Budget>> = Some(Rc::<Lease>::clone(&worker.state.budget));
         let settings = Settings {
             timeouts,
             stats,
             room,
             holder,
             watcher,
+            budget,
             dials: worker.state.dials.of(name),
             ..Settings::default()
         };
@@ -157,7 +163,8 @@ impl Local {
             asked: service.public.clone(),
             is_direct,
         });
-        Self { streams, settings: Rc::new(settings), flows, header }
+        let accounts = worker.state.accounts.clone();
+        Self { streams, settings: Rc::new(settings), flows, header, accounts }
     }
 
     /// Connects a stream of a visitor.
@@ -178,8 +185,11 @@ impl Local {
                 let Some(files) = folder.files() else {
                     return refuse_stream(&*inlet, Some(settings), ResetCode::Unreachable);
                 };
+                let Some(account) = self.accounts.open(0) else {
+                    return refuse_stream(&*inlet, Some(settings), ResetCode::Limit);
+                };
                 let (outlet, stream) = accept_duplex(inlet, visitor, settings, None);
-                spawn_local(async move { files.serve(stream).await });
+                spawn_local(async move { files.serve(stream, account).await });
                 outlet
             }
             None => refuse_stream(&*inlet, Some(settings), ResetCode::Unknown),

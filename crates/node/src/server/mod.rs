@@ -364,6 +364,7 @@ impl Daemon for Server {
                 state: "running".to_owned(),
                 listen: self.listen.clone(),
                 doors: self.visitors.clone(),
+                default_targets: survey::defaults(self.workers.handles()).await,
                 certificates: self.shared().hosts.certificates(),
                 logins: self.registry.brake().outcomes(),
                 tasks: survey::tasks(self.workers.handles()).await,

@@ -42,6 +42,9 @@ pub struct Status {
     /// `tls://0.0.0.0:443`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub doors: Vec<String>,
+    /// The default targets of `mux://` listeners. `address` is the URL of the listener.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub default_targets: Vec<Service>,
     /// The certificates of a server for `https://` names: of the published names, and of the names
     /// in configured certificates. In the order of the hosts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -149,6 +152,10 @@ pub struct Memory {
     pub budget_bytes: u64,
     /// The bytes of the budget that streams, windows, replay and buffers take.
     pub used_bytes: u64,
+    /// The number of visitors and requests that a server refused because the budget had too little
+    /// left.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub refused: u64,
 }
 
 /// The descriptor table of the process.

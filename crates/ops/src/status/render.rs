@@ -55,6 +55,7 @@ pub fn render(status: &Status, rates: Option<&Rates>) -> String {
         reload_error,
         listen,
         doors,
+        default_targets,
         certificates,
         servers: _,
         tasks: _,
@@ -86,6 +87,12 @@ pub fn render(status: &Status, rates: Option<&Rates>) -> String {
         count(sessions.len(), "session"),
         count(links, "link")
     ));
+    if memory.refused > 0 {
+        let refused = memory.refused;
+        text.push_str(&format!(
+            "{refused} visitors and requests refused: the memory budget had too little left\n"
+        ));
+    }
     if let (Some(room), Some(limit)) = (descriptors.room, descriptors.limit) {
         let visitors = term::count(room, "more visitor");
         text.push_str(&format!("room for {visitors}, limit of open files {limit}\n"));
@@ -94,12 +101,23 @@ pub fn render(status: &Status, rates: Option<&Rates>) -> String {
         let lines = term::count(*log_lines_left_out, "log line");
         text.push_str(&format!("{lines} left out: peers caused too many\n"));
     }
+    text.push_str(&defaults_table(default_targets));
     text.push_str(&certificates_table(certificates));
     for session in sessions {
         text.push_str(&format!("\n{}: {}\n", session.peer, session.state));
         text.push_str(&tables(session, rates));
     }
     text
+}
+
+/// The default targets of doors.
+fn defaults_table(defaults: &[Service]) -> String {
+    if defaults.is_empty() {
+        return String::new();
+    }
+    let mut rows = vec![titles(&[&["default of", "target", "state"][..], &COUNTS].concat())];
+    rows.extend(defaults.iter().map(|default| cells("", default, false, None)));
+    format!("\n{}", indent(&(table(&rows) + &refusals(defaults))))
 }
 
 /// The certificates, with the reasons of failures below the table: a long cell would widen it.

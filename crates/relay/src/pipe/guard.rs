@@ -27,9 +27,9 @@ use std::rc::Rc;
 use bytes::{Bytes, BytesMut};
 use proto::{HEAD_ROOM, ResetCode};
 
-use crate::Socket;
 use crate::http::{Doubt, Rest as Fate, Then, Tracker};
 use crate::sniff::http::Fault;
+use crate::{Held, Socket};
 
 /// Takes the connections of HTTP visitors that leave the stream of their service.
 pub trait Onward: fmt::Debug {
@@ -81,6 +81,10 @@ pub struct Http {
     pub onward: Rc<dyn Onward>,
 }
 
+/// A head that is not complete and longer ends the connection when memory is short. Browsers send 1
+/// to 4 KiB.
+const SHORT: usize = 8 << 10;
+
 pub(crate) struct Guard {
     tracker: Option<RefCell<Tracker>>,
     rest: RefCell<Rest>,
@@ -123,6 +127,8 @@ struct Rest {
     ready: usize,
     /// What follows when these have gone.
     then: Then,
+    /// What the bytes take of the memory budget.
+    held: Held,
     /// The bytes behind `ready` were not looked at.
     is_fresh: bool,
 }
@@ -142,10 +148,12 @@ pub(super) enum Step {
 }
 
 impl Guard {
-    pub(super) fn new(http: Http, visitor: Option<SocketAddr>) -> Self {
+    pub(super) fn new(http: Http, visitor: Option<SocketAddr>, held: Held) -> Self {
         let Http { tracker, first, onward } = http;
         let ready = if tracker.is_some() { 0 } else { first.len() };
-        let rest = Rest { is_fresh: !first.is_empty(), bytes: first, ready, then: Then::Read };
+        let is_fresh = !first.is_empty();
+        held.set(first.capacity() as u64);
+        let rest = Rest { is_fresh, bytes: first, ready, then: Then::Read, held };
         let (answered, progress, state, why, doubt, early) = Default::default();
         let (tracker, rest) = (tracker.map(RefCell::new), RefCell::new(rest));
         Self { tracker, rest, answered, progress, state, why, doubt, early, visitor, onward }
@@ -183,10 +191,14 @@ impl Guard {
             rest.ready -= size;
             if rest.bytes.is_empty() {
                 rest.bytes = BytesMut::new();
+                rest.held.set(0);
             }
             return Step::Send;
         }
         match &rest.then {
+            Then::Hold if rest.bytes.len() >= SHORT && !rest.held.affords(0) => {
+                Step::Leave(Why::Down(ResetCode::Limit))
+            }
             Then::Read | Then::Hold => Step::Read,
             Then::Wait => Step::Wait,
             Then::Close => Step::End,
@@ -212,6 +224,7 @@ impl Guard {
         let Some(tracker) = &self.tracker else { return };
         if !rest.bytes.is_empty() {
             rest.bytes.extend_from_slice(&buffer[HEAD_ROOM..]);
+            rest.held.set(rest.bytes.capacity() as u64);
             rest.is_fresh = true;
             buffer.truncate(HEAD_ROOM);
             return;
@@ -220,6 +233,7 @@ impl Guard {
         rest.then = then;
         if HEAD_ROOM + pass < buffer.len() {
             rest.bytes.extend_from_slice(&buffer[HEAD_ROOM + pass..]);
+            rest.held.set(rest.bytes.capacity() as u64);
             buffer.truncate(HEAD_ROOM + pass);
         }
     }

@@ -25,7 +25,7 @@ use tokio::io::ReadBuf;
 use transport::Outlet;
 
 use crate::attention::{Ask, OnTheWay, Watched};
-use crate::{End, Settings, Socket, Visit};
+use crate::{End, Held, Settings, Socket, Visit};
 use guard::{Guard, State};
 pub use guard::{Http, Leaving, Onward, Why};
 pub(crate) use pump::Pump;
@@ -71,7 +71,8 @@ impl Pipe {
         visitor: Option<SocketAddr>,
         http: Option<Http>,
     ) -> Rc<Self> {
-        let guard = http.map(|http| Box::new(Guard::new(http, visitor)));
+        let held = || Held::none(settings.budget.as_ref());
+        let guard = http.map(|http| Box::new(Guard::new(http, visitor, held())));
         settings.stats.enter();
         let is_logged = settings.watcher.as_ref().is_some_and(|watcher| watcher.wants_visits());
         let visit = is_logged.then(|| Box::new(Visit::new(visitor)));

@@ -10,7 +10,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::time::timeout;
 use transport::{Inlet, Outlet};
 
-use super::handshake::{Agreed, Asked, Failed, HANDSHAKE, handshake, linger};
+use super::handshake::{Agreed, Asked, Failed, HANDSHAKE, MEMORY, handshake, linger};
 use super::{Credentials, ProxyKind};
 use crate::dial::{self, Allow, DialError, TargetAddr};
 use crate::pipe::{Pipe, Pump};
@@ -59,6 +59,9 @@ pub fn exit_stream(
 }
 
 async fn serve(exit: Rc<Exit>, visitor: Option<SocketAddr>, mut stream: Duplex) {
+    let Some(_held) = stream.pipe().settings().hold(MEMORY) else {
+        return stream.refuse(ResetCode::Limit);
+    };
     let credentials = exit.credentials.as_ref();
     let address = visitor.map(|visitor| visitor.ip());
     let agreed = handshake(&mut stream, exit.kind, credentials, address, false);

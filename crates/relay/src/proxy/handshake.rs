@@ -17,6 +17,9 @@ use super::{Credentials, Decoded, Endpoint, Fault, ProxyKind, connect};
 /// round trips.
 pub(crate) const HANDSHAKE: Duration = Duration::from_secs(10);
 
+/// The memory of a conversation: the longest head of HTTP CONNECT, or what is read after a refusal.
+pub(super) const MEMORY: u64 = 16 << 10;
+
 /// Bytes of SOCKS5 that are read ahead. The longest message has 513.
 const AHEAD: usize = 1024;
 

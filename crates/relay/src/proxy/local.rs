@@ -9,7 +9,7 @@ use proto::{Priority, ResetCode};
 use tokio::time::timeout;
 use transport::{Connector, FlowConnector, LocalFuture};
 
-use super::handshake::{Agreed, Asked, Failed, HANDSHAKE, Speech, handshake, linger};
+use super::handshake::{Agreed, Asked, Failed, HANDSHAKE, MEMORY, Speech, handshake, linger};
 use super::opening::Opening;
 use super::{Credentials, Fault, ProxyKind, associate};
 use crate::throttle::Throttle;
@@ -93,6 +93,9 @@ async fn serve(
     permit: Option<Permit>,
     patience: Duration,
 ) {
+    let Some(_held) = proxy.settings.hold(MEMORY) else {
+        return socket.reset_on_close();
+    };
     let credentials = proxy.credentials.as_ref();
     let address = visitor.map(|visitor| visitor.ip());
     let agreed = handshake(&mut socket, proxy.kind, credentials, address, true);

@@ -293,6 +293,7 @@ fn names_that_come_and_go_without_end_fill_no_log_and_what_is_left_out_is_counte
                 visitors: Visitors::default(),
                 http: proto::HttpOptions::default(),
                 flows: proto::control::FlowTimes::default(),
+                keepalive: proto::control::TCP_KEEPALIVE,
             });
             let register = Register { generation, services: services.collect() };
             peer.tell(&ControlMessage::Register(register)).await;

@@ -2,16 +2,20 @@
 
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
 
+use super::beneath::PIECE;
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use tower_http::services::fs::ServeFileSystemResponseBody;
 
+use crate::account::{Piece, Share};
 use crate::body::Answer;
 
 pub(super) struct FileBody {
     content: Content,
+    share: Rc<Share>,
     /// The answer counts as given when its body is dropped.
     _answer: Answer,
 }
@@ -24,25 +28,38 @@ enum Content {
 impl FileBody {
     pub(super) fn page(page: Bytes, answer: Answer) -> Self {
         let page = Some(page).filter(|page| !page.is_empty());
-        Self { content: Content::Page(page), _answer: answer }
+        let share = Share::new(answer.account());
+        Self { content: Content::Page(page), share, _answer: answer }
     }
 
-    pub(super) const fn file(body: ServeFileSystemResponseBody, answer: Answer) -> Self {
-        Self { content: Content::File(body), _answer: answer }
+    pub(super) fn file(body: ServeFileSystemResponseBody, answer: Answer) -> Self {
+        let share = Share::new(answer.account());
+        Self { content: Content::File(body), share, _answer: answer }
     }
 }
 
 impl Body for FileBody {
-    type Data = Bytes;
+    type Data = Piece;
     type Error = io::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        match &mut self.content {
-            Content::Page(page) => Poll::Ready(page.take().map(|page| Ok(Frame::data(page)))),
-            Content::File(body) => Pin::new(body).poll_frame(cx),
+    ) -> Poll<Option<io::Result<Frame<Piece>>>> {
+        let Self { content, share, .. } = &mut *self;
+        match content {
+            Content::Page(page) => {
+                let page = page.take().map(|page| share.charge(page, 0));
+                Poll::Ready(page.map(|page| Ok(Frame::data(page))))
+            }
+            Content::File(body) => {
+                if !share.may_take(PIECE as u64, cx) {
+                    return Poll::Pending;
+                }
+                let frame = ready!(Pin::new(body).poll_frame(cx));
+                let charged = |bytes| share.charge(bytes, 0);
+                Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(charged))))
+            }
         }
     }
 

@@ -31,8 +31,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tower_http::services::ServeDir;
 use tower_http::services::fs::{DefaultServeDirFallback, ServeFileSystemResponseBody};
 
+use crate::account::{Account, H1, REQUEST};
 use crate::body::Answer;
-use crate::gate::{Gate, MOST_FIELDS, Progress};
+use crate::fields;
+use crate::gate::{Gate, MOST_FIELDS, NO_MEMORY, Progress};
 use crate::page::{self, Pages};
 use crate::serve::{self, Watch};
 use crate::{Protocol, Refusal};
@@ -71,24 +73,32 @@ impl Files {
 
     /// Serves a visitor until its connection ends. A head that is not complete within 10 s is
     /// refused, and a connection without a request ends after 75 s. Dropping the future ends the
-    /// connection at once.
+    /// connection at once. `account` is charged for what the connection holds.
     ///
     /// Each type of `io` is one more copy of an HTTP server in the binary.
-    pub async fn serve<T>(&self, io: T)
+    pub async fn serve<T>(&self, io: T, account: Rc<Account>)
     where
         T: AsyncRead + AsyncWrite + Unpin + 'static,
     {
+        if !account.extend(H1) {
+            return account.count_refusal();
+        }
         let progress = Rc::new(Progress::new());
-        let mut gate = Gate::new(io, Rc::clone(&progress));
+        let mut gate = Gate::new(io, Rc::clone(&progress), &account, 0);
         // HTTP/1 is not waited for.
         if gate.choose(Protocol::H1).await.is_err() {
             return;
         }
         let mut builder = http1::Builder::new();
-        builder.header_read_timeout(None).max_headers(MOST_FIELDS).half_close(true);
+        builder
+            .header_read_timeout(None)
+            .max_headers(MOST_FIELDS)
+            .max_buf_size(serve::READ_BUFFER)
+            .half_close(true);
         let service = service_fn(|request: Request<Incoming>| {
             let (site, progress) = (self.clone(), Rc::clone(&progress));
-            async move { Ok::<_, Infallible>(site.answer(request, &progress).await) }
+            let account = Rc::clone(&account);
+            async move { Ok::<_, Infallible>(site.answer(request, &progress, &account).await) }
         });
         let served = builder.serve_connection(TokioIo::new(gate), service);
         let stop = pin!(std::future::pending());
@@ -101,12 +111,20 @@ impl Files {
         &self,
         request: Request<Incoming>,
         progress: &Rc<Progress>,
+        account: &Rc<Account>,
     ) -> Response<FileBody> {
         let (number, refused) = progress.called();
-        let answer = Answer(Rc::clone(progress));
+        let held = account.take(REQUEST + fields::length(request.headers()) as u64);
+        let is_short = held.is_none() && refused.is_none();
+        if is_short {
+            account.count_refusal();
+        }
+        let answer = Answer::new(progress, held.unwrap_or_else(|| account.refuse()));
         let is_head = request.method() == Method::HEAD;
+        progress.unstuck().await;
         let outcome = match refused {
             Some(refusal) => Err(refusal),
+            None if is_short => Err(NO_MEMORY),
             None => self.find(&request).await,
         };
         progress.no_upgrade(number);

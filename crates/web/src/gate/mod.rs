@@ -6,7 +6,12 @@
 //! first, and hyper closes the connection after the refusal.
 //!
 //! Bytes are read into hyper's buffer and checked there. Only an incomplete head is copied.
+//!
+//! The gate also charges what lies behind it: the block into which hyper reads, the bytes that it
+//! holds itself, what TLS keeps for a visitor that does not read, and what h2 keeps of the bodies
+//! of requests. Under pressure hyper gets small reads, so its buffer does not grow.
 
+mod frames;
 mod head;
 mod progress;
 mod track;
@@ -24,11 +29,15 @@ use std::{
 use bytes::{Buf as _, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 
+use frames::{Brought, Frames};
 pub(crate) use head::MOST_FIELDS;
 pub(crate) use progress::{Due, Progress};
 use track::{Step, Tracker};
 
-use crate::{Protocol, Refusal};
+use crate::{
+    Protocol, Refusal,
+    account::{Account, Hold, SMALL},
+};
 
 /// The first bytes of HTTP/2 (RFC 9113 section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -37,6 +46,8 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const MOST_EARLY: usize = 16 * 1024;
 /// One read of an incomplete head.
 const PIECE: usize = 4 * 1024;
+/// A head that is longer is refused when memory is short. Browsers send 1 to 4 KiB.
+const SHORT_HEAD: usize = 8 * 1024;
 
 /// The connection of a visitor behind the check.
 #[derive(Debug)]
@@ -50,6 +61,14 @@ pub(crate) struct Gate<T> {
     unseen: bool,
     mode: Mode,
     progress: Rc<Progress>,
+    /// What hyper reads into, and the bytes that the gate holds.
+    buffers: Hold,
+    /// The size of the block that hyper reads into, beyond its smallest.
+    block: usize,
+    /// What is below keeps bytes that the visitor does not take.
+    unsent: Hold,
+    /// The size of `unsent` while a write waits.
+    most_unsent: u64,
 }
 
 #[derive(Debug)]
@@ -57,7 +76,7 @@ enum Mode {
     /// HTTP/1: checked.
     Checked(Tracker),
     /// The bytes are not those of HTTP/1.
-    Open,
+    Open(Frames),
     /// A head was refused. No later byte is read.
     Refused,
     /// The body is malformed. Reading fails.
@@ -65,9 +84,25 @@ enum Mode {
 }
 
 impl<T: AsyncRead + Unpin> Gate<T> {
-    pub(crate) fn new(io: T, progress: Rc<Progress>) -> Self {
-        let mode = Mode::Checked(Tracker::new());
-        Self { io, held: BytesMut::new(), released: 0, unseen: false, mode, progress }
+    /// A gate before `io`, which keeps at most `most_unsent` bytes while a write waits.
+    pub(crate) fn new(
+        io: T,
+        progress: Rc<Progress>,
+        account: &Rc<Account>,
+        most_unsent: u64,
+    ) -> Self {
+        Self {
+            io,
+            held: BytesMut::new(),
+            released: 0,
+            unseen: false,
+            mode: Mode::Checked(Tracker::new()),
+            progress,
+            buffers: account.hold(0),
+            block: 0,
+            unsent: account.hold(0),
+            most_unsent,
+        }
     }
 
     /// Finds out the protocol of the visitor. Returns whether it is HTTP/2.
@@ -92,7 +127,7 @@ impl<T: AsyncRead + Unpin> Gate<T> {
         h2 |= protocol == Protocol::H2;
         self.unseen = true;
         if h2 {
-            self.mode = Mode::Open;
+            self.mode = Mode::Open(Frames::new());
         }
         Ok(h2)
     }
@@ -106,7 +141,7 @@ impl<T: AsyncRead + Unpin> Gate<T> {
     pub(crate) const fn is_mid_message(&self) -> bool {
         match &self.mode {
             Mode::Checked(tracker) => !tracker.is_in_head(),
-            Mode::Open => false,
+            Mode::Open(_) => false,
             Mode::Refused | Mode::Broken(_) => true,
         }
     }
@@ -152,10 +187,67 @@ impl<T: AsyncRead + Unpin> Gate<T> {
 
     fn pending_refusal(&mut self, without_body: bool) {
         let method = if without_body { "HEAD" } else { "GET" };
-        self.held.clear();
+        self.held = BytesMut::new();
         self.held.extend_from_slice(method.as_bytes());
         self.held.extend_from_slice(b" / HTTP/1.1\r\nHost: -\r\nConnection: close\r\n\r\n");
         self.released = self.held.len();
+    }
+
+    /// Charges the bytes that the gate holds, and the two blocks that hyper may have: it reads into
+    /// one, and the last piece of a body pins another.
+    fn settle(&self) {
+        self.buffers.set((self.held.capacity() + 2 * self.block) as u64);
+    }
+
+    /// Reads into hyper's buffer.
+    fn poll_io(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let (result, block) =
+            poll_bounded(&mut self.io, cx, buf, self.block, self.buffers.account());
+        if block != self.block {
+            self.block = block;
+            self.settle();
+        }
+        result
+    }
+}
+
+/// Reads into a buffer of hyper, of which `block` bytes beyond the smallest size are charged twice.
+/// Returns with the result how many have to be charged now.
+///
+/// hyper's buffer grows after a read that fills it, so a small read keeps it small.
+pub(crate) fn poll_bounded(
+    io: &mut (impl AsyncRead + Unpin),
+    cx: &mut Context<'_>,
+    buf: &mut ReadBuf<'_>,
+    block: usize,
+    account: &Account,
+) -> (Poll<io::Result<()>>, usize) {
+    let size = buf.remaining().max(block + SMALL);
+    let beyond = size - SMALL;
+    if size <= SMALL || account.may_grow(2 * (beyond - block) as u64) {
+        return (Pin::new(io).poll_read(cx, buf), beyond);
+    }
+    let most = buf.remaining().min(SMALL - 1);
+    let mut part = ReadBuf::new(buf.initialize_unfilled_to(most));
+    let result = Pin::new(io).poll_read(cx, &mut part);
+    let read = part.filled().len();
+    buf.advance(read);
+    // The buffer is as large as it was, until hyper takes a new block.
+    (result, beyond)
+}
+
+impl<T> Gate<T> {
+    /// Notes whether the bytes that were written have left.
+    fn written<R>(&self, result: Poll<R>, is_flush: bool) -> Poll<R> {
+        if result.is_pending() {
+            self.unsent.set(self.most_unsent);
+            self.progress.stuck();
+        } else if is_flush {
+            self.unsent.set(0);
+            self.unsent.account().heads_written();
+            self.progress.flushed();
+        }
+        result
     }
 }
 
@@ -166,12 +258,19 @@ impl<T: AsyncRead + Unpin> AsyncRead for Gate<T> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let gate = &mut *self;
+        if gate.buffers.account().is_exhausted() {
+            return Poll::Ready(Err(io::ErrorKind::OutOfMemory.into()));
+        }
         loop {
             if gate.released > 0 {
                 let length = gate.released.min(buf.remaining());
                 buf.put_slice(&gate.held[..length]);
                 gate.held.advance(length);
                 gate.released -= length;
+                if gate.held.is_empty() {
+                    gate.held = BytesMut::new();
+                    gate.settle();
+                }
                 return Poll::Ready(Ok(()));
             }
             match &mut gate.mode {
@@ -188,10 +287,19 @@ impl<T: AsyncRead + Unpin> AsyncRead for Gate<T> {
                         continue;
                     }
                 }
-                Mode::Open if gate.held.is_empty() => {
-                    return Pin::new(&mut gate.io).poll_read(cx, buf);
+                Mode::Open(frames) if gate.held.is_empty() => {
+                    let account = gate.buffers.account();
+                    if !account.may_receive(cx) {
+                        return Poll::Pending;
+                    }
+                    let before = buf.filled().len();
+                    ready!(Pin::new(&mut gate.io).poll_read(cx, buf))?;
+                    count(account, frames.look(&buf.filled()[before..]));
+                    account.park_reader(cx);
+                    return Poll::Ready(Ok(()));
                 }
-                Mode::Open => {
+                Mode::Open(frames) => {
+                    count(gate.buffers.account(), frames.look(&gate.held));
                     gate.released = gate.held.len();
                     continue;
                 }
@@ -213,7 +321,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Gate<T> {
                         gate.held.extend_from_slice(&refusal);
                         gate.released = gate.held.len();
                     }
-                    Mode::Checked(_) | Mode::Open | Mode::Broken(_) => {
+                    Mode::Checked(_) | Mode::Open(_) | Mode::Broken(_) => {
                         gate.held = held;
                         gate.released = passed;
                     }
@@ -222,14 +330,15 @@ impl<T: AsyncRead + Unpin> AsyncRead for Gate<T> {
             }
             if gate.held.is_empty() {
                 let before = buf.filled().len();
-                ready!(Pin::new(&mut gate.io).poll_read(cx, buf))?;
+                ready!(gate.poll_io(cx, buf))?;
                 let read = &buf.filled()[before..];
                 if read.is_empty() {
                     return Poll::Ready(Ok(()));
                 }
                 let passed = gate.look(read);
-                if matches!(gate.mode, Mode::Checked(_)) {
+                if matches!(gate.mode, Mode::Checked(_)) && passed < read.len() {
                     gate.held.extend_from_slice(&read[passed..]);
+                    gate.settle();
                 }
                 buf.set_filled(before + passed);
                 if passed > 0 {
@@ -241,6 +350,16 @@ impl<T: AsyncRead + Unpin> AsyncRead for Gate<T> {
                 {
                     return Poll::Pending;
                 }
+                if gate.held.len() >= SHORT_HEAD
+                    && matches!(&gate.mode, Mode::Checked(tracker) if tracker.is_in_head())
+                    && !gate.buffers.account().affords(gate.held.capacity() as u64)
+                {
+                    gate.buffers.account().count_refusal();
+                    let method = gate.held.starts_with(b"HEAD ");
+                    gate.refuse(NO_MEMORY, method);
+                    gate.settle();
+                    continue;
+                }
                 let mut piece = [0; PIECE];
                 let mut piece = ReadBuf::new(&mut piece);
                 ready!(Pin::new(&mut gate.io).poll_read(cx, &mut piece))?;
@@ -248,9 +367,19 @@ impl<T: AsyncRead + Unpin> AsyncRead for Gate<T> {
                     return Poll::Ready(Ok(()));
                 }
                 gate.held.extend_from_slice(piece.filled());
+                gate.settle();
                 gate.unseen = true;
             }
         }
+    }
+}
+
+/// The answer to a request for which memory is short.
+pub(crate) const NO_MEMORY: Refusal = Refusal::new(503, "The server is short of memory.");
+
+fn count(account: &Account, brought: Brought) {
+    if brought != Brought::default() {
+        account.arrived(brought.bytes, brought.frames, brought.trailers);
     }
 }
 
@@ -260,11 +389,13 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Gate<T> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, bytes)
+        let result = Pin::new(&mut self.io).poll_write(cx, bytes);
+        self.written(result, false)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
+        let result = Pin::new(&mut self.io).poll_flush(cx);
+        self.written(result, true)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -280,6 +411,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Gate<T> {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(cx, slices)
+        let result = Pin::new(&mut self.io).poll_write_vectored(cx, slices);
+        self.written(result, false)
     }
 }

@@ -3,6 +3,8 @@
 
 use std::{
     cell::{Cell, RefCell},
+    future::poll_fn,
+    task::{Poll, Waker},
     time::Duration,
 };
 
@@ -24,6 +26,10 @@ pub(crate) struct Progress {
     /// The number of a request that asked for an upgrade and has no answer.
     upgrade: Cell<Option<u64>>,
     broken: Cell<Option<&'static str>>,
+    /// The visitor does not take the bytes that were written.
+    stuck: Cell<bool>,
+    /// Requests that wait until the visitor has taken them.
+    waiting: RefCell<Vec<Waker>>,
 }
 
 /// What is due on a connection.
@@ -47,6 +53,8 @@ impl Progress {
             refused: RefCell::new(None),
             upgrade: Cell::new(None),
             broken: Cell::new(None),
+            stuck: Cell::new(false),
+            waiting: RefCell::default(),
         }
     }
 
@@ -102,6 +110,33 @@ impl Progress {
     pub(crate) fn answered(&self) {
         self.answers.set(self.answers.get() + 1);
         self.idle_since.set(Instant::now());
+    }
+
+    pub(super) fn stuck(&self) {
+        self.stuck.set(true);
+    }
+
+    /// All bytes that were written have left.
+    pub(super) fn flushed(&self) {
+        if self.stuck.replace(false) {
+            self.waiting.take().into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Waits while the visitor does not take what was written. Heads of answers have no window, so
+    /// a visitor that asks and does not read would gather them.
+    pub(crate) async fn unstuck(&self) {
+        poll_fn(|cx| {
+            if !self.stuck.get() {
+                return Poll::Ready(());
+            }
+            let mut waiting = self.waiting.borrow_mut();
+            if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
+                waiting.push(cx.waker().clone());
+            }
+            Poll::Pending
+        })
+        .await;
     }
 
     /// Why the body of the current request is malformed.

@@ -4,16 +4,22 @@ use std::rc::Rc;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 
+use proto::Unlimited;
+
 use super::{Gate, Progress};
-use crate::Protocol;
+use crate::{Account, Protocol};
 
 const REFUSED: &[u8] = b"GET / HTTP/1.1\r\nHost: -\r\nConnection: close\r\n\r\n";
+
+fn account() -> Rc<Account> {
+    Account::open(Rc::new(Unlimited), 0).unwrap()
+}
 
 /// What passes of the bytes of a visitor, and the status code of the refusal.
 async fn passed(bytes: &[u8], piece: usize) -> (Vec<u8>, Option<u16>) {
     let (mut visitor, server) = duplex(1 << 20);
     let progress = Rc::new(Progress::new());
-    let mut gate = Gate::new(server, Rc::clone(&progress));
+    let mut gate = Gate::new(server, Rc::clone(&progress), &account(), 0);
     let reader = async {
         let mut seen = Vec::new();
         if gate.choose(Protocol::Either).await.is_err() {
@@ -279,7 +285,7 @@ async fn agreement(bytes: Vec<u8>, piece: usize) -> (u64, u64, bool, bool) {
     let (visitor, server) = duplex(1 << 16);
     let (mut reader, mut writer) = tokio::io::split(visitor);
     let progress = Rc::new(Progress::new());
-    let gate = Gate::new(server, Rc::clone(&progress));
+    let gate = Gate::new(server, Rc::clone(&progress), &account(), 0);
     let counted = Rc::clone(&progress);
     let closes = Rc::new(std::cell::Cell::new(false));
     let closing = Rc::clone(&closes);

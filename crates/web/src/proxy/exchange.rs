@@ -11,6 +11,7 @@ use hyper::{
 
 use crate::{
     OpenFailed, Refusal, Service,
+    account::Account,
     body::{Hold, RequestBody},
     gate::Progress,
     upstream::{Pool, Upstream},
@@ -23,6 +24,9 @@ pub(super) struct Outgoing {
     /// The body waits for `100 Continue`.
     pub(super) expects: bool,
     pub(super) switches: bool,
+    /// The length of the head.
+    pub(super) head: usize,
+    pub(super) h2: bool,
 }
 
 /// Sends a request and waits for the head of the answer.
@@ -34,10 +38,11 @@ pub(super) struct Outgoing {
 pub(super) async fn exchange(
     pool: &Pool,
     progress: &Progress,
+    account: &Rc<Account>,
     service: &dyn Service,
     outgoing: Outgoing,
 ) -> Result<(Response<Incoming>, Upstream), Refusal> {
-    let Outgoing { mut parts, incoming, expects, switches } = outgoing;
+    let Outgoing { mut parts, incoming, expects, switches, head, h2 } = outgoing;
     let repeatable = incoming.is_end_stream() && !switches && is_idempotent(&parts.method);
     let mut incoming = Some(incoming);
     let mut kept = pool.take(service.identity());
@@ -45,13 +50,13 @@ pub(super) async fn exchange(
         let reused = kept.is_some();
         let mut upstream = match kept.take() {
             Some(upstream) => upstream,
-            None => Upstream::open(service).await.map_err(not_open)?,
+            None => Upstream::open(service, account).await.map_err(not_open)?,
         };
-        upstream.wire.received.set(false);
+        upstream.wire.begin(head);
         let copy = (reused && repeatable).then(|| parts.clone());
         let (wants, hold) = expects.then(Hold::new).unzip();
         let wire = Rc::clone(&upstream.wire);
-        let mut request = Request::from_parts(parts, RequestBody::new(incoming, hold, wire));
+        let mut request = Request::from_parts(parts, RequestBody::new(incoming, hold, wire, h2));
         if let Some(wants) = wants {
             on_informational(&mut request, move |response| {
                 if response.status() == hyper::StatusCode::CONTINUE {
@@ -60,7 +65,10 @@ pub(super) async fn exchange(
             });
         }
         let mut failed = match upstream.sender.try_send_request(request).await {
-            Ok(response) => return Ok((response, upstream)),
+            Ok(response) => {
+                upstream.wire.answered();
+                return Ok((response, upstream));
+            }
             Err(failed) => failed,
         };
         match (failed.take_message(), copy) {

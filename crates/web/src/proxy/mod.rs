@@ -15,13 +15,14 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 
 use crate::{
-    Found, Refusal, Service, Services, Verdict, Visitor,
+    Found, Pages, Refusal, Service, Services, Silence, Verdict, Visitor,
+    account::{Account, REQUEST, UPSTREAM},
     body::{Answer, AnswerBody},
     fields,
-    gate::{MOST_FIELDS, Progress},
+    gate::{MOST_FIELDS, NO_MEMORY, Progress},
     page, path,
     rules::Admission,
-    upgrade::{Replayed, pipe},
+    upgrade::{Consumed, Replayed, pipe},
     upstream::{Exchange, Pool, Upstream, Wire},
 };
 use exchange::Outgoing;
@@ -36,10 +37,11 @@ pub(crate) struct Connection {
     pub(crate) visitor: Visitor,
     pub(crate) services: Rc<dyn Services>,
     pub(crate) progress: Rc<Progress>,
+    pub(crate) account: Rc<Account>,
     pub(crate) pool: Rc<Pool>,
     pub(crate) h2: bool,
     /// The stream to the target of a visitor of HTTP/1.1 that switches to another protocol.
-    pub(crate) switched: RefCell<Option<Replayed<Wire>>>,
+    pub(crate) switched: RefCell<Option<(Replayed<Wire>, Silence)>>,
 }
 
 /// An answer of the server itself, with the realm of the password that is missing.
@@ -61,11 +63,24 @@ impl Connection {
         request: Request<Incoming>,
     ) -> Result<Response<AnswerBody>, Infallible> {
         let (number, refused) = self.progress.called();
-        let answer = Answer(Rc::clone(&self.progress));
         let bodiless = request.method() == Method::HEAD;
+        let head = fields::length(request.headers()) + request.uri().path().len();
+        // The head lies in the visitor's buffer, and in that of the target.
+        let cost = REQUEST + 2 * head as u64;
+        if !self.account.affords(cost + UPSTREAM) {
+            self.pool.clear();
+        }
+        let held = self.account.take(cost);
+        let is_short = held.is_none() && refused.is_none();
+        if is_short {
+            self.account.count_refusal();
+        }
+        let answer = Answer::new(&self.progress, held.unwrap_or_else(|| self.account.refuse()));
+        self.progress.unstuck().await;
         let outcome = match refused {
             Some(refusal) => Err(refusal.into()),
-            None => self.forward(request).await,
+            None if is_short => Err(NO_MEMORY.into()),
+            None => self.forward(request, head).await,
         };
         let response = match outcome {
             Ok((response, exchange)) => self.answer(response, exchange, answer).await,
@@ -83,6 +98,7 @@ impl Connection {
     async fn forward(
         &self,
         request: Request<Incoming>,
+        head: usize,
     ) -> Result<(Response<Incoming>, Forwarded), Denied> {
         if request.headers().len() > MOST_FIELDS {
             return Err(Refusal::new(431, "The request has more than 100 fields.").into());
@@ -141,9 +157,11 @@ impl Connection {
         parts.uri = uri;
         parts.version = Version::HTTP_11;
         parts.extensions.clear();
-        let outgoing = Outgoing { parts, incoming, expects, switches: tunnel.is_some() };
+        let (switches, h2) = (tunnel.is_some(), self.h2);
+        let outgoing = Outgoing { parts, incoming, expects, switches, head, h2 };
+        let Self { pool, progress, account, .. } = self;
         let (response, upstream) =
-            exchange::exchange(&self.pool, &self.progress, &*service, outgoing).await?;
+            exchange::exchange(pool, progress, account, &*service, outgoing).await?;
         Ok((response, Forwarded { service, upstream, tunnel }))
     }
 
@@ -238,6 +256,12 @@ impl Connection {
         let Forwarded { service, upstream, tunnel } = forwarded;
         let (mut parts, incoming) = response.into_parts();
         let switches = parts.status == StatusCode::SWITCHING_PROTOCOLS;
+        // Heads have no window: a visitor that does not read gathers no more than it has asked for.
+        self.progress.unstuck().await;
+        if !self.account.head_queued(fields::length(&parts.headers) as u64) {
+            self.account.count_refusal();
+            return Err((NO_MEMORY, answer));
+        }
         // With both, the transfer coding tells the length (RFC 9112 section 6.3).
         if parts.headers.contains_key(header::TRANSFER_ENCODING) {
             parts.headers.remove(header::CONTENT_LENGTH);
@@ -263,31 +287,43 @@ impl Connection {
         let Ok(switched) = (&mut upstream.switched).await else {
             return Err((unexpected, answer));
         };
+        upstream.wire.switched();
         let target = Replayed::new(switched.read_buf, switched.io.into_inner());
         let Some(visitor) = tunnel.visitor else {
-            *self.switched.borrow_mut() = Some(target);
+            *self.switched.borrow_mut() = Some((target, service.silence()));
             parts.headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
             parts.headers.insert(header::UPGRADE, protocol);
-            return Ok(Response::from_parts(parts, AnswerBody::page(Bytes::new(), Some(answer))));
+            return Ok(Response::from_parts(
+                parts,
+                AnswerBody::page(Bytes::new(), &self.account, Some(answer)),
+            ));
         };
         parts.status = StatusCode::OK;
         parts.headers.remove(header::SEC_WEBSOCKET_ACCEPT);
+        let (account, silence) = (Rc::clone(&self.account), service.silence());
         tokio::task::spawn_local(async move {
             let _answer = answer;
             if let Ok(visitor) = visitor.await {
-                pipe(TokioIo::new(visitor), target).await;
+                let visitor = Consumed::new(TokioIo::new(visitor), &account);
+                pipe(visitor, target, &account, silence).await;
             }
         });
-        Ok(Response::from_parts(parts, AnswerBody::page(Bytes::new(), None)))
+        Ok(Response::from_parts(parts, AnswerBody::page(Bytes::new(), &self.account, None)))
     }
 
     /// An answer of the server itself.
     fn page(&self, denied: Denied, bodiless: bool, answer: Answer) -> Response<AnswerBody> {
         let Denied { refusal: Refusal { status, reason }, realm } = denied;
-        let page = Bytes::from(page::body(status, &reason, &self.services.settings().pages));
+        let settings = self.services.settings();
+        let pages: &Pages = &settings.pages;
+        let own = pages.longest() as u64;
+        let default = Pages::default();
+        // The pages of the configuration may be long.
+        let pages = if self.account.may_grow(own) { pages } else { &default };
+        let page = Bytes::from(page::body(status, &reason, pages));
         let length = HeaderValue::from(page.len());
         let body = if bodiless { Bytes::new() } else { page };
-        let mut response = Response::new(AnswerBody::page(body, Some(answer)));
+        let mut response = Response::new(AnswerBody::page(body, &self.account, Some(answer)));
         *response.status_mut() =
             StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let list = response.headers_mut();

@@ -1,12 +1,14 @@
 //! Static files, as a visitor sees them.
 
 use std::os::unix::fs::symlink;
+use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
+use proto::Unlimited;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::Instant;
-use web::Files;
+use web::{Account, Files};
 
 use crate::rig::{BUFFER, head, on_worker, rest, send, status};
 
@@ -46,7 +48,8 @@ struct Client {
 fn connect(files: &Files) -> Client {
     let (io, server) = duplex(BUFFER);
     let files = files.clone();
-    Client { io, served: spawn_local(async move { files.serve(server).await }) }
+    let account = Account::open(Rc::new(Unlimited), 0).unwrap();
+    Client { io, served: spawn_local(async move { files.serve(server, account).await }) }
 }
 
 impl Client {

@@ -7,6 +7,7 @@ mod bodies;
 mod files;
 mod h2;
 mod limits;
+mod memory;
 mod options;
 mod pool;
 mod rig;

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use proto::HttpOptions;
+use proto::{HttpOptions, Unlimited};
 use tokio::{
     io::{
         AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf, duplex,
@@ -21,8 +21,8 @@ use tokio::{
     task::{JoinHandle, LocalSet, spawn_local},
 };
 use web::{
-    Found, LocalFuture, OpenFailed, Protocol, Rules, Service, Services, Settings, Stream, Verdict,
-    Visitor,
+    Account, Found, LocalFuture, OpenFailed, Protocol, Rules, Service, Services, Settings, Stream,
+    Verdict, Visitor,
 };
 
 /// What a socket may hold.
@@ -286,6 +286,7 @@ pub(crate) fn visitor() -> Visitor {
         address: Some("192.0.2.7:50000".parse().unwrap()),
         secure: false,
         protocol: Protocol::Either,
+        most_unsent: 0,
     }
 }
 
@@ -294,13 +295,24 @@ pub(crate) fn connect(site: &Rc<Site>) -> Client {
 }
 
 pub(crate) fn connect_as(site: &Rc<Site>, visitor: Visitor, settings: Settings) -> Client {
+    let account = Account::open(Rc::new(Unlimited), 0).unwrap();
+    connect_at(site, visitor, settings, account)
+}
+
+/// A connection whose memory is charged to an account.
+pub(crate) fn connect_at(
+    site: &Rc<Site>,
+    visitor: Visitor,
+    settings: Settings,
+    account: Rc<Account>,
+) -> Client {
     let (io, server) = duplex(BUFFER);
     let stop = Rc::new(Notify::new());
     let stopped = Rc::clone(&stop);
     *site.settings.borrow_mut() = Arc::new(settings);
     let services = Rc::clone(site) as Rc<dyn Services>;
     let served = spawn_local(async move {
-        web::serve(server, visitor, services, stopped.notified()).await.is_some()
+        web::serve(server, visitor, services, account, stopped.notified()).await.is_some()
     });
     Client { io, served, stop }
 }

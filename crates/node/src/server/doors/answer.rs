@@ -16,6 +16,7 @@ use tokio::time::timeout;
 use web::Pages;
 
 use crate::entrance::Answer;
+use crate::session::Worker;
 
 /// The time for an answer, and for the visitor to end its direction after it.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -23,6 +24,12 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// Bytes of the visitor that are read and thrown away meanwhile. Closing with unread bytes would
 /// send a reset, on which the visitor's system may drop the answer (RFC 9112 section 9.6).
 const DISCARD: usize = 256 << 10;
+
+/// One read of them.
+const PIECE: usize = 4 << 10;
+
+/// What an answer costs beside its bytes: the socket, the task and its timer.
+const FAREWELL_STATE: u64 = 2 << 10;
 
 /// The largest file with a page.
 const PAGE_MAX: u64 = 256 << 10;
@@ -69,10 +76,15 @@ impl Answer {
     }
 }
 
-/// Sends an answer and closes the connection.
-pub(super) fn send(socket: Socket, answer: Bytes) {
+/// Sends an answer and closes the connection. When memory is short, the visitor is reset instead.
+pub(super) fn send(worker: &Worker, socket: Socket, answer: Bytes) {
+    let cost = (answer.len() + PIECE) as u64 + FAREWELL_STATE;
+    let Some(held) = worker.state.accounts.draw(cost) else {
+        return socket.reset_on_close();
+    };
     let Socket::Tcp(socket) = socket else { return };
     spawn_local(async move {
+        let _held = held;
         // A visitor that does not take the answer has lost it.
         let _ = timeout(FAREWELL, say(socket, &answer)).await;
     });
@@ -81,7 +93,7 @@ pub(super) fn send(socket: Socket, answer: Bytes) {
 async fn say(mut socket: Seated<TcpStream>, answer: &[u8]) -> std::io::Result<()> {
     socket.write_all(answer).await?;
     socket.shutdown().await?;
-    let (mut seen, mut buffer) = (0, BytesMut::with_capacity(4 << 10));
+    let (mut seen, mut buffer) = (0, BytesMut::with_capacity(PIECE));
     while seen < DISCARD {
         buffer.clear();
         match socket.read_buf(&mut buffer).await? {

@@ -12,7 +12,7 @@ use relay::{Handler, Leaving, Socket, Why};
 use tokio::task::spawn_local;
 use tokio::time::{Instant, timeout};
 
-use super::{Doors, PATIENCE, Port, Undecided, answer, settled_holder, site, tls};
+use super::{Doors, PATIENCE, Port, UNDECIDED_STATE, Undecided, answer, settled_holder, site, tls};
 use crate::entrance::{self, Answer, Came, Guest, HOLD, Lead, NameDoor, NameVisitor};
 use crate::names::{Kind, Published, Services, Space};
 use crate::session::Worker;
@@ -89,16 +89,16 @@ async fn lead(visitor: Undecided, first: First, read: BytesMut) {
                     "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\n\
                      Content-Length: {length}\r\nConnection: close\r\n\r\n{proof}"
                 );
-                return answer::send(visitor.socket, said.into());
+                return answer::send(&visitor.worker, visitor.socket, said.into());
             }
-            let Undecided { worker, doors, socket, peer, until } = visitor;
+            let Undecided { worker, doors, socket, peer, until, .. } = visitor;
             let until = until.unwrap_or_else(|| Instant::now() + HOLD);
             route(worker, doors, (socket, peer, read), host, until).await;
         }
         Looked::Http2 => {
             let Undecided { worker, doors, mut socket, peer, .. } = visitor;
             if !socket.move_to(settled_holder()) {
-                return doors.answer(socket, Answer::Full);
+                return doors.answer(&worker, socket, Answer::Full);
             }
             site::serve_plain(&worker, doors, socket, peer, read);
         }
@@ -109,7 +109,7 @@ async fn lead(visitor: Undecided, first: First, read: BytesMut) {
 
 impl Undecided {
     pub(super) fn answer(self, status: u16, reason: &str) {
-        self.doors.say(self.socket, status, reason);
+        self.doors.say(&self.worker, self.socket, status, reason);
     }
 }
 
@@ -131,11 +131,11 @@ async fn route(
     let route_header = doors.terms.load().route_header.clone();
     let services = doors.names().wait(Space::Http, host).await;
     let Some(services) = services else {
-        return doors.say(socket, 404, "No service has this host.");
+        return doors.say(&worker, socket, 404, "No service has this host.");
     };
     let Some(Direct { service, edition, tracked }) = doors.direct(&services, peer) else {
         if !entrance::takes(&services, &mut socket) {
-            return doors.answer(socket, Answer::Full);
+            return doors.answer(&worker, socket, Answer::Full);
         }
         return site::serve_plain(&worker, doors, socket, peer, first);
     };
@@ -172,9 +172,9 @@ impl Doors {
     }
 
     /// Answers a visitor with a page.
-    pub(super) fn say(&self, socket: Socket, status: u16, reason: &str) {
+    pub(super) fn say(&self, worker: &Worker, socket: Socket, status: u16, reason: &str) {
         let page = web::page(status, reason, &self.terms.load().web.pages);
-        answer::send(socket, page);
+        answer::send(worker, socket, page);
     }
 }
 
@@ -193,19 +193,19 @@ impl NameDoor for Doors {
                 let until = Instant::now() + HOLD;
                 self.again(worker, (socket, visitor), Space::Http, rest, until);
             }
-            Why::Bad(fault) => self.say(socket, fault.status(), fault.reason()),
-            Why::Down(code) => self.answer(socket, Answer::Down(code)),
+            Why::Bad(fault) => self.say(worker, socket, fault.status(), fault.reason()),
+            Why::Down(code) => self.answer(worker, socket, Answer::Down(code)),
             Why::Doubt(doubt) => {
                 let reason = doubt.reason();
                 let said = format!("The target sent a response that is not safe: {reason}.");
-                self.say(socket, 502, &said);
+                self.say(worker, socket, 502, &said);
             }
         }
     }
 
-    fn answer(&self, socket: Socket, answer: Answer) {
+    fn answer(&self, worker: &Worker, socket: Socket, answer: Answer) {
         let (status, reason) = answer.status();
-        self.say(socket, status, reason);
+        self.say(worker, socket, status, reason);
     }
 
     fn generation(&self) -> u64 {
@@ -240,8 +240,11 @@ impl NameDoor for Doors {
         first: BytesMut,
         until: Instant,
     ) {
+        let Some(held) = worker.state.accounts.draw(UNDECIDED_STATE) else {
+            return self.answer(worker, socket, Answer::Busy);
+        };
         let (worker, until) = (Rc::clone(worker), Some(until));
-        let visitor = Undecided { worker, doors: self, socket, peer, until };
+        let visitor = Undecided { worker, doors: self, socket, peer, until, _held: held };
         spawn_local(async move {
             match space {
                 Space::Tls => tls::decide(visitor).await,

@@ -43,7 +43,7 @@ use arc_swap::ArcSwap;
 use config::{Net, ServerConfig, Target};
 use net::forwarded;
 use relay::shares::Kind;
-use relay::{Handler, Holder, Listening, Socket, TargetAddr};
+use relay::{Gate, Handler, Held, Holder, Listening, Socket, TargetAddr};
 use termination::{Prepared, Terminator};
 use tokio::time::Instant;
 use web::{HeaderMap, HeaderValue};
@@ -53,7 +53,7 @@ use super::waiting::Waiting;
 use super::{ServerShared, accept};
 use crate::session::{Handle, Worker};
 use crate::transports::{ServerSide, bind_advice, listen_address, plain};
-use crate::{descriptors, entrance, names};
+use crate::{descriptors, entrance, memory, names};
 use mux::{Everything, MuxPort};
 
 /// The time until the first bytes of a visitor must say where it goes. nginx allows 60 s, Apache 20
@@ -62,6 +62,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Undecided connections of one door on one worker.
 const UNDECIDED: usize = 4096;
+
+/// What an undecided connection costs this process: its socket, its task and the state of the look.
+const UNDECIDED_STATE: u64 = 4 << 10;
 
 /// The kernel keeps at most this number of bytes of an undecided connection for a look.
 const UNDECIDED_COST: u64 = 16 << 10;
@@ -195,6 +198,7 @@ impl BoundDoor {
                 plain: config.is_exempt(listen),
                 default: mux.default.as_ref().map(target),
                 silence: mux.silence.duration(),
+                gate: Gate::new(Some(memory::streams_of_default(&config.common))),
             };
             Some((Some(nth), listen_address(&listen.endpoint), Opens::Everything(everything)))
         });
@@ -235,18 +239,18 @@ impl BoundDoor {
         doors: &Arc<Doors>,
         registry: &Arc<Registry>,
     ) -> anyhow::Result<()> {
-        let address = self.address;
+        let (address, url) = (self.address, self.url());
         let holder = Holder::new(descriptors::table(), Kind::Unclaimed);
         for (handle, socket) in handles.iter().zip(self.group) {
             let (doors, registry) = (Arc::clone(doors), Arc::clone(registry));
-            let (kind, holder) = (self.kind.clone(), Arc::clone(&holder));
+            let (kind, url, holder) = (self.kind.clone(), url.clone(), Arc::clone(&holder));
             let opened = handle.call(move |worker| {
                 let (port, room) = (Port::new(worker, doors, holder), descriptors::room());
                 let handler: Rc<dyn Handler> = match kind {
                     Opens::Http => Rc::new(http::HttpPort(port)),
                     Opens::Tls => Rc::new(tls::TlsPort(port)),
                     Opens::Everything(everything) => {
-                        let (port, carriers) = MuxPort::new(port, everything, address, room);
+                        let (port, carriers) = MuxPort::new(port, everything, address, &url, room);
                         accept::start(worker, registry, carriers);
                         Rc::new(port)
                     }
@@ -303,8 +307,7 @@ impl fmt::Debug for Port {
 
 impl Port {
     fn new(worker: &Rc<Worker>, doors: Arc<Doors>, holder: Arc<Holder>) -> Self {
-        let most =
-            crate::memory::strangers(&worker.state.budget, worker.peers.len(), UNDECIDED_COST);
+        let most = memory::strangers(&worker.state.budget, worker.peers.len(), UNDECIDED_COST);
         let (worker, most) = (Rc::clone(worker), most.min(UNDECIDED));
         Self { worker, doors, undecided: Waiting::default(), most, holder }
     }
@@ -324,7 +327,8 @@ impl Port {
         }
     }
 
-    /// An accepted connection, unless its source has its share of the descriptors.
+    /// An accepted connection that is charged to the budget. It is refused if its source has its
+    /// share of the descriptors, or the budget has too little left.
     fn visitor(&self, mut socket: Socket, peer: Option<SocketAddr>) -> Option<Undecided> {
         let Some(seat) = entrance::seat(&self.holder, &socket, peer) else {
             tracing::debug!(visitor = ?peer, "no descriptor is left for a connection at a door");
@@ -333,7 +337,11 @@ impl Port {
         };
         socket.sit(seat);
         let (worker, doors) = (Rc::clone(&self.worker), Arc::clone(&self.doors));
-        Some(Undecided { worker, doors, socket, peer, until: None })
+        let Some(_held) = worker.state.accounts.draw(UNDECIDED_STATE) else {
+            relay::drop_socket(socket);
+            return None;
+        };
+        Some(Undecided { worker, doors, socket, peer, until: None, _held })
     }
 }
 
@@ -352,4 +360,5 @@ struct Undecided {
     peer: Option<SocketAddr>,
     /// The time until which the visitor may be held, if it was held already.
     until: Option<Instant>,
+    _held: Held,
 }

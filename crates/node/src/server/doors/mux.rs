@@ -15,15 +15,17 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use link::Lease;
 use net::resolve::Lookups;
+use proto::Budget;
 use relay::sniff::http::{HeadSniffer, Looked};
 use relay::sniff::tls::{Hello, HelloSniffer};
 use relay::sniff::{First, FirstSniffer, Sniff};
-use relay::{Handler, Room, Socket, TargetAddr};
-use tokio::task::spawn_local;
+use relay::{Gate, Handler, Room, Settings, Socket, Straight, TargetAddr};
 use tokio::time::timeout;
 use transport::{ALPN, Incoming, Listener, Transport};
 
@@ -36,9 +38,6 @@ const HTTP: &[u8] = b"http/1.1";
 /// Carriers that wait for their handshake to begin. The accept loop takes them at once.
 const CARRIERS_MAX: usize = 1024;
 
-/// The time until the default target must accept a connection.
-const DIAL: Duration = Duration::from_secs(10);
-
 /// What a `mux://` port does beside serving names.
 #[derive(Clone, Debug)]
 pub(in crate::server) struct Everything {
@@ -48,6 +47,8 @@ pub(in crate::server) struct Everything {
     pub(in crate::server) plain: bool,
     /// The target of all other connections.
     pub(in crate::server) default: Option<TargetAddr>,
+    /// Limits the connections to the default target, over all workers.
+    pub(in crate::server) gate: Arc<Gate>,
     /// The silence after which a connection goes to the default target.
     pub(in crate::server) silence: Duration,
 }
@@ -64,9 +65,7 @@ pub(super) struct MuxPort {
 pub(super) struct Shared {
     everything: Everything,
     carriers: Carriers,
-    room: Room,
-    /// How the name of the default target is looked up.
-    lookups: Lookups,
+    default: Option<Rc<Straight>>,
 }
 
 impl MuxPort {
@@ -75,22 +74,24 @@ impl MuxPort {
         port: Port,
         everything: Everything,
         address: SocketAddr,
+        url: &str,
         room: Room,
     ) -> (Self, Box<dyn Listener>) {
         let carriers = Carriers::default();
         let listener = Box::new(CarrierListener { carriers: carriers.clone(), address });
-        (
-            Self {
-                port,
-                shared: Rc::new(Shared {
-                    everything,
-                    carriers,
-                    room,
-                    lookups: Lookups::of_targets(),
-                }),
-            },
-            listener,
-        )
+        let state = &port.worker.state;
+        let default = everything.default.clone().map(|target| {
+            // A default target has the time-outs of a service without any of its own.
+            let lookups = Lookups::of_targets();
+            let budget: Rc<dyn Budget> = Rc::<Lease>::clone(&state.budget);
+            let settings = Settings { room, lookups, ..Settings::default() };
+            let settings = Rc::new(Settings { budget: Some(Rc::clone(&budget)), ..settings });
+            Straight::new(target, settings, budget)
+        });
+        if let Some(default) = &default {
+            state.defaults.borrow_mut().push((url.to_owned(), Rc::clone(default)));
+        }
+        (Self { port, shared: Rc::new(Shared { everything, carriers, default }) }, listener)
     }
 }
 
@@ -168,7 +169,7 @@ impl Shared {
 
     /// Connects a visitor with the default target.
     fn to_default(&self, visitor: Undecided) {
-        let Some(target) = self.everything.default.clone() else {
+        let Some(default) = &self.default else {
             tracing::debug!(visitor = ?visitor.peer, "a connection is for nobody, and there is no default target");
             return;
         };
@@ -177,13 +178,12 @@ impl Shared {
             tracing::debug!(visitor = ?visitor.peer, "the default target has its share of the descriptors");
             return relay::drop_socket(visitor.socket);
         }
-        let (lookups, room) = (self.lookups.clone(), self.room);
-        spawn_local(async move {
-            let served = relay::serve_straight(visitor.socket, &target, &lookups, room, DIAL).await;
-            if let Err(error) = served {
-                tracing::debug!(visitor = ?visitor.peer, %error, "the default target was not reached");
-            }
-        });
+        let permit = self.everything.gate.admit();
+        if permit.is_none() {
+            tracing::debug!(visitor = ?visitor.peer, "limit of connections to the default target");
+        }
+        let Undecided { socket, peer, .. } = visitor;
+        default.serve(socket, peer, permit);
     }
 }
 

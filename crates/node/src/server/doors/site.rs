@@ -15,14 +15,15 @@ use bytes::BytesMut;
 use net::brake::{Attempt, Told};
 use net::source::prefix;
 use proto::{Open, ResetCode};
-use relay::{Attended, Duplex, Seated, Socket};
+use relay::{Attended, Duplex, Seated, Socket, Timeouts};
 use termination::{Alpn, TlsIo};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::spawn_local;
 use tokio::time::Instant;
 use web::{
-    Found, HeaderMap, LocalFuture, OpenFailed, Protocol, Refusal, Replayed, Rules, Verdict, Visitor,
+    Account, Found, HeaderMap, LocalFuture, OpenFailed, Protocol, Refusal, Replayed, Rules,
+    Silence, Verdict, Visitor,
 };
 
 use super::Doors;
@@ -74,6 +75,9 @@ pub(super) fn serve_plain(
     peer: Option<SocketAddr>,
     first: BytesMut,
 ) {
+    let Some(account) = worker.state.accounts.open(first.len() as u64) else {
+        return socket.reset_on_close();
+    };
     let Socket::Tcp(socket) = socket else { return };
     let _ = socket.set_nodelay(true);
     let socket = Attended::new(socket, |socket| Some(socket));
@@ -82,8 +86,9 @@ pub(super) fn serve_plain(
     } else {
         Box::pin(Replayed::new(first.freeze(), socket))
     };
-    let way = Way { space: Space::Http, name: None, protocol: Protocol::Either };
-    spawn_local(serve(Rc::clone(worker), doors, io, peer, way));
+    let (protocol, most_unsent) = (Protocol::Either, 0);
+    let way = Way { space: Space::Http, name: None, protocol, most_unsent };
+    spawn_local(serve(Rc::clone(worker), doors, io, peer, way, account));
 }
 
 /// Serves a visitor whose TLS for `name` ended here.
@@ -93,14 +98,16 @@ pub(super) fn serve_secure(
     io: TlsIo<VisitorSocket>,
     peer: Option<SocketAddr>,
     name: &str,
+    account: Rc<Account>,
 ) {
     let protocol = match io.alpn() {
         Alpn::H2 => Protocol::H2,
         Alpn::Http1 => Protocol::H1,
     };
-    let way = Way { space: Space::Tls, name: Some(name.to_owned()), protocol };
+    let (name, most_unsent) = (Some(name.to_owned()), termination::UNSENT_MOST);
+    let way = Way { space: Space::Tls, name, protocol, most_unsent };
     // A task of its own: a connection that is decided is not among the undecided.
-    spawn_local(serve(Rc::clone(worker), doors, Box::pin(io), peer, way));
+    spawn_local(serve(Rc::clone(worker), doors, Box::pin(io), peer, way, account));
 }
 
 /// How a visitor came.
@@ -109,6 +116,8 @@ struct Way {
     /// The name in the TLS handshake.
     name: Option<String>,
     protocol: Protocol,
+    /// Bytes that TLS keeps at most while the visitor does not read.
+    most_unsent: u64,
 }
 
 async fn serve(
@@ -116,15 +125,16 @@ async fn serve(
     doors: Arc<Doors>,
     io: Pin<Box<dyn Io>>,
     peer: Option<SocketAddr>,
-    Way { space, name, protocol }: Way,
+    Way { space, name, protocol, most_unsent }: Way,
+    account: Rc<Account>,
 ) {
-    let visitor = Visitor { address: peer, secure: space == Space::Tls, protocol };
+    let visitor = Visitor { address: peer, secure: space == Space::Tls, protocol, most_unsent };
     let stop = {
         let worker = Rc::clone(&worker);
         async move { worker.state.leaving.notified().await }
     };
     let site = Site { worker, doors, space, name, peer, known: Rc::default() };
-    if let Some(broken) = web::serve(io, visitor, Rc::new(site), stop).await {
+    if let Some(broken) = web::serve(io, visitor, Rc::new(site), account, stop).await {
         let _ = broken.as_ref().get_ref().socket().set_zero_linger();
     }
 }
@@ -259,6 +269,11 @@ impl web::Service for Service {
             }
             Verdict::Judged
         }))
+    }
+
+    fn silence(&self) -> Silence {
+        let Timeouts { idle, half_close, .. } = self.entrance.timeouts;
+        Silence { idle, half_close }
     }
 
     fn open(&self) -> LocalFuture<Result<Box<dyn web::Stream>, OpenFailed>> {

@@ -50,7 +50,7 @@ pub(super) async fn decide(visitor: Undecided) {
 
 /// Tells a visitor that nobody has its name.
 pub(super) fn refuse(visitor: Undecided) {
-    answer::send(visitor.socket, UNKNOWN_NAME.into());
+    answer::send(&visitor.worker, visitor.socket, UNKNOWN_NAME.into());
 }
 
 /// Leads a visitor with this ClientHello. Returns the visitor if no service has its name. With
@@ -98,13 +98,16 @@ pub(super) async fn admit(visitor: Undecided, hello: &Hello, waits: bool) -> Opt
 
 /// Ends the TLS of a visitor and serves the HTTP in it.
 async fn terminate(visitor: Undecided, name: &str) {
+    let Some(account) = visitor.worker.state.accounts.open(termination::HELD) else {
+        return visitor.socket.reset_on_close();
+    };
     let Undecided { worker, doors, socket, peer, .. } = visitor;
     let (Socket::Tcp(socket), Some(terminator)) = (socket, doors.terminator()) else { return };
     let _ = socket.set_nodelay(true);
     let socket = Attended::new(socket, |socket| Some(socket));
     match timeout(PATIENCE, terminator.accept(socket, name)).await {
         Ok(Ok(io)) => {
-            site::serve_secure(&worker, Arc::clone(&doors), io, peer, name);
+            site::serve_secure(&worker, Arc::clone(&doors), io, peer, name, account);
         }
         Ok(Err(error)) => tracing::debug!(name, %error, "the TLS handshake of a visitor failed"),
         Err(_) => tracing::debug!(name, "no TLS handshake in time"),

@@ -4,6 +4,7 @@
 
 mod herd;
 mod neighbours;
+mod paths;
 mod pressure;
 mod quiet;
 mod sources;

@@ -1,0 +1,58 @@
+//! A part of the memory budget, held by a visitor that no stream is charged for.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use proto::Budget;
+
+/// New visitors leave this part of the budget to streams, whose implicit windows cannot be refused.
+const RESERVE: u64 = 8;
+
+/// Bytes of a budget. Dropping them gives them back.
+#[derive(Debug)]
+pub struct Held {
+    /// `None`: nothing is charged.
+    budget: Option<Rc<dyn Budget>>,
+    bytes: Cell<u64>,
+}
+
+impl Held {
+    /// Takes `bytes`. `None`: the budget has too little left.
+    #[must_use]
+    pub fn draw(budget: &Rc<dyn Budget>, bytes: u64) -> Option<Self> {
+        let held = Self::none(Some(budget));
+        held.affords(bytes).then(|| {
+            held.set(bytes);
+            held
+        })
+    }
+
+    /// Takes nothing yet.
+    pub(crate) fn none(budget: Option<&Rc<dyn Budget>>) -> Self {
+        Self { budget: budget.cloned(), bytes: Cell::new(0) }
+    }
+
+    /// Whether `bytes` more may be taken.
+    pub(crate) fn affords(&self, bytes: u64) -> bool {
+        self.budget
+            .as_ref()
+            .is_none_or(|budget| budget.left() >= (budget.total() / RESERVE).saturating_add(bytes))
+    }
+
+    /// Sets the present size, also beyond what the budget has.
+    pub(crate) fn set(&self, bytes: u64) {
+        let before = self.bytes.replace(bytes);
+        let Some(budget) = &self.budget else { return };
+        if bytes > before {
+            budget.charge(bytes - before);
+        } else if bytes < before {
+            budget.release(before - bytes);
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}

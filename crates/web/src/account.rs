@@ -1,0 +1,434 @@
+//! The memory of one visitor's connection, charged to the budget of the process.
+//!
+//! State that a connection or a request cannot do without is admitted or refused: [`Account::open`]
+//! and [`Account::take`]. Buffers may grow while [`Account::may_grow`] says so; otherwise they stay
+//! at their smallest size, and no more is read until that has left. A connection holds at most a
+//! part of what it leaves to all others (Choudhury and Hahne, "Dynamic Queue Length Thresholds for
+//! Shared-Memory Packet Switches", IEEE/ACM Transactions on Networking 6(2), 1998). So a visitor
+//! that comes later is served while many others hold all that they may have.
+
+use std::{
+    cell::{Cell, RefCell},
+    fmt,
+    rc::Rc,
+    task::{Context, Waker},
+};
+
+use bytes::{Buf, Bytes};
+use proto::Budget;
+
+/// Growing buffers leave this part of the budget free. It is the part that the windows of streams
+/// leave to new streams.
+const GROWTH_RESERVE: u64 = 4;
+/// Connections and requests leave this part of the budget free, for memory that cannot be refused.
+const RESERVE: u64 = 8;
+
+/// A connection may hold the part of what is left that this number gives. Of 48 MiB the first has
+/// 12 MiB, which are 128 requests, and after 20 greedy connections a newcomer still has its part.
+const SHARE: u64 = 4;
+/// A connection may hold this much as long as there is as much: its buffers and one request.
+const FIRST: u64 = 128 * 1024;
+
+/// The size of hyper's smallest reads and of the buffer for heads that it begins with, bytes.
+pub(crate) const SMALL: usize = 8 * 1024;
+
+/// A visitor over HTTP/1: hyper's two buffers for writing and reading, and its tasks. 1,000 visitors
+/// that were answered and wait, each with a connection to its target, took 24 KiB each.
+pub(crate) const H1: u64 = 20 * 1024;
+/// A visitor over HTTP/2: the buffers of the frames of both directions, the tables of both
+/// compressions of heads, and its tasks. 600 idle visitors took 19 KiB each; one frame that is not
+/// complete takes 16 KiB more.
+pub(crate) const H2: u64 = 36 * 1024;
+/// A connection that carries bytes of another protocol: two sockets and a task.
+pub(crate) const SWITCHED: u64 = 4 * 1024;
+/// A request: its task, the state of its stream of HTTP/2, the table of its fields, and the small
+/// block that a piece of a body pins.
+pub(crate) const REQUEST: u64 = 12 * 1024;
+/// An answer that refuses a request.
+const REFUSED: u64 = 3 * 1024;
+/// A connection to a target: hyper's two buffers, the stream, and its task.
+pub(crate) const UPSTREAM: u64 = 20 * 1024;
+/// What a piece of a body costs beside its bytes: its place in the queue of hyper or h2, and the
+/// frame around it.
+const PIECE: u64 = 512;
+
+/// Bytes and frames of bodies that an HTTP/2 visitor may have sent ahead of the target in any case:
+/// the window that RFC 9113 section 6.9.2 gives to a connection at first.
+const AHEAD: u64 = 64 * 1024;
+const FRAMES_AHEAD: u32 = 256;
+/// Frames that may wait at most. h2 keeps 200 bytes for each, whatever the frame carries.
+const MOST_FRAMES: u32 = 2048;
+const FRAME: u64 = 512;
+/// Trailers that wait with their body: as long as the list of fields may be, with the table.
+const TRAILERS: u64 = 64 * 1024;
+
+/// What one connection of a visitor holds.
+pub struct Account {
+    budget: Rc<dyn Budget>,
+    held: Cell<u64>,
+    /// The part of `held` that stays until the end of the connection.
+    base: Cell<u64>,
+    /// Heads of answers that may wait in the buffer for writing.
+    heads: Cell<u64>,
+    /// The bytes of a visitor of HTTP/2 that h2 keeps.
+    received: Cell<Received>,
+    /// Requests and bodies of requests that are in progress.
+    live: Cell<u32>,
+    /// Nobody can be answered any more.
+    exhausted: Cell<bool>,
+    reader: Cell<Option<Waker>>,
+    refusals: RefCell<Option<Rc<dyn Fn()>>>,
+}
+
+/// Bodies of requests that arrived and that nobody has read.
+#[derive(Clone, Copy, Default)]
+struct Received {
+    bytes: u64,
+    frames: u32,
+    trailers: u32,
+    /// The sum that is charged.
+    charged: u64,
+}
+
+impl Account {
+    /// Opens an account for a connection that takes `bytes` before its first request, besides what
+    /// [`serve`](crate::serve()) takes for itself. `None`: the budget does not have them.
+    #[must_use]
+    pub fn open(budget: Rc<dyn Budget>, bytes: u64) -> Option<Rc<Self>> {
+        let account = Self {
+            budget,
+            held: Cell::new(0),
+            base: Cell::new(0),
+            heads: Cell::new(0),
+            received: Cell::default(),
+            live: Cell::new(0),
+            exhausted: Cell::new(false),
+            reader: Cell::new(None),
+            refusals: RefCell::default(),
+        };
+        account.extend(bytes).then(|| Rc::new(account))
+    }
+
+    /// Sets what is called for each visitor and each request that is refused for want of memory.
+    pub fn on_refusal(&self, call: Rc<dyn Fn()>) {
+        *self.refusals.borrow_mut() = Some(call);
+    }
+
+    /// Bytes that the connection holds.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.held.get()
+    }
+
+    pub(crate) fn count_refusal(&self) {
+        let call = self.refusals.borrow().clone();
+        if let Some(call) = call {
+            call();
+        }
+    }
+
+    /// Takes bytes until the end of the connection, if the budget has them.
+    pub(crate) fn extend(&self, bytes: u64) -> bool {
+        let may = self.affords(bytes);
+        if may {
+            self.charge(bytes);
+            self.base.set(self.base.get() + bytes);
+        }
+        may
+    }
+
+    /// Gives back bytes that [`Self::extend`] has taken.
+    pub(crate) fn shorten(&self, bytes: u64) {
+        let bytes = bytes.min(self.base.get());
+        self.base.set(self.base.get() - bytes);
+        self.release(bytes);
+    }
+
+    /// Whether the connection may hold `bytes` more that it cannot do without.
+    pub(crate) fn affords(&self, bytes: u64) -> bool {
+        self.has(bytes, RESERVE)
+    }
+
+    /// Whether a buffer may take `bytes` more.
+    pub(crate) fn may_grow(&self, bytes: u64) -> bool {
+        self.has(bytes, GROWTH_RESERVE)
+    }
+
+    fn has(&self, bytes: u64, reserve: u64) -> bool {
+        let spare = self.budget.left().saturating_sub(self.budget.total() / reserve);
+        let held = self.held.get().saturating_add(bytes);
+        // What is held is not taken back, so each connection leaves a part to those that follow.
+        held <= spare / SHARE || (held <= FIRST && bytes <= spare)
+    }
+
+    /// Takes `bytes` that a request cannot do without.
+    pub(crate) fn take(self: &Rc<Self>, bytes: u64) -> Option<Hold> {
+        self.affords(bytes).then(|| self.hold(bytes))
+    }
+
+    /// Takes `bytes` that are in use already.
+    pub(crate) fn hold(self: &Rc<Self>, bytes: u64) -> Hold {
+        self.charge(bytes);
+        Hold { account: Rc::clone(self), bytes: Cell::new(bytes) }
+    }
+
+    /// Takes what the answer to a request costs that is refused. Without that much the connection
+    /// ends.
+    pub(crate) fn refuse(self: &Rc<Self>) -> Hold {
+        if self.budget.left() < REFUSED {
+            self.exhaust();
+        }
+        self.hold(REFUSED)
+    }
+
+    /// Ends the connection: its next read fails.
+    fn exhaust(&self) {
+        self.exhausted.set(true);
+        self.wake_reader();
+    }
+
+    pub(crate) const fn is_exhausted(&self) -> bool {
+        self.exhausted.get()
+    }
+
+    fn charge(&self, bytes: u64) {
+        self.budget.charge(bytes);
+        self.held.set(self.held.get() + bytes);
+    }
+
+    fn release(&self, bytes: u64) {
+        self.budget.release(bytes);
+        self.held.set(self.held.get().saturating_sub(bytes));
+    }
+
+    /// The head of an answer goes to the buffer for writing. Returns false if the budget does not
+    /// have its bytes.
+    pub(crate) fn head_queued(&self, bytes: u64) -> bool {
+        let may = self.affords(bytes);
+        if may {
+            self.charge(bytes);
+            self.heads.set(self.heads.get() + bytes);
+        }
+        may
+    }
+
+    /// All heads were written.
+    pub(crate) fn heads_written(&self) {
+        self.release(self.heads.take());
+    }
+
+    /// A request, or the body of a request, begins.
+    pub(crate) fn begin(self: &Rc<Self>) -> Live {
+        self.live.set(self.live.get() + 1);
+        Live(Rc::clone(self))
+    }
+
+    /// Whether h2 may read further bytes of the visitor. Otherwise the task of `cx` is woken once
+    /// it may.
+    pub(crate) fn may_receive(&self, cx: &Context<'_>) -> bool {
+        let Received { bytes, frames, .. } = self.received.get();
+        let few = bytes <= AHEAD && frames <= FRAMES_AHEAD;
+        if few || (frames < MOST_FRAMES && self.may_grow(AHEAD)) {
+            return true;
+        }
+        self.reader.set(Some(cx.waker().clone()));
+        false
+    }
+
+    pub(crate) fn park_reader(&self, cx: &Context<'_>) {
+        self.reader.set(Some(cx.waker().clone()));
+    }
+
+    /// Bytes of bodies arrived over HTTP/2, in so many frames, and trailers.
+    pub(crate) fn arrived(&self, bytes: u64, frames: u32, trailers: u32) {
+        let mut all = self.received.get();
+        all.bytes = all.bytes.saturating_add(bytes);
+        all.frames = all.frames.saturating_add(frames);
+        all.trailers = all.trailers.saturating_add(trailers);
+        self.settle(all);
+    }
+
+    /// A frame with bytes of a body was read.
+    pub(crate) fn consumed(&self, bytes: u64) {
+        let mut all = self.received.get();
+        all.bytes = all.bytes.saturating_sub(bytes);
+        all.frames = all.frames.saturating_sub(1);
+        self.settle(all);
+        self.wake_reader();
+    }
+
+    /// The trailers of a body were read.
+    pub(crate) fn consumed_trailers(&self) {
+        let mut all = self.received.get();
+        all.trailers = all.trailers.saturating_sub(1);
+        self.settle(all);
+    }
+
+    /// Charges what waits. A body that is dropped is never counted as read, but h2 never keeps more
+    /// than the window of the connection.
+    fn settle(&self, mut all: Received) {
+        let bytes = all.bytes.min(u64::from(crate::serve::CONNECTION_WINDOW));
+        let now = bytes + u64::from(all.frames) * FRAME + u64::from(all.trailers) * TRAILERS;
+        if now > all.charged {
+            self.charge(now - all.charged);
+        } else {
+            self.release(all.charged - now);
+        }
+        all.charged = now;
+        self.received.set(all);
+    }
+
+    fn wake_reader(&self) {
+        if let Some(waker) = self.reader.take() {
+            waker.wake();
+        }
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        self.budget.release(self.held.get());
+    }
+}
+
+impl fmt::Debug for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Account").field(&self.held.get()).finish()
+    }
+}
+
+/// A request, or the body of a request, in progress. Once there is none, no body waits.
+#[derive(Debug)]
+pub(crate) struct Live(Rc<Account>);
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        let account = &self.0;
+        account.live.set(account.live.get() - 1);
+        if account.live.get() == 0 {
+            let charged = account.received.get().charged;
+            account.settle(Received { charged, ..Received::default() });
+            account.wake_reader();
+        }
+    }
+}
+
+/// Bytes of an account. Dropping it gives them back.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    account: Rc<Account>,
+    bytes: Cell<u64>,
+}
+
+impl Hold {
+    /// Sets the present size.
+    pub(crate) fn set(&self, bytes: u64) {
+        let before = self.bytes.replace(bytes);
+        if bytes > before {
+            self.account.charge(bytes - before);
+        } else if bytes < before {
+            self.account.release(before - bytes);
+        }
+    }
+
+    pub(crate) const fn account(&self) -> &Rc<Account> {
+        &self.account
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.account.release(self.bytes.get());
+    }
+}
+
+/// The pieces of one body that wait to be written to the visitor.
+pub(crate) struct Share {
+    account: Rc<Account>,
+    held: Cell<u64>,
+    waker: Cell<Option<Waker>>,
+}
+
+impl Share {
+    pub(crate) fn new(account: &Rc<Account>) -> Rc<Self> {
+        let account = Rc::clone(account);
+        Rc::new(Self { account, held: Cell::new(0), waker: Cell::new(None) })
+    }
+
+    /// Whether the body may hand over one more piece of up to `most` bytes. The first piece always
+    /// goes, so a body with too little memory is slow and does not stop. Otherwise the task of
+    /// `cx` is woken once the pieces of this body are written.
+    pub(crate) fn may_take(&self, most: u64, cx: &Context<'_>) -> bool {
+        if self.held.get() == 0 || self.account.may_grow(most) {
+            return true;
+        }
+        self.waker.set(Some(cx.waker().clone()));
+        false
+    }
+
+    /// Charges a piece that was cut out of a block of `block` bytes. Little of a block is copied,
+    /// so that it does not pin the block.
+    pub(crate) fn charge(self: &Rc<Self>, bytes: Bytes, block: usize) -> Piece {
+        let (bytes, size) = unpinned(bytes, block);
+        let cost = size as u64 + PIECE;
+        self.held.set(self.held.get() + cost);
+        self.account.charge(cost);
+        Piece { bytes, cost, share: Rc::clone(self) }
+    }
+}
+
+impl fmt::Debug for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Share").field(&self.held.get()).finish()
+    }
+}
+
+/// The bytes, and the size of the memory behind them.
+pub(crate) fn unpinned(bytes: Bytes, block: usize) -> (Bytes, usize) {
+    if bytes.len() < block / 4 {
+        let bytes = Bytes::copy_from_slice(&bytes);
+        let size = bytes.len();
+        return (bytes, size);
+    }
+    let size = bytes.len().max(block);
+    (bytes, size)
+}
+
+/// A piece of the body of an answer, which is charged until it is written or dropped.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    bytes: Bytes,
+    cost: u64,
+    share: Rc<Share>,
+}
+
+impl Buf for Piece {
+    fn remaining(&self) -> usize {
+        self.bytes.remaining()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.bytes.chunk()
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.bytes.advance(count);
+    }
+
+    fn copy_to_bytes(&mut self, count: usize) -> Bytes {
+        self.bytes.copy_to_bytes(count)
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        let share = &self.share;
+        share.account.release(self.cost);
+        share.held.set(share.held.get() - self.cost);
+        if share.held.get() == 0
+            && let Some(waker) = share.waker.take()
+        {
+            waker.wake();
+        }
+    }
+}
