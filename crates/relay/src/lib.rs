@@ -72,7 +72,7 @@ pub use proxy::{
 pub use proxy_header::{ProxyVersion, proxy_header};
 pub use room::Room;
 pub use settings::{Settings, Timeouts};
-pub use socket::{Detached, Socket};
+pub use socket::{Detached, Socket, prepare};
 pub use stats::Stats;
 pub use straight::serve_straight;
 pub use target::{Caller, connect_stream, refuse_stream};

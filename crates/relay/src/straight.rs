@@ -28,8 +28,8 @@ pub async fn serve_straight(
     })?;
     let mut target = dialled.keep();
     let mut visitor = visitor;
-    visitor.without_delay();
-    target.without_delay();
+    visitor.prepare();
+    target.prepare();
     let carried = match (&mut visitor, &mut target) {
         (Socket::Tcp(a), Socket::Tcp(b)) => carry(a, b).await,
         (Socket::Tcp(a), Socket::Unix(b)) => carry(a, b).await,

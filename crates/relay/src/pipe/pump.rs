@@ -280,7 +280,7 @@ impl Pump {
 
     /// Gives the connection of an HTTP visitor away. The stream ends cleanly, if the service ends
     /// it, too, within [`LINGER`].
-    fn leave(&mut self, socket: Rc<Socket>, why: Why) -> Poll<()> {
+    fn leave(&mut self, socket: Rc<Socket>, why: Why, cx: &mut Context<'_>) -> Poll<()> {
         if self.reading == Reading::Open {
             self.inlet.finish();
         }
@@ -295,7 +295,7 @@ impl Pump {
         if let Some(guard) = &self.pipe.guard {
             guard.leave(socket, why);
         }
-        Poll::Pending
+        self.farewell(cx)
     }
 
     /// Waits for the end of a stream whose connection was given away.
@@ -428,8 +428,7 @@ impl Future for Pump {
         this.pipe.park(cx.waker());
         let Some(socket) = this.pipe.socket.borrow().clone() else { return this.farewell(cx) };
         if let Some(why) = this.departure(Pause::Empty) {
-            let _ = this.leave(socket, why);
-            return this.farewell(cx);
+            return this.leave(socket, why, cx);
         }
         if this.aborted_by_peer() {
             drop(socket);
@@ -442,8 +441,7 @@ impl Future for Pump {
             return this.abort(ResetCode::Aborted);
         };
         if let Some(why) = this.departure(pause) {
-            let _ = this.leave(socket, why);
-            return this.farewell(cx);
+            return this.leave(socket, why, cx);
         }
         if this.lingering() {
             pause = this.discard(&socket, cx);

@@ -42,7 +42,7 @@ pub(super) fn serve_plain(
     first: BytesMut,
 ) {
     let Socket::Tcp(socket) = socket else { return };
-    let _ = socket.set_nodelay(true);
+    relay::prepare(&socket);
     let io: Pin<Box<dyn Io>> = if first.is_empty() {
         Box::pin(socket)
     } else {

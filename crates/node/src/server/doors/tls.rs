@@ -83,7 +83,7 @@ pub(super) async fn admit(visitor: Undecided, hello: &Hello, waits: bool) -> Opt
 async fn terminate(visitor: Undecided, name: &str) {
     let Undecided { worker, doors, socket, peer } = visitor;
     let (Socket::Tcp(socket), Some(terminator)) = (socket, doors.terminator()) else { return };
-    let _ = socket.set_nodelay(true);
+    relay::prepare(&socket);
     match timeout(PATIENCE, terminator.accept(socket, name)).await {
         Ok(Ok(io)) => {
             site::serve_secure(&worker, Arc::clone(&doors), io, peer, name);
