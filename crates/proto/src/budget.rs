@@ -7,6 +7,7 @@
 //! budget. Many busy streams have about equal parts, and a part is always left for new streams.
 
 use std::fmt;
+use std::time::{Duration, Instant};
 
 /// A worker's lease of the process budget, shared by its links. Counts bytes.
 pub trait Budget: fmt::Debug {
@@ -27,9 +28,125 @@ pub trait Budget: fmt::Debug {
 /// MiB.)
 const RESERVE: u64 = 4;
 
+/// A stream that moves may use three quarters of the reserve, because it gives back what it takes.
+/// (With the whole reserve kept, 400 stalled streams leave a stream that moves too little of 32
+/// MiB: 0.4 of its speed over 30 ms.)
+const RESERVE_OF_MOVING: u64 = 4 * RESERVE;
+
+/// Streams that have not shown that their bytes are read have together this part of the budget, as
+/// long as it is unused. Streams whose bytes are never read, however many, leave the rest to those
+/// that proved that theirs are.
+const UNPROVEN: u64 = 4;
+
+/// Each of them has at most this part of what is left of it: with 32 MiB, the first one has the
+/// 256 KiB of `window_initial`.
+const UNPROVEN_EACH: u64 = 32;
+
 /// Bytes that windows and replay may still take.
 pub(crate) fn spare(budget: &dyn Budget) -> u64 {
     budget.left().saturating_sub(budget.total() / RESERVE)
+}
+
+/// Bytes that a stream may take before it has shown that its bytes are read.
+pub(crate) fn unproven(budget: &dyn Budget) -> u64 {
+    let used = budget.total().saturating_sub(budget.left());
+    (budget.total() / UNPROVEN).saturating_sub(used) / UNPROVEN_EACH
+}
+
+/// A stream counts as moving for one to two of these after its bytes were consumed. It is longer
+/// than the round trip of nearly all paths, and short enough that a stream which begins beside
+/// streams that have just stalled waits for its share less than a second.
+const LATELY: Duration = Duration::from_millis(250);
+
+/// The memory of the streams of a link that moved lately, in one direction.
+///
+/// Memory that a stream holds while it moves can become memory of a stalled stream at any moment,
+/// and then it cannot be taken back. So all streams that move together have at most half of what
+/// stalled streams leave: the other half is there for the streams that move after these have
+/// stalled.
+#[derive(Debug, Default)]
+pub(crate) struct Moving {
+    /// Counts periods of [`LATELY`].
+    period: u64,
+    since: Option<Instant>,
+    /// What the streams that moved in this period hold, and in the one before.
+    now: u64,
+    before: u64,
+}
+
+/// What of a stream's memory is counted in [`Moving`].
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counted {
+    /// The last period in which the stream moved, plus one.
+    period: u64,
+    bytes: u64,
+}
+
+impl Counted {
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Moving {
+    /// A stream that holds `bytes` has moved.
+    pub(crate) fn moved(&mut self, now: Instant, counted: &mut Counted, bytes: u64) {
+        self.pass(now);
+        self.hold(counted, bytes);
+    }
+
+    /// A stream holds `bytes` now. It is counted if it moved in this period.
+    pub(crate) fn holds(&mut self, counted: &mut Counted, bytes: u64) {
+        if counted.period == self.period + 1 {
+            self.hold(counted, bytes);
+        }
+    }
+
+    fn hold(&mut self, counted: &mut Counted, bytes: u64) {
+        let is_counted = counted.period == self.period + 1;
+        let known = if is_counted { counted.bytes } else { 0 };
+        self.now = self.now.saturating_sub(known).saturating_add(bytes);
+        *counted = Counted { period: self.period + 1, bytes };
+    }
+
+    /// The stream is forgotten.
+    pub(crate) fn left(&mut self, counted: &mut Counted) {
+        let Counted { period, bytes } = std::mem::take(counted);
+        if period == self.period + 1 {
+            self.now = self.now.saturating_sub(bytes);
+        }
+        if period >= self.period {
+            self.before = self.before.saturating_sub(bytes);
+        }
+    }
+
+    fn pass(&mut self, now: Instant) {
+        let passed = self.since.map_or(LATELY, |since| now.saturating_duration_since(since));
+        if passed < LATELY {
+            return;
+        }
+        self.before = if passed < 2 * LATELY { self.now } else { 0 };
+        self.now = 0;
+        self.period += 1;
+        self.since = Some(now);
+    }
+
+    /// Whether the stream moved in this period or in the one before.
+    pub(crate) const fn includes(&self, counted: &Counted) -> bool {
+        counted.period > 0 && counted.period >= self.period
+    }
+
+    /// The most that a stream which moves may hold beside the 16 KiB of every stream.
+    ///
+    /// With `a` for what stalled streams leave, `n` streams that move have `a / (2n + 1/4)` each
+    /// when all keep to this: a stream that moves alone has 4/9 of `a`, and many have half of it
+    /// together. Were the own part left out wholly, each stream would keep what it has and a new
+    /// one would get nothing; were it counted wholly, one stream would have a third.
+    pub(crate) fn share(&self, counted: &Counted, budget: &dyn Budget) -> u64 {
+        let spare = budget.left().saturating_sub(budget.total() / RESERVE_OF_MOVING);
+        let moving = self.now.max(self.before).saturating_sub(counted.bytes / 4 * 3);
+        spare.saturating_sub(moving)
+    }
 }
 
 /// The bytes that were charged to a budget for memory in use.
@@ -65,5 +182,52 @@ impl Budget for Unlimited {
     }
     fn total(&self) -> u64 {
         u64::MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Left(u64);
+
+    impl Budget for Left {
+        fn draw(&self, _: u64) -> bool {
+            true
+        }
+        fn charge(&self, _: u64) {}
+        fn release(&self, _: u64) {}
+        fn left(&self) -> u64 {
+            self.0
+        }
+        fn total(&self) -> u64 {
+            1600
+        }
+    }
+
+    #[test]
+    fn a_stream_counts_as_moving_for_one_to_two_periods() {
+        let start = crate::testing::epoch();
+        let at = |periods: u32| start + LATELY * periods;
+        let mut moving = Moving::default();
+        let [mut first, mut second, nobody] = [Counted::default(); 3];
+        moving.moved(start, &mut first, 300);
+        moving.moved(start, &mut second, 100);
+        assert_eq!(moving.share(&nobody, &Left(1000)), 1000 - 100 - 400, "a part is reserved");
+        assert_eq!(moving.share(&first, &Left(1000)), 1000 - 100 - 400 + 225);
+        moving.moved(at(1), &mut second, 50);
+        assert!(moving.includes(&first) && moving.includes(&second) && !moving.includes(&nobody));
+        assert_eq!(moving.share(&nobody, &Left(1000)), 500, "the first may move still");
+        moving.moved(at(2), &mut second, 50);
+        assert!(!moving.includes(&first), "it has stalled");
+        assert_eq!(moving.share(&nobody, &Left(1000)), 850);
+        moving.holds(&mut second, 500);
+        assert_eq!(moving.share(&nobody, &Left(1000)), 400, "it grew");
+        moving.left(&mut second);
+        moving.moved(at(3), &mut first, 10);
+        assert_eq!(moving.share(&nobody, &Left(1000)), 890, "it is gone");
+        moving.moved(at(9), &mut second, 20);
+        assert_eq!(moving.share(&nobody, &Left(1000)), 880, "nobody moved for long");
     }
 }

@@ -201,7 +201,7 @@ fn windows_that_nobody_can_refuse_leave_room_for_one_more_stream() {
     purse.charge(5 << 20);
     // Replay for streams that are not read takes what it may, and then come windows of others.
     for side in [Client, Server] {
-        for _ in 0..300 {
+        for _ in 0..600 {
             let id = pair.open(side, &open("x"));
             pair.feed(side, id, 1 << 20);
             pair.run();
@@ -212,4 +212,29 @@ fn windows_that_nobody_can_refuse_leave_room_for_one_more_stream() {
     pair.write(Server, id, b"x");
     pair.run();
     assert_eq!(pair.seen(Client, id).count, 1, "{} in use", purse.used());
+}
+
+#[test]
+fn an_implicit_window_is_charged_as_it_fills_and_not_before() {
+    // A budget of which no first window is granted.
+    let purse = Purse::new(64 << 20);
+    purse.charge(32 << 20);
+    let budgets: [Rc<dyn Budget>; 2] = [Rc::new(Unlimited), Rc::new(purse.clone())];
+    let mut pair = Pair::new([LinkConfig::default(); 2], budgets, 1);
+    pair.reconnect();
+    pair.end_mut(Server).automatic = false;
+    let before = purse.used();
+    let ids: Vec<StreamId> = (0..1000).map(|_| pair.open(Client, &open("x"))).collect();
+    pair.run();
+    assert_eq!(purse.used() - before, 1000 * STREAM, "idle streams cost their state");
+    for id in &ids {
+        pair.write(Client, *id, &[1; 10_000]);
+    }
+    pair.run();
+    assert_eq!(purse.used() - before, 1000 * (STREAM + 10_000), "and then what waits");
+    for id in &ids {
+        pair.consume(Server, *id, 4_000);
+    }
+    pair.run_for(ms(100));
+    assert_eq!(purse.used() - before, 1000 * (STREAM + 6_000));
 }

@@ -81,7 +81,7 @@ pub use proxy_header::{ProxyVersion, proxy_header};
 pub use room::Room;
 pub use settings::{Settings, Timeouts};
 pub use shares::{Holder, Seat};
-pub use socket::{Detached, Seated, Socket};
+pub use socket::{Detached, Seated, Socket, prepare};
 pub use stats::Stats;
 pub use straight::Straight;
 pub use target::{Caller, connect_stream, refuse_stream};

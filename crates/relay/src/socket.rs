@@ -18,6 +18,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use net::socket::{Unsent, bound_unsent};
 use net::tcp_info::Ends;
 use net::{gather, socket};
 use socket2::SockRef;
@@ -118,6 +119,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Seated<S> {
     }
 }
 
+/// Sets the options that a visitor or target over TCP has, whoever serves it.
+pub fn prepare(socket: &TcpStream) {
+    let _ = socket.set_nodelay(true);
+    bound_unsent(socket, Unsent::Narrow);
+}
+
 /// A socket that moves to another thread.
 #[derive(Debug)]
 pub enum Detached {
@@ -198,10 +205,18 @@ impl Socket {
         }
     }
 
-    /// Turns Nagle's delay off: frames are batches already, so the delay would only add latency.
-    pub(crate) fn without_delay(&self) {
+    /// Sets the options of a visitor or target. Nagle's delay is off: frames are batches already,
+    /// so the delay would only add latency. What the system keeps of a stalled stream is bounded.
+    pub(crate) fn prepare(&self) {
         if let Self::Tcp(socket) = self {
-            let _ = socket.set_nodelay(true);
+            prepare(socket);
+        }
+    }
+
+    /// The stream has moved bytes: the system may keep more of them.
+    pub(crate) fn widen(&self) {
+        if let Self::Tcp(socket) = self {
+            bound_unsent(socket, Unsent::Wide);
         }
     }
 

@@ -6,10 +6,9 @@ use bytes::{Bytes, BytesMut};
 
 use super::queue::{Payload, stands_in};
 use super::{Link, SWEEP, StreamKey, lookup};
-use crate::budget::spare;
 use crate::frame::{FLAG_WAITING, Kind, encode_open};
 use crate::offset::{length, memory};
-use crate::stream::{Due, IMPLICIT_WINDOW, Send, Stream};
+use crate::stream::{Due, IMPLICIT_WINDOW, Stream};
 use crate::{HEAD_ROOM, Open, ResetCode, StreamId};
 
 /// Largest CONTROL frame: control messages are seldom large, other frames shall not wait.
@@ -26,7 +25,7 @@ impl Link {
         let mut stream = Stream::new(id, open.priority, IMPLICIT_WINDOW);
         stream.recv.open_window(self.first_window(id), &*self.budget);
         let Some(frame) = encode_open(id, open, stream.recv.granted()) else {
-            stream.settle(&*self.budget);
+            stream.settle(&*self.budget, &mut self.moving);
             return None;
         };
         stream.open = Some(frame.freeze());
@@ -50,12 +49,12 @@ impl Link {
     /// the stream as soon as there is room again.
     pub fn room(&mut self, key: StreamKey) -> usize {
         let limit = self.frame_limit(key);
-        let spare = spare(&*self.budget);
         let Some(stream) = lookup(&mut self.streams, key) else { return 0 };
         let room = if stream.send.unsent() >= length(limit) || stream.send.is_full() {
             0
         } else {
-            let own = own_room(&stream.send, self.config.replay_per_stream, spare);
+            let share = self.config.replay_per_stream;
+            let own = stream.send.own_room(share, &*self.budget, &self.moving.sending);
             stream.send.credit().min(own).min(length(limit))
         };
         stream.send.told_room(room);
@@ -73,11 +72,13 @@ impl Link {
     /// most [`Link::room`] bytes. Afterwards `frame` is empty and may have capacity left.
     pub fn send(&mut self, key: StreamKey, frame: &mut BytesMut) {
         let Some(stream) = lookup(&mut self.streams, key) else { return frame.clear() };
-        let own = own_room(&stream.send, self.config.replay_per_stream, spare(&*self.budget));
+        let share = self.config.replay_per_stream;
+        let own = stream.send.own_room(share, &*self.budget, &self.moving.sending);
         // Less than a window's least: the peer's CREDIT is what is waited for next.
         let waits = own.saturating_sub(length(frame.len())) < IMPLICIT_WINDOW;
         let flags = if waits { FLAG_WAITING } else { 0 };
         stream.send.push((Kind::Data, flags), key.id, frame, &mut self.store);
+        stream.send.grew(&mut self.moving.sending);
         stream.account(&*self.budget);
         self.store.account(&*self.budget);
         self.schedule.make_ready(key, stream);
@@ -198,11 +199,4 @@ impl Link {
     pub(super) fn take_scratch(&mut self) -> Option<Bytes> {
         (!self.scratch.is_empty()).then(|| self.scratch.split().freeze())
     }
-}
-
-/// What a stream may still keep for replay: its share, and no more in all than is left for all
-/// others, so that the greediest wait first.
-fn own_room(send: &Send, share: u64, spare: u64) -> u64 {
-    let fair = spare.saturating_add(IMPLICIT_WINDOW).saturating_sub(send.memory());
-    share.saturating_sub(send.outstanding()).min(fair)
 }

@@ -167,6 +167,8 @@ impl Link {
                 return None;
             }
             stream.recv.advance(length(piece));
+            // What the implicit window holds was not drawn before it was granted.
+            stream.account(&*self.budget);
             Some((key, !stream.recv.is_stopped()))
         });
         match wanted {
@@ -405,6 +407,9 @@ impl Link {
         let Some(stream) = lookup(&mut self.streams, key) else { return Ok(()) };
         stream.open = None;
         self.store.limit_by(&*self.budget);
+        if credit.consumed > stream.send.consumed() {
+            stream.send.moves(now, &mut self.moving.sending);
+        }
         let consumed = stream
             .send
             .acknowledge(credit.limit, credit.consumed, &mut self.store)

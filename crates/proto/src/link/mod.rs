@@ -59,7 +59,7 @@ pub use stall::Stall;
 
 use crate::flow::Flows;
 use crate::offset::Offset;
-use crate::stream::{CONTROL_WINDOW, Store, Stream};
+use crate::stream::{CONTROL_WINDOW, MovingBoth, Store, Stream};
 use crate::{Budget, CarrierNumber, GoAwayReason, Priority, Side, StreamId};
 use carrier::Carriers;
 use first_window::FirstWindow;
@@ -120,6 +120,7 @@ pub struct Link {
     listed: Queue<Listed>,
     turns: Turns,
     first_window: FirstWindow,
+    moving: MovingBoth,
     sweep_at: Option<Instant>,
     /// Either end wants no further streams: OPENs that still come are refused.
     going_away: bool,
@@ -165,6 +166,7 @@ impl Link {
             listed: Queue::default(),
             turns: Turns::default(),
             first_window: FirstWindow::default(),
+            moving: MovingBoth::default(),
             sweep_at: None,
             going_away: false,
             client_left: false,
@@ -325,7 +327,7 @@ impl Link {
 
     fn forget(&mut self, key: StreamKey) {
         let Some(stream) = lookup(&mut self.streams, key) else { return };
-        stream.settle(&*self.budget);
+        stream.settle(&*self.budget, &mut self.moving);
         self.events.push_back(Event::Closed { key });
         self.ids.remove(key.id);
         self.streams.remove(key.index);
@@ -335,7 +337,7 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         for (_, stream) in &mut self.streams {
-            stream.settle(&*self.budget);
+            stream.settle(&*self.budget, &mut self.moving);
         }
         self.store.settle(&*self.budget);
         self.flows.settle(&*self.budget);

@@ -204,7 +204,8 @@ impl Link {
                     StreamId::CONTROL => CONTROL_WINDOW..=CONTROL_WINDOW,
                     _ => self.config.window_initial..=self.config.window_max,
                 };
-                let credit = stream.recv.credit(now, pace, range, &*self.budget);
+                let moving = &mut self.moving.receiving;
+                let credit = stream.recv.credit(now, pace, range, &*self.budget, moving);
                 if key.id != StreamId::CONTROL {
                     self.first_window.credited(key.id, &stream.recv);
                 }

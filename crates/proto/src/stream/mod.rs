@@ -23,7 +23,7 @@ pub(crate) use recv::{Due, LONG, Pace, Recv};
 pub(crate) use send::Send;
 pub(crate) use store::Store;
 
-use crate::budget::Charge;
+use crate::budget::{Charge, Moving};
 use crate::frame::Entry;
 use crate::offset::Offset;
 use crate::{Budget, Priority, StreamId};
@@ -63,6 +63,15 @@ impl Membership {
     pub(crate) fn remove(&mut self, mark: Self) {
         self.0 &= !mark.0;
     }
+}
+
+/// The streams of a link that moved lately.
+#[derive(Debug, Default)]
+pub(crate) struct MovingBoth {
+    /// By the frames that they keep for replay.
+    pub(crate) sending: Moving,
+    /// By the windows that they were granted.
+    pub(crate) receiving: Moving,
 }
 
 /// One stream of a link.
@@ -105,8 +114,9 @@ impl Stream {
     }
 
     /// The stream is forgotten: the budget gets everything back.
-    pub(crate) fn settle(&mut self, budget: &dyn Budget) {
-        self.recv.release(budget);
+    pub(crate) fn settle(&mut self, budget: &dyn Budget, moving: &mut MovingBoth) {
+        self.send.leave(&mut moving.sending);
+        self.recv.release(budget, &mut moving.receiving);
         self.charge.set(0, budget);
     }
 

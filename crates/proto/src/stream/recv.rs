@@ -4,7 +4,7 @@
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-use crate::budget::spare;
+use crate::budget::{Counted, Moving, unproven};
 use crate::frame::Credit;
 use crate::offset::Offset;
 use crate::{Budget, ResetCode, ViolationCode};
@@ -75,11 +75,6 @@ impl Pace {
 /// behind the bytes of a large window.
 pub(crate) const LONG: Duration = Duration::from_millis(10);
 
-/// A first window takes at most this part of the budget's upper half, as far as that is left.
-/// Streams whose bytes are never read, however many, leave the lower half to those that proved that
-/// theirs are.
-const UNPROVEN: u64 = 32;
-
 /// How the peer's direction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
@@ -123,10 +118,12 @@ pub(crate) struct Recv {
     stop: Option<(ResetCode, bool)>,
     /// When the peer began to use the present half of the window, and from where.
     tuning: Option<(Instant, Offset)>,
+    /// `drawn`, as it was counted when the stream moved last.
+    moving: Counted,
 }
 
 impl Recv {
-    pub(crate) const fn new(window: u64) -> Self {
+    pub(crate) fn new(window: u64) -> Self {
         Self {
             received: Offset::ZERO,
             consumed: Offset::ZERO,
@@ -140,6 +137,7 @@ impl Recv {
             credit_due: false,
             stop: None,
             tuning: None,
+            moving: Counted::default(),
         }
     }
 
@@ -286,8 +284,7 @@ impl Recv {
 
     /// Sets the window before the first grant: `window`, or less when little of the budget is left.
     pub(crate) fn open_window(&mut self, window: u64, budget: &dyn Budget) {
-        let upper = spare(budget).saturating_sub(budget.total() / 2);
-        let window = window.min(upper / UNPROVEN).max(self.implicit);
+        let window = window.min(unproven(budget)).max(self.implicit);
         let extra = window - self.implicit;
         if !budget.draw(extra) {
             return;
@@ -311,10 +308,15 @@ impl Recv {
         pace: Pace,
         range: RangeInclusive<u64>,
         budget: &dyn Budget,
+        moving: &mut Moving,
     ) -> Credit {
         self.tune(now, pace, *range.start(), *range.end());
-        self.yield_to_others(budget);
+        if self.consumed > self.told {
+            moving.moved(now, &mut self.moving, self.drawn);
+        }
+        self.yield_to_others(moving.share(&self.moving, budget));
         self.grant(budget);
+        moving.holds(&mut self.moving, self.drawn);
         self.told = self.consumed;
         self.awaited = false;
         Credit { limit: self.granted, consumed: self.consumed, ack_end: self.has_ended() }
@@ -340,10 +342,10 @@ impl Recv {
         self.tuning = Some((now, self.consumed));
     }
 
-    /// No window takes more of the budget than it leaves: one above that meets what is left
-    /// half-way, credit by credit. What was granted is kept, so it takes as much consumption.
-    fn yield_to_others(&mut self, budget: &dyn Budget) {
-        let fair = self.implicit.saturating_add(self.drawn / 2 + spare(budget) / 2);
+    /// No window takes more of the budget than `share`: one above that meets it half-way, credit by
+    /// credit. What was granted is kept, so it takes as much consumption.
+    fn yield_to_others(&mut self, share: u64) {
+        let fair = self.implicit.saturating_add(self.drawn / 2 + share / 2);
         self.window = self.window.min(fair);
     }
 
@@ -374,7 +376,8 @@ impl Recv {
     }
 
     /// Gives back all that was drawn; the stream is forgotten.
-    pub(crate) fn release(&mut self, budget: &dyn Budget) {
+    pub(crate) fn release(&mut self, budget: &dyn Budget, moving: &mut Moving) {
+        moving.left(&mut self.moving);
         budget.release(std::mem::take(&mut self.drawn));
     }
 }
@@ -446,11 +449,11 @@ mod tests {
             let (in_time, too_late) = (trips * 100, trips * 100 + 10);
             let use_half = |milliseconds: u64| {
                 let mut recv = Recv::new(IMPLICIT_WINDOW);
-                recv.credit(start, pace, 0..=1 << 20, &Unlimited);
+                recv.credit(start, pace, 0..=1 << 20, &Unlimited, &mut Moving::default());
                 recv.advance(8 << 10);
                 recv.consume(8 << 10);
                 let now = start + Duration::from_millis(milliseconds);
-                recv.credit(now, pace, 0..=1 << 20, &Unlimited);
+                recv.credit(now, pace, 0..=1 << 20, &Unlimited, &mut Moving::default());
                 recv.window
             };
             assert_eq!(use_half(in_time), 2 * IMPLICIT_WINDOW);
@@ -463,14 +466,14 @@ mod tests {
         let start = crate::testing::epoch();
         let [long, short] = [8, 1].map(|ms| shared(Some(Duration::from_millis(ms))));
         let mut recv = Recv::new(IMPLICIT_WINDOW);
-        recv.credit(start, long, 0..=1 << 20, &Unlimited);
+        recv.credit(start, long, 0..=1 << 20, &Unlimited, &mut Moving::default());
         let mut now = start;
         let mut use_half = |pace: Pace| {
             now += Duration::from_millis(10);
             let half = recv.window / 2;
             recv.advance(half);
             recv.consume(half);
-            recv.credit(now, pace, 0..=1 << 20, &Unlimited);
+            recv.credit(now, pace, 0..=1 << 20, &Unlimited, &mut Moving::default());
             recv.window
         };
         // The first round trip was measured in the rush of a log-in: ten milliseconds seem to be
@@ -492,7 +495,7 @@ mod tests {
                 now += Duration::from_micros(256);
                 recv.advance(256 << 10);
                 recv.consume(256 << 10);
-                recv.credit(now, pace, 0..=16 << 20, &Unlimited);
+                recv.credit(now, pace, 0..=16 << 20, &Unlimited, &mut Moving::default());
             }
             recv.window
         };
@@ -525,7 +528,13 @@ mod tests {
         assert_eq!(recv.granted(), Offset::new(IMPLICIT_WINDOW));
         recv.advance(100);
         recv.consume(100);
-        let credit = recv.credit(crate::testing::epoch(), shared(None), 0..=1 << 24, &Empty);
+        let credit = recv.credit(
+            crate::testing::epoch(),
+            shared(None),
+            0..=1 << 24,
+            &Empty,
+            &mut Moving::default(),
+        );
         assert_eq!(
             credit.limit,
             Offset::new(100 + IMPLICIT_WINDOW),

@@ -1,10 +1,14 @@
 //! The sending direction of a stream: the peer's credit, the bytes that it consumed, the end. The
 //! frames themselves are in `frames.rs`.
 
+use std::time::Instant;
+
 use bytes::{Bytes, BytesMut};
 
+use super::IMPLICIT_WINDOW;
 use super::frames::Frames;
 use super::store::Store;
+use crate::budget::{Budget, Counted, Moving, unproven};
 use crate::frame::{Kind, MAX_PAYLOAD, write_data_head};
 use crate::offset::{Offset, length};
 use crate::{HEAD_ROOM, ResetCode, StreamId, ViolationCode};
@@ -27,10 +31,16 @@ pub(crate) struct Send {
     end: End,
     /// The application was told that there is no room, and waits.
     awaits_room: bool,
+    /// The memory of the frames, as it was counted when the peer consumed last.
+    moving: Counted,
 }
 
+/// A stream may keep so many times the bytes that the peer has consumed. A window grows no faster:
+/// it doubles when half of it is consumed.
+const EARNED: u64 = 4;
+
 impl Send {
-    pub(crate) const fn new(limit: u64) -> Self {
+    pub(crate) fn new(limit: u64) -> Self {
         Self {
             frames: Frames::new(),
             written: Offset::ZERO,
@@ -38,7 +48,40 @@ impl Send {
             limit: Offset::new(limit),
             end: End::Open,
             awaits_room: false,
+            moving: Counted::default(),
         }
+    }
+
+    /// The payload bytes that the stream may still keep for replay. It keeps at most `share`, and
+    /// what the budget allows: little until the peer has consumed bytes lately, because it may
+    /// never consume these; then a share among the streams that move.
+    pub(crate) fn own_room(&self, share: u64, budget: &dyn Budget, moving: &Moving) -> u64 {
+        let most = if moving.includes(&self.moving) {
+            let earned = self.consumed.since(Offset::ZERO).saturating_mul(EARNED);
+            moving.share(&self.moving, budget).min(earned)
+        } else {
+            0
+        };
+        let fair = most.max(unproven(budget)).saturating_add(IMPLICIT_WINDOW);
+        share.saturating_sub(self.outstanding()).min(fair.saturating_sub(self.memory()))
+    }
+
+    /// The peer is about to acknowledge that it consumed bytes.
+    pub(crate) fn moves(&mut self, now: Instant, moving: &mut Moving) {
+        moving.moved(now, &mut self.moving, self.frames.memory());
+    }
+
+    /// Bytes were queued. What the stream holds is counted at its most, because it soon holds as
+    /// much again.
+    pub(crate) fn grew(&mut self, moving: &mut Moving) {
+        if self.frames.memory() > self.moving.bytes() {
+            moving.holds(&mut self.moving, self.frames.memory());
+        }
+    }
+
+    /// The stream is forgotten.
+    pub(crate) fn leave(&mut self, moving: &mut Moving) {
+        moving.left(&mut self.moving);
     }
 
     pub(crate) const fn awaits_room(&self) -> bool {
@@ -260,7 +303,7 @@ impl Send {
     /// The share of the peer's credit beyond what every stream has.
     #[cfg(test)]
     pub(crate) fn extra_credit(&self) -> u64 {
-        self.limit.raw().saturating_sub(super::IMPLICIT_WINDOW)
+        self.limit.raw().saturating_sub(IMPLICIT_WINDOW)
     }
 }
 

@@ -31,6 +31,10 @@ pub use guard::{Http, Leaving, Onward, Why};
 pub(crate) use pump::Pump;
 use queue::Queue;
 
+/// A stream has shown that its socket is read when so many KiB were written: more than the buffers
+/// of the system take of a socket that nobody reads.
+const MOVES: u16 = 1 << 10;
+
 /// The half of a stream that the link calls. An idle pipe holds no buffer: it takes 144 bytes and
 /// the socket.
 pub(crate) struct Pipe {
@@ -52,6 +56,8 @@ pub(crate) struct Pipe {
     on_the_way: OnTheWay,
     /// A byte or an end came from the far side, so the far side serves the stream.
     is_served: Cell<bool>,
+    /// KiB that were written, up to [`MOVES`].
+    written: Cell<u16>,
     /// The record for the access log, where one is written.
     visit: Option<Box<Visit>>,
     /// The guard of the stream of an HTTP visitor.
@@ -88,13 +94,14 @@ impl Pipe {
             active: Cell::new(false),
             on_the_way: OnTheWay::default(),
             is_served: Cell::new(false),
+            written: Cell::new(0),
             visit,
             guard,
         })
     }
 
     pub(crate) fn connect(&self, socket: Socket) {
-        socket.without_delay();
+        socket.prepare();
         *self.socket.borrow_mut() = Some(Rc::new(socket));
         self.settings.stats.count_opened();
     }
@@ -113,8 +120,22 @@ impl Pipe {
     pub(crate) fn count_out(&self, bytes: usize) {
         self.on_the_way.note();
         self.settings.stats.count_out(bytes);
+        if self.written.get() < MOVES {
+            self.note_written(bytes);
+        }
         if let Some(visit) = &self.visit {
             visit.count_written(bytes);
+        }
+    }
+
+    fn note_written(&self, bytes: usize) {
+        let written =
+            u16::try_from(bytes >> 10).unwrap_or(MOVES).saturating_add(self.written.get());
+        self.written.set(written);
+        if written >= MOVES
+            && let Some(socket) = &*self.socket.borrow()
+        {
+            socket.widen();
         }
     }
 

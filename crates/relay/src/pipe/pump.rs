@@ -286,7 +286,7 @@ impl Pump {
 
     /// Gives the connection of an HTTP visitor away. The stream ends cleanly, if the service ends
     /// it, too, within [`LINGER`].
-    fn leave(&mut self, socket: Rc<Socket>, why: Why) -> Poll<()> {
+    fn leave(&mut self, socket: Rc<Socket>, why: Why, cx: &mut Context<'_>) -> Poll<()> {
         let is_refused = matches!(why, Why::Doubt(_));
         if is_refused {
             // The service is at fault and gets no time to end the stream.
@@ -306,7 +306,7 @@ impl Pump {
         if let Some(guard) = &self.pipe.guard {
             guard.leave(socket, why);
         }
-        if is_refused { Poll::Ready(()) } else { Poll::Pending }
+        if is_refused { Poll::Ready(()) } else { self.farewell(cx) }
     }
 
     /// Waits for the end of a stream whose connection was given away.
@@ -451,10 +451,7 @@ impl Future for Pump {
         this.pipe.park(cx.waker());
         let Some(socket) = this.pipe.socket.borrow().clone() else { return this.farewell(cx) };
         if let Some(why) = this.departure(Pause::Empty) {
-            if this.leave(socket, why).is_ready() {
-                return Poll::Ready(());
-            }
-            return this.farewell(cx);
+            return this.leave(socket, why, cx);
         }
         if this.aborted_by_peer() || this.guard_state() == State::Cut {
             drop(socket);
@@ -479,10 +476,7 @@ impl Future for Pump {
             return this.abort(ResetCode::Aborted);
         };
         if let Some(why) = this.departure(pause) {
-            if this.leave(socket, why).is_ready() {
-                return Poll::Ready(());
-            }
-            return this.farewell(cx);
+            return this.leave(socket, why, cx);
         }
         if this.lingering() {
             pause = this.discard(&socket, cx);

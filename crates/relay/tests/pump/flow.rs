@@ -1,9 +1,11 @@
 //! Flow control: how much memory one stream may hold, and how it affects other streams of the link.
 
 use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
 
 use relay::Timeouts;
+use socket2::SockRef;
 use testkit::origins::{Origin, Pattern};
 
 use crate::rig::{FRAME, Rig, WINDOW, exchange, receive, run, send, until, visit};
@@ -132,4 +134,43 @@ fn a_visitor_that_reads_late_gets_everything() {
         assert!(rig.link.max_queued() <= WINDOW);
         rig.settled().await;
     });
+}
+
+/// A target that reads so many bytes of its one visitor and then nothing, through a small buffer.
+fn reads_only(mut bytes: usize) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    SockRef::from(&listener).set_recv_buffer_size(64 << 10).unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        let mut piece = vec![0; 64 << 10];
+        while bytes > 0 {
+            let most = bytes.min(piece.len());
+            bytes -= socket.read(&mut piece[..most]).unwrap();
+        }
+        // Until the visitor gives up.
+        std::thread::sleep(crate::rig::DEADLINE);
+    });
+    address
+}
+
+#[test]
+fn the_system_keeps_few_unsent_bytes_of_a_stream_that_stalls() {
+    const KIB: u64 = 1 << 10;
+    // Of a target that reads nothing fewer than of a target that has read.
+    for (reads, most) in [(0, 320), (8 << 20, 640)] {
+        run(async move {
+            let rig = Rig::new(reads_only(reads));
+            let socket = visit(rig.address, |mut socket| {
+                socket.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
+                while socket.write(&[0; 16 << 10]).is_ok() {}
+                socket
+            })
+            .await;
+            // The 128 KiB in the target's own buffer are included.
+            let left = rig.targets.stats.bytes_out() - reads as u64;
+            assert!(left <= most * KIB, "{reads}: {left} bytes");
+            crate::rig::reset(socket);
+        });
+    }
 }

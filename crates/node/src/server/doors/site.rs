@@ -79,7 +79,7 @@ pub(super) fn serve_plain(
         return socket.reset_on_close();
     };
     let Socket::Tcp(socket) = socket else { return };
-    let _ = socket.set_nodelay(true);
+    relay::prepare(&socket);
     let socket = Attended::new(socket, |socket| Some(socket));
     let io: Pin<Box<dyn Io>> = if first.is_empty() {
         Box::pin(socket)

@@ -103,7 +103,7 @@ async fn terminate(visitor: Undecided, name: &str) {
     };
     let Undecided { worker, doors, socket, peer, .. } = visitor;
     let (Socket::Tcp(socket), Some(terminator)) = (socket, doors.terminator()) else { return };
-    let _ = socket.set_nodelay(true);
+    relay::prepare(&socket);
     let socket = Attended::new(socket, |socket| Some(socket));
     match timeout(PATIENCE, terminator.accept(socket, name)).await {
         Ok(Ok(io)) => {
