@@ -1,7 +1,7 @@
 //! The addresses of this machine: those of all its network interfaces.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -40,8 +40,8 @@ fn addresses() -> io::Result<Arc<[IpAddr]>> {
 fn read() -> io::Result<Vec<IpAddr>> {
     let of_interface = |interface: nix::ifaddrs::InterfaceAddress| {
         let address = interface.address?;
-        let v4 = address.as_sockaddr_in().map(|at| IpAddr::V4(Ipv4Addr::from(at.ip())));
-        v4.or_else(|| address.as_sockaddr_in6().map(|at| IpAddr::V6(Ipv6Addr::from(at.ip()))))
+        let v4 = address.as_sockaddr_in().map(|at| IpAddr::V4(at.ip()));
+        v4.or_else(|| address.as_sockaddr_in6().map(|at| IpAddr::V6(at.ip())))
     };
     Ok(getifaddrs()?.filter_map(of_interface).map(|ip| ip.to_canonical()).collect())
 }

@@ -167,11 +167,7 @@ impl Walk<'_> {
             }
             (Some(Holds::Fields), _) => self.fields(&here, value)?,
             (Some(Holds::Passwords), _) => {
-                let each = match value {
-                    Value::List(items) => items.iter().collect(),
-                    one => vec![one],
-                };
-                if !each.into_iter().all(|pair| self.has_password_of_variables(pair)) {
+                if !items(value).iter().all(|pair| self.has_password_of_variables(pair)) {
                     return Err(self.readable(&here, Part::Password));
                 }
             }
@@ -228,11 +224,7 @@ impl Walk<'_> {
 
     /// Refuses URLs with a secret that is in the file.
     fn urls(&mut self, here: &str, value: &Value) -> Result<(), String> {
-        let each = match value {
-            Value::List(items) => items.as_slice(),
-            one => std::slice::from_ref(one),
-        };
-        for text in each {
+        for text in items(value) {
             if let Value::Text(text) = text
                 && let Some(secret) = in_url(text)
                 && !self.is_of_variables(&Value::Text(secret.replace(':', "")))
@@ -341,6 +333,11 @@ impl Walk<'_> {
     }
 }
 
+/// The items of a list. A single value stands for a list with one item.
+fn items(value: &Value) -> &[Value] {
+    if let Value::List(items) = value { items } else { std::slice::from_ref(value) }
+}
+
 /// The part of a value that is a secret.
 #[derive(Clone, Copy, Debug)]
 enum Part {
@@ -399,7 +396,7 @@ mod tests {
         };
         let sources = config::Sources { env: &env, read: &read };
         let whole = Some(config::Text { name: "c.yaml", text });
-        let secrets = if text.contains("listen:") {
+        let secrets = if text.lines().any(|line| line.starts_with("listen:")) {
             let loaded = config::load_server(whole, &config::ServerFlags::default(), &sources);
             config::secrets::of_server(&loaded.unwrap().config)
         } else {
