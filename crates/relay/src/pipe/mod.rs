@@ -27,7 +27,7 @@ use crate::{End, Settings, Socket, Visit};
 use guard::Guard;
 pub use guard::{Http, Leaving, Onward, Why};
 pub(crate) use pump::Pump;
-use queue::Queue;
+pub(crate) use queue::Queue;
 
 /// The half of a stream that the link calls. An idle pipe holds no buffer: it takes 144 bytes and
 /// the socket.
@@ -307,7 +307,8 @@ impl Outlet for Pipe {
     }
 }
 
-fn throw_away(pieces: &mut VecDeque<Bytes>) -> usize {
+/// Throws all pieces away and returns the number of their bytes.
+pub(crate) fn throw_away(pieces: &mut VecDeque<Bytes>) -> usize {
     pieces.drain(..).map(|piece| piece.len()).sum()
 }
 
