@@ -14,6 +14,7 @@
 //! |---|---|
 //! | [`mod@listen`], `listen_unix` | the accept loop of one listening socket, and the guard that ends it |
 //! | [`admit`] | limits of live streams: a [`Permit`] is the proof of admission |
+//! | `bridge` | two streams joined, on one worker or two; a stream as the lane of a carrier |
 //! | [`dial`] | names and addresses, IPv6/IPv4 raced, errors as reset codes |
 //! | [`flows`] | datagrams: the flows of a UDP socket, and a socket for each flow to a target |
 //! | [`http`] | where the requests and responses of a kept HTTP/1 connection begin and end |
@@ -36,6 +37,7 @@
 
 pub mod admit;
 mod attention;
+mod bridge;
 pub mod dial;
 mod duplex;
 pub mod flows;
@@ -63,6 +65,7 @@ pub mod watch;
 
 pub use admit::{Gate, Permit};
 pub use attention::Attended;
+pub use bridge::{Carried, Span, StreamLane, bridge, span};
 pub use dial::{Allow, Destination, DialAccount, DialError, Dials, TargetAddr};
 pub use duplex::{Duplex, accept_duplex, open_duplex};
 pub use flows::{

@@ -10,9 +10,8 @@ use proto::{Priority, ResetCode};
 use relay::{Settings, serve_connect};
 use tokio::sync::oneshot;
 use tokio::task::spawn_local;
-use tokio::time::Instant;
 
-use super::ClientShared;
+use super::uplink::Uplink;
 use crate::descriptors;
 use crate::entrance::connectors;
 use crate::session::Handle;
@@ -22,14 +21,15 @@ const HOLD: Duration = Duration::from_secs(10);
 
 /// Connects `socket` with `target`, as [`ops::Daemon::connect`] says.
 pub(super) async fn connect(
-    shared: &ClientShared,
+    uplink: &Uplink,
     handles: &[Handle],
     target: Target,
     socket: UnixStream,
 ) -> anyhow::Result<()> {
-    let worker = live_worker(shared).await.context("the client is not connected to its server")?;
+    let worker = uplink.live_worker(HOLD).await;
+    let worker = worker.context("the client is not connected to its server")?;
     let handle = handles.get(worker).context("the daemon is stopping")?;
-    let session = shared.links.load().session.clone();
+    let session = uplink.session();
     let (reply, outcome) = oneshot::channel();
     let text = target.to_string();
     let job = {
@@ -71,22 +71,4 @@ pub(super) async fn connect(
         };
         anyhow::anyhow!("the server's side does not connect {text}: {code}{hint}")
     })
-}
-
-/// A worker with a live link. Waits for a link when there is none.
-async fn live_worker(shared: &ClientShared) -> Option<usize> {
-    let deadline = Instant::now() + HOLD;
-    loop {
-        let session = shared.links.load().session.clone();
-        let revived = session.revived.notified();
-        if let Some(worker) = session.live_worker(0) {
-            return Some(worker);
-        }
-        tokio::select! {
-            () = revived => {}
-            () = tokio::time::sleep_until(deadline) => return None,
-            // A reload may have replaced the session.
-            () = tokio::time::sleep(Duration::from_millis(200)) => {}
-        }
-    }
 }

@@ -18,6 +18,7 @@ use tokio::task::{AbortHandle, spawn_local};
 
 use super::ClientShared;
 use super::owner::ClientOwner;
+use super::uplink::Uplink;
 use crate::session::{Handle, Session, Worker};
 use crate::transports::Way;
 
@@ -139,13 +140,15 @@ impl Links {
         self: &Arc<Self>,
         handles: &[Handle],
         shared: &Arc<ClientShared>,
+        uplink: &Arc<Uplink>,
         plan: Plan,
     ) -> anyhow::Result<()> {
         let plan = Arc::new(plan);
         for n in 0..plan.count {
             let handle = handles.get(n % handles.len()).context("no worker")?;
-            let (links, shared, plan) = (Arc::clone(self), Arc::clone(shared), Arc::clone(&plan));
-            let keep = move |worker: &_| keep(worker, &shared, &links, &plan, n);
+            let (links, plan) = (Arc::clone(self), Arc::clone(&plan));
+            let (shared, uplink) = (Arc::clone(shared), Arc::clone(uplink));
+            let keep = move |worker: &_| keep(worker, (&shared, &uplink), &links, &plan, n);
             let keeper = handle.call(keep).await?;
             self.keepers.lock().unwrap_or_else(PoisonError::into_inner).push(keeper);
         }
@@ -225,7 +228,7 @@ impl Links {
 /// Starts the task that keeps one link forever, the `nth` of the session.
 fn keep(
     worker: &Rc<Worker>,
-    shared: &Arc<ClientShared>,
+    (shared, uplink): (&Arc<ClientShared>, &Arc<Uplink>),
     links: &Arc<Links>,
     plan: &Plan,
     nth: usize,
@@ -238,14 +241,14 @@ fn keep(
         name: plan.name.clone(),
         identity: plan.identity.clone(),
         instance: shared.instance,
-        logged_in: Arc::clone(&shared.logged_in),
+        logged_in: Arc::clone(&uplink.logged_in),
         leaving: Arc::clone(&links.leaving),
         retry: plan.retry,
         link: plan.link,
         budget: Rc::<Lease>::clone(&worker.state.budget),
         serials: Arc::clone(&shared.serials),
     };
-    let owner = ClientOwner::new(Rc::clone(worker), Arc::clone(shared), Arc::clone(links));
+    let owner = ClientOwner::new(worker, shared, uplink, links);
     let begun = Rc::clone(&owner);
     let told = Rc::clone(&owner);
     let keeping = spawn_local(link::client::run(

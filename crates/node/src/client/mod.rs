@@ -15,6 +15,7 @@ mod targets;
 #[cfg(test)]
 mod tests;
 mod trouble;
+mod uplink;
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -29,7 +30,7 @@ use arc_swap::ArcSwap;
 use config::{ClientConfig, Common, Kept, Lists};
 use link::ProcessBudget;
 use ops::measure::{Meter, Ping, Progress, Speed};
-use ops::status::{Status, StreamNumber, Streams};
+use ops::status::{self, Status, StreamNumber, Streams};
 use ops::{Daemon, Reloaded, Role, SendFuture, term};
 use proto::{InstanceId, LinkConfig};
 use tokio::sync::mpsc;
@@ -40,13 +41,12 @@ use crate::probes;
 use crate::session::{State, Workers};
 use crate::tcp_info::Ledger;
 use crate::{descriptors, memory, survey, workers};
-use destination::Places;
 use forwards::Forwards;
 use links::{Links, Plan};
-use published::Published;
 #[cfg(test)]
 pub(crate) use published::may_pass;
 pub use reload::Source;
+use uplink::{Uplink, Uplinks};
 
 /// A running client.
 pub struct Client {
@@ -70,11 +70,8 @@ impl fmt::Debug for Client {
 struct ClientShared {
     /// The configuration in force.
     config: ArcSwap<ClientConfig>,
-    /// The current links, which take streams.
-    links: ArcSwap<Links>,
-    published: Published,
-    /// The public addresses of the services.
-    places: Places,
+    /// The servers.
+    uplinks: Uplinks,
     forwards: Forwards,
     /// Whether the targets of the services serve.
     healths: Healths,
@@ -84,12 +81,8 @@ struct ClientShared {
     holders: Holders,
     /// This process is stopping: it publishes nothing and begins no link.
     leaving: AtomicBool,
-    /// The generation of the registered set of services.
-    generation: AtomicU64,
     /// The random id of this process.
     instance: InstanceId,
-    /// Whether this process has logged in at least once.
-    logged_in: Arc<AtomicBool>,
     /// The number of the next link.
     serials: Arc<AtomicU64>,
 }
@@ -129,20 +122,17 @@ impl Client {
         getrandom::fill(&mut instance).context("random bytes")?;
         let shared = Arc::new(ClientShared {
             config: ArcSwap::from_pointee(config),
-            links: ArcSwap::new(Arc::clone(&links)),
-            published: Published::default(),
-            places: Places::default(),
+            uplinks: Uplinks::of(Uplink::new(&links)),
             forwards,
             healths: Healths::default(),
             bounds: targets::Bounds::default(),
             holders: Holders::default(),
             leaving: AtomicBool::new(false),
-            generation: AtomicU64::new(register::FIRST),
             instance: InstanceId(instance),
-            logged_in: Arc::default(),
             serials: Arc::new(AtomicU64::new(1)),
         });
-        links.start(workers.handles(), &shared, plan).await?;
+        let uplink = shared.uplinks.preferred();
+        links.start(workers.handles(), &shared, uplink, plan).await?;
         let handles = Arc::clone(workers.handles());
         let told = Arc::clone(&shared);
         workers.handles()[0]
@@ -154,6 +144,38 @@ impl Client {
             .await?;
         let (started, source, ledger) = (Instant::now(), None, Ledger::default());
         Ok(Self { workers, count, shared, started, source, ledger })
+    }
+}
+
+impl Client {
+    /// The status of the current session of an uplink.
+    fn session_status(
+        &self,
+        config: &ClientConfig,
+        uplink: &Uplink,
+        mut session: status::Session,
+        counts: &[status::Service],
+    ) -> status::Session {
+        if let Some(error) = uplink.published.trouble() {
+            session.state = error;
+        }
+        let live = uplink.session().live() > 0;
+        session.services = uplink.published.services(&config.services, live);
+        for forward in &mut session.forwards {
+            uplink.published.reached(live).clone_into(&mut forward.state);
+            // The address of a listener on port 0 has the port that the system chose.
+            let is_it = |known: &&config::Forward| known.listen.to_string() == forward.address;
+            forward.kept = config.forwards.iter().find(is_it).is_some_and(|known| known.kept);
+        }
+        for service in &mut session.services {
+            let health = self.shared.healths.of(&service.name, &service.target);
+            service.down = health.fault().map(Fault::down);
+            if let Some(count) = counts.iter().find(|count| count.name == service.name) {
+                service.add(count);
+            }
+        }
+        session.settle();
+        session
     }
 }
 
@@ -171,7 +193,12 @@ impl Daemon for Client {
         target: config::Target,
         socket: UnixStream,
     ) -> SendFuture<'_, anyhow::Result<()>> {
-        Box::pin(connect::connect(&self.shared, self.workers.handles(), target, socket))
+        Box::pin(connect::connect(
+            self.shared.uplinks.preferred(),
+            self.workers.handles(),
+            target,
+            socket,
+        ))
     }
 
     fn kill(&self, number: StreamNumber) -> SendFuture<'_, bool> {
@@ -190,32 +217,17 @@ impl Daemon for Client {
         Box::pin(async {
             let shared = &self.shared;
             let config = shared.config.load_full();
-            let current = Arc::clone(&shared.links.load().session);
             let ledger = &self.ledger;
             let mut sessions = survey::sessions(self.workers.handles(), ledger).await;
-            let known = sessions.remove(&current.id);
-            let mut session =
-                known.unwrap_or_else(|| survey::without_links(&current, &sessions, ledger));
-            if let Some(error) = shared.published.trouble() {
-                session.state = error;
-            }
-            let live = current.live() > 0;
-            session.services = shared.published.services(&config.services, live);
-            for forward in &mut session.forwards {
-                shared.published.reached(live).clone_into(&mut forward.state);
-                // The address of a listener on port 0 has the port that the system chose.
-                let is_it = |known: &&config::Forward| known.listen.to_string() == forward.address;
-                forward.kept = config.forwards.iter().find(is_it).is_some_and(|known| known.kept);
-            }
             let counts = owner::counts(self.workers.handles()).await;
-            for service in &mut session.services {
-                let health = shared.healths.of(&service.name, &service.target);
-                service.down = health.fault().map(Fault::down);
-                if let Some(count) = counts.iter().find(|count| count.name == service.name) {
-                    service.add(count);
-                }
+            let mut current = Vec::new();
+            for uplink in shared.uplinks.iter() {
+                let of = uplink.session();
+                let known = sessions.remove(&of.id);
+                let session =
+                    known.unwrap_or_else(|| survey::without_links(&of, &sessions, ledger));
+                current.push(self.session_status(&config, uplink, session, &counts));
             }
-            session.settle();
             Status {
                 role: "client".to_owned(),
                 name: config.name.clone(),
@@ -226,8 +238,8 @@ impl Daemon for Client {
                 memory: survey::memory(self.workers.handles()).await,
                 descriptors: descriptors::survey(),
                 udp: survey::udp(),
-                // The retiring sessions come after the current session.
-                sessions: std::iter::once(session).chain(sessions.into_values()).collect(),
+                // The retiring sessions come after the current sessions.
+                sessions: current.into_iter().chain(sessions.into_values()).collect(),
                 ..Status::default()
             }
         })
@@ -237,10 +249,10 @@ impl Daemon for Client {
 impl Meter for Client {
     fn ping(&self, patience: Duration) -> SendFuture<'_, Ping> {
         Box::pin(async move {
-            let shared = &self.shared;
-            let session = Arc::clone(&shared.links.load().session);
-            let ping = probes::ping_links(self.workers.handles(), &session, patience).await;
-            Ping { trouble: shared.published.trouble(), ..ping }
+            let uplink = self.shared.uplinks.preferred();
+            let ping =
+                probes::ping_links(self.workers.handles(), &uplink.session(), patience).await;
+            Ping { trouble: uplink.published.trouble(), ..ping }
         })
     }
 
@@ -250,7 +262,7 @@ impl Meter for Client {
         news: mpsc::Sender<Progress>,
     ) -> SendFuture<'_, Result<Speed, String>> {
         Box::pin(async move {
-            let session = Arc::clone(&self.shared.links.load().session);
+            let session = self.shared.uplinks.preferred().session();
             probes::speedtest(self.workers.handles(), &session, span, news).await
         })
     }
@@ -265,7 +277,7 @@ impl Role for Client {
             config.name,
             count(config.services.len(), "service"),
             count(config.forwards.len(), "forward"),
-            self.shared.links.load().session.name
+            self.shared.uplinks.preferred().session().name
         )
     }
 
@@ -298,9 +310,11 @@ impl Role for Client {
     fn drain(&self) -> SendFuture<'_, ()> {
         Box::pin(async {
             self.shared.leaving.store(true, Ordering::SeqCst);
-            self.shared.links.load().leaving.store(true, Ordering::Relaxed);
+            self.shared.uplinks.iter().for_each(|uplink| uplink.leave());
             self.shared.forwards.close_all(self.workers.handles()).await;
-            register::withdraw(self.workers.handles(), &self.shared).await;
+            for uplink in self.shared.uplinks.iter() {
+                register::withdraw(self.workers.handles(), &self.shared, uplink).await;
+            }
             survey::drain_links(self.workers.handles()).await;
         })
     }

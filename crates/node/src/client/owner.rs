@@ -6,7 +6,6 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -24,6 +23,7 @@ use super::outage::{Told, Weight};
 use super::register::register;
 use super::targets::{Introduction, Local, Services};
 use super::trouble::Trouble;
+use super::uplink::Uplink;
 use crate::session::{Handle, Worker};
 use crate::{probes, survey};
 
@@ -31,6 +31,7 @@ use crate::{probes, survey};
 pub(super) struct ClientOwner {
     worker: Rc<Worker>,
     shared: Arc<ClientShared>,
+    uplink: Arc<Uplink>,
     links: Arc<Links>,
     services: RefCell<Services>,
     told: RefCell<Told>,
@@ -47,13 +48,22 @@ impl fmt::Debug for ClientOwner {
 
 impl ClientOwner {
     pub(super) fn new(
-        worker: Rc<Worker>,
-        shared: Arc<ClientShared>,
-        links: Arc<Links>,
+        worker: &Rc<Worker>,
+        shared: &Arc<ClientShared>,
+        uplink: &Arc<Uplink>,
+        links: &Arc<Links>,
     ) -> Rc<Self> {
-        let services = RefCell::new(Services::new(&worker, &shared, shared.config.load_full()));
-        let (told, lost, serial) = (RefCell::default(), Cell::default(), Cell::new(0));
-        Rc::new(Self { worker, shared, links, services, told, lost, serial })
+        let services = Services::new(worker, shared, shared.config.load_full());
+        Rc::new(Self {
+            worker: Rc::clone(worker),
+            shared: Arc::clone(shared),
+            uplink: Arc::clone(uplink),
+            links: Arc::clone(links),
+            services: RefCell::new(services),
+            told: RefCell::default(),
+            lost: Cell::default(),
+            serial: Cell::new(0),
+        })
     }
 
     /// Finds a service of the configuration in force.
@@ -70,7 +80,7 @@ impl ClientOwner {
     fn header(&self, link: &Link, how: &Introduction, service: &str, open: &Open) -> Bytes {
         let server = link.peer_address().filter(|_| how.is_direct).map(|address| address.ip());
         let visitor = open.visitor.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |v| v.ip());
-        let public = self.shared.places.of(service, &how.asked, visitor, server);
+        let public = self.uplink.places.of(service, &how.asked, visitor, server);
         proxy_header(how.version, open.visitor, public)
     }
 
@@ -79,7 +89,7 @@ impl ClientOwner {
         let Some(link) = link else { return };
         self.serial.set(link.serial());
         self.worker.state.add_link(self.worker.index, &self.links.session, link);
-        register(link, &self.shared);
+        register(link, &self.shared, &self.uplink);
     }
 
     /// Logs a report of the keeper of the link.
@@ -94,9 +104,9 @@ impl ClientOwner {
                 if self.links.fail(&text) {
                     return;
                 }
-                self.shared.published.note_trouble(Some(trouble));
+                self.uplink.published.note_trouble(Some(trouble));
                 let (is_refusal, now) = (error.is_refusal(), Instant::now());
-                let weight = self.shared.published.outage(|outage| {
+                let weight = self.uplink.published.outage(|outage| {
                     outage.failed(&mut self.told.borrow_mut(), &text, is_refusal, now)
                 });
                 match weight {
@@ -116,7 +126,7 @@ impl ClientOwner {
                 }
             }
             Report::Connected { link, path, resumed, reason } => {
-                self.shared.published.note_trouble(None);
+                self.uplink.published.note_trouble(None);
                 *self.told.borrow_mut() = None;
                 let what = if *resumed { "resumed over" } else { "is connected to" };
                 let lost = if *link == self.serial.get() { self.lost.take() } else { None };
@@ -145,7 +155,7 @@ impl ClientOwner {
         }
         let now = Instant::now();
         self.lost.set(self.lost.get().or(Some(now)));
-        self.shared.published.outage(|outage| outage.lost(now));
+        self.uplink.published.outage(|outage| outage.lost(now));
     }
 
     /// Logs the end of a link.
@@ -162,7 +172,7 @@ impl ClientOwner {
             }
             End::Expired => {
                 self.note_loss(link);
-                if self.shared.published.outage(|outage| outage.is_long(Instant::now())) {
+                if self.uplink.published.outage(|outage| outage.is_long(Instant::now())) {
                     tracing::warn!(link, "link {link} ended: {end}; its streams were reset");
                 } else {
                     tracing::info!(link, "link {link} ended: {end}; its streams were reset");
@@ -221,14 +231,14 @@ impl Owner for ClientOwner {
             ControlMessage::Registered(_) if self.links.are_retired() => {}
             // The answer to an older set; the answer to the present set follows.
             ControlMessage::Registered(registered)
-                if registered.generation < self.shared.generation.load(Ordering::Acquire) => {}
+                if registered.generation < self.uplink.generation() => {}
             ControlMessage::Registered(registered) => {
-                self.shared.places.note(&registered);
+                self.uplink.places.note(&registered);
                 let config = self.shared.config.load();
                 let names: HashSet<_> =
                     config.services.iter().map(|service| service.name.as_str()).collect();
                 let is_ours = |name: &str| names.contains(name);
-                self.shared.published.apply(&registered, &self.links.session.name, is_ours);
+                self.uplink.published.apply(&registered, &self.links.session.name, is_ours);
             }
             // Only servers take registrations.
             ControlMessage::Register(_) => {}

@@ -11,6 +11,7 @@ use proto::control::{ControlMessage, Register, ServiceSpec};
 use proto::greeting::{Features, Name};
 
 use super::ClientShared;
+use super::uplink::Uplink;
 use crate::session::Handle;
 
 /// The period at which the client asks again for refused services. A person who frees a taken port
@@ -30,8 +31,8 @@ const NO_UDP: &str =
 pub(super) const FIRST: u64 = 1;
 
 /// Registers the current set of services over `link`.
-pub(super) fn register(link: &Link, shared: &ClientShared) {
-    let generation = shared.generation.load(Ordering::Acquire);
+pub(super) fn register(link: &Link, shared: &ClientShared, uplink: &Uplink) {
+    let generation = uplink.generation();
     // A server without the feature would skip the lists and let everybody visit.
     let restricts = link.features().have(Features::VISITORS);
     let carries_udp = link.features().have(Features::FLOWS);
@@ -43,10 +44,10 @@ pub(super) fn register(link: &Link, shared: &ClientShared) {
             .services
             .iter()
             .partition(|service| restricts || config.visitors_of(service).are_all());
-        refused.iter().for_each(|service| shared.published.refuse(&service.name, TOO_OLD));
+        refused.iter().for_each(|service| uplink.published.refuse(&service.name, TOO_OLD));
         let (asked, refused): (Vec<_>, Vec<_>) =
             asked.into_iter().partition(|service| carries_udp || !service.carries(Over::Udp));
-        refused.iter().for_each(|service| shared.published.refuse(&service.name, NO_UDP));
+        refused.iter().for_each(|service| uplink.published.refuse(&service.name, NO_UDP));
         asked.into_iter().filter_map(|service| spec(&config, service)).collect()
     };
     let message = ControlMessage::Register(Register { generation, services });
@@ -87,8 +88,8 @@ fn spec(config: &ClientConfig, service: &config::Service) -> Option<ServiceSpec>
 
 /// Withdraws all services, so that the server accepts no more visitors for them. For a client that
 /// is leaving.
-pub(super) async fn withdraw(handles: &[Handle], shared: &Arc<ClientShared>) {
-    anew(handles, shared).await;
+pub(super) async fn withdraw(handles: &[Handle], shared: &Arc<ClientShared>, uplink: &Arc<Uplink>) {
+    anew(handles, shared, uplink).await;
 }
 
 /// Registers again while a service is refused for a reason that may pass. Ends when the client
@@ -99,23 +100,30 @@ pub(super) async fn insist(handles: Arc<[Handle]>, shared: Arc<ClientShared>) {
         if shared.leaving.load(Ordering::Relaxed) {
             return;
         }
-        if shared.published.waits_for_more() {
-            anew(&handles, &shared).await;
+        for uplink in shared.uplinks.iter() {
+            if uplink.published.waits_for_more() {
+                anew(&handles, &shared, uplink).await;
+            }
         }
     }
 }
 
-/// Registers the next generation, and returns its number. The registration goes over every link of the current session. The server answers on one
-/// of the links. A link without a carrier sends the registration when it has one again.
-pub(super) async fn anew(handles: &[Handle], shared: &Arc<ClientShared>) -> u64 {
-    let generation = shared.generation.fetch_add(1, Ordering::Release) + 1;
-    let session = shared.links.load().session.id;
+/// Registers the next generation at a server, and returns its number. The registration goes over
+/// every link of the current session. The server answers on one of the links. A link without a
+/// carrier sends the registration when it has one again.
+pub(super) async fn anew(
+    handles: &[Handle],
+    shared: &Arc<ClientShared>,
+    uplink: &Arc<Uplink>,
+) -> u64 {
+    let generation = uplink.next_generation();
+    let session = uplink.session().id;
     for handle in handles {
-        let shared = Arc::clone(shared);
+        let (shared, uplink) = (Arc::clone(shared), Arc::clone(uplink));
         let told = handle.call(move |worker| {
             for (of, link) in worker.state.all_links() {
                 if of.id == session {
-                    register(&link, &shared);
+                    register(&link, &shared, &uplink);
                 }
             }
         });

@@ -12,6 +12,7 @@ use ops::{Loaded, Reloaded, WrongConfig, shown};
 use tokio::time::timeout;
 
 use super::links::{Links, Plan};
+use super::uplink::Uplink;
 use super::{Client, register, targets};
 use crate::memory;
 
@@ -94,18 +95,19 @@ impl Client {
         let differs = running.differs(&new);
         let new = new.reloaded(&running);
         // The steps that can fail come first: addresses, then links.
-        let session = Arc::clone(&shared.links.load().session);
+        let uplink = shared.uplinks.preferred();
+        let session = uplink.session();
         let forwards = shared.forwards.bind(&new.forwards, self.count, &session).await?;
         let links = if differs.iter().any(|changed| changed.change == Change::Reconnect) {
-            Some(self.other_links(&new).await?)
+            Some(self.other_links(&new, uplink).await?)
         } else {
             None
         };
         shared.config.store(Arc::new(new.clone()));
         if let Some(links) = links {
-            self.replace_links(links).await;
+            uplink.replace(links, handles, &shared.leaving).await;
         }
-        let session = Arc::clone(&shared.links.load().session);
+        let session = uplink.session();
         let failed = shared.forwards.follow(forwards, handles, self.count, &session).await;
         if !failed.is_empty() {
             // The forwards that failed are left out of the configuration in force, so the next
@@ -130,7 +132,7 @@ impl Client {
             .extend(failed.into_iter().map(|(f, why)| format!("forward {}: {why}", f.listen)));
         let registers = ["services", "allow_from", "deny_from"];
         if differs.iter().any(|changed| registers.contains(&changed.key)) {
-            shared.published.forget_others(&now.services);
+            shared.uplinks.iter().for_each(|uplink| uplink.published.forget_others(&now.services));
             let is_there = |name: &str| now.services.iter().any(|service| service.name == name);
             shared.healths.retain(is_there);
             shared.bounds.retain(is_there);
@@ -139,10 +141,12 @@ impl Client {
                 // A worker that has stopped has no flows.
                 let _ = handle.call(move |worker| targets::lead_flows(worker, &now)).await;
             }
-            let generation = register::anew(handles, shared).await;
-            if shared.links.load().session.live() > 0 {
-                // A server that does not answer in time leaves the services without an outcome.
-                let _ = timeout(ANSWER, shared.published.answered(generation)).await;
+            for uplink in shared.uplinks.iter() {
+                let generation = register::anew(handles, shared, uplink).await;
+                if uplink.session().live() > 0 {
+                    // A server that does not answer in time leaves the services without an outcome.
+                    let _ = timeout(ANSWER, uplink.published.answered(generation)).await;
+                }
             }
         }
         if named.is_some() || differs.iter().any(|changed| changed.key == "services") {
@@ -168,7 +172,7 @@ impl Client {
             let is_same = is_named.is_none()
                 && before.services.iter().any(|other| is_same_service(other, service));
             let name = &service.name;
-            match self.shared.published.outcome(name) {
+            match self.shared.uplinks.preferred().published.outcome(name) {
                 Some(Err(why)) => to.failed.push(format!("{name} is not published: {why}")),
                 Some(Ok(_)) if is_same => {}
                 Some(Ok(at)) => to.applied.push(format!("{name} -> {}", at.join(", "))),
@@ -191,26 +195,31 @@ impl Client {
 
     /// Makes new links, which read their certificates again.
     pub(super) async fn renew_certificates(&self) -> anyhow::Result<()> {
-        let links = self.other_links(&self.shared.config.load_full()).await?;
-        self.replace_links(links).await;
-        let session = Arc::clone(&self.shared.links.load().session);
-        self.shared.forwards.lead_to(&session).await;
+        let shared = &self.shared;
+        let uplink = shared.uplinks.preferred();
+        let links = self.other_links(&shared.config.load_full(), uplink).await?;
+        uplink.replace(links, self.workers.handles(), &shared.leaving).await;
+        shared.forwards.lead_to(&uplink.session()).await;
         Ok(())
     }
 
     /// Makes links with this configuration. If there are links now, one of the new links must
     /// become live first. Links that only wait for a carrier count as well, because they may come
     /// back and have streams.
-    async fn other_links(&self, config: &ClientConfig) -> anyhow::Result<Arc<Links>> {
+    async fn other_links(
+        &self,
+        config: &ClientConfig,
+        uplink: &Arc<Uplink>,
+    ) -> anyhow::Result<Arc<Links>> {
         let (handles, link) = (self.workers.handles(), memory::link_config(&config.common));
         let plan = Plan::new(config, link, handles.len())?;
         let links = Links::of(&plan, handles.len());
         let untried = Untried(Some(Arc::clone(&links)));
-        let is_needed = self.shared.links.load().session.has_links();
+        let is_needed = uplink.session().has_links();
         if is_needed {
             links.on_trial();
         }
-        links.start(handles, &self.shared, plan).await?;
+        links.start(handles, &self.shared, uplink, plan).await?;
         if is_needed && let Err(why) = links.come_alive().await {
             bail!("there is no connection with what has changed: {why}");
         }
@@ -218,16 +227,6 @@ impl Client {
         ensure!(!self.shared.leaving.load(Ordering::SeqCst), "it is stopping");
         untried.succeeded();
         Ok(links)
-    }
-
-    async fn replace_links(&self, links: Arc<Links>) {
-        let before = self.shared.links.swap(Arc::clone(&links));
-        if self.shared.leaving.load(Ordering::SeqCst) {
-            links.leaving.store(true, Ordering::Relaxed);
-        }
-        // The failures of the old links no longer matter.
-        self.shared.published.note_trouble(None);
-        before.retire(self.workers.handles()).await;
     }
 
     /// The certificate and key files that are read in addition to the configuration.

@@ -29,7 +29,7 @@ use crate::{End, Held, Settings, Socket, Visit};
 use guard::{Guard, State};
 pub use guard::{Http, Leaving, Onward, Why};
 pub(crate) use pump::Pump;
-use queue::Queue;
+pub(crate) use queue::Queue;
 
 /// A stream has shown that its socket is read when so many KiB were written: more than the buffers
 /// of the system take of a socket that nobody reads.
@@ -370,7 +370,8 @@ impl Watched for Pipe {
     }
 }
 
-fn throw_away(pieces: &mut VecDeque<Bytes>) -> usize {
+/// Throws all pieces away and returns the number of their bytes.
+pub(crate) fn throw_away(pieces: &mut VecDeque<Bytes>) -> usize {
     pieces.drain(..).map(|piece| piece.len()).sum()
 }
 

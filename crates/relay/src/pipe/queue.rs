@@ -73,9 +73,36 @@ impl Queue {
         before - buf.remaining()
     }
 
+    /// Moves `size` bytes, or all if there are fewer, to the end of `frame`.
+    pub(crate) fn take_front(&mut self, size: usize, frame: &mut BytesMut) {
+        let mut left = size;
+        while left > 0 && !self.is_empty() {
+            let part = self.chunks.front().map_or(&self.tail[..], |chunk| &chunk[..]);
+            let length = part.len().min(left);
+            frame.extend_from_slice(&part[..length]);
+            self.advance(length);
+            left -= length;
+        }
+    }
+
+    /// Takes a piece from the front.
+    pub(crate) fn pop(&mut self) -> Option<Bytes> {
+        if self.chunks.is_empty() {
+            self.seal();
+        }
+        let piece = self.chunks.pop_front();
+        self.advance(0);
+        piece
+    }
+
+    /// The number of bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.tail.len() + self.chunks.iter().map(Bytes::len).sum::<usize>()
+    }
+
     /// Throws all bytes away and returns their number.
     pub(crate) fn clear(&mut self) -> usize {
-        let bytes = self.tail.len() + self.chunks.iter().map(Bytes::len).sum::<usize>();
+        let bytes = self.len();
         *self = Self::default();
         bytes
     }

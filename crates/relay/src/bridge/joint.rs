@@ -1,0 +1,200 @@
+//! Two streams of one worker. No task is between the streams: each call of a link about one stream
+//! ends in calls to the link of the other stream.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::fmt;
+use std::rc::Rc;
+
+use bytes::{Buf as _, Bytes};
+use net::pool;
+use proto::{HEAD_ROOM, Open, ResetCode};
+use transport::{Connector, Inlet, OpenError, Outlet};
+
+use crate::pipe::{Queue, throw_away};
+
+/// One of the two streams.
+#[derive(Default)]
+struct Half {
+    /// `None` while the stream is being opened, and after an abort.
+    inlet: RefCell<Option<Box<dyn Inlet>>>,
+    /// Bytes of the peer that wait for room on the other stream.
+    queue: RefCell<Queue>,
+    /// The peer has ended its direction.
+    is_finished: Cell<bool>,
+    /// The other stream takes no more bytes: bytes of this peer are thrown away.
+    is_deaf: Cell<bool>,
+}
+
+/// Two joined streams. The outlets of both streams keep the joint alive.
+struct Joint {
+    halves: [Half; 2],
+}
+
+/// The outlet of one of the two streams.
+struct End {
+    joint: Rc<Joint>,
+    /// The index of the half of the stream.
+    side: usize,
+}
+
+/// Opens a stream at `connector` and joins it with a stream that was accepted. Returns the outlet of
+/// the accepted stream.
+///
+/// # Errors
+/// The connector takes no more streams. The accepted stream is returned and still has to be refused.
+pub fn bridge(
+    accepted: Box<dyn Inlet>,
+    connector: &dyn Connector,
+    open: Open,
+) -> Result<Rc<dyn Outlet>, (Box<dyn Inlet>, OpenError)> {
+    let joint = Rc::new(Joint { halves: Default::default() });
+    let opened = connector.open(open, Rc::new(End { joint: Rc::clone(&joint), side: 1 }));
+    let inlet = match opened {
+        Ok(inlet) => inlet,
+        Err(error) => return Err((accepted, error)),
+    };
+    *joint.halves[0].inlet.borrow_mut() = Some(accepted);
+    *joint.halves[1].inlet.borrow_mut() = Some(inlet);
+    // The link of the opened stream may have called its outlet meanwhile.
+    let first = End { joint, side: 0 };
+    first.forward();
+    End { joint: Rc::clone(&first.joint), side: 1 }.forward();
+    Ok(Rc::new(first))
+}
+
+impl Half {
+    fn with_inlet(&self, command: impl FnOnce(&dyn Inlet)) {
+        if let Some(inlet) = &*self.inlet.borrow() {
+            command(&**inlet);
+        }
+    }
+}
+
+impl End {
+    fn mine(&self) -> &Half {
+        &self.joint.halves[self.side]
+    }
+
+    fn other(&self) -> &Half {
+        &self.joint.halves[1 - self.side]
+    }
+
+    /// Sends queued bytes of this stream on, as far as the other stream has room, and then the end
+    /// of the direction.
+    fn forward(&self) {
+        let mine = self.mine();
+        let mut sent = 0;
+        self.other().with_inlet(|inlet| {
+            let mut queue = mine.queue.borrow_mut();
+            loop {
+                let size = queue.len().min(inlet.room());
+                if size == 0 {
+                    break;
+                }
+                let mut frame = pool::take(HEAD_ROOM + size);
+                frame.resize(HEAD_ROOM, 0);
+                queue.take_front(size, &mut frame);
+                inlet.send(&mut frame);
+                pool::give(frame);
+                sent += size;
+            }
+            if mine.is_finished.get() && queue.is_empty() && !mine.is_deaf.replace(true) {
+                inlet.finish();
+            }
+        });
+        if sent > 0 {
+            mine.with_inlet(|inlet| inlet.consumed(sent));
+        }
+    }
+
+    /// Ends both directions of both streams.
+    fn abort(&self, code: ResetCode) {
+        for half in &self.joint.halves {
+            half.is_deaf.set(true);
+            half.queue.take();
+        }
+        let (mine, other) = (self.mine().inlet.take(), self.other().inlet.take());
+        if let Some(inlet) = other {
+            inlet.refuse(code);
+        }
+        drop(mine);
+    }
+}
+
+impl Outlet for End {
+    fn deliver(&self, pieces: &mut VecDeque<Bytes>) -> usize {
+        let mine = self.mine();
+        if mine.is_deaf.get() {
+            return throw_away(pieces);
+        }
+        let mut sent = 0;
+        if mine.queue.borrow().is_empty() {
+            self.other().with_inlet(|inlet| sent = send_on(inlet, pieces));
+        }
+        let mut queue = mine.queue.borrow_mut();
+        pieces.drain(..).for_each(|piece| queue.push(piece));
+        sent
+    }
+
+    fn finish(&self) {
+        self.mine().is_finished.set(true);
+        self.forward();
+    }
+
+    fn reset(&self, code: ResetCode) {
+        self.abort(code);
+    }
+
+    fn stop(&self, code: ResetCode) {
+        let other = self.other();
+        self.mine().with_inlet(|inlet| inlet.reset(code));
+        if other.is_deaf.replace(true) {
+            return;
+        }
+        let thrown = other.queue.take().clear();
+        other.with_inlet(|inlet| {
+            if thrown > 0 {
+                inlet.consumed(thrown);
+            }
+            inlet.stop(code);
+        });
+    }
+
+    fn room(&self) {
+        Self { joint: Rc::clone(&self.joint), side: 1 - self.side }.forward();
+    }
+}
+
+impl fmt::Debug for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "End({} of a bridge)", self.side)
+    }
+}
+
+/// Sends bytes from the front of `pieces`, as far as there is room. Returns their number.
+fn send_on(inlet: &dyn Inlet, pieces: &mut VecDeque<Bytes>) -> usize {
+    let mut sent = 0;
+    loop {
+        let waiting: usize = pieces.iter().map(Bytes::len).sum();
+        let size = waiting.min(inlet.room());
+        if size == 0 {
+            return sent;
+        }
+        let mut frame = pool::take(HEAD_ROOM + size);
+        frame.resize(HEAD_ROOM, 0);
+        let mut left = size;
+        while let Some(front) = pieces.front_mut().filter(|_| left > 0) {
+            let part = front.len().min(left);
+            frame.extend_from_slice(&front[..part]);
+            front.advance(part);
+            left -= part;
+            if front.is_empty() {
+                pieces.pop_front().into_iter().for_each(pool::recycle);
+            }
+        }
+        inlet.send(&mut frame);
+        pool::give(frame);
+        sent += size;
+    }
+}

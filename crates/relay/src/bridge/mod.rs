@@ -1,0 +1,31 @@
+//! Joins two streams: bytes, ends, resets and credit of one stream go on to the other stream.
+//!
+//! ```text
+//!   link A ──Outlet──> half of A ══> half of B ──Inlet──> link B
+//!   link A <──Inlet─── half of A <══ half of B <──Outlet── link B
+//! ```
+//!
+//! The window of A bounds the bytes that wait for room on B, because A is told that bytes are
+//! consumed only when B has taken them. The window of B bounds the bytes that B has taken. So
+//! nothing is buffered beyond both windows, and a reader that stops at one end stops the writer at
+//! the other end.
+//!
+//! | event on one stream | effect on the other stream |
+//! |---|---|
+//! | the peer ends its direction | this end ends its direction, after all bytes |
+//! | the peer aborts the stream, or its link ends | both directions are aborted with the same code |
+//! | the peer wants no more bytes | the other peer is told to stop; the other direction goes on |
+//!
+//! | module | the two streams |
+//! |---|---|
+//! | `joint` | live on one worker: a call of one link leads to a call of the other link |
+//! | `span` | live on two workers: a task of each worker exchanges messages with the other task |
+//! | `lane` | one stream, whose bytes are the lane of a carrier |
+
+mod joint;
+mod lane;
+mod span;
+
+pub use joint::bridge;
+pub use lane::StreamLane;
+pub use span::{Carried, Span, span};

@@ -1,0 +1,291 @@
+//! Two streams of two workers. A task of each worker owns the inlet of its stream and exchanges
+//! messages with the other task over two bounded channels.
+//!
+//! A task hands its bytes over as they come and is told later how many of them the other stream has
+//! taken. Only then its own link hears that they are consumed. So the window of a stream bounds the
+//! bytes that are on their way to the other worker, whatever the channel could hold.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::fmt;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use net::pool;
+use proto::{HEAD_ROOM, ResetCode};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::spawn_local;
+use transport::{Inlet, Outlet};
+
+use crate::pipe::{Queue, throw_away};
+
+/// Messages that may be on their way in one direction. A message is a frame of up to 512 KiB or a
+/// signal. A sender with more messages waits, and its link keeps what it has.
+const UNDER_WAY: usize = 16;
+
+/// What one task tells the other.
+#[derive(Debug)]
+enum Message {
+    /// The next bytes of the stream.
+    Bytes(Bytes),
+    /// So many bytes were taken by the stream of the sender.
+    Consumed(usize),
+    /// No more bytes follow.
+    Finish,
+    /// The stream wants no more bytes.
+    Stop(ResetCode),
+    /// Both directions were aborted.
+    Reset(ResetCode),
+}
+
+/// One end of a connection between two workers. It may move to another thread.
+#[derive(Debug)]
+pub struct Span {
+    messages: mpsc::Sender<Message>,
+    heard: mpsc::Receiver<Message>,
+}
+
+/// Makes a connection. Each end is for one stream: [`Span::carry`].
+#[must_use]
+pub fn span() -> (Span, Span) {
+    let (here, there) = (mpsc::channel(UNDER_WAY), mpsc::channel(UNDER_WAY));
+    let near = Span { messages: here.0, heard: there.1 };
+    let far = Span { messages: there.0, heard: here.1 };
+    (near, far)
+}
+
+impl Span {
+    /// Makes the outlet of a stream of this worker, before there is an inlet. The result of
+    /// [`Carried::join`] is the work that follows.
+    #[must_use]
+    pub fn carry(self) -> Carried {
+        Carried { half: Rc::default(), span: self }
+    }
+}
+
+/// A stream that goes on at another worker.
+#[derive(Debug)]
+pub struct Carried {
+    half: Rc<Half>,
+    span: Span,
+}
+
+impl Carried {
+    /// The outlet of the stream.
+    #[must_use]
+    pub fn outlet(&self) -> Rc<dyn Outlet> {
+        Rc::<Half>::clone(&self.half)
+    }
+
+    /// Starts the task that carries the bytes of the stream. It ends with the stream.
+    pub fn join(self, inlet: Box<dyn Inlet>) {
+        let Self { half, span } = self;
+        let (outgoing, incoming) = (Outgoing::default(), Incoming::default());
+        spawn_local(Task { half, inlet, span, outgoing, incoming }.run());
+    }
+}
+
+/// What the link has told the outlet, for the task.
+#[derive(Debug, Default)]
+struct Half {
+    /// Bytes of the peer that the task has not sent to the other task yet.
+    queue: RefCell<Queue>,
+    is_finished: Cell<bool>,
+    stop: Cell<Option<ResetCode>>,
+    reset: Cell<Option<ResetCode>>,
+    /// The other stream takes no more bytes.
+    is_deaf: Cell<bool>,
+    changed: Notify,
+}
+
+impl Outlet for Half {
+    fn deliver(&self, pieces: &mut VecDeque<Bytes>) -> usize {
+        if self.is_deaf.get() {
+            return throw_away(pieces);
+        }
+        let mut queue = self.queue.borrow_mut();
+        pieces.drain(..).for_each(|piece| queue.push(piece));
+        self.changed.notify_one();
+        0
+    }
+
+    fn finish(&self) {
+        self.is_finished.set(true);
+        self.changed.notify_one();
+    }
+
+    fn reset(&self, code: ResetCode) {
+        self.reset.set(Some(code));
+        self.is_deaf.set(true);
+        self.queue.take();
+        self.changed.notify_one();
+    }
+
+    fn stop(&self, code: ResetCode) {
+        self.stop.set(Some(code));
+        self.changed.notify_one();
+    }
+
+    fn room(&self) {
+        self.changed.notify_one();
+    }
+}
+
+/// What has gone to the other task.
+#[derive(Debug, Default)]
+struct Outgoing {
+    /// Sent to the other task; the other stream has not taken them yet.
+    unconsumed: usize,
+    /// The other task knows that nothing more follows, or wants nothing more.
+    is_over: bool,
+}
+
+/// The bytes of the other stream that wait for room on this stream.
+#[derive(Debug, Default)]
+struct Incoming {
+    queue: Queue,
+    is_finished: bool,
+    /// Taken by this stream; the other task is not told yet.
+    consumed: usize,
+    /// This stream takes no more bytes.
+    is_over: bool,
+}
+
+struct Task {
+    half: Rc<Half>,
+    inlet: Box<dyn Inlet>,
+    span: Span,
+    outgoing: Outgoing,
+    incoming: Incoming,
+}
+
+impl Task {
+    async fn run(mut self) {
+        loop {
+            self.send_on();
+            if self.is_over() {
+                return;
+            }
+            let has_message = self.has_message();
+            tokio::select! {
+                biased;
+                permit = self.span.messages.clone().reserve_owned(), if has_message => {
+                    let Ok(permit) = permit else { return self.abort(ResetCode::Aborted) };
+                    let Some(message) = self.take() else { continue };
+                    let is_last = matches!(message, Message::Reset(_));
+                    permit.send(message);
+                    if is_last {
+                        // The drop of the inlet ends this side.
+                        return;
+                    }
+                }
+                heard = self.span.heard.recv() => match heard {
+                    None => return self.abort(ResetCode::Aborted),
+                    Some(Message::Reset(code)) => return self.abort(code),
+                    Some(message) => self.hear(message),
+                },
+                () = self.half.changed.notified() => {}
+            }
+        }
+    }
+
+    /// Both directions have ended, and each task knows what the other stream has taken.
+    const fn is_over(&self) -> bool {
+        let Self { outgoing, incoming, .. } = self;
+        outgoing.is_over && outgoing.unconsumed == 0 && incoming.is_over && incoming.consumed == 0
+    }
+
+    /// Whether there is a message for the other task.
+    fn has_message(&self) -> bool {
+        let half = &self.half;
+        half.reset.get().is_some()
+            || half.stop.get().is_some()
+            || self.incoming.consumed > 0
+            || !half.queue.borrow().is_empty()
+            || (half.is_finished.get() && !self.outgoing.is_over)
+    }
+
+    /// Takes the most urgent message.
+    fn take(&mut self) -> Option<Message> {
+        let half = &self.half;
+        if let Some(code) = half.reset.take() {
+            return Some(Message::Reset(code));
+        }
+        if let Some(code) = half.stop.take() {
+            // Nothing more goes to the peer of this stream.
+            self.inlet.reset(code);
+            self.incoming.queue.clear();
+            self.incoming.is_over = true;
+            self.incoming.consumed = 0;
+            return Some(Message::Stop(code));
+        }
+        if self.incoming.consumed > 0 {
+            return Some(Message::Consumed(std::mem::take(&mut self.incoming.consumed)));
+        }
+        if let Some(bytes) = half.queue.borrow_mut().pop() {
+            self.outgoing.unconsumed += bytes.len();
+            return Some(Message::Bytes(bytes));
+        }
+        let is_end = half.is_finished.get() && !std::mem::replace(&mut self.outgoing.is_over, true);
+        is_end.then_some(Message::Finish)
+    }
+
+    /// Handles a message of the other task.
+    fn hear(&mut self, message: Message) {
+        match message {
+            Message::Bytes(bytes) if self.incoming.is_over => drop(bytes),
+            Message::Bytes(bytes) => self.incoming.queue.push(bytes),
+            Message::Finish => self.incoming.is_finished = true,
+            Message::Consumed(bytes) => {
+                self.outgoing.unconsumed = self.outgoing.unconsumed.saturating_sub(bytes);
+                self.inlet.consumed(bytes);
+            }
+            Message::Stop(code) => {
+                self.half.is_deaf.set(true);
+                let thrown = self.half.queue.take().clear();
+                if thrown > 0 {
+                    self.inlet.consumed(thrown);
+                }
+                self.inlet.stop(code);
+                self.outgoing = Outgoing { unconsumed: 0, is_over: true };
+            }
+            Message::Reset(code) => self.abort(code),
+        }
+    }
+
+    /// Sends bytes of the other stream as far as there is room, and then their end.
+    fn send_on(&mut self) {
+        let Incoming { queue, is_finished, consumed, is_over } = &mut self.incoming;
+        if *is_over {
+            return;
+        }
+        loop {
+            let size = queue.len().min(self.inlet.room());
+            if size == 0 {
+                break;
+            }
+            let mut frame = pool::take(HEAD_ROOM + size);
+            frame.resize(HEAD_ROOM, 0);
+            queue.take_front(size, &mut frame);
+            self.inlet.send(&mut frame);
+            pool::give(frame);
+            *consumed += size;
+        }
+        if *is_finished && queue.is_empty() {
+            *is_over = true;
+            self.inlet.finish();
+        }
+    }
+
+    fn abort(&self, code: ResetCode) {
+        self.half.is_deaf.set(true);
+        self.half.queue.take();
+        self.inlet.refuse(code);
+    }
+}
+
+impl fmt::Debug for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Task").field("incoming", &self.incoming).finish_non_exhaustive()
+    }
+}
