@@ -62,6 +62,7 @@ const HARMLESS: &[&str] = &[
     "file",
     "flow",
     "flow_unanswered",
+    "flows",
     "format",
     "forward",
     "forwarded",
@@ -106,6 +107,7 @@ const HARMLESS: &[&str] = &[
     "quic",
     "rate",
     "receive_buffer",
+    "receive_window",
     "remove",
     "resume_timeout",
     "retry",
@@ -117,10 +119,12 @@ const HARMLESS: &[&str] = &[
     "silence",
     "size",
     "sni",
+    "source",
     "speedtest",
     "state_dir",
     "streams",
     "tcp",
+    "tcp_keepalive",
     "timeout",
     "timeouts",
     "tls",
@@ -132,7 +136,6 @@ const HARMLESS: &[&str] = &[
     "window",
     "without",
     "workers",
-    "receive_window",
 ];
 
 /// What may stand under a key. `None`: no key of the decoder, so its value may be anything.

@@ -32,6 +32,11 @@ impl Held {
         Self { budget: budget.cloned(), bytes: Cell::new(0) }
     }
 
+    /// Takes nothing yet, of the same budget.
+    pub(crate) fn beside(&self) -> Self {
+        Self::none(self.budget.as_ref())
+    }
+
     /// Whether `bytes` more may be taken.
     pub(crate) fn affords(&self, bytes: u64) -> bool {
         self.budget

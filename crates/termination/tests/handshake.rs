@@ -364,7 +364,7 @@ fn what_cannot_be_ordered_is_told_and_the_queue_has_an_end() {
     assert_eq!(terminator.covers("n7.example.com", "home"), Cover::Acme, "it waits already");
     let full = terminator.covers("late.example.com", "home");
     let Cover::Full(reason) = full else { panic!("{full:?}") };
-    assert!(reason.starts_with("100 names of this server wait"), "{reason}");
+    assert!(reason.starts_with("100 names of this client wait"), "{reason}");
     drop(wanted);
     assert_eq!(terminator.covers("late.example.com", "home"), Cover::Acme);
     assert_eq!(terminator.status(), []);

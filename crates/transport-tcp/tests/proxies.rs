@@ -114,7 +114,7 @@ async fn a_refusal_says_whether_it_is_the_weather_or_the_settings() {
         ("Digest realm=\"a, Basic\", nonce=\"b\"", true, "asks for Digest (407)"),
         ("Negotiate, Basic realm=\"x\"", true, "refuses the user or the password (407)"),
         ("Negotiate, basic realm=\"x\"", false, "wants a user and a password (407)"),
-        ("\u{1b}[31m, NTLM TlRMTVNTUAACAAA=", false, "asks for NTLM (407)"),
+        ("\u{9b}31m, NTLM TlRMTVNTUAACAAA=", false, "asks for NTLM (407)"),
     ] {
         let via = via(ProxyKind::Http, "a.example", has_password.then_some(("me", "sesame")));
         let end = if has_password { credentials } else { "\r\n" };

@@ -23,6 +23,8 @@ pub enum Doubt {
     Fields,
     /// The head is larger than 64 KiB.
     HeadSize,
+    /// The head comes in pieces, and the server has too little memory to keep more of it.
+    Memory,
     /// `Content-Length` is no plain number, or too large a number (RFC 9110 section 8.6).
     Length,
     /// More than one `Content-Length`, equal or not (RFC 9110 section 8.6).
@@ -64,6 +66,7 @@ impl Doubt {
             Self::Field => "a header field is malformed",
             Self::Fields => "the head has more than 100 header fields",
             Self::HeadSize => "the head is larger than 64 KiB",
+            Self::Memory => "the server has too little memory for the rest of its head",
             Self::Length => "Content-Length is not a plain number",
             Self::Lengths => "Content-Length occurs more than once",
             Self::LengthAndEncoding => "Content-Length and Transfer-Encoding in one response",

@@ -208,6 +208,11 @@ impl Tracker {
         self.responses.end(&mut self.pipeline)
     }
 
+    /// Bytes of the head of a response that are kept until the head is complete.
+    pub(crate) const fn kept(&self) -> usize {
+        self.responses.kept()
+    }
+
     /// Whether bytes go both ways without a look from now on, after an upgrade or CONNECT. The
     /// caller may then drop the tracker.
     #[must_use]

@@ -61,6 +61,11 @@ impl Responses {
         !matches!(self.place, Place::Start)
     }
 
+    /// See [`super::Tracker::kept`].
+    pub(super) const fn kept(&self) -> usize {
+        self.partial.capacity()
+    }
+
     /// See [`super::Tracker::responses`].
     pub(super) fn pass(&mut self, bytes: &[u8], pipeline: &mut Pipeline) -> Progress {
         let (mut at, mut completed, mut held) = (0, false, Vec::new());

@@ -100,6 +100,8 @@ pub(crate) struct Guard {
     /// Bytes of a head that were reported as consumed before they were delivered. A head may be
     /// larger than the window of the stream.
     early: Cell<usize>,
+    /// What the head of a response takes of the memory budget, as long as it is incomplete.
+    head: Held,
     visitor: Option<SocketAddr>,
     onward: Rc<dyn Onward>,
 }
@@ -153,10 +155,11 @@ impl Guard {
         let ready = if tracker.is_some() { 0 } else { first.len() };
         let is_fresh = !first.is_empty();
         held.set(first.capacity() as u64);
+        let head = held.beside();
         let rest = Rest { is_fresh, bytes: first, ready, then: Then::Read, held };
         let (answered, progress, state, why, doubt, early) = Default::default();
         let (tracker, rest) = (tracker.map(RefCell::new), RefCell::new(rest));
-        Self { tracker, rest, answered, progress, state, why, doubt, early, visitor, onward }
+        Self { tracker, rest, answered, progress, state, why, doubt, early, head, visitor, onward }
     }
 
     /// Whether the bytes of the visitor go to the service without a look at them, from now on.
@@ -268,8 +271,14 @@ impl Guard {
                 nth += 1;
             }
             nth += 1;
+            let kept = tracker.kept();
+            self.head.set(kept as u64);
             match seen.rest {
-                Fate::Held => continue,
+                Fate::Held if kept <= SHORT || self.head.affords(0) => continue,
+                Fate::Held => {
+                    self.doubt.set(Some(Doubt::Memory));
+                    self.depart(Why::Doubt(Doubt::Memory));
+                }
                 Fate::Excess => self.state.set(State::Over),
                 Fate::Refused(doubt) => {
                     self.doubt.set(Some(doubt));
