@@ -4,7 +4,8 @@
 use std::fmt;
 
 use ops::term::escaped;
-use tracing_subscriber::field::RecordFields;
+use tracing::field::{Field, Visit};
+use tracing_subscriber::field::{MakeVisitor as _, RecordFields, VisitOutput as _};
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::{DefaultFields, Writer};
 
@@ -15,7 +16,46 @@ pub(crate) struct EscapedFields(DefaultFields);
 impl<'w> FormatFields<'w> for EscapedFields {
     fn format_fields<R: RecordFields>(&self, mut writer: Writer<'w>, fields: R) -> fmt::Result {
         let mut text = String::new();
-        self.0.format_fields(Writer::new(&mut text), fields)?;
+        let mut visitor = self.0.make_visitor(Writer::new(&mut text));
+        fields.record(&mut WithoutServer(&mut visitor));
+        visitor.finish()?;
         writer.write_str(&escaped(&text))
+    }
+}
+
+/// The field that charges a line of a client to the quota of its server ([`crate::quota`]). A client
+/// has one server, so a person learns nothing from it; JSON and the journal have it.
+const SERVER: &str = "server";
+
+/// Passes all fields on but [`SERVER`].
+struct WithoutServer<'v>(&'v mut dyn Visit);
+
+impl Visit for WithoutServer<'_> {
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.0.record_i64(field, value);
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.0.record_u64(field, value);
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.0.record_bool(field, value);
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() != SERVER {
+            self.0.record_str(field, value);
+        }
+    }
+
+    fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
+        self.0.record_error(field, value);
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name() != SERVER {
+            self.0.record_debug(field, value);
+        }
     }
 }

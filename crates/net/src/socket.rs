@@ -10,9 +10,13 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use bytes::{BufMut, BytesMut};
+use nix::sys::socket::sockopt::{GetStruct, SetStruct};
+use nix::sys::socket::{getsockopt, setsockopt};
+use nix::{getsockopt_impl, libc, setsockopt_impl};
 use rustix::io::Errno;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::Interest;
@@ -134,6 +138,36 @@ pub fn bound_unsent(socket: &impl AsFd, unsent: Unsent) {
     let _ = SockRef::from(socket).set_tcp_notsent_lowat(bytes);
 }
 
+/// The receive buffer of a visitor or target whose bytes have not been taken by the far side yet:
+/// the size that the system gives a new socket anyway, but it does not grow. Without this bound an
+/// unread socket grows to several MiB, and a few hundred of them use up the memory that the system
+/// has for TCP. The system doubles the value (socket(7)).
+const UNREAD: usize = 128 << 10;
+
+/// The option that tells which buffers the system may not resize, of Linux 5.14 and later.
+const SO_BUF_LOCK: libc::c_int = 72;
+
+/// The buffers of a socket that keep their size: 1 is the send buffer, 2 the receive buffer.
+#[derive(Clone, Copy, Debug)]
+struct BufferLock;
+
+setsockopt_impl!(BufferLock, libc::SOL_SOCKET, SO_BUF_LOCK, u32, SetStruct<'_, u32>);
+getsockopt_impl!(BufferLock, libc::SOL_SOCKET, SO_BUF_LOCK, u32, GetStruct<u32>);
+
+/// Keeps the receive buffer of a socket small until [`free_unread`]. A system that could not free it
+/// later is left alone.
+pub fn bound_unread(socket: &impl AsFd) {
+    static CAN_FREE: OnceLock<bool> = OnceLock::new();
+    if *CAN_FREE.get_or_init(|| getsockopt(socket, BufferLock).is_ok()) {
+        let _ = SockRef::from(socket).set_recv_buffer_size(UNREAD);
+    }
+}
+
+/// Lets the system size the receive buffer of a socket by the speed of its path again.
+pub fn free_unread(socket: &impl AsFd) {
+    let _ = setsockopt(socket, BufferLock, &0);
+}
+
 /// Reads at most `limit` bytes into the spare capacity of `buf`. `None` means that no byte has
 /// arrived, `Some(0)` that the stream has ended.
 pub fn read(stream: &TcpStream, buf: &mut BytesMut, limit: usize) -> io::Result<Option<usize>> {
@@ -191,6 +225,17 @@ mod tests {
                 (seconds(socket.tcp_keepalive_time()), seconds(socket.tcp_keepalive_interval()));
             (times.0, times.1, socket.tcp_keepalive_retries().unwrap())
         })
+    }
+
+    #[test]
+    fn a_receive_buffer_keeps_its_size_until_it_is_freed() {
+        let socket = TcpSocket::new_v4().unwrap();
+        let lock = || getsockopt(&socket, BufferLock).unwrap();
+        assert_eq!(lock(), 0);
+        bound_unread(&socket);
+        assert_eq!((lock(), SockRef::from(&socket).recv_buffer_size().unwrap()), (2, 2 * UNREAD));
+        free_unread(&socket);
+        assert_eq!(lock(), 0);
     }
 
     #[test]

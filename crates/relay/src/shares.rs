@@ -178,6 +178,11 @@ impl Holder {
 }
 
 impl Seat {
+    /// Whether the holder has taken less than a quarter of its share.
+    pub(crate) fn has_ample_room(&self) -> bool {
+        self.holder.seats().saturating_mul(4) < self.holder.most()
+    }
+
     /// Moves the seat to another holder. False: that holder has its share, and the seat stays.
     #[must_use]
     pub fn move_to(&mut self, holder: &Arc<Holder>) -> bool {

@@ -187,6 +187,16 @@ impl Socket {
         }
     }
 
+    /// Whether the holder of the seat has taken less than a quarter of its share.
+    #[must_use]
+    pub fn has_ample_room(&self) -> bool {
+        let seat = match self {
+            Self::Tcp(socket) => &socket.seat,
+            Self::Unix(socket) => &socket.seat,
+        };
+        seat.as_ref().is_none_or(|seat| seat.has_ample_room())
+    }
+
     fn place(&mut self) -> &mut Option<Box<Seat>> {
         match self {
             Self::Tcp(socket) => &mut socket.seat,
@@ -202,6 +212,20 @@ impl Socket {
         {
             // On an error the socket keeps the default.
             let _ = socket::keep_alive(&**socket, idle);
+        }
+    }
+
+    /// Keeps the receive buffer small until the far side has taken bytes of this socket.
+    pub(crate) fn bound_unread(&self) {
+        if let Self::Tcp(socket) = self {
+            socket::bound_unread(&**socket);
+        }
+    }
+
+    /// Lets the system size the receive buffer.
+    pub(crate) fn free_unread(&self) {
+        if let Self::Tcp(socket) = self {
+            socket::free_unread(&**socket);
         }
     }
 

@@ -35,6 +35,10 @@ pub(crate) use queue::Queue;
 /// of the system take of a socket that nobody reads.
 const MOVES: u16 = 1 << 10;
 
+/// A stream has shown that the far side takes its bytes when so many KiB were read: twice the window
+/// that a stream has before its first byte is consumed, and one more.
+const TAKEN: u16 = 513;
+
 /// The half of a stream that the link calls. An idle pipe holds no buffer: it takes 144 bytes and
 /// the socket.
 pub(crate) struct Pipe {
@@ -58,6 +62,8 @@ pub(crate) struct Pipe {
     is_served: Cell<bool>,
     /// KiB that were written, up to [`MOVES`].
     written: Cell<u16>,
+    /// KiB that were read, up to [`TAKEN`].
+    read: Cell<u16>,
     /// The record for the access log, where one is written.
     visit: Option<Box<Visit>>,
     /// The guard of the stream of an HTTP visitor.
@@ -95,6 +101,7 @@ impl Pipe {
             on_the_way: OnTheWay::default(),
             is_served: Cell::new(false),
             written: Cell::new(0),
+            read: Cell::new(0),
             visit,
             guard,
         })
@@ -102,6 +109,7 @@ impl Pipe {
 
     pub(crate) fn connect(&self, socket: Socket) {
         socket.prepare();
+        socket.bound_unread();
         *self.socket.borrow_mut() = Some(Rc::new(socket));
         self.settings.stats.count_opened();
     }
@@ -112,6 +120,9 @@ impl Pipe {
 
     pub(crate) fn count_in(&self, bytes: usize) {
         self.settings.stats.count_in(bytes);
+        if self.read.get() < TAKEN {
+            self.note_read(bytes);
+        }
         if let Some(visit) = &self.visit {
             visit.count_read(bytes);
         }
@@ -125,6 +136,16 @@ impl Pipe {
         }
         if let Some(visit) = &self.visit {
             visit.count_written(bytes);
+        }
+    }
+
+    fn note_read(&self, bytes: usize) {
+        let read = u16::try_from(bytes >> 10).unwrap_or(TAKEN).saturating_add(self.read.get());
+        self.read.set(read);
+        if read >= TAKEN
+            && let Some(socket) = &*self.socket.borrow()
+        {
+            socket.free_unread();
         }
     }
 

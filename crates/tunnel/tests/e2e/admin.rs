@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::Write as _;
+use std::net::TcpStream;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -243,8 +244,7 @@ fn what_quic_knows_of_each_carrier_and_the_granted_buffers_are_told() {
         started(Setup::new(Scheme::QUIC).service("echo", origin.port()).wired());
     running.wire().lose(100);
     let visitor = connect(running.public("echo"));
-    bytes::send(&visitor, 4_000_000);
-    bytes::expect(&visitor, 4_000_000);
+    echo_both_ways(&visitor, 4_000_000);
     for (api, peer) in [(&server, "home"), (&client, "127.0.0.1")] {
         let told = api.get("/api/v1/status");
         let carrier = &told["sessions"][0]["links"][0]["carriers"][0];
@@ -276,6 +276,14 @@ fn what_quic_knows_of_each_carrier_and_the_granted_buffers_are_told() {
     }
 }
 
+/// Sends bytes to an echo and reads them meanwhile: the path buffers less than all of them.
+fn echo_both_ways(visitor: &TcpStream, total: u64) {
+    thread::scope(|scope| {
+        scope.spawn(|| bytes::send(visitor, total));
+        bytes::expect(visitor, total);
+    });
+}
+
 /// A lossy path shows what was lost, what was sent again, and what parity rebuilt.
 #[test]
 fn what_kcp_repairs_on_a_lossy_path_is_told() {
@@ -287,8 +295,7 @@ fn what_kcp_repairs_on_a_lossy_path_is_told() {
     let (running, server, client) = started(setup);
     running.wire().lose(50);
     let visitor = connect(running.public("echo"));
-    bytes::send(&visitor, 4_000_000);
-    bytes::expect(&visitor, 4_000_000);
+    echo_both_ways(&visitor, 4_000_000);
     for (api, peer) in [(&server, "home"), (&client, "127.0.0.1")] {
         let told = api.get("/api/v1/status");
         let carrier = &told["sessions"][0]["links"][0]["carriers"][0];

@@ -9,7 +9,9 @@ use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use crate::harness::{Origin, SOON, Scheme, Setup, connect, free_port, wait, wait_listening};
+use crate::harness::{
+    Origin, SOON, Scheme, Setup, connect, free_port, try_connect, wait, wait_listening,
+};
 
 /// The time until the keepalive of the connection between these ports of this machine, as the end
 /// `local` has it; `None`: there is no such connection, or its timer is another.
@@ -133,7 +135,7 @@ fn every_socket_of_visitors_and_targets_is_probed() {
 
 /// Connects to a port and says nothing, until the queue is full.
 fn silent(port: u16, count: usize) -> Vec<TcpStream> {
-    (0..count).map(|_| connect(port)).collect()
+    (0..count).filter_map(|_| try_connect(port).ok()).collect()
 }
 
 /// The echo of a byte within a second.
@@ -199,7 +201,7 @@ fn visitors_of_one_client_leave_descriptors_for_those_of_another() {
     // At the name of A, on kept connections.
     let crowd: Vec<_> = (0..400)
         .filter_map(|_| {
-            let mut visitor = connect(http);
+            let mut visitor = try_connect(http).ok()?;
             visitor.write_all(b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").ok()?;
             Some(visitor)
         })

@@ -77,7 +77,12 @@ impl Answer {
 }
 
 /// Sends an answer and closes the connection. When memory is short, the visitor is reset instead.
+/// When descriptors are short, nobody waits for the visitor: one that keeps its end open would keep
+/// the seat of another visitor.
 pub(super) fn send(worker: &Worker, socket: Socket, answer: Bytes) {
+    if !socket.has_ample_room() {
+        return send_at_once(&socket, &answer);
+    }
     let cost = (answer.len() + PIECE) as u64 + FAREWELL_STATE;
     let Some(held) = worker.state.accounts.draw(cost) else {
         return socket.reset_on_close();
@@ -88,6 +93,21 @@ pub(super) fn send(worker: &Worker, socket: Socket, answer: Bytes) {
         // A visitor that does not take the answer has lost it.
         let _ = timeout(FAREWELL, say(socket, &answer)).await;
     });
+}
+
+/// Sends an answer as far as the system takes it at once. The bytes that have arrived are read
+/// before, because a close with unread bytes is a reset.
+fn send_at_once(socket: &Socket, answer: &[u8]) {
+    let Socket::Tcp(socket) = socket else { return };
+    let (mut seen, mut piece) = (0, [0; PIECE]);
+    while let Ok(size @ 1..) = socket.try_read(&mut piece) {
+        seen += size;
+        if seen >= DISCARD {
+            break;
+        }
+    }
+    // A visitor whose socket takes no answer has lost it.
+    let _ = socket.try_write(answer);
 }
 
 async fn say(mut socket: Seated<TcpStream>, answer: &[u8]) -> std::io::Result<()> {

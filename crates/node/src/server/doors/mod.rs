@@ -313,24 +313,29 @@ impl Port {
     }
 
     /// Runs the decision about a connection of `peer`. When too many are undecided, one is closed.
-    ///
-    /// The connection has a seat among the undecided connections of the door. When these have their
-    /// share of the descriptors, one leaves as well.
     fn decide(&self, peer: Option<SocketAddr>, decision: impl Future<Output = ()> + 'static) {
         let source = peer.filter(|_| !self.doors.trusts(peer)).map(|peer| peer.ip());
         self.undecided.run(source, async move |place| {
             decision.await;
             drop(place);
         });
-        if !self.holder.has_room() || self.undecided.len() > self.most {
+        if self.undecided.len() > self.most {
             self.undecided.abort_one();
         }
     }
 
-    /// An accepted connection that is charged to the budget. It is refused if its source has its
-    /// share of the descriptors, or the budget has too little left.
+    /// An accepted connection, which is charged to the budget and has a seat among the undecided
+    /// connections of the door. When these have their share of the descriptors, one of them leaves
+    /// for the new one. The new one is refused if none can leave, if its source has its share of the
+    /// descriptors, or if the budget has too little left.
     fn visitor(&self, mut socket: Socket, peer: Option<SocketAddr>) -> Option<Undecided> {
-        let Some(seat) = entrance::seat(&self.holder, &socket, peer) else {
+        let leaves = !self.holder.has_room() && self.undecided.abort_one();
+        let seat = if leaves {
+            self.holder.seat(&socket, descriptors::source(peer))
+        } else {
+            entrance::seat(&self.holder, &socket, peer)
+        };
+        let Some(seat) = seat else {
             tracing::debug!(visitor = ?peer, "no descriptor is left for a connection at a door");
             relay::drop_socket(socket);
             return None;

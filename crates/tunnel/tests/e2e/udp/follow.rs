@@ -23,10 +23,12 @@ fn a_visitor_that_goes_on_sending_is_served_by_the_new_target_after_a_reload() {
         (got.get(..length) == Some(b"next")).then_some(())
     });
     running.edit_client(|text| {
-        let service = text.find("services:").expect("it has services");
-        text[..service].to_owned()
+        let (before, services) = text.split_once("services:\n").expect("it has services");
+        let after = services.lines().skip_while(|line| line.starts_with([' ', '-']));
+        after.fold(before.to_owned(), |text, line| text + line + "\n")
     });
-    assert!(running.reload("client").status.success());
+    let outcome = running.reload("client");
+    assert!(outcome.status.success(), "{outcome:?}");
     let asked = next.peers().len();
     visitor.send(b"nobody").unwrap();
     assert!(visitor.recv(&mut [0; 16]).is_err());
