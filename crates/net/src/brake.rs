@@ -430,7 +430,10 @@ mod tests {
         Attempt { service: "web", source: source(n), is_right, is_known: false }
     }
 
-    fn brake() -> (Arc<Brake>, Arc<Mutex<Vec<(u64, u64)>>>) {
+    /// Wrong and refused guesses of each report.
+    type Reports = Arc<Mutex<Vec<(u64, u64)>>>;
+
+    fn brake() -> (Arc<Brake>, Reports) {
         let reports = Arc::new(Mutex::new(Vec::new()));
         let to = Arc::clone(&reports);
         let report = move |report: Report<'_>| {
