@@ -27,7 +27,7 @@
 //!   guess for each right password of its neighbour. The *password* is no such sign: to admit a
 //!   password that was right a moment ago, and no other, would tell a guesser which one it was.
 //! * Requests that wait cost what any request costs whose target is slow, and are bounded in time
-//!   and in number ([`WAITING_MAX`]).
+//!   and in number (`WAITING_MAX`).
 //!
 //! A source is a [`prefix`]. A visitor without a source (it came over a Unix socket, or a reverse
 //! proxy names nobody) has no brake: a bound for all visitors together would lock all of them out.

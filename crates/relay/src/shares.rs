@@ -135,7 +135,7 @@ impl Holder {
 
     /// Whether an accepted visitor may stay. An accept loop learns only by its own last visitor that
     /// it has to pause, so each loop exceeds the share by one visitor, and all together by
-    /// [`SLACK`].
+    /// `SLACK`.
     #[must_use]
     pub fn bears(&self) -> bool {
         self.seats() < self.most().saturating_add(SLACK)
