@@ -87,18 +87,7 @@ impl End {
         let mut sent = 0;
         self.other().with_inlet(|inlet| {
             let mut queue = mine.queue.borrow_mut();
-            loop {
-                let size = queue.len().min(inlet.room());
-                if size == 0 {
-                    break;
-                }
-                let mut frame = pool::take(HEAD_ROOM + size);
-                frame.resize(HEAD_ROOM, 0);
-                queue.take_front(size, &mut frame);
-                inlet.send(&mut frame);
-                pool::give(frame);
-                sent += size;
-            }
+            sent = super::send_queued(&mut queue, inlet);
             if mine.is_finished.get() && queue.is_empty() && !mine.is_deaf.replace(true) {
                 inlet.finish();
             }

@@ -26,6 +26,29 @@ mod joint;
 mod lane;
 mod span;
 
+use net::pool;
+use proto::HEAD_ROOM;
+use transport::Inlet;
+
 pub use joint::bridge;
 pub use lane::StreamLane;
 pub use span::{Carried, Span, span};
+
+use crate::pipe::Queue;
+
+/// Sends bytes from the front of a queue, as far as the stream has room. Returns their number.
+fn send_queued(queue: &mut Queue, inlet: &dyn Inlet) -> usize {
+    let mut sent = 0;
+    loop {
+        let size = queue.len().min(inlet.room());
+        if size == 0 {
+            return sent;
+        }
+        let mut frame = pool::take(HEAD_ROOM + size);
+        frame.resize(HEAD_ROOM, 0);
+        queue.take_front(size, &mut frame);
+        inlet.send(&mut frame);
+        pool::give(frame);
+        sent += size;
+    }
+}

@@ -11,8 +11,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use net::pool;
-use proto::{HEAD_ROOM, ResetCode};
+use proto::ResetCode;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::spawn_local;
 use transport::{Inlet, Outlet};
@@ -259,18 +258,7 @@ impl Task {
         if *is_over {
             return;
         }
-        loop {
-            let size = queue.len().min(self.inlet.room());
-            if size == 0 {
-                break;
-            }
-            let mut frame = pool::take(HEAD_ROOM + size);
-            frame.resize(HEAD_ROOM, 0);
-            queue.take_front(size, &mut frame);
-            self.inlet.send(&mut frame);
-            pool::give(frame);
-            *consumed += size;
-        }
+        *consumed += super::send_queued(queue, &*self.inlet);
         if *is_finished && queue.is_empty() {
             *is_over = true;
             self.inlet.finish();

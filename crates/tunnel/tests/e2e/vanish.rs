@@ -138,10 +138,14 @@ fn silent(port: u16, count: usize) -> Vec<TcpStream> {
     (0..count).filter_map(|_| try_connect(port).ok()).collect()
 }
 
-/// The echo of a byte within a second.
+/// The longest wait of a visitor: five times the second that a neighbour may cost. It was over 6 s
+/// when a client could take all descriptors.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The echo of a byte within [`PATIENCE`].
 fn is_served(port: u16) -> io::Result<()> {
     let mut visitor = connect(port);
-    visitor.set_read_timeout(Some(Duration::from_secs(1)))?;
+    visitor.set_read_timeout(Some(PATIENCE))?;
     visitor.write_all(b"!")?;
     visitor.read_exact(&mut [0])
 }
@@ -184,7 +188,7 @@ fn visitors_of_one_client_leave_descriptors_for_those_of_another() {
 
     let is_web_served = || {
         let mut visitor = connect(http);
-        visitor.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+        visitor.set_read_timeout(Some(PATIENCE)).unwrap();
         visitor.write_all(b"GET / HTTP/1.1\r\nHost: b.example\r\n\r\n")?;
         let mut answer = [0; OK.len()];
         visitor.read_exact(&mut answer)?;
