@@ -110,6 +110,14 @@ async def streams(peer, seeds, length):
     assert sorted(peer.got[stream] for stream in new()) == sent, "not the bytes that were sent"
 
 
+async def datagrams(peer):
+    """The same datagram again and again."""
+    while True:
+        peer._quic.send_datagram_frame(b"datagram")
+        peer.transmit()
+        await asyncio.sleep(0.2)
+
+
 async def client(port):
     tickets = []
     configuration = QuicConfiguration(
@@ -145,9 +153,12 @@ async def conversation(peer, turn):
     await peer.until("the first lane there and back", lambda: peer.got.get(first) == MARK + word)
     await streams(peer, range(1, 41), 50_000)
 
-    peer._quic.send_datagram_frame(b"datagram")
-    peer.transmit()
-    await peer.until("a datagram there and back", lambda: peer.datagrams == [b"datagram"])
+    # A datagram may be lost (RFC 9221 section 5.2): behind the packets of the streams on a busy
+    # machine, the buffer of a socket may be full.
+    repeating = asyncio.create_task(datagrams(peer))
+    await peer.until("a datagram there and back", lambda: b"datagram" in peer.datagrams)
+    repeating.cancel()
+    assert set(peer.datagrams) == {b"datagram"}, peer.datagrams
 
     keys = peer._quic._cryptos[Epoch.ONE_RTT].send
     phase = keys.key_phase
