@@ -38,6 +38,7 @@
 pub mod admit;
 mod attention;
 mod bridge;
+mod crowd;
 pub mod dial;
 mod duplex;
 pub mod flows;

@@ -16,11 +16,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use net::died_in_queue;
-use net::socket::canonical;
+use net::socket::{bound_segments, canonical};
 use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 use tokio::time::{Sleep, sleep};
 
+use crate::crowd::is_crowded;
 use crate::room::Place;
 use crate::throttle::Throttle;
 use crate::{Room, Socket};
@@ -66,9 +67,14 @@ pub fn listen(
     let address = listener.local_addr()?;
     let socket = Rc::new(RefCell::new(Some(listener)));
     let source = Rc::clone(&socket);
+    let mut is_bounded = false;
     let accept = move |cx: &mut Context<'_>| {
         let source = source.borrow();
         let Some(listener) = source.as_ref() else { return Poll::Pending };
+        if is_crowded() != is_bounded {
+            is_bounded = !is_bounded;
+            bound_segments(listener, is_bounded);
+        }
         listener.poll_accept(cx).map_ok(|(socket, peer)| (socket.into(), Some(canonical(peer))))
     };
     let task =

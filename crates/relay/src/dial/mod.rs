@@ -15,12 +15,13 @@ use std::time::Duration;
 
 use net::race::{ADDRESS_STAGGER, interleave, race};
 use net::resolve::Lookups;
-use net::socket::dialling;
+use net::socket::{bound_segments, dialling};
 use proto::{ResetCode, UnixAddr};
 use rustix::io::Errno;
 use tokio::time::sleep;
 use transport::LocalFuture;
 
+use crate::crowd::is_crowded;
 use crate::flows::give_way;
 use crate::room::Place;
 use crate::{Room, Settings, Socket};
@@ -307,6 +308,9 @@ async fn connect(address: SocketAddr, room: Room) -> io::Result<Dialled> {
         outcome => outcome,
     }?;
     socket.set_zero_linger()?;
+    if is_crowded() {
+        bound_segments(&socket, true);
+    }
     Ok(Dialled(net::socket::connect(socket, address).await?.into()))
 }
 

@@ -25,6 +25,7 @@ use tokio::io::ReadBuf;
 use transport::Outlet;
 
 use crate::attention::{Ask, OnTheWay, Watched};
+use crate::crowd::Unmoved;
 use crate::{End, Held, Settings, Socket, Visit};
 use guard::{Guard, State};
 pub use guard::{Http, Leaving, Onward, Why};
@@ -64,6 +65,8 @@ pub(crate) struct Pipe {
     written: Cell<u16>,
     /// KiB that were read, up to [`TAKEN`].
     read: Cell<u16>,
+    /// Until the stream has shown that one of its ends takes bytes.
+    unmoved: Cell<Option<Unmoved>>,
     /// The record for the access log, where one is written.
     visit: Option<Box<Visit>>,
     /// The guard of the stream of an HTTP visitor.
@@ -102,6 +105,7 @@ impl Pipe {
             is_served: Cell::new(false),
             written: Cell::new(0),
             read: Cell::new(0),
+            unmoved: Cell::new(None),
             visit,
             guard,
         })
@@ -110,6 +114,7 @@ impl Pipe {
     pub(crate) fn connect(&self, socket: Socket) {
         socket.prepare();
         socket.bound_unread();
+        self.unmoved.set(Some(Unmoved::new()));
         *self.socket.borrow_mut() = Some(Rc::new(socket));
         self.settings.stats.count_opened();
     }
@@ -142,9 +147,11 @@ impl Pipe {
     fn note_read(&self, bytes: usize) {
         let read = u16::try_from(bytes >> 10).unwrap_or(TAKEN).saturating_add(self.read.get());
         self.read.set(read);
-        if read >= TAKEN
-            && let Some(socket) = &*self.socket.borrow()
-        {
+        if read < TAKEN {
+            return;
+        }
+        self.unmoved.take();
+        if let Some(socket) = &*self.socket.borrow() {
             socket.free_unread();
         }
     }
@@ -153,9 +160,11 @@ impl Pipe {
         let written =
             u16::try_from(bytes >> 10).unwrap_or(MOVES).saturating_add(self.written.get());
         self.written.set(written);
-        if written >= MOVES
-            && let Some(socket) = &*self.socket.borrow()
-        {
+        if written < MOVES {
+            return;
+        }
+        self.unmoved.take();
+        if let Some(socket) = &*self.socket.borrow() {
             socket.widen();
         }
     }
@@ -268,6 +277,7 @@ impl Pipe {
         self.deaf.set(true);
         self.waker.take();
         self.queue.take();
+        self.unmoved.take();
         if let Some(socket) = self.socket.take()
             && abort
         {

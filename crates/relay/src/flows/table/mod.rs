@@ -22,8 +22,13 @@
 //!                               forged sources takes the place of nobody else); pending; else
 //!                               the new flow is refused
 //! ```
+//!
+//! Pending flows that are younger than 5 s go at a bounded pace (`pace`): a flood of forged sources
+//! would else make the process begin and end flows as fast as datagrams arrive, and no flow would
+//! live until its answer.
 
 mod list;
+mod pace;
 #[cfg(test)]
 mod tests;
 
@@ -40,6 +45,7 @@ use tokio::time::Instant;
 use super::bounds::{FlowBounds, Held};
 use super::settings::end_of;
 use list::{Links, List};
+use pace::Pace;
 
 /// The place of a flow in its table. It does not name another flow after the end of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +66,9 @@ pub(super) enum IsFull {
 /// Nobody waits any longer for an answer that has not come within this time: resolvers ask again
 /// after 5 s at the latest (resolv.conf(5), `timeout`).
 const LATE: Duration = Duration::from_secs(5);
+
+/// The rank of flows that somebody may still wait for.
+const WAITED_FOR: u8 = 3;
 
 /// An answered flow is over when it is quiet for this time: a peer that goes on sends after a round
 /// trip.
@@ -126,6 +135,7 @@ struct Entry<V> {
 struct Share {
     flows: usize,
     lists: Lists,
+    pace: Pace,
 }
 
 #[derive(Debug, Default)]
@@ -151,6 +161,7 @@ pub(super) struct Table<V> {
     shares: HashMap<IpAddr, Share>,
     lists: Lists,
     pending: usize,
+    pace: Pace,
     links: Links,
     links_of_source: Links,
     serial: u64,
@@ -172,6 +183,7 @@ impl<V> Table<V> {
             shares: HashMap::new(),
             lists: Lists::default(),
             pending: 0,
+            pace: Pace::default(),
             links: Links::default(),
             links_of_source: Links::default(),
             serial: 0,
@@ -213,21 +225,31 @@ impl<V> Table<V> {
     pub(super) fn admits(&self, source: Option<IpAddr>, now: Instant) -> Result<(), IsFull> {
         let source = source.map(prefix);
         if self.bounds.has_share(source) {
-            let has_room = self.bounds.has_room() || self.candidate(None, now).is_some();
+            let has_room = self.bounds.has_room() || self.leaving(now).is_some();
             return has_room.then_some(()).ok_or(IsFull::Table);
         }
         self.leaving_of(source, now).map(drop).ok_or(IsFull::Source)
     }
 
+    /// The flow that has to go for a new one when there is no room.
+    fn leaving(&self, now: Instant) -> Option<Candidate> {
+        let candidate = self.candidate(None, now)?;
+        let may_go = candidate.rank != WAITED_FOR || self.pace.permits(self.pending, now);
+        may_go.then_some(candidate)
+    }
+
     /// The flow of a source that has to go for a new one of it.
     fn leaving_of(&self, source: Option<IpAddr>, now: Instant) -> Option<u32> {
-        let lists = &self.shares.get(&source?)?.lists;
+        let Share { flows, lists, pace } = self.shares.get(&source?)?;
         let quiet = |state, time| self.quiet(lists, state, now, time);
         quiet(State::Pending, LATE)
             .or_else(|| quiet(State::Answered, OVER))
             .or_else(|| quiet(State::Lasting, PAUSED))
             .or_else(|| quiet(State::Answered, JUST_OVER))
-            .or_else(|| quiet(State::Pending, Duration::ZERO))
+            .or_else(|| {
+                let young = quiet(State::Pending, Duration::ZERO)?;
+                pace.permits(*flows, now).then_some(young)
+            })
             .or_else(|| quiet(State::Lasting, IN_USE))
             .map(|(_, index)| index)
     }
@@ -243,7 +265,7 @@ impl<V> Table<V> {
         let over = || quiet(1, State::Answered, OVER).or_else(|| quiet(2, State::Lasting, LEFT));
         quiet(0, State::Pending, LATE)
             .or_else(|| if is_flood { None } else { over() })
-            .or_else(|| quiet(3, State::Pending, Duration::ZERO))
+            .or_else(|| quiet(WAITED_FOR, State::Pending, Duration::ZERO))
     }
 
     /// The flow of these lists that was unused for longest, if that is as long as `time`.
@@ -281,16 +303,30 @@ impl<V> Table<V> {
                 break share;
             }
             let Some(index) = self.leaving_of(source, now) else { return Err(value) };
+            if self.is_waited_for(index, now)
+                && let Some(share) = source.and_then(|source| self.shares.get_mut(&source))
+            {
+                share.pace.spend(share.flows, now);
+            }
             gone.extend(self.take(index));
         };
         let held = loop {
             if let Some(held) = self.bounds.hold() {
                 break held;
             }
-            let Some(candidate) = self.candidate(None, now) else { return Err(value) };
+            let Some(candidate) = self.leaving(now) else { return Err(value) };
+            if candidate.rank == WAITED_FOR {
+                self.pace.spend(self.pending, now);
+            }
             gone.extend(self.take(candidate.index));
         };
         Ok(self.put(route, source, value, now, (held, of_source)))
+    }
+
+    /// Whether somebody may still wait for the answer to a flow.
+    fn is_waited_for(&self, index: u32, now: Instant) -> bool {
+        let entry = self.entries.get(index as usize).and_then(Option::as_ref);
+        entry.is_some_and(|entry| entry.state == State::Pending && now < entry.used + LATE)
     }
 
     fn put(

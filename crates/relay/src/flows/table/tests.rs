@@ -97,6 +97,26 @@ fn a_flood_costs_bounded_memory_and_no_answered_flow() {
     assert_eq!((ended, table.entries.capacity(), table.bounds.live()), (most, 0, 0));
 }
 
+/// 40,000 forged sources per second, or ports of one source: a flow that nobody answers lives for
+/// about as long as somebody waits for it, so the process begins few flows.
+#[test]
+fn a_flood_replaces_its_own_flows_at_a_bounded_pace() {
+    for (one_source, most) in [(false, 16_384), (true, 16_384), (false, 100)] {
+        let mut table = bounded(most, most);
+        let start = Instant::now();
+        let mut begun = 0;
+        for number in 0..400_000_u32 {
+            let now = start + Duration::from_micros(u64::from(number) * 25);
+            let flood = if one_source { 0 } else { number };
+            begun += u32::from(add(&mut table, source(flood), number, now).is_ok());
+        }
+        // The first flows have the empty table, then 10 s follow.
+        let bound = most + 2 * most.max(5_000) + 1_000;
+        assert!(begun <= bound, "{begun} flows of {most}");
+        assert!(begun >= most + most / 5 * 9, "{begun} flows of {most}");
+    }
+}
+
 /// A resolver asks from one address, and from a new port each time: no query that is under way goes
 /// for another one, at any rate that its share lasts for.
 #[test]

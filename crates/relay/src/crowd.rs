@@ -1,0 +1,52 @@
+//! Where many streams of a worker have not moved, the programs of this machine may keep less for each
+//! further stream in the kernel ([`net::socket::bound_segments`]). A few hundred streams that stall
+//! would else push the machine into TCP memory pressure, in which every connection crawls. A worker
+//! with few such streams pays nothing for the bound.
+
+use std::cell::Cell;
+
+/// The streams without movement from which the bound applies: 64 of them hold up to 340 MB in the
+/// send buffers of programs on this machine, 5 MB each.
+const CROWD: usize = 64;
+
+thread_local! {
+    static UNMOVED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// A stream of this worker whose bytes have not been taken yet. Dropping it counts the stream no
+/// longer.
+#[derive(Debug)]
+pub(crate) struct Unmoved(());
+
+impl Unmoved {
+    pub(crate) fn new() -> Self {
+        UNMOVED.set(UNMOVED.get() + 1);
+        Self(())
+    }
+}
+
+impl Drop for Unmoved {
+    fn drop(&mut self) {
+        UNMOVED.set(UNMOVED.get() - 1);
+    }
+}
+
+/// Whether this worker has many streams that have not moved.
+pub(crate) fn is_crowded() -> bool {
+    UNMOVED.get() >= CROWD
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crowd_ends_with_the_first_stream_that_moves() {
+        let mut all: Vec<_> = (0..CROWD - 1).map(|_| Unmoved::new()).collect();
+        assert!(!is_crowded());
+        all.push(Unmoved::new());
+        assert!(is_crowded());
+        all.pop();
+        assert!(!is_crowded());
+    }
+}
