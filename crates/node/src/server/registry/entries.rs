@@ -11,7 +11,8 @@ use proto::InstanceId;
 use proto::greeting::{Name, StoredCredential};
 
 use super::super::enrolments::Revoked;
-use super::{Registry, close_links, listing};
+use super::takeover::close_links;
+use super::{Registry, listing};
 
 impl Registry {
     /// Enrols a client that proved its code; see [`Enrolments::finish`]. False: the code is not
