@@ -14,20 +14,13 @@ use proto::{InstanceId, LinkId, Preview};
 
 use super::super::clients::Denied;
 use super::Registry;
-use super::sessions::LinkEntry;
+use super::sessions::{LinkEntry, Placed, Sessions};
 use super::takeover::close_links;
-use crate::session::Worker;
+use crate::session::{Session, Worker};
 
 /// The number of links of one client process. It is far above any number of workers; a client that
 /// asks for more is misconfigured or hostile.
 const LINKS_MAX: usize = 256;
-
-/// The worker and the link of a carrier.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::server) struct Placed {
-    pub(in crate::server) worker: usize,
-    pub(in crate::server) serial: u64,
-}
 
 impl Registry {
     pub(in crate::server) fn new_link_id(&self) -> LinkId {
@@ -41,9 +34,7 @@ impl Registry {
         link: LinkId,
     ) -> Option<LinkSecret> {
         let sessions = self.sessions();
-        let entry = sessions.links.get(&link)?;
-        let owns = entry.instance == instance && entry.session.name == name;
-        owns.then(|| entry.secret.clone())
+        Some(sessions.link_of(link, name, instance)?.secret.clone())
     }
 
     /// The preview of a link for a client that is about to resume it; see [`link::Link::preview`].
@@ -53,11 +44,10 @@ impl Registry {
         instance: InstanceId,
         claim: Attach,
     ) -> Option<Preview> {
-        let (worker, serial, session) = {
+        let (Placed { worker, serial }, session) = {
             let sessions = self.sessions();
-            let entry = sessions.links.get(&claim.link)?;
-            let owns = entry.instance == instance && entry.session.name == name;
-            owns.then(|| (entry.worker, entry.serial, Arc::clone(&entry.session)))?
+            let entry = sessions.link_of(claim.link, name, instance)?;
+            (entry.placed, Arc::clone(&entry.session))
         };
         let look = move |worker: &Rc<Worker>| {
             worker.state.link(&session, serial).and_then(|link| link.preview(claim.carrier))
@@ -72,18 +62,15 @@ impl Registry {
         if self.leaving.load(Ordering::SeqCst) {
             return Err(Refusal::Unavailable);
         }
-        let name = grant.name.as_str();
-        let sessions = self.sessions();
-        match sessions.current.get(name) {
-            Some((instance, session)) if *instance == grant.instance => {
-                let count = sessions.links_of(session).count();
-                if count < LINKS_MAX { Ok(()) } else { Err(Refusal::Limit) }
+        match self.sessions().current(grant.name.as_str()) {
+            Some((instance, _, links)) if instance == grant.instance => {
+                if links.len() < LINKS_MAX {
+                    Ok(())
+                } else {
+                    Err(Refusal::Limit)
+                }
             }
-            Some((_, session))
-                if !grant.takeover && sessions.links_of(session).next().is_some() =>
-            {
-                Err(Refusal::Superseded)
-            }
+            Some(_) if !grant.takeover => Err(Refusal::Superseded),
             Some(_) | None => Ok(()),
         }
     }
@@ -116,15 +103,31 @@ impl Registry {
     pub(in crate::server) fn place(&self, greeted: &Greeted, here: usize) -> Option<Placed> {
         let mut sessions = self.sessions();
         if let Some(attach) = greeted.grant.attach {
-            let entry = sessions.links.get(&attach.link)?;
-            return Some(Placed { worker: entry.worker, serial: entry.serial });
+            return Some(sessions.link_by_id(attach.link)?.placed);
         }
         let secret = greeted.accepted.secret.clone()?;
         let (name, instance) = (greeted.grant.name.as_str(), greeted.grant.instance);
         let (session, old) = sessions.in_charge(&greeted.grant, self.handles.len())?;
+        let stays = greeted.carrier.peer.transport.stays();
+        let worker = if stays { here } else { self.best_worker(&sessions, &session, here) };
+        let serial = self.serials.fetch_add(1, Ordering::Relaxed);
+        let placed = Placed { worker, serial };
+        sessions.add(greeted.accepted.link, LinkEntry { placed, secret, instance, session });
+        drop(sessions);
+        if !old.is_empty() {
+            tracing::info!(target: AUDIT, client = name, "a new process of client {name} takes over its services");
+            tokio::task::spawn_local(close_links(Arc::clone(&self.handles), old));
+        }
+        Some(placed)
+    }
+
+    /// The worker with the fewest links of the session, not counting links that are going away.
+    fn best_worker(&self, sessions: &Sessions, session: &Session, here: usize) -> usize {
         let mut counts = vec![0usize; self.handles.len()];
-        for (worker, _) in sessions.links_of(&session) {
-            counts[worker] += 1;
+        let current = sessions.current(&session.name);
+        let links = current.filter(|(_, current, _)| current.id == session.id);
+        for placed in links.map(|(_, _, links)| links).unwrap_or_default() {
+            counts[placed.worker] += 1;
         }
         // Flows of a link that is going away keep their worker. With its successor on the same worker
         // the peers of a UDP port need not move.
@@ -137,24 +140,8 @@ impl Registry {
             }
         }
         let least = counts.iter().copied().min().unwrap_or(0);
-        let first = counts.iter().position(|&n| n == least).unwrap_or(here);
-        let stays = greeted.carrier.peer.transport.stays();
-        let worker = match succeeds.into_iter().find(|worker| counts[*worker] == least) {
-            _ if stays => here,
-            Some(worker) => worker,
-            None if counts.get(here) == Some(&least) => here,
-            None => first,
-        };
-        let serial = self.serials.fetch_add(1, Ordering::Relaxed);
-        let id = greeted.accepted.link;
-        sessions.ids.insert(serial, id);
-        sessions.links.insert(id, LinkEntry { serial, worker, secret, instance, session });
-        *sessions.names.entry(name.to_owned()).or_default() += 1;
-        drop(sessions);
-        if !old.is_empty() {
-            tracing::info!(target: AUDIT, client = name, "a new process of client {name} takes over its services");
-            tokio::task::spawn_local(close_links(Arc::clone(&self.handles), old));
-        }
-        Some(Placed { worker, serial })
+        let is_best = |worker: &usize| counts.get(*worker) == Some(&least);
+        let best = succeeds.into_iter().chain([here]).find(is_best);
+        best.or_else(|| (0..counts.len()).find(is_best)).unwrap_or(here)
     }
 }

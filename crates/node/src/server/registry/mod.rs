@@ -88,13 +88,11 @@ impl Registry {
 
     /// The session of the link with this serial.
     pub(super) fn session_of(&self, serial: u64) -> Option<Arc<Session>> {
-        let sessions = self.sessions();
-        let entry = sessions.links.get(sessions.ids.get(&serial)?)?;
-        Some(Arc::clone(&entry.session))
+        self.sessions().link(serial).map(|entry| Arc::clone(&entry.session))
     }
 
     /// Whether a client of this name has a link.
     pub(super) fn is_connected(&self, name: &str) -> bool {
-        self.sessions().names.contains_key(name)
+        self.sessions().is_connected(name)
     }
 }

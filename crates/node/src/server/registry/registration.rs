@@ -67,14 +67,12 @@ impl Registry {
     /// entrances whose rights have changed.
     pub(in crate::server) async fn follow(&self, changes: &Changes) {
         for name in changes.out() {
-            let links = self.sessions().links_of_name(name);
+            let links = self.sessions().links_of(name, None);
             close_links(Arc::clone(&self.handles), links).await;
         }
         for name in &changes.entrances {
-            let Some(session) = self.sessions().current.get(name).map(|(_, s)| Arc::clone(s))
-            else {
-                continue;
-            };
+            let session = self.sessions().current(name).map(|(_, session, _)| Arc::clone(session));
+            let Some(session) = session else { continue };
             let turn = self.published.turn(name).await;
             let Some(client) = self.shared.clients.find(name) else { continue };
             let place = self.place_of(&session, &client);

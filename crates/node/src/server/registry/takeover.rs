@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Registry;
-use super::sessions::LinkPlace;
+use super::sessions::{OfSession, Placed, Removed};
 use crate::session::Handle;
 
 /// The time for which the entrances of a superseded process wait for the registration of the newer
@@ -16,22 +16,14 @@ impl Registry {
     /// Removes a link that has ended. With the last link of a session its entrances close, except
     /// the entrances that a newer session took over.
     pub(in crate::server) async fn link_ended(&self, serial: u64) {
-        let (last, in_charge) = {
+        let Removed { session: last, in_charge, .. } = {
             let mut sessions = self.sessions();
-            let Some(id) = sessions.ids.remove(&serial) else { return };
-            let Some(entry) = sessions.links.remove(&id) else { return };
-            sessions.has_one_less(&entry.session.name);
-            let session = entry.session;
-            self.pending.link_ended(session.id, serial);
-            if sessions.links_of(&session).next().is_some() {
+            let Some(removed) = sessions.remove(serial) else { return };
+            self.pending.link_ended(removed.session.id, serial);
+            if !removed.was_last {
                 return;
             }
-            let in_charge =
-                sessions.current.get(&session.name).is_some_and(|(_, now)| now.id == session.id);
-            if in_charge {
-                sessions.current.remove(&session.name);
-            }
-            (session, in_charge)
+            removed
         };
         if in_charge {
             let is_connected = |name: &str| self.is_connected(name);
@@ -47,13 +39,12 @@ impl Registry {
     }
 }
 
-/// Ends links, given by worker and serial, on their workers.
-pub(super) async fn close_links(handles: Arc<[Handle]>, links: Vec<LinkPlace>) {
-    for (worker, serial) in links {
+/// Ends links on their workers.
+pub(super) async fn close_links(handles: Arc<[Handle]>, links: Vec<OfSession>) {
+    for (session, Placed { worker, serial }) in links {
         let Some(handle) = handles.get(worker) else { continue };
         let closing = handle.run(move |worker| {
-            let all = worker.state.all_links();
-            if let Some((_, link)) = all.iter().find(|(_, l)| l.serial() == serial) {
+            if let Some(link) = worker.state.link(&session, serial) {
                 link.close();
             }
         });
