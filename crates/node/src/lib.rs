@@ -8,7 +8,7 @@
 //! | module | content |
 //! |---|---|
 //! | `workers` | threads with a runtime each |
-//! | `session` | all links between one client process and one server |
+//! | `session` | all links between one client process and one server, and the state of a worker |
 //! | `entrance`, `listeners` | listening addresses whose visitors become streams |
 //! | `names` | hosts that lead visitors of HTTP and TLS to entrances |
 //! | `route` | the client and the service of an entrance, and the admission of its visitors |

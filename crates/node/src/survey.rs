@@ -388,7 +388,7 @@ pub(crate) async fn defaults(handles: &[Handle]) -> Vec<status::Service> {
     let mut whole = Vec::new();
     for handle in handles {
         let part = handle.call(|worker| {
-            let defaults = worker.state.defaults.borrow();
+            let defaults = worker.state.server.defaults.borrow();
             defaults.iter().map(|(door, default)| of_default(door, default)).collect()
         });
         merge(&mut whole, part.await.unwrap_or_default());

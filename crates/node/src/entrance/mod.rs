@@ -100,9 +100,18 @@ impl Entrance {
         self.steering.is_some() || is_socks
     }
 
+    /// Leads the peers of a UDP port to the workers that have a link of the session, now and after
+    /// each change of these workers.
+    pub(crate) fn steer(self: &Arc<Self>, session: &Session) {
+        if self.steering.is_some() {
+            session.add_port(self);
+            self.lead_peers(session);
+        }
+    }
+
     /// Leads the peers of a UDP port to the workers that have a link of the session. Flows that
     /// exist keep their worker.
-    pub(crate) fn steer(&self, session: &Session) {
+    pub(crate) fn lead_peers(&self, session: &Session) {
         let Some(steering) = &self.steering else { return };
         let workers = session.flow_workers();
         // Without a link no worker can use a datagram, whoever reads it.

@@ -28,6 +28,7 @@ mod owner;
 mod registry;
 mod reload;
 mod sightings;
+mod state;
 #[cfg(test)]
 mod tests;
 mod waiting;
@@ -70,6 +71,7 @@ use hook::{Hook, HookSettings};
 pub(crate) use hosts::Hosts;
 use registry::Registry;
 pub use reload::Source;
+pub(crate) use state::ServerState;
 
 /// A running server.
 pub struct Server {
