@@ -121,6 +121,18 @@ impl State {
         Some(member.link.clone())
     }
 
+    /// The ids of the sessions that have a link on this worker.
+    pub(crate) fn session_ids(&self) -> Vec<u64> {
+        self.links.members.borrow().keys().copied().collect()
+    }
+
+    /// The links of a session on this worker. Links that are going away are included.
+    pub(crate) fn links_of(&self, session: u64) -> Vec<(Arc<Session>, Link)> {
+        let links = self.links.members.borrow();
+        let members = links.get(&session).into_iter().flatten();
+        members.map(|m| (Arc::clone(&m.session), m.link.clone())).collect()
+    }
+
     /// All links of this worker with their sessions. Links that are going away are included.
     pub(crate) fn all_links(&self) -> Vec<(Arc<Session>, Link)> {
         let links = self.links.members.borrow();

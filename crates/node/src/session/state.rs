@@ -64,22 +64,13 @@ impl State {
         }
     }
 
-    /// The names under which the streams on this worker are counted: services and forwards. A
-    /// closed entrance is included as long as it has streams. The key is the identity of the
-    /// counters.
-    pub(crate) fn counted_names(&self) -> HashMap<*const (), String> {
-        let targets = self.client.counted_names();
-        let entrances = self.entrances.borrow();
-        let doors = entrances.values().flat_map(|open| {
-            let flows = open.flows.as_ref().map(|flows| flows.stats.identity());
-            let all = [Some(open.settings.stats.identity()), flows];
-            all.into_iter().flatten().map(|identity| (identity, open.label()))
-        });
+    /// The labels of closed entrances that have streams, by the identity of the counters.
+    pub(crate) fn former_names(&self) -> Vec<(*const (), String)> {
         let former = self.former.borrow();
-        let gone = former
-            .iter()
-            .filter_map(|(stats, label)| Some((stats.upgrade()?.identity(), label.clone())));
-        gone.chain(doors).chain(targets).collect()
+        let known = former.iter();
+        known
+            .filter_map(|(stats, label)| Some((stats.upgrade()?.identity(), label.clone())))
+            .collect()
     }
 
     /// Keeps the counters of an entrance that closes, because its streams may outlive it.
