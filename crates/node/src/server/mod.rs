@@ -31,7 +31,6 @@ mod sightings;
 mod state;
 #[cfg(test)]
 mod tests;
-mod waiting;
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -49,10 +49,10 @@ use tokio::time::Instant;
 use web::{HeaderMap, HeaderValue};
 
 use super::registry::Registry;
-use super::waiting::Waiting;
 use super::{ServerShared, accept};
 use crate::session::{Handle, Worker};
 use crate::transports::{ServerSide, bind_advice, listen_address, plain};
+use crate::waiting::Waiting;
 use crate::{descriptors, entrance, memory, names};
 use mux::{Everything, MuxPort};
 
