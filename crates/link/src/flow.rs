@@ -1,8 +1,8 @@
 //! The flows of a link: the link side of each, and the outlets by their keys.
 
 use std::cell::Cell;
-use std::collections::HashMap;
 use std::fmt;
+use std::ops::Range;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -87,14 +87,22 @@ impl Link {
         self.inner.machine.borrow().flow_count()
     }
 
-    /// The flows of the link with their outlets, in no order.
+    /// The number of slots of flows. It does not fall.
     #[must_use]
-    pub fn flows(&self) -> Vec<(FlowCounts, Rc<dyn FlowOutlet>)> {
-        let outlets = self.inner.flows.borrow();
-        let outlets: HashMap<_, _> = outlets.iter().flatten().map(|(id, o)| (*id, o)).collect();
-        let machine = self.inner.machine.borrow();
-        let flows = machine.flows();
-        flows.filter_map(|flow| Some((flow, Rc::clone(outlets.get(&flow.id)?)))).collect()
+    pub fn flow_slots(&self) -> usize {
+        self.inner.machine.borrow().flow_slots()
+    }
+
+    /// The flows in these slots; see [`Self::streams`].
+    #[must_use]
+    pub fn flows(&self, slots: Range<usize>) -> Vec<(FlowCounts, Option<Rc<dyn FlowOutlet>>)> {
+        let (outlets, machine) = (self.inner.flows.borrow(), self.inner.machine.borrow());
+        let outlet = |index: usize, id| {
+            let (of, outlet) = outlets.get(index)?.as_ref()?;
+            (*of == id).then(|| Rc::clone(outlet))
+        };
+        let flow = |index| machine.flow(index).map(|flow| (flow, outlet(index, flow.id)));
+        slots.filter_map(flow).collect()
     }
 
     /// Received datagrams that this end dropped.

@@ -1,7 +1,7 @@
 //! The public operations of a link.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -59,14 +59,24 @@ impl Link {
         self.inner.machine.borrow().stream_count()
     }
 
-    /// The streams of the link with their outlets, in no order.
+    /// The number of slots of streams. It does not fall.
     #[must_use]
-    pub fn streams(&self) -> Vec<(StreamCounts, Rc<dyn Outlet>)> {
-        let outlets = self.inner.outlets.borrow();
-        let outlets: HashMap<_, _> = outlets.iter().flatten().map(|(id, o)| (*id, o)).collect();
-        let machine = self.inner.machine.borrow();
-        let streams = machine.streams();
-        streams.filter_map(|s| Some((s, Rc::clone(outlets.get(&s.id)?)))).collect()
+    pub fn stream_slots(&self) -> usize {
+        self.inner.machine.borrow().stream_slots()
+    }
+
+    /// The streams in these slots. A stream has an outlet until the end of its direction to this
+    /// side. A caller that asks for all slots in several turns meets each stream that lives
+    /// meanwhile, and meets it once.
+    #[must_use]
+    pub fn streams(&self, slots: Range<usize>) -> Vec<(StreamCounts, Option<Rc<dyn Outlet>>)> {
+        let (outlets, machine) = (self.inner.outlets.borrow(), self.inner.machine.borrow());
+        let outlet = |index: usize, id| {
+            let (of, outlet) = outlets.get(index)?.as_ref()?;
+            (*of == id).then(|| Rc::clone(outlet))
+        };
+        let stream = |index| machine.stream(index).map(|stream| (stream, outlet(index, stream.id)));
+        slots.filter_map(stream).collect()
     }
 
     /// Resets a stream on both sides. Returns false if there is no such stream.

@@ -8,12 +8,13 @@
 //! | module | content |
 //! |---|---|
 //! | `workers` | threads with a runtime each |
-//! | `session` | all links between one client process and one server |
+//! | `session` | all links between one client process and one server, and the state of a worker |
 //! | `entrance`, `listeners` | listening addresses whose visitors become streams |
 //! | `names` | hosts that lead visitors of HTTP and TLS to entrances |
 //! | `route` | the client and the service of an entrance, and the admission of its visitors |
 //! | `transports` | from a URL to a listener or a dialer |
 //! | `server`, `client` | the roles |
+//! | `strangers`, `waiting` | connections before their log-in, or before their first bytes |
 //! | `probes` | the measurements of `tunnel ping` and `tunnel speedtest` |
 //! | `survey`, `tcp_info` | the figures of workers and kernel for the status |
 //! | `descriptors`, `memory`, `identity` | limits of the process, and its certificate |
@@ -31,8 +32,10 @@ mod probes;
 mod route;
 pub mod server;
 mod session;
+mod strangers;
 mod survey;
 mod tcp_info;
 pub mod transports;
+mod waiting;
 mod watch;
 mod workers;

@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 use net::pool;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::spawn_local;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 /// The closures that a mailbox holds. They are short and rare. A sender waits while the mailbox is
@@ -101,6 +102,29 @@ impl<S: 'static> Handle<S> {
         let (reply, answer) = oneshot::channel();
         // The caller may have gone meanwhile; then the answer is dropped.
         self.run(move |worker| drop(reply.send(job(worker)))).await?;
+        answer.await.map_err(|_| WorkerGone)
+    }
+
+    /// Runs a task on the worker and returns its result. A long job gives way to the other tasks of
+    /// the worker in this form. The task ends when the caller drops the future.
+    ///
+    /// # Errors
+    /// [`WorkerGone`] when the worker has stopped or the task panicked.
+    pub(crate) async fn task<T: Send + 'static, F: Future<Output = T> + 'static>(
+        &self,
+        begin: impl FnOnce(Rc<Worker<S>>) -> F + Send + 'static,
+    ) -> Result<T, WorkerGone> {
+        let (mut reply, answer) = oneshot::channel();
+        self.run(move |worker| {
+            let task = begin(Rc::clone(worker));
+            drop(spawn_local(async move {
+                tokio::select! {
+                    () = reply.closed() => {}
+                    result = task => drop(reply.send(result)),
+                }
+            }));
+        })
+        .await?;
         answer.await.map_err(|_| WorkerGone)
     }
 }
@@ -273,8 +297,6 @@ async fn work<S>(
 mod tests {
     use std::cell::Cell;
 
-    use tokio::task::spawn_local;
-
     use super::*;
 
     fn two() -> Workers<Cell<usize>> {
@@ -305,6 +327,32 @@ mod tests {
         assert_eq!(spawned.await, Ok(()));
         assert_eq!(handle.call(|worker| worker.index).await, Ok(0));
         assert!(workers.answer(Duration::from_secs(5)).await);
+        workers.stop().await;
+    }
+
+    #[tokio::test]
+    async fn a_task_gives_way_and_ends_with_its_caller() {
+        let workers = two();
+        let handle = &workers.handles()[0];
+        let (held, released) = oneshot::channel::<()>();
+        let endless = handle.task(|worker| async move {
+            let _held = held;
+            loop {
+                worker.state.set(worker.state.get() + 1);
+                tokio::task::yield_now().await;
+            }
+        });
+        let other = async {
+            // The task runs on while other jobs of the worker are done.
+            while handle.call(|worker| worker.state.get()).await.unwrap() < 100 {}
+        };
+        tokio::select! {
+            _ = endless => unreachable!("it has no end"),
+            () = other => {}
+        }
+        assert!(released.await.is_err());
+        assert_eq!(handle.task(|worker| async move { worker.index }).await, Ok(0));
+        assert_eq!(handle.task(|_| async { panic!("task") }).await, Err::<(), _>(WorkerGone));
         workers.stop().await;
     }
 

@@ -1,9 +1,12 @@
-//! The server's half of a greeting. A [`Verifier`] decides which client may log in. The caller
-//! decides which worker gets the link, and may send the [`Greeted`] carrier to that worker.
+//! The accepting half of a link, for a server and for any other process. A [`Verifier`] decides
+//! which client may log in. A [`Placement`] takes the [`Greeted`] carrier to its link, which may live
+//! on another worker.
 
+mod accept;
 mod exchange;
 mod greeted;
 mod verifier;
 
+pub use accept::{LogInError, Placement, Reception, accept, log_in};
 pub use greeted::{Greeted, greet, greet_early};
 pub use verifier::{PreviewFuture, Verifier, VerifierFuture};

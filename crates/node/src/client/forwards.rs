@@ -195,7 +195,7 @@ fn bind(
     let (address, listeners) = listeners::bind(&forward.listen, workers)?;
     let holder = Holder::new(descriptors::table(), Kind::Own);
     let gate = Gate::limited(None, None, Some(holder));
-    let entrance = Entrance {
+    let entrance = Arc::new(Entrance {
         id: entrance::next_id(),
         route: Route::new(aim(&address, forward), session, gate),
         address,
@@ -204,9 +204,9 @@ fn bind(
         steering: listeners.steering(),
         // The programs behind a forward are those of the client itself.
         bounds: Arc::default(),
-    };
+    });
     entrance.steer(session);
-    Ok((OpenForward { forward: forward.clone(), entrance: Arc::new(entrance) }, listeners))
+    Ok((OpenForward { forward: forward.clone(), entrance }, listeners))
 }
 
 /// Logs what an open forward does, and where its visitors go.

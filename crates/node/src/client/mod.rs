@@ -11,6 +11,7 @@ mod owner;
 mod published;
 mod register;
 mod reload;
+mod state;
 mod targets;
 #[cfg(test)]
 mod tests;
@@ -46,6 +47,7 @@ use links::{Links, Plan};
 #[cfg(test)]
 pub(crate) use published::may_pass;
 pub use reload::Source;
+pub(crate) use state::ClientState;
 use uplink::{Uplink, Uplinks};
 
 /// A running client.

@@ -277,7 +277,7 @@ impl Owner for ClientOwner {
 pub(super) async fn counts(handles: &[Handle]) -> Vec<status::Service> {
     let mut all = Vec::new();
     for handle in handles {
-        let part = handle.call(|worker| worker.state.service_counts()).await;
+        let part = handle.call(|worker| worker.state.client.counts()).await;
         // A worker that has stopped counts nothing.
         survey::merge(&mut all, part.unwrap_or_default());
     }

@@ -74,7 +74,7 @@ impl Bounds {
 /// Leads the flows of this worker to the targets that their services have now. A flow to another
 /// target ends, and its visitor gets a new one with the next datagram.
 pub(super) fn lead_flows(worker: &Worker, config: &ClientConfig) {
-    worker.state.lead_flows(|name| {
+    worker.state.client.lead_flows(|name| {
         let service = config.services.iter().find(|service| service.name == name)?;
         udp_target(service)
     });
@@ -131,7 +131,7 @@ impl Local {
         let streams = Serves::of(service, &watch);
         let watcher: Option<Rc<dyn Watcher>> = Some(watch);
         let flows = udp_target(service).map(|target| {
-            let (stats, targets) = worker.state.service_flows(name);
+            let (stats, targets) = worker.state.client.flows_of(name);
             let (times, dial) = (service.timeouts.flows, timeouts.dial);
             let watcher = watcher.clone();
             let settings = FlowSettings {
@@ -146,7 +146,7 @@ impl Local {
             };
             (target, Rc::new(settings))
         });
-        let (stats, holder) = (worker.state.service_stats(name), Some(shared.holders.of(name)));
+        let (stats, holder) = (worker.state.client.stats_of(name), Some(shared.holders.of(name)));
         let budget: Option<Rc<dyn Budget>> = Some(Rc::<Lease>::clone(&worker.state.budget));
         let settings = Settings {
             timeouts,

@@ -15,7 +15,7 @@ mod host;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -41,8 +41,9 @@ const SETTLED: Duration = Duration::from_secs(3);
 /// Visitors that may wait for absent names at one time.
 const WAITING_MAX: u32 = 1024;
 
-/// Names whose end is remembered. Names beyond this number are absent at once.
-const LOST_MAX: usize = 8192;
+/// Names per shard whose end is remembered. Names beyond this number are absent at once. 8,192 names
+/// that go at the same time are 32 per shard, and more than 64 in a shard do not occur then.
+const LOST_MAX: usize = 64;
 
 /// All published names.
 #[derive(Debug)]
@@ -51,7 +52,7 @@ pub(crate) struct Names {
     /// The shards of the space of HTTP, then those of TLS.
     shards: Box<[ArcSwap<Shard>]>,
     /// Held by changes, so that two of them do not copy the same shard.
-    writer: Mutex<Lost>,
+    writer: Mutex<()>,
     /// Notified when a name is added.
     added: Notify,
     waiting: AtomicU32,
@@ -59,10 +60,13 @@ pub(crate) struct Names {
     born: Instant,
 }
 
-type Shard = HashMap<Arc<str>, Arc<[Published]>>;
-
-/// The time at which each absent name was withdrawn.
-type Lost = HashMap<(Space, Arc<str>), Instant>;
+/// A part of the names of a space. A name is present or lost, so a look at one shard decides.
+#[derive(Clone, Debug, Default)]
+struct Shard {
+    services: HashMap<Arc<str>, Services>,
+    /// The time at which each absent name was withdrawn.
+    lost: HashMap<Arc<str>, Instant>,
+}
 
 /// An entrance under a name.
 #[derive(Clone, Debug)]
@@ -110,12 +114,8 @@ impl Names {
         self.generation.fetch_add(1, Ordering::Release);
     }
 
-    fn writer(&self) -> MutexGuard<'_, Lost> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn exactly(&self, space: Space, host: &str) -> Option<Services> {
-        self.shard(space, host).load().get(host).cloned()
+        self.shard(space, host).load().services.get(host).cloned()
     }
 
     /// The services of a host: under its own name, else under the longest wildcard that covers it,
@@ -150,21 +150,18 @@ impl Names {
     /// The time until which a name may come that is closer to the host than all present names.
     fn may_come(&self, space: Space, host: &str) -> Option<Instant> {
         let now = Instant::now();
-        let lost = self.writer();
         // Just after the start nobody knows which names the clients have.
         let is_covered = now < self.born + RECONNECT && self.find(space, host).is_some();
         let known = self.born + if is_covered { SETTLED } else { RECONNECT };
         if now < known {
             return self.exactly(space, host).is_none().then_some(known);
         }
-        if lost.is_empty() {
-            return None;
-        }
         for name in host::candidates(host) {
-            if self.exactly(space, &name).is_some() {
+            let shard = self.shard(space, &name).load();
+            if shard.services.contains_key(&*name) {
                 return None;
             }
-            let until = lost.get(&(space, Arc::from(&*name))).map(|at| *at + RECONNECT);
+            let until = shard.lost.get(&*name).map(|at| *at + RECONNECT);
             if let Some(until) = until.filter(|until| *until > now) {
                 return Some(until);
             }
@@ -179,44 +176,38 @@ impl Names {
 
     /// Adds an entrance under a host.
     pub(crate) fn add(&self, host: &Host, published: Published) {
-        let mut lost = self.writer();
-        lost.remove(&(host.kind.space(), Arc::clone(&host.name)));
-        self.change(host, |services| services.push(published));
-        drop(lost);
+        self.change(host, true, |services| services.push(published));
         self.added.notify_waiters();
     }
 
     /// Removes an entrance from a host. The host may come back for a moment, unless `is_final`.
     pub(crate) fn remove(&self, host: &Host, entrance: u64, is_final: bool) {
-        let mut lost = self.writer();
-        let left = self.change(host, |services| services.retain(|one| one.entrance.id != entrance));
-        if left > 0 || is_final {
-            return;
-        }
-        let now = Instant::now();
-        if lost.len() >= LOST_MAX {
-            lost.retain(|_, at| *at + RECONNECT > now);
-        }
-        if lost.len() < LOST_MAX {
-            lost.insert((host.kind.space(), Arc::clone(&host.name)), now);
-        }
+        self.change(host, is_final, |services| services.retain(|one| one.entrance.id != entrance));
     }
 
-    /// Changes the services of a host. Returns their number. The caller holds the lock of writers.
-    fn change(&self, host: &Host, change: impl FnOnce(&mut Vec<Published>)) -> usize {
+    /// Changes the services of a host. A host without a service is lost, unless `is_final`.
+    fn change(&self, host: &Host, is_final: bool, change: impl FnOnce(&mut Vec<Published>)) {
+        let _turn = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let shard = self.shard(host.kind.space(), &host.name);
-        let mut next = Shard::clone(&shard.load());
-        let mut services = next.remove(&host.name).map(|all| all.to_vec()).unwrap_or_default();
-        change(&mut services);
+        let Shard { mut services, mut lost } = Shard::clone(&shard.load());
+        let mut own = services.remove(&host.name).map(|all| all.to_vec()).unwrap_or_default();
+        change(&mut own);
         let length = |one: &Published| one.path.as_ref().map_or(0, |path| path.len());
-        services.sort_by_key(|one| std::cmp::Reverse(length(one)));
-        let left = services.len();
-        if left > 0 {
-            next.insert(Arc::clone(&host.name), services.into());
+        own.sort_by_key(|one| std::cmp::Reverse(length(one)));
+        if !own.is_empty() {
+            lost.remove(&host.name);
+            services.insert(Arc::clone(&host.name), own.into());
+        } else if !is_final {
+            let now = Instant::now();
+            if lost.len() >= LOST_MAX {
+                lost.retain(|_, at| *at + RECONNECT > now);
+            }
+            if lost.len() < LOST_MAX {
+                lost.insert(Arc::clone(&host.name), now);
+            }
         }
-        shard.store(Arc::new(next));
+        shard.store(Arc::new(Shard { services, lost }));
         self.note_change();
-        left
     }
 }
 
@@ -328,6 +319,24 @@ mod tests {
         names.add(&own, published(&own));
         let answer = asked.join_next().await.unwrap().unwrap();
         assert_eq!(answer.as_deref(), Some("http://a.example.com"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_up_waits_for_no_change() {
+        let names = Names::default();
+        tokio::time::advance(RECONNECT).await;
+        let own = host("http://a.example.com");
+        let one = published(&own);
+        let id = one.entrance.id;
+        names.add(&own, one);
+        let _change_under_way = names.writer.lock().unwrap();
+        let service = found(names.wait(Space::Http, "a.example.com").await);
+        assert_eq!(service.as_deref(), Some("http://a.example.com"));
+        assert!(!names.is_awaited(Space::Http, "b.example.com"));
+        drop(_change_under_way);
+        names.remove(&own, id, false);
+        let _change_under_way = names.writer.lock().unwrap();
+        assert!(names.is_awaited(Space::Http, "a.example.com"));
     }
 
     #[tokio::test(start_paused = true)]

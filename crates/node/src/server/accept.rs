@@ -1,186 +1,105 @@
-//! Accepts carriers. A separate task per carrier does the handshake and the greeting, each with a
-//! deadline, and then sends the carrier to the worker of its link. When descriptors run short, or too
-//! many connections wait for their log-in, the server closes the oldest connection of the source that
-//! has most of them. A client with a token logs in within a moment, and clients without a token could
-//! otherwise hold all descriptors.
+//! Accepts carriers for the server: each connection is logged in by `link::server`, and its carrier
+//! goes to the worker that the registry chooses. Connections before their log-in are
+//! [`Strangers`](crate::strangers).
 
-use std::future::poll_fn;
+use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Instant;
 
-use link::server::{Greeted, greet_early};
+use link::server::{Greeted, LogInError, Placement, accept, log_in};
 use link::{GreetError, Lease, Link};
-use logging::{AUDIT, RepeatLimit};
+use logging::AUDIT;
 use net::source::prefix;
 use ops::term;
-use proto::Budget as _;
 use proto::greeting::{Features, Refusal};
-use tokio::task::{spawn_local, yield_now};
+use tokio::task::spawn_local;
 use tracing::field::display;
-use transport::{CarrierError, Incoming, Listener};
+use transport::{CarrierError, Incoming, Listener, Peer};
 
 use super::auth::Auth;
 use super::brake::{Kind, Outcome};
 use super::clients::Denied;
 use super::owner;
 use super::registry::Registry;
-use super::waiting::{Place, Waiting};
 use crate::session::{Session, Worker};
-use crate::{descriptors, memory};
-
-/// The deadline of a handshake, without the greeting.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-
-/// The wait after an error of the listener. The usual cause is a lack of descriptors.
-const EXHAUSTED: Duration = Duration::from_millis(100);
-
-/// The connections of one listener on one worker that may be waiting for their log-in, within
-/// [`memory::strangers`]. Accepted connections proceed before new connections are accepted. So a
-/// connection of a real client is here for its own round trips only.
-const STRANGERS: usize = 4096;
-
-/// The memory in bytes that is charged for a connection until its log-in, the most that a stranger can
-/// make this end hold: over TCP a handshake of at most 32 KiB, its TLS session, the head of a
-/// WebSocket's request and the task; over QUIC and KCP the connection (about 60 KiB) and 64 KiB that
-/// nobody has read.
-const COST: u64 = 48 << 10;
-const UDP_COST: u64 = 128 << 10;
-
-/// Held from the check for a free descriptor to the accept that takes it. Two accept loops that see
-/// the same free descriptor would exceed the room, one connection at a time.
-static TABLE: Mutex<()> = Mutex::new(());
+use crate::strangers::Strangers;
+use crate::waiting::Place;
 
 /// Accepts connections from `listener` on this worker as long as the worker lives.
-pub(super) fn start(worker: &Rc<Worker>, registry: Arc<Registry>, mut listener: Box<dyn Listener>) {
-    let worker = Rc::clone(worker);
-    spawn_local(async move {
-        let strangers = Waiting::default();
-        let cost = if listener.transport().stays() { UDP_COST } else { COST };
-        let most = memory::strangers(&worker.state.budget, worker.peers.len(), cost).min(STRANGERS);
-        let room = descriptors::room_of_strangers();
-        let complaints = RepeatLimit::new();
-        loop {
-            let accepted = poll_fn(|cx| {
-                // The mutex guards no data that a panic could have left inconsistent.
-                let _held = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
-                if strangers.len() > 1 && !room.is_there() {
-                    return Poll::Ready(None);
-                }
-                listener.poll_accept(cx).map(Some)
-            });
-            let Some(accepted) = accepted.await else {
-                strangers.one_leaves().await;
-                continue;
-            };
-            match accepted {
-                Ok(incoming) => {
-                    let (worker, registry) = (Rc::clone(&worker), Arc::clone(&registry));
-                    let charge = Charge::new(&worker.state.budget, cost);
-                    strangers.run(incoming.source(), async move |mut place| {
-                        let _charge = charge;
-                        let (remote, auth) = (incoming.remote(), Auth::new(&registry));
-                        if let Err(why) =
-                            welcome(&worker, &registry, &auth, (incoming, &mut place)).await
-                        {
-                            registry.brake().count(Outcome::Failed(&why));
-                            complain(&registry, &auth, remote, &why);
-                        }
-                    });
-                    if strangers.len() > most {
-                        strangers.one_leaves().await;
-                    }
-                    // Accepted connections proceed before new connections are accepted. A handshake
-                    // that has begun is lost when its client's patience ends before its turn comes
-                    // again; a connection that waits in the listener is not lost. (5,000 QUIC
-                    // clients at once, the server on one core: 9-12 s and 0-580 attempts in vain;
-                    // without this yield 13-24 s and 900-10,500.)
-                    yield_now().await;
-                }
-                Err(error) => {
-                    if let Some(more) = complaints.pass((), Instant::now()) {
-                        let at = listener.local_addr();
-                        tracing::warn!(%at, %error, more, "the listener at {at} cannot accept clients: {error}");
-                    }
-                    if !strangers.one_leaves().await {
-                        tokio::time::sleep(EXHAUSTED).await;
-                    }
-                }
-            }
-        }
+pub(super) fn start(worker: &Rc<Worker>, registry: Arc<Registry>, listener: Box<dyn Listener>) {
+    let here = Rc::clone(worker);
+    let strangers = Strangers::new(worker, listener.transport(), move |incoming, place| {
+        welcome(Rc::clone(&here), Arc::clone(&registry), incoming, place)
     });
+    spawn_local(async move { accept(listener, &strangers).await });
 }
 
-/// The memory of a connection that has not logged in, charged to the budget of its worker.
-#[derive(Debug)]
-struct Charge {
-    budget: Rc<Lease>,
-    bytes: u64,
-}
-
-impl Charge {
-    fn new(budget: &Rc<Lease>, bytes: u64) -> Self {
-        budget.charge(bytes);
-        Self { budget: Rc::clone(budget), bytes }
-    }
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        self.budget.release(self.bytes);
-    }
-}
-
+/// Logs a connection in, or says why not.
 async fn welcome(
-    worker: &Rc<Worker>,
-    registry: &Arc<Registry>,
-    auth: &Auth<'_>,
-    (incoming, place): (Box<dyn Incoming>, &mut Place),
-) -> anyhow::Result<()> {
+    worker: Rc<Worker>,
+    registry: Arc<Registry>,
+    incoming: Box<dyn Incoming>,
+    place: Place,
+) {
+    let (remote, auth) = (incoming.remote(), Auth::new(&registry));
     let is_proxied = incoming.source().is_none();
-    let remote = incoming.remote();
-    let (carrier, early) = tokio::time::timeout(HANDSHAKE, incoming.handshake_early())
-        .await
-        .map_err(|_| no_handshake())??;
-    if is_proxied && carrier.peer.address != remote {
-        place.belongs_to(carrier.peer.address.ip());
+    let place = RefCell::new(place);
+    let arrival =
+        Arrival { worker: &worker, registry: &registry, auth: &auth, remote, is_proxied, place };
+    if let Err(error) = log_in(incoming, &auth, &arrival).await {
+        let why = match error {
+            LogInError::Handshake(error) => error.into(),
+            LogInError::Greeting(error) => error.into(),
+            LogInError::LinkGone => anyhow::Error::from(error),
+        };
+        registry.brake().count(Outcome::Failed(&why));
+        complain(&registry, &auth, remote, &why);
     }
-    auth.note_peer(&carrier.peer);
-    let mut greeted = greet_early(carrier, early, auth).await?;
-    if greeted.grant.enrolled.is_some() {
-        registry.brake().count(Outcome::Enrolled);
-        // The client has its token and connects again with it.
-        let close = poll_fn(|cx| greeted.carrier.lane.poll_close(cx));
-        // A client that does not acknowledge the close has gone.
-        let _ = tokio::time::timeout(HANDSHAKE, close).await;
-        return Ok(());
-    }
-    let Some(placed) = registry.place(&greeted, worker.index) else {
-        anyhow::bail!("the link ended during the greeting");
-    };
-    if let Err(error) = greeted.detach() {
-        lose(registry, placed.serial, &greeted, &error);
-        return Ok(());
-    }
-    let (registry, epoch) = (Arc::clone(registry), auth.epoch());
-    let Some(handle) = worker.peers.get(placed.worker).cloned() else { return Ok(()) };
-    // In a separate task: the client has logged in, so the limits of waiting connections must not
-    // abort it.
-    spawn_local(async move {
-        // A worker that has stopped has no links.
-        let _ = handle
-            .run(move |worker| arrive(worker, &registry, placed.serial, epoch, greeted))
-            .await;
-    });
-    Ok(())
 }
 
-fn no_handshake() -> CarrierError {
-    let text = format!("no handshake within {} s", HANDSHAKE.as_secs());
-    io::Error::new(io::ErrorKind::TimedOut, text).into()
+/// A connection on its way to its link.
+struct Arrival<'a> {
+    worker: &'a Rc<Worker>,
+    registry: &'a Arc<Registry>,
+    auth: &'a Auth<'a>,
+    remote: SocketAddr,
+    is_proxied: bool,
+    place: RefCell<Place>,
+}
+
+impl Placement for Arrival<'_> {
+    fn met(&self, peer: &Peer) {
+        if self.is_proxied && peer.address != self.remote {
+            self.place.borrow_mut().belongs_to(peer.address.ip());
+        }
+        self.auth.note_peer(peer);
+    }
+
+    fn enrolled(&self) {
+        self.registry.brake().count(Outcome::Enrolled);
+    }
+
+    fn place(&self, mut greeted: Greeted) -> bool {
+        let Some(placed) = self.registry.place(&greeted, self.worker.index) else { return false };
+        if let Err(error) = greeted.detach() {
+            lose(self.registry, placed.serial, &greeted, &error);
+            return true;
+        }
+        let (registry, epoch) = (Arc::clone(self.registry), self.auth.epoch());
+        let Some(handle) = self.worker.peers.get(placed.worker).cloned() else { return true };
+        // In a separate task: the client has logged in, so the limits of waiting connections must
+        // not abort it.
+        spawn_local(async move {
+            // A worker that has stopped has no links.
+            let _ = handle
+                .run(move |worker| arrive(worker, &registry, placed.serial, epoch, greeted))
+                .await;
+        });
+        true
+    }
 }
 
 /// Handles a carrier that did not reach its worker. If the carrier was to begin a link, there is no

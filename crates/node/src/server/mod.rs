@@ -28,9 +28,9 @@ mod owner;
 mod registry;
 mod reload;
 mod sightings;
+mod state;
 #[cfg(test)]
 mod tests;
-mod waiting;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -70,6 +70,7 @@ use hook::{Hook, HookSettings};
 pub(crate) use hosts::Hosts;
 use registry::Registry;
 pub use reload::Source;
+pub(crate) use state::ServerState;
 
 /// A running server.
 pub struct Server {

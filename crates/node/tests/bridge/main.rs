@@ -287,8 +287,11 @@ fn a_client_accepts_a_link_inside_a_bridged_stream_and_no_death_costs_a_byte() {
                     loop {
                         tokio::time::sleep(Duration::from_millis(230)).await;
                         // Every stream of the visitor's link to the server is a carrier of the inner link.
-                        let aborted =
-                            outer.streams().iter().filter(|(s, _)| outer.abort(s.id)).count();
+                        let aborted = outer
+                            .streams(0..outer.stream_slots())
+                            .iter()
+                            .filter(|(s, _)| outer.abort(s.id))
+                            .count();
                         of_inner.set(of_inner.get() + aborted);
                     }
                 })

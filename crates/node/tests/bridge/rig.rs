@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
-use std::future::poll_fn;
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use link::client::run;
-use link::server::{Verifier, VerifierFuture, greet};
+use link::server::{Greeted, Placement, Reception, Verifier, VerifierFuture, accept, log_in};
 use link::{Link, Owner, Path, Retry, Settings, State};
 use proto::control::ControlMessage;
 use proto::greeting::{Grant, Identity, LinkSecret, Name, StoredCredential, Terms, Token};
@@ -20,8 +20,8 @@ use relay::{Duplex, StreamLane, accept_duplex, open_duplex};
 use tokio::task::spawn_local;
 use transport::memory::MemoryListener;
 use transport::{
-    Carrier, Dialled, FlowInlet, FlowOutlet, Inlet, Listener, LocalFuture, Outlet, PathDialer,
-    Peer, Say, Transport,
+    Carrier, CarrierError, Dialled, FlowInlet, FlowOutlet, Incoming, Inlet, LocalFuture, Outlet,
+    PathDialer, Peer, Say, Transport,
 };
 
 /// 256 bits, as `tunnel generate token` makes them.
@@ -101,47 +101,17 @@ impl Acceptor {
     }
 
     /// Accepts carriers in memory.
-    pub(crate) fn listen(self: &Rc<Self>, mut listener: MemoryListener) {
-        let acceptor = Rc::clone(self);
-        spawn_local(async move {
-            loop {
-                let incoming = poll_fn(|cx| listener.poll_accept(cx)).await.unwrap();
-                let carrier = incoming.handshake().await.unwrap();
-                acceptor.take(carrier);
-            }
-        });
+    pub(crate) fn listen(self: &Rc<Self>, listener: MemoryListener) {
+        let reception = Everybody(Rc::clone(self));
+        spawn_local(async move { accept(Box::new(listener), &reception).await });
     }
 
     /// Takes a stream as a carrier.
     pub(crate) fn take_stream(self: &Rc<Self>, stream: Duplex) {
-        self.take(inner(stream));
+        Everybody(Rc::clone(self)).begin(Box::new(Inner(stream)));
     }
 
-    fn take(self: &Rc<Self>, carrier: Carrier) {
-        let acceptor = Rc::clone(self);
-        spawn_local(async move {
-            // A carrier that a test has killed during its greeting.
-            let Ok(greeted) = greet(carrier, &*acceptor).await else { return };
-            acceptor.greeted.set(acceptor.greeted.get() + 1);
-            let id = greeted.accepted.link;
-            let link = match greeted.accepted.secret.clone() {
-                Some(secret) => {
-                    let link = acceptor.begin(&greeted.accepted);
-                    let entry = (link.clone(), secret, greeted.grant.instance);
-                    acceptor.links.borrow_mut().insert(id, entry);
-                    link
-                }
-                None => {
-                    let links = acceptor.links.borrow();
-                    let Some((link, ..)) = links.get(&id) else { return };
-                    link.clone()
-                }
-            };
-            let _ = greeted.attach_to(&link);
-        });
-    }
-
-    fn begin(&self, accepted: &proto::greeting::ServerAccepted) -> Link {
+    fn new_link(&self, accepted: &proto::greeting::ServerAccepted) -> Link {
         let settings = Settings {
             side: Side::Server,
             config: config(),
@@ -156,6 +126,40 @@ impl Acceptor {
     pub(crate) fn link(&self) -> Option<Link> {
         let links = self.links.borrow();
         links.values().map(|(link, ..)| link.clone()).find(|link| !link.has_ended())
+    }
+}
+
+/// Takes every connection.
+struct Everybody(Rc<Acceptor>);
+
+impl Reception for Everybody {
+    fn begin(&self, incoming: Box<dyn Incoming>) -> bool {
+        let acceptor = Rc::clone(&self.0);
+        spawn_local(async move {
+            // A test may have killed the carrier during its greeting.
+            let _ = log_in(incoming, &*acceptor, &*acceptor).await;
+        });
+        true
+    }
+
+    fn failed(&self, at: SocketAddr, error: &io::Error) {
+        panic!("{at}: {error}");
+    }
+}
+
+impl Placement for Acceptor {
+    fn place(&self, greeted: Greeted) -> bool {
+        self.greeted.set(self.greeted.get() + 1);
+        let id = greeted.accepted.link;
+        if let Some(secret) = greeted.accepted.secret.clone() {
+            let entry = (self.new_link(&greeted.accepted), secret, greeted.grant.instance);
+            self.links.borrow_mut().insert(id, entry);
+        }
+        let link = self.links.borrow().get(&id).map(|(link, ..)| link.clone());
+        let Some(link) = link else { return false };
+        // A later carrier may have been first.
+        let _ = greeted.attach_to(&link);
+        true
     }
 }
 
@@ -185,6 +189,20 @@ impl Verifier for Acceptor {
     }
 }
 
+/// A connection that is a stream.
+#[derive(Debug)]
+struct Inner(Duplex);
+
+impl Incoming for Inner {
+    fn remote(&self) -> SocketAddr {
+        SocketAddr::from(([0, 0, 0, 0], 0))
+    }
+
+    fn handshake(self: Box<Self>) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
+        Box::pin(async { Ok(inner(self.0)) })
+    }
+}
+
 /// A carrier that is a stream.
 fn inner(stream: Duplex) -> Carrier {
     let peer = Peer {
@@ -210,7 +228,7 @@ impl PathDialer for ThroughLink {
     fn dial(&self, _: Option<Say>) -> LocalFuture<'static, Dialled> {
         let open = to_service(self.service);
         let stream = open_duplex(&self.link, open, &Rc::default(), None);
-        Box::pin(async { Ok((inner(stream.map_err(std::io::Error::other)?), None)) })
+        Box::pin(async { Ok((inner(stream.map_err(io::Error::other)?), None)) })
     }
 }
 

@@ -170,8 +170,13 @@ impl Flows {
         self.drops
     }
 
-    pub(crate) fn counts(&self) -> impl Iterator<Item = FlowCounts> {
-        self.all.iter().map(|(_, flow)| FlowCounts {
+    /// The index of each flow is below this number.
+    pub(crate) fn slots(&self) -> usize {
+        self.all.capacity()
+    }
+
+    pub(crate) fn counts(&self, index: usize) -> Option<FlowCounts> {
+        self.all.get(index).map(|flow| FlowCounts {
             id: flow.id,
             is_ours: flow.id.opener() == Some(self.side),
             received: flow.received,

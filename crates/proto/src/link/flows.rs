@@ -28,9 +28,16 @@ impl Link {
         self.flows.len()
     }
 
-    /// The counters of these flows, in no order.
-    pub fn flows(&self) -> impl Iterator<Item = FlowCounts> {
-        self.flows.counts()
+    /// The index of each flow ([`FlowKey::index`]) is below this number.
+    #[must_use]
+    pub fn flow_slots(&self) -> usize {
+        self.flows.slots()
+    }
+
+    /// The counters of the flow with this index; see [`Self::stream`].
+    #[must_use]
+    pub fn flow(&self, index: usize) -> Option<FlowCounts> {
+        self.flows.counts(index)
     }
 
     /// Received datagrams that were dropped here.

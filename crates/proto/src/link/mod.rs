@@ -90,6 +90,8 @@ pub struct StreamCounts {
     pub received: u64,
     /// Payload bytes taken for the peer.
     pub sent: u64,
+    /// Payload bytes kept for replay.
+    pub retained: u64,
 }
 
 /// The state of a link at one end. See the module's page.
@@ -189,14 +191,23 @@ impl Link {
         self.streams.len() - 1
     }
 
-    /// The counters of these streams, in no order.
-    pub fn streams(&self) -> impl Iterator<Item = StreamCounts> {
-        let streams = self.streams.iter().filter(|(_, stream)| stream.id != StreamId::CONTROL);
-        streams.map(|(_, stream)| StreamCounts {
+    /// The index of each stream ([`StreamKey::index`]) is below this number.
+    #[must_use]
+    pub fn stream_slots(&self) -> usize {
+        self.streams.capacity()
+    }
+
+    /// The counters of the stream with this index. A caller that asks for every index in several
+    /// turns meets each stream that lives meanwhile, and meets it once.
+    #[must_use]
+    pub fn stream(&self, index: usize) -> Option<StreamCounts> {
+        let stream = self.streams.get(index).filter(|stream| stream.id != StreamId::CONTROL)?;
+        Some(StreamCounts {
             id: stream.id,
             is_ours: stream.id.opener() == Some(self.side),
             received: stream.recv.received().since(Offset::ZERO),
             sent: stream.send.written().since(Offset::ZERO),
+            retained: stream.send.outstanding(),
         })
     }
 

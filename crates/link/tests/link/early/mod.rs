@@ -84,7 +84,8 @@ impl Site {
     fn state(&self) -> (Vec<u32>, (u64, u64, u64), usize, Vec<StreamId>) {
         let link = self.server.link();
         let carriers = link.carriers().into_iter().map(|(number, _)| number.0).collect();
-        let streams = link.streams().into_iter().map(|(counts, _)| counts.id).collect();
+        let streams =
+            link.streams(0..link.stream_slots()).into_iter().map(|(counts, _)| counts.id).collect();
         (carriers, link.totals(), self.server.state.greeted.get(), streams)
     }
 }

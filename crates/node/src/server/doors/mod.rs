@@ -49,10 +49,10 @@ use tokio::time::Instant;
 use web::{HeaderMap, HeaderValue};
 
 use super::registry::Registry;
-use super::waiting::Waiting;
 use super::{ServerShared, accept};
 use crate::session::{Handle, Worker};
 use crate::transports::{ServerSide, bind_advice, listen_address, plain};
+use crate::waiting::Waiting;
 use crate::{descriptors, entrance, memory, names};
 use mux::{Everything, MuxPort};
 
@@ -256,7 +256,7 @@ impl BoundDoor {
                     }
                 };
                 let listening = relay::listen(socket, handler, room)?;
-                worker.state.doors.borrow_mut().push(listening);
+                worker.state.server.doors.borrow_mut().push(listening);
                 io::Result::Ok(())
             });
             opened.await??;
@@ -282,8 +282,8 @@ pub(super) async fn close(handles: &[Handle]) {
     for handle in handles {
         // A worker that has stopped has closed its doors.
         let closed = handle.call(|worker| {
-            drop::<Vec<Listening>>(worker.state.doors.take());
-            worker.state.leaving.notify_waiters();
+            drop::<Vec<Listening>>(worker.state.server.doors.take());
+            worker.state.server.leaving.notify_waiters();
         });
         let _ = closed.await;
     }

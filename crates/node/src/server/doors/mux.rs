@@ -89,7 +89,7 @@ impl MuxPort {
             Straight::new(target, settings, budget)
         });
         if let Some(default) = &default {
-            state.defaults.borrow_mut().push((url.to_owned(), Rc::clone(default)));
+            state.server.defaults.borrow_mut().push((url.to_owned(), Rc::clone(default)));
         }
         (Self { port, shared: Rc::new(Shared { everything, carriers, default }) }, listener)
     }

@@ -11,7 +11,8 @@ use proto::InstanceId;
 use proto::greeting::{Name, StoredCredential};
 
 use super::super::enrolments::Revoked;
-use super::{Registry, close_links, listing};
+use super::takeover::close_links;
+use super::{Registry, listing};
 
 impl Registry {
     /// Enrols a client that proved its code; see [`Enrolments::finish`]. False: the code is not
@@ -61,7 +62,7 @@ impl Registry {
         let mut changes = shared.clients.put(&grant, false)?;
         changes.credential_gone.clear();
         tracing::info!(target: AUDIT, client = name.as_str(), "first log-in with the new token of client {name}: the old token is void");
-        let links = self.sessions().links_of_others(name.as_str(), instance);
+        let links = self.sessions().links_of(name.as_str(), Some(instance));
         close_links(Arc::clone(&self.handles), links).await;
         self.follow(&changes).await;
         Ok(())

@@ -53,7 +53,7 @@ impl Registry {
 
     fn listed(&self, known: &Known) -> clients::Client {
         let Known { name, from, client } = known;
-        let links = self.sessions().names.get(name).copied().unwrap_or_default();
+        let links = self.sessions().count(name);
         let seen = self.sightings.of(name);
         let (links, now) = (u64::try_from(links).unwrap_or(u64::MAX), Instant::now());
         let ago = |then: Instant| now.saturating_duration_since(then).as_secs();

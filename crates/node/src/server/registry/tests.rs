@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use config::{ClientGrant, ServerFlags, Sources, Text};
 use ops::clients::Change;
 use ops::enrol::Order;
 use ops::{Daemon, Role, WrongConfig};
-use proto::greeting::{Features, Token};
+use proto::InstanceId;
+use proto::greeting::{Features, Name, StoredCredential, Token};
 
 use super::*;
 use crate::memory;

@@ -14,7 +14,7 @@ use tokio::task::{AbortHandle, spawn_local, yield_now};
 
 /// The tasks of connections that are not decided.
 #[derive(Debug, Default)]
-pub(super) struct Waiting(Rc<RefCell<Crowd>>);
+pub(crate) struct Waiting(Rc<RefCell<Crowd>>);
 
 #[derive(Debug, Default)]
 struct Crowd {
@@ -29,13 +29,13 @@ struct Crowd {
 
 impl Waiting {
     /// The number of connections that are not decided.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.borrow().count
     }
 
     /// Runs the decision about a connection of `source`; `None` is a reverse proxy. The decision
     /// keeps the place of the connection.
-    pub(super) fn run<F: Future<Output = ()> + 'static>(
+    pub(crate) fn run<F: Future<Output = ()> + 'static>(
         &self,
         source: Option<IpAddr>,
         decision: impl FnOnce(Place) -> F,
@@ -53,7 +53,7 @@ impl Waiting {
 
     /// Closes the oldest connection of the source with the most. The newest connection of all always
     /// stays. The future is ready when the socket is closed. False when there is no such connection.
-    pub(super) async fn one_leaves(&self) -> bool {
+    pub(crate) async fn one_leaves(&self) -> bool {
         if !self.abort_one() {
             return false;
         }
@@ -63,7 +63,7 @@ impl Waiting {
 
     /// Closes the oldest connection of the source with the most; its socket is closed after a turn
     /// of the runtime.
-    pub(super) fn abort_one(&self) -> bool {
+    pub(crate) fn abort_one(&self) -> bool {
         let mut crowd = self.0.borrow_mut();
         if crowd.count < 2 {
             return false;
@@ -102,7 +102,7 @@ impl Crowd {
 
 /// The place of a connection. Dropping the place, which belongs to the task, frees it.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     crowd: Rc<RefCell<Crowd>>,
     source: Option<IpAddr>,
     number: u64,
@@ -110,7 +110,7 @@ pub(super) struct Place {
 
 impl Place {
     /// The connection is of this source, as its reverse proxy says.
-    pub(super) fn belongs_to(&mut self, source: IpAddr) {
+    pub(crate) fn belongs_to(&mut self, source: IpAddr) {
         let mut crowd = self.crowd.borrow_mut();
         let Some(task) = crowd.remove(self.source, self.number) else { return };
         self.source = Some(prefix(source));

@@ -1,0 +1,131 @@
+//! Accepts links. The connections of a listener do their handshake and their greeting one beside
+//! another, each with a deadline, and each carrier then goes to its link. Any process can accept
+//! links: it brings a [`Verifier`], which knows who may log in, a [`Placement`], which knows where
+//! the links are, and a [`Reception`], which bounds the connections before their log-in.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::task::yield_now;
+use transport::{CarrierError, Incoming, Listener, LocalFuture, Peer};
+
+use super::greeted::{Greeted, greet_early};
+use super::verifier::Verifier;
+use crate::greet::GreetError;
+
+/// The deadline of a handshake, without the greeting.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// The wait after an error of the listener. The usual cause is a lack of descriptors.
+const EXHAUSTED: Duration = Duration::from_millis(100);
+
+/// The connections of a listener before their log-in.
+pub trait Reception {
+    /// Takes the next connection from the listener. `None`: there is no room for a connection.
+    fn poll_accept(
+        &self,
+        listener: &mut dyn Listener,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Box<dyn Incoming>>>> {
+        listener.poll_accept(cx).map(Some)
+    }
+
+    /// Begins the log-in of a connection ([`log_in`]) in a task. False: this is a connection too
+    /// many, so an older one has to leave.
+    fn begin(&self, incoming: Box<dyn Incoming>) -> bool;
+
+    /// Closes a connection that has not logged in. False: there is none to close.
+    fn make_room(&self) -> LocalFuture<'_, bool> {
+        Box::pin(async { false })
+    }
+
+    /// The listener at this address failed. It is tried again.
+    fn failed(&self, at: SocketAddr, error: &io::Error);
+}
+
+/// Accepts the connections of a listener. Dropping the future ends the listener.
+pub async fn accept(mut listener: Box<dyn Listener>, reception: &dyn Reception) {
+    loop {
+        match poll_fn(|cx| reception.poll_accept(&mut *listener, cx)).await {
+            None => {
+                reception.make_room().await;
+            }
+            Some(Ok(incoming)) => {
+                if !reception.begin(incoming) {
+                    reception.make_room().await;
+                }
+                // Accepted connections proceed before new connections are accepted. A handshake
+                // that has begun is lost when its client's patience ends before its turn comes
+                // again; a connection that waits in the listener is not lost. (5,000 QUIC clients
+                // at once, the server on one core: 9-12 s and 0-580 attempts in vain; without this
+                // yield 13-24 s and 900-10,500.)
+                yield_now().await;
+            }
+            Some(Err(error)) => {
+                reception.failed(listener.local_addr(), &error);
+                if !reception.make_room().await {
+                    tokio::time::sleep(EXHAUSTED).await;
+                }
+            }
+        }
+    }
+}
+
+/// Where the links of a process are.
+pub trait Placement {
+    /// The handshake of the connection is complete.
+    fn met(&self, _peer: &Peer) {}
+
+    /// The client has enrolled: it has its token, and gets no link by this connection.
+    fn enrolled(&self) {}
+
+    /// Takes a greeted carrier to its link: to the link that it resumes, or to a new link. The link
+    /// may live on another worker. False: the link ended during the greeting.
+    fn place(&self, greeted: Greeted) -> bool;
+}
+
+/// Why a connection did not log in.
+#[derive(Debug, thiserror::Error)]
+pub enum LogInError {
+    /// The handshake of the transport failed, or exceeded its deadline.
+    #[error(transparent)]
+    Handshake(#[from] CarrierError),
+    /// The greeting failed.
+    #[error(transparent)]
+    Greeting(#[from] GreetError),
+    /// The link that the carrier was to resume is gone.
+    #[error("the link ended during the greeting")]
+    LinkGone,
+}
+
+/// Logs a connection in: handshake, greeting, and the way to its link.
+///
+/// # Errors
+/// Why there is no carrier of a link. A refusal was sent to the client.
+pub async fn log_in(
+    incoming: Box<dyn Incoming>,
+    verifier: &dyn Verifier,
+    placement: &dyn Placement,
+) -> Result<(), LogInError> {
+    let (carrier, early) = tokio::time::timeout(HANDSHAKE, incoming.handshake_early())
+        .await
+        .map_err(|_| no_handshake())??;
+    placement.met(&carrier.peer);
+    let mut greeted = greet_early(carrier, early, verifier).await?;
+    if greeted.grant.enrolled.is_some() {
+        placement.enrolled();
+        let close = poll_fn(|cx| greeted.carrier.lane.poll_close(cx));
+        // A client that does not acknowledge the close has gone.
+        let _ = tokio::time::timeout(HANDSHAKE, close).await;
+        return Ok(());
+    }
+    if placement.place(greeted) { Ok(()) } else { Err(LogInError::LinkGone) }
+}
+
+fn no_handshake() -> CarrierError {
+    let text = format!("no handshake within {} s", HANDSHAKE.as_secs());
+    io::Error::new(io::ErrorKind::TimedOut, text).into()
+}

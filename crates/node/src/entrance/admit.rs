@@ -1,0 +1,182 @@
+//! The way of a visitor into a stream: its address, its seat, a link of this worker, the limit of
+//! streams, and the stream. A visitor that may not go on is turned away with the reason.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use proto::ResetCode;
+use relay::{Holder, Settings, Socket};
+use tokio::time::Instant;
+
+use super::hold::{Visitor, elsewhere};
+use super::name::{Answer, NameVisitor};
+use super::proxy::proxy_of;
+use super::{Entrance, settings_of};
+use crate::descriptors;
+use crate::names::{Services, Space};
+use crate::route::Aim;
+use crate::session::Worker;
+
+/// The way on which a visitor came to an entrance.
+#[derive(Clone, Debug)]
+pub(crate) enum Came {
+    /// To a port of the entrance.
+    Port,
+    /// By a name.
+    Name(NameVisitor),
+    /// As a request of the HTTP proxy that was judged by these rules. A client that takes its names
+    /// over with the same rules serves the request.
+    Request(Arc<Aim>),
+}
+
+/// A visitor on its way into an entrance.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    pub(crate) socket: Socket,
+    pub(crate) peer: Option<SocketAddr>,
+    pub(crate) came: Came,
+    /// The time until which the visitor may be held. It does not change on the way.
+    pub(crate) until: Instant,
+}
+
+impl Came {
+    /// The visitor, if it speaks HTTP.
+    fn http(&self) -> Option<&NameVisitor> {
+        match self {
+            Self::Name(visitor) if visitor.lead.space == Space::Http => Some(visitor),
+            Self::Name(_) | Self::Port | Self::Request(_) => None,
+        }
+    }
+
+    /// Whether the rules that led the visitor to the entrance are in force.
+    pub(super) fn is_current(&self, entrance: &Entrance, peer: Option<SocketAddr>) -> bool {
+        match self {
+            // A port has one entrance, whose lists are compared when the visitor arrives.
+            Self::Port => true,
+            Self::Name(NameVisitor { door, lead, .. }) => {
+                door.generation() == lead.generation || door.leads(lead, peer)
+            }
+            Self::Request(aim) => Arc::ptr_eq(aim, &entrance.route.aim.load()),
+        }
+    }
+}
+
+/// Lets a visitor in that a door has led to this entrance.
+pub(crate) fn visit(worker: &Rc<Worker>, entrance: &Arc<Entrance>, mut guest: Guest) {
+    // Without settings the entrance was closed meanwhile.
+    let settings = settings_of(worker, entrance);
+    let Some(settings) = settings else {
+        return turn_away(worker, guest, &Rc::default(), Answer::Down(ResetCode::Shutdown));
+    };
+    if entrance.route.gate.load().holder().is_some_and(|holder| !guest.socket.move_to(holder)) {
+        tracing::debug!(service = entrance.name(), "the client has its share of the descriptors");
+        return turn_away(worker, guest, &settings, Answer::Full);
+    }
+    let Some(guest) = admitted(worker, entrance, &settings, guest) else { return };
+    enter(worker, entrance, &settings, guest);
+}
+
+/// Moves the seat of a visitor to the client of these services, for a visitor whose requests go to
+/// them. False: the client has its share of the descriptors; the refusal is counted by nobody,
+/// because no service of the client was asked.
+pub(crate) fn takes(services: &Services, socket: &mut Socket) -> bool {
+    let gate = services.first().map(|first| first.entrance.route.gate.load());
+    gate.as_ref().and_then(|gate| gate.holder()).is_none_or(|holder| socket.move_to(holder))
+}
+
+/// Refuses a visitor and counts the refusal.
+pub(super) fn turn_away(worker: &Worker, guest: Guest, settings: &Rc<Settings>, answer: Answer) {
+    let code = match answer {
+        Answer::Forbidden => ResetCode::Denied,
+        Answer::Busy | Answer::Full => ResetCode::Limit,
+        Answer::Down(code) => code,
+    };
+    let Guest { socket, came, .. } = guest;
+    match came.http() {
+        None if answer == Answer::Forbidden => relay::bar_socket(socket, settings),
+        None => relay::refuse_socket(socket, settings, code),
+        Some(http) => {
+            if answer == Answer::Forbidden {
+                settings.stats.count_barred();
+            } else {
+                settings.stats.count_refused(code);
+            }
+            http.door.answer(worker, socket, answer);
+        }
+    }
+}
+
+/// A seat for an accepted visitor, if both the holder and the source of the visitor have room.
+pub(crate) fn seat(
+    holder: &Arc<Holder>,
+    socket: &Socket,
+    peer: Option<SocketAddr>,
+) -> Option<relay::Seat> {
+    let source = descriptors::source(peer);
+    holder.bears().then(|| holder.seat(socket, source)).flatten()
+}
+
+/// A visitor whose address may visit. Another visitor is turned away, before anything
+/// but the listener has spent anything on it. A visitor without an address came over a Unix socket,
+/// whose permissions decide.
+pub(super) fn admitted(
+    worker: &Worker,
+    entrance: &Entrance,
+    settings: &Rc<Settings>,
+    guest: Guest,
+) -> Option<Guest> {
+    let (aim, peer) = (entrance.route.aim.load(), guest.peer);
+    if peer.is_none_or(|peer| aim.visitors.permit(peer.ip())) {
+        return Some(guest);
+    }
+    tracing::debug!(service = aim.name, visitor = ?peer, "the address of the visitor may not visit");
+    turn_away(worker, guest, settings, Answer::Forbidden);
+    None
+}
+
+pub(super) fn enter(
+    worker: &Rc<Worker>,
+    entrance: &Arc<Entrance>,
+    settings: &Rc<Settings>,
+    guest: Guest,
+) {
+    let session = entrance.route.session.load();
+    let Some(link) = worker.state.live_link(&session) else {
+        if let Some(visitor) = Visitor::new(entrance, guest) {
+            tokio::task::spawn_local(elsewhere(Rc::clone(worker), visitor));
+        }
+        return;
+    };
+    let Some(permit) = entrance.route.gate.load().admit() else {
+        tracing::debug!(service = entrance.name(), "limit of streams reached");
+        return turn_away(worker, guest, settings, Answer::Busy);
+    };
+    let aim = entrance.route.aim.load();
+    let Guest { socket, peer, came, until } = guest;
+    // A connection that comes from another service has the setting of that service.
+    let is_onward = came.http().is_some_and(|http| !http.first.is_empty());
+    if is_onward || aim.keepalive != net::socket::KEEPALIVE {
+        socket.keep_alive(aim.keepalive);
+    }
+    if let Some(terms) = &aim.proxy {
+        // Without an open entrance the forward was closed meanwhile.
+        if let Some(proxy) = proxy_of(worker, entrance, terms) {
+            let patience = until.saturating_duration_since(Instant::now());
+            relay::serve_proxy(socket, peer, &proxy, Some(permit), patience);
+        }
+        return;
+    }
+    let open = proto::Open { target: aim.target.clone(), visitor: peer, priority: aim.priority };
+    let outcome = match came {
+        Came::Name(visitor) if visitor.lead.space == Space::Http => {
+            visitor.serve(worker, &link, open, socket, settings, permit)
+        }
+        Came::Name(_) | Came::Port | Came::Request(_) => {
+            relay::serve_visitor(socket, &link, open, settings, Some(permit))
+        }
+    };
+    if let Err(error) = outcome {
+        tracing::debug!(service = entrance.name(), %error, "visitor refused");
+    }
+}

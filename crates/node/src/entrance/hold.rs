@@ -1,0 +1,246 @@
+//! Visitors without a link on their worker: they move to a worker that has a link of the session, or
+//! are held until a link is live.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use proto::ResetCode;
+use relay::Detached;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::admit::{Came, Guest, admitted, enter, turn_away};
+use super::name::{Answer, NameVisitor};
+use super::{Entrance, settings_of};
+use crate::route::Route;
+use crate::session::{Handle, Session, Worker};
+
+/// The time for which a visitor is held in all while its name or a link of the session is absent.
+pub(crate) const HOLD: Duration = Duration::from_secs(10);
+
+/// Visitors held per session: more than a browser opens, and few enough that a flood of visitors
+/// costs little.
+const HELD_MAX: u32 = 1024;
+
+/// A visitor on its way to another worker.
+pub(super) struct Visitor {
+    entrance: Arc<Entrance>,
+    socket: Detached,
+    peer: Option<SocketAddr>,
+    came: Came,
+    until: Instant,
+}
+
+impl Visitor {
+    /// Detaches the socket of the visitor from this thread.
+    pub(super) fn new(entrance: &Arc<Entrance>, guest: Guest) -> Option<Self> {
+        let Guest { socket, peer, came, until } = guest;
+        match socket.detach() {
+            Ok(socket) => Some(Self { entrance: Arc::clone(entrance), socket, peer, came, until }),
+            Err(error) => {
+                tracing::debug!(service = entrance.name(), %error, "visitor lost");
+                None
+            }
+        }
+    }
+
+    /// Attaches the socket of the visitor to this thread.
+    fn attach(self) -> std::io::Result<Guest> {
+        let Self { socket, peer, came, until, .. } = self;
+        Ok(Guest { socket: socket.attach()?, peer, came, until })
+    }
+
+    fn is_current(&self) -> bool {
+        self.came.is_current(&self.entrance, self.peer)
+    }
+}
+
+pub(super) async fn hand_over(to: Handle, visitor: Visitor) {
+    // A worker that has stopped drops the job and thus the socket.
+    let _ = to.run(|worker| arrive(worker, visitor)).await;
+}
+
+/// Hands a visitor to a worker with a live link. Waits for a live link when there is none.
+pub(super) async fn elsewhere(worker: Rc<Worker>, visitor: Visitor) {
+    let Visitor { entrance, came, peer, until, .. } = &visitor;
+    let is_current = || came.is_current(entrance, *peer);
+    let to = live_worker(worker.index, &entrance.route, *until, is_current).await;
+    if !is_current() {
+        return back(&worker, visitor);
+    }
+    let Some(to) = to else {
+        tracing::debug!(service = visitor.entrance.name(), "no live link to the client");
+        return refuse(&worker, visitor);
+    };
+    let Some(handle) = worker.peers.get(to) else { return };
+    hand_over(handle.clone(), visitor).await;
+}
+
+/// Sends a visitor back to its door, because the rules have changed that led it here. A request of
+/// the HTTP proxy fails: it was admitted by the former rules.
+fn back(worker: &Rc<Worker>, visitor: Visitor) {
+    let entrance = Arc::clone(&visitor.entrance);
+    tracing::debug!(service = entrance.name(), "the rules changed while a visitor waited");
+    let guest = match visitor.attach() {
+        Ok(guest) => guest,
+        Err(error) => {
+            return tracing::debug!(service = entrance.name(), %error, "visitor lost");
+        }
+    };
+    let Guest { socket, peer, came, until } = guest;
+    match came {
+        Came::Name(NameVisitor { door, lead, first }) => {
+            door.again(worker, (socket, peer), lead.space, first, until);
+        }
+        came @ (Came::Port | Came::Request(_)) => {
+            let settings = settings_of(worker, &entrance).unwrap_or_default();
+            let guest = Guest { socket, peer, came, until };
+            turn_away(worker, guest, &settings, Answer::Down(ResetCode::Shutdown));
+        }
+    }
+}
+
+/// Waits for a worker with a live link of the session to which `route` leads, from worker `from` on.
+/// `None` also when the rules that led the visitor to the route are no longer in force.
+async fn live_worker(
+    from: usize,
+    route: &Route,
+    until: Instant,
+    is_current: impl Fn() -> bool,
+) -> Option<usize> {
+    let mut session = route.session.load_full();
+    let mut held = None;
+    loop {
+        let revived = session.revived.notified();
+        // A link that comes and goes must not keep the visitor between workers for ever.
+        if Instant::now() >= until {
+            return None;
+        }
+        if let Some(to) = session.live_worker(from) {
+            return Some(to);
+        }
+        if held.is_none() {
+            held = Some(Held::new(&session)?);
+        }
+        tokio::select! {
+            () = revived => {}
+            () = sleep_until(until) => return None,
+            // A new process of the client may have taken over, so the route may name another
+            // session.
+            () = sleep(Duration::from_millis(200)) => {}
+        }
+        if !is_current() {
+            return None;
+        }
+        session = route.session.load_full();
+    }
+}
+
+/// A place among the held visitors of a session. Dropping it frees the place.
+struct Held(Arc<Session>);
+
+impl Held {
+    fn new(session: &Arc<Session>) -> Option<Self> {
+        if session.held.fetch_add(1, Ordering::Relaxed) >= HELD_MAX {
+            session.held.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        Some(Self(Arc::clone(session)))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.held.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Takes a visitor that another worker accepted.
+fn arrive(worker: &Rc<Worker>, visitor: Visitor) {
+    if !visitor.is_current() {
+        return back(worker, visitor);
+    }
+    let Some(settings) = settings_of(worker, &visitor.entrance) else {
+        // The entrance was closed meanwhile.
+        return refuse(worker, visitor);
+    };
+    let entrance = Arc::clone(&visitor.entrance);
+    match visitor.attach() {
+        Ok(guest) => {
+            // The lists may have changed while the visitor was held.
+            if let Some(guest) = admitted(worker, &entrance, &settings, guest) {
+                enter(worker, &entrance, &settings, guest);
+            }
+        }
+        Err(error) => tracing::debug!(service = entrance.name(), %error, "visitor lost"),
+    }
+}
+
+fn refuse(worker: &Worker, visitor: Visitor) {
+    // The refusal is counted only while the entrance exists. The visitor is refused in any case.
+    let settings = settings_of(worker, &visitor.entrance).unwrap_or_default();
+    if let Ok(guest) = visitor.attach() {
+        turn_away(worker, guest, &settings, Answer::Down(ResetCode::Shutdown));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::control::FlowTimes;
+    use proto::{Priority, Target, Visitors};
+    use relay::Gate;
+
+    use super::*;
+    use crate::route::Aim;
+
+    fn route(session: &Arc<Session>) -> Arc<Route> {
+        let aim = Aim {
+            name: "ssh".into(),
+            target: Target::Service("ssh".into()),
+            priority: Priority::Normal,
+            visitors: Visitors::default(),
+            http: None,
+            flows: FlowTimes::default(),
+            keepalive: net::socket::KEEPALIVE,
+            proxy: None,
+        };
+        Route::new(aim, session, Gate::new(None))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_visitor_is_held_10_s_in_all_however_often_a_link_comes_and_goes() {
+        let session = Session::new("home", 2);
+        let route = route(&session);
+        let begun = Instant::now();
+        let until = begun + HOLD;
+        // Each time that a link comes, it is gone before the visitor arrives at its worker.
+        let flaps = async {
+            for _ in 0..100 {
+                sleep(Duration::from_secs(4)).await;
+                session.set_live(1, true);
+                tokio::task::yield_now().await;
+                sleep(Duration::from_millis(1)).await;
+                session.set_live(1, false);
+            }
+        };
+        let visitor = async {
+            let mut moves = 0;
+            while live_worker(0, &route, until, || true).await.is_some() {
+                moves += 1;
+                sleep(Duration::from_millis(2)).await;
+            }
+            (moves, begun.elapsed())
+        };
+        let (moves, held) = tokio::select! {
+            () = flaps => panic!("the visitor is still held"),
+            held = visitor => held,
+        };
+        assert_eq!((moves, held), (2, HOLD));
+        // The time is over, although a link is live now.
+        session.set_live(1, true);
+        assert_eq!(live_worker(0, &route, until, || true).await, None);
+        assert_eq!(live_worker(0, &route, Instant::now() + HOLD, || true).await, Some(1));
+    }
+}

@@ -1,0 +1,161 @@
+//! An entrance: a listening address whose visitors become streams of a session. On a server an
+//! entrance belongs to a published service, on a client to a forward. Both use the same code.
+//!
+//! ```text
+//!   accepted on worker w --> live link on w? ------------------> stream
+//!                              | no
+//!                              +--> worker with a live link ----> socket handed over --> stream
+//!                              | none
+//!                              +--> held until a link is live: at most 10 s in all, over workers
+//!                                   and flaps, at most 1,024 visitors per session
+//! ```
+//!
+//! The socket of a visitor has a seat in the share that the client has of the descriptors
+//! ([`relay::shares`]). A visitor beyond the share waits in the kernel's queue, or is refused.
+//!
+//! A visitor whose address may not visit (`allow_from`, `deny_from`) is turned away at once.
+//!
+//! A name has an entrance without a listener: a door finds the entrance and lets the visitor in by
+//! [`visit`]. A visitor that speaks HTTP gets a page where another visitor is reset.
+//!
+//! A visitor is judged by the rules of its moment. Where the rules have changed while a visitor was
+//! held or on its way to another worker, or since the last request of a kept connection, the
+//! visitor goes back to its door ([`Lead`]).
+//!
+//! A Unix socket has one worker that accepts all visitors and hands them to the workers in turn.
+//!
+//! | file | content |
+//! |---|---|
+//! | `tcp` | visitors that a worker accepts itself, over TCP or a Unix socket |
+//! | `udp` | flows of a UDP port |
+//! | `name` | visitors that a door has led here by a host |
+//! | `proxy` | visitors that name their target by SOCKS5 or HTTP CONNECT |
+//! | `admit` | from the visitor to the stream, or to the reason why not |
+//! | `hold` | the way to another worker, and the wait for a link |
+//! | `open` | opens and closes entrances on all workers |
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use net::udp::Steering;
+use proto::Target;
+use relay::{FlowBounds, FlowSettings, Proxy, ProxyKind, Settings, Timeouts};
+
+use crate::health::Health;
+use crate::route::{ProxyTerms, Route};
+use crate::session::{Session, Worker};
+
+mod admit;
+mod hold;
+mod name;
+mod open;
+mod proxy;
+mod tcp;
+mod udp;
+
+pub(crate) use admit::{Came, Guest, seat, takes, visit};
+pub(crate) use hold::HOLD;
+pub(crate) use name::{Answer, Lead, NameDoor, NameVisitor};
+pub(crate) use open::{close_everywhere, open_everywhere, renew_flows};
+pub(crate) use proxy::connectors;
+
+/// The part of an entrance that all workers share. The route decides which session gets the
+/// visitors.
+#[derive(Debug)]
+pub(crate) struct Entrance {
+    /// Unique in this process.
+    pub(crate) id: u64,
+    /// The listening address, as a URL.
+    pub(crate) address: String,
+    /// The time-outs of its streams.
+    pub(crate) timeouts: Timeouts,
+    /// The destination of its visitors.
+    pub(crate) route: Arc<Route>,
+    /// Whether the target serves, as its visitors find out.
+    pub(crate) health: Health,
+    /// Leads the peers of a UDP port to the workers.
+    pub(crate) steering: Option<Arc<Steering>>,
+    /// How many flows its peers may have.
+    pub(crate) bounds: Arc<FlowBounds>,
+}
+
+/// Returns a new id for an entrance.
+pub(crate) fn next_id() -> u64 {
+    static IDS: AtomicU64 = AtomicU64::new(1);
+    IDS.fetch_add(1, Ordering::Relaxed)
+}
+
+impl Entrance {
+    /// The name in logs and status.
+    pub(crate) fn name(&self) -> String {
+        self.route.name()
+    }
+
+    /// Whether its visitors may make flows: it is a UDP port, or a SOCKS5 proxy.
+    fn carries_flows(&self) -> bool {
+        let aim = self.route.aim.load();
+        let is_socks = aim.proxy.as_ref().is_some_and(|terms| terms.kind == ProxyKind::Socks5);
+        self.steering.is_some() || is_socks
+    }
+
+    /// Leads the peers of a UDP port to the workers that have a link of the session, now and after
+    /// each change of these workers.
+    pub(crate) fn steer(self: &Arc<Self>, session: &Session) {
+        if self.steering.is_some() {
+            session.add_port(self);
+            self.lead_peers(session);
+        }
+    }
+
+    /// Leads the peers of a UDP port to the workers that have a link of the session. Flows that
+    /// exist keep their worker.
+    pub(crate) fn lead_peers(&self, session: &Session) {
+        let Some(steering) = &self.steering else { return };
+        let workers = session.flow_workers();
+        // Without a link no worker can use a datagram, whoever reads it.
+        if !workers.is_empty()
+            && let Err(error) = steering.assign(&workers)
+        {
+            tracing::warn!(
+                client = self.route.session.load().name, address = self.address, %error,
+                "the kernel does not lead the datagrams of {} to the workers with links: {error}",
+                self.address
+            );
+        }
+    }
+}
+
+/// An entrance that is open on one worker.
+#[derive(Debug)]
+pub(crate) struct OpenEntrance {
+    /// The shared part.
+    pub(crate) entrance: Arc<Entrance>,
+    /// The listener, which closes on drop. `None` before this worker listens, and on workers that
+    /// do not accept.
+    listening: Option<open::Guard>,
+    /// The settings that its streams on this worker share.
+    pub(crate) settings: Rc<Settings>,
+    /// The same of its flows, if it is a UDP port or a SOCKS5 proxy.
+    pub(crate) flows: Option<Rc<FlowSettings>>,
+    /// The proxy for its visitors, if they name their targets, and the terms that it has.
+    proxy: RefCell<Option<(Arc<ProxyTerms>, Rc<Proxy>)>>,
+}
+
+impl OpenEntrance {
+    /// The name under which its streams are listed: the name of a service, the address of a
+    /// forward.
+    pub(crate) fn label(&self) -> String {
+        let aim = self.entrance.route.aim.load();
+        match aim.target {
+            Target::Forward(_) | Target::Reported(_) => self.entrance.address.clone(),
+            Target::Service(_) | Target::Measure(_) => aim.name.clone(),
+        }
+    }
+}
+
+pub(crate) fn settings_of(worker: &Worker, entrance: &Entrance) -> Option<Rc<Settings>> {
+    let entrances = worker.state.entrances.borrow();
+    entrances.get(&entrance.id).map(|open| Rc::clone(&open.settings))
+}

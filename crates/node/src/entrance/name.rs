@@ -1,0 +1,149 @@
+//! Visitors of a name: they came through a door, which has led them to an entrance by the host that
+//! they named. Their connections may go back to the door: with a request for another host, and when
+//! the rules have changed.
+
+use std::cell::Cell;
+use std::fmt;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ::link::Link;
+use bytes::BytesMut;
+use proto::ResetCode;
+use relay::http::Tracker;
+use relay::{Http, Leaving, Onward, Permit, Settings, Socket};
+use tokio::time::Instant;
+use transport::OpenError;
+
+use crate::names::Space;
+use crate::session::Worker;
+
+/// A visitor of a name, on its way to a service.
+#[derive(Clone, Debug)]
+pub(crate) struct NameVisitor {
+    /// The door through which it came.
+    pub(crate) door: Arc<dyn NameDoor>,
+    /// The rules that led it to the entrance.
+    pub(crate) lead: Lead,
+    /// The bytes that were read from the socket already.
+    pub(crate) first: BytesMut,
+}
+
+/// The rules by which a door has led a visitor to an entrance.
+#[derive(Clone, Debug)]
+pub(crate) struct Lead {
+    /// Whether the visitor speaks HTTP or TLS.
+    pub(crate) space: Space,
+    /// The host in the form in which names are looked up.
+    pub(crate) host: Box<str>,
+    /// The generation of the table of names before the look-up.
+    pub(crate) generation: u64,
+    /// The edition of the route.
+    pub(crate) edition: u64,
+    /// Requests and responses of HTTP are tracked. Otherwise all bytes go to the service of the
+    /// first request.
+    pub(crate) tracked: bool,
+    /// The name of the field that names the host, instead of `Host`.
+    pub(crate) route_header: Option<Arc<str>>,
+}
+
+/// A door of visitors that name a host.
+pub(crate) trait NameDoor: fmt::Debug + Send + Sync {
+    /// Takes a connection that leaves the stream of its service.
+    fn onward(self: Arc<Self>, worker: &Rc<Worker>, leaving: Leaving);
+
+    /// Answers a visitor in place of a service, and closes its connection.
+    fn answer(&self, worker: &Worker, socket: Socket, answer: Answer);
+
+    /// The generation of the table of names.
+    fn generation(&self) -> u64;
+
+    /// Whether a new visitor of the same host is led in the same way.
+    fn leads(&self, lead: &Lead, peer: Option<SocketAddr>) -> bool;
+
+    /// Judges a visitor again, of whom the bytes `first` were read already. It may be held until
+    /// `until`.
+    fn again(
+        self: Arc<Self>,
+        worker: &Rc<Worker>,
+        connection: (Socket, Option<SocketAddr>),
+        space: Space,
+        first: BytesMut,
+        until: Instant,
+    );
+}
+
+/// Why a visitor of a name is answered by the server and not by a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// The address of the visitor may not visit.
+    Forbidden,
+    /// The client has as many streams as it may have.
+    Busy,
+    /// The client has its share of the descriptors.
+    Full,
+    /// The service or its client cannot be reached.
+    Down(ResetCode),
+}
+
+impl NameVisitor {
+    /// Opens the stream of a visitor that speaks HTTP. The door answers in place of a stream that
+    /// does not open.
+    pub(super) fn serve(
+        self,
+        worker: &Rc<Worker>,
+        link: &Link,
+        open: proto::Open,
+        socket: Socket,
+        settings: &Rc<Settings>,
+        permit: Permit,
+    ) -> Result<(), OpenError> {
+        let Self { door, lead, first } = self;
+        let tracker =
+            lead.tracked.then(|| Tracker::new(lead.route_header.as_deref().map(Rc::from)));
+        let onward = Rc::new(Back {
+            worker: Rc::clone(worker),
+            door: Arc::clone(&door),
+            generation: Cell::new(lead.generation),
+            lead,
+            peer: open.visitor,
+        });
+        let http = Http { tracker, first, onward };
+        relay::serve_http(socket, link, open, settings, Some(permit), http).map_err(
+            |(socket, error)| {
+                door.answer(worker, socket, Answer::Down(ResetCode::Shutdown));
+                error
+            },
+        )
+    }
+}
+
+/// Leads the connections of one stream back to their door.
+#[derive(Debug)]
+struct Back {
+    worker: Rc<Worker>,
+    door: Arc<dyn NameDoor>,
+    lead: Lead,
+    peer: Option<SocketAddr>,
+    /// The generation for which the lead was found to be the same.
+    generation: Cell<u64>,
+}
+
+impl Onward for Back {
+    fn onward(&self, leaving: Leaving) {
+        Arc::clone(&self.door).onward(&self.worker, leaving);
+    }
+
+    fn is_current(&self) -> bool {
+        let generation = self.door.generation();
+        if generation == self.generation.get() {
+            return true;
+        }
+        let is_same = self.door.leads(&self.lead, self.peer);
+        if is_same {
+            self.generation.set(generation);
+        }
+        is_same
+    }
+}

@@ -1,0 +1,139 @@
+//! Entrances open and close on all workers.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ::link::Lease;
+use ops::socket_file::SocketFile;
+use proto::Budget;
+use relay::{FlowSettings, Listening, ListeningFlows, ListeningUnix, Settings, Watcher};
+
+use super::tcp::Door;
+use super::udp::FlowDoor;
+use super::{Entrance, OpenEntrance};
+use crate::descriptors;
+use crate::listeners::{Listener, Listeners};
+use crate::session::{Handle, Worker};
+use crate::watch::EntranceWatch;
+
+/// Closes the listener on drop.
+#[derive(Debug)]
+pub(super) enum Guard {
+    Tcp(#[expect(dead_code, reason = "held for its drop")] Listening),
+    Udp(ListeningFlows),
+    /// The file is removed first: a visitor that comes meanwhile finds no file, rather than a
+    /// socket that nobody accepts from.
+    Unix(
+        #[expect(dead_code, reason = "held for its drop")] Option<SocketFile>,
+        #[expect(dead_code, reason = "held for its drop")] ListeningUnix,
+    ),
+}
+
+/// Lets this worker take visitors of the entrance. Until the worker listens, these are visitors
+/// that other workers accept.
+fn open(worker: &Worker, entrance: Arc<Entrance>) {
+    let room = descriptors::room();
+    let watcher: Rc<dyn Watcher> = Rc::new(EntranceWatch(Arc::clone(&entrance)));
+    let flows = entrance.carries_flows().then(|| {
+        let (times, watcher) = (entrance.route.aim.load().flows, Some(Rc::clone(&watcher)));
+        let bounds = Arc::clone(&entrance.bounds);
+        Rc::new(FlowSettings { times, bounds, room, watcher, ..FlowSettings::default() })
+    });
+    let (timeouts, watcher) = (entrance.timeouts, Some(watcher));
+    let budget: Option<Rc<dyn Budget>> = Some(Rc::<Lease>::clone(&worker.state.budget));
+    let settings = Settings { timeouts, room, watcher, budget, ..Settings::default() };
+    let settings = Rc::new(settings);
+    let (id, proxy) = (entrance.id, RefCell::default());
+    let open = OpenEntrance { entrance, listening: None, settings, flows, proxy };
+    worker.state.entrances.borrow_mut().insert(id, open);
+}
+
+/// Starts to accept visitors on this worker.
+fn listen(worker: &Rc<Worker>, id: u64, listener: Listener) -> std::io::Result<()> {
+    let mut entrances = worker.state.entrances.borrow_mut();
+    // The entrance was closed meanwhile; the listener closes with this return.
+    let Some(open) = entrances.get_mut(&id) else { return Ok(()) };
+    let room = open.settings.room;
+    if let (Listener::Udp(socket), Some(flows)) = (&listener, &open.flows) {
+        let door = Rc::new(FlowDoor {
+            worker: Rc::clone(worker),
+            entrance: Arc::clone(&open.entrance),
+            times: Cell::new(flows.times),
+        });
+        let steering = open.entrance.steering.clone();
+        let listening = relay::listen_flows(socket.try_clone()?, steering, door, Rc::clone(flows))?;
+        open.listening = Some(Guard::Udp(listening));
+        return Ok(());
+    }
+    let door = Rc::new(Door {
+        worker: Rc::clone(worker),
+        entrance: Arc::clone(&open.entrance),
+        settings: Rc::clone(&open.settings),
+        turn: Cell::new(0),
+    });
+    open.listening = Some(match listener {
+        Listener::Tcp(socket) => Guard::Tcp(relay::listen(socket, door, room)?),
+        // Its entrance has the settings of flows.
+        Listener::Udp(_) => return Err(std::io::ErrorKind::Unsupported.into()),
+        Listener::Unix(unix) => {
+            let listening = relay::listen_unix(unix.socket, &open.entrance.address, door, room)?;
+            Guard::Unix(unix.file, listening)
+        }
+    });
+    Ok(())
+}
+
+/// Opens an entrance on all workers. No worker accepts before all workers are ready, because a
+/// worker without a link hands its first visitor to another worker.
+pub(crate) async fn open_everywhere(
+    handles: &[Handle],
+    entrance: &Arc<Entrance>,
+    listeners: Listeners,
+) -> std::io::Result<()> {
+    for handle in handles {
+        let entrance = Arc::clone(entrance);
+        handle.call(move |worker| open(worker, entrance)).await.map_err(std::io::Error::other)?;
+    }
+    let id = entrance.id;
+    for (handle, listener) in handles.iter().zip(listeners.by_worker()) {
+        handle
+            .call(move |worker| listen(worker, id, listener))
+            .await
+            .map_err(std::io::Error::other)??;
+    }
+    Ok(())
+}
+
+/// Ends the flows of an entrance that leads elsewhere now. A peer that goes on sending gets a flow
+/// that leads there.
+pub(crate) async fn renew_flows(handles: &[Handle], id: u64) {
+    for handle in handles {
+        // A worker that has stopped has no flows.
+        let renewed = handle.call(move |worker| {
+            if let Some(open) = worker.state.entrances.borrow().get(&id)
+                && let Some(Guard::Udp(listening)) = &open.listening
+            {
+                listening.renew();
+            }
+        });
+        let _ = renewed.await;
+    }
+}
+
+/// Closes an entrance on all workers. The port is free when the future is ready.
+pub(crate) async fn close_everywhere(handles: &[Handle], id: u64) {
+    for handle in handles {
+        // A worker that has stopped has closed the entrance.
+        let closed = handle.call(move |worker| {
+            let open = worker.state.entrances.borrow_mut().remove(&id);
+            if let Some(open) = &open {
+                worker.state.remember(open);
+                if let Some(steering) = &open.entrance.steering {
+                    steering.close();
+                }
+            }
+        });
+        let _ = closed.await;
+    }
+}

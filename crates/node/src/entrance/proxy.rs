@@ -1,0 +1,107 @@
+//! Entrances that are a proxy: their visitors speak SOCKS5 or HTTP CONNECT and name their targets.
+
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::link::Link;
+use proto::greeting::Features;
+use relay::{Connectors, Links, Proxy};
+use tokio::time::{Instant, sleep, sleep_until};
+use transport::LocalFuture;
+
+use super::Entrance;
+use crate::guesses;
+use crate::route::ProxyTerms;
+use crate::session::Worker;
+
+/// The links of a proxy on one worker. There are none any more for visitors that were admitted on
+/// other terms than those in force.
+#[derive(Clone)]
+struct ProxyLinks {
+    worker: Rc<Worker>,
+    entrance: Arc<Entrance>,
+    terms: Arc<ProxyTerms>,
+}
+
+impl fmt::Debug for ProxyLinks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ProxyLinks({})", self.entrance.name())
+    }
+}
+
+impl ProxyLinks {
+    fn is_in_force(&self) -> bool {
+        let is_open = self.worker.state.entrances.borrow().contains_key(&self.entrance.id);
+        let aim = self.entrance.route.aim.load();
+        let has = |terms: &Arc<ProxyTerms>| Arc::ptr_eq(terms, &self.terms) || *terms == self.terms;
+        is_open && aim.proxy.as_ref().is_some_and(has)
+    }
+}
+
+impl Links for ProxyLinks {
+    fn now(&self) -> Option<Connectors> {
+        if !self.is_in_force() {
+            return None;
+        }
+        let link = self.worker.state.live_link(&self.entrance.route.session.load())?;
+        Some(connectors(&link))
+    }
+
+    fn soon(&self, patience: Duration) -> LocalFuture<'static, Option<Connectors>> {
+        let links = self.clone();
+        Box::pin(async move {
+            let deadline = Instant::now() + patience;
+            loop {
+                let session = links.entrance.route.session.load_full();
+                let revived = session.revived.notified();
+                if let Some(connectors) = links.now() {
+                    return Some(connectors);
+                }
+                if !links.is_in_force() {
+                    return None;
+                }
+                tokio::select! {
+                    () = revived => {}
+                    () = sleep_until(deadline) => return None,
+                    // A reload may lead the forward to another session.
+                    () = sleep(Duration::from_millis(200)) => {}
+                }
+            }
+        })
+    }
+}
+
+/// The two ways into a link.
+pub(crate) fn connectors(link: &Link) -> Connectors {
+    let reports = link.features().have(Features::FLOWS);
+    Connectors { streams: Rc::new(link.clone()), flows: Rc::new(link.clone()), reports }
+}
+
+/// The proxy of an entrance on this worker. `None`: the target is that of the entrance.
+pub(super) fn proxy_of(
+    worker: &Rc<Worker>,
+    entrance: &Arc<Entrance>,
+    terms: &Arc<ProxyTerms>,
+) -> Option<Rc<Proxy>> {
+    let entrances = worker.state.entrances.borrow();
+    let open = entrances.get(&entrance.id)?;
+    let mut known = open.proxy.borrow_mut();
+    if let Some((of, proxy)) = &*known
+        && Arc::ptr_eq(of, terms)
+    {
+        return Some(Rc::clone(proxy));
+    }
+    let (of, at) = (Rc::clone(worker), Arc::clone(entrance));
+    let links = ProxyLinks { worker: of, entrance: at, terms: Arc::clone(terms) };
+    let priority = entrance.route.aim.load().priority;
+    let settings = Rc::clone(&open.settings);
+    let flows = open.flows.as_ref().map(|flows| Rc::clone(&flows.stats)).unwrap_or_default();
+    let links = Rc::new(links);
+    let label = format!("forward {}", entrance.address);
+    let users = terms.credentials().map(|users| users.braked(guesses::brake(), &label));
+    let proxy = Proxy::new(terms.kind, users, priority, links, settings, flows);
+    *known = Some((Arc::clone(terms), Rc::clone(&proxy)));
+    Some(proxy)
+}

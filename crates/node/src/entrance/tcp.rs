@@ -1,0 +1,75 @@
+//! Visitors that a worker accepts itself, over TCP or a Unix socket.
+
+use std::cell::Cell;
+use std::fmt;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use relay::{Handler, Settings, Socket};
+use tokio::time::Instant;
+
+use super::Entrance;
+use super::admit::{Came, Guest, admitted, enter, seat, turn_away};
+use super::hold::{HOLD, Visitor, hand_over};
+use super::name::Answer;
+use crate::session::Worker;
+
+/// The handler of accepted visitors on one worker.
+pub(super) struct Door {
+    pub(super) worker: Rc<Worker>,
+    pub(super) entrance: Arc<Entrance>,
+    pub(super) settings: Rc<Settings>,
+    pub(super) turn: Cell<usize>,
+}
+
+impl fmt::Debug for Door {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Door({})", self.entrance.name())
+    }
+}
+
+impl Handler for Door {
+    fn handle(&self, mut socket: Socket, peer: Option<SocketAddr>) {
+        let worker = &self.worker;
+        let seat = match self.entrance.route.gate.load().holder() {
+            Some(holder) => seat(holder, &socket, peer).map(Some),
+            None => Some(None),
+        };
+        let guest = |socket| Guest { socket, peer, came: Came::Port, until: Instant::now() + HOLD };
+        let Some(seat) = seat else {
+            tracing::debug!(service = self.entrance.name(), visitor = ?peer, "no descriptor is left for the visitor");
+            return turn_away(worker, guest(socket), &self.settings, Answer::Full);
+        };
+        seat.into_iter().for_each(|seat| socket.sit(seat));
+        let Some(guest) = admitted(worker, &self.entrance, &self.settings, guest(socket)) else {
+            return;
+        };
+        let to = match guest.socket {
+            Socket::Tcp(_) => None,
+            Socket::Unix(_) => self.next_worker(),
+        };
+        match to.filter(|to| *to != worker.index).and_then(|to| worker.peers.get(to)) {
+            None => enter(worker, &self.entrance, &self.settings, guest),
+            Some(handle) => {
+                let Some(visitor) = Visitor::new(&self.entrance, guest) else { return };
+                let handle = handle.clone();
+                tokio::task::spawn_local(hand_over(handle, visitor));
+            }
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.entrance.route.gate.load().holder().is_none_or(|holder| holder.has_room())
+    }
+}
+
+impl Door {
+    /// The next worker with a live link, for a visitor of a socket that only this worker accepts
+    /// from.
+    fn next_worker(&self) -> Option<usize> {
+        let turn = self.turn.get();
+        self.turn.set(turn.wrapping_add(1));
+        self.entrance.route.session.load().live_worker(turn % self.worker.peers.len())
+    }
+}

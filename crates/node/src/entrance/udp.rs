@@ -1,0 +1,62 @@
+//! Flows of a UDP port: each peer of the port has a flow over a link of the worker that reads its
+//! datagrams.
+
+use std::cell::Cell;
+use std::fmt;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use proto::ResetCode;
+use proto::control::FlowTimes;
+use relay::{FlowHandler, Permit};
+use transport::{FlowConnector as _, FlowInlet, FlowOutlet, OpenError};
+
+use super::Entrance;
+use super::open::Guard;
+use crate::session::Worker;
+
+/// Opens the flows of a UDP port on one worker.
+pub(super) struct FlowDoor {
+    pub(super) worker: Rc<Worker>,
+    pub(super) entrance: Arc<Entrance>,
+    /// The idle times in force.
+    pub(super) times: Cell<FlowTimes>,
+}
+
+impl fmt::Debug for FlowDoor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FlowDoor({})", self.entrance.name())
+    }
+}
+
+impl FlowHandler for FlowDoor {
+    fn open(
+        &self,
+        peer: SocketAddr,
+        outlet: Rc<dyn FlowOutlet>,
+    ) -> Result<(Box<dyn FlowInlet>, Option<Permit>), ResetCode> {
+        let Entrance { id, route, .. } = &*self.entrance;
+        let aim = route.aim.load();
+        if self.times.replace(aim.flows) != aim.flows
+            && let Some(open) = self.worker.state.entrances.borrow().get(id)
+            && let Some(Guard::Udp(listening)) = &open.listening
+        {
+            listening.set_times(aim.flows);
+        }
+        if !aim.visitors.permit(peer.ip()) {
+            return Err(ResetCode::Denied);
+        }
+        let link = self.worker.state.flow_link(&route.session.load());
+        let link = link.ok_or(ResetCode::Shutdown)?;
+        let permit = route.gate.load().admit().ok_or(ResetCode::Limit)?;
+        let (target, priority) = (aim.target.clone(), aim.priority);
+        let open = proto::Open { target, visitor: Some(peer), priority };
+        let inlet = link.open_flow(open, outlet).map_err(|error| match error {
+            OpenError::Closed => ResetCode::Shutdown,
+            OpenError::TooOld => ResetCode::Unknown,
+            OpenError::Limit => ResetCode::Limit,
+        })?;
+        Ok((inlet, Some(permit)))
+    }
+}

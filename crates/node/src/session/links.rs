@@ -1,0 +1,141 @@
+//! The links of a worker, by their sessions.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ::link::Link;
+
+use super::{Session, State};
+
+/// The links by session id.
+#[derive(Default)]
+pub(super) struct Links {
+    members: RefCell<HashMap<u64, Vec<Member>>>,
+    turn: Cell<usize>,
+}
+
+struct Member {
+    session: Arc<Session>,
+    link: Link,
+    live: bool,
+    stays: bool,
+}
+
+impl State {
+    /// Adds a new link of the session to this worker.
+    pub(crate) fn add_link(&self, worker: usize, session: &Arc<Session>, link: &Link) {
+        let member =
+            Member { session: Arc::clone(session), link: link.clone(), live: false, stays: true };
+        self.links.members.borrow_mut().entry(session.id).or_default().push(member);
+        session.links[worker].fetch_add(1, Ordering::Relaxed);
+        session.staying[worker].fetch_add(1, Ordering::Relaxed);
+        session.steer();
+    }
+
+    /// Records whether a link takes streams. A link that is going away takes none, even after it
+    /// comes back on another carrier.
+    pub(crate) fn set_live(&self, worker: usize, session: &Session, serial: u64, live: bool) {
+        let mut links = self.links.members.borrow_mut();
+        let members = links.get_mut(&session.id).map_or(&mut [][..], Vec::as_mut_slice);
+        let Some(member) = members.iter_mut().find(|member| member.link.serial() == serial) else {
+            return;
+        };
+        let goes = member.link.is_going_away() || member.link.has_ended();
+        let left = goes && std::mem::replace(&mut member.stays, false);
+        if left {
+            session.staying[worker].fetch_sub(1, Ordering::Relaxed);
+        }
+        let live = live && !goes;
+        if std::mem::replace(&mut member.live, live) != live {
+            if live {
+                session.live[worker].fetch_add(1, Ordering::Relaxed);
+                session.revived.notify_waiters();
+            } else {
+                session.live[worker].fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        drop(links);
+        if left {
+            session.steer();
+        }
+    }
+
+    /// Removes a link that has ended and keeps its totals.
+    pub(crate) fn remove_link(&self, worker: usize, session: &Session, serial: u64) {
+        self.set_live(worker, session, serial, false);
+        let mut links = self.links.members.borrow_mut();
+        if let Some(members) = links.get_mut(&session.id) {
+            let before = members.len();
+            members.retain(|member| {
+                let stays = member.link.serial() != serial;
+                if !stays {
+                    let stayed = u32::from(member.stays);
+                    session.staying[worker].fetch_sub(stayed, Ordering::Relaxed);
+                    let (received, sent, resumes) = member.link.totals();
+                    let past = session.past.get(worker).into_iter().flatten();
+                    for (sum, part) in past.zip([received, sent, resumes]) {
+                        sum.fetch_add(part, Ordering::Relaxed);
+                    }
+                }
+                stays
+            });
+            let gone = u32::try_from(before - members.len()).unwrap_or(0);
+            session.links[worker].fetch_sub(gone, Ordering::Relaxed);
+            if members.is_empty() {
+                links.remove(&session.id);
+            }
+        }
+        drop(links);
+        session.steer();
+    }
+
+    /// A link of the session for a new flow: a live one, or one that waits for a carrier, where the
+    /// flow waits with it.
+    pub(crate) fn flow_link(&self, session: &Session) -> Option<Link> {
+        self.live_link(session).or_else(|| {
+            let links = self.links.members.borrow();
+            let mut members = links.get(&session.id)?.iter();
+            let waits = members.find(|member| !member.link.is_going_away())?;
+            Some(waits.link.clone())
+        })
+    }
+
+    /// Returns a live link of the session on this worker. Several live links take turns.
+    pub(crate) fn live_link(&self, session: &Session) -> Option<Link> {
+        let links = self.links.members.borrow();
+        let members = links.get(&session.id)?;
+        let turn = self.links.turn.get();
+        self.links.turn.set(turn.wrapping_add(1));
+        (0..members.len())
+            .map(|n| &members[(turn.wrapping_add(n)) % members.len()])
+            .find(|member| member.live)
+            .map(|member| member.link.clone())
+    }
+
+    /// The link with this serial.
+    pub(crate) fn link(&self, session: &Session, serial: u64) -> Option<Link> {
+        let links = self.links.members.borrow();
+        let member = links.get(&session.id)?.iter().find(|m| m.link.serial() == serial)?;
+        Some(member.link.clone())
+    }
+
+    /// The ids of the sessions that have a link on this worker.
+    pub(crate) fn session_ids(&self) -> Vec<u64> {
+        self.links.members.borrow().keys().copied().collect()
+    }
+
+    /// The links of a session on this worker. Links that are going away are included.
+    pub(crate) fn links_of(&self, session: u64) -> Vec<(Arc<Session>, Link)> {
+        let links = self.links.members.borrow();
+        let members = links.get(&session).into_iter().flatten();
+        members.map(|m| (Arc::clone(&m.session), m.link.clone())).collect()
+    }
+
+    /// All links of this worker with their sessions. Links that are going away are included.
+    pub(crate) fn all_links(&self) -> Vec<(Arc<Session>, Link)> {
+        let links = self.links.members.borrow();
+        links.values().flatten().map(|m| (Arc::clone(&m.session), m.link.clone())).collect()
+    }
+}

@@ -1,0 +1,160 @@
+//! A session: all links between one client process and one server, as all workers see it. Both roles
+//! use sessions; they differ in which side opens streams.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tokio::sync::Notify;
+
+use crate::entrance::Entrance;
+
+mod links;
+mod state;
+
+pub(crate) use state::{Handle, State, Worker, Workers};
+
+/// The part of a session that all workers share. It is not on the data path: a worker reads it only
+/// when it has no live link of its own.
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// Unique in this process.
+    pub(crate) id: u64,
+    /// The client's name.
+    pub(crate) name: String,
+    /// The number of links that take streams, by worker.
+    live: Box<[AtomicU32]>,
+    /// The number of links that have not ended, by worker. Links that wait for a carrier or are going
+    /// away count.
+    links: Box<[AtomicU32]>,
+    /// Those of them that are not going away.
+    staying: Box<[AtomicU32]>,
+    /// Notified when a link becomes live.
+    pub(crate) revived: Notify,
+    /// The number of visitors that wait for a live link.
+    pub(crate) held: AtomicU32,
+    /// The totals of links that have ended, by worker: bytes received, bytes sent, resumes.
+    past: Box<[[AtomicU64; 3]]>,
+    /// The UDP ports whose visitors the session gets. A port that leads to another session now is
+    /// dropped at the next look.
+    ports: Mutex<Vec<Weak<Entrance>>>,
+}
+
+/// Received and sent payload bytes, and resumes.
+pub(crate) type Totals = [u64; 3];
+
+/// The number of names whose totals outlive their sessions. It is above the number of names in a
+/// configuration, and it bounds the memory that clients with invented names cost.
+const ENDED_MAX: usize = 16_384;
+
+/// The totals of sessions that have ended, by name. With them the counters of a name never fall.
+static ENDED: Mutex<BTreeMap<String, Totals>> = Mutex::new(BTreeMap::new());
+
+/// The totals of the ended sessions of this name.
+pub(crate) fn ended(name: &str) -> Totals {
+    let ended = ENDED.lock().unwrap_or_else(PoisonError::into_inner);
+    ended.get(name).copied().unwrap_or_default()
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let mut ended = ENDED.lock().unwrap_or_else(PoisonError::into_inner);
+        if ended.len() >= ENDED_MAX && !ended.contains_key(&self.name) {
+            return;
+        }
+        let sum = ended.entry(self.name.clone()).or_default();
+        for worker in 0..self.past.len() {
+            for (sum, part) in sum.iter_mut().zip(self.past(worker)) {
+                *sum += part;
+            }
+        }
+    }
+}
+
+impl Session {
+    pub(crate) fn new(name: &str, workers: usize) -> Arc<Self> {
+        static IDS: AtomicU64 = AtomicU64::new(1);
+        Arc::new(Self {
+            id: IDS.fetch_add(1, Ordering::Relaxed),
+            name: name.to_owned(),
+            live: (0..workers).map(|_| AtomicU32::new(0)).collect(),
+            links: (0..workers).map(|_| AtomicU32::new(0)).collect(),
+            staying: (0..workers).map(|_| AtomicU32::new(0)).collect(),
+            revived: Notify::new(),
+            held: AtomicU32::new(0),
+            past: (0..workers).map(|_| Default::default()).collect(),
+            ports: Mutex::default(),
+        })
+    }
+
+    /// Remembers a UDP port whose visitors the session gets from now on.
+    pub(crate) fn add_port(&self, port: &Arc<Entrance>) {
+        let mut ports = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
+        ports.retain(|known| known.strong_count() > 0 && known.as_ptr() != Arc::as_ptr(port));
+        ports.push(Arc::downgrade(port));
+    }
+
+    /// Leads the peers of the UDP ports of the session to the workers that have links.
+    fn steer(&self) {
+        let ports: Vec<_> = {
+            let mut ports = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
+            let leads_here = |port: &Arc<Entrance>| port.route.session.load().id == self.id;
+            ports.retain(|port| port.upgrade().is_some_and(|port| leads_here(&port)));
+            ports.iter().filter_map(Weak::upgrade).collect()
+        };
+        ports.iter().for_each(|port| port.lead_peers(self));
+    }
+
+    /// Returns a worker with a live link. The search starts at worker `from`, so different callers
+    /// spread their visitors.
+    pub(crate) fn live_worker(&self, from: usize) -> Option<usize> {
+        let count = self.live.len();
+        (0..count)
+            .map(|n| (from + n) % count)
+            .find(|&worker| self.live[worker].load(Ordering::Relaxed) > 0)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn set_live(&self, worker: usize, is_live: bool) {
+        self.live[worker].store(is_live.into(), Ordering::Relaxed);
+        self.revived.notify_waiters();
+    }
+
+    /// Whether the session has a link that is live or waits for a carrier.
+    pub(crate) fn has_links(&self) -> bool {
+        self.links.iter().any(|links| links.load(Ordering::Relaxed) > 0)
+    }
+
+    /// The workers with a link for new flows; if there is none, the workers with any link.
+    pub(crate) fn flow_workers(&self) -> Vec<usize> {
+        let with = |links: &[AtomicU32]| -> Vec<usize> {
+            let counts = links.iter().map(|links| links.load(Ordering::Relaxed)).enumerate();
+            counts.filter(|(_, count)| *count > 0).map(|(worker, _)| worker).collect()
+        };
+        let staying = with(&self.staying);
+        if staying.is_empty() { with(&self.links) } else { staying }
+    }
+
+    /// The number of links of this worker that are going away.
+    pub(crate) fn leaving(&self, worker: usize) -> usize {
+        let [links, staying] =
+            [&self.links, &self.staying].map(|links| links[worker].load(Ordering::Relaxed));
+        usize::try_from(links.saturating_sub(staying)).unwrap_or(0)
+    }
+
+    /// The number of workers.
+    pub(crate) fn workers(&self) -> usize {
+        self.past.len()
+    }
+
+    /// The totals of the ended links of this worker.
+    pub(crate) fn past(&self, worker: usize) -> Totals {
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        self.past.get(worker).map(|past| past.each_ref().map(count)).unwrap_or_default()
+    }
+
+    /// The number of live links on all workers.
+    pub(crate) fn live(&self) -> u32 {
+        self.live.iter().map(|n| n.load(Ordering::Relaxed)).sum()
+    }
+}

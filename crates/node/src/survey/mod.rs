@@ -1,0 +1,189 @@
+//! The status of links and entrances, collected from all workers, and the end of all links. Both
+//! roles use this module. A survey of many things gives way to the streams of its worker
+//! ([`Slices`]).
+
+mod sessions;
+mod slices;
+mod streams;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use ops::status;
+use ops::status::{StreamKind, StreamNumber};
+use proto::{FlowId, StreamId};
+use relay::{FlowStats, Stats, Straight};
+use tokio::runtime::Handle as Runtime;
+
+use crate::session::{Handle, Worker};
+
+pub(crate) use sessions::{sessions, without_links};
+pub(crate) use streams::streams;
+
+/// The period at which a drain checks whether the last stream has ended.
+const DRAIN_LOOK: Duration = Duration::from_millis(50);
+
+/// The time that the last frames of a closing link get to leave.
+const FAREWELL: Duration = Duration::from_millis(100);
+
+/// Adds the counts of flows. `to_target`: the sockets here belong to targets, so that what they sent
+/// came from visitors.
+pub(crate) fn add_flows(service: &mut status::Service, flows: &FlowStats, to_target: bool) {
+    service.flows += flows.live();
+    service.flows_total += flows.opened();
+    let (datagrams, bytes) =
+        ([flows.datagrams_in(), flows.datagrams_out()], [flows.bytes_in(), flows.bytes_out()]);
+    let [visitors, targets] = if to_target { [1, 0] } else { [0, 1] };
+    service.datagrams_in += datagrams[visitors];
+    service.datagrams_out += datagrams[targets];
+    service.bytes_in += bytes[visitors];
+    service.bytes_out += bytes[targets];
+    for (reason, count) in flows.drops() {
+        *service.dropped.entry(reason.name().to_owned()).or_default() += count;
+    }
+}
+
+/// The numbers of refusals by reason.
+pub(crate) fn refused(stats: &Stats) -> BTreeMap<String, u64> {
+    let barred = Some((status::VISITOR_DENIED, stats.barred())).filter(|(_, count)| *count > 0);
+    let by_code = stats.refusals().map(|(code, count)| (code.name(), count));
+    by_code.chain(barred).map(|(reason, count)| (reason.to_owned(), count)).collect()
+}
+
+/// Resets a stream, or closes a flow, on both sides. False: nothing has this number.
+pub(crate) async fn kill(handles: &[Handle], wanted: StreamNumber) -> bool {
+    for handle in handles {
+        let kill = move |worker: &Rc<Worker>| {
+            let links = worker.state.all_links();
+            let link = links.iter().find(|(_, link)| link.serial() == wanted.link);
+            link.is_some_and(|(_, link)| match wanted.kind {
+                StreamKind::Stream => link.abort(StreamId::new(wanted.number)),
+                StreamKind::Flow => link.abort_flow(FlowId::new(wanted.number)),
+            })
+        };
+        if matches!(handle.call(kill).await, Ok(true)) {
+            return true;
+        }
+    }
+    false
+}
+
+/// The number of live tasks on the workers and on the runtime of the caller.
+pub(crate) async fn tasks(handles: &[Handle]) -> u64 {
+    let here = || Runtime::current().metrics().num_alive_tasks();
+    let mut count = here();
+    for handle in handles {
+        count += handle.call(move |_| here()).await.unwrap_or(0);
+    }
+    u64::try_from(count).unwrap_or(u64::MAX)
+}
+
+/// The buffer sizes in bytes that the system granted to UDP sockets; `None` before there is a UDP
+/// socket.
+pub(crate) fn udp() -> Option<status::Udp> {
+    let bytes = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
+    net::udp::granted().map(|granted| status::Udp {
+        receive_buffer_bytes: bytes(granted.receive),
+        send_buffer_bytes: bytes(granted.send),
+    })
+}
+
+/// The memory budget, and the part that streams, windows, replay and buffers take.
+pub(crate) async fn memory(handles: &[Handle]) -> status::Memory {
+    let mut memory = status::Memory::default();
+    let mut used = 0;
+    for (n, handle) in handles.iter().enumerate() {
+        let lease = |worker: &Rc<Worker>| {
+            let lease = &worker.state.budget;
+            let refused = worker.state.accounts.refused();
+            (lease.unused(), lease.process().left(), lease.process().total(), refused)
+        };
+        let Ok((unused, left, total, refused)) = handle.call(lease).await else { continue };
+        memory.refused += refused;
+        // Each worker knows the total of the process. The unused parts of the workers' leases come
+        // off it.
+        if n == 0 {
+            used = total - left;
+            memory.budget_bytes = u64::try_from(total).unwrap_or(0);
+        }
+        used -= unused;
+    }
+    memory.used_bytes = u64::try_from(used).unwrap_or(0);
+    memory
+}
+
+/// The default targets of `mux://` doors, over all workers.
+pub(crate) async fn defaults(handles: &[Handle]) -> Vec<status::Service> {
+    let mut whole = Vec::new();
+    for handle in handles {
+        let part = handle.call(|worker| {
+            let defaults = worker.state.server.defaults.borrow();
+            defaults.iter().map(|(door, default)| of_default(door, default)).collect()
+        });
+        merge(&mut whole, part.await.unwrap_or_default());
+    }
+    whole
+}
+
+fn of_default(door: &str, default: &Straight) -> status::Service {
+    let stats = default.stats();
+    status::Service {
+        name: "default".to_owned(),
+        address: door.to_owned(),
+        target: default.target().to_string(),
+        state: status::UP.to_owned(),
+        streams: stats.live(),
+        streams_total: stats.opened(),
+        bytes_in: stats.bytes_in(),
+        bytes_out: stats.bytes_out(),
+        refused: refused(stats),
+        ..status::Service::default()
+    }
+}
+
+/// Adds the counts of a worker's services to those of other workers.
+pub(crate) fn merge(whole: &mut Vec<status::Service>, part: Vec<status::Service>) {
+    for service in part {
+        let same = |s: &&mut status::Service| {
+            s.name == service.name && s.address == service.address && s.target == service.target
+        };
+        match whole.iter_mut().find(same) {
+            Some(sum) => sum.add(&service),
+            None => whole.push(service),
+        }
+    }
+}
+
+/// Waits until no link has a stream.
+pub(crate) async fn drain_links(handles: &[Handle]) {
+    loop {
+        let mut streams = 0;
+        for handle in handles {
+            let count = |worker: &Rc<Worker>| -> usize {
+                worker.state.all_links().iter().map(|(_, link)| link.stream_count()).sum()
+            };
+            streams += handle.call(count).await.unwrap_or(0);
+        }
+        if streams == 0 {
+            return;
+        }
+        tokio::time::sleep(DRAIN_LOOK).await;
+    }
+}
+
+/// Tells the peers that all links end now, and waits until the frames had time to leave. The stop
+/// of the workers ends the links.
+pub(crate) async fn say_goodbye(handles: &[Handle]) {
+    for handle in handles {
+        let tell = |worker: &Rc<Worker>| {
+            for (_, link) in worker.state.all_links() {
+                link.say_goodbye();
+            }
+        };
+        let _ = handle.call(tell).await;
+    }
+    tokio::time::sleep(FAREWELL).await;
+}

@@ -1,0 +1,261 @@
+//! The status of sessions: links and their carriers, services and forwards.
+
+use std::collections::{BTreeMap, HashSet};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::link::Link;
+use ops::{status, term};
+use proto::{FlowDrops, Target};
+use relay::DropReason;
+use transport::Fares;
+
+use super::slices::{SLICE, Slices};
+use super::{add_flows, merge, refused};
+use crate::entrance::OpenEntrance;
+use crate::health::Fault;
+use crate::session::{self, Handle, Session, Worker};
+use crate::tcp_info::{Connections, Ledger};
+
+/// The state of a link, for the status.
+fn state(link: &Link) -> &'static str {
+    match (link.is_live(), link.is_going_away()) {
+        (true, false) => "up",
+        (true, true) => "going away",
+        (false, _) => "stalled",
+    }
+}
+
+/// The part of one worker in the status.
+#[derive(Default)]
+pub(super) struct Part {
+    worker: usize,
+    pub(super) sessions: BTreeMap<u64, (Arc<Session>, status::Session)>,
+    connections: Connections,
+}
+
+pub(super) async fn part(worker: Rc<Worker>) -> Part {
+    let mut part = Part { worker: worker.index, ..Part::default() };
+    let mut slices = Slices::default();
+    for id in worker.state.session_ids() {
+        // The links of a session and the totals of its ended links are read in one turn: a link that
+        // ends meanwhile is counted once.
+        let links = worker.state.links_of(id);
+        for (session, link) in &links {
+            part.add_link(session, link);
+        }
+        slices.count(links.len()).await;
+        for (nth, (_, link)) in links.iter().enumerate() {
+            let mut retained = 0;
+            for from in (0..link.stream_slots()).step_by(SLICE) {
+                let streams = link.streams(from..from + SLICE);
+                retained += streams.iter().map(|(stream, _)| stream.retained).sum::<u64>();
+                slices.count(SLICE).await;
+            }
+            if let Some(told) = part.sessions.get_mut(&id).and_then(|(_, s)| s.links.get_mut(nth)) {
+                told.retained_bytes = retained;
+            }
+        }
+    }
+    let entrances: Vec<_> = worker.state.entrances.borrow().keys().copied().collect();
+    for id in entrances {
+        if let Some(open) = worker.state.entrances.borrow().get(&id) {
+            part.add_entrance(open);
+        }
+        slices.count(1).await;
+    }
+    part
+}
+
+/// The figures of a connection of QUIC, which has no forward error correction.
+fn quic(fares: Fares) -> Option<status::Quic> {
+    fares.repair.is_none().then(|| status::Quic {
+        sent_packets: fares.sent_packets,
+        lost_packets: fares.lost_packets,
+        lost_bytes: fares.lost_bytes,
+        window_bytes: fares.window_bytes,
+        mtu: fares.mtu,
+        rtt_micros: micros(fares.round_trip),
+    })
+}
+
+/// The figures of a connection of KCP.
+fn kcp(fares: Fares) -> Option<status::Kcp> {
+    let repair = fares.repair?;
+    Some(status::Kcp {
+        sent_packets: fares.sent_packets,
+        lost_packets: fares.lost_packets,
+        retransmitted_packets: repair.retransmitted_packets,
+        parity_packets: repair.parity_packets,
+        recovered_packets: repair.recovered_packets,
+        window_bytes: fares.window_bytes,
+        mtu: fares.mtu,
+        rtt_micros: micros(fares.round_trip),
+    })
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+impl Part {
+    fn add_link(&mut self, session: &Arc<Session>, link: &Link) {
+        let worker = self.worker;
+        let carriers = link.carriers();
+        let round_trip = link.round_trip().map(|rtt| rtt.as_micros());
+        let (received, sent, resumes) = link.totals();
+        let ends = carriers
+            .iter()
+            .filter_map(|(number, peer)| Some(((link.serial(), number.0), peer.connection?)));
+        self.connections.extend(ends);
+        let entry = self.entry(session);
+        entry.add([received, sent, resumes]);
+        entry.links.push(status::Link {
+            serial: link.serial(),
+            worker,
+            state: state(link).to_owned(),
+            streams: u64::try_from(link.stream_count()).unwrap_or(u64::MAX),
+            flows: u64::try_from(link.flow_count()).unwrap_or(u64::MAX),
+            dropped: dropped(link.flow_drops()),
+            retained_bytes: 0,
+            carriers: carriers
+                .into_iter()
+                .map(|(number, peer)| {
+                    let fares = peer.watch.map(|watch| watch.fares());
+                    status::Carrier {
+                        number: number.0,
+                        transport: peer.transport.name().to_owned(),
+                        peer: term::address(peer.address),
+                        rtt_micros: round_trip.and_then(|micros| u64::try_from(micros).ok()),
+                        cipher: peer.cipher.map(|cipher| cipher.suite.to_owned()),
+                        backend: peer.cipher.map(|cipher| cipher.backend.to_owned()),
+                        tcp: None,
+                        quic: fares.and_then(quic),
+                        kcp: fares.and_then(kcp),
+                    }
+                })
+                .collect(),
+        });
+    }
+
+    fn add_entrance(&mut self, open: &OpenEntrance) {
+        let entrance = &open.entrance;
+        let stats = &open.settings.stats;
+        let session = entrance.route.session.load();
+        let entry = self.entry(&session);
+        let aim = entrance.route.aim.load();
+        let (list, target) = match &aim.target {
+            Target::Service(_) | Target::Measure(_) => (&mut entry.services, String::new()),
+            Target::Forward(target) | Target::Reported(target) => {
+                (&mut entry.forwards, target.clone())
+            }
+        };
+        let mut service = status::Service {
+            name: aim.name.clone(),
+            address: entrance.address.clone(),
+            target,
+            state: status::UP.to_owned(),
+            streams: stats.live(),
+            streams_total: stats.opened(),
+            bytes_in: stats.bytes_in(),
+            bytes_out: stats.bytes_out(),
+            refused: refused(stats),
+            down: entrance.health.fault().map(Fault::down),
+            ..status::Service::default()
+        };
+        if let Some(flows) = &open.flows {
+            add_flows(&mut service, &flows.stats, false);
+        }
+        list.push(service);
+    }
+
+    fn entry(&mut self, session: &Arc<Session>) -> &mut status::Session {
+        let worker = self.worker;
+        let new = || {
+            let mut told = status::Session {
+                peer: session.name.clone(),
+                state: if session.live() > 0 { "up" } else { "connecting" }.to_owned(),
+                ..status::Session::default()
+            };
+            told.add(session.past(worker));
+            (Arc::clone(session), told)
+        };
+        &mut self.sessions.entry(session.id).or_insert_with(new).1
+    }
+}
+
+/// All sessions over all workers, with the kernel's figures of their connections.
+pub(crate) async fn sessions(
+    handles: &[Handle],
+    ledger: &Ledger,
+) -> BTreeMap<u64, status::Session> {
+    let look = ledger.look().await;
+    let mut all: BTreeMap<u64, (Arc<Session>, status::Session)> = BTreeMap::new();
+    let (mut seen, mut connections) = (HashSet::new(), Connections::new());
+    for (worker, handle) in handles.iter().enumerate() {
+        // A worker that has stopped has no sessions.
+        let Ok(part) = handle.task(part).await else { continue };
+        connections.extend(part.connections);
+        for (id, session) in part.sessions {
+            seen.insert((id, worker));
+            let Some((_, whole)) = all.get_mut(&id) else {
+                all.insert(id, session);
+                continue;
+            };
+            let (_, session) = session;
+            whole.add([session.bytes_received, session.bytes_sent, session.resumes]);
+            whole.links.extend(session.links);
+            merge(&mut whole.services, session.services);
+            merge(&mut whole.forwards, session.forwards);
+        }
+    }
+    look.fill(all.values_mut().map(|(_, told)| told), &connections).await;
+    let mut newest: BTreeMap<String, u64> = BTreeMap::new();
+    for (id, (session, told)) in &mut all {
+        // A worker that knows the session has added the totals of its ended links in the same call
+        // as its live links.
+        for worker in (0..handles.len()).filter(|worker| !seen.contains(&(*id, *worker))) {
+            told.add(session.past(worker));
+        }
+        newest.insert(session.name.clone(), *id);
+    }
+    for (name, id) in newest {
+        if let Some((_, told)) = all.get_mut(&id) {
+            told.add(session::ended(&name));
+            told.sent = ledger.sums(&name);
+        }
+    }
+    all.into_iter().map(|(id, (_, told))| (id, told)).collect()
+}
+
+/// The status of a session without a link and without an entrance, which no worker knows. `others`
+/// are the sessions that a worker knows.
+pub(crate) fn without_links(
+    session: &Session,
+    others: &BTreeMap<u64, status::Session>,
+    ledger: &Ledger,
+) -> status::Session {
+    let mut told = status::Session {
+        peer: session.name.clone(),
+        state: "connecting".to_owned(),
+        ..status::Session::default()
+    };
+    (0..session.workers()).for_each(|worker| told.add(session.past(worker)));
+    if others.values().all(|other| other.peer != session.name) {
+        told.add(session::ended(&session.name));
+        told.sent = ledger.sums(&session.name);
+    }
+    told
+}
+
+/// The numbers of datagrams that a link dropped, by reason.
+fn dropped(drops: FlowDrops) -> BTreeMap<String, u64> {
+    let all = [
+        (DropReason::Early, drops.early),
+        (DropReason::Late, drops.late),
+        (DropReason::Unjoined, drops.unjoined),
+    ];
+    let some = all.into_iter().filter(|(_, count)| *count > 0);
+    some.map(|(reason, count)| (reason.name().to_owned(), count)).collect()
+}
