@@ -34,12 +34,12 @@ use std::time::Duration;
 
 use ::link::{Lease, Link};
 use bytes::BytesMut;
+use h1::Tracker;
 use net::udp::Steering;
 use ops::socket_file::SocketFile;
 use proto::control::FlowTimes;
 use proto::greeting::Features;
 use proto::{Budget, ResetCode, Target};
-use relay::http::Tracker;
 use relay::{
     Connectors, Detached, FlowBounds, FlowHandler, FlowSettings, Handler, Holder, Http, Leaving,
     Links, Listening, ListeningFlows, ListeningUnix, Onward, Permit, Proxy, ProxyKind, Settings,
