@@ -2,8 +2,7 @@
 //! response on a kept connection.
 
 use divan::{Bencher, black_box};
-use relay::http::{Rest, Then, Tracker};
-use relay::sniff::{HeadSniffer, Looked};
+use h1::{HeadSniffer, Looked, Rest, Then, Tracker};
 
 /// The request of curl.
 const SMALL: &str = "GET /index.html HTTP/1.1\r\nHost: app.example.com\r\nUser-Agent: curl/8.5.0\r\n\

@@ -5,10 +5,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use h1::Doubt;
 use logging::Access;
 use ops::{status, term};
 use proto::{ResetCode, Target};
-use relay::http::Doubt;
 use relay::{DialError, End, Visit, Watcher};
 
 use crate::entrance::Entrance;

@@ -17,17 +17,15 @@
 //! | `bridge` | two streams joined, on one worker or two; a stream as the lane of a carrier |
 //! | [`dial`] | names and addresses, IPv6/IPv4 raced, errors as reset codes |
 //! | [`flows`] | datagrams: the flows of a UDP socket, and a socket for each flow to a target |
-//! | [`http`] | where the requests and responses of a kept HTTP/1 connection begin and end |
 //! | `attention` | notices that a far end vanished while bytes for it are on their way |
 //! | `look` | the first bytes of a connection, which stay in its socket |
-//! | [`sniff`], [`http`] | what the first bytes of a visitor are; the requests and responses of a connection |
 //! | `pipe` | the two halves of a stream's socket: `Pipe` takes bytes inline, `Pump` reads |
 //! | `duplex` | a stream without a socket, for a part of the daemon that reads and writes its bytes |
 //! | [`proxy`] | SOCKS5 and HTTP CONNECT, at a forward and as a target |
 //! | `proxy_header` | the header that tells a target the visitor's address |
 //! | `room` | the part of the descriptor table that visitors and targets may fill |
 //! | [`shares`] | how clients, services and sources share the descriptor table |
-//! | [`sniff`] | what a visitor says first: ClientHello, head of a request |
+//! | [`sniff`] | which protocol a visitor speaks; the ClientHello of TLS |
 //! | `socket` | TCP or Unix, one type for both halves |
 //! | `held` | the memory of visitors that no stream is charged for |
 //! | `straight` | a visitor and a target that are connected without a stream |
@@ -45,7 +43,6 @@ pub mod flows;
 #[doc(hidden)]
 pub mod fuzz;
 mod held;
-pub mod http;
 pub mod listen;
 mod listen_unix;
 mod look;

@@ -6,11 +6,11 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use h1::Doubt;
 use proto::ResetCode;
 use tokio::time::Instant;
 
 use crate::DialError;
-use crate::http::Doubt;
 
 /// Receives the events of the streams of a service (or of a forward) on one worker. No event comes
 /// per byte or per frame.

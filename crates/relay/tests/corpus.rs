@@ -11,10 +11,9 @@ fn no_kept_input_breaks_a_decoder() {
         env!("CARGO_MANIFEST_DIR"),
         &[
             ("connect", fuzz::connect),
-            ("head", fuzz::head),
+            ("first", fuzz::first),
             ("hello", fuzz::hello),
             ("socks5", fuzz::socks5),
-            ("tracker", fuzz::tracker),
         ],
     );
 }
@@ -58,18 +57,13 @@ proptest! {
     })]
 
     #[test]
-    fn a_tracker_keeps_its_rules_in_any_conversation(input in vec(any::<u8>(), 0..400)) {
-        fuzz::conversation(&input);
-    }
-
-    #[test]
     fn a_hello_means_the_same_in_any_pieces(input in changed("hello")) {
         fuzz::hello(&input);
     }
 
     #[test]
-    fn a_head_means_the_same_in_any_pieces(input in changed("head")) {
-        fuzz::head(&input);
+    fn both_sniffers_know_the_same_requests(input in changed("first")) {
+        fuzz::first(&input);
     }
 
     #[test]
@@ -80,10 +74,5 @@ proptest! {
     #[test]
     fn messages_of_socks5_mean_the_same_in_any_pieces(input in changed("socks5")) {
         fuzz::socks5(&input);
-    }
-
-    #[test]
-    fn boundaries_are_the_same_in_any_pieces(input in changed("tracker")) {
-        fuzz::tracker(&input);
     }
 }

@@ -15,15 +15,14 @@
 //! * `account` charges what a connection holds to the budget of the process, and refuses visitors
 //!   and requests for which memory is short.
 //! * `files` serves a directory as a target of its own, without a service behind it.
-//! * `host` and `path` are the pure rules of routing, and `page` writes the answers of the server
-//!   itself; `node` uses them for connections whose bytes it carries without this crate, too.
+//! * `path` has the pure rules of routing, and `page` writes the answers of the server itself; `node`
+//!   uses them for connections whose bytes it carries without this crate, too.
 
 mod account;
 mod body;
 mod fields;
 mod files;
 mod gate;
-mod host;
 mod page;
 mod path;
 mod proxy;
@@ -35,7 +34,6 @@ mod upstream;
 
 pub use account::Account;
 pub use files::Files;
-pub use host::normal_host;
 pub use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 pub use page::{Pages, page};
 pub use path::{is_below, longest, normal_path};

@@ -27,7 +27,7 @@ use tokio::{
 use crate::{
     Services, Visitor,
     account::{Account, H1, H2, SWITCHED},
-    gate::{Due, Gate, MOST_FIELDS, Progress},
+    gate::{Due, Gate, Progress},
     proxy::Connection,
     upgrade::{Replayed, pipe},
 };
@@ -138,7 +138,7 @@ where
     let mut builder = http1::Builder::new();
     builder
         .header_read_timeout(None)
-        .max_headers(MOST_FIELDS)
+        .max_headers(h1::FIELDS)
         .max_buf_size(READ_BUFFER)
         .title_case_headers(true);
     let service = Rc::clone(connection);

@@ -57,7 +57,7 @@ pub trait Services {
 
     /// The service for a request.
     ///
-    /// `host` is in the form of [`normal_host`](crate::normal_host), and `path` in the form of
+    /// `host` is in the form of [`h1::host`], and `path` in the form of
     /// [`normal_path`](crate::normal_path), without a query.
     fn find(&self, host: &str, path: &str) -> Found;
 
@@ -104,6 +104,12 @@ pub struct Refusal {
 impl Refusal {
     pub(crate) const fn new(status: u16, reason: &'static str) -> Self {
         Self { status, reason: Cow::Borrowed(reason) }
+    }
+}
+
+impl From<h1::Fault> for Refusal {
+    fn from(fault: h1::Fault) -> Self {
+        Self::new(fault.status(), fault.reason())
     }
 }
 

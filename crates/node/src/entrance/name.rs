@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use ::link::Link;
 use bytes::BytesMut;
+use h1::Tracker;
 use proto::ResetCode;
-use relay::http::Tracker;
 use relay::{Http, Leaving, Onward, Permit, Settings, Socket};
 use tokio::time::Instant;
 use transport::OpenError;

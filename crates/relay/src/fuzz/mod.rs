@@ -1,24 +1,13 @@
 //! The harnesses of the fuzz targets, which the replay of their corpora uses as well.
 
-mod conversation;
 mod proxy;
 
-use crate::http::{Rest, Then, Tracker};
-use crate::sniff::{First, FirstSniffer, HeadSniffer, HelloSniffer, Looked, Sniff};
+use h1::fuzz::{ends, pieces};
+use h1::{HeadSniffer, Looked};
 
-pub use conversation::conversation;
+use crate::sniff::{First, FirstSniffer, HelloSniffer, Sniff};
+
 pub use proxy::{connect, socks5};
-
-/// Splits off the first byte, which chooses the size of pieces.
-fn pieces(data: &[u8]) -> Option<(u8, usize, &[u8])> {
-    let (&first, bytes) = data.split_first()?;
-    Some((first, usize::from(first >> 1) + 1, bytes))
-}
-
-/// The lengths of `bytes` at which a caller with pieces of `size` looks.
-fn ends(bytes: &[u8], size: usize) -> impl Iterator<Item = usize> {
-    (1..=bytes.len().div_ceil(size)).map(move |piece| bytes.len().min(piece * size))
-}
 
 /// A ClientHello must mean the same however it is cut. The first byte of `data` chooses the size of
 /// the pieces.
@@ -35,98 +24,18 @@ pub fn hello(data: &[u8]) {
     }
 }
 
-/// The head of a request must mean the same however it is cut, and what it means must fit its
-/// bytes. The first byte of `data` chooses the size of the pieces, and whether a field names the
-/// host.
-pub fn head(data: &[u8]) {
-    let Some((first, size, bytes)) = pieces(data) else { return };
-    let new = || HeadSniffer::new((first & 1 == 1).then(|| "x-route".into()));
-    let whole = new().look(bytes);
-    let mut sniffer = new();
-    let mut looks = ends(bytes, size).map(|end| sniffer.look(&bytes[..end]));
-    let outcome = looks.find(|outcome| *outcome != Looked::More).unwrap_or(Looked::More);
-    assert_eq!(outcome, whole);
-
+/// A port for several protocols must take for HTTP what a port for HTTP alone takes for HTTP.
+pub fn first(bytes: &[u8]) {
     let first = FirstSniffer::default().look(bytes);
-    // A port for several protocols takes a method that begins like a greeting for the greeting.
+    let looked = HeadSniffer::default().look(bytes);
+    // A method that begins like a greeting is taken for the greeting.
     if first == Some(First::TunnelGreeting) {
-        return assert_ne!(whole, Looked::Http2);
+        return assert_ne!(looked, Looked::Http2);
     }
-    match whole {
+    match looked {
         Looked::More => {}
         Looked::Http2 => assert_eq!(first, Some(First::Http2)),
-        Looked::Bad(_) => assert_eq!(first, Some(First::Http)),
         Looked::Not => assert_ne!(first, Some(First::Http2)),
-        Looked::Head(head) => {
-            assert_eq!(first, Some(First::Http));
-            let text = &bytes[..head.length];
-            assert!(text.ends_with(b"\r\n\r\n"));
-            assert!(!text[..text.len() - 2].windows(4).any(|window| window == b"\r\n\r\n"));
-            assert!(text.iter().all(|byte| *byte >= b' ' || b"\r\n\t".contains(byte)));
-            assert!(head.path.end <= head.length);
-            assert!(head.host.is_none_or(|host| {
-                !host.is_empty() && host.bytes().all(|byte| !byte.is_ascii_uppercase())
-            }));
-        }
+        Looked::Bad(_) | Looked::Head(_) => assert_eq!(first, Some(First::Http)),
     }
-}
-
-/// Bytes of a visitor and of a service must have the same boundaries however they are cut, and a
-/// conversation must follow its rules. The first byte of `data` chooses between both harnesses.
-pub fn tracker(data: &[u8]) {
-    let Some((first, size, bytes)) = pieces(data) else { return };
-    if first & 1 == 1 {
-        conversation(bytes);
-    } else {
-        boundaries(bytes, size);
-    }
-}
-
-/// `bytes` are those of the visitor, then a line `--`, then those of the service.
-fn boundaries(bytes: &[u8], size: usize) {
-    const LINE: &[u8] = b"\n--\n";
-    let at = bytes.windows(LINE.len()).position(|window| window == LINE);
-    let (requests, responses) = match at {
-        Some(at) => (&bytes[..at], &bytes[at + LINE.len()..]),
-        None => (bytes, &[][..]),
-    };
-    let whole = follow(requests, responses, requests.len().max(1), responses.len().max(1));
-    assert_eq!(follow(requests, responses, size, size), whole);
-}
-
-/// Gives all bytes of the visitor, then all bytes of the service. Returns how many bytes were
-/// passed before and after the responses, which were delivered, and what follows.
-fn follow(
-    requests: &[u8],
-    responses: &[u8],
-    up: usize,
-    down: usize,
-) -> (usize, usize, Vec<u8>, Then) {
-    let mut tracker = Tracker::new(None);
-    let (passed, _) = give(&mut tracker, requests, 0, up);
-    let mut delivered = Vec::new();
-    for piece in responses.chunks(down) {
-        let progress = tracker.responses(piece);
-        delivered.extend_from_slice(&progress.held);
-        delivered.extend_from_slice(&piece[..progress.deliver]);
-        if progress.rest != Rest::Held {
-            break;
-        }
-    }
-    assert!(responses.starts_with(&delivered), "the bytes are those of the service");
-    let (later, then) = give(&mut tracker, requests, passed, up);
-    (passed, later, delivered, then)
-}
-
-/// Gives the bytes of the visitor after the first `passed` bytes, in pieces.
-fn give(tracker: &mut Tracker, requests: &[u8], mut passed: usize, size: usize) -> (usize, Then) {
-    let mut then = Then::Read;
-    for end in ends(&requests[passed..], size).map(|end| passed + end).collect::<Vec<_>>() {
-        let length;
-        (length, then) = tracker.requests(&requests[passed..end]);
-        assert!(length <= end - passed);
-        assert_eq!(then == Then::Read, passed + length == end && then == Then::Read);
-        passed += length;
-    }
-    (passed, then)
 }

@@ -2,7 +2,8 @@
 
 use std::fmt::Debug;
 
-use super::{ends, pieces};
+use h1::fuzz::{ends, pieces};
+
 use crate::TargetAddr;
 use crate::proxy::connect::Decoder;
 use crate::proxy::{Decoded, Endpoint, Fault, socks5 as messages};

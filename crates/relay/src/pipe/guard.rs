@@ -25,10 +25,9 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
+use h1::{Doubt, Fault, Rest as Fate, Then, Tracker};
 use proto::{HEAD_ROOM, ResetCode};
 
-use crate::http::{Doubt, Rest as Fate, Then, Tracker};
-use crate::sniff::http::Fault;
 use crate::{Held, Socket};
 
 /// Takes the connections of HTTP visitors that leave the stream of their service.

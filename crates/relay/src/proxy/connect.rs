@@ -2,11 +2,11 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use h1::{Scan, Scanned, is_token};
 use proto::ResetCode;
 use zeroize::Zeroizing;
 
 use super::{Decoded, Endpoint, Fault, Given};
-use crate::sniff::http::{FIELDS, Scan, Scanned, is_clean, is_token};
 
 /// Bytes of the largest head. Programs send some hundred; an `Authorization` of Kerberos has up to
 /// 12 KiB.
@@ -53,24 +53,17 @@ impl Decoder {
 
 /// Decodes a complete head.
 fn parse(head: &[u8]) -> Option<Connect> {
-    let mut fields = [httparse::EMPTY_HEADER; FIELDS];
-    let mut request = httparse::Request::new(&mut fields);
-    match request.parse(head) {
-        Ok(httparse::Status::Complete(length)) if length == head.len() && is_clean(head) => {}
-        Ok(_) | Err(_) => return None,
-    }
-    let target = match (request.method?, request.path?) {
+    let (mut given, mut count) = (None, 0);
+    let line = h1::lines(head, |name, value| {
+        if name.eq_ignore_ascii_case("proxy-authorization") {
+            count += 1;
+            given = basic(value);
+        }
+    });
+    let target = match line? {
         ("CONNECT", target) => Endpoint::parse(target.as_bytes()).ok_or(Fault::Target),
         _ => Err(Fault::NotConnect),
     };
-    let mut given = None;
-    let mut count = 0;
-    for field in &*request.headers {
-        if field.name.eq_ignore_ascii_case("proxy-authorization") {
-            count += 1;
-            given = basic(field.value);
-        }
-    }
     Some(Connect { target, given: given.filter(|_| count == 1) })
 }
 
@@ -256,7 +249,7 @@ mod tests {
         assert_eq!(whole(&head), Decoded::Bad(Fault::Size));
         head.pop();
         assert_eq!(whole(&head), Decoded::More);
-        let many = format!("CONNECT a:1 HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(FIELDS + 1));
+        let many = format!("CONNECT a:1 HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(h1::FIELDS + 1));
         assert_eq!(whole(many.as_bytes()), Decoded::Bad(Fault::Malformed));
     }
 

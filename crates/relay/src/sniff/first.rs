@@ -1,8 +1,7 @@
 //! Which protocol is it? The first bytes of a connection to a port for several protocols.
 
+use h1::{Opened, Opening, PREFACE};
 use proto::greeting::MAGIC;
-
-use super::http::{Opened, Opening, PREFACE};
 
 /// The methods after which a path makes the rest of the line needless.
 const METHODS: [&[u8]; 8] =
@@ -57,6 +56,43 @@ impl FirstSniffer {
             Opened::More => None,
             Opened::Not => Some(First::Other),
             Opened::Line(_) | Opened::Bad(_) => Some(First::Http),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_bytes_tell_the_protocol() {
+        for (bytes, wanted, known) in [
+            (&b"\x16\x03\x01\x02\x00\x01"[..], First::Tls, 2),
+            (b"TNL1....", First::TunnelGreeting, 4),
+            (b"TNL2....\n", First::Other, 9),
+            (b"GET /x HTTP/1.1\r\n", First::Http, 5),
+            (b"DELETE /x HTTP/1.1\r\n", First::Http, 8),
+            (b"\r\nGET /x HTTP/1.1\r\n", First::Http, 19),
+            (b"PROPFIND /x HTTP/1.1\r\n", First::Http, 22),
+            (b"CONNECT a:80 HTTP/1.1\r\n", First::Http, 23),
+            (b"GET http://a/ HTTP/1.1\n", First::Http, 23),
+            (b"OPTIONS rtsp://a/b RTSP/1.0\r\n", First::Other, 29),
+            (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0", First::Http2, 24),
+            (b"SSH-2.0-OpenSSH_9.2\r\n", First::Other, 20),
+            (b"\x80\x2e\x01\x03\x01", First::Other, 1),
+            (b"\x16\x02\x00", First::Other, 2),
+            (b"EHLO mail.example\r\n", First::Other, 19),
+        ] {
+            assert_eq!(
+                FirstSniffer::default().look(bytes),
+                Some(wanted),
+                "{}",
+                bytes.escape_ascii()
+            );
+            let mut sniffer = FirstSniffer::default();
+            let looked = (0..=bytes.len()).map(|end| (end, sniffer.look(&bytes[..end])));
+            let first = looked.filter_map(|(end, first)| Some((end, first?))).next();
+            assert_eq!(first, Some((known, wanted)), "{}", bytes.escape_ascii());
         }
     }
 }

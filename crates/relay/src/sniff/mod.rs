@@ -1,4 +1,5 @@
-//! What a visitor says first: the ClientHello of TLS, and the head of an HTTP/1 request.
+//! What a visitor says first: TLS with its ClientHello, HTTP, or another protocol. [`h1`] reads the
+//! head of an HTTP/1 request by the same rules.
 //!
 //! Each sniffer is a plain value without socket and clock. The caller keeps all bytes that arrived
 //! since the first byte of the connection, and gives all of them to `look` each time. A sniffer
@@ -10,15 +11,11 @@
 //! |---|---|
 //! | [`first`] | which protocol the first bytes belong to |
 //! | [`tls`] | the ClientHello: server name and ALPN |
-//! | [`http`] | the head of a request: host, path, framing of the body |
 
 pub mod first;
-pub mod http;
-mod name;
 pub mod tls;
 
 pub use first::{First, FirstSniffer};
-pub use http::{Head, HeadSniffer, Looked};
 pub use tls::{Hello, HelloSniffer};
 
 /// The outcome of a look at the first bytes of a connection.

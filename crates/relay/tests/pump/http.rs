@@ -9,9 +9,8 @@ use std::rc::Rc;
 use std::thread;
 
 use bytes::BytesMut;
+use h1::{HeadSniffer, Looked, Tracker};
 use proto::{Open, Priority, ResetCode, Target};
-use relay::http::Tracker;
-use relay::sniff::http::{HeadSniffer, Looked};
 use relay::{
     Handler, Http, Leaving, Listening, Onward, Room, Settings, Socket, Timeouts, Why, listen,
     serve_http,

@@ -34,7 +34,7 @@ use tower_http::services::fs::{DefaultServeDirFallback, ServeFileSystemResponseB
 use crate::account::{Account, H1, REQUEST};
 use crate::body::Answer;
 use crate::fields;
-use crate::gate::{Gate, MOST_FIELDS, NO_MEMORY, Progress};
+use crate::gate::{Gate, NO_MEMORY, Progress};
 use crate::page::{self, Pages};
 use crate::serve::{self, Watch};
 use crate::{Protocol, Refusal};
@@ -92,7 +92,7 @@ impl Files {
         let mut builder = http1::Builder::new();
         builder
             .header_read_timeout(None)
-            .max_headers(MOST_FIELDS)
+            .max_headers(h1::FIELDS)
             .max_buf_size(serve::READ_BUFFER)
             .half_close(true);
         let service = service_fn(|request: Request<Incoming>| {

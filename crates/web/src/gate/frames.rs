@@ -2,7 +2,7 @@
 //! keeps, so the frames are counted on their way to it. Only their heads are read (RFC 9113 section
 //! 4.1); h2 judges them.
 
-use super::PREFACE;
+use h1::PREFACE;
 
 /// The length of the head of a frame.
 const HEAD: usize = 9;

@@ -12,9 +12,7 @@
 //! of requests. Under pressure hyper gets small reads, so its buffer does not grow.
 
 mod frames;
-mod head;
 mod progress;
-mod track;
 
 #[cfg(test)]
 mod tests;
@@ -27,20 +25,17 @@ use std::{
 };
 
 use bytes::{Buf as _, BytesMut};
+use h1::{Method, PREFACE, Requests, Step};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 
 use frames::{Brought, Frames};
-pub(crate) use head::MOST_FIELDS;
 pub(crate) use progress::{Due, Progress};
-use track::{Step, Tracker};
 
 use crate::{
     Protocol, Refusal,
     account::{Account, Hold, SMALL},
 };
 
-/// The first bytes of HTTP/2 (RFC 9113 section 3.4).
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Bytes that a visitor may send before its upgrade is answered. Few do; the rest waits in the
 /// socket.
 const MOST_EARLY: usize = 16 * 1024;
@@ -74,13 +69,32 @@ pub(crate) struct Gate<T> {
 #[derive(Debug)]
 enum Mode {
     /// HTTP/1: checked.
-    Checked(Tracker),
+    Checked(Checked),
     /// The bytes are not those of HTTP/1.
     Open(Frames),
     /// A head was refused. No later byte is read.
     Refused,
     /// The body is malformed. Reading fails.
     Broken(&'static str),
+}
+
+/// The requests of a visitor over HTTP/1.
+#[derive(Debug)]
+struct Checked {
+    requests: Requests,
+    /// The latest request may change the protocol, and has no answer.
+    may_switch: bool,
+}
+
+impl Checked {
+    /// Whether the next bytes have no meaning before the answer to the latest request.
+    const fn is_undecided(&self) -> bool {
+        self.may_switch && self.requests.is_between()
+    }
+
+    const fn is_in_head(&self) -> bool {
+        !self.may_switch && self.requests.is_between()
+    }
 }
 
 impl<T: AsyncRead + Unpin> Gate<T> {
@@ -96,7 +110,7 @@ impl<T: AsyncRead + Unpin> Gate<T> {
             held: BytesMut::new(),
             released: 0,
             unseen: false,
-            mode: Mode::Checked(Tracker::new()),
+            mode: Mode::Checked(Checked { requests: Requests::new(None), may_switch: false }),
             progress,
             buffers: account.hold(0),
             block: 0,
@@ -140,7 +154,7 @@ impl<T: AsyncRead + Unpin> Gate<T> {
     /// Whether bytes of the visitor are left that belong to no complete request.
     pub(crate) const fn is_mid_message(&self) -> bool {
         match &self.mode {
-            Mode::Checked(tracker) => !tracker.is_in_head(),
+            Mode::Checked(checked) => !checked.is_in_head(),
             Mode::Open(_) => false,
             Mode::Refused | Mode::Broken(_) => true,
         }
@@ -148,33 +162,39 @@ impl<T: AsyncRead + Unpin> Gate<T> {
 
     /// Looks at bytes that have not passed, and returns how many of them may pass.
     fn look(&mut self, bytes: &[u8]) -> usize {
-        let Mode::Checked(tracker) = &mut self.mode else {
+        let Mode::Checked(checked) = &mut self.mode else {
             return 0;
         };
         let mut passed = 0;
-        while passed < bytes.len() {
-            match tracker.step(&bytes[passed..]) {
-                Step::Pass(length) => passed += length,
-                Step::Head(length, upgrade) => {
-                    passed += length;
-                    self.progress.head_passed(upgrade);
+        let refusal = loop {
+            let rest = &bytes[passed..];
+            if rest.is_empty() || checked.is_undecided() {
+                return passed;
+            }
+            match checked.requests.step(rest) {
+                Step::Body(length) => passed += length,
+                Step::Head(request) if request.method == Method::Connect => break NO_CONNECT,
+                Step::Head(request) => {
+                    passed += request.length;
+                    checked.may_switch = request.may_switch;
+                    checked.requests.begin(request.body);
+                    self.progress.head_passed(request.may_switch);
                 }
                 Step::More => {
-                    self.progress.head_begun();
-                    break;
+                    // An empty line in front of a request does not begin the request.
+                    if !b"\r\n".starts_with(rest) {
+                        self.progress.head_begun();
+                    }
+                    return passed;
                 }
-                Step::Undecided => break,
-                Step::Refused(refusal) => {
-                    let method = bytes[passed..].starts_with(b"HEAD ");
-                    self.refuse(refusal, method);
-                    break;
-                }
-                Step::Broken(reason) => {
-                    self.mode = Mode::Broken(reason);
-                    break;
+                Step::Refused(fault) => break fault.into(),
+                Step::Broken(length, fault) => {
+                    self.mode = Mode::Broken(fault.reason());
+                    return passed + length;
                 }
             }
-        }
+        };
+        self.refuse(refusal, bytes[passed..].starts_with(b"HEAD "));
         passed
     }
 
@@ -274,9 +294,9 @@ impl<T: AsyncRead + Unpin> AsyncRead for Gate<T> {
                 return Poll::Ready(Ok(()));
             }
             match &mut gate.mode {
-                Mode::Checked(tracker) => {
-                    if tracker.is_undecided() && gate.progress.is_decided() {
-                        tracker.no_upgrade();
+                Mode::Checked(checked) => {
+                    if checked.is_undecided() && gate.progress.is_decided() {
+                        checked.may_switch = false;
                         gate.unseen = true;
                     }
                     if gate.progress.take_timeout() {
@@ -346,12 +366,12 @@ impl<T: AsyncRead + Unpin> AsyncRead for Gate<T> {
                 }
             } else {
                 if gate.held.len() >= MOST_EARLY
-                    && matches!(&gate.mode, Mode::Checked(tracker) if tracker.is_undecided())
+                    && matches!(&gate.mode, Mode::Checked(checked) if checked.is_undecided())
                 {
                     return Poll::Pending;
                 }
                 if gate.held.len() >= SHORT_HEAD
-                    && matches!(&gate.mode, Mode::Checked(tracker) if tracker.is_in_head())
+                    && matches!(&gate.mode, Mode::Checked(checked) if checked.is_in_head())
                     && !gate.buffers.account().affords(gate.held.capacity() as u64)
                 {
                     gate.buffers.account().count_refusal();
@@ -373,6 +393,9 @@ impl<T: AsyncRead + Unpin> AsyncRead for Gate<T> {
         }
     }
 }
+
+const NO_CONNECT: Refusal =
+    Refusal::new(501, "The server is no forward proxy: it refuses CONNECT.");
 
 /// The answer to a request for which memory is short.
 pub(crate) const NO_MEMORY: Refusal = Refusal::new(503, "The server is short of memory.");

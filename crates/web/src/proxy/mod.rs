@@ -19,7 +19,7 @@ use crate::{
     account::{Account, REQUEST, UPSTREAM},
     body::{Answer, AnswerBody},
     fields,
-    gate::{MOST_FIELDS, NO_MEMORY, Progress},
+    gate::{NO_MEMORY, Progress},
     page, path,
     rules::Admission,
     upgrade::{Consumed, Replayed, pipe},
@@ -100,7 +100,7 @@ impl Connection {
         request: Request<Incoming>,
         head: usize,
     ) -> Result<(Response<Incoming>, Forwarded), Denied> {
-        if request.headers().len() > MOST_FIELDS {
+        if request.headers().len() > h1::FIELDS {
             return Err(Refusal::new(431, "The request has more than 100 fields.").into());
         }
         let Target { host, field, uri } = Target::of(&request, self.h2)?;
@@ -381,9 +381,11 @@ fn routed<'r>(list: &'r HeaderMap, field: &HeaderName) -> Result<Option<Cow<'r, 
         let reason = format!("The request has the field {field} twice.");
         return Err(Refusal { status: 400, reason: reason.into() });
     }
-    let host = value.to_str().ok().and_then(crate::normal_host);
+    let named = h1::Authority::parse(value.as_bytes());
     let reason = || format!("The value of the field {field} is no host.");
-    host.map(Some).ok_or_else(|| Refusal { status: 400, reason: reason().into() })
+    named
+        .map(|named| Some(named.host))
+        .ok_or_else(|| Refusal { status: 400, reason: reason().into() })
 }
 
 /// `Content-Length` as one number: hyper accepts equal repetitions from a target.

@@ -1,13 +1,13 @@
 //! HTTP by name. The head of the first request decides; then the byte path carries the connection
-//! and tracks its requests ([`relay::http`]), unless the service has options that need the proxy.
+//! and tracks its requests ([`h1`]), unless the service has options that need the proxy.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::BytesMut;
+use h1::{Head, HeadSniffer, Looked};
 use proto::HttpOptions;
-use relay::sniff::http::{Head, HeadSniffer, Looked};
 use relay::{Handler, Leaving, Socket, Why};
 use tokio::task::spawn_local;
 use tokio::time::{Instant, timeout};

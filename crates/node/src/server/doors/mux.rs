@@ -19,10 +19,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use h1::{HeadSniffer, Looked};
 use link::Lease;
 use net::resolve::Lookups;
 use proto::Budget;
-use relay::sniff::http::{HeadSniffer, Looked};
 use relay::sniff::tls::{Hello, HelloSniffer};
 use relay::sniff::{First, FirstSniffer, Sniff};
 use relay::{Gate, Handler, Room, Settings, Socket, Straight, TargetAddr};

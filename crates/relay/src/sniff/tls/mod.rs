@@ -7,7 +7,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::{Sniff, name};
+use super::Sniff;
 
 /// The largest ClientHello, with its 4 bytes of head.
 const HELLO: usize = 16 << 10;
@@ -160,7 +160,7 @@ fn server_name(data: &mut Reader<'_>) -> Option<Option<Box<str>>> {
         let kind = list.take(1)?[0];
         let bytes = list.vector16()?;
         if kind == 0 {
-            name = name::dns_name(bytes);
+            name = h1::host::dns_name(bytes).map(Into::into);
             names += 1;
         }
     }

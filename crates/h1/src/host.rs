@@ -1,0 +1,155 @@
+//! Names and addresses of hosts in the one form in which they are compared: lower case, without the
+//! last dot; an IPv6 address in the form of RFC 5952 and in brackets.
+
+use std::borrow::Cow;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// The largest number of characters of a name (RFC 1035 section 2.3.4), without the last dot.
+const NAME: usize = 253;
+
+/// The largest number of characters between two dots.
+const LABEL: usize = 63;
+
+/// A DNS name, or the text of an IPv4 address, in its normal form. `None`: the bytes are neither. An
+/// underscore is valid, since names with underscores are in use.
+#[must_use]
+pub fn name(bytes: &[u8]) -> Option<Cow<'_, str>> {
+    let bytes = bytes.strip_suffix(b".").unwrap_or(bytes);
+    let is_valid = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    let mut labels = bytes.split(|byte| *byte == b'.');
+    let is_label = |label: &[u8]| (1..=LABEL).contains(&label.len()) && label.iter().all(is_valid);
+    if bytes.len() > NAME || !labels.all(is_label) {
+        return None;
+    }
+    let text = str::from_utf8(bytes).ok()?;
+    let is_lower = !bytes.iter().any(u8::is_ascii_uppercase);
+    Some(if is_lower { Cow::Borrowed(text) } else { Cow::Owned(text.to_ascii_lowercase()) })
+}
+
+/// A DNS name in its normal form. `None`: the bytes are no name, or the text of an IPv4 address.
+#[must_use]
+pub fn dns_name(bytes: &[u8]) -> Option<Cow<'_, str>> {
+    name(bytes).filter(|name| name.parse::<Ipv4Addr>().is_err())
+}
+
+/// An authority `host[:port]` (RFC 3986 section 3.2). User information and percent-encoding are
+/// invalid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Authority<'a> {
+    /// The host in its normal form.
+    pub host: Cow<'a, str>,
+    /// The port; `None` if it is missing or empty.
+    pub port: Option<u16>,
+}
+
+impl<'a> Authority<'a> {
+    /// Reads an authority. `None`: it is invalid.
+    #[must_use]
+    pub fn parse(bytes: &'a [u8]) -> Option<Self> {
+        if let Some(rest) = bytes.strip_prefix(b"[") {
+            let end = rest.iter().position(|byte| *byte == b']')?;
+            let (literal, port) = (&rest[..end], &rest[end + 1..]);
+            let address: Ipv6Addr = str::from_utf8(literal).ok()?.parse().ok()?;
+            let port = match port {
+                [] => None,
+                [b':', port @ ..] => self::port(port)?,
+                _ => return None,
+            };
+            return Some(Self { host: format!("[{address}]").into(), port });
+        }
+        let colon = bytes.iter().position(|byte| *byte == b':');
+        let (host, port) = colon.map_or((bytes, &[][..]), |at| (&bytes[..at], &bytes[at + 1..]));
+        let port = self::port(port)?;
+        Some(Self { host: name(host)?, port })
+    }
+}
+
+/// Reads the digits of a port, of which there may be none (RFC 3986 section 3.2.3).
+fn port(bytes: &[u8]) -> Option<Option<u16>> {
+    if bytes.is_empty() {
+        return Some(None);
+    }
+    let digits = bytes.iter().all(u8::is_ascii_digit).then_some(bytes)?;
+    str::from_utf8(digits).ok()?.parse().ok().map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_authority_has_one_form() {
+        let long = format!("{}.example", "a".repeat(63));
+        for (text, host) in [
+            ("example.com", "example.com"),
+            ("EXAMPLE.Com:8080", "example.com"),
+            ("example.com.", "example.com"),
+            ("example.com.:80", "example.com"),
+            ("example.com:", "example.com"),
+            ("localhost", "localhost"),
+            ("a_b.example", "a_b.example"),
+            ("192.0.2.1:80", "192.0.2.1"),
+            ("[2001:DB8::1]", "[2001:db8::1]"),
+            ("[2001:db8:0:0::1]:443", "[2001:db8::1]"),
+            ("[::1]:", "[::1]"),
+            (&long, &long),
+        ] {
+            let read = Authority::parse(text.as_bytes()).map(|authority| authority.host);
+            assert_eq!(read.as_deref(), Some(host), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_invalid_authority_is_refused() {
+        let long_label = format!("{}.example", "a".repeat(64));
+        let long_name = format!("{}a", "a.".repeat(127));
+        for text in [
+            "",
+            ".",
+            ":80",
+            "a..b",
+            ".a",
+            "a b",
+            "a%2eb",
+            "a/b",
+            "a@b",
+            "a:b",
+            "a:80:80",
+            "a:+1",
+            "a:65536",
+            "[::1",
+            "[::1]x",
+            "[::1]80",
+            "[fe80::1%25eth0]",
+            "[v1.a]",
+            "[]",
+            "::1",
+            "a,b",
+            "a\0b",
+            "b\u{fc}cher.example",
+            &long_label,
+            &long_name,
+        ] {
+            assert_eq!(Authority::parse(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_port_is_read_and_a_normal_host_is_not_copied() {
+        for (text, port) in
+            [("a:8080", Some(8080)), ("a", None), ("a:", None), ("[::1]:80", Some(80))]
+        {
+            assert_eq!(Authority::parse(text.as_bytes()).unwrap().port, port, "{text}");
+        }
+        let read = Authority::parse(b"app.example.com:80").unwrap();
+        assert!(matches!(read.host, Cow::Borrowed("app.example.com")));
+    }
+
+    #[test]
+    fn an_address_is_no_dns_name() {
+        assert_eq!(dns_name(b"Example.COM.").as_deref(), Some("example.com"));
+        for text in ["192.0.2.1", "192.0.2.1.", "::1", "[::1]", "", "a:80"] {
+            assert_eq!(dns_name(text.as_bytes()), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! HTTP/1 as plain values (RFC 9112): where a message begins and ends, and which host a request is
+//! for. The crate has no socket, clock, task or lock: bytes go in, decisions come out.
+//!
+//! Each decision about the framing of a message is made here and nowhere else. The doors, the guard
+//! of a kept connection and the gate in front of the HTTP proxy ask the same functions. Two parsers
+//! that read one message differently would let a part of the message pass as a message of its own
+//! (request and response smuggling, RFC 9112 section 11). So bytes with more than one meaning are
+//! refused: a request with a [`Fault`], a response with a [`Doubt`].
+//!
+//! | file | content |
+//! |---|---|
+//! | [`host`] | names and addresses of hosts in the one form in which they are compared |
+//! | `lines` | the lines of a head: tokens, lists, line ends |
+//! | `scan` | the end of a head, over any number of pieces |
+//! | `framing` | what `Content-Length`, `Transfer-Encoding` and `Connection` say |
+//! | `chunked` | the end of a body in chunks |
+//! | `request` | the head of a request |
+//! | `requests` | the requests of a connection one after the other |
+//! | `answer` | the head of a response |
+//! | `tracker` | requests and responses of a kept connection |
+//! | `fault`, `doubt` | the reasons to refuse a request, and a response |
+
+mod answer;
+mod chunked;
+mod doubt;
+mod fault;
+mod framing;
+#[doc(hidden)]
+pub mod fuzz;
+pub mod host;
+mod lines;
+mod request;
+mod requests;
+mod scan;
+mod tracker;
+
+pub use doubt::Doubt;
+pub use fault::Fault;
+pub use framing::Framing;
+pub use host::Authority;
+pub use lines::{FIELDS, is_token, lines};
+pub use request::{
+    HEAD, Head, HeadSniffer, Looked, Method, Opened, Opening, PREFACE, Request, named,
+};
+pub use requests::{Requests, Step};
+pub use scan::{Scan, Scanned};
+pub use tracker::{Ended, Progress, Rest, Then, Tracker};

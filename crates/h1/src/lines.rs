@@ -1,0 +1,78 @@
+//! The lines of a head: line ends, tokens, lists, and why a line is malformed.
+
+use httparse::{EMPTY_HEADER, Request, Status};
+
+use crate::Fault;
+
+/// The largest number of fields in a head.
+pub const FIELDS: usize = 100;
+
+/// Reads the lines of the complete head of a request: calls `field` with the name and the value of
+/// each field, and returns the method and the target. `None`: a line is malformed, or there are
+/// more than [`FIELDS`] fields. What the lines mean is not looked at.
+pub fn lines<'a>(
+    head: &'a [u8],
+    mut field: impl FnMut(&'a str, &'a [u8]),
+) -> Option<(&'a str, &'a str)> {
+    let mut fields = [EMPTY_HEADER; FIELDS];
+    let mut request = Request::new(&mut fields);
+    match request.parse(head) {
+        Ok(Status::Complete(length)) if length == head.len() && is_clean(head) => {}
+        Ok(_) | Err(_) => return None,
+    }
+    request.headers.iter().for_each(|line| field(line.name, line.value));
+    Some((request.method?, request.path?))
+}
+
+/// Whether each line of a complete head ends in CRLF.
+pub(crate) fn is_clean(head: &[u8]) -> bool {
+    // Without a way out of the loop, it compiles to vector instructions.
+    let bare = |(before, byte): (&u8, &u8)| *byte == b'\n' && *before != b'\r';
+    let pairs = head.iter().zip(head.get(1..).unwrap_or_default());
+    head.first() != Some(&b'\n') && !pairs.fold(false, |found, pair| found | bare(pair))
+}
+
+/// The fault of the fields of a complete head: the lines after its first line.
+#[cold]
+pub(crate) fn diagnose(fields: &[u8]) -> Fault {
+    let mut count = 0;
+    for line in fields.split(|byte| *byte == b'\n') {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if has_control(line) {
+            return Fault::Control;
+        } else if line.is_empty() {
+            break;
+        } else if matches!(line, [b' ' | b'\t', ..]) {
+            return Fault::Fold;
+        }
+        let colon = line.iter().position(|byte| *byte == b':').unwrap_or(line.len());
+        match &line[..colon] {
+            [.., b' ' | b'\t'] if colon < line.len() => return Fault::Blank,
+            name if name.iter().all(|byte| is_token(*byte)) => count += 1,
+            _ => return Fault::Field,
+        }
+    }
+    if count > FIELDS { Fault::Fields } else { Fault::Field }
+}
+
+pub(crate) fn has_control(line: &[u8]) -> bool {
+    line.iter().any(|byte| byte.is_ascii_control() && *byte != b'\t')
+}
+
+/// Whether the byte may be part of a token (RFC 9110 section 5.6.2).
+#[must_use]
+pub const fn is_token(byte: u8) -> bool {
+    matches!(byte, b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^')
+        || matches!(byte, b'_' | b'`' | b'|' | b'~')
+        || byte.is_ascii_alphanumeric()
+}
+
+/// The elements of a list (RFC 9110 section 5.6.1) without white space around them.
+pub(crate) fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
+}
+
+/// Whether the list has the element `token`, in any case.
+pub(crate) fn has_token(value: &[u8], token: &[u8]) -> bool {
+    tokens(value).any(|element| element.eq_ignore_ascii_case(token))
+}

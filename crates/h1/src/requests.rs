@@ -1,0 +1,103 @@
+//! The requests of one connection, one after the other: where the next head ends, and where the
+//! body behind it ends.
+
+use std::rc::Rc;
+
+use crate::chunked::{Chunked, Passed};
+use crate::request::{Found, Scanner};
+use crate::{Fault, Framing, Request};
+
+/// The place in the bytes of a connection.
+#[derive(Debug)]
+enum Place {
+    /// At the start of a request.
+    Head,
+    /// So many bytes of a body follow.
+    Length(u64),
+    Chunks(Chunked),
+}
+
+/// Finds the boundaries of requests. The caller gives the bytes that were not passed yet to
+/// [`Requests::step`], follows the outcome, and gives the rest again. A head passes only by
+/// [`Requests::begin`], so the caller may decide against it.
+#[derive(Debug)]
+pub struct Requests {
+    place: Place,
+    scanner: Scanner,
+}
+
+/// The meaning of the next bytes.
+#[derive(Debug)]
+pub enum Step<'a> {
+    /// The first so many bytes belong to a body.
+    Body(usize),
+    /// The bytes begin with a complete head.
+    Head(Request<'a>),
+    /// The bytes are a part of a head.
+    More,
+    /// The bytes begin with no acceptable request.
+    Refused(Fault),
+    /// After so many bytes the body is malformed.
+    Broken(usize, Fault),
+}
+
+impl Requests {
+    /// The requests of a fresh connection. A request with the field `route_header` is for the host
+    /// that this field names.
+    #[must_use]
+    pub fn new(route_header: Option<Rc<str>>) -> Self {
+        Self { place: Place::Head, scanner: Scanner::new(route_header) }
+    }
+
+    /// Whether the next byte is the first byte of a head that has not passed.
+    #[must_use]
+    pub const fn is_between(&self) -> bool {
+        matches!(self.place, Place::Head)
+    }
+
+    /// Looks at the bytes that were not passed, of which there is at least one.
+    pub fn step<'a>(&mut self, bytes: &'a [u8]) -> Step<'a> {
+        let length = match &mut self.place {
+            Place::Head => {
+                return match self.scanner.look(bytes) {
+                    Found::More => Step::More,
+                    Found::Not => Step::Refused(Fault::NotHttp),
+                    Found::Bad(fault) => Step::Refused(fault),
+                    Found::Head(request) => Step::Head(request),
+                };
+            }
+            Place::Length(left) => match take(left, bytes) {
+                Some(length) => length,
+                None => return Step::Body(bytes.len()),
+            },
+            Place::Chunks(chunks) => match chunks.pass(bytes) {
+                Passed::More => return Step::Body(bytes.len()),
+                Passed::End(length) => length,
+                Passed::Bad(length, fault) => return Step::Broken(length, fault),
+            },
+        };
+        self.place = Place::Head;
+        Step::Body(length)
+    }
+
+    /// The head of a request passes: its body follows.
+    pub fn begin(&mut self, body: Framing) {
+        self.scanner.reset();
+        self.place = match body {
+            Framing::Absent | Framing::Length(0) => Place::Head,
+            Framing::Length(length) => Place::Length(length),
+            Framing::Chunked => Place::Chunks(Chunked::of_request()),
+        };
+    }
+}
+
+/// Takes the bytes of a body with `left` bytes to come: the place of its end in `bytes`, or `None`
+/// if all bytes belong to the body and more follow.
+pub(crate) fn take(left: &mut u64, bytes: &[u8]) -> Option<usize> {
+    let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+    if *left > length {
+        *left -= length;
+        return None;
+    }
+    Some(usize::try_from(*left).unwrap_or(bytes.len()))
+}

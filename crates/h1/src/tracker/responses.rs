@@ -1,0 +1,255 @@
+//! The direction to the visitor.
+
+use super::{Ended, Pipeline, Progress, Rest, Switch};
+use crate::answer::{self, Answer, HEAD};
+use crate::chunked::{Chunked, Passed};
+use crate::requests::take;
+use crate::{Doubt, Framing, Scan, Scanned};
+
+/// The largest number of interim responses to one request. A long operation of WebDAV sends 102
+/// every 20 s.
+const INTERIMS: u16 = 256;
+
+/// The largest number of bytes of interim responses to one request.
+const INTERIM_BYTES: usize = HEAD;
+
+/// The place in the bytes of the service.
+#[derive(Debug, Default)]
+enum Place {
+    /// At the start of a response, or in a head, no byte of which was delivered.
+    #[default]
+    Start,
+    /// So many bytes of a body follow.
+    Length(u64),
+    Chunks(Chunked),
+    /// All bytes until the end of the service belong to the response.
+    UntilEnd,
+    /// Nothing more is delivered.
+    Over,
+}
+
+/// The responses as far as they were delivered.
+#[derive(Debug, Default)]
+pub(super) struct Responses {
+    place: Place,
+    /// The part of a head that arrived. Empty unless a head comes in pieces.
+    partial: Vec<u8>,
+    scan: Scan,
+    /// The number and the bytes of interim responses to the oldest request.
+    interims: (u16, usize),
+}
+
+/// The outcome of a look for a head.
+enum Seen {
+    /// All bytes are a part of the head.
+    More,
+    /// The head ends after so many bytes.
+    Head(usize, Answer),
+}
+
+/// What follows a head.
+enum Begun {
+    /// The body, or the next response. `true`: the visitor's side may go on.
+    Response(bool),
+    /// Nothing: for some parsers the response is complete, for others its body follows.
+    Last,
+}
+
+impl Responses {
+    /// Whether a byte of the oldest response was delivered. Interim responses do not count: the
+    /// final response may still be that of the caller.
+    pub(super) const fn has_begun(&self) -> bool {
+        !matches!(self.place, Place::Start)
+    }
+
+    /// See [`super::Tracker::kept`].
+    pub(super) const fn kept(&self) -> usize {
+        self.partial.capacity()
+    }
+
+    /// See [`super::Tracker::responses`].
+    pub(super) fn pass(&mut self, bytes: &[u8], pipeline: &mut Pipeline) -> Progress {
+        let (mut at, mut completed, mut held) = (0, false, Vec::new());
+        let rest = loop {
+            if at == bytes.len() {
+                break Rest::Held;
+            }
+            if pipeline.is_raw {
+                at = bytes.len();
+                break Rest::Held;
+            }
+            let rest = &bytes[at..];
+            match &mut self.place {
+                Place::Over => break Rest::Excess,
+                Place::Start if pipeline.outstanding == 0 => {
+                    // Nobody asked for these bytes.
+                    (self.place, pipeline.is_last_response) = (Place::Over, true);
+                    completed = true;
+                    break Rest::Excess;
+                }
+                Place::Start => match self.look(rest) {
+                    Ok(Seen::More) => break Rest::Held,
+                    Ok(Seen::Head(length, answer)) => {
+                        let partial = std::mem::take(&mut self.partial);
+                        match self.begin(&answer, pipeline) {
+                            Ok(Begun::Response(may_go_on)) => completed |= may_go_on,
+                            Ok(Begun::Last) => {
+                                (at, held) = (at + length, append(held, partial));
+                                completed = true;
+                                break Rest::Excess;
+                            }
+                            Err(doubt) => break self.refuse(doubt, pipeline),
+                        }
+                        // Only the first head of a call has bytes of earlier calls.
+                        (at, held) = (at + length, append(held, partial));
+                    }
+                    Err(doubt) => break self.refuse(doubt, pipeline),
+                },
+                Place::Length(left) => match take(left, rest) {
+                    None => at = bytes.len(),
+                    Some(length) => {
+                        at += length;
+                        self.complete(pipeline);
+                        completed = true;
+                    }
+                },
+                Place::Chunks(chunks) => match chunks.pass(rest) {
+                    Passed::More => at = bytes.len(),
+                    Passed::End(length) => {
+                        at += length;
+                        self.complete(pipeline);
+                        completed = true;
+                    }
+                    Passed::Bad(length, fault) => {
+                        at += length;
+                        (self.place, pipeline.is_doubtful) = (Place::Over, true);
+                        break Rest::Cut(fault.into());
+                    }
+                },
+                Place::UntilEnd => at = bytes.len(),
+            }
+        };
+        Progress { held, deliver: at, completed, rest }
+    }
+
+    /// See [`super::Tracker::service_ended`].
+    pub(super) fn end(&mut self, pipeline: &mut Pipeline) -> Ended {
+        let ended = match self.place {
+            _ if pipeline.is_raw => Ended::Clean,
+            Place::Start if pipeline.outstanding == 0 => Ended::Clean,
+            Place::Start => Ended::Unanswered,
+            Place::UntilEnd | Place::Over => Ended::Clean,
+            Place::Length(_) | Place::Chunks(_) => Ended::Cut,
+        };
+        self.partial = Vec::new();
+        pipeline.is_last_response = true;
+        if !matches!(self.place, Place::Over) {
+            self.complete(pipeline);
+        }
+        ended
+    }
+
+    /// Looks for a head, and keeps a part of a head.
+    fn look(&mut self, rest: &[u8]) -> Result<Seen, Doubt> {
+        if self.partial.is_empty()
+            && let Some(answer) = answer::parse(rest)
+        {
+            return answer.map(|answer| Seen::Head(answer.length, answer));
+        }
+        let known = self.partial.len();
+        self.partial.extend_from_slice(&rest[..rest.len().min(HEAD - known)]);
+        // A service that does not speak HTTP is known by its first bytes.
+        let start = &b"HTTP/1."[..self.partial.len().min(7)];
+        let end = match self.scan.look(&self.partial, HEAD) {
+            _ if !self.partial.starts_with(start) => return Err(Doubt::NotHttp),
+            Scanned::More => return Ok(Seen::More),
+            Scanned::BareLf => return Err(Doubt::BareLf),
+            Scanned::Size => return Err(Doubt::HeadSize),
+            Scanned::End(end) => end,
+        };
+        self.scan = Scan::default();
+        let head = &self.partial[..end];
+        let answer = answer::parse(head).unwrap_or_else(|| Err(answer::diagnose(head)))?;
+        self.partial.truncate(known);
+        Ok(Seen::Head(end - known, answer))
+    }
+
+    /// Begins a response.
+    fn begin(&mut self, answer: &Answer, pipeline: &mut Pipeline) -> Result<Begun, Doubt> {
+        let Answer { length, status, version10, body, close } = *answer;
+        // The request that may change the protocol is the youngest request.
+        let switch = if pipeline.outstanding == 1 { pipeline.switch } else { None };
+        let is_head = pipeline.heads & 1 == 1;
+        match (status, switch) {
+            (101, Some(Switch::Upgrade)) => return Ok(self.switch(pipeline)),
+            (200..=299, Some(Switch::Connect)) => {
+                // The fields of such a response mean nothing, but not to every parser.
+                if body != Framing::Absent || matches!(status, 204 | 205) {
+                    return Err(Doubt::Connect);
+                }
+                return Ok(self.switch(pipeline));
+            }
+            (101, _) => return Err(Doubt::Switch),
+            (100..=199, _) => {
+                if body != Framing::Absent || version10 || is_head {
+                    return Err(Doubt::Interim);
+                }
+                let (count, bytes) = self.interims;
+                self.interims = (count + 1, bytes + length);
+                if count >= INTERIMS || bytes + length > INTERIM_BYTES {
+                    return Err(Doubt::Interims);
+                }
+                return Ok(Begun::Response(false));
+            }
+            _ => {}
+        }
+        if switch.is_some() {
+            pipeline.switch = None;
+        }
+        pipeline.is_last_response |= close;
+        match (status, body) {
+            // Parsers differed over whether these bodies exist.
+            (204, Framing::Length(1..) | Framing::Chunked) | (304, Framing::Chunked)
+                if !is_head =>
+            {
+                pipeline.is_last_response = true;
+                self.complete(pipeline);
+                self.place = Place::Over;
+                return Ok(Begun::Last);
+            }
+            (204 | 304, _) => self.complete(pipeline),
+            _ if is_head => self.complete(pipeline),
+            (_, Framing::Length(0)) => self.complete(pipeline),
+            (_, Framing::Length(length)) => self.place = Place::Length(length),
+            (_, Framing::Chunked) => self.place = Place::Chunks(Chunked::of_response()),
+            (_, Framing::Absent) => {
+                self.place = Place::UntilEnd;
+                pipeline.is_last_response = true;
+            }
+        }
+        Ok(Begun::Response(switch.is_some() || !self.has_begun()))
+    }
+
+    fn switch(&mut self, pipeline: &mut Pipeline) -> Begun {
+        pipeline.is_raw = true;
+        self.complete(pipeline);
+        Begun::Response(true)
+    }
+
+    /// Refuses a response, no byte of which was delivered.
+    fn refuse(&mut self, doubt: Doubt, pipeline: &mut Pipeline) -> Rest {
+        self.partial = Vec::new();
+        (self.place, pipeline.is_doubtful) = (Place::Over, true);
+        Rest::Refused(doubt)
+    }
+
+    fn complete(&mut self, pipeline: &mut Pipeline) {
+        (self.place, self.interims) = (Place::Start, (0, 0));
+        pipeline.pop();
+    }
+}
+
+/// Both in their order. Of two heads in one call, only the first may have bytes of earlier calls.
+fn append(held: Vec<u8>, partial: Vec<u8>) -> Vec<u8> {
+    if held.is_empty() { partial } else { held }
+}
