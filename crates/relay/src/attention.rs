@@ -46,9 +46,9 @@ pub(crate) struct Seen {
 /// Asks about a connection. `None`: nothing is known of it.
 pub(crate) type Ask<'a> = dyn FnMut(Ends) -> Option<Seen> + 'a;
 
-/// A socket that is looked at.
+/// A socket, or two joined sockets, that are looked at.
 pub(crate) trait Watched {
-    /// Looks at the socket. `since` is the time since the look before.
+    /// Looks at it. `since` is the time since the look before.
     fn look(&self, ask: &mut Ask<'_>, since: Duration);
 }
 

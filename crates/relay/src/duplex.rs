@@ -14,7 +14,7 @@ use proto::{HEAD_ROOM, Open, ResetCode};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use transport::{Connector, Inlet, OpenError, Outlet};
 
-use crate::pipe::Pipe;
+use crate::pipe::{Layered, Pipe, Pump};
 use crate::stats::open_error_code;
 use crate::{End, Permit, Settings};
 
@@ -76,6 +76,14 @@ impl Duplex {
         }
         let inlet = self.stream.take()?;
         Some((Rc::clone(&self.pipe), inlet, self.permit.take()))
+    }
+
+    /// Carries the bytes of the stream and of `end`, by the time-outs of the stream, until both
+    /// directions have ended.
+    pub async fn carry(self, end: Layered) {
+        let Some((pipe, inlet, permit)) = self.into_parts() else { return };
+        pipe.attach(end.into());
+        Pump::new(pipe, inlet, permit).await;
     }
 
     /// Waits until the far side has aborted the stream. The task that waits polls nothing else of

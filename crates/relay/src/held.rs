@@ -37,6 +37,11 @@ impl Held {
         Self::none(self.budget.as_ref())
     }
 
+    /// The present size.
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.bytes.get()
+    }
+
     /// Whether `bytes` more may be taken.
     pub(crate) fn affords(&self, bytes: u64) -> bool {
         self.budget

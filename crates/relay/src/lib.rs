@@ -19,7 +19,8 @@
 //! | [`flows`] | datagrams: the flows of a UDP socket, and a socket for each flow to a target |
 //! | `attention` | notices that a far end vanished while bytes for it are on their way |
 //! | `look` | the first bytes of a connection, which stay in its socket |
-//! | `pipe` | the two halves of a stream's socket: `Pipe` takes bytes inline, `Pump` reads |
+//! | `pipe` | the two halves of a stream's near end: `Pipe` takes bytes inline, `Pump` reads |
+//! | `passage` | two pumps of this process, joined without a link |
 //! | `duplex` | a stream without a socket, for a part of the daemon that reads and writes its bytes |
 //! | [`proxy`] | SOCKS5 and HTTP CONNECT, at a forward and as a target |
 //! | `proxy_header` | the header that tells a target the visitor's address |
@@ -28,7 +29,7 @@
 //! | [`sniff`] | which protocol a visitor speaks; the ClientHello of TLS |
 //! | `socket` | TCP or Unix, one type for both halves |
 //! | `held` | the memory of visitors that no stream is charged for |
-//! | `straight` | a visitor and a target that are connected without a stream |
+//! | `straight` | the default target of a port, whose visitors are connected without a link |
 //! | [`visitor`], [`target`] | the two ends of a stream, made of the modules above |
 //! | [`watch`] | the events of streams: the state of the target, the access log |
 //! | [`stats`] | plain counters per service and worker |
@@ -46,6 +47,7 @@ mod held;
 pub mod listen;
 mod listen_unix;
 mod look;
+mod passage;
 mod pipe;
 pub mod proxy;
 mod proxy_header;
@@ -74,7 +76,8 @@ pub use held::Held;
 pub use listen::{Handler, Listening, listen};
 pub use listen_unix::{ListeningUnix, listen_unix};
 pub use look::{LOOK_MAX, look};
-pub use pipe::{Http, Leaving, Onward, Why};
+pub use passage::join;
+pub use pipe::{Http, Layered, Leaving, Onward, Why};
 pub use proxy::{
     Connectors, Credentials, Exit, Links, Proxy, ProxyKind, exit_stream, serve_connect, serve_proxy,
 };

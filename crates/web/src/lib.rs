@@ -3,12 +3,13 @@
 //! [`serve()`] reads the requests of one visitor over HTTP/1.1 or HTTP/2, finds the service of each
 //! request by its host and path, and sends the request to the target of the service over HTTP/1.1.
 //! The crate knows no socket, link or registry: a visitor is any pair of byte streams, and services
-//! are reached through the traits [`Services`] and [`Service`]. Everything runs on one worker, so
-//! nothing is `Send`.
+//! are reached through the traits [`Services`] and [`Service`]. The owner of the streams to targets
+//! carries the bytes of connections that switch to another protocol. Everything runs on one worker,
+//! so nothing is `Send`.
 //!
 //! * `gate` stands in front of hyper's parser and passes only bytes that have one meaning. It
 //!   limits the head of a request, and finds out which protocol a visitor speaks.
-//! * `serve` drives a connection: time-outs, the orderly end, the switch to a byte pipe.
+//! * `serve` drives a connection: time-outs, the orderly end, the switch to another protocol.
 //! * `proxy` carries one request: route, password, fields, target, answer.
 //! * `upstream` opens connections to targets and keeps them for the next request.
 //! * `rules` are the options of a service in the form that a request needs.
@@ -40,7 +41,7 @@ pub use path::{is_below, longest, normal_path};
 pub use rules::{InvalidRule, Rules};
 pub use serve::serve;
 pub use service::{
-    Found, LocalFuture, OpenFailed, Protocol, Refusal, Service, Services, Settings, Silence,
+    ByteStream, Found, LocalFuture, OpenFailed, Protocol, Refusal, Service, Services, Settings,
     Stream, Verdict, Visitor,
 };
 pub use upgrade::Replayed;

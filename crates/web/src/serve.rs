@@ -29,7 +29,7 @@ use crate::{
     account::{Account, H1, H2, SWITCHED},
     gate::{Due, Gate, Progress},
     proxy::Connection,
-    upgrade::{Replayed, pipe},
+    upgrade::Replayed,
 };
 
 /// The first request, and each later head from its first byte, has to arrive within this time.
@@ -147,14 +147,14 @@ where
     let watch = Watch::new(&connection.progress, HEAD, IDLE_H1, stop);
     let (end, gate, read) = drive_h1(served, watch).await;
     let target = if end.is_ok() { connection.switched.take() } else { None };
-    let Some((target, silence)) = target else {
+    let Some(target) = target else {
         return end_h1(end, gate, &connection.progress).await;
     };
     let (io, held) = gate.into_parts();
     let first =
         if read.is_empty() { held.freeze() } else { [&read[..], &held[..]].concat().into() };
     connection.account.shorten(H1 - SWITCHED);
-    pipe(Replayed::new(first, io), target, &connection.account, silence).await;
+    target.carry(Replayed::new(first, io)).await;
     None
 }
 

@@ -1,7 +1,8 @@
 //! The contract with the caller: who visits, which services exist, how a target is reached.
 
-use std::{borrow::Cow, fmt, net::SocketAddr, pin::Pin, rc::Rc, sync::Arc, time::Duration};
+use std::{borrow::Cow, fmt, net::SocketAddr, pin::Pin, rc::Rc, sync::Arc};
 
+use bytes::Bytes;
 use hyper::header::{HeaderMap, HeaderName};
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -113,15 +114,6 @@ impl From<h1::Fault> for Refusal {
     }
 }
 
-/// The times after which a connection ends in which no byte moves. Zero switches a time off.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Silence {
-    /// While both directions are open.
-    pub idle: Duration,
-    /// After one direction has ended.
-    pub half_close: Duration,
-}
-
 /// A service by name.
 pub trait Service {
     /// A number that no other service, and no other edition of this service, has at any time.
@@ -136,11 +128,6 @@ pub trait Service {
     fn judge(&self, fields: &HeaderMap, is_right: bool) -> Option<LocalFuture<Verdict>> {
         let _ = (fields, is_right);
         None
-    }
-
-    /// When a connection that has switched to another protocol ends without bytes.
-    fn silence(&self) -> Silence {
-        Silence::default()
     }
 
     /// Opens a stream to the target.
@@ -164,7 +151,17 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin {
     /// Why the target cannot be reached or broke the connection, as a sentence without a full stop
     /// ("the target refused the connection"). Asked once reading has failed or ended.
     fn failure(&self) -> Option<Cow<'static, str>>;
+
+    /// Visitor and target have switched to another protocol: carries their bytes until both
+    /// directions have ended. Dropping the future resets the stream. The bytes `first` of the
+    /// target go to the visitor before those of the stream.
+    fn carry(self: Box<Self>, first: Bytes, visitor: Box<dyn ByteStream>) -> LocalFuture<()>;
 }
+
+/// The byte stream of a visitor.
+pub trait ByteStream: AsyncRead + AsyncWrite + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> ByteStream for T {}
 
 /// A stream to a target could not be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,209 +1,32 @@
-//! A visitor and a target that have switched to another protocol: a byte pipe.
-//!
-//! A direction has a buffer only while its far end does not take what arrived, so an idle connection
-//! has none. What waits is charged to the account of the visitor.
+//! The byte streams of a visitor and of a target that have switched to another protocol. The owner
+//! of the target's stream carries their bytes ([`Stream::carry`]).
 
 use std::{
-    cell::RefCell,
-    future::poll_fn,
     io,
     pin::Pin,
     rc::Rc,
     task::{Context, Poll, ready},
-    time::Duration,
 };
 
 use bytes::{Buf as _, Bytes};
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    time::{Instant, Sleep, sleep_until},
-};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::{
-    Silence,
-    account::{Account, Hold},
-};
+use crate::{ByteStream, Stream, account::Account, upstream::WireState};
 
-/// Bytes that a direction copies at once. A WebSocket carries small messages.
-const PIECE: usize = 16 * 1024;
-/// Pieces of one direction before other tasks run: 256 KiB, for which a pump of `relay` runs, too.
-const PIECES: usize = 16;
-
-thread_local! {
-    /// What was read last, during a read and the write after it.
-    static READ: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+/// The stream to a target that has switched to another protocol.
+pub(crate) struct Switched {
+    pub(crate) stream: Box<dyn Stream>,
+    /// The bytes of the target that were read with the head of its answer.
+    pub(crate) first: Bytes,
+    /// What the stream costs.
+    pub(crate) wire: Rc<WireState>,
 }
 
-/// Carries bytes both ways until both directions have ended. The end of one direction leaves the
-/// other open; an error ends both, and so does a silence.
-pub(crate) async fn pipe(
-    mut visitor: impl AsyncRead + AsyncWrite + Unpin,
-    mut target: impl AsyncRead + AsyncWrite + Unpin,
-    account: &Rc<Account>,
-    silence: Silence,
-) {
-    let (mut up, mut down) = (Direction::new(account), Direction::new(account));
-    let mut watch = Watch::new(silence);
-    let end = poll_fn(|cx| {
-        let up_ended = up.poll(cx, &mut visitor, &mut target)?;
-        let down_ended = down.poll(cx, &mut target, &mut visitor)?;
-        if up_ended.is_ready() && down_ended.is_ready() {
-            return Poll::Ready(Ok(()));
-        }
-        let moved = std::mem::take(&mut up.moved) | std::mem::take(&mut down.moved);
-        let half = up_ended.is_ready() || down_ended.is_ready();
-        watch.poll(cx, moved, half)
-    });
-    if let Err(error) = end.await {
-        tracing::debug!(%error, "an upgraded connection broke");
-    }
-}
-
-/// One direction of a pipe.
-struct Direction {
-    /// Bytes that the far end has not taken.
-    rest: Bytes,
-    held: Hold,
-    moved: bool,
-    unflushed: bool,
-    state: State,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    Open,
-    /// The near end has ended its direction, and the far end is not told yet.
-    Ending,
-    Ended,
-}
-
-impl Direction {
-    fn new(account: &Rc<Account>) -> Self {
-        let held = account.hold(0);
-        Self { rest: Bytes::new(), held, moved: false, unflushed: false, state: State::Open }
-    }
-
-    /// Moves bytes until one end does not go on. Ready once the direction has ended.
-    fn poll(
-        &mut self,
-        cx: &mut Context<'_>,
-        from: &mut (impl AsyncRead + Unpin),
-        to: &mut (impl AsyncWrite + Unpin),
-    ) -> Poll<io::Result<()>> {
-        for _ in 0..PIECES {
-            if self.state == State::Ended {
-                return Poll::Ready(Ok(()));
-            }
-            ready!(self.write_rest(cx, to))?;
-            if self.state == State::Ending {
-                ready!(Pin::new(&mut *to).poll_shutdown(cx))?;
-                self.state = State::Ended;
-                continue;
-            }
-            let moved = self.step(cx, from, to);
-            if moved.is_pending() && self.unflushed {
-                ready!(Pin::new(&mut *to).poll_flush(cx))?;
-                self.unflushed = false;
-            }
-            ready!(moved)?;
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    }
-
-    fn write_rest(
-        &mut self,
-        cx: &mut Context<'_>,
-        to: &mut (impl AsyncWrite + Unpin),
-    ) -> Poll<io::Result<()>> {
-        while !self.rest.is_empty() {
-            let written = ready!(Pin::new(&mut *to).poll_write(cx, &self.rest))?;
-            if written == 0 {
-                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
-            }
-            self.rest.advance(written);
-            (self.moved, self.unflushed) = (true, true);
-            if self.rest.is_empty() {
-                self.rest = Bytes::new();
-                self.held.set(0);
-            }
-        }
-        Poll::Ready(Ok(()))
-    }
-
-    /// Reads once and writes what was read.
-    fn step(
-        &mut self,
-        cx: &mut Context<'_>,
-        from: &mut (impl AsyncRead + Unpin),
-        to: &mut (impl AsyncWrite + Unpin),
-    ) -> Poll<io::Result<()>> {
-        READ.with_borrow_mut(|bytes| {
-            bytes.resize(PIECE, 0);
-            let mut piece = ReadBuf::new(bytes);
-            ready!(Pin::new(&mut *from).poll_read(cx, &mut piece))?;
-            let mut read = piece.filled();
-            if read.is_empty() {
-                self.state = State::Ending;
-                return Poll::Ready(Ok(()));
-            }
-            self.moved = true;
-            while !read.is_empty() {
-                let Poll::Ready(written) = Pin::new(&mut *to).poll_write(cx, read) else {
-                    self.rest = Bytes::copy_from_slice(read);
-                    self.held.set(read.len() as u64);
-                    return Poll::Ready(Ok(()));
-                };
-                let written = written?;
-                if written == 0 {
-                    return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
-                }
-                self.unflushed = true;
-                read = &read[written..];
-            }
-            Poll::Ready(Ok(()))
-        })
-    }
-}
-
-/// Ends a pipe in which no byte moves.
-struct Watch {
-    silence: Silence,
-    timer: Option<Pin<Box<Sleep>>>,
-    since: Instant,
-}
-
-impl Watch {
-    fn new(silence: Silence) -> Self {
-        Self { silence, timer: None, since: Instant::now() }
-    }
-
-    fn poll(&mut self, cx: &mut Context<'_>, moved: bool, half: bool) -> Poll<io::Result<()>> {
-        let Silence { idle, half_close } = self.silence;
-        let time = if half && half_close > Duration::ZERO { half_close } else { idle };
-        if time == Duration::ZERO {
-            return Poll::Pending;
-        }
-        let now = Instant::now();
-        if moved {
-            self.since = now;
-        }
-        let due = self.since + time;
-        if now >= due {
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-        }
-        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(due)));
-        // A timer that fires early is set anew: to move it for each piece would cost more.
-        if timer.deadline() > due || timer.is_elapsed() {
-            timer.as_mut().reset(due);
-        }
-        while timer.as_mut().poll(cx).is_ready() {
-            if Instant::now() >= due {
-                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-            }
-            timer.as_mut().reset(due);
-        }
-        Poll::Pending
+impl Switched {
+    /// Carries bytes both ways until both directions have ended.
+    pub(crate) async fn carry(self, visitor: impl ByteStream + 'static) {
+        let Self { stream, first, wire: _held } = self;
+        stream.carry(first, Box::new(visitor)).await;
     }
 }
 

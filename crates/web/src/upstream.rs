@@ -57,8 +57,6 @@ pub(crate) struct WireState {
     block: Cell<usize>,
     /// The head of the answer is complete.
     is_parsed: Cell<bool>,
-    /// hyper has given the stream away.
-    is_switched: Cell<bool>,
     /// Bytes of an answer whose head is not complete.
     unparsed: Cell<usize>,
     /// Bytes of the body of a request that wait to be written.
@@ -77,7 +75,6 @@ impl WireState {
             head: Cell::new(0),
             block: Cell::new(0),
             is_parsed: Cell::new(false),
-            is_switched: Cell::new(false),
             unparsed: Cell::new(0),
             queued: Cell::new(0),
             body: Cell::new(None),
@@ -121,7 +118,6 @@ impl WireState {
 
     /// Only the stream is left.
     pub(crate) fn switched(&self) {
-        self.is_switched.set(true);
         self.hold.set(SWITCHED);
     }
 
@@ -314,6 +310,12 @@ pub(crate) struct Wire {
     state: Rc<WireState>,
 }
 
+impl Wire {
+    pub(crate) fn into_stream(self) -> Box<dyn Stream> {
+        self.stream
+    }
+}
+
 impl fmt::Debug for Wire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Wire").finish_non_exhaustive()
@@ -328,9 +330,6 @@ impl AsyncRead for Wire {
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let Self { stream, state } = &mut *self;
-        if state.is_switched.get() {
-            return Pin::new(stream).poll_read(cx, buf);
-        }
         let unparsed = state.unparsed.get();
         if unparsed > SMALL && !state.account().affords(unparsed as u64) {
             *state.failure.borrow_mut() =

@@ -11,20 +11,18 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
-use tokio::io::{
-    AsyncRead, AsyncWrite, DuplexStream, ReadBuf, copy_bidirectional_with_sizes, duplex,
-};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf, duplex};
 use tokio::task::spawn_local;
 use transport::{Death, Lane};
 
-use crate::Duplex;
+use crate::{Duplex, Layered};
 
 /// Bytes that may wait between the lane and its stream in each direction: the size of a frame of
 /// bulk, so that a frame needs one wake-up of the other side.
 const PIPE: usize = 64 << 10;
 
-/// The memory of a lane: two pipes, and a buffer of the task for each direction.
-const MEMORY: usize = 4 * PIPE;
+/// The memory of a lane: two pipes. The pump holds a buffer only while it reads.
+const MEMORY: usize = 2 * PIPE;
 
 /// The lane of a carrier whose bytes travel in a stream.
 #[derive(Debug)]
@@ -37,12 +35,9 @@ impl StreamLane {
     /// Makes the lane of a stream. A task of the present worker moves the bytes. The task aborts
     /// the stream when the lane is dropped before both directions have ended.
     #[must_use]
-    pub fn new(mut stream: Duplex) -> Self {
-        let (pipe, mut other) = duplex(PIPE);
-        spawn_local(async move {
-            // The reason of an end is known to both sides: the pipe and the stream report it.
-            let _ = copy_bidirectional_with_sizes(&mut stream, &mut other, PIPE, PIPE).await;
-        });
+    pub fn new(stream: Duplex) -> Self {
+        let (pipe, other) = duplex(PIPE);
+        spawn_local(stream.carry(Layered::new(other, Bytes::new())));
         Self { pipe, death: Death::default() }
     }
 }

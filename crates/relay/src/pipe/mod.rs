@@ -1,10 +1,15 @@
-//! The socket of a stream, in two halves that share the socket on one thread.
+//! The near end of a stream, a socket or a byte stream above it ([`ByteEnd`]), in two halves that
+//! share the end on one thread.
 //!
 //! [`Pipe`] is the half that the link calls: it takes bytes and tries to write them at once.
-//! [`Pump`] is the only task of the stream: it reads the socket, writes the bytes that the socket
-//! did not take, and decides how the connection ends. The pipe only notes the link's commands and
-//! the pump carries them out. So the socket is shut down, reset and closed in one place only.
+//! [`Pump`] is the only task of the stream: it reads the end, writes the bytes that the end did not
+//! take, and decides how the connection ends. The pipe only notes the link's commands and the pump
+//! carries them out. So the end is shut down, reset and closed in one place only.
+//!
+//! Every connection of the daemon whose bytes go on unchanged is carried by a pump: with a stream of
+//! a link at its other side, or with the pump of another socket of this process (`passage`).
 
+mod end;
 mod guard;
 mod pump;
 mod queue;
@@ -27,6 +32,8 @@ use transport::Outlet;
 use crate::attention::{Ask, OnTheWay, Watched};
 use crate::crowd::Unmoved;
 use crate::{End, Held, Settings, Socket, Visit};
+pub(crate) use end::ByteEnd;
+pub use end::Layered;
 use guard::{Guard, State};
 pub use guard::{Http, Leaving, Onward, Why};
 pub(crate) use pump::Pump;
@@ -41,11 +48,11 @@ const MOVES: u16 = 1 << 10;
 const TAKEN: u16 = 513;
 
 /// The half of a stream that the link calls. An idle pipe holds no buffer: it takes 144 bytes and
-/// the socket.
+/// the end.
 pub(crate) struct Pipe {
-    /// `None` during the dial and after the end. The socket is shared, because the watch for errors
-    /// borrows it while it waits.
-    socket: RefCell<Option<Rc<Socket>>>,
+    /// `None` during the dial, after the close, and for a stream whose bytes a part of the daemon
+    /// reads and writes. The end is shared, because the watch for errors borrows it while it waits.
+    end: RefCell<Option<Rc<ByteEnd>>>,
     queue: RefCell<Queue>,
     /// The task of this stream: first the dial, then the pump.
     waker: Cell<Option<Waker>>,
@@ -92,7 +99,7 @@ impl Pipe {
         let is_logged = settings.watcher.as_ref().is_some_and(|watcher| watcher.wants_visits());
         let visit = is_logged.then(|| Box::new(Visit::new(visitor)));
         Rc::new(Self {
-            socket: RefCell::new(None),
+            end: RefCell::new(None),
             queue: RefCell::default(),
             waker: Cell::new(None),
             settings,
@@ -115,8 +122,19 @@ impl Pipe {
         socket.prepare();
         socket.bound_unread();
         self.unmoved.set(Some(Unmoved::new()));
-        *self.socket.borrow_mut() = Some(Rc::new(socket));
+        self.attach(socket.into());
         self.settings.stats.count_opened();
+    }
+
+    /// Sets the end of a stream that was counted already.
+    pub(crate) fn attach(&self, end: ByteEnd) {
+        *self.end.borrow_mut() = Some(Rc::new(end));
+    }
+
+    fn with_socket(&self, call: impl FnOnce(&Socket)) {
+        if let Some(socket) = self.end.borrow().as_ref().and_then(|end| end.socket()) {
+            call(socket);
+        }
     }
 
     pub(crate) fn settings(&self) -> &Rc<Settings> {
@@ -147,12 +165,9 @@ impl Pipe {
     fn note_read(&self, bytes: usize) {
         let read = u16::try_from(bytes >> 10).unwrap_or(TAKEN).saturating_add(self.read.get());
         self.read.set(read);
-        if read < TAKEN {
-            return;
-        }
-        self.unmoved.take();
-        if let Some(socket) = &*self.socket.borrow() {
-            socket.free_unread();
+        if read >= TAKEN {
+            self.unmoved.take();
+            self.with_socket(Socket::free_unread);
         }
     }
 
@@ -160,12 +175,9 @@ impl Pipe {
         let written =
             u16::try_from(bytes >> 10).unwrap_or(MOVES).saturating_add(self.written.get());
         self.written.set(written);
-        if written < MOVES {
-            return;
-        }
-        self.unmoved.take();
-        if let Some(socket) = &*self.socket.borrow() {
-            socket.widen();
+        if written >= MOVES {
+            self.unmoved.take();
+            self.with_socket(Socket::widen);
         }
     }
 
@@ -278,11 +290,10 @@ impl Pipe {
         self.waker.take();
         self.queue.take();
         self.unmoved.take();
-        if let Some(socket) = self.socket.take()
-            && abort
-        {
-            socket.reset_on_close();
+        if abort {
+            self.with_socket(Socket::reset_on_close);
         }
+        self.end.take();
     }
 
     /// Counts a stream that the far side refused, and logs refusals at most once per period.
@@ -330,9 +341,9 @@ impl Outlet for Pipe {
         let mut written = 0;
         if !pieces.is_empty()
             && self.queue.borrow().is_empty()
-            && let Some(socket) = &*self.socket.borrow()
+            && let Some(end) = &*self.end.borrow()
         {
-            match socket.write_from(pieces) {
+            match end.write_from(pieces) {
                 Ok(n) => written = n.unwrap_or(0),
                 Err(_) => {
                     self.deaf.set(true);
@@ -384,7 +395,7 @@ impl Outlet for Pipe {
     }
 
     fn peer(&self) -> Option<SocketAddr> {
-        self.socket.borrow().as_ref()?.peer()
+        self.end.borrow().as_ref()?.socket()?.peer()
     }
 
     fn counted_in(&self) -> *const () {
@@ -394,8 +405,8 @@ impl Outlet for Pipe {
 
 impl Watched for Pipe {
     fn look(&self, ask: &mut Ask<'_>, since: Duration) {
-        let socket = self.socket.borrow().clone();
-        if self.on_the_way.look(|| socket?.ends(), ask, since) {
+        let end = self.end.borrow().clone();
+        if self.on_the_way.look(|| end?.socket()?.ends(), ask, since) {
             self.wake();
         }
     }
@@ -409,7 +420,7 @@ pub(crate) fn throw_away(pieces: &mut VecDeque<Bytes>) -> usize {
 impl fmt::Debug for Pipe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pipe")
-            .field("socket", &self.socket)
+            .field("end", &self.end)
             .field("reset", &self.reset)
             .finish_non_exhaustive()
     }

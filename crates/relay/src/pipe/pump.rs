@@ -24,12 +24,12 @@ use net::pool;
 use proto::{HEAD_ROOM, ResetCode};
 use transport::{Inlet, LocalFuture};
 
-use super::Pipe;
 use super::guard::{Guard, State, Step, Why};
 use super::reader::ReadSize;
 use super::watchdog::Watchdog;
+use super::{ByteEnd, Pipe};
 use crate::attention::{self, Watched};
-use crate::{End, Permit, Socket};
+use crate::{End, Permit};
 
 /// Bytes that the pump moves per direction and poll before other tasks run. 256 KiB take about 50
 /// µs, which is the time that a neighbour may have to wait. tokio's own budget does not count the
@@ -116,22 +116,24 @@ impl Pump {
 
     /// Writes the queued bytes, then the FIN that the link asked for. Returns true when the budget
     /// ended before the queue was empty.
-    fn write(&mut self, socket: &Socket, cx: &mut Context<'_>) -> bool {
+    fn write(&mut self, end: &ByteEnd, cx: &mut Context<'_>) -> bool {
         if self.writing != Writing::Open {
             return false;
         }
         let mut written = 0;
         let mut broken = self.pipe.deaf.get();
         while !broken && written < BUDGET && !self.pipe.queue.borrow().is_empty() {
-            match socket.poll_write_ready(cx) {
+            match end.poll_write_ready(cx) {
                 Poll::Pending => break,
                 Poll::Ready(Err(_)) => broken = true,
-                Poll::Ready(Ok(())) => match self.pipe.queue.borrow_mut().write(socket) {
-                    Ok(n) => written += n.unwrap_or(0),
-                    Err(_) => broken = true,
+                Poll::Ready(Ok(())) => match self.pipe.queue.borrow_mut().poll_write(cx, end) {
+                    Poll::Pending => break,
+                    Poll::Ready(Ok(n)) => written += n.unwrap_or(0),
+                    Poll::Ready(Err(_)) => broken = true,
                 },
             }
         }
+        broken = broken || matches!(end.poll_flush(cx), Poll::Ready(Err(_)));
         if written > 0 {
             self.pipe.active.set(true);
             self.pipe.count_out(written);
@@ -146,8 +148,11 @@ impl Pump {
             self.writing = Writing::Broken;
             self.pipe.deaf.set(true);
             self.inlet.stop(ResetCode::Aborted);
-        } else if !left && self.pipe.finish.get() && !self.is_leaving() {
-            socket.finish();
+        } else if !left
+            && self.pipe.finish.get()
+            && !self.is_leaving()
+            && end.poll_finish(cx).is_ready()
+        {
             self.writing = Writing::Ended;
             self.pipe.deaf.set(true);
         }
@@ -156,7 +161,7 @@ impl Pump {
 
     /// Reads as long as the link has room, the socket has bytes and the budget lasts. `Err` is an
     /// error of the socket.
-    fn read(&mut self, socket: &Socket, cx: &mut Context<'_>) -> Result<Pause, ()> {
+    fn read(&mut self, end: &ByteEnd, cx: &mut Context<'_>) -> Result<Pause, ()> {
         if self.reading == Reading::Open && self.pipe.stop.get() {
             self.reading = Reading::Stopped;
             self.inlet.reset(ResetCode::Aborted);
@@ -168,9 +173,9 @@ impl Pump {
         let mut buffer = BytesMut::new();
         let is_plain = self.pipe.guard.as_ref().is_none_or(|guard| guard.is_done());
         let pause = if is_plain {
-            self.read_into(&mut buffer, socket, cx)
+            self.read_into(&mut buffer, end, cx)
         } else {
-            self.read_guarded(&mut buffer, socket, cx)
+            self.read_guarded(&mut buffer, end, cx)
         };
         pool::give(buffer);
         pause
@@ -179,7 +184,7 @@ impl Pump {
     fn read_into(
         &mut self,
         buffer: &mut BytesMut,
-        socket: &Socket,
+        end: &ByteEnd,
         cx: &mut Context<'_>,
     ) -> Result<Pause, ()> {
         let mut turn = Turn::default();
@@ -188,7 +193,7 @@ impl Pump {
                 Ok(room) => room,
                 Err(pause) => return Ok(pause),
             };
-            if let Some(pause) = self.fill(buffer, room, socket, cx)? {
+            if let Some(pause) = self.fill(buffer, room, end, cx)? {
                 return Ok(pause);
             }
             if buffer.len() > HEAD_ROOM {
@@ -201,11 +206,11 @@ impl Pump {
     fn read_guarded(
         &mut self,
         buffer: &mut BytesMut,
-        socket: &Socket,
+        end: &ByteEnd,
         cx: &mut Context<'_>,
     ) -> Result<Pause, ()> {
         let pipe = Rc::clone(&self.pipe);
-        let Some(guard) = &pipe.guard else { return self.read_into(buffer, socket, cx) };
+        let Some(guard) = &pipe.guard else { return self.read_into(buffer, end, cx) };
         let mut turn = Turn::default();
         loop {
             let room = match turn.room(&*self.inlet) {
@@ -230,9 +235,9 @@ impl Pump {
                 }
             }
             if guard.is_done() {
-                return self.read_into(buffer, socket, cx);
+                return self.read_into(buffer, end, cx);
             }
-            if let Some(pause) = self.fill(buffer, room, socket, cx)? {
+            if let Some(pause) = self.fill(buffer, room, end, cx)? {
                 return Ok(pause);
             }
             let read = buffer.len().saturating_sub(HEAD_ROOM);
@@ -251,10 +256,10 @@ impl Pump {
         &mut self,
         buffer: &mut BytesMut,
         room: usize,
-        socket: &Socket,
+        end: &ByteEnd,
         cx: &mut Context<'_>,
     ) -> Result<Option<Pause>, ()> {
-        match socket.poll_read_ready(cx) {
+        match end.poll_read_ready(cx) {
             Poll::Pending => return Ok(Some(Pause::Empty)),
             Poll::Ready(Err(_)) => return Err(()),
             Poll::Ready(Ok(())) => {}
@@ -265,28 +270,32 @@ impl Pump {
         }
         buffer.resize(HEAD_ROOM, 0);
         let limit = room.min(wanted - HEAD_ROOM);
-        match socket.read(buffer, limit) {
+        match end.poll_read(cx, buffer, limit) {
+            Poll::Pending => {
+                buffer.clear();
+                return Ok(Some(Pause::Empty));
+            }
             // The empty read cleared the readiness: the next `poll_read_ready` waits for new bytes.
-            Ok(None) => buffer.clear(),
-            Ok(Some(0)) => {
+            Poll::Ready(Ok(None)) => buffer.clear(),
+            Poll::Ready(Ok(Some(0))) => {
                 self.reading = Reading::Ended;
                 self.inlet.finish();
                 return Ok(Some(Pause::Ended));
             }
-            Ok(Some(n)) => {
+            Poll::Ready(Ok(Some(n))) => {
                 self.size.adapt(n, wanted - HEAD_ROOM);
                 self.pipe.active.set(true);
                 self.pipe.count_in(n);
             }
-            Err(e) if e.kind() == ErrorKind::Interrupted => buffer.clear(),
-            Err(_) => return Err(()),
+            Poll::Ready(Err(e)) if e.kind() == ErrorKind::Interrupted => buffer.clear(),
+            Poll::Ready(Err(_)) => return Err(()),
         }
         Ok(None)
     }
 
     /// Gives the connection of an HTTP visitor away. The stream ends cleanly, if the service ends
     /// it, too, within [`LINGER`].
-    fn leave(&mut self, socket: Rc<Socket>, why: Why, cx: &mut Context<'_>) -> Poll<()> {
+    fn leave(&mut self, end: Rc<ByteEnd>, why: Why, cx: &mut Context<'_>) -> Poll<()> {
         let is_refused = matches!(why, Why::Doubt(_));
         if is_refused {
             // The service is at fault and gets no time to end the stream.
@@ -301,8 +310,9 @@ impl Pump {
         self.writing = Writing::Ended;
         self.pipe.deaf.set(true);
         self.pipe.note_end(End::Finished);
-        drop(self.pipe.socket.take());
-        let Ok(socket) = Rc::try_unwrap(socket) else { return Poll::Ready(()) };
+        drop(self.pipe.end.take());
+        // A guard has a socket.
+        let Ok(ByteEnd::Socket(socket)) = Rc::try_unwrap(end) else { return Poll::Ready(()) };
         if let Some(guard) = &self.pipe.guard {
             guard.leave(socket, why);
         }
@@ -378,14 +388,14 @@ impl Pump {
 
     /// Whether the socket failed while the pump does not read it. A socket that takes no more bytes
     /// has failed already, and the pump only reads it to its end.
-    fn failed(&mut self, socket: &Rc<Socket>, cx: &mut Context<'_>) -> bool {
+    fn failed(&mut self, end: &Rc<ByteEnd>, cx: &mut Context<'_>) -> bool {
         if self.writing == Writing::Broken {
             self.watch = None;
             return false;
         }
         let watch = self.watch.get_or_insert_with(|| {
-            let socket = Rc::clone(socket);
-            Box::pin(async move { socket.failed().await })
+            let end = Rc::clone(end);
+            Box::pin(async move { end.failed().await })
         });
         watch.as_mut().poll(cx).is_ready()
     }
@@ -417,13 +427,13 @@ impl Pump {
 
     /// Reads and throws away at most [`DISCARD`] bytes and one buffer, to see the end of the
     /// socket.
-    fn discard(&mut self, socket: &Socket, cx: &mut Context<'_>) -> Pause {
+    fn discard(&mut self, end: &ByteEnd, cx: &mut Context<'_>) -> Pause {
         let mut buffer = BytesMut::new();
         let pause = loop {
             if self.discarded as usize >= DISCARD {
                 break Pause::Stalled;
             }
-            match socket.poll_read_ready(cx) {
+            match end.poll_read_ready(cx) {
                 Poll::Pending => break Pause::Empty,
                 Poll::Ready(Err(_)) => break Pause::Ended,
                 Poll::Ready(Ok(())) => {}
@@ -432,10 +442,11 @@ impl Pump {
                 buffer = pool::take(self.size.wanted(usize::MAX));
             }
             buffer.clear();
-            match socket.read(&mut buffer, DISCARD) {
-                Ok(Some(0)) | Err(_) => break Pause::Ended,
+            match end.poll_read(cx, &mut buffer, DISCARD) {
+                Poll::Pending => break Pause::Empty,
+                Poll::Ready(Ok(Some(0)) | Err(_)) => break Pause::Ended,
                 // The limit plus one buffer is far below `u32::MAX`.
-                Ok(n) => self.discarded += n.unwrap_or(0) as u32,
+                Poll::Ready(Ok(n)) => self.discarded += n.unwrap_or(0) as u32,
             }
         };
         pool::give(buffer);
@@ -449,37 +460,37 @@ impl Future for Pump {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         this.pipe.park(cx.waker());
-        let Some(socket) = this.pipe.socket.borrow().clone() else { return this.farewell(cx) };
+        let Some(end) = this.pipe.end.borrow().clone() else { return this.farewell(cx) };
         if let Some(why) = this.departure(Pause::Empty) {
-            return this.leave(socket, why, cx);
+            return this.leave(end, why, cx);
         }
         if this.aborted_by_peer() || this.guard_state() == State::Cut {
-            drop(socket);
+            drop(end);
             this.pipe.note_end(End::FarSide(ResetCode::Aborted));
             return this.abort(ResetCode::Aborted);
         }
         if this.pipe.on_the_way.is_lost() {
-            drop(socket);
+            drop(end);
             tracing::debug!("the far end of a socket has acknowledged nothing for 5 min");
             this.pipe.note_end(End::Socket);
             return this.abort(ResetCode::Aborted);
         }
-        let mut again = this.write(&socket, cx);
+        let mut again = this.write(&end, cx);
         if this.is_leaving() && this.writing != Writing::Open {
-            drop(socket);
+            drop(end);
             this.pipe.note_end(End::Socket);
             return this.abort(ResetCode::Aborted);
         }
-        let Ok(mut pause) = this.read(&socket, cx) else {
-            drop(socket);
+        let Ok(mut pause) = this.read(&end, cx) else {
+            drop(end);
             this.pipe.note_end(End::Socket);
             return this.abort(ResetCode::Aborted);
         };
         if let Some(why) = this.departure(pause) {
-            return this.leave(socket, why, cx);
+            return this.leave(end, why, cx);
         }
         if this.lingering() {
-            pause = this.discard(&socket, cx);
+            pause = this.discard(&end, cx);
             if pause == Pause::Ended {
                 this.reading = Reading::Ended;
             }
@@ -488,22 +499,22 @@ impl Future for Pump {
         match (this.reading, this.writing) {
             (Reading::Ended, Writing::Ended | Writing::Broken)
             | (Reading::Stopped, Writing::Broken) => {
-                drop(socket);
+                drop(end);
                 let is_broken = this.writing == Writing::Broken;
                 this.pipe.note_end(if is_broken { End::Socket } else { End::Finished });
                 return this.close(false);
             }
             _ => {
                 if matches!(pause, Pause::Stalled | Pause::Ended | Pause::Leaving)
-                    && this.failed(&socket, cx)
+                    && this.failed(&end, cx)
                 {
-                    drop(socket);
+                    drop(end);
                     this.pipe.note_end(End::Socket);
                     return this.abort(ResetCode::Aborted);
                 }
             }
         }
-        drop(socket);
+        drop(end);
         if this.overdue(cx) {
             return if this.lingering() {
                 this.pipe.note_end(End::Finished);

@@ -4,12 +4,13 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
+use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
 use net::{gather, pool};
 use tokio::io::ReadBuf;
 
-use crate::Socket;
+use super::ByteEnd;
 
 /// Slices below this size are copied out of their read buffer. A carrier that serves several
 /// streams has buffers of 64 KiB, so a slice that is kept pins at most four times its size. Buffers
@@ -45,16 +46,20 @@ impl Queue {
         }
     }
 
-    /// Writes the bytes that the socket takes in one call; `None` when the socket is full. The
-    /// queue must not be empty.
-    pub(crate) fn write(&mut self, socket: &Socket) -> io::Result<Option<usize>> {
+    /// Writes the bytes that the end takes in one call; `None`: the caller asks for readiness
+    /// again. The queue must not be empty.
+    pub(super) fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        end: &ByteEnd,
+    ) -> Poll<io::Result<Option<usize>>> {
         let mut slices = [IoSlice::new(&[]); gather::MOST];
         let tail = (!self.tail.is_empty()).then_some(&self.tail[..]);
         let chunks = self.chunks.iter().map(|chunk| &chunk[..]);
         let (count, total) = gather::gather(chunks.chain(tail), &mut slices);
-        let written = socket.write(&slices[..count], total)?;
+        let written = ready!(end.poll_write(cx, &slices[..count], total))?;
         self.advance(written.unwrap_or(0));
-        Ok(written)
+        Poll::Ready(Ok(written))
     }
 
     /// Moves bytes into `buf` and returns their number.

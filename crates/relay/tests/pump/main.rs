@@ -9,6 +9,7 @@
 mod ends;
 mod flow;
 mod http;
+mod layered;
 mod life;
 mod link;
 mod proxy;

@@ -15,15 +15,15 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 
 use crate::{
-    Found, Pages, Refusal, Service, Services, Silence, Verdict, Visitor,
+    Found, Pages, Refusal, Service, Services, Verdict, Visitor,
     account::{Account, REQUEST, UPSTREAM},
     body::{Answer, AnswerBody},
     fields,
     gate::{NO_MEMORY, Progress},
     page, path,
     rules::Admission,
-    upgrade::{Consumed, Replayed, pipe},
-    upstream::{Exchange, Pool, Upstream, Wire},
+    upgrade::{Consumed, Switched},
+    upstream::{Exchange, Pool, Upstream},
 };
 use exchange::Outgoing;
 use target::Target;
@@ -41,7 +41,7 @@ pub(crate) struct Connection {
     pub(crate) pool: Rc<Pool>,
     pub(crate) h2: bool,
     /// The stream to the target of a visitor of HTTP/1.1 that switches to another protocol.
-    pub(crate) switched: RefCell<Option<(Replayed<Wire>, Silence)>>,
+    pub(crate) switched: RefCell<Option<Switched>>,
 }
 
 /// An answer of the server itself, with the realm of the password that is missing.
@@ -288,9 +288,10 @@ impl Connection {
             return Err((unexpected, answer));
         };
         upstream.wire.switched();
-        let target = Replayed::new(switched.read_buf, switched.io.into_inner());
+        let stream = switched.io.into_inner().into_stream();
+        let target = Switched { stream, first: switched.read_buf, wire: Rc::clone(&upstream.wire) };
         let Some(visitor) = tunnel.visitor else {
-            *self.switched.borrow_mut() = Some((target, service.silence()));
+            *self.switched.borrow_mut() = Some(target);
             parts.headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
             parts.headers.insert(header::UPGRADE, protocol);
             return Ok(Response::from_parts(
@@ -300,12 +301,11 @@ impl Connection {
         };
         parts.status = StatusCode::OK;
         parts.headers.remove(header::SEC_WEBSOCKET_ACCEPT);
-        let (account, silence) = (Rc::clone(&self.account), service.silence());
+        let account = Rc::clone(&self.account);
         tokio::task::spawn_local(async move {
             let _answer = answer;
             if let Ok(visitor) = visitor.await {
-                let visitor = Consumed::new(TokioIo::new(visitor), &account);
-                pipe(visitor, target, &account, silence).await;
+                target.carry(Consumed::new(TokioIo::new(visitor), &account)).await;
             }
         });
         Ok(Response::from_parts(parts, AnswerBody::page(Bytes::new(), &self.account, None)))

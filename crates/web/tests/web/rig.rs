@@ -12,17 +12,19 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use proto::{HttpOptions, Unlimited};
 use tokio::{
     io::{
-        AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf, duplex,
+        AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf,
+        copy_bidirectional, duplex,
     },
     sync::Notify,
     task::{JoinHandle, LocalSet, spawn_local},
 };
 use web::{
-    Account, Found, LocalFuture, OpenFailed, Protocol, Rules, Service, Services, Settings, Stream,
-    Verdict, Visitor,
+    Account, ByteStream, Found, LocalFuture, OpenFailed, Protocol, Rules, Service, Services,
+    Settings, Stream, Verdict, Visitor,
 };
 
 /// What a socket may hold.
@@ -204,6 +206,18 @@ struct Near {
 impl Stream for Near {
     fn failure(&self) -> Option<Cow<'static, str>> {
         self.failure.borrow().map(Cow::Borrowed)
+    }
+
+    fn carry(
+        mut self: Box<Self>,
+        first: Bytes,
+        mut visitor: Box<dyn ByteStream>,
+    ) -> LocalFuture<()> {
+        Box::pin(async move {
+            if visitor.write_all(&first).await.is_ok() {
+                let _ = copy_bidirectional(&mut visitor, &mut self.io).await;
+            }
+        })
     }
 }
 

@@ -11,19 +11,20 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
+use link::Lease;
 use net::brake::{Attempt, Told};
 use net::source::prefix;
 use proto::{Open, ResetCode};
-use relay::{Attended, Duplex, Seated, Socket, Timeouts};
+use relay::{Attended, Duplex, Layered, Seated, Socket, Timeouts};
 use termination::{Alpn, TlsIo};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::spawn_local;
 use tokio::time::Instant;
 use web::{
-    Account, Found, HeaderMap, LocalFuture, OpenFailed, Protocol, Refusal, Replayed, Rules,
-    Silence, Verdict, Visitor,
+    Account, ByteStream, Found, HeaderMap, LocalFuture, OpenFailed, Protocol, Refusal, Replayed,
+    Rules, Verdict, Visitor,
 };
 
 use super::Doors;
@@ -271,11 +272,6 @@ impl web::Service for Service {
         }))
     }
 
-    fn silence(&self) -> Silence {
-        let Timeouts { idle, half_close, .. } = self.entrance.timeouts;
-        Silence { idle, half_close }
-    }
-
     fn open(&self) -> LocalFuture<Result<Box<dyn web::Stream>, OpenFailed>> {
         Box::pin(std::future::ready(self.open_now()))
     }
@@ -294,7 +290,8 @@ impl Service {
             let came = Came::Request(Arc::clone(aim));
             let guest = Guest { socket: far.into(), peer: *peer, came, until: *until };
             entrance::visit(worker, entrance, guest);
-            return Ok(Box::new(Elsewhere(near)));
+            let budget = Rc::<Lease>::clone(&worker.state.budget);
+            return Ok(Box::new(Elsewhere(near, entrance.timeouts, budget)));
         };
         let gate = entrance.route.gate.load();
         let permit = gate.admit().ok_or_else(|| failed(Answer::Busy))?;
@@ -324,14 +321,24 @@ impl web::Stream for Here {
     fn failure(&self) -> Option<Cow<'static, str>> {
         self.0.reset_code().map(|code| sentence(Answer::Down(code).status().1))
     }
+
+    fn carry(self: Box<Self>, first: Bytes, visitor: Box<dyn ByteStream>) -> LocalFuture<()> {
+        Box::pin(self.0.carry(Layered::new(visitor, first)))
+    }
 }
 
-/// A stream that another worker serves.
-struct Elsewhere(UnixStream);
+/// A stream that another worker serves, with the time-outs and the budget of a connection that
+/// switches to another protocol.
+struct Elsewhere(UnixStream, Timeouts, Rc<Lease>);
 
 impl web::Stream for Elsewhere {
     fn failure(&self) -> Option<Cow<'static, str>> {
         None
+    }
+
+    fn carry(self: Box<Self>, first: Bytes, visitor: Box<dyn ByteStream>) -> LocalFuture<()> {
+        let Self(target, timeouts, budget) = *self;
+        Box::pin(relay::join(Layered::new(visitor, first), target.into(), timeouts, budget))
     }
 }
 

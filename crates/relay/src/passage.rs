@@ -1,0 +1,271 @@
+//! A stream inside of this process. It joins the pumps of two ends without a link: what the pump of
+//! one end sends is delivered to the other end.
+//!
+//! ```text
+//!   visitor --read--> pump --Side::send--> pipe of the target --write--> target
+//!   visitor <--write-- pipe of the visitor <--Side::send-- pump <--read-- target
+//! ```
+//!
+//! The pump of the visitor has the time-outs and the counters of the connection. Bytes that the far
+//! end does not take wait in its pipe and are charged to the memory budget. When memory is short,
+//! little waits per direction.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::fmt;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::{Buf as _, BytesMut};
+use proto::{Budget, HEAD_ROOM, ResetCode};
+use tokio::task::spawn_local;
+use transport::{Inlet, Outlet};
+
+use crate::attention::{self, Ask, Watched};
+use crate::pipe::{Layered, Pipe, Pump};
+use crate::{Held, Settings, Socket, Timeouts};
+
+/// Bytes that may wait in each direction, the largest read of a pump at a time.
+const WINDOW: usize = 64 << 10;
+
+/// Bytes that may wait in each direction when memory is short: the part of one read that a full
+/// socket did not take. Less would cost a system call for every few bytes.
+const LEAST: usize = 2 << 10;
+
+/// Bytes that wait leave this part of the budget free, as windows do.
+const RESERVE: u64 = 4;
+
+/// A connection in which bytes wait for both ends, and none moves, ends at the look that follows so
+/// many others ([`attention`]): after 30 s to 45 s. A program that only pauses one direction, as a
+/// terminal or a download does, is not concerned.
+const LOOKS: u8 = 2;
+
+/// Joins the pump of a visitor with the pump of a target. `target` takes the inlet of the target's
+/// pump and returns the outlet of the target. The inlet of the visitor's pump is returned. `held` is
+/// what the connection costs without bytes that wait.
+pub(crate) fn passage(
+    budget: &Rc<dyn Budget>,
+    held: Held,
+    visitor: Rc<dyn Outlet>,
+    target: impl FnOnce(Box<dyn Inlet>) -> Rc<dyn Outlet>,
+) -> Box<dyn Inlet> {
+    let passage = Passage::new(Rc::clone(budget), held);
+    passage.halves[TO_VISITOR].outlet.replace(Some(visitor));
+    let target = target(Box::new(Side::new(&passage, TO_VISITOR)));
+    passage.halves[TO_TARGET].outlet.replace(Some(target));
+    let watched: Rc<dyn Watched> = Rc::<Passage>::clone(&passage);
+    attention::watch(Rc::downgrade(&watched));
+    Box::new(Side::new(&passage, TO_TARGET))
+}
+
+/// Carries the bytes of a visitor and of a target whose socket is in this process, until both
+/// directions have ended.
+pub async fn join(visitor: Layered, target: Socket, timeouts: Timeouts, budget: Rc<dyn Budget>) {
+    let near = Pipe::new(Rc::new(Settings { timeouts, ..Settings::default() }), None);
+    near.attach(visitor.into());
+    let inlet = passage(&budget, Held::none(Some(&budget)), Rc::<Pipe>::clone(&near), |inlet| {
+        let far = Pipe::new(Rc::new(of_target(near.settings())), None);
+        far.connect(target);
+        spawn_local(Pump::new(Rc::clone(&far), inlet, None));
+        far
+    });
+    Pump::new(near, inlet, None).await;
+}
+
+/// The settings of the target's pump beside those of the visitor's pump, which watches the time and
+/// counts.
+pub(crate) fn of_target(visitor: &Settings) -> Settings {
+    let Timeouts { dial, keepalive, .. } = visitor.timeouts;
+    let never = Duration::ZERO;
+    Settings {
+        timeouts: Timeouts { dial, keepalive, idle: never, half_close: never },
+        stats: Rc::default(),
+        watcher: None,
+        ..Settings::clone(visitor)
+    }
+}
+
+/// A connection: two directions.
+struct Passage {
+    halves: [Half; 2],
+    budget: Rc<dyn Budget>,
+    held: Held,
+    /// What the connection costs without bytes that wait.
+    base: u64,
+    /// A byte moved since the last look.
+    moved: Cell<bool>,
+    /// Looks since the last byte.
+    quiet: Cell<u8>,
+}
+
+/// The places of the directions in a passage.
+const TO_TARGET: usize = 0;
+const TO_VISITOR: usize = 1;
+
+/// One direction.
+#[derive(Default)]
+struct Half {
+    /// The socket that the bytes are for; `None` after the end.
+    outlet: RefCell<Option<Rc<dyn Outlet>>>,
+    /// Bytes that wait in the outlet.
+    queued: Cell<usize>,
+    /// The pump that sends was told that there is no room.
+    starved: Cell<bool>,
+}
+
+impl Half {
+    fn outlet(&self) -> Option<Rc<dyn Outlet>> {
+        self.outlet.borrow().clone()
+    }
+}
+
+impl Passage {
+    fn new(budget: Rc<dyn Budget>, held: Held) -> Rc<Self> {
+        Rc::new(Self {
+            halves: Default::default(),
+            budget,
+            base: held.bytes(),
+            held,
+            moved: Cell::new(true),
+            quiet: Cell::new(0),
+        })
+    }
+
+    fn waiting(&self) -> u64 {
+        self.halves.iter().map(|half| half.queued.get() as u64).sum()
+    }
+
+    /// Charges the bytes that wait. A queue that grows has up to twice the size of its bytes.
+    fn settle(&self) {
+        self.moved.set(true);
+        self.held.set(self.base + 2 * self.waiting());
+    }
+
+    /// Whether a whole window may wait: a connection holds no more than it leaves to all others.
+    fn may_grow(&self) -> bool {
+        let spare = self.budget.left().saturating_sub(self.budget.total() / RESERVE);
+        self.base + 2 * (self.waiting() + WINDOW as u64) <= spare
+    }
+}
+
+impl Watched for Passage {
+    fn look(&self, _: &mut Ask<'_>, _: Duration) {
+        let is_stuck = self.halves.iter().all(|half| half.queued.get() > 0);
+        let quiet = if self.moved.take() || !is_stuck { 0 } else { self.quiet.get() + 1 };
+        self.quiet.set(quiet);
+        if quiet >= LOOKS {
+            for half in &self.halves {
+                if let Some(outlet) = half.outlet() {
+                    outlet.reset(ResetCode::Timeout);
+                }
+            }
+        }
+    }
+}
+
+/// The end of one pump.
+struct Side {
+    passage: Rc<Passage>,
+    /// The direction in which the pump sends.
+    out: usize,
+    has_ended: Cell<bool>,
+    has_stopped: Cell<bool>,
+}
+
+impl Side {
+    fn new(passage: &Rc<Passage>, out: usize) -> Self {
+        let passage = Rc::clone(passage);
+        Self { passage, out, has_ended: Cell::new(false), has_stopped: Cell::new(false) }
+    }
+
+    fn out(&self) -> &Half {
+        &self.passage.halves[self.out]
+    }
+
+    fn back(&self) -> &Half {
+        &self.passage.halves[1 - self.out]
+    }
+}
+
+impl fmt::Debug for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.out == TO_TARGET { "Side(visitor)" } else { "Side(target)" })
+    }
+}
+
+impl Inlet for Side {
+    fn room(&self) -> usize {
+        let half = self.out();
+        let queued = half.queued.get();
+        let room = if self.passage.may_grow() {
+            WINDOW.saturating_sub(queued)
+        } else if queued == 0 {
+            LEAST
+        } else {
+            0
+        };
+        half.starved.set(room == 0);
+        room
+    }
+
+    fn send(&self, frame: &mut BytesMut) {
+        let mut payload = std::mem::take(frame).freeze();
+        payload.advance(HEAD_ROOM.min(payload.len()));
+        let size = payload.len();
+        let half = self.out();
+        let Some(outlet) = half.outlet() else { return };
+        let mut pieces = VecDeque::from([payload]);
+        let taken = outlet.deliver(&mut pieces);
+        half.queued.set(half.queued.get() + size.saturating_sub(taken));
+        self.passage.settle();
+    }
+
+    fn finish(&self) {
+        self.has_ended.set(true);
+        if let Some(outlet) = self.out().outlet() {
+            outlet.finish();
+        }
+    }
+
+    fn reset(&self, code: ResetCode) {
+        self.has_ended.set(true);
+        // The pipe throws away what waits in it.
+        self.out().queued.set(0);
+        self.passage.settle();
+        if let Some(outlet) = self.out().outlet() {
+            outlet.reset(code);
+        }
+    }
+
+    fn stop(&self, code: ResetCode) {
+        self.has_stopped.set(true);
+        // The far pump sends to this end: its own pipe learns that nobody takes the bytes.
+        if let Some(outlet) = self.out().outlet() {
+            outlet.stop(code);
+        }
+    }
+
+    fn consumed(&self, bytes: usize) {
+        let half = self.back();
+        half.queued.set(half.queued.get().saturating_sub(bytes));
+        self.passage.settle();
+        // The far pump waits for room in the direction that this end has written.
+        if half.starved.get()
+            && let Some(outlet) = self.out().outlet()
+        {
+            outlet.room();
+        }
+    }
+}
+
+impl Drop for Side {
+    fn drop(&mut self) {
+        if !self.has_ended.get() {
+            self.reset(ResetCode::Aborted);
+        }
+        if !self.has_stopped.get() {
+            self.stop(ResetCode::Aborted);
+        }
+        self.back().outlet.take();
+    }
+}

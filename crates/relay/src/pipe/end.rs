@@ -1,0 +1,209 @@
+//! The end at which a pump reads and writes: a socket, or a byte stream above a socket. The type is
+//! an enum and no trait object, so that a system call on a socket costs one predictable branch more.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
+
+use crate::Socket;
+
+/// An end of a pump.
+#[derive(Debug)]
+pub(crate) enum ByteEnd {
+    Socket(Socket),
+    Layered(Layered),
+}
+
+impl From<Socket> for ByteEnd {
+    fn from(socket: Socket) -> Self {
+        Self::Socket(socket)
+    }
+}
+
+impl From<Layered> for ByteEnd {
+    fn from(stream: Layered) -> Self {
+        Self::Layered(stream)
+    }
+}
+
+impl ByteEnd {
+    /// The socket, if there is no layer above it.
+    pub(crate) const fn socket(&self) -> Option<&Socket> {
+        match self {
+            Self::Socket(socket) => Some(socket),
+            Self::Layered(_) => None,
+        }
+    }
+
+    pub(super) fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Socket(socket) => socket.poll_read_ready(cx),
+            Self::Layered(_) => Poll::Ready(Ok(())),
+        }
+    }
+
+    pub(super) fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Socket(socket) => socket.poll_write_ready(cx),
+            Self::Layered(_) => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Reads at most `limit` bytes into the spare capacity of `buf`; `None`: the caller asks for
+    /// readiness again.
+    pub(super) fn poll_read(
+        &self,
+        cx: &mut Context<'_>,
+        buf: &mut BytesMut,
+        limit: usize,
+    ) -> Poll<io::Result<Option<usize>>> {
+        match self {
+            Self::Socket(socket) => Poll::Ready(socket.read(buf, limit)),
+            Self::Layered(stream) => stream.poll_read(cx, buf, limit).map_ok(Some),
+        }
+    }
+
+    /// Writes bytes of `slices`, which have `total` bytes; `None`: the caller asks for readiness
+    /// again.
+    pub(super) fn poll_write(
+        &self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+        total: usize,
+    ) -> Poll<io::Result<Option<usize>>> {
+        match self {
+            Self::Socket(socket) => Poll::Ready(socket.write(slices, total)),
+            Self::Layered(stream) => stream.poll_write(cx, slices).map_ok(Some),
+        }
+    }
+
+    /// Writes bytes from the front of `pieces` in one call and removes them, outside of the task
+    /// of the pump; `None` when that is not possible.
+    pub(super) fn write_from(&self, pieces: &mut VecDeque<Bytes>) -> io::Result<Option<usize>> {
+        match self {
+            Self::Socket(socket) => socket.write_from(pieces),
+            // A write that waits needs a task.
+            Self::Layered(_) => Ok(None),
+        }
+    }
+
+    /// Sends what a layer has kept of the bytes that were written.
+    pub(super) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Socket(_) => Poll::Ready(Ok(())),
+            Self::Layered(stream) => stream.poll_flush(cx),
+        }
+    }
+
+    /// Ends our direction. An error means that the end is dead, and the next read returns the
+    /// error.
+    pub(super) fn poll_finish(&self, cx: &mut Context<'_>) -> Poll<()> {
+        match self {
+            Self::Socket(socket) => {
+                socket.finish();
+                Poll::Ready(())
+            }
+            Self::Layered(stream) => stream.poll_finish(cx),
+        }
+    }
+
+    /// Waits for an error.
+    pub(super) async fn failed(&self) {
+        match self {
+            Self::Socket(socket) => socket.failed().await,
+            // Only a read or a write tells it.
+            Self::Layered(_) => std::future::pending().await,
+        }
+    }
+}
+
+/// A byte stream above a socket: TLS, a connection that HTTP has switched to another protocol, a
+/// stream of HTTP/2, a pipe in memory.
+pub struct Layered(RefCell<State>);
+
+struct State {
+    io: Pin<Box<dyn ByteStream>>,
+    /// Bytes that are written before all others.
+    first: Bytes,
+    /// The layer may have kept bytes.
+    is_unflushed: bool,
+}
+
+trait ByteStream: AsyncRead + AsyncWrite {}
+
+impl<T: AsyncRead + AsyncWrite> ByteStream for T {}
+
+impl Layered {
+    /// The stream `io`, to which the bytes `first` are written before all others.
+    #[must_use]
+    pub fn new(io: impl AsyncRead + AsyncWrite + 'static, first: Bytes) -> Self {
+        let is_unflushed = !first.is_empty();
+        Self(RefCell::new(State { io: Box::pin(io), first, is_unflushed }))
+    }
+
+    fn poll_read(
+        &self,
+        cx: &mut Context<'_>,
+        buf: &mut BytesMut,
+        limit: usize,
+    ) -> Poll<io::Result<usize>> {
+        let limit = limit.min(buf.spare_capacity_mut().len());
+        let io = &mut self.0.borrow_mut().io;
+        pin!(io.read_buf(&mut buf.limit(limit))).poll(cx)
+    }
+
+    fn poll_write(&self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let state = &mut *self.0.borrow_mut();
+        ready!(state.poll_first(cx))?;
+        let written = ready!(state.io.as_mut().poll_write_vectored(cx, slices))?;
+        state.is_unflushed = true;
+        non_zero(written)
+    }
+
+    fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let state = &mut *self.0.borrow_mut();
+        if state.is_unflushed {
+            ready!(state.poll_first(cx))?;
+            ready!(state.io.as_mut().poll_flush(cx))?;
+            state.is_unflushed = false;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_finish(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let state = &mut *self.0.borrow_mut();
+        if ready!(state.poll_first(cx)).is_ok() {
+            let _ = ready!(state.io.as_mut().poll_shutdown(cx));
+        }
+        Poll::Ready(())
+    }
+}
+
+impl State {
+    fn poll_first(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.first.is_empty() {
+            let written = ready!(self.io.as_mut().poll_write(cx, &self.first))?;
+            self.first.advance(ready!(non_zero(written))?);
+        }
+        // The memory is free from now on.
+        self.first = Bytes::new();
+        Poll::Ready(Ok(()))
+    }
+}
+
+fn non_zero(written: usize) -> Poll<io::Result<usize>> {
+    let is_stuck = written == 0;
+    Poll::Ready(if is_stuck { Err(io::ErrorKind::WriteZero.into()) } else { Ok(written) })
+}
+
+impl fmt::Debug for Layered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Layered").finish_non_exhaustive()
+    }
+}
