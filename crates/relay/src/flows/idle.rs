@@ -11,11 +11,11 @@ pub(super) const BUDGET: usize = 256;
 /// The timer. Traffic moves the time at which the next flow is due; the timer then wakes once too
 /// early, and no datagram touches it.
 #[derive(Debug, Default)]
-pub(super) struct IdleTimer(Option<Pin<Box<Sleep>>>);
+pub(crate) struct IdleTimer(Option<Pin<Box<Sleep>>>);
 
 impl IdleTimer {
     /// Ready when the timer has run down. It may be early. Else `cx` is woken at `due`.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>, due: Option<Instant>) -> Poll<()> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, due: Option<Instant>) -> Poll<()> {
         let Some(due) = due else { return Poll::Pending };
         let sleep = self.0.get_or_insert_with(|| Box::pin(sleep_until(due)));
         if due < sleep.deadline() || sleep.is_elapsed() {

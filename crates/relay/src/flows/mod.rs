@@ -8,7 +8,8 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `visitors` | [`listen_flows`]: the end at which peers send, many flows on one socket |
+//! | `near` | the end at which peers send: many flows on one socket |
+//! | `visitors` | [`listen_flows`]: the sockets of ports. Those of SOCKS5: `proxy/associate` |
 //! | `targets` | [`connect_flow`]: the end that sends to a target, a socket for each flow |
 //! | `table` | which flow goes when there are too many, or when it is idle |
 //! | `bounds` | how many flows there may be, on all workers |
@@ -16,11 +17,12 @@
 //! | `ports` | how many sockets the targets of this process may have |
 //!
 //! Peers can forge their addresses, so a flow that the target never answered is worth little: it
-//! ends soonest, and a flood of such flows takes the place of nobody who talks. Nothing here waits: a datagram that cannot go on is dropped and counted
-//! by its reason ([`DropReason`]).
+//! ends soonest, and a flood of such flows takes the place of nobody who talks. Nothing here waits: a
+//! datagram that cannot go on is dropped and counted by its reason ([`DropReason`]).
 
 mod bounds;
 mod idle;
+mod near;
 mod ports;
 mod settings;
 mod stats;
@@ -30,8 +32,10 @@ mod visitors;
 mod waking;
 
 pub use bounds::FlowBounds;
+pub(crate) use idle::IdleTimer;
+pub(crate) use near::{Ends, NearFlows, NearSocket};
 pub use settings::FlowSettings;
-pub(crate) use stats::is_refusal;
+use stats::is_refusal;
 pub use stats::{DropReason, FlowStats};
 pub(crate) use targets::give_way;
 pub use targets::{FlowCaller, FlowTargets, connect_flow};
@@ -48,10 +52,20 @@ fn pass_on(arrival: &Arrival<'_>, inlet: &dyn FlowInlet, stats: &FlowStats) -> u
         stats.count_dropped(DropReason::TooBig, 1);
         return 1;
     }
-    let dropped = inlet.send(&mut arrival.datagrams());
+    hand_over(&mut arrival.datagrams(), arrival.count(), inlet, stats)
+}
+
+/// Passes `count` datagrams into the link. Returns the number of those that were dropped.
+pub(crate) fn hand_over(
+    datagrams: &mut dyn Iterator<Item = &[u8]>,
+    count: usize,
+    inlet: &dyn FlowInlet,
+    stats: &FlowStats,
+) -> usize {
+    let dropped = inlet.send(datagrams);
     if dropped > 0 {
         stats.count_dropped(DropReason::QueueFull, dropped);
     }
     // Older datagrams of the flow may be among them.
-    dropped.min(arrival.count())
+    dropped.min(count)
 }

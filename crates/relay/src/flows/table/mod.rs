@@ -1,6 +1,6 @@
-//! The flows of one listener, or of the targets of one service, on one worker: which flow a datagram
-//! belongs to, which flow goes when there are too many, and which ones are idle. Every operation
-//! takes constant time. The time comes in as an argument.
+//! The flows of one listener, of one SOCKS5 association, or of the targets of one service, on one
+//! worker: which flow a datagram belongs to, which flow goes when there are too many, and which ones
+//! are idle. Every operation takes constant time. The time comes in as an argument.
 //!
 //! What a flow is worth grows with its state:
 //!
@@ -32,7 +32,9 @@ mod pace;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Borrow;
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,7 +58,7 @@ pub(super) struct Slot {
 
 /// Why a new flow finds no place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum IsFull {
+pub(crate) enum IsFull {
     /// There are as many flows as may be, and no flow of the table may go.
     Table,
     /// The source has as many flows as it may have, and all are in use.
@@ -118,10 +120,10 @@ pub(super) struct Candidate {
 }
 
 #[derive(Debug)]
-struct Entry<V> {
+struct Entry<V, K> {
     serial: u64,
     /// `None`: nobody looks for it, it is the flow of a target.
-    route: Option<Route>,
+    key: Option<K>,
     source: Option<IpAddr>,
     state: State,
     used: Instant,
@@ -151,13 +153,13 @@ impl Lists {
     }
 }
 
-/// Flows with a value each.
+/// Flows with a value each, found by their keys.
 #[derive(Debug)]
-pub(super) struct Table<V> {
+pub(super) struct Table<V, K = Route> {
     bounds: Arc<FlowBounds>,
-    entries: Vec<Option<Entry<V>>>,
+    entries: Vec<Option<Entry<V, K>>>,
     free: Vec<u32>,
-    by_route: HashMap<Route, u32>,
+    by_key: HashMap<K, u32>,
     shares: HashMap<IpAddr, Share>,
     lists: Lists,
     pending: usize,
@@ -167,19 +169,19 @@ pub(super) struct Table<V> {
     serial: u64,
 }
 
-impl<V> Default for Table<V> {
+impl<V, K: Clone + Eq + Hash> Default for Table<V, K> {
     fn default() -> Self {
         Self::new(Arc::default())
     }
 }
 
-impl<V> Table<V> {
+impl<V, K: Clone + Eq + Hash> Table<V, K> {
     pub(super) fn new(bounds: Arc<FlowBounds>) -> Self {
         Self {
             bounds,
             entries: Vec::new(),
             free: Vec::new(),
-            by_route: HashMap::new(),
+            by_key: HashMap::new(),
             shares: HashMap::new(),
             lists: Lists::default(),
             pending: 0,
@@ -201,8 +203,12 @@ impl<V> Table<V> {
         self.entries.len() - self.free.len()
     }
 
-    pub(super) fn find(&self, route: &Route) -> Option<Slot> {
-        let index = *self.by_route.get(route)?;
+    pub(super) fn find<Q>(&self, key: &Q) -> Option<Slot>
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        let index = *self.by_key.get(key)?;
         let serial = self.entries.get(index as usize)?.as_ref()?.serial;
         Some(Slot { index, serial })
     }
@@ -287,13 +293,13 @@ impl<V> Table<V> {
     /// The value, if there is no place.
     pub(super) fn insert(
         &mut self,
-        route: Option<Route>,
+        key: Option<K>,
         source: Option<IpAddr>,
         value: V,
         now: Instant,
         gone: &mut Vec<V>,
     ) -> Result<Slot, V> {
-        if route.is_some_and(|route| self.by_route.contains_key(&route)) {
+        if key.as_ref().is_some_and(|key| self.by_key.contains_key(key)) {
             return Err(value);
         }
         let source = source.map(prefix);
@@ -320,7 +326,7 @@ impl<V> Table<V> {
             }
             gone.extend(self.take(candidate.index));
         };
-        Ok(self.put(route, source, value, now, (held, of_source)))
+        Ok(self.put(key, source, value, now, (held, of_source)))
     }
 
     /// Whether somebody may still wait for the answer to a flow.
@@ -331,7 +337,7 @@ impl<V> Table<V> {
 
     fn put(
         &mut self,
-        route: Option<Route>,
+        key: Option<K>,
         source: Option<IpAddr>,
         value: V,
         now: Instant,
@@ -339,7 +345,8 @@ impl<V> Table<V> {
     ) -> Slot {
         self.serial += 1;
         let (serial, state) = (self.serial, State::Pending);
-        let entry = Entry { serial, route, source, state, used: now, value, _held: held };
+        let entry =
+            Entry { serial, key: key.clone(), source, state, used: now, value, _held: held };
         let index = match self.free.pop() {
             Some(index) => {
                 self.entries[index as usize] = Some(entry);
@@ -350,8 +357,8 @@ impl<V> Table<V> {
                 (self.entries.len() - 1) as u32
             }
         };
-        if let Some(route) = route {
-            self.by_route.insert(route, index);
+        if let Some(key) = key {
+            self.by_key.insert(key, index);
         }
         self.pending += 1;
         self.lists.of(state).push(&mut self.links, index);
@@ -436,7 +443,7 @@ impl<V> Table<V> {
         Self { serial: self.serial, ..Self::new(Arc::clone(&self.bounds)) }
     }
 
-    fn entry(&mut self, slot: Slot) -> Option<&mut Entry<V>> {
+    fn entry(&mut self, slot: Slot) -> Option<&mut Entry<V, K>> {
         let entry = self.entries.get_mut(slot.index as usize)?.as_mut();
         entry.filter(|entry| entry.serial == slot.serial)
     }
@@ -444,8 +451,8 @@ impl<V> Table<V> {
     fn take(&mut self, index: u32) -> Option<V> {
         let entry = self.entries.get_mut(index as usize)?.take()?;
         self.free.push(index);
-        if let Some(route) = entry.route {
-            self.by_route.remove(&route);
+        if let Some(key) = entry.key {
+            self.by_key.remove(&key);
         }
         self.lists.of(entry.state).remove(&mut self.links, index);
         self.pending -= usize::from(entry.state == State::Pending);

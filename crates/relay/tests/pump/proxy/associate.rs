@@ -185,6 +185,32 @@ fn the_flow_that_was_used_least_recently_goes_first() {
     });
 }
 
+#[test]
+fn a_flow_in_use_does_not_go_for_a_new_one() {
+    run_paused(async {
+        let rig = ProxyRig::new(Options::default());
+        let program = Program::new(&rig, true).await;
+        let send = |n: u16| {
+            program.send(&address((Ipv4Addr::new(192, 0, 2, 2), 1000 + n).into()), b"x");
+        };
+        for n in 0..256 {
+            send(n);
+            let flow = usize::from(n);
+            until(|| rig.flows.count() > flow).await;
+            rig.flows.nth(flow).outlet.deliver(Bytes::from_static(b"answer"));
+            send(n);
+            until(|| rig.flows.nth(flow).sent.borrow().len() == 2).await;
+        }
+        send(256);
+        until(|| rig.counters.dropped(DropReason::SourceLimit) == 1).await;
+        assert_eq!((rig.flows.live(), rig.counters.evicted()), (256, 0));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        send(256);
+        until(|| rig.flows.count() == 257).await;
+        assert!(!rig.flows.nth(0).is_open.get());
+    });
+}
+
 /// Lets time pass, a second at a time.
 async fn pass(seconds: u64) {
     for _ in 0..seconds {

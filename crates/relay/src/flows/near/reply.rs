@@ -6,20 +6,19 @@ use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 
 use bytes::Bytes;
-use net::udp::Route;
 use proto::ResetCode;
 use tokio::time::Instant;
 use transport::FlowOutlet;
 
-use super::{Flow, Visitors};
+use super::{Flow, NearFlows, NearSocket};
 use crate::flows::table::Slot;
 use crate::flows::{DropReason, FlowSettings, FlowStats};
 use crate::{End, Visit};
 
 /// The outlet of a flow.
-pub(super) struct Reply {
-    visitors: Weak<Visitors>,
-    route: Route,
+pub(crate) struct Reply<S: NearSocket> {
+    flows: Weak<NearFlows<S>>,
+    to: S::To,
     pub(super) peer: SocketAddr,
     stats: Rc<FlowStats>,
     /// For the access log.
@@ -35,19 +34,19 @@ pub(super) struct Reply {
     pub(super) unanswered: Cell<usize>,
 }
 
-impl fmt::Debug for Reply {
+impl<S: NearSocket> fmt::Debug for Reply<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Reply({})", self.peer)
     }
 }
 
-impl Reply {
-    pub(super) fn new(visitors: &Rc<Visitors>, route: Route, peer: SocketAddr) -> Rc<Self> {
-        let FlowSettings { stats, watcher, .. } = &*visitors.settings;
+impl<S: NearSocket> Reply<S> {
+    pub(super) fn new(flows: &Rc<NearFlows<S>>, to: S::To, peer: SocketAddr) -> Rc<Self> {
+        let FlowSettings { stats, watcher, .. } = &*flows.settings;
         let visit = watcher.as_ref().filter(|watcher| watcher.wants_visits());
         Rc::new(Self {
-            visitors: Rc::downgrade(visitors),
-            route,
+            flows: Rc::downgrade(flows),
+            to,
             peer,
             stats: Rc::clone(stats),
             visit: visit.map(|_| Box::new(Visit::new(Some(peer)))),
@@ -60,8 +59,8 @@ impl Reply {
     }
 
     pub(super) fn tell_end(&self, end: End) {
-        let visitors = self.visitors.upgrade();
-        let watcher = visitors.as_ref().and_then(|visitors| visitors.settings.watcher.as_ref());
+        let flows = self.flows.upgrade();
+        let watcher = flows.as_ref().and_then(|flows| flows.settings.watcher.as_ref());
         if let (Some(visit), Some(watcher)) = (&self.visit, watcher) {
             visit.note(end);
             watcher.ended(visit);
@@ -69,8 +68,8 @@ impl Reply {
     }
 
     /// The far side refused the flow.
-    fn refused(&self, visitors: &Visitors, code: ResetCode) {
-        let FlowSettings { stats, watcher, .. } = &*visitors.settings;
+    fn refused(&self, flows: &NearFlows<S>, code: ResetCode) {
+        let FlowSettings { stats, watcher, .. } = &*flows.settings;
         // A defect of the far side says nothing about the target.
         let Some(watcher) = watcher.as_ref().filter(|_| code != ResetCode::Internal) else {
             return;
@@ -82,29 +81,24 @@ impl Reply {
     }
 }
 
-impl FlowOutlet for Reply {
+impl<S: NearSocket> FlowOutlet for Reply<S> {
     fn deliver(&self, datagram: Bytes) {
-        let Some(visitors) = self.visitors.upgrade() else { return };
-        let socket = visitors.socket.borrow().clone();
-        let Some(socket) = socket.filter(|_| self.closed.get().is_none()) else {
+        let Some(flows) = self.flows.upgrade() else { return };
+        let size = datagram.len();
+        let is_open = self.closed.get().is_none();
+        if !is_open || !flows.socket.send(&self.to, datagram, &self.stats) {
             return self.stats.count_dropped(DropReason::Late, 1);
-        };
+        }
         if let Some(visit) = &self.visit {
-            visit.count_written(datagram.len());
+            visit.count_written(size);
         }
         if let Some(slot) = self.slot.get()
-            && self.turn.replace(visitors.turn.get()) != visitors.turn.get()
+            && flows.socket.begins_turn(&self.turn)
         {
-            visitors.table.borrow_mut().answer(slot, Instant::now());
-        }
-        // Datagrams that wait have woken the task.
-        let is_first = !socket.has_unsent();
-        socket.send(self.route, datagram, &*self.stats);
-        if is_first {
-            visitors.waker.wake();
+            flows.table.borrow_mut().answer(slot, Instant::now());
         }
         if !self.is_answered.replace(true)
-            && let Some(watcher) = &visitors.settings.watcher
+            && let Some(watcher) = &flows.settings.watcher
         {
             watcher.served();
         }
@@ -115,7 +109,7 @@ impl FlowOutlet for Reply {
             return;
         }
         self.closed.set(Some(code));
-        let Some(visitors) = self.visitors.upgrade() else { return };
+        let Some(flows) = self.flows.upgrade() else { return };
         let refused = Flow::refused(code, Instant::now()).filter(|_| !self.is_answered.get());
         let is_refusal = refused.is_some();
         if is_refusal {
@@ -123,7 +117,7 @@ impl FlowOutlet for Reply {
             self.stats.count_dropped(DropReason::of_refusal(code), self.unanswered.take());
         }
         if let Some(slot) = self.slot.take() {
-            let mut table = visitors.table.borrow_mut();
+            let mut table = flows.table.borrow_mut();
             let ended = match refused {
                 Some(refused) => table.value(slot).map(|flow| std::mem::replace(flow, refused)),
                 None => table.remove(slot),
@@ -142,7 +136,7 @@ impl FlowOutlet for Reply {
             End::FarSide(code)
         });
         if is_refusal {
-            self.refused(&visitors, code);
+            self.refused(&flows, code);
         }
     }
 

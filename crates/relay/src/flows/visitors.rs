@@ -1,0 +1,235 @@
+//! The end of flows at which the peers of a port send: one socket, and a flow for each peer and
+//! address that the peer sends to.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use net::socket::canonical;
+use net::udp::{Arrival, FlowSocket, Route, Steering};
+use proto::ResetCode;
+use proto::control::FlowTimes;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+use transport::{FlowInlet, FlowOutlet};
+
+use super::idle::IdleTimer;
+use super::near::{NearFlows, NearSocket};
+use super::table::IsFull;
+use super::waking::TaskWaker;
+use super::{DropReason, FlowSettings, FlowStats, pass_on};
+use crate::Permit;
+
+/// Opens the flows of a listener.
+pub trait FlowHandler: fmt::Debug {
+    /// Opens a flow for a peer: checks whether the peer may visit, admits the flow, and finds a link
+    /// of this worker. The call must not block. The permit is returned when the flow ends.
+    ///
+    /// # Errors
+    /// Why the flow cannot be opened: [`ResetCode::Denied`] for a peer that may not visit,
+    /// [`ResetCode::Limit`], or [`ResetCode::Shutdown`] without a link. The datagram is dropped and
+    /// counted under the reason, and the next one of the peer asks again.
+    fn open(
+        &self,
+        peer: SocketAddr,
+        outlet: Rc<dyn FlowOutlet>,
+    ) -> Result<(Box<dyn FlowInlet>, Option<Permit>), ResetCode>;
+}
+
+/// Serves the peers of a bound socket in a task of this thread until the guard is dropped. Each
+/// worker calls this function with its own socket of the group; `steering` is that of the group,
+/// which counts the flows.
+///
+/// # Errors
+/// The socket cannot be registered, or lacks an option.
+pub fn listen_flows(
+    socket: UdpSocket,
+    steering: Option<Arc<Steering>>,
+    handler: Rc<dyn FlowHandler>,
+    settings: Rc<FlowSettings>,
+) -> io::Result<ListeningFlows> {
+    let socket = FlowSocket::listen(socket)?;
+    let port = Port {
+        address: socket.local_addr()?,
+        socket: RefCell::new(Some(Rc::new(socket))),
+        waker: TaskWaker::default(),
+        turn: Cell::new(0),
+        steering,
+        handler,
+    };
+    let flows = NearFlows::new(port, settings);
+    let task = Serving { flows: Rc::clone(&flows), timer: IdleTimer::default() };
+    let task = tokio::task::spawn_local(task).abort_handle();
+    Ok(ListeningFlows { flows, task })
+}
+
+/// A live listener. Dropping it closes the socket at once and ends all of its flows.
+#[derive(Debug)]
+pub struct ListeningFlows {
+    flows: Rc<NearFlows<Port>>,
+    task: AbortHandle,
+}
+
+impl ListeningFlows {
+    /// The address of the listener, with the port that the system chose.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.flows.socket.address
+    }
+
+    /// Ends all flows. The next datagram of a peer opens a flow again, which leads to where the
+    /// handler leads now.
+    pub fn renew(&self) {
+        self.flows.end_all(ResetCode::Shutdown);
+    }
+
+    /// Changes when idle flows end, of those that exist as well.
+    pub fn set_times(&self, times: FlowTimes) {
+        self.flows.set_times(times);
+        self.flows.socket.waker.wake();
+    }
+}
+
+impl Drop for ListeningFlows {
+    fn drop(&mut self) {
+        // The task may hold the socket's owner for a while.
+        if let Some(socket) = self.flows.socket.socket.take() {
+            socket.flush_last(&*self.flows.settings.stats);
+        }
+        self.flows.end_all(ResetCode::Shutdown);
+        self.task.abort();
+    }
+}
+
+/// The socket of a port.
+struct Port {
+    /// `None` once the listener is dropped.
+    socket: RefCell<Option<Rc<FlowSocket>>>,
+    waker: TaskWaker,
+    /// Counts the turns of the task, so that a flow is refreshed once in each.
+    turn: Cell<u64>,
+    address: SocketAddr,
+    steering: Option<Arc<Steering>>,
+    handler: Rc<dyn FlowHandler>,
+}
+
+impl fmt::Debug for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Port({})", self.address)
+    }
+}
+
+impl NearSocket for Port {
+    type Key = Route;
+    type To = Route;
+
+    fn send(&self, to: &Route, datagram: Bytes, stats: &FlowStats) -> bool {
+        let socket = self.socket.borrow().clone();
+        let Some(socket) = socket else { return false };
+        // Datagrams that wait have woken the task.
+        let is_first = !socket.has_unsent();
+        socket.send(*to, datagram, stats);
+        if is_first {
+            self.waker.wake();
+        }
+        true
+    }
+
+    fn begins_turn(&self, seen: &Cell<u64>) -> bool {
+        let turn = self.turn.get();
+        seen.replace(turn) != turn
+    }
+
+    fn steering(&self) -> Option<&Arc<Steering>> {
+        self.steering.as_ref()
+    }
+
+    fn complain(&self, full: IsFull, peer: SocketAddr, settings: &FlowSettings) {
+        let FlowSettings { stats, bounds, .. } = settings;
+        if !stats.complaints.ready() {
+            return;
+        }
+        let source = bounds.source(peer.ip());
+        let is_of_source = full == IsFull::Source || !bounds.has_share(source);
+        let (listener, flows, evicted) = (self.address, bounds.live(), stats.evicted());
+        let (of, most, key) = if is_of_source {
+            ("one source has", bounds.per_source(), "limits.source.flows")
+        } else {
+            ("there are", bounds.most(), "limits.flows")
+        };
+        tracing::warn!(
+            %listener, flows, evicted,
+            "udp://{listener} drops datagrams: {of} as many flows as may be ({most}); `{key}` of the \
+             client on the server is the bound"
+        );
+        tracing::debug!(%listener, %peer, "a flow of this peer was refused or has ended early");
+    }
+}
+
+/// Passes on what one peer sent.
+fn arrived(flows: &Rc<NearFlows<Port>>, arrival: &Arrival<'_>) {
+    let stats = &flows.settings.stats;
+    let (route, count, bytes) = (arrival.route, arrival.count(), arrival.bytes());
+    stats.count_in(count, bytes);
+    let now = Instant::now();
+    let flow = match flows.look_up(&route, now) {
+        Ok(Some(flow)) => Ok(flow),
+        Ok(None) => {
+            let peer = canonical(route.peer);
+            let open = |outlet| flows.socket.handler.open(peer, outlet);
+            flows.open(route, route, peer, now, |outlet| {
+                open(outlet).map_err(DropReason::of_refusal)
+            })
+        }
+        Err(reason) => Err(reason),
+    };
+    match flow {
+        Ok(flow) => flow.pass(count, bytes, |inlet| pass_on(arrival, inlet, stats)),
+        Err(reason) => stats.count_dropped(reason, count),
+    }
+}
+
+/// The task of a listener. Whoever sends an answer wakes it, and the runtime polls it after all
+/// tasks that are ready, so the answers of a turn leave together.
+struct Serving {
+    flows: Rc<NearFlows<Port>>,
+    timer: IdleTimer,
+}
+
+impl Future for Serving {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Self { flows, timer } = &mut *self;
+        let port = &flows.socket;
+        port.waker.note(cx);
+        port.turn.set(port.turn.get() + 1);
+        let socket = port.socket.borrow().clone();
+        let Some(socket) = socket else { return Poll::Ready(()) };
+        let stats = &*flows.settings.stats;
+        let Poll::Pending = socket.poll_read(cx, stats, |arrival| {
+            // The far side's answer to an earlier datagram may have closed the listener.
+            if port.socket.borrow().is_some() {
+                arrived(flows, &arrival);
+            }
+        });
+        // Pending: the socket is full, and wakes this task.
+        let _ = socket.poll_flush(cx, stats);
+        loop {
+            if timer.poll(cx, flows.next_idle()).is_pending() {
+                return Poll::Pending;
+            }
+            if flows.end_idle() {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+        }
+    }
+}
