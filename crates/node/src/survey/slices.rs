@@ -2,8 +2,9 @@
 
 use tokio::task::yield_now;
 
-/// The looks between two turns of the other tasks of the worker. A look at a stream takes up to half a
-/// microsecond, so a slice delays a stream by 0.1 ms.
+/// The looks between two turns of the other tasks of the worker. They take less than 0.2 ms without
+/// optimisation: beside surveys of 100,000 streams without end, 99 % of the echoes over TCP on the
+/// same worker take less than 0.5 ms.
 pub(super) const SLICE: usize = 256;
 
 /// Counts the looks of a survey.
