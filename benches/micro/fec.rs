@@ -6,8 +6,8 @@ use std::time::Instant;
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
 use gf256::Kernel;
-use kcp::fec::{Decoder, Encoder, Ratio, Settings, Shard};
-use kcp::wire::ShardId;
+use kcp::compat::fec::{Decoder, Encoder, Ratio, Settings, Shard};
+use kcp::compat::wire::ShardId;
 
 const DATA: usize = 10;
 const PARITY: usize = 3;

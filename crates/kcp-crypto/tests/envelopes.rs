@@ -3,8 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
-use kcp::envelope::{Opener, Seal};
-use kcp::wire::Content;
+use kcp::compat::envelope::{Opener, Seal};
+use kcp::compat::wire::Content;
 use kcp_crypto::{Crypt, derive};
 use proptest::prelude::*;
 

@@ -6,9 +6,11 @@
 use std::time::Instant;
 
 use aws_lc_rs::digest::{SHA256, digest};
-use kcp::envelope::{Opener, Seal, Sizes};
-use kcp::fec::{Encoder, LONGEST_PAUSE, Ratio, Settings};
-use kcp::wire::{Command, Content, Conversation, Head, Millis, Segment, Segments, Sn, oob_head};
+use kcp::compat::envelope::{Opener, Seal, Sizes};
+use kcp::compat::fec::{Encoder, LONGEST_PAUSE, Ratio, Settings};
+use kcp::compat::wire::{
+    Command, Content, Conversation, Head, Millis, Segment, Segments, Sn, oob_head,
+};
 use kcp_crypto::{Crypt, KEY, derive, derive_with_salt};
 use serde_json::Value;
 

@@ -24,11 +24,11 @@ use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use kcp::engine::Control;
-use kcp::envelope::Seal;
-use kcp::fec::Ratio;
-use kcp::session;
-use kcp::wire::Conversation;
+use kcp::compat::engine::Control;
+use kcp::compat::envelope::Seal;
+use kcp::compat::fec::Ratio;
+use kcp::compat::session;
+use kcp::compat::wire::Conversation;
 use kcp_crypto::{Crypt, derive};
 use kcp_tokio::{Config, Listener, Stream, Udp};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

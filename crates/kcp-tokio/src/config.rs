@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kcp::session;
+use kcp::compat::session;
 
 /// The settings of a stream or a listener beside those of its sessions.
 #[derive(Clone, Debug)]

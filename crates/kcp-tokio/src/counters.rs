@@ -1,6 +1,6 @@
 //! What a driver counts.
 
-use kcp::session;
+use kcp::compat::session;
 
 /// Sums since a driver began.
 #[derive(Clone, Copy, Debug, Default)]

@@ -2,14 +2,14 @@
 //! the caller supplies.
 //!
 //! The protocol is the crate `kcp`, which has no socket and no clock; the encryption is the crate
-//! `kcp-crypto`, or any other [`Seal`](kcp::envelope::Seal).
+//! `kcp-crypto`, or any other [`Seal`](kcp::compat::envelope::Seal).
 //!
 //! ```
 //! use std::sync::Arc;
 //!
-//! use kcp::envelope::Null;
-//! use kcp::session;
-//! use kcp::wire::Conversation;
+//! use kcp::compat::envelope::Null;
+//! use kcp::compat::session;
+//! use kcp::compat::wire::Conversation;
 //! use kcp_tokio::{Config, Listener, Stream, Udp};
 //! use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 //!
@@ -56,17 +56,17 @@
 //!
 //! | setting | default | kcp-go |
 //! |---|---|---|
-//! | [`session.datagram`](kcp::session::Config::datagram) | 1,350 bytes | 1,400 |
-//! | [`session.encode`](kcp::session::Config::encode), the FEC that is sent | none | none |
-//! | [`session.decode`](kcp::session::Config::decode), the FEC that comes | found | found |
-//! | [`session.rate`](kcp::session::Config::rate) | as the control says | none |
-//! | [`session.budget`](kcp::session::Config::budget) of repairs | as much as fresh bytes | none |
-//! | [`engine.send_window`](kcp::engine::Config::send_window) | 1,024 segments | 32 |
-//! | [`engine.receive_window`](kcp::engine::Config::receive_window) | 1,024 segments | 32 |
-//! | [`engine.stream`](kcp::engine::Config::stream) | bytes | messages |
-//! | [`engine.interval`](kcp::engine::Config::interval) | 10 ms | 100 ms |
-//! | [`engine.control`](kcp::engine::Config::control) | BBR | a window (`nc = 0`) |
-//! | [`engine.dead_after`](kcp::engine::Config::dead_after) | 30 s | never |
+//! | [`session.datagram`](kcp::compat::session::Config::datagram) | 1,350 bytes | 1,400 |
+//! | [`session.encode`](kcp::compat::session::Config::encode), the FEC that is sent | none | none |
+//! | [`session.decode`](kcp::compat::session::Config::decode), the FEC that comes | found | found |
+//! | [`session.rate`](kcp::compat::session::Config::rate) | as the control says | none |
+//! | [`session.budget`](kcp::compat::session::Config::budget) of repairs | as much as fresh bytes | none |
+//! | [`engine.send_window`](kcp::compat::engine::Config::send_window) | 1,024 segments | 32 |
+//! | [`engine.receive_window`](kcp::compat::engine::Config::receive_window) | 1,024 segments | 32 |
+//! | [`engine.stream`](kcp::compat::engine::Config::stream) | bytes | messages |
+//! | [`engine.interval`](kcp::compat::engine::Config::interval) | 10 ms | 100 ms |
+//! | [`engine.control`](kcp::compat::engine::Config::control) | BBR | a window (`nc = 0`) |
+//! | [`engine.dead_after`](kcp::compat::engine::Config::dead_after) | 30 s | never |
 //! | [`linger`](Config::linger) | 5 s | what was not sent is lost |
 //! | [`limits.sessions`](Limits::sessions) | 4,096 | none |
 //! | [`limits.backlog`](Limits::backlog) | 128 | 128 |

@@ -7,9 +7,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use kcp::envelope::Seal;
-use kcp::session::Session;
-use kcp::wire::Conversation;
+use kcp::compat::envelope::Seal;
+use kcp::compat::session::Session;
+use kcp::compat::wire::Conversation;
 
 use crate::config::Config;
 use crate::counters::Counters;

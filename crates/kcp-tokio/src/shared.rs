@@ -10,8 +10,8 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use kcp::session::Session;
-use kcp::wire::Conversation;
+use kcp::compat::session::Session;
+use kcp::compat::wire::Conversation;
 
 use crate::end::End;
 use crate::hub::Hub;

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use testkit::netem::Weather;
 
-use crate::{engine, own, session};
+#[cfg(feature = "compat")]
+use crate::compat::{engine, session};
+use crate::own;
 
 /// A transfer that takes longer has failed.
 const PATIENCE: Duration = Duration::from_secs(900);
@@ -36,7 +38,9 @@ macro_rules! end {
     };
 }
 
+#[cfg(feature = "compat")]
 end!(engine::Engine);
+#[cfg(feature = "compat")]
 end!(session::Session);
 end!(own::Session);
 

@@ -5,8 +5,8 @@
 
 use std::time::{Duration, Instant};
 
-use kcp::classic::{Classic, Config, Flush, Packet};
-use kcp::wire::{Conversation, Millis, Sn};
+use kcp::compat::classic::{Classic, Config, Flush, Packet};
+use kcp::compat::wire::{Conversation, Millis, Sn};
 use testkit::netem::{Datagrams, Rng, Weather};
 use testkit::pair::epoch;
 

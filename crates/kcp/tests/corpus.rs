@@ -1,6 +1,6 @@
 //! Replays the kept inputs of the fuzz targets, and runs their harnesses on random inputs.
 
-use kcp::fuzz;
+use kcp::compat::fuzz;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use testkit::corpus::replay;
@@ -10,13 +10,13 @@ fn no_kept_input_breaks_a_decoder() {
     replay(
         env!("CARGO_MANIFEST_DIR"),
         &[
-            ("envelopes", kcp::envelope::fuzz::datagrams),
-            ("fec_groups", kcp::fec::fuzz::groups),
-            ("fec_shards", kcp::fec::fuzz::shards),
+            ("envelopes", kcp::compat::envelope::fuzz::datagrams),
+            ("fec_groups", kcp::compat::fec::fuzz::groups),
+            ("fec_shards", kcp::compat::fec::fuzz::shards),
             ("own_packets", kcp::own::fuzz::packets),
             ("own_session", kcp::own::fuzz::session),
             ("segments", fuzz::segments),
-            ("sessions", kcp::session::fuzz::session),
+            ("sessions", kcp::compat::session::fuzz::session),
         ],
     );
 }
@@ -112,13 +112,13 @@ proptest! {
 
     #[test]
     fn a_session_keeps_its_bounds_and_its_bytes(data in vec(any::<u8>(), 5..300)) {
-        kcp::session::fuzz::session(&data);
+        kcp::compat::session::fuzz::session(&data);
     }
 
     #[test]
     fn no_random_input_breaks_fec(data in vec(any::<u8>(), 0..300)) {
-        kcp::fec::fuzz::groups(&data);
-        kcp::fec::fuzz::shards(&data);
+        kcp::compat::fec::fuzz::groups(&data);
+        kcp::compat::fec::fuzz::shards(&data);
         kcp::own::fuzz::packets(&data);
     }
 }

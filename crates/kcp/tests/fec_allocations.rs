@@ -4,8 +4,8 @@
 
 use std::time::Instant;
 
-use kcp::fec::{Decoder, Encoder, Ratio, Settings, Shard};
-use kcp::wire::Content;
+use kcp::compat::fec::{Decoder, Encoder, Ratio, Settings, Shard};
+use kcp::compat::wire::Content;
 
 /// Sends groups that lose one shard each through an encoder and a decoder.
 fn run(encoder: &mut Encoder, decoder: &mut Decoder, groups: usize, now: Instant) {

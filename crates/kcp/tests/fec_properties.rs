@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use kcp::fec::{Decoder, Encoder, Ratio, Settings, Shard};
-use kcp::wire::{Content, ShardId};
+use kcp::compat::fec::{Decoder, Encoder, Ratio, Settings, Shard};
+use kcp::compat::wire::{Content, ShardId};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, subsequence};

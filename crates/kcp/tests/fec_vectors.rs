@@ -4,8 +4,8 @@
 
 use std::time::{Duration, Instant};
 
-use kcp::fec::{Decoder, Encoder, LONGEST_PAUSE, Ratio, Settings, Shard, Tuner};
-use kcp::wire::{Content, Conversation, ShardId, oob_head};
+use kcp::compat::fec::{Decoder, Encoder, LONGEST_PAUSE, Ratio, Settings, Shard, Tuner};
+use kcp::compat::wire::{Content, Conversation, ShardId, oob_head};
 use serde_json::Value;
 
 const LONGEST: usize = 1500;

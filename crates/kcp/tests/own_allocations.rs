@@ -5,8 +5,8 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use kcp::engine::Control;
-use kcp::envelope::Refused;
+use kcp::compat::engine::Control;
+use kcp::compat::envelope::Refused;
 use kcp::own::fec::Protection;
 use kcp::own::wire::{ConnectionId, PacketNumber};
 use kcp::own::{Config, Keys, Session};

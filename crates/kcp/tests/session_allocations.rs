@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use kcp::engine::Control;
-use kcp::envelope::Null;
-use kcp::fec::Ratio;
-use kcp::session::{Config, Session};
-use kcp::wire::Conversation;
+use kcp::compat::engine::Control;
+use kcp::compat::envelope::Null;
+use kcp::compat::fec::Ratio;
+use kcp::compat::session::{Config, Session};
+use kcp::compat::wire::Conversation;
 
 /// Sends pieces of one buffer from the first to the second session; returns the datagrams.
 fn run(ends: &mut [Session; 2], now: &mut Instant, out: &mut Vec<u8>, pieces: usize) -> usize {

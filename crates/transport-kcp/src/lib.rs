@@ -56,7 +56,7 @@ pub use settings::KcpSettings;
 
 pub use files::peers::{Known, PeerId, Peers};
 
-pub use kcp::engine::Control;
+pub use kcp::Control;
 pub use kcp::own::fec::Protection;
 
 /// `kcp://`: the project's own reliable UDP, secured by TLS 1.3.

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use kcp::engine::Control;
+use kcp::Control;
 use kcp::own::Config;
 use kcp::own::fec::Protection;
 use kcp::own::wire::{ConnectionId, PacketKind};

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use kcp::engine::{Config, Control, Engine};
-use kcp::wire::{Command, Conversation, HEAD, Head, Millis, Sn};
+use kcp::compat::engine::{Config, Control, Engine};
+use kcp::compat::wire::{Command, Conversation, HEAD, Head, Millis, Sn};
 
 use crate::Failure;
 

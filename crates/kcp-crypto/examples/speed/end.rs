@@ -6,11 +6,11 @@ use std::time::Instant;
 
 use aws_lc_rs::rand;
 use bytes::Bytes;
-use kcp::engine::{self, Control};
-use kcp::envelope::Seal;
-use kcp::fec::Ratio;
-use kcp::session::{Config, Session};
-use kcp::wire::Conversation;
+use kcp::compat::engine::{self, Control};
+use kcp::compat::envelope::Seal;
+use kcp::compat::fec::Ratio;
+use kcp::compat::session::{Config, Session};
+use kcp::compat::wire::Conversation;
 use kcp_crypto::{Crypt, derive};
 
 use crate::{Failure, own};

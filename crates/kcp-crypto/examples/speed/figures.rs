@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use kcp::engine::Counters;
+use kcp::compat::engine::Counters;
 use rustix::time::{ClockId, clock_gettime};
 
 /// The begin of a run, which is not counted.

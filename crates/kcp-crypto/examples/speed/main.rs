@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use end::{Case, Packets};
-use kcp::engine::Control;
+use kcp::compat::engine::Control;
 
 const COMMANDS: &str = "one of: memory, udp, own-memory, own-udp, acks, sessions";
 

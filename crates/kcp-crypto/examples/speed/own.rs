@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use kcp::engine;
+use kcp::compat::engine;
 use kcp::own::fec::Protection;
 use kcp::own::wire::ConnectionId;
 use kcp::own::{Config, Session};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use kcp::engine::Control;
+use kcp::compat::engine::Control;
 
 use crate::Failure;
 use crate::end::{Case, End, Packets, Random, seal};

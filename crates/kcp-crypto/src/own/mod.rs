@@ -7,7 +7,7 @@ pub use rolling::{RollingKeys, UPDATE_AFTER};
 use aws_lc_rs::aead::{
     AES_128_GCM, AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey,
 };
-use kcp::envelope::Refused;
+use kcp::Refused;
 use kcp::own::Keys;
 use kcp::own::wire::PacketNumber;
 

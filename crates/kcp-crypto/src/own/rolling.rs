@@ -16,7 +16,7 @@ use std::fmt;
 
 use aws_lc_rs::aead::NONCE_LEN;
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk};
-use kcp::envelope::Refused;
+use kcp::Refused;
 use kcp::own::Keys;
 use kcp::own::wire::PacketNumber;
 

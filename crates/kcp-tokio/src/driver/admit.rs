@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use kcp::session::Session;
-use kcp::wire::{Command, Content, Conversation, Segments, Sn};
+use kcp::compat::session::Session;
+use kcp::compat::wire::{Command, Content, Conversation, Segments, Sn};
 
 use super::Driver;
 use crate::end::End;
@@ -146,7 +146,7 @@ impl<S: PacketSocket> Driver<S> {
 
 #[cfg(test)]
 mod tests {
-    use kcp::wire::{Head, Millis, oob_head};
+    use kcp::compat::wire::{Head, Millis, oob_head};
 
     use super::*;
 

@@ -20,9 +20,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use kcp::envelope::Seal;
-use kcp::session::Nonces;
-use kcp::wire::Content;
+use kcp::compat::envelope::Seal;
+use kcp::compat::session::Nonces;
+use kcp::compat::wire::Content;
 use tokio::time::Sleep;
 
 use crate::config::Config;

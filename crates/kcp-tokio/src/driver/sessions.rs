@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use kcp::wire::Conversation;
+use kcp::compat::wire::Conversation;
 use slab::Slab;
 
 use crate::end::End;

@@ -11,9 +11,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use kcp::envelope::Seal;
-use kcp::session;
-use kcp::wire::Conversation;
+use kcp::compat::envelope::Seal;
+use kcp::compat::session;
+use kcp::compat::wire::Conversation;
 use tokio::time::Instant;
 
 use crate::config::Config;
@@ -159,7 +159,7 @@ impl Stream {
     }
 
     /// The next message, whole: for sessions whose
-    /// [`engine.stream`](kcp::engine::Config::stream) is `false`.
+    /// [`engine.stream`](kcp::compat::engine::Config::stream) is `false`.
     ///
     /// # Errors
     ///
@@ -211,7 +211,7 @@ impl Stream {
     }
 
     /// Sends a message, which arrives whole where the session is one of messages: for sessions whose
-    /// [`engine.stream`](kcp::engine::Config::stream) is `false`.
+    /// [`engine.stream`](kcp::compat::engine::Config::stream) is `false`.
     ///
     /// # Errors
     ///

@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use kcp::envelope::Seal;
-use kcp::fec::Ratio;
-use kcp::session;
-use kcp::wire::Conversation;
+use kcp::compat::envelope::Seal;
+use kcp::compat::fec::Ratio;
+use kcp::compat::session;
+use kcp::compat::wire::Conversation;
 use kcp_crypto::{Crypt, derive};
 use kcp_tokio::{Config, Listener, Stream, Udp};
 use sha2::{Digest as _, Sha256};

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use kcp::session::{self, Session};
-use kcp::wire::{Conversation, oob_head};
+use kcp::compat::session::{self, Session};
+use kcp::compat::wire::{Conversation, oob_head};
 
 use crate::net::address;
 use crate::{CLIENT, CONVERSATION, SERVER, World, config, seal, within};

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use kcp::envelope::Seal;
-use kcp::session;
-use kcp::wire::Conversation;
+use kcp::compat::envelope::Seal;
+use kcp::compat::session;
+use kcp::compat::wire::Conversation;
 use kcp_crypto::{Crypt, derive};
 use kcp_tokio::{Config, Listener, Stream};
 use testkit::netem::{Rng, Weather};

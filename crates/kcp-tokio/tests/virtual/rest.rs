@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use kcp::wire::Conversation;
+use kcp::compat::wire::Conversation;
 use kcp_tokio::{Listener, Stream};
 
 use crate::net::{Net, address};

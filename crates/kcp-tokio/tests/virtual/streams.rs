@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::Bytes;
-use kcp::fec::Ratio;
+use kcp::compat::fec::Ratio;
 use kcp_tokio::Stream;
 use tokio::io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 

@@ -2,4 +2,4 @@
 //! bytes arrive.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| kcp::session::fuzz::session(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| kcp::compat::session::fuzz::session(data));

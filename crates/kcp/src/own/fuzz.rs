@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::fec::{Decoder, Load, Parity, Rebuilt};
 use super::wire::{Ack, Body, ConnectionId, Content, PacketHead, PacketKind, PacketNumber, Run};
 use super::{Config, Keys, Session};
-use crate::envelope::Refused;
+use crate::Refused;
 
 /// Bytes that the decoder may keep.
 const MOST: usize = 10_000;

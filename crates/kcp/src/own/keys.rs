@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use crate::envelope::Refused;
+use crate::Refused;
 
 use super::wire::PacketNumber;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use kcp::classic::{Classic, Config, Flush, Packet};
-use kcp::wire::{Command, Content, Conversation, Millis, Segments, oob_head};
+use kcp::compat::classic::{Classic, Config, Flush, Packet};
+use kcp::compat::wire::{Command, Content, Conversation, Millis, Segments, oob_head};
 
 use crate::drive::{End, Line, Transfer, summary};
 use crate::path;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use kcp::session::Config;
+use kcp::compat::session::Config;
 
 use crate::session::{
     CIPHERS, CONVERSATION, SHARDS, SessionEnd, Shards, config, dial, seal, serve,

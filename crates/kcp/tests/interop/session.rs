@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use kcp::envelope::Seal;
-use kcp::fec::Ratio;
-use kcp::session::{Config, Session};
-use kcp::wire::{Content, Conversation};
+use kcp::compat::envelope::Seal;
+use kcp::compat::fec::Ratio;
+use kcp::compat::session::{Config, Session};
+use kcp::compat::wire::{Content, Conversation};
 use kcp_crypto::{Crypt, derive};
 use testkit::netem::Rng;
 

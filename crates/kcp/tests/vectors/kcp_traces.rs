@@ -7,8 +7,8 @@
 
 use std::collections::BTreeMap;
 
-use kcp::classic::{Classic, Config, Flush, Packet, ReceiveError, SendError};
-use kcp::wire::{Conversation, Malformed, Millis, Sn};
+use kcp::compat::classic::{Classic, Config, Flush, Packet, ReceiveError, SendError};
+use kcp::compat::wire::{Conversation, Malformed, Millis, Sn};
 use serde_json::{Map, Value, json};
 
 use crate::json::{cases, hex, number};

@@ -1,6 +1,6 @@
 //! The estimator of the round trip, sample by sample.
 
-use kcp::classic::RoundTrip;
+use kcp::compat::classic::RoundTrip;
 
 use crate::json::{cases, number};
 

@@ -1,6 +1,6 @@
 //! Heads and payloads, read and written.
 
-use kcp::wire::{Command, Conversation, Head, Millis, Segment, Segments, Sn};
+use kcp::compat::wire::{Command, Conversation, Head, Millis, Segment, Segments, Sn};
 
 use crate::json::{cases, hex, number};
 

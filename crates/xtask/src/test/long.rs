@@ -79,8 +79,17 @@ fn netem(site: &Site, _: Lengths) -> Result<Verdict> {
 }
 
 fn kcp_speed(site: &Site, _: Lengths) -> Result<Verdict> {
-    const SPEED: [&str; 7] =
-        ["run", "--quiet", "--release", "--package", "kcp-crypto", "--example", "speed"];
+    const SPEED: [&str; 9] = [
+        "run",
+        "--quiet",
+        "--release",
+        "--package",
+        "kcp-crypto",
+        "--features",
+        "compat",
+        "--example",
+        "speed",
+    ];
     for words in [&["memory"][..], &["memory", "--fec"], &["udp"], &["acks"], &["sessions"]] {
         run(&mut cargo(&site.root, &[&SPEED[..], &["--"], words, &["--check"]].concat()))?;
     }

@@ -33,16 +33,8 @@ impl Graph {
     }
 
     fn of(root: &Path, selection: &[&str]) -> Result<Self> {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let output = Command::new(cargo)
-            .current_dir(root)
-            .args(["tree", "--color=never", "--prefix=depth", "--format={p}|{l}"])
-            .args(selection)
-            .output()
-            .context("starting cargo tree")?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "cargo tree: {said}");
-        Self::parse(&String::from_utf8_lossy(&output.stdout))
+        let format = ["--prefix=depth", "--format={p}|{l}"];
+        Self::parse(&tree(root, &[&format, selection].concat())?)
     }
 
     /// Parses lines like `2name v1.2.3 (proc-macro)|MIT OR ISC (*)`: depth, package, licence, and a
@@ -92,6 +84,29 @@ impl Graph {
     pub(super) fn licences(&self) -> impl Iterator<Item = (&str, &str)> {
         self.packages.iter().map(|(name, package)| (name.as_str(), package.licence.as_str()))
     }
+}
+
+/// Names of crates with a feature that is on, in a build of one crate alone with all its features.
+pub(super) fn features(root: &Path, name: &str) -> Result<BTreeSet<(String, String)>> {
+    let format = ["--prefix=none", "--format={p}|{f}", "--edges=normal,build", "--all-features"];
+    let tree = tree(root, &[&format[..], &["--package", name]].concat())?;
+    let lines = tree.lines().filter_map(|line| line.split_once('|'));
+    Ok(lines.flat_map(|(package, features)| of_package(package, features)).collect())
+}
+
+fn of_package(package: &str, features: &str) -> impl Iterator<Item = (String, String)> {
+    let features = features.trim_end_matches(" (*)").split(',').filter(|name| !name.is_empty());
+    features.map(|feature| (name_of(package).to_owned(), feature.to_owned()))
+}
+
+fn tree(root: &Path, args: &[&str]) -> Result<String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    let output = command.current_dir(root).args(["tree", "--color=never"]).args(args).output();
+    let output = output.context("starting cargo tree")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "cargo tree: {said}");
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 fn name_of(package: &str) -> &str {

@@ -1,6 +1,6 @@
 //! Walls between crates, checked on the resolved dependency graph. The pure crates reach no
 //! runtime, the crates that serve every transport reach no TLS, and bans and licences are taken
-//! from `.deny.toml`. Beside the graph, `links` checks the documents and `proc` what is read in
+//! from `.deny.toml`. The daemon is built without some features. Beside the graph, `links` checks the documents and `proc` what is read in
 //! `/proc`.
 
 mod graph;
@@ -8,6 +8,7 @@ mod licence;
 mod links;
 mod proc;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
@@ -38,6 +39,9 @@ const WITHOUT_TLS: &[&str] = &[
 /// Crates that [`WITHOUT_TLS`] must not reach, at any depth.
 const TLS: &[&str] = &["aws-lc-rs", "rcgen", "ring", "rustls", "x509-parser"];
 
+/// Crates with a feature that the daemon is built without: sessions for peers of kcp-go.
+const NOT_OF_THE_DAEMON: &[(&str, &str)] = &[("kcp", "compat"), ("kcp-crypto", "compat")];
+
 /// Checks all walls and reports every breach at once.
 pub(crate) fn check(root: &Path) -> Result<()> {
     let graph = Graph::of_workspace(root)?;
@@ -53,6 +57,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     for plain in WITHOUT_TLS {
         breaches.extend(reached(plain, "has no TLS", TLS, &Graph::of_crate(root, plain)?));
     }
+    breaches.extend(not_of_the_daemon(&graph::features(root, "tunnel")?));
     if breaches.is_empty() {
         println!("{} packages, no breach", graph.names().count());
         return Ok(());
@@ -64,6 +69,14 @@ pub(crate) fn check(root: &Path) -> Result<()> {
 fn reached(name: &str, promise: &str, forbidden: &[&str], graph: &Graph) -> Vec<String> {
     let reached = graph.names().filter(|name| forbidden.contains(name));
     reached.map(|reached| format!("{name} {promise} and reaches {reached}")).collect()
+}
+
+fn not_of_the_daemon(features: &BTreeSet<(String, String)>) -> Vec<String> {
+    let is_on = |(name, feature): &&(&str, &str)| {
+        features.contains(&((*name).to_owned(), (*feature).to_owned()))
+    };
+    let breaches = NOT_OF_THE_DAEMON.iter().filter(is_on);
+    breaches.map(|(name, feature)| format!("the daemon has {name} with {feature}")).collect()
 }
 
 /// `bans.deny`: a crate that may not be in the graph, or, with `wrappers`, only below the wrappers.
@@ -116,6 +129,8 @@ mod tests {
             reached("proto", "is pure", IMPURE, &graph),
             ["proto is pure and reaches tokio"]
         );
+        let features = [("kcp".to_owned(), "compat".to_owned())].into();
+        assert_eq!(not_of_the_daemon(&features), ["the daemon has kcp with compat"]);
         let rules = rules(
             r#"
             licenses.allow = ["MIT"]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::engine::Control;
+use crate::Control;
 use crate::own::fec::Protection;
 use crate::own::wire::{
     ConnectionId, PACKET_HEAD, PARITY_HEAD, PacketKind, RUN_HEAD, SEGMENT_HEAD,

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::groups::Sequence;
 use super::parts::Piece;
-use crate::flight;
 use crate::own::wire::{PacketNumber, RANGES, Shard};
+use crate::stream::flight;
 
 /// Packets that may overtake: RFC 9002 section 6.1.1.
 const OVERTAKE: u64 = 3;

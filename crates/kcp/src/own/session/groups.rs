@@ -7,8 +7,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use crate::Sn;
 use crate::own::wire::{Group, Shard};
-use crate::wire::Sn;
 
 /// Groups that are remembered.
 const GROUPS: usize = 512;

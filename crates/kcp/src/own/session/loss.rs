@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::Session;
 use super::flight::{Cargo, Packet};
 use super::groups::Sequence;
-use crate::engine::outgoing::{Outgoing, State};
+use crate::stream::outgoing::{Outgoing, State};
 
 /// What parity may take longer than a round trip: an eighth of it, and the delay of timers.
 const PATIENCE: Duration = Duration::from_millis(10);

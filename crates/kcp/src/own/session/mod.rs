@@ -13,7 +13,7 @@
 //! The receiver tells which packets have arrived; a segment that it has rebuilt it tells apart, as a
 //! segment. So the sender knows what the path has lost. That, repaired or not, is what the congestion
 //! controller and the parity follow: parity must not hide from the controller that a queue overflows.
-//! [`Control::Bbr`](crate::engine::Control::Bbr) does not slow down for loss by chance.
+//! [`Control::Bbr`](crate::Control::Bbr) does not slow down for loss by chance.
 //!
 //! A lost packet of a group is repeated only where the parity of the group does not suffice
 //! (`groups`): then it takes its old place in the group, so that one repetition counts like one more
@@ -47,11 +47,11 @@ use bytes::Bytes;
 
 use super::fec::{Decoder, Encoder, Policy, Rebuilt, SIZE};
 use super::{Keys, Replay};
-use crate::engine::control::{Controller, Pacer};
-use crate::engine::incoming::Incoming;
-use crate::engine::outgoing::Outgoing;
-use crate::engine::probe::WindowProbe;
-use crate::wire::Sn;
+use crate::Sn;
+use crate::stream::control::{Controller, Pacer};
+use crate::stream::incoming::Incoming;
+use crate::stream::outgoing::Outgoing;
+use crate::stream::probe::WindowProbe;
 
 pub use close::Closed;
 pub use config::Config;

@@ -10,9 +10,9 @@ use bytes::Bytes;
 
 use super::Session;
 use super::groups::Sequence;
-use crate::engine::outgoing::{Fresh, Sent, State};
+use crate::Sn;
 use crate::own::wire::{PART_HEAD, Part, RUN_HEAD, SEGMENT_HEAD, Segment, put_segment};
-use crate::wire::Sn;
+use crate::stream::outgoing::{Fresh, Sent, State};
 
 /// Segments that are incomplete at a receiver. Parts of others are not acknowledged, and come again.
 const SEGMENTS: usize = 1_024;

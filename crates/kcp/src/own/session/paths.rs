@@ -7,7 +7,7 @@
 use std::time::Instant;
 
 use super::Session;
-use crate::engine::control::{Controller, Pacer};
+use crate::stream::control::{Controller, Pacer};
 
 /// A packet that leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,10 +8,10 @@ use super::flight::Cargo;
 use super::groups::Sequence;
 use super::transmit::SEGMENT_MOST;
 use super::{Finish, Session};
-use crate::engine::outgoing::{Fresh, Sent, State};
+use crate::Sn;
 use crate::own::fec::Load;
 use crate::own::wire::{Body, Segment, put_segment};
-use crate::wire::Sn;
+use crate::stream::outgoing::{Fresh, Sent, State};
 
 impl Session {
     /// A lost sequence: at its place in the group, or in the open group as if it were new.

@@ -6,13 +6,13 @@ use bytes::Bytes;
 
 use super::flight::Cargo;
 use super::{Heard, Session};
-use crate::engine::incoming::Arrival;
-use crate::engine::outgoing::State;
+use crate::Sn;
 use crate::own::fec::{Load, Parity, Rebuilt};
 use crate::own::wire::{
     Ack, Body, Content, PACKET_HEAD, PacketHead, PacketNumber, Part, Run, Segment,
 };
-use crate::wire::Sn;
+use crate::stream::incoming::Arrival;
+use crate::stream::outgoing::State;
 
 /// How long the acknowledgement of parity may wait. The sender wants to know of it for the loss, and
 /// for what it covers, which it decides after a round trip.

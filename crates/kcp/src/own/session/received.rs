@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use crate::Sn;
 use crate::own::wire::{Ack, PacketNumber, RANGES, REBUILT, Ranges};
-use crate::wire::Sn;
 
 /// How often a rebuilt segment is told, unless `una` passes it before.
 const TOLD: u8 = 3;

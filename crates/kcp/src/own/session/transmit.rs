@@ -10,11 +10,11 @@ use super::parts::Piece;
 use super::paths::Signal;
 use super::protect::BULK;
 use super::{PathUse, Session, Transmit};
-use crate::engine::outgoing::State;
 use crate::own::wire::{
     Ack, Body, Content, Control, PACKET_HEAD, PARITY_HEAD, PART_HEAD, PacketHead, PacketNumber,
     RUN_HEAD, SEGMENT_HEAD, SHARD_HEAD,
 };
+use crate::stream::outgoing::State;
 
 /// Packets that nobody has to acknowledge, in a row, after which one asks for it: an end that only
 /// receives learns that its keys are known (RFC 9000 section 13.2.4 does it for the ranges).

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use super::reader::{INTEGER_MAX, Reader, put_integer};
 use super::{Malformed, PacketNumber};
-use crate::wire::Sn;
+use crate::Sn;
 
 /// The most ranges of packets in an acknowledgement.
 pub const RANGES: usize = 32;

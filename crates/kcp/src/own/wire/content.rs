@@ -230,7 +230,7 @@ fn shard(from: &mut Reader<'_>) -> Result<Shard, Malformed> {
 mod tests {
     use super::super::{PacketNumber, Part, Ranges, Run, Segment, put_segment};
     use super::*;
-    use crate::wire::Sn;
+    use crate::Sn;
 
     fn ack() -> Ack {
         let (mut arrived, mut rebuilt) = (Ranges::default(), Ranges::default());

@@ -2,7 +2,7 @@
 
 use super::Malformed;
 use super::reader::Reader;
-use crate::wire::Sn;
+use crate::Sn;
 
 /// Bytes in front of a run.
 pub const RUN_HEAD: usize = 4;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::*;
-use crate::engine::Control;
+use crate::Control;
 use crate::own::fec::Protection;
 use crate::own::wire::PacketKind;
 use crate::rig::{Transfer, path, transfer};

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::rig;
 use testkit::netem::{Datagrams, Weather};
 
-use crate::envelope::Refused;
+use crate::Refused;
 use crate::own::wire::{ConnectionId, PacketNumber};
 use crate::own::{Config, Keys, Session};
 

@@ -1,0 +1,19 @@
+//! Sessions that kcp-go understands. The daemon is built without them (feature `compat`).
+//!
+//! | module | content |
+//! |---|---|
+//! | [`classic`] | the state machine of kcp-go, bug for bug |
+//! | [`engine`] | the reliable stream on the wire of kcp-go, with its own loss detection and control |
+//! | [`envelope`] | encryption as kcp-go lays it out; the algorithms are outside, behind traits |
+//! | [`fec`] | parity shards as kcp-go makes them, and what is rebuilt of them |
+//! | [`session`] | engine, FEC and envelope together: datagrams in and out |
+//! | [`wire`] | the layouts of segments, shards and out-of-band datagrams |
+
+pub mod classic;
+pub mod engine;
+pub mod envelope;
+pub mod fec;
+#[doc(hidden)]
+pub mod fuzz;
+pub mod session;
+pub mod wire;

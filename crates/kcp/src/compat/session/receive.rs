@@ -1,0 +1,91 @@
+//! Datagrams in.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::Session;
+use crate::compat::envelope::LONGEST_DATAGRAM;
+use crate::compat::fec::{Decoder, Shard};
+use crate::compat::wire::{Content, HEAD};
+
+impl Session {
+    /// Takes a datagram as it came, and opens it in place. What is wrong with it is counted, and it
+    /// is dropped.
+    pub fn handle_datagram(&mut self, now: Instant, datagram: &mut [u8]) {
+        self.counters.datagrams_in += 1;
+        self.counters.bytes_in += datagram.len() as u64;
+        let Ok(plaintext) = self.seal.open(datagram) else {
+            self.counters.envelope.refused += 1;
+            return;
+        };
+        // Both layouts begin with the nonce. One that was refused must not push others out.
+        let nonce = datagram.get(..self.seal.nonce()).unwrap_or_default();
+        if !self.nonces.insert(nonce) {
+            self.counters.replayed += 1;
+            return;
+        }
+        if let Some(plaintext) = datagram.get(plaintext) {
+            self.handle_plaintext(now, plaintext);
+        }
+    }
+
+    /// Takes a datagram that the caller has opened, to find its session. The caller also has to drop
+    /// what was sent before ([`Nonces`](super::Nonces)).
+    pub fn handle_opened(&mut self, now: Instant, plaintext: &[u8]) {
+        self.counters.datagrams_in += 1;
+        self.counters.bytes_in += plaintext.len() as u64;
+        self.handle_plaintext(now, plaintext);
+    }
+
+    /// Each datagram says what it is: with FEC or without, segments or not.
+    fn handle_plaintext(&mut self, now: Instant, plaintext: &[u8]) {
+        let Some(content) = Content::of(plaintext) else {
+            self.counters.envelope.malformed += 1;
+            return;
+        };
+        self.counters.envelope.opened += 1;
+        self.touch(now);
+        match content {
+            Content::Segments(segments) => self.handle_segments(now, segments),
+            Content::Data { segments, .. } => {
+                // Before the decoder, which may rebuild what follows.
+                if segments.len() >= HEAD {
+                    self.handle_segments(now, segments);
+                }
+                self.decode(now, &content);
+            }
+            Content::Parity { .. } => self.decode(now, &content),
+            Content::OutOfBand { conversation, payload } => {
+                if conversation == self.conversation() {
+                    self.counters.oob_in += 1;
+                    let is_dropped = self.oob_in.push(Bytes::copy_from_slice(payload));
+                    self.counters.oob_dropped += u64::from(is_dropped);
+                } else {
+                    self.counters.oob_dropped += 1;
+                }
+            }
+        }
+        if let Some(protection) = self.protection.as_mut().filter(|it| it.is_adaptive()) {
+            protection.report(self.engine.take_report());
+        }
+    }
+
+    fn handle_segments(&mut self, now: Instant, segments: &[u8]) {
+        // Counted by the engine.
+        let _ = self.engine.handle_datagram(now, segments, false);
+    }
+
+    /// Rebuilds what the shard lets rebuild.
+    fn decode(&mut self, now: Instant, content: &Content<'_>) {
+        let Some(shard) = Shard::of(content) else { return };
+        let decoder = self.decoder.get_or_insert_with(|| {
+            Box::new(Decoder::cautious(self.config.decode, LONGEST_DATAGRAM))
+        });
+        let rebuilt = decoder.handle_shard(shard).segments();
+        // What is shorter only filled its group up.
+        for segments in rebuilt.filter(|segments| segments.len() >= HEAD) {
+            let _ = self.engine.handle_datagram(now, segments, true);
+        }
+    }
+}

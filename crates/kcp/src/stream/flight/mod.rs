@@ -1,0 +1,246 @@
+//! What is under way: what of it is lost, and when to ask.
+//!
+//! Each transmission has a number. It is lost when enough that left after it has arrived: by count as
+//! in RFC 5681 and RFC 9002 section 6.1.1, or by time as in RACK (RFC 8985). Where the path reorders,
+//! the count ends and the time grows. When nothing arrives at all, a probe leaves (RFC 8985 section
+//! 7; RFC 9002 section 6.2), later and later.
+//!
+//! Work per acknowledgement is constant, amortised: transmissions stand in the order in which they
+//! left, both criteria hold for all before the first one for which they do not, and whatever has
+//! ended leaves the front.
+
+mod rtt;
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use rtt::Rtt;
+
+/// The share of the round trip that a transmission may arrive late: RFC 9002 section 6.1.2.
+const LATE: u32 = 8;
+
+/// Rounds after which a path that was seen to reorder counts as one that does not: RFC 8985
+/// section 6.2, step 4, has 16 recoveries.
+const FORGET: u32 = 16;
+
+/// Probes doubled at most so often.
+const BACKOFF_MAX: u32 = 8;
+
+/// So many probes in a row without an answer: what was known of the path is void.
+const PERSISTENT: u32 = 3;
+
+/// A transmission, and what the owner of the flight has to know when it ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Transmission<C> {
+    pub(crate) at: Instant,
+    pub(crate) bytes: u32,
+    pub(crate) cargo: C,
+    /// The sender had nothing more to send.
+    pub(crate) is_limited: bool,
+    is_open: bool,
+}
+
+/// The transmissions of one direction.
+#[derive(Debug)]
+pub(crate) struct Flight<C> {
+    pub(crate) rtt: Rtt,
+    /// Transmission `first + n` stands at `n`.
+    log: VecDeque<Transmission<C>>,
+    first: u64,
+    in_flight: u64,
+    /// The newest transmission that has arrived, and when it left.
+    newest: Option<(u64, Instant)>,
+    /// Transmissions that may overtake; 0: any number.
+    pub(crate) overtake: u64,
+    /// Eighths of the round trip that a transmission may be late.
+    late: u32,
+    /// Rounds until reordering is forgotten.
+    reorders_for: u32,
+    round_end: u64,
+    last_sent: Option<Instant>,
+    /// Probes since the last acknowledgement.
+    probes: u32,
+    /// When a transmission that was overtaken is lost by time.
+    overdue: Option<Instant>,
+}
+
+impl<C: Copy> Flight<C> {
+    pub(crate) const fn new(overtake: u64) -> Self {
+        Self {
+            rtt: Rtt::new(),
+            log: VecDeque::new(),
+            first: 0,
+            in_flight: 0,
+            newest: None,
+            overtake,
+            late: 1,
+            reorders_for: 0,
+            round_end: 0,
+            last_sent: None,
+            probes: 0,
+            overdue: None,
+        }
+    }
+
+    /// The path is another one. What is under way stays, and a probe leaves in time.
+    pub(crate) fn path_changed(&mut self) {
+        self.rtt = Rtt::new();
+        self.probes = 0;
+        (self.late, self.reorders_for) = (1, 0);
+    }
+
+    /// Something leaves; returns its number.
+    pub(crate) fn sent(&mut self, now: Instant, bytes: u32, cargo: C, is_limited: bool) -> u64 {
+        let number = self.next();
+        self.log.push_back(Transmission { at: now, bytes, cargo, is_limited, is_open: true });
+        self.in_flight += u64::from(bytes);
+        self.last_sent = Some(now);
+        number
+    }
+
+    /// Something leaves that nobody acknowledges. It only takes a number.
+    pub(crate) fn passed(&mut self, now: Instant, bytes: u32, cargo: C, is_limited: bool) {
+        self.log.push_back(Transmission { at: now, bytes, cargo, is_limited, is_open: false });
+        self.trim();
+    }
+
+    /// The number of the next transmission.
+    pub(crate) fn next(&self) -> u64 {
+        self.first + self.log.len() as u64
+    }
+
+    /// Transmissions before this one have ended.
+    pub(crate) const fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// Bytes under way.
+    pub(crate) const fn in_flight(&self) -> u64 {
+        self.in_flight
+    }
+
+    fn get(&mut self, number: u64) -> Option<&mut Transmission<C>> {
+        self.log.get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)
+    }
+
+    /// A transmission has arrived. `None` where it had ended before. `is_certain`: it is this one,
+    /// and not an earlier copy, which would make all that is under way look overtaken.
+    pub(crate) fn arrived(&mut self, number: u64, is_certain: bool) -> Option<Transmission<C>> {
+        let ended = self.end(number)?;
+        if is_certain && self.newest.is_none_or(|(newest, _)| newest < number) {
+            self.newest = Some((number, ended.at));
+        }
+        Some(ended)
+    }
+
+    fn end(&mut self, number: u64) -> Option<Transmission<C>> {
+        let transmission = self.get(number).filter(|transmission| transmission.is_open)?;
+        transmission.is_open = false;
+        let ended = *transmission;
+        self.in_flight = self.in_flight.saturating_sub(ended.bytes.into());
+        self.trim();
+        Some(ended)
+    }
+
+    /// What was given up has arrived: the path reorders.
+    pub(crate) fn reordered(&mut self) {
+        // At most a whole round trip late, as in RFC 8985 section 6.2, step 4.
+        self.late = (self.late + 1).min(LATE);
+        self.reorders_for = FORGET;
+    }
+
+    /// The peer has acknowledged something.
+    pub(crate) fn acknowledged(&mut self) {
+        self.probes = 0;
+        if self.newest.is_some_and(|(newest, _)| newest >= self.round_end) {
+            self.round_end = self.next();
+            self.reorders_for = self.reorders_for.saturating_sub(1);
+            if self.reorders_for == 0 {
+                self.late = 1;
+            }
+        }
+    }
+
+    /// The next transmission that counts as lost now.
+    pub(crate) fn pop_lost(&mut self, now: Instant) -> Option<(u64, Transmission<C>)> {
+        self.overdue = None;
+        let (newest, newest_at) = self.newest?;
+        // The front is open.
+        let front = self.log.front()?;
+        if self.first >= newest {
+            return None;
+        }
+        let by_count =
+            self.reorders_for == 0 && self.overtake > 0 && newest - self.first >= self.overtake;
+        let longer = self.rtt.longer();
+        let due = front.at + longer + (longer * self.late / LATE).max(Duration::from_millis(1));
+        if !by_count && (due > now || front.at > newest_at) {
+            self.overdue = Some(due);
+            return None;
+        }
+        self.pop_any()
+    }
+
+    /// All that is under way is given up; the next one of it.
+    pub(crate) fn pop_any(&mut self) -> Option<(u64, Transmission<C>)> {
+        let number = self.first;
+        Some((number, self.end(number)?))
+    }
+
+    fn trim(&mut self) {
+        while self.log.front().is_some_and(|transmission| !transmission.is_open) {
+            self.log.pop_front();
+            self.first += 1;
+        }
+    }
+
+    /// Gives memory back.
+    pub(crate) fn rest(&mut self) {
+        if self.log.is_empty() {
+            self.log.shrink_to(8);
+        }
+    }
+
+    /// When an overtaken transmission is lost by time.
+    pub(crate) const fn overdue(&self) -> Option<Instant> {
+        self.overdue
+    }
+
+    /// When a probe has to leave; `None` while nothing is under way. The peer may wait for
+    /// `ack_delay` before it acknowledges.
+    pub(crate) fn probe_due(&self, ack_delay: Duration, least: Duration) -> Option<Instant> {
+        let sent = self.last_sent.filter(|_| self.in_flight > 0)?;
+        let wait = self.rtt.timeout(ack_delay, least);
+        Some(sent + wait * 2_u32.pow(self.probes.min(BACKOFF_MAX)))
+    }
+
+    /// No probe waits for an answer.
+    pub(crate) const fn is_answered(&self) -> bool {
+        self.probes == 0
+    }
+
+    /// A probe leaves. Returns whether so many went unanswered that the path is a new one.
+    pub(crate) const fn probed(&mut self) -> bool {
+        self.probes += 1;
+        self.probes == PERSISTENT
+    }
+}
+
+/// What only sessions for kcp-go ask.
+#[cfg(feature = "compat")]
+impl<C: Copy> Flight<C> {
+    /// Whether one that left so many later has arrived.
+    pub(crate) fn is_overtaken(&self, number: u64, by: u64) -> bool {
+        self.newest.is_some_and(|(newest, _)| newest >= number + by)
+    }
+
+    /// What a transmission that is still in the log carried.
+    pub(crate) fn cargo(&mut self, number: u64) -> Option<C> {
+        self.get(number).map(|transmission| transmission.cargo)
+    }
+
+    /// A transmission does not count any more: its content leaves again.
+    pub(crate) fn withdraw(&mut self, number: u64) {
+        self.end(number);
+    }
+}
