@@ -5,12 +5,11 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use config::Over;
 use logging::AUDIT;
 use proto::Target;
-use proto::control::{Register, ServiceError, ServiceErrorCode, ServiceSpec};
+use proto::control::{Register, ServiceError, ServiceErrorCode, ServiceSpec, ServiceTerms};
 use relay::{Gate, Timeouts};
 use rustix::io::Errno;
 use termination::Wanted;
@@ -95,7 +94,7 @@ impl OfClient {
         let domain = to.hosts.domain();
         let domain = domain.as_ref().map(|domain| domain.as_str());
         let places = register.services.iter().flat_map(|spec| {
-            let path = spec.http.path.as_deref();
+            let path = spec.terms.http.path.as_deref();
             let parsed = spec.public.iter().map(|text| parse(text, to.public_bind, domain));
             parsed.flatten().map(move |public| public.place(path))
         });
@@ -135,7 +134,7 @@ impl OfClient {
         for text in &spec.public {
             let public =
                 parse(text, to.public_bind, domain.as_ref().map(|domain| domain.as_str()))?;
-            let place = public.place(spec.http.path.as_deref());
+            let place = public.place(spec.terms.http.path.as_deref());
             reached.push(match public {
                 Public::Port(over, address) => {
                     let port = (text.as_str(), (over, address), place);
@@ -429,8 +428,8 @@ impl Entry {
 
 pub(super) fn aim(spec: &ServiceSpec, http: Option<Arc<HttpTerms>>) -> Aim {
     let name = spec.name.as_str().to_owned();
-    let (priority, visitors) = (spec.priority, spec.visitors.clone());
-    let (flows, keepalive) = (spec.flows, Duration::from_secs(spec.keepalive.into()));
+    let ServiceTerms { priority, visitors, timeouts, flows, .. } = spec.terms.clone();
+    let keepalive = timeouts.keepalive;
     let target = Target::Service(name.clone());
     Aim { target, name, priority, visitors, http, flows, keepalive, proxy: None }
 }

@@ -27,7 +27,7 @@ impl OfClient {
     ) -> Outcome<String> {
         let url = to.hosts.url(&host)?;
         self.permit(to, text, &host)?;
-        if spec.http.pass_through && !to.client.pass_through {
+        if spec.terms.http.pass_through && !to.client.pass_through {
             let name = &self.name;
             let text = format!(
                 "{text}: pass_through is not allowed to client `{name}`: add `pass_through: true` to \
@@ -43,7 +43,7 @@ impl OfClient {
             );
             return Err(error(ServiceErrorCode::Limit, text));
         };
-        let http = HttpTerms::new(&spec.http).map(Arc::new).map_err(|why| {
+        let http = HttpTerms::new(&spec.terms.http).map(Arc::new).map_err(|why| {
             let name = &spec.name;
             error(ServiceErrorCode::BadAddress, format!("{text}: service {name}: {why}"))
         })?;
