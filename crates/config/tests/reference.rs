@@ -112,6 +112,16 @@ fn defaults() -> BTreeMap<String, String> {
     let doors = load_server(text, &ServerFlags::default(), &sources).expect("minimal").config;
     let mux = doors.listen[0].mux.as_ref().expect("a listener for several transports");
     put("server: listen[].silence".into(), mux.silence.to_string());
+    let span = |time: Duration| Span::from_millis(time.as_millis() as u64).to_string();
+    put("server: listen[].timeouts.dial".into(), span(mux.timeouts.dial));
+    let text = format!("{CLIENT}forwards: '5203=5201'\n");
+    let text = Some(Text { name: "minimal.yaml", text: &text });
+    let forward = load_client(text, &ClientFlags::default(), &sources).expect("minimal");
+    let forward = forward.config.forwards[0].terms.timeouts;
+    for (of, timeouts) in [("server: listen[]", mux.timeouts), ("client: forwards[]", forward)] {
+        put(format!("{of}.timeouts.idle"), span(timeouts.idle));
+        put(format!("{of}.timeouts.half_close"), span(timeouts.half_close));
+    }
     put("server: tls_routes.min_version".into(), doors.tls_routes.min_version.to_string());
     let acme = doors.tls_routes.acme.expect("an authority");
     put("server: tls_routes.acme.directory".into(), acme.directory);
@@ -128,7 +138,6 @@ fn defaults() -> BTreeMap<String, String> {
     let key = |key: &str| format!("client: services[].{key}");
     put(key("name"), service.name.replace("10022", "PORT"));
     let terms = client.terms_of(service);
-    let span = |time: Duration| Span::from_millis(time.as_millis() as u64).to_string();
     assert_eq!(terms.priority, Priority::Normal);
     put(key("priority"), "normal".into());
     put(key("pass_through"), terms.http.pass_through.to_string());

@@ -1,4 +1,4 @@
-//! The terms of a service: `priority`, `timeouts` and `tcp_keepalive`. The lists of visitors are in
+//! The terms of a service or a forward: `priority`, `timeouts` and `tcp_keepalive`. The lists of visitors are in
 //! `visit.rs`, and the options of HTTP in `http.rs`.
 
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use proto::Priority;
 use proto::control::{FlowTimes, ServiceTerms, TCP_KEEPALIVE_MAX, Timeouts};
 
-use super::keys::TIMEOUTS;
+use super::keys::{FORWARD_TIMEOUTS, TIMEOUTS};
 use super::{Section, unknown};
 use crate::{BadValue, Span};
 
@@ -28,8 +28,15 @@ pub(super) fn terms(s: &Section<'_>) -> ServiceTerms {
     }
 }
 
+/// Decodes the terms of a forward.
+pub(super) fn of_forward(s: &Section<'_>) -> ServiceTerms {
+    let own = s.section("timeouts", &FORWARD_TIMEOUTS);
+    let timeouts = own.as_ref().map(timeouts).unwrap_or_default();
+    ServiceTerms { timeouts, ..ServiceTerms::default() }
+}
+
 /// Decodes the times of streams in a section `timeouts`. An absent key has its default.
-fn timeouts(own: &Section<'_>) -> Timeouts {
+pub(super) fn timeouts(own: &Section<'_>) -> Timeouts {
     let Timeouts { dial, idle, half_close, keepalive } = Timeouts::default();
     let of = |key, default| own.parse(key).map_or(default, Span::duration);
     Timeouts {

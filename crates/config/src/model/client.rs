@@ -361,6 +361,8 @@ pub struct Forward {
     /// Pairs `user:password` of a proxy, one of which a program has to know; user and password have
     /// at most 255 bytes each (RFC 1929). If empty, the proxy asks for none.
     pub basic_auth: Vec<Secret>,
+    /// What holds for its visitors.
+    pub terms: ServiceTerms,
     /// The forward was added at run time, by a command.
     pub kept: bool,
 }

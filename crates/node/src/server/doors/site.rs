@@ -200,11 +200,11 @@ impl Site {
         }
         let edition = found.entrance.route.edition();
         let aim = found.entrance.route.aim.load_full();
-        if self.peer.is_some_and(|peer| !aim.visitors.permit(peer.ip())) {
+        if self.peer.is_some_and(|peer| !aim.terms.visitors.permit(peer.ip())) {
             let (status, reason) = Answer::Forbidden.status();
             return Found::Refused(Refusal { status, reason: reason.into() });
         }
-        let Some(rules) = aim.http.as_ref().map(|http| Arc::clone(&http.rules)) else {
+        let Some(rules) = aim.rules.clone() else {
             return Found::Unknown;
         };
         let (site, entrance) = (self.clone(), Arc::clone(&found.entrance));
@@ -272,7 +272,7 @@ impl web::Service for Service {
     }
 
     fn silence(&self) -> Silence {
-        let Timeouts { idle, half_close, .. } = self.entrance.timeouts;
+        let Timeouts { idle, half_close, .. } = self.aim.terms.timeouts;
         Silence { idle, half_close }
     }
 
@@ -301,7 +301,7 @@ impl Service {
         let down = || failed(Answer::Down(ResetCode::Shutdown));
         let settings = entrance::settings_of(worker, entrance).ok_or_else(down)?;
         let target = aim.target.clone();
-        let open = Open { target, visitor: *peer, priority: aim.priority };
+        let open = Open { target, visitor: *peer, priority: aim.terms.priority };
         let duplex = relay::open_duplex(&link, open, &settings, Some(permit));
         Ok(Box::new(Here(duplex.map_err(|_| down())?)))
     }

@@ -9,8 +9,8 @@ use std::sync::{Arc, Weak};
 use config::Over;
 use logging::AUDIT;
 use proto::Target;
-use proto::control::{Register, ServiceError, ServiceErrorCode, ServiceSpec, ServiceTerms};
-use relay::{Gate, Timeouts};
+use proto::control::{Register, ServiceError, ServiceErrorCode, ServiceSpec};
+use relay::Gate;
 use rustix::io::Errno;
 use termination::Wanted;
 use tracing::field::display;
@@ -20,7 +20,7 @@ use crate::entrance::{self, Entrance};
 use crate::health::Health;
 use crate::listeners::Listeners;
 use crate::names::{Host, Kind};
-use crate::route::{Aim, HttpTerms, Route};
+use crate::route::{Aim, Route};
 use crate::session::{Handle, Session};
 
 use super::super::super::hosts::Hosts;
@@ -323,7 +323,6 @@ impl OfClient {
         let entrance = Arc::new(Entrance {
             id: entrance::next_id(),
             address: format!("{over}://{address}"),
-            timeouts: Timeouts::default(),
             health: Health::default(),
             steering: listeners.steering(),
             bounds: to.client.flow_bounds(to.clients.trusted()),
@@ -402,9 +401,9 @@ impl Entry {
         &mut self,
         to: Registrant<'_>,
         spec: &ServiceSpec,
-        http: Option<Arc<HttpTerms>>,
+        rules: Option<Arc<web::Rules>>,
     ) {
-        let aim = aim(spec, http);
+        let aim = aim(spec, rules);
         self.entrance.health.forget();
         to.client.bound_flows(&self.entrance.bounds);
         self.entrance.route.session.store(Arc::clone(to.session));
@@ -426,12 +425,9 @@ impl Entry {
     }
 }
 
-pub(super) fn aim(spec: &ServiceSpec, http: Option<Arc<HttpTerms>>) -> Aim {
-    let name = spec.name.as_str().to_owned();
-    let ServiceTerms { priority, visitors, timeouts, flows, .. } = spec.terms.clone();
-    let keepalive = timeouts.keepalive;
-    let target = Target::Service(name.clone());
-    Aim { target, name, priority, visitors, http, flows, keepalive, proxy: None }
+pub(super) fn aim(spec: &ServiceSpec, rules: Option<Arc<web::Rules>>) -> Aim {
+    let (name, terms) = (spec.name.as_str().to_owned(), spec.terms.clone());
+    Aim { target: Target::Service(name.clone()), name, terms, rules, proxy: None }
 }
 
 /// How entrances close.
