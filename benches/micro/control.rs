@@ -3,22 +3,15 @@
 use bytes::Bytes;
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
-use proto::control::{ControlDecoder, ControlMessage, Register, ServiceSpec};
+use proto::control::{ControlDecoder, ControlMessage, Register, ServiceSpec, ServiceTerms};
 use proto::greeting::Name;
-use proto::{Priority, Visitors};
 
 #[divan::bench(args = [1, 100, 1000])]
 fn register_decode(bencher: Bencher<'_, '_>, services: usize) {
     let service = |n| ServiceSpec {
         name: Name::new(&format!("service-{n}")).expect("a name"),
         public: vec![format!("tcp://:{}", 10_000 + n)],
-        priority: Priority::Normal,
-        shared: false,
-        resume: true,
-        visitors: Visitors::default(),
-        http: proto::HttpOptions::default(),
-        flows: proto::control::FlowTimes::default(),
-        keepalive: proto::control::TCP_KEEPALIVE,
+        terms: ServiceTerms::default(),
     };
     let set = Register { generation: 1, services: (0..services).map(service).collect() };
     let message: Bytes = ControlMessage::Register(set).encode().expect("it is within the limits");

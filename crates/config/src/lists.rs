@@ -114,7 +114,7 @@ impl Lists {
         for service in &self.services {
             for public in &service.public {
                 if let Public::Name { kind, host } = public
-                    && !names.take(*kind, host, service.http.path.as_deref())
+                    && !names.take(*kind, host, service.terms.http.path.as_deref())
                 {
                     return Err(twice(public));
                 }
@@ -194,7 +194,7 @@ impl ClientConfig {
                 Public::Name { host, .. } => host.len(),
                 Public::Tcp { .. } | Public::Udp { .. } => 0,
             });
-            names.sum::<usize>() + service.http.encoded_len()
+            names.sum::<usize>() + service.terms.http.encoded_len()
         };
         if self.services.iter().map(of_http).sum::<usize>() > HTTP_OF_ALL {
             let what = "bytes in the host names and options of HTTP of all services";
@@ -233,7 +233,7 @@ impl Places {
                     Public::Tcp { bind, port } => drop(tcp.take(bound(*bind), *port)),
                     Public::Udp { bind, port } => drop(udp.take(bound(*bind), *port)),
                     Public::Name { kind, host } => {
-                        let _ = hosts.take(*kind, host, service.http.path.as_deref());
+                        let _ = hosts.take(*kind, host, service.terms.http.path.as_deref());
                     }
                 }
             }
@@ -243,7 +243,7 @@ impl Places {
 
     /// Whether the service has one of the names or addresses.
     fn are_of(&self, service: &Service) -> bool {
-        let path = service.http.path.as_deref();
+        let path = service.terms.http.path.as_deref();
         let clashes = |public: &Public| match public {
             Public::Tcp { bind, port } => self.tcp.clash(bound(*bind), *port).is_some(),
             Public::Udp { bind, port } => self.udp.clash(bound(*bind), *port).is_some(),
@@ -334,7 +334,11 @@ mod tests {
              http-a.example http://a.example tcp://127.0.0.1:8080\n\
              https-v.example https://v.example tcp://10.0.0.1:80"
         );
-        assert_eq!(now.services[2].http.basic_auth, ["u:p"], "the password does not get lost");
+        assert_eq!(
+            now.services[2].terms.http.basic_auth,
+            ["u:p"],
+            "the password does not get lost"
+        );
         assert_eq!(now.service_at("https://V.example"), Some("https-v.example"));
         for not in ["http://v.example", "http://b.example", "a.example", "http://a.example:80"] {
             assert_eq!(now.service_at(not), None, "{not}");
@@ -342,10 +346,10 @@ mod tests {
         // The options of HTTP are of no use at a port, and `pass_through` is not with `https`.
         let mut now = lists("[{ name: a, public: 'http://a.example', target: 1, path: /x }]");
         now.add(lists("[{ name: a, public: 80, target: 1 }]"));
-        assert!(now.services[0].http.is_default());
+        assert!(now.services[0].terms.http.is_default());
         let mut now = lists("[{ name: a, public: 'http://a.b', target: 1, pass_through: true }]");
         now.add(lists("[{ name: a, public: ['http://a.b', 'https://a.b'], target: 1 }]"));
-        assert!(!now.services[0].http.pass_through);
+        assert!(!now.services[0].terms.http.pass_through);
     }
 
     #[test]

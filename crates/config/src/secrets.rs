@@ -337,11 +337,13 @@ pub fn of_client(config: &ClientConfig) -> Vec<Held> {
     }
     for (i, service) in config.services.iter().enumerate() {
         let place = format!("/services/{i}");
-        let pairs = service.http.basic_auth.iter().map(String::as_str);
+        let pairs = service.terms.http.basic_auth.iter().map(String::as_str);
         let pairs = pairs.chain(service.exit.basic_auth.iter().map(Secret::reveal));
         passwords(&place, pairs, &mut all);
-        let edits =
-            [("headers", &service.http.request), ("response_headers", &service.http.response)];
+        let edits = [
+            ("headers", &service.terms.http.request),
+            ("response_headers", &service.terms.http.response),
+        ];
         for (key, edits) in edits {
             let place = format!("{place}/{key}/set");
             let secret = edits.set.iter().filter(|(name, value)| is_secret_field(name, value));

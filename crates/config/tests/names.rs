@@ -102,7 +102,7 @@ fn the_options_of_a_service_by_name_are_decoded_and_no_secret_is_shown() {
                 - { public: 'http://b.example', target: 1, pass_through: true, path: null }\n\
                 - { public: 'http://app.example.com', target: 1, name: rest, path: / }\n";
     let config = client(text, &[]).unwrap();
-    let http = &config.services[0].http;
+    let http = config.terms_of(&config.services[0]).http;
     assert_eq!(http.basic_auth, ["ann:Very:Secret/Text", "bob:"]);
     assert_eq!((http.path.as_deref(), http.forwarded), (Some("/api"), true));
     assert_eq!(http.host_rewrite.as_deref(), Some("localhost:3000"));
@@ -110,7 +110,7 @@ fn the_options_of_a_service_by_name_are_decoded_and_no_secret_is_shown() {
     assert_eq!(http.request.set, set.map(|(name, value)| (name.to_owned(), value.to_owned())));
     assert_eq!(http.request.remove, ["Cookie"]);
     assert_eq!(http.response.remove, ["Server", "X-Powered-By"]);
-    assert!(config.services[1].http.pass_through);
+    assert!(config.terms_of(&config.services[1]).http.pass_through);
     let shown = format!("{:?}{}", config.services, config.summary().join("\n"));
     assert!(!shown.contains("Secret"), "{shown}");
     assert_eq!(

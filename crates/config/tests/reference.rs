@@ -1,11 +1,13 @@
 //! Checks that REFERENCE.md has exactly the decoder's keys, and the defaults of a minimal file.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use config::{
-    Change, ClientFlags, Common, KcpPreset, LogFormat, Priority, ServerFlags, Size, Sources, Span,
-    Text, keys, load_client, load_server,
+    Change, ClientFlags, Common, KcpPreset, LogFormat, ServerFlags, Size, Sources, Span, Text,
+    keys, load_client, load_server,
 };
+use proto::Priority;
 
 const SERVER: &str = "listen: tls://[::]\nclients: [{name: a, token_file: t}]\n";
 const CLIENT: &str = "servers: tls://a\nname: a\ntoken_file: t\n\
@@ -110,6 +112,16 @@ fn defaults() -> BTreeMap<String, String> {
     let doors = load_server(text, &ServerFlags::default(), &sources).expect("minimal").config;
     let mux = doors.listen[0].mux.as_ref().expect("a listener for several transports");
     put("server: listen[].silence".into(), mux.silence.to_string());
+    let span = |time: Duration| Span::from_millis(time.as_millis() as u64).to_string();
+    put("server: listen[].timeouts.dial".into(), span(mux.timeouts.dial));
+    let text = format!("{CLIENT}forwards: '5203=5201'\n");
+    let text = Some(Text { name: "minimal.yaml", text: &text });
+    let forward = load_client(text, &ClientFlags::default(), &sources).expect("minimal");
+    let forward = forward.config.forwards[0].terms.timeouts;
+    for (of, timeouts) in [("server: listen[]", mux.timeouts), ("client: forwards[]", forward)] {
+        put(format!("{of}.timeouts.idle"), span(timeouts.idle));
+        put(format!("{of}.timeouts.half_close"), span(timeouts.half_close));
+    }
     put("server: tls_routes.min_version".into(), doors.tls_routes.min_version.to_string());
     let acme = doors.tls_routes.acme.expect("an authority");
     put("server: tls_routes.acme.directory".into(), acme.directory);
@@ -125,20 +137,21 @@ fn defaults() -> BTreeMap<String, String> {
     let [service] = &client.services[..] else { panic!("one service") };
     let key = |key: &str| format!("client: services[].{key}");
     put(key("name"), service.name.replace("10022", "PORT"));
-    assert_eq!(service.priority, Priority::Normal);
+    let terms = client.terms_of(service);
+    assert_eq!(terms.priority, Priority::Normal);
     put(key("priority"), "normal".into());
-    put(key("pass_through"), service.http.pass_through.to_string());
-    put(key("forwarded"), service.http.forwarded.to_string());
-    assert!(service.http.is_default());
-    put(key("tcp_keepalive"), format!("{}m", service.keepalive / 60));
-    put(key("timeouts.dial"), service.timeouts.dial.to_string());
+    put(key("pass_through"), terms.http.pass_through.to_string());
+    put(key("forwarded"), terms.http.forwarded.to_string());
+    assert!(terms.http.is_default());
+    put(key("tcp_keepalive"), span(terms.timeouts.keepalive));
+    put(key("timeouts.dial"), span(terms.timeouts.dial));
     let health = service.health.expect("a map without keys has the defaults");
     put(key("health.interval"), health.interval.to_string());
     put(key("health.timeout"), health.timeout.to_string());
-    put(key("timeouts.idle"), service.timeouts.idle.to_string());
-    put(key("timeouts.half_close"), service.timeouts.half_close.to_string());
-    put(key("timeouts.flow"), format!("{}s", service.timeouts.flows.answered));
-    put(key("timeouts.flow_unanswered"), format!("{}s", service.timeouts.flows.unanswered));
+    put(key("timeouts.idle"), span(terms.timeouts.idle));
+    put(key("timeouts.half_close"), span(terms.timeouts.half_close));
+    put(key("timeouts.flow"), format!("{}s", terms.flows.answered));
+    put(key("timeouts.flow_unanswered"), format!("{}s", terms.flows.unanswered));
     found
 }
 

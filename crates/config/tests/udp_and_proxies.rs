@@ -95,7 +95,8 @@ fn flows_have_times_in_whole_seconds() {
     ] {
         let text =
             format!("services: [{{ public: 'udp://:1', target: '1', timeouts: {timeouts} }}]");
-        let flows = client(&text).services[0].timeouts.flows;
+        let config = client(&text);
+        let flows = config.terms_of(&config.services[0]).flows;
         assert_eq!(flows, FlowTimes { unanswered, answered }, "{timeouts}");
     }
 }
@@ -126,7 +127,7 @@ fn an_exit_has_users_and_destinations_or_visitors_by_address() {
     assert_eq!(exit.allow, None);
     assert!(!format!("{config:?}").contains("hunter2"), "a log may have the configuration");
     // What the server does with requests is another thing.
-    assert!(config.services[0].http.is_default());
+    assert!(config.terms_of(&config.services[0]).http.is_default());
     client("allow_from: 10.0.0.0/8\nservices: ['1080=socks5']");
 }
 

@@ -399,8 +399,9 @@ fn a_service_has_its_own_lists_of_visitors_or_those_of_the_top() {
             format!("service open: tcp://:4 -> tcp://b:1, {open}"),
         ]
     );
-    let may =
-        |n: usize, ip: &str| config.visitors_of(&config.services[n]).permit(ip.parse().unwrap());
+    let may = |n: usize, ip: &str| {
+        config.terms_of(&config.services[n]).visitors.permit(ip.parse().unwrap())
+    };
     assert!(may(0, "10.1.1.1") && !may(0, "10.0.0.66") && !may(0, "192.0.2.1"));
     assert!(may(1, "192.0.2.1") && !may(1, "10.1.1.1"));
     assert!(may(3, "10.0.0.66") && may(3, "::1"));
@@ -412,8 +413,8 @@ fn a_service_has_its_own_lists_of_visitors_or_those_of_the_top() {
     let mut with = config.clone();
     with.keep(&kept).unwrap();
     let [.., nine, eight] = with.services.as_slice() else { panic!("{with:?}") };
-    assert_eq!(with.visitors_of(nine), config.visitors_of(&config.services[0]));
-    assert!(with.visitors_of(eight).permit([10, 0, 0, 66].into()));
+    assert_eq!(with.terms_of(nine).visitors, config.terms_of(&config.services[0]).visitors);
+    assert!(with.terms_of(eight).visitors.permit([10, 0, 0, 66].into()));
 
     let other = client(&text.replace("10.0.0.66", "10.0.0.67")).unwrap();
     let changed = config.differs(&other);

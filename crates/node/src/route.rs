@@ -3,12 +3,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use config::Secret;
-use proto::control::FlowTimes;
-use proto::{HttpOptions, Priority, Target, Visitors};
+use proto::Target;
+use proto::control::ServiceTerms;
 use relay::{Credentials, Gate, ProxyKind};
 
 use crate::session::Session;
@@ -62,25 +61,28 @@ fn next_edition() -> u64 {
     EDITIONS.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The request that opens a stream at the far side.
-#[derive(Debug, PartialEq, Eq)]
+/// Where streams lead, and on which terms.
+#[derive(Debug)]
 pub(crate) struct Aim {
     /// The name in logs and status.
     pub(crate) name: String,
     /// The service or address that the far side dials.
     pub(crate) target: Target,
-    /// The priority of the streams.
-    pub(crate) priority: Priority,
-    /// Who may visit.
-    pub(crate) visitors: Visitors,
-    /// What the server does with HTTP requests, where visitors come by a name.
-    pub(crate) http: Option<Arc<HttpTerms>>,
-    /// When its idle flows end.
-    pub(crate) flows: FlowTimes,
-    /// The keepalive of the sockets of its visitors ([`net::socket::keep_alive`]).
-    pub(crate) keepalive: Duration,
+    /// What holds for its visitors.
+    pub(crate) terms: ServiceTerms,
+    /// The options of HTTP in the form that the proxy needs, where visitors come by a name.
+    pub(crate) rules: Option<Arc<web::Rules>>,
     /// The visitors name the target themselves, and the target of the aim is empty.
     pub(crate) proxy: Option<Arc<ProxyTerms>>,
+}
+
+impl PartialEq for Aim {
+    fn eq(&self, other: &Self) -> bool {
+        // The rules are another form of the terms.
+        let Self { name, target, terms, rules: _, proxy } = self;
+        let of_other = (&other.name, &other.target, &other.terms, &other.proxy);
+        (name, target, terms, proxy) == of_other
+    }
 }
 
 /// A forward whose visitors name their targets.
@@ -102,27 +104,3 @@ impl ProxyTerms {
 pub(crate) fn credentials(pairs: &[Secret]) -> Option<Credentials> {
     Credentials::any_of(pairs.iter().filter_map(|pair| pair.reveal().split_once(':')))
 }
-
-/// The options of a service by HTTP name.
-#[derive(Debug)]
-pub(crate) struct HttpTerms {
-    pub(crate) options: HttpOptions,
-    /// The options in the form that the proxy needs.
-    pub(crate) rules: Arc<web::Rules>,
-}
-
-impl HttpTerms {
-    /// # Errors
-    /// An option that no HTTP message can have.
-    pub(crate) fn new(options: &HttpOptions) -> Result<Self, web::InvalidRule> {
-        Ok(Self { options: options.clone(), rules: Arc::new(web::Rules::new(options)?) })
-    }
-}
-
-impl PartialEq for HttpTerms {
-    fn eq(&self, other: &Self) -> bool {
-        self.options == other.options
-    }
-}
-
-impl Eq for HttpTerms {}

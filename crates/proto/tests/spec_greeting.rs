@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use proto::control::{
     ControlDecoder, ControlMessage, FlowClose, FlowOpen, Register, Registered, ServiceError,
-    ServiceErrorCode, ServiceResult, ServiceSpec, Strained,
+    ServiceErrorCode, ServiceResult, ServiceSpec, ServiceTerms, Strained,
 };
 use proto::greeting::{
     Attach, AttachMode, Binding, ClientAccepted, ClientGreeting, ClientSetup, EarlyBinding,
@@ -233,20 +233,15 @@ fn the_greetings_of_the_document_are_those_of_the_code() {
 #[test]
 fn the_control_messages_of_the_document_are_those_of_the_code() {
     let name = |text| Name::new(text).unwrap();
-    let service = |text, public: &str| ServiceSpec {
-        name: name(text),
-        public: vec![public.to_owned()],
-        priority: Priority::Interactive,
-        shared: false,
-        resume: true,
-        visitors: Visitors::default(),
-        http: HttpOptions::default(),
-        flows: proto::control::FlowTimes::default(),
-        keepalive: proto::control::TCP_KEEPALIVE,
-    };
+    fn service(text: &str, public: &str, set: impl FnOnce(&mut ServiceTerms)) -> ServiceSpec {
+        let name = Name::new(text).unwrap();
+        let mut terms = ServiceTerms { priority: Priority::Interactive, ..ServiceTerms::default() };
+        set(&mut terms);
+        ServiceSpec { name, public: vec![public.to_owned()], terms }
+    }
     let register = ControlMessage::Register(Register {
         generation: 7,
-        services: vec![service("ssh", "tcp://:10022")],
+        services: vec![service("ssh", "tcp://:10022", |_| {})],
     });
     let network = |ip: &str, prefix| [Network::new(ip.parse().unwrap(), prefix).unwrap()].into();
     let visitors = Visitors {
@@ -255,7 +250,7 @@ fn the_control_messages_of_the_document_are_those_of_the_code() {
     };
     let restricted = ControlMessage::Register(Register {
         generation: 8,
-        services: vec![ServiceSpec { visitors, ..service("ssh", "tcp://:10022") }],
+        services: vec![service("ssh", "tcp://:10022", |terms| terms.visitors = visitors)],
     });
     let http = HttpOptions {
         basic_auth: vec!["ann:secret".to_owned()],
@@ -271,7 +266,7 @@ fn the_control_messages_of_the_document_are_those_of_the_code() {
     };
     let named = ControlMessage::Register(Register {
         generation: 9,
-        services: vec![ServiceSpec { http, ..service("web", "http://app.example.com") }],
+        services: vec![service("web", "http://app.example.com", |terms| terms.http = http)],
     });
     let taken = ServiceError { code: ServiceErrorCode::PortTaken, text: "taken".to_owned() };
     let registered = ControlMessage::Registered(Registered {

@@ -78,12 +78,13 @@ pub use listen_unix::{ListeningUnix, listen_unix};
 pub use look::{LOOK_MAX, look};
 pub use passage::join;
 pub use pipe::{Http, Layered, Leaving, Onward, Why};
+pub use proto::control::Timeouts;
 pub use proxy::{
     Connectors, Credentials, Exit, Links, Proxy, ProxyKind, exit_stream, serve_connect, serve_proxy,
 };
 pub use proxy_header::{ProxyVersion, proxy_header};
 pub use room::Room;
-pub use settings::{Settings, Timeouts};
+pub use settings::Settings;
 pub use shares::{Holder, Seat};
 pub use socket::{Detached, Seated, Socket, prepare};
 pub use stats::Stats;

@@ -2,43 +2,13 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use net::resolve::Lookups;
+use proto::control::Timeouts;
 use proto::{Budget, ResetCode};
 
 use crate::dial::DialAccount;
 use crate::{Held, Holder, Room, Stats, Watcher};
-
-/// The time-outs of a stream. Zero switches a time-out off, except for `dial`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timeouts {
-    /// For the wait for the turn of the dial, name resolution and connecting together.
-    pub dial: Duration,
-    /// For a stream in which no byte moves in either direction. Off by default, because an idle
-    /// shell is not an error.
-    pub idle: Duration,
-    /// For a stream in which no byte moves after one direction has ended.
-    pub half_close: Duration,
-    /// The silence after which the system probes the far end of a TCP socket. It is no time-out of
-    /// the stream: a far end that answers is idle for as long as it likes.
-    pub keepalive: Duration,
-}
-
-impl Default for Timeouts {
-    fn default() -> Self {
-        Self {
-            // The time covers three SYN retransmissions (after 1, 2 and 4 s) and the answer to the
-            // last.
-            dial: Duration::from_secs(10),
-            idle: Duration::ZERO,
-            // Longer than an application takes for its last answer, and shorter than forgotten
-            // half-open sockets need to fill the descriptor table.
-            half_close: Duration::from_secs(60),
-            keepalive: net::socket::KEEPALIVE,
-        }
-    }
-}
 
 /// The settings that all streams of a service (or of a forward) share on one worker.
 #[derive(Clone, Debug, Default)]
@@ -72,5 +42,15 @@ impl Settings {
         }
         held.set(bytes);
         Some(held)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_is_probed_by_default_as_the_terms_of_a_service_say() {
+        assert_eq!(Timeouts::default().keepalive, net::socket::KEEPALIVE);
     }
 }

@@ -7,7 +7,7 @@ use proto::UnixAddr;
 
 use super::keys::{CLIENT, FORWARD, KEPT, RETRY};
 use super::taken::{Bind, Clash, Taken};
-use super::{Cx, Item, Section, common, exit, paths, service, target, values, visit};
+use super::{Cx, Item, Section, common, exit, paths, service, target, terms, values, visit};
 use crate::address::{HTTP_PROXY, SOCKS5, local};
 use crate::model::{ClientConfig, Forward, Path};
 use crate::yaml::{At, Kind};
@@ -210,7 +210,12 @@ fn forward(cx: &Cx<'_>, item: Item, taken: &mut Listeners) -> Option<Forward> {
     if let Some(bad) = unfit(&listen, &target) {
         s.bad("target", bad);
     }
-    Some(Forward { listen, target: Some(target), basic_auth: Vec::new(), kept: false })
+    let terms = terms::of_forward(&s);
+    if over == Over::Udp && s.key("timeouts").is_some() {
+        let bad = BadValue::new(format!("`timeouts` has no effect at {listen}"));
+        s.bad("timeouts", bad.hint("flows of a forward have the default times: remove it"));
+    }
+    Some(Forward { listen, target: Some(target), basic_auth: Vec::new(), terms, kept: false })
 }
 
 /// The long form of an entry: `5203=5201` has the keys `listen` and `target`, and a proxy has
@@ -249,7 +254,7 @@ fn proxy(s: &Section<'_>, listen: Local) -> Option<Forward> {
         let hint = "add `basic_auth: \"user:password\"`, or listen on 127.0.0.1";
         s.cx.warn(at, &s.path("listen"), bad.hint(hint));
     }
-    Some(Forward { listen, target: None, basic_auth, kept: false })
+    Some(Forward { listen, target: None, basic_auth, terms: terms::of_forward(s), kept: false })
 }
 
 /// The reason why a target does not fit the listener.

@@ -1,16 +1,14 @@
 //! Whether the target and the settings of a service fit the addresses where its visitors come.
 
 use super::Section;
+use super::keys::STREAM_TIMES;
 use super::public::Address;
 use super::target::Targets;
 use crate::model::Public;
 use crate::{BadValue, NameKind, Over, Target};
 
-/// Keys about the streams of a service.
-const OF_STREAMS: [&str; 2] = ["idle", "half_close"];
-
 /// Keys about the flows of a service.
-const OF_FLOWS: [&str; 2] = ["flow", "flow_unanswered"];
+const FLOW_TIMES: &[&str] = &["flow", "flow_unanswered"];
 
 /// The protocol of the visitors: UDP where all of them come over UDP.
 pub(super) fn visitors(public: &[Public]) -> Over {
@@ -60,11 +58,11 @@ pub(super) fn fit(s: &Section<'_>, target: &Targets, public: &[Public]) {
     let Some(timeouts) = s.key("timeouts") else { return };
     let Some(timeouts) = Section::quiet(s.cx, timeouts) else { return };
     let (keys, hint) = match (tcp, udp) {
-        (Some(_), None) => (OF_FLOWS, "it is for udp:// addresses: remove it"),
-        (None, Some(_)) => (OF_STREAMS, "`flow` and `flow_unanswered` are the times of UDP"),
+        (Some(_), None) => (FLOW_TIMES, "it is for udp:// addresses: remove it"),
+        (None, Some(_)) => (STREAM_TIMES, "`flow` and `flow_unanswered` are the times of UDP"),
         (Some(_), Some(_)) | (None, None) => return,
     };
-    for key in keys.into_iter().filter(|key| timeouts.key(key).is_some()) {
+    for key in keys.iter().filter(|key| timeouts.key(key).is_some()) {
         let at = public.first().map(ToString::to_string).unwrap_or_default();
         timeouts.bad(key, BadValue::new(format!("`{key}` has no effect at {at}")).hint(hint));
     }

@@ -26,12 +26,17 @@ const fn table(
 mod tables {
     use super::{Table, table};
 
+    /// The times of a stream after it was connected. A forward has these alone, because the server
+    /// dials its target and decides about flows.
+    pub(crate) const STREAM_TIMES: &[&str] = &["idle", "half_close"];
+
     pub(crate) const SERVER: Table = table("server:", &[
         "listen", "tls", "clients", "public_bind", "state_dir", "workers", "memory_budget", "window",
         "keepalive", "resume_timeout", "drain_timeout", "log", "control", "trusted_proxies",
         "watch", "admin", "allow_any_client", "auth", "otlp", "quic", "kcp", "http", "tls_routes",
     ], &["limits"]);
-    pub(crate) const LISTEN: Table = table("server:listen[]", &["url", "client_ca", "default", "silence"], &[]);
+    pub(crate) const LISTEN: Table = table("server:listen[]", &["url", "client_ca", "default", "silence", "timeouts"], &[]);
+    pub(crate) const LISTEN_TIMEOUTS: Table = table("server:listen[].timeouts", &["dial", "idle", "half_close"], &[]);
     pub(crate) const HTTP: Table = table("server:http", &["listen", "domain", "route_header", "pages"], &["browser"]);
     pub(crate) const PAGES: Table = table("server:http.pages", &["not_found", "unavailable"], &[]);
     pub(crate) const TLS_ROUTES: Table = table("server:tls_routes",
@@ -75,7 +80,8 @@ mod tables {
     pub(crate) const RESPONSE_HEADERS: Table = Table { path: "client:services[].response_headers", ..REQUEST_HEADERS };
     pub(crate) const HEALTH: Table = table("client:services[].health", &["interval", "timeout"], &[]);
     pub(crate) const TIMEOUTS: Table = table("client:services[].timeouts", &["dial", "idle", "half_close", "flow", "flow_unanswered"], &[]);
-    pub(crate) const FORWARD: Table = table("client:forwards[]", &["listen", "target", "mode", "basic_auth"], &["limits", "timeouts", "name"]);
+    pub(crate) const FORWARD: Table = table("client:forwards[]", &["listen", "target", "mode", "basic_auth", "timeouts"], &["limits", "name"]);
+    pub(crate) const FORWARD_TIMEOUTS: Table = table("client:forwards[].timeouts", STREAM_TIMES, &[]);
     pub(crate) const RETRY: Table = table("client:retry", &["min", "max"], &[]);
 
     pub(crate) const WINDOW: Table = table("both:window", &["initial", "max"], &[]);
@@ -95,6 +101,7 @@ pub(crate) use tables::*;
 pub const TABLES: &[Table] = &[
     SERVER,
     LISTEN,
+    LISTEN_TIMEOUTS,
     HTTP,
     PAGES,
     TLS_ROUTES,
@@ -124,6 +131,7 @@ pub const TABLES: &[Table] = &[
     SERVICE_SOURCE_LIMITS,
     HEALTH,
     FORWARD,
+    FORWARD_TIMEOUTS,
     RETRY,
     WINDOW,
     LOG,

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use super::keys::LISTEN;
+use super::keys::{LISTEN, LISTEN_TIMEOUTS};
 use super::taken::{Bind, Clash, Taken};
 use super::target::parse_target;
-use super::{Item, Section, values};
+use super::{Item, Section, terms, values};
 use crate::model::{Listen, Mux, ServerTls};
 use crate::yaml::{At, Kind};
 use crate::{BadValue, Endpoint, Host, Over, Scheme, Span, Target};
@@ -71,7 +71,8 @@ fn entry(s: &Section<'_>, item: &Item) -> Option<(Item, Listen)> {
     let endpoint = s.cx.value(&url, str::parse::<Endpoint>)?;
     let mux = (endpoint.scheme == Scheme::MUX).then(|| mux(section.as_ref()));
     if let (None, Some(section)) = (&mux, &section) {
-        for key in ["default", "silence"].into_iter().filter(|key| section.key(key).is_some()) {
+        let of_mux = ["default", "silence", "timeouts"];
+        for key in of_mux.into_iter().filter(|key| section.key(key).is_some()) {
             let bad = BadValue::new(format!("{}:// takes carriers alone", endpoint.scheme.name));
             section.bad(key, bad.hint("remove the key, or listen on mux://"));
         }
@@ -96,14 +97,15 @@ fn mux(s: Option<&Section<'_>>) -> Mux {
         })
     });
     let silence = s.and_then(|s| s.value("silence", silence));
-    if let Some(s) = s
-        && s.key("silence").is_some()
-        && s.key("default").is_none()
-    {
-        let bad = BadValue::new("silence without a default target");
-        s.bad("silence", bad.hint("add `default: tcp://127.0.0.1:22`, or remove the key"));
+    let timeouts = s.and_then(|s| s.section("timeouts", &LISTEN_TIMEOUTS));
+    let timeouts = timeouts.as_ref().map(terms::timeouts).unwrap_or_default();
+    if let Some(s) = s.filter(|s| s.key("default").is_none()) {
+        for key in ["silence", "timeouts"].into_iter().filter(|key| s.key(key).is_some()) {
+            let bad = BadValue::new(format!("{key} without a default target"));
+            s.bad(key, bad.hint("add `default: tcp://127.0.0.1:22`, or remove the key"));
+        }
     }
-    Mux { default, silence: silence.unwrap_or(Span::from_millis(SILENCE)) }
+    Mux { default, silence: silence.unwrap_or(Span::from_millis(SILENCE)), timeouts }
 }
 
 fn silence(text: &str) -> Result<Span, BadValue> {

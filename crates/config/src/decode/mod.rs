@@ -21,6 +21,7 @@ pub(crate) mod server;
 mod service;
 mod taken;
 mod target;
+mod terms;
 mod udp;
 mod values;
 mod visit;

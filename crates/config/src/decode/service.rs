@@ -3,21 +3,18 @@
 
 use std::collections::BTreeSet;
 
-use proto::control::{FlowTimes, SERVICES_MAX, TCP_KEEPALIVE, TCP_KEEPALIVE_MAX};
+use proto::control::{SERVICES_MAX, ServiceTerms};
 use proto::greeting::NAME_MAX;
 
-use super::keys::{HEALTH, SERVICE, SERVICE_LIMITS, SERVICE_SOURCE_LIMITS, TIMEOUTS};
+use super::keys::{HEALTH, SERVICE, SERVICE_LIMITS, SERVICE_SOURCE_LIMITS};
 use super::public::{Published, entries, ports, publish};
 use super::target::{Targets, parse_target, target};
-use super::{Cx, Item, Section, exit, fit, http, unknown, values, visit};
+use super::{Cx, Item, Section, exit, fit, http, terms, values, visit};
 use crate::lists::PUBLISHED_MAX;
-use crate::model::{Check, Priority, Public, Service, Timeouts};
+use crate::model::{Check, Public, Service};
 use crate::names::service_name;
 use crate::yaml::Kind;
 use crate::{BadValue, Over, Span};
-
-/// Default of `timeouts.dial`, in milliseconds: TCP has sent four SYNs by then (RFC 6298).
-const DIAL: u64 = 10_000;
 
 /// Default of `health.interval`, in milliseconds.
 const CHECK_INTERVAL: u64 = 10_000;
@@ -28,18 +25,11 @@ const CHECK_LEAST: u64 = 1_000;
 /// Default of `health.timeout`, in milliseconds: a target that needs longer serves nobody well.
 const CHECK_TIMEOUT: u64 = 2_000;
 
-/// Default of `timeouts.half_close`, in milliseconds. A long answer to a finished request is
-/// permitted while it flows. After this silence, the peer has vanished.
-const HALF_CLOSE: u64 = 60_000;
-
 /// The public address of a short form without one: the server chooses the port.
 const ANY: &str = "tcp://:0";
 
 /// As [`ANY`], for a target of UDP.
 const ANY_UDP: &str = "udp://:0";
-
-/// Permitted range of `timeouts.flow` and `timeouts.flow_unanswered`, in seconds.
-const FLOW_RANGE: (u64, u64) = (1, 3600);
 
 /// Decodes entries of `services`. The result is empty if there are none, and incomplete only after a
 /// problem was reported. `prefix` comes before each name.
@@ -97,24 +87,22 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let s = s?;
     let target = target(&s);
     let entries = entries(&s);
-    let timeouts = timeouts(&s);
+    let terms = terms::terms(&s);
     let limits = s.section("limits", &SERVICE_LIMITS);
     let limits =
         limits.map(|own| values::flow_limits(&own, &SERVICE_SOURCE_LIMITS)).unwrap_or_default();
-    let keepalive = s.value("tcp_keepalive", tcp_keepalive).unwrap_or(TCP_KEEPALIVE);
     let visitors = visit::visitors(&s);
     let proxy_protocol = visit::proxy_protocol(&s);
-    let priority = s.value("priority", priority).unwrap_or_default();
     let health = health(&s);
     let name = s.value("name", values::name);
     let nameless = s.key("name").is_none();
     let is_exit = target.as_ref().is_some_and(Targets::is_exit);
-    let options = http::options(&s, is_exit);
+    let terms = ServiceTerms { http: http::options(&s, is_exit), ..terms };
     let of_exit = if is_exit { exit::exit(&s) } else { exit::none(&s) };
-    let published = publish(&s, &entries, options.path.as_deref(), &mut seen.published);
+    let published = publish(&s, &entries, terms.http.path.as_deref(), &mut seen.published);
     let mut over = Over::Tcp;
     if let Some(published) = &published {
-        http::fit(&s, &options, is_exit, published);
+        http::fit(&s, &terms.http, is_exit, published);
         over = fit::visitors(published);
         if let Some(target) = &target {
             fit::fit(&s, target, published);
@@ -157,15 +145,12 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
         name,
         target: target.nth(nth, target.over(&public)),
         public,
-        priority,
-        timeouts,
+        terms: terms.clone(),
         limits,
-        keepalive,
         health,
         kept: false,
         visitors: visitors.clone(),
         proxy_protocol,
-        http: options.clone(),
         exit: of_exit.clone(),
     };
     if !wide {
@@ -182,15 +167,6 @@ fn by_name(public: &Public, seen: &Seen) -> Option<String> {
     match public {
         Public::Name { kind, host } => Some(service_name(*kind, host, most)),
         Public::Tcp { .. } | Public::Udp { .. } => None,
-    }
-}
-
-fn priority(text: &str) -> Result<Priority, BadValue> {
-    match text {
-        "interactive" => Ok(Priority::Interactive),
-        "normal" => Ok(Priority::Normal),
-        "bulk" => Ok(Priority::Bulk),
-        _ => Err(unknown(&format!("priority `{text}`"), text, &["interactive", "normal", "bulk"])),
     }
 }
 
@@ -222,55 +198,4 @@ fn health(s: &Section<'_>) -> Option<Check> {
         return None;
     }
     Some(Check { interval, timeout })
-}
-
-fn timeouts(s: &Section<'_>) -> Timeouts {
-    let own = s.section("timeouts", &TIMEOUTS);
-    let of = |key, default| match &own {
-        Some(own) => values::span(own, key, default),
-        None => Span::from_millis(default),
-    };
-    let dial = own.as_ref().and_then(|own| values::positive(own, "dial", DIAL));
-    Timeouts {
-        dial: dial.unwrap_or(Span::from_millis(DIAL)),
-        idle: of("idle", 0),
-        half_close: of("half_close", HALF_CLOSE),
-        flows: own.as_ref().map(flows).unwrap_or_default(),
-    }
-}
-
-/// Parses the silence after which a socket is probed, in seconds.
-fn tcp_keepalive(text: &str) -> Result<u32, BadValue> {
-    let span: Span = text.parse()?;
-    let seconds = u32::try_from(span.duration().as_secs()).unwrap_or(u32::MAX);
-    if span.duration().subsec_nanos() > 0 || seconds > TCP_KEEPALIVE_MAX {
-        let bad = BadValue::new(format!("`{text}` is no time of keepalive"));
-        return Err(bad.hint("whole seconds from 1s to 9h; 0 switches the probes off"));
-    }
-    Ok(seconds)
-}
-
-/// Decodes `flow` and `flow_unanswered`.
-fn flows(s: &Section<'_>) -> FlowTimes {
-    let default = FlowTimes::default();
-    let answered = s.value("flow", flow_time).unwrap_or(default.answered);
-    let unanswered = s.value("flow_unanswered", flow_time);
-    if let Some(long) = unanswered.filter(|time| *time > answered) {
-        let bad = BadValue::new(format!("{long}s is longer than `flow` ({answered}s)"));
-        s.bad("flow_unanswered", bad.hint("a flow that was answered lives at least as long"));
-    }
-    let unanswered = unanswered.unwrap_or_else(|| default.unanswered.min(answered));
-    FlowTimes { unanswered, answered }
-}
-
-/// Parses the time of an idle flow, in seconds.
-fn flow_time(text: &str) -> Result<u32, BadValue> {
-    let span: Span = text.parse()?;
-    let seconds = span.duration().as_secs();
-    let (least, most) = FLOW_RANGE;
-    if span.duration().subsec_nanos() > 0 || !(least..=most).contains(&seconds) {
-        let bad = BadValue::new(format!("`{text}` is no time of a flow"));
-        return Err(bad.hint("whole seconds from 1s to 1h"));
-    }
-    u32::try_from(seconds).map_err(|_| BadValue::new(format!("`{text}` is too large")))
 }

@@ -7,7 +7,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use proto::control::FlowTimes;
+use proto::control::ServiceTerms;
 use proto::{HttpOptions, Network, Visitors};
 
 use super::{Changed, Common, KeyPair, Token, changes};
@@ -94,15 +94,11 @@ pub struct Service {
     pub target: Target,
     /// Public addresses on the server; at least one.
     pub public: Vec<Public>,
-    /// Priority among the services of this client.
-    pub priority: Priority,
-    /// Time limits of the streams.
-    pub timeouts: Timeouts,
+    /// What holds for its visitors, but for the lists that it inherits
+    /// ([`ClientConfig::terms_of`]).
+    pub(crate) terms: ServiceTerms,
     /// How many flows of UDP the client takes.
     pub limits: FlowLimits,
-    /// The silence in seconds after which the sockets of visitors and of the target are probed; 0
-    /// is never.
-    pub keepalive: u32,
     /// How the client checks the target; `None`: only visitors find out whether it serves.
     pub health: Option<Check>,
     /// The service was added at run time, by a command.
@@ -111,8 +107,6 @@ pub struct Service {
     pub visitors: VisitorLists,
     /// The header by which the target learns the visitor's address; `None`: no header.
     pub proxy_protocol: Option<ProxyProtocol>,
-    /// What the server does with the requests of visitors of a name.
-    pub http: HttpOptions,
     /// Who may use an exit, and for what; empty unless [`Target::is_exit`].
     pub exit: Exit,
 }
@@ -144,8 +138,7 @@ impl Service {
         self.visitors == VisitorLists::default()
             && self.proxy_protocol.is_none()
             && self.health.is_none()
-            && self.priority == Priority::default()
-            && self.http.is_default()
+            && self.terms == ServiceTerms::default()
             && self.exit == Exit::default()
             && self.limits == FlowLimits::default()
     }
@@ -163,12 +156,12 @@ impl Service {
         *self = Self { name, target, public, kept: *kept, ..from.clone() };
         if !self.public.iter().all(Public::is_http) {
             // The options were for the names of the other service.
-            self.http = HttpOptions::default();
+            self.terms.http = HttpOptions::default();
         }
         let is_https =
             |public: &Public| matches!(public, Public::Name { kind: NameKind::Https, .. });
         if self.public.iter().any(is_https) {
-            self.http.pass_through = false;
+            self.terms.http.pass_through = false;
         }
         self.drop_unfit();
     }
@@ -228,8 +221,8 @@ impl Service {
             extras.push_str(&format!(", may reach [{}]", shown.join(", ")));
         }
         let HttpOptions { pass_through, basic_auth, host_rewrite, request, response, .. } =
-            &self.http;
-        let HttpOptions { forwarded, path, .. } = &self.http;
+            &self.terms.http;
+        let HttpOptions { forwarded, path, .. } = &self.terms.http;
         if let Some(path) = path {
             extras.push_str(&format!(", path {path}"));
         }
@@ -347,18 +340,6 @@ impl fmt::Display for Public {
     }
 }
 
-/// Priority class. Data of a higher class is sent first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Priority {
-    /// Sent before all other classes.
-    Interactive,
-    /// The default.
-    #[default]
-    Normal,
-    /// Sent only when no data of another class waits.
-    Bulk,
-}
-
 /// The most flows of UDP at one address. Absent limits are the defaults of the role.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowLimits {
@@ -366,19 +347,6 @@ pub struct FlowLimits {
     pub most: Option<NonZeroU32>,
     /// Of one source address.
     pub per_source: Option<NonZeroU32>,
-}
-
-/// Time limits of a service's streams and flows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timeouts {
-    /// Longest time until the target accepts the connection.
-    pub dial: Span,
-    /// Longest time without a byte in either direction; 0 is no limit.
-    pub idle: Span,
-    /// Longest time without a byte after one side has finished.
-    pub half_close: Span,
-    /// The times after which idle flows of UDP end, 1 to 3,600 s.
-    pub flows: FlowTimes,
 }
 
 /// A local listener whose target the server dials.
@@ -393,6 +361,8 @@ pub struct Forward {
     /// Pairs `user:password` of a proxy, one of which a program has to know; user and password have
     /// at most 255 bytes each (RFC 1929). If empty, the proxy asks for none.
     pub basic_auth: Vec<Secret>,
+    /// What holds for its visitors.
+    pub terms: ServiceTerms,
     /// The forward was added at run time, by a command.
     pub kept: bool,
 }
@@ -451,9 +421,14 @@ impl ClientConfig {
         self
     }
 
-    /// Who may visit a service of this client.
+    /// What holds for the visitors of a service of this client.
     #[must_use]
-    pub fn visitors_of(&self, service: &Service) -> Visitors {
+    pub fn terms_of(&self, service: &Service) -> ServiceTerms {
+        ServiceTerms { visitors: self.visitors_of(service), ..service.terms.clone() }
+    }
+
+    /// Who may visit a service of this client.
+    pub(crate) fn visitors_of(&self, service: &Service) -> Visitors {
         let (own, default) = (&service.visitors, &self.visitors);
         let allow_from = own.allow_from.as_ref().or(default.allow_from.as_ref());
         let deny_from = own.deny_from.as_ref().or(default.deny_from.as_ref());

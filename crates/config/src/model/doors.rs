@@ -5,6 +5,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use proto::control::Timeouts;
+
 use super::{Changed, KeyPair};
 use crate::{Span, Target};
 
@@ -84,6 +86,8 @@ pub struct Mux {
     /// The silence after which a new connection goes to `default`, for protocols in which the
     /// server speaks first.
     pub silence: Span,
+    /// The times of the connections to `default`.
+    pub timeouts: Timeouts,
 }
 
 impl Http {

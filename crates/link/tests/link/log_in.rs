@@ -6,9 +6,11 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use link::State;
-use proto::control::{ControlMessage, Register, Registered, ServiceResult, ServiceSpec};
+use proto::InstanceId;
+use proto::control::{
+    ControlMessage, Register, Registered, ServiceResult, ServiceSpec, ServiceTerms,
+};
 use proto::greeting::{Identity, Name, Refusal, Token};
-use proto::{InstanceId, Priority, Visitors};
 
 use crate::rig::{
     Client, Rules, Server, Tls, couple, direct, path, plan, really, serve, until, virtually,
@@ -79,13 +81,7 @@ fn a_registration_and_its_answer_cross_on_the_control_stream() {
             .map(|n| ServiceSpec {
                 name: Name::new(&format!("service-{n}")).unwrap(),
                 public: vec![format!("tcp://:{}", 10_000 + n)],
-                priority: Priority::Normal,
-                shared: false,
-                resume: true,
-                visitors: Visitors::default(),
-                http: proto::HttpOptions::default(),
-                flows: proto::control::FlowTimes::default(),
-                keepalive: proto::control::TCP_KEEPALIVE,
+                terms: ServiceTerms::default(),
             })
             .collect();
         let register = ControlMessage::Register(Register { generation: 3, services });

@@ -8,10 +8,9 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use config::{Forward, Local, Over};
 use ops::socket_file;
-use proto::control::FlowTimes;
-use proto::{Priority, Target, Visitors};
+use proto::Target;
 use relay::shares::Kind;
-use relay::{Gate, Holder, ProxyKind, Timeouts};
+use relay::{Gate, Holder, ProxyKind};
 use tokio::sync::Mutex;
 
 use crate::descriptors;
@@ -177,12 +176,8 @@ fn aim(address: &str, forward: &Forward) -> Aim {
             None => address.to_owned(),
         },
         target: Target::Forward(target.unwrap_or_default()),
-        priority: Priority::Normal,
-        // Whoever reaches the listener may visit: the client itself chose its address.
-        visitors: Visitors::default(),
-        http: None,
-        flows: FlowTimes::default(),
-        keepalive: net::socket::KEEPALIVE,
+        terms: forward.terms.clone(),
+        rules: None,
         proxy: kind.map(terms),
     }
 }
@@ -199,7 +194,6 @@ fn bind(
         id: entrance::next_id(),
         route: Route::new(aim(&address, forward), session, gate),
         address,
-        timeouts: Timeouts::default(),
         health: Health::default(),
         steering: listeners.steering(),
         // The programs behind a forward are those of the client itself.

@@ -43,7 +43,7 @@ pub(super) fn register(link: &Link, shared: &ClientShared, uplink: &Uplink) {
         let (asked, refused): (Vec<_>, Vec<_>) = config
             .services
             .iter()
-            .partition(|service| restricts || config.visitors_of(service).are_all());
+            .partition(|service| restricts || config.terms_of(service).visitors.are_all());
         refused.iter().for_each(|service| uplink.published.refuse(&service.name, TOO_OLD));
         let (asked, refused): (Vec<_>, Vec<_>) =
             asked.into_iter().partition(|service| carries_udp || !service.carries(Over::Udp));
@@ -60,11 +60,6 @@ pub(super) fn register(link: &Link, shared: &ClientShared, uplink: &Uplink) {
 }
 
 fn spec(config: &ClientConfig, service: &config::Service) -> Option<ServiceSpec> {
-    let priority = match service.priority {
-        config::Priority::Interactive => proto::Priority::Interactive,
-        config::Priority::Normal => proto::Priority::Normal,
-        config::Priority::Bulk => proto::Priority::Bulk,
-    };
     let Ok(name) = Name::new(&service.name) else {
         tracing::error!(
             service = service.name,
@@ -76,13 +71,7 @@ fn spec(config: &ClientConfig, service: &config::Service) -> Option<ServiceSpec>
     Some(ServiceSpec {
         name,
         public: service.public.iter().map(ToString::to_string).collect(),
-        priority,
-        shared: false,
-        resume: true,
-        visitors: config.visitors_of(service),
-        http: service.http.clone(),
-        flows: service.timeouts.flows,
-        keepalive: service.keepalive,
+        terms: config.terms_of(service),
     })
 }
 

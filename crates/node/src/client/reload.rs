@@ -43,7 +43,9 @@ const ANSWER: Duration = Duration::from_secs(5);
 
 /// Whether both are the same to a visitor and to the server.
 fn is_same_service(one: &Service, other: &Service) -> bool {
-    Service { kept: other.kept, ..one.clone() } == *other
+    let mut one = one.clone();
+    one.kept = other.kept;
+    one == *other
 }
 
 /// The lines about the forwards that differ.

@@ -8,16 +8,16 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use bytes::Bytes;
 use config::{ClientConfig, FlowLimits, ForwardRights, Host, Over};
 use link::Lease;
+use proto::control::ServiceTerms;
 use proto::{Budget, ResetCode};
 use relay::{
     Allow, Caller, Destination, Exit, FlowBounds, FlowCaller, FlowSettings, ProxyKind,
-    ProxyVersion, Settings, TargetAddr, Timeouts, Watcher, accept_duplex, connect_flow,
-    connect_stream, exit_stream, refuse_stream,
+    ProxyVersion, Settings, TargetAddr, Watcher, accept_duplex, connect_flow, connect_stream,
+    exit_stream, refuse_stream,
 };
 use tokio::task::spawn_local;
 use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
@@ -105,7 +105,8 @@ impl Services {
     pub(super) fn new(worker: &Worker, shared: &ClientShared, of: Arc<ClientConfig>) -> Self {
         let is_direct = of.servers.iter().all(|path| path.proxy.is_none());
         let local = |service: &config::Service| {
-            (service.name.clone(), Rc::new(Local::new(worker, shared, service, is_direct)))
+            let local = Local::new(worker, shared, service, of.terms_of(service), is_direct);
+            (service.name.clone(), Rc::new(local))
         };
         Self { known: of.services.iter().map(local).collect(), of }
     }
@@ -116,15 +117,11 @@ impl Local {
         worker: &Worker,
         shared: &ClientShared,
         service: &config::Service,
+        terms: ServiceTerms,
         is_direct: bool,
     ) -> Self {
         let (name, room) = (&service.name, descriptors::room());
-        let timeouts = Timeouts {
-            dial: service.timeouts.dial.duration(),
-            idle: service.timeouts.idle.duration(),
-            half_close: service.timeouts.half_close.duration(),
-            keepalive: Duration::from_secs(service.keepalive.into()),
-        };
+        let ServiceTerms { timeouts, flows: times, .. } = terms;
         let to = service.target.to_string();
         let health = shared.healths.of(name, &to);
         let watch = Rc::new(TargetWatch { service: name.clone(), target: to, health });
@@ -132,7 +129,7 @@ impl Local {
         let watcher: Option<Rc<dyn Watcher>> = Some(watch);
         let flows = udp_target(service).map(|target| {
             let (stats, targets) = worker.state.client.flows_of(name);
-            let (times, dial) = (service.timeouts.flows, timeouts.dial);
+            let dial = timeouts.dial;
             let watcher = watcher.clone();
             let settings = FlowSettings {
                 times,

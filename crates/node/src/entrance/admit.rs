@@ -127,7 +127,7 @@ pub(super) fn admitted(
     guest: Guest,
 ) -> Option<Guest> {
     let (aim, peer) = (entrance.route.aim.load(), guest.peer);
-    if peer.is_none_or(|peer| aim.visitors.permit(peer.ip())) {
+    if peer.is_none_or(|peer| aim.terms.visitors.permit(peer.ip())) {
         return Some(guest);
     }
     tracing::debug!(service = aim.name, visitor = ?peer, "the address of the visitor may not visit");
@@ -156,8 +156,9 @@ pub(super) fn enter(
     let Guest { socket, peer, came, until } = guest;
     // A connection that comes from another service has the setting of that service.
     let is_onward = came.http().is_some_and(|http| !http.first.is_empty());
-    if is_onward || aim.keepalive != net::socket::KEEPALIVE {
-        socket.keep_alive(aim.keepalive);
+    let keepalive = aim.terms.timeouts.keepalive;
+    if is_onward || keepalive != net::socket::KEEPALIVE {
+        socket.keep_alive(keepalive);
     }
     if let Some(terms) = &aim.proxy {
         // Without an open entrance the forward was closed meanwhile.
@@ -167,7 +168,8 @@ pub(super) fn enter(
         }
         return;
     }
-    let open = proto::Open { target: aim.target.clone(), visitor: peer, priority: aim.priority };
+    let (target, priority) = (aim.target.clone(), aim.terms.priority);
+    let open = proto::Open { target, visitor: peer, priority };
     let outcome = match came {
         Came::Name(visitor) if visitor.lead.space == Space::Http => {
             visitor.serve(worker, &link, open, socket, settings, permit)

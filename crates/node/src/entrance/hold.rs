@@ -188,8 +188,8 @@ fn refuse(worker: &Worker, visitor: Visitor) {
 
 #[cfg(test)]
 mod tests {
-    use proto::control::FlowTimes;
-    use proto::{Priority, Target, Visitors};
+    use proto::Target;
+    use proto::control::ServiceTerms;
     use relay::Gate;
 
     use super::*;
@@ -199,11 +199,8 @@ mod tests {
         let aim = Aim {
             name: "ssh".into(),
             target: Target::Service("ssh".into()),
-            priority: Priority::Normal,
-            visitors: Visitors::default(),
-            http: None,
-            flows: FlowTimes::default(),
-            keepalive: net::socket::KEEPALIVE,
+            terms: ServiceTerms::default(),
+            rules: None,
             proxy: None,
         };
         Route::new(aim, session, Gate::new(None))

@@ -41,7 +41,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use net::udp::Steering;
 use proto::Target;
-use relay::{FlowBounds, FlowSettings, Proxy, ProxyKind, Settings, Timeouts};
+use relay::{FlowBounds, FlowSettings, Proxy, ProxyKind, Settings};
 
 use crate::health::Health;
 use crate::route::{ProxyTerms, Route};
@@ -69,8 +69,6 @@ pub(crate) struct Entrance {
     pub(crate) id: u64,
     /// The listening address, as a URL.
     pub(crate) address: String,
-    /// The time-outs of its streams.
-    pub(crate) timeouts: Timeouts,
     /// The destination of its visitors.
     pub(crate) route: Arc<Route>,
     /// Whether the target serves, as its visitors find out.
@@ -135,8 +133,8 @@ pub(crate) struct OpenEntrance {
     /// The listener, which closes on drop. `None` before this worker listens, and on workers that
     /// do not accept.
     listening: Option<open::Guard>,
-    /// The settings that its streams on this worker share.
-    pub(crate) settings: Rc<Settings>,
+    /// The settings that its new streams on this worker share.
+    settings: RefCell<Rc<Settings>>,
     /// The same of its flows, if it is a UDP port or a SOCKS5 proxy.
     pub(crate) flows: Option<Rc<FlowSettings>>,
     /// The proxy for its visitors, if they name their targets, and the terms that it has.
@@ -144,6 +142,17 @@ pub(crate) struct OpenEntrance {
 }
 
 impl OpenEntrance {
+    /// The settings for a stream that begins now, on the terms in force. A stream keeps its settings
+    /// to its end; the counters are the same for all of them.
+    pub(crate) fn settings(&self) -> Rc<Settings> {
+        let timeouts = self.entrance.route.aim.load().terms.timeouts;
+        let mut settings = self.settings.borrow_mut();
+        if settings.timeouts != timeouts {
+            *settings = Rc::new(Settings { timeouts, ..Settings::clone(&settings) });
+        }
+        Rc::clone(&settings)
+    }
+
     /// The name under which its streams are listed: the name of a service, the address of a
     /// forward.
     pub(crate) fn label(&self) -> String {
@@ -157,5 +166,5 @@ impl OpenEntrance {
 
 pub(crate) fn settings_of(worker: &Worker, entrance: &Entrance) -> Option<Rc<Settings>> {
     let entrances = worker.state.entrances.borrow();
-    entrances.get(&entrance.id).map(|open| Rc::clone(&open.settings))
+    entrances.get(&entrance.id).map(OpenEntrance::settings)
 }

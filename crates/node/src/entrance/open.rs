@@ -36,14 +36,14 @@ fn open(worker: &Worker, entrance: Arc<Entrance>) {
     let room = descriptors::room();
     let watcher: Rc<dyn Watcher> = Rc::new(EntranceWatch(Arc::clone(&entrance)));
     let flows = entrance.carries_flows().then(|| {
-        let (times, watcher) = (entrance.route.aim.load().flows, Some(Rc::clone(&watcher)));
+        let (times, watcher) = (entrance.route.aim.load().terms.flows, Some(Rc::clone(&watcher)));
         let bounds = Arc::clone(&entrance.bounds);
         Rc::new(FlowSettings { times, bounds, room, watcher, ..FlowSettings::default() })
     });
-    let (timeouts, watcher) = (entrance.timeouts, Some(watcher));
+    let (timeouts, watcher) = (entrance.route.aim.load().terms.timeouts, Some(watcher));
     let budget: Option<Rc<dyn Budget>> = Some(Rc::<Lease>::clone(&worker.state.budget));
     let settings = Settings { timeouts, room, watcher, budget, ..Settings::default() };
-    let settings = Rc::new(settings);
+    let settings = RefCell::new(Rc::new(settings));
     let (id, proxy) = (entrance.id, RefCell::default());
     let open = OpenEntrance { entrance, listening: None, settings, flows, proxy };
     worker.state.entrances.borrow_mut().insert(id, open);
@@ -54,7 +54,7 @@ fn listen(worker: &Rc<Worker>, id: u64, listener: Listener) -> std::io::Result<(
     let mut entrances = worker.state.entrances.borrow_mut();
     // The entrance was closed meanwhile; the listener closes with this return.
     let Some(open) = entrances.get_mut(&id) else { return Ok(()) };
-    let room = open.settings.room;
+    let room = open.settings().room;
     if let (Listener::Udp(socket), Some(flows)) = (&listener, &open.flows) {
         let door = Rc::new(FlowDoor {
             worker: Rc::clone(worker),
@@ -69,7 +69,6 @@ fn listen(worker: &Rc<Worker>, id: u64, listener: Listener) -> std::io::Result<(
     let door = Rc::new(Door {
         worker: Rc::clone(worker),
         entrance: Arc::clone(&open.entrance),
-        settings: Rc::clone(&open.settings),
         turn: Cell::new(0),
     });
     open.listening = Some(match listener {

@@ -95,8 +95,8 @@ pub(super) fn proxy_of(
     }
     let (of, at) = (Rc::clone(worker), Arc::clone(entrance));
     let links = ProxyLinks { worker: of, entrance: at, terms: Arc::clone(terms) };
-    let priority = entrance.route.aim.load().priority;
-    let settings = Rc::clone(&open.settings);
+    let priority = entrance.route.aim.load().terms.priority;
+    let settings = open.settings();
     let flows = open.flows.as_ref().map(|flows| Rc::clone(&flows.stats)).unwrap_or_default();
     let links = Rc::new(links);
     let label = format!("forward {}", entrance.address);

@@ -6,20 +6,19 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use relay::{Handler, Settings, Socket};
+use relay::{Handler, Socket};
 use tokio::time::Instant;
 
-use super::Entrance;
 use super::admit::{Came, Guest, admitted, enter, seat, turn_away};
 use super::hold::{HOLD, Visitor, hand_over};
 use super::name::Answer;
+use super::{Entrance, settings_of};
 use crate::session::Worker;
 
 /// The handler of accepted visitors on one worker.
 pub(super) struct Door {
     pub(super) worker: Rc<Worker>,
     pub(super) entrance: Arc<Entrance>,
-    pub(super) settings: Rc<Settings>,
     pub(super) turn: Cell<usize>,
 }
 
@@ -32,6 +31,8 @@ impl fmt::Debug for Door {
 impl Handler for Door {
     fn handle(&self, mut socket: Socket, peer: Option<SocketAddr>) {
         let worker = &self.worker;
+        // The entrance is open, because its listener is.
+        let settings = settings_of(worker, &self.entrance).unwrap_or_default();
         let seat = match self.entrance.route.gate.load().holder() {
             Some(holder) => seat(holder, &socket, peer).map(Some),
             None => Some(None),
@@ -39,10 +40,10 @@ impl Handler for Door {
         let guest = |socket| Guest { socket, peer, came: Came::Port, until: Instant::now() + HOLD };
         let Some(seat) = seat else {
             tracing::debug!(service = self.entrance.name(), visitor = ?peer, "no descriptor is left for the visitor");
-            return turn_away(worker, guest(socket), &self.settings, Answer::Full);
+            return turn_away(worker, guest(socket), &settings, Answer::Full);
         };
         seat.into_iter().for_each(|seat| socket.sit(seat));
-        let Some(guest) = admitted(worker, &self.entrance, &self.settings, guest(socket)) else {
+        let Some(guest) = admitted(worker, &self.entrance, &settings, guest(socket)) else {
             return;
         };
         let to = match guest.socket {
@@ -50,7 +51,7 @@ impl Handler for Door {
             Socket::Unix(_) => self.next_worker(),
         };
         match to.filter(|to| *to != worker.index).and_then(|to| worker.peers.get(to)) {
-            None => enter(worker, &self.entrance, &self.settings, guest),
+            None => enter(worker, &self.entrance, &settings, guest),
             Some(handle) => {
                 let Some(visitor) = Visitor::new(&self.entrance, guest) else { return };
                 let handle = handle.clone();

@@ -38,19 +38,19 @@ impl FlowHandler for FlowDoor {
     ) -> Result<(Box<dyn FlowInlet>, Option<Permit>), ResetCode> {
         let Entrance { id, route, .. } = &*self.entrance;
         let aim = route.aim.load();
-        if self.times.replace(aim.flows) != aim.flows
+        if self.times.replace(aim.terms.flows) != aim.terms.flows
             && let Some(open) = self.worker.state.entrances.borrow().get(id)
             && let Some(Guard::Udp(listening)) = &open.listening
         {
-            listening.set_times(aim.flows);
+            listening.set_times(aim.terms.flows);
         }
-        if !aim.visitors.permit(peer.ip()) {
+        if !aim.terms.visitors.permit(peer.ip()) {
             return Err(ResetCode::Denied);
         }
         let link = self.worker.state.flow_link(&route.session.load());
         let link = link.ok_or(ResetCode::Shutdown)?;
         let permit = route.gate.load().admit().ok_or(ResetCode::Limit)?;
-        let (target, priority) = (aim.target.clone(), aim.priority);
+        let (target, priority) = (aim.target.clone(), aim.terms.priority);
         let open = proto::Open { target, visitor: Some(peer), priority };
         let inlet = link.open_flow(open, outlet).map_err(|error| match error {
             OpenError::Closed => ResetCode::Shutdown,

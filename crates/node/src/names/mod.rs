@@ -224,8 +224,9 @@ impl Drop for Waiting<'_> {
 mod tests {
     use std::num::NonZeroUsize;
 
-    use proto::{Priority, Target, Visitors};
-    use relay::{Gate, Timeouts};
+    use proto::Target;
+    use proto::control::ServiceTerms;
+    use relay::Gate;
     use tokio::task::JoinSet;
 
     use super::*;
@@ -238,18 +239,14 @@ mod tests {
         let aim = Aim {
             name: host.to_string(),
             target: Target::Service("web".into()),
-            priority: Priority::Normal,
-            visitors: Visitors::default(),
-            http: None,
-            flows: proto::control::FlowTimes::default(),
-            keepalive: net::socket::KEEPALIVE,
+            terms: ServiceTerms::default(),
+            rules: None,
             proxy: None,
         };
         let session = Session::new("home", NonZeroUsize::MIN.get());
         let entrance = Arc::new(Entrance {
             id: next_id(),
             address: host.to_string(),
-            timeouts: Timeouts::default(),
             route: Route::new(aim, &session, Gate::new(None)),
             health: Health::default(),
             steering: None,

@@ -141,7 +141,8 @@ impl Part {
 
     fn add_entrance(&mut self, open: &OpenEntrance) {
         let entrance = &open.entrance;
-        let stats = &open.settings.stats;
+        let settings = open.settings();
+        let stats = &settings.stats;
         let session = entrance.route.session.load();
         let entry = self.entry(&session);
         let aim = entrance.route.aim.load();

@@ -1,20 +1,18 @@
 //! Bytes to messages, in whatever pieces they come.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::Arc;
-
 use bytes::{Buf, Bytes, BytesMut};
 
 use super::message::{self, field, service};
+use super::terms::Reading;
 use super::{ADDRESSES_MAX, IGNORABLE, MESSAGE_MAX, SERVICES_MAX, TEXT_MAX};
 use super::{
-    ControlMessage, FlowClose, FlowOpen, FlowTimes, Register, Registered, ServiceError,
-    ServiceErrorCode, ServiceResult, ServiceSpec, Strained, TCP_KEEPALIVE, TCP_KEEPALIVE_MAX,
+    ControlMessage, FlowClose, FlowOpen, Register, Registered, ServiceError, ServiceErrorCode,
+    ServiceResult, ServiceSpec, Strained,
 };
 use crate::frame::decode_request;
 use crate::greeting::Name;
 use crate::wire::{Reader, TLV_HEAD, WireError, head};
-use crate::{FlowId, HttpOptions, NETWORKS_MAX, Network, Priority, ResetCode, Visitors};
+use crate::{FlowId, ResetCode};
 
 /// A violation on the control stream. It ends the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -197,64 +195,15 @@ fn decode_set<T>(
 }
 
 fn decode_spec(mut body: Reader<'_>) -> Result<ServiceSpec, ControlError> {
-    let (mut name, mut public) = (None, Vec::new());
-    let (mut priority, mut flags) = (None, None);
-    let (mut allow_from, mut deny_from, mut http) = (None, None, None);
-    let (mut flows, mut keepalive) = (None, None);
-    while let Some((kind, mut value)) = body.tlv()? {
+    let (mut name, mut public, mut terms) = (None, Vec::new(), Reading::default());
+    while let Some((kind, value)) = body.tlv()? {
         match kind {
             service::NAME => once(&mut name, decode_name(value)?)?,
             service::ADDRESS => push_address(&mut public, value)?,
-            service::PRIORITY => {
-                once(&mut priority, message::priority_from_raw(value.u8()?))?;
-                value.finish()?;
-            }
-            service::FLAGS => {
-                once(&mut flags, value.u8()?)?;
-                value.finish()?;
-            }
-            service::ALLOW_FROM => once(&mut allow_from, decode_networks(value)?)?,
-            service::DENY_FROM => once(&mut deny_from, decode_networks(value)?)?,
-            service::HTTP => once(&mut http, HttpOptions::decode(value)?)?,
-            service::FLOWS => {
-                let (unanswered, answered) = (value.u32()?, value.u32()?);
-                once(&mut flows, FlowTimes { unanswered, answered })?;
-            }
-            service::KEEPALIVE => once(&mut keepalive, value.u32()?.min(TCP_KEEPALIVE_MAX))?,
-            _ => {}
+            kind => terms.field(kind, value)?,
         }
     }
-    let flags = flags.unwrap_or(service::FLAG_RESUME);
-    Ok(ServiceSpec {
-        name: name.ok_or(NO_NAME)?,
-        public,
-        priority: priority.unwrap_or(Priority::Normal),
-        shared: flags & service::FLAG_SHARED != 0,
-        resume: flags & service::FLAG_RESUME != 0,
-        visitors: Visitors { allow_from, deny_from: deny_from.unwrap_or_default() },
-        http: http.unwrap_or_default(),
-        flows: flows.unwrap_or_default(),
-        keepalive: keepalive.unwrap_or(TCP_KEEPALIVE),
-    })
-}
-
-fn decode_networks(mut value: Reader<'_>) -> Result<Arc<[Network]>, ControlError> {
-    let mut networks = Vec::new();
-    while !value.is_empty() {
-        if networks.len() == NETWORKS_MAX {
-            return Err(ControlError::Malformed("too many networks in a list of one service"));
-        }
-        let (version, prefix) = (value.u8()?, value.u8()?);
-        let ip = match version {
-            4 => IpAddr::V4(Ipv4Addr::from(value.array::<4>()?)),
-            6 => IpAddr::V6(Ipv6Addr::from(value.array::<16>()?)),
-            // A list that was read in part would let the wrong visitors in.
-            _ => return Err(ControlError::Malformed("a network of an unknown version of IP")),
-        };
-        let network = Network::new(ip, prefix);
-        networks.push(network.ok_or(ControlError::Malformed("a prefix beyond its address"))?);
-    }
-    Ok(networks.into())
+    Ok(ServiceSpec { name: name.ok_or(NO_NAME)?, public, terms: terms.finish() })
 }
 
 fn decode_result(mut body: Reader<'_>) -> Result<ServiceResult, ControlError> {

@@ -1,18 +1,17 @@
 //! Messages to bytes.
 
 use std::borrow::Cow;
-use std::net::IpAddr;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::message::{self, field, service};
 use super::{ADDRESSES_MAX, ControlMessage, MESSAGE_MAX, SERVICES_MAX, TEXT_MAX};
-use super::{FlowOpen, FlowTimes, ServiceError, ServiceResult, ServiceSpec, TCP_KEEPALIVE};
+use super::{FlowOpen, ServiceError, ServiceResult, ServiceSpec};
 use crate::frame::put_request;
 use crate::greeting::Name;
 use crate::text::{escaped, is_forbidden};
 use crate::wire::{TLV_HEAD, put_tlv};
-use crate::{HttpOptionError, NETWORKS_MAX, Network, Visitors};
+use crate::{HttpOptionError, NETWORKS_MAX};
 
 /// A message that no peer would take.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -112,12 +111,7 @@ impl ControlMessage {
             }
         }
         for spec in self.specs() {
-            let long = lists(&spec.visitors).find(|(_, list)| list.len() > NETWORKS_MAX);
-            if let Some((_, list)) = long {
-                return Err(EncodeError::Networks { name: spec.name.clone(), count: list.len() });
-            }
-            let name = || spec.name.clone();
-            spec.http.check().map_err(|why| EncodeError::Http { name: name(), why })?;
+            spec.terms.check(&spec.name)?;
         }
         match self.body_length() {
             length if length > MESSAGE_MAX => Err(EncodeError::Long(length)),
@@ -159,15 +153,7 @@ impl ControlMessage {
             .sum();
         let own: usize = match self {
             Self::Register(register) => {
-                let lists = register.services.iter().flat_map(|spec| lists(&spec.visitors));
-                let lists: usize =
-                    lists.map(|(_, list)| tlv(list.iter().map(network_length).sum())).sum();
-                let http: usize = register.services.iter().map(|s| s.http.encoded_len()).sum();
-                let times = register.services.iter().filter(|s| s.flows != FlowTimes::default());
-                let flows = times.count() * tlv(8);
-                let probed = register.services.iter().filter(|s| s.keepalive != TCP_KEEPALIVE);
-                let keepalive = probed.count() * tlv(4);
-                register.services.len() * 2 * tlv(1) + lists + http + flows + keepalive
+                register.services.iter().map(|spec| spec.terms.encoded_len()).sum()
             }
             Self::Registered(registered) => registered
                 .results
@@ -186,23 +172,7 @@ fn put_spec(spec: &ServiceSpec, out: &mut BytesMut) {
     for address in &spec.public {
         put_text(service::ADDRESS, address, out);
     }
-    put_tlv(out, service::PRIORITY, |out| out.put_u8(message::priority_raw(spec.priority)));
-    let shared = if spec.shared { service::FLAG_SHARED } else { 0 };
-    let resume = if spec.resume { service::FLAG_RESUME } else { 0 };
-    put_tlv(out, service::FLAGS, |out| out.put_u8(shared | resume));
-    for (kind, list) in lists(&spec.visitors) {
-        put_tlv(out, kind, |out| list.iter().for_each(|network| put_network(network, out)));
-    }
-    spec.http.put(out);
-    if spec.flows != FlowTimes::default() {
-        put_tlv(out, service::FLOWS, |out| {
-            out.put_u32(spec.flows.unanswered);
-            out.put_u32(spec.flows.answered);
-        });
-    }
-    if spec.keepalive != TCP_KEEPALIVE {
-        put_tlv(out, service::KEEPALIVE, |out| out.put_u32(spec.keepalive));
-    }
+    spec.terms.put(out);
 }
 
 fn encode_flow_open(open: &FlowOpen) -> Result<Bytes, EncodeError> {
@@ -213,28 +183,6 @@ fn encode_flow_open(open: &FlowOpen) -> Result<Bytes, EncodeError> {
         is_fit = put_request(out, &open.open);
     });
     is_fit.map(|()| out.freeze()).ok_or(EncodeError::Target)
-}
-
-/// The lists that are sent, with the kinds of their fields. An absent `allow_from` lets everybody
-/// visit, and an empty one nobody; an absent and an empty `deny_from` are the same.
-fn lists(visitors: &Visitors) -> impl Iterator<Item = (u8, &[Network])> {
-    let allow = visitors.allow_from.as_deref().map(|list| (service::ALLOW_FROM, list));
-    let deny = (!visitors.deny_from.is_empty())
-        .then_some((service::DENY_FROM, visitors.deny_from.as_ref()));
-    allow.into_iter().chain(deny)
-}
-
-fn put_network(network: &Network, out: &mut BytesMut) {
-    out.put_u8(message::ip_version(network.ip()));
-    out.put_u8(network.prefix());
-    match network.ip() {
-        IpAddr::V4(ip) => out.put_slice(&ip.octets()),
-        IpAddr::V6(ip) => out.put_slice(&ip.octets()),
-    }
-}
-
-fn network_length(network: &Network) -> usize {
-    2 + if network.ip().is_ipv4() { 4 } else { 16 }
 }
 
 fn put_result(result: &ServiceResult, out: &mut BytesMut) {

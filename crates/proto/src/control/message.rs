@@ -3,9 +3,9 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use super::IGNORABLE;
+use super::{IGNORABLE, ServiceTerms};
 use crate::greeting::Name;
-use crate::{FlowId, HttpOptions, Open, Priority, ResetCode, Visitors};
+use crate::{FlowId, Open, Priority, ResetCode};
 
 pub(super) const REGISTER: u8 = 1;
 pub(super) const REGISTERED: u8 = 2;
@@ -33,6 +33,7 @@ pub(super) mod service {
     pub(in crate::control) const HTTP: u8 = 8;
     pub(in crate::control) const FLOWS: u8 = 9;
     pub(in crate::control) const KEEPALIVE: u8 = 10;
+    pub(in crate::control) const TIMEOUTS: u8 = 11;
 
     pub(in crate::control) const FLAG_SHARED: u8 = 1;
     pub(in crate::control) const FLAG_RESUME: u8 = 2;
@@ -71,22 +72,6 @@ pub struct FlowClose {
     pub code: ResetCode,
 }
 
-/// The times after which an idle flow of a service ends (RFC 4787 section 4.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FlowTimes {
-    /// Until the target has answered, seconds.
-    pub unanswered: u32,
-    /// From the first answer on, seconds.
-    pub answered: u32,
-}
-
-impl Default for FlowTimes {
-    /// 30 s and 120 s.
-    fn default() -> Self {
-        Self { unanswered: 30, answered: 120 }
-    }
-}
-
 /// The carrier has a low rate although the server has more bytes to send. Another path may be
 /// quicker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,29 +97,9 @@ pub struct ServiceSpec {
     pub name: Name,
     /// Where visitors are to reach it: `tcp://:10022`, `http://app.example.com`.
     pub public: Vec<String>,
-    /// Class of its streams.
-    pub priority: Priority,
-    /// Others may publish the same; visitors are balanced.
-    pub shared: bool,
-    /// Its streams outlive a carrier.
-    pub resume: bool,
-    /// Who may visit. A server without [`Features::VISITORS`] would let everybody visit.
-    ///
-    /// [`Features::VISITORS`]: crate::greeting::Features::VISITORS
-    pub visitors: Visitors,
-    /// What the server does with HTTP requests, for a service by HTTP name.
-    pub http: HttpOptions,
-    /// When its idle flows end.
-    pub flows: FlowTimes,
-    /// The silence in seconds after which the server probes a visitor over TCP; 0 is never.
-    pub keepalive: u32,
+    /// What holds for its visitors.
+    pub terms: ServiceTerms,
 }
-
-/// The value of [`ServiceSpec::keepalive`] that is not sent.
-pub const TCP_KEEPALIVE: u32 = 120;
-
-/// The largest value of [`ServiceSpec::keepalive`] (tcp(7), `TCP_KEEPIDLE`).
-pub const TCP_KEEPALIVE_MAX: u32 = 32_767;
 
 /// What became of a [`Register`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -10,6 +10,7 @@ mod encode;
 mod fuzz;
 mod http;
 mod message;
+mod terms;
 #[cfg(test)]
 mod tests;
 
@@ -18,9 +19,10 @@ pub use encode::EncodeError;
 #[doc(hidden)]
 pub use fuzz::fuzz;
 pub use message::{
-    ControlMessage, FlowClose, FlowOpen, FlowTimes, Register, Registered, ServiceError,
-    ServiceErrorCode, ServiceResult, ServiceSpec, Strained, TCP_KEEPALIVE, TCP_KEEPALIVE_MAX,
+    ControlMessage, FlowClose, FlowOpen, Register, Registered, ServiceError, ServiceErrorCode,
+    ServiceResult, ServiceSpec, Strained,
 };
+pub use terms::{FlowTimes, ServiceTerms, TCP_KEEPALIVE_MAX, Timeouts};
 
 /// Body of a message in bytes, at most: 4096 services of 256 bytes each.
 pub const MESSAGE_MAX: usize = 1 << 20;

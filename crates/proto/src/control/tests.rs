@@ -1,6 +1,7 @@
 //! What must hold for control messages, good and bad.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use proptest::prelude::*;
@@ -22,13 +23,34 @@ fn spec(text: &str) -> ServiceSpec {
     ServiceSpec {
         name: name(text),
         public: vec!["tcp://:10022".to_owned()],
-        priority: Priority::Normal,
-        shared: false,
-        resume: true,
-        visitors: Visitors::default(),
-        http: HttpOptions::default(),
-        flows: FlowTimes::default(),
-        keepalive: TCP_KEEPALIVE,
+        terms: ServiceTerms::default(),
+    }
+}
+
+/// A service with these terms.
+fn spec_on(text: &str, terms: ServiceTerms) -> ServiceSpec {
+    ServiceSpec { terms, ..spec(text) }
+}
+
+/// Terms of which each differs from its default.
+fn terms() -> ServiceTerms {
+    let from = Duration::from_millis;
+    ServiceTerms {
+        priority: Priority::Bulk,
+        shared: true,
+        resume: false,
+        visitors: Visitors {
+            allow_from: Some(networks(&[("192.0.2.0", 24), ("2001:db8::", 32)])),
+            deny_from: networks(&[("192.0.2.7", 32)]),
+        },
+        http: options(),
+        timeouts: Timeouts {
+            dial: from(1),
+            idle: from(2),
+            half_close: from(3),
+            keepalive: Duration::from_secs(4),
+        },
+        flows: FlowTimes { unanswered: 1, answered: 3_600 },
     }
 }
 
@@ -63,24 +85,22 @@ fn examples() -> Vec<ControlMessage> {
         register(vec![]),
         register(vec![
             spec("ssh"),
-            ServiceSpec { public: vec![], priority: Priority::Bulk, resume: false, ..spec("a") },
-            ServiceSpec { priority: Priority::Interactive, shared: true, ..spec("b") },
-            ServiceSpec {
-                visitors: Visitors {
-                    allow_from: Some(networks(&[("192.0.2.0", 24), ("2001:db8::", 32)])),
-                    deny_from: networks(&[("192.0.2.7", 32)]),
+            ServiceSpec { public: vec![], ..spec("a") },
+            spec_on("all", terms()),
+            spec_on(
+                "none",
+                ServiceTerms {
+                    visitors: Visitors { allow_from: Some(networks(&[])), ..Visitors::default() },
+                    ..ServiceTerms::default()
                 },
-                ..spec("few")
-            },
-            ServiceSpec {
-                visitors: Visitors { allow_from: Some(networks(&[])), ..Visitors::default() },
-                ..spec("none")
-            },
-            ServiceSpec { http: options(), ..spec("web") },
-            ServiceSpec {
-                http: HttpOptions { pass_through: true, ..HttpOptions::default() },
-                ..spec("fast")
-            },
+            ),
+            spec_on(
+                "fast",
+                ServiceTerms {
+                    http: HttpOptions { pass_through: true, ..HttpOptions::default() },
+                    ..ServiceTerms::default()
+                },
+            ),
         ]),
         ControlMessage::Registered(Registered {
             generation: u64::MAX,
@@ -100,14 +120,15 @@ fn examples() -> Vec<ControlMessage> {
             },
         }),
         ControlMessage::FlowClose(FlowClose { flow: FlowId::new(3), code: ResetCode::Other(99) }),
-        register(vec![ServiceSpec {
-            flows: FlowTimes { unanswered: 1, answered: 3_600 },
-            ..spec("game")
-        }]),
-        register(vec![
-            ServiceSpec { keepalive: 0, ..spec("never") },
-            ServiceSpec { keepalive: TCP_KEEPALIVE_MAX, ..spec("late") },
-        ]),
+        register(
+            [0, TCP_KEEPALIVE_MAX]
+                .map(|keepalive| {
+                    let keepalive = Duration::from_secs(keepalive.into());
+                    let timeouts = Timeouts { keepalive, ..Timeouts::default() };
+                    spec_on("probed", ServiceTerms { timeouts, ..ServiceTerms::default() })
+                })
+                .to_vec(),
+        ),
     ]
 }
 
@@ -352,16 +373,40 @@ fn a_list_of_networks_that_is_not_understood_is_refused_and_never_shortened() {
         assert!(with(kind, &[&[], &[]]).is_err(), "twice");
         assert!(with(kind, &[&full]).is_ok());
         let Ok(Some(ControlMessage::Register(read))) = with(kind, &[&mapped]) else { panic!() };
-        let Visitors { allow_from, deny_from } = &read.services[0].visitors;
+        let Visitors { allow_from, deny_from } = &read.services[0].terms.visitors;
         let list =
             if kind == service::ALLOW_FROM { allow_from.as_ref().unwrap() } else { deny_from };
         assert_eq!(*list, networks(&[("192.0.2.0", 24)]));
     }
     let list: Arc<[Network]> = networks(&[("192.0.2.0", 24)]).repeat(NETWORKS_MAX + 1).into();
     let visitors = Visitors { deny_from: list, ..Visitors::default() };
-    let sent = register(vec![ServiceSpec { visitors, ..spec("a") }]).encode();
+    let sent = register(vec![spec_on("a", ServiceTerms { visitors, ..terms() })]).encode();
     let (name, count) = (name("a"), NETWORKS_MAX + 1);
     assert_eq!(sent, Err(EncodeError::Networks { name, count }));
+}
+
+#[test]
+fn a_list_of_time_outs_may_be_shorter_or_longer_than_ours() {
+    let timeouts = |list: &[u8]| {
+        let message = body(|out| {
+            generation(out);
+            put_tlv(out, field::SERVICE, |out| {
+                text(out, service::NAME, b"ssh");
+                text(out, service::TIMEOUTS, list);
+            });
+        });
+        let Some(ControlMessage::Register(read)) = one(&message)? else { panic!("a Register") };
+        Ok::<_, ControlError>(read.services[0].terms.timeouts)
+    };
+    let default = Timeouts::default();
+    let dial = Duration::from_millis(7);
+    assert_eq!(timeouts(&[]), Ok(default));
+    assert_eq!(timeouts(&7_u64.to_be_bytes()), Ok(Timeouts { dial, ..default }));
+    let longest = Duration::from_secs(10 * 366 * 86_400);
+    let long = timeouts(&[0xff; 8 * 20]).unwrap();
+    assert_eq!(long, Timeouts { keepalive: default.keepalive, ..long });
+    assert_eq!([long.dial, long.idle, long.half_close], [longest; 3]);
+    assert!(timeouts(&[0; 7]).is_err(), "a part of a number");
 }
 
 /// The result of a Register with one service that has these options.
@@ -374,7 +419,7 @@ fn with_http(write: impl FnOnce(&mut BytesMut)) -> Result<HttpOptions, ControlEr
         });
     });
     let Some(ControlMessage::Register(read)) = one(&message)? else { panic!("a Register") };
-    Ok(read.services[0].http.clone())
+    Ok(read.services[0].terms.http.clone())
 }
 
 #[test]
@@ -422,7 +467,7 @@ fn malformed_options_of_http_are_refused() {
 
 #[test]
 fn the_encoder_refuses_options_of_http_that_the_decoder_would() {
-    let send = |http| register(vec![ServiceSpec { http, ..spec("a") }]).encode();
+    let send = |http| register(vec![spec_on("a", ServiceTerms { http, ..terms() })]).encode();
     let refused = |why| Err(EncodeError::Http { name: name("a"), why });
     let host_rewrite = Some("a\r\nb".to_owned());
     assert_eq!(send(HttpOptions { host_rewrite, ..options() }), refused(HttpOptionError::Host));

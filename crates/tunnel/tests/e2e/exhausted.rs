@@ -6,9 +6,9 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use proto::control::{ControlMessage, Register, ServiceSpec};
+use proto::Kind;
+use proto::control::{ControlMessage, Register, ServiceSpec, ServiceTerms};
 use proto::greeting::Name;
-use proto::{Kind, Priority, Visitors};
 use testkit::stage::Daemon;
 
 use crate::floods::really;
@@ -287,13 +287,7 @@ fn a_client_that_publishes_all_ports_leaves_descriptors_to_visitors_and_log_ins(
         let service = |n| ServiceSpec {
             name: Name::new(&format!("s{n}")).unwrap(),
             public: vec!["tcp://:0".to_owned()],
-            priority: Priority::Normal,
-            shared: false,
-            resume: true,
-            visitors: Visitors::default(),
-            http: proto::HttpOptions::default(),
-            flows: proto::control::FlowTimes::default(),
-            keepalive: proto::control::TCP_KEEPALIVE,
+            terms: ServiceTerms::default(),
         };
         let register = ControlMessage::Register(Register {
             generation: 1,

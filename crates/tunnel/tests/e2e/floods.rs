@@ -5,9 +5,9 @@ use std::io::{Read as _, Write as _};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use proto::control::{ControlMessage, Register, ServiceSpec};
+use proto::Kind;
+use proto::control::{ControlMessage, Register, ServiceSpec, ServiceTerms};
 use proto::greeting::Name;
-use proto::{Kind, Priority, Visitors};
 use testkit::stage::Running;
 use tokio::runtime::{Builder, LocalOptions};
 
@@ -242,13 +242,7 @@ fn registrations_without_end_fill_no_log() {
                 let services = (0..200).map(|n| ServiceSpec {
                     name: Name::new(&format!("s{generation}-{n}")).unwrap(),
                     public: vec!["tcp://:22".to_owned()],
-                    priority: Priority::Normal,
-                    shared: false,
-                    resume: true,
-                    visitors: Visitors::default(),
-                    http: proto::HttpOptions::default(),
-                    flows: proto::control::FlowTimes::default(),
-                    keepalive: proto::control::TCP_KEEPALIVE,
+                    terms: ServiceTerms::default(),
                 });
                 let register = Register { generation, services: services.collect() };
                 peer.tell(&ControlMessage::Register(register)).await;
@@ -287,13 +281,7 @@ fn names_that_come_and_go_without_end_fill_no_log_and_what_is_left_out_is_counte
             let services = (0..100).map(|n| ServiceSpec {
                 name: Name::new(&format!("s{n}")).unwrap(),
                 public: vec![format!("http://g{generation}-{n}.example")],
-                priority: Priority::Normal,
-                shared: false,
-                resume: true,
-                visitors: Visitors::default(),
-                http: proto::HttpOptions::default(),
-                flows: proto::control::FlowTimes::default(),
-                keepalive: proto::control::TCP_KEEPALIVE,
+                terms: ServiceTerms::default(),
             });
             let register = Register { generation, services: services.collect() };
             peer.tell(&ControlMessage::Register(register)).await;

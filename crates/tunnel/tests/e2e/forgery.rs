@@ -1,8 +1,8 @@
 //! Text of a hostile client that would forge a line of the log or command a terminal.
 
-use proto::control::{ControlMessage, Register, ServiceSpec};
+use proto::control::{ControlMessage, Register, ServiceSpec, ServiceTerms};
 use proto::greeting::Name;
-use proto::{Priority, Visitors, text};
+use proto::text;
 
 use crate::floods::{really, stage};
 use crate::harness::{SOON, Scheme, tunnel};
@@ -17,13 +17,7 @@ fn registration() -> Vec<u8> {
     let service = ServiceSpec {
         name: Name::new("x").unwrap(),
         public: vec![format!("tcp://{placeholder}")],
-        priority: Priority::Normal,
-        shared: false,
-        resume: true,
-        visitors: Visitors::default(),
-        http: proto::HttpOptions::default(),
-        flows: proto::control::FlowTimes::default(),
-        keepalive: proto::control::TCP_KEEPALIVE,
+        terms: ServiceTerms::default(),
     };
     let register = Register { generation: 1, services: vec![service] };
     let message = ControlMessage::Register(register).encode().unwrap().to_vec();

@@ -7,9 +7,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use proto::control::{ControlMessage, Register, ServiceSpec};
+use proto::control::{ControlMessage, Register, ServiceSpec, ServiceTerms};
 use proto::greeting::Name;
-use proto::{Priority, Visitors};
 use testkit::stage::Running;
 
 use crate::floods::really;
@@ -223,13 +222,7 @@ fn a_host_is_published_by_a_client_that_may_have_it_and_by_no_other() {
     let service = |(name, public): (&str, &str)| ServiceSpec {
         name: Name::new(name).unwrap(),
         public: vec![public.to_owned()],
-        priority: Priority::Normal,
-        shared: false,
-        resume: true,
-        visitors: Visitors::default(),
-        http: proto::HttpOptions::default(),
-        flows: proto::control::FlowTimes::default(),
-        keepalive: proto::control::TCP_KEEPALIVE,
+        terms: ServiceTerms::default(),
     };
     let services = asked.map(service).to_vec();
     let register = ControlMessage::Register(Register { generation: 1, services });

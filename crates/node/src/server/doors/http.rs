@@ -159,7 +159,7 @@ impl Doors {
         let route = &service.entrance.route;
         let edition = route.edition();
         let aim = route.aim.load();
-        let options = aim.http.as_ref().map(|http| &http.options);
+        let options = aim.rules.is_some().then_some(&aim.terms.http);
         if options.is_some_and(HttpOptions::need_proxy) {
             return None;
         }

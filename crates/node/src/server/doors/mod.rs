@@ -198,6 +198,7 @@ impl BoundDoor {
                 plain: config.is_exempt(listen),
                 default: mux.default.as_ref().map(target),
                 silence: mux.silence.duration(),
+                timeouts: mux.timeouts,
                 gate: Gate::new(Some(memory::streams_of_default(&config.common))),
             };
             Some((Some(nth), listen_address(&listen.endpoint), Opens::Everything(everything)))

@@ -25,7 +25,7 @@ use net::resolve::Lookups;
 use proto::Budget;
 use relay::sniff::tls::{Hello, HelloSniffer};
 use relay::sniff::{First, FirstSniffer, Sniff};
-use relay::{Gate, Handler, Room, Settings, Socket, Straight, TargetAddr};
+use relay::{Gate, Handler, Room, Settings, Socket, Straight, TargetAddr, Timeouts};
 use tokio::time::timeout;
 use transport::{ALPN, Incoming, Listener, Transport};
 
@@ -51,6 +51,8 @@ pub(in crate::server) struct Everything {
     pub(in crate::server) gate: Arc<Gate>,
     /// The silence after which a connection goes to the default target.
     pub(in crate::server) silence: Duration,
+    /// The times of a connection to the default target.
+    pub(in crate::server) timeouts: Timeouts,
 }
 
 /// A `mux://` port on one worker.
@@ -81,10 +83,10 @@ impl MuxPort {
         let listener = Box::new(CarrierListener { carriers: carriers.clone(), address });
         let state = &port.worker.state;
         let default = everything.default.clone().map(|target| {
-            // A default target has the time-outs of a service without any of its own.
             let lookups = Lookups::of_targets();
             let budget: Rc<dyn Budget> = Rc::<Lease>::clone(&state.budget);
-            let settings = Settings { room, lookups, ..Settings::default() };
+            let timeouts = everything.timeouts;
+            let settings = Settings { timeouts, room, lookups, ..Settings::default() };
             let settings = Rc::new(Settings { budget: Some(Rc::clone(&budget)), ..settings });
             Straight::new(target, settings, budget)
         });

@@ -201,11 +201,11 @@ impl Site {
         }
         let edition = found.entrance.route.edition();
         let aim = found.entrance.route.aim.load_full();
-        if self.peer.is_some_and(|peer| !aim.visitors.permit(peer.ip())) {
+        if self.peer.is_some_and(|peer| !aim.terms.visitors.permit(peer.ip())) {
             let (status, reason) = Answer::Forbidden.status();
             return Found::Refused(Refusal { status, reason: reason.into() });
         }
-        let Some(rules) = aim.http.as_ref().map(|http| Arc::clone(&http.rules)) else {
+        let Some(rules) = aim.rules.clone() else {
             return Found::Unknown;
         };
         let (site, entrance) = (self.clone(), Arc::clone(&found.entrance));
@@ -291,14 +291,14 @@ impl Service {
             let guest = Guest { socket: far.into(), peer: *peer, came, until: *until };
             entrance::visit(worker, entrance, guest);
             let budget = Rc::<Lease>::clone(&worker.state.budget);
-            return Ok(Box::new(Elsewhere(near, entrance.timeouts, budget)));
+            return Ok(Box::new(Elsewhere(near, aim.terms.timeouts, budget)));
         };
         let gate = entrance.route.gate.load();
         let permit = gate.admit().ok_or_else(|| failed(Answer::Busy))?;
         let down = || failed(Answer::Down(ResetCode::Shutdown));
         let settings = entrance::settings_of(worker, entrance).ok_or_else(down)?;
         let target = aim.target.clone();
-        let open = Open { target, visitor: *peer, priority: aim.priority };
+        let open = Open { target, visitor: *peer, priority: aim.terms.priority };
         let duplex = relay::open_duplex(&link, open, &settings, Some(permit));
         Ok(Box::new(Here(duplex.map_err(|_| down())?)))
     }

@@ -149,6 +149,7 @@ pub(super) fn weight(register: &Register) -> u64 {
 #[cfg(test)]
 mod tests {
     use link::{Lease, ProcessBudget};
+    use proto::control::ServiceTerms;
     use proto::greeting::Name;
 
     use super::*;
@@ -157,13 +158,7 @@ mod tests {
         let spec = ServiceSpec {
             name: Name::new("web").unwrap(),
             public: (0..addresses).map(|n| format!("http://n{n}.example")).collect(),
-            priority: proto::Priority::Normal,
-            shared: false,
-            resume: true,
-            visitors: proto::Visitors::default(),
-            http: Default::default(),
-            flows: proto::control::FlowTimes::default(),
-            keepalive: proto::control::TCP_KEEPALIVE,
+            terms: ServiceTerms::default(),
         };
         Register { generation, services: vec![spec] }
     }

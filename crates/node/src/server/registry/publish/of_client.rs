@@ -5,13 +5,12 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use config::Over;
 use logging::AUDIT;
 use proto::Target;
 use proto::control::{Register, ServiceError, ServiceErrorCode, ServiceSpec};
-use relay::{Gate, Timeouts};
+use relay::Gate;
 use rustix::io::Errno;
 use termination::Wanted;
 use tracing::field::display;
@@ -21,7 +20,7 @@ use crate::entrance::{self, Entrance};
 use crate::health::Health;
 use crate::listeners::Listeners;
 use crate::names::{Host, Kind};
-use crate::route::{Aim, HttpTerms, Route};
+use crate::route::{Aim, Route};
 use crate::session::{Handle, Session};
 
 use super::super::super::hosts::Hosts;
@@ -95,7 +94,7 @@ impl OfClient {
         let domain = to.hosts.domain();
         let domain = domain.as_ref().map(|domain| domain.as_str());
         let places = register.services.iter().flat_map(|spec| {
-            let path = spec.http.path.as_deref();
+            let path = spec.terms.http.path.as_deref();
             let parsed = spec.public.iter().map(|text| parse(text, to.public_bind, domain));
             parsed.flatten().map(move |public| public.place(path))
         });
@@ -135,7 +134,7 @@ impl OfClient {
         for text in &spec.public {
             let public =
                 parse(text, to.public_bind, domain.as_ref().map(|domain| domain.as_str()))?;
-            let place = public.place(spec.http.path.as_deref());
+            let place = public.place(spec.terms.http.path.as_deref());
             reached.push(match public {
                 Public::Port(over, address) => {
                     let port = (text.as_str(), (over, address), place);
@@ -324,7 +323,6 @@ impl OfClient {
         let entrance = Arc::new(Entrance {
             id: entrance::next_id(),
             address: format!("{over}://{address}"),
-            timeouts: Timeouts::default(),
             health: Health::default(),
             steering: listeners.steering(),
             bounds: to.client.flow_bounds(to.clients.trusted()),
@@ -403,9 +401,9 @@ impl Entry {
         &mut self,
         to: Registrant<'_>,
         spec: &ServiceSpec,
-        http: Option<Arc<HttpTerms>>,
+        rules: Option<Arc<web::Rules>>,
     ) {
-        let aim = aim(spec, http);
+        let aim = aim(spec, rules);
         self.entrance.health.forget();
         to.client.bound_flows(&self.entrance.bounds);
         self.entrance.route.session.store(Arc::clone(to.session));
@@ -427,12 +425,9 @@ impl Entry {
     }
 }
 
-pub(super) fn aim(spec: &ServiceSpec, http: Option<Arc<HttpTerms>>) -> Aim {
-    let name = spec.name.as_str().to_owned();
-    let (priority, visitors) = (spec.priority, spec.visitors.clone());
-    let (flows, keepalive) = (spec.flows, Duration::from_secs(spec.keepalive.into()));
-    let target = Target::Service(name.clone());
-    Aim { target, name, priority, visitors, http, flows, keepalive, proxy: None }
+pub(super) fn aim(spec: &ServiceSpec, rules: Option<Arc<web::Rules>>) -> Aim {
+    let (name, terms) = (spec.name.as_str().to_owned(), spec.terms.clone());
+    Aim { target: Target::Service(name.clone()), name, terms, rules, proxy: None }
 }
 
 /// How entrances close.

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use proto::control::{ServiceErrorCode, ServiceSpec};
-use relay::{Gate, Timeouts};
+use relay::Gate;
 
 use crate::entrance::{self, Entrance};
 use crate::health::Health;
 use crate::listeners::Listeners;
 use crate::names::{Host, Kind, Published};
-use crate::route::{HttpTerms, Route};
+use crate::route::Route;
 
 use super::Registrant;
 use super::address::{Outcome, Place, error};
@@ -27,7 +27,7 @@ impl OfClient {
     ) -> Outcome<String> {
         let url = to.hosts.url(&host)?;
         self.permit(to, text, &host)?;
-        if spec.http.pass_through && !to.client.pass_through {
+        if spec.terms.http.pass_through && !to.client.pass_through {
             let name = &self.name;
             let text = format!(
                 "{text}: pass_through is not allowed to client `{name}`: add `pass_through: true` to \
@@ -43,7 +43,7 @@ impl OfClient {
             );
             return Err(error(ServiceErrorCode::Limit, text));
         };
-        let http = HttpTerms::new(&spec.http).map(Arc::new).map_err(|why| {
+        let rules = web::Rules::new(&spec.terms.http).map(Arc::new).map_err(|why| {
             let name = &spec.name;
             error(ServiceErrorCode::BadAddress, format!("{text}: service {name}: {why}"))
         })?;
@@ -53,7 +53,7 @@ impl OfClient {
                 return Err(error(ServiceErrorCode::NameTaken, text));
             }
             entry.wanted = true;
-            entry.lead_to(to, spec, Some(http));
+            entry.lead_to(to, spec, Some(rules));
             state.hosts = left;
             return Ok(url);
         }
@@ -66,12 +66,11 @@ impl OfClient {
         let entrance = Arc::new(Entrance {
             id: entrance::next_id(),
             address,
-            timeouts: Timeouts::default(),
             health: Health::default(),
             steering: None,
             bounds: Arc::default(),
             route: Route::new(
-                aim(spec, Some(http)),
+                aim(spec, Some(rules)),
                 to.session,
                 Gate::within(Arc::clone(&to.client.gate), None),
             ),

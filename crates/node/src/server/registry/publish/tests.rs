@@ -4,9 +4,8 @@ use std::num::NonZeroUsize;
 
 use config::{Over, ServerFlags, Sources, Text};
 use link::{Lease, ProcessBudget};
-use proto::control::{ServiceErrorCode, ServiceSpec};
+use proto::control::{ServiceErrorCode, ServiceSpec, ServiceTerms};
 use proto::greeting::Name;
-use proto::{Priority, Visitors};
 
 use super::super::super::clients::Clients;
 use super::address::Key;
@@ -45,13 +44,7 @@ fn register(generation: u64, ports: &[u16]) -> Register {
     let spec = |(n, port): (usize, &u16)| ServiceSpec {
         name: Name::new(&format!("s{n}")).unwrap(),
         public: vec![format!("tcp://127.0.0.1:{port}")],
-        priority: Priority::Normal,
-        shared: false,
-        resume: false,
-        visitors: Visitors::default(),
-        http: proto::HttpOptions::default(),
-        flows: proto::control::FlowTimes::default(),
-        keepalive: proto::control::TCP_KEEPALIVE,
+        terms: ServiceTerms { resume: false, ..ServiceTerms::default() },
     };
     Register { generation, services: ports.iter().enumerate().map(spec).collect() }
 }
@@ -312,7 +305,7 @@ async fn pass_through_needs_a_right() {
     let home = Session::new("home", 1);
     let asked = |generation| {
         let mut asked = named(generation, &["http://app.example.org"]);
-        asked.services[0].http.pass_through = true;
+        asked.services[0].terms.http.pass_through = true;
         asked
     };
     let without = client("allow: { http: app.example.org }");
@@ -333,7 +326,7 @@ async fn services_of_one_client_share_a_name_by_their_paths() {
     let rights = client("allow: { http: app.example.org, tls: app.example.org }");
     let name = "http://app.example.org";
     let mut register = named(1, &[name, name, name]);
-    register.services[0].http.path = Some("/api".to_owned());
+    register.services[0].terms.http.path = Some("/api".to_owned());
     let told = rig.apply(&home, &rights, register).await;
     assert!(told[0].is_ok() && told[1].is_ok(), "{told:?}");
     assert_eq!(code(&told[2]), Some(ServiceErrorCode::NameTaken));

@@ -1,0 +1,278 @@
+//! The terms of a service: what its client decides about the streams and flows of its visitors, for
+//! both ends of the tunnel. The terms travel as one value: the client registers them, an entrance
+//! keeps them, and a stream or flow obeys them to its end. So an option that is added to
+//! [`ServiceTerms`] and to its fields on the wire, both in this file, is known wherever it is
+//! needed.
+//!
+//! What concerns the client's own target alone (its address, health, the PROXY protocol) is no
+//! term.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{BufMut, BytesMut};
+
+use super::EncodeError;
+use super::decode::{ControlError, once};
+use super::message::{self, service};
+use crate::greeting::Name;
+use crate::wire::{Reader, put_tlv};
+use crate::{HttpOptions, NETWORKS_MAX, Network, Priority, Visitors};
+
+/// What a client decides about the visitors of a service. The default is that of a service without
+/// options.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceTerms {
+    /// Class of its streams.
+    pub priority: Priority,
+    /// Others may publish the same; visitors are balanced.
+    pub shared: bool,
+    /// Its streams outlive a carrier.
+    pub resume: bool,
+    /// Who may visit. A server without [`Features::VISITORS`] would let everybody visit.
+    ///
+    /// [`Features::VISITORS`]: crate::greeting::Features::VISITORS
+    pub visitors: Visitors,
+    /// What the server does with HTTP requests, for a service by HTTP name.
+    pub http: HttpOptions,
+    /// When its streams end.
+    pub timeouts: Timeouts,
+    /// When its idle flows end.
+    pub flows: FlowTimes,
+}
+
+impl Default for ServiceTerms {
+    fn default() -> Self {
+        Self {
+            priority: Priority::default(),
+            shared: false,
+            resume: true,
+            visitors: Visitors::default(),
+            http: HttpOptions::default(),
+            timeouts: Timeouts::default(),
+            flows: FlowTimes::default(),
+        }
+    }
+}
+
+/// The time-outs of a stream. Zero switches a time-out off, except for `dial`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// For the wait for the turn of the dial, name resolution and connecting together.
+    pub dial: Duration,
+    /// For a stream in which no byte moves in either direction. Off by default, because an idle
+    /// shell is not an error.
+    pub idle: Duration,
+    /// For a stream in which no byte moves after one direction has ended.
+    pub half_close: Duration,
+    /// The silence after which the system probes the far end of a TCP socket, in whole seconds up
+    /// to [`TCP_KEEPALIVE_MAX`]. It is no time-out of the stream: a far end that answers is idle for
+    /// as long as it likes.
+    pub keepalive: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            // The time covers three SYN retransmissions (after 1, 2 and 4 s) and the answer to the
+            // last (RFC 6298).
+            dial: Duration::from_secs(10),
+            idle: Duration::ZERO,
+            // Longer than an application takes for its last answer, and shorter than forgotten
+            // half-open sockets need to fill the descriptor table.
+            half_close: Duration::from_secs(60),
+            // A far end that vanished is noticed within 5 min (`net::socket::KEEPALIVE`).
+            keepalive: Duration::from_secs(120),
+        }
+    }
+}
+
+/// The largest [`Timeouts::keepalive`] in seconds (tcp(7), `TCP_KEEPIDLE`).
+pub const TCP_KEEPALIVE_MAX: u32 = 32_767;
+
+/// The longest time-out that a peer can ask for, in milliseconds: ten years. A sum with the present
+/// time cannot overflow.
+const TIMEOUT_MAX: u64 = 10 * 366 * 86_400 * 1000;
+
+/// The times after which an idle flow of a service ends (RFC 4787 section 4.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowTimes {
+    /// Until the target has answered, seconds.
+    pub unanswered: u32,
+    /// From the first answer on, seconds.
+    pub answered: u32,
+}
+
+impl Default for FlowTimes {
+    /// 30 s and 120 s.
+    fn default() -> Self {
+        Self { unanswered: 30, answered: 120 }
+    }
+}
+
+impl ServiceTerms {
+    /// Refuses terms that no peer would take.
+    pub(super) fn check(&self, name: &Name) -> Result<(), EncodeError> {
+        let name = || name.clone();
+        let long = lists(&self.visitors).find(|(_, list)| list.len() > NETWORKS_MAX);
+        if let Some((_, list)) = long {
+            return Err(EncodeError::Networks { name: name(), count: list.len() });
+        }
+        self.http.check().map_err(|why| EncodeError::Http { name: name(), why })
+    }
+
+    /// Appends the fields of the service whose values are not the default.
+    pub(super) fn put(&self, out: &mut BytesMut) {
+        let Self { priority, shared, resume, visitors, http, timeouts, flows } = self;
+        put_tlv(out, service::PRIORITY, |out| out.put_u8(message::priority_raw(*priority)));
+        let shared = if *shared { service::FLAG_SHARED } else { 0 };
+        let resume = if *resume { service::FLAG_RESUME } else { 0 };
+        put_tlv(out, service::FLAGS, |out| out.put_u8(shared | resume));
+        for (kind, list) in lists(visitors) {
+            put_tlv(out, kind, |out| list.iter().for_each(|network| put_network(network, out)));
+        }
+        http.put(out);
+        if *flows != FlowTimes::default() {
+            put_tlv(out, service::FLOWS, |out| {
+                out.put_u32(flows.unanswered);
+                out.put_u32(flows.answered);
+            });
+        }
+        let (mut timeouts, mut default) = (*timeouts, Timeouts::default());
+        if timeouts.keepalive != default.keepalive {
+            let seconds = u32::try_from(timeouts.keepalive.as_secs()).unwrap_or(u32::MAX);
+            put_tlv(out, service::KEEPALIVE, |out| out.put_u32(seconds));
+        }
+        if timeouts.fields() != default.fields() {
+            put_tlv(out, service::TIMEOUTS, |out| {
+                for time in timeouts.fields() {
+                    out.put_u64(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+                }
+            });
+        }
+    }
+
+    /// The number of bytes that [`Self::put`] appends.
+    pub(super) fn encoded_len(&self) -> usize {
+        let mut out = BytesMut::new();
+        self.put(&mut out);
+        out.len()
+    }
+}
+
+impl Timeouts {
+    /// The fields that travel together, in the order of the wire. A new field is appended; a peer
+    /// that does not know the field ignores it, and has its default where the peer sends fewer.
+    const fn fields(&mut self) -> [&mut Duration; 3] {
+        // The keepalive is older than the list.
+        let Self { dial, idle, half_close, keepalive: _ } = self;
+        [dial, idle, half_close]
+    }
+
+    fn decode(mut value: Reader<'_>) -> Result<Self, ControlError> {
+        let mut timeouts = Self::default();
+        for time in timeouts.fields() {
+            if value.is_empty() {
+                break;
+            }
+            *time = Duration::from_millis(value.u64()?.min(TIMEOUT_MAX));
+        }
+        Ok(timeouts)
+    }
+}
+
+/// The fields of the terms that have been read so far.
+#[derive(Debug, Default)]
+pub(super) struct Reading {
+    priority: Option<Priority>,
+    flags: Option<u8>,
+    allow_from: Option<Arc<[Network]>>,
+    deny_from: Option<Arc<[Network]>>,
+    http: Option<HttpOptions>,
+    timeouts: Option<Timeouts>,
+    keepalive: Option<u32>,
+    flows: Option<FlowTimes>,
+}
+
+impl Reading {
+    /// Reads a field of a service. Unknown fields are of a newer peer.
+    pub(super) fn field(&mut self, kind: u8, mut value: Reader<'_>) -> Result<(), ControlError> {
+        match kind {
+            service::PRIORITY => {
+                once(&mut self.priority, message::priority_from_raw(value.u8()?))?;
+                Ok(value.finish()?)
+            }
+            service::FLAGS => {
+                once(&mut self.flags, value.u8()?)?;
+                Ok(value.finish()?)
+            }
+            service::ALLOW_FROM => once(&mut self.allow_from, networks(value)?),
+            service::DENY_FROM => once(&mut self.deny_from, networks(value)?),
+            service::HTTP => once(&mut self.http, HttpOptions::decode(value)?),
+            service::FLOWS => {
+                let (unanswered, answered) = (value.u32()?, value.u32()?);
+                once(&mut self.flows, FlowTimes { unanswered, answered })
+            }
+            service::KEEPALIVE => once(&mut self.keepalive, value.u32()?.min(TCP_KEEPALIVE_MAX)),
+            service::TIMEOUTS => once(&mut self.timeouts, Timeouts::decode(value)?),
+            _ => Ok(()),
+        }
+    }
+
+    /// The terms; absent fields have their defaults.
+    pub(super) fn finish(self) -> ServiceTerms {
+        let flags = self.flags.unwrap_or(service::FLAG_RESUME);
+        let mut timeouts = self.timeouts.unwrap_or_default();
+        if let Some(seconds) = self.keepalive {
+            timeouts.keepalive = Duration::from_secs(seconds.into());
+        }
+        let deny_from = self.deny_from.unwrap_or_default();
+        ServiceTerms {
+            priority: self.priority.unwrap_or_default(),
+            shared: flags & service::FLAG_SHARED != 0,
+            resume: flags & service::FLAG_RESUME != 0,
+            visitors: Visitors { allow_from: self.allow_from, deny_from },
+            http: self.http.unwrap_or_default(),
+            timeouts,
+            flows: self.flows.unwrap_or_default(),
+        }
+    }
+}
+
+/// The lists that are sent, with the kinds of their fields. An absent `allow_from` lets everybody
+/// visit, and an empty one nobody; an absent and an empty `deny_from` are the same.
+fn lists(visitors: &Visitors) -> impl Iterator<Item = (u8, &[Network])> {
+    let allow = visitors.allow_from.as_deref().map(|list| (service::ALLOW_FROM, list));
+    let deny = (!visitors.deny_from.is_empty())
+        .then_some((service::DENY_FROM, visitors.deny_from.as_ref()));
+    allow.into_iter().chain(deny)
+}
+
+fn put_network(network: &Network, out: &mut BytesMut) {
+    out.put_u8(message::ip_version(network.ip()));
+    out.put_u8(network.prefix());
+    match network.ip() {
+        IpAddr::V4(ip) => out.put_slice(&ip.octets()),
+        IpAddr::V6(ip) => out.put_slice(&ip.octets()),
+    }
+}
+
+fn networks(mut value: Reader<'_>) -> Result<Arc<[Network]>, ControlError> {
+    let mut networks = Vec::new();
+    while !value.is_empty() {
+        if networks.len() == NETWORKS_MAX {
+            return Err(ControlError::Malformed("too many networks in a list of one service"));
+        }
+        let (version, prefix) = (value.u8()?, value.u8()?);
+        let ip = match version {
+            4 => IpAddr::V4(Ipv4Addr::from(value.array::<4>()?)),
+            6 => IpAddr::V6(Ipv6Addr::from(value.array::<16>()?)),
+            // A list that was read in part would let the wrong visitors in.
+            _ => return Err(ControlError::Malformed("a network of an unknown version of IP")),
+        };
+        let network = Network::new(ip, prefix);
+        networks.push(network.ok_or(ControlError::Malformed("a prefix beyond its address"))?);
+    }
+    Ok(networks.into())
+}
