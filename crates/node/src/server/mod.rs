@@ -20,6 +20,7 @@ mod accept;
 mod auth;
 mod brake;
 mod clients;
+mod directory;
 mod doors;
 mod enrolments;
 mod hook;

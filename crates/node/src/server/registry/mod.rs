@@ -11,6 +11,7 @@ use logging::RepeatLimit;
 
 use super::ServerShared;
 use super::brake::Brake;
+use super::directory::Local;
 use super::sightings::Sightings;
 use crate::descriptors;
 use crate::session::{Handle, Session};
@@ -69,7 +70,11 @@ impl Registry {
             introduced: Mutex::new(RepeatLimit::new().with_quota()),
             sightings: Sightings::default(),
             pending: Pending::default(),
-            published: Published::new(descriptors::of_listeners(), descriptors::kept() / 4, state),
+            published: Published::new(
+                descriptors::of_listeners(),
+                descriptors::kept() / 4,
+                Arc::new(Local::new(state)),
+            ),
             leaving: AtomicBool::new(false),
         }
     }

@@ -8,27 +8,9 @@ use config::Over;
 use proto::control::{ServiceError, ServiceErrorCode};
 use rustix::io::Errno;
 
-use crate::names::{Host, Kind, Space};
+use crate::names::{Host, Kind};
+use crate::server::directory::Key;
 use crate::transports::bind_advice;
-
-/// A resource that one client at a time may have.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Key {
-    /// A port of this protocol. A TCP port and the UDP port of the same number are two resources.
-    Port(Over, SocketAddr),
-    /// A name in this space.
-    Name(Space, Arc<str>),
-}
-
-impl Key {
-    /// The port at which visitors connect; `None` for a name.
-    pub(super) const fn port(&self) -> Option<(Over, SocketAddr)> {
-        match self {
-            Self::Port(over, address) => Some((*over, *address)),
-            Self::Name(..) => None,
-        }
-    }
-}
 
 /// The place of an entrance. Services of one client may share a name by different paths.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

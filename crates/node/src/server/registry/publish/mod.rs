@@ -1,26 +1,25 @@
 //! Makes entrances of registered services: rights, binding, takeover, withdrawal.
 //!
 //! ```text
-//!   Published ── table      who has which resource, and the descriptors of all listeners
+//!   Published ── directory  who has which resource
+//!             ── budget     the descriptors of all listeners
 //!             ── clients    by name: the entrances of one client, behind a lock of its own
 //!             ── answers    the last registration of each session, and its answer
 //! ```
 //!
 //! Ports are opened under the lock of their client only, so a client with many ports delays no
-//! other client. Two clients that want the same port meet at the table.
+//! other client. Two clients that want the same port meet at the directory.
 
 mod address;
+mod budget;
 mod of_client;
 mod of_names;
-mod ports;
-mod table;
 #[cfg(test)]
 mod tests;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -34,17 +33,17 @@ use tracing::field::display;
 use crate::session::{Handle, Session};
 
 use super::super::clients::{Client, Clients};
+use super::super::directory::Directory;
 use super::super::hosts::Hosts;
 use address::Outcome;
+use budget::Budget;
 use of_client::OfClient;
-use ports::ChosenPorts;
-use table::Table;
 
 /// All entrances of a server.
 #[derive(Debug)]
 pub(super) struct Published {
-    table: Arc<Table>,
-    ports: Arc<ChosenPorts>,
+    directory: Arc<dyn Directory>,
+    budget: Arc<Budget>,
     clients: Mutex<HashMap<String, Arc<tokio::sync::Mutex<OfClient>>>>,
     /// The last registration of each session, by its id.
     answers: Mutex<HashMap<u64, Answer>>,
@@ -110,20 +109,23 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Published {
     /// The listeners of all clients together may use at most `descriptors`, and at most `kept` of
-    /// them may lie in the part of the descriptor table that is kept for others. Ports that the
-    /// server chooses are kept in the directory `state`.
-    pub(super) fn new(descriptors: usize, kept: usize, state: Option<&Path>) -> Self {
+    /// them may lie in the part of the descriptor table that is kept for others.
+    pub(super) fn new(descriptors: usize, kept: usize, directory: Arc<dyn Directory>) -> Self {
         let (clients, answers, told) = Default::default();
-        let (table, ports) = (Table::new(descriptors, kept), ChosenPorts::new(state));
-        Self { table, ports, clients, answers, told }
+        Self { directory, budget: Budget::new(descriptors, kept), clients, answers, told }
     }
 
     /// Waits for the turn of the client of this name.
     pub(super) async fn turn(&self, name: &str) -> Turn<'_> {
         let mine = {
             let mut clients = lock(&self.clients);
-            let make =
-                || Arc::new(tokio::sync::Mutex::new(OfClient::new(&self.table, &self.ports, name)));
+            let make = || {
+                Arc::new(tokio::sync::Mutex::new(OfClient::new(
+                    &self.directory,
+                    &self.budget,
+                    name,
+                )))
+            };
             Arc::clone(clients.entry(name.to_owned()).or_insert_with(make))
         };
         Turn { published: self, mine: mine.lock_owned().await }
@@ -151,7 +153,7 @@ impl Published {
 
     /// Forgets the ports that the server chose for a client that was removed.
     pub(super) fn forget(&self, client: &str) {
-        self.ports.forget(client);
+        self.directory.forget(client);
     }
 
     pub(super) async fn close_all(&self, at: (&[Handle], &Hosts)) {
@@ -238,7 +240,7 @@ impl Turn<'_> {
         held: Option<Held>,
     ) -> Registered {
         let outcomes = self.mine.set(to, &register).await;
-        self.published.ports.save();
+        self.published.directory.save();
         let results: Vec<_> = register
             .services
             .iter()

@@ -23,18 +23,18 @@ use crate::names::{Host, Kind};
 use crate::route::{Aim, Route};
 use crate::session::{Handle, Session};
 
+use super::super::super::directory::{Claim, Directory, Key};
 use super::super::super::hosts::Hosts;
 use super::Registrant;
-use super::address::{Key, Outcome, Place, Public, error, no_room, parse, refusal, told};
-use super::ports::ChosenPorts;
-use super::table::{Claim, Refused, Table};
+use super::address::{Outcome, Place, Public, error, no_room, parse, refusal, told};
+use super::budget::{Budget, Reserved};
 
 /// The entrances of one client.
 #[derive(Debug)]
 pub(super) struct OfClient {
     pub(super) name: Arc<str>,
-    pub(super) table: Arc<Table>,
-    ports: Arc<ChosenPorts>,
+    pub(super) directory: Arc<dyn Directory>,
+    budget: Arc<Budget>,
     pub(super) entrances: HashMap<Place, Entry>,
     /// The claims of names, with the kind and the public address of the first service. Services
     /// that share a name share its claim.
@@ -46,8 +46,9 @@ pub(super) struct OfClient {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) entrance: Arc<Entrance>,
-    /// Holds the resource for the client. Services that share a name share the claim.
-    pub(super) claim: Arc<Claim>,
+    /// Holds the resource for the client, and the descriptors of listeners. Services that share a
+    /// name share the claim.
+    pub(super) held: (Arc<Claim>, Option<Reserved>),
     /// The gate of the client. The gate of the entrance lies within it.
     pub(super) gate: Arc<Gate>,
     /// The name that leads to the entrance, and its need of a certificate; `None` for a port.
@@ -71,10 +72,10 @@ pub(super) struct Registration {
 }
 
 impl OfClient {
-    pub(super) fn new(table: &Arc<Table>, ports: &Arc<ChosenPorts>, name: &str) -> Self {
-        let (table, ports) = (Arc::clone(table), Arc::clone(ports));
+    pub(super) fn new(directory: &Arc<dyn Directory>, budget: &Arc<Budget>, name: &str) -> Self {
+        let (directory, budget) = (Arc::clone(directory), Arc::clone(budget));
         let (entrances, names) = Default::default();
-        Self { name: name.into(), table, ports, entrances, names, source: None }
+        Self { name: name.into(), directory, budget, entrances, names, source: None }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -225,15 +226,13 @@ impl OfClient {
             entry.lead_to(to, spec, None);
             return Ok(address);
         }
-        let claim = self.table.claim(place.key, &self.name, to.handles.len());
-        let claim = claim.map_err(|why| match why {
-            Refused::NoRoom => no_room(text, spec.name.as_str()),
-            Refused::OwnedByOther | Refused::OwnedBySelf => {
-                let other = "another client publishes there; choose another port";
-                error(ServiceErrorCode::PortTaken, format!("{text} is taken: {other}"))
-            }
+        let claim = Claim::new(&self.directory, place.key, &self.name).await.map_err(|_| {
+            let other = "another client publishes there; choose another port";
+            error(ServiceErrorCode::PortTaken, format!("{text} is taken: {other}"))
         })?;
-        self.bind(to, spec, (over, address), claim, false)
+        let reserved = self.budget.reserve(to.handles.len());
+        let reserved = reserved.ok_or_else(|| no_room(text, spec.name.as_str()))?;
+        self.bind(to, spec, (over, address), (claim, reserved), false)
             .await
             .map_err(|e| refusal(text, spec.name.as_str(), &e))
     }
@@ -260,36 +259,38 @@ impl OfClient {
             entry.lead_to(to, spec, None);
             return Ok(address);
         }
-        let own = self.ports.of(&self.name, service).into_iter();
+        let own = self.directory.chosen(&self.name, service).await.into_iter();
         let own = own.filter(|(of, at)| *of == over && at.ip() == bind);
         let own = own.map(|(_, at)| at.port()).filter(|port| rights.permits(bind, *port));
         let own: Vec<_> = own.collect();
-        let ports = state.free.entry((over, bind)).or_insert_with(|| {
+        if !state.free.contains_key(&(over, bind)) {
             let ranges: Vec<_> = rights.ranges(bind).collect();
             let all = || ranges.clone().into_iter().flat_map(|(first, last)| first..=last);
             // Ports that other services had are the last choice: the services may come back.
-            let others = Arc::new(self.ports.of_others(&self.name, service));
+            let others = self.directory.chosen_by_others(&self.name, service).await;
+            let others = Arc::new(others);
             let is_free = {
                 let others = Arc::clone(&others);
                 move |port: &u16| !others.contains(&(over, SocketAddr::new(bind, *port)))
             };
             let rest =
                 all().filter(move |port| others.contains(&(over, SocketAddr::new(bind, *port))));
-            Box::new(all().filter(is_free).chain(rest))
-        });
+            let free = Box::new(all().filter(is_free).chain(rest));
+            state.free.insert((over, bind), free);
+        }
+        let ports = state.free.get_mut(&(over, bind));
         let any = format!("{over}://:0");
-        for port in own.into_iter().chain(ports.by_ref()) {
+        for port in own.into_iter().chain(ports.into_iter().flatten()) {
             let address = SocketAddr::new(bind, port);
-            let claim =
-                match self.table.claim(Key::Port(over, address), &self.name, to.handles.len()) {
-                    Ok(claim) => claim,
-                    Err(Refused::OwnedByOther | Refused::OwnedBySelf) => continue,
-                    Err(Refused::NoRoom) => return Err(no_room(&any, service)),
-                };
-            match self.bind(to, spec, (over, address), claim, true).await {
+            let key = Key::Port(over, address);
+            let Ok(claim) = Claim::new(&self.directory, key, &self.name).await else { continue };
+            let Some(reserved) = self.budget.reserve(to.handles.len()) else {
+                return Err(no_room(&any, service));
+            };
+            match self.bind(to, spec, (over, address), (claim, reserved), true).await {
                 Ok(address) => {
                     if to.is_known {
-                        self.ports.note(&self.name, service, (over, address));
+                        self.directory.note_chosen(&self.name, service, (over, address));
                     }
                     return Ok(address);
                 }
@@ -312,12 +313,12 @@ impl OfClient {
         to: Registrant<'_>,
         spec: &ServiceSpec,
         (over, address): (Over, SocketAddr),
-        mut claim: Claim,
+        (claim, mut reserved): (Claim, Reserved),
         chosen: bool,
     ) -> io::Result<SocketAddr> {
         let listeners = Listeners::ports(over, address, to.handles.len())?;
         let room = descriptors::room();
-        if !claim.keep(listeners.sockets().filter(|socket| !room.holds(socket)).count()) {
+        if !reserved.keep(listeners.sockets().filter(|socket| !room.holds(socket)).count()) {
             return Err(Errno::MFILE.into());
         }
         let entrance = Arc::new(Entrance {
@@ -340,7 +341,8 @@ impl OfClient {
         let gate = Arc::clone(&to.client.gate);
         let place = claim.key().clone().into();
         let (claim, host, wanted) = (Arc::new(claim), None, true);
-        self.entrances.insert(place, Entry { entrance, claim, gate, host, chosen, wanted });
+        let held = (claim, Some(reserved));
+        self.entrances.insert(place, Entry { entrance, held, gate, host, chosen, wanted });
         Ok(address)
     }
 
@@ -369,7 +371,7 @@ impl OfClient {
         why: Closed,
     ) {
         let gone: Vec<_> = self.entrances.extract_if(|_, entry| gone(entry)).collect();
-        for (_, Entry { entrance, claim, host, .. }) in gone {
+        for (_, Entry { entrance, held, host, .. }) in gone {
             if why.is_news {
                 let service = entrance.name();
                 let (client, source) = (&*self.name, self.source.map(display));
@@ -383,7 +385,7 @@ impl OfClient {
             }
             entrance::close_everywhere(handles, entrance.id).await;
             // The port is free only now.
-            drop(claim);
+            drop(held);
         }
         self.names.retain(|_, (_, claim, _)| claim.strong_count() > 0);
     }

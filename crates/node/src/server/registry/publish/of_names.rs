@@ -10,11 +10,11 @@ use crate::health::Health;
 use crate::listeners::Listeners;
 use crate::names::{Host, Kind, Published};
 use crate::route::Route;
+use crate::server::directory::Claim;
 
 use super::Registrant;
 use super::address::{Outcome, Place, error};
 use super::of_client::{Entry, OfClient, Registration, aim};
-use super::table::{Claim, Refused};
 
 impl OfClient {
     /// Publishes a service under a name. Returns the URL at which visitors reach it.
@@ -61,7 +61,7 @@ impl OfClient {
             Some(path) => format!("{url}{path}"),
             None => url.clone(),
         };
-        let claim = self.claim_name(text, &place, &address)?;
+        let claim = self.claim_name(text, &place, &address).await?;
         let wanted_certificate = to.hosts.certify(&host, &to.account())?;
         let entrance = Arc::new(Entrance {
             id: entrance::next_id(),
@@ -81,13 +81,19 @@ impl OfClient {
         to.hosts.names.add(&host, Published { kind, path, entrance: Arc::clone(&entrance) });
         let gate = Arc::clone(&to.client.gate);
         let (host, chosen, wanted) = (Some((host, wanted_certificate)), false, true);
-        self.entrances.insert(place, Entry { entrance, claim, gate, host, chosen, wanted });
+        let held = (claim, None);
+        self.entrances.insert(place, Entry { entrance, held, gate, host, chosen, wanted });
         state.hosts = left;
         Ok(url)
     }
 
     /// Takes the name, or shares it with another service of this client.
-    fn claim_name(&mut self, text: &str, place: &Place, address: &str) -> Outcome<Arc<Claim>> {
+    async fn claim_name(
+        &mut self,
+        text: &str,
+        place: &Place,
+        address: &str,
+    ) -> Outcome<Arc<Claim>> {
         let mine = self.names.get(&place.key);
         if let Some((kind, claim, first)) = mine
             && let Some(claim) = claim.upgrade()
@@ -101,14 +107,10 @@ impl OfClient {
             );
             return Err(error(ServiceErrorCode::NameTaken, text));
         }
-        let claim = self.table.claim(place.key.clone(), &self.name, 0);
-        let claim = claim.map(Arc::new).map_err(|why| match why {
-            Refused::OwnedByOther | Refused::OwnedBySelf => {
-                let text = format!("{text} is taken: another client publishes this name");
-                error(ServiceErrorCode::NameTaken, text)
-            }
-            // A name needs no descriptor.
-            Refused::NoRoom => error(ServiceErrorCode::Limit, format!("{text}: no room")),
+        let claim = Claim::new(&self.directory, place.key.clone(), &self.name).await;
+        let claim = claim.map(Arc::new).map_err(|_| {
+            let text = format!("{text} is taken: another client publishes this name");
+            error(ServiceErrorCode::NameTaken, text)
         })?;
         let known = (place.kind, Arc::downgrade(&claim), address.to_owned());
         self.names.insert(place.key.clone(), known);

@@ -8,7 +8,7 @@ use proto::control::{ServiceErrorCode, ServiceSpec, ServiceTerms};
 use proto::greeting::Name;
 
 use super::super::super::clients::Clients;
-use super::address::Key;
+use super::super::super::directory::{Claim, Key, Local};
 use super::*;
 use crate::memory;
 use crate::names::Space;
@@ -62,7 +62,7 @@ struct Rig {
 
 impl Rig {
     fn new(descriptors: usize) -> Self {
-        Self::of(Published::new(descriptors, descriptors, None))
+        Self::of(Published::new(descriptors, descriptors, Arc::new(Local::new(None))))
     }
 
     fn of(published: Published) -> Self {
@@ -139,8 +139,8 @@ async fn tcp_and_udp_share_a_port_number_and_tcp_alone_does_not() {
     let client = client(&format!("allow: {{ tcp: {} }}", address.port()));
     let [session, other] = ["home", "other"].map(|name| Session::new(name, 1));
     let (tcp, udp) = (Key::Port(Over::Tcp, address), Key::Port(Over::Udp, address));
-    let table = &rig.published.table;
-    let _udp = table.claim(udp, &"other".into(), 1).unwrap();
+    let directory = &rig.published.directory;
+    let _udp = Claim::new(directory, udp, &"other".into()).await.unwrap();
 
     let told = rig.apply(&session, &client, register(1, &[address.port()])).await;
     assert_eq!(told, [Ok(vec![format!("tcp://{address}")])]);
@@ -213,7 +213,10 @@ async fn ports_that_the_server_chose_differ_and_stay() {
 #[tokio::test]
 async fn a_service_keeps_its_port_while_it_and_the_server_are_away() {
     let dir = tempfile::tempdir().unwrap();
-    let rig = || Rig::of(Published::new(100, 100, Some(dir.path())));
+    let rig = || {
+        let directory = Arc::new(Local::new(Some(dir.path())));
+        (Rig::of(Published::new(100, 100, Arc::<Local>::clone(&directory))), directory)
+    };
     let rights = client("allow: { tcp: 23000-23999 }");
     let named = |generation, services: &[&str]| {
         let mut register = register(generation, &vec![0; services.len()]);
@@ -222,7 +225,7 @@ async fn a_service_keeps_its_port_while_it_and_the_server_are_away() {
         }
         register
     };
-    let first = rig();
+    let (first, kept) = rig();
     let home = Session::new("home", 1);
     let told = first.apply(&home, &rights, named(1, &["a", "b", "c"])).await;
     first.published.withdraw(&home, first.at()).await;
@@ -235,15 +238,15 @@ async fn a_service_keeps_its_port_while_it_and_the_server_are_away() {
     assert!(!told.contains(&back[0]), "{back:?}");
     first.published.close_all(first.at()).await;
     // The file is written on a blocking thread.
-    first.published.ports.flush();
+    kept.flush();
 
-    let second = rig();
+    let (second, kept) = rig();
     let home = Session::new("home", 1);
     let back = second.apply(&home, &rights, named(1, &["b", "a"])).await;
     assert_eq!([&back[0], &back[1]], [&told[1], &told[0]]);
     second.published.forget("home");
-    second.published.ports.flush();
-    assert!(second.published.ports.of("home", "a").is_empty());
+    kept.flush();
+    assert!(kept.chosen("home", "a").await.is_empty());
 }
 
 /// A registration of services under these names.

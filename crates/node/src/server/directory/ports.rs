@@ -14,6 +14,8 @@ use logging::RepeatLimit;
 use ops::state::{read_private, write_private};
 use proto::greeting::Name;
 
+use super::Port;
+
 /// The file in the state directory.
 const FILE: &str = "ports";
 
@@ -53,9 +55,6 @@ struct Chosen {
     service: String,
     port: Port,
 }
-
-/// A port of a protocol.
-pub(super) type Port = (Over, SocketAddr);
 
 impl ChosenPorts {
     /// Reads the ports that are kept in the state directory. Without a directory, the ports are kept
