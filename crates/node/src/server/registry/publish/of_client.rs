@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use config::Over;
 use logging::AUDIT;
+use ops::events::Changed;
 use proto::Target;
 use proto::control::{Register, ServiceError, ServiceErrorCode, ServiceSpec};
 use relay::{Gate, Timeouts};
@@ -379,6 +380,7 @@ impl OfClient {
                     target: AUDIT, client, service, source,
                     "service {service} of client {client} is published no more"
                 );
+                hosts.events.tell(|| Changed::withdrawn(client, &service));
             }
             if let Some((host, _)) = host {
                 hosts.names.remove(&host, entrance.id, why.is_final);
