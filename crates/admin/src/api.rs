@@ -6,12 +6,13 @@ use std::thread::JoinHandle;
 
 use anyhow::Context;
 use config::Admin;
-use ops::Daemon;
+use ops::{Daemon, Life};
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 
 use crate::guard::Guard;
-use crate::{routes, serve};
+use crate::routes::{self, Api};
+use crate::serve;
 
 /// A running API. It ends when this value is dropped.
 #[derive(Debug)]
@@ -22,12 +23,13 @@ pub struct AdminApi {
 }
 
 impl AdminApi {
-    /// Binds the port and starts a thread that answers requests.
+    /// Binds the port and starts a thread that answers requests. `life` is the phase of the daemon,
+    /// which a request can advance.
     ///
     /// # Errors
     /// The address is in use or not available, the token is not valid, or there are no resources
     /// for the runtime or the thread.
-    pub fn start(settings: &Admin, source: Arc<dyn Daemon>) -> anyhow::Result<Self> {
+    pub fn start(settings: &Admin, daemon: Arc<dyn Daemon>, life: Life) -> anyhow::Result<Self> {
         let at = settings.listen;
         let listener = net::bindable(at).and_then(TcpListener::bind);
         let listener = listener.with_context(|| format!("admin API on {at}"))?;
@@ -39,7 +41,7 @@ impl AdminApi {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel::<()>();
         let serve = move || {
-            let app = routes::app(source, guard);
+            let app = routes::app(Api { daemon, life }, guard);
             runtime.block_on(async {
                 tokio::select! {
                     () = serve::serve(listener, app) => {}

@@ -15,10 +15,10 @@ use axum::middleware::Next;
 use axum::response::Response;
 use proto::greeting::{StoredCredential, Token};
 
+use super::answer::problem;
 use super::brake::{Brake, Wait};
 use super::host::{Host, Origin};
 use super::places::Seat;
-use super::routes::problem;
 
 /// The answer to a request without a token, or with a wrong one.
 const WANTED: &str = "a token of `admin` is wanted: Authorization: Bearer TOKEN";
@@ -181,35 +181,30 @@ mod tests {
     use config::{Admin, Secret};
     use hyper::service::Service as _;
     use hyper_util::service::TowerToHyperService;
-    use ops::status::{Status, sample};
-    use ops::{Daemon, SendFuture};
+    use ops::Life;
     use tokio::time::{Instant, advance};
 
     use super::*;
-    use crate::routes;
+    use crate::routes::{self, Api};
+    use crate::tests::Fixed;
 
     const FULL: &str = "q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi";
     const READ: &str = "Zr5Tn8Qw1Ey6Ui3Op0AsdfGh3JeUi9Kw";
     const WRONG: &str = "Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3u";
 
-    struct Fixed;
-
-    impl Daemon for Fixed {
-        fn status(&self) -> SendFuture<'_, Status> {
-            Box::pin(async { sample() })
-        }
-    }
-
     #[derive(Clone)]
-    struct Api(TowerToHyperService<axum::Router>);
+    struct Client(TowerToHyperService<axum::Router>);
 
-    impl Api {
+    impl Client {
         fn new() -> Self {
             let token = |text| config::Token { secret: Secret::new(text), file: None };
             let listen = ([127, 0, 0, 1], 0).into();
             let settings = Admin { listen, token: token(FULL), read_token: Some(token(READ)) };
             let guard = Guard::new(&settings).expect("good tokens");
-            Self(TowerToHyperService::new(routes::app(Arc::new(Fixed), guard)))
+            Self(TowerToHyperService::new(routes::app(
+                Api { daemon: Arc::new(Fixed), life: Life::new() },
+                guard,
+            )))
         }
 
         /// The status of the answer, and the milliseconds until it.
@@ -231,7 +226,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_second_token_reads_everything_and_changes_nothing() {
-        let api = Api::new();
+        let api = Client::new();
         for (line, with_full, with_read) in [
             ("GET /metrics", 200, 200),
             ("HEAD /metrics", 200, 200),
@@ -256,7 +251,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_wrong_token_waits_and_a_right_one_never_does() {
-        let api = Api::new();
+        let api = Client::new();
         for milliseconds in [100, 200, 400, 800, 1600, 3200, 3200] {
             assert_eq!(api.ask(HERE, "GET /metrics", WRONG).await, (401, milliseconds));
             for (source, token) in [(HERE, FULL), (HERE, READ), (THERE, FULL)] {
@@ -270,8 +265,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn guesses_side_by_side_are_not_judged_and_another_address_is_not_concerned() {
-        let api = Api::new();
-        let guess = |api: Api| async move { api.ask(HERE, "GET /metrics", WRONG).await };
+        let api = Client::new();
+        let guess = |api: Client| async move { api.ask(HERE, "GET /metrics", WRONG).await };
         // The first four wait for 100 to 800 ms. A connection that ends early shortens nothing.
         let guesses: Vec<_> = (0..4).map(|_| tokio::spawn(guess(api.clone()))).collect();
         tokio::task::yield_now().await;

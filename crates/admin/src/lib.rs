@@ -14,23 +14,27 @@
 //! | `guard` | checks of each request: host, origin, token |
 //! | `brake` | the delay of answers to wrong tokens |
 //! | `serve` | connections, limited in number and duration |
-//! | `routes` | the routes and their answers |
-//! | `body` | the body of a request, and what is wrong with it |
-//! | `patch` | changes of the configuration as JSON |
+//! | `routes` | the routes: those of the table of commands, and those of HTTP alone |
+//! | `body` | the body of a request, and what is wrong with a request |
+//! | `answer` | the outcome of a command as an answer of HTTP |
+//! | `events` | what changes in the daemon, as server-sent events |
+//! | `connect` | a request becomes the byte stream to a target |
 //! | `metrics`, `page` | the figures of a status, and their Prometheus form |
 //! | `api` | a running API |
 //! | `otlp` | pushes the same figures to a collector (cargo feature `otlp`) |
 
+mod answer;
 mod api;
 mod body;
 mod brake;
+mod connect;
+mod events;
 mod guard;
 mod host;
 mod metrics;
 #[cfg(feature = "otlp")]
 pub mod otlp;
 mod page;
-mod patch;
 mod places;
 mod routes;
 mod serve;
@@ -38,5 +42,3 @@ mod serve;
 mod tests;
 
 pub use api::AdminApi;
-pub use body::BodyError;
-pub use patch::operations;

@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 
 use Kind::{Counter, Gauge};
+use ops::Role;
 use ops::status::{Carrier, Certificate, Link, Sent, Service, Session, Status, TARGET_DOWN, UP};
 
 /// Most services with their own series; clients may register any number of services.
@@ -107,7 +108,7 @@ impl<'a> List<'a> {
 fn process<'a>(list: &mut List<'a>, status: &'a Status) {
     let name = "tunnel_build_info";
     list.metric(name, Gauge, "What runs here, always 1.");
-    list.value(name, &[("version", &status.version), ("role", &status.role)], 1_u64);
+    list.value(name, &[("version", &status.version), ("role", status.role.name())], 1_u64);
     let up = u64::from(status.state == "running");
     list.single("tunnel_running", Gauge, "1, or 0 while it drains.", up);
     let uptime = status.uptime_seconds;
@@ -322,11 +323,11 @@ impl<'a> Series<'a> {
 }
 
 fn services<'a>(list: &mut List<'a>, status: &'a Status, sessions: &Sessions<'a>) {
-    let role = &status.role;
+    let role = status.role;
     let mut all = Vec::new();
     for (peer, sessions) in sessions {
         for session in sessions {
-            let wishes = role == "client";
+            let wishes = role == Role::Client;
             let series = |kind, is_wish| move |service| Series { peer, kind, is_wish, service };
             all.extend(session.services.iter().map(series("service", wishes)));
             all.extend(session.forwards.iter().map(series("forward", false)));
@@ -353,7 +354,8 @@ fn services<'a>(list: &mut List<'a>, status: &'a Status, sessions: &Sessions<'a>
         }
     };
     let is_up = |service: &Service| u64::from([UP, TARGET_DOWN].contains(&&*service.state));
-    let help = if role == "server" { "1 if visitors reach it." } else { "1 if it is published." };
+    let help =
+        if role == Role::Server { "1 if visitors reach it." } else { "1 if it is published." };
     metric(list, "tunnel_service_up", Gauge, help, is_up);
     let is_down = |service: &Service| u64::from(service.state == TARGET_DOWN);
     let help = "1 if the target refused the last visitor or check, or did not answer.";
@@ -507,7 +509,7 @@ mod tests {
             certificate("a.example.com", "acme", Some(1_790_000_000), Some("refused")),
             certificate("b.example.com", "none", None, None),
         ];
-        client.role = "client".into();
+        client.role = Role::Client;
         client.reload_error = Some("no".into());
         client.descriptors.limit = None;
         let page = page(&status) + &page(&client);

@@ -56,7 +56,8 @@ pub(super) async fn serve(listener: StdListener, app: Router) {
                     let _place = place;
                     let mut http = http1::Builder::new();
                     http.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(HEAD_MAX);
-                    let serving = http.serve_connection(TokioIo::new(socket), service);
+                    let serving =
+                        http.serve_connection(TokioIo::new(socket), service).with_upgrades();
                     tokio::select! {
                         // The client sees an error of its connection itself.
                         _ = timeout(WHOLE, serving) => {}

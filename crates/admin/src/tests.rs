@@ -2,13 +2,14 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
 use config::{Admin, Secret, Token};
-use ops::clients::{Client, Clients, Details, Origin};
-use ops::status::{Status, sample};
-use ops::{Daemon, SendFuture};
+use ops::clients::{Applied, Change, Client, Clients, Details, Origin};
+use ops::status::{Status, StreamNumber, Streams, sample};
+use ops::{Connector, Daemon, Life, Log, Phase, SendFuture, Traffic};
 
 use super::AdminApi;
 use super::places::PLACES;
@@ -18,21 +19,93 @@ const TOKEN: &str = "q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi";
 /// The token that only reads.
 const READER: &str = "Zr5Tn8Qw1Ey6Ui3Op0AsdfGh3JeUi9Kw";
 
-struct Fixed;
+/// A daemon with a status, a log and two clients.
+pub(crate) struct Fixed;
 
 impl Daemon for Fixed {
     fn status(&self) -> SendFuture<'_, Status> {
         Box::pin(async { sample() })
     }
 
-    fn clients(&self) -> SendFuture<'_, anyhow::Result<Clients>> {
+    fn traffic(&self) -> Option<&dyn Traffic> {
+        Some(self)
+    }
+
+    fn log(&self) -> Option<&dyn Log> {
+        Some(self)
+    }
+
+    fn clients(&self) -> Option<&dyn ops::Clients> {
+        Some(self)
+    }
+
+    fn connector(&self) -> Option<&dyn Connector> {
+        Some(self)
+    }
+}
+
+impl Traffic for Fixed {
+    fn streams(&self, _: Option<String>, _: usize) -> SendFuture<'_, Streams> {
+        Box::pin(async { Streams::default() })
+    }
+
+    fn kill(&self, _: StreamNumber) -> SendFuture<'_, bool> {
+        Box::pin(async { false })
+    }
+}
+
+impl Log for Fixed {
+    fn filter(&self) -> String {
+        "info".to_owned()
+    }
+
+    fn change(&self, filter: &str) -> Result<(), String> {
+        if filter == "debug" { Ok(()) } else { Err("no filter".to_owned()) }
+    }
+}
+
+impl ops::Clients for Fixed {
+    fn all(&self) -> SendFuture<'_, anyhow::Result<Clients>> {
         Box::pin(async { Ok(Clients { uptime_seconds: 5, list: vec![known("home")] }) })
     }
 
-    fn client(&self, name: String) -> SendFuture<'_, anyhow::Result<Option<Details>>> {
+    fn one(&self, name: String) -> SendFuture<'_, anyhow::Result<Option<Details>>> {
         let client =
             (name == "home").then(|| Details { client: known(&name), ..Details::default() });
         Box::pin(async { Ok(client) })
+    }
+
+    fn change(&self, change: Change) -> SendFuture<'_, anyhow::Result<Applied>> {
+        Box::pin(async move {
+            let mut applied = Applied::default();
+            match change {
+                Change::Allow(order) => applied.allowed.tcp = order.allow_tcp,
+                Change::Limit(order) => {
+                    applied.limits.streams = order.streams.unwrap().parse().ok()
+                }
+            }
+            Ok(applied)
+        })
+    }
+}
+
+/// Its only target echoes.
+impl Connector for Fixed {
+    fn connect(
+        &self,
+        target: config::Target,
+        mut socket: UnixStream,
+    ) -> SendFuture<'_, anyhow::Result<()>> {
+        Box::pin(async move {
+            anyhow::ensure!(target.to_string() == "tcp://echo:7", "{target} refused");
+            socket.set_nonblocking(false)?;
+            socket.write_all(&[ops::connect::CONNECTED, b"hello "].concat())?;
+            std::thread::spawn(move || {
+                let mut from = socket.try_clone().unwrap();
+                std::io::copy(&mut from, &mut socket).unwrap();
+            });
+            Ok(())
+        })
     }
 }
 
@@ -49,7 +122,7 @@ fn api() -> AdminApi {
     let token = Token { secret: Secret::new(TOKEN), file: None };
     let read_token = Some(Token { secret: Secret::new(READER), file: None });
     let settings = Admin { listen: SocketAddr::from(([127, 0, 0, 1], 0)), token, read_token };
-    AdminApi::start(&settings, Arc::new(Fixed)).unwrap()
+    AdminApi::start(&settings, Arc::new(Fixed), Life::new()).unwrap()
 }
 
 fn ask(api: &AdminApi, head: &str, body: &str) -> (u16, String) {
@@ -252,6 +325,15 @@ fn what_is_asked_for_wrongly_is_told_in_json() {
         ("PATCH /api/v1/config", "[]", 409),
         ("PATCH /api/v1/config", "{}", 422),
         ("PATCH /api/v1/config", "[{\"op\":\"add\",\"path\":\"/a\"}]", 422),
+        ("PATCH /api/v1/lists", "{\"publish\":[\"80\"]}", 409),
+        ("PATCH /api/v1/lists", "{\"publish\":80}", 422),
+        ("POST /api/v1/clients/home/rights", "{\"name\":\"other\"}", 422),
+        ("PATCH /api/v1/clients/home/limits", "{\"streams\":7}", 422),
+        ("GET /api/v1/ping", "", 409),
+        ("GET /api/v1/ping?timeout_millis=soon", "", 400),
+        ("POST /api/v1/speedtest", "{\"millis\":1}", 409),
+        ("POST /api/v1/connect", "", 400),
+        ("POST /api/v1/connect?target=echo:7", "", 426),
         ("GET /status", "", 503),
     ] {
         let (status, answer) = get(&api, line, body);
@@ -279,6 +361,57 @@ fn clients_are_listed_with_what_is_known_of_them() {
         assert!(client.get("refused").is_none(), "{client}");
     }
     assert!(home["limits"]["streams"].is_null() && home["sessions"].is_array(), "{home}");
+}
+
+#[test]
+fn a_client_gets_rights_and_limits_by_its_path() {
+    let api = api();
+    for (line, body, part) in [
+        ("POST /api/v1/clients/home/rights", r#"{"allow_tcp":["7"]}"#, r#""tcp":["7"]"#),
+        ("PATCH /api/v1/clients/home/limits", r#"{"streams":"9"}"#, r#""streams":9"#),
+    ] {
+        let (status, answer) = get(&api, line, body);
+        assert!(status == 200 && answer.contains(part), "{line}: {answer}");
+    }
+}
+
+#[test]
+fn a_daemon_is_stopped_by_a_request() {
+    let token = Token { secret: Secret::new(TOKEN), file: None };
+    let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+    let life = Life::new();
+    let settings = Admin { listen, token, read_token: None };
+    let api = AdminApi::start(&settings, Arc::new(Fixed), life.clone()).unwrap();
+    let (status, answer) = get(&api, "POST /api/v1/stop", "");
+    assert!(status == 202 && answer.contains(&std::process::id().to_string()), "{answer}");
+    assert_eq!(life.phase(), Phase::Draining);
+}
+
+#[test]
+fn a_request_becomes_the_stream_to_a_target_or_has_the_reason() {
+    let api = api();
+    let connect = |target: &str| {
+        let mut stream = connect(&api);
+        write!(
+            stream,
+            "POST /api/v1/connect?target={target} HTTP/1.1\r\nHost: localhost\r\n\
+             Authorization: Bearer {TOKEN}\r\nConnection: upgrade\r\nUpgrade: tunnel\r\n\r\n"
+        )
+        .unwrap();
+        let head = read_to(&mut stream, "\r\n\r\n");
+        (stream, head)
+    };
+    for (target, status) in [("other:7", "409 "), ("udp://echo:7", "422 ")] {
+        let (_, head) = connect(target);
+        assert!(head.contains(status), "{target}: {head}");
+    }
+    let (mut stream, head) = connect("echo:7");
+    assert!(head.starts_with("HTTP/1.1 101 ") && head.contains("upgrade: tunnel"), "{head}");
+    stream.write_all(b"world").unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut read = String::new();
+    stream.read_to_string(&mut read).unwrap();
+    assert_eq!(read, "hello world", "no byte is lost at the hand-over");
 }
 
 /// The OpenAPI document and the routes agree.
@@ -312,10 +445,10 @@ fn its_port_is_free_when_it_has_ended_and_a_taken_one_is_named() {
         let token = Token { secret: Secret::new(TOKEN), file: None };
         Admin { listen: at, token, read_token: None }
     };
-    let error = AdminApi::start(&settings(), Arc::new(Fixed)).unwrap_err();
+    let error = AdminApi::start(&settings(), Arc::new(Fixed), Life::new()).unwrap_err();
     assert!(format!("{error:#}").contains(&at.to_string()), "{error:#}");
     drop(first);
-    AdminApi::start(&settings(), Arc::new(Fixed)).unwrap();
+    AdminApi::start(&settings(), Arc::new(Fixed), Life::new()).unwrap();
 }
 
 #[test]

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use ops::clients::{Clients, Details, LimitOrder, Limits};
+use ops::command::{Answer, Command};
 use ops::enrol::{Allowed, Opened, Order};
+use ops::events::Heard;
 use ops::lists::ListChange;
 use ops::measure::{Ping, Progress, Speed};
 use ops::status::{Status, StreamNumber, Streams};
@@ -18,7 +20,6 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
 
 use crate::denied::Denied;
-use crate::message::{Answer, Request};
 
 /// Time limit of each read and write. A daemon answers most requests within 3 s, or reports an
 /// error.
@@ -30,6 +31,9 @@ const RELOAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time limit of a connection to a target: the client may wait 10 s for a link, and the server looks
 /// up a name and dials several addresses.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Time limit for a sign of life amid events: twice the period of 15 s, and one more.
+const EVENTS_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// Longest answer, in bytes. A status with tens of thousands of services fits.
 const MAX_ANSWER: u64 = 64 << 20;
@@ -69,17 +73,17 @@ impl Instance {
 
     /// Asks for a drain and returns immediately. The result is the process id of the daemon.
     pub fn begin_stop(&self) -> anyhow::Result<u32> {
-        let answer = self.ask(Request::Stop)?;
+        let answer = self.ask(Command::Stop)?;
         let Answer::Stopping { pid } = answer else { bail!(UNASKED) };
         Ok(pid)
     }
 
-    fn ask(&self, request: Request) -> anyhow::Result<Answer> {
+    fn ask(&self, request: Command) -> anyhow::Result<Answer> {
         self.send(request)?;
         self.next(&mut BufReader::new((&self.stream).take(MAX_ANSWER)))
     }
 
-    fn send(&self, request: Request) -> anyhow::Result<()> {
+    fn send(&self, request: Command) -> anyhow::Result<()> {
         let mut line = serde_json::to_vec(&request)?;
         line.push(b'\n');
         Ok((&self.stream).write_all(&line)?)
@@ -108,7 +112,7 @@ impl Instance {
 
 /// The status of the daemon.
 pub fn status(instance: &Instance) -> anyhow::Result<Status> {
-    let answer = instance.ask(Request::Status)?;
+    let answer = instance.ask(Command::Status)?;
     let Answer::Status(status) = answer else { bail!(UNASKED) };
     Ok(*status)
 }
@@ -116,7 +120,7 @@ pub fn status(instance: &Instance) -> anyhow::Result<Status> {
 /// Makes the daemon read its configuration again. The error may be a [`WrongConfig`].
 pub fn reload(instance: &Instance) -> anyhow::Result<Reloaded> {
     instance.stream.set_read_timeout(Some(RELOAD_TIMEOUT))?;
-    let answer = instance.ask(Request::Reload)?;
+    let answer = instance.ask(Command::Reload)?;
     let Answer::Reloaded(reloaded) = answer else { bail!(UNASKED) };
     Ok(reloaded)
 }
@@ -124,7 +128,7 @@ pub fn reload(instance: &Instance) -> anyhow::Result<Reloaded> {
 /// Changes the services and forwards of a client. The error may be a [`WrongConfig`].
 pub fn change_lists(instance: &Instance, change: ListChange) -> anyhow::Result<Reloaded> {
     instance.stream.set_read_timeout(Some(RELOAD_TIMEOUT))?;
-    let answer = instance.ask(Request::Lists(change))?;
+    let answer = instance.ask(Command::Lists(change))?;
     let Answer::Reloaded(reloaded) = answer else { bail!(UNASKED) };
     Ok(reloaded)
 }
@@ -135,7 +139,7 @@ pub fn streams(
     service: Option<String>,
     limit: usize,
 ) -> anyhow::Result<Streams> {
-    let answer = instance.ask(Request::Streams { service, limit })?;
+    let answer = instance.ask(Command::Streams { service, limit })?;
     let Answer::Streams(streams) = answer else { bail!(UNASKED) };
     Ok(streams)
 }
@@ -143,14 +147,14 @@ pub fn streams(
 /// Resets a stream, or ends a flow. Returns false if the link has none of this number.
 pub fn kill(instance: &Instance, number: StreamNumber) -> anyhow::Result<bool> {
     let StreamNumber { link, kind, number: stream } = number;
-    let answer = instance.ask(Request::Kill { link, stream, kind })?;
+    let answer = instance.ask(Command::Kill { link, stream, kind })?;
     let Answer::Killed(was) = answer else { bail!(UNASKED) };
     Ok(was)
 }
 
 /// Makes an enrolment code for a new client.
 pub fn enroll(instance: &Instance, order: Order) -> anyhow::Result<Opened> {
-    let answer = instance.ask(Request::Enroll(order))?;
+    let answer = instance.ask(Command::Enroll(order))?;
     let Answer::Opened(opened) = answer else { bail!(UNASKED) };
     Ok(opened)
 }
@@ -159,7 +163,7 @@ pub fn enroll(instance: &Instance, order: Order) -> anyhow::Result<Opened> {
 pub fn allow(instance: &Instance, order: Order) -> anyhow::Result<Allowed> {
     // The daemon may have to wait for a reload, as a reload does.
     instance.stream.set_read_timeout(Some(RELOAD_TIMEOUT))?;
-    let answer = instance.ask(Request::Allow(order))?;
+    let answer = instance.ask(Command::Allow(order))?;
     let Answer::Allowed(allowed) = answer else { bail!(UNASKED) };
     Ok(allowed)
 }
@@ -167,42 +171,42 @@ pub fn allow(instance: &Instance, order: Order) -> anyhow::Result<Allowed> {
 /// Changes limits of a client. Returns all its limits. The error may be a [`WrongConfig`].
 pub fn limit(instance: &Instance, order: LimitOrder) -> anyhow::Result<Limits> {
     instance.stream.set_read_timeout(Some(RELOAD_TIMEOUT))?;
-    let answer = instance.ask(Request::Limit(order))?;
+    let answer = instance.ask(Command::Limit(order))?;
     let Answer::Limited(limits) = answer else { bail!(UNASKED) };
     Ok(limits)
 }
 
 /// Lists all clients that the server knows.
 pub fn clients(instance: &Instance) -> anyhow::Result<Clients> {
-    let answer = instance.ask(Request::Clients)?;
+    let answer = instance.ask(Command::Clients)?;
     let Answer::Clients(clients) = answer else { bail!(UNASKED) };
     Ok(clients)
 }
 
 /// One client in full; `None`: the server knows no client of this name.
 pub fn client(instance: &Instance, name: String) -> anyhow::Result<Option<Details>> {
-    let answer = instance.ask(Request::Client { name })?;
+    let answer = instance.ask(Command::Client { name })?;
     let Answer::Client(client) = answer else { bail!(UNASKED) };
     Ok(client.map(|client| *client))
 }
 
 /// Removes a client that was enrolled by a code. Returns false if there is no such client.
 pub fn revoke(instance: &Instance, name: String) -> anyhow::Result<bool> {
-    let answer = instance.ask(Request::Revoke { name })?;
+    let answer = instance.ask(Command::Revoke { name })?;
     let Answer::Revoked(was) = answer else { bail!(UNASKED) };
     Ok(was)
 }
 
 /// Sets the daemon's log filter if `filter` is given. Returns the filter that is in force.
 pub fn log(instance: &Instance, filter: Option<String>) -> anyhow::Result<String> {
-    let answer = instance.ask(Request::Log { filter })?;
+    let answer = instance.ask(Command::Log { filter })?;
     let Answer::Log { filter } = answer else { bail!(UNASKED) };
     Ok(filter)
 }
 
 /// Measures one round trip over every link. `patience` limits the wait for the answers.
 pub fn ping(instance: &Instance, patience: Duration) -> anyhow::Result<Ping> {
-    let answer = instance.ask(Request::Ping { timeout_millis: millis(patience) })?;
+    let answer = instance.ask(Command::Ping { timeout_millis: millis(patience) })?;
     let Answer::Pong(ping) = answer else { bail!(UNASKED) };
     Ok(ping)
 }
@@ -214,7 +218,7 @@ pub fn speedtest(
     span: Duration,
     mut news: impl FnMut(&Progress),
 ) -> anyhow::Result<Speed> {
-    instance.send(Request::Speedtest { millis: millis(span) })?;
+    instance.send(Command::Speedtest { millis: millis(span) })?;
     let mut answers = BufReader::new((&instance.stream).take(MAX_ANSWER));
     loop {
         match instance.next(&mut answers)? {
@@ -224,6 +228,7 @@ pub fn speedtest(
             | Answer::Status(_)
             | Answer::Stopping { .. }
             | Answer::Reloaded(_)
+            | Answer::Configuration(_)
             | Answer::Opened(_)
             | Answer::Allowed(_)
             | Answer::Limited(_)
@@ -235,7 +240,25 @@ pub fn speedtest(
             | Answer::Log { .. }
             | Answer::Wrong(_)
             | Answer::Pong(_)
+            | Answer::Event(_)
+            | Answer::Lost(_)
             | Answer::Error(_) => bail!(UNASKED),
+        }
+    }
+}
+
+/// Listens to the events of the daemon, until it ends. `news` is called with each.
+pub fn events(instance: &Instance, mut news: impl FnMut(&Heard)) -> anyhow::Result<()> {
+    instance.stream.set_read_timeout(Some(EVENTS_TIMEOUT))?;
+    instance.send(Command::Events)?;
+    let mut answers = BufReader::new(&instance.stream);
+    loop {
+        let mut answers = (&mut answers).take(MAX_ANSWER);
+        match instance.next(&mut answers)? {
+            Answer::Event(event) => news(&Heard::Event(event)),
+            Answer::Lost(count) => news(&Heard::Lost(count)),
+            Answer::Ok => {}
+            _ => bail!(UNASKED),
         }
     }
 }
@@ -253,7 +276,7 @@ pub struct Connected {
 /// may be a [`WrongConfig`].
 pub fn connect(instance: Instance, target: String) -> anyhow::Result<Connected> {
     instance.stream.set_read_timeout(Some(CONNECT_TIMEOUT))?;
-    instance.send(Request::Connect { target })?;
+    instance.send(Command::Connect { target })?;
     let mut answers = BufReader::new((&instance.stream).take(MAX_ANSWER));
     let answer = instance.next(&mut answers)?;
     let early = answers.buffer().to_vec();

@@ -7,6 +7,8 @@
 //! | request | answer |
 //! |---|---|
 //! | `{"command":"status"}` | `{"status":{…}}` |
+//! | `{"command":"configuration"}` | `{"configuration":{…}}` |
+//! | `{"command":"amend","operations":[…]}` | `{"reloaded":{…}}` |
 //! | `{"command":"stop"}` | `{"stopping":{"pid":1}}` |
 //! | `{"command":"ping","timeout_millis":2000}` | `{"pong":{…}}` |
 //! | `{"command":"enroll","name":"home",…}` | `{"opened":{…}}` |
@@ -19,21 +21,21 @@
 //! | `{"command":"kill","link":3,"stream":17}` | `{"killed":true}` |
 //! | `{"command":"log","filter":"debug"}` | `{"log":{"filter":"debug"}}` |
 //! | `{"command":"reload"}` | `{"reloaded":{…}}`, or `{"wrong":["…"]}` if the file has problems |
+//! | `{"command":"events"}` | `"ok"`, then `{"event":{…}}`, `{"lost":3}` or `"ok"` without end |
 //! | `{"command":"speedtest","millis":5000}` | several `{"progress":{…}}`, then `{"speed":{…}}` |
 //! | anything else | `{"error":"…"}` |
 //!
-//! `serve` is the daemon's side, and `ask` is the side of the command line. `message` defines
-//! requests and answers. `place` chooses and finds the paths of sockets.
+//! `serve` is the daemon's side, and `ask` is the side of the command line. `ops::command`
+//! defines requests and answers. `socket_path` chooses and finds the paths of sockets.
 
 mod ask;
 mod denied;
-mod message;
 mod serve;
 mod socket_path;
 
 pub use ask::{
-    Connected, Instance, allow, change_lists, client, clients, connect, enroll, kill, limit, log,
-    ping, reload, revoke, speedtest, status, stop, streams,
+    Connected, Instance, allow, change_lists, client, clients, connect, enroll, events, kill,
+    limit, log, ping, reload, revoke, speedtest, status, stop, streams,
 };
 pub use denied::Denied;
 pub use serve::ControlSocket;

@@ -2,22 +2,20 @@
 
 use std::io;
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use logging::{self, AUDIT, RepeatLimit};
-use ops::clients::Change;
-use ops::measure::{LONGEST, Meter, PATIENCE_MAX};
+use logging::RepeatLimit;
+use ops::command::{self, Answer, Command, Request};
 use ops::socket_file::{self, PRIVATE, SocketFile};
 use ops::state::create_private;
-use ops::status::StreamNumber;
 use ops::{Daemon, Life, WrongConfig};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{sleep, timeout};
 
-use crate::message::{Answer, Request};
 use crate::socket_path::SocketPath;
 
 /// Longest request, in bytes: hundreds of services to publish. A longer line is a mistake.
@@ -26,10 +24,6 @@ const MAX_REQUEST: u64 = 64 << 10;
 /// Longest silence of a connection, and longest wait for a reader. A silent connection belongs to a
 /// forgotten shell.
 const IDLE: Duration = Duration::from_secs(60);
-
-/// Time limit for an answer of the workers. A healthy worker answers within one turn of its event
-/// loop, so the socket reports an error instead of a longer wait.
-const STATUS_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Pause after an error of the listener. The usual cause is a full descriptor table.
 const EXHAUSTED: Duration = Duration::from_millis(100);
@@ -122,16 +116,32 @@ async fn converse(stream: UnixStream, source: &dyn Daemon, life: &Life) -> io::R
         let whole = line.ends_with(b"\n");
         let reply = match serde_json::from_slice(&line) {
             _ if !whole => too_long(),
-            Ok(Request::Speedtest { millis }) => {
-                speedtest(stream.get_mut(), millis, source.meter()).await?
-            }
-            Ok(Request::Connect { target }) => return connect(stream, &target, source).await,
-            Ok(request) => answer(request, source, life).await,
+            Ok(Command::Connect { target }) => return connect(stream, &target, source).await,
+            Ok(command) => answer(&mut stream, command, source, life).await?,
             Err(e) => Answer::Error(not_understood(&line, &e)),
         };
         write(stream.get_mut(), &reply).await?;
         if !whole {
             return Ok(());
+        }
+    }
+}
+
+/// Carries out a command. Writes what comes before the answer, and returns the answer. If the
+/// connection ends meanwhile, the command ends as well.
+async fn answer(
+    stream: &mut BufReader<UnixStream>,
+    command: Command,
+    daemon: &dyn Daemon,
+    life: &Life,
+) -> io::Result<Answer> {
+    let (news, mut inbox) = mpsc::channel(1);
+    let request = Request { command, over: "the control socket", life, news };
+    let mut outcome = pin!(command::run(daemon, request));
+    loop {
+        tokio::select! {
+            outcome = &mut outcome => return Ok(outcome.unwrap_or_else(failed)),
+            Some(answer) = inbox.recv() => write(stream.get_mut(), &answer).await?,
         }
     }
 }
@@ -147,10 +157,10 @@ async fn connect(
     // The daemon has the socket from now on, except for a refusal. This copy goes with the return,
     // so the end of the stream is seen at the other end.
     let own = socket.try_clone()?;
-    let outcome = match ops::connect::target(target) {
-        _ if is_early => Err(anyhow::anyhow!("bytes arrived before the answer")),
-        Ok(target) => source.connect(target, socket).await,
-        Err(why) => Err(why.into()),
+    let outcome = if is_early {
+        Err(anyhow::anyhow!("bytes arrived before the answer"))
+    } else {
+        command::connect(source, target, socket).await
     };
     match outcome {
         Ok(()) => Ok(()),
@@ -186,126 +196,11 @@ async fn write(stream: &mut UnixStream, reply: &Answer) -> io::Result<()> {
     timeout(IDLE, stream.write_all(&line)).await?
 }
 
-/// Runs a speed test: writes progress while the test runs, and returns the final answer. If the
-/// connection ends, the test ends as well.
-async fn speedtest(
-    stream: &mut UnixStream,
-    millis: u64,
-    meter: Option<&dyn Meter>,
-) -> io::Result<Answer> {
-    let Some(meter) = meter else { return Ok(not_here()) };
-    let span = Duration::from_millis(millis).min(LONGEST);
-    let (news, mut inbox) = mpsc::channel(1);
-    let mut test = meter.speedtest(span, news);
-    loop {
-        tokio::select! {
-            outcome = &mut test => {
-                return Ok(outcome.map_or_else(Answer::Error, |speed| Answer::Speed(Box::new(speed))));
-            }
-            Some(progress) = inbox.recv() => write(stream, &Answer::Progress(progress)).await?,
-        }
-    }
-}
-
-fn not_here() -> Answer {
-    Answer::Error("nothing to measure here".to_owned())
-}
-
-async fn answer(request: Request, source: &dyn Daemon, life: &Life) -> Answer {
-    match request {
-        Request::Status => match timeout(STATUS_TIMEOUT, source.status()).await {
-            Ok(status) => Answer::Status(Box::new(status)),
-            Err(_) => no_answer(),
-        },
-        Request::Ping { timeout_millis } => match source.meter() {
-            Some(meter) => {
-                let patience = Duration::from_millis(timeout_millis).min(PATIENCE_MAX);
-                match timeout(patience + STATUS_TIMEOUT, meter.ping(patience)).await {
-                    Ok(ping) => Answer::Pong(ping),
-                    Err(_) => no_answer(),
-                }
-            }
-            None => not_here(),
-        },
-        Request::Speedtest { .. } | Request::Connect { .. } => {
-            Answer::Error("in the middle of something else".into())
-        }
-        Request::Reload => match source.reload().await {
-            Ok(reloaded) => Answer::Reloaded(reloaded),
-            Err(why) => failed(why),
-        },
-        Request::Lists(change) => {
-            source.change_lists(change).await.map_or_else(failed, Answer::Reloaded)
-        }
-        Request::Enroll(order) => source.enroll(order).await.map_or_else(failed, Answer::Opened),
-        Request::Allow(order) => {
-            let applied = source.change_client(Change::Allow(order)).await;
-            applied.map_or_else(failed, |applied| Answer::Allowed(applied.allowed))
-        }
-        Request::Limit(order) => {
-            let applied = source.change_client(Change::Limit(order)).await;
-            applied.map_or_else(failed, |applied| Answer::Limited(applied.limits))
-        }
-        Request::Clients => match timeout(STATUS_TIMEOUT, source.clients()).await {
-            Ok(clients) => clients.map_or_else(failed, Answer::Clients),
-            Err(_) => no_answer(),
-        },
-        Request::Client { name } => match timeout(STATUS_TIMEOUT, source.client(name)).await {
-            Ok(client) => client.map_or_else(failed, |one| Answer::Client(one.map(Box::new))),
-            Err(_) => no_answer(),
-        },
-        Request::Revoke { name } => source.revoke(name).await.map_or_else(failed, Answer::Revoked),
-        Request::Streams { service, limit } => {
-            match timeout(STATUS_TIMEOUT, source.streams(service, limit)).await {
-                Ok(streams) => Answer::Streams(streams),
-                Err(_) => no_answer(),
-            }
-        }
-        Request::Kill { link, stream, kind } => {
-            let number = StreamNumber { link, kind, number: stream };
-            match timeout(STATUS_TIMEOUT, source.kill(number)).await {
-                Ok(killed) => {
-                    if killed {
-                        tracing::info!(
-                            target: AUDIT, link, stream,
-                            "{} {number} was reset, as asked over the control socket", kind.name()
-                        );
-                    }
-                    Answer::Killed(killed)
-                }
-                Err(_) => no_answer(),
-            }
-        }
-        Request::Log { filter } => log(filter.as_deref()),
-        Request::Stop => {
-            tracing::info!(target: AUDIT, "the daemon stops, as asked over the control socket");
-            life.drain();
-            Answer::Stopping { pid: std::process::id() }
-        }
-    }
-}
-
-fn no_answer() -> Answer {
-    Answer::Error("a worker does not answer".into())
-}
-
 fn failed(why: anyhow::Error) -> Answer {
     match why.downcast::<WrongConfig>() {
         Ok(WrongConfig(problems)) => Answer::Wrong(problems),
         Err(why) => Answer::Error(format!("{why:#}")),
     }
-}
-
-fn log(filter: Option<&str>) -> Answer {
-    if let Some(filter) = filter {
-        if let Err(problem) = logging::levels(filter) {
-            return Answer::Error(problem);
-        }
-        logging::change(filter);
-        tracing::info!(target: AUDIT, "the log level is {filter} from now on, as asked over the control socket");
-    }
-    let filter = logging::current().unwrap_or_else(|| "nothing".to_owned());
-    Answer::Log { filter }
 }
 
 #[cfg(test)]
@@ -315,7 +210,7 @@ mod tests {
     use std::os::unix::net::UnixListener as StdListener;
 
     use ops::status::{Status, sample};
-    use ops::{Phase, SendFuture};
+    use ops::{Connector, Phase, SendFuture};
 
     use super::*;
     use crate::ask::{self, Instance};
@@ -371,6 +266,12 @@ mod tests {
             Box::pin(async { sample() })
         }
 
+        fn connector(&self) -> Option<&dyn Connector> {
+            Some(self)
+        }
+    }
+
+    impl Connector for Echo {
         fn connect(
             &self,
             target: ops::connect::Target,

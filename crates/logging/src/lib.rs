@@ -23,6 +23,7 @@ mod repeat;
 pub use access::{ACCESS, Access, access, follow_access, has_access_log};
 pub use journal::trouble;
 pub use levels::levels;
-pub use log::{AUDIT, Format, Settings, change, current, follow, start};
+pub use log::{Format, Settings, change, current, follow, start};
+pub use ops::AUDIT;
 pub use quota::{left_out, tell_left_out};
 pub use repeat::RepeatLimit;

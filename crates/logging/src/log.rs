@@ -22,10 +22,6 @@ use crate::journal::{self, Native, Prefixed};
 use crate::levels::levels;
 use crate::quota::Quota;
 
-/// The target of audit events: accepted and refused log-ins, granted and refused rights, and
-/// changes at run time.
-pub const AUDIT: &str = "audit";
-
 /// The environment variable with a level or with directives: `debug`, `info,link=trace`.
 const VARIABLE: &str = "TUNNEL_LOG";
 

@@ -1,15 +1,19 @@
 //! The commands and queries that a running `tunnel` accepts, and their results.
 //!
-//! The control socket, the admin API and signals call a [`Daemon`]. The frame of the daemon drives
-//! a [`Role`], which is a server or a client of crate `node`. Commands and results are plain data.
+//! The control socket, the admin API and signals call a [`Daemon`] and its capabilities. The frame of
+//! the daemon drives a [`Serving`], which is a server or a client of crate `node`. Commands and
+//! results are plain data.
 //!
 //! | module | content |
 //! |---|---|
-//! | `daemon` | both traits |
+//! | `daemon` | the traits: a daemon, its capabilities, and its serving part |
+//! | `role` | server or client |
 //! | `status` | the result of `tunnel status`, and its text for a terminal |
+//! | `command` | the commands, in one table for control socket and API |
 //! | `measure` | the results of `tunnel ping` and `tunnel speedtest` |
 //! | `clients` | the results of `tunnel clients`, and the changes of a client's entry |
 //! | `connect` | the target of `tunnel connect`, and the line before its bytes |
+//! | `events` | what changes, as a stream |
 //! | `enrol` | orders for a code, and the code |
 //! | `loaded`, `reload` | a configuration that was read, and the outcome of a reload |
 //! | `shown` | the configuration file as the admin API shows it |
@@ -18,14 +22,17 @@
 //! | `term`, `token` | text for a person, and a new token |
 
 pub mod clients;
+pub mod command;
 pub mod connect;
 mod daemon;
 pub mod enrol;
+pub mod events;
 mod life;
 pub mod lists;
 mod loaded;
 pub mod measure;
 mod reload;
+mod role;
 pub mod shown;
 pub mod socket_file;
 pub mod state;
@@ -33,8 +40,16 @@ pub mod status;
 pub mod term;
 mod token;
 
-pub use daemon::{Daemon, Role, SendFuture};
+pub use daemon::{
+    Certificates, Clients, Connector, Daemon, Enrolment, Entries, Lists, ListsInForce, Log,
+    SendFuture, Serving, Settings, Traffic,
+};
 pub use life::{Life, Phase};
 pub use loaded::{Loaded, WrongConfig};
 pub use reload::Reloaded;
+pub use role::Role;
 pub use token::token;
+
+/// The target of audit events in the log: accepted and refused log-ins, granted and refused rights,
+/// and changes at run time.
+pub const AUDIT: &str = "audit";

@@ -144,18 +144,21 @@ impl Limit {
     }
 }
 
-/// The measurements of a daemon's links.
+/// The round trips of a daemon's links.
 pub trait Meter: Send + Sync {
     /// Measures one round trip over every link, or over as many links as are asked at a time. A
     /// link without an answer within `patience` has failed.
     fn ping(&self, patience: Duration) -> SendFuture<'_, Ping>;
+}
 
-    /// Tests the direction up, then the direction down, for `span` each. Only a client can do so.
-    /// Progress goes to `news` until the end. Dropping the future ends the test.
+/// The throughput of a client's links.
+pub trait SpeedTest: Send + Sync {
+    /// Tests the direction up, then the direction down, for `span` each. Progress goes to `news`
+    /// until the end. Dropping the future ends the test.
     ///
     /// # Errors
     /// A line for a person.
-    fn speedtest(
+    fn run(
         &self,
         span: Duration,
         news: tokio::sync::mpsc::Sender<Progress>,

@@ -2,17 +2,22 @@
 
 use std::path::PathBuf;
 
-use config::edit::Value;
+use serde::{Deserialize, Serialize};
+
+use crate::command::Json;
 
 /// The error of a daemon without a configuration file.
 pub const NONE: &str = "it was started without a configuration file";
 
 /// A configuration file with its path.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shown {
     pub path: PathBuf,
-    /// The reason for which the file cannot be written, if there is one.
-    pub read_only: Option<String>,
+    /// Whether the file can be written.
+    pub writable: bool,
+    /// The reason for which the file cannot be written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why_not: Option<String>,
     /// The content, without secrets.
-    pub config: Value,
+    pub config: Json,
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -48,7 +48,11 @@ pub struct Terminator {
     pub(crate) names: Arc<Names>,
     pub(crate) slot: Slot,
     ticketer: Arc<dyn ProducesTickets>,
+    tell: OnceLock<Tell>,
 }
+
+/// Takes the outcome of each order: the host, and the reason of a failure.
+type Tell = Box<dyn Fn(&str, Option<&str>) + Send + Sync>;
 
 /// What a reload replaces.
 #[derive(Debug)]
@@ -200,7 +204,21 @@ impl Terminator {
             names: Arc::default(),
             slot: Slot::default(),
             ticketer,
+            tell: OnceLock::new(),
         }))
+    }
+
+    /// Calls `tell` with the outcome of each order from now on: the host, and the reason of a
+    /// failure. The first call of this method counts.
+    pub fn tell_orders(&self, tell: impl Fn(&str, Option<&str>) + Send + Sync + 'static) {
+        let _ = self.tell.set(Box::new(tell));
+    }
+
+    /// Tells the outcome of an order.
+    pub(crate) fn tell(&self, host: &str, failure: Option<&str>) {
+        if let Some(tell) = self.tell.get() {
+            tell(host, failure);
+        }
     }
 
     /// Loads and checks new settings. Nothing changes before [`Prepared::apply`], which cannot

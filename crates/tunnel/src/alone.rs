@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use config::ClientConfig;
 use control::{Instance, SocketPath};
+use ops::Role;
 use ops::state::{Places, create_private};
 use rustix::fs::{FlockOperation, flock};
 
@@ -75,7 +76,7 @@ fn running(name: &str, servers: &BTreeSet<String>, places: &Places) -> Option<(u
     control::running(places).live.into_iter().filter(is_candidate).find_map(|path| {
         let status = control::status(&Instance::connect(&path).ok()?).ok()?;
         let others: BTreeSet<_> = status.servers.into_iter().collect();
-        (status.role == "client" && status.name == name && others == *servers)
+        (status.role == Role::Client && status.name == name && others == *servers)
             .then_some((status.pid, path))
     })
 }

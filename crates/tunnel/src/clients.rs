@@ -4,7 +4,7 @@ use anyhow::bail;
 use control::{self, Instance};
 use ops::clients::{LimitOrder, render, render_details};
 use ops::enrol::Order;
-use ops::{WrongConfig, term};
+use ops::{Role, WrongConfig, term};
 
 use crate::cli::{AllowArgs, ClientsArgs, ClientsCommand, EnrollArgs, LimitArgs};
 use crate::instances::find_role;
@@ -14,7 +14,7 @@ use crate::instances::find_role;
 pub(crate) fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
     let EnrollArgs { name, allow_forward, server, renew, revoke: out, which, .. } = args;
     if let Some(name) = out {
-        return revoke(&find_role(which, "server")?, name);
+        return revoke(&find_role(which, Role::Server)?, name);
     }
     let ports = [args.allow_tcp.as_slice(), &args.allow_udp];
     let rights = [ports[0], ports[1], allow_forward, &args.allow_http, &args.allow_tls];
@@ -27,7 +27,9 @@ pub(crate) fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
         None => Order::new(name.as_deref().unwrap_or_default(), ports, allow_forward)
             .with_hosts(&args.allow_http, &args.allow_tls),
     };
-    term::out(control::enroll(&find_role(which, "server")?, order.clone())?.text(&order, server));
+    term::out(
+        control::enroll(&find_role(which, Role::Server)?, order.clone())?.text(&order, server),
+    );
     Ok(())
 }
 
@@ -52,7 +54,7 @@ pub(crate) fn allow(args: &AllowArgs) -> anyhow::Result<()> {
     let order = order.with_hosts(http, tls);
     term::out(format_args!(
         "client `{name}` {}",
-        control::allow(&find_role(which, "server")?, order)?
+        control::allow(&find_role(which, Role::Server)?, order)?
     ));
     Ok(())
 }
@@ -62,7 +64,7 @@ pub(crate) fn clients(args: &ClientsArgs) -> anyhow::Result<()> {
     let ClientsArgs { command, which, json } = args;
     match command {
         None => {
-            let clients = control::clients(&find_role(which, "server")?)?;
+            let clients = control::clients(&find_role(which, Role::Server)?)?;
             if *json {
                 term::out(serde_json::to_string_pretty(&clients)?);
             } else {
@@ -71,7 +73,8 @@ pub(crate) fn clients(args: &ClientsArgs) -> anyhow::Result<()> {
             Ok(())
         }
         Some(ClientsCommand::Show { name, which, json }) => {
-            let Some(client) = control::client(&find_role(which, "server")?, name.clone())? else {
+            let Some(client) = control::client(&find_role(which, Role::Server)?, name.clone())?
+            else {
                 bail!("the server knows no client `{name}` (hint: `tunnel clients` lists all)");
             };
             if *json {
@@ -83,7 +86,9 @@ pub(crate) fn clients(args: &ClientsArgs) -> anyhow::Result<()> {
         }
         Some(ClientsCommand::Allow(args)) => allow(args),
         Some(ClientsCommand::Limit(args)) => limit(args),
-        Some(ClientsCommand::Revoke { name, which }) => revoke(&find_role(which, "server")?, name),
+        Some(ClientsCommand::Revoke { name, which }) => {
+            revoke(&find_role(which, Role::Server)?, name)
+        }
     }
 }
 
@@ -99,7 +104,7 @@ fn limit(args: &LimitArgs) -> anyhow::Result<()> {
     };
     term::out(format_args!(
         "client `{name}`: {}",
-        control::limit(&find_role(which, "server")?, order)?
+        control::limit(&find_role(which, Role::Server)?, order)?
     ));
     Ok(())
 }

@@ -9,7 +9,7 @@ use control::{Instance, SocketPath};
 use logging::Format;
 use node::{client, descriptors, server};
 use ops::state::{Places, StateDir};
-use ops::{Loaded, term};
+use ops::{Loaded, Role, Serving, term};
 
 use crate::alone::Alone;
 use crate::cli::{ClientArgs, Command, DaemonArgs, Generate, ServerArgs, Side};
@@ -80,6 +80,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
         Command::Publish(args) => published::publish(args),
         Command::Unpublish(args) => published::unpublish(args),
         Command::Forward(args) => published::forward(args),
+        Command::Events { which } => instances::events(which),
         Command::Reload { which } => instances::reload(which),
         Command::Install(args) => install::install(args),
         Command::Uninstall(args) => install::uninstall(args),
@@ -121,7 +122,7 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
     }
     begin(&args.daemon, &loaded.config.common, &loaded.warnings)?;
     let config = loaded.config;
-    let frame = frame(&args.daemon, &config.common, "server", &places)?;
+    let frame = frame(&args.daemon, &config.common, Role::Server.name(), &places)?;
     let identity =
         if speaks_tls { Some(node::identity::identity(&config.tls, state.path())?) } else { None };
     if let (Some(identity), None) = (&identity, &config.tls.identity) {
@@ -146,15 +147,14 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
     });
     let source = server::Source { load, state: state.path().to_owned(), enrolled };
     let start = async || {
-        let role = server::start(config, identity, source).await?;
+        let server = server::start(config, identity, source).await?;
         if let Some(order) = order {
-            first_start::enroll(role.as_ref(), order).await?;
+            first_start::enroll(server.as_ref(), order).await?;
         }
         if let Some(invitation) = invitation {
-            let listen = role.status().await.listen;
-            term::out(invitation.text(&listen, stdout().is_terminal()));
+            term::out(invitation.text(server.listen(), stdout().is_terminal()));
         }
-        Ok(role)
+        Ok(server as Arc<dyn Serving>)
     };
     let runtime = slow_runtime()?;
     let outcome = runtime.block_on(daemon::run(frame, start));
@@ -181,7 +181,7 @@ fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
     let alone = Alone::claim(&config, &frame.control, &places)?;
     let args = args.clone();
     let source: client::Source = Box::new(move |instead| load::client(&args, instead));
-    let start = async || client::start(config, source).await;
+    let start = async || Ok(client::start(config, source).await? as Arc<dyn Serving>);
     let runtime = slow_runtime()?;
     let outcome = runtime.block_on(daemon::run(frame, start));
     runtime.shutdown_background();
@@ -219,7 +219,7 @@ fn check(path: &Path) -> anyhow::Result<()> {
 pub(crate) fn control_of(path: &Path) -> anyhow::Result<SocketPath> {
     let places = Places::of_process();
     match load::file(path) {
-        Ok(Either::Server(loaded)) => control(&loaded.config.common, "server", &places),
+        Ok(Either::Server(loaded)) => control(&loaded.config.common, Role::Server.name(), &places),
         Ok(Either::Client(loaded)) => {
             let config = loaded.config;
             control(&config.common, &client_instance(&config.name), &places)
@@ -252,7 +252,7 @@ fn frame(
 }
 
 pub(crate) fn client_instance(name: &str) -> String {
-    format!("client-{name}")
+    format!("{}-{name}", Role::Client)
 }
 
 /// Starts the log, writes the warnings, and sets the limits of the process.

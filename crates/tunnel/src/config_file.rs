@@ -9,6 +9,7 @@ use anyhow::{Context, bail, ensure};
 use config::edit::{self, EditError, Operation};
 use ops::WrongConfig;
 use ops::clients::Change;
+use ops::command::Json;
 use ops::shown::Shown;
 use ops::state::write_like;
 use rustix::fs::{Access, access};
@@ -22,8 +23,9 @@ pub(crate) struct ConfigFile(pub(crate) PathBuf);
 impl ConfigFile {
     pub(crate) fn show(&self) -> Result<Shown, WrongConfig> {
         let config = edit::show(&self.name(), &self.read()?).map_err(|why| vec![why])?;
-        let read_only = self.writable().err().map(|why| format!("{why:#}"));
-        Ok(Shown { path: input::absolute(&self.0)?, read_only, config })
+        let why_not = self.writable().err().map(|why| format!("{why:#}"));
+        let (writable, path) = (why_not.is_none(), input::absolute(&self.0)?);
+        Ok(Shown { path, writable, why_not, config: Json(config) })
     }
 
     /// Checks that the file can be written. The error contains the reason.
@@ -146,9 +148,9 @@ mod tests {
         let file = ConfigFile(dir.path().join("s.yaml"));
         fs::write(&file.0, "workers: 2\n").unwrap();
         let shown = file.show().unwrap();
-        assert_eq!((shown.path, shown.read_only), (file.0.clone(), None));
+        assert_eq!((shown.path, shown.writable, shown.why_not), (file.0.clone(), true, None));
         fs::set_permissions(&file.0, fs::Permissions::from_mode(0o400)).unwrap();
-        assert!(file.show().unwrap().read_only.unwrap().contains("only read"));
+        assert!(file.show().unwrap().why_not.unwrap().contains("only read"));
         fs::write(dir.path().join("bad.yaml"), "[").unwrap();
         let WrongConfig(problems) = ConfigFile(dir.path().join("bad.yaml")).show().unwrap_err();
         assert!(problems[0].contains("bad.yaml:1:1: the `[` that opens here"), "{problems:?}");

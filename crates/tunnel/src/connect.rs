@@ -15,6 +15,7 @@ use std::thread;
 
 use anyhow::Context;
 use control::Connected;
+use ops::Role;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::stdio::{dup2_stdout, stdin, stdout};
@@ -27,7 +28,7 @@ const BUFFER: usize = 64 << 10;
 
 /// Connects the target, and carries bytes until both directions have ended.
 pub(crate) fn connect(args: &ConnectArgs) -> anyhow::Result<()> {
-    let instance = find_role(&args.which, "client")?;
+    let instance = find_role(&args.which, Role::Client)?;
     let connected = control::connect(instance, args.target.clone())?;
     let input = File::from(stdin().try_clone_to_owned().context("standard input")?);
     let output = File::from(stdout().try_clone_to_owned().context("standard output")?);

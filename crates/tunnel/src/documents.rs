@@ -239,7 +239,8 @@ impl Document<'_> {
         let kind = words.iter().any(|word| word == "Content-Type: application/json-patch+json");
         assert!(kind, "{at}: the media type");
         let body = value("-d").expect("a body");
-        let operations = admin::operations(body.as_bytes()).unwrap_or_else(|e| panic!("{at}: {e}"));
+        let operations =
+            ops::command::operations(body.as_bytes()).unwrap_or_else(|e| panic!("{at}: {e}"));
         let (_, text) = self.files.get("server.yaml").expect("the file above the request");
         let edited = config::edit::edit("server.yaml", text, &operations)
             .unwrap_or_else(|error| panic!("{at}: {error}"));

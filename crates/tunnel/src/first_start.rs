@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use ops::enrol::{Allowed, Order};
 use ops::state::StateDir;
-use ops::{Role, WrongConfig, term};
+use ops::{Enrolment, Entries, WrongConfig, term};
 
 use crate::cli::ServerArgs;
 use crate::enroll::Kept;
@@ -110,9 +110,12 @@ fn token_file(client: &str) -> String {
 
 /// Shows an enrolment code for a client of that name, unless the client is already enrolled. So a
 /// service that is always started with the flag does not make a new code at each start.
-pub(crate) async fn enroll(role: &dyn Role, order: Order) -> anyhow::Result<()> {
+pub(crate) async fn enroll(
+    server: &(impl Entries + Enrolment),
+    order: Order,
+) -> anyhow::Result<()> {
     let name = order.name.clone();
-    if role.knows(&name) {
+    if server.knows(&name) {
         let rights = if order.is_default() { "" } else { "; its rights stay those of its file" };
         tracing::info!("client `{name}` has been enrolled already{rights}");
         return Ok(());
@@ -122,7 +125,7 @@ pub(crate) async fn enroll(role: &dyn Role, order: Order) -> anyhow::Result<()> 
         tracing::info!("for the code of client `{name}`: tunnel enroll {name}{}", order.flags());
         return Ok(());
     }
-    term::out(role.enroll(order.clone()).await?.text(&order, &[]));
+    term::out(server.enroll(order.clone()).await?.text(&order, &[]));
     Ok(())
 }
 

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail};
 use control::{self, Denied, Found, Instance};
+use ops::events::Heard;
 use ops::state::Places;
 use ops::status::{Rates, Status, render, render_streams};
-use ops::{Reloaded, term};
+use ops::{Reloaded, Role, term};
 
 use crate::cli::{StreamsArgs, Which};
 use crate::commands;
@@ -85,6 +86,14 @@ pub(crate) fn log(which: &Which, level: Option<String>) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Prints what changes in the daemon, one JSON object per line, until the daemon ends.
+pub(crate) fn events(which: &Which) -> anyhow::Result<()> {
+    control::events(&find(which)?, |heard| match heard {
+        Heard::Event(event) => term::out(serde_json::to_string(event).unwrap_or_default()),
+        Heard::Lost(count) => term::out(format_args!("{{\"lost\":{count}}}")),
+    })
+}
+
 /// Makes the daemon read its configuration again, and prints the result.
 pub(crate) fn reload(which: &Which) -> anyhow::Result<()> {
     tell(&control::reload(&find(which)?)?)
@@ -120,13 +129,17 @@ pub(crate) fn stop(which: &Which) -> anyhow::Result<()> {
 /// The daemon that `which` names, or the only daemon that runs. The error of a user without
 /// permission has the command that works.
 pub(crate) fn find(which: &Which) -> anyhow::Result<Instance> {
-    find_role(which, "")
+    told_how(search(which, None))
 }
 
 /// Finds the running daemon as [`find`] does. Of several daemons, only those of the role `role`
-/// count, if there are any: `server` or `client`.
-pub(crate) fn find_role(which: &Which, role: &str) -> anyhow::Result<Instance> {
-    search(which, role).map_err(|error| match error.downcast::<Denied>() {
+/// count, if there are any.
+pub(crate) fn find_role(which: &Which, role: Role) -> anyhow::Result<Instance> {
+    told_how(search(which, Some(role)))
+}
+
+fn told_how(found: anyhow::Result<Instance>) -> anyhow::Result<Instance> {
+    found.map_err(|error| match error.downcast::<Denied>() {
         Ok(denied) => anyhow!("{denied}; try: {}", with_sudo(std::env::args().skip(1))),
         Err(error) => error,
     })
@@ -142,7 +155,7 @@ fn with_sudo(arguments: impl Iterator<Item = String>) -> String {
     ["sudo".to_owned(), "tunnel".to_owned()].into_iter().chain(quoted).collect::<Vec<_>>().join(" ")
 }
 
-fn search(which: &Which, role: &str) -> anyhow::Result<Instance> {
+fn search(which: &Which, role: Option<Role>) -> anyhow::Result<Instance> {
     if let Some(path) = &which.control {
         return Instance::connect(path);
     }
@@ -150,14 +163,20 @@ fn search(which: &Which, role: &str) -> anyhow::Result<Instance> {
         return Instance::connect(&commands::control_of(file)?.path);
     }
     let places = Places::of_process();
-    one_of(&of_role(control::running(&places), role), &places.known())
+    let running = control::running(&places);
+    let found = match role {
+        Some(role) => of_role(running, role),
+        None => running,
+    };
+    one_of(&found, &places.known())
 }
 
 /// The sockets whose name begins with the role, as all names that a daemon chooses do. All sockets,
 /// if there is no such name.
-fn of_role(mut found: Found, role: &str) -> Found {
+fn of_role(mut found: Found, role: Role) -> Found {
     let is_of_role = |path: &&PathBuf| {
-        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(role))
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| name.starts_with(role.name()))
     };
     let some: Vec<_> = found.live.iter().filter(is_of_role).cloned().collect();
     if !some.is_empty() {
@@ -211,11 +230,10 @@ mod tests {
         let paths = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
         let both = || paths(&["/run/a/client-home.sock", "/run/server.sock"]);
         let of_role =
-            |live: Vec<PathBuf>, role: &str| of_role(Found { live, denied: Vec::new() }, role).live;
-        assert_eq!(of_role(both(), "client"), both()[..1]);
-        assert_eq!(of_role(both(), "server"), both()[1..]);
-        assert_eq!(of_role(both(), ""), both());
-        assert_eq!(of_role(paths(&["/run/own.sock"]), "client"), paths(&["/run/own.sock"]));
+            |live: Vec<PathBuf>, role| of_role(Found { live, denied: Vec::new() }, role).live;
+        assert_eq!(of_role(both(), Role::Client), both()[..1]);
+        assert_eq!(of_role(both(), Role::Server), both()[1..]);
+        assert_eq!(of_role(paths(&["/run/own.sock"]), Role::Client), paths(&["/run/own.sock"]));
     }
 
     #[test]

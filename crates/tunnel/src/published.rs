@@ -1,5 +1,6 @@
 //! `tunnel publish`, `tunnel unpublish` and `tunnel forward`: change a running client.
 
+use ops::Role;
 use ops::lists::ListChange;
 
 use crate::cli::{ForwardArgs, PublishArgs, UnpublishArgs, Which};
@@ -27,5 +28,5 @@ pub(crate) fn forward(args: &ForwardArgs) -> anyhow::Result<()> {
 }
 
 fn change_lists(which: &Which, change: ListChange) -> anyhow::Result<()> {
-    tell(&control::change_lists(&find_role(which, "client")?, change)?)
+    tell(&control::change_lists(&find_role(which, Role::Client)?, change)?)
 }

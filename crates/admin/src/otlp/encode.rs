@@ -51,7 +51,7 @@ pub(super) fn message(
         ("service.version", version),
         ("service.instance.id", &resource.instance),
         ("host.name", &resource.host),
-        ("tunnel.role", &status.role),
+        ("tunnel.role", status.role.name()),
         ("tunnel.name", &status.name),
     ];
     // A server has no name.

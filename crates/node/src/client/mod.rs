@@ -30,9 +30,13 @@ use anyhow::Context;
 use arc_swap::ArcSwap;
 use config::{ClientConfig, Common, Kept, Lists};
 use link::ProcessBudget;
-use ops::measure::{Meter, Ping, Progress, Speed};
-use ops::status::{self, Status, StreamNumber, Streams};
-use ops::{Daemon, Reloaded, Role, SendFuture, term};
+use ops::events::Events;
+use ops::measure::{Meter, Ping, Progress, Speed, SpeedTest};
+use ops::status::{self, Status};
+use ops::{
+    Certificates, Connector, Daemon, ListsInForce, Reloaded, Role, SendFuture, Serving, Traffic,
+    term,
+};
 use proto::{InstanceId, LinkConfig};
 use tokio::sync::mpsc;
 
@@ -87,10 +91,12 @@ struct ClientShared {
     instance: InstanceId,
     /// The number of the next link.
     serials: Arc<AtomicU64>,
+    /// What changes.
+    events: Events,
 }
 
 /// Starts workers, links and the listeners of forwards.
-pub async fn start(config: ClientConfig, source: Source) -> anyhow::Result<Arc<dyn Role>> {
+pub async fn start(config: ClientConfig, source: Source) -> anyhow::Result<Arc<Client>> {
     let client = Client::start(config).await?;
     Ok(Arc::new(Client { source: Some(source), ..client }))
 }
@@ -122,9 +128,10 @@ impl Client {
         }
         let mut instance = [0; 16];
         getrandom::fill(&mut instance).context("random bytes")?;
+        let events = Events::default();
         let shared = Arc::new(ClientShared {
             config: ArcSwap::from_pointee(config),
-            uplinks: Uplinks::of(Uplink::new(&links)),
+            uplinks: Uplinks::of(Uplink::new(&links, &events)),
             forwards,
             healths: Healths::default(),
             bounds: targets::Bounds::default(),
@@ -132,6 +139,7 @@ impl Client {
             leaving: AtomicBool::new(false),
             instance: InstanceId(instance),
             serials: Arc::new(AtomicU64::new(1)),
+            events,
         });
         let uplink = shared.uplinks.preferred();
         links.start(workers.handles(), &shared, uplink, plan).await?;
@@ -186,32 +194,23 @@ impl Daemon for Client {
         Box::pin(self.workers.answer(limit))
     }
 
-    fn streams(&self, service: Option<String>, limit: usize) -> SendFuture<'_, Streams> {
-        Box::pin(survey::streams(self.workers.handles(), service, limit))
+    fn events(&self) -> Option<&Events> {
+        Some(&self.shared.events)
     }
 
-    fn connect(
-        &self,
-        target: config::Target,
-        socket: UnixStream,
-    ) -> SendFuture<'_, anyhow::Result<()>> {
-        Box::pin(connect::connect(
-            self.shared.uplinks.preferred(),
-            self.workers.handles(),
-            target,
-            socket,
-        ))
-    }
-
-    fn kill(&self, number: StreamNumber) -> SendFuture<'_, bool> {
-        Box::pin(survey::kill(self.workers.handles(), number))
-    }
-
-    fn reload(&self) -> SendFuture<'_, anyhow::Result<Reloaded>> {
-        Box::pin(self.reload_source())
+    fn traffic(&self) -> Option<&dyn Traffic> {
+        Some(&self.workers)
     }
 
     fn meter(&self) -> Option<&dyn Meter> {
+        Some(self)
+    }
+
+    fn speed_test(&self) -> Option<&dyn SpeedTest> {
+        Some(self)
+    }
+
+    fn connector(&self) -> Option<&dyn Connector> {
         Some(self)
     }
 
@@ -231,7 +230,7 @@ impl Daemon for Client {
                 current.push(self.session_status(&config, uplink, session, &counts));
             }
             Status {
-                role: "client".to_owned(),
+                role: Role::Client,
                 name: config.name.clone(),
                 servers: config.servers.iter().map(|path| path.endpoint.to_string()).collect(),
                 uptime_seconds: self.started.elapsed().as_secs(),
@@ -257,8 +256,10 @@ impl Meter for Client {
             Ping { trouble: uplink.published.trouble(), ..ping }
         })
     }
+}
 
-    fn speedtest(
+impl SpeedTest for Client {
+    fn run(
         &self,
         span: Duration,
         news: mpsc::Sender<Progress>,
@@ -270,7 +271,22 @@ impl Meter for Client {
     }
 }
 
-impl Role for Client {
+impl Connector for Client {
+    fn connect(
+        &self,
+        target: config::Target,
+        socket: UnixStream,
+    ) -> SendFuture<'_, anyhow::Result<()>> {
+        Box::pin(connect::connect(
+            self.shared.uplinks.preferred(),
+            self.workers.handles(),
+            target,
+            socket,
+        ))
+    }
+}
+
+impl Serving for Client {
     fn summary(&self) -> String {
         let config = self.shared.config.load();
         let count = |n: usize, word| term::count(u64::try_from(n).unwrap_or(u64::MAX), word);
@@ -283,30 +299,24 @@ impl Role for Client {
         )
     }
 
+    fn reload(&self) -> SendFuture<'_, anyhow::Result<Reloaded>> {
+        Box::pin(self.reload_source())
+    }
+
     fn check(&self, text: String) -> anyhow::Result<()> {
         self.try_source(text)
     }
 
-    fn lists(&self) -> Option<(Lists, Option<String>)> {
-        let config = self.shared.config.load();
-        let (services, forwards) = (config.services.clone(), config.forwards.clone());
-        Some((Lists { services, forwards }, config.id_prefix.clone()))
-    }
-
-    fn apply_lists(&self, change: Kept) -> SendFuture<'_, anyhow::Result<Reloaded>> {
-        Box::pin(self.change_lists(change))
+    fn lists_in_force(&self) -> Option<&dyn ListsInForce> {
+        Some(self)
     }
 
     fn common(&self) -> Common {
         self.shared.config.load().common.clone()
     }
 
-    fn certificates(&self) -> Vec<PathBuf> {
-        self.certificate_files()
-    }
-
-    fn renew(&self) -> SendFuture<'_, anyhow::Result<()>> {
-        Box::pin(self.renew_certificates())
+    fn certificates(&self) -> &dyn Certificates {
+        self
     }
 
     fn drain(&self) -> SendFuture<'_, ()> {
@@ -326,5 +336,27 @@ impl Role for Client {
             survey::say_goodbye(self.workers.handles()).await;
             self.workers.stop().await;
         })
+    }
+}
+
+impl ListsInForce for Client {
+    fn lists(&self) -> (Lists, Option<String>) {
+        let config = self.shared.config.load();
+        let (services, forwards) = (config.services.clone(), config.forwards.clone());
+        (Lists { services, forwards }, config.id_prefix.clone())
+    }
+
+    fn apply(&self, change: Kept) -> SendFuture<'_, anyhow::Result<Reloaded>> {
+        Box::pin(self.change_lists(change))
+    }
+}
+
+impl Certificates for Client {
+    fn files(&self) -> Vec<PathBuf> {
+        self.certificate_files()
+    }
+
+    fn renew(&self) -> SendFuture<'_, anyhow::Result<()>> {
+        Box::pin(self.renew_certificates())
     }
 }

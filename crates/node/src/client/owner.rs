@@ -11,6 +11,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use link::client::Report;
 use link::{End, Link, Owner, State};
+use ops::events::{Changed, LinkState};
 use ops::status;
 use proto::control::ControlMessage;
 use proto::{Measure, Open, ResetCode, Target};
@@ -143,8 +144,15 @@ impl ClientOwner {
                     }
                     None => tracing::info!(link, "link {link} {what} {path}{again}"),
                 }
+                self.tell(*link, LinkState::Up, None);
             }
         }
+    }
+
+    /// Tells that the link has another state.
+    fn tell(&self, link: u64, state: LinkState, reason: Option<String>) {
+        let peer = || self.links.session.name.clone();
+        self.shared.events.tell(|| Changed::Link { peer: peer(), link, state, reason });
     }
 
     /// Notes that a link has no carrier any more.
@@ -160,6 +168,7 @@ impl ClientOwner {
 
     /// Logs the end of a link.
     fn tell_end(&self, link: u64, end: &End) {
+        self.tell(link, LinkState::Ended, Some(end.to_string()));
         match end {
             End::Closed => tracing::debug!(link, "link closed"),
             End::Retired => {
@@ -262,9 +271,13 @@ impl Owner for ClientOwner {
                     "carrier lost: link {serial} to {server} has no connection; its streams wait \
                      for the next connection"
                 );
+                self.tell(serial, LinkState::Stalled, None);
                 worker.state.set_live(worker.index, session, serial, false);
             }
-            State::GoingAway => worker.state.set_live(worker.index, session, serial, false),
+            State::GoingAway => {
+                self.tell(serial, LinkState::GoingAway, None);
+                worker.state.set_live(worker.index, session, serial, false);
+            }
             State::Ended(end) => {
                 self.tell_end(serial, &end);
                 worker.state.remove_link(worker.index, session, serial);

@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
+use ops::events::{Changed, Events};
 use ops::status;
 use proto::control::{Registered, ServiceErrorCode};
 
@@ -28,6 +29,7 @@ struct Known {
     /// The reason for which the server is not reached, if there is one.
     trouble: Option<Trouble>,
     outage: Outage,
+    events: Events,
 }
 
 impl Known {
@@ -42,11 +44,18 @@ impl Known {
             }
             Err(error) => tracing::error!(server, "service {name} is not published: {error}"),
         }
+        self.events.tell(|| Changed::service(server.unwrap_or_default(), name, &outcome));
         self.services.insert(name.to_owned(), outcome);
     }
 }
 
 impl Published {
+    /// `events` tells each change.
+    pub(super) fn new(events: &Events) -> Self {
+        let known = Known { events: events.clone(), ..Known::default() };
+        Self { known: Mutex::new(known), answered: watch::Sender::default() }
+    }
+
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -102,10 +111,12 @@ impl Published {
 
     /// Forgets the services that are not in `services`.
     pub(super) fn forget_others(&self, services: &[config::Service]) {
-        self.known().services.retain(|name, at| {
+        let known = &mut *self.known();
+        known.services.retain(|name, at| {
             let stays = services.iter().any(|service| service.name == *name);
             if !stays && at.is_ok() {
                 tracing::info!("service {name} is published no more");
+                known.events.tell(|| Changed::withdrawn("", name));
             }
             stays
         });

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use ops::events::Events;
 use tokio::time::Instant;
 
 use super::destination::Places;
@@ -29,10 +30,10 @@ pub(super) struct Uplink {
 }
 
 impl Uplink {
-    pub(super) fn new(links: &Arc<Links>) -> Arc<Self> {
+    pub(super) fn new(links: &Arc<Links>, events: &Events) -> Arc<Self> {
         Arc::new(Self {
             links: ArcSwap::new(Arc::clone(links)),
-            published: Published::default(),
+            published: Published::new(events),
             places: Places::default(),
             generation: AtomicU64::new(FIRST),
             logged_in: Arc::default(),

@@ -13,6 +13,7 @@ use link::server::{Greeted, LogInError, Placement, accept, log_in};
 use link::{GreetError, Lease, Link};
 use logging::AUDIT;
 use net::source::prefix;
+use ops::events::{Changed, LinkState};
 use ops::term;
 use proto::greeting::{Features, Refusal};
 use tokio::task::spawn_local;
@@ -143,6 +144,8 @@ fn complain(registry: &Registry, auth: &Auth<'_>, remote: SocketAddr, why: &anyh
     let why = reason.map_or_else(|| why.to_string(), str::to_owned);
     // The lines of a source are counted by the log, see `logging::quota`.
     let (source, remote) = (prefix(remote.ip()), term::address(remote));
+    let refusal = || Changed::Refusal { source: source.to_string(), reason: format!("{who}{why}") };
+    registry.shared().events.tell(refusal);
     if suppressed == 0 {
         tracing::warn!(target: AUDIT, %source, "{who}from {remote} did not log in: {why}");
     } else {
@@ -245,6 +248,12 @@ fn arrive(
             "client {name} {what} link {serial} over {transport}"
         );
         tracing::debug!(target: AUDIT, client = name, link = serial, %address, "carrier");
+        registry.shared().events.tell(|| Changed::Link {
+            peer: name.to_owned(),
+            link: serial,
+            state: LinkState::Up,
+            reason: None,
+        });
     }
 }
 

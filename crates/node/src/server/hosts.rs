@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use arc_swap::ArcSwapOption;
+use ops::events::Events;
 use ops::status::Certificate;
 use proto::control::{ServiceError, ServiceErrorCode};
 use termination::{Cover, NameStatus, Terminator, Wanted};
@@ -23,12 +24,19 @@ pub(crate) struct Hosts {
     domain: ArcSwapOption<String>,
     /// Ends TLS for `https://` names; `None` without a door for TLS.
     terminator: Option<Arc<Terminator>>,
+    /// What changes in the server.
+    pub(crate) events: Events,
 }
 
 impl Hosts {
     pub(crate) fn new(domain: Option<&str>, terminator: Option<Arc<Terminator>>) -> Self {
         let domain = ArcSwapOption::from_pointee(domain.map(str::to_owned));
-        Self { names: Names::default(), ports: OnceLock::new(), domain, terminator }
+        Self { domain, terminator, ..Self::default() }
+    }
+
+    /// Tells what changes to the listeners of `events`.
+    pub(super) fn with_events(self, events: Events) -> Self {
+        Self { events, ..self }
     }
 
     /// Visitors of HTTP and of TLS by name come at these ports; `None`: they do not come.

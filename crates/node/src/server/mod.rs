@@ -46,13 +46,16 @@ use logging::AUDIT;
 use net::resolve::{Bounds, Resolver};
 use ops::clients::{self as told, Applied, Change, Details};
 use ops::enrol::{Opened, Order};
-use ops::measure::{Meter, Ping, Progress, Speed};
-use ops::status::{self, Status, StreamNumber, Streams};
-use ops::{Daemon, Reloaded, Role, SendFuture, WrongConfig};
+use ops::events::{Changed, Events};
+use ops::measure::{Meter, Ping};
+use ops::status::{self, Status};
+use ops::{
+    Certificates, Daemon, Enrolment, Entries, Reloaded, Role, SendFuture, Serving, Traffic,
+    WrongConfig,
+};
 use proto::LinkConfig;
 use proto::greeting::{Features, Name};
 use tls::Identity;
-use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::probes::{self, Turn};
@@ -116,6 +119,8 @@ pub(crate) struct ServerShared {
     features: Features,
     /// Looks up the names to which clients forward.
     pub(crate) names: Resolver,
+    /// What changes.
+    pub(crate) events: Events,
 }
 
 /// The settings that a new link gets. A reload changes the settings of later links.
@@ -149,7 +154,7 @@ pub async fn start(
     config: ServerConfig,
     identity: Option<Identity>,
     source: Source,
-) -> anyhow::Result<Arc<dyn Role>> {
+) -> anyhow::Result<Arc<Server>> {
     let link = memory::link_config(&config.common);
     let (kept, state) = (Arc::clone(&source.enrolled), source.state.clone());
     let server =
@@ -178,16 +183,26 @@ impl Server {
     ) -> anyhow::Result<Self> {
         let count = config.common.workers.unwrap_or_else(workers::automatic);
         let side = ServerSide::new(&config, identity.as_ref(), state)?;
+        let events = Events::default();
         let terminator = certificates::terminator(&config, state)?;
+        if let Some(terminator) = &terminator {
+            let events = events.clone();
+            terminator.tell_orders(move |host, reason| {
+                let (host, reason) = (host.to_owned(), reason.map(str::to_owned));
+                events.tell(|| Changed::Certificate { host, reason });
+            });
+        }
         let shared = Arc::new(ServerShared {
             clients: Clients::new(&config)?,
             enrolments: Enrolments::new(kept, config.public_bind),
             hook: Hook::new(HookSettings::new(&config)?),
             link: LinkSettings::new(link),
             public_bind: config.public_bind,
-            hosts: Hosts::new(config.http.domain.as_deref(), terminator.clone()),
+            hosts: Hosts::new(config.http.domain.as_deref(), terminator.clone())
+                .with_events(events.clone()),
             features,
             names: Resolver::new(Bounds::of_clients(descriptors::kept())),
+            events,
         });
         // Ports are bound first, so that a port that is taken is reported before anything runs.
         let doors = Doors::new(Arc::clone(&shared), &config)?;
@@ -296,22 +311,48 @@ impl Daemon for Server {
         Box::pin(self.workers.answer(limit))
     }
 
-    fn streams(&self, service: Option<String>, limit: usize) -> SendFuture<'_, Streams> {
-        Box::pin(survey::streams(self.workers.handles(), service, limit))
+    fn events(&self) -> Option<&Events> {
+        Some(&self.shared().events)
     }
 
-    fn kill(&self, number: StreamNumber) -> SendFuture<'_, bool> {
-        Box::pin(survey::kill(self.workers.handles(), number))
-    }
-
-    fn reload(&self) -> SendFuture<'_, anyhow::Result<Reloaded>> {
-        Box::pin(self.reload_source())
+    fn traffic(&self) -> Option<&dyn Traffic> {
+        Some(&self.workers)
     }
 
     fn meter(&self) -> Option<&dyn Meter> {
         Some(self)
     }
 
+    fn enrolment(&self) -> Option<&dyn Enrolment> {
+        Some(self)
+    }
+
+    fn status(&self) -> SendFuture<'_, Status> {
+        Box::pin(async {
+            let mut sessions = survey::sessions(self.workers.handles(), &self.ledger).await;
+            self.registry.add_failures(&mut sessions);
+            sessions.values_mut().for_each(status::Session::settle);
+            Status {
+                role: Role::Server,
+                uptime_seconds: self.started.elapsed().as_secs(),
+                state: "running".to_owned(),
+                listen: self.listen.clone(),
+                doors: self.visitors.clone(),
+                default_targets: survey::defaults(self.workers.handles()).await,
+                certificates: self.shared().hosts.certificates(),
+                logins: self.registry.brake().outcomes(),
+                tasks: survey::tasks(self.workers.handles()).await,
+                memory: survey::memory(self.workers.handles()).await,
+                descriptors: descriptors::survey(),
+                udp: survey::udp(),
+                sessions: sessions.into_values().collect(),
+                ..Status::default()
+            }
+        })
+    }
+}
+
+impl Enrolment for Server {
     fn enroll(&self, order: Order) -> SendFuture<'_, anyhow::Result<Opened>> {
         Box::pin(async {
             let name = order.name.clone();
@@ -337,46 +378,34 @@ impl Daemon for Server {
             self.registry.revoke(&name).await
         })
     }
+}
 
-    fn clients(&self) -> SendFuture<'_, anyhow::Result<told::Clients>> {
-        Box::pin(async {
-            let uptime_seconds = self.started.elapsed().as_secs();
-            Ok(told::Clients { uptime_seconds, list: self.registry.clients() })
-        })
+impl Entries for Server {
+    fn knows(&self, name: &str) -> bool {
+        self.shared().clients.are_told_of(name)
     }
 
-    fn client(&self, name: String) -> SendFuture<'_, anyhow::Result<Option<Details>>> {
+    fn all(&self) -> told::Clients {
+        let uptime_seconds = self.started.elapsed().as_secs();
+        told::Clients { uptime_seconds, list: self.registry.clients() }
+    }
+
+    fn one(&self, name: String) -> SendFuture<'_, Option<Details>> {
         Box::pin(async move {
-            let Some(mut details) = self.registry.client(&name) else { return Ok(None) };
+            let mut details = self.registry.client(&name)?;
             let mut sessions = survey::sessions(self.workers.handles(), &self.ledger).await;
             self.registry.add_failures(&mut sessions);
             details.sessions = sessions.into_values().filter(|one| one.peer == name).collect();
-            Ok(Some(details))
+            Some(details)
         })
     }
 
-    fn status(&self) -> SendFuture<'_, Status> {
-        Box::pin(async {
-            let mut sessions = survey::sessions(self.workers.handles(), &self.ledger).await;
-            self.registry.add_failures(&mut sessions);
-            sessions.values_mut().for_each(status::Session::settle);
-            Status {
-                role: "server".to_owned(),
-                uptime_seconds: self.started.elapsed().as_secs(),
-                state: "running".to_owned(),
-                listen: self.listen.clone(),
-                doors: self.visitors.clone(),
-                default_targets: survey::defaults(self.workers.handles()).await,
-                certificates: self.shared().hosts.certificates(),
-                logins: self.registry.brake().outcomes(),
-                tasks: survey::tasks(self.workers.handles()).await,
-                memory: survey::memory(self.workers.handles()).await,
-                descriptors: descriptors::survey(),
-                udp: survey::udp(),
-                sessions: sessions.into_values().collect(),
-                ..Status::default()
-            }
-        })
+    fn change_enrolled(&self, change: Change) -> SendFuture<'_, anyhow::Result<Option<Applied>>> {
+        Box::pin(self.registry.change(change))
+    }
+
+    fn apply(&self, change: Change, text: String) -> SendFuture<'_, anyhow::Result<Applied>> {
+        Box::pin(async move { self.apply_client_of(&change, text).await })
     }
 }
 
@@ -384,52 +413,31 @@ impl Meter for Server {
     fn ping(&self, patience: Duration) -> SendFuture<'_, Ping> {
         Box::pin(probes::ping_clients(self.workers.handles(), &self.turn, patience))
     }
-
-    fn speedtest(
-        &self,
-        _span: Duration,
-        _news: mpsc::Sender<Progress>,
-    ) -> SendFuture<'_, Result<Speed, String>> {
-        let why = "this is a server; a client tests the speed: run it where `tunnel client` runs";
-        Box::pin(std::future::ready(Err(why.to_owned())))
-    }
 }
 
-impl Role for Server {
+impl Serving for Server {
     fn summary(&self) -> String {
         format!("serving clients on {}", self.listen.join(", "))
     }
 
-    fn knows(&self, name: &str) -> bool {
-        self.shared().clients.are_told_of(name)
+    fn reload(&self) -> SendFuture<'_, anyhow::Result<Reloaded>> {
+        Box::pin(self.reload_source())
     }
 
     fn check(&self, text: String) -> anyhow::Result<()> {
         self.try_source(text)
     }
 
-    fn change_enrolled(&self, change: Change) -> SendFuture<'_, anyhow::Result<Option<Applied>>> {
-        Box::pin(self.registry.change(change))
-    }
-
-    fn apply_client(
-        &self,
-        change: Change,
-        text: String,
-    ) -> SendFuture<'_, anyhow::Result<Applied>> {
-        Box::pin(async move { self.apply_client_of(&change, text).await })
-    }
-
     fn common(&self) -> Common {
         self.config.load().common.clone()
     }
 
-    fn certificates(&self) -> Vec<PathBuf> {
-        self.certificate_files()
+    fn certificates(&self) -> &dyn Certificates {
+        self
     }
 
-    fn renew(&self) -> SendFuture<'_, anyhow::Result<()>> {
-        Box::pin(async { self.renew_certificates() })
+    fn entries(&self) -> Option<&dyn Entries> {
+        Some(self)
     }
 
     fn drain(&self) -> SendFuture<'_, ()> {
@@ -445,5 +453,15 @@ impl Role for Server {
             survey::say_goodbye(self.workers.handles()).await;
             self.workers.stop().await;
         })
+    }
+}
+
+impl Certificates for Server {
+    fn files(&self) -> Vec<PathBuf> {
+        self.certificate_files()
+    }
+
+    fn renew(&self) -> SendFuture<'_, anyhow::Result<()>> {
+        Box::pin(async { self.renew_certificates() })
     }
 }

@@ -11,6 +11,7 @@ use config::Over;
 use link::{End, Link, Owner, State};
 use logging::{AUDIT, RepeatLimit};
 use net::resolve::Lookups;
+use ops::events::{Changed, LinkState};
 use proto::control::{ControlMessage, Register};
 use proto::{Measure, Open, ResetCode, Special, Target};
 use relay::{
@@ -317,6 +318,10 @@ impl Owner for ServerOwner {
         let worker = &self.worker;
         let (name, serial) = (session.name.as_str(), self.serial);
         let source = self.source.map(display);
+        let tell = |state, reason| {
+            let events = &self.registry.shared().events;
+            events.tell(|| Changed::Link { peer: name.to_owned(), link: serial, state, reason });
+        };
         match state {
             State::Live => worker.state.set_live(worker.index, &session, serial, true),
             State::Stalled => {
@@ -326,9 +331,11 @@ impl Owner for ServerOwner {
                     source,
                     "carrier lost: link {serial} of client {name} waits for its next connection"
                 );
+                tell(LinkState::Stalled, None);
                 worker.state.set_live(worker.index, &session, serial, false);
             }
             State::GoingAway => {
+                tell(LinkState::GoingAway, None);
                 tracing::info!(
                     client = name,
                     link = serial,
@@ -338,6 +345,7 @@ impl Owner for ServerOwner {
                 worker.state.set_live(worker.index, &session, serial, false);
             }
             State::Ended(end) => {
+                tell(LinkState::Ended, Some(end.to_string()));
                 match end {
                     End::Closed | End::Retired | End::ByPeer | End::Expired | End::Forgotten => {
                         tracing::info!(

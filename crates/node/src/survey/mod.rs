@@ -12,22 +12,31 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use ops::status;
-use ops::status::{StreamKind, StreamNumber};
+use ops::status::{self, StreamKind, StreamNumber};
+use ops::{SendFuture, Traffic};
 use proto::{FlowId, StreamId};
 use relay::{FlowStats, Stats, Straight};
 use tokio::runtime::Handle as Runtime;
 
-use crate::session::{Handle, Worker};
+use crate::session::{Handle, Worker, Workers};
 
 pub(crate) use sessions::{sessions, without_links};
-pub(crate) use streams::streams;
 
 /// The period at which a drain checks whether the last stream has ended.
 const DRAIN_LOOK: Duration = Duration::from_millis(50);
 
 /// The time that the last frames of a closing link get to leave.
 const FAREWELL: Duration = Duration::from_millis(100);
+
+impl Traffic for Workers {
+    fn streams(&self, service: Option<String>, limit: usize) -> SendFuture<'_, status::Streams> {
+        Box::pin(streams::streams(self.handles(), service, limit))
+    }
+
+    fn kill(&self, number: StreamNumber) -> SendFuture<'_, bool> {
+        Box::pin(kill(self.handles(), number))
+    }
+}
 
 /// Adds the counts of flows. `to_target`: the sockets here belong to targets, so that what they sent
 /// came from visitors.
@@ -54,7 +63,7 @@ pub(crate) fn refused(stats: &Stats) -> BTreeMap<String, u64> {
 }
 
 /// Resets a stream, or closes a flow, on both sides. False: nothing has this number.
-pub(crate) async fn kill(handles: &[Handle], wanted: StreamNumber) -> bool {
+async fn kill(handles: &[Handle], wanted: StreamNumber) -> bool {
     for handle in handles {
         let kill = move |worker: &Rc<Worker>| {
             let links = worker.state.all_links();

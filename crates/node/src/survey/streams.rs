@@ -11,7 +11,7 @@ use super::slices::{SLICE, Slices};
 use crate::session::{Handle, Worker};
 
 /// Lists at most `limit` streams. `service` restricts the list to one service.
-pub(crate) async fn streams(
+pub(super) async fn streams(
     handles: &[Handle],
     service: Option<String>,
     limit: usize,

@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::Role;
+
 pub use number::{NoStreamNumber, StreamKind, StreamNumber};
 pub(crate) use render::tables;
 pub use render::{Rates, bytes, duration, render, render_streams};
@@ -21,7 +23,7 @@ pub use sample::{sample, sample_flows, sample_kcp};
 #[serde(default)]
 pub struct Status {
     /// `server` or `client`.
-    pub role: String,
+    pub role: Role,
     /// The client's name; empty for a server.
     pub name: String,
     /// The version of the program.

@@ -78,7 +78,7 @@ pub fn sample() -> Status {
         ..Service::default()
     };
     Status {
-        role: "server".into(),
+        role: Role::Server,
         version: "0.1.0".into(),
         pid: 42,
         uptime_seconds: 3_700,

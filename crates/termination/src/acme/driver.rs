@@ -115,6 +115,7 @@ impl Terminator {
             target: AUDIT, host,
             "the certificate of {host} was {verb} ({by}) and is valid until {until}"
         );
+        self.tell(host, None);
         if let Err(problem) = kept {
             tracing::warn!(
                 host,
@@ -130,6 +131,7 @@ impl Terminator {
             ledger.failed(host, Instant::now(), failure.scope, asked, error.clone())
         });
         let pause = pause.as_secs();
+        self.tell(host, Some(&error));
         match self.shelf.issued.load().get(host) {
             Some(shown) if !shown.is_late(wall()) => tracing::info!(
                 host,

@@ -158,6 +158,12 @@ pub(crate) enum Command {
     Install(InstallArgs),
     /// Remove a unit that `tunnel install` made; configuration and state stay without --purge
     Uninstall(UninstallArgs),
+    /// Print what changes in a running daemon, one JSON object per line: links, services, clients,
+    /// certificates, refused log-ins
+    Events {
+        #[command(flatten)]
+        which: Which,
+    },
     /// Make a running daemon read its configuration again and apply the changes
     Reload {
         #[command(flatten)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use logging::AUDIT;
-use ops::Daemon;
+use ops::Settings;
 
 use super::told::RunningDaemon;
 use crate::watch::{self, Seen};
@@ -55,13 +55,13 @@ pub(super) async fn watch_configuration(told: Arc<RunningDaemon>, file: PathBuf)
 
 /// Loads certificates again when their files have changed.
 pub(super) async fn renew_certificates(told: Arc<RunningDaemon>) {
-    let mut seen = Seen::look(told.role.certificates()).await;
+    let mut seen = Seen::look(told.role.certificates().files()).await;
     let (mut tried, mut reloads, mut pause) = (None, 0, watch::LOOK);
     let mut said = None;
     loop {
         tokio::time::sleep(pause).await;
         pause = watch::LOOK;
-        let now = Seen::look(told.role.certificates()).await;
+        let now = Seen::look(told.role.certificates().files()).await;
         let turn = told.turn.lock().await;
         // A reload loads the certificates as well, but perhaps before their files were replaced. So
         // the files are still compared after a reload.
@@ -71,7 +71,7 @@ pub(super) async fn renew_certificates(told: Arc<RunningDaemon>) {
         if now == seen {
             continue;
         }
-        match told.role.renew().await {
+        match told.role.certificates().renew().await {
             Ok(()) => {
                 tracing::info!(target: AUDIT, "the certificates have changed; new connections get the new ones");
                 (seen, tried, said) = (now, None, None);

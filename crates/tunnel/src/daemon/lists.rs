@@ -6,7 +6,7 @@ use anyhow::{Context, ensure};
 use config::{Kept, Lists, edit, listen_address};
 use logging::AUDIT;
 use ops::lists::ListChange;
-use ops::{Phase, Reloaded, WrongConfig};
+use ops::{ListsInForce, Phase, Reloaded, WrongConfig};
 
 use super::told::{RunningDaemon, undo};
 use crate::config_file::refusal;
@@ -22,10 +22,7 @@ impl RunningDaemon {
         // The lock keeps out reloads and other changes of the files.
         let _turn = self.turn.lock().await;
         ensure!(self.life.phase() == Phase::Running, "it is stopping");
-        let Some((running, prefix)) = self.role.lists() else {
-            // The role gives the reason.
-            return self.role.apply_lists(Kept::default()).await;
-        };
+        let (running, prefix) = self.lists_in_force()?.lists();
         let prefix = prefix.as_deref();
         let kept = self.kept.as_ref().map(|kept| kept.load(prefix)).transpose()?;
         let kept = kept.unwrap_or_default();
@@ -51,6 +48,10 @@ impl RunningDaemon {
         outcome
     }
 
+    fn lists_in_force(&self) -> anyhow::Result<&dyn ListsInForce> {
+        self.role.lists_in_force().context("it has no services and forwards")
+    }
+
     /// Puts the change into the state directory and in force.
     async fn keep(&self, order: Order, prefix: Option<&str>) -> anyhow::Result<Reloaded> {
         let kept = self.kept.as_ref().context(NO_STATE)?;
@@ -60,7 +61,7 @@ impl RunningDaemon {
         let in_file = self.file.as_ref().and_then(|file| file.read().ok()).unwrap_or_default();
         let after = kept.edited(&before, &order.bare(prefix), &gone, &in_file)?;
         kept.write(&after)?;
-        let outcome = self.role.apply_lists(order.change(true)).await;
+        let outcome = self.lists_in_force()?.apply(order.change(true)).await;
         if outcome.is_err() {
             restore(kept, &before);
         }
@@ -97,7 +98,7 @@ impl RunningDaemon {
             kept.write(&kept.without(text, &all)?)
         };
         let outcome = match settled() {
-            Ok(()) => self.role.apply_lists(order.change(false)).await,
+            Ok(()) => self.lists_in_force()?.apply(order.change(false)).await,
             Err(why) => Err(why),
         };
         outcome.map_err(|why| {

@@ -21,7 +21,7 @@ use admin::otlp::Push;
 use anyhow::Context;
 use config::Common;
 use control::{ControlSocket, SocketPath};
-use ops::{Life, Phase, Role};
+use ops::{Life, Phase, Serving};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -45,7 +45,7 @@ pub(crate) struct Frame {
 /// Runs a role from start to end. Must run inside the slow runtime.
 pub(crate) async fn run(
     frame: Frame,
-    start: impl AsyncFnOnce() -> anyhow::Result<Arc<dyn Role>>,
+    start: impl AsyncFnOnce() -> anyhow::Result<Arc<dyn Serving>>,
 ) -> anyhow::Result<()> {
     let life = Life::new();
     let signals = Signals::catch().context("catching signals")?;
@@ -58,7 +58,7 @@ pub(crate) async fn run(
 async fn live(
     frame: &Frame,
     life: &Life,
-    start: impl AsyncFnOnce() -> anyhow::Result<Arc<dyn Role>>,
+    start: impl AsyncFnOnce() -> anyhow::Result<Arc<dyn Serving>>,
 ) -> anyhow::Result<()> {
     let socket = ControlSocket::bind(&frame.control)?;
     tracing::debug!(path = %socket.path().display(), "control socket");
@@ -75,7 +75,7 @@ async fn live(
     let file = frame.configuration.clone();
     let files = (file.clone().map(ConfigFile), frame.kept.clone());
     let told = Arc::new(RunningDaemon::new(Arc::clone(&role), life.clone(), files));
-    let api = match start_api(&role.common(), &told) {
+    let api = match start_api(&role.common(), &told, life) {
         Ok(api) => api,
         Err(why) => {
             role.close().await;
@@ -130,14 +130,18 @@ async fn live(
     Ok(())
 }
 
-fn start_api(common: &Common, told: &Arc<RunningDaemon>) -> anyhow::Result<Option<AdminApi>> {
+fn start_api(
+    common: &Common,
+    told: &Arc<RunningDaemon>,
+    life: &Life,
+) -> anyhow::Result<Option<AdminApi>> {
     let Some(settings) = &common.admin else { return Ok(None) };
-    let api = AdminApi::start(settings, Arc::<RunningDaemon>::clone(told))?;
+    let api = AdminApi::start(settings, Arc::<RunningDaemon>::clone(told), life.clone())?;
     tracing::info!("admin API on {}", api.url());
     Ok(Some(api))
 }
 
-async fn drain(role: &dyn Role, limit: Duration, life: &Life) {
+async fn drain(role: &dyn Serving, limit: Duration, life: &Life) {
     tokio::select! {
         done = timeout(limit, role.drain()) => if done.is_err() {
             tracing::warn!(seconds = limit.as_secs(), "streams did not finish in time; they are cut");

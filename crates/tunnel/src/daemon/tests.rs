@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use ops::status::Status;
-use ops::{Daemon, Reloaded, SendFuture};
+use ops::{Certificates, Daemon, Reloaded, SendFuture, Settings};
 use tokio::sync::Notify;
 
 use super::*;
@@ -27,13 +27,16 @@ impl Daemon for Recorded {
     fn status(&self) -> SendFuture<'_, Status> {
         Box::pin(async { Status { state: "running".into(), ..Status::default() } })
     }
+}
+
+impl Serving for Recorded {
     fn reload(&self) -> SendFuture<'_, anyhow::Result<Reloaded>> {
         self.note("reload");
         Box::pin(async { Ok(Reloaded::default()) })
     }
-}
-
-impl Role for Recorded {
+    fn check(&self, _: String) -> anyhow::Result<()> {
+        Ok(())
+    }
     fn summary(&self) -> String {
         self.up.notify_one();
         "recording".into()
@@ -48,11 +51,8 @@ impl Role for Recorded {
         let loaded = config::load_server(text, &config::ServerFlags::default(), &sources);
         loaded.unwrap().config.common
     }
-    fn certificates(&self) -> Vec<PathBuf> {
-        Vec::new()
-    }
-    fn renew(&self) -> SendFuture<'_, anyhow::Result<()>> {
-        Box::pin(async { Ok(()) })
+    fn certificates(&self) -> &dyn Certificates {
+        self
     }
     fn drain(&self) -> SendFuture<'_, ()> {
         self.note("drain");
@@ -67,6 +67,15 @@ impl Role for Recorded {
     }
 }
 
+impl Certificates for Recorded {
+    fn files(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+    fn renew(&self) -> SendFuture<'_, anyhow::Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
 fn frame(dir: &Path) -> Frame {
     let control = SocketPath { path: dir.join("c.sock"), fixed: true };
     Frame { control, configuration: None, kept: None }
@@ -76,7 +85,7 @@ fn frame(dir: &Path) -> Frame {
 async fn a_stop_over_the_socket_drains_then_closes_and_shows_meanwhile() {
     let dir = tempfile::tempdir().unwrap();
     let role = Arc::new(Recorded::default());
-    let (started, frame): (Arc<dyn Role>, _) = (role.clone(), frame(dir.path()));
+    let (started, frame): (Arc<dyn Serving>, _) = (role.clone(), frame(dir.path()));
     let path = frame.control.path.clone();
     let asked = path.clone();
     let asks = async {
@@ -115,7 +124,7 @@ async fn who_is_stopping_does_not_reload() {
 async fn a_second_wish_to_end_cuts_the_drain() {
     let dir = tempfile::tempdir().unwrap();
     let (role, life) = (Arc::new(Recorded::default()), Life::new());
-    let (started, frame): (Arc<dyn Role>, _) = (role.clone(), frame(dir.path()));
+    let (started, frame): (Arc<dyn Serving>, _) = (role.clone(), frame(dir.path()));
     let ends = async {
         role.up.notified().await;
         life.drain();
@@ -140,7 +149,7 @@ async fn a_role_whose_api_cannot_start_is_closed() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let api = Some(taken.local_addr().unwrap());
     let role = Arc::new(Recorded { api, ..Recorded::default() });
-    let started: Arc<dyn Role> = role.clone();
+    let started: Arc<dyn Serving> = role.clone();
     let outcome = live(&frame(dir.path()), &Life::new(), async || Ok(started)).await;
     assert!(outcome.unwrap_err().to_string().contains("admin API on 127.0.0.1"));
     assert_eq!(*role.seen.lock().unwrap(), ["close"]);
@@ -150,7 +159,7 @@ async fn a_role_whose_api_cannot_start_is_closed() {
 async fn a_role_that_cannot_start_leaves_nothing_behind() {
     let dir = tempfile::tempdir().unwrap();
     let frame = frame(dir.path());
-    let start = async || Err::<Arc<dyn Role>, _>(anyhow::anyhow!("port taken"));
+    let start = async || Err::<Arc<dyn Serving>, _>(anyhow::anyhow!("port taken"));
     let error = live(&frame, &Life::new(), start).await.unwrap_err();
     assert_eq!(error.to_string(), "port taken");
     assert!(!frame.control.path.exists());

@@ -1,21 +1,24 @@
 //! The running daemon as the control socket, the admin API and signals see it: it answers requests
 //! and carries out commands.
 
-use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
+use config::LogFormat;
 use config::edit::Operation;
-use config::{LogFormat, Target};
 use logging::AUDIT;
-use ops::clients::{Applied, Change, Clients, Details};
+use ops::clients::{self, Applied, Change, Details};
 use ops::enrol::{Opened, Order};
+use ops::events::Events;
 use ops::lists::ListChange;
-use ops::measure::Meter;
+use ops::measure::{Meter, SpeedTest};
 use ops::shown::{self, Shown};
-use ops::status::{Status, StreamNumber, Streams};
-use ops::{Daemon, Life, Phase, Reloaded, Role, SendFuture, WrongConfig};
+use ops::status::Status;
+use ops::{
+    Clients, Connector, Daemon, Enrolment, Entries, Life, Lists, Log, Phase, Reloaded, SendFuture,
+    Serving, Settings, Traffic, WrongConfig,
+};
 
 use crate::config_file::ConfigFile;
 use crate::kept_lists::KeptLists;
@@ -23,7 +26,7 @@ use crate::notify;
 
 /// A role, with the state that only the frame has.
 pub(super) struct RunningDaemon {
-    pub(super) role: Arc<dyn Role>,
+    pub(super) role: Arc<dyn Serving>,
     pub(super) life: Life,
     pub(super) file: Option<ConfigFile>,
     /// The services and forwards that a client got by commands.
@@ -36,7 +39,7 @@ pub(super) struct RunningDaemon {
 
 impl RunningDaemon {
     pub(super) fn new(
-        role: Arc<dyn Role>,
+        role: Arc<dyn Serving>,
         life: Life,
         (file, kept): (Option<ConfigFile>, Option<KeptLists>),
     ) -> Self {
@@ -119,11 +122,20 @@ impl RunningDaemon {
         }
     }
 
+    /// The entries of a server's clients. An error means that the role is another one.
+    fn entries(&self) -> anyhow::Result<&dyn Entries> {
+        self.role.entries().context("it has no clients")
+    }
+
+    fn enrolment_of_role(&self) -> anyhow::Result<&dyn Enrolment> {
+        self.role.enrolment().context("it makes no codes")
+    }
+
     async fn change_client_now(&self, change: Change) -> anyhow::Result<Applied> {
         // The lock keeps out reloads and other changes of the file.
         let _turn = self.turn.lock().await;
         anyhow::ensure!(self.life.phase() == Phase::Running, "it is stopping");
-        match self.role.change_enrolled(change.clone()).await? {
+        match self.entries()?.change_enrolled(change.clone()).await? {
             Some(applied) => Ok(applied),
             None => self.change_client_in_file(change).await,
         }
@@ -132,7 +144,7 @@ impl RunningDaemon {
     /// Changes a client of the configuration file. Nothing else of the file is applied.
     async fn change_client_in_file(&self, change: Change) -> anyhow::Result<Applied> {
         let name = change.name().to_owned();
-        if !self.role.knows(&name) {
+        if !self.entries()?.knows(&name) {
             return Err(WrongConfig::one(format!(
                 "no client `{name}` is in the server's configuration or has come in by a code"
             ))
@@ -160,7 +172,7 @@ impl RunningDaemon {
         if is_other {
             file.replace(&before, &after)?;
         }
-        match self.role.apply_client(change, after.clone()).await {
+        match self.entries()?.apply(change, after.clone()).await {
             Err(why) if is_other => Err(undo(&file, &after, &before, why).0),
             outcome => outcome,
         }
@@ -204,6 +216,48 @@ impl Daemon for RunningDaemon {
         })
     }
 
+    fn events(&self) -> Option<&Events> {
+        self.role.events()
+    }
+
+    fn traffic(&self) -> Option<&dyn Traffic> {
+        self.role.traffic()
+    }
+
+    fn meter(&self) -> Option<&dyn Meter> {
+        self.role.meter()
+    }
+
+    fn speed_test(&self) -> Option<&dyn SpeedTest> {
+        self.role.speed_test()
+    }
+
+    fn settings(&self) -> Option<&dyn Settings> {
+        Some(self)
+    }
+
+    fn log(&self) -> Option<&dyn Log> {
+        Some(self)
+    }
+
+    fn enrolment(&self) -> Option<&dyn Enrolment> {
+        self.role.enrolment().map(|_| self as &dyn Enrolment)
+    }
+
+    fn clients(&self) -> Option<&dyn Clients> {
+        self.role.entries().map(|_| self as &dyn Clients)
+    }
+
+    fn lists(&self) -> Option<&dyn Lists> {
+        self.role.lists_in_force().map(|_| self as &dyn Lists)
+    }
+
+    fn connector(&self) -> Option<&dyn Connector> {
+        self.role.connector()
+    }
+}
+
+impl Settings for RunningDaemon {
     fn reload(&self) -> SendFuture<'_, anyhow::Result<Reloaded>> {
         Box::pin(async {
             let mut turn = self.turn.lock().await;
@@ -218,48 +272,50 @@ impl Daemon for RunningDaemon {
     fn amend(&self, operations: Vec<Operation>) -> SendFuture<'_, anyhow::Result<Reloaded>> {
         Box::pin(self.amend_now(operations))
     }
+}
 
-    fn streams(&self, service: Option<String>, limit: usize) -> SendFuture<'_, Streams> {
-        self.role.streams(service, limit)
+impl Log for RunningDaemon {
+    fn filter(&self) -> String {
+        logging::current().unwrap_or_else(|| "nothing".to_owned())
     }
 
-    fn kill(&self, number: StreamNumber) -> SendFuture<'_, bool> {
-        self.role.kill(number)
+    fn change(&self, filter: &str) -> Result<(), String> {
+        logging::levels(filter)?;
+        logging::change(filter);
+        Ok(())
     }
+}
 
+impl Enrolment for RunningDaemon {
     fn enroll(&self, order: Order) -> SendFuture<'_, anyhow::Result<Opened>> {
-        if self.life.phase() == Phase::Running {
-            return self.role.enroll(order);
-        }
-        // A code ends with the process.
-        Box::pin(async { anyhow::bail!("it is stopping") })
+        Box::pin(async {
+            // A code ends with the process.
+            anyhow::ensure!(self.life.phase() == Phase::Running, "it is stopping");
+            self.enrolment_of_role()?.enroll(order).await
+        })
     }
 
     fn revoke(&self, name: String) -> SendFuture<'_, anyhow::Result<bool>> {
-        self.role.revoke(name)
+        Box::pin(async { self.enrolment_of_role()?.revoke(name).await })
+    }
+}
+
+impl Clients for RunningDaemon {
+    fn all(&self) -> SendFuture<'_, anyhow::Result<clients::Clients>> {
+        Box::pin(async { Ok(self.entries()?.all()) })
     }
 
-    fn change_client(&self, change: Change) -> SendFuture<'_, anyhow::Result<Applied>> {
+    fn one(&self, name: String) -> SendFuture<'_, anyhow::Result<Option<Details>>> {
+        Box::pin(async { Ok(self.entries()?.one(name).await) })
+    }
+
+    fn change(&self, change: Change) -> SendFuture<'_, anyhow::Result<Applied>> {
         Box::pin(self.change_client_now(change))
     }
+}
 
-    fn clients(&self) -> SendFuture<'_, anyhow::Result<Clients>> {
-        self.role.clients()
-    }
-
-    fn client(&self, name: String) -> SendFuture<'_, anyhow::Result<Option<Details>>> {
-        self.role.client(name)
-    }
-
-    fn change_lists(&self, change: ListChange) -> SendFuture<'_, anyhow::Result<Reloaded>> {
+impl Lists for RunningDaemon {
+    fn change(&self, change: ListChange) -> SendFuture<'_, anyhow::Result<Reloaded>> {
         Box::pin(self.change_lists_now(change))
-    }
-
-    fn connect(&self, target: Target, socket: UnixStream) -> SendFuture<'_, anyhow::Result<()>> {
-        self.role.connect(target, socket)
-    }
-
-    fn meter(&self) -> Option<&dyn Meter> {
-        self.role.meter()
     }
 }

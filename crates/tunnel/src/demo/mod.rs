@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::{fmt, io, thread};
 
 use ops::status::bytes;
-use ops::{Life, Phase, Role, term};
+use ops::{Life, Phase, Serving, term};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
@@ -31,7 +31,7 @@ pub(crate) struct Assembly {
     /// `tls://127.0.0.1:40000`.
     pub(crate) server: String,
     /// The running roles, in the order in which they must be closed: the client first.
-    pub(crate) roles: Vec<Arc<dyn Role>>,
+    pub(crate) roles: Vec<Arc<dyn Serving>>,
 }
 
 impl fmt::Debug for Assembly {

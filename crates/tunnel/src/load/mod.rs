@@ -224,7 +224,7 @@ pub(crate) fn whereabouts(path: &Path) -> Option<Whereabouts> {
         (!value.contains("${")).then(|| Some(folder.join(value)))
     };
     let instance = match Role::of(&text)? {
-        Role::Server => "server".to_owned(),
+        Role::Server => ops::Role::Server.name().to_owned(),
         Role::Client => client_instance(&config::scalar(&text, "name")?),
     };
     Some(Whereabouts { control: place("control")?, state_dir: place("state_dir")?, instance })

@@ -18,7 +18,7 @@ use crate::harness::{
 };
 use crate::reload::{echo, outcome};
 
-const TOKEN: &str = "q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi";
+pub(crate) const TOKEN: &str = "q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi";
 
 /// The API of one daemon.
 pub(crate) struct Api(pub(crate) u16);

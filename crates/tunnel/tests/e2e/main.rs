@@ -13,6 +13,7 @@
 
 mod addresses;
 mod admin;
+mod api_commands;
 mod auth_hook;
 mod certificates;
 mod cli;

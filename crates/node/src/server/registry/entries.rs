@@ -7,6 +7,7 @@ use config::{ClientGrant, HostRights};
 use logging::AUDIT;
 use ops::clients::{Applied, Change};
 use ops::enrol::Allowed;
+use ops::events::{Changed, ClientState};
 use proto::InstanceId;
 use proto::greeting::{Name, StoredCredential};
 
@@ -36,11 +37,17 @@ impl Registry {
         let client = name.as_str();
         if is_client {
             tracing::info!(target: AUDIT, client, "client {client} has a new token; the old token is valid until the new token is used");
+            self.tell_of(client, ClientState::Renewed);
         } else {
             tracing::info!(target: AUDIT, client, "client {client} is enrolled");
+            self.tell_of(client, ClientState::Enrolled);
         }
         self.follow(&changes).await;
         Ok(true)
+    }
+
+    fn tell_of(&self, client: &str, state: ClientState) {
+        self.shared.events.tell(|| Changed::Client { client: client.to_owned(), state });
     }
 
     /// Makes the old token of a client void that logs in with the token of a renewal for the first
@@ -102,6 +109,7 @@ impl Registry {
         let limits = client.map(|client| listing::limits(&client)).unwrap_or_default();
         if !changes.lines().is_empty() {
             let client = grant.name.as_str();
+            self.tell_of(client, ClientState::Changed);
             match change {
                 Change::Allow(_) => {
                     tracing::info!(target: AUDIT, client, "client {client}: rights were added by `tunnel allow`: it {allowed}");
@@ -129,6 +137,7 @@ impl Registry {
         self.published.forget(name.as_str());
         self.note_removal(name.as_str());
         tracing::info!(target: AUDIT, client = name.as_str(), "client {name} is revoked");
+        self.tell_of(name.as_str(), ClientState::Revoked);
         self.follow(&changes).await;
         Ok(true)
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use config::{ClientGrant, ServerFlags, Sources, Text};
 use ops::clients::Change;
 use ops::enrol::Order;
-use ops::{Daemon, Role, WrongConfig};
+use ops::{Enrolment, Serving, WrongConfig};
 use proto::InstanceId;
 use proto::greeting::{Features, Name, StoredCredential, Token};
 
@@ -105,7 +105,7 @@ async fn server(store: &Arc<Store>) -> Server {
 
 /// Asks for a code. The result is the credential that the code proves.
 async fn code(server: &Server, order: Order) -> Result<StoredCredential, String> {
-    let opened = Daemon::enroll(server, order).await.map_err(|why| why.to_string())?;
+    let opened = server.enroll(order).await.map_err(|why| why.to_string())?;
     Ok(Token::new(&opened.secret).unwrap().stored())
 }
 

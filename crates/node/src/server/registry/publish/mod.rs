@@ -25,6 +25,7 @@ use std::time::Instant;
 
 use link::Held;
 use logging::{AUDIT, RepeatLimit};
+use ops::events::Changed;
 use ops::status;
 use proto::control::{Register, Registered, ServiceResult};
 use tokio::sync::OwnedMutexGuard;
@@ -181,13 +182,16 @@ impl Published {
     /// Logs the outcome of a service, if it is news.
     fn tell(&self, to: Registrant<'_>, service: &str, outcome: &Outcome<Vec<String>>) {
         let (owner, source) = (to.session.name.as_str(), to.client.source.map(display));
+        let tell = || to.hosts.events.tell(|| Changed::service(owner, service, outcome));
         match outcome {
             Ok(at) => {
+                tell();
                 tracing::info!(target: AUDIT, client = owner, service, source, "service {service} of client {owner} is published at {}", at.join(", "));
             }
             Err(e) => {
                 let key = (owner.to_owned(), service.to_owned());
                 if lock(&self.told).pass(key, Instant::now()).is_some() {
+                    tell();
                     tracing::warn!(target: AUDIT, client = owner, service, source, "service {service} of client {owner} is not published: {e}");
                 }
             }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 
 use config::Over;
 use logging::AUDIT;
+use ops::events::Changed;
 use proto::Target;
 use proto::control::{Register, ServiceError, ServiceErrorCode, ServiceSpec};
 use relay::Gate;
@@ -379,6 +380,7 @@ impl OfClient {
                     target: AUDIT, client, service, source,
                     "service {service} of client {client} is published no more"
                 );
+                hosts.events.tell(|| Changed::withdrawn(client, &service));
             }
             if let Some((host, _)) = host {
                 hosts.names.remove(&host, entrance.id, why.is_final);

@@ -7,11 +7,17 @@ use config::edit::{Action, Operation, Value};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 
-use super::body::{BodyError, Form, brief};
+use super::form::{Form, Misread, brief};
 
 /// A configuration value that is read from or written as JSON.
-#[derive(Debug)]
-pub(super) struct Json<V = Value>(pub(super) V);
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Json<V = Value>(pub V);
+
+impl Serialize for Json {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Json(&self.0).serialize(serializer)
+    }
+}
 
 impl Serialize for Json<&Value> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -95,16 +101,46 @@ pub(super) const FORM: Form = Form {
     is: "a JSON Patch (RFC 6902): a list",
     example: r#"[{"op":"replace","path":"/log/level","value":"debug"}]"#,
     keys: &[],
+    required: 0,
 };
+
+/// The operations of a change, as JSON like a JSON Patch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Patch(pub Vec<Operation>);
+
+impl Serialize for Patch {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(|Operation { path, action }| {
+            let (op, value) = match action {
+                Action::Add(value) => ("add", Some(value)),
+                Action::Replace(value) => ("replace", Some(value)),
+                Action::Test(value) => ("test", Some(value)),
+                Action::Remove => ("remove", None),
+            };
+            let text = |text: &str| Value::Text(text.to_owned());
+            let mut members = vec![("op".to_owned(), text(op)), ("path".to_owned(), text(path))];
+            members.extend(value.map(|value| ("value".to_owned(), value.clone())));
+            Json(Value::Map(members))
+        }))
+    }
+}
+
+impl<'de> Deserialize<'de> for Patch {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let items = Vec::<Json>::deserialize(deserializer)?;
+        let all = items.into_iter().map(|Json(item)| operation(item).map_err(D::Error::custom));
+        all.collect::<Result<_, _>>().map(Self)
+    }
+}
 
 /// Reads the operations of a JSON Patch (RFC 6902 section 4) without `move` and `copy`. Members
 /// that the RFC does not define are ignored, as it demands.
 ///
 /// # Errors
 /// The body is no such patch. The message names the index of the operation, and has an example.
-pub fn operations(body: &[u8]) -> Result<Vec<Operation>, BodyError> {
+pub fn operations(body: &[u8]) -> Result<Vec<Operation>, Misread> {
     FORM.syntax(body)?;
-    let wrong = |why: &str| BodyError::Data(format!("{why}; {}", FORM.must()));
+    let wrong = |why: &str| Misread::Data(format!("{why}; {}", FORM.must()));
     let Json(value) = serde_json::from_slice(body).map_err(|e: serde_json::Error| {
         wrong(&format!("a key is given twice before line {}, column {}", e.line(), e.column()))
     })?;
@@ -117,7 +153,7 @@ pub fn operations(body: &[u8]) -> Result<Vec<Operation>, BodyError> {
         }
         Value::Map(_) => Err(wrong("an object without a list around it")),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Text(_) => {
-            Err(BodyError::Data(FORM.must()))
+            Err(Misread::Data(FORM.must()))
         }
     }
 }
@@ -178,6 +214,8 @@ mod tests {
         let good = read("[{\"op\":\"add\",\"path\":\"/a\",\"value\":null,\"more\":1}]").unwrap();
         assert_eq!(good, [Operation { path: "/a".into(), action: null }]);
         assert_eq!(read("[]").unwrap(), []);
+        let again = serde_json::to_string(&Patch(good.clone())).unwrap();
+        assert_eq!(serde_json::from_str::<Patch>(&again).unwrap(), Patch(good));
         let example = r#"[{"op":"replace","path":"/log/level","value":"debug"}]"#;
         let must = format!("the body must be a JSON Patch (RFC 6902): a list such as {example}");
         assert_eq!(read(example).unwrap().len(), 1);
@@ -203,11 +241,11 @@ mod tests {
                 "a key is given twice before line 1, column 46",
             ),
         ] {
-            let said = BodyError::Data(format!("{why}; {must}"));
+            let said = Misread::Data(format!("{why}; {must}"));
             assert_eq!(read(bad), Err(said), "{bad}");
         }
         for bad in ["\"x\"", "null", "3"] {
-            assert_eq!(read(bad), Err(BodyError::Data(must.clone())), "{bad}");
+            assert_eq!(read(bad), Err(Misread::Data(must.clone())), "{bad}");
         }
         for (bad, why) in [
             ("", "the body is empty"),
@@ -215,7 +253,7 @@ mod tests {
             ("[{'op'", "the body is not JSON from line 1, column 3 on"),
             ("op=add", "the body is not JSON from line 1, column 1 on"),
         ] {
-            assert_eq!(read(bad), Err(BodyError::Syntax(format!("{why}; {must}"))), "{bad}");
+            assert_eq!(read(bad), Err(Misread::Syntax(format!("{why}; {must}"))), "{bad}");
         }
     }
 }

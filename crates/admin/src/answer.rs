@@ -1,0 +1,87 @@
+//! The answers of the API: the outcome of a command as status and JSON.
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use config::edit::EditError;
+use ops::WrongConfig;
+use ops::command::{Answer, NoAnswer, NoFilter, TooMany};
+use ops::enrol::Order;
+use serde_json::json;
+
+/// An error answer. All error answers of this API have this form.
+pub(super) fn problem(status: StatusCode, why: &str) -> Response {
+    (status, Json(json!({ "error": why }))).into_response()
+}
+
+pub(super) fn no_answer() -> Response {
+    problem(StatusCode::SERVICE_UNAVAILABLE, &NoAnswer.to_string())
+}
+
+/// The answer to a command that failed.
+pub(super) fn failed(why: &anyhow::Error) -> Response {
+    if let Some(EditError::TestFailed(why)) = why.downcast_ref() {
+        return problem(StatusCode::PRECONDITION_FAILED, why);
+    }
+    if why.is::<NoAnswer>() {
+        return no_answer();
+    }
+    if let Some(why) = why.downcast_ref::<TooMany>() {
+        return problem(StatusCode::SERVICE_UNAVAILABLE, &why.to_string());
+    }
+    if let Some(NoFilter(why)) = why.downcast_ref() {
+        return problem(StatusCode::UNPROCESSABLE_ENTITY, why);
+    }
+    match why.downcast_ref::<WrongConfig>() {
+        Some(WrongConfig(problems)) => {
+            // The context of the error, if there is one, goes before the list of problems.
+            let about = why.chain().nth(1).map(|_| why.to_string());
+            let about = about.unwrap_or_else(|| "not accepted".to_owned());
+            let body = json!({ "error": about, "problems": problems });
+            (StatusCode::UNPROCESSABLE_ENTITY, Json(body)).into_response()
+        }
+        None => problem(StatusCode::CONFLICT, &format!("{why:#}")),
+    }
+}
+
+/// The answer to a command that succeeded. `order` is the order of an enrolment.
+pub(super) fn succeeded(answer: Answer, order: Option<&Order>) -> Response {
+    match answer {
+        Answer::Status(status) => Json(status).into_response(),
+        Answer::Reloaded(reloaded) => Json(reloaded).into_response(),
+        Answer::Configuration(shown) => Json(shown).into_response(),
+        Answer::Allowed(allowed) => Json(allowed).into_response(),
+        Answer::Limited(limits) => Json(limits).into_response(),
+        Answer::Clients(clients) => Json(clients).into_response(),
+        Answer::Client(Some(client)) => Json(client).into_response(),
+        Answer::Client(None) => {
+            problem(StatusCode::NOT_FOUND, "the server knows no client of this name")
+        }
+        Answer::Streams(streams) => Json(streams).into_response(),
+        Answer::Log { filter } => Json(json!({ "filter": filter })).into_response(),
+        Answer::Pong(ping) => Json(ping).into_response(),
+        Answer::Speed(speed) => Json(speed).into_response(),
+        Answer::Stopping { pid } => {
+            (StatusCode::ACCEPTED, Json(json!({ "pid": pid }))).into_response()
+        }
+        // The answer contains all data that `tunnel enroll` prints.
+        Answer::Opened(opened) => {
+            let code = opened.code(order.unwrap_or(&Order::default()), &[]);
+            let body = json!({ "code": code.text(), "servers": code.urls });
+            (StatusCode::CREATED, Json(body)).into_response()
+        }
+        Answer::Killed(true) | Answer::Revoked(true) | Answer::Ok => {
+            StatusCode::NO_CONTENT.into_response()
+        }
+        Answer::Killed(false) => problem(StatusCode::NOT_FOUND, "no such stream (any more)"),
+        Answer::Revoked(false) => {
+            problem(StatusCode::NOT_FOUND, "no client of this name has come in by a code")
+        }
+        // A command ends with none of these.
+        Answer::Wrong(_)
+        | Answer::Progress(_)
+        | Answer::Event(_)
+        | Answer::Lost(_)
+        | Answer::Error(_) => no_answer(),
+    }
+}

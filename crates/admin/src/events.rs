@@ -1,0 +1,59 @@
+//! `GET /api/v1/events`: what changes in the daemon, as server-sent events (HTML, section 9.2).
+
+use std::fmt::Write as _;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::body::{Body, Bytes};
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use hyper::body::{Body as HttpBody, Frame};
+use ops::command::Answer;
+use ops::events::Changed;
+use tokio::sync::mpsc;
+
+/// The answer whose body has the events of `inbox`, and ends with it.
+pub(super) fn answer(inbox: mpsc::Receiver<Answer>) -> Response {
+    ([(CONTENT_TYPE, "text/event-stream")], Body::new(Stream(inbox))).into_response()
+}
+
+#[derive(Debug)]
+struct Stream(mpsc::Receiver<Answer>);
+
+impl HttpBody for Stream {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        self.0.poll_recv(cx).map(|next| next.map(|next| Ok(Frame::data(text(&next).into()))))
+    }
+}
+
+/// One event of the stream. A line that begins with a colon is a comment, which keeps the connection
+/// alive.
+fn text(answer: &Answer) -> String {
+    let mut text = String::new();
+    // Writing into a string cannot fail.
+    let _ = match answer {
+        Answer::Event(event) => {
+            let name = match &event.change {
+                Changed::Link { .. } => "link",
+                Changed::Service { .. } => "service",
+                Changed::Client { .. } => "client",
+                Changed::Certificate { .. } => "certificate",
+                Changed::Refusal { .. } => "refusal",
+            };
+            let data = serde_json::to_string(event).unwrap_or_default();
+            write!(text, "event: {name}\ndata: {data}\n\n")
+        }
+        Answer::Lost(count) => write!(text, "event: lost\ndata: {{\"count\":{count}}}\n\n"),
+        other => {
+            debug_assert_eq!(other, &Answer::Ok, "no other message comes amid events");
+            write!(text, ":\n\n")
+        }
+    };
+    text
+}

@@ -1,0 +1,163 @@
+//! The commands that a running daemon accepts. The control socket and the admin API offer the same
+//! commands, from one table.
+//!
+//! ```text
+//!   control socket: a line of JSON ─────────────┐
+//!                                               ├─► Command ──► run ──► Answer, or an error
+//!   admin API: method, path, body ──► TABLE ────┘                (a capability of the daemon)
+//! ```
+//!
+//! | module | content |
+//! |---|---|
+//! | `table` | each command with its place in the API |
+//! | `form` | bodies of requests, and what is wrong with them |
+//! | `patch` | changes of the configuration as JSON |
+//! | `run` | carries a command out |
+
+mod form;
+mod patch;
+mod run;
+mod table;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clients::{Clients, Details, LimitOrder, Limits};
+use crate::enrol::{Allowed, Opened, Order};
+use crate::events::Event;
+use crate::lists::ListChange;
+use crate::measure::{Ping, Progress, Speed};
+use crate::reload::Reloaded;
+use crate::shown::Shown;
+use crate::status::{Status, StreamKind, Streams};
+
+pub use form::{Form, Misread};
+pub use patch::{Json, Patch, operations};
+pub use run::{NoAnswer, NoFilter, PATIENCE, Request, TooMany, connect, run};
+pub use table::{Entry, Given, Method, Reading, TABLE};
+
+/// A command, or a question.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "snake_case")]
+pub enum Command {
+    Status,
+    Stop,
+    Reload,
+    /// The configuration file without its secrets.
+    Configuration,
+    /// Changes the configuration file and applies it.
+    Amend {
+        operations: Patch,
+    },
+    Enroll(Order),
+    /// Adds rights to a client.
+    Allow(Order),
+    /// Changes the services and forwards of a client.
+    Lists(ListChange),
+    /// Changes limits of a client.
+    Limit(LimitOrder),
+    /// Lists all clients that the server knows.
+    Clients,
+    /// One client in full.
+    Client {
+        name: String,
+    },
+    /// Lists at most `limit` streams and flows, of all services or of one.
+    Streams {
+        service: Option<String>,
+        limit: usize,
+    },
+    /// Resets a stream, or ends a flow.
+    Kill {
+        link: u64,
+        stream: u32,
+        /// A daemon of an earlier version, which has no flows, ignores the field of a stream.
+        #[serde(default)]
+        kind: StreamKind,
+    },
+    /// Removes a client that was enrolled by a code.
+    Revoke {
+        name: String,
+    },
+    /// Sets the log filter. Without a filter, only reads the present filter.
+    Log {
+        filter: Option<String>,
+    },
+    /// Turns the connection into the byte stream to a target on the server's side. The command is
+    /// carried out by the channel itself, which owns the connection.
+    Connect {
+        target: String,
+    },
+    /// Tells what changes from now on, until nobody listens any more.
+    Events,
+    Ping {
+        timeout_millis: u64,
+    },
+    Speedtest {
+        millis: u64,
+    },
+}
+
+impl Command {
+    /// Whether the command changes something, so that it has to run to its end.
+    pub fn is_change(&self) -> bool {
+        match self {
+            Self::Status
+            | Self::Configuration
+            | Self::Clients
+            | Self::Client { .. }
+            | Self::Streams { .. }
+            | Self::Log { filter: None }
+            | Self::Connect { .. }
+            | Self::Events
+            | Self::Ping { .. }
+            | Self::Speedtest { .. } => false,
+            Self::Stop
+            | Self::Reload
+            | Self::Amend { .. }
+            | Self::Enroll(_)
+            | Self::Allow(_)
+            | Self::Lists(_)
+            | Self::Limit(_)
+            | Self::Kill { .. }
+            | Self::Revoke { .. }
+            | Self::Log { filter: Some(_) } => true,
+        }
+    }
+}
+
+/// An answer of the daemon.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// The target is connected: [`CONNECTED`](crate::connect::CONNECTED). Amid events: the daemon
+    /// is still there.
+    Ok,
+    Status(Box<Status>),
+    Stopping {
+        pid: u32,
+    },
+    Reloaded(Reloaded),
+    Configuration(Box<Shown>),
+    Opened(Opened),
+    Allowed(Allowed),
+    Limited(Limits),
+    Clients(Clients),
+    /// `None`: the server knows no client of this name.
+    Client(Option<Box<Details>>),
+    Revoked(bool),
+    Streams(Streams),
+    Killed(bool),
+    /// The log filter in force from now on.
+    Log {
+        filter: String,
+    },
+    /// All problems of the configuration file.
+    Wrong(Vec<String>),
+    Pong(Ping),
+    Progress(Progress),
+    Speed(Box<Speed>),
+    Event(Event),
+    /// So many events were lost, because the listener was slow.
+    Lost(u64),
+    Error(String),
+}

@@ -1,0 +1,212 @@
+//! Carries a command out: finds the capability that the command needs, and calls it.
+
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::{Answer, Command};
+use crate::clients::Change;
+use crate::daemon::Daemon;
+use crate::events::Heard;
+use crate::life::Life;
+use crate::measure::{LONGEST, PATIENCE_MAX};
+use crate::shown;
+use crate::status::StreamNumber;
+use crate::{AUDIT, daemon};
+
+/// Time limit for an answer of the workers. A healthy worker answers within one turn of its event
+/// loop, so a daemon reports an error instead of a longer wait.
+pub const PATIENCE: Duration = Duration::from_secs(3);
+
+/// The error of a command that only a server can carry out.
+const NOT_A_SERVER: &str =
+    "this is a client; clients are let in, and get their rights, where `tunnel server` runs";
+
+/// The error of a command that only a client can carry out.
+const NOT_A_CLIENT: &str =
+    "this is a server; services and forwards are added where `tunnel client` runs";
+
+/// The error of a connection that only a client can make.
+const NO_OTHER_SIDE: &str = "this is a server; its side is reached from where `tunnel client` runs";
+
+/// The error of a speed test at a server.
+const NO_SPEED_TEST: &str =
+    "this is a server; a client tests the speed: run it where `tunnel client` runs";
+
+/// The error of a daemon that lacks a capability of every role.
+const NOT_HERE: &str = "it cannot do that";
+
+/// A worker did not answer in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a worker does not answer")]
+pub struct NoAnswer;
+
+/// The time after which a silent listener to events is told that the daemon is still there. A
+/// listener that has gone is noticed then.
+const STILL_THERE: Duration = Duration::from_secs(15);
+
+/// More listeners than a daemon has places for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("too many programs listen to the events of this daemon")]
+pub struct TooMany;
+
+/// A text that is no filter of the log.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NoFilter(pub String);
+
+/// A command with the channel from which it came.
+#[derive(Debug)]
+pub struct Request<'a> {
+    pub command: Command,
+    /// For the log: `the control socket`, `the admin API`.
+    pub over: &'static str,
+    /// The phase of the daemon, which `stop` advances.
+    pub life: &'a Life,
+    /// Takes what comes before the answer: events, the progress of a speed test. When the channel
+    /// is closed, nobody waits for the rest, and the command ends.
+    pub news: mpsc::Sender<Answer>,
+}
+
+/// Carries out a command. A command that changes something must not be dropped before its end.
+///
+/// # Errors
+/// The reason why there is no answer: [`NoAnswer`], [`TooMany`], [`NoFilter`], a
+/// [`WrongConfig`](crate::WrongConfig), an [`EditError`](config::edit::EditError) or a text.
+pub async fn run(daemon: &dyn Daemon, request: Request<'_>) -> anyhow::Result<Answer> {
+    let Request { command, over, life, news } = request;
+    let traffic = || daemon.traffic().context(NOT_HERE);
+    let settings =
+        || daemon.settings().context("its configuration is read at its start only: restart it");
+    let enrolment = || daemon.enrolment().context(NOT_A_SERVER);
+    let clients = || daemon.clients().context(NOT_A_SERVER);
+    Ok(match command {
+        Command::Status => Answer::Status(Box::new(timely(daemon.status()).await?)),
+        Command::Stop => {
+            tracing::info!(target: AUDIT, "the daemon stops, as asked over {over}");
+            life.drain();
+            Answer::Stopping { pid: std::process::id() }
+        }
+        Command::Reload => Answer::Reloaded(settings()?.reload().await?),
+        Command::Configuration => {
+            let settings = daemon.settings().context(shown::NONE)?;
+            Answer::Configuration(Box::new(settings.configuration()?))
+        }
+        Command::Amend { operations } => {
+            let settings = daemon.settings().context(shown::NONE)?;
+            Answer::Reloaded(settings.amend(operations.0).await?)
+        }
+        Command::Enroll(order) => Answer::Opened(enrolment()?.enroll(order).await?),
+        Command::Revoke { name } => Answer::Revoked(enrolment()?.revoke(name).await?),
+        Command::Allow(order) => {
+            Answer::Allowed(clients()?.change(Change::Allow(order)).await?.allowed)
+        }
+        Command::Limit(order) => {
+            Answer::Limited(clients()?.change(Change::Limit(order)).await?.limits)
+        }
+        Command::Clients => Answer::Clients(timely(clients()?.all()).await??),
+        Command::Client { name } => {
+            Answer::Client(timely(clients()?.one(name)).await??.map(Box::new))
+        }
+        Command::Lists(change) => {
+            let lists = daemon.lists().context(NOT_A_CLIENT)?;
+            Answer::Reloaded(lists.change(change).await?)
+        }
+        Command::Streams { service, limit } => {
+            Answer::Streams(timely(traffic()?.streams(service, limit)).await?)
+        }
+        Command::Kill { link, stream, kind } => {
+            let number = StreamNumber { link, kind, number: stream };
+            let killed = timely(traffic()?.kill(number)).await?;
+            if killed {
+                tracing::info!(
+                    target: AUDIT, link, stream,
+                    "{} {number} was reset, as asked over {over}", kind.name()
+                );
+            }
+            Answer::Killed(killed)
+        }
+        Command::Log { filter } => {
+            let log = daemon.log().context(NOT_HERE)?;
+            if let Some(filter) = filter {
+                log.change(&filter).map_err(NoFilter)?;
+                tracing::info!(
+                    target: AUDIT, "the log level is {filter} from now on, as asked over {over}"
+                );
+            }
+            Answer::Log { filter: log.filter() }
+        }
+        Command::Ping { timeout_millis } => {
+            let meter = daemon.meter().context("nothing to measure here")?;
+            let patience = Duration::from_millis(timeout_millis).min(PATIENCE_MAX);
+            let ping = timeout(patience + PATIENCE, meter.ping(patience)).await;
+            Answer::Pong(ping.map_err(|_| NoAnswer)?)
+        }
+        Command::Events => listen(daemon, &news).await?,
+        Command::Speedtest { millis } => speed_test(daemon, millis, &news).await?,
+        Command::Connect { .. } => anyhow::bail!("`connect` takes a connection for itself"),
+    })
+}
+
+/// Connects a local socket with a target on the server's side, as
+/// [`Connector::connect`](crate::Connector::connect) says.
+///
+/// # Errors
+/// The text is no target, the daemon is a server, or there is no connection.
+pub async fn connect(daemon: &dyn Daemon, target: &str, socket: UnixStream) -> anyhow::Result<()> {
+    let target = crate::connect::target(target)?;
+    daemon.connector().context(NO_OTHER_SIDE)?.connect(target, socket).await
+}
+
+async fn timely<T>(answer: daemon::SendFuture<'_, T>) -> Result<T, NoAnswer> {
+    timeout(PATIENCE, answer).await.map_err(|_| NoAnswer)
+}
+
+/// Sends the events until nobody listens or the daemon ends. The first message is [`Answer::Ok`].
+async fn listen(daemon: &dyn Daemon, news: &mpsc::Sender<Answer>) -> anyhow::Result<Answer> {
+    let mut listener = daemon.events().context(NOT_HERE)?.listen().ok_or(TooMany)?;
+    let mut next = Answer::Ok;
+    loop {
+        if news.send(next).await.is_err() {
+            return Ok(Answer::Ok);
+        }
+        let heard = tokio::select! {
+            heard = timeout(STILL_THERE, listener.next()) => heard,
+            () = news.closed() => return Ok(Answer::Ok),
+        };
+        next = match heard {
+            Ok(Some(Heard::Event(event))) => Answer::Event(event),
+            Ok(Some(Heard::Lost(count))) => Answer::Lost(count),
+            Ok(None) => return Ok(Answer::Ok),
+            Err(_) => Answer::Ok,
+        };
+    }
+}
+
+/// Runs a speed test until its end, or until nobody waits for its result.
+async fn speed_test(
+    daemon: &dyn Daemon,
+    millis: u64,
+    news: &mpsc::Sender<Answer>,
+) -> anyhow::Result<Answer> {
+    let test = daemon.speed_test().context(NO_SPEED_TEST)?;
+    let span = Duration::from_millis(millis).min(LONGEST);
+    let (sender, mut inbox) = mpsc::channel(1);
+    let mut test = test.run(span, sender);
+    loop {
+        tokio::select! {
+            outcome = &mut test => {
+                let speed = outcome.map_err(anyhow::Error::msg)?;
+                return Ok(Answer::Speed(Box::new(speed)));
+            }
+            Some(progress) = inbox.recv() => {
+                // A reader that is slow misses progress, and does not slow the test down.
+                let _ = news.try_send(Answer::Progress(progress));
+            }
+            () = news.closed() => anyhow::bail!("nobody waits for the result"),
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! The table of commands: the name of each command on the control socket, its place in the API, and
+//! how the API reads it. A command of both channels needs one row here and one arm in `run`.
+
+use serde::Deserialize;
+
+use super::form::{Form, Misread};
+use super::{Command, Patch, patch};
+use crate::clients::LimitOrder;
+use crate::enrol::Order;
+use crate::status::StreamNumber;
+
+/// The default limit of listed streams.
+const STREAMS: usize = 100;
+
+/// The highest permitted limit of listed streams in the API.
+const STREAMS_MAX: usize = 1_000_000;
+
+/// The default time-out of a ping in milliseconds, as of `tunnel ping`.
+const PING_MILLIS: u64 = 2_000;
+
+/// A command.
+#[derive(Debug)]
+pub struct Entry {
+    /// The name on the control socket: the field `command` of a request.
+    pub name: &'static str,
+    pub method: Method,
+    /// The path in the API, below `/api/v1`.
+    pub path: &'static str,
+    pub reading: Reading,
+}
+
+/// The method of a request (RFC 9110 section 9). `Get` changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    Get,
+    Post,
+    Put,
+    Patch,
+    Delete,
+}
+
+impl Method {
+    /// `GET`, `POST`, `PUT`, `PATCH` or `DELETE`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Patch => "PATCH",
+            Self::Delete => "DELETE",
+        }
+    }
+}
+
+/// How the API reads a command.
+#[derive(Clone, Copy, Debug)]
+pub enum Reading {
+    /// From path and query.
+    Plain(fn(&Given) -> Result<Command, Misread>),
+    /// Also from the body, which must be JSON.
+    Body(&'static Form, fn(&Given, &[u8]) -> Result<Command, Misread>),
+}
+
+/// What a request gives besides its body, by name: the segments of the path that have a name, and
+/// the fields of the query.
+#[derive(Debug, Default)]
+pub struct Given {
+    pub path: Vec<(String, String)>,
+    pub query: Vec<(String, String)>,
+}
+
+impl Given {
+    fn segment(&self, name: &str) -> &str {
+        self.path.iter().find(|(key, _)| key == name).map_or("", |(_, text)| text)
+    }
+
+    fn name(&self) -> String {
+        self.segment("name").to_owned()
+    }
+
+    /// A field of the query. A field that is given twice has no clear value.
+    fn field(&self, name: &str) -> Result<Option<&str>, Misread> {
+        let mut all = self.query.iter().filter(|(key, _)| key == name);
+        let first = all.next().map(|(_, text)| &**text);
+        match all.next() {
+            None => Ok(first),
+            Some(_) => Err(Misread::Query(format!("`{name}` is given twice"))),
+        }
+    }
+
+    fn number<T: std::str::FromStr>(&self, name: &str, must: &str) -> Result<Option<T>, Misread> {
+        let wrong = |()| Misread::Query(format!("the query must be such as {must}"));
+        self.field(name)?.map(|text| text.parse().map_err(drop)).transpose().map_err(wrong)
+    }
+}
+
+const LOG: Form =
+    Form { is: "an object", example: r#"{"filter":"debug"}"#, keys: &["filter"], required: 1 };
+
+const ENROLMENT: Form = Form {
+    is: "an object",
+    example: r#"{"name":"office","allow_tcp":["10000-10100"]}"#,
+    keys: &["name", "allow_tcp", "allow_udp", "allow_http", "allow_tls", "allow_forward", "renew"],
+    required: 1,
+};
+
+const RIGHTS: Form = Form {
+    is: "an object",
+    example: r#"{"allow_tcp":["10000-10100"]}"#,
+    keys: &["allow_tcp", "allow_udp", "allow_http", "allow_tls", "allow_forward"],
+    required: 0,
+};
+
+const LIMITS: Form = Form {
+    is: "an object",
+    example: r#"{"streams":"100","ports":"none"}"#,
+    keys: &["streams", "new_per_second", "ports", "hosts"],
+    required: 0,
+};
+
+const LISTS: Form = Form {
+    is: "an object",
+    example: r#"{"publish":["10022=22"],"without":["web"]}"#,
+    keys: &["publish", "forward", "without", "save"],
+    required: 0,
+};
+
+const SPEEDTEST: Form =
+    Form { is: "an object", example: r#"{"millis":5000}"#, keys: &["millis"], required: 1 };
+
+/// The body of `allow`: an [`Order`] without the name.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Rights {
+    allow_tcp: Vec<String>,
+    allow_udp: Vec<String>,
+    allow_http: Vec<String>,
+    allow_tls: Vec<String>,
+    allow_forward: Vec<String>,
+}
+
+/// The body of `limit`: a [`LimitOrder`] without the name.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Limits {
+    streams: Option<String>,
+    new_per_second: Option<String>,
+    ports: Option<String>,
+    hosts: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Filter {
+    filter: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Span {
+    millis: u64,
+}
+
+/// All commands.
+pub const TABLE: &[Entry] = &[
+    plain("status", Method::Get, "/status", |_| Ok(Command::Status)),
+    plain("stop", Method::Post, "/stop", |_| Ok(Command::Stop)),
+    plain("reload", Method::Post, "/reload", |_| Ok(Command::Reload)),
+    plain("configuration", Method::Get, "/config", |_| Ok(Command::Configuration)),
+    body("amend", Method::Patch, "/config", &patch::FORM, |_, body| {
+        Ok(Command::Amend { operations: Patch(patch::operations(body)?) })
+    }),
+    body("enroll", Method::Post, "/enrolments", &ENROLMENT, |_, body| {
+        ENROLMENT.object(body).map(Command::Enroll)
+    }),
+    plain("revoke", Method::Delete, "/enrolments/{name}", |given| {
+        Ok(Command::Revoke { name: given.name() })
+    }),
+    plain("clients", Method::Get, "/clients", |_| Ok(Command::Clients)),
+    plain("client", Method::Get, "/clients/{name}", |given| {
+        Ok(Command::Client { name: given.name() })
+    }),
+    body("allow", Method::Post, "/clients/{name}/rights", &RIGHTS, |given, body| {
+        let Rights { allow_tcp, allow_udp, allow_http, allow_tls, allow_forward } =
+            RIGHTS.object(body)?;
+        let (name, renew) = (given.name(), false);
+        Ok(Command::Allow(Order {
+            name,
+            allow_tcp,
+            allow_udp,
+            allow_forward,
+            allow_http,
+            allow_tls,
+            renew,
+        }))
+    }),
+    body("limit", Method::Patch, "/clients/{name}/limits", &LIMITS, |given, body| {
+        let Limits { streams, new_per_second, ports, hosts } = LIMITS.object(body)?;
+        Ok(Command::Limit(LimitOrder { name: given.name(), streams, new_per_second, ports, hosts }))
+    }),
+    body("lists", Method::Patch, "/lists", &LISTS, |_, body| {
+        LISTS.object(body).map(Command::Lists)
+    }),
+    plain("streams", Method::Get, "/streams", |given| {
+        let must = "service=web&limit=100, where limit is a number";
+        let limit = given.number("limit", must)?.unwrap_or(STREAMS);
+        if limit > STREAMS_MAX {
+            return Err(Misread::Query(format!("limit: at most {STREAMS_MAX}")));
+        }
+        Ok(Command::Streams { service: given.field("service")?.map(str::to_owned), limit })
+    }),
+    plain("kill", Method::Delete, "/streams/{link}/{stream}", |given| {
+        let text = format!("{}/{}", given.segment("link"), given.segment("stream"));
+        let unknown = "no such stream: two numbers name one, with a `u` before that of a flow";
+        let number = text.parse().map_err(|_| Misread::Unknown(unknown))?;
+        let StreamNumber { link, kind, number: stream } = number;
+        Ok(Command::Kill { link, stream, kind })
+    }),
+    plain("log", Method::Get, "/log", |_| Ok(Command::Log { filter: None })),
+    body("log", Method::Put, "/log", &LOG, |_, body| {
+        let Filter { filter } = LOG.object(body)?;
+        Ok(Command::Log { filter: Some(filter) })
+    }),
+    plain("events", Method::Get, "/events", |_| Ok(Command::Events)),
+    plain("ping", Method::Get, "/ping", |given| {
+        let must = "timeout_millis=2000, where timeout_millis is a number";
+        let timeout_millis = given.number("timeout_millis", must)?.unwrap_or(PING_MILLIS);
+        Ok(Command::Ping { timeout_millis })
+    }),
+    body("speedtest", Method::Post, "/speedtest", &SPEEDTEST, |_, body| {
+        let Span { millis } = SPEEDTEST.object(body)?;
+        Ok(Command::Speedtest { millis })
+    }),
+    plain("connect", Method::Post, "/connect", |given| {
+        let must = || Misread::Query("the query must be such as target=127.0.0.1:22".to_owned());
+        Ok(Command::Connect { target: given.field("target")?.ok_or_else(must)?.to_owned() })
+    }),
+];
+
+const fn plain(
+    name: &'static str,
+    method: Method,
+    path: &'static str,
+    read: fn(&Given) -> Result<Command, Misread>,
+) -> Entry {
+    Entry { name, method, path, reading: Reading::Plain(read) }
+}
+
+const fn body(
+    name: &'static str,
+    method: Method,
+    path: &'static str,
+    form: &'static Form,
+    read: fn(&Given, &[u8]) -> Result<Command, Misread>,
+) -> Entry {
+    Entry { name, method, path, reading: Reading::Body(form, read) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The JSON library lists the commands in its message about an unknown one.
+    fn commands() -> Vec<String> {
+        let unknown = serde_json::from_str::<Command>(r#"{"command":"?"}"#).unwrap_err();
+        let text = unknown.to_string();
+        text.split('`').skip(3).step_by(2).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_control_socket_and_the_api_have_the_same_commands() {
+        let commands = commands();
+        assert!(commands.len() > 15, "{commands:?}");
+        for command in &commands {
+            assert!(TABLE.iter().any(|entry| entry.name == command), "{command} is not in the API");
+        }
+        for entry in TABLE {
+            assert!(
+                commands.iter().any(|name| name == entry.name),
+                "{} has no command",
+                entry.name
+            );
+        }
+        let places: std::collections::HashSet<_> =
+            TABLE.iter().map(|entry| (entry.method.name(), entry.path)).collect();
+        assert_eq!(places.len(), TABLE.len(), "two commands have one place");
+    }
+
+    #[test]
+    fn a_request_of_the_api_is_the_command_of_its_row() {
+        let given = Given {
+            path: ["name", "link", "stream"].map(|key| (key.to_owned(), "7".to_owned())).into(),
+            query: vec![("target".to_owned(), "a:1".to_owned())],
+        };
+        for entry in TABLE {
+            let command = match entry.reading {
+                Reading::Plain(read) => read(&given),
+                Reading::Body(form, read) => {
+                    assert!(form.keys.iter().all(|key| !key.is_empty()));
+                    read(&given, form.example.as_bytes())
+                }
+            };
+            let json = serde_json::to_value(command.unwrap()).unwrap();
+            assert_eq!(json["command"], entry.name);
+        }
+        let twice = [("target", "a:1"), ("target", "b:1")];
+        let query = twice.map(|(key, text)| (key.to_owned(), text.to_owned())).into();
+        let given = Given { query, ..Given::default() };
+        assert_eq!(given.field("target"), Err(Misread::Query("`target` is given twice".into())));
+    }
+}

@@ -1,0 +1,98 @@
+//! The capabilities of a daemon that the control socket and the admin API use.
+
+use std::os::unix::net::UnixStream;
+
+use config::Target;
+use config::edit::Operation;
+
+use super::SendFuture;
+use crate::clients::{self, Applied, Change, Details};
+use crate::enrol::{Opened, Order};
+use crate::lists::ListChange;
+use crate::reload::Reloaded;
+use crate::shown::Shown;
+use crate::status::{StreamNumber, Streams};
+
+/// The streams and flows of a daemon.
+pub trait Traffic: Send + Sync {
+    /// Lists at most `limit` streams and flows. `service` restricts the list to one service.
+    fn streams(&self, service: Option<String>, limit: usize) -> SendFuture<'_, Streams>;
+
+    /// Resets a stream on both sides, or ends a flow. False: there is none of this number.
+    fn kill(&self, number: StreamNumber) -> SendFuture<'_, bool>;
+}
+
+/// The configuration of a daemon.
+pub trait Settings: Send + Sync {
+    /// Reads the configuration again and applies the changes.
+    ///
+    /// # Errors
+    /// The problem with the configuration; nothing has changed then.
+    fn reload(&self) -> SendFuture<'_, anyhow::Result<Reloaded>>;
+
+    /// The configuration file without its secrets.
+    ///
+    /// # Errors
+    /// The daemon was started without a configuration file, or the file cannot be shown.
+    fn configuration(&self) -> anyhow::Result<Shown>;
+
+    /// Changes the configuration file and applies it. After an error neither has changed.
+    fn amend(&self, operations: Vec<Operation>) -> SendFuture<'_, anyhow::Result<Reloaded>>;
+}
+
+/// The log of a daemon.
+pub trait Log: Send + Sync {
+    /// The filter in force.
+    fn filter(&self) -> String;
+
+    /// Sets the filter, until the next reload or start.
+    ///
+    /// # Errors
+    /// The text is no filter. The message is for a person.
+    fn change(&self, filter: &str) -> Result<(), String>;
+}
+
+/// The codes of a server that let new clients in.
+pub trait Enrolment: Send + Sync {
+    /// Makes a code that lets a new client in.
+    fn enroll(&self, order: Order) -> SendFuture<'_, anyhow::Result<Opened>>;
+
+    /// Removes a client that was enrolled by a code. Returns whether there was such a client or
+    /// code.
+    fn revoke(&self, name: String) -> SendFuture<'_, anyhow::Result<bool>>;
+}
+
+/// The clients of a server.
+pub trait Clients: Send + Sync {
+    /// Lists all clients that the server knows.
+    fn all(&self) -> SendFuture<'_, anyhow::Result<clients::Clients>>;
+
+    /// One client in full; `None`: the server knows no client of this name.
+    fn one(&self, name: String) -> SendFuture<'_, anyhow::Result<Option<Details>>>;
+
+    /// Changes the entry of a client of the configuration file, or of a client that was enrolled by
+    /// a code, and applies the change. Returns all rights and limits of the client. After an error
+    /// nothing has changed.
+    fn change(&self, change: Change) -> SendFuture<'_, anyhow::Result<Applied>>;
+}
+
+/// The services and forwards of a client.
+pub trait Lists: Send + Sync {
+    /// Changes the services and forwards. The change outlives a restart. After an error nothing has
+    /// changed.
+    fn change(&self, change: ListChange) -> SendFuture<'_, anyhow::Result<Reloaded>>;
+}
+
+/// Connections of a client to targets on the side of its server.
+pub trait Connector: Send + Sync {
+    /// Connects a local socket with a target on the server's side, a TCP address or a Unix socket.
+    /// As soon as the target is connected, the daemon writes [`CONNECTED`] to the socket, carries
+    /// the bytes of both directions from then on, and the future is ready. The other end of the
+    /// socket sends nothing before that line.
+    ///
+    /// # Errors
+    /// The reason why there is no connection. Nothing was written to the socket then.
+    ///
+    /// [`CONNECTED`]: crate::connect::CONNECTED
+    fn connect(&self, target: Target, socket: UnixStream) -> SendFuture<'_, anyhow::Result<()>>;
+}

@@ -1,0 +1,86 @@
+//! What a running daemon can do. [`Daemon`] is what each daemon does, and it names the capabilities
+//! that the daemon has, each a small trait of its own. A capability that a role lacks does not
+//! exist there: nothing has to answer "this is a client".
+//!
+//! | side | traits |
+//! |---|---|
+//! | control socket, admin API, signals | [`Daemon`] and `capability` |
+//! | the frame of the daemon | [`Serving`] and `serving` |
+
+mod capability;
+mod serving;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use crate::events::Events;
+use crate::measure::{Meter, SpeedTest};
+use crate::status::Status;
+
+pub use capability::{Clients, Connector, Enrolment, Lists, Log, Settings, Traffic};
+pub use serving::{Certificates, Entries, ListsInForce, Serving};
+
+/// A future that may move between threads, because the control socket runs beside the workers.
+pub type SendFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A running daemon, as the control socket and the admin API see it.
+pub trait Daemon: Send + Sync {
+    /// Whether all workers answer within `limit`.
+    fn alive(&self, _limit: Duration) -> SendFuture<'_, bool> {
+        Box::pin(std::future::ready(true))
+    }
+
+    /// Collects the status from the workers. The caller sets a deadline.
+    fn status(&self) -> SendFuture<'_, Status>;
+
+    /// What changes in it.
+    fn events(&self) -> Option<&Events> {
+        None
+    }
+
+    /// Its streams and flows.
+    fn traffic(&self) -> Option<&dyn Traffic> {
+        None
+    }
+
+    /// The round trips of its links.
+    fn meter(&self) -> Option<&dyn Meter> {
+        None
+    }
+
+    /// The throughput of its links. Only a client measures it.
+    fn speed_test(&self) -> Option<&dyn SpeedTest> {
+        None
+    }
+
+    /// Its configuration.
+    fn settings(&self) -> Option<&dyn Settings> {
+        None
+    }
+
+    /// Its log.
+    fn log(&self) -> Option<&dyn Log> {
+        None
+    }
+
+    /// The codes that let new clients in. Only a server has them.
+    fn enrolment(&self) -> Option<&dyn Enrolment> {
+        None
+    }
+
+    /// The clients that a server knows.
+    fn clients(&self) -> Option<&dyn Clients> {
+        None
+    }
+
+    /// The services and forwards of a client.
+    fn lists(&self) -> Option<&dyn Lists> {
+        None
+    }
+
+    /// Connections of a client to targets on the side of its server.
+    fn connector(&self) -> Option<&dyn Connector> {
+        None
+    }
+}

@@ -1,0 +1,89 @@
+//! The part of a daemon that serves, a server or a client, as the frame of the daemon drives it.
+
+use std::path::PathBuf;
+
+use config::{Common, Kept};
+
+use super::{Daemon, SendFuture};
+use crate::clients::{self, Applied, Change, Details};
+use crate::reload::Reloaded;
+
+/// The part of a daemon that serves: a server or a client.
+pub trait Serving: Daemon {
+    /// A summary in one line, for `systemctl status` and the log.
+    fn summary(&self) -> String;
+
+    /// The common part of the configuration in force.
+    fn common(&self) -> Common;
+
+    /// Reads the configuration again and applies the changes.
+    ///
+    /// # Errors
+    /// The problem with the configuration; nothing has changed then.
+    fn reload(&self) -> SendFuture<'_, anyhow::Result<Reloaded>>;
+
+    /// Checks whether a start with `text` as the configuration file would succeed.
+    ///
+    /// # Errors
+    /// The problem with the text.
+    fn check(&self, text: String) -> anyhow::Result<()>;
+
+    /// Its certificates.
+    fn certificates(&self) -> &dyn Certificates;
+
+    /// The entries of the clients of a server.
+    fn entries(&self) -> Option<&dyn Entries> {
+        None
+    }
+
+    /// The services and forwards of a client.
+    fn lists_in_force(&self) -> Option<&dyn ListsInForce> {
+        None
+    }
+
+    /// Closes the listeners at once and lets streams finish. The future is ready when the last
+    /// stream has ended. The caller drops the future at the deadline.
+    fn drain(&self) -> SendFuture<'_, ()>;
+
+    /// Tells the peers, ends the remaining streams, and stops the workers.
+    fn close(&self) -> SendFuture<'_, ()>;
+}
+
+/// The certificates of a daemon.
+pub trait Certificates: Send + Sync {
+    /// The files of the configured certificates and keys.
+    fn files(&self) -> Vec<PathBuf>;
+
+    /// Reads the certificates again, for new connections. After an error the previous certificates
+    /// stay in force.
+    fn renew(&self) -> SendFuture<'_, anyhow::Result<()>>;
+}
+
+/// The entries of the clients of a server.
+pub trait Entries: Send + Sync {
+    /// Whether a client of this name is configured or was enrolled.
+    fn knows(&self, name: &str) -> bool;
+
+    /// Lists all clients that the server knows.
+    fn all(&self) -> clients::Clients;
+
+    /// One client in full; `None`: the server knows no client of this name.
+    fn one(&self, name: String) -> SendFuture<'_, Option<Details>>;
+
+    /// Changes the entry of a client that was enrolled by a code, and applies the change. `None`: no
+    /// such client was enrolled.
+    fn change_enrolled(&self, change: Change) -> SendFuture<'_, anyhow::Result<Option<Applied>>>;
+
+    /// Applies the entry of the changed client in `text`, a configuration file, and nothing else of
+    /// it. Returns the rights and limits of the client.
+    fn apply(&self, change: Change, text: String) -> SendFuture<'_, anyhow::Result<Applied>>;
+}
+
+/// The services and forwards of a client that are in force.
+pub trait ListsInForce: Send + Sync {
+    /// The services and forwards, and `id_prefix`.
+    fn lists(&self) -> (config::Lists, Option<String>);
+
+    /// Applies a change. After an error nothing has changed.
+    fn apply(&self, change: Kept) -> SendFuture<'_, anyhow::Result<Reloaded>>;
+}

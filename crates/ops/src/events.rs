@@ -1,0 +1,242 @@
+//! What changes in a daemon, as a stream of events: a link, a service, a client, a certificate, a
+//! refusal. A state is logged and told at the same place.
+//!
+//! ```text
+//!   workers, registry ──tell──► ring of the last 256 events ──► listener: event, event, …
+//!                     never waits                               └─► slow: the number of lost events
+//! ```
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::broadcast::{self, error::RecvError};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::clients::REASON_MAX;
+
+/// Events that wait for a listener: those of a reconnect of a hundred clients with a service each.
+const RING: usize = 256;
+
+/// Most listeners at a time. The control socket and the admin API have a few connections each, of
+/// which listeners must not take all.
+const LISTENERS: usize = 8;
+
+/// A change in a daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// The time in milliseconds since 1970.
+    pub unix_millis: u64,
+    #[serde(flatten)]
+    pub change: Changed,
+}
+
+/// What has changed. `peer` is the other side: on a server the client, on a client the server.
+/// `reason` is a text for a person.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Changed {
+    /// A link, by its number.
+    Link {
+        peer: String,
+        link: u64,
+        state: LinkState,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
+    /// A service, by its name.
+    Service {
+        peer: String,
+        service: String,
+        state: ServiceState,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
+    /// A client that a server knows.
+    Client { client: String, state: ClientState },
+    /// The certificate of a host. With a reason there is none, or it is not renewed.
+    Certificate {
+        host: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
+    /// A log-in that was refused. Strangers cause it at will, so the events are as few as the lines
+    /// of the log.
+    Refusal { source: String, reason: String },
+}
+
+/// The state of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LinkState {
+    /// The link has a carrier.
+    Up,
+    /// The link waits for its next carrier.
+    Stalled,
+    /// The link takes no more streams.
+    GoingAway,
+    Ended,
+}
+
+/// The state of a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ServiceState {
+    Published,
+    /// The service could not be published.
+    Refused,
+    /// The service is published no more.
+    Withdrawn,
+}
+
+/// What happened to the entry of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClientState {
+    Enrolled,
+    /// The client has a new token.
+    Renewed,
+    Revoked,
+    /// Its rights or limits were changed by a command.
+    Changed,
+}
+
+/// The events of a daemon. Clones tell and hear the same events.
+#[derive(Clone, Debug)]
+pub struct Events {
+    ring: broadcast::Sender<Event>,
+    places: Arc<Semaphore>,
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        Self { ring: broadcast::Sender::new(RING), places: Arc::new(Semaphore::new(LISTENERS)) }
+    }
+}
+
+impl Events {
+    /// Tells all listeners of a change. Never waits: a listener that is slow loses events.
+    pub fn tell(&self, change: impl FnOnce() -> Changed) {
+        if self.ring.receiver_count() == 0 {
+            return;
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let unix_millis = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        // An error means that the last listener has gone meanwhile.
+        let _ = self.ring.send(Event { unix_millis, change: change().bounded() });
+    }
+
+    /// Listens to the events from now on. `None`: there are too many listeners.
+    pub fn listen(&self) -> Option<Listener> {
+        let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
+        Some(Listener { events: self.ring.subscribe(), _place: place })
+    }
+}
+
+/// A listener to the events of a daemon.
+#[derive(Debug)]
+pub struct Listener {
+    events: broadcast::Receiver<Event>,
+    _place: OwnedSemaphorePermit,
+}
+
+/// What a listener hears.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    Event(Event),
+    /// So many events were lost, because the listener was slow.
+    Lost(u64),
+}
+
+impl Listener {
+    /// The next event; `None`: the daemon has ended. Cancel-safe.
+    pub async fn next(&mut self) -> Option<Heard> {
+        match self.events.recv().await {
+            Ok(event) => Some(Heard::Event(event)),
+            Err(RecvError::Lagged(count)) => Some(Heard::Lost(count)),
+            Err(RecvError::Closed) => None,
+        }
+    }
+}
+
+impl Changed {
+    /// A service was published, or refused for a reason.
+    pub fn service<T>(peer: &str, service: &str, outcome: &Result<T, impl fmt::Display>) -> Self {
+        let (peer, service) = (peer.to_owned(), service.to_owned());
+        let (state, reason) = match outcome {
+            Ok(_) => (ServiceState::Published, None),
+            Err(why) => (ServiceState::Refused, Some(why.to_string())),
+        };
+        Self::Service { peer, service, state, reason }
+    }
+
+    /// A service is published no more.
+    pub fn withdrawn(peer: &str, service: &str) -> Self {
+        let (peer, service) = (peer.to_owned(), service.to_owned());
+        Self::Service { peer, service, state: ServiceState::Withdrawn, reason: None }
+    }
+
+    /// The change with a reason of bounded length: a reason may contain text of a peer.
+    fn bounded(mut self) -> Self {
+        let reason = match &mut self {
+            Self::Link { reason, .. }
+            | Self::Service { reason, .. }
+            | Self::Certificate { reason, .. } => reason.as_mut(),
+            Self::Refusal { reason, .. } => Some(reason),
+            Self::Client { .. } => None,
+        };
+        if let Some(reason) = reason {
+            reason.truncate(reason.floor_char_boundary(REASON_MAX));
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(link: u64) -> Changed {
+        Changed::Link { peer: "home".to_owned(), link, state: LinkState::Up, reason: None }
+    }
+
+    #[tokio::test]
+    async fn a_slow_listener_loses_events_with_their_count_and_holds_nobody_up() {
+        let events = Events::default();
+        let mut listener = events.listen().unwrap();
+        let all = RING as u64 + 44;
+        for n in 0..all {
+            events.tell(|| link(n));
+        }
+        assert_eq!(listener.next().await, Some(Heard::Lost(44)));
+        for n in 44..all {
+            let Some(Heard::Event(event)) = listener.next().await else { panic!("an event") };
+            assert_eq!(event.change, link(n));
+        }
+        drop(events);
+        assert_eq!(listener.next().await, None);
+    }
+
+    #[test]
+    fn listeners_are_few_and_reasons_short() {
+        let events = Events::default();
+        events.tell(|| unreachable!("nobody listens"));
+        let mut all: Vec<_> = (0..LISTENERS).map(|_| events.listen().unwrap()).collect();
+        assert!(events.listen().is_none());
+        all.pop();
+        assert!(events.listen().is_some());
+        let reason = "ä".repeat(REASON_MAX);
+        let change = Changed::Refusal { source: "192.0.2.1".to_owned(), reason };
+        let Changed::Refusal { reason, .. } = change.bounded() else { panic!("a refusal") };
+        assert!(reason.len() <= REASON_MAX && !reason.is_empty());
+    }
+
+    #[test]
+    fn an_event_is_one_flat_object() {
+        let json = serde_json::to_string(&Event { unix_millis: 7, change: link(3) }).unwrap();
+        assert_eq!(json, r#"{"unix_millis":7,"kind":"link","peer":"home","link":3,"state":"up"}"#);
+        let event: Event = serde_json::from_str(&json).unwrap();
+        assert_eq!(event.change, link(3));
+    }
+}
