@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use link::Lease;
-use link::server::Reception;
+use link::server::Backlog;
 use logging::RepeatLimit;
 use proto::Budget as _;
 use relay::Room;
@@ -65,7 +65,7 @@ impl<L> Strangers<L> {
     }
 }
 
-impl<L, F> Reception for Strangers<L>
+impl<L, F> Backlog for Strangers<L>
 where
     L: Fn(Box<dyn Incoming>, Place) -> F,
     F: Future<Output = ()> + 'static,

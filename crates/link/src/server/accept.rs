@@ -1,7 +1,7 @@
 //! Accepts links. The connections of a listener do their handshake and their greeting one beside
 //! another, each with a deadline, and each carrier then goes to its link. Any process can accept
 //! links: it brings a [`Verifier`], which knows who may log in, a [`Placement`], which knows where
-//! the links are, and a [`Reception`], which bounds the connections before their log-in.
+//! the links are, and a [`Backlog`], which bounds the connections before their log-in.
 
 use std::future::poll_fn;
 use std::io;
@@ -23,7 +23,7 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 const EXHAUSTED: Duration = Duration::from_millis(100);
 
 /// The connections of a listener before their log-in.
-pub trait Reception {
+pub trait Backlog {
     /// Takes the next connection from the listener. `None`: there is no room for a connection.
     fn poll_accept(
         &self,
@@ -47,15 +47,15 @@ pub trait Reception {
 }
 
 /// Accepts the connections of a listener. Dropping the future ends the listener.
-pub async fn accept(mut listener: Box<dyn Listener>, reception: &dyn Reception) {
+pub async fn accept(mut listener: Box<dyn Listener>, backlog: &dyn Backlog) {
     loop {
-        match poll_fn(|cx| reception.poll_accept(&mut *listener, cx)).await {
+        match poll_fn(|cx| backlog.poll_accept(&mut *listener, cx)).await {
             None => {
-                reception.make_room().await;
+                backlog.make_room().await;
             }
             Some(Ok(incoming)) => {
-                if !reception.begin(incoming) {
-                    reception.make_room().await;
+                if !backlog.begin(incoming) {
+                    backlog.make_room().await;
                 }
                 // Accepted connections proceed before new connections are accepted. A handshake
                 // that has begun is lost when its client's patience ends before its turn comes
@@ -65,8 +65,8 @@ pub async fn accept(mut listener: Box<dyn Listener>, reception: &dyn Reception) 
                 yield_now().await;
             }
             Some(Err(error)) => {
-                reception.failed(listener.local_addr(), &error);
-                if !reception.make_room().await {
+                backlog.failed(listener.local_addr(), &error);
+                if !backlog.make_room().await {
                     tokio::time::sleep(EXHAUSTED).await;
                 }
             }
@@ -77,7 +77,7 @@ pub async fn accept(mut listener: Box<dyn Listener>, reception: &dyn Reception) 
 /// Where the links of a process are.
 pub trait Placement {
     /// The handshake of the connection is complete.
-    fn met(&self, _peer: &Peer) {}
+    fn handshake_done(&self, _peer: &Peer) {}
 
     /// The client has enrolled: it has its token, and gets no link by this connection.
     fn enrolled(&self) {}
@@ -113,7 +113,7 @@ pub async fn log_in(
     let (carrier, early) = tokio::time::timeout(HANDSHAKE, incoming.handshake_early())
         .await
         .map_err(|_| no_handshake())??;
-    placement.met(&carrier.peer);
+    placement.handshake_done(&carrier.peer);
     let mut greeted = greet_early(carrier, early, verifier).await?;
     if greeted.grant.enrolled.is_some() {
         placement.enrolled();

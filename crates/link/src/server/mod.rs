@@ -7,6 +7,6 @@ mod exchange;
 mod greeted;
 mod verifier;
 
-pub use accept::{LogInError, Placement, Reception, accept, log_in};
+pub use accept::{Backlog, LogInError, Placement, accept, log_in};
 pub use greeted::{Greeted, greet, greet_early};
 pub use verifier::{PreviewFuture, Verifier, VerifierFuture};

@@ -72,7 +72,7 @@ struct Arrival<'a> {
 }
 
 impl Placement for Arrival<'_> {
-    fn met(&self, peer: &Peer) {
+    fn handshake_done(&self, peer: &Peer) {
         if self.is_proxied && peer.address != self.remote {
             self.place.borrow_mut().belongs_to(peer.address.ip());
         }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use link::client::run;
-use link::server::{Greeted, Placement, Reception, Verifier, VerifierFuture, accept, log_in};
+use link::server::{Backlog, Greeted, Placement, Verifier, VerifierFuture, accept, log_in};
 use link::{Link, Owner, Path, Retry, Settings, State};
 use proto::control::ControlMessage;
 use proto::greeting::{Grant, Identity, LinkSecret, Name, StoredCredential, Terms, Token};
@@ -102,8 +102,8 @@ impl Acceptor {
 
     /// Accepts carriers in memory.
     pub(crate) fn listen(self: &Rc<Self>, listener: MemoryListener) {
-        let reception = Everybody(Rc::clone(self));
-        spawn_local(async move { accept(Box::new(listener), &reception).await });
+        let backlog = Everybody(Rc::clone(self));
+        spawn_local(async move { accept(Box::new(listener), &backlog).await });
     }
 
     /// Takes a stream as a carrier.
@@ -132,7 +132,7 @@ impl Acceptor {
 /// Takes every connection.
 struct Everybody(Rc<Acceptor>);
 
-impl Reception for Everybody {
+impl Backlog for Everybody {
     fn begin(&self, incoming: Box<dyn Incoming>) -> bool {
         let acceptor = Rc::clone(&self.0);
         spawn_local(async move {
