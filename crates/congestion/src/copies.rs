@@ -1,41 +1,43 @@
 //! Which packets leave twice: those of a sender that has little to send, over a path that loses
 //! packets.
 //!
-//! A request whose packet is lost waits for its retransmission for one and a half round trips, and
-//! for the retransmission of that one again, and everything behind it in the stream waits as well.
-//! A sender with a few packets under way uses little of the path. So it may send each of them
-//! twice, as the same datagram: the receiver drops what it has received (RFC 9000 section 12.3).
-//! Of a path that loses a tenth of the packets, a hundredth is left.
+//! If a packet of a request is lost, the request waits one and a half round trips for the
+//! retransmission. A lost retransmission costs as much again, and all later bytes of the stream
+//! wait as well. A sender with a few packets in flight uses little of the path. So it may send each
+//! packet twice, as the same datagram: the receiver drops a datagram that it has received already
+//! (RFC 9000 section 12.3). If the path loses a tenth of the packets, a hundredth of the pairs is
+//! lost.
 //!
-//! No more than [`SPARSE`] packets are under way twice, so a copy costs a full path next to
-//! nothing, and bulk leaves once.
+//! At most [`SPARSE`] packets are in flight twice. So copies cost a full path nearly nothing, and
+//! packets of a bulk transfer are sent once.
 
-/// Packets under way up to which each leaves twice. Any sender may send as many into a path that
-/// nothing is known of (RFC 9002 section 7.2).
+/// With at most this number of packets in flight, each packet is sent twice. Any sender may send as
+/// many packets into an unknown path (RFC 9002 section 7.2).
 const SPARSE: u64 = 10;
 
-/// Packets that the loss is smoothed over, and the share above which copies are sent: one packet of
-/// a burst that a queue drops now and then is no such loss, two within this many are.
+/// The number of packets over which the loss is smoothed, and the share of lost packets above which
+/// copies are sent. One packet that a queue drops now and then stays below this share. Two packets
+/// within this number exceed it.
 const SMOOTH: f64 = 64.0;
 const LOSSY: f64 = 0.02;
 
-/// For so many packets copies are sent after that. Of packets that left twice few are lost, which
-/// says nothing of the path.
+/// The number of packets for which copies are then sent. Few of the packets that are sent twice are
+/// lost, so these packets say nothing about the path.
 const HELD: u32 = 2_000;
 
-/// Packets that must have been acknowledged before. Until a server knows that its client is where
-/// it says (RFC 9000 section 8), it has sent fewer than this, and no copies.
+/// The number of acknowledged packets before the first copy. A server that has not validated the
+/// address of its client (RFC 9000 section 8) has sent fewer packets, and so sends no copies.
 const KNOWN: u32 = 32;
 
 /// Decides for the packets of one path.
 #[derive(Clone, Debug, Default)]
 pub struct Copies {
     acknowledged: u32,
-    /// The share that is lost.
+    /// The share of lost packets.
     loss: f64,
-    /// Packets that still leave twice.
+    /// The number of packets that are still sent twice.
     held: u32,
-    /// Bytes under way.
+    /// Bytes in flight.
     in_flight: u64,
 }
 
@@ -46,12 +48,13 @@ impl Copies {
         self.loss -= self.loss / SMOOTH;
     }
 
-    /// Ends a batch of acknowledgements; `in_flight` bytes are under way after it.
+    /// Ends a batch of acknowledgements. `in_flight` is the number of bytes in flight after the
+    /// batch.
     pub const fn on_end_acks(&mut self, in_flight: u64) {
         self.in_flight = in_flight;
     }
 
-    /// Packets of `mtu` bytes at most, with `bytes` together, were lost.
+    /// Packets of at most `mtu` bytes, with `bytes` bytes in total, were lost.
     pub fn on_lost(&mut self, bytes: u64, mtu: u64) {
         self.in_flight = self.in_flight.saturating_sub(bytes);
         for _ in 0..bytes.div_ceil(mtu.max(1)).min(SPARSE) {
@@ -62,8 +65,8 @@ impl Copies {
         }
     }
 
-    /// Packets leave that the peer will acknowledge, `bytes` together. Returns whether they are to
-    /// leave twice.
+    /// Packets with `bytes` bytes in total are sent, which the peer will acknowledge. Returns
+    /// whether the packets are to be sent twice.
     pub const fn on_sent(&mut self, bytes: u64, mtu: u64) -> bool {
         self.in_flight += bytes;
         let is_sparse = self.in_flight <= SPARSE * mtu;
@@ -74,7 +77,7 @@ impl Copies {
         true
     }
 
-    /// The state for a path that nothing is known of, not even that the peer is there.
+    /// The state for an unknown path. Even the address of the peer is not validated.
     #[must_use]
     pub fn of_new_path(&self) -> Self {
         Self { in_flight: self.in_flight, ..Self::default() }
@@ -87,7 +90,7 @@ mod tests {
 
     const MTU: u64 = 1_452;
 
-    /// A path whose packets are acknowledged one by one, but for every `n`th.
+    /// A path on which every `n`th packet is lost and each other packet is acknowledged alone.
     fn after(packets: u32, lost: impl Fn(u32) -> bool) -> Copies {
         let mut copies = Copies::default();
         for turn in 1..=packets {

@@ -1,9 +1,9 @@
 //! When the timer of a pacer fires: up to a millisecond early instead of late.
 //!
-//! Between acknowledgements quinn sends a burst every 1.6 ms and cannot send later what a late
-//! timer delayed. Tokio's timers fire at the next full millisecond. On a path where
-//! acknowledgements come in lumps that cost a fifth of the pace, so that the window was never
-//! filled. A sender that wakes early sends a smaller burst.
+//! Between acknowledgements quinn sends a burst every 1.6 ms. If a timer is late, quinn does not
+//! send the delayed bytes later. Tokio's timers fire at the next full millisecond. On a path where
+//! acknowledgements come in lumps, late timers cost a fifth of the pace, so that the window was
+//! never filled. A sender that wakes early sends a smaller burst.
 
 use std::time::{Duration, Instant};
 

@@ -3,9 +3,9 @@
 //! The crate is pure: it has no socket, no clock and no randomness. The caller passes datagrams, the
 //! current time and random bytes, and sends what the crate returns.
 //!
-//! Two kinds of sessions stand side by side and know nothing of each other. `own` is what the daemon
-//! runs. `compat` is for peers of kcp-go; the feature `compat` adds it, and a check refuses a daemon
-//! that is built with it.
+//! There are two kinds of sessions, and neither uses the other. The daemon runs `own`. `compat` is
+//! for peers of kcp-go. The feature `compat` adds it, and a check refuses a daemon that is built
+//! with this feature.
 //!
 //! | module | content |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! What the tests of the engine and of both sessions share: a stream that is checked byte by byte over
-//! two ends, in virtual time.
+//! The common parts of the tests of the engine and of both sessions: a stream between two ends that
+//! is checked byte by byte in virtual time.
 
 use std::time::{Duration, Instant};
 
@@ -55,7 +55,8 @@ pub(crate) trait World {
     fn advance(&mut self) -> bool;
 }
 
-/// Megabits per second, milliseconds there and back, loss; a queue of one round trip.
+/// A path by its rate in Mbit/s, its round trip in milliseconds, and its loss. Its queue holds one
+/// round trip.
 pub(crate) fn path(megabits: u64, round_trip: u64, loss: f64) -> Weather {
     let rate = megabits * 125_000;
     Weather {
@@ -84,7 +85,7 @@ impl Transfer {
         Self { length, written: 0, read: 0 }
     }
 
-    /// Writes and reads what can be; `true` when all has arrived.
+    /// Writes and reads as many bytes as possible. `true` when all bytes have arrived.
     pub(crate) fn step<E: End>(&mut self, now: Instant, from: &mut E, to: &mut E) -> bool {
         loop {
             let part = (self.length - self.written).min(from.room()).min(64 << 10);

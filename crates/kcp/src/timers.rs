@@ -1,27 +1,28 @@
 //! One timer for all sessions of a driver: a heap by time.
 //!
-//! A session has at most one entry that counts. The time of a busy session moves with each
-//! datagram, mostly to a later time. Its entry stays then; when the entry fires, the driver sets the
-//! timer to the present time of the session. Other entries of the session are skipped.
+//! A session has at most one valid entry. The time of a busy session moves with each datagram,
+//! mostly to a later time. Its entry stays then; when the entry fires, the driver sets the timer to
+//! the present time of the session. Other entries of the session are skipped.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Instant;
 
-/// The heap is built anew when it holds this many times the entries that count.
+/// The heap is rebuilt when it holds this multiple of the number of valid entries.
 const WASTE: usize = 4;
 
-/// The times at which the sessions of a driver want to be called. A session is a small number.
+/// The times at which the sessions of a driver have to be called. A session is identified by a
+/// small number.
 #[derive(Debug, Default)]
 pub struct Timers {
     heap: BinaryHeap<Reverse<(Instant, usize)>>,
-    /// By slot: the entry that counts.
+    /// The valid entry of each slot.
     wanted: Vec<Option<Instant>>,
     count: usize,
 }
 
 impl Timers {
-    /// The session wants to be called at `at` or earlier.
+    /// The session has to be called at `at` or earlier.
     pub fn set(&mut self, slot: usize, at: Instant) {
         if self.wanted.len() <= slot {
             self.wanted.resize(slot + 1, None);
@@ -39,7 +40,7 @@ impl Timers {
         }
     }
 
-    /// The session wants to be called no more.
+    /// The session need not be called any more.
     pub fn clear(&mut self, slot: usize) {
         if let Some(wanted) = self.wanted.get_mut(slot)
             && wanted.take().is_some()
@@ -48,7 +49,7 @@ impl Timers {
         }
     }
 
-    /// The time of the next entry that counts.
+    /// The time of the next valid entry.
     pub fn due(&mut self) -> Option<Instant> {
         while let Some(Reverse((at, slot))) = self.heap.peek() {
             if self.wanted.get(*slot) == Some(&Some(*at)) {
@@ -59,7 +60,7 @@ impl Timers {
         None
     }
 
-    /// Takes a session whose time has come.
+    /// Removes and returns a session whose time has come.
     pub fn pop(&mut self, now: Instant) -> Option<usize> {
         if self.due()? > now {
             return None;

@@ -64,9 +64,11 @@ struct OwnLane {
 }
 
 impl Source for OwnLane {
-    /// A lane that belongs to no stream yet, and perhaps never will, costs no more memory.
+    /// A lane gets its larger state once it belongs to a stream. So a lane that never gets a stream
+    /// costs little memory.
     const FIRST: usize = 2 << 10;
-    /// Hundreds of lanes may each have a buffer. This size holds the least window of a stream.
+    /// Hundreds of lanes may each have a buffer, so the buffer is small. It holds the smallest
+    /// window of a stream.
     const TIGHT: usize = 16 << 10;
 
     fn is_early(&self) -> bool {
@@ -79,7 +81,8 @@ impl Source for OwnLane {
         self.stream_lanes.wait(cx, Early { is_peers, stream, lane: self.number });
     }
 
-    /// The end of the lane means nothing: FIN came on it before, or RESET comes on the first lane.
+    /// The end of the lane has no meaning of its own: the lane carried FIN before, or RESET comes
+    /// on the first lane.
     fn poll_read(
         &mut self,
         cx: &mut Context<'_>,

@@ -87,7 +87,8 @@ impl Link {
         if !inner.may_come(number) {
             return false;
         }
-        // Closed before RESUME is built, their unread bytes with them.
+        // The former carriers are closed before RESUME is built, so their unread bytes do not
+        // count.
         inner.expect(number, matches!(how, Attach::Replaces(_)));
         inner.machine.borrow_mut().attach(crate::now(), number, how);
         start(inner, number, carrier, leftover);

@@ -83,7 +83,7 @@ impl Lease {
     }
 
     fn lease(&self, bytes: i64) -> bool {
-        // Another worker may be faster: then nothing is taken.
+        // Another worker may take the bytes first. Then this worker takes nothing.
         let taken = self.process.left.fetch_sub(bytes, Ordering::Relaxed) >= bytes;
         if taken {
             self.held.set(self.held.get() + bytes);
@@ -135,7 +135,7 @@ impl Budget for Lease {
     }
 
     fn left(&self) -> u64 {
-        // What this worker owes comes first; what others hold is theirs.
+        // A debt of this worker reduces the sum. A debt of other workers does not.
         let left = self.held.get().saturating_add(self.process.left().max(0));
         u64::try_from(left).unwrap_or(0)
     }

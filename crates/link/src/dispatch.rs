@@ -16,7 +16,7 @@ use crate::state::{End, State};
 impl Inner {
     pub(crate) fn dispatch(self: &Rc<Self>, now: Instant, event: Event) {
         if self.ended.get().is_some() {
-            // Whoever owned it knows that all its streams are gone.
+            // The owner knows already that all streams of the link have ended.
             return;
         }
         match event {
@@ -66,7 +66,7 @@ impl Inner {
             Event::CarrierDead(number) => self.carrier_ended(number),
             Event::GoingAway(GoAwayReason::Retire) => self.retire(false),
             Event::GoingAway(GoAwayReason::Done) => self.retire(true),
-            // Both may say goodbye at once.
+            // Both sides may send GOAWAY at the same time.
             Event::GoingAway(GoAwayReason::Closed) if self.closing.get() => self.end(End::Closed),
             Event::GoingAway(GoAwayReason::Closed) => self.end(End::ByPeer),
             Event::GoingAway(GoAwayReason::Violation(code)) => self.end(End::Accused(code)),
@@ -78,7 +78,7 @@ impl Inner {
     pub(crate) fn deliver(&self, now: Instant, key: StreamKey, pieces: &mut VecDeque<Bytes>) {
         let length: usize = pieces.iter().map(Bytes::len).sum();
         self.received.set(self.received.get() + length as u64);
-        // A stream without an outlet is being torn down: its bytes are worth nothing.
+        // A stream without an outlet is being closed, so its bytes are dropped.
         let taken = self.outlet(key).map_or(length, |outlet| outlet.deliver(pieces));
         pieces.clear();
         self.machine.borrow_mut().consume(now, key, taken);
@@ -92,7 +92,7 @@ impl Inner {
                     self.carries_little(Direction::Down, strained.rate);
                 }
                 Ok(Some(ControlMessage::FlowOpen(open))) => {
-                    // What the machine makes of it is told by this turn.
+                    // The present turn reports the events that follow from it.
                     let outcome = self.machine.borrow_mut().handle_flow_open(open);
                     if let Err(violation) = outcome {
                         return self.end(End::Violation(violation));
@@ -116,7 +116,8 @@ impl Inner {
         let side = self.machine.borrow().side();
         match side {
             Side::Client => self.carries_little(Direction::Up, rate),
-            // Where there is no room for it nothing is lost.
+            // If the control stream has no room, the message is dropped. A later measurement sends
+            // it again.
             Side::Server => {
                 let _ = self.handle().send_message(&ControlMessage::Strained(Strained { rate }));
             }

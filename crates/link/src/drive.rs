@@ -1,5 +1,5 @@
-//! What follows every input and every command: the news of the machine are told, the writers and
-//! the timer are set.
+//! The steps that follow each input and each command: events are reported, writers are woken, the
+//! timer is set.
 //!
 //! An **input** is handled by a task of the link (a reader, a writer, the timer) or by whoever
 //! attaches a carrier. [`Inner::drive`] follows it and does these steps, in this order:
@@ -8,22 +8,21 @@
 //!    told that it has room, and a new stream must have its outlet before anything else reaches it.
 //! 2. **Spent memory** goes back to the pool before step 3, in which sockets are read into
 //!    buffers of that pool.
-//! 3. **Room.** The streams that may send again send now, so that their frames are part of what
-//!    step 4 is about.
+//! 3. **Room.** Streams that may send again send now, so that step 4 covers their frames.
 //!
-//!    An outlet or the owner may give commands in steps 1 and 3. So the steps are repeated until
-//!    the machine has no news.
+//! An outlet or the owner may give commands in steps 1 and 3. So the steps are repeated until the
+//! machine has no event.
 //! 4. **Writers** are woken, once for all the frames that the steps before have queued.
 //! 5. **Timer.** It comes last because each step before may move the next deadline.
 //!
-//! A **command** comes from the application: from a stream's pump or from the owner, with their
-//! own state on the stack and perhaps borrowed. So nothing is told from there. If a command makes
-//! news, [`Inner::commanded`] wakes the task of the timer, and that task drives. The one exception
-//! is `open` with the last stream id of the link: it drives at once, because the owner has to know
-//! before the next visitor comes.
+//! A **command** comes from the application: from a stream's pump or from the owner, with their own
+//! state on the stack and perhaps borrowed. So a command reports no event itself. If a command
+//! causes an event, [`Inner::commanded`] wakes the task of the timer, and that task drives. The one
+//! exception is `open` with the last stream id of the link: it drives at once, because the owner
+//! has to know before the next visitor comes.
 //!
-//! A [`Turn`] marks that a task of the link is about to drive. A command inside a turn, given by an
-//! outlet that was just called, needs nothing: the end of the turn looks after it.
+//! A [`Turn`] marks that a task of the link is about to drive. A command that an outlet gives
+//! inside a turn needs no step of its own: the end of the turn does the steps.
 
 use std::rc::Rc;
 use std::time::Instant;
@@ -34,13 +33,13 @@ use crate::inner::Inner;
 #[must_use]
 pub(crate) struct Turn<'a> {
     link: &'a Rc<Inner>,
-    /// False inside another turn, whose end does everything.
+    /// False inside another turn, whose end does the steps.
     is_outermost: bool,
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        // After a panic as well: the end of the link is still to be told.
+        // This runs after a panic as well, because the end of the link has to be reported.
         if self.is_outermost {
             self.link.has_turn.set(false);
         }
@@ -48,7 +47,7 @@ impl Drop for Turn<'_> {
 }
 
 impl Turn<'_> {
-    /// The inputs are handled: steps 1 to 5 of the module's page.
+    /// Does steps 1 to 5 of the module's page after the inputs were handled.
     pub(crate) fn end(self, now: Instant) {
         if !self.is_outermost {
             return;
@@ -80,12 +79,12 @@ impl Inner {
         self.begin_turn().end(now);
     }
 
-    /// Follows `poll_transmit`, which is an input as well: deadlines begin, streams have room
-    /// again. A call that gave nothing and made no news has changed nothing. It must not wake the
-    /// other writers, whose calls would wake this one in turn.
+    /// Follows `poll_transmit`, which is an input as well: deadlines begin, and streams have room
+    /// again. A call that returned no frame and caused no event has changed nothing. Such a call
+    /// must not wake the other writers, because their calls would wake this writer again.
     ///
-    /// Returns whether it drove. Then outlets may have queued frames, for which step 4 does not
-    /// wake the caller: a writer that runs. The caller asks for frames again before it sleeps.
+    /// Returns whether it drove. Then outlets may have queued frames. Step 4 does not wake the
+    /// caller, which is a running writer, so the caller asks for frames again before it sleeps.
     #[must_use]
     pub(crate) fn transmitted(self: &Rc<Self>, now: Instant, bytes: usize) -> bool {
         let drives = bytes > 0 || self.machine.borrow().has_news();

@@ -69,7 +69,8 @@ impl Inner {
         self.owner.changed(&self.handle(), State::Ended(end));
     }
 
-    /// Queues GOAWAY as the last frame. False: the peer knows of the end, or cannot be told.
+    /// Queues GOAWAY as the last frame. False: the peer knows of the end already, or there is no
+    /// carrier.
     fn leave_word(&self, end: End) -> bool {
         let mut machine = self.machine.borrow_mut();
         match end {

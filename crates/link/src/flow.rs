@@ -45,7 +45,7 @@ impl FlowInlet for LinkFlow {
 
 impl Drop for LinkFlow {
     fn drop(&mut self) {
-        // A flow that the peer has closed is forgotten, and nothing happens.
+        // The peer may have closed the flow already. Then the call has no effect.
         self.close(ResetCode::Aborted);
     }
 }
@@ -118,7 +118,7 @@ impl Link {
         let index = flows.iter().position(|slot| slot.as_ref().is_some_and(|(of, _)| *of == id));
         let outlet = index.and_then(|index| flows[index].as_ref().map(|(_, o)| Rc::clone(o)));
         drop(flows);
-        // The owner of the socket lets the flow go, which tells the peer.
+        // The owner of the socket drops the flow, and the drop closes the flow at the peer.
         outlet.is_some_and(|outlet| {
             outlet.close(ResetCode::Aborted);
             true
@@ -155,7 +155,7 @@ impl Inner {
         let mut flows = self.flows.borrow_mut();
         let slot =
             flows.get_mut(key.index()).and_then(|slot| slot.take_if(|(id, _)| *id == key.id()));
-        // The outlet calls out.
+        // The drop of the outlet may call back into the link.
         drop(flows);
         if let Some((_, outlet)) = slot
             && by_peer

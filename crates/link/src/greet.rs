@@ -36,7 +36,7 @@ impl GreetError {
     pub const fn refusal(&self) -> Option<Refusal> {
         match self {
             Self::Greeting(GreetingError::Refused(refusal)) => Some(*refusal),
-            // As for a wrong token, another attempt comes to the same.
+            // As with a wrong token, another attempt would fail in the same way.
             Self::Greeting(GreetingError::Introduction) => Some(Refusal::BadCredential),
             Self::Io(_) | Self::Greeting(_) | Self::Handshake(_) | Self::Timeout => None,
         }
@@ -92,7 +92,8 @@ pub(crate) async fn write_all(lane: &mut dyn Lane, mut frames: VecDeque<Bytes>) 
 }
 
 pub(crate) async fn read(lane: &mut dyn Lane, input: &mut BytesMut) -> io::Result<()> {
-    // The machine refuses what is longer before it has all arrived, so this is bounded.
+    // The length is bounded, because the machine refuses a longer message before all of it has
+    // arrived.
     input.reserve(GREETING_MAX);
     match poll_fn(|cx| lane.poll_read(cx, input)).await? {
         0 => {

@@ -86,7 +86,8 @@ impl Link {
         let found = outlets.iter().flatten().find(|(known, _)| *known == id);
         let outlet = found.map(|(_, outlet)| Rc::clone(outlet));
         drop(outlets);
-        // Whoever pumps there closes the socket and lets the stream go, which tells the peer.
+        // The pump of the stream closes its socket and drops the stream, and the drop informs the
+        // peer.
         outlet.is_some_and(|outlet| {
             outlet.reset(ResetCode::Aborted);
             true

@@ -79,7 +79,7 @@ impl Inlet for StreamInlet {
 
 impl Drop for StreamInlet {
     fn drop(&mut self) {
-        // The machine does nothing where a direction had ended.
+        // The machine ignores the command if the direction has ended.
         let mut machine = self.link.machine.borrow_mut();
         if !self.sent_end.get() {
             machine.reset(self.key, ResetCode::Aborted);

@@ -53,7 +53,7 @@ pub(crate) struct Inner {
     /// Outlets by the index of their keys. The id tells a stream from a later stream at the same
     /// index.
     pub(crate) outlets: RefCell<Vec<Slot>>,
-    /// The same of flows.
+    /// Outlets of flows, in the same way.
     pub(crate) flows: RefCell<Vec<FlowSlot>>,
     pub(crate) owner: Rc<dyn Owner>,
     pub(crate) control: RefCell<ControlDecoder>,
@@ -68,7 +68,7 @@ pub(crate) struct Inner {
     pub(crate) has_turn: Cell<bool>,
     pub(crate) ended: Cell<Option<End>>,
     pub(crate) retirement: Retirement,
-    /// This end has said GOAWAY: the link ends when its carrier or its last stream ends.
+    /// This end has sent GOAWAY: the link ends when its carrier or its last stream ends.
     pub(crate) closing: Cell<bool>,
     pub(crate) notices: Notices,
     /// Received and sent payload bytes over all streams.
@@ -126,7 +126,7 @@ impl Inner {
             outlets.resize_with(key.index() + 1, || None);
         }
         let former = outlets[key.index()].replace((key.id(), outlet));
-        // Dropping it calls out.
+        // The drop of the outlet may call back into the link.
         drop(outlets);
         drop(former);
     }

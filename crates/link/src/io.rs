@@ -26,7 +26,8 @@ pub(crate) struct CarrierIo {
     pub(crate) stream_lanes: Option<Rc<StreamLanes>>,
     /// The datagrams of the carrier, if the transport has datagrams and the peer takes them.
     pub(crate) packets: Option<Packets>,
-    /// Belongs to the reader. Empty between two turns; kept so that its memory is used again.
+    /// A list of the reader. It is empty between two turns and kept so that its memory is used
+    /// again.
     pub(crate) run: Cell<Gathered>,
     /// Capacity of the readers' buffers.
     pub(crate) reading: Cell<usize>,

@@ -35,8 +35,8 @@ pub(crate) struct LowRate {
     pub(crate) rate: u64,
 }
 
-/// The notices that the supervisor has not taken yet, in order. The queue holds at most one notice
-/// of each kind: the newest.
+/// The notices that the supervisor has not taken yet, in order. The queue holds the newest notice
+/// of each kind.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
     waiting: RefCell<Vec<Notice>>,
@@ -54,7 +54,7 @@ impl Notices {
         self.told.notify_one();
     }
 
-    /// Drops the notices that speak of earlier carriers.
+    /// Drops the notices about earlier carriers.
     pub(crate) fn forget_carriers(&self) {
         let is_stale = |notice: &Notice| {
             matches!(notice, Notice::CarrierLost | Notice::Probe | Notice::Strained(_))

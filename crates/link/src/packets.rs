@@ -1,8 +1,8 @@
 //! Datagrams of a carrier whose transport has datagrams of its own, and their turns with streams.
 //!
 //! Such a transport sends datagrams before the bytes of lanes, so datagrams that come without end
-//! would stop all streams. Therefore the transport gets no more datagrams than it has sent of the
-//! lanes, as long as streams have something under way.
+//! would stop all streams. Therefore the transport gets no more bytes of datagrams than it has sent
+//! bytes of lanes, as long as streams have bytes in flight.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -22,12 +22,13 @@ use crate::inner::Inner;
 use crate::io::CarrierIo;
 use crate::reader::ReadEnd;
 
-/// Bytes and datagrams that are received in one turn before others may run. A transport that gets
-/// more than its reader takes drops some.
+/// Bytes and datagrams that are received in one turn before others may run. A transport drops
+/// datagrams that its reader does not take in time.
 const BUDGET: usize = 256 << 10;
 const DATAGRAMS: usize = 512;
 
-/// Bytes taken from the link at once. What the transport did not take yet can be dropped no more.
+/// Bytes that are taken from the link at once. The link can no longer drop datagrams that wait for
+/// the transport.
 const BATCH: usize = 64 << 10;
 
 /// The datagrams of a carrier.
@@ -41,7 +42,7 @@ struct Sending {
     /// Datagrams that the link gave and the transport has not taken yet.
     waiting: VecDeque<Bytes>,
     turns: Turns,
-    /// Runs while streams have their turn.
+    /// The timer that runs during the turn of the streams.
     pause: Option<Pin<Box<Sleep>>>,
 }
 
@@ -58,7 +59,7 @@ impl Packets {
         Some(Self { datagrams: RefCell::new(datagrams), sending: RefCell::default() })
     }
 
-    /// Part of the turn of the carrier's writer: sends what waits. Returns the number of bytes.
+    /// Sends waiting datagrams as a part of the writer's turn. Returns the number of bytes.
     pub(crate) fn write(
         &self,
         cx: &mut Context<'_>,
@@ -77,7 +78,7 @@ impl Packets {
                 let share =
                     turns.share(now, carried, round_trip, || machine.has_payload_under_way());
                 if share == 0 {
-                    // The streams have their turn. Without them nothing wakes the writer.
+                    // It is the turn of the streams. The timer wakes the writer if no stream does.
                     let pause = pause.get_or_insert_with(|| Box::pin(tokio::time::sleep(PAUSE)));
                     pause.as_mut().reset(tokio::time::Instant::from_std(now + PAUSE));
                     let _ = pause.as_mut().poll(cx);
@@ -98,7 +99,7 @@ impl Packets {
             }
         }
         if written > 0 {
-            // What was sent waits for an answer: silence has its deadlines from now on.
+            // The sent datagrams wait for an answer, so the deadlines of silence begin.
             link.timer.rearm(link.machine.borrow().poll_timeout());
         }
         Ok(written)
@@ -145,35 +146,35 @@ const LEAD: i64 = 32 << 10;
 /// The heads of packets and acknowledgements are no progress of lanes.
 const HEADS: u64 = 2 << 10;
 
-/// How long a writer of datagrams waits before it looks at the lanes again.
+/// The time after which a writer of datagrams looks at the lanes again.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The least and the longest time for which datagrams wait for lanes that could send and do not:
-/// the round trip of a path, within these bounds.
+/// Datagrams wait for lanes that could send and do not send. They wait for one round trip of the
+/// path, within these bounds.
 const PATIENCE: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(250)];
 
-/// After that time the datagrams have the path alone for this many times as long.
+/// After this wait, datagrams have the path alone for this multiple of the wait.
 const ALONE: u32 = 8;
 
-/// How often the streams are asked whether they have something under way.
+/// The interval at which the streams are asked whether they have bytes in flight.
 const ASK: Duration = Duration::from_millis(2);
 
-/// Whose turn it is. The transport sends datagrams first, so it gets them in portions, as long as
-/// streams have something under way: the next portion follows when lanes have sent as much, or when
-/// they do not send although nothing stops them.
+/// Whose turn it is. The transport sends datagrams first. So it gets datagrams in portions, as long
+/// as streams have bytes in flight: the next portion follows when lanes have sent as many bytes, or
+/// when lanes do not send although they could.
 #[derive(Debug, Default)]
 struct Turns {
     /// Bytes of datagrams that the transport was given.
     given: u64,
-    /// Bytes of everything but datagrams that was sent when last looked at.
+    /// Bytes of lanes that were sent at the last look.
     others: u64,
-    /// Bytes by which datagrams are ahead. They are behind by no more than lanes have sent since the
-    /// last look: what came meanwhile makes up for it.
+    /// Bytes by which datagrams are ahead of lanes. Datagrams are behind by at most the bytes that
+    /// lanes have sent since the last look.
     lead: i64,
-    /// Since when lanes could send and do not.
+    /// Since when lanes could send and do not send.
     silent_since: Option<Instant>,
     alone_until: Option<Instant>,
-    /// Whether streams had something under way, and when that is asked again.
+    /// Whether streams had bytes in flight, and the time of the next question.
     streams_send: bool,
     ask_at: Option<Instant>,
 }
@@ -230,13 +231,13 @@ impl Turns {
 mod tests {
     use super::*;
 
-    /// What the streams of a test do.
+    /// The behaviour of the streams in a test.
     #[derive(Clone, Copy, PartialEq)]
     enum Streams {
         None,
-        /// They have more than the path takes.
+        /// The streams have more bytes than the path takes.
         Bulk,
-        /// They wait for their receivers.
+        /// The streams wait for their receivers.
         Blocked,
     }
 

@@ -15,7 +15,7 @@ use crate::inner::Inner;
 use crate::io::CarrierIo;
 use crate::state::End;
 
-/// Read sizes, bytes: for a busy carrier, and for a carrier whose reads fill the buffer.
+/// Read sizes in bytes: for a busy carrier, and for a carrier whose reads fill the buffer.
 const BUSY: usize = 64 << 10;
 const BULK: usize = 512 << 10;
 
@@ -180,7 +180,7 @@ fn poll<S: Source>(
 ) -> Poll<ReadEnd> {
     let mut budget = BUDGET;
     loop {
-        // Of an early one, the turn may have come meanwhile.
+        // The turn of an early frame may have come meanwhile.
         if pace.is_amid || source.is_early() {
             let payloads = match process(link, io, source, buf, budget / SMALL) {
                 Ok(payloads) => payloads,
@@ -222,8 +222,7 @@ fn poll<S: Source>(
         if is_tight(link)
             && io.stream_lanes.as_ref().is_some_and(|stream_lanes| stream_lanes.is_hoarding())
         {
-            // Nothing is lost by it: the link goes on over the next carrier, which is promised
-            // little.
+            // No byte is lost: the link goes on over the next carrier, which gets little credit.
             let text = "memory that was promised to it is wanted elsewhere";
             return Poll::Ready(ReadEnd::Lost(io::Error::new(io::ErrorKind::OutOfMemory, text)));
         }
@@ -252,12 +251,12 @@ fn is_tight(link: &Inner) -> bool {
     link.budget.left() < link.budget.total() / 2
 }
 
-/// Makes sure that a read is worth its system call: takes the buffer back whole if nobody holds a
-/// part of it, else another one.
+/// Makes sure that a read is worth its system call: takes the whole buffer again if no payload
+/// holds a part of it, else another buffer.
 fn make_room(buf: &mut BytesMut, size: usize) {
     if buf.is_empty() {
         if buf.capacity() < size && !buf.try_reclaim(size) {
-            // The first of a lane of its own is smaller than what the pool keeps.
+            // The first buffer of a stream's own lane is smaller than the buffers of the pool.
             let fresh = if size < SPARE { BytesMut::with_capacity(size) } else { pool::take(size) };
             pool::give(std::mem::replace(buf, fresh));
         }

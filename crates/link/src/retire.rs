@@ -65,7 +65,7 @@ impl Inner {
     /// Ends the link if it has no stream left and was to end with its last stream.
     pub(crate) fn end_if_over(self: &Rc<Self>) {
         let machine = self.machine.borrow();
-        // Flows have no end of their own: who says goodbye does not wait for them.
+        // Flows have no end of their own, so a link that has sent GOAWAY does not wait for flows.
         let has_flows = machine.flow_count() > 0 && !self.closing.get();
         if machine.stream_count() > 0 || has_flows {
             return;

@@ -64,13 +64,14 @@ impl Strain {
         let limited = fares.limited_bytes.saturating_sub(before.limited_bytes);
         let rate = per_second(acked, span);
         let lost = fares.lost_bytes.saturating_sub(before.lost_bytes);
-        // Three quarters: what ends a stream is not limited. Where a third is lost there is more to
-        // send than the path takes, whatever the congestion control thinks.
+        // Three quarters of the measurements suffice, because the end of a stream is not limited.
+        // If a third of the packets is lost, there is more to send than the path takes, whatever
+        // the congestion control reports.
         let is_limited = limited >= acked / 4 * 3 || lost >= acked / 2;
         if span > APART || acked == 0 || !is_limited || rate >= LITTLE {
             return None;
         }
-        // One that becomes quicker has only begun.
+        // A rate that still rises belongs to the start of a transfer.
         let run = run.filter(|run| rate < run.rate / 2 * 3).unwrap_or(Spell { since: at, rate });
         let lasts = now.saturating_duration_since(run.since) >= LASTS;
         self.run.set(Some(if lasts { Spell { since: now, rate } } else { run }));
@@ -110,7 +111,7 @@ mod tests {
         }
     }
 
-    /// Looked at ten times a second: how often it was said to be strained, and the last rate.
+    /// Looks ten times a second. Returns the number of reports of strain, and the last rate.
     fn carried(rates: impl IntoIterator<Item = (u64, bool)>) -> (usize, Option<u64>) {
         let path = Arc::new(Path::default());
         let strain = Strain::new(Some(Arc::clone(&path) as Arc<dyn Watch>));

@@ -41,7 +41,7 @@ fn turn(
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Err(e)) => return Poll::Ready(e),
             Poll::Ready(Ok(0)) => {
-                // Nothing to send: nothing may stay behind either.
+                // Without further frames the lane flushes its bytes.
                 let flushed = io.lane.borrow_mut().poll_flush(cx);
                 return match flushed {
                     Poll::Ready(Err(e)) => Poll::Ready(e),
@@ -104,8 +104,8 @@ fn fill_and_write(
     if let Some(packets) = &io.packets {
         written += packets.write(cx, link, io)?;
     }
-    // OPENs before the bytes of what they open: those would take the room that the transport
-    // gives all lanes together.
+    // OPEN frames are written before the bytes of their streams. Otherwise these bytes would take
+    // the room that the transport gives all lanes together.
     while !io.out.borrow().is_empty() {
         match io.lane.borrow_mut().poll_write(cx, &mut io.out.borrow_mut())? {
             Poll::Ready(n) => written += n,
@@ -117,7 +117,7 @@ fn fill_and_write(
         written += stream_lanes.write_batch(cx)?;
         if written == 0 && stream_lanes.is_blocked() {
             if has_driven {
-                // Frames of lanes that are not blocked may have come since the fill.
+                // Since the last batch there may be new frames for lanes that are not blocked.
                 cx.waker().wake_by_ref();
             }
             return Poll::Pending;

@@ -1,4 +1,4 @@
-//! Arrears: bytes that quinn's pacer could not send in time because its task did not run.
+//! Arrears are bytes that quinn's pacer could not send in time because its task did not run.
 //!
 //! The pacer sends 1.25 windows per round trip in bursts of 1.6 ms and forgets bytes that it could
 //! have sent while its task did not run. A busy host takes the cores of a guest away for 20 ms at a
@@ -8,21 +8,22 @@
 
 use std::time::{Duration, Instant};
 
-/// Longer than this has nobody been asleep who wants to send.
+/// The longest pause that counts. A longer pause has another cause than a task that did not run.
 const MOST: Duration = Duration::from_millis(50);
 
-/// Of quinn: windows per round trip, seconds of a burst, packets of the least and the largest.
+/// Constants of quinn: windows per round trip, seconds of a burst, packets of the smallest and of
+/// the largest burst.
 const PACE: f64 = 1.25;
 const BURST: f64 = 0.002;
 const BURST_PACKETS: [f64; 2] = [10.0, 256.0];
 
-/// A bucket like quinn's, only larger.
+/// A token bucket like the bucket of quinn, with a larger capacity.
 #[derive(Clone, Debug)]
 pub(super) struct Arrears {
-    /// Might have left and did not.
+    /// Bytes that the pacer allowed and the sender did not send.
     bytes: f64,
     since: Instant,
-    /// It was the window, or the user, that kept them from leaving.
+    /// The window or a lack of data kept the bytes back, not the pacer.
     is_held: bool,
 }
 
@@ -31,7 +32,7 @@ impl Arrears {
         Self { bytes: 0.0, since: now, is_held: true }
     }
 
-    /// Packets left or were acknowledged, while the pacer went by this window and round trip.
+    /// Packets were sent or acknowledged while the pacer used this window and this round trip.
     pub(super) fn pass(&mut self, now: Instant, window: u64, round_trip: Duration) {
         let passed = now.saturating_duration_since(self.since).min(MOST);
         self.since = now;
@@ -42,12 +43,13 @@ impl Arrears {
         }
     }
 
-    /// Bytes left.
+    /// Bytes were sent.
     pub(super) fn sent(&mut self, bytes: u64) {
         self.bytes = (self.bytes - bytes as f64).max(0.0);
     }
 
-    /// `is_held`: for now no more may leave, or there is no more. Then nothing is in arrears.
+    /// `is_held`: the window allows no further bytes, or there is no further data. Then there are
+    /// no arrears.
     pub(super) const fn hold(&mut self, is_held: bool) {
         self.is_held = is_held;
         if is_held {
@@ -55,7 +57,7 @@ impl Arrears {
         }
     }
 
-    /// More is missing than the pacer gives by itself.
+    /// The arrears are larger than the burst that the pacer allows by itself.
     pub(super) fn are_due(&self, window: u64, round_trip: Duration, mtu: u64) -> bool {
         let burst = window as f64 * BURST / round_trip.as_secs_f64();
         let [least, most] = BURST_PACKETS.map(|packets| packets * mtu as f64);

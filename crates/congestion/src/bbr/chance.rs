@@ -1,28 +1,29 @@
-//! Loss by chance: the share of packets that the path loses however few are under way, as a radio
-//! link does. A window by the delivery rate alone holds too little on such a path, because lost
-//! packets were under way as well. Loss of a full queue looks different: it grows with the window,
-//! and the packets around it were late.
+//! Loss by chance is the share of packets that the path loses however few packets are in flight, as
+//! a radio link does. A window that follows the delivery rate alone is too small on such a path,
+//! because lost packets were in flight as well. Loss in a full queue is different: it grows with
+//! the window, and neighbouring packets are late.
 
 use std::time::Instant;
 
-/// The share at most. A larger window would make a loss that was misjudged worse.
+/// The upper limit of the share. If the cause of the loss was misjudged, a larger window would make
+/// the loss worse.
 const MOST: f64 = 0.25;
 
-/// Of a larger share of losses none counts as chance: bursts of a sender at a queue of a few packets
-/// lose as much, and no radio link that is of use.
+/// If a larger share is lost, no loss counts as chance. The bursts of a sender lose as much at a
+/// queue of a few packets, and a usable radio link loses less.
 const UNBELIEVED: f64 = 0.3;
 
-/// A share of fewer packets than this is no share.
+/// A share is computed only from at least this number of packets.
 const PACKETS: u64 = 100;
 
-/// What is kept of older cycles at the begin of a cycle.
+/// The weight of older cycles at the start of a cycle.
 const KEPT: f64 = 7.0 / 8.0;
 
-/// A share that the path loses more of during a probe counts this much less: at a bottleneck
-/// without a queue half of what two senders lose while they do not probe would pass for chance.
+/// The factor by which additional loss during a probe reduces the share. At a bottleneck without a
+/// queue, half of the loss of two senders outside of their probes would otherwise count as chance.
 const DOUBT: f64 = 2.0;
 
-/// Bytes of packets that arrived and that were lost.
+/// Bytes of packets that arrived, and bytes of packets that were lost.
 #[derive(Clone, Copy, Debug, Default)]
 struct Share {
     acked: f64,
@@ -44,20 +45,21 @@ impl Share {
     }
 }
 
-/// Counts losses of packets that were sent during a probe, and after the queue of the probe had
-/// drained.
+/// Counts the losses of packets that were sent during a probe, and of packets that were sent after
+/// the queue of the probe had drained.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Chance {
     probed: Share,
     calm: Share,
-    /// The probe of this cycle, from and to, and the time since when there is no queue of our own.
+    /// The start and the end of the probe of this cycle, and the time since when the sender itself
+    /// causes no queue.
     probe: Option<Instant>,
     probe_end: Option<Instant>,
     calm_from: Option<Instant>,
 }
 
 impl Chance {
-    /// A probe begins, and a cycle with it.
+    /// A probe begins a new cycle.
     pub(super) fn probe_begins(&mut self, now: Instant) {
         self.probed.fade();
         self.calm.fade();
@@ -73,14 +75,15 @@ impl Chance {
         self.calm_from.get_or_insert(now);
     }
 
-    /// A packet that left at `sent` arrived. `is_late`: it met a queue.
+    /// A packet that was sent at `sent` arrived. `is_late`: the packet met a queue.
     pub(super) fn acknowledged(&mut self, sent: Instant, bytes: u64, is_late: bool) {
         if let Some(share) = self.of(sent, is_late) {
             share.acked += bytes as f64;
         }
     }
 
-    /// Packets that left at about `sent` were lost. `is_late`: those around it met a queue.
+    /// Packets that were sent at about `sent` were lost. `is_late`: neighbouring packets met a
+    /// queue.
     pub(super) fn lost(&mut self, sent: Instant, bytes: u64, is_late: bool) {
         if let Some(share) = self.of(sent, is_late) {
             share.lost += bytes as f64;
@@ -98,7 +101,7 @@ impl Chance {
         }
     }
 
-    /// From 0 to [`MOST`]. `mtu`: bytes of a packet.
+    /// The share of loss by chance, from 0 to [`MOST`]. `mtu` is the size of a packet in bytes.
     pub(super) fn share(&self, mtu: u64) -> f64 {
         if !self.calm.is_of(PACKETS * mtu) || !self.probed.is_of(PACKETS / 4 * mtu) {
             return 0.0;
@@ -121,7 +124,8 @@ mod tests {
 
     const MTU: u64 = 1_000;
 
-    /// Ten cycles of 100 packets in a probe and 700 after it. Of every hundred so many are lost.
+    /// Ten cycles of 100 packets in a probe and 700 packets after it. The arguments are the lost
+    /// packets of each hundred.
     fn after(probed: u64, calm: u64, is_late: bool) -> f64 {
         let mut chance = Chance::default();
         let mut now = epoch();

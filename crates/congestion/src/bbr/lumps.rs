@@ -2,21 +2,21 @@
 //! and releases many at once. The bytes in flight must last until the next lump, or the path falls
 //! idle.
 //!
-//! After "Data and ACK aggregation" of the draft: a lump is the number of acknowledged bytes beyond
-//! the number that the best rate explains.
+//! This follows "Data and ACK aggregation" of the draft: a lump is the number of acknowledged bytes
+//! beyond the number that the best rate explains.
 
 use std::time::Instant;
 
 use super::samples::Best;
 
-/// Seconds of the best rate that a lump counts for at most, as in Linux's `tcp_bbr`.
+/// The upper limit of a lump, in seconds of the best rate, as in Linux's `tcp_bbr`.
 const MOST: f64 = 0.1;
 
 /// The largest lump of the last rounds.
 #[derive(Clone, Debug)]
 pub(super) struct Lumps {
     since: Instant,
-    /// Were acknowledged since then.
+    /// Bytes that were acknowledged since then.
     bytes: u64,
     best: Best,
 }
@@ -26,7 +26,7 @@ impl Lumps {
         Self { since: now, bytes: 0, best: Best::default() }
     }
 
-    /// So many bytes were acknowledged at once. `rate`: the best, in bytes per second.
+    /// `bytes` bytes were acknowledged at once. `rate` is the best rate in bytes per second.
     pub(super) fn acknowledged(&mut self, now: Instant, bytes: u64, rate: f64, round: u64) {
         let mut expected = rate * now.saturating_duration_since(self.since).as_secs_f64();
         if self.bytes as f64 <= expected {
@@ -36,7 +36,8 @@ impl Lumps {
         self.best.add(round, self.bytes as f64 - expected);
     }
 
-    /// Bytes. `rate`: the best as it is now, which may be much less than when the lump was seen.
+    /// The largest lump in bytes. `rate` is the present best rate, which may be much lower than at
+    /// the time of the lump.
     pub(super) fn largest(&self, rate: f64) -> f64 {
         self.best.get().min(rate * MOST)
     }

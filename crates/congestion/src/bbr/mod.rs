@@ -6,14 +6,14 @@
 //!
 //! quinn has a BBR controller as well. The pacer of quinn sends 1.25 windows per smoothed round
 //! trip regardless of the controller, and the window of that BBR is twice the capacity. On a path
-//! with a queue of 100 ms the queue dropped more packets than arrived. This controller therefore
-//! steers by the window alone: a window of 1.2 times the capacity paces at 1.5 times the rate when
-//! the queue is empty, and queues hold at most a fifth of the capacity.
+//! with a queue of 100 ms, the queue dropped more packets than the path delivered. This controller
+//! therefore limits by the window alone: a window of 1.2 times the capacity paces at 1.5 times the
+//! rate when the queue is empty, and queues hold at most a fifth of the capacity.
 //!
 //! The window grows where round trips vary ([`round_trips`]), acknowledgements come in lumps
-//! ([`lumps`]), or packets are lost whatever is under way ([`chance`]). After a time in which the
-//! pacer slept too long, the sender catches up ([`arrears`]). A start may trust what an earlier
-//! connection has measured ([`resumption`]).
+//! ([`lumps`]), or packets are lost however few are in flight ([`chance`]). After the task of the
+//! pacer did not run for too long, the sender catches up ([`arrears`]). A start may use the
+//! measurements of an earlier connection ([`resumption`]).
 //!
 //! ```text
 //!   Startup --no more growth, or a queue--> Drain --queue gone--> Cruise --every 8 round trips--> probes
@@ -42,55 +42,59 @@ use resumption::Resumption;
 use round_trips::RoundTrips;
 use samples::{Best, Deliveries};
 
-/// Packets at least: two acknowledgements are on their way.
+/// The smallest window in packets. With it two acknowledgements are in flight.
 const LEAST: u64 = 4;
 
-/// Of what fits into the path by the rate so far: the most that is kept under way in a start. The
-/// draft's 2.885 (section 4.3.1.1) is of the pace, which here is 1.25 windows a round trip.
+/// The largest window during a start, as a multiple of the capacity at the rate so far. The draft's
+/// 2.885 (section 4.3.1.1) is a gain of the pace. The pace is here 1.25 windows in a round trip.
 const START: f64 = 2.6;
-/// The window grows by so much for each byte that arrived. As 1.25 windows leave over a round trip
-/// while it grows, with 1 it takes 1.06 of them to double, with this 0.84. In the simulation both
-/// numbers make a faster start than 1 and 2.885, and fewer packets are dropped at its end.
+/// The growth of the window for each delivered byte. The sender sends 1.25 windows in a round trip
+/// while the window grows. So with a growth of 1 the window doubles in 1.06 round trips, and with
+/// this growth in 0.84 round trips. In the simulation, both constants make a faster start than 1
+/// and 2.885, and fewer packets are dropped at the end of the start.
 const START_STEP: f64 = 1.5;
-/// A start is over after so many rounds without a quarter more.
+/// A start ends after this number of rounds in which the rate did not grow by a quarter.
 const PLATEAU: u32 = 3;
 const GROWTH: f64 = 1.25;
 
-/// Of what fits into the path: kept under way; while more is asked for; while the queue of that
-/// drains, no deeper, as a tenth of the path left idle once a cycle was 1.3 % of everything.
+/// Windows as multiples of the capacity: usually, during a probe, and while the queue of the probe
+/// drains. The drain is not deeper, because an idle tenth of the path once in a cycle cost 1.3 % of
+/// the throughput.
 const CRUISE: f64 = 1.2;
 const PROBE: f64 = 1.5;
 const REST: f64 = 1.0;
-/// Kept under way where more than this share is lost, and only of what fits at the least round
-/// trip: if it is lost by a short queue, that is what the queue cannot hold, and if by chance, it
-/// costs little.
+/// The window if more than this share is lost, as a multiple of the capacity at the least round
+/// trip. If a short queue causes the loss, the queue cannot hold more. If chance causes the loss,
+/// the smaller window costs little.
 const LOSSY: f64 = 0.02;
 const CRUISE_LOSSY: f64 = 1.05;
-/// A round trip that is longer than the least one by more than this part of it met a queue.
+/// A round trip met a queue if it exceeds the least round trip by more than this part of the least
+/// round trip.
 const CLEAR: u32 = 16;
-/// With fewer packets in a round trip no loss counts as chance: the pacer's bursts of ten are then so
-/// large a part of them that a queue of a few packets loses as much at any window.
+/// With fewer packets in a round trip, no loss counts as chance. The pacer's bursts of ten packets
+/// are then a large part of the window, and a queue of a few packets loses as much at any window.
 const MANY: u64 = 100;
-/// Round trips of a cycle: the first probes, the second rests, and of what arrives until the end of
-/// [`RESTED`] something met no queue of our own.
+/// The round trips of a cycle. The first round trip probes, and the second drains the queue. Some
+/// packet that arrives until the end of [`RESTED`] met no queue of this sender.
 const CYCLE: u32 = 8;
 const RESTED: u32 = 3;
 
-/// Half of the path is left empty for so long, or a round trip, to see the least one again.
+/// Half of the path stays empty for this time, or for one round trip, so that the least round trip
+/// is measured again.
 const PROBE_RTT: Duration = Duration::from_millis(200);
 const PROBE_RTT_SHARE: f64 = 0.5;
 
-/// With more of a round lost, of at least so many packets, the path is not what it was, and older
-/// rounds say nothing of it.
+/// If a larger share of a round with at least this number of packets is lost, the path has changed,
+/// and older rounds say nothing about it.
 const UPHEAVAL: f64 = 0.3;
 const UPHEAVAL_PACKETS: u64 = 16;
 
-/// The share of a sender with little to send is of few packets, and a lossy path may take as many of
-/// them by chance. An upheaval differs from the usual share by more than this number of standard
-/// deviations.
+/// A sender with little to send has few packets in a round, and a lossy path may lose a large share
+/// of them by chance. So an upheaval differs from the usual share by more than this number of
+/// standard deviations.
 const UNLIKELY: f64 = 4.0;
 
-/// The standard deviation of the share of `packets` that is lost by chance, where `usual` is lost.
+/// The standard deviation of the lost share of `packets` packets if `usual` is the usual share.
 fn deviation(usual: f64, packets: u64) -> f64 {
     (usual * (1.0 - usual) / packets as f64).sqrt()
 }
@@ -100,7 +104,7 @@ enum Mode {
     Startup,
     Drain,
     Cruise {
-        /// 0 probes, 1 rests.
+        /// Round trip 0 probes, and round trip 1 drains the queue.
         phase: u32,
         since: Instant,
     },
@@ -119,7 +123,8 @@ pub struct Bbr {
     window: u64,
     in_flight: u64,
     is_limited: bool,
-    /// The last round was an [`UPHEAVAL`]: the path is the limit, however little there is to send.
+    /// The last round was an [`UPHEAVAL`], so the path is the limit even if there is little to
+    /// send.
     is_upheaval: bool,
     round_trips: RoundTrips,
     lumps: Lumps,
@@ -127,9 +132,9 @@ pub struct Bbr {
     /// The last batch of acknowledgements met a queue.
     is_late: bool,
     arrears: Arrears,
-    /// The round trip that quinn paces by.
+    /// The round trip that quinn's pacer uses.
     smoothed: Duration,
-    /// Of the batch of acknowledgements that is being read.
+    /// The measurements of the present batch of acknowledgements.
     batch_bytes: u64,
     round: u64,
     /// The round ends with the acknowledgement of a packet beyond this one.
@@ -137,14 +142,14 @@ pub struct Bbr {
     last_sent: u64,
     round_acked: u64,
     round_lost: u64,
-    /// Share that is lost, smoothed over eight rounds.
+    /// The share of lost bytes, smoothed over eight rounds.
     loss: f64,
     /// The best rate when it last grew by a quarter, and rounds since then.
     plateau: (f64, u32),
-    /// Batches in a row that came late: a queue is building.
+    /// The number of successive late batches: a queue is growing.
     late: u32,
     resumption: Resumption,
-    /// Bytes that were acknowledged and lost since the path is known.
+    /// Bytes that were acknowledged and bytes that were lost since the path is known.
     acked: u64,
     lost: u64,
 }
@@ -184,12 +189,13 @@ impl Bbr {
         }
     }
 
-    /// Bytes that fit into the path when it is at its best, times `gain`.
+    /// The capacity of the path in bytes at its least round trip, times `gain`.
     fn fitting(&self, gain: f64) -> u64 {
         self.carried(self.round_trips.least(), gain)
     }
 
-    /// Bytes that fit into the path as it usually is, times `gain`, and at least the next lump.
+    /// The capacity of the path in bytes at its usual round trip, times `gain`, and at least the
+    /// next lump.
     fn fitting_usually(&self, gain: f64) -> u64 {
         let round_trip =
             if self.loss > LOSSY { self.round_trips.least() } else { self.round_trips.usual() };
@@ -197,9 +203,9 @@ impl Bbr {
         self.carried(round_trip, gain).max(self.carried(round_trip, 1.0) + lump)
     }
 
-    /// Bytes that the path takes within a round trip so that the best rate arrives, times `gain`.
+    /// The bytes per round trip that make the best rate arrive despite the loss, times `gain`.
     fn carried(&self, round_trip: Duration, gain: f64) -> u64 {
-        // Rates and gains are small enough for every bit of this to be exact.
+        // Rates and gains are small enough for exact arithmetic.
         let arriving = self.best.get() * round_trip.as_secs_f64();
         let by_chance =
             if arriving < (MANY * self.mtu) as f64 { 0.0 } else { self.chance.share(self.mtu) };
@@ -207,7 +213,7 @@ impl Bbr {
         bytes.max(LEAST * self.mtu)
     }
 
-    /// Whether a round trip of this length had a queue in it.
+    /// Whether a round trip of this length contained a queue.
     fn met_queue(&self, took: Duration) -> bool {
         let least = self.round_trips.least();
         took > least + least / CLEAR + Duration::from_millis(1)
@@ -217,8 +223,8 @@ impl Bbr {
         self.in_flight + self.mtu >= self.window
     }
 
-    /// A round trip has passed since the last time. Whether a start has come to its end is seen
-    /// here.
+    /// Ends a round, one round trip after the end of the round before. The end of a start is
+    /// detected here.
     fn end_round(&mut self, now: Instant) {
         self.round += 1;
         self.round_end = self.last_sent;
@@ -246,8 +252,8 @@ impl Bbr {
         };
     }
 
-    /// The batch is read: whether it came late, by more than lumps explain. Of a path that is not
-    /// full, lateness says nothing.
+    /// Whether the batch came later than lumps explain. If the path is not full, a late batch says
+    /// nothing.
     fn note_round_trip(&mut self, now: Instant) {
         let Some(took) = self.round_trips.end_batch(now) else { return };
         self.is_late = self.met_queue(took);
@@ -301,14 +307,15 @@ impl Bbr {
         }
     }
 
-    /// The queue of a probe drains.
+    /// The queue of a probe begins to drain.
     fn rest(&mut self, now: Instant) {
         self.round_trips.rest_begins();
         self.chance.probe_ends(now);
         self.mode = Mode::Cruise { phase: 1, since: now };
     }
 
-    /// In the middle of a cycle, when there is no queue: what has been found holds for a while.
+    /// Runs in the middle of a cycle, when there is no queue. The measurements stay valid for a
+    /// while.
     fn cruise_on(&mut self, now: Instant) {
         self.round_trips.rest_begins();
         self.chance.calm_begins(now);
@@ -345,9 +352,9 @@ impl Bbr {
         }
     }
 
-    /// The peer has acknowledged a packet of `bytes` that left at `sent`. `app_limited` says that
-    /// the application had no more data to send. `smoothed` is the smoothed round trip of the
-    /// pacer.
+    /// The peer has acknowledged a packet of `bytes` bytes that was sent at `sent`. `app_limited`
+    /// says that the application had no more data to send. `smoothed` is the smoothed round trip of
+    /// the pacer.
     pub fn on_ack(
         &mut self,
         now: Instant,
@@ -395,8 +402,8 @@ impl Bbr {
         self.arrears.hold(app_limited || self.is_full());
     }
 
-    /// Packets with `lost_bytes`, the last of which left at `sent`, were lost. 0 bytes mean that
-    /// the path marked a packet (ECN).
+    /// Packets with `lost_bytes` bytes were lost. The last of these packets was sent at `sent`. 0
+    /// bytes mean that the path marked a packet (ECN).
     pub fn on_congestion_event(
         &mut self,
         now: Instant,
@@ -409,7 +416,7 @@ impl Bbr {
         self.chance.lost(sent, lost_bytes, self.is_late);
         self.in_flight = self.in_flight.saturating_sub(lost_bytes);
         if is_persistent_congestion {
-            // Nothing came through for long: whatever was known is of another path.
+            // No packet arrived for a long time, so the measurements belong to another path.
             let mtu = u16::try_from(self.mtu).unwrap_or(u16::MAX);
             let (last_sent, resumption) = (self.last_sent, Resumption::Over);
             *self = Self { last_sent, resumption, ..Self::new(now, mtu) };
@@ -418,7 +425,8 @@ impl Bbr {
         } else if self.is_refused() {
             self.retreat();
         } else if lost_bytes == 0 && matches!(self.mode, Mode::Cruise { phase: 0, .. }) {
-            // A queue marks instead of dropping (RFC 3168): that was enough.
+            // A queue marked the packet instead of dropping it (RFC 3168). The mark ends the start
+            // or the probe.
             self.rest(now);
         }
     }
@@ -443,7 +451,7 @@ impl Bbr {
         has_room && self.arrears.are_due(self.window, self.smoothed, self.mtu)
     }
 
-    /// Gives memory back of bursts that are not under way any more. For a sender that is idle.
+    /// Releases the memory of bursts that are no longer in flight. An idle sender calls it.
     pub fn forget_bursts(&mut self) {
         self.deliveries.rest();
     }

@@ -1,24 +1,25 @@
-//! A start that trusts what an earlier connection of the same path has measured: temporal sharing
-//! (RFC 9040), in the phases of careful resume (draft-ietf-tsvwg-careful-resume).
+//! A start that uses the measurements of an earlier connection over the same path. This is temporal
+//! sharing (RFC 9040), in the phases of careful resume (draft-ietf-tsvwg-careful-resume).
 //!
 //! ```text
 //!   Fresh --first flight came back, as then--> Jumped --its bytes came back--> Over
 //!     \--path is another-------------------------\--much of them was lost------^
 //! ```
 //!
-//! * **Fresh** is a start like any other. Its first flight shows whether the path is as it was: the
-//!   least round trip is within [`ALIKE`] of the earlier one, and hardly a packet is lost.
-//! * **Jumped**: [`SHARE`] of what fitted into the path is kept in flight, paced over a round trip.
-//!   The controller still believes only rates that it has measured itself.
-//! * **Over**, once a flight of half of that came back: the window is again what a start allows at
-//!   the measured rate. A path that has become slow loses at most the bytes of one jump.
+//! * **Fresh** is a usual start. Its first flight shows whether the path is unchanged: the least
+//!   round trip is within [`ALIKE`] of the earlier least round trip, and nearly no packet is lost.
+//! * **Jumped**: [`SHARE`] of the earlier capacity is kept in flight, paced over a round trip. The
+//!   controller still uses only rates that it has measured itself.
+//! * **Over** begins once a flight of half of that size was acknowledged. The window is again the
+//!   window of a start at the measured rate. A path that has become slow loses at most the bytes of
+//!   one jump.
 
 use std::time::Duration;
 
 use super::{Bbr, Mode, START};
 use crate::FIRST_FLIGHT;
 
-/// What a connection measured of its path.
+/// The measurements of a connection about its path.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
     /// The best recent delivery rate, bytes per second.
@@ -32,11 +33,12 @@ pub struct Measured {
 /// A path whose round trip differs by more than this factor is another path.
 const ALIKE: u32 = 2;
 
-/// The share of what fits into the path that is sent before the path has shown that it still fits.
-/// The draft allows half of the earlier window, which here is 1.2 of what fits.
+/// The share of the earlier capacity that is sent before the path has shown that the capacity is
+/// unchanged. The draft allows half of the earlier window, and the window is here 1.2 times the
+/// capacity.
 const SHARE: f64 = 0.6;
 
-/// With more of the jump lost, the path carries less than it did.
+/// If a larger share of the jump is lost, the path carries less than before.
 const REFUSED: f64 = 0.3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +49,8 @@ pub(super) enum Resumption {
         first: u64,
         /// The last packet of the round trip that follows the acknowledgement of `first`.
         last: Option<u64>,
-        /// Half of the window was in flight. Where the user or the receiver's credit kept the
-        /// flight smaller, it has shown nothing.
+        /// Half of the window was in flight. If the application or the receiver's credit kept the
+        /// flight smaller, the flight has shown nothing.
         is_used: bool,
     },
     Over,
@@ -65,12 +67,12 @@ impl Bbr {
             && !self.is_limited
     }
 
-    /// Trusts what an earlier connection of this path measured, if the path seems to be the same.
-    /// Returns whether it does. The first call decides.
+    /// Uses the measurements of an earlier connection over this path if the path seems to be the
+    /// same. Returns whether they are used. The first call decides.
     pub fn resume(&mut self, past: Measured) -> bool {
         let now = self.round_trips.least();
         let is_alike = now <= past.round_trip * ALIKE && past.round_trip <= now * ALIKE;
-        // A packet, or what the path lost before.
+        // One packet, or the loss that was usual on the path.
         let lost = self.mtu as f64 + 2.0 * past.loss * (self.acked + self.lost) as f64;
         let jump = (past.rate * now.min(past.round_trip).as_secs_f64() * SHARE) as u64;
         self.resumption = Resumption::Over;
@@ -83,8 +85,8 @@ impl Bbr {
         true
     }
 
-    /// What this connection has measured of its path: known once its start has found the limit, and
-    /// told while the path is the limit.
+    /// The measurements of this connection about its path. They exist once the start has found the
+    /// limit, and are returned while the path is the limit.
     #[must_use]
     pub fn measured(&self) -> Option<Measured> {
         let (rate, round_trip) = (self.best.get(), self.round_trips.least());
@@ -92,7 +94,7 @@ impl Bbr {
         is_known.then_some(Measured { rate, round_trip, loss: self.loss })
     }
 
-    /// A batch of acknowledgements up to this packet was read.
+    /// A batch of acknowledgements up to this packet has ended.
     pub(super) fn validate(&mut self, acked: u64) {
         let Resumption::Jumped { first, last, is_used } = self.resumption else { return };
         let is_used = is_used || self.in_flight >= self.window / 2;
@@ -116,7 +118,7 @@ impl Bbr {
             && self.round_lost >= FIRST_FLIGHT / 2 * self.mtu
     }
 
-    /// The path carries less than it did: the start goes on from what it carries.
+    /// The path carries less than before, so the start goes on from the measured rate.
     pub(super) fn retreat(&mut self) {
         self.resumption = Resumption::Over;
         self.fall_back(1.0);

@@ -1,46 +1,47 @@
-//! Round trips of a path without a queue of our own: the least and the usual round trip.
+//! The least and the usual round trip of a path without a queue of this sender.
 
 use std::time::{Duration, Instant};
 
-/// So old may the least round trip become (the draft's `ProbeRTTInterval`). To see it again, half
-/// of the path is left empty for a moment.
+/// The largest age of the least round trip (the draft's `ProbeRTTInterval`). Then half of the path
+/// stays empty for a moment, so that the round trip is measured again.
 const AGED: Duration = Duration::from_secs(5);
-/// A round trip that is longer by less than this part of the least one counts as the same: what is
-/// kept under way exceeds what fits by more. After a probe's rest there mostly is one.
+/// A round trip counts as equal to the least round trip if it is longer by less than this part. The
+/// window exceeds the capacity by a larger part. After the drain of a probe, such a round trip
+/// usually occurs.
 const SAME: u32 = 32;
-/// For so long the path is known to have been as short as it was. What was looked for and found
-/// longer may be the queue of others, which are then given way to.
+/// For this time the least round trip of the path is remembered. If a search finds a longer round
+/// trip, the cause may be the queue of other senders. The sender then gives way to them.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
-/// Round trips, by batches of acknowledgements.
+/// Measures round trips by batches of acknowledgements.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RoundTrips {
-    /// The least of the batch that is being read.
+    /// The least round trip of the present batch.
     batch: Option<Duration>,
-    /// The least of all, and when it was seen.
+    /// The least round trip of all, and when it was measured.
     least: Option<(Duration, Instant)>,
-    /// The least of the last [`REMEMBERED`], and when it was seen.
+    /// The least round trip of the last [`REMEMBERED`], and when it was measured.
     floor: Option<(Duration, Instant)>,
-    /// The least since our own queue was drained in this cycle.
+    /// The least round trip since the sender's own queue was drained in this cycle.
     rested: Option<Duration>,
-    /// That of the cycle before.
+    /// The same value of the cycle before.
     usual: Option<Duration>,
-    /// The least since the path was left half empty for it.
+    /// The least round trip since the path was left half empty for the search.
     sought: Option<Duration>,
-    /// What the last search found, if it was too long to be believed.
+    /// The result of the last search, if it was too long to be accepted at once.
     doubted: Option<Duration>,
 }
 
 impl RoundTrips {
-    /// A packet of the batch was acknowledged after so long.
+    /// A packet of the batch was acknowledged after the time `took`.
     pub(super) fn acknowledged(&mut self, took: Duration) {
         self.batch = Some(self.batch.map_or(took, |least| least.min(took)));
     }
 
-    /// The batch is read. Its least.
+    /// Ends the batch. Returns the least round trip of the batch.
     pub(super) fn end_batch(&mut self, now: Instant) -> Option<Duration> {
         let took = self.batch.take()?;
-        // One that is hardly longer shows that the path has not become longer.
+        // A round trip that is only slightly longer shows that the path has not become longer.
         for least in [&mut self.least, &mut self.floor] {
             *least = match *least {
                 Some((least, _)) if took <= least + least / SAME => Some((least.min(took), now)),
@@ -57,16 +58,16 @@ impl RoundTrips {
         Some(took)
     }
 
-    /// Zero before the first.
+    /// The least round trip. Zero before the first measurement.
     pub(super) fn least(&self) -> Duration {
         self.least.map_or(Duration::ZERO, |(least, _)| least)
     }
 
-    /// What it takes when no queue is our own, which is more than the least where the path has
-    /// jitter; but no more than twice the least, or several senders at one bottleneck would each
-    /// take the queue of the others for the path. Less than that where the path seems to have
-    /// become longer, which may be that very queue: without it six of them filled a queue of
-    /// seconds.
+    /// The usual round trip without a queue of this sender. With jitter it is longer than the least
+    /// round trip. It is at most twice the least round trip. Otherwise each of several senders at
+    /// one bottleneck would take the queue of the others for the path. The limit is lower if the
+    /// path seems to have become longer, because that queue may be the cause: without the limit six
+    /// senders filled a queue of seconds.
     pub(super) fn usual(&self) -> Duration {
         let least = self.least();
         let floor = self.floor.map_or(least, |(floor, _)| floor);
@@ -74,17 +75,17 @@ impl RoundTrips {
         self.usual.map_or(least, |usual| usual.clamp(least, most.max(least)))
     }
 
-    /// Our own queue is about to be drained.
+    /// The sender's own queue is about to be drained.
     pub(super) const fn rest_begins(&mut self) {
         self.rested = None;
     }
 
-    /// A queue of our own may be there again.
+    /// The sender may cause a queue again.
     pub(super) const fn rest_ends(&mut self) {
         self.usual = self.rested;
     }
 
-    /// Whether the least was seen too long ago.
+    /// Whether the least round trip was measured too long ago.
     pub(super) fn is_aged(&self, now: Instant) -> bool {
         self.least.is_some_and(|(_, seen)| now.saturating_duration_since(seen) > AGED)
     }
@@ -94,8 +95,8 @@ impl RoundTrips {
         self.sought = None;
     }
 
-    /// What was seen meanwhile counts from now on. It may be the queue of others, so a path that
-    /// has become much longer is believed step by step.
+    /// The round trip of the search counts from now on. It may contain the queue of other senders,
+    /// so a much longer round trip is accepted step by step.
     pub(super) fn search_ends(&mut self, now: Instant) {
         let least = self.least();
         let sought = self.sought.unwrap_or(least).max(least);

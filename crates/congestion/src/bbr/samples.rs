@@ -4,38 +4,38 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Rounds that the best is remembered for: a probe of each cycle is in it.
+/// The number of rounds for which the best sample is remembered. It includes a probe of each cycle.
 const ROUNDS: u64 = 10;
 
-/// Bursts that are remembered at most. quinn tells of packets that are never acknowledged as well,
-/// those with nothing but acknowledgements, and a peer may acknowledge nothing for ever. 1 Gbit/s
-/// at 100 ms are 1,000.
+/// The largest number of remembered bursts. quinn also reports packets that are never acknowledged,
+/// because they contain acknowledgements alone, and a peer may never acknowledge a packet. 1 Gbit/s
+/// at 100 ms has 1,000 bursts.
 const BURSTS: usize = 4096;
 
-/// Packets that left at one moment, and what had been delivered until then.
+/// Packets that were sent at one moment, and the number of bytes delivered until then.
 #[derive(Clone, Copy, Debug)]
 struct Burst {
     at: Instant,
     delivered: u64,
     delivered_at: Instant,
-    /// When the newest packet left that was acknowledged by then.
+    /// When the newest packet was sent that was acknowledged by then.
     first_sent: Instant,
-    /// The application had nothing more to send: the rate says little of the path.
+    /// The application had no more data to send, so the rate says little about the path.
     is_limited: bool,
 }
 
-/// Counts what is delivered.
+/// Counts delivered bytes.
 #[derive(Clone, Debug)]
 pub(super) struct Deliveries {
     bursts: VecDeque<Burst>,
     delivered: u64,
     delivered_at: Instant,
     first_sent: Instant,
-    /// The newest of the batch of acknowledgements that is being read.
+    /// The newest burst of the present batch of acknowledgements.
     newest: Option<Instant>,
 }
 
-/// One measurement.
+/// One measurement of the rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Sample {
     /// Bytes per second.
@@ -54,14 +54,15 @@ impl Deliveries {
         }
     }
 
-    /// Packets leave. `is_idle`: none was under way.
+    /// Packets are sent. `is_idle`: no packet was in flight.
     pub(super) fn sent(&mut self, now: Instant, is_idle: bool, is_limited: bool) {
         if is_idle {
             self.delivered_at = now;
             self.first_sent = now;
         }
         let is_new = self.bursts.back().is_none_or(|last| last.at < now);
-        // Without the newest there are fewer samples; without the oldest there would be none.
+        // Without the newest bursts there are fewer samples. Without the oldest bursts there would
+        // be no sample.
         if is_new && self.bursts.len() < BURSTS {
             let Self { delivered, delivered_at, first_sent, .. } = *self;
             self.bursts.push_back(Burst {
@@ -74,7 +75,7 @@ impl Deliveries {
         }
     }
 
-    /// Nothing is under way: gives memory back.
+    /// Releases memory while no packet is in flight.
     pub(super) fn rest(&mut self) {
         self.bursts.clear();
         self.bursts.shrink_to(8);
@@ -85,17 +86,17 @@ impl Deliveries {
         self.bursts.len()
     }
 
-    /// A packet that left at `sent` was acknowledged.
+    /// A packet that was sent at `sent` was acknowledged.
     pub(super) fn acknowledged(&mut self, now: Instant, sent: Instant, bytes: u64) {
         self.delivered += bytes;
         self.delivered_at = now;
         self.newest = self.newest.max(Some(sent));
     }
 
-    /// The batch is read: what it says.
+    /// Ends the batch. Returns its sample.
     pub(super) fn sample(&mut self, now: Instant) -> Option<Sample> {
         let newest = self.newest.take()?;
-        // Those before it were lost, or acknowledged with it.
+        // Earlier bursts were lost, or were acknowledged together with this burst.
         while self.bursts.front().is_some_and(|burst| burst.at < newest) {
             self.bursts.pop_front();
         }
@@ -105,7 +106,7 @@ impl Deliveries {
         let arriving = now.saturating_duration_since(burst.delivered_at);
         let span = sending.max(arriving);
         let bytes = self.delivered - burst.delivered;
-        // Less than a clock tick is no time to divide by.
+        // An interval below a clock tick would make the quotient meaningless.
         (span > Duration::from_micros(50)).then(|| Sample {
             rate: bytes as f64 / span.as_secs_f64(),
             is_limited: burst.is_limited,
@@ -113,10 +114,10 @@ impl Deliveries {
     }
 }
 
-/// The greatest of what was measured in the last [`ROUNDS`] rounds.
+/// The largest sample of the last [`ROUNDS`] rounds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Best {
-    /// Falling, with the rounds they are of.
+    /// Samples in falling order, with their rounds.
     values: VecDeque<(u64, f64)>,
 }
 
@@ -125,7 +126,7 @@ impl Best {
         while self.values.back().is_some_and(|&(_, less)| less <= value) {
             self.values.pop_back();
         }
-        // The greater one of the same round will be remembered as long.
+        // A larger sample of the same round is remembered for the same time.
         if self.values.back().is_none_or(|&(of, _)| of != round) {
             self.values.push_back((round, value));
         }
@@ -134,7 +135,7 @@ impl Best {
         }
     }
 
-    /// 0 before the first.
+    /// The largest sample. 0 before the first sample.
     pub(super) fn get(&self) -> f64 {
         self.values.front().map_or(0.0, |&(_, value)| value)
     }
@@ -144,7 +145,7 @@ impl Best {
         self.values.len()
     }
 
-    /// Forgets all rounds before this one, but not the last one that there is.
+    /// Forgets all rounds before this round, and keeps at least the latest sample.
     pub(super) fn forget_before(&mut self, round: u64) {
         while self.values.len() > 1 && self.values.front().is_some_and(|&(of, _)| of < round) {
             self.values.pop_front();

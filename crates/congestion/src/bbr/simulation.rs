@@ -12,33 +12,33 @@ use crate::testing::epoch;
 const MTU: u64 = 1_452;
 const MS: Duration = Duration::from_millis(1);
 
-/// Packets that quinn makes at once at most, and a window that it does not pace.
+/// The largest number of packets that quinn builds at once, and a window that quinn does not pace.
 const BATCH: u64 = 10;
 const UNPACED: u64 = 1 << 33;
 
-/// Seconds that a start may take, and what is told of it apart.
+/// The length of a start in seconds. Its results are reported separately.
 const START: u64 = 2;
 
-/// What acknowledgements wait for beside the path's delay, by the time since the begin; they keep
+/// The additional delay of acknowledgements by the time since the start. Acknowledgements keep
 /// their order.
 pub(super) type Wait = fn(Duration) -> Duration;
 
-/// What a run came to.
+/// The results of a run.
 #[derive(Debug)]
 pub(super) struct Outcome {
     /// Share of the bottleneck's rate that arrived after the start, of each sender.
     shares: Vec<f64>,
-    /// The same of the start, of all.
+    /// The share of the bottleneck's rate during the start, of all senders together.
     pub(super) start: f64,
-    /// Of all packets, those that the queue dropped.
+    /// The share of packets that the queue dropped.
     pub(super) dropped: f64,
-    /// Mean of what the round trip was above its least, after the start.
+    /// The mean excess of the round trip over the least round trip, after the start.
     pub(super) waited: Duration,
     /// Packets that the queue dropped.
     pub(super) dropped_packets: u64,
     /// Round trips until 80 % of the rate arrived within one.
     pub(super) filled_after: Option<usize>,
-    /// What the first sender measured.
+    /// The measurements of the first sender.
     pub(super) measured: Option<Measured>,
 }
 
@@ -48,13 +48,14 @@ impl Outcome {
         self.shares.iter().sum()
     }
 
-    /// What the sender that got least got of what is fair.
+    /// The rate of the slowest sender as a share of the fair rate.
     pub(super) fn fairness(&self) -> f64 {
         self.shares.iter().copied().fold(1.0, f64::min) * self.shares.len() as f64
     }
 }
 
-/// Megabits per second, milliseconds there and back, milliseconds of queue, loss.
+/// A path by its rate in Mbit/s, its round trip in milliseconds, its queue in milliseconds, and its
+/// loss.
 pub(super) fn path(megabits: u64, round_trip: u64, queue: u64, loss: f64) -> Weather {
     let rate = megabits * 125_000;
     Weather {
@@ -66,20 +67,20 @@ pub(super) fn path(megabits: u64, round_trip: u64, queue: u64, loss: f64) -> Wea
     }
 }
 
-/// One sender for so many seconds.
+/// Runs one sender for this number of seconds.
 pub(super) fn run(weather: Weather, seconds: u64) -> Outcome {
     World::new(weather, 1, |_| Duration::ZERO).run(seconds)
 }
 
-/// One sender that knows what an earlier one measured.
+/// Runs one sender that knows the measurements of an earlier sender.
 pub(super) fn run_resumed(weather: Weather, seconds: u64, past: Measured) -> Outcome {
     let mut world = World::new(weather, 1, |_| Duration::ZERO);
     world.senders.iter_mut().for_each(|sender| sender.past = Some(past));
     world.run(seconds)
 }
 
-/// One sender whose receiver grants so many bytes at first, and twice as many whenever half of them
-/// arrived.
+/// Runs one sender whose receiver first grants this number of bytes, and doubles the window
+/// whenever half of it arrived.
 pub(super) fn run_granted(
     weather: Weather,
     seconds: u64,
@@ -92,34 +93,35 @@ pub(super) fn run_granted(
     world.run(seconds)
 }
 
-/// One sender on a machine that is stopped for as long as `stopped` says, by the time since the
-/// begin.
+/// Runs one sender on a machine that stops. `stopped` returns the length of a stop by the time
+/// since the start.
 pub(super) fn run_stopped(weather: Weather, seconds: u64, stopped: Wait) -> Outcome {
     World { stopped, ..World::new(weather, 1, |_| Duration::ZERO) }.run(seconds)
 }
 
-/// One sender whose acknowledgements wait.
+/// Runs one sender whose acknowledgements are delayed.
 pub(super) fn run_waiting(weather: Weather, seconds: u64, wait: Wait) -> Outcome {
     World::new(weather, 1, wait).run(seconds)
 }
 
-/// So many senders at one bottleneck, each a quarter of a second after the one before.
+/// Runs this number of senders at one bottleneck. Each sender starts a quarter of a second after
+/// the sender before.
 pub(super) fn run_many(weather: Weather, seconds: u64, senders: u32) -> Outcome {
     World::new(weather, senders, |_| Duration::ZERO).run(seconds)
 }
 
-/// What a receiver grants.
+/// The credit of a receiver.
 struct Grant {
     window: u64,
     arrived: u64,
     /// When the present window began to be used.
     from: u64,
-    /// The limit as it was told last, by a quarter of the window at least.
+    /// The latest limit that the sender knows. It grows by at least a quarter of the window.
     told: u64,
 }
 
 impl Grant {
-    /// A packet arrived. The limit that its acknowledgement carries.
+    /// A packet arrived. Returns the limit that its acknowledgement carries.
     fn arrive(&mut self) -> u64 {
         self.arrived += MTU;
         if self.arrived - self.from >= self.window / 2 {
@@ -140,13 +142,13 @@ struct Sender {
     smoothed: Duration,
     tokens: f64,
     filled: Instant,
-    /// It looks for something to send when acknowledgements come, and then.
+    /// The sender looks for data to send when acknowledgements come, and at this time.
     wakes: Instant,
     early_bytes: u64,
     late_bytes: u64,
-    /// What an earlier connection of the path measured.
+    /// The measurements of an earlier connection over the path.
     past: Option<Measured>,
-    /// What the receiver has granted.
+    /// The limit that the receiver has granted.
     limit: u64,
     /// The last attempt to send ended at that limit.
     is_limited: bool,
@@ -183,8 +185,9 @@ impl Sender {
         self.in_flight() + MTU <= self.window()
     }
 
-    /// As quinn paces: how long to wait for the next packet. Until a whole burst may leave, by a
-    /// timer that fires at the last full millisecond before ([`crate::pacing`]).
+    /// The wait for the next packet by the rules of quinn's pacer. The wait lasts until a whole
+    /// burst may be sent. Its timer fires at the full millisecond before that time
+    /// ([`crate::pacing`]).
     fn pace(&mut self, now: Instant, begin: Instant) -> Option<Instant> {
         let round_trip = self.smoothed.as_secs_f64();
         let window = self.window() as f64;
@@ -208,7 +211,7 @@ impl Sender {
         let took = now.duration_since(sent);
         self.smoothed = (self.smoothed * 7 + took) / 8;
         self.bbr.on_ack(now, sent, MTU, self.is_limited, self.smoothed);
-        // Three later ones arrived (RFC 9002 section 6.1.1).
+        // Three later packets arrived (RFC 9002 section 6.1.1).
         let lost: Vec<u64> =
             self.flight.range(..number.saturating_sub(2)).map(|(n, _)| *n).collect();
         let last = lost.iter().filter_map(|number| self.flight.remove(number)).max();
@@ -225,7 +228,7 @@ impl Sender {
         Some(took)
     }
 
-    /// The number of a packet that leaves now.
+    /// The number of a packet that is sent now.
     fn send(&mut self, now: Instant) -> u64 {
         let number = self.next;
         self.bbr.on_sent(now, MTU, number);
@@ -243,7 +246,7 @@ struct World {
     begin: Instant,
     senders: Vec<Sender>,
     path: Datagrams<(usize, u64)>,
-    /// On their way back: when they arrive, whose they are, of which packet.
+    /// Acknowledgements in flight: the time of arrival, the sender, the packet.
     acks: VecDeque<(Instant, usize, u64, u64)>,
     grant: Option<Grant>,
     rng: Rng,
@@ -287,7 +290,7 @@ impl World {
             self.acknowledge(now);
             let wakes = self.send(now);
             let acked = self.acks.front().map(|&(at, ..)| at);
-            // A probe, where everything under way was lost.
+            // If all packets in flight were lost, the sender sends a probe.
             let probe = now + Duration::from_secs(1);
             let next = [wakes, acked, self.path.next_arrival()].into_iter().flatten().min();
             if next.is_none_or(|next| next >= probe) {
@@ -303,7 +306,7 @@ impl World {
         now >= self.begin + Duration::from_secs(START)
     }
 
-    /// Packets reach the far end, which acknowledges each.
+    /// Packets reach the far end, which acknowledges each packet.
     fn arrive(&mut self, now: Instant) {
         while let Some((of, number)) = self.path.read(now) {
             let is_started = self.is_started(now);
@@ -335,13 +338,14 @@ impl World {
         }
     }
 
-    /// Whoever is awake sends what it may. When the next one wakes.
+    /// Each sender that is awake sends as many packets as it may. Returns the next time at which a
+    /// sender wakes.
     fn send(&mut self, now: Instant) -> Option<Instant> {
         for (of, sender) in self.senders.iter_mut().enumerate() {
             while sender.wakes <= now {
                 sender.is_limited = sender.may_send() && (sender.next + 1) * MTU > sender.limit;
                 if sender.is_limited || !sender.may_send() {
-                    // Acknowledgements wake it.
+                    // Acknowledgements wake the sender.
                     sender.wakes = now + Duration::from_secs(3600);
                 } else if let Some(at) = sender.pace(now, self.begin) {
                     sender.wakes = at.max(now + Duration::from_nanos(1));

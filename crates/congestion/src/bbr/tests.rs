@@ -1,4 +1,4 @@
-//! What the controller makes of emulated paths, and of single acknowledgements.
+//! The behaviour of the controller on emulated paths, and with single acknowledgements.
 
 use std::time::{Duration, Instant};
 
@@ -47,7 +47,8 @@ fn a_shallow_queue_is_not_flooded() {
     assert!(outcome.used() > 0.85 && outcome.dropped < 0.13, "{outcome:?}");
 }
 
-/// What a short queue drops of several senders is no chance, or each would send more for it.
+/// Packets of several senders that a short queue drops are not lost by chance. Otherwise each
+/// sender would send more.
 #[test]
 fn several_at_a_short_queue_do_not_flood_it() {
     for (senders, queue, dropped) in [(2, 5, 0.16), (6, 5, 0.23), (6, 20, 0.13)] {
@@ -57,8 +58,8 @@ fn several_at_a_short_queue_do_not_flood_it() {
     }
 }
 
-/// Whether half of the path is left empty within 30 s of round trips of so many milliseconds, after
-/// one of 100, and what is believed of the path at the end.
+/// Whether half of the path is left empty within 30 s if the round trips have this number of
+/// milliseconds after a round trip of 100 ms. Also returns the least round trip at the end.
 fn looks_for_the_least(milliseconds: u64) -> (bool, Duration) {
     let begin = epoch();
     let mut bbr = Bbr::new(begin, 1_452);
@@ -85,8 +86,8 @@ fn the_least_round_trip_is_looked_for_when_all_were_longer_for_five_seconds() {
     assert_eq!(looks_for_the_least(150), (true, Duration::from_millis(150)));
 }
 
-/// What its first packets see is the least of a path with jitter, and later ones never see it
-/// again.
+/// The first packets measure the least round trip of a path with jitter, and no later packet
+/// measures it again.
 #[test]
 fn jitter_is_no_queue() {
     for (megabits, round_trip, jitter) in
@@ -99,7 +100,7 @@ fn jitter_is_no_queue() {
     }
 }
 
-/// Until the next full so many milliseconds.
+/// The time until the next multiple of this number of milliseconds.
 const fn until_the_next(milliseconds: u128, at: Duration) -> Duration {
     Duration::from_millis((milliseconds - at.as_millis() % milliseconds) as u64)
 }
@@ -110,7 +111,7 @@ fn acknowledgements_that_come_in_lumps_do_not_slow_it_down() {
         ("each 10 ms", |at| until_the_next(10, at)),
         ("each 30 ms", |at| until_the_next(30, at)),
         ("each 100 ms", |at| until_the_next(100, at)),
-        // A radio that looks for other stations.
+        // A radio that scans for other stations.
         ("50 ms of 200", |at| {
             Duration::from_millis(50_u64.saturating_sub(at.as_millis() as u64 % 200))
         }),
@@ -129,7 +130,7 @@ fn acknowledgements_that_come_in_lumps_do_not_slow_it_down() {
     }
 }
 
-/// Cores that a busy host takes away, each time for longer than quinn's pacer remembers.
+/// A busy host takes the cores away, each time for longer than quinn's pacer remembers.
 #[test]
 fn a_machine_that_is_stopped_again_and_again_catches_up() {
     const STOPPED: [(&str, f64, Wait); 3] = [
@@ -164,7 +165,7 @@ fn a_path_that_becomes_longer_is_believed_after_a_while() {
     }
 }
 
-/// What the last one gets of six is a matter of chance, but it is never crowded out.
+/// The rate of the last of six senders depends on chance, but the sender is never crowded out.
 #[test]
 fn several_at_one_bottleneck_share_it() {
     for (senders, fairness, dropped) in [(2, 0.85, 0.0), (3, 0.7, 0.001), (6, 0.35, 0.01)] {
@@ -178,7 +179,8 @@ fn several_at_one_bottleneck_share_it() {
     }
 }
 
-/// Each would take the queue of the others for the path, and the more, the longer it is.
+/// Otherwise each sender would take the queue of the others for the path, and a longer queue would
+/// make each sender send more.
 #[test]
 fn several_at_a_deep_queue_do_not_fill_it() {
     for (megabits, round_trip, senders) in [(30, 60, 4), (30, 60, 6), (100, 20, 6)] {
@@ -206,7 +208,7 @@ fn a_packet_that_idle_connections_lose_says_nothing_of_the_path() {
     assert_eq!(rate_after_loss(40), 1_000.0);
 }
 
-/// Where queues mark, every probe may end by a mark.
+/// If queues mark packets, each probe may end by a mark.
 #[test]
 fn a_mark_ends_a_probe_as_its_time_does() {
     let begin = epoch();
@@ -266,7 +268,7 @@ fn arrears_are_what_might_have_left_while_neither_window_nor_user_kept_it() {
     arrears.pass(after(20), window, round_trip);
     assert!(!are_due(&arrears), "nothing was to be sent");
 
-    // 12.5 MB/s: 250 kB in 20 ms, of which the pacer gives 20 kB.
+    // 12.5 MB/s are 250 kB in 20 ms. The pacer allows 20 kB of these bytes.
     arrears.hold(false);
     arrears.pass(after(40), window, round_trip);
     assert!(are_due(&arrears));
@@ -300,8 +302,8 @@ fn the_usual_round_trip_is_the_least_between_queues_of_its_own() {
     assert_eq!(round_trips.least(), Duration::from_millis(50));
 }
 
-/// Acknowledgements are sent and not acknowledged; somebody who only sends PINGs makes us send no
-/// more.
+/// Packets with acknowledgements alone are not acknowledged. A peer that sends PINGs alone causes
+/// no other packets.
 #[test]
 fn what_nobody_acknowledges_is_not_remembered_without_end() {
     let begin = epoch();
@@ -318,7 +320,7 @@ fn what_nobody_acknowledges_is_not_remembered_without_end() {
     assert!(deliveries.sample(at(100_002)).is_some(), "and so does what comes next");
 }
 
-/// Long paths, of which a start without knowledge needs five to nine round trips.
+/// Long paths on which a start without measurements needs five to nine round trips.
 const LONG: [(u64, u64); 4] = [(100, 60), (100, 100), (1000, 100), (20, 300)];
 
 #[test]
@@ -337,7 +339,7 @@ fn a_second_connection_fills_its_path_after_three_round_trips() {
     }
 }
 
-/// What is lost beside what a start without knowledge loses.
+/// The loss beyond the loss of a start without measurements.
 #[test]
 fn a_path_that_has_become_slow_loses_less_than_it_once_held() {
     for (megabits, round_trip) in LONG {
@@ -355,7 +357,8 @@ fn a_path_that_has_become_slow_loses_less_than_it_once_held() {
     }
 }
 
-/// A connection whose first flight of `packets` came back after `round_trip`, but for those lost.
+/// A connection whose first flight of `packets` packets was acknowledged after `round_trip`, except
+/// for the lost packets.
 fn flown(packets: u64, lost: u64, round_trip: Duration) -> Bbr {
     let begin = epoch();
     let mut bbr = Bbr::new(begin, 1_000);
@@ -400,7 +403,8 @@ fn a_connection_that_never_met_a_limit_has_measured_nothing() {
     assert_eq!(flown(32, 0, Duration::from_millis(100)).measured(), None);
 }
 
-/// A receiver that knows nothing grants 64 KiB, and twice as much whenever half of it was used.
+/// A receiver without measurements grants 64 KiB, and doubles the window whenever half of it was
+/// used.
 #[test]
 fn a_receiver_that_grants_little_at_first_does_not_end_a_start() {
     for (megabits, round_trip) in [(100, 60), (100, 100), (20, 300)] {

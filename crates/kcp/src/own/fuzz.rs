@@ -12,7 +12,7 @@ use crate::Refused;
 /// Bytes that the decoder may keep.
 const MOST: usize = 10_000;
 
-/// Keys that hide nothing: what a peer says is arbitrary, and authentic.
+/// Keys without encryption. The contents of a peer are arbitrary and authentic.
 #[derive(Debug)]
 struct Plain;
 
@@ -42,8 +42,9 @@ impl Keys for Plain {
     }
 }
 
-/// Any contents, each with a byte for its length in front and a byte for the time before it, from a
-/// peer that has the keys: a session that sends a stream and datagrams stays whole.
+/// Passes arbitrary contents of a peer with valid keys to a session that sends a stream and
+/// datagrams. The session must keep its invariants. A byte for the time and a byte for the length
+/// precede each content.
 pub fn session(data: &[u8]) {
     let id = ConnectionId([0; 8]);
     let mut now = Instant::now();
@@ -89,8 +90,8 @@ pub fn session(data: &[u8]) {
     }
 }
 
-/// Any packets, each with a byte for its length in front: they are read, what is read is written as
-/// it was, and memory stays bounded.
+/// Reads arbitrary packets, each with a byte for its length in front. A packet that was read must
+/// be written with the same bytes, and memory must stay bounded.
 pub fn packets(data: &[u8]) {
     let mut decoder = Decoder::new(MOST);
     let mut rest = data;

@@ -1,4 +1,4 @@
-//! What seals packets: the keys of one connection, which the handshake makes.
+//! The keys that seal the packets of one connection. The handshake makes them.
 
 use std::fmt::Debug;
 
@@ -6,23 +6,23 @@ use crate::Refused;
 
 use super::wire::PacketNumber;
 
-/// The keys of both directions of a connection at one end. The nonce is made of the packet number,
-/// which is never used twice in a direction. The keys decide when they are updated: the session asks
-/// for the phase before it seals, and tells which packets were acknowledged.
+/// The keys of both directions of a connection at one end. The nonce is computed from the packet
+/// number, which is never used twice in a direction. The keys decide when they are updated: the
+/// session asks for the phase before it seals, and reports acknowledged packets.
 ///
 /// A session owns its keys, so that no method needs a lock.
 pub trait Keys: Debug + Send + Sync {
     /// Bytes behind the content.
     fn tag(&self) -> usize;
 
-    /// The phase of the keys with which [`seal`](Self::seal) seals packet `number`, which is called
-    /// next. Keys that are to be updated are updated here.
+    /// The phase of the keys with which the next call of [`seal`](Self::seal) seals packet
+    /// `number`. An update of the keys happens here.
     fn phase(&mut self, number: PacketNumber) -> bool {
         _ = number;
         false
     }
 
-    /// The peer has acknowledged packet `number`: it has the keys that sealed it.
+    /// The peer has acknowledged packet `number`, so it has the keys that sealed this packet.
     fn acknowledged(&mut self, number: PacketNumber) {
         _ = number;
     }
@@ -32,7 +32,7 @@ pub trait Keys: Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// The number is beyond what the keys may seal; nothing may be sent.
+    /// The number exceeds the limit of the keys. Nothing may be sent.
     fn seal(
         &mut self,
         number: PacketNumber,
@@ -45,7 +45,7 @@ pub trait Keys: Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// It is not what the peer sealed under this number, head and phase. The keys are as they were.
+    /// The peer did not seal this content with this number, head and phase. The keys are unchanged.
     fn open(
         &mut self,
         phase: bool,

@@ -1,8 +1,8 @@
 //! The project's own packets, between two ends that both are of this project.
 //!
-//! They carry the same streams as kcp-go's, and do without its costs: heads are a third, each
-//! transmission is known by its packet number, acknowledgements stand outside of FEC and tell what
-//! the path has lost in truth, and FEC follows that loss.
+//! They carry the same streams as the packets of kcp-go at a lower cost. Heads have a third of the
+//! size, and each transmission has its own packet number. Acknowledgements are not part of FEC and
+//! show the real loss of the path, and FEC adapts to that loss.
 //!
 //! | module | content |
 //! |---|---|

@@ -1,30 +1,31 @@
-//! Packet numbers that have arrived, so that none is taken twice (as RFC 4303 section 3.4.3).
+//! Packet numbers that have arrived, so that no packet is accepted twice (as RFC 4303 section
+//! 3.4.3).
 
 use super::wire::PacketNumber;
 
-/// Packet numbers up to the largest that are told apart. Older ones are refused.
+/// The size of the window below the largest packet number. Older numbers are refused.
 pub const REPLAY_WINDOW: u64 = 16_384;
 
-/// Numbers of a word.
+/// The number of packet numbers in a word.
 const WORD: u64 = 64;
 
 /// A bit for each of the last packet numbers.
 ///
-/// Numbers below `floor` count as taken. The floor follows the numbers that have all arrived, so
-/// that the ring is as long as the path is disordered: two words where nothing is lost, and at most
-/// the window.
+/// Numbers below `floor` count as accepted. The floor rises with numbers that have all arrived, so
+/// that the length of the ring depends on the reordering of the path: two words without loss, and
+/// at most the window.
 #[derive(Clone, Debug, Default)]
 pub struct Replay {
-    /// Word `n % len` has the numbers from `64 * n`; the length is a power of two.
+    /// Word `n % len` has the numbers from `64 * n` on. The length is a power of two.
     ring: Vec<u64>,
     /// The first word that is remembered.
     floor: u64,
-    /// The number behind the largest one.
+    /// The number after the largest number.
     next: u64,
 }
 
 impl Replay {
-    /// Whether this number is larger than all that were taken.
+    /// Whether this number is larger than all accepted numbers.
     #[must_use]
     pub const fn is_newest(&self, number: PacketNumber) -> bool {
         number.0 >= self.next
@@ -42,7 +43,8 @@ impl Replay {
         self.next - number <= REPLAY_WINDOW && number / WORD >= self.floor && !is_seen()
     }
 
-    /// Takes the number of a packet that was opened; `false` where it had been taken, or is too old.
+    /// Accepts the number of a packet that was opened. `false` if the number had been accepted
+    /// before, or is too old.
     pub fn take(&mut self, number: PacketNumber) -> bool {
         if !self.is_new(number) || number.0 == u64::MAX {
             return false;
@@ -55,7 +57,7 @@ impl Replay {
         if let Some(word) = self.ring.get_mut(slot) {
             *word |= bit(number);
         }
-        // What has arrived without a gap needs no memory.
+        // Numbers that have arrived without a gap need no memory.
         while self.floor < self.next / WORD
             && self.ring.get(self.slot(self.floor)).is_none_or(|word| *word == u64::MAX)
         {
@@ -64,10 +66,10 @@ impl Replay {
         true
     }
 
-    /// Gives the memory back. Numbers up to the largest count as taken from now on.
+    /// Releases the memory. Numbers up to the largest number count as accepted from now on.
     pub fn rest(&mut self) {
         self.ring = Vec::new();
-        // The word of the next number keeps the numbers that were not taken yet.
+        // The word of the next number keeps the numbers that were not accepted yet.
         let word = self.next / WORD;
         let before = bit(self.next) - 1;
         self.floor = word;
@@ -76,7 +78,7 @@ impl Replay {
         }
     }
 
-    /// Makes room up to `number`, the largest from now on.
+    /// Makes room up to `number`, which is the largest number from now on.
     fn advance(&mut self, number: u64) {
         let least = (number + 1).saturating_sub(REPLAY_WINDOW) / WORD;
         let old = self.next.div_ceil(WORD);
@@ -86,7 +88,7 @@ impl Replay {
         if length > self.ring.len() {
             self.grow(length.next_power_of_two(), old);
         }
-        // Words that the window moves into begin anew.
+        // Words that enter the window are cleared.
         for word in old.max(self.floor)..=to {
             let slot = self.slot(word);
             if let Some(word) = self.ring.get_mut(slot) {

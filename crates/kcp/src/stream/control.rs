@@ -1,15 +1,15 @@
-//! The four ways to decide how much may be under way, and the pacer.
+//! The four controllers of the bytes in flight, and the pacer.
 
 use std::time::{Duration, Instant};
 
 use congestion::{Bbr, FIRST_FLIGHT};
 
-/// A pacer sends this much more than the window in a round trip, so that the window is what limits
-/// (as quinn does; `congestion::Bbr` is made for it).
+/// A pacer sends this multiple of the window in a round trip, so that the window is the limit.
+/// quinn does the same, and `congestion::Bbr` expects it.
 const PACE: f64 = 1.25;
 
-/// The burst of a pacer: what leaves within this time, and at least [`BURST_LEAST`] packets. Timers
-/// fire a millisecond late.
+/// The burst of a pacer: the bytes of this time, and at least [`BURST_LEAST`] packets. Timers fire
+/// up to a millisecond late.
 const BURST: Duration = Duration::from_millis(2);
 const BURST_LEAST: u64 = 10;
 const BURST_MAX: u64 = 256 << 10;
@@ -20,14 +20,15 @@ const TICK: Duration = Duration::from_micros(1);
 /// How fast an end sends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Control {
-    /// By a model of the path ([`congestion::Bbr`]), paced.
+    /// Follows a model of the path ([`congestion::Bbr`]), paced.
     Bbr,
-    /// kcp-go's window with `nc = 0`: slow start, a step per round trip, half after a loss. Paced.
+    /// The window of kcp-go with `nc = 0`: slow start, then one packet more per round trip, and
+    /// half after a loss. Paced.
     Classic,
-    /// So many bytes per second, whatever is lost. Unfair to others unless the rate is known to be
-    /// free.
+    /// A fixed rate in bytes per second, whatever the loss is. It is unfair to other senders unless
+    /// the rate is known to be free.
     Fixed(u64),
-    /// Nothing but the two windows (`nc = 1`): a window leaves as one burst.
+    /// Only the two windows limit (`nc = 1`). A window is sent as one burst.
     Open,
 }
 
@@ -45,7 +46,7 @@ pub(crate) struct Classic {
     mtu: u64,
     window: u64,
     threshold: u64,
-    /// Losses of transmissions before this one are of the same event.
+    /// Losses of transmissions before this number belong to the same event.
     recovering: u64,
 }
 
@@ -63,13 +64,14 @@ impl Controller {
         }
     }
 
-    /// Bytes that may be under way. `round_trip` is the smoothed one.
+    /// Bytes that may be in flight. `round_trip` is the smoothed round trip.
     pub(crate) fn window(&self, round_trip: Duration) -> u64 {
         match self {
             Self::Bbr(bbr) => bbr.window(),
             Self::Classic(classic) => classic.window,
             Self::Fixed(rate) => {
-                // Twice what the path holds: its queue, and what waits for the repair of a loss.
+                // Twice the capacity of the path, because of its queue and of bytes that wait for
+                // the repair of a loss.
                 let bytes = *rate as f64 * round_trip.as_secs_f64() * 2.0;
                 (bytes as u64).max(64 << 10)
             }
@@ -77,7 +79,7 @@ impl Controller {
         }
     }
 
-    /// Bytes per second of the pacer; `None` where there is none.
+    /// The rate of the pacer in bytes per second. `None` if there is no pacing.
     fn pace(&self, round_trip: Duration) -> Option<f64> {
         match self {
             Self::Bbr(_) | Self::Classic(_) => {
@@ -120,8 +122,8 @@ impl Controller {
         }
     }
 
-    /// `bytes` of transmissions up to `number`, the last of which left at `sent`, are lost; `next`
-    /// is the next transmission.
+    /// `bytes` bytes of transmissions up to `number` are lost. The last of these transmissions was
+    /// sent at `sent`. `next` is the next transmission.
     pub(crate) fn lost(
         &mut self,
         now: Instant,
@@ -144,14 +146,14 @@ impl Controller {
         }
     }
 
-    /// Gives memory back that an idle controller does not need.
+    /// Releases the memory that an idle controller does not need.
     pub(crate) fn rest(&mut self) {
         if let Self::Bbr(bbr) = self {
             bbr.forget_bursts();
         }
     }
 
-    /// Nothing arrives any more.
+    /// No packet arrives any more.
     pub(crate) fn path_is_void(&mut self, now: Instant) {
         match self {
             Self::Bbr(bbr) => bbr.on_congestion_event(now, now, true, 0),
@@ -162,7 +164,8 @@ impl Controller {
 }
 
 impl Classic {
-    /// A byte for each byte in slow start, a packet for each window after it.
+    /// The window grows by one byte for each byte in slow start, and then by one packet for each
+    /// window.
     fn arrived(&mut self, bytes: u64) {
         self.window += if self.window < self.threshold {
             bytes
@@ -171,7 +174,7 @@ impl Classic {
         };
     }
 
-    /// Half, once for all that was under way at the loss.
+    /// Halves the window, once for all transmissions that were in flight at the loss.
     fn lost(&mut self, number: u64, next: u64) {
         if number >= self.recovering {
             self.recovering = next;
@@ -186,7 +189,7 @@ impl Classic {
     }
 }
 
-/// Spreads what may leave over time: a bucket that fills at the rate of the controller.
+/// Spreads packets over time: a token bucket that fills at the rate of the controller.
 #[derive(Debug)]
 pub(crate) struct Pacer {
     bytes: f64,
@@ -194,12 +197,12 @@ pub(crate) struct Pacer {
 }
 
 impl Pacer {
-    /// Full, so that the first burst does not wait for a round trip that nobody has measured.
+    /// A full bucket, so that the first burst does not wait for a measured round trip.
     pub(crate) const fn new(now: Instant) -> Self {
         Self { bytes: f64::MAX, filled: now }
     }
 
-    /// `None` where `bytes` may leave now, else the time when they may.
+    /// `None` if `bytes` bytes may be sent now, else the time at which they may be sent.
     pub(crate) fn wait(
         &mut self,
         now: Instant,
@@ -214,12 +217,12 @@ impl Pacer {
         self.bytes = (self.bytes + passed * rate).min(burst);
         self.filled = self.filled.max(now);
         let missing = bytes as f64 - self.bytes;
-        // A wait that rounds to nothing would be a timer that is always due.
+        // A wait that rounds to zero would be a timer that is always due.
         let wait = || Duration::from_secs_f64(missing / rate).max(TICK);
         (missing > 0.0).then(|| now + wait())
     }
 
-    /// `bytes` leave.
+    /// `bytes` bytes are sent.
     pub(crate) fn sent(&mut self, bytes: u64) {
         self.bytes -= bytes as f64;
     }

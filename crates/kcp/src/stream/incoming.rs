@@ -7,14 +7,14 @@ use bytes::{Bytes, BytesMut};
 
 use super::number::Sn;
 
-/// Bytes that a buffer for received bytes has at least, so that segments share one.
+/// The smallest buffer for received bytes, so that segments share a buffer.
 const CHUNK: usize = 8 << 10;
 
-/// Bytes of buffers of early segments that are kept: of about a gap of a bulk transfer, 256 packets
-/// of Ethernet.
+/// The limit in bytes of free buffers for early segments. It fits a usual gap of a bulk transfer,
+/// 256 Ethernet packets.
 const SPARE: usize = 384 << 10;
 
-/// Slots of a ring that stay while nothing happens.
+/// The number of slots of a ring that are kept at rest.
 const LEAST: usize = 8;
 
 /// A segment whose predecessors have arrived and that was not read yet.
@@ -40,9 +40,9 @@ pub(crate) struct Incoming {
     /// Slot `n` is for segment `next + n`. The first slot is empty
     /// unless the reader has left no room.
     early: VecDeque<Option<Early>>,
-    /// Slots that are not empty.
+    /// The number of slots that are not empty.
     waiting: usize,
-    /// Buffers of early segments that wait for the next ones, and their bytes.
+    /// Free buffers for early segments, and their bytes.
     spare: Vec<Vec<u8>>,
     spare_bytes: usize,
     /// Bytes of early segments.
@@ -52,7 +52,7 @@ pub(crate) struct Incoming {
     pieces: VecDeque<Piece>,
     /// Pieces that end a message.
     messages: usize,
-    /// The window was closed, and the peer has to be told that it is open.
+    /// The window was closed, and the peer has to be informed that it is open.
     tells_window: bool,
 }
 
@@ -84,13 +84,13 @@ impl Incoming {
         self.next
     }
 
-    /// Segments for which there is room, as it is told to the peer.
+    /// The number of segments for which there is room. The peer learns it as the window.
     pub(crate) fn room(&self) -> u16 {
         let unread = u16::try_from(self.pieces.len()).unwrap_or(u16::MAX);
         self.window.saturating_sub(unread)
     }
 
-    /// The window has at least `window` segments from now on, and the peer has to be told.
+    /// The window has at least `window` segments from now on, and the peer has to be informed.
     pub(crate) fn widen(&mut self, window: u16) {
         if window > self.window {
             self.window = window;
@@ -98,7 +98,7 @@ impl Incoming {
         }
     }
 
-    /// What [`place`](Self::place) would say.
+    /// The result that [`place`](Self::place) would have.
     pub(crate) fn looks(&self, sn: Sn) -> Arrival {
         let ahead = sn.since(self.next);
         if ahead >= i32::from(self.window) {
@@ -142,14 +142,14 @@ impl Incoming {
         }
     }
 
-    /// Moves the next segment of the stream to those that can be read.
+    /// Appends the next segment of the stream to the readable bytes.
     fn take(&mut self, payload: &[u8], fragments: u8) {
         if self.ready.capacity() - self.ready.len() < payload.len() {
             self.ready.reserve(CHUNK.max(payload.len()));
         }
         self.next = self.next.plus(1);
         let continues = self.pieces.back().is_some_and(|piece| piece.fragments > 0);
-        // A segment without payload is nothing to a stream, and no message.
+        // A segment without payload has no meaning in a stream, and is no message.
         if payload.is_empty() && (self.is_stream || !continues) {
             return;
         }
@@ -158,7 +158,7 @@ impl Incoming {
         self.messages += usize::from(fragments == 0);
     }
 
-    /// Moves what has waited for the segments before it.
+    /// Appends early segments whose predecessors have arrived.
     fn take_early(&mut self) {
         while self.room() > 0 {
             let Some(Some(early)) = self.early.front_mut().map(Option::take) else { break };
@@ -178,27 +178,27 @@ impl Incoming {
         }
     }
 
-    /// Bytes that wait as segment `sn` would: in order, or behind a gap.
+    /// The unread bytes in order if segment `sn` is the next segment, else the bytes behind a gap.
     pub(crate) fn unread(&self, sn: Sn) -> usize {
         if sn == self.next { self.ready.len() } else { self.early_bytes }
     }
 
-    /// Bytes of buffers: of what was not read, and of what waits for it or for more.
+    /// The bytes of all buffers: of unread bytes, of early segments, and of free buffers.
     pub(crate) fn held(&self) -> usize {
         self.ready.capacity() + self.early_bytes + self.spare_bytes
     }
 
-    /// Whether all that arrived in order was read.
+    /// Whether all bytes that arrived in order were read.
     pub(crate) fn is_read(&self) -> bool {
         self.ready.is_empty() && self.pieces.is_empty()
     }
 
-    /// Whether nothing has arrived that was not read.
+    /// Whether all bytes that arrived were read.
     pub(crate) fn is_idle(&self) -> bool {
         self.ready.is_empty() && self.waiting == 0
     }
 
-    /// Gives memory back where nothing has arrived that was not read.
+    /// Releases memory if all bytes that arrived were read.
     pub(crate) fn rest(&mut self) {
         if self.is_idle() {
             self.ready = BytesMut::new();
@@ -209,8 +209,8 @@ impl Incoming {
         }
     }
 
-    /// The next bytes of the stream, at most `most`, or the next message, however long it is.
-    /// `None` where there is none.
+    /// The next bytes of the stream, at most `most`, or the next message of any length. `None` if
+    /// there is none.
     pub(crate) fn read(&mut self, most: usize) -> Option<Bytes> {
         let was_closed = self.room() == 0;
         let length = if self.is_stream { self.of_stream(most) } else { self.of_message() }?;
@@ -248,7 +248,7 @@ impl Incoming {
         Some(length)
     }
 
-    /// Whether the peer has to be told that there is room again; it is told once.
+    /// Whether the peer has to be informed that there is room again. Clears the flag.
     pub(crate) fn tells_window(&mut self) -> bool {
         std::mem::take(&mut self.tells_window)
     }
@@ -267,7 +267,7 @@ impl Incoming {
         !self.early.is_empty()
     }
 
-    /// Whether the peer will be told that there is room again.
+    /// Whether the peer will be informed that there is room again.
     pub(crate) const fn opens_window(&self) -> bool {
         self.tells_window
     }
@@ -278,13 +278,13 @@ impl Incoming {
     }
 }
 
-/// What a PUSH was good for.
+/// The outcome of a PUSH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     New,
-    /// It had arrived before.
+    /// The segment had arrived before.
     Again,
-    /// There is no room for it.
+    /// There is no room for the segment.
     Beyond,
 }
 

@@ -1,5 +1,5 @@
-//! The parts of a reliable stream that both kinds of sessions are made of: no layout of bytes, no
-//! acknowledgements.
+//! The parts of a reliable stream that both kinds of sessions use. The layout of packets and the
+//! acknowledgements are not among them.
 //!
 //! | module | content |
 //! |---|---|

@@ -14,7 +14,8 @@ impl Sn {
         Self(self.0.wrapping_add(count))
     }
 
-    /// How many segments this number is after `other`; negative when it is before it.
+    /// The number of segments from `other` to this number. Negative if this number is before
+    /// `other`.
     #[must_use]
     pub const fn since(self, other: Self) -> i32 {
         self.0.wrapping_sub(other.0).cast_signed()

@@ -1,4 +1,4 @@
-//! The sending half without time: what was written, cut into segments, until it is acknowledged.
+//! The sending half without time: written bytes, cut into segments, until they are acknowledged.
 
 use std::collections::VecDeque;
 
@@ -9,19 +9,19 @@ use super::number::Sn;
 /// The size of a buffer that small writes share.
 const CHUNK: usize = 8 << 10;
 
-/// Slots of a ring that stay while nothing happens.
+/// The number of slots of a ring that are kept at rest.
 const LEAST: usize = 8;
 
-/// The most fragments of a message: their number has a byte.
+/// The largest number of fragments of a message: the number has one byte.
 const FRAGMENTS_MAX: usize = 255;
 
 /// A segment that was sent, until `una` is beyond it.
 #[derive(Debug)]
 pub(crate) struct Sent {
-    /// Empty once it is acknowledged.
+    /// The payload. Empty once the segment is acknowledged.
     pub(crate) payload: Bytes,
     pub(crate) fragments: u8,
-    /// Its last transmission.
+    /// The number of the last transmission of the segment.
     pub(crate) transmission: u64,
     pub(crate) transmissions: u32,
     pub(crate) state: State,
@@ -36,7 +36,7 @@ pub(crate) struct Sent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Flying,
-    /// It waits to be sent again.
+    /// The segment waits to be sent again.
     Lost,
     Done,
 }
@@ -53,7 +53,7 @@ pub(crate) struct Outgoing {
     payload_max: usize,
     is_stream: bool,
     window: usize,
-    /// Bytes of the stream that are not cut yet: large writes, without a copy.
+    /// Bytes of the stream that are not cut yet. Large writes are kept without a copy.
     whole: VecDeque<Bytes>,
     whole_bytes: usize,
     /// Segments that are cut: messages.
@@ -91,7 +91,7 @@ impl Outgoing {
         self.window.saturating_sub(segments + self.sent.len()) * self.payload_max
     }
 
-    /// Takes what there is room for from the front of `bytes`.
+    /// Takes as many bytes as there is room for from the front of `bytes`.
     pub(crate) fn write(&mut self, bytes: &mut Bytes) -> usize {
         let part = bytes.split_to(bytes.len().min(self.room()));
         let length = part.len();
@@ -102,8 +102,8 @@ impl Outgoing {
         length
     }
 
-    /// Cuts a message into segments; `false` where there is no room for it, or never will be. A
-    /// stream takes it as bytes.
+    /// Cuts a message into segments. `false` if there is no room for it, or the message is too
+    /// long. A stream takes the message as bytes.
     pub(crate) fn message(&mut self, mut message: Bytes) -> bool {
         let fragments = message.len().div_ceil(self.payload_max);
         if message.len() > self.room() || !(1..=FRAGMENTS_MAX).contains(&fragments) {
@@ -130,7 +130,7 @@ impl Outgoing {
         self.whole_bytes > 0 || !self.cut.is_empty()
     }
 
-    /// The length of the next segment; `None` where there is none.
+    /// The length of the next segment. `None` if there is none.
     pub(crate) fn next_length(&self) -> Option<usize> {
         match self.cut.front() {
             Some(fresh) => Some(fresh.payload.len()),
@@ -138,7 +138,8 @@ impl Outgoing {
         }
     }
 
-    /// Cuts the next segment. A large write is sliced; small ones are copied into one segment.
+    /// Cuts the next segment. A large write is sliced, and small writes are copied into one
+    /// segment.
     pub(crate) fn pop_fresh(&mut self) -> Option<Fresh> {
         if let Some(fresh) = self.cut.pop_front() {
             return Some(fresh);
@@ -172,7 +173,7 @@ impl Outgoing {
         self.first.plus(u32::try_from(self.sent.len()).unwrap_or(u32::MAX))
     }
 
-    /// Segments that were sent and are not before `una`.
+    /// The number of segments that were sent and are not before `una`.
     pub(crate) fn outstanding(&self) -> usize {
         self.sent.len()
     }
@@ -181,23 +182,23 @@ impl Outgoing {
         self.sent.push_back(sent);
     }
 
-    /// The segment `sn`, where it is outstanding, to look at.
+    /// The segment `sn` if it is outstanding.
     pub(crate) fn get(&self, sn: Sn) -> Option<&Sent> {
         self.sent.get(usize::try_from(sn.since(self.first)).ok()?)
     }
 
-    /// The segment `sn`, where it is outstanding.
+    /// The segment `sn` if it is outstanding, for changes.
     pub(crate) fn sent(&mut self, sn: Sn) -> Option<&mut Sent> {
         let slot = usize::try_from(sn.since(self.first)).ok()?;
         self.sent.get_mut(slot)
     }
 
-    /// The oldest segment that is not acknowledged, and the newest.
+    /// The oldest and the newest segment that are not acknowledged.
     pub(crate) fn ends(&self) -> Option<(Sn, Sn)> {
         let is_open = |sent: &Sent| sent.state != State::Done;
         let last = self.sent.iter().rposition(is_open)?;
         let last = u32::try_from(last).ok()?;
-        // The first one is open, or it would have been removed.
+        // The first segment is not acknowledged. Otherwise it would have been removed.
         Some((self.first, self.first.plus(last)))
     }
 
@@ -220,7 +221,7 @@ impl Outgoing {
         }
     }
 
-    /// Gives memory back. For an end that has nothing to send and nothing under way.
+    /// Releases memory if the end has no data to send and no segment in flight.
     pub(crate) fn rest(&mut self) {
         if self.sent.is_empty() && !self.has_fresh() {
             self.sent.shrink_to(LEAST);

@@ -1,6 +1,6 @@
-//! Asks for the window of a peer that has none left: after half a second, then each time half as
-//! long again, as kcp-go does. The peer tells by itself when its reader makes room; the question is
-//! for the case that this is lost.
+//! Asks for the window of a peer whose window is closed: after half a second, then at intervals
+//! that grow by a half, as kcp-go does. The peer reports an open window by itself. The question
+//! covers the loss of this report.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,8 @@ impl WindowProbe {
         self.next.map(|(due, _)| due)
     }
 
-    /// Whether the question has to leave now. `is_closed`: there is something to send, and no window.
+    /// Whether the question has to be sent now. `is_closed`: there is data to send, and the window
+    /// is closed.
     pub(crate) fn asks(&mut self, now: Instant, is_closed: bool) -> bool {
         if !is_closed {
             self.next = None;

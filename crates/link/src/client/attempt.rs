@@ -26,31 +26,32 @@ use crate::inner::Link;
 /// Head start of a path before the next one is tried beside it.
 const PATH_STAGGER: Duration = Duration::from_secs(2);
 
-/// How long ten bytes may take on their way out.
+/// The time for a close message of ten bytes to leave.
 const DISMISSAL: Duration = Duration::from_secs(1);
 
-/// A greeted carrier, and by which path it came.
+/// A greeted carrier and its path.
 pub(super) struct Connected {
     pub(super) path: usize,
     pub(super) number: CarrierNumber,
     pub(super) carrier: Carrier,
     pub(super) accepted: ClientAccepted,
-    /// Of its link when it was dialled. What the server says early is of that time.
+    /// The state of the link when the carrier was dialled. The early data of the server describes
+    /// the link at that time.
     pub(super) since: Option<Standing>,
     pub(super) leftover: BytesMut,
-    /// Of a round over all paths: why the paths before this path were passed over.
+    /// For a round over all paths: why the earlier paths of the list were passed over.
     pub(super) passed_over: Vec<String>,
 }
 
-/// What an attempt led to.
+/// The outcome of an attempt.
 pub(super) enum AttemptOutcome {
     Greeted(Box<Connected>),
-    /// The server does not know the link any more. As good as a greeting: no other path of the
-    /// same server will say anything else.
+    /// The server does not know the link any more. This answer ends the round as a greeting does:
+    /// the other paths lead to the same server, which would answer the same.
     Forgotten,
 }
 
-/// The first answer, and the attempts that go on.
+/// The first answer of a round, and the attempts that go on.
 pub(super) type Won = (AttemptOutcome, Vec<Attempt>);
 
 pub(super) type Attempt = LocalFuture<'static, Result<AttemptOutcome, Failed>>;
@@ -59,18 +60,18 @@ pub(super) type Attempt = LocalFuture<'static, Result<AttemptOutcome, Failed>>;
 pub(super) struct Known {
     pub(super) id: LinkId,
     pub(super) secret: LinkSecret,
-    /// Highest carrier number that any attempt had. Each has its own, for the server may have
-    /// greeted one that we gave up.
+    /// The highest carrier number of all attempts. Each attempt has a number of its own, because
+    /// the server may have greeted an attempt that the client gave up.
     pub(super) claimed: Cell<u32>,
-    /// Whether the next attempt may speak before its handshake is done. Taken by that attempt,
-    /// given back when a server has let a carrier in for good: who is refused early does not hear
-    /// why.
+    /// Whether the next attempt may send early data. The attempt clears the flag, and a carrier
+    /// that the server has accepted sets it again: a client whose early data is refused does not
+    /// learn the reason.
     pub(super) early: Cell<bool>,
 }
 
 impl Known {
-    /// Numbers for so many attempts at once, highest first: where two are greeted at the same
-    /// time, both sides end up with the path that stands first.
+    /// Carrier numbers for `count` attempts of one round, the highest first. If two attempts are
+    /// greeted at the same time, both sides keep the path that is first in the list.
     pub(super) fn claim(&self, count: usize) -> impl Iterator<Item = CarrierNumber> + use<> {
         let below = self.claimed.get();
         let count = u32::try_from(count).unwrap_or(u32::MAX);
@@ -80,8 +81,9 @@ impl Known {
 }
 
 impl Keeper {
-    /// One round over all paths, each with a head start. The first to be answered wins. The others
-    /// go on where the server may have greeted them by now and would count on them.
+    /// Runs one round over all paths, each with a head start over the next path. The first answered
+    /// attempt wins. An attempt that the server may have greeted already goes on, because the
+    /// server may use its carrier.
     pub(super) async fn connect(&self, link: Option<(&Link, &Known)>) -> Result<Won, Failed> {
         let count = self.client.paths.len();
         let mut numbers = link.map(|(_, known)| known.claim(count));
@@ -95,7 +97,7 @@ impl Keeper {
             running.borrow_mut().push(Some(self.try_path(path, claim)));
             let (running, errors) = (Rc::clone(&running), Rc::clone(&errors));
             Box::pin(async move {
-                // Its place is empty while it is polled.
+                // The slot of an attempt is empty while the attempt is polled.
                 poll_fn(|cx| {
                     let taken = running.borrow_mut().get_mut(path).and_then(Option::take);
                     let Some(mut attempt) = taken else { return Poll::Pending };
@@ -121,7 +123,7 @@ impl Keeper {
         if let AttemptOutcome::Greeted(connected) = &mut answer {
             connected.passed_over = self.passed_over(winner, &errors.borrow());
         }
-        // Of the carriers of one link only the higher numbers, those of better paths.
+        // Only attempts with a higher carrier number go on: these belong to better paths.
         let most = if link.is_some() { winner } else { count };
         let rest = running.take().into_iter().take(most).flatten().collect();
         Ok((answer, rest))
@@ -177,8 +179,8 @@ impl Keeper {
                     say
                 });
                 let (mut carrier, mut said) = dial_early(&path, say.as_ref()).await?;
-                // The old carrier is not dead after all: the server's answer may be older than
-                // that.
+                // The old carrier is alive again, and the server's answer may be older than this
+                // change.
                 if said.is_some() && early.is_some_and(|link| since != Some(link.standing())) {
                     (carrier, said) = dial_early(&path, None).await?;
                 }
@@ -210,7 +212,7 @@ impl Keeper {
     }
 }
 
-/// A second link, from a path that was slower than the first: the server is not left with it.
+/// A slower path has made a second link. The client closes it, so that the server does not keep it.
 pub(super) async fn dismiss(mut connected: Connected) {
     let mut frame = BytesMut::new();
     frame.put_slice(&Head::new(Kind::GoAway, 0, 2, StreamId::CONTROL).encode());
@@ -225,7 +227,7 @@ pub(super) async fn dismiss(mut connected: Connected) {
     }
 }
 
-/// The outcome of the first of the trials that ends; it is one less then.
+/// Waits for the first trial that ends, removes it, and returns its outcome.
 pub(super) async fn finished(trials: &mut Vec<Attempt>) -> Result<AttemptOutcome, Failed> {
     poll_fn(|cx| {
         for i in 0..trials.len() {
@@ -239,10 +241,10 @@ pub(super) async fn finished(trials: &mut Vec<Attempt>) -> Result<AttemptOutcome
     .await
 }
 
-/// A failure and the path it befell.
+/// A failure and the path that failed.
 pub(super) type Failed = (usize, DialError);
 
-/// The error that says more: a refusal is news, an unreachable fallback is not.
+/// The more informative error: a refusal by the server says more than an unreachable fallback.
 fn worse(known: Failed, error: Failed) -> Failed {
     if error.1.failure() == Failure::Network { known } else { error }
 }

@@ -1,4 +1,4 @@
-//! A code for a token: a greeting, and no link behind it.
+//! Exchanges a one-time code for a token: a greeting without a link.
 
 use std::future::poll_fn;
 
@@ -32,7 +32,8 @@ pub async fn enroll(path: &Path, name: Name, code: Token) -> Result<EnrolledToke
         nonce: crate::random::<NONCE_LENGTH>(),
     };
     let (accepted, _) = greet::greet_server(&mut carrier, setup, None).await?;
-    // The server closes as well; whether it hears our end does not matter to it.
+    // The server closes the connection as well, so the client need not wait until its own close
+    // arrives.
     poll_fn(|cx| carrier.lane.poll_close(cx)).await.ok();
     let token = accepted.token.ok_or(GreetingError::Answer("no token for the code"));
     Ok(token.map_err(GreetError::from)?)

@@ -27,7 +27,8 @@ pub struct Client {
     pub instance: InstanceId,
     /// Whether this process has logged in before. All links of the process share it.
     pub logged_in: Arc<AtomicBool>,
-    /// Set when the process is about to end. No further link is made, and live links go on.
+    /// Set when the process is about to end. The client makes no further link, and live links go
+    /// on.
     pub leaving: Arc<AtomicBool>,
     /// Pauses between attempts.
     pub retry: Retry,
@@ -71,7 +72,7 @@ pub enum PathChange {
     /// The paths that stand before this path failed: each with its URL and its error. The text says
     /// that a path did not answer if it has no error yet.
     Failed(Vec<String>),
-    /// Nothing came over this path.
+    /// The path was silent.
     Silent(String),
     /// This path has a low rate; in bytes per second.
     LowRate(String, u64),

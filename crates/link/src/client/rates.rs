@@ -22,8 +22,8 @@ use crate::strain::per_second;
 /// How often a preferred path is tried while another one carries the link.
 pub(super) const PREFER_EVERY: Duration = Duration::from_secs(60);
 
-/// Length of a trial, and of the pieces in which its rate is measured. The rate of a trial is the
-/// rate of its best piece, because the transfer may be over soon.
+/// The length of a trial, and of the intervals in which its rate is measured. The rate of a trial
+/// is the rate of its best interval, because the transfer may end during the trial.
 const LOOKED_AT: Duration = Duration::from_secs(3);
 const PIECE: Duration = Duration::from_millis(500);
 
@@ -61,20 +61,20 @@ pub(super) enum TrialResult {
     Nothing,
 }
 
-/// What trials have shown about paths.
+/// The results of earlier trials.
 #[derive(Debug, Default)]
 pub(super) struct Rates {
     trial: Option<Trial>,
-    /// No trial before.
+    /// The earliest time of the next trial.
     patient_until: Option<Instant>,
-    /// Trials in sequence that showed a quicker path; rounds that did not, or found none that
-    /// answers.
+    /// The numbers of successive trials that showed a quicker path, of successive rounds that
+    /// showed no quicker path, and of successive rounds in which no path answered.
     quicker: u32,
     in_vain: u32,
     unanswered: u32,
-    /// Which of the other paths is next.
+    /// The position of the next path among the other paths.
     next: usize,
-    /// When the path that was left counts as good again, unless it is strained before.
+    /// The time from which the former path counts as good again, unless it is strained before.
     good_at: Option<Instant>,
 }
 
@@ -84,7 +84,7 @@ struct Trial {
     to: usize,
     low_rate: LowRate,
     begun: Instant,
-    /// Since when the other path carries.
+    /// Since when the other path carries the link.
     looked_at: Option<Instant>,
     last: (Instant, u64),
     best: u64,
@@ -118,12 +118,12 @@ impl Rates {
         self.trial.as_ref().is_some_and(|trial| trial.looked_at.is_none())
     }
 
-    /// The carrier is silent or dead: what answers now is no answer to a trial.
+    /// The carrier is silent or dead. A path that answers now does not answer the trial.
     pub(super) fn forget_trial(&mut self) {
         self.trial = None;
     }
 
-    /// The path that was tried is none.
+    /// The tried path did not work.
     pub(super) fn unanswered(&mut self, others: usize, now: Instant) {
         self.trial = None;
         if self.advance(others) {
@@ -141,7 +141,7 @@ impl Rates {
     /// The link goes on over this path.
     pub(super) fn moved(&mut self, path: usize, link: &Link, now: Instant) {
         let Some(trial) = &mut self.trial else { return };
-        // Another attempt than this trial's, or one more change amid it.
+        // The change belongs to another attempt, or it is a second change during the trial.
         if path != trial.to || trial.looked_at.is_some() || trial.is_late(now) {
             self.trial = None;
             return;
@@ -150,13 +150,13 @@ impl Rates {
         trial.last = (now, trial.low_rate.direction.carried(link));
     }
 
-    /// When to look again.
+    /// The time of the next look.
     pub(super) fn next(&self) -> Option<Instant> {
         let trial = self.trial.as_ref()?;
         trial.looked_at.map(|_| trial.last.0 + PIECE)
     }
 
-    /// Looks; what was shown once that is clear.
+    /// Looks at the rates. Returns the result once it is clear.
     pub(super) fn look(&mut self, link: &Link, count: usize, now: Instant) -> Option<TrialResult> {
         let trial = self.trial.as_mut()?;
         let since = trial.looked_at?;
@@ -177,7 +177,7 @@ impl Rates {
         Some(self.judge(from, count.saturating_sub(1), [low_rate.rate, best], now))
     }
 
-    /// `rates` before and now.
+    /// Compares the rates before the trial and now.
     fn judge(&mut self, from: usize, others: usize, rates: [u64; 2], now: Instant) -> TrialResult {
         let [before, after] = rates;
         self.unanswered = 0;
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(rates.choose(0, 2, LOW_RATE, start), Some(1));
         assert_eq!(rates.choose(0, 2, LOW_RATE, start + PIECE), None, "one at a time");
         let mut now = start;
-        // As quick, or a tenth of it.
+        // A rate that is equal, and a tenth of it.
         for (minutes, after) in
             [10, 20, 40, 80, 160, 320, 320].into_iter().zip([149_999, 10_000].into_iter().cycle())
         {
@@ -275,7 +275,7 @@ mod tests {
             "these were all"
         );
         assert_eq!(rates.choose(1, 4, LOW_RATE, now + PREFER_EVERY), Some(2));
-        // What is quick stays the first to be tried.
+        // A quick path stays the first path of the next trial.
         rates.trial = None;
         assert!(matches!(rates.judge(1, 3, [100_000, 900_000], now), TrialResult::Quicker(_)));
         assert_eq!(rates.choose(1, 4, LOW_RATE, now + PREFER_EVERY), Some(2));

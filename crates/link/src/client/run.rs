@@ -25,7 +25,7 @@ use crate::state::{End, Settings};
 const LIVING_MAX: usize = 16;
 
 /// Keeps a link until this end closes it, and keeps retiring links until their last streams end.
-/// `current` is told the link that is to be used. Dropping the future closes all links.
+/// `current` learns which link is to be used. Dropping the future closes all links.
 pub async fn run(
     client: Client,
     owner: Rc<dyn Owner>,
@@ -35,7 +35,7 @@ pub async fn run(
     let keeper = Rc::new(Keeper { client, owner, report });
     let mut backoff = Backoff::new(keeper.client.retry);
     let mut living = JoinSet::new();
-    // Told to go, and in use until it has a successor.
+    // A retiring link that stays in use until it has a successor.
     let mut former: Option<Link> = None;
     loop {
         let Some(connected) = unless_closed(former.as_ref(), keeper.connect_new()).await else {
@@ -65,7 +65,7 @@ pub async fn run(
         if keeper.is_leaving() {
             break;
         }
-        // A server that sends each link away at once is not asked for the next without a pause.
+        // If a server sends each link away at once, the client pauses before the next link.
         let pause = tokio::time::sleep(backoff.after(began.elapsed()));
         let room = async {
             pause.await;
@@ -126,7 +126,7 @@ impl Keeper {
         };
         current(Some(&link));
         if let Some(path) = self.client.paths.get(path) {
-            // Not before: the owner tells it with the link.
+            // The state is set only now, because the owner reports it together with the link.
             let reason = (!passed_over.is_empty()).then_some(PathChange::Failed(passed_over));
             (self.report)(Report::Connected { link: serial, path, resumed: false, reason });
         }
@@ -147,7 +147,7 @@ impl Keeper {
                     self.client.logged_in.store(true, Ordering::Relaxed);
                     return Some((*connected, rest));
                 }
-                // Of no meaning: no link was named.
+                // The outcome cannot occur, because the greeting named no link.
                 Ok((AttemptOutcome::Forgotten, _)) => backoff.failed(Failure::Network),
                 Err((path, error)) => {
                     let pause = backoff.failed(error.failure());

@@ -30,16 +30,16 @@ pub(super) struct Watch {
     pub(super) known: Known,
     /// The index of the path of the active carrier.
     pub(super) path: usize,
-    /// Attempts that may still succeed.
+    /// Attempts that have not ended.
     pub(super) trials: Vec<Attempt>,
     pub(super) rates: Rates,
-    /// Why the attempt under way goes over another path.
+    /// The reason for which the present attempt uses another path.
     pub(super) cause: Option<PathChange>,
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        // After a panic the link ends when all is unwound.
+        // After a panic the link ends once the task is unwound.
         if !std::thread::panicking() {
             self.link.close();
         }
@@ -47,7 +47,7 @@ impl Drop for Watch {
 }
 
 impl Watch {
-    /// Until the link has ended.
+    /// Runs until the link has ended.
     pub(super) async fn run(mut self) {
         let mut backoff = Backoff::new(self.keeper.client.retry);
         let mut attached = Instant::now();
@@ -57,7 +57,7 @@ impl Watch {
                 notice = self.link.inner.notices.next() => match notice {
                     Notice::Ended(_) => return,
                     Notice::CarrierLost => {
-                        // Later numbers win over whatever becomes of these.
+                        // A carrier with a later number replaces the carriers of these attempts.
                         self.trials.clear();
                         self.cause = None;
                         self.rates.forget_trial();
@@ -70,7 +70,7 @@ impl Watch {
                     Notice::Probe => {
                         self.rates.forget_trial();
                         self.note_life(attached);
-                        // The present carrier may yet wake up: until another one is greeted.
+                        // The present carrier may recover until another carrier is greeted.
                         let next = (self.path + 1) % self.keeper.client.paths.len().max(1);
                         self.try_beside(next, PathChange::Silent(self.url()));
                         continue;
@@ -99,7 +99,8 @@ impl Watch {
                 }
             };
             match answer {
-                // Beside a carrier that is alive: whoever answers there does not know the link.
+                // The present carrier is alive, so a server that does not know the link is another
+                // server.
                 AttemptOutcome::Forgotten if self.rates.is_asking() => {
                     let others = self.keeper.client.paths.len().saturating_sub(1);
                     self.rates.unanswered(others, Instant::now());
@@ -126,7 +127,7 @@ impl Watch {
         }
     }
 
-    /// The carrier that was attached then is silent or dead.
+    /// The carrier of that time is silent or dead.
     fn note_life(&self, attached: Instant) {
         if attached.elapsed() >= LET_IN {
             self.known.early.set(true);
@@ -144,7 +145,7 @@ impl Watch {
         if to == self.path {
             return None;
         }
-        // A path that answers late, of a round that another path has won, stands before that path.
+        // A path that answered after the winner of its round is preferred to the winner.
         let of_round =
             if to < self.path { PathChange::Preferred } else { PathChange::Failed(passed_over) };
         Some(cause.unwrap_or(of_round))
@@ -213,7 +214,7 @@ impl Watch {
 fn attach(link: &Link, connected: Connected) -> bool {
     let Connected { number, carrier, accepted, since, leftover, .. } = connected;
     let last = CarrierNumber(number.0.saturating_sub(1));
-    // The server has shown the link as it was before whatever came since.
+    // The server's preview of the link is older than the changes since then.
     let is_stale = accepted.early && since != Some(link.standing());
     let (serial, early) = (link.serial(), accepted.early);
     if is_stale || !link.attach(number, Attach::Replaces(last), carrier, leftover) {
@@ -225,7 +226,7 @@ fn attach(link: &Link, connected: Connected) -> bool {
     }
 }
 
-/// Sleeps until `end`; without an end, for ever.
+/// Sleeps until `end`, or for ever if there is no end.
 async fn until(end: Option<Instant>) {
     match end {
         Some(end) => tokio::time::sleep_until(end).await,

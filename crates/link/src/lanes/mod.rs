@@ -31,13 +31,13 @@ pub(crate) struct StreamLanes {
     /// The wakers of lanes that are ahead of the first lane.
     early: RefCell<BTreeMap<Early, Waker>>,
     unread: Unread,
-    /// Lanes of the peer's that are open.
+    /// The number of open lanes of the peer.
     open: Cell<usize>,
-    /// The window of unread bytes as it was set last, for the next carrier of the link.
+    /// The latest window of unread bytes. The next carrier of the link begins with it.
     window: Rc<Cell<u64>>,
 }
 
-/// Lanes in the order in which their turns come: those of streams that are ours, then the peer's.
+/// Wakers in the order of turns: first the lanes of this side's streams, then the peer's lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Early {
     pub(crate) is_peers: bool,
@@ -53,8 +53,8 @@ impl fmt::Debug for StreamLanes {
 }
 
 impl StreamLanes {
-    /// For a peer that was greeted and has `streams` streams: it may open a lane for each at once.
-    /// `window` is the window of unread bytes of the link's last carrier.
+    /// The lanes for a greeted peer with `streams` streams: the peer may open a lane for each
+    /// stream at once. `window` is the window of unread bytes of the link's last carrier.
     pub(crate) fn new(
         mut lanes: Box<dyn Lanes>,
         budget: &Rc<dyn Budget>,
@@ -106,7 +106,7 @@ impl StreamLanes {
         }
     }
 
-    /// So many lanes of the peer's are open.
+    /// The number of open lanes of the peer changes to `count`.
     pub(crate) fn set_open(&self, lanes: usize) {
         self.open.set(lanes);
     }
@@ -128,13 +128,13 @@ impl StreamLanes {
         self.lanes.borrow_mut().poll_accept(cx)
     }
 
-    /// Offers what waits to its lanes once more. Returns the bytes that they took.
+    /// Offers waiting bytes to their lanes again. Returns the number of bytes that the lanes took.
     pub(crate) fn retry(&self, cx: &mut Context<'_>) -> io::Result<usize> {
         self.outgoing.borrow_mut().retry(cx)
     }
 
-    /// Takes the next batch from the machine: frames for the carrier's first lane into `first`, the
-    /// others for [`StreamLanes::write_batch`]. Returns the bytes of all.
+    /// Takes the next batch from the machine: frames for the carrier's first lane into `first`,
+    /// other frames for [`StreamLanes::write_batch`]. Returns the bytes of all frames.
     pub(crate) fn fill(
         &self,
         machine: &mut Link,
@@ -146,17 +146,17 @@ impl StreamLanes {
         let mut outgoing = self.outgoing.borrow_mut();
         let mut batch = Batch::new(first, Further::new(&mut **lanes), &mut outgoing);
         let filled = machine.poll_transmit(now, number, &mut batch);
-        // Those that are opened here are answered by lanes of the peer's.
+        // The peer answers the lanes that this side opens by lanes of its own.
         lanes.allow(self.wanted(machine));
         filled
     }
 
-    /// Hands the batch to the lanes. Returns the bytes that they took.
+    /// Passes the batch to the lanes. Returns the number of bytes that the lanes took.
     pub(crate) fn write_batch(&self, cx: &mut Context<'_>) -> io::Result<usize> {
         self.outgoing.borrow_mut().write_batch(cx)
     }
 
-    /// Whether a lane did not take everything.
+    /// Whether a lane did not take all of its bytes.
     pub(crate) fn is_blocked(&self) -> bool {
         self.outgoing.borrow().is_blocked()
     }

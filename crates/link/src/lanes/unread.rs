@@ -1,6 +1,7 @@
 //! Limits the bytes of a peer that may wait unread on a carrier with lanes. These are bytes behind
 //! gaps, because a reader takes all bytes that arrive in order. Granted credit cannot be revoked.
-//! So it is drawn from the memory budget before it is granted, and released as the peer uses it.
+//! So credit is charged to the memory budget before it is granted, and the charge is released as
+//! the peer uses the credit.
 
 use std::cell::Cell;
 use std::fmt;
@@ -9,52 +10,53 @@ use std::time::{Duration, Instant};
 
 use proto::Budget;
 
-/// What every carrier may leave unread; needs no budget, as the implicit windows of streams do not.
-/// It is what a transport takes of a peer that it does not know.
+/// The bytes that each carrier may leave unread without a charge to the budget, like the implicit
+/// windows of streams. A transport allows as many bytes to an unknown peer.
 pub(super) const LEAST: u64 = 64 << 10;
 
-/// The most: a second of 250 Mbit/s, or two round trips of 100 ms at 1 Gbit/s.
+/// The largest window: one second at 250 Mbit/s, or two round trips of 100 ms at 1 Gbit/s.
 const MOST: u64 = 32 << 20;
 
-/// A carrier holds at most this part of what it leaves of the budget's upper half. So carriers
-/// alone do not make memory tight, however many there are, and there is a part for those that come
-/// next.
+/// A carrier holds at most this part of the bytes that it leaves free in the upper half of the
+/// budget. So carriers alone do not make memory tight, whatever their number, and the next carrier
+/// finds free bytes.
 const PART: u64 = 4;
 
-/// A window is doubled when this part of it was read within a few round trips: earlier than that of
-/// a stream, so that it holds up none.
+/// A window is doubled when this part of it was read within a few round trips. That is earlier than
+/// for the window of a stream, so that the carrier does not hold up a stream.
 const USED: u64 = 4;
 
-/// Few and many round trips; no round trip counts as shorter than a turn of the other side.
+/// The numbers of round trips that count as few and as many. No round trip counts as shorter than a
+/// turn of the other side.
 const SHORT: u32 = 4;
 const LONG: u32 = 16;
 const TURN: Duration = Duration::from_micros(250);
 
-/// A window that is not used for so long, or [`LONG`], is halved.
+/// A window that is not used for this time and for [`LONG`] is halved.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// Who has used his window so long ago may lose it to others, ...
+/// A peer that has not used its window for this time may lose the window to other carriers, ...
 const IDLE: Duration = Duration::from_secs(10);
 
-/// ... if it is larger than this.
+/// ... if the window is larger than this size.
 const HOARD: u64 = 256 << 10;
 
-/// The window of a carrier, and what it holds of the budget for it.
+/// The window of a carrier, and the part of the budget that it holds.
 pub(super) struct Unread {
     budget: Rc<dyn Budget>,
     window: Cell<u64>,
-    /// Promised beyond the window when that was larger. What is read pays for it.
+    /// Credit granted beyond the window while the window was larger. Bytes that are read reduce it.
     debt: Cell<u64>,
-    /// When the present window began to be used, and what was read since.
+    /// When the present window began to be used, and the number of bytes read since then.
     since: Cell<Option<Instant>>,
     read: Cell<u64>,
-    /// When a part of it was used last.
+    /// When the window was last used.
     used: Cell<Option<Instant>>,
 }
 
 impl Unread {
-    /// Begins with half of `former`, the window of the link's last carrier, if the budget has it:
-    /// the path has carried that much, and each doubling takes a round trip.
+    /// Begins with half of `former`, the window of the link's last carrier, if the budget allows
+    /// it: the path has carried as much, and each doubling takes a round trip.
     pub(super) fn new(budget: Rc<dyn Budget>, former: u64) -> Self {
         let unread = Self::least(budget);
         while unread.window.get() < former / 2 {
@@ -82,7 +84,7 @@ impl Unread {
         }
     }
 
-    /// So much was read. Returns the window to be set from now on, if it changes.
+    /// `bytes` bytes were read. Returns the new window if the window changes.
     pub(super) fn has_read(
         &self,
         bytes: u64,
@@ -120,13 +122,13 @@ impl Unread {
         (next != window).then_some(next)
     }
 
-    /// Whether it has promised much that nobody used for long.
+    /// Whether the carrier has granted much credit that the peer has not used for a long time.
     pub(super) fn is_hoarding(&self, now: Instant) -> bool {
         let used = self.used.get().map(|used| now.saturating_duration_since(used));
         self.drawn() > HOARD && used.is_none_or(|used| used > IDLE)
     }
 
-    /// Twice the window, if the budget has it.
+    /// Doubles the window if the budget allows it.
     fn larger(&self) -> u64 {
         let window = self.window.get();
         let more = window.min(MOST - window);
@@ -177,7 +179,7 @@ mod tests {
             Self::after(purse, 0)
         }
 
-        /// After a carrier with this window.
+        /// The window after a carrier with the window `former`.
         fn after(purse: &Purse, former: u64) -> Self {
             let unread = Unread::new(Rc::new(purse.clone()), former);
             let window = unread.window();
@@ -194,7 +196,8 @@ mod tests {
             }
         }
 
-        /// As a sender that doubles its rate with every round trip, up to this one in a trip.
+        /// Reads as from a sender that doubles its rate with each round trip, up to this number of
+        /// bytes in a round trip.
         fn start(&mut self, most: u64) {
             let mut flight = 32 << 10;
             while flight < most {
@@ -238,11 +241,12 @@ mod tests {
         carrier.start(4 * MIB);
         let promised = purse.used();
         assert!(promised >= 8 * MIB - LEAST, "{promised}");
-        // A minute without a byte, and then a trickle: the window is small, the promise is not.
+        // After a minute without a byte and a few bytes then, the window is small, but the granted
+        // credit is not.
         carrier.now += Duration::from_secs(60);
         (0..20).for_each(|_| carrier.read(10, QUIET * 2));
         assert_eq!(carrier.window, LEAST);
-        // The first of them made the window smaller, the others paid.
+        // The first read made the window smaller, and the other reads reduced the granted credit.
         assert_eq!(purse.used(), promised - 190);
         carrier.read(MIB, QUIET * 60);
         assert_eq!(purse.used(), promised - 190 - MIB);
@@ -256,7 +260,7 @@ mod tests {
         assert_eq!(Carrier::after(&purse, LEAST).window, LEAST);
         let carrier = Carrier::after(&purse, 4 * MIB);
         assert_eq!((carrier.window, purse.used()), (2 * MIB, 2 * MIB - LEAST));
-        // As much as any carrier gets of this budget.
+        // The largest window that a carrier gets of this budget.
         let carriers: Vec<_> = (0..50).map(|_| Carrier::after(&purse, MOST)).collect();
         assert!(carriers[0].window <= 8 * MIB, "{}", carriers[0].window);
         assert!(purse.used() <= 32 * MIB, "{}", purse.used());

@@ -57,11 +57,10 @@ pub async fn accept(mut listener: Box<dyn Listener>, backlog: &dyn Backlog) {
                 if !backlog.begin(incoming) {
                     backlog.make_room().await;
                 }
-                // Accepted connections proceed before new connections are accepted. A handshake
-                // that has begun is lost when its client's patience ends before its turn comes
-                // again; a connection that waits in the listener is not lost. (5,000 QUIC clients
-                // at once, the server on one core: 9-12 s and 0-580 attempts in vain; without this
-                // yield 13-24 s and 900-10,500.)
+                // Accepted connections proceed before new connections are accepted. A client gives
+                // up a handshake that takes too long. A connection that waits in the listener is
+                // not lost. (5,000 QUIC clients at once, the server on one core: 9-12 s and 0-580
+                // attempts in vain; without this yield 13-24 s and 900-10,500.)
                 yield_now().await;
             }
             Some(Err(error)) => {

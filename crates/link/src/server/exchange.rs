@@ -56,7 +56,7 @@ pub(crate) async fn greet_client(
                     return Ok((*grant, accepted, preview));
                 }
                 Verdict::Failed(error) => {
-                    // The refusal shall arrive before the connection closes.
+                    // The refusal has to arrive before the connection closes.
                     poll_fn(|cx| lane.poll_close(cx)).await.ok();
                     return Err(error.into());
                 }

@@ -8,21 +8,22 @@ pub const DATA_MAX: usize = 64;
 /// The most parity shards of a group.
 pub const PARITY_MAX: usize = 48;
 
-/// Where the points of parity begin. Those of data are before it.
+/// The first point of parity shards. The points of data shards are before it.
 const PARITY_POINT: u8 = 128;
 
-/// By what data shard `data` (below [`DATA_MAX`]) is multiplied for parity shard `parity` (below
-/// [`PARITY_MAX`]): `1 / (data - point of parity)`, the element of a Cauchy matrix over GF(2^8) with
-/// polynomial 0x11D. Each square part of such a matrix can be inverted.
+/// The factor of data shard `data` (below [`DATA_MAX`]) in parity shard `parity` (below
+/// [`PARITY_MAX`]): `1 / (data - point of parity)`. This is the element of a Cauchy matrix over
+/// GF(2^8) with polynomial 0x11D. Each square part of such a matrix can be inverted.
 #[must_use]
 pub fn coefficient(data: u8, parity: u8) -> u8 {
     inverse(data ^ PARITY_POINT.wrapping_add(parity)).unwrap_or_default()
 }
 
-/// The equations of a group; the memory is used again.
+/// The equations of a group. Its memory is used again for the next group.
 #[derive(Debug, Default)]
 pub(super) struct Matrix {
-    /// Line by line: the coefficients, and behind them the unit matrix that becomes the inverse.
+    /// The rows of the matrix. Each row has the coefficients and then a row of the unit matrix,
+    /// which becomes the inverse.
     bytes: Vec<u8>,
     pivot: Vec<u8>,
     columns: usize,
@@ -30,14 +31,15 @@ pub(super) struct Matrix {
 }
 
 impl Matrix {
-    /// By what the parity shard in place `row` has to be multiplied for the wanted data shard in
-    /// place `wanted`.
+    /// The factor of the parity shard with index `row` in the missing data shard with index
+    /// `wanted`.
     pub(super) fn factor(&self, wanted: usize, row: usize) -> u8 {
         self.bytes.get(wanted * self.width + self.columns + row).copied().unwrap_or(0)
     }
 
-    /// Finds for each wanted data shard by what each of the parity shards (given as `(index, k)`),
-    /// freed of what is known, has to be multiplied. `None` where they do not suffice.
+    /// Finds the factor of each parity shard in each missing data shard. Parity shards are given as
+    /// `(index, k)`, and the known data shards are already subtracted from them. `None` if the
+    /// parity shards do not suffice.
     pub(super) fn solve(&mut self, wanted: &[u8], parity: &[(u8, u8)]) -> Option<()> {
         let (columns, rows) = (wanted.len(), parity.len());
         let width = columns + rows;

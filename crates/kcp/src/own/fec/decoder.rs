@@ -1,6 +1,6 @@
 //! Keeps the shards of the last groups, and rebuilds data shards.
 //!
-//! Buffers are used again, so that a decoder allocates nothing per packet once it has been warm.
+//! Buffers are used again, so that a decoder allocates nothing per packet in steady state.
 
 use std::collections::VecDeque;
 
@@ -8,30 +8,32 @@ use super::code::{DATA_MAX, Matrix, PARITY_MAX, coefficient};
 use super::encoder::{Load, Parity, SIZE};
 use crate::own::wire::{Group, Shard};
 
-/// Groups that are remembered. Older ones count as over.
+/// The number of remembered groups. Older groups count as complete.
 const GROUPS: usize = 512;
 
-/// Groups behind the newest after which a group is over that has no hole, or no parity: parity that
-/// has not come by then was lost.
+/// A group without a missing shard, or without parity, is complete once it is this number of groups
+/// behind the newest group. Parity that has not arrived by then was lost.
 const SETTLED: usize = 8;
 
-/// Bytes of settled groups beyond which only the last [`RECENT`] groups wait for that: eight groups
-/// of full packets of Ethernet have 0.7 MB, but packets of loopback are eleven times as long.
+/// If settled groups have more bytes than this limit, only the last [`RECENT`] groups wait for
+/// parity. Eight groups of full Ethernet packets have 0.7 MB, but packets on loopback are eleven
+/// times as long.
 const SETTLED_BYTES: usize = 1 << 20;
 const RECENT: usize = 2;
 
-/// Stores of groups that are over and wait for the next groups, and their bytes.
+/// Limits of the free buffers of complete groups: their number, and their bytes.
 const SPARE: usize = 8;
 const SPARE_BYTES: usize = 2 << 20;
 
-/// What a decoder has done.
+/// The counters of a decoder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Data shards that were rebuilt.
     pub rebuilt: u64,
     /// Parity shards that arrived.
     pub parity_in: u64,
-    /// Shards of no use: of a group that is over, or there before, or not possible.
+    /// Useless shards: their group is complete, or the shard had arrived before, or the shard is
+    /// invalid.
     pub useless: u64,
 }
 
@@ -39,12 +41,12 @@ pub struct Counters {
 #[derive(Debug, Default)]
 pub struct Rebuilt {
     bytes: Vec<u8>,
-    /// Where each body ends.
+    /// The end of each body.
     bodies: Vec<(Load, usize)>,
 }
 
 impl Rebuilt {
-    /// The bodies, and what each is.
+    /// The bodies with their kinds.
     pub fn iter(&self) -> impl Iterator<Item = (Load, &[u8])> {
         let mut begin = 0;
         self.bodies.iter().map(move |(load, end)| {
@@ -54,19 +56,19 @@ impl Rebuilt {
         })
     }
 
-    /// How many there are.
+    /// The number of bodies.
     #[must_use]
     pub fn len(&self) -> usize {
         self.bodies.len()
     }
 
-    /// Whether there is none.
+    /// Whether the list is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bodies.is_empty()
     }
 
-    /// Forgets them, and keeps their memory.
+    /// Removes all bodies and keeps their memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.bodies.clear();
@@ -78,17 +80,17 @@ impl Rebuilt {
     }
 }
 
-/// A shard that arrived: where its bytes are, with the size in front where it is data.
+/// A shard that arrived: the place of its bytes. The bytes of a data shard begin with the size.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     index: u8,
-    /// Of parity: the data shards that were added up.
+    /// For a parity shard: the number of data shards in its sum.
     k: u8,
     at: usize,
     length: usize,
 }
 
-/// The shards of a group that is not over.
+/// The shards of a group that is not complete.
 #[derive(Debug, Default)]
 struct Store {
     bytes: Vec<u8>,
@@ -97,8 +99,8 @@ struct Store {
 }
 
 impl Store {
-    /// Makes room for a shard, and for half as many as there are: a vector would double, and keep
-    /// twice the bytes of a group.
+    /// Makes room for a shard, and for half as many shards as there are. A vector would double its
+    /// capacity, and keep twice the bytes of a group.
     fn reserve(&mut self, length: usize) {
         if self.bytes.capacity() - self.bytes.len() < length {
             self.bytes.reserve_exact(length + self.bytes.len() / 2);
@@ -109,11 +111,11 @@ impl Store {
 #[derive(Debug, Default)]
 struct Shards {
     group: Group,
-    /// The data shards of the group; `None` until the end is known.
+    /// The number of data shards of the group. `None` until the end of the group is known.
     size: Option<u8>,
-    /// A bit for each data shard that is there. It stays when the group is over.
+    /// A bit for each data shard that is present. The bits stay after the group is complete.
     present: u64,
-    /// `None` once the group is over.
+    /// `None` once the group is complete.
     store: Option<Box<Store>>,
 }
 
@@ -129,11 +131,11 @@ struct Scratch {
 /// Rebuilds the data shards of one direction.
 #[derive(Debug)]
 pub struct Decoder {
-    /// In the order of their numbers.
+    /// The groups in the order of their numbers.
     groups: VecDeque<Shards>,
     /// Groups before the first one were forgotten.
     has_forgotten: bool,
-    /// Bytes of all groups, and the most of them.
+    /// The bytes of all groups, and their limit.
     bytes: usize,
     most: usize,
     #[expect(clippy::vec_box, reason = "the boxes are what is used again")]
@@ -144,8 +146,8 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder that keeps at most `most` bytes of shards. Where that is less than what arrives in
-    /// two round trips, some are repeated that parity would have rebuilt.
+    /// A decoder that keeps at most `most` bytes of shards. If less memory is allowed than arrives
+    /// in two round trips, the sender repeats some shards that parity would have rebuilt.
     #[must_use]
     pub fn new(most: usize) -> Self {
         Self {
@@ -166,7 +168,7 @@ impl Decoder {
         self.trim();
     }
 
-    /// What was done so far.
+    /// The counters so far.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.counters
@@ -184,9 +186,9 @@ impl Decoder {
         self.bytes + self.spare_bytes
     }
 
-    /// Takes a data shard, which the caller uses itself unless this returns `false`: the shard had
-    /// arrived before, or was rebuilt, or is of a group that is too old to tell. Appends what can be
-    /// rebuilt now to `rebuilt`.
+    /// Takes a data shard. The caller uses the shard itself if this returns `true`. `false`: the
+    /// shard had arrived before, or was rebuilt, or its group is too old. Appends shards that can
+    /// be rebuilt now to `rebuilt`.
     pub fn data(&mut self, shard: Shard, load: Load, body: &[u8], rebuilt: &mut Rebuilt) -> bool {
         let size = load.size(body.len());
         let is_possible = usize::from(shard.index) < DATA_MAX;
@@ -201,7 +203,7 @@ impl Decoder {
         true
     }
 
-    /// Takes a parity shard. Appends what can be rebuilt now to `rebuilt`.
+    /// Takes a parity shard. Appends shards that can be rebuilt now to `rebuilt`.
     pub fn parity(&mut self, head: Parity, parity: &[u8], rebuilt: &mut Rebuilt) {
         let Parity { shard, k, is_final } = head;
         self.counters.parity_in += 1;
@@ -230,8 +232,8 @@ impl Decoder {
         self.rebuild(slot.unwrap_or(0), rebuilt);
     }
 
-    /// Gives all memory back. Groups that are under way are over; the last ones are remembered, so
-    /// that nothing of them is taken twice.
+    /// Releases all memory. Open groups count as complete. The last groups are remembered, so that
+    /// none of their shards is taken twice.
     pub fn rest(&mut self) {
         for group in &mut self.groups {
             group.store = None;
@@ -250,7 +252,7 @@ impl Decoder {
         false
     }
 
-    /// The place of a group, which is made where there is none; `None` of one that is too old.
+    /// The index of a group. A new group is added. `None` if the group is too old.
     fn slot(&mut self, group: Group) -> Option<usize> {
         let behind =
             self.groups.iter().rev().take_while(|held| held.group.since(group) > 0).count();
@@ -261,7 +263,7 @@ impl Decoder {
         if slot == 0 && !self.groups.is_empty() && self.has_forgotten {
             return None;
         }
-        // A jump to the other half of the circle would disorder the groups.
+        // A jump by half of the number space would disorder the groups.
         let newest = self.groups.back().map_or(group, |newest| newest.group);
         if newest.since(group) > i16::MAX / 2 || group.since(newest) > i16::MAX / 2 {
             return None;
@@ -285,14 +287,14 @@ impl Decoder {
         let before = rebuilt.len();
         self.bytes += group.rebuild(&mut self.scratch, rebuilt);
         self.counters.rebuilt += (rebuilt.len() - before) as u64;
-        // A group of the most shards has no more, whether its end was told or not.
+        // A group with the largest number of shards is at its end even if no shard has said so.
         if group.has_all(group.size.unwrap_or(DATA_MAX as u8)) {
             self.end(slot);
         }
         self.trim();
     }
 
-    /// The group in this place is over; its store is kept for another one.
+    /// The group at this index is complete. Its buffer is kept for another group.
     fn end(&mut self, slot: usize) {
         let store = self.groups.get_mut(slot).and_then(|group| group.store.take());
         let Some(mut store) = store else { return };
@@ -307,7 +309,7 @@ impl Decoder {
         }
     }
 
-    /// A group begins: drops older ones that are settled where there is much of them.
+    /// A group begins. Settled older groups are dropped if they have too many bytes.
     fn settle(&mut self) {
         if self.bytes <= SETTLED_BYTES {
             return;
@@ -319,7 +321,7 @@ impl Decoder {
         }
     }
 
-    /// Drops what is settled, and the oldest of what is too much.
+    /// Drops settled groups, and then the oldest groups until the limit is kept.
     fn trim(&mut self) {
         if let Some(settled) = self.groups.len().checked_sub(SETTLED + 1)
             && self.groups.get(settled).is_some_and(Shards::is_settled)
@@ -335,7 +337,8 @@ impl Decoder {
 }
 
 impl Shards {
-    /// Notes a data shard, and keeps it unless the group is over; returns the bytes that are kept.
+    /// Marks a data shard as present, and keeps it unless the group is complete. Returns the number
+    /// of kept bytes.
     fn insert(&mut self, index: u8, size: [u8; SIZE], body: &[u8]) -> usize {
         self.present |= 1 << index;
         let Some(store) = &mut self.store else { return 0 };
@@ -347,19 +350,19 @@ impl Shards {
         length
     }
 
-    /// Whether the first `count` data shards are there.
+    /// Whether the first `count` data shards are present.
     fn has_all(&self, count: u8) -> bool {
         self.present.trailing_ones() >= u32::from(count)
     }
 
-    /// Whether nothing can be rebuilt any more, where no more parity comes.
+    /// Whether nothing can be rebuilt if no further parity arrives.
     fn is_settled(&self) -> bool {
         let Some(store) = &self.store else { return false };
         store.parity.iter().map(|held| held.k).max().is_none_or(|k| self.has_all(k))
     }
 
-    /// Rebuilds what can be: of all data that the parity covers, or else of less. Returns the bytes
-    /// that are kept of it.
+    /// Rebuilds missing shards: of all data that the parity covers, or of a shorter beginning.
+    /// Returns the number of bytes that are kept.
     fn rebuild(&mut self, scratch: &mut Scratch, rebuilt: &mut Rebuilt) -> usize {
         let mut most = u8::MAX;
         loop {
@@ -373,7 +376,7 @@ impl Shards {
             let count = indices.zip(&mut missing).map(|(index, slot)| *slot = index).count();
             let missing = missing.get(..count).unwrap_or_default();
             let Some(&first) = missing.first() else { return 0 };
-            // Parity that covers nothing of what is missing is of no use.
+            // Parity that covers no missing shard is useless.
             let useful = |held: &&Held| held.k <= k && held.k > first;
             scratch.parity.clear();
             scratch.parity.extend(store.parity.iter().filter(useful));
@@ -396,7 +399,7 @@ impl Shards {
         for (index, sum) in missing.iter().zip(scratch.sums.chunks_exact(stride.max(1))) {
             let Some((size, rest)) = sum.split_first_chunk::<SIZE>() else { continue };
             let (load, length) = Load::of(*size);
-            // Of a peer that adds up something else.
+            // The peer has added up other bytes.
             let Some(body) = rest.get(..length) else { continue };
             bytes += self.insert(*index, *size, body);
             rebuilt.push(load, body);
@@ -406,7 +409,7 @@ impl Shards {
 }
 
 impl Store {
-    /// Adds the missing shards up, one sum behind the other.
+    /// Computes the missing shards. Their sums are consecutive in memory.
     fn combine(&self, missing: &[u8], scratch: &mut Scratch) {
         let Scratch { matrix, parity, sums, .. } = scratch;
         let k = parity.iter().map(|held| held.k).max().unwrap_or(0);
@@ -424,7 +427,7 @@ impl Store {
             gf256::multiply_add(column, of(held), sums, stride);
         }
         for held in known() {
-            // What the parity has of this shard is taken out again.
+            // The known shard is subtracted from the parity.
             for (wanted, factor) in column.iter_mut().enumerate() {
                 let parts = parity.iter().enumerate().filter(|(_, of)| held.index < of.k);
                 *factor = parts.fold(0, |sum, (row, of)| {

@@ -3,14 +3,15 @@
 use super::code::{DATA_MAX, PARITY_MAX, coefficient};
 use crate::own::wire::{Group, Shard};
 
-/// The bytes of the size in front of each data shard. They are part of what is added up, so that
-/// shards may differ in length.
+/// The bytes of the size in front of each data shard. The size is a part of the sum, so that shards
+/// may differ in length.
 pub const SIZE: usize = 2;
 
-/// The bit of the size that tells a datagram. No packet has so many bytes of content.
+/// The bit of the size that marks a datagram. No content of a packet is long enough to need this
+/// bit.
 const IS_DATAGRAM: u16 = 1 << 15;
 
-/// What a data shard carries.
+/// The kind of a data shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Load {
     /// Segments of the stream.
@@ -20,14 +21,14 @@ pub enum Load {
 }
 
 impl Load {
-    /// The size in front of a body; `None` where the body is too long.
+    /// The size in front of a body. `None` if the body is too long.
     pub(super) fn size(self, length: usize) -> Option<[u8; SIZE]> {
         let size = u16::try_from(length).ok().filter(|size| size & IS_DATAGRAM == 0)?;
         let bit = if self == Self::Datagram { IS_DATAGRAM } else { 0 };
         Some((size | bit).to_be_bytes())
     }
 
-    /// What a size tells.
+    /// The kind and the length that a size encodes.
     pub(super) fn of(size: [u8; SIZE]) -> (Self, usize) {
         let size = u16::from_be_bytes(size);
         let load = if size & IS_DATAGRAM == 0 { Self::Segments } else { Self::Datagram };
@@ -38,9 +39,9 @@ impl Load {
 /// The head of a parity shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parity {
-    /// Its place.
+    /// The place of the shard in its group.
     pub shard: Shard,
-    /// The data shards that were added up: the first ones of the group.
+    /// The number of data shards in the sum: the first data shards of the group.
     pub k: u8,
     /// No data shard follows in the group.
     pub is_final: bool,
@@ -51,15 +52,15 @@ pub struct Parity {
 pub struct Encoder {
     group: Group,
     is_open: bool,
-    /// The data shards of the open group, and how many may be.
+    /// The data shards of the open group, and their limit.
     data: u8,
     data_most: u8,
-    /// Parity shards that were taken from the sums, and the sums.
+    /// The number of parity shards that were sent, and the number of sums.
     taken: u8,
     sums: u8,
     /// Data shards that the last parity shard covers.
     covered: u8,
-    /// One sum behind the other.
+    /// The sums, consecutive in memory.
     bytes: Vec<u8>,
     stride: usize,
     /// The stride of the next group.
@@ -117,8 +118,8 @@ impl Encoder {
         self.taken
     }
 
-    /// Whether the open group takes no more data: it has all it may have, or all of its parity was
-    /// made.
+    /// Whether the open group takes no more data. It has reached its limit of data shards, or all
+    /// of its parity was made.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         self.is_open && (self.data >= self.data_most || self.taken >= self.sums)
@@ -148,8 +149,8 @@ impl Encoder {
         if self.is_open { self.sums - self.taken } else { 0 }
     }
 
-    /// Opens a group of at most `data` data shards and `parity` parity shards; both are bounded by
-    /// what the code can do. An open group is closed.
+    /// Opens a group of at most `data` data shards and `parity` parity shards. The code bounds both
+    /// numbers. An open group is closed.
     pub fn open(&mut self, data: usize, parity: usize) {
         self.close();
         self.is_open = true;
@@ -157,7 +158,7 @@ impl Encoder {
         self.sums = u8::try_from(parity.clamp(1, PARITY_MAX)).unwrap_or(1);
         self.stride = self.next_stride;
         self.bytes.clear();
-        // The bodies stand behind the sizes, the last one as well.
+        // Each body follows its size, also the last body.
         self.bytes.resize(self.stride * usize::from(self.sums) + SIZE, 0);
     }
 
@@ -170,15 +171,15 @@ impl Encoder {
         (self.data, self.taken, self.covered, self.length) = (0, 0, 0, 0);
     }
 
-    /// Gives the memory back unless a group is open.
+    /// Releases the memory unless a group is open.
     pub fn rest(&mut self) {
         if !self.is_open {
             self.bytes = Vec::new();
         }
     }
 
-    /// Takes the body of a data shard. `None` where no group is open, or it is full, or the body is
-    /// too long.
+    /// Takes the body of a data shard. `None` if no group is open, the group is full, or the body
+    /// is too long.
     pub fn push(&mut self, load: Load, body: &[u8]) -> Option<Shard> {
         let size = load.size(body.len())?;
         if !self.is_open || self.is_full() || SIZE + body.len() > self.stride {
@@ -197,7 +198,7 @@ impl Encoder {
         Some(Shard { group: self.group, index })
     }
 
-    /// Appends the next parity shard of all data so far; `is_final` says that no data follows.
+    /// Appends the next parity shard of all data so far. `is_final`: no data follows.
     pub fn take(&mut self, is_final: bool, to: &mut Vec<u8>) -> Option<Parity> {
         if !self.is_open || self.taken >= self.sums || self.data == 0 {
             return None;

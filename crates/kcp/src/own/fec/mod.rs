@@ -1,15 +1,15 @@
-//! Groups of shards whose number follows the path: any `k` data shards get any number of parity
-//! shards, and both are known only when the group ends.
+//! Groups of shards that adapt to the path: a group has any number `k` of data shards and any
+//! number of parity shards. Both numbers are known only at the end of the group.
 //!
 //! The code is Reed-Solomon with a Cauchy matrix ([`coefficient`]): the factor of data shard `i` in
-//! parity shard `j` depends on neither `k` nor the count of parity. So the sum is made while data
-//! passes, parity may leave when ever it is useful, and more data may follow in the same group: a
-//! later parity shard then covers it as well, and what is left of the earlier. Each parity shard
-//! tells how many data shards were added up (`k`), and whether the group has ended.
+//! parity shard `j` depends on neither `k` nor the count of parity. So the sum is computed while
+//! data is sent, and parity may be sent at any time. More data may follow in the same group: a
+//! later parity shard covers the later data as well as the earlier data. Each parity shard states
+//! the number of data shards in its sum (`k`), and whether the group has ended.
 //!
-//! Sparse traffic gets its parity at once, and each further parity shard protects all packets before
-//! it once more, as a sliding window does; a bulk transfer gets groups of [`DATA_MAX`] shards. What
-//! is protected by how much is decided by [`Policy`].
+//! Sparse traffic gets its parity at once. Each further parity shard protects all packets before it
+//! again, as a sliding window does. A bulk transfer gets groups of [`DATA_MAX`] shards. [`Policy`]
+//! decides the amount of parity.
 
 mod code;
 mod decoder;

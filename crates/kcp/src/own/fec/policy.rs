@@ -1,24 +1,24 @@
-//! How much parity, from the loss that packet numbers show.
+//! Decides the amount of parity by the loss that packet numbers show.
 //!
-//! Two cases differ. A bulk transfer has a next packet at any time, so that parity takes the place of
-//! data: it gets what the path loses on average (`k * p / (1 - p)`), and of what that cannot rebuild
-//! only as many shards are repeated as are missing. Sparse traffic leaves the path empty, so that
-//! parity costs nobody anything: it gets what makes a repetition rare, as far as a budget goes.
+//! There are two cases. A bulk transfer always has a next packet, so parity takes the place of
+//! data. Its parity equals the average loss of the path (`k * p / (1 - p)`), and missing shards
+//! that the parity cannot rebuild are repeated. Sparse traffic leaves the path idle, so parity
+//! takes no capacity from data. Its parity makes repetitions rare, within a budget.
 
 use std::time::{Duration, Instant};
 
 use super::code::{DATA_MAX, PARITY_MAX};
 
-/// Packets whose end is known before the estimate moves.
+/// The number of acknowledged or lost packets in a window of the estimate.
 const WINDOW: u32 = 100;
 
-/// The weight of a window, once there were several.
+/// The weight of a window after the first windows.
 const WEIGHT: f64 = 0.15;
 
-/// The loss of a path that nobody knows.
+/// The assumed loss of an unknown path.
 const PRIOR: f64 = 0.01;
 
-/// A path that loses less counts as clean: it gets no parity.
+/// Below this loss a path counts as free of loss and gets no parity.
 const CLEAN: f64 = 0.002;
 
 /// The share of sparse packets that may stay lost.
@@ -28,22 +28,22 @@ const RESIDUAL: f64 = 0.001;
 /// kbit/s.
 const BUDGET: f64 = 16_000.0;
 
-/// What of the budget may be saved up: parity for a few packets.
+/// The part of the budget that may accumulate: parity for a few packets.
 const SAVED: f64 = 6_000.0;
 
-/// Data shards of a group of sparse traffic: a receiver has to keep them.
+/// The limit of data shards in a group of sparse traffic, because a receiver has to keep them.
 const SPARSE: usize = 32;
 
-/// What any parity may be beside that, as a share of the data above `p / (1 - p)`.
+/// The additional parity of any traffic, as a share of the data above `p / (1 - p)`.
 const MARGIN: f64 = 0.15;
 
-/// What protects the data of one direction.
+/// The protection of the data of one direction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Protection {
     /// No parity.
     Off,
-    /// So many parity shards after so many data shards; groups that a timer closes have parity in
-    /// the same proportion, and at least one.
+    /// A fixed number of parity shards after a fixed number of data shards. A group that a timer
+    /// closes has parity in the same proportion, and at least one parity shard.
     Fixed {
         /// Data shards of a group: 1 to 64.
         data: u8,
@@ -68,12 +68,12 @@ pub struct Policy {
     /// Bytes of parity that sparse traffic may send.
     tokens: f64,
     filled: Instant,
-    /// The part of a parity shard that rounding kept from the groups before.
+    /// The fraction of a parity shard that rounding has left over from earlier groups.
     carry: f64,
 }
 
 impl Policy {
-    /// A policy that knows nothing of the path.
+    /// A policy for an unknown path.
     #[must_use]
     pub const fn new(protection: Protection, now: Instant) -> Self {
         Self {
@@ -88,7 +88,7 @@ impl Policy {
         }
     }
 
-    /// The share of packets that the path is believed to lose, 0 to 1.
+    /// The estimated share of packets that the path loses, 0 to 1.
     #[must_use]
     pub const fn loss(&self) -> f64 {
         self.loss
@@ -106,7 +106,7 @@ impl Policy {
         }
     }
 
-    /// Data and parity shards of a group of a bulk transfer that begins; `None`: no group.
+    /// The numbers of data and parity shards of a new group of a bulk transfer. `None`: no group.
     pub fn bulk(&mut self) -> Option<(usize, usize)> {
         match self.protection {
             Protection::Off => None,
@@ -128,7 +128,8 @@ impl Policy {
         matches!(self.protection, Protection::Fixed { .. })
     }
 
-    /// Parity shards of `data` data shards of sparse traffic that turned out to be bulk.
+    /// The number of parity shards for `data` data shards of sparse traffic that has become a bulk
+    /// transfer.
     pub fn share(&mut self, data: u8) -> u8 {
         let loss = self.loss.min(0.5);
         let wanted = f64::from(data) * loss / (1.0 - loss) + self.carry;
@@ -136,7 +137,7 @@ impl Policy {
         wanted as u8
     }
 
-    /// The same of sparse traffic, which may ask for less parity, and more often
+    /// The same numbers for sparse traffic, which may request less parity, and more often
     /// ([`sparse`](Self::sparse)).
     #[must_use]
     pub fn sparse_group(&self) -> Option<(usize, usize)> {
@@ -148,16 +149,17 @@ impl Policy {
         }
     }
 
-    /// A packet of `bytes` with data left.
+    /// A packet with `bytes` bytes of data was sent.
     pub fn sent(&mut self, bytes: usize) {
         let loss = self.loss.min(0.5);
         let bytes = bytes as f64;
         self.tokens = (self.tokens + bytes * (loss / (1.0 - loss) + MARGIN)).min(SAVED);
     }
 
-    /// Parity shards of `bytes` in all each for `data` packets that nothing protects yet and behind
-    /// which no other one follows at once. They are taken from the budget. `is_last` says that no
-    /// later parity can make up for what is not sent now: the budget may lend for that.
+    /// The number of parity shards, of `bytes` bytes each, for `data` packets that have no
+    /// protection yet and are not followed by another packet at once. The shards are charged to the
+    /// budget. `is_last`: no later parity can protect these packets, so the budget may become
+    /// negative.
     pub fn sparse(&mut self, now: Instant, data: u8, bytes: usize, is_last: bool) -> u8 {
         let most = match self.protection {
             Protection::Off => return 0,
@@ -175,7 +177,8 @@ impl Policy {
         self.tokens = (self.tokens + passed.as_secs_f64() * BUDGET).min(SAVED);
         let loss = self.loss.min(0.5);
         let wanted = self.needed(data).min(most);
-        // With little left it is one at a time: each covers what is before it as well.
+        // If little of the budget is left, one parity shard is sent at a time. Each parity shard
+        // covers all data before it.
         let scarce = !is_last && self.tokens < SAVED / 2.0 + f64::from(wanted) * bytes as f64;
         let average = (f64::from(data) * loss / (1.0 - loss)).ceil() as u8;
         let wanted = if scarce { wanted.min(average.max(1)) } else { wanted };
@@ -185,7 +188,8 @@ impl Policy {
         parity
     }
 
-    /// The least parity with which no more than [`RESIDUAL`] of `data` packets stays lost.
+    /// The smallest number of parity shards with which at most the share [`RESIDUAL`] of `data`
+    /// packets stays lost.
     fn needed(&self, data: u8) -> u8 {
         let loss = self.loss.min(0.9);
         let enough = |parity: &u8| residual(data, *parity, loss) <= RESIDUAL;
@@ -194,7 +198,8 @@ impl Policy {
     }
 }
 
-/// The share of data packets that stays lost: one is lost, with at least `parity` of the others.
+/// The share of data packets that stays lost. A packet stays lost if at least `parity` of the other
+/// packets are lost with it.
 fn residual(data: u8, parity: u8, loss: f64) -> f64 {
     let others = u32::from(data) + u32::from(parity) - 1;
     let mut chance = (1.0 - loss).powi(others.cast_signed());

@@ -14,14 +14,14 @@ fn load(n: usize) -> Load {
     if n % 3 == 2 { Load::Datagram } else { Load::Segments }
 }
 
-/// What the decoder makes of a data shard.
+/// Passes a data shard to the decoder.
 fn data(decoder: &mut Decoder, shard: Shard, load: Load, body: &[u8]) -> (bool, Vec<Vec<u8>>) {
     let mut rebuilt = Rebuilt::default();
     let is_new = decoder.data(shard, load, body, &mut rebuilt);
     (is_new, rebuilt.iter().map(|(_, body)| body.to_vec()).collect())
 }
 
-/// What the decoder makes of a parity shard.
+/// Passes a parity shard to the decoder.
 fn parity(decoder: &mut Decoder, head: Parity, parity: &[u8]) -> Vec<(Load, Vec<u8>)> {
     let mut rebuilt = Rebuilt::default();
     decoder.parity(head, parity, &mut rebuilt);
@@ -29,7 +29,7 @@ fn parity(decoder: &mut Decoder, head: Parity, parity: &[u8]) -> Vec<(Load, Vec<
 }
 
 proptest! {
-    /// Whatever `k` of the shards of a group arrive, in any order, all of its data is there.
+    /// Any `k` shards of a group, in any order, suffice for all data of the group.
     #[test]
     fn any_k_shards_make_all_data(
         lengths in proptest::collection::vec(0_usize..200, 1..=DATA_MAX),
@@ -84,7 +84,7 @@ proptest! {
         prop_assert!(!ends || decoder.held() == 0, "the group is over");
     }
 
-    /// Parity that leaves between data rebuilds what was lost before it.
+    /// Parity between data shards rebuilds data that was lost before it.
     #[test]
     fn each_later_parity_protects_all_before_it(losses in any::<u32>()) {
         let mut encoder = Encoder::new(100);
@@ -165,7 +165,7 @@ fn a_shard_is_new_once_even_in_a_group_that_is_over() {
     for shard in [late, early] {
         assert!(!data(&mut decoder, shard, Load::Datagram, b"late").0);
     }
-    // What memory was too small for is told apart as well, and what a rest has dropped.
+    // Shards that were dropped for lack of memory or by a rest are recognised as well.
     let shard = |index| Shard { group: Group(9), index };
     let mut small = Decoder::new(10);
     for is_new in [true, false] {
@@ -205,7 +205,7 @@ fn groups_of_long_packets_take_bounded_memory_and_are_repaired_all_the_same() {
     for turn in 0..200 {
         encoder.open(DATA_MAX, 1);
         let lost = (turn % 4 == 0).then_some(turn % DATA_MAX);
-        // Without a loss the end of the group is lost, so that nothing tells that it is over.
+        // Only the end of the group is lost, so that no shard shows that the group is complete.
         for at in 0..DATA_MAX - usize::from(lost.is_none()) {
             let shard = encoder.push(Load::Segments, &body).unwrap();
             if lost != Some(at) {

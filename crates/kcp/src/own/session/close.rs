@@ -1,4 +1,4 @@
-//! The end of a session by choice of either end.
+//! The close of a session by either end.
 
 use std::time::{Duration, Instant};
 
@@ -9,25 +9,25 @@ use super::transmit::Next;
 use super::{PathUse, Session, Transmit};
 use crate::own::wire::REASON;
 
-/// A peer that goes on sending is told again at most so often.
+/// The shortest interval of close packets to a peer that goes on sending.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// How a session ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Closed {
-    /// Why, for programs.
+    /// The reason for programs.
     pub code: u16,
-    /// Why, for people: at most 200 bytes, in any encoding where the peer wrote it.
+    /// The reason for people: at most 200 bytes. A reason of the peer may have any encoding.
     pub reason: Bytes,
     /// The peer has closed, not this end.
     pub by_peer: bool,
 }
 
-/// Whether the session is over, and when the peer is told.
+/// Whether the session is closed, and when the peer is informed.
 #[derive(Debug, Default)]
 pub(super) struct Closing {
     closed: Option<Closed>,
-    /// A close packet is to leave.
+    /// A close packet has to be sent.
     is_due: bool,
     told: Option<Instant>,
 }
@@ -47,7 +47,7 @@ impl Closing {
         self.closed = Some(Closed { code, reason, by_peer: true });
     }
 
-    /// A packet has arrived after the end: the peer may not know of it.
+    /// A packet has arrived after the close, so the peer may not know about the close.
     pub(super) fn heard(&mut self, now: Instant) {
         let is_told = |at: Instant| now < at + AGAIN;
         let by_peer = self.closed.as_ref().is_some_and(|closed| closed.by_peer);
@@ -56,10 +56,11 @@ impl Closing {
 }
 
 impl Session {
-    /// Ends the session in both directions at once: the next packet tells the peer `code` and the
-    /// first 200 bytes of `reason`, and nothing else leaves after it. What was not acknowledged may
-    /// be lost; [`finish`](Self::finish) and [`is_flushed`](Self::is_flushed) are for an end without
-    /// loss. A packet that arrives later makes one further close packet, at most one in 100 ms.
+    /// Ends the session in both directions at once: the next packet informs the peer of `code` and
+    /// the first 200 bytes of `reason`, and no other packet follows it. Bytes that were not
+    /// acknowledged may be lost. [`finish`](Self::finish) and [`is_flushed`](Self::is_flushed) are
+    /// for an end without loss. A packet that arrives later causes a further close packet, at most
+    /// one in 100 ms.
     pub fn close(&mut self, _now: Instant, code: u16, reason: &[u8]) {
         if self.closing.is_over() {
             return;
@@ -69,7 +70,8 @@ impl Session {
         self.closing.is_due = true;
     }
 
-    /// How the session ended; `None` while it goes on. What has arrived before can be read still.
+    /// How the session ended. `None` while the session goes on. Bytes that arrived before can still
+    /// be read.
     #[must_use]
     pub const fn closed(&self) -> Option<&Closed> {
         self.closing.closed()

@@ -11,15 +11,15 @@ use crate::own::wire::{
 /// The settings of a [`Session`](super::Session).
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The kind of the packets that leave. Arriving packets of the other kind are refused.
+    /// The kind of the packets that are sent. Arriving packets of the other kind are refused.
     pub kind: PacketKind,
-    /// The connection in heads of packets that arrive, and of packets that leave.
+    /// The connection ids in heads of received packets, and of sent packets.
     pub connection: (ConnectionId, ConnectionId),
-    /// The most bytes of a packet at the beginning: 256 to 32,767. The path has to carry them: the
-    /// MTU of the path less the heads of IP and UDP.
+    /// The first size of packets in bytes: 256 to 32,767. The path has to carry this size: it is
+    /// the MTU of the path less the heads of IP and UDP.
     pub datagram: u16,
-    /// The most bytes of a packet that is tried later. With no more than `datagram` there is no
-    /// search.
+    /// The largest size of packets in bytes that is tried later. If it is not larger than
+    /// `datagram`, there is no search.
     pub datagram_most: u16,
     /// The most segments that are sent and not acknowledged, or that wait: 1 to 65,535.
     pub send_window: u16,
@@ -27,19 +27,20 @@ pub struct Config {
     pub receive_window: u16,
     /// `true`: a stream of bytes. `false`: messages keep their boundaries.
     pub stream: bool,
-    /// The longest time that an acknowledgement waits for company.
+    /// The longest delay of an acknowledgement.
     pub ack_delay: Duration,
-    /// The least timeout after which a probe leaves.
+    /// The shortest timeout after which a probe is sent.
     pub least_timeout: Duration,
     /// How fast the session sends.
     pub control: Control,
-    /// What protects the data that it sends. What it receives is rebuilt in any case.
+    /// The protection of sent data. Received data is rebuilt in any case.
     pub protection: Protection,
-    /// The most bytes of shards that wait to rebuild others, and of parts of segments that wait for
-    /// the rest.
+    /// The limit in bytes of shards that are kept to rebuild other shards, and of parts of
+    /// incomplete segments.
     pub decode_memory: usize,
-    /// The most bytes that the peer may leave unread until [`Session::welcome`](super::Session::welcome):
-    /// half of it in order, half of it behind a gap, and an eighth of it in datagrams.
+    /// The limit of unread bytes of the peer until
+    /// [`Session::raise_limits`](super::Session::raise_limits): a half in order, a half behind a
+    /// gap, and an eighth in datagrams.
     pub unread: usize,
     /// The peer counts as dead when it has not answered for so long.
     pub dead_after: Duration,
@@ -68,25 +69,26 @@ impl Config {
         }
     }
 
-    /// The most bytes of a packet that arrives. A peer whose packets are longer finds by its search
-    /// that they do not pass.
+    /// The largest size of an arriving packet in bytes. A peer with longer packets detects by its
+    /// search that they do not arrive.
     pub(super) fn longest(&self) -> u16 {
         self.datagram_most.max(self.datagram).max(256)
     }
 
-    /// The bytes of a content without its flags, where the tag of the keys has `tag` bytes.
+    /// The bytes of a content without its flags. The tag of the keys has `tag` bytes.
     pub(super) fn content(&self, tag: usize) -> usize {
         usize::from(self.datagram.max(256)).saturating_sub(PACKET_HEAD + tag)
     }
 
-    /// The most bytes of a body with segments: its parity has a longer head and the size of each.
+    /// The largest body with segments in bytes. The parity of the body has a longer head, and
+    /// includes the size of each body.
     pub(super) fn body(&self, tag: usize) -> usize {
         self.content(tag).saturating_sub(1 + PARITY_HEAD + super::SIZE)
     }
 
     /// The most bytes of payload in a segment.
     pub(super) fn payload(&self, tag: usize) -> usize {
-        // A part of a message tells how many follow.
+        // A part of a message states the number of parts that follow.
         let head = if self.stream { SEGMENT_HEAD } else { SEGMENT_HEAD + 1 };
         self.body(tag).saturating_sub(RUN_HEAD + head).max(1)
     }

@@ -1,6 +1,6 @@
-//! What a session has sent and received.
+//! Counters of a session: sent and received packets and bytes.
 
-/// Sums since the beginning. Counters of several sessions add up.
+/// Sums since the beginning of the session. Counters of several sessions can be added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Bytes of payload of streams that were sent, each counted once.
@@ -9,39 +9,40 @@ pub struct Counters {
     pub bytes_in: u64,
     /// Packets that were sent.
     pub packets_out: u64,
-    /// Their bytes, without heads of UDP.
+    /// Bytes of these packets, without heads of UDP.
     pub packet_bytes_out: u64,
     /// Packets that were opened.
     pub packets_in: u64,
-    /// Packets that were not what the peer sealed, or of another connection.
+    /// Packets that the peer did not seal, or that belong to another connection.
     pub refused: u64,
-    /// Packets whose number had been taken, or is too old.
+    /// Packets whose number had been accepted before, or is too old.
     pub replayed: u64,
-    /// Packets that the peer sealed and that make no sense.
+    /// Packets that the peer sealed and that are malformed.
     pub malformed: u64,
-    /// Acknowledgements that were sent, alone or with other things.
+    /// Acknowledgements that were sent, alone or together with data.
     pub acks_out: u64,
     /// Packets with segments that were sent again.
     pub repeated_out: u64,
     /// Packets that arrived with a mark of congestion.
     pub congested_in: u64,
-    /// Packets that arrived with a mark at the peer, as far as it has told.
+    /// Packets that arrived at the peer with a mark of congestion, as far as the peer has reported.
     pub congested_out: u64,
     /// Packets that were lost, whether they were sent again or not.
     pub lost: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub lost_bytes: u64,
     /// Bytes of packets that have arrived.
     pub acked_bytes: u64,
-    /// Those that left while the congestion window or the pacer held others back.
+    /// Bytes of packets that were sent while the congestion window or the pacer held other packets
+    /// back.
     pub limited_bytes: u64,
-    /// Lost ones that parity should rebuild at the peer.
+    /// Lost packets that parity should rebuild at the peer.
     pub left_to_parity: u64,
-    /// Lost ones that parity should have rebuilt and that were sent again nevertheless.
+    /// Lost packets that parity should have rebuilt and that were sent again nevertheless.
     pub overdue: u64,
-    /// Packets that were taken for lost and arrived.
+    /// Packets that counted as lost and arrived.
     pub spurious: u64,
-    /// Timeouts after which something left to ask whether anything arrives.
+    /// Timeouts after which a probe was sent.
     pub probes: u64,
     /// Packets with parity, and their bytes.
     pub parity_out: u64,
@@ -49,22 +50,22 @@ pub struct Counters {
     pub parity_bytes_out: u64,
     /// Packets that were rebuilt.
     pub rebuilt: u64,
-    /// Segments that had arrived before.
+    /// Received segments that had arrived before.
     pub repeated_in: u64,
     /// Segments for which the window had no room.
     pub beyond_in: u64,
-    /// Packets with a part of a segment that is larger than packets are.
+    /// Packets with a part of a segment that is larger than a packet.
     pub parts_out: u64,
-    /// How often the path carried large packets no more.
+    /// How often the path stopped to carry large packets.
     pub black_holes: u64,
     /// Datagrams that were sent.
     pub datagrams_out: u64,
-    /// Datagrams that arrived, or were rebuilt; each counts once.
+    /// Datagrams that arrived or were rebuilt. Each datagram counts once.
     pub datagrams_in: u64,
-    /// Datagrams that arrived after they were rebuilt, or too late to tell.
+    /// Datagrams that arrived after they were rebuilt, or whose group is too old.
     pub datagrams_late: u64,
-    /// Datagrams that were dropped at the receiver, as nobody took them in time, or at the
-    /// sender, as packets had become smaller.
+    /// Datagrams that were dropped: at the receiver because the user did not read them in time, or
+    /// at the sender because packets had become smaller.
     pub datagrams_dropped: u64,
 }
 

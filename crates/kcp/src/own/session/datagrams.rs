@@ -1,5 +1,5 @@
-//! Datagrams of the user: unordered, sent once, never behind bytes of the stream, and protected by
-//! parity as segments are.
+//! Datagrams of the user. They are unordered, are sent once, never wait for bytes of the stream,
+//! and are protected by parity as segments are.
 
 use std::collections::VecDeque;
 
@@ -7,22 +7,23 @@ use bytes::{Bytes, BytesMut};
 
 use super::Session;
 
-/// The bytes of datagrams that wait in each direction.
+/// The limit of bytes of waiting datagrams in each direction.
 const QUEUE: usize = 256 << 10;
 
-/// What a datagram costs beside its bytes, so that empty ones are bounded as well.
+/// The cost of a datagram beside its bytes, so that empty datagrams are bounded as well.
 const EACH: usize = 32;
 
-/// Received datagrams share buffers of so many bytes.
+/// The size in bytes of the buffers that received datagrams share.
 const CHUNK: usize = 8 << 10;
 
 /// A datagram that the session does not take.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unsent {
-    /// It is longer than [`Session::datagram_limit`].
+    /// The datagram is longer than [`Session::datagram_limit`].
     #[error("the datagram is longer than a packet")]
     TooLong(Bytes),
-    /// It is longer than [`Session::datagram_room`], until datagrams have left.
+    /// The datagram is longer than [`Session::datagram_room`]. There is more room once datagrams
+    /// were sent.
     #[error("too many datagrams wait to be sent")]
     Full(Bytes),
 }
@@ -65,8 +66,8 @@ impl Datagrams {
         self.bytes
     }
 
-    /// A datagram has arrived, of which the queue may hold `most` bytes; returns how many old ones
-    /// had to go for it, and whether it had to go itself.
+    /// A datagram has arrived. The queue may hold `most` bytes. Returns the number of older
+    /// datagrams that were dropped for it, and whether it was dropped itself.
     pub(super) fn arrived(&mut self, datagram: &[u8], most: usize) -> u64 {
         let mut dropped = 0;
         let room = |own: &Self| most.min(QUEUE).saturating_sub(own.bytes + EACH);
@@ -100,19 +101,19 @@ impl Session {
         self.config.body(self.keys.tag())
     }
 
-    /// Bytes of a datagram for which the queue has room now. 256 KiB may wait, where each datagram
-    /// counts 32 bytes more than it has.
+    /// The size of a datagram for which the queue has room now. 256 KiB may wait, and each datagram
+    /// counts as 32 bytes more than its length.
     #[must_use]
     pub fn datagram_room(&self) -> usize {
         self.datagrams_out.room()
     }
 
-    /// Sends a datagram that nobody repeats. It leaves before bytes of the stream that have not left
-    /// yet. A datagram that was taken is not dropped at this end.
+    /// Sends a datagram. It is not repeated, and is sent before bytes of the stream that were not
+    /// sent yet. This end does not drop an accepted datagram.
     ///
     /// # Errors
     ///
-    /// Gives the datagram back that is too long, or for which the queue has no room now.
+    /// Returns a datagram that is too long, or for which the queue has no room now.
     pub fn send_datagram(&mut self, datagram: Bytes) -> Result<(), Unsent> {
         if datagram.len() > self.datagram_limit() {
             return Err(Unsent::TooLong(datagram));

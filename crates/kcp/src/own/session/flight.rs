@@ -1,8 +1,8 @@
-//! Packets that are under way, and packets that were given up and may still arrive.
+//! Packets in flight, and packets that count as lost and may still arrive.
 //!
-//! An acknowledgement names packets, so that nothing is ambiguous. It names a packet many times:
-//! only what the one before it did not name is looked at, so that its cost is that of its ranges and
-//! of what is new.
+//! An acknowledgement names packets, so that it is unambiguous. Many acknowledgements name the same
+//! packet. Only packets that the previous acknowledgement did not name are processed, so that the
+//! cost depends on the number of ranges and of new packets.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -12,16 +12,16 @@ use super::parts::Piece;
 use crate::own::wire::{PacketNumber, RANGES, Shard};
 use crate::stream::flight;
 
-/// Packets that may overtake: RFC 9002 section 6.1.1.
+/// The reordering threshold in packets: RFC 9002 section 6.1.1.
 const OVERTAKE: u64 = 3;
 
-/// Lost packets that are remembered, to see that they were late.
+/// The number of remembered lost packets, so that late packets are recognised.
 const REMEMBERED: usize = 512;
 
-/// What a packet carries that somebody has to know when it is lost.
+/// The content of a packet that matters when the packet is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cargo {
-    /// Nothing that is acknowledged.
+    /// The packet is not acknowledged.
     Nothing,
     Segments(Sequence),
     Parity(Shard),
@@ -29,15 +29,15 @@ pub(super) enum Cargo {
     Part(Piece),
     /// A probe for packets of this size.
     Size(u16),
-    /// A datagram of the user, and where it is in a group.
+    /// A datagram of the user, and its place in a group.
     Datagram(Option<Shard>),
-    /// What nobody repeats.
+    /// Content that is not repeated.
     Other,
 }
 
 pub(super) type Packet = flight::Transmission<Cargo>;
 
-/// Numbers from the first to the last.
+/// Packet numbers from the first to the last.
 type Range = (u64, u64);
 
 #[derive(Debug)]
@@ -45,12 +45,12 @@ pub(super) struct Flight {
     pub(super) packets: flight::Flight<Cargo>,
     /// The shortest round trip.
     least: Option<Duration>,
-    /// What the last acknowledgement named, from high to low.
+    /// The ranges of the last acknowledgement, from high to low.
     named: Vec<Range>,
-    /// Room for the next two lists, so that an acknowledgement allocates nothing.
+    /// Memory for the next two lists, so that an acknowledgement allocates nothing.
     spare: [Vec<Range>; 2],
     lost: VecDeque<(u64, Instant, Cargo)>,
-    /// The marks of congestion that the peer has told of.
+    /// The number of marks of congestion that the peer has reported.
     congested: u32,
 }
 
@@ -66,13 +66,13 @@ impl Flight {
         }
     }
 
-    /// The path is another one: its round trip is not known.
+    /// The path has changed, so its round trip is unknown.
     pub(super) fn path_changed(&mut self) {
         self.least = None;
         self.packets.path_changed();
     }
 
-    /// The next packet leaves.
+    /// The next packet is sent.
     pub(super) fn sent(&mut self, now: Instant, bytes: u32, cargo: Cargo, is_limited: bool) {
         if cargo == Cargo::Nothing {
             self.packets.passed(now, bytes, cargo, is_limited);
@@ -81,8 +81,8 @@ impl Flight {
         }
     }
 
-    /// What an acknowledgement names for the first time, from high to low. `ranges` go from high to
-    /// low, too. The list is given back with [`keep`](Self::keep).
+    /// The packets that an acknowledgement names for the first time, from high to low. `ranges` go
+    /// from high to low, too. [`keep`](Self::keep) takes the list back.
     pub(super) fn news(
         &mut self,
         ranges: impl Iterator<Item = (PacketNumber, PacketNumber)>,
@@ -100,10 +100,11 @@ impl Flight {
         self.spare[1] = news;
     }
 
-    /// The peer tells the low 30 bits of its count of marks; how many are new.
+    /// The peer reports the low 30 bits of its count of marks. Returns the number of new marks.
     pub(super) const fn congested(&mut self, marks: u32) -> Option<u32> {
         let new = marks.wrapping_sub(self.congested) << 2 >> 2;
-        // Half of the circle is old: acknowledgements overtake each other.
+        // A difference of more than half of the number space is old, because acknowledgements are
+        // reordered.
         if new == 0 || new >= 1 << 29 {
             return None;
         }
@@ -116,16 +117,16 @@ impl Flight {
         self.least.is_some()
     }
 
-    /// The newest packet took `took` there and back, of which the peer has waited for `delay`.
+    /// The round trip of the newest packet was `took`, which includes the peer's delay `delay`.
     pub(super) fn sample(&mut self, took: Duration, delay: Duration) {
         let least = self.least.map_or(took, |least| least.min(took));
         self.least = Some(least);
-        // As RFC 9002 section 5.3: a delay that makes a round trip too short is not believed.
+        // As RFC 9002 section 5.3 says, a delay that makes the round trip too short is ignored.
         let without = took.saturating_sub(delay);
         self.packets.rtt.sample(if without >= least { without } else { took });
     }
 
-    /// Lost packets that are in `news`: they were only late.
+    /// Lost packets that are in `news` were only late.
     pub(super) fn late_ones(&mut self, news: &[Range]) -> Vec<Cargo> {
         let mut late = Vec::new();
         let Some((oldest, _, _)) = self.lost.front().copied() else { return late };
@@ -145,7 +146,7 @@ impl Flight {
         late
     }
 
-    /// Something new was acknowledged.
+    /// A packet was acknowledged for the first time.
     pub(super) fn acknowledged(&mut self, now: Instant) {
         self.packets.acknowledged();
         let old = self.packets.rtt.longer() * 2;
@@ -173,7 +174,7 @@ impl Flight {
     }
 }
 
-/// The parts of a range that are in none of `named`, which go from high to low.
+/// The parts of a range that are not in `named`, whose ranges go from high to low.
 fn without((first, last): Range, named: &[Range]) -> impl Iterator<Item = Range> + use<> {
     let mut parts = [None; RANGES + 1];
     let mut top = Some(last);

@@ -1,8 +1,8 @@
 //! The sender's view of its groups: which lost shards the peer will rebuild, and which it cannot.
 //!
-//! The sender knows each packet that was lost, of data and of parity. So it repeats of a group only
-//! as many shards as are missing after the parity has done its part. A repeated shard keeps its group
-//! and position, and completes the group as the lost one would have.
+//! The sender knows each packet that was lost, of data and of parity. So it repeats only the shards
+//! of a group that are missing after the parity was used. A repeated shard keeps its group and
+//! position, and completes the group as the lost shard would have done.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -13,29 +13,30 @@ use crate::own::wire::{Group, Shard};
 /// Groups that are remembered.
 const GROUPS: usize = 512;
 
-/// Segments with consecutive numbers that left in one packet.
+/// Segments with consecutive numbers that were sent in one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sequence {
     pub(super) first: Sn,
     pub(super) count: u8,
-    /// Where they are in a group.
+    /// Their place in a group.
     pub(super) shard: Option<Shard>,
 }
 
 #[derive(Debug)]
 struct Sent {
     group: Group,
-    /// When its last packet left.
+    /// When the last packet of the group was sent.
     at: Instant,
-    /// A bit for each data shard that the peer is believed to lack.
+    /// A bit for each data shard that the peer probably lacks.
     lost: u64,
-    /// Those of them that parity should rebuild.
+    /// The missing data shards that parity should rebuild.
     left: Vec<Sequence>,
-    /// The data that each parity shard covers, and whether it may have arrived.
+    /// For each parity shard the number of covered data shards, and whether the parity shard may
+    /// have arrived.
     parity: Vec<(u8, bool)>,
 }
 
-/// What is left to parity, and the parity.
+/// The shards that are left to parity, and the parity shards.
 type Lists = (Vec<Sequence>, Vec<(u8, bool)>);
 
 #[derive(Debug, Default)]
@@ -53,13 +54,14 @@ impl Groups {
         self.groups.get_mut(usize::try_from(group.since(first)).ok()?)
     }
 
-    /// Whether a shard of this group is to leave again as what it was: the group is remembered, and
-    /// others of it need this one, unless `always`.
+    /// Whether a shard of this group is sent again with its place in the group. The group has to be
+    /// remembered, and other shards of the group have to need this shard, unless `always`.
     pub(super) fn wants(&mut self, group: Group, always: bool) -> bool {
         self.get(group).is_some_and(|sent| always || !sent.left.is_empty())
     }
 
-    /// A data shard leaves, for the first time or again. Returns what is given up as too old.
+    /// A data shard is sent, for the first time or again. Returns the shards of groups that are too
+    /// old.
     pub(super) fn data_sent(&mut self, now: Instant, group: Group) -> Vec<Sequence> {
         if let Some(sent) = self.get(group) {
             sent.at = now;
@@ -97,7 +99,8 @@ impl Groups {
         }
     }
 
-    /// A data shard was lost. Whether parity should rebuild it; otherwise it has to leave again.
+    /// A data shard was lost. Returns whether parity should rebuild it. Otherwise it has to be sent
+    /// again.
     pub(super) fn data_lost(&mut self, sequence: Sequence) -> bool {
         let Some(shard) = sequence.shard else { return false };
         let Some(sent) = self.get(shard.group) else { return false };
@@ -112,15 +115,16 @@ impl Groups {
         true
     }
 
-    /// A data shard was lost that nobody repeats: parity that rebuilds it rebuilds no other one.
+    /// A data shard was lost that is not repeated. Parity that rebuilds this shard cannot rebuild
+    /// another shard.
     pub(super) fn datagram_lost(&mut self, shard: Shard) {
         if let Some(sent) = self.get(shard.group) {
             sent.lost |= bit(shard.index);
         }
     }
 
-    /// A parity shard was lost. Returns what has to leave again for that. `is_done` tells segments
-    /// that the peer has.
+    /// A parity shard was lost. Returns the shards that have to be sent again for that reason.
+    /// `is_done` says whether the peer has a sequence.
     pub(super) fn parity_lost(
         &mut self,
         shard: Shard,
@@ -143,7 +147,7 @@ impl Groups {
         again
     }
 
-    /// When parity has had `wait` to rebuild what was left to it.
+    /// The time at which parity has had `wait` to rebuild the shards that were left to it.
     pub(super) fn due(&self, wait: Duration) -> Option<Instant> {
         if self.waiting == 0 {
             return None;
@@ -151,7 +155,7 @@ impl Groups {
         self.groups.iter().filter(|sent| !sent.left.is_empty()).map(|sent| sent.at + wait).min()
     }
 
-    /// What parity should have rebuilt by now and has not.
+    /// The shards that parity should have rebuilt by now.
     pub(super) fn overdue(
         &mut self,
         now: Instant,

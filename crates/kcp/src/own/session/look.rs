@@ -1,4 +1,4 @@
-//! What a driver asks a session, to know who can go on.
+//! The questions of a driver that show which side of a session can go on.
 
 use super::Session;
 
@@ -9,13 +9,13 @@ impl Session {
         self.incoming.is_readable() || self.is_finished()
     }
 
-    /// Bytes of the stream that were written and have not left yet.
+    /// Bytes of the stream that were written and were not sent yet.
     #[must_use]
     pub const fn unsent(&self) -> usize {
         self.outgoing.unsent()
     }
 
-    /// Bytes that may be under way.
+    /// Bytes that may be in flight.
     #[must_use]
     pub fn window(&self) -> u64 {
         self.controller.window(self.round_trip())

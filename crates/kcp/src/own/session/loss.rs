@@ -1,4 +1,4 @@
-//! What is lost, what has to leave again for it, and what asks when nothing is heard.
+//! Detects lost packets, decides what is sent again, and sends probes when nothing arrives.
 
 use std::time::{Duration, Instant};
 
@@ -7,12 +7,13 @@ use super::flight::{Cargo, Packet};
 use super::groups::Sequence;
 use crate::stream::outgoing::{Outgoing, State};
 
-/// What parity may take longer than a round trip: an eighth of it, and the delay of timers.
+/// The additional time for parity beyond a round trip: an eighth of the round trip, and the delay
+/// of timers.
 const PATIENCE: Duration = Duration::from_millis(10);
 
 impl Session {
-    /// Nothing was heard for a timeout. The oldest and the newest segment leave again, or at least a
-    /// question: the answer tells what of the rest is lost.
+    /// Nothing has arrived for a timeout. The oldest and the newest segment are sent again, or at
+    /// least a probe. The answer shows which other packets are lost.
     pub(super) fn probe(&mut self, now: Instant) {
         self.counters.probes += 1;
         if self.flight.packets.probed() {
@@ -23,7 +24,7 @@ impl Session {
             }
         }
         self.probes.clear();
-        // Where the path carries large packets no more, the small question alone is answered.
+        // If the path no longer carries large packets, only the small probe is answered.
         self.ping |= self.mtu.is_grown();
         if let Some((oldest, newest)) = self.outgoing.ends() {
             let one = |first| Sequence { first, count: 1, shard: None };
@@ -36,7 +37,7 @@ impl Session {
         }
     }
 
-    /// Gives up what must be lost.
+    /// Declares packets lost.
     pub(super) fn find_lost(&mut self, now: Instant) {
         let (mut bytes, mut newest, mut sent) = (0, 0, now);
         let mut is_hole = false;
@@ -60,7 +61,7 @@ impl Session {
         }
     }
 
-    /// A packet is lost: what it carried has to leave again, or is left to parity.
+    /// A packet is lost. Its content has to be sent again, or parity rebuilds it.
     pub(super) fn give_up(&mut self, number: u64, packet: &Packet) {
         if !matches!(packet.cargo, Cargo::Nothing | Cargo::Other | Cargo::Size(_)) {
             self.counters.lost += 1;
@@ -114,13 +115,13 @@ impl Session {
         self.outgoing.set_payload(self.config.payload(tag));
         self.encoder.set_longest(self.config.body(tag));
         if shrinks {
-            // Its parity may not fit.
+            // The parity of the open group may not fit.
             self.end_group();
         }
         self.controller.resized(size);
     }
 
-    /// Sends again what parity should have rebuilt and has not.
+    /// Sends again the shards that parity should have rebuilt and has not rebuilt.
     pub(super) fn give_up_overdue(&mut self, now: Instant) {
         let wait = self.patience();
         let again = self.groups.overdue(now, wait, is_done(&self.outgoing));
@@ -128,7 +129,7 @@ impl Session {
         self.lost.extend(again);
     }
 
-    /// How long parity may take before what was left to it is sent again.
+    /// The time for parity to rebuild a shard before the shard is sent again.
     pub(super) fn patience(&self) -> Duration {
         let longer = self.flight.packets.rtt.longer();
         longer + longer / 8 + PATIENCE + self.config.ack_delay
@@ -139,7 +140,7 @@ impl Session {
     }
 }
 
-/// Tells sequences of which the peer has all.
+/// Returns whether the peer has all segments of a sequence.
 fn is_done(outgoing: &Outgoing) -> impl Fn(&Sequence) -> bool + '_ {
     |sequence| {
         (0..sequence.count).all(|at| {

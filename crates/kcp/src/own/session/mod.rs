@@ -1,24 +1,25 @@
 //! A session over the project's own packets: a reliable stream, or messages, and datagrams.
 //!
-//! It is a plain value, as the engine is. Inputs are [`handle_datagram`](Session::handle_datagram)
-//! and [`handle_timeout`](Session::handle_timeout), commands are [`challenge`](Session::challenge),
-//! [`path_changed`](Session::path_changed), [`write`](Session::write),
-//! [`send`](Session::send), [`finish`](Session::finish), [`read`](Session::read), [`send_datagram`](Session::send_datagram) and
-//! [`read_datagram`](Session::read_datagram), outputs are [`poll_transmit`](Session::poll_transmit) and
-//! [`timeout`](Session::timeout). The one rule for a driver: after any input or command, call
-//! `poll_transmit` until it returns `None`, then set a timer to `timeout`.
+//! A session is a plain value. Inputs are [`handle_datagram`](Session::handle_datagram) and
+//! [`handle_timeout`](Session::handle_timeout), commands are [`challenge`](Session::challenge),
+//! [`path_changed`](Session::path_changed), [`write`](Session::write), [`send`](Session::send),
+//! [`finish`](Session::finish), [`read`](Session::read), [`send_datagram`](Session::send_datagram)
+//! and [`read_datagram`](Session::read_datagram), outputs are
+//! [`poll_transmit`](Session::poll_transmit) and [`timeout`](Session::timeout). The one rule for a
+//! driver: after any input or command, call `poll_transmit` until it returns `None`, then set a
+//! timer to `timeout`.
 //!
 //! # Loss
 //!
-//! The receiver tells which packets have arrived; a segment that it has rebuilt it tells apart, as a
-//! segment. So the sender knows what the path has lost. That, repaired or not, is what the congestion
-//! controller and the parity follow: parity must not hide from the controller that a queue overflows.
-//! [`Control::Bbr`](crate::Control::Bbr) does not slow down for loss by chance.
+//! The receiver acknowledges the packets that have arrived, and reports rebuilt segments
+//! separately. So the sender knows the loss of the path. The congestion controller and the parity
+//! adapt to this loss, whether it was repaired or not: parity must not hide from the controller
+//! that a queue overflows. [`Control::Bbr`](crate::Control::Bbr) does not slow down for loss by
+//! chance.
 //!
-//! A lost packet of a group is repeated only where the parity of the group does not suffice
-//! (`groups`): then it takes its old place in the group, so that one repetition counts like one more
-//! parity shard. In a bulk transfer parity and repetitions together are what was lost, and a little
-//! more.
+//! A lost packet of a group is repeated only if the parity of the group does not suffice
+//! (`groups`). It keeps its place in the group, so that one repetition has the effect of one more
+//! parity shard. In a bulk transfer parity and repetitions together exceed the loss only slightly.
 
 mod close;
 mod config;
@@ -67,10 +68,10 @@ use mtu::Search;
 use parts::{Parts, Piece};
 use received::Received;
 
-/// Segments that the peer has room for as long as it has not said anything.
+/// The window of the peer, in segments, until its first acknowledgement.
 const FIRST_WINDOW: u16 = 64;
 
-/// How far the end of the own direction has come.
+/// The progress of the end of this end's direction.
 ///
 /// ```text
 ///   Open --finish--> Wanted --all before it left--> Sent
@@ -92,7 +93,7 @@ pub struct Session {
     outgoing: Outgoing,
     incoming: Incoming,
     finish: Finish,
-    /// The segment that ends what the peer sends.
+    /// The segment that ends the peer's direction.
     end: Option<Sn>,
     received: Received,
     flight: Flight,
@@ -102,52 +103,53 @@ pub struct Session {
     policy: Policy,
     encoder: Encoder,
     decoder: Decoder,
-    /// Room for what the decoder rebuilds.
+    /// Memory for the shards that the decoder rebuilds.
     rebuilt: Rebuilt,
-    /// What waits to be sent again.
+    /// Sequences that wait to be sent again.
     lost: VecDeque<Sequence>,
-    /// What leaves whatever the controller says.
+    /// Sequences that are sent without permission of the controller.
     probes: VecDeque<Sequence>,
-    /// Parts of segments that are larger than packets are.
+    /// Parts of segments that are larger than a packet.
     parts_out: VecDeque<Piece>,
     parts_in: Parts,
-    /// The size of packets, which `config.datagram` follows.
+    /// The search for the size of packets. `config.datagram` has the present size.
     mtu: Search,
-    /// A packet that asks for an acknowledgement is to leave.
+    /// A packet that asks for an acknowledgement has to be sent.
     ping: bool,
-    /// Parity shards of the open group that have to leave, and whether the group ends with them.
+    /// The number of parity shards of the open group that have to be sent, and whether the group
+    /// ends with them.
     owed: u8,
     ends_group: bool,
-    /// Parity that the open group gets when it is full; of sparse traffic that is decided later.
+    /// The parity of the open group once the group is full. For sparse traffic it is decided later.
     planned: Option<u8>,
-    /// Data that no parity covers gets some by then.
+    /// Data without parity gets parity at this time.
     flush: Option<Instant>,
-    /// Packets with data since there was nothing more to send.
+    /// The number of packets with data since the last time without data to send.
     busy: u32,
     datagrams_out: Datagrams,
     datagrams_in: Datagrams,
     peer_window: u16,
-    /// The number of the packet that told it.
+    /// The number of the packet that reported it.
     told_by: u64,
     window_probe: WindowProbe,
     paced: Option<Instant>,
-    /// Packets leave as ECT(0).
+    /// Packets are sent as ECT(0).
     is_ect: bool,
-    /// Packets since the last one that is to be acknowledged.
+    /// The number of packets since the last packet that asks for an acknowledgement.
     unasked: u32,
-    /// The first packet that left on the present path.
+    /// The first packet that was sent on the present path.
     path_begin: u64,
-    /// A path challenge that is to leave, and the answer to the last one that arrived.
+    /// A path challenge that has to be sent, and the answer to the last challenge that arrived.
     challenge: Option<[u8; 8]>,
     answer: Option<[u8; 8]>,
     closing: Closing,
     heard: Option<Instant>,
-    /// When something happened last; `None` at rest.
+    /// The time of the last activity. `None` at rest.
     active: Option<Instant>,
-    /// The peer is dead: nothing leaves until it is heard again.
+    /// The peer is dead. Nothing is sent until a packet of the peer arrives.
     is_silent: bool,
     is_limited: bool,
-    /// The content of a packet that is being made.
+    /// The content of a packet that is being built.
     body: Vec<u8>,
     counters: Counters,
 }
@@ -207,14 +209,14 @@ impl Session {
         }
     }
 
-    /// Bytes that [`write`](Self::write) takes now; 0 after [`finish`](Self::finish).
+    /// The number of bytes that [`write`](Self::write) takes now. 0 after [`finish`](Self::finish).
     #[must_use]
     pub fn room(&self) -> usize {
         if self.finish == Finish::Open { self.outgoing.room() } else { 0 }
     }
 
-    /// Writes bytes to the stream. What there is no room for stays in `bytes`; returns how many were
-    /// taken: none after [`finish`](Self::finish).
+    /// Writes bytes to the stream. Bytes without room stay in `bytes`. Returns the number of bytes
+    /// that were taken, which is 0 after [`finish`](Self::finish).
     pub fn write(&mut self, _now: Instant, bytes: &mut Bytes) -> usize {
         if self.finish == Finish::Open { self.outgoing.write(bytes) } else { 0 }
     }
@@ -226,28 +228,28 @@ impl Session {
         self.finish == Finish::Open && self.outgoing.message(message)
     }
 
-    /// Ends the sending direction behind all that was written. The other direction goes on.
+    /// Ends the sending direction after all written bytes. The other direction goes on.
     pub fn finish(&mut self, _now: Instant) {
         if self.finish == Finish::Open {
             self.finish = Finish::Wanted;
         }
     }
 
-    /// Whether the peer has ended its direction, and all that it sent was read.
+    /// Whether the peer has ended its direction and all of its bytes were read.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.incoming.is_read() && self.end.is_some_and(|end| end.is_before(self.incoming.next()))
     }
 
-    /// The next bytes of the stream, at most `most`, or the next message, however long it is;
-    /// `None` where none has arrived.
+    /// The next bytes of the stream, at most `most`, or the next message of any length. `None` if
+    /// none has arrived.
     pub fn read(&mut self, most: usize) -> Option<Bytes> {
         self.incoming.read(most)
     }
 
-    /// The peer is welcome: from now on this end holds `receive_window` segments and
-    /// `decode_memory` bytes of shards for it, or more, and [`Config::unread`] is no limit. A session
-    /// of a stranger begins with little.
+    /// Raises the limits for an authenticated peer. From now on this end holds at least
+    /// `receive_window` segments and `decode_memory` bytes of shards, and [`Config::unread`] is no
+    /// limit. A session begins with low limits, because its peer is unknown.
     pub fn welcome(&mut self, receive_window: u16, decode_memory: usize) {
         self.incoming.widen(receive_window);
         self.config.unread = usize::MAX;
@@ -257,7 +259,7 @@ impl Session {
         }
     }
 
-    /// Whether all that was written is acknowledged, and the end of the direction if there is one.
+    /// Whether all written bytes are acknowledged, and the end of the direction if it was ended.
     #[must_use]
     pub fn is_flushed(&self) -> bool {
         !self.has_fresh() && self.outgoing.outstanding() == 0
@@ -267,16 +269,16 @@ impl Session {
         self.outgoing.has_fresh() || self.finish == Finish::Wanted
     }
 
-    /// Whether the peer has been silent for [`Config::dead_after`] while it owed an answer. From then
-    /// on nothing leaves and no timer runs, until the peer is heard again.
+    /// Whether the peer has been silent for [`Config::dead_after`] while an answer was due. From
+    /// then on nothing is sent and no timer runs, until a packet of the peer arrives.
     #[must_use]
     pub fn is_dead(&self, now: Instant) -> bool {
         let owes = self.flight.packets.in_flight() > 0 || self.outgoing.outstanding() > 0;
         owes && self.heard.is_some_and(|heard| now >= heard + self.config.dead_after)
     }
 
-    /// Bytes of buffers: of what has arrived, of shards, and of sums. What was written belongs to the
-    /// writer, whose bytes it shares.
+    /// The bytes of buffers of received data, of shards, and of sums. Written bytes belong to the
+    /// writer and are shared.
     #[must_use]
     pub fn held(&self) -> usize {
         self.incoming.held()
@@ -287,13 +289,14 @@ impl Session {
             + self.datagrams_in.held()
     }
 
-    /// What was sent and received so far.
+    /// The counters of the session.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// The most bytes of a packet now, between [`Config::datagram`] and [`Config::datagram_most`].
+    /// The present limit of the size of packets in bytes, between [`Config::datagram`] and
+    /// [`Config::datagram_most`].
     #[must_use]
     pub const fn datagram(&self) -> u16 {
         self.mtu.size()
@@ -305,19 +308,19 @@ impl Session {
         self.flight.packets.rtt.smoothed()
     }
 
-    /// The share of packets that the path loses, as it was measured: 0 to 1.
+    /// The measured share of packets that the path loses, 0 to 1.
     #[must_use]
     pub const fn loss(&self) -> f64 {
         self.policy.loss()
     }
 
-    /// Bytes of packets under way.
+    /// Bytes of packets in flight.
     #[must_use]
     pub const fn in_flight(&self) -> u64 {
         self.flight.packets.in_flight()
     }
 
-    /// The time of the next event; `None` while nothing is under way or due, and once the peer is
+    /// The time of the next event. `None` while nothing is in flight or due, and once the peer is
     /// dead.
     #[must_use]
     pub fn timeout(&self) -> Option<Instant> {
@@ -333,7 +336,7 @@ impl Session {
             probe,
             dead,
             self.paced,
-            // While something else waits, parity is not what it waits for.
+            // Parity has no deadline of its own while other content waits.
             self.flush.filter(|_| self.is_limited),
             self.window_probe.due(),
             self.rest_due(),

@@ -1,9 +1,10 @@
-//! The size of packets: path MTU discovery by probes (RFC 8899), and the return from a size that the
-//! path does not carry any more.
+//! The size of packets: path MTU discovery by probes (RFC 8899), and the return to the base size if
+//! the path no longer carries the present size.
 //!
-//! A probe is a packet of padding. Its loss says something of its size, and nothing of the load of
-//! the path. The first probe has the largest size, which most paths carry; then the search halves
-//! the range. Probes leave only beside other traffic, so that an idle session stays silent.
+//! A probe is a packet of padding. Its loss says something about its size, and nothing about the
+//! load of the path. The first probe has the largest size, which most paths carry. Then the search
+//! halves the range. Probes are sent only beside other traffic, so that an idle session stays
+//! silent.
 //!
 //! ```text
 //!   Search --range below STEP--> rest for AGAIN --> Search
@@ -12,35 +13,37 @@
 
 use std::time::{Duration, Instant};
 
-/// The search ends when what is left of the range is smaller, in bytes (RFC 8899 section 5.3.2).
+/// The search ends when the range is smaller than this number of bytes (RFC 8899 section 5.3.2).
 const STEP: u16 = 20;
 
-/// Probes of a size that are lost before it counts as too large: MAX_PROBES of RFC 8899 section
+/// The number of lost probes after which a size counts as too large: MAX_PROBES of RFC 8899 section
 /// 5.1.2.
 const PROBES: u8 = 3;
 
-/// The path may have become better: PMTU_RAISE_TIMER of RFC 8899 section 5.1.1.
+/// The interval of new searches, because the path may carry more: PMTU_RAISE_TIMER of RFC 8899
+/// section 5.1.1.
 const AGAIN: Duration = Duration::from_secs(600);
 
-/// Large packets that are lost in a row, none of which was overtaken by a large one. By chance that
-/// is one run in ten million where a fifth is lost.
+/// The number of successive lost large packets, none of which was overtaken by a large packet,
+/// after which the size is given up. If a fifth of the packets is lost by chance, such a run has a
+/// probability of one in ten million.
 const HOLE: u32 = 10;
 
 /// The search of one path.
 #[derive(Debug)]
 pub(super) struct Search {
-    /// The size that all paths carry, and the largest one to try.
+    /// The size that all paths carry, and the largest size to try.
     least: u16,
     most: u16,
     size: u16,
     /// The smallest size that is too large.
     failed: u16,
     losses: u8,
-    /// A probe is under way.
+    /// A probe is in flight.
     is_waiting: bool,
-    /// When the next search begins; `None` while one goes on.
+    /// When the next search begins. `None` during a search.
     next: Option<Instant>,
-    /// Large packets lost in a row, and the newest large packet that has arrived.
+    /// The number of successive lost large packets, and the newest large packet that has arrived.
     lost: u32,
     passed: Option<u64>,
 }
@@ -70,12 +73,12 @@ impl Search {
         self.size
     }
 
-    /// Whether packets are larger than what all paths carry.
+    /// Whether packets are larger than the size that all paths carry.
     pub(super) const fn is_grown(&self) -> bool {
         self.size > self.least
     }
 
-    /// The size of the probe that is to leave now.
+    /// The size of the probe that has to be sent now.
     pub(super) fn probe(&mut self, now: Instant) -> Option<u16> {
         if self.is_waiting || self.size >= self.most {
             return None;
@@ -97,12 +100,12 @@ impl Search {
         (self.failed, self.losses, self.next) = (self.most.saturating_add(1), 0, None);
     }
 
-    /// A probe leaves.
+    /// A probe is sent.
     pub(super) const fn sent(&mut self) {
         self.is_waiting = true;
     }
 
-    /// A probe of this size has arrived; whether packets may be larger now.
+    /// A probe of this size has arrived. Returns whether packets may be larger now.
     pub(super) const fn probe_arrived(&mut self, size: u16) -> bool {
         (self.is_waiting, self.losses) = (false, 0);
         let grows = size > self.size;
@@ -122,7 +125,7 @@ impl Search {
         }
     }
 
-    /// A packet that is no probe has arrived.
+    /// A packet has arrived that is not a probe.
     pub(super) fn arrived(&mut self, number: u64, bytes: u32) {
         if bytes > u32::from(self.least) {
             self.passed = self.passed.max(Some(number));
@@ -130,9 +133,9 @@ impl Search {
         }
     }
 
-    /// A packet that is no probe was lost; `next` is the number of the next packet. Returns whether
-    /// the path carries large packets no more. Then the size is the least size, and the search begins
-    /// anew.
+    /// A packet was lost that is not a probe. `next` is the number of the next packet. Returns
+    /// whether the path no longer carries large packets. Then the size is the base size, and the
+    /// search begins again.
     pub(super) fn lost(&mut self, (number, next): (u64, u64), bytes: u32) -> bool {
         let is_large = bytes > u32::from(self.least);
         if is_large && self.passed.is_none_or(|passed| passed < number) {
@@ -141,7 +144,7 @@ impl Search {
         let is_hole = self.lost >= HOLE && self.is_grown();
         if is_hole {
             (self.size, self.lost) = (self.least, 0);
-            // What has left before says nothing of what the next search finds.
+            // Packets that were sent before say nothing about the next search.
             self.passed = Some(next);
             self.begin();
         }
@@ -153,7 +156,7 @@ impl Search {
 mod tests {
     use super::*;
 
-    /// The size that is found, and the probes that it took.
+    /// The size that the search finds, and the number of probes.
     fn search(search: &mut Search, now: Instant, carried: u16) -> (u16, u32) {
         let mut probes = 0;
         while let Some(size) = search.probe(now) {

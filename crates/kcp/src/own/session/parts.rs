@@ -1,8 +1,8 @@
-//! Segments that are larger than packets are now: they leave, and arrive, in parts.
+//! Segments that are larger than the present packets are sent in parts.
 //!
-//! A segment is cut when it first leaves, and the path may carry less later. A part names the
-//! segment and an offset. The receiver tells a segment that is complete as it tells a rebuilt one,
-//! so that the sender keeps no account of parts that have arrived; it repeats the lost ones.
+//! A segment is cut when it is first sent, and the path may carry smaller packets later. A part
+//! names the segment and an offset. The receiver reports a complete segment in the way of a rebuilt
+//! segment. So the sender keeps no list of parts that have arrived, and repeats lost parts.
 
 use std::collections::VecDeque;
 
@@ -14,17 +14,18 @@ use crate::Sn;
 use crate::own::wire::{PART_HEAD, Part, RUN_HEAD, SEGMENT_HEAD, Segment, put_segment};
 use crate::stream::outgoing::{Fresh, Sent, State};
 
-/// Segments that are incomplete at a receiver. Parts of others are not acknowledged, and come again.
+/// The largest number of incomplete segments at a receiver. Parts of further segments are not
+/// acknowledged, so the sender repeats them.
 const SEGMENTS: usize = 1_024;
 
 /// Parts of a segment, and their bytes.
 const PARTS: usize = 64;
 const BYTES: usize = 1 << 15;
 
-/// What a part costs beside its bytes.
+/// The cost of a part beside its bytes.
 const EACH: usize = 64;
 
-/// Bytes of a segment that leave in one packet.
+/// Bytes of a segment that are sent in one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) sn: Sn,
@@ -35,9 +36,9 @@ pub(super) struct Piece {
 #[derive(Debug)]
 struct Partial {
     sn: Sn,
-    /// With the offset of each, in order.
+    /// The parts with their offsets, in order.
     parts: Vec<(u16, Bytes)>,
-    /// Known with the last part.
+    /// The length of the segment. It is known once the last part has arrived.
     length: Option<usize>,
 }
 
@@ -45,15 +46,15 @@ struct Partial {
 #[derive(Debug, Default)]
 pub(super) struct Parts {
     segments: VecDeque<Partial>,
-    /// What all parts cost, in bytes.
+    /// The cost of all parts in bytes.
     held: usize,
-    /// A segment that is complete; the memory is used again.
+    /// A complete segment. Its memory is used again.
     whole: Vec<u8>,
 }
 
 impl Parts {
-    /// Takes a part. `Some(true)`: the segment is complete, in [`whole`](Self::whole). `None`: there
-    /// is no room, as all parts together cost `most` bytes at most.
+    /// Takes a part. `Some(true)`: the segment is complete, in [`whole`](Self::whole). `None`:
+    /// there is no room, because all parts together may cost at most `most` bytes.
     pub(super) fn take(
         &mut self,
         part: Part,
@@ -139,12 +140,12 @@ impl Partial {
         true
     }
 
-    /// Puts the parts together; whether all are there.
+    /// Joins the parts. Returns whether all parts are present.
     fn join(&self, whole: &mut Vec<u8>) -> bool {
         let Some(length) = self.length else { return false };
         whole.clear();
         for (offset, bytes) in &self.parts {
-            // Parts of another cut may overlap.
+            // Parts that were cut at other offsets may overlap.
             let Some(known) = whole.len().checked_sub(usize::from(*offset)) else { return false };
             whole.extend_from_slice(bytes.get(known..).unwrap_or_default());
         }
@@ -158,11 +159,12 @@ impl Session {
         let segments = (0..sequence.count)
             .filter_map(|at| self.outgoing.get(sequence.first.plus(at.into())))
             .map(|sent| SEGMENT_HEAD + 2 + usize::from(sent.fragments > 0) + sent.payload.len());
-        // The last one tells no length.
+        // The last segment of a packet has no length field.
         RUN_HEAD + segments.sum::<usize>() <= self.config.body(self.keys.tag()) + 2
     }
 
-    /// A sequence that has to leave again is too large: its segments leave one by one, or in parts.
+    /// A sequence that has to be sent again is too large. Its segments are sent one by one, or in
+    /// parts.
     pub(super) fn split(&mut self, sequence: Sequence) {
         if sequence.count > 1 {
             for at in (0..sequence.count).rev() {
@@ -174,7 +176,7 @@ impl Session {
         let sn = sequence.first;
         let most = self.part_most();
         let Some(sent) = self.outgoing.sent(sn) else { return };
-        // No packet carries all of it; what is lost of it is known by its parts.
+        // No packet carries the whole segment, so the loss of its parts is tracked by parts.
         (sent.state, sent.transmission) = (State::Flying, u64::MAX);
         let length = u16::try_from(sent.payload.len()).unwrap_or(u16::MAX);
         let mut offset = 0;
@@ -185,7 +187,7 @@ impl Session {
         }
     }
 
-    /// A segment that was cut for larger packets and has not left yet leaves in parts.
+    /// A segment that was cut for larger packets and was not sent yet is sent in parts.
     pub(super) fn split_fresh(&mut self) {
         let first = self.outgoing.next();
         let Some(Fresh { payload, fragments }) = self.outgoing.pop_fresh() else { return };
@@ -203,7 +205,7 @@ impl Session {
         u16::try_from(most).unwrap_or(u16::MAX)
     }
 
-    /// The next part that the peer does not have; a part that is too large by now is cut.
+    /// The next part that the peer lacks. A part that is too large for the present packets is cut.
     pub(super) fn next_part(&mut self) -> Option<Piece> {
         let most = self.part_most();
         while let Some(piece) = self.parts_out.front().copied() {
@@ -304,12 +306,12 @@ mod tests {
         assert_eq!(take(&mut parts, 0, 64, b"x"), None);
         let taken = (1..5_000).filter(|sn| take(&mut parts, *sn, 0, b"x").is_some()).count();
         assert_eq!(taken, SEGMENTS - 1);
-        // The bytes of all segments are bounded as well.
+        // The bytes of all incomplete segments are bounded as well.
         let mut parts = Parts::default();
         let long = [7; 20_000];
         let taken = (0..1_000).filter(|sn| take(&mut parts, *sn, 0, &long).is_some()).count();
         assert_eq!(taken, (1 << 20) / (20_000 + EACH));
-        // A segment that is wanted no more makes room.
+        // A segment that is no longer needed makes room.
         let part = Part { offset: 0, follows: true };
         let (fragments, is_fin) = (0, false);
         let segment =

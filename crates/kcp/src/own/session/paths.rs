@@ -1,49 +1,51 @@
-//! Addresses: which packet goes where, and what changes with the address of the peer.
+//! The addresses of packets, and the effects of a new address of the peer.
 //!
-//! A session knows no address. The caller notices that the peer has another one
-//! ([`Heard::is_newest`]), sends a [`challenge`](Session::challenge) there, and calls
-//! [`path_changed`](Session::path_changed) when the answer has come (RFC 9000 section 9).
+//! A session knows no address. The caller notices that the peer has a new address
+//! ([`Heard::is_newest`]), sends a [`challenge`](Session::challenge) to this address, and calls
+//! [`path_changed`](Session::path_changed) when the answer has arrived (RFC 9000 section 9).
 
 use std::time::Instant;
 
 use super::Session;
 use crate::stream::control::{Controller, Pacer};
 
-/// A packet that leaves.
+/// A packet to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmit {
-    /// Its bytes.
+    /// The number of bytes of the packet.
     pub length: usize,
-    /// Where it goes.
+    /// The destination of the packet.
     pub path: PathUse,
-    /// It leaves as ECT(0) (RFC 3168): a router may mark it instead of dropping it. `false` after the
-    /// path has carried nothing for long, as some paths drop such packets.
+    /// The packet is sent as ECT(0) (RFC 3168): a router may mark it instead of dropping it.
+    /// `false` after the path has carried no packet for a long time, because some paths drop such
+    /// packets.
     pub is_ect: bool,
 }
 
-/// Where a packet goes.
+/// The destination of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathUse {
     /// To the address of the peer.
     Current,
-    /// To the address that [`Session::challenge`] was called for.
+    /// To the address of the latest call of [`Session::challenge`].
     Other,
     /// To the address from which the last challenge came ([`Heard::is_challenge`]).
     Reply,
 }
 
-/// What a packet that arrived says about the path.
+/// The information of an arrived packet about the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heard {
-    /// No packet with a larger number had arrived: where it came from is where the peer is now.
+    /// No packet with a larger number had arrived, so the source of this packet is the present
+    /// address of the peer.
     pub is_newest: bool,
-    /// It is a path challenge; the answer goes to where it came from.
+    /// The packet is a path challenge. The answer goes to the source of the packet.
     pub is_challenge: bool,
-    /// It answers a challenge, with these bytes.
+    /// The packet answers a challenge with these bytes.
     pub answered: Option<[u8; 8]>,
 }
 
-/// A packet that carries nothing else.
+/// A packet with a signal alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Signal {
     Challenge([u8; 8]),
@@ -53,15 +55,15 @@ pub(super) enum Signal {
 }
 
 impl Session {
-    /// A packet with these bytes, which nobody can guess, leaves to another address. An earlier
-    /// challenge that has not left is forgotten. Neither challenge nor answer is repeated: the caller
-    /// asks again.
+    /// Sends a packet with these unpredictable bytes to another address. An earlier challenge that
+    /// was not sent is dropped. The session repeats neither the challenge nor the answer, so the
+    /// caller calls again.
     pub const fn challenge(&mut self, bytes: [u8; 8]) {
         self.challenge = Some(bytes);
     }
 
-    /// The address of the peer, or the own one, is another one. What was known of the path is
-    /// forgotten; what is under way stays, and the peer is asked at once what of it has arrived.
+    /// The address of the peer or of this end has changed. The state of the path is reset. Packets
+    /// in flight stay, and the peer is asked at once for an acknowledgement of them.
     pub fn path_changed(&mut self, now: Instant) {
         self.flight.path_changed();
         self.path_begin = self.flight.packets.next();

@@ -1,4 +1,4 @@
-//! Which group what leaves belongs to, and when parity leaves.
+//! Assigns sent data to groups, and decides when parity is sent.
 
 use std::time::{Duration, Instant};
 
@@ -7,14 +7,14 @@ use super::flight::Cargo;
 use crate::own::fec::Load;
 use crate::own::wire::{Body, PARITY_HEAD, Shard};
 
-/// Data waits so long for company before parity covers it.
+/// The time for which a group waits for more data before parity covers it.
 const FLUSH: Duration = Duration::from_millis(2);
 
-/// Packets with data, without a pause, after which traffic is a bulk transfer.
+/// The number of packets with data without a pause after which traffic counts as a bulk transfer.
 pub(super) const BULK: u32 = 16;
 
 impl Session {
-    /// Adds a body to the open group, or to a new one, where it is worth it.
+    /// Adds a body to the open group or to a new group, if parity is useful.
     pub(super) fn protect(&mut self, now: Instant, load: Load, body: &[u8]) -> Option<Shard> {
         self.policy.sent(body.len() + self.overhead());
         let shard = self.shard(load, body)?;
@@ -23,14 +23,14 @@ impl Session {
         if self.flush.is_none() {
             self.flush = Some(now + FLUSH);
         }
-        // Of sparse traffic the timer asks for parity, or the next packet.
+        // For sparse traffic the timer or the next packet requests parity.
         if self.encoder.is_full() && (self.planned.is_some() || self.busy >= BULK) {
             self.complete_group();
         }
         Some(shard)
     }
 
-    /// Asks for parity of what has none; whether there is to be some.
+    /// Requests parity for data without parity. Returns whether parity will be sent.
     pub(super) fn flush(&mut self, now: Instant) -> bool {
         self.flush = None;
         let uncovered = self.encoder.uncovered();
@@ -71,7 +71,7 @@ impl Session {
     }
 
     fn shard(&mut self, load: Load, body: &[u8]) -> Option<Shard> {
-        // Behind parity that ends a group nothing can follow in it.
+        // No data can follow in a group after the parity that ends the group.
         if self.owed > 0 && (self.ends_group || self.encoder.is_full()) {
             return None;
         }

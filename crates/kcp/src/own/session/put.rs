@@ -14,7 +14,7 @@ use crate::own::wire::{Body, Segment, put_segment};
 use crate::stream::outgoing::{Fresh, Sent, State};
 
 impl Session {
-    /// A lost sequence: at its place in the group, or in the open group as if it were new.
+    /// Appends a lost sequence at its place in its group, or as new data of the open group.
     pub(super) fn put_lost(
         &mut self,
         now: Instant,
@@ -56,7 +56,7 @@ impl Session {
         Cargo::Segments(sequence)
     }
 
-    /// The length of the next segment that was never sent; the end of the stream has none.
+    /// The length of the next segment that was never sent. It is 0 for the end of the stream.
     pub(super) fn fresh_length(&self) -> Option<usize> {
         self.outgoing.next_length().or_else(|| (self.finish == Finish::Wanted).then_some(0))
     }
@@ -73,7 +73,7 @@ impl Session {
         })
     }
 
-    /// Segments that were never sent, as many as fit.
+    /// Appends as many segments that were never sent as fit.
     pub(super) fn put_fresh(&mut self, now: Instant, body: &mut Vec<u8>) -> (Cargo, Body<'static>) {
         let most = self.config.body(self.keys.tag());
         let number = self.flight.packets.next();

@@ -1,4 +1,4 @@
-//! What arrives.
+//! Processes arriving packets.
 
 use std::time::{Duration, Instant};
 
@@ -14,14 +14,14 @@ use crate::own::wire::{
 use crate::stream::incoming::Arrival;
 use crate::stream::outgoing::State;
 
-/// How long the acknowledgement of parity may wait. The sender wants to know of it for the loss, and
-/// for what it covers, which it decides after a round trip.
+/// The longest delay of an acknowledgement of parity. The sender needs it to measure the loss, and
+/// to decide about the covered shards one round trip later.
 const PARITY_DELAY: Duration = Duration::from_millis(20);
 
 impl Session {
-    /// Reads a packet, which it decrypts in place. `None`: it is not for this session, or had
-    /// arrived before, or makes no sense; it was counted, and changes nothing. `is_congested`: a
-    /// router has marked it (CE of RFC 3168).
+    /// Reads a packet and decrypts it in place. `None`: the packet is not for this session, or had
+    /// arrived before, or is malformed. It was counted and has no other effect. `is_congested`: a
+    /// router has marked the packet (CE of RFC 3168).
     pub fn handle_datagram(
         &mut self,
         now: Instant,
@@ -62,7 +62,7 @@ impl Session {
             return None;
         };
         if self.closing.is_over() {
-            // Two ends that close at once would tell each other for ever.
+            // Two ends that close at the same time would otherwise send close packets for ever.
             if !matches!(content.body, Body::Close { .. }) {
                 self.closing.heard(now);
             }
@@ -96,11 +96,13 @@ impl Session {
         }
         rebuilt.clear();
         self.rebuilt = rebuilt;
-        // What the window has no room for is not acknowledged, so that it comes again.
+        // A packet without room in the window is not acknowledged, so that the peer sends its
+        // content again.
         if !is_kept {
             return;
         }
-        // A gap that is closed is told at once. Parity is told with something else, for a while.
+        // A closed gap is acknowledged at once. The acknowledgement of parity waits for another
+        // packet for a while.
         if self.incoming.next().since(una) > 1 {
             self.received.due_by(now);
         }
@@ -112,8 +114,8 @@ impl Session {
         }
     }
 
-    /// Does what the body of a packet says; `false` where there was no room for it. What it makes
-    /// complete is appended to `rebuilt`.
+    /// Processes the body of a packet. `false` if there was no room for it. Shards that can be
+    /// rebuilt now are appended to `rebuilt`.
     fn take_body(&mut self, now: Instant, body: &Body<'_>, rebuilt: &mut Rebuilt) -> bool {
         match *body {
             Body::Empty | Body::Answer(_) | Body::Padding(_) => {}
@@ -129,7 +131,7 @@ impl Session {
                 return is_kept;
             }
             Body::Data(shard, Load::Datagram, datagram) => {
-                // It may have been rebuilt before.
+                // The shard may have been rebuilt before.
                 if self.decoder.data(shard, Load::Datagram, datagram, rebuilt) {
                     self.take_datagram(datagram);
                 } else {
@@ -143,7 +145,7 @@ impl Session {
         true
     }
 
-    /// Keeps the segments of a body; `false` where there was no room for one.
+    /// Keeps the segments of a body. `false` if there was no room for a segment.
     fn take(&mut self, now: Instant, body: &[u8], is_rebuilt: bool) -> bool {
         let Ok(run) = Run::new(body) else {
             self.counters.malformed += 1;
@@ -155,7 +157,7 @@ impl Session {
                 self.counters.malformed += 1;
                 break;
             };
-            // Nothing follows the end of a stream.
+            // No segment follows the end of a stream.
             if self.end.is_some_and(|end| end.is_before(segment.sn)) {
                 self.counters.malformed += 1;
                 break;
@@ -184,7 +186,7 @@ impl Session {
         fits
     }
 
-    /// Keeps a part of a segment; `false` where there was no room for it.
+    /// Keeps a part of a segment. `false` if there was no room for it.
     fn take_part(&mut self, now: Instant, part: Part, segment: &Segment<'_>) -> bool {
         let sn = segment.sn;
         match self.incoming.looks(sn) {
@@ -216,10 +218,10 @@ impl Session {
         placed != Arrival::Beyond
     }
 
-    /// Keeps a segment where a stranger may leave its bytes unread.
+    /// Keeps a segment if the limit of unread bytes of an unknown peer allows it.
     fn place(&mut self, sn: Sn, fragments: u8, payload: &[u8]) -> Arrival {
-        // A window counts segments, and the segments of a stranger may be as long as packets are.
-        // The two halves are apart: a segment that closes a gap finds room.
+        // A window counts segments, and the segments of an unknown peer may be as long as packets.
+        // The two halves have separate limits, so that a segment that closes a gap has room.
         let fits = self.incoming.unread(sn) + payload.len() <= self.config.unread / 2;
         if !fits && self.incoming.looks(sn) == Arrival::New {
             return Arrival::Beyond;
@@ -241,7 +243,7 @@ impl Session {
             for number in (first.max(self.flight.packets.first())..=last).rev() {
                 let Some(packet) = self.flight.packets.arrived(number, true) else { continue };
                 progress = true;
-                // What left on another path says nothing of this one.
+                // A packet that was sent on another path says nothing about this path.
                 if number < self.path_begin {
                     self.done(packet.cargo);
                     continue;
@@ -317,7 +319,7 @@ impl Session {
     }
 
     fn done_before(&mut self, una: Sn) {
-        // A peer cannot have what was never sent.
+        // A peer cannot have a segment that was never sent.
         if !self.outgoing.next().is_before(una) {
             while self.outgoing.pop_before(una).is_some() {}
         }

@@ -1,4 +1,4 @@
-//! What has arrived, and when it is acknowledged.
+//! The packets that have arrived, and the time of their acknowledgement.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -6,34 +6,36 @@ use std::time::{Duration, Instant};
 use crate::Sn;
 use crate::own::wire::{Ack, PacketNumber, RANGES, REBUILT, Ranges};
 
-/// How often a rebuilt segment is told, unless `una` passes it before.
+/// The number of acknowledgements that report a rebuilt segment, unless `una` passes it before.
 const TOLD: u8 = 3;
 
-/// Rebuilt segments that wait to be told. What is more is repeated by the peer.
+/// The largest number of rebuilt segments that wait to be reported. The peer repeats further
+/// segments.
 const REBUILT_MOST: usize = 1_024;
 
-/// Ranges that stay while nothing happens.
+/// The number of ranges whose memory is kept at rest.
 const LEAST: usize = 4;
 
 #[derive(Debug, Default)]
 pub(super) struct Received {
-    /// Inclusive ranges, the newest last.
+    /// Inclusive ranges of packet numbers, the newest last.
     ranges: VecDeque<(u64, u64)>,
     /// When the largest number arrived.
     at: Option<Instant>,
-    /// Packets that want to be acknowledged, since the last acknowledgement.
+    /// The number of packets since the last acknowledgement that have to be acknowledged.
     pending: u32,
     due: Option<Instant>,
     rebuilt: VecDeque<(Sn, u8)>,
-    /// Room for an acknowledgement that is made.
+    /// Memory for an acknowledgement that is being built.
     told: Vec<i32>,
-    /// Packets that arrived with a mark of congestion, and how often that is told still.
+    /// The number of packets that arrived with a mark of congestion, and the number of
+    /// acknowledgements that still report it.
     congested: (u32, u8),
 }
 
 impl Received {
-    /// A packet has arrived for the first time. `wants` says that it is to be acknowledged; that may
-    /// wait for `delay`.
+    /// A packet has arrived for the first time. `wants`: the packet has to be acknowledged, at the
+    /// latest after `delay`.
     pub(super) fn arrived(
         &mut self,
         now: Instant,
@@ -93,7 +95,7 @@ impl Received {
         self.due_by(now);
     }
 
-    /// Something has to be told by then.
+    /// The time by which an acknowledgement has to be sent.
     pub(super) fn due_by(&mut self, at: Instant) {
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
@@ -102,7 +104,7 @@ impl Received {
         self.due
     }
 
-    /// The acknowledgement that leaves now; `None` where nothing arrived ever.
+    /// The present acknowledgement. `None` if no packet has arrived so far.
     pub(super) fn acknowledge(&mut self, now: Instant, una: Sn, window: u16) -> Option<Ack> {
         self.due = None;
         let (_, largest) = *self.ranges.back()?;
@@ -140,7 +142,7 @@ impl Received {
         self.told.sort_unstable();
         self.told.dedup();
         let count = self.told.chunk_by(|a, b| a + 1 == *b).count();
-        // The newest ones fit, where not all do.
+        // If not all runs fit, the newest runs are reported.
         let skipped = count.saturating_sub(REBUILT);
         let mut end = 0;
         for run in self.told.chunk_by(|a, b| a + 1 == *b).skip(skipped) {
@@ -153,7 +155,7 @@ impl Received {
         ranges
     }
 
-    /// Gives memory back. What was not told is told by `una` in time.
+    /// Releases memory. `una` covers the segments that were not reported.
     pub(super) fn rest(&mut self) {
         self.rebuilt = VecDeque::new();
         self.told = Vec::new();

@@ -1,27 +1,27 @@
-//! What a session gives back when nothing happens: all but what it needs to go on.
+//! Releases the memory of a session at rest, except for the state that it needs to go on.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::Session;
 
-/// Without a packet for so long a session is at rest. Groups of sparse traffic stay open until then:
-/// their parity protects what follows, and what was before.
+/// A session without a packet for this time is at rest. Groups of sparse traffic stay open until
+/// then, because their parity protects later data as well as earlier data.
 const REST: Duration = Duration::from_secs(1);
 
 impl Session {
-    /// Whether nothing waits and nothing is under way.
+    /// Whether no data waits and no packet is in flight.
     pub(super) fn is_at_rest(&self) -> bool {
         self.flight.packets.in_flight() == 0 && self.is_flushed() && self.datagrams_out.is_empty()
     }
 
-    /// When the session gives its memory back; `None` when it has, or is not at rest.
+    /// When the session releases its memory. `None` if it has done so, or is not at rest.
     pub(super) fn rest_due(&self) -> Option<Instant> {
         self.active.filter(|_| self.is_at_rest()).map(|at| at + REST)
     }
 
-    /// Gives back all that can be made again. A packet that is later than [`REST`] is refused, and
-    /// of groups that were under way nothing is rebuilt.
+    /// Releases all memory that can be allocated again. A packet that is later than [`REST`] is
+    /// refused, and no shard of an open group is rebuilt.
     pub(super) fn rest(&mut self) {
         self.active = None;
         self.end_group();

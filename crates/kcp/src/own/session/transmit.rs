@@ -1,4 +1,4 @@
-//! What leaves: one packet after the other.
+//! Builds the packets to send, one after the other.
 
 use std::time::Instant;
 
@@ -16,14 +16,15 @@ use crate::own::wire::{
 };
 use crate::stream::outgoing::State;
 
-/// Packets that nobody has to acknowledge, in a row, after which one asks for it: an end that only
-/// receives learns that its keys are known (RFC 9000 section 13.2.4 does it for the ranges).
+/// After this number of successive packets without a need for acknowledgement, a packet asks for an
+/// acknowledgement. So an end that only receives learns that the peer has its keys (RFC 9000
+/// section 13.2.4 does the same for ranges).
 const ASK_AFTER: u32 = 128;
 
-/// The bytes of a segment's head at most, and of a run that holds one.
+/// The largest head of a segment in bytes, with the head of a run with one segment.
 pub(super) const SEGMENT_MOST: usize = SEGMENT_HEAD + 1 + 2;
 
-/// What the next packet carries.
+/// The content of the next packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Nothing,
@@ -39,7 +40,8 @@ pub(super) enum Next {
 }
 
 impl Session {
-    /// Appends the next packet to `out`; `None` where nothing may leave now, and `out` is as it was.
+    /// Appends the next packet to `out`. `None` if nothing may be sent now. Then `out` is
+    /// unchanged.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmit> {
         if self.closing.is_over() {
             return self.transmit_close(now, out);
@@ -62,7 +64,8 @@ impl Session {
             return None;
         }
         let room = self.config.content(self.keys.tag()).saturating_sub(1);
-        // What is not due goes along where there is room for the longest.
+        // An acknowledgement that is not due is included if there is room for the longest
+        // acknowledgement.
         let goes_along = self.received.due().is_some() && length + Ack::LONGEST <= room;
         let ack = if is_due || goes_along {
             let (una, window) = (self.incoming.next(), self.incoming.room());
@@ -76,7 +79,7 @@ impl Session {
         Some(Transmit { length, path: PathUse::Current, is_ect: self.is_ect })
     }
 
-    /// The acknowledgement leaves alone, and what was to go along after it.
+    /// The acknowledgement is sent alone, and the other content follows it.
     fn postpone(&mut self, next: Next) -> Next {
         if let Next::Again(sequence) = next {
             self.lost.push_front(sequence);
@@ -84,7 +87,7 @@ impl Session {
         Next::Nothing
     }
 
-    /// What the next packet carries, and the most bytes that takes. Whatever it is may leave now.
+    /// The content of the next packet, and its largest size. The content may be sent now.
     fn next(&mut self, now: Instant) -> (Next, usize) {
         self.paced = None;
         if self.ping {
@@ -94,7 +97,7 @@ impl Session {
             if let Some(length) = self.length(&probe).filter(|_| self.fits(&probe)) {
                 return (Next::Probe(probe), length);
             }
-            // A question does as well.
+            // A packet that asks for an acknowledgement has the same effect.
             self.probes.pop_front();
             self.ping = true;
         }
@@ -145,7 +148,8 @@ impl Session {
         self.next_fresh(now)
     }
 
-    /// The size of a probe, where one may leave. It needs traffic beside it, and a path that answers.
+    /// The size of a probe if a probe may be sent. It needs other traffic, and a path on which
+    /// packets are acknowledged.
     fn next_size(&mut self, now: Instant) -> Option<u16> {
         if self.flight.packets.in_flight() == 0 || !self.flight.is_measured() {
             return None;
@@ -161,7 +165,7 @@ impl Session {
         if may { (Next::Parity, length) } else { (Next::Nothing, 0) }
     }
 
-    /// A datagram waits for nothing but the parity of a group that is full.
+    /// A datagram waits only for the parity of a full group.
     fn next_datagram(&mut self, now: Instant, length: usize) -> (Next, usize) {
         if self.encoder.is_full() && self.owed == 0 {
             self.flush(now);
@@ -197,12 +201,12 @@ impl Session {
         (Next::Nothing, 0)
     }
 
-    /// Bytes of a packet beside what stands behind its flags.
+    /// Bytes of a packet in front of the flags and behind the content.
     pub(super) fn overhead(&self) -> usize {
         PACKET_HEAD + 1 + self.keys.tag()
     }
 
-    /// The most bytes of a sequence that leaves again; `None` where the peer has a part of it.
+    /// The size of a sequence that is sent again. `None` if the peer has a part of it.
     fn length(&self, sequence: &Sequence) -> Option<usize> {
         let mut length = SHARD_HEAD + RUN_HEAD;
         for at in 0..sequence.count {
@@ -215,15 +219,16 @@ impl Session {
         Some(length)
     }
 
-    /// What of a lost sequence leaves again: all of it with its place in the group, or what the peer
-    /// has not, without.
+    /// The segments of a lost sequence that are sent again: all segments with their place in the
+    /// group, or the segments that the peer lacks without a place.
     fn part(&mut self, sequence: Sequence) -> Option<(Sequence, Option<Sequence>)> {
         let is_lost = |at: &u8| {
             let sent = self.outgoing.get(sequence.first.plus((*at).into()));
             sent.is_some_and(|sent| sent.state == State::Lost)
         };
         if (0..sequence.count).all(|at| is_lost(&at)) {
-            // With little to send it is worth parity of its own, unless others wait for it.
+            // If there is little to send, the packet gets parity of its own, unless other packets
+            // wait.
             let is_bulk = self.busy >= BULK;
             let groups = &mut self.groups;
             let shard = sequence.shard.filter(|shard| groups.wants(shard.group, is_bulk));
@@ -254,7 +259,7 @@ impl Session {
         self.paced.is_none()
     }
 
-    /// Makes the packet.
+    /// Builds the packet.
     pub(super) fn put(
         &mut self,
         now: Instant,
@@ -276,7 +281,8 @@ impl Session {
             keys.seal(number, &head, text, tag).ok()
         });
         if sealed.is_none() {
-            // The keys are used up. What was in the packet counts as sent, and as lost later.
+            // The keys have reached their limit. The content of the packet counts as sent, and
+            // later as lost.
             out.truncate(start);
         }
         let length = out.len() - start;
@@ -344,7 +350,7 @@ impl Session {
                 self.mtu.sent();
                 control.asks = true;
                 let content = usize::from(size).saturating_sub(PACKET_HEAD + self.keys.tag());
-                // Behind the flags and the signal.
+                // The place after the flags and the signal.
                 body.resize(content.saturating_sub(2), 0);
                 (Cargo::Size(size), Body::Padding(&[]))
             }
@@ -353,7 +359,8 @@ impl Session {
             Next::Datagram => self.put_datagram(now, &mut body),
             Next::Fresh => self.put_fresh(now, &mut body),
         };
-        // As long as the parity of the group, where nothing else takes the room.
+        // The packet is padded to the length of the parity of the group if no other content takes
+        // the room.
         let is_full = body.len() == self.config.body(self.keys.tag());
         control.is_padded = is_full && ack.is_none() && matches!(kind, Body::Data(..));
         Content::put_head(ack, control, &kind, out);

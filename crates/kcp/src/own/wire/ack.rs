@@ -1,5 +1,5 @@
-//! Acknowledgements: which packets have arrived (as RFC 9000 section 19.3 tells it), which segments
-//! were rebuilt though theirs had not, and how much more the receiver has room for.
+//! Acknowledgements: the packets that have arrived (as in RFC 9000 section 19.3), the segments that
+//! were rebuilt without their packets, and the window of the receiver.
 //!
 //! ```text
 //! largest 4 (low half), delay (8 µs), una 4, window 2,
@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Rebuilt runs count upwards from `una`, ranges downwards from `largest`. A packet whose segments
-//! were rebuilt is not told as arrived: the loss that the sender measures is that of the path. The sum of
-//! the marks (CE of RFC 3168) is there when it has changed, as a flag of the content says.
+//! were rebuilt is not reported as arrived, so that the sender measures the loss of the path. The
+//! sum of the marks (CE of RFC 3168) is present if it has changed. A flag of the content says so.
 
 use std::time::Duration;
 
@@ -27,8 +27,8 @@ pub const REBUILT: usize = 32;
 /// The unit of the delay.
 const DELAY_UNIT: u32 = 8;
 
-/// Runs of numbers, as `(distance, length)`. What the distance counts from is said where they are
-/// used.
+/// Runs of numbers, as `(distance, length)`. The users of this type define the start of the
+/// distance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ranges<const N: usize> {
     runs: [(u32, u32); N],
@@ -42,7 +42,7 @@ impl<const N: usize> Default for Ranges<N> {
 }
 
 impl<const N: usize> Ranges<N> {
-    /// Appends a run; `false` where there is no room.
+    /// Appends a run. `false` if there is no room.
     pub fn push(&mut self, distance: u32, length: u32) -> bool {
         let Some(slot) = self.runs.get_mut(self.count) else { return false };
         *slot = (distance, length);
@@ -80,7 +80,7 @@ impl<const N: usize> Ranges<N> {
 pub struct Ack {
     /// The low half of the largest number that arrived.
     pub largest: u32,
-    /// How long the packet of that number has waited for this acknowledgement, in units of 8 µs.
+    /// The delay of this acknowledgement since the arrival of that packet, in units of 8 µs.
     pub delay: u32,
     /// All segments before this one have arrived, or were rebuilt.
     pub una: Sn,
@@ -92,8 +92,8 @@ pub struct Ack {
     /// Segments from `una` on that were rebuilt, upwards: the distance is the count of segments
     /// between the end of the run before, or `una`, and this run.
     pub rebuilt: Ranges<REBUILT>,
-    /// The low 30 bits of the count of packets that arrived with a mark of congestion; `None` where
-    /// it has not changed lately.
+    /// The low 30 bits of the count of packets that arrived with a mark of congestion. `None` if
+    /// the count has not changed recently.
     pub congested: Option<u32>,
 }
 
@@ -140,7 +140,8 @@ impl Ack {
     }
 
     /// The packets that arrived, as inclusive ranges with the newest first; `next` is the number of
-    /// the next packet of the sender. Ends where a number would be negative, or was never sent.
+    /// the next packet of the sender. The iterator ends at a number that would be negative or was
+    /// never sent.
     pub fn packets(
         &self,
         next: PacketNumber,

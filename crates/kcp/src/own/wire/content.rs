@@ -1,4 +1,4 @@
-//! What is inside of a packet.
+//! The encrypted content of a packet.
 
 use super::ack::Ack;
 use super::reader::Reader;
@@ -15,7 +15,7 @@ pub const PARITY_HEAD: usize = 4;
 /// long as its parity, and one call of the system sends packets of one length (UDP GSO).
 pub const PAD: usize = PARITY_HEAD + SIZE - SHARD_HEAD;
 
-/// The bits of the flags: three for the body, then what stands in front of it.
+/// The bits of the flags: three bits for the body, then bits for the parts in front of the body.
 const BODY: u8 = 7;
 const HAS_ACK: u8 = 8;
 const ASKS: u8 = 16;
@@ -43,7 +43,7 @@ pub const REASON: usize = 200;
 /// The bit of `k` that ends a group.
 const FINAL: u8 = 0x80;
 
-/// Where a shard belongs.
+/// The place of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shard {
     /// The group.
@@ -57,42 +57,42 @@ pub struct Shard {
 pub enum Body<'a> {
     /// Nothing.
     Empty,
-    /// A datagram of the user that no group protects. Nobody repeats it.
+    /// A datagram of the user that no group protects. It is not repeated.
     Datagram(&'a [u8]),
     /// Segments that no group protects.
     Segments(&'a [u8]),
-    /// A data shard of a group: segments, or a datagram of the user, which nobody repeats.
+    /// A data shard of a group: segments, or a datagram of the user, which is not repeated.
     Data(Shard, Load, &'a [u8]),
     /// Parity of the first `k` data shards of a group.
     Parity {
-        /// Its group, and its position among the parity.
+        /// The group, and the position among the parity shards.
         shard: Shard,
-        /// The data shards that were added up.
+        /// The number of data shards in the sum.
         k: u8,
         /// No data shard follows in the group.
         is_final: bool,
         /// The sum.
         parity: &'a [u8],
     },
-    /// Whoever receives this at an address answers with the same bytes, as RFC 9000 section 8.2.
+    /// The receiver answers with the same bytes, as in RFC 9000 section 8.2.
     Challenge([u8; 8]),
     /// The bytes of a challenge.
     Answer([u8; 8]),
     /// The connection is over.
     Close {
-        /// Why, for programs.
+        /// The reason for programs.
         code: u16,
-        /// Why, for people: at most [`REASON`] bytes.
+        /// The reason for people: at most [`REASON`] bytes.
         reason: &'a [u8],
     },
-    /// Bytes without a meaning, which make a packet as large as it is to be.
+    /// Bytes without a meaning, which pad a packet to a size.
     Padding(&'a [u8]),
 }
 
-/// What the sender wants beside an answer to the body.
+/// Requests of the sender beside the body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Control {
-    /// The packet is to be acknowledged at once, whatever it carries.
+    /// The packet has to be acknowledged at once, whatever its body is.
     pub asks: bool,
     /// The packet has [`PAD`] bytes more than it needs.
     pub is_padded: bool,
@@ -101,16 +101,17 @@ pub struct Control {
 /// The content of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Content<'a> {
-    /// What has arrived from the receiver of this packet.
+    /// The acknowledgement for packets of the receiver of this packet.
     pub ack: Option<Ack>,
-    /// What the sender wants.
+    /// The requests of the sender.
     pub control: Control,
-    /// The rest.
+    /// The body.
     pub body: Body<'a>,
 }
 
 impl<'a> Content<'a> {
-    /// Appends the flags and all in front of the payload of the body, which the caller appends.
+    /// Appends the flags and all fields in front of the payload of the body. The caller appends the
+    /// payload.
     pub fn put_head(ack: Option<&Ack>, control: Control, body: &Body<'_>, to: &mut Vec<u8>) {
         let kind = match body {
             Body::Empty => EMPTY,
@@ -151,7 +152,7 @@ impl<'a> Content<'a> {
     ///
     /// # Errors
     ///
-    /// It is not one.
+    /// The bytes are no content.
     pub fn decode(content: &'a [u8]) -> Result<Self, Malformed> {
         let mut from = Reader(content);
         let flags = from.byte()?;
@@ -185,7 +186,7 @@ impl<'a> Content<'a> {
 }
 
 impl Body<'_> {
-    /// Whether the packet has to be acknowledged for this.
+    /// Whether this body requires an acknowledgement.
     #[must_use]
     pub const fn is_acknowledged(&self) -> bool {
         match self {
@@ -292,7 +293,7 @@ mod tests {
         assert_eq!(segments, [(Sn(u32::MAX), 1), (Sn(3), 2)]);
     }
 
-    /// As the table of the module tells it.
+    /// The layout is that of the table of the module.
     #[test]
     fn acknowledgements_are_as_short_as_they_are_said_to_be() {
         let length = |ranges: &[(u32, u32)]| {

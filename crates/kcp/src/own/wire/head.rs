@@ -11,7 +11,7 @@ const SEALED: u8 = 0x50;
 /// The type of a packet of the bootstrap. Other values are free for the cookie exchange.
 const BOOTSTRAP: u8 = 0x52;
 
-/// Which of the two sessions of a connection a packet belongs to.
+/// The session of a connection to which a packet belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PacketKind {
     /// The session that carries the handshake of TLS.
@@ -29,7 +29,7 @@ pub struct PacketHead {
     pub phase: bool,
     /// The connection, as the receiver numbers it.
     pub connection: ConnectionId,
-    /// The number, of which the nonce is made.
+    /// The packet number, from which the nonce is computed.
     pub number: PacketNumber,
 }
 
@@ -51,7 +51,7 @@ impl PacketHead {
     ///
     /// # Errors
     ///
-    /// The packet is of neither kind, or shorter than a head.
+    /// The packet has an unknown kind, or is shorter than a head.
     pub fn decode(packet: &[u8]) -> Result<Self, Malformed> {
         let (head, _) = packet.split_first_chunk::<PACKET_HEAD>().ok_or(Malformed)?;
         let [kind, c0, c1, c2, c3, c4, c5, c6, c7, number @ ..] = *head;
@@ -69,7 +69,7 @@ impl PacketHead {
     }
 }
 
-/// The kind and the connection of a packet, by which a demultiplexer finds the session; `None` where
+/// The kind and the connection of a packet, by which a demultiplexer finds the session. `None` if
 /// the datagram is no packet of this project.
 #[must_use]
 pub fn peek(datagram: &[u8]) -> Option<(PacketKind, ConnectionId)> {

@@ -22,10 +22,11 @@
 //!             of a segment from an offset on, of which the highest bit tells that more follows
 //! ```
 //!
-//! What a segment head of kcp-go has and this one has not: the conversation is the connection id,
-//! the command follows from the body, `una` and window stand in the acknowledgement, a time stamp is
-//! not needed where acknowledgements name packet numbers, the second segment of a packet follows the
-//! first one in number, and the last one ends with the packet.
+//! Fields that a segment head of kcp-go has and this head does not need: the conversation is the
+//! connection id, and the command follows from the body. `una` and the window are in the
+//! acknowledgement. Acknowledgements name packet numbers, so there is no time stamp. The second
+//! segment of a packet has the number after the first segment, and the last segment ends with the
+//! packet.
 //!
 //! | | kcp-go, AES-128-GCM | here |
 //! |---|---|---|
@@ -36,10 +37,11 @@
 //! | an acknowledgement of one packet, with its envelope | 52 | 49 |
 //! | of 90 packets among 100 | 2,216 (two datagrams) | 69 |
 //!
-//! The envelope has 33 bytes here (head 17, tag 16) and 28 there (nonce 12, tag 16). A segment is the
-//! same with and without FEC, since it may be repeated with the other: 3 bytes stay free in a group,
-//! which the head of the parity needs, and 6 without. The pad fills the 3 bytes of a full data shard,
-//! which then is as long as its parity: one system call sends packets of one length only.
+//! The envelope has 33 bytes here (head 17, tag 16) and 28 bytes in kcp-go (nonce 12, tag 16). A
+//! segment has the same size with and without FEC, because a repetition may or may not use FEC. 3
+//! bytes stay free in a group, which the head of the parity needs, and 6 bytes stay free without a
+//! group. The pad fills the 3 bytes of a full data shard, which then has the length of its parity:
+//! one system call sends packets of one length only.
 
 mod ack;
 mod content;

@@ -1,18 +1,18 @@
 //! Numbers of packets and groups, and ids of connections.
 
-/// The number of a packet; it is never used twice with the same keys. The first is 0.
+/// The number of a packet. It is never used twice with the same keys. The first number is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PacketNumber(pub u64);
 
 impl PacketNumber {
-    /// The low half, which acknowledgements carry.
+    /// The low half of the number, which acknowledgements carry.
     #[must_use]
     pub fn low(self) -> u32 {
         let [_, _, _, _, a, b, c, d] = self.0.to_be_bytes();
         u32::from_be_bytes([a, b, c, d])
     }
 
-    /// The number that is at most `self` and has this low half; `None` where there is none.
+    /// The largest number with this low half that is at most `self`. `None` if there is none.
     #[must_use]
     pub fn last_with_low(self, low: u32) -> Option<Self> {
         self.0.checked_sub(self.low().wrapping_sub(low).into()).map(Self)
@@ -24,20 +24,20 @@ impl PacketNumber {
 pub struct Group(pub u16);
 
 impl Group {
-    /// The group behind this one.
+    /// The next group.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.wrapping_add(1))
     }
 
-    /// How many groups this one is behind `other`; negative when it is before it.
+    /// The number of groups from `other` to this group. Negative if this group is before `other`.
     #[must_use]
     pub const fn since(self, other: Self) -> i16 {
         self.0.wrapping_sub(other.0).cast_signed()
     }
 }
 
-/// What tells a connection, whatever address its packets come from.
+/// The id of a connection, independent of the addresses of its packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ConnectionId(pub [u8; 8]);
 

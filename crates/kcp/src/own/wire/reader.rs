@@ -2,7 +2,7 @@
 
 use super::Malformed;
 
-/// What is left of a content.
+/// The unread rest of a content.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 
@@ -27,7 +27,7 @@ impl<'a> Reader<'a> {
         std::mem::take(&mut self.0)
     }
 
-    /// An integer of 1, 2 or 4 bytes; longer ones occur nowhere.
+    /// An integer of 1, 2 or 4 bytes. Longer integers do not occur.
     pub(super) fn integer(&mut self) -> Result<u32, Malformed> {
         let first = self.byte()?;
         let high = u32::from(first & 0x3f);
@@ -46,7 +46,7 @@ impl<'a> Reader<'a> {
 /// The largest number that [`put_integer`] writes as it is.
 pub(super) const INTEGER_MAX: u32 = (1 << 30) - 1;
 
-/// Appends an integer; a larger one than [`INTEGER_MAX`] as that.
+/// Appends an integer. A larger integer than [`INTEGER_MAX`] is written as [`INTEGER_MAX`].
 pub(super) fn put_integer(value: u32, to: &mut Vec<u8>) {
     let [_, _, high, low] = value.to_be_bytes();
     match value {

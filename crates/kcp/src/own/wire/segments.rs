@@ -7,7 +7,8 @@ use crate::Sn;
 /// Bytes in front of a run.
 pub const RUN_HEAD: usize = 4;
 
-/// Bytes of the head of a segment that is the last one, and of no message of several.
+/// Bytes of the head of the last segment of a packet, without a count of further segments of a
+/// message.
 pub const SEGMENT_HEAD: usize = 1;
 
 /// The bits of the form.
@@ -19,34 +20,35 @@ const PART: u8 = 8;
 /// Bytes in front of the payload of a part.
 pub const PART_HEAD: usize = 2;
 
-/// The bit of the offset that tells that more parts follow.
+/// The bit of the offset that says that more parts follow.
 const FOLLOWS: u16 = 1 << 15;
 
-/// Where a part of a segment belongs.
+/// The place of a part in its segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The first byte, below 32,768.
+    /// The offset of the first byte, below 32,768.
     pub offset: u16,
-    /// It is not the last part.
+    /// Further parts follow.
     pub follows: bool,
 }
 
 /// A segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment<'a> {
-    /// Its number.
+    /// The number of the segment.
     pub sn: Sn,
-    /// Segments of the same message that follow.
+    /// The number of segments of the same message that follow.
     pub fragments: u8,
     /// The stream ends here. Such a segment has no payload.
     pub is_fin: bool,
-    /// The payload is a part of that of the segment.
+    /// The payload is a part of the payload of the segment.
     pub part: Option<Part>,
-    /// What it carries.
+    /// The payload.
     pub payload: &'a [u8],
 }
 
-/// Appends a segment to a run, whose head tells its number; another one cannot follow the last one.
+/// Appends a segment to a run, whose head has the number of its first segment. No segment can
+/// follow the last segment.
 pub fn put_segment(segment: &Segment<'_>, is_last: bool, to: &mut Vec<u8>) {
     let Segment { fragments, is_fin, part, payload, .. } = *segment;
     let has_fragments = if fragments > 0 { HAS_FRAGMENTS } else { 0 };
@@ -66,7 +68,7 @@ pub fn put_segment(segment: &Segment<'_>, is_last: bool, to: &mut Vec<u8>) {
     to.extend_from_slice(payload);
 }
 
-/// Reads the segments of a body. It ends with the first malformed one.
+/// Reads the segments of a body. The iterator ends with the first malformed segment.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
     next: Option<Sn>,
@@ -78,7 +80,7 @@ impl<'a> Run<'a> {
     ///
     /// # Errors
     ///
-    /// It is shorter than the head of a run.
+    /// The body is shorter than the head of a run.
     pub fn new(body: &'a [u8]) -> Result<Self, Malformed> {
         let mut rest = Reader(body);
         let first = Sn(u32::from_be_bytes(rest.array()?));
@@ -104,7 +106,7 @@ impl<'a> Run<'a> {
             self.rest.rest()
         };
         let is_fin = form & FIN != 0;
-        // The end of a stream has no bytes, and is no part of a message.
+        // The segment that ends a stream has no bytes, and is no part of a message.
         if is_fin && (fragments > 0 || part.is_some() || !payload.is_empty()) {
             return Err(Malformed);
         }

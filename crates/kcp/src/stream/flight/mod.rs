@@ -1,13 +1,13 @@
-//! What is under way: what of it is lost, and when to ask.
+//! Transmissions in flight: detects lost transmissions, and says when to send a probe.
 //!
-//! Each transmission has a number. It is lost when enough that left after it has arrived: by count as
-//! in RFC 5681 and RFC 9002 section 6.1.1, or by time as in RACK (RFC 8985). Where the path reorders,
-//! the count ends and the time grows. When nothing arrives at all, a probe leaves (RFC 8985 section
-//! 7; RFC 9002 section 6.2), later and later.
+//! Each transmission has a number. It is lost when enough later transmissions have arrived: by
+//! count as in RFC 5681 and RFC 9002 section 6.1.1, or by time as in RACK (RFC 8985). If the path
+//! reorders, the count is not used and the time grows. When no acknowledgement arrives, probes are
+//! sent at growing intervals (RFC 8985 section 7; RFC 9002 section 6.2).
 //!
-//! Work per acknowledgement is constant, amortised: transmissions stand in the order in which they
-//! left, both criteria hold for all before the first one for which they do not, and whatever has
-//! ended leaves the front.
+//! The work per acknowledgement is constant, amortised. Transmissions are in the order in which
+//! they were sent. Both criteria hold for all transmissions before the first transmission for which
+//! they do not hold, and ended transmissions are removed from the front.
 
 mod rtt;
 
@@ -16,26 +16,26 @@ use std::time::{Duration, Instant};
 
 use rtt::Rtt;
 
-/// The share of the round trip that a transmission may arrive late: RFC 9002 section 6.1.2.
+/// The share of the round trip by which a transmission may be late: RFC 9002 section 6.1.2.
 const LATE: u32 = 8;
 
-/// Rounds after which a path that was seen to reorder counts as one that does not: RFC 8985
-/// section 6.2, step 4, has 16 recoveries.
+/// The number of rounds without reordering after which a path counts as one without reordering. RFC
+/// 8985 section 6.2, step 4, uses 16 recoveries.
 const FORGET: u32 = 16;
 
-/// Probes doubled at most so often.
+/// The interval of probes doubles at most this number of times.
 const BACKOFF_MAX: u32 = 8;
 
-/// So many probes in a row without an answer: what was known of the path is void.
+/// After this number of successive probes without an answer, the state of the path is void.
 const PERSISTENT: u32 = 3;
 
-/// A transmission, and what the owner of the flight has to know when it ends.
+/// A transmission with the data that the owner needs at its end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transmission<C> {
     pub(crate) at: Instant,
     pub(crate) bytes: u32,
     pub(crate) cargo: C,
-    /// The sender had nothing more to send.
+    /// The sender had no more data to send.
     pub(crate) is_limited: bool,
     is_open: bool,
 }
@@ -44,23 +44,23 @@ pub(crate) struct Transmission<C> {
 #[derive(Debug)]
 pub(crate) struct Flight<C> {
     pub(crate) rtt: Rtt,
-    /// Transmission `first + n` stands at `n`.
+    /// Transmission `first + n` is at index `n`.
     log: VecDeque<Transmission<C>>,
     first: u64,
     in_flight: u64,
-    /// The newest transmission that has arrived, and when it left.
+    /// The newest transmission that has arrived, and the time when it was sent.
     newest: Option<(u64, Instant)>,
-    /// Transmissions that may overtake; 0: any number.
+    /// The reordering threshold in transmissions. 0: no threshold.
     pub(crate) overtake: u64,
-    /// Eighths of the round trip that a transmission may be late.
+    /// The time by which a transmission may be late, in eighths of the round trip.
     late: u32,
     /// Rounds until reordering is forgotten.
     reorders_for: u32,
     round_end: u64,
     last_sent: Option<Instant>,
-    /// Probes since the last acknowledgement.
+    /// The number of probes since the last acknowledgement.
     probes: u32,
-    /// When a transmission that was overtaken is lost by time.
+    /// When an overtaken transmission is lost by time.
     overdue: Option<Instant>,
 }
 
@@ -82,14 +82,14 @@ impl<C: Copy> Flight<C> {
         }
     }
 
-    /// The path is another one. What is under way stays, and a probe leaves in time.
+    /// The path has changed. Transmissions in flight stay, and a probe is sent in time.
     pub(crate) fn path_changed(&mut self) {
         self.rtt = Rtt::new();
         self.probes = 0;
         (self.late, self.reorders_for) = (1, 0);
     }
 
-    /// Something leaves; returns its number.
+    /// A transmission is sent. Returns its number.
     pub(crate) fn sent(&mut self, now: Instant, bytes: u32, cargo: C, is_limited: bool) -> u64 {
         let number = self.next();
         self.log.push_back(Transmission { at: now, bytes, cargo, is_limited, is_open: true });
@@ -98,7 +98,7 @@ impl<C: Copy> Flight<C> {
         number
     }
 
-    /// Something leaves that nobody acknowledges. It only takes a number.
+    /// A transmission is sent that is not acknowledged. It only takes a number.
     pub(crate) fn passed(&mut self, now: Instant, bytes: u32, cargo: C, is_limited: bool) {
         self.log.push_back(Transmission { at: now, bytes, cargo, is_limited, is_open: false });
         self.trim();
@@ -114,7 +114,7 @@ impl<C: Copy> Flight<C> {
         self.first
     }
 
-    /// Bytes under way.
+    /// Bytes in flight.
     pub(crate) const fn in_flight(&self) -> u64 {
         self.in_flight
     }
@@ -123,8 +123,9 @@ impl<C: Copy> Flight<C> {
         self.log.get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)
     }
 
-    /// A transmission has arrived. `None` where it had ended before. `is_certain`: it is this one,
-    /// and not an earlier copy, which would make all that is under way look overtaken.
+    /// A transmission has arrived. `None` if it had ended before. `is_certain`: this transmission
+    /// has arrived, and not an earlier copy. An earlier copy would make all transmissions in flight
+    /// look overtaken.
     pub(crate) fn arrived(&mut self, number: u64, is_certain: bool) -> Option<Transmission<C>> {
         let ended = self.end(number)?;
         if is_certain && self.newest.is_none_or(|(newest, _)| newest < number) {
@@ -142,14 +143,14 @@ impl<C: Copy> Flight<C> {
         Some(ended)
     }
 
-    /// What was given up has arrived: the path reorders.
+    /// A transmission that counted as lost has arrived, so the path reorders.
     pub(crate) fn reordered(&mut self) {
-        // At most a whole round trip late, as in RFC 8985 section 6.2, step 4.
+        // The limit is one round trip, as in RFC 8985 section 6.2, step 4.
         self.late = (self.late + 1).min(LATE);
         self.reorders_for = FORGET;
     }
 
-    /// The peer has acknowledged something.
+    /// The peer has acknowledged a transmission.
     pub(crate) fn acknowledged(&mut self) {
         self.probes = 0;
         if self.newest.is_some_and(|(newest, _)| newest >= self.round_end) {
@@ -165,7 +166,7 @@ impl<C: Copy> Flight<C> {
     pub(crate) fn pop_lost(&mut self, now: Instant) -> Option<(u64, Transmission<C>)> {
         self.overdue = None;
         let (newest, newest_at) = self.newest?;
-        // The front is open.
+        // The transmission at the front has not ended.
         let front = self.log.front()?;
         if self.first >= newest {
             return None;
@@ -181,7 +182,7 @@ impl<C: Copy> Flight<C> {
         self.pop_any()
     }
 
-    /// All that is under way is given up; the next one of it.
+    /// Declares all transmissions in flight lost. Returns the next transmission.
     pub(crate) fn pop_any(&mut self) -> Option<(u64, Transmission<C>)> {
         let number = self.first;
         Some((number, self.end(number)?))
@@ -206,7 +207,7 @@ impl<C: Copy> Flight<C> {
         self.overdue
     }
 
-    /// When a probe has to leave; `None` while nothing is under way. The peer may wait for
+    /// When a probe has to be sent. `None` while nothing is in flight. The peer may wait for
     /// `ack_delay` before it acknowledges.
     pub(crate) fn probe_due(&self, ack_delay: Duration, least: Duration) -> Option<Instant> {
         let sent = self.last_sent.filter(|_| self.in_flight > 0)?;
@@ -219,7 +220,8 @@ impl<C: Copy> Flight<C> {
         self.probes == 0
     }
 
-    /// A probe leaves. Returns whether so many went unanswered that the path is a new one.
+    /// A probe is sent. Returns whether the number of unanswered probes makes the state of the path
+    /// void.
     pub(crate) const fn probed(&mut self) -> bool {
         self.probes += 1;
         self.probes == PERSISTENT
@@ -229,17 +231,17 @@ impl<C: Copy> Flight<C> {
 /// What only sessions for kcp-go ask.
 #[cfg(feature = "compat")]
 impl<C: Copy> Flight<C> {
-    /// Whether one that left so many later has arrived.
+    /// Whether a transmission has arrived that was sent at least `by` transmissions later.
     pub(crate) fn is_overtaken(&self, number: u64, by: u64) -> bool {
         self.newest.is_some_and(|(newest, _)| newest >= number + by)
     }
 
-    /// What a transmission that is still in the log carried.
+    /// The data of a transmission that is still in the log.
     pub(crate) fn cargo(&mut self, number: u64) -> Option<C> {
         self.get(number).map(|transmission| transmission.cargo)
     }
 
-    /// A transmission does not count any more: its content leaves again.
+    /// A transmission does not count any more, because its content is sent again.
     pub(crate) fn withdraw(&mut self, number: u64) {
         self.end(number);
     }

@@ -39,14 +39,14 @@ impl Rtt {
         self.smoothed.unwrap_or(FIRST)
     }
 
-    /// The greater of the smoothed and of the latest round trip: how long to wait for a segment that
-    /// others overtook (RFC 9002 section 6.1.2).
+    /// The larger of the smoothed and the latest round trip: the wait for an overtaken segment (RFC
+    /// 9002 section 6.1.2).
     pub(crate) fn longer(&self) -> Duration {
         self.smoothed().max(self.latest)
     }
 
-    /// How long to wait for an acknowledgement: kcp-go's formula. `interval` is how long the peer
-    /// may wait with it.
+    /// The wait for an acknowledgement by the formula of kcp-go. `interval` is the longest delay of
+    /// the peer.
     pub(crate) fn timeout(&self, interval: Duration, least: Duration) -> Duration {
         let wait = self.smoothed() + (self.variation * 4).max(interval);
         wait.clamp(least, TIMEOUT_MAX)

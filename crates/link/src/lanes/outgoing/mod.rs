@@ -13,49 +13,49 @@ use bytes::Bytes;
 use proto::{Link, Outgoing, Priority, StreamKey};
 use transport::{Lanes, SendLane};
 
-/// Bytes that lanes did not take: with more of them no payload is asked for, so that what is handed
-/// out and can be overtaken no more stays small.
+/// The limit of bytes that lanes did not take. Above it the machine is asked for no payload, so
+/// that few bytes are committed to a lane and can no longer be overtaken.
 const WAITING_MAX: usize = 256 << 10;
 
-/// A stream that sent so much by the first lane waits until that has arrived, when there is a lane
-/// for it; one that sent less changes when it happens to have nothing under way.
+/// A stream that sent so many bytes by the first lane waits until these bytes have arrived, and
+/// then changes to its own lane. A stream that sent less changes once it has nothing in flight.
 const HELD_BACK_AFTER: u64 = 64 << 10;
 
-/// Lanes are looked at so often, and so many in one turn: more would be felt beside them, here and
-/// at the other end.
+/// The interval between looks at lanes, and the number of lanes in one turn. Longer turns would
+/// delay other streams at both ends.
 const ROUND: Duration = Duration::from_secs(10);
 const PER_TURN: usize = 1 << 10;
 
-/// With this many lanes the rounds are short: visitors that come, say a few words and fall silent
-/// would otherwise each leave a lane for half a minute, and the memory of a peak seldom returns to
-/// the system. A visitor that speaks every few hundred milliseconds keeps its lane.
+/// From this number of lanes on, rounds are short. Otherwise each visitor that sends a little and
+/// falls silent would keep a lane for half a minute, and the memory of a peak seldom returns to the
+/// system. A visitor that sends every few hundred milliseconds keeps its lane.
 const MANY: usize = 512;
 const ROUND_OF_MANY: Duration = Duration::from_millis(250);
 
 /// The lanes on which this end writes.
 #[derive(Default)]
 pub(super) struct Outlanes {
-    /// By the index of the stream's key; the rest of the key tells it from a later one in its
-    /// place.
+    /// Lanes by the index of the stream's key. The id in the key tells a stream from a later stream
+    /// at the same index.
     slots: Vec<Option<Box<Slot>>>,
-    /// Lanes that the last round left, and those that were opened since, whatever became of them.
+    /// The number of lanes that the last round kept, and of lanes opened since then.
     lanes: usize,
-    /// Payload of the batch in the making, in order.
+    /// Payload of the batch that is being collected, in order.
     batch: VecDeque<(StreamKey, Bytes, Last)>,
-    /// Frames of one stream, on their way.
+    /// Frames of one stream that are being written.
     run: VecDeque<Bytes>,
-    /// Streams whose lane did not take everything.
+    /// Streams whose lane did not take all bytes.
     blocked: VecDeque<StreamKey>,
     waiting: usize,
     rest: Rest,
 }
 
-/// The round in which lanes are looked at that may rest.
+/// The round of looks for silent lanes.
 #[derive(Default)]
 struct Rest {
-    /// Slots before this one were looked at; 0 between rounds.
+    /// The slots before this index were looked at. 0 between rounds.
     next: usize,
-    /// Lanes that this round has left so far.
+    /// The number of lanes that this round has kept so far.
     left: usize,
     ended: Option<Instant>,
 }
@@ -69,24 +69,24 @@ enum Last {
 
 struct Slot {
     key: StreamKey,
-    /// Something was sent since the last round of [`Rest`].
+    /// Bytes were sent since the last round of [`Rest`].
     is_used: bool,
     route: Route,
 }
 
 enum Route {
-    /// There was no lane to be had, so it goes by the first one, of which it has `sent` so many
+    /// No lane was available, so the stream uses the first lane, by which it has `sent` so many
     /// bytes.
     First {
         sent: u64,
-        /// Is to be had now.
+        /// A lane is available now.
         lane: Option<Box<dyn SendLane>>,
     },
-    /// The peer reads it no more: it has said STOP, or will.
+    /// The peer no longer reads the lane: it has sent STOP or is about to send it.
     Nowhere,
     Own {
         lane: Box<dyn SendLane>,
-        /// What it did not take.
+        /// The bytes that the lane did not take.
         waiting: VecDeque<Bytes>,
         finishes: bool,
     },
@@ -104,7 +104,7 @@ impl Outlanes {
         !self.blocked.is_empty()
     }
 
-    /// Offers what waits to its lanes once more.
+    /// Offers waiting bytes to their lanes again.
     pub(super) fn retry(&mut self, cx: &mut Context<'_>) -> io::Result<usize> {
         let mut written = 0;
         for _ in 0..self.blocked.len() {
@@ -114,7 +114,7 @@ impl Outlanes {
         Ok(written)
     }
 
-    /// Hands the batch to the lanes, the frames of a stream together.
+    /// Passes the batch to the lanes, the frames of each stream together.
     pub(super) fn write_batch(&mut self, cx: &mut Context<'_>) -> io::Result<usize> {
         let mut written = 0;
         while let Some((key, frame, last)) = self.batch.pop_front() {
@@ -146,7 +146,7 @@ impl Outlanes {
         Ok(written)
     }
 
-    /// Writes what waits for a lane as far as it takes it.
+    /// Writes the waiting bytes of a lane until the lane takes no more.
     fn offer(&mut self, cx: &mut Context<'_>, key: StreamKey) -> io::Result<usize> {
         let Some(slot) = self.slots.get_mut(key.index()) else { return Ok(0) };
         let Some(own) = slot.as_deref_mut().filter(|slot| slot.key == key) else { return Ok(0) };
@@ -167,7 +167,7 @@ impl Outlanes {
                 }
             }
         }
-        // The memory of the queue is used again, by whichever stream is next.
+        // The next stream uses the memory of the queue again.
         if self.run.capacity() < waiting.capacity() {
             std::mem::swap(&mut self.run, waiting);
         }
@@ -180,7 +180,7 @@ impl Outlanes {
         Ok(written)
     }
 
-    /// Nobody reads the lane any more. Returns the bytes that are given up.
+    /// The peer no longer reads the lane. Returns the number of bytes that are given up.
     fn desert(&mut self, key: StreamKey) -> usize {
         let Some(Some(slot)) = self.slots.get_mut(key.index()) else { return 0 };
         let route = std::mem::replace(&mut slot.route, Route::Nowhere);
@@ -190,7 +190,7 @@ impl Outlanes {
         lost
     }
 
-    /// Forgets a stream; its lane is aborted if it did not end.
+    /// Forgets a stream. Its lane is aborted if the lane did not end.
     fn remove(&mut self, key: StreamKey) {
         self.blocked.retain(|blocked| *blocked != key);
         self.batch.retain(|(queued, ..)| *queued != key);
@@ -202,11 +202,11 @@ impl Outlanes {
         }
     }
 
-    /// Ends the lanes of streams that were silent for a round and of which nothing is under way: a
-    /// lane costs either end twice what an idle stream does. Whoever speaks again gets another one,
-    /// and nothing can overtake anything. True: the round goes on.
+    /// Ends the lanes of streams that were silent for a round and have nothing in flight: a lane
+    /// costs each end twice as much as an idle stream. A stream that sends again gets another lane,
+    /// and no byte can overtake another byte. True: the round goes on.
     pub(super) fn rest(&mut self, machine: &mut Link, now: Instant) -> bool {
-        // An end that waits there needs its lane.
+        // An end of the stream that waits in the queue needs the lane.
         if !self.batch.is_empty() {
             return false;
         }
@@ -251,10 +251,10 @@ pub(super) struct Batch<'a> {
     outgoing: &'a mut Outlanes,
 }
 
-/// Lanes that may be had.
+/// Whether lanes are available.
 pub(super) struct Further<'a> {
     lanes: &'a mut dyn Lanes,
-    /// None is; asked once a batch.
+    /// No lane is available. The transport is asked once in a batch.
     has_none: bool,
 }
 
@@ -267,7 +267,7 @@ impl<'a> Further<'a> {
         if self.has_none {
             return None;
         }
-        // The first lane will tell of an error.
+        // The first lane reports an error of the carrier.
         let lane = self.lanes.open(priority).ok().flatten();
         self.has_none = lane.is_none();
         lane
@@ -283,7 +283,7 @@ impl<'a> Batch<'a> {
         Self { first, lanes, outgoing }
     }
 
-    /// Whether the stream has a lane of its own. If it is new it gets one of this class.
+    /// Whether the stream has a lane of its own. A new stream gets a lane of this class.
     fn has_lane(&mut self, key: StreamKey, opens: Option<Priority>) -> bool {
         let slots = &mut *self.outgoing;
         let slot = slots.slot(key);
@@ -323,7 +323,7 @@ impl Outgoing for Batch<'_> {
     }
 
     fn push_fin(&mut self, key: StreamKey, frame: Bytes) {
-        // An end without a byte before it needs no lane.
+        // The end of a stream that sent no byte needs no lane.
         if self.has_lane(key, None) {
             self.outgoing.batch.push_back((key, frame, Last::Fin));
         } else {

@@ -1,4 +1,4 @@
-//! Which lane a stream's payload takes.
+//! Which lane carries the payload of a stream.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::*;
 
 const CARRIER: CarrierNumber = CarrierNumber(1);
 
-/// The peer allows so many more.
+/// The number of further lanes that the peer allows.
 #[derive(Clone, Debug, Default)]
 struct Allowed(Arc<AtomicUsize>);
 
@@ -35,7 +35,7 @@ impl Lanes for Allowed {
     fn allow(&mut self, _streams: usize) {}
 }
 
-/// A lane that takes nothing.
+/// A lane that takes no byte.
 #[derive(Debug)]
 struct Silent;
 
@@ -51,7 +51,7 @@ impl SendLane for Silent {
     fn finish(&mut self) {}
 }
 
-/// A client's link, whose frames go to a carrier of such a peer.
+/// The link of a client whose frames go to a carrier of this peer.
 struct Rig {
     link: Link,
     outgoing: Outlanes,
@@ -72,7 +72,7 @@ impl Rig {
         self.allowed.0.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// A stream that may send all that a test sends.
+    /// A stream with credit for all bytes of a test.
     fn open(&mut self) -> StreamKey {
         let key = self.link.open(&open("a")).unwrap();
         self.credit(key, 0);
@@ -178,7 +178,7 @@ fn the_lane_of_a_stream_that_rests_ends_and_it_gets_another_when_it_speaks() {
     rig.credit(key, 30);
     assert!(!rest(&mut rig), "it has just spoken");
     assert!(rest(&mut rig));
-    // What ends then ends by the first lane.
+    // A stream that ends now ends on the first lane.
     rig.link.finish(key);
     assert_eq!(rig.transmit(key), (0, 0));
     assert!(rig.outgoing.batch.is_empty());
@@ -193,7 +193,7 @@ fn many_lanes_are_put_to_rest_soon_and_in_several_turns() {
         rig.send(key, 1);
         rig.credit(key, 1);
     }
-    // The first slot is that of the control stream, which never has one.
+    // The first slot belongs to the control stream, which never has a lane of its own.
     let rests = |rig: &Rig| rig.outgoing.slots.iter().filter(|slot| slot.is_none()).count();
     let begun = crate::now();
     let turn = |rig: &mut Rig, at| (rig.outgoing.rest(&mut rig.link, at), rests(rig));

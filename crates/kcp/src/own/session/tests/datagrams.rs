@@ -1,4 +1,5 @@
-//! Datagrams: bounded, told apart from segments, delivered at most once, protected.
+//! Datagrams are bounded, are not mixed up with segments, are delivered at most once, and are
+//! protected.
 
 use testkit::netem::Weather;
 
@@ -6,7 +7,7 @@ use super::*;
 
 const COUNT: usize = 2_000;
 
-/// What datagram `n` has.
+/// The bytes of datagram `n`.
 fn content(n: usize) -> Bytes {
     let length = 8 + n * 37 % 400;
     let mut bytes = vec![n.to_le_bytes()[0]; length];
@@ -14,8 +15,8 @@ fn content(n: usize) -> Bytes {
     bytes.into()
 }
 
-/// Sends datagrams at fixed times over a path, beside a stream or not. The share that arrived, and
-/// how long each took.
+/// Sends datagrams at fixed times over a path, beside a stream or not. Returns the share that
+/// arrived, and the delay of each datagram.
 fn flow(
     protection: Protection,
     weather: &Weather,
@@ -89,7 +90,7 @@ fn a_datagram_is_delivered_at_most_once_whatever_the_path_does() {
     for seed in 0..seeds {
         let mut weather = path(20, 50, 0.1);
         (weather.reorder, weather.duplicate, weather.jitter) = (0.3, 0.3, MS * 30);
-        // `flow` panics where one comes twice.
+        // `flow` panics if a datagram arrives twice.
         flow(Protection::Fixed { data: 2, parity: 3 }, &weather, seed % 2 == 1, seed);
     }
 }
@@ -123,7 +124,7 @@ fn queues_of_datagrams_are_bounded_and_the_sender_keeps_what_there_is_no_room_fo
     assert!(empty.count() <= 32, "empty ones cost as well");
     let end = world.now + Duration::from_secs(1);
     while world.settle() || world.advance_until(end) {}
-    // Nobody reads: the newest stay.
+    // The user does not read, so the newest datagrams stay.
     for n in taken..2 * taken {
         world.ends[0].send_datagram(datagram(n)).unwrap();
         let end = world.now + MS * 10;

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Reads all that has arrived; how many bytes it was.
+/// Reads all bytes that have arrived, and returns their number.
 fn drain(end: &mut Session) -> usize {
     std::iter::from_fn(|| end.read(usize::MAX)).map(|bytes| bytes.len()).sum()
 }
@@ -96,7 +96,7 @@ fn a_stranger_leaves_little_unread_and_a_welcome_peer_as_much_as_the_window_hold
         let weather = path(50, 20, if seed % 2 == 0 { 0.0 } else { 0.1 });
         let mut world = World::new([config(), stranger], &weather, seed);
         let mut left = Bytes::from(vec![1; 2_000_000]);
-        // Nobody reads at the other end.
+        // The user at the other end does not read.
         let mut run = |world: &mut World, seconds: u64| {
             let until = world.now + Duration::from_secs(seconds);
             while world.now < until {
@@ -116,7 +116,7 @@ fn a_stranger_leaves_little_unread_and_a_welcome_peer_as_much_as_the_window_hold
         run(&mut world, 20);
         let after = world.ends[1].counters().bytes_in;
         assert!(after > 512 * 1_000 && after <= 2 * 512 * 1_472, "{before}, then {after} bytes");
-        // A smaller window than before is none.
+        // A smaller window than before has no effect.
         world.ends[1].welcome(1, 1);
         let read = drain(&mut world.ends[1]);
         run(&mut world, 10);
@@ -188,7 +188,7 @@ fn a_transfer_goes_on_over_another_path_at_its_speed() {
                 let now = world.now;
                 if now >= change && !has_changed {
                     has_changed = true;
-                    // What was under way is lost.
+                    // Packets in flight are lost.
                     world.replace_paths(&path(after.0, after.1, loss));
                     world.ends[1].challenge([9; 8]);
                     world.ends.iter_mut().for_each(|end| end.path_changed(now));
@@ -227,7 +227,7 @@ fn a_close_packet_is_the_last_packet_and_is_repeated_for_a_peer_that_goes_on() {
     let expected = |by_peer| Closed { code: 7, reason: vec![b'x'; 200].into(), by_peer };
     assert_eq!(one.closed(), Some(&expected(false)));
 
-    // The peer has not heard of it.
+    // The peer has not received the close packet.
     let mut told = 0;
     for _ in 0..50 {
         other.write(now, &mut Bytes::from_static(b"still there?"));

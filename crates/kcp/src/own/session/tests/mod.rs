@@ -119,8 +119,8 @@ fn a_packet_is_taken_once_and_a_changed_one_never() {
     assert_eq!((counters.refused, counters.replayed, counters.packets_in), (1, 1, 1));
 }
 
-/// What a path with a queue of a second comes to, where it marks or not: the share of the link, the
-/// most that waits in the queue in ms, and the sender.
+/// The results on a path with a queue of one second, with or without marks: the used share of the
+/// link, the longest queue in ms, and the sender.
 fn marked(control: Control, marks: bool) -> (f64, u64, Counters) {
     let mut config = config();
     config.control = control;
@@ -197,9 +197,9 @@ fn a_silent_peer_is_dead_after_a_while() {
     assert_eq!(world.ends[0].timeout(), None, "nobody is asked for ever");
 }
 
-/// What a bulk transfer came to.
+/// The results of a bulk transfer.
 struct Bulk {
-    /// Of the link, over all of the time, and from the third second on.
+    /// The used share of the link over the whole time, and from the third second on.
     all: f64,
     steady: f64,
     /// Bytes on the wire per byte that arrived, less the heads of as many full packets.
@@ -246,8 +246,8 @@ fn a_long_path_is_filled_whatever_is_lost_and_little_is_sent_for_it() {
     }
 }
 
-/// Requests of 1,024 bytes that are answered with as many, at fixed times; how long each took, and
-/// what left in all.
+/// Sends requests of 1,024 bytes at fixed times, which are answered with as many bytes. Returns the
+/// time of each request, and the number of sent bytes.
 fn requests(loss: f64, count: u32, protection: Protection, seed: u64) -> (Vec<Duration>, World) {
     const LENGTH: usize = 1_024;
     let mut config = config();
@@ -293,14 +293,15 @@ fn requests(loss: f64, count: u32, protection: Protection, seed: u64) -> (Vec<Du
 fn sparse_requests_over_a_lossy_path_are_answered_in_time_and_within_the_budget() {
     let count = if cfg!(debug_assertions) { 6_000 } else { 10_000 };
     let mut took = Vec::new();
-    // One run has a hundred requests or so that are late: too few for a steady p99.
+    // A run has about a hundred late requests, which are too few for a steady p99.
     for seed in 0..3 {
         let (these, world) = requests(0.1, count, Protection::Adaptive { most: 32 }, seed);
         took.extend(these);
         let counters = world.ends[0].counters();
         let seconds = world.elapsed().as_secs_f64();
         let rate = counters.parity_bytes_out as f64 / seconds;
-        // The budget, and beside it what any traffic may add. The estimate of the loss wavers.
+        // The limit is the budget and the additional parity of any traffic. The estimate of the
+        // loss varies.
         let data = counters.bytes_out as f64 / seconds / 1_024.0 * (1_024 + 42) as f64;
         let most = 16_000.0 + data * (0.1 / 0.9 + 0.15) * 1.05;
         assert!(rate <= most, "{rate} of {most}");

@@ -1,4 +1,4 @@
-//! Paths that drop long packets and tell nobody (`design/reliability.md`, 23).
+//! Paths that drop long packets silently.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn searching() -> Config {
     Config { datagram: 1_200, datagram_most: 1_472, ..config() }
 }
 
-/// Transfers `length` bytes, and changes what the path carries after `change`.
+/// Transfers `length` bytes, and changes the MTU of the path after `change`.
 fn run(
     world: &mut World,
     length: usize,
@@ -45,7 +45,7 @@ fn the_size_grows_to_what_the_path_carries_and_probes_are_no_losses() {
         let counters = *world.ends[0].counters();
         assert_eq!((counters.lost, counters.repeated_out), (0, 0), "{counters:?}");
         assert!(world.ends[0].loss() < 0.002, "{}", world.ends[0].loss());
-        // What is cut later is as large as packets may be.
+        // Segments that are cut later have the size of the largest packets.
         let before = counters.packet_bytes_out;
         let packets = counters.packets_out;
         world.ends[0].write(world.now, &mut Bytes::from(vec![1; 1_000_000]));

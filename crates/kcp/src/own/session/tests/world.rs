@@ -14,7 +14,8 @@ pub(super) const HEADS: usize = 20 + 8;
 
 pub(super) const DATAGRAM: u16 = 1_472;
 
-/// Keys that hide nothing, with the tag of real ones: it tells a changed packet in most cases.
+/// Keys without encryption and with a tag of the usual length. The tag detects most changed
+/// packets.
 #[derive(Debug)]
 struct Toy;
 
@@ -57,13 +58,13 @@ pub(super) struct World {
     pub(super) start: Instant,
     pub(super) now: Instant,
     pub(super) ends: [Session; 2],
-    /// Longer datagrams are dropped, and nobody is told.
+    /// Longer datagrams are dropped silently.
     pub(super) carried: usize,
     /// Packets are marked while more bytes wait in front of the bottleneck.
     pub(super) marks_above: Option<usize>,
     /// Answers to challenges, at either end.
     pub(super) answered: Vec<[u8; 8]>,
-    /// What end `n` has sent.
+    /// The packets that end `n` has sent.
     pub(super) paths: [Datagrams<Vec<u8>>; 2],
 }
 
@@ -90,7 +91,7 @@ impl World {
         }
     }
 
-    /// Both directions take another path, and what was under way is lost.
+    /// Both directions take another path, and packets in flight are lost.
     pub(super) fn replace_paths(&mut self, weather: &Weather) {
         self.paths = [11, 12].map(|seed| Datagrams::new(*weather, seed));
     }
@@ -104,7 +105,7 @@ impl World {
         let mut happened = false;
         for n in 0..2 {
             while let Some(mut datagram) = self.paths[1 - n].read(self.now) {
-                // The backlog now is about that when the packet passed.
+                // The present backlog is about the backlog at the time of the packet.
                 let backlog = self.paths[1 - n].backlog(self.now);
                 let is_congested = self.marks_above.is_some_and(|most| backlog > most);
                 let heard = self.ends[n].handle_datagram(self.now, &mut datagram, is_congested);
@@ -136,7 +137,7 @@ impl World {
         let timers = self.ends.iter().filter_map(Session::timeout);
         let arrivals = self.paths.iter().filter_map(Datagrams::next_arrival);
         let next = timers.chain(arrivals).min().filter(|next| *next < end);
-        // A timer in the past that nothing cancels would be a loop without end.
+        // A timer in the past that is never cancelled would be an endless loop.
         let least = self.now + Duration::from_micros(1);
         self.now = next.map_or(end, |next| next.max(least));
         next.is_some()
