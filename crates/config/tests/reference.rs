@@ -114,7 +114,7 @@ fn defaults() -> BTreeMap<String, String> {
     put("server: listen[].silence".into(), mux.silence.to_string());
     let span = |time: Duration| Span::from_millis(time.as_millis() as u64).to_string();
     put("server: listen[].timeouts.dial".into(), span(mux.timeouts.dial));
-    let text = format!("{CLIENT}forwards: '5203=5201'\n");
+    let text = format!("{CLIENT}forwards: ['5203=5201']\n");
     let text = Some(Text { name: "minimal.yaml", text: &text });
     let forward = load_client(text, &ClientFlags::default(), &sources).expect("minimal");
     let forward = forward.config.forwards[0].terms.timeouts;

@@ -162,6 +162,14 @@ impl ServiceTerms {
 }
 
 impl Timeouts {
+    /// The times of an end that leaves it to the other end of a stream to watch the time.
+    #[must_use]
+    pub const fn without_limits(self) -> Self {
+        let Self { dial, keepalive, .. } = self;
+        let never = Duration::ZERO;
+        Self { dial, idle: never, half_close: never, keepalive }
+    }
+
     /// The fields that travel together, in the order of the wire. A new field is appended; a peer
     /// that does not know the field ignores it, and has its default where the peer sends fewer.
     const fn fields(&mut self) -> [&mut Duration; 3] {
