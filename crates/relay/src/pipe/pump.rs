@@ -520,7 +520,7 @@ impl Future for Pump {
                 this.pipe.note_end(End::Finished);
                 this.close(false)
             } else {
-                this.pipe.note_end(End::Idle);
+                this.pipe.note_end(End::IDLE);
                 this.abort(ResetCode::Timeout)
             };
         }
