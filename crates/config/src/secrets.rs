@@ -129,6 +129,7 @@ const HARMLESS: &[&str] = &[
     "timeouts",
     "tls",
     "tls_routes",
+    "total",
     "trusted_proxies",
     "udp",
     "unavailable",

@@ -92,6 +92,30 @@ fn an_idle_stream_lives_for_ever_unless_a_limit_is_set() {
 }
 
 #[test]
+fn a_stream_ends_after_its_total_time_although_bytes_move() {
+    run_paused(async {
+        let origin = Origin::echo().unwrap();
+        let timeouts = Timeouts { total: Duration::from_secs(30), ..Timeouts::default() };
+        let rig = Rig::with(origin.address(), WINDOW, FRAME, timeouts, None);
+        let begin = Instant::now();
+        let mut socket = rig.visit(|socket| socket).await;
+        let stats = &rig.visitors.stats;
+        until(|| stats.live() == 1).await;
+        for sent in 1..60 {
+            let _ = socket.write_all(b"x");
+            until(|| stats.bytes_out() == sent || stats.live() == 0).await;
+            if stats.live() == 0 {
+                break;
+            }
+            tokio::time::advance(Duration::from_secs(1)).await;
+            tokio::task::yield_now().await;
+        }
+        assert!((30..=31).contains(&begin.elapsed().as_secs()), "{:?}", begin.elapsed());
+        rig.settled().await;
+    });
+}
+
+#[test]
 fn a_visitor_that_leaves_during_the_dial_ends_it() {
     run(async {
         // A listener whose backlog is full does not answer.
