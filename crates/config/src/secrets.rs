@@ -63,6 +63,7 @@ const HARMLESS: &[&str] = &[
     "flow",
     "flow_unanswered",
     "flows",
+    "flush",
     "format",
     "forward",
     "forwarded",

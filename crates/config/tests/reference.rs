@@ -122,6 +122,7 @@ fn defaults() -> BTreeMap<String, String> {
         put(format!("{of}.timeouts.idle"), span(timeouts.idle));
         put(format!("{of}.timeouts.half_close"), span(timeouts.half_close));
         put(format!("{of}.timeouts.total"), span(timeouts.total));
+        put(format!("{of}.timeouts.flush"), span(timeouts.flush));
     }
     put("server: tls_routes.min_version".into(), doors.tls_routes.min_version.to_string());
     let acme = doors.tls_routes.acme.expect("an authority");
@@ -152,6 +153,7 @@ fn defaults() -> BTreeMap<String, String> {
     put(key("timeouts.idle"), span(terms.timeouts.idle));
     put(key("timeouts.half_close"), span(terms.timeouts.half_close));
     put(key("timeouts.total"), span(terms.timeouts.total));
+    put(key("timeouts.flush"), span(terms.timeouts.flush));
     put(key("timeouts.flow"), format!("{}s", terms.flows.answered));
     put(key("timeouts.flow_unanswered"), format!("{}s", terms.flows.unanswered));
     found

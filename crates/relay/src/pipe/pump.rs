@@ -52,6 +52,9 @@ const DISCARD: usize = 256 << 10;
 /// The end of a stream that has lasted for `timeouts.total`.
 const TOTAL: End = End::Timeout("of the whole connection");
 
+/// The end of a stream whose other direction went on for `timeouts.flush`.
+const FLUSH: End = End::Timeout("after one side finished");
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reading {
     Open,
@@ -94,6 +97,8 @@ pub(crate) struct Pump {
     watch: Option<LocalFuture<'static, ()>>,
     watchdog: Option<Box<Watchdog>>,
     deadline: Option<Box<Deadline>>,
+    /// The deadline after the end of one direction is set, if there is one.
+    is_flushing: bool,
     permit: Option<Permit>,
     reading: Reading,
     writing: Writing,
@@ -113,6 +118,7 @@ impl Pump {
             watch: None,
             watchdog: None,
             deadline,
+            is_flushing: false,
             permit,
             reading: Reading::Open,
             writing: Writing::Open,
@@ -410,17 +416,25 @@ impl Pump {
     /// The end of a stream that has lasted as long as it may, or in which no byte moved for the
     /// time-out of the present state.
     fn overdue(&mut self, cx: &mut Context<'_>) -> Option<End> {
+        if self.is_half_closed() && !self.is_flushing {
+            self.is_flushing = true;
+            let flush = Deadline::after(self.pipe.settings.timeouts.flush, FLUSH);
+            self.deadline = Deadline::first(self.deadline.take(), flush);
+        }
         if let Some(end) = self.deadline.as_mut().and_then(|deadline| deadline.poll(cx)) {
             return Some(end);
         }
         self.is_quiet(cx).then(|| if self.lingering() { End::Finished } else { End::IDLE })
     }
 
+    fn is_half_closed(&self) -> bool {
+        self.reading != Reading::Open || self.writing != Writing::Open
+    }
+
     fn is_quiet(&mut self, cx: &mut Context<'_>) -> bool {
         let timeouts = &self.pipe.settings.timeouts;
         let lingering = self.lingering();
-        let half_closed = self.reading != Reading::Open || self.writing != Writing::Open;
-        let period = match (lingering, half_closed) {
+        let period = match (lingering, self.is_half_closed()) {
             (true, _) => LINGER,
             (false, true) => timeouts.half_close,
             (false, false) => timeouts.idle,
@@ -553,6 +567,11 @@ impl Deadline {
     /// `None` for a time of 0, which is no limit.
     fn after(time: Duration, end: End) -> Option<Box<Self>> {
         (!time.is_zero()).then(|| Box::new(Self { sleep: Box::pin(sleep(time)), end }))
+    }
+
+    /// The earlier one of two.
+    fn first(one: Option<Box<Self>>, other: Option<Box<Self>>) -> Option<Box<Self>> {
+        one.into_iter().chain(other).min_by_key(|deadline| deadline.sleep.deadline())
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Option<End> {
