@@ -114,13 +114,15 @@ fn defaults() -> BTreeMap<String, String> {
     put("server: listen[].silence".into(), mux.silence.to_string());
     let span = |time: Duration| Span::from_millis(time.as_millis() as u64).to_string();
     put("server: listen[].timeouts.dial".into(), span(mux.timeouts.dial));
-    let text = format!("{CLIENT}forwards: '5203=5201'\n");
+    let text = format!("{CLIENT}forwards: ['5203=5201']\n");
     let text = Some(Text { name: "minimal.yaml", text: &text });
     let forward = load_client(text, &ClientFlags::default(), &sources).expect("minimal");
     let forward = forward.config.forwards[0].terms.timeouts;
     for (of, timeouts) in [("server: listen[]", mux.timeouts), ("client: forwards[]", forward)] {
         put(format!("{of}.timeouts.idle"), span(timeouts.idle));
         put(format!("{of}.timeouts.half_close"), span(timeouts.half_close));
+        put(format!("{of}.timeouts.total"), span(timeouts.total));
+        put(format!("{of}.timeouts.flush"), span(timeouts.flush));
     }
     put("server: tls_routes.min_version".into(), doors.tls_routes.min_version.to_string());
     let acme = doors.tls_routes.acme.expect("an authority");
@@ -150,6 +152,8 @@ fn defaults() -> BTreeMap<String, String> {
     put(key("health.timeout"), health.timeout.to_string());
     put(key("timeouts.idle"), span(terms.timeouts.idle));
     put(key("timeouts.half_close"), span(terms.timeouts.half_close));
+    put(key("timeouts.total"), span(terms.timeouts.total));
+    put(key("timeouts.flush"), span(terms.timeouts.flush));
     put(key("timeouts.flow"), format!("{}s", terms.flows.answered));
     put(key("timeouts.flow_unanswered"), format!("{}s", terms.flows.unanswered));
     found

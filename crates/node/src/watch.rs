@@ -314,7 +314,7 @@ fn end(end: End, [own, far]: [&str; 2]) -> String {
         End::Socket => format!("reset by {own}"),
         End::FarSide(_) => format!("reset by {far}"),
         End::Refused(code) => format!("refused: {code}"),
-        End::Idle => "time-out without a byte".to_owned(),
+        End::Timeout(which) => format!("time-out {which}"),
         End::Cut => "cut: the link or the daemon ended".to_owned(),
     }
 }

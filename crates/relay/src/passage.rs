@@ -75,10 +75,8 @@ pub async fn join(visitor: Layered, target: Socket, timeouts: Timeouts, budget: 
 /// The settings of the target's pump beside those of the visitor's pump, which watches the time and
 /// counts.
 pub(crate) fn of_target(visitor: &Settings) -> Settings {
-    let Timeouts { dial, keepalive, .. } = visitor.timeouts;
-    let never = Duration::ZERO;
     Settings {
-        timeouts: Timeouts { dial, keepalive, idle: never, half_close: never },
+        timeouts: visitor.timeouts.without_limits(),
         stats: Rc::default(),
         watcher: None,
         ..Settings::clone(visitor)

@@ -65,10 +65,15 @@ pub enum End {
     FarSide(ResetCode),
     /// The far side, or this side, refused the stream before any byte.
     Refused(ResetCode),
-    /// No byte moved for the time-out.
-    Idle,
+    /// A time-out ended the stream. The words say which one, behind the word time-out.
+    Timeout(&'static str),
     /// The link or the daemon ended first.
     Cut,
+}
+
+impl End {
+    /// No byte moved for the time-out.
+    pub const IDLE: Self = Self::Timeout("without a byte");
 }
 
 impl Visit {

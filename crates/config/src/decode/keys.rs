@@ -28,7 +28,7 @@ mod tables {
 
     /// The times of a stream after it was connected. A forward has these alone, because the server
     /// dials its target and decides about flows.
-    pub(crate) const STREAM_TIMES: &[&str] = &["idle", "half_close"];
+    pub(crate) const STREAM_TIMES: &[&str] = &["idle", "half_close", "total", "flush"];
 
     pub(crate) const SERVER: Table = table("server:", &[
         "listen", "tls", "clients", "public_bind", "state_dir", "workers", "memory_budget", "window",
@@ -36,7 +36,7 @@ mod tables {
         "watch", "admin", "allow_any_client", "auth", "otlp", "quic", "kcp", "http", "tls_routes",
     ], &["limits"]);
     pub(crate) const LISTEN: Table = table("server:listen[]", &["url", "client_ca", "default", "silence", "timeouts"], &[]);
-    pub(crate) const LISTEN_TIMEOUTS: Table = table("server:listen[].timeouts", &["dial", "idle", "half_close"], &[]);
+    pub(crate) const LISTEN_TIMEOUTS: Table = table("server:listen[].timeouts", &["dial", "idle", "half_close", "total", "flush"], &[]);
     pub(crate) const HTTP: Table = table("server:http", &["listen", "domain", "route_header", "pages"], &["browser"]);
     pub(crate) const PAGES: Table = table("server:http.pages", &["not_found", "unavailable"], &[]);
     pub(crate) const TLS_ROUTES: Table = table("server:tls_routes",
@@ -79,7 +79,7 @@ mod tables {
     pub(crate) const REQUEST_HEADERS: Table = table("client:services[].headers", &["set", "remove"], &[]);
     pub(crate) const RESPONSE_HEADERS: Table = Table { path: "client:services[].response_headers", ..REQUEST_HEADERS };
     pub(crate) const HEALTH: Table = table("client:services[].health", &["interval", "timeout"], &[]);
-    pub(crate) const TIMEOUTS: Table = table("client:services[].timeouts", &["dial", "idle", "half_close", "flow", "flow_unanswered"], &[]);
+    pub(crate) const TIMEOUTS: Table = table("client:services[].timeouts", &["dial", "idle", "half_close", "total", "flush", "flow", "flow_unanswered"], &[]);
     pub(crate) const FORWARD: Table = table("client:forwards[]", &["listen", "target", "mode", "basic_auth", "timeouts"], &["limits", "name"]);
     pub(crate) const FORWARD_TIMEOUTS: Table = table("client:forwards[].timeouts", STREAM_TIMES, &[]);
     pub(crate) const RETRY: Table = table("client:retry", &["min", "max"], &[]);

@@ -37,12 +37,14 @@ pub(super) fn of_forward(s: &Section<'_>) -> ServiceTerms {
 
 /// Decodes the times of streams in a section `timeouts`. An absent key has its default.
 pub(super) fn timeouts(own: &Section<'_>) -> Timeouts {
-    let Timeouts { dial, idle, half_close, keepalive } = Timeouts::default();
+    let Timeouts { dial, idle, half_close, total, flush, keepalive } = Timeouts::default();
     let of = |key, default| own.parse(key).map_or(default, Span::duration);
     Timeouts {
         dial: own.value("dial", positive).unwrap_or(dial),
         idle: of("idle", idle),
         half_close: of("half_close", half_close),
+        total: of("total", total),
+        flush: of("flush", flush),
         keepalive,
     }
 }

@@ -66,6 +66,11 @@ pub struct Timeouts {
     pub idle: Duration,
     /// For a stream in which no byte moves after one direction has ended.
     pub half_close: Duration,
+    /// For the whole life of a stream, from its connection on. Off by default.
+    pub total: Duration,
+    /// For what is left of a stream after one direction has ended, whether bytes move or not. Off by
+    /// default.
+    pub flush: Duration,
     /// The silence after which the system probes the far end of a TCP socket, in whole seconds up
     /// to [`TCP_KEEPALIVE_MAX`]. It is no time-out of the stream: a far end that answers is idle for
     /// as long as it likes.
@@ -82,6 +87,8 @@ impl Default for Timeouts {
             // Longer than an application takes for its last answer, and shorter than forgotten
             // half-open sockets need to fill the descriptor table.
             half_close: Duration::from_secs(60),
+            total: Duration::ZERO,
+            flush: Duration::ZERO,
             // A far end that vanished is noticed within 5 min (`net::socket::KEEPALIVE`).
             keepalive: Duration::from_secs(120),
         }
@@ -162,12 +169,20 @@ impl ServiceTerms {
 }
 
 impl Timeouts {
+    /// The times of an end that leaves it to the other end of a stream to watch the time.
+    #[must_use]
+    pub const fn without_limits(self) -> Self {
+        let Self { dial, keepalive, .. } = self;
+        let never = Duration::ZERO;
+        Self { dial, idle: never, half_close: never, total: never, flush: never, keepalive }
+    }
+
     /// The fields that travel together, in the order of the wire. A new field is appended; a peer
     /// that does not know the field ignores it, and has its default where the peer sends fewer.
-    const fn fields(&mut self) -> [&mut Duration; 3] {
+    const fn fields(&mut self) -> [&mut Duration; 5] {
         // The keepalive is older than the list.
-        let Self { dial, idle, half_close, keepalive: _ } = self;
-        [dial, idle, half_close]
+        let Self { dial, idle, half_close, total, flush, keepalive: _ } = self;
+        [dial, idle, half_close, total, flush]
     }
 
     fn decode(mut value: Reader<'_>) -> Result<Self, ControlError> {

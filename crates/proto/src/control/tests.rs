@@ -48,6 +48,8 @@ fn terms() -> ServiceTerms {
             dial: from(1),
             idle: from(2),
             half_close: from(3),
+            total: from(5),
+            flush: from(6),
             keepalive: Duration::from_secs(4),
         },
         flows: FlowTimes { unanswered: 1, answered: 3_600 },
@@ -405,7 +407,8 @@ fn a_list_of_time_outs_may_be_shorter_or_longer_than_ours() {
     let longest = Duration::from_secs(10 * 366 * 86_400);
     let long = timeouts(&[0xff; 8 * 20]).unwrap();
     assert_eq!(long, Timeouts { keepalive: default.keepalive, ..long });
-    assert_eq!([long.dial, long.idle, long.half_close], [longest; 3]);
+    let Timeouts { dial, idle, half_close, total, flush, .. } = long;
+    assert_eq!([dial, idle, half_close, total, flush], [longest; 5]);
     assert!(timeouts(&[0; 7]).is_err(), "a part of a number");
 }
 

@@ -22,6 +22,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use net::pool;
 use proto::{HEAD_ROOM, ResetCode};
+use tokio::time::{Sleep, sleep};
 use transport::{Inlet, LocalFuture};
 
 use super::guard::{Guard, State, Step, Why};
@@ -47,6 +48,12 @@ const LINGER: Duration = Duration::from_secs(5);
 /// Bytes that the pump reads and throws away meanwhile, to see the end of a socket that ends soon.
 /// A socket that sends more fills its window and stops: an aborted download costs no further work.
 const DISCARD: usize = 256 << 10;
+
+/// The end of a stream that has lasted for `timeouts.total`.
+const TOTAL: End = End::Timeout("of the whole connection");
+
+/// The end of a stream whose other direction went on for `timeouts.flush`.
+const FLUSH: End = End::Timeout("after one side finished");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reading {
@@ -89,6 +96,9 @@ pub(crate) struct Pump {
     /// The first stall makes the future, and later stalls use it again.
     watch: Option<LocalFuture<'static, ()>>,
     watchdog: Option<Box<Watchdog>>,
+    deadline: Option<Box<Deadline>>,
+    /// The deadline after the end of one direction is set, if there is one.
+    is_flushing: bool,
     permit: Option<Permit>,
     reading: Reading,
     writing: Writing,
@@ -101,11 +111,14 @@ impl Pump {
     pub(crate) fn new(pipe: Rc<Pipe>, inlet: Box<dyn Inlet>, permit: Option<Permit>) -> Self {
         let watched: Rc<dyn Watched> = Rc::<Pipe>::clone(&pipe);
         attention::watch(Rc::downgrade(&watched));
+        let deadline = Deadline::after(pipe.settings.timeouts.total, TOTAL);
         Self {
             pipe,
             inlet,
             watch: None,
             watchdog: None,
+            deadline,
+            is_flushing: false,
             permit,
             reading: Reading::Open,
             writing: Writing::Open,
@@ -322,7 +335,7 @@ impl Pump {
     /// Waits for the end of a stream whose connection was given away.
     fn farewell(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let is_over = self.pipe.finish.get() || self.pipe.is_reset();
-        if self.reading != Reading::Stopped || is_over || self.overdue(cx) {
+        if self.reading != Reading::Stopped || is_over || self.overdue(cx).is_some() {
             return Poll::Ready(());
         }
         Poll::Pending
@@ -400,12 +413,28 @@ impl Pump {
         watch.as_mut().poll(cx).is_ready()
     }
 
-    /// Whether no byte moved for the time-out of the present state.
-    fn overdue(&mut self, cx: &mut Context<'_>) -> bool {
+    /// The end of a stream that has lasted as long as it may, or in which no byte moved for the
+    /// time-out of the present state.
+    fn overdue(&mut self, cx: &mut Context<'_>) -> Option<End> {
+        if self.is_half_closed() && !self.is_flushing {
+            self.is_flushing = true;
+            let flush = Deadline::after(self.pipe.settings.timeouts.flush, FLUSH);
+            self.deadline = Deadline::first(self.deadline.take(), flush);
+        }
+        if let Some(end) = self.deadline.as_mut().and_then(|deadline| deadline.poll(cx)) {
+            return Some(end);
+        }
+        self.is_quiet(cx).then(|| if self.lingering() { End::Finished } else { End::IDLE })
+    }
+
+    fn is_half_closed(&self) -> bool {
+        self.reading != Reading::Open || self.writing != Writing::Open
+    }
+
+    fn is_quiet(&mut self, cx: &mut Context<'_>) -> bool {
         let timeouts = &self.pipe.settings.timeouts;
         let lingering = self.lingering();
-        let half_closed = self.reading != Reading::Open || self.writing != Writing::Open;
-        let period = match (lingering, half_closed) {
+        let period = match (lingering, self.is_half_closed()) {
             (true, _) => LINGER,
             (false, true) => timeouts.half_close,
             (false, false) => timeouts.idle,
@@ -515,19 +544,38 @@ impl Future for Pump {
             }
         }
         drop(end);
-        if this.overdue(cx) {
-            return if this.lingering() {
-                this.pipe.note_end(End::Finished);
-                this.close(false)
-            } else {
-                this.pipe.note_end(End::Idle);
-                this.abort(ResetCode::Timeout)
-            };
+        if let Some(end) = this.overdue(cx) {
+            this.pipe.note_end(end);
+            let is_finished = end == End::Finished;
+            return if is_finished { this.close(false) } else { this.abort(ResetCode::Timeout) };
         }
         if again {
             cx.waker().wake_by_ref();
         }
         Poll::Pending
+    }
+}
+
+/// The moment at which a stream ends, whatever its bytes do. There is no deadline, and no timer,
+/// without the option that asks for it.
+struct Deadline {
+    sleep: Pin<Box<Sleep>>,
+    end: End,
+}
+
+impl Deadline {
+    /// `None` for a time of 0, which is no limit.
+    fn after(time: Duration, end: End) -> Option<Box<Self>> {
+        (!time.is_zero()).then(|| Box::new(Self { sleep: Box::pin(sleep(time)), end }))
+    }
+
+    /// The earlier one of two.
+    fn first(one: Option<Box<Self>>, other: Option<Box<Self>>) -> Option<Box<Self>> {
+        one.into_iter().chain(other).min_by_key(|deadline| deadline.sleep.deadline())
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Option<End> {
+        self.sleep.as_mut().poll(cx).is_ready().then_some(self.end)
     }
 }
 

@@ -92,6 +92,67 @@ fn an_idle_stream_lives_for_ever_unless_a_limit_is_set() {
 }
 
 #[test]
+fn a_stream_ends_after_its_total_time_although_bytes_move() {
+    run_paused(async {
+        let origin = Origin::echo().unwrap();
+        let timeouts = Timeouts { total: Duration::from_secs(30), ..Timeouts::default() };
+        let rig = Rig::with(origin.address(), WINDOW, FRAME, timeouts, None);
+        let begin = Instant::now();
+        let mut socket = rig.visit(|socket| socket).await;
+        let stats = &rig.visitors.stats;
+        until(|| stats.live() == 1).await;
+        for sent in 1..60 {
+            let _ = socket.write_all(b"x");
+            until(|| stats.bytes_out() == sent || stats.live() == 0).await;
+            if stats.live() == 0 {
+                break;
+            }
+            tokio::time::advance(Duration::from_secs(1)).await;
+            tokio::task::yield_now().await;
+        }
+        assert!((30..=31).contains(&begin.elapsed().as_secs()), "{:?}", begin.elapsed());
+        rig.settled().await;
+    });
+}
+
+#[test]
+fn the_other_direction_ends_a_time_after_the_first_one_although_bytes_move() {
+    run_paused(async {
+        let origin = Origin::start(|mut socket| async move {
+            socket.read_to_end(&mut Vec::new()).await.unwrap();
+            while socket.write_all(&[0; 1000]).await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            Ended { received: Digest::default(), clean: false }
+        })
+        .unwrap();
+        let flush = Duration::from_secs(30);
+        let timeouts = Timeouts { flush, half_close: Duration::ZERO, ..Timeouts::default() };
+        let rig = Rig::with(origin.address(), WINDOW, FRAME, timeouts, None);
+        let stats = &rig.visitors.stats;
+        let visitor = tokio::task::spawn_local(visit(rig.address, |socket| {
+            socket.shutdown(Shutdown::Write).unwrap();
+            receive(&socket).unwrap_err().kind()
+        }));
+        until(|| stats.bytes_out() > 0).await;
+        let begin = Instant::now();
+        for n in 1..60 {
+            let seen = stats.bytes_out();
+            until(|| stats.bytes_out() > seen || stats.live() == 0).await;
+            if stats.live() == 0 {
+                break;
+            }
+            assert!(n < 32, "the stream still lives");
+            tokio::time::advance(Duration::from_secs(1)).await;
+            tokio::task::yield_now().await;
+        }
+        assert!((29..=31).contains(&begin.elapsed().as_secs()), "{:?}", begin.elapsed());
+        assert_eq!(visitor.await.unwrap(), ErrorKind::ConnectionReset);
+        advance_until(|| rig.targets.stats.live() == 0).await;
+    });
+}
+
+#[test]
 fn a_visitor_that_leaves_during_the_dial_ends_it() {
     run(async {
         // A listener whose backlog is full does not answer.

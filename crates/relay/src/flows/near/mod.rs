@@ -297,7 +297,7 @@ impl<S: NearSocket> NearFlows<S> {
                 Some(Flow::Refused { .. }) => {}
                 Some(flow) => {
                     self.settings.stats.count_idle();
-                    flow.end(End::Idle, ResetCode::Timeout);
+                    flow.end(End::IDLE, ResetCode::Timeout);
                 }
             }
         }

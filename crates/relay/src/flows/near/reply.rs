@@ -129,7 +129,7 @@ impl<S: NearSocket> FlowOutlet for Reply<S> {
         self.tell_end(if is_refusal {
             End::Refused(code)
         } else if code == ResetCode::Timeout {
-            End::Idle
+            End::IDLE
         } else if code == ResetCode::Shutdown {
             End::Cut
         } else {
