@@ -118,7 +118,7 @@ impl Inner {
 
 /// Starts the tasks of a carrier and enters the carrier into the link.
 fn start(link: &Rc<Inner>, number: CarrierNumber, mut carrier: Carrier, leftover: BytesMut) {
-    carrier.lane.welcome();
+    carrier.lane.authenticated();
     let lanes = carrier.lanes;
     let streams = link.machine.borrow().stream_count();
     let stream_lanes = lanes

@@ -69,7 +69,7 @@ impl Peer {
     pub async fn log_in(dialer: &dyn Dialer, server: SocketAddr, name: &str, token: &str) -> Self {
         let mut carrier = dialer.dial(server).await.unwrap();
         // The server is the right one: it may send as much as a window holds.
-        carrier.lane.welcome();
+        carrier.lane.authenticated();
         let mut greeting = ClientGreeting::new(ClientSetup {
             binding: carrier.peer.exporter.map_or(Binding::None, Binding::Exporter),
             name: Name::new(name).unwrap(),

@@ -323,14 +323,14 @@ impl Lane for KcpLane {
         Poll::Ready(Ok(()))
     }
 
-    fn welcome(&mut self) {
+    fn authenticated(&mut self) {
         let mut state = self.hold.shared.lock();
-        state.welcome();
+        state.authenticated();
         let peer = state.remote().peer;
         self.hold.shared.touch(state);
         if let Some(noted) = &mut self.hold.noted {
             noted.at(peer);
-            noted.welcome();
+            noted.authenticated();
         }
     }
 

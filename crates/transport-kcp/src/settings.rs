@@ -36,7 +36,7 @@ const STRANGER_UNREAD: usize = 32 << 10;
 /// Bytes that a stranger may make this end hold for repair: a greeting is one group of packets.
 const STRANGER_MEMORY: usize = 16 << 10;
 
-/// Bytes that a welcome peer may make this end hold for repair by default: 0.5 Gbit/s at 100 ms and
+/// Bytes that an authenticated peer may make this end hold for repair by default: 0.5 Gbit/s at 100 ms and
 /// 20 % of loss take 5 MB.
 const DECODE_MEMORY: usize = 8 << 20;
 
@@ -57,7 +57,7 @@ pub struct KcpSettings {
     /// The shortest silence after which a lost packet is suspected.
     pub least_timeout: Duration,
     /// Bytes of a peer's packets that this end holds for the repair of others, once the peer is
-    /// welcome.
+    /// authenticated.
     pub decode_memory: usize,
     /// The largest UDP payload that path MTU discovery tries, in bytes, from 1,200 to 32,000.
     /// Discovery begins at 1,200; with 1,200 there is no discovery.
@@ -117,14 +117,14 @@ impl KcpSettings {
         u16::try_from(segments).unwrap_or(u16::MAX).max(1)
     }
 
-    /// What a peer may leave unread, and make this end hold for repair, once it is welcome: segments
-    /// and bytes.
-    pub(crate) fn welcome(&self) -> (u16, usize) {
+    /// The limits of an authenticated peer: segments that it may leave unread, and bytes that this
+    /// end holds for repair.
+    pub(crate) fn limits(&self) -> (u16, usize) {
         (self.window(self.receive_window), self.decode_memory)
     }
 
-    /// The session that carries the lane and datagrams. Until the peer is welcome, it has the room
-    /// that a greeting needs.
+    /// The session that carries the lane and datagrams. Until the peer is authenticated, the
+    /// session has the room that a greeting needs.
     pub(crate) fn session(&self, ids: (ConnectionId, ConnectionId)) -> Config {
         Config {
             kind: PacketKind::Sealed,

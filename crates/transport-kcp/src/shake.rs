@@ -180,7 +180,7 @@ fn open(
     let address = state.remote().peer;
     let settings = settings.clone().on_route_to(address);
     let config = settings.session(state.ids());
-    state.open(now(), (config, settings.welcome()), keys);
+    state.open(now(), (config, settings.limits()), keys);
     hold.shared.touch(state);
     Ok(Peer {
         address: canonical(address),

@@ -58,9 +58,10 @@ pub(crate) struct State {
     /// What precedes each bootstrap packet of a client that has not heard the server yet.
     opening: Vec<u8>,
     session: Option<Box<Session>>,
-    /// What the peer may leave unread once it is welcome.
-    welcome: (u16, usize),
-    is_welcome: bool,
+    /// The limits of an authenticated peer: segments that it may leave unread, and bytes that this
+    /// end holds for repair.
+    limits: (u16, usize),
+    is_authenticated: bool,
     early: Vec<Box<[u8]>>,
     /// Where the peer is.
     remote: Origin,
@@ -92,8 +93,8 @@ impl State {
             bootstrap: Some(Box::new(bootstrap)),
             opening,
             session: None,
-            welcome: (0, 0),
-            is_welcome: false,
+            limits: (0, 0),
+            is_authenticated: false,
             early: Vec::new(),
             remote,
             moving: None,
@@ -134,14 +135,14 @@ impl State {
     /// The handshake is done at this end: packets are sealed from now on. A server needs its
     /// bootstrap session no more, because it has received all and its first sealed packet tells the
     /// client so. A client keeps it until then, to repeat its last message.
-    /// `welcome`: what the peer may leave unread once it is welcome.
+    /// `limits`: the limits of an authenticated peer.
     pub(crate) fn open(
         &mut self,
         now: Instant,
-        (config, welcome): (Config, (u16, usize)),
+        (config, limits): (Config, (u16, usize)),
         keys: Box<dyn Keys>,
     ) {
-        self.welcome = welcome;
+        self.limits = limits;
         let mut session = Box::new(Session::new(config, keys, now));
         for mut packet in self.early.drain(..) {
             session.handle_datagram(now, &mut packet, false);
@@ -154,11 +155,11 @@ impl State {
     }
 
     /// The peer is authenticated.
-    pub(crate) fn welcome(&mut self) {
-        self.is_welcome = true;
-        let (window, memory) = self.welcome;
+    pub(crate) fn authenticated(&mut self) {
+        self.is_authenticated = true;
+        let (window, memory) = self.limits;
         if let Some(session) = &mut self.session {
-            session.welcome(window, memory);
+            session.raise_limits(window, memory);
         }
     }
 
@@ -364,7 +365,7 @@ impl State {
 
     /// Whether this end has given a stranger up and still repeats what the stranger has to learn.
     pub(crate) fn is_refused_stranger(&self) -> bool {
-        self.side == Side::Server && !self.is_welcome && self.end == Some(End::Local)
+        self.side == Side::Server && !self.is_authenticated && self.end == Some(End::Local)
     }
 
     /// Bytes of buffers.

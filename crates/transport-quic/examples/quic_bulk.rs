@@ -92,7 +92,7 @@ fn main() -> Result<(), Failure> {
 /// The lanes of a carrier; every QUIC carrier has them.
 fn lanes(carrier: &mut Carrier) -> Result<Box<dyn Lanes>, Failure> {
     let mut lanes = carrier.lanes.take().ok_or("no lanes")?;
-    lanes.welcome(WINDOW);
+    lanes.authenticated(WINDOW);
     Ok(lanes)
 }
 

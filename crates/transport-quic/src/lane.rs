@@ -193,7 +193,7 @@ impl Lane for QuicLane {
         Poll::Ready(Ok(()))
     }
 
-    fn welcome(&mut self) {
+    fn authenticated(&mut self) {
         self.stranger = None;
     }
 

@@ -91,9 +91,9 @@ impl Lanes for QuicLanes {
         Poll::Ready(Ok(Box::new(QuicRecvLane { stream, shared, death, ended: false })))
     }
 
-    fn welcome(&mut self, bytes: u64) {
+    fn authenticated(&mut self, bytes: u64) {
         self.limit_unread(bytes);
-        self.noted.iter_mut().for_each(Noted::welcome);
+        self.noted.iter_mut().for_each(Noted::authenticated);
     }
 
     fn limit_unread(&mut self, bytes: u64) {

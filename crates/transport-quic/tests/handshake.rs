@@ -323,7 +323,7 @@ fn datagrams_of_a_client_that_has_not_logged_in_are_dropped() {
         let mut buf = bytes::BytesMut::with_capacity(64);
         let silence = poll_fn(|cx| accepted.lane.poll_read(cx, &mut buf));
         assert!(timeout(Duration::from_millis(300), silence).await.is_err());
-        accepted.lane.welcome();
+        accepted.lane.authenticated();
         let none = poll_fn(|cx| Poll::Ready(from.poll_recv(cx).is_pending())).await;
         assert!(none, "a datagram of a stranger was kept");
         let mut queue = std::collections::VecDeque::from([bytes::Bytes::from_static(b"hello")]);

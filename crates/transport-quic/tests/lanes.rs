@@ -32,7 +32,7 @@ async fn lane(from: &mut Carrier, to: &mut Carrier) -> (Box<dyn SendLane>, Box<d
 
 /// A connected pair whose ends have greeted.
 async fn pair() -> Pair {
-    Setup::new().pair(|address| address).await.welcome()
+    Setup::new().pair(|address| address).await.authenticated()
 }
 
 /// The state of the path to the server.
@@ -79,7 +79,7 @@ async fn arrives_before_the_lost(same_lane: bool) -> bool {
         path = Some(made);
         address
     });
-    let mut pair = pair.await.welcome();
+    let mut pair = pair.await.authenticated();
     let (mut a, mut at_a) = lane(&mut pair.dialled, &mut pair.accepted).await;
     let (mut b, mut at_b) = lane(&mut pair.dialled, &mut pair.accepted).await;
 
@@ -290,7 +290,7 @@ fn a_peer_that_has_not_greeted_is_held_to_what_a_greeting_needs() {
             taken += n.unwrap();
         }
         assert!((1_000..=64 << 10).contains(&taken), "{taken}");
-        pair.accepted.lanes.as_mut().unwrap().welcome(4 << 20);
+        pair.accepted.lanes.as_mut().unwrap().authenticated(4 << 20);
         while !frames.is_empty() {
             poll_fn(|cx| send.poll_write(cx, &mut frames)).await.unwrap();
         }

@@ -28,7 +28,7 @@ async fn over(setup: &Setup, judge: impl FnMut(Way, &[u8]) -> Fate + 'static) ->
         path = Some(made);
         address
     });
-    (pair.await.welcome(), path.unwrap())
+    (pair.await.authenticated(), path.unwrap())
 }
 
 /// Sends a stream of `length` bytes over a lane of its own and compares the received bytes.
@@ -142,7 +142,7 @@ fn little_is_under_way_on_loopback_and_as_much_as_fits_behind_a_relay() {
         window
     };
     run(async move {
-        let mut pair = Setup::new().pair(|server| server).await.welcome();
+        let mut pair = Setup::new().pair(|server| server).await.authenticated();
         // A packet takes 0.05 to 0.3 ms there and back. On a busy machine a handshake can take
         // longer than the round trip of a short path.
         for seed in 0..100 {
@@ -218,7 +218,7 @@ fn a_path_that_becomes_narrow_is_noticed() {
 #[test]
 fn datagrams_of_every_size_arrive_whole_and_longer_ones_are_dropped() {
     run(async {
-        let mut pair = Setup::new().pair(|address| address).await.welcome();
+        let mut pair = Setup::new().pair(|address| address).await.authenticated();
         // MTU discovery runs during these transfers.
         for seed in 0..8 {
             transfer(&mut pair.dialled, &mut pair.accepted, seed, 1 << 18).await;
@@ -250,7 +250,7 @@ async fn send(datagrams: &mut dyn Datagrams, datagram: Bytes) {
 fn datagrams_without_room_stay_with_the_caller_and_none_is_dropped() {
     const COUNT: u32 = 10_000;
     run(async {
-        let mut pair = Setup::new().pair(|address| address).await.welcome();
+        let mut pair = Setup::new().pair(|address| address).await.authenticated();
         let (mut from, mut to) =
             (pair.dialled.datagrams.take().unwrap(), pair.accepted.datagrams.take().unwrap());
         let datagram = |number: u32| {

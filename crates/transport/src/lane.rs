@@ -124,7 +124,7 @@ pub trait Lane: Send + fmt::Debug {
 
     /// The peer is authenticated. From now on a transport may hold more of its bytes, and a server
     /// may note the connection for its successor. The default does nothing.
-    fn welcome(&mut self) {}
+    fn authenticated(&mut self) {}
 
     /// Limits the unsent bytes in the kernel (`TCP_NOTSENT_LOWAT`), so that an interactive stream
     /// does not wait behind a bulk stream. A hint; the default ignores it.

@@ -27,7 +27,7 @@ pub trait Lanes: Send + fmt::Debug {
 
     /// The peer is authenticated: up to `bytes` unread bytes may wait on all lanes together. Before
     /// this call the transport accepts only the bytes that a greeting needs.
-    fn welcome(&mut self, bytes: u64);
+    fn authenticated(&mut self, bytes: u64);
 
     /// Changes the number of unread bytes that may wait. A lower number takes effect as the peer
     /// uses up the bytes that it was promised.

@@ -113,31 +113,31 @@ impl Peers {
     }
 }
 
-/// A connection that is recorded once its client is welcome, and removed from the record when this
+/// A connection that is recorded once its client is authenticated, and removed from the record when this
 /// value is dropped.
 #[derive(Debug)]
 pub struct Noted {
     peers: Peers,
     known: Known,
-    welcome: bool,
+    authenticated: bool,
 }
 
 impl Noted {
     /// A connection that is not recorded yet.
     #[must_use]
     pub const fn new(peers: Peers, known: Known) -> Self {
-        Self { peers, known, welcome: false }
+        Self { peers, known, authenticated: false }
     }
 
     /// Records the connection: its client has logged in.
-    pub fn welcome(&mut self) {
-        self.welcome = true;
+    pub fn authenticated(&mut self) {
+        self.authenticated = true;
         self.peers.connected(self.known);
     }
 
     /// Notes the present address of the client.
     pub fn at(&mut self, peer: SocketAddr) {
-        if self.welcome && self.known.peer != peer {
+        if self.authenticated && self.known.peer != peer {
             self.known.peer = peer;
             self.peers.moved(self.known);
         }
@@ -146,7 +146,7 @@ impl Noted {
 
 impl Drop for Noted {
     fn drop(&mut self) {
-        if self.welcome {
+        if self.authenticated {
             self.peers.gone(self.known.id);
         }
     }

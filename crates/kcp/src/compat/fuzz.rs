@@ -1,4 +1,4 @@
-//! Datagrams of any bytes before the reader of segments and before the classic machine.
+//! Arbitrary datagrams for the reader of segments and for the classic machine.
 
 use crate::compat::classic::{Classic, Config, Counters, Flush, Packet};
 use crate::compat::wire::{Content, Conversation, Millis, Segments};
@@ -9,8 +9,8 @@ const CONVERSATION: Conversation = Conversation(0x0102_0304);
 const WINDOW: u16 = 4;
 
 /// Segments must be written as they were read, and a machine must stay within its bounds whatever
-/// it gets. A datagram of the input begins with three bytes: what is done before and after, and its
-/// length in units of 1 and 256.
+/// it gets. Each datagram of the input begins with three bytes: the actions before and after the
+/// datagram, and its length in units of 1 and of 256.
 pub fn segments(data: &[u8]) {
     let mut machine = Classic::new(Config {
         conversation: CONVERSATION,
@@ -32,7 +32,7 @@ pub fn segments(data: &[u8]) {
     }
 }
 
-/// What is read is written as the same bytes.
+/// A segment that was read is written with the same bytes.
 fn read(datagram: &[u8]) {
     let _ = Content::of(datagram);
     let mut at = 0;
@@ -67,7 +67,7 @@ fn feed(machine: &mut Classic, now: Millis, act: u8, datagram: &[u8]) {
     check(&before, &machine.counters());
 }
 
-/// What holds after any datagram.
+/// The invariants after each datagram.
 fn check(before: &Counters, after: &Counters) {
     let window = usize::from(WINDOW);
     assert!(after.flying <= window && after.ready <= window && after.ahead <= window, "{after:?}");

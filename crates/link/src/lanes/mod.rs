@@ -62,7 +62,7 @@ impl StreamLanes {
         window: &Rc<Cell<u64>>,
     ) -> Self {
         let unread = Unread::new(Rc::clone(budget), window.get());
-        lanes.welcome(unread.window());
+        lanes.authenticated(unread.window());
         lanes.allow(streams);
         Self {
             open: Cell::new(streams),

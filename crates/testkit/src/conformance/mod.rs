@@ -97,7 +97,7 @@ pub(crate) async fn connect(fixture: &dyn Fixture) -> (Carrier, Carrier) {
     let mut dialling = pin!(async { dialer.dial(address).await.expect("the dialer's handshake") });
     let (mut dialled, mut accepted) = tokio::join!(dialling.as_mut(), accepting.as_mut());
     // The peers have logged in: a stranger has little room.
-    dialled.lane.welcome();
-    accepted.lane.welcome();
+    dialled.lane.authenticated();
+    accepted.lane.authenticated();
     (dialled, accepted)
 }

@@ -58,8 +58,8 @@ impl Setup {
         let address = via(listener.local_addr());
         let (dialled, accepted) = shake(&mut listener, &self.dialer(), address).await;
         let (mut dialled, mut accepted) = (dialled.unwrap(), accepted.unwrap());
-        dialled.lane.welcome();
-        accepted.lane.welcome();
+        dialled.lane.authenticated();
+        accepted.lane.authenticated();
         Pair { dialled, accepted, _listener: listener }
     }
 }

@@ -100,7 +100,7 @@ async fn echo(carrier: Carrier) {
     let Carrier { peer, mut lane, lanes, datagrams } = carrier;
     assert_eq!(peer.transport, transport_quic::QUIC);
     let (mut lanes, mut datagrams) = (lanes.unwrap(), datagrams.unwrap());
-    lanes.welcome(32 << 20);
+    lanes.authenticated(32 << 20);
     tokio::select! {
         () = echo_first(&mut *lane) => {}
         () = echo_lanes(&mut *lanes) => {}
@@ -207,7 +207,7 @@ fn a_server_of_another_implementation_is_dialled() {
             let carrier = dialer.dial(path.address()).await.unwrap();
             let (mut lane, mut lanes) = (carrier.lane, carrier.lanes.unwrap());
             let mut datagrams = carrier.datagrams.unwrap();
-            lanes.welcome(32 << 20);
+            lanes.authenticated(32 << 20);
 
             let word = pattern(turn, 0, 100_000);
             write(&mut *lane, word.clone()).await;

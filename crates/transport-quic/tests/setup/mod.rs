@@ -77,9 +77,9 @@ pub(crate) struct Pair {
 
 impl Pair {
     /// The pair after both ends have greeted.
-    pub(crate) fn welcome(mut self) -> Self {
+    pub(crate) fn authenticated(mut self) -> Self {
         for carrier in [&mut self.dialled, &mut self.accepted] {
-            carrier.lanes.as_mut().unwrap().welcome(32 << 20);
+            carrier.lanes.as_mut().unwrap().authenticated(32 << 20);
         }
         self
     }

@@ -169,7 +169,7 @@ impl Lanes for MemoryLanes {
         Poll::Pending
     }
 
-    fn welcome(&mut self, _bytes: u64) {}
+    fn authenticated(&mut self, _bytes: u64) {}
 
     fn limit_unread(&mut self, _bytes: u64) {}
 

@@ -1,19 +1,19 @@
-//! What both ends of a classic session may set, and the two kinds of datagrams and of flushes.
+//! The settings of a classic session, and the two kinds of datagrams and of flushes.
 
 use crate::compat::wire::{Conversation, HEAD};
 
 /// The least `mtu` that kcp-go accepts: a head and one byte.
 const LEAST_MTU: usize = HEAD + 1;
 
-/// The ends of kcp-go's `interval`, in milliseconds.
+/// The range of kcp-go's `interval`, in milliseconds.
 const LEAST_INTERVAL: u32 = 10;
 const GREATEST_INTERVAL: u32 = 5_000;
 
-/// The window that kcp-go has where none is set, and that it assumes of its peer until the first
+/// The default window of kcp-go. kcp-go also assumes this window of its peer until the first
 /// segment of the peer arrives.
 pub(super) const DEFAULT_WINDOW: u16 = 32;
 
-/// Settings of a classic session. The default is that of kcp-go.
+/// Settings of a classic session. The defaults are those of kcp-go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// The number in each segment; both ends have the same.
@@ -27,7 +27,7 @@ pub struct Config {
     /// Later segments that have to be acknowledged before a segment counts as lost (`resend`). 0
     /// turns the fast retransmission off.
     pub resend: u32,
-    /// Whether a congestion window limits the sender; the reverse of kcp-go's `nc`.
+    /// Whether a congestion window limits the sender. The opposite of kcp-go's `nc`.
     pub is_controlled: bool,
     /// The most segments in flight. 0 stands for the default.
     pub send_window: u16,
@@ -77,20 +77,21 @@ impl Config {
     }
 }
 
-/// Where a datagram comes from.
+/// The origin of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packet {
-    /// It was received.
+    /// The datagram was received.
     Regular,
-    /// It was rebuilt from parity. It is late, so it tells neither the window nor the round trip.
+    /// The datagram was rebuilt from parity. It is late, so its window and its round trip are
+    /// ignored.
     Recovered,
 }
 
-/// What is sent.
+/// The kind of a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flush {
-    /// Everything that is due.
+    /// Sends everything that is due.
     Full,
-    /// Acknowledgements and windows. New segments get their numbers, but stay.
+    /// Sends acknowledgements and windows. New segments get their numbers, but are not sent.
     AcksOnly,
 }

@@ -1,4 +1,4 @@
-//! What can be seen of a session, by the names of kcp-go in the descriptions.
+//! The visible state of a session. The descriptions have the names of kcp-go.
 
 use super::Classic;
 use crate::compat::wire::{Millis, Sn};
@@ -8,7 +8,7 @@ use crate::compat::wire::{Millis, Sn};
 pub struct Counters {
     /// Segments without a number (`snd_queue`).
     pub waiting: usize,
-    /// Segments in flight, acknowledged ones behind a hole included (`snd_buf`).
+    /// Segments in flight, including acknowledged segments behind a hole (`snd_buf`).
     pub flying: usize,
     /// Segments for the reader (`rcv_queue`).
     pub ready: usize,
@@ -20,15 +20,15 @@ pub struct Counters {
     pub send_una: Sn,
     /// The number of the next new segment (`snd_nxt`).
     pub send_next: Sn,
-    /// The number that the next segment in order has (`rcv_nxt`).
+    /// The number of the next segment in order (`rcv_nxt`).
     pub receive_next: Sn,
     /// The window of the peer (`rmt_wnd`).
     pub remote_window: u16,
     /// The congestion window in segments (`cwnd`).
     pub congestion_window: u32,
-    /// The same in bytes (`incr`).
+    /// The congestion window in bytes (`incr`).
     pub congestion_bytes: u32,
-    /// Where slow start ends, in segments (`ssthresh`).
+    /// The window at which slow start ends, in segments (`ssthresh`).
     pub threshold: u32,
     /// The smoothed round trip (`srtt`).
     pub round_trip: u32,
@@ -36,15 +36,15 @@ pub struct Counters {
     pub variation: u32,
     /// The time-out of a segment (`rto`).
     pub timeout: u32,
-    /// The wait before the peer is asked for its window; 0 while that is open (`probe_wait`).
+    /// The wait before the peer is asked for its window. 0 while the window is open (`probe_wait`).
     pub probe_wait: u32,
     /// When the peer is asked (`ts_probe`).
     pub probe_at: Millis,
     /// Whether the next flush asks for the window of the peer (bit 0 of `probe`).
     pub asks: bool,
-    /// Whether the next flush tells the own window (bit 1 of `probe`).
+    /// Whether the next flush reports this end's window (bit 1 of `probe`).
     pub tells: bool,
-    /// Whether a segment was sent 20 times (`link_state`). Nothing follows from it.
+    /// Whether a segment was sent 20 times (`link_state`). It has no effect.
     pub is_dead: bool,
 }
 

@@ -2,7 +2,7 @@
 
 use crate::compat::wire::{HEAD, Head};
 
-/// The datagram that is being filled, and where it goes.
+/// The datagram that is being filled, and its destination.
 pub(super) struct Packer<'a> {
     mtu: usize,
     datagram: Vec<u8>,
@@ -14,7 +14,7 @@ impl<'a> Packer<'a> {
         Self { mtu: usize::from(mtu), datagram: Vec::new(), sink }
     }
 
-    /// Adds a segment. Where it does not fit, what was packed before leaves first.
+    /// Adds a segment. If the segment does not fit, the packed segments are sent first.
     pub(super) fn push(&mut self, head: &Head, payload: &[u8]) {
         if self.datagram.len() + HEAD + payload.len() > self.mtu {
             self.finish();
@@ -24,7 +24,7 @@ impl<'a> Packer<'a> {
         self.datagram.extend_from_slice(payload);
     }
 
-    /// Sends what is left.
+    /// Sends the remaining segments.
     pub(super) fn finish(&mut self) {
         if !self.datagram.is_empty() {
             (self.sink)(&self.datagram);

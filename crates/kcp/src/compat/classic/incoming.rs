@@ -1,16 +1,16 @@
-//! Segments from the peer: those in order, those ahead of a hole, and the acknowledgements owed.
+//! Segments from the peer, in order or behind a hole, and the acknowledgements that are due.
 
 use std::collections::VecDeque;
 
 use crate::compat::wire::{Millis, Segment, Sn};
 
-/// Why nothing is read.
+/// Why no message is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReceiveError {
     /// No message is complete.
     #[error("no message is complete")]
     Empty,
-    /// The message is longer than the buffer, and stays.
+    /// The message is longer than the buffer, and stays in the queue.
     #[error("the message is longer than the buffer")]
     Short,
 }
@@ -33,7 +33,7 @@ struct Stored {
 #[derive(Debug)]
 pub(super) struct Incoming {
     window: u16,
-    /// The number of the segment that the next in order has.
+    /// The number of the next segment in order.
     next: Sn,
     /// Segments in order, for the reader.
     ready: VecDeque<Stored>,
@@ -53,7 +53,7 @@ impl Incoming {
         }
     }
 
-    /// Continues at another number; nothing may have arrived.
+    /// Continues at another number. No segment may have arrived before.
     pub(super) fn start_at(&mut self, next: Sn) {
         if self.ahead.is_empty() {
             self.next = next;
@@ -76,13 +76,13 @@ impl Incoming {
         self.owed.len()
     }
 
-    /// The segments for which the reader's queue has room.
+    /// The number of segments for which the reader's queue has room.
     pub(super) fn room(&self) -> u16 {
         let ready = u16::try_from(self.ready.len()).unwrap_or(u16::MAX);
         self.window.saturating_sub(ready)
     }
 
-    /// Takes a PUSH. Beyond the window it is not acknowledged either.
+    /// Takes a PUSH. A PUSH beyond the window is dropped and not acknowledged.
     pub(super) fn push(&mut self, segment: &Segment<'_>) {
         let sn = segment.head.sn;
         if !sn.is_before(self.next.plus(u32::from(self.window))) {
@@ -100,7 +100,7 @@ impl Incoming {
         self.advance();
     }
 
-    /// Moves what is in order to the reader while there is room.
+    /// Moves segments in order to the reader while there is room.
     fn advance(&mut self) {
         while self.room() > 0
             && let Some(stored) = self.ahead.pop_front_if(|stored| stored.sn == self.next)
@@ -110,7 +110,7 @@ impl Incoming {
         }
     }
 
-    /// The segments of the first message, where it is complete.
+    /// The number of segments of the first message if the message is complete.
     fn message(&self) -> Option<usize> {
         let first = self.ready.front()?;
         if self.ready.len() <= usize::from(first.fragments) {
@@ -120,14 +120,14 @@ impl Incoming {
         Some(last.map_or(self.ready.len(), |last| last + 1))
     }
 
-    /// The length of the first message in bytes, where it is complete.
+    /// The length of the first message in bytes if the message is complete.
     pub(super) fn peek(&self) -> Option<usize> {
         let count = self.message()?;
         Some(self.ready.iter().take(count).map(|stored| stored.payload.len()).sum())
     }
 
-    /// Moves the first message into `to`. Returns its length, and whether the peer has to be told
-    /// that the window is open again.
+    /// Moves the first message into `to`. Returns its length, and whether the peer has to be
+    /// informed that the window is open again.
     pub(super) fn pop(&mut self, to: &mut [u8]) -> Result<(usize, bool), ReceiveError> {
         let count = self.message().ok_or(ReceiveError::Empty)?;
         let length = self.peek().ok_or(ReceiveError::Empty)?;
@@ -142,8 +142,8 @@ impl Incoming {
         Ok((length, was_closed && self.room() > 0))
     }
 
-    /// The acknowledgements that are sent now: what `una` says needs none, but the last is sent
-    /// always.
+    /// The acknowledgements that are sent now. Segments before `una` need no acknowledgement, but
+    /// the last acknowledgement is always sent.
     pub(super) fn take_owed(&mut self) -> impl Iterator<Item = Owed> {
         let (next, last) = (self.next, self.owed.len().saturating_sub(1));
         let owed = std::mem::take(&mut self.owed).into_iter().enumerate();

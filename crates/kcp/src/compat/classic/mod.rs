@@ -1,11 +1,11 @@
-//! The state machine of kcp-go, bug for bug: what a stock peer does with each datagram and at each
-//! flush. Tests compare the engine with it and let it play the peer; a program takes it where it
-//! has to behave as kcp-go does on the wire. It costs time in proportion to the window for each
-//! acknowledgement, as kcp-go does.
+//! The state machine of kcp-go, bug for bug: the behaviour of a stock peer with each datagram and
+//! at each flush. Tests compare the engine with it and use it as the peer. A program uses it if it
+//! has to behave like kcp-go on the wire. As in kcp-go, the cost of an acknowledgement is
+//! proportional to the window.
 //!
 //! [`Classic`] is a plain value. Inputs are [`send`](Classic::send), [`write`](Classic::write),
-//! [`recv`](Classic::recv), [`input`](Classic::input) and the passage of time; datagrams leave
-//! through the sink that [`input`](Classic::input), [`write`](Classic::write) and
+//! [`recv`](Classic::recv), [`input`](Classic::input) and the passage of time; datagrams are passed
+//! to the sink that [`input`](Classic::input), [`write`](Classic::write) and
 //! [`flush`](Classic::flush) take. The one rule for a driver: call `flush` with [`Flush::Full`] at
 //! the begin of a session, and again after the milliseconds that the last such call returned.
 //!
@@ -21,8 +21,8 @@
 //! | `counters` | what can be seen of a session |
 //!
 //! Two things differ from kcp-go, and no honest peer sees them. A `una` beyond what was sent is
-//! ignored. A segment with an empty payload is a message of no bytes, which a reader gets as such;
-//! in kcp-go it blocks the reader for good.
+//! ignored. A segment with an empty payload is an empty message for the reader. In kcp-go it blocks
+//! the reader for ever.
 
 mod config;
 mod counters;
@@ -59,7 +59,7 @@ pub struct Classic {
     probe: Probe,
 }
 
-/// What the segments of one datagram ask for.
+/// The requests of the segments of one datagram.
 #[derive(Clone, Copy, Debug, Default)]
 struct Heard {
     /// The timestamp of the last acknowledgement.
@@ -68,7 +68,7 @@ struct Heard {
 }
 
 impl Classic {
-    /// A session in which nothing was sent. Settings out of their range are brought into it.
+    /// A new session. Settings out of range are clamped.
     #[must_use]
     pub fn new(config: Config) -> Self {
         let config = config.checked();
@@ -84,14 +84,15 @@ impl Classic {
         }
     }
 
-    /// Continues a session at other numbers: that of the next segment to send, and that of the next
-    /// to receive. Without effect on a direction with segments under way.
+    /// Continues a session at other numbers: the number of the next segment to send, and the number
+    /// of the next segment to receive. The call has no effect on a direction with segments in
+    /// flight.
     pub fn start_at(&mut self, send: Sn, receive: Sn) {
         self.outgoing.start_at(send);
         self.incoming.start_at(receive);
     }
 
-    /// Assumes a window of the peer, in segments, until its next segment tells another.
+    /// Assumes a window of the peer, in segments, until the next segment of the peer.
     pub const fn assume_window(&mut self, segments: u16) {
         self.remote_window = segments;
     }
@@ -126,14 +127,14 @@ impl Classic {
         self.outgoing.waiting() + self.outgoing.flying()
     }
 
-    /// The length of the next message in bytes, where it is complete.
+    /// The length of the next message in bytes if the message is complete.
     #[must_use]
     pub fn peek(&self) -> Option<usize> {
         self.incoming.peek()
     }
 
-    /// Moves the next message into `to` and returns its length. Where that opens a closed window,
-    /// the next flush tells the peer.
+    /// Moves the next message into `to` and returns its length. If the read opens a closed window,
+    /// the next flush reports the window.
     ///
     /// # Errors
     ///
@@ -145,12 +146,12 @@ impl Classic {
     }
 
     /// Takes a datagram of the peer, decrypted and without the head of FEC, and flushes where
-    /// kcp-go does: when the window moved or a segment counts as lost, when a datagram full of
-    /// acknowledgements is owed, and, with `ack_no_delay`, when any is.
+    /// kcp-go does: when the window moved or a segment counts as lost, when a full datagram of
+    /// acknowledgements is due, and, with `ack_no_delay`, when any acknowledgement is due.
     ///
     /// # Errors
     ///
-    /// A segment is malformed. Those before it count, but nothing is flushed.
+    /// A segment is malformed. Earlier segments count, but nothing is flushed.
     pub fn input(
         &mut self,
         now: Millis,
@@ -167,7 +168,7 @@ impl Classic {
         if let Some(echo) = heard.echo
             && packet == Packet::Regular
         {
-            // One sample for the datagram; a negative one is of no use.
+            // The datagram gives one sample. A negative sample is ignored.
             self.round_trip.sample(now.since(echo));
         }
         if self.config.is_controlled && una.is_before(self.outgoing.una()) {

@@ -1,24 +1,24 @@
-//! Segments on their way to the peer: those that wait for a number, and those in flight.
+//! Segments to the peer: segments that wait for a number, and segments in flight.
 
 use std::collections::VecDeque;
 
 use super::window::Losses;
 use crate::compat::wire::{Millis, Sn};
 
-/// A segment is lost for good after so many transmissions; kcp-go raises a flag and goes on.
+/// After this number of transmissions a segment counts as dead. kcp-go sets a flag and goes on.
 const DEAD_AFTER: u32 = 20;
 
-/// In the place of a count of later acknowledgements: the segment was retransmitted early, and is
-/// not again until it times out.
+/// A special value of the count of later acknowledgements: the segment was retransmitted early, and
+/// is not retransmitted again before its time-out.
 const LATCHED: u32 = u32::MAX;
 
 /// The most fragments of a message.
 const MOST_FRAGMENTS: usize = 255;
 
-/// Why bytes are not sent.
+/// Why a message is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    /// There are no bytes; an empty segment would block the reader of kcp-go.
+    /// The message is empty. An empty segment would block the reader of kcp-go.
     #[error("a message is empty")]
     Empty,
     /// More than 255 fragments are needed. In stream mode the last waiting segment was filled all
@@ -43,7 +43,7 @@ pub(super) struct Flying {
     pub(super) sent: Millis,
     /// When it is sent again.
     deadline: Millis,
-    /// Its own time-out, which grows by each transmission, in milliseconds.
+    /// The time-out of this segment in milliseconds. It grows with each transmission.
     timeout: u32,
     /// Acknowledgements of later segments, or [`LATCHED`].
     passed: u32,
@@ -51,21 +51,21 @@ pub(super) struct Flying {
     is_acknowledged: bool,
 }
 
-/// By which rules segments are retransmitted.
+/// The rules of retransmission.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
     /// The time-out of the estimator, in milliseconds.
     pub(super) timeout: u32,
-    /// What each time-out adds, in milliseconds.
+    /// The increase of the time-out at each transmission, in milliseconds.
     pub(super) back_off: u32,
-    /// The threshold of the fast retransmission; `u32::MAX` where it is off.
+    /// The threshold of the fast retransmission. `u32::MAX` if it is off.
     pub(super) resend: u32,
-    /// Whether this flush gave no segment a number, so that one acknowledgement of a later segment
-    /// is enough.
+    /// Whether this flush gave no segment a number. Then one acknowledgement of a later segment
+    /// suffices.
     pub(super) is_idle: bool,
 }
 
-/// What a flush did.
+/// The outcome of a flush.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Transmitted {
     pub(super) losses: Losses,
@@ -73,8 +73,8 @@ pub(super) struct Transmitted {
     pub(super) next: Option<u32>,
 }
 
-/// Both queues. The first segment in flight has the number `una`, each further one the number after
-/// it, and `next` follows the last.
+/// Both queues. The first segment in flight has the number `una`, the numbers of further segments
+/// follow, and `next` is the number after the last segment.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
     waiting: VecDeque<Waiting>,
@@ -85,7 +85,7 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    /// Continues at another number; nothing may be in flight.
+    /// Continues at another number. No segment may be in flight.
     pub(super) fn start_at(&mut self, next: Sn) {
         if self.flying.is_empty() {
             (self.una, self.next) = (next, next);
@@ -141,7 +141,7 @@ impl Outgoing {
     }
 
     /// All segments before `una` have arrived. Returns whether one of them was in flight. A number
-    /// that was never sent is ignored: only here kcp-go is not followed, which drops all of them.
+    /// that was never sent is ignored. kcp-go would drop all segments instead.
     pub(super) fn acknowledge_before(&mut self, una: Sn) -> bool {
         if self.next.is_before(una) {
             return false;
@@ -154,8 +154,8 @@ impl Outgoing {
         self.flying.len() != before
     }
 
-    /// The segment `sn`, sent at `timestamp`, has arrived. Returns whether an earlier one has to be
-    /// retransmitted at `threshold`.
+    /// The segment `sn`, sent at `timestamp`, has arrived. Returns whether an earlier segment has
+    /// to be retransmitted at `threshold`.
     pub(super) fn acknowledge(&mut self, sn: Sn, timestamp: Millis, threshold: u32) -> bool {
         if sn.is_before(self.una) || !sn.is_before(self.next) {
             return false;
@@ -163,7 +163,8 @@ impl Outgoing {
         let mut is_due = false;
         for segment in &mut self.flying {
             if segment.sn == sn {
-                // It stays in its place until `una` passes it, but nobody needs its bytes.
+                // The segment keeps its place until `una` passes it, but its bytes are no longer
+                // needed.
                 segment.is_acknowledged = true;
                 segment.payload = Vec::new();
                 break;
@@ -176,8 +177,8 @@ impl Outgoing {
         is_due
     }
 
-    /// Gives numbers to waiting segments while fewer than `window` are in flight. Returns whether
-    /// one got a number.
+    /// Gives numbers to waiting segments while fewer than `window` are in flight. Returns whether a
+    /// segment got a number.
     pub(super) fn admit(&mut self, window: u32) -> bool {
         let end = self.una.plus(window);
         let first = self.next;
@@ -199,7 +200,7 @@ impl Outgoing {
         self.next != first
     }
 
-    /// Hands each segment that is due to `send`.
+    /// Passes each due segment to `send`.
     pub(super) fn transmit(
         &mut self,
         now: Millis,

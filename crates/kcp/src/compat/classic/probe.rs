@@ -2,23 +2,23 @@
 
 use crate::compat::wire::Millis;
 
-/// The first wait before a question, and the longest, in milliseconds.
+/// The first and the longest wait before a question, in milliseconds.
 const FIRST_WAIT: u32 = 500;
 const LONGEST_WAIT: u32 = 120_000;
 
-/// What is to be asked and told at the next flush, and when to ask again.
+/// The question and the answer of the next flush, and the time of the next question.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Probe {
     /// The wait in milliseconds; 0 while the window of the peer is open.
     pub(super) wait: u32,
-    /// When to ask.
+    /// The time of the next question.
     pub(super) at: Millis,
     pub(super) asks: bool,
     pub(super) tells: bool,
 }
 
 impl Probe {
-    /// Looks at the window of the peer before a flush.
+    /// Checks the window of the peer before a flush.
     pub(super) fn see(&mut self, now: Millis, remote_window: u16) {
         if remote_window != 0 {
             self.wait = 0;

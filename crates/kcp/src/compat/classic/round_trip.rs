@@ -1,11 +1,11 @@
-//! The estimator of the round trip: that of RFC 6298 in whole milliseconds, but for a range that
-//! narrows slowly when samples fall below it.
+//! The estimator of the round trip: RFC 6298 in whole milliseconds. One difference is that the
+//! range narrows slowly when samples fall below it.
 
-/// The time-out before the first sample, and the greatest one, in milliseconds.
+/// The time-out before the first sample, and the longest time-out, in milliseconds.
 const FIRST_TIMEOUT: u32 = 200;
 const GREATEST_TIMEOUT: u32 = 60_000;
 
-/// The smoothed round trip, its variation and the time-out that follows from them, in milliseconds.
+/// The smoothed round trip, its variation, and the resulting time-out, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoundTrip {
     smoothed: i32,
@@ -16,8 +16,8 @@ pub struct RoundTrip {
 }
 
 impl RoundTrip {
-    /// An estimator without a sample. `least_timeout` bounds the time-out below; `interval` is the
-    /// time that the peer may wait with its acknowledgement. Both in milliseconds.
+    /// An estimator without a sample. `least_timeout` is the shortest time-out, and `interval` the
+    /// longest delay of the peer's acknowledgement, both in milliseconds.
     #[must_use]
     pub const fn new(least_timeout: u32, interval: u32) -> Self {
         Self { smoothed: 0, variation: 0, timeout: FIRST_TIMEOUT, least_timeout, interval }

@@ -1,4 +1,4 @@
-//! Peers that keep no rule, and what the descriptions say beside the traces.
+//! Peers that break the rules, and rules of the descriptions that the traces do not show.
 
 use super::*;
 use crate::compat::wire::Conversation;
@@ -28,7 +28,7 @@ fn segment(head: Head, payload: &[u8]) -> Vec<u8> {
     [&head.encode(length)[..], payload].concat()
 }
 
-/// What leaves, segment by segment.
+/// The sent segments, one by one.
 fn input(session: &mut Classic, datagram: &[u8]) -> Vec<Head> {
     let mut sent = Vec::new();
     let mut sink = |datagram: &[u8]| sent.extend(heads(datagram));

@@ -1,4 +1,4 @@
-//! The congestion window of kcp-go: Reno in segments, one step for each datagram.
+//! The congestion window of kcp-go: Reno in segments, with one step for each datagram.
 
 /// The least threshold between slow start and avoidance, in segments.
 const LEAST_THRESHOLD: u32 = 2;
@@ -15,7 +15,7 @@ pub(super) struct CongestionWindow {
     payload: u32,
 }
 
-/// What a flush has retransmitted.
+/// The retransmissions of a flush.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Losses {
     /// A segment was retransmitted before its time-out.
@@ -25,7 +25,7 @@ pub(super) struct Losses {
 }
 
 impl CongestionWindow {
-    /// A window of no segment; `payload` is the most bytes of a segment.
+    /// An empty window. `payload` is the largest payload of a segment in bytes.
     pub(super) const fn new(payload: u32) -> Self {
         Self { segments: 0, threshold: LEAST_THRESHOLD, bytes: 0, payload }
     }
@@ -53,8 +53,9 @@ impl CongestionWindow {
         }
     }
 
-    /// A flush ended. `in_flight` counts segments, `used` is the window that it had, `resend` the
-    /// threshold of the fast retransmission; the sum with the threshold wraps where that is off.
+    /// A flush has ended. `in_flight` is the number of segments in flight, `used` the window of the
+    /// flush, and `resend` the threshold of the fast retransmission. The sum with the threshold
+    /// wraps if the threshold is off.
     pub(super) fn flushed(&mut self, losses: Losses, in_flight: u32, used: u32, resend: u32) {
         if losses.is_early {
             self.threshold = (in_flight / 2).max(LEAST_THRESHOLD);

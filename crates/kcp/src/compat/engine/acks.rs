@@ -1,4 +1,4 @@
-//! The acknowledgements that the peer needs, and when they have to leave.
+//! The acknowledgements that the peer needs, and the time by which they have to be sent.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -7,11 +7,12 @@ use crate::Sn;
 use crate::compat::wire::Millis;
 use crate::stream::incoming::{Arrival, Incoming};
 
-/// How often the acknowledgement of an early segment is sent again, with later ones. It is told once
-/// only, unlike `una`: where it is lost, the segment is sent again for nothing.
+/// How often the acknowledgement of an early segment is repeated together with later
+/// acknowledgements. Unlike `una`, it would otherwise be sent once. If it is lost, the peer sends
+/// the segment again without need.
 const REPEATS: u8 = 2;
 
-/// Slots of a ring that stay while nothing happens.
+/// The number of slots of a ring that are kept at rest.
 const LEAST: usize = 8;
 
 /// An acknowledgement to send.
@@ -24,17 +25,17 @@ pub(super) struct Ack {
 #[derive(Debug, Default)]
 pub(super) struct Acks {
     waiting: VecDeque<Ack>,
-    /// Acknowledgements of early segments that were sent, and how often they are sent again.
+    /// Sent acknowledgements of early segments, and the number of their repetitions.
     sent: VecDeque<(Ack, u8)>,
-    /// The acknowledgements have to leave by then.
+    /// The time by which the acknowledgements have to be sent.
     due: Option<Instant>,
-    /// Segments since the last acknowledgement left.
+    /// The number of segments since the last acknowledgement was sent.
     unacknowledged: u32,
 }
 
 impl Acks {
-    /// A PUSH has arrived, which goes to `incoming`. `delay` is how long its acknowledgement may
-    /// wait.
+    /// A PUSH has arrived, which is passed to `incoming`. `delay` is the longest delay of its
+    /// acknowledgement.
     pub(super) fn push(
         &mut self,
         incoming: &mut Incoming,
@@ -45,30 +46,31 @@ impl Acks {
     ) -> Arrival {
         let (next, had_gap) = (incoming.next(), incoming.has_gap());
         let arrival = incoming.place(ack.sn, fragments, payload);
-        // What is beyond the window is not acknowledged, so that the peer sends it again.
+        // A segment beyond the window is not acknowledged, so that the peer sends it again.
         if arrival == Arrival::Beyond {
             return arrival;
         }
-        // A peer that repeats a segment without end fills no queue: `una` acknowledges the rest.
+        // The bound keeps a peer that repeats a segment from filling the queue. `una` acknowledges
+        // the other copies.
         if self.waiting.len() < usize::from(incoming.window()) * 2 {
             self.waiting.push_back(ack);
         }
         self.unacknowledged += 1;
-        // Every second segment is acknowledged at once, as TCP does (RFC 5681 section 4.2), and the
-        // repair of a gap. A gap is told at once, so that the peer repairs it.
+        // Every second segment is acknowledged at once, as TCP does (RFC 5681 section 4.2). A gap
+        // and its repair are acknowledged at once as well, so that the peer repairs the gap.
         let waits = incoming.next() != next && self.unacknowledged < 2 && !had_gap;
         let at = if waits { now + delay } else { now };
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
         arrival
     }
 
-    /// The time by which acknowledgements have to leave.
+    /// The time by which acknowledgements have to be sent.
     pub(super) const fn due(&self) -> Option<Instant> {
         self.due
     }
 
-    /// The next acknowledgement that the peer needs; `una` tells the rest. The last of a batch is
-    /// always sent, for its timestamp.
+    /// The next acknowledgement that the peer needs. `una` covers the others. The last
+    /// acknowledgement of a batch is always sent, because of its timestamp.
     pub(super) fn pop(&mut self, incoming: &Incoming) -> Option<Ack> {
         while let Some(ack) = self.waiting.pop_front() {
             let is_early = !ack.sn.is_before(incoming.next());
@@ -86,7 +88,7 @@ impl Acks {
         None
     }
 
-    /// How many acknowledgements [`pop_again`](Self::pop_again) has for a datagram.
+    /// The number of acknowledgements that [`pop_again`](Self::pop_again) has for a datagram.
     pub(super) fn again(&mut self, una: Sn) -> usize {
         while self.sent.front().is_some_and(|(ack, _)| ack.sn.is_before(una)) {
             self.sent.pop_front();
@@ -94,7 +96,7 @@ impl Acks {
         self.sent.len()
     }
 
-    /// An acknowledgement that was sent and is sent again; `una` does not cover it yet.
+    /// An acknowledgement to repeat. `una` does not cover it yet.
     pub(super) fn pop_again(&mut self) -> Option<Ack> {
         let (ack, left) = self.sent.pop_front()?;
         if left > 1 {
@@ -103,7 +105,7 @@ impl Acks {
         Some(ack)
     }
 
-    /// Gives memory back. For an end that has acknowledged all and has no gap.
+    /// Releases memory. The caller has acknowledged all segments and has no gap.
     pub(super) fn rest(&mut self) {
         self.waiting.shrink_to(LEAST);
         self.sent.clear();

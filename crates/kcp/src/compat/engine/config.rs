@@ -10,8 +10,8 @@ use crate::compat::wire::{Conversation, HEAD};
 pub struct Config {
     /// The number that both ends put into each segment.
     pub conversation: Conversation,
-    /// The most bytes of segments in a datagram: 25 to 65,535. What is left of the MTU of the path
-    /// after the heads of UDP, encryption and FEC.
+    /// The largest number of bytes of segments in a datagram: 25 to 65,535. It is the MTU of the
+    /// path less the heads of UDP, encryption and FEC.
     pub mtu: u16,
     /// The most segments that are sent and not acknowledged, or that wait: 1 to 65,535.
     pub send_window: u16,
@@ -20,19 +20,19 @@ pub struct Config {
     /// `true`: a stream of bytes, small writes share segments. `false`: messages keep their
     /// boundaries.
     pub stream: bool,
-    /// The longest time that an acknowledgement and, with [`write_delay`](Self::write_delay), a
-    /// write may wait for company.
+    /// The longest delay of an acknowledgement and, with [`write_delay`](Self::write_delay), of a
+    /// write.
     pub interval: Duration,
     /// The least retransmission timeout: 30 ms with `nodelay` of kcp-go, else 100 ms.
     pub least_timeout: Duration,
-    /// A segment is repeated when so many segments that were sent after it are acknowledged
-    /// (`resend`); 0: only by time. The number counts until the path is seen to reorder.
+    /// A segment is repeated when this number of later segments is acknowledged (`resend`). 0: only
+    /// by time. The number is used until the path reorders.
     pub resend: u16,
     /// Acknowledgements are sent at once, not with the next tick of [`interval`](Self::interval).
     pub ack_no_delay: bool,
     /// A write waits for [`interval`](Self::interval) instead of being sent at once.
     pub write_delay: bool,
-    /// How fast the engine sends.
+    /// The controller of the rate.
     pub control: Control,
     /// The peer counts as dead when it has not answered for so long.
     pub dead_after: Duration,

@@ -1,13 +1,13 @@
-//! What an engine has sent and received.
+//! Counters of an engine: sent and received segments and bytes.
 
-/// Sums since the beginning of the conversation. Counters of several conversations add up.
+/// Sums since the beginning of the conversation. Counters of several conversations can be added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Bytes of payload that were sent, each counted once.
     pub bytes_out: u64,
     /// Bytes of payload that arrived, each counted once.
     pub bytes_in: u64,
-    /// Datagrams that were made.
+    /// Datagrams that were built.
     pub datagrams_out: u64,
     /// Acknowledgements that were sent.
     pub acks_out: u64,
@@ -15,19 +15,19 @@ pub struct Counters {
     pub repeated_out: u64,
     /// Bytes of segments that were sent again, heads included.
     pub repeated_bytes_out: u64,
-    /// Segments that were given up for lost.
+    /// Segments that were declared lost.
     pub lost: u64,
-    /// Segments that were given up and arrived after all.
+    /// Segments that were declared lost and arrived.
     pub spurious: u64,
-    /// Timeouts after which a segment left again to ask whether anything arrives.
+    /// Timeouts after which a segment was sent again as a probe.
     pub probes: u64,
     /// Segments of all kinds that arrived.
     pub segments_in: u64,
-    /// Segments with payload that had arrived before.
+    /// Received segments with payload that had arrived before.
     pub repeated_in: u64,
     /// Segments with payload for which the window had no room.
     pub beyond_in: u64,
-    /// Datagrams that were no segments of this conversation, or broken ones.
+    /// Datagrams with a malformed segment, or of another conversation.
     pub malformed: u64,
 }
 

@@ -1,4 +1,5 @@
-//! The engine: a reliable stream, or messages, over datagrams that get lost, on the wire of kcp-go.
+//! The engine: a reliable stream, or messages, over unreliable datagrams, with the layout of
+//! kcp-go.
 //!
 //! It is a plain value. Inputs are [`handle_datagram`](Engine::handle_datagram) and
 //! [`handle_timeout`](Engine::handle_timeout), commands are [`write`](Engine::write),
@@ -7,7 +8,7 @@
 //! driver: after any input or command, call `poll_transmit` until it returns `None`, then set a
 //! timer to `timeout`.
 //!
-//! It differs from the machine of kcp-go in what a peer cannot see:
+//! It differs from the machine of kcp-go in ways that a peer cannot see:
 //!
 //! | | kcp-go | here |
 //! |---|---|---|
@@ -46,15 +47,15 @@ pub use counters::Counters;
 use acks::{Ack, Acks};
 use recovery::{Recovery, Transmission};
 
-/// The window of a peer that has not said anything, in segments: what kcp-go assumes.
+/// The window of a peer before its first segment, in segments. kcp-go assumes the same.
 const FIRST_WINDOW: u16 = 32;
 
-/// What a datagram is for.
+/// The purpose of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// It holds no payload, so that FEC need not protect it.
+    /// The datagram holds no payload, so FEC need not protect it.
     Control,
-    /// It holds payload.
+    /// The datagram holds payload.
     Data,
 }
 
@@ -72,22 +73,22 @@ pub struct Engine {
     pacer: Pacer,
     /// Segments that wait to be sent again.
     lost: VecDeque<Sn>,
-    /// Segments that leave whatever the controller says.
+    /// Segments that are sent without permission of the controller.
     probes: VecDeque<Sn>,
-    /// Segments for which the peer has room, behind the last `una`.
+    /// The number of segments after the last `una` for which the peer has room.
     peer_window: u16,
     window_probe: WindowProbe,
-    /// When the pacer lets something leave; set while it holds something back.
+    /// When the pacer allows the next segment. Set while the pacer holds a segment back.
     paced: Option<Instant>,
-    /// What was written waits until then.
+    /// Written bytes wait until this time.
     delayed: Option<Instant>,
-    /// When the peer was last heard, or when something was first sent to it after that.
+    /// The time of the last datagram of the peer, or of the first segment that was sent after it.
     heard: Option<Instant>,
-    /// The peer is dead: nothing leaves until it is heard again.
+    /// The peer is dead. Nothing is sent until a datagram of the peer arrives.
     is_silent: bool,
-    /// Nothing more to send than what is under way.
+    /// There is no data to send beyond the data in flight.
     is_limited: bool,
-    /// What is lost waits; probes do not.
+    /// Lost segments wait, and probes do not wait.
     holds_repeats: bool,
     counters: Counters,
 }
@@ -125,8 +126,8 @@ impl Engine {
         self.outgoing.room()
     }
 
-    /// Writes bytes to the stream. What there is no room for stays in `bytes`; returns how many were
-    /// taken.
+    /// Writes bytes to the stream. Bytes without room stay in `bytes`. Returns the number of bytes
+    /// that were taken.
     pub fn write(&mut self, now: Instant, bytes: &mut Bytes) -> usize {
         let taken = self.outgoing.write(bytes);
         if taken > 0 {
@@ -152,8 +153,8 @@ impl Engine {
         }
     }
 
-    /// The next bytes of the stream, at most `most`, or the next message, however long it is;
-    /// `None` where none has arrived.
+    /// The next bytes of the stream, at most `most`, or the next message of any length. `None` if
+    /// none has arrived.
     pub fn read(&mut self, most: usize) -> Option<Bytes> {
         self.incoming.read(most)
     }
@@ -165,21 +166,21 @@ impl Engine {
         self.incoming.opens_window()
     }
 
-    /// Whether all that was written is acknowledged.
+    /// Whether all written bytes are acknowledged.
     #[must_use]
     pub fn is_flushed(&self) -> bool {
         !self.outgoing.has_fresh() && self.outgoing.outstanding() == 0
     }
 
-    /// Whether the peer has been silent for [`Config::dead_after`] while it owed an answer. From then
-    /// on nothing leaves and no timer runs, until the peer is heard again.
+    /// Whether the peer has been silent for [`Config::dead_after`] while an answer was due. From
+    /// then on nothing is sent and no timer runs, until a datagram of the peer arrives.
     #[must_use]
     pub fn is_dead(&self, now: Instant) -> bool {
         let owes = self.recovery.flight.in_flight() > 0 || self.outgoing.outstanding() > 0;
         owes && self.heard.is_some_and(|heard| now >= heard + self.config.dead_after)
     }
 
-    /// What was sent and received so far.
+    /// The counters of the engine.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.counters
@@ -191,14 +192,14 @@ impl Engine {
         self.recovery.flight.rtt.smoothed()
     }
 
-    /// Bytes under way, heads of segments included.
+    /// Bytes in flight, including heads of segments.
     #[must_use]
     pub const fn in_flight(&self) -> u64 {
         self.recovery.flight.in_flight()
     }
 
-    /// Gives memory back that an idle conversation does not need; it stays as it is otherwise. A
-    /// driver calls this when nothing has happened for a while, as rings have to grow again.
+    /// Releases the memory that an idle conversation does not need. The state does not change. A
+    /// driver calls this after a while without activity, because rings have to grow again.
     pub fn rest(&mut self) {
         if self.incoming.is_idle() && self.acks.due().is_none() {
             self.incoming.rest();
@@ -213,14 +214,14 @@ impl Engine {
         }
     }
 
-    /// Whether segments that were lost wait. A driver with a budget decides it before each datagram;
-    /// probes leave in any case.
+    /// Sets whether lost segments wait. A driver with a budget decides it before each datagram.
+    /// Probes are sent in any case.
     pub const fn hold_repeats(&mut self, holds: bool) {
         self.holds_repeats = holds;
     }
 
     /// Whether [`hold_repeats`](Self::hold_repeats) keeps segments from being sent again. Segments
-    /// that wait for the controller wait for an acknowledgement, and no driver can hasten that.
+    /// that wait for the controller do not count, because they wait for an acknowledgement.
     #[must_use]
     pub fn waits_to_repeat(&self) -> bool {
         !self.is_silent && self.holds_repeats && !self.lost.is_empty()
@@ -231,12 +232,12 @@ impl Engine {
         self.recovery.flight.overtake = u64::from(resend);
     }
 
-    /// Whether what leaves from now on is in FEC groups with parity.
+    /// Sets whether segments that are sent from now on are in FEC groups with parity.
     pub const fn protect(&mut self, is_protected: bool) {
         self.recovery.is_protected = is_protected;
     }
 
-    /// What became of transmissions since the last call.
+    /// The outcomes of transmissions since the last call.
     pub fn take_report(&mut self) -> Report {
         std::mem::take(&mut self.recovery.report)
     }
@@ -247,8 +248,8 @@ impl Engine {
         Millis((millis & u128::from(u32::MAX)) as u32)
     }
 
-    /// Reads the segments of a datagram. `is_repaired` says that FEC has rebuilt it: it is late, so
-    /// its window and its timestamps are not taken for news.
+    /// Reads the segments of a datagram. `is_repaired`: FEC has rebuilt the datagram. It is late,
+    /// so its window and its timestamps are ignored.
     ///
     /// # Errors
     ///
@@ -278,8 +279,8 @@ impl Engine {
                 self.peer_window = head.window;
             }
             if head.command == Command::Ack {
-                // Before `una`, which mostly covers the segment as well: the timestamp tells which
-                // transmission has arrived.
+                // This precedes `una`, which usually covers the segment as well: the timestamp
+                // shows which transmission has arrived.
                 self.acknowledge(now, head.sn, head.timestamp, &mut batch);
             }
             self.acknowledge_before(now, head.una, &mut batch);
@@ -308,7 +309,7 @@ impl Engine {
 
     /// All segments before `una` have arrived.
     fn acknowledge_before(&mut self, now: Instant, una: Sn, batch: &mut Batch) {
-        // A peer cannot have what was never sent.
+        // A peer cannot have a segment that was never sent.
         if self.outgoing.next().is_before(una) {
             return;
         }
@@ -334,7 +335,7 @@ impl Engine {
         sent.payload = Bytes::new();
         batch.progress = true;
         if state == State::Lost {
-            // It was only late.
+            // The segment was only late.
             self.recovery.flight.reordered();
             self.counters.spurious += 1;
         } else {
@@ -368,7 +369,7 @@ impl Engine {
         self.controller.batch_ends(now, in_flight, self.is_limited, batch.newest);
     }
 
-    /// Gives up what must be lost.
+    /// Declares transmissions lost.
     fn find_lost(&mut self, now: Instant) {
         let mut bytes = 0;
         let mut newest = 0;
@@ -384,7 +385,7 @@ impl Engine {
         }
     }
 
-    /// A transmission is lost: its segment has to leave again. Returns the number of the
+    /// A transmission is lost, so its segment has to be sent again. Returns the number of the
     /// transmission.
     fn give_up(&mut self, transmission: Transmission) -> Option<u64> {
         let sent = self.outgoing.sent(transmission.cargo.sn)?;
@@ -396,7 +397,7 @@ impl Engine {
         Some(sent.transmission)
     }
 
-    /// The time of the next event; `None` while nothing is under way or due, and once the peer is
+    /// The time of the next event. `None` while nothing is in flight or due, and once the peer is
     /// dead.
     #[must_use]
     pub fn timeout(&self) -> Option<Instant> {
@@ -437,8 +438,8 @@ impl Engine {
         }
     }
 
-    /// Nothing was heard for a timeout. The oldest and the newest segment leave again: the answer to
-    /// either tells what of the rest is lost.
+    /// Nothing has arrived for a timeout. The oldest and the newest segment are sent again: the
+    /// answer shows which other segments are lost.
     fn probe(&mut self, now: Instant) {
         self.counters.probes += 1;
         if self.recovery.flight.probed() {
@@ -457,20 +458,21 @@ impl Engine {
     }
 }
 
-/// What the acknowledgements of a datagram say together.
+/// The combined result of the acknowledgements of a datagram.
 #[derive(Debug, Default)]
 struct Batch {
     progress: bool,
     /// The newest transmission that arrived.
     newest: Option<u64>,
-    /// The round trip of the newest transmission of which it is known. The acknowledgement of the
-    /// newest one has waited the shortest time at the peer.
+    /// The round trip of the newest transmission with a known round trip. Its acknowledgement has
+    /// the shortest delay at the peer.
     sample: Option<(u64, Duration)>,
 }
 
 impl Batch {
-    /// What the controller learns; not of an earlier copy: the time when it left is not known any
-    /// more, and that of the later one would make the path look short.
+    /// Reports an arrived transmission to the controller. An earlier copy is not reported, because
+    /// the time of its transmission is not known any more, and the time of the later copy would
+    /// make the round trip too short.
     fn arrived(
         &mut self,
         engine: &mut Engine,

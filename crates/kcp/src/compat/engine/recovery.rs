@@ -1,4 +1,4 @@
-//! The transmissions of segments, and what became of those in FEC groups with and without parity.
+//! The transmissions of segments, and their outcomes in FEC groups with and without parity.
 
 use std::time::Instant;
 
@@ -6,14 +6,15 @@ use crate::compat::fec::adaptive::Report;
 use crate::compat::wire::{Millis, Sn};
 use crate::stream::flight::{self, Flight};
 
-/// A transmission was overtaken when one that left so many later arrived before it.
+/// A transmission was overtaken when a transmission that was sent this much later arrived before
+/// it.
 const OVERTAKEN: u64 = 3;
 
 /// The segment of a transmission.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segment {
     pub(super) sn: Sn,
-    /// The timestamp, which tells the copies of a segment apart.
+    /// The timestamp, which distinguishes the copies of a segment.
     pub(super) stamp: Millis,
     is_protected: bool,
 }
@@ -23,9 +24,9 @@ pub(super) type Transmission = flight::Transmission<Segment>;
 #[derive(Debug)]
 pub(super) struct Recovery {
     pub(super) flight: Flight<Segment>,
-    /// What leaves is in an FEC group with parity.
+    /// Whether sent segments are in an FEC group with parity.
     pub(super) is_protected: bool,
-    /// What became of transmissions.
+    /// The outcomes of transmissions.
     pub(super) report: Report,
 }
 
@@ -35,7 +36,7 @@ impl Recovery {
         Self { flight, is_protected: false, report: Report::default() }
     }
 
-    /// A segment leaves; returns the number of the transmission.
+    /// A segment is sent. Returns the number of the transmission.
     pub(super) fn sent(
         &mut self,
         now: Instant,
@@ -47,8 +48,8 @@ impl Recovery {
         self.flight.sent(now, bytes, segment, is_limited)
     }
 
-    /// A transmission has arrived, or an earlier one of the same segment; `is_certain` says that it is
-    /// this one. Returns it unless it had ended before.
+    /// A transmission has arrived, or an earlier transmission of the same segment. `is_certain`: it
+    /// is this transmission. Returns the transmission unless it had ended before.
     pub(super) fn arrived(&mut self, number: u64, is_certain: bool) -> Option<Transmission> {
         let is_overtaken = self.flight.is_overtaken(number, OVERTAKEN);
         let arrived = self.flight.arrived(number, is_certain)?;
@@ -65,7 +66,7 @@ impl Recovery {
         Some(lost)
     }
 
-    /// All that is under way is given up; the next one of it.
+    /// Declares all transmissions in flight lost. Returns the next transmission.
     pub(super) fn pop_any(&mut self) -> Option<Transmission> {
         let (_, lost) = self.flight.pop_any()?;
         self.note_lost(&lost);

@@ -1,4 +1,5 @@
-//! Datagrams out: acknowledgements and windows first, then probes, what was lost, and what is new.
+//! Builds datagrams: first acknowledgements and windows, then probes, lost segments, and new
+//! segments.
 
 use std::time::Instant;
 
@@ -7,8 +8,8 @@ use crate::compat::wire::{Command, HEAD, Head, Millis, Sn};
 use crate::stream::outgoing::{Fresh, Sent, State};
 
 impl Engine {
-    /// Appends the segments of the next datagram to `buf`; `None` where nothing may leave now, and
-    /// `buf` is as it was. At most [`Config::mtu`](super::Config::mtu) bytes are appended.
+    /// Appends the segments of the next datagram to `buf`. `None` if nothing may be sent now. Then
+    /// `buf` is unchanged. At most [`Config::mtu`](super::Config::mtu) bytes are appended.
     pub fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Purpose> {
         if self.is_silent {
             return None;
@@ -67,7 +68,7 @@ impl Engine {
         }
     }
 
-    /// Appends segments with payload; returns whether there was one.
+    /// Appends segments with payload. Returns whether there was a segment.
     fn put_payload(&mut self, now: Instant, buf: &mut Vec<u8>, end: usize) -> bool {
         let start = buf.len();
         self.paced = None;
@@ -143,7 +144,7 @@ impl Engine {
         let (payload, fragments) = (sent.payload.clone(), sent.fragments);
         let (before, state) = (sent.transmission, sent.state);
         if state == State::Flying {
-            // Of two copies under way only the later one counts.
+            // Of two copies in flight only the later copy counts.
             self.recovery.flight.withdraw(before);
         }
         self.counters.repeated_out += 1;
@@ -156,7 +157,7 @@ impl Engine {
         }
     }
 
-    /// Appends a segment; returns the number of the transmission.
+    /// Appends a segment. Returns the number of the transmission.
     fn put(
         &mut self,
         now: Instant,
@@ -171,7 +172,7 @@ impl Engine {
         buf.extend_from_slice(&head.encode(length));
         buf.extend_from_slice(payload);
         let bytes = length.saturating_add(HEAD as u32);
-        // The peer owes an answer from here on; probes do not put it off.
+        // An answer of the peer is due from now on. Probes do not extend the deadline.
         if self.outgoing.outstanding() == 0 {
             self.heard = Some(self.heard.map_or(now, |heard| heard.max(now)));
         }

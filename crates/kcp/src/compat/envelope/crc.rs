@@ -5,7 +5,7 @@ const POLYNOMIAL: u32 = 0xedb8_8320;
 
 const WIDTH: usize = 8;
 
-/// Entry `b` of table `n` is what byte `b` becomes with `n` zero bytes behind it.
+/// Entry `b` of table `n` is the CRC of byte `b` followed by `n` zero bytes.
 static TABLES: [[u32; 256]; WIDTH] = {
     let mut tables = [[0; 256]; WIDTH];
     let (mut byte, mut seed) = (0, 0);

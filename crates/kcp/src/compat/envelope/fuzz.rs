@@ -2,7 +2,7 @@
 
 use super::{Aead, Cipher, Legacy, Null, Opener, Refused, Seal, Sealed};
 
-/// A cipher that any input of a fuzzer can get past.
+/// A cipher that accepts any input of a fuzzer.
 #[derive(Debug)]
 pub(crate) struct Toy;
 
@@ -44,7 +44,8 @@ impl Aead for Toy {
     }
 }
 
-/// `data` as a datagram that arrives, and as a plaintext that comes back unchanged.
+/// Opens `data` as a datagram, and seals and opens `data` as a plaintext, which must stay
+/// unchanged.
 pub fn datagrams(data: &[u8]) {
     let envelopes: [Box<dyn Seal>; 3] =
         [Box::new(Null), Box::new(Legacy(Toy)), Box::new(Sealed(Toy))];
@@ -53,7 +54,7 @@ pub fn datagrams(data: &[u8]) {
         let _ = opener.open(&mut data.to_vec());
         let counted = opener.counters();
         assert_eq!(counted.opened + counted.refused + counted.malformed, 1);
-        // What passes the check is read as it stands.
+        // A datagram that passes the check is read without changes.
         let envelope = opener.seal();
         let nonce = &[7; 16][..envelope.nonce()];
         let mut sealed = vec![0; envelope.head()];

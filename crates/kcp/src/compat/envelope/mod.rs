@@ -6,13 +6,14 @@
 //! | [`Legacy`] | nonce 16, CRC-32 4 | nothing | the whole datagram |
 //! | [`Sealed`] | nonce | tag | what is between them |
 //!
-//! [`Seal`] is what a session uses: it works in place in the one buffer of a datagram, with room in
-//! front and behind. The algorithms are outside of this crate: they implement [`Cipher`] for the
-//! legacy layout or [`Aead`] for the other, and crate `kcp-crypto` has all of kcp-go.
+//! A session uses [`Seal`]. It works in place in the buffer of a datagram, with room in front of
+//! and behind the plaintext. The algorithms are outside of this crate: they implement [`Cipher`]
+//! for the legacy layout or [`Aead`] for the other layout. Crate `kcp-crypto` has all algorithms of
+//! kcp-go.
 //!
-//! Only [`Sealed`] protects anything. A CRC inside a stream of XOR can be kept right while bytes are
-//! changed, so that [`Legacy`] hides, at best, and proves nothing. None of the three notices a
-//! datagram that is sent again, and the key of kcp-go serves both directions, all sessions, forever.
+//! Only [`Sealed`] authenticates. An attacker can change bytes of a stream cipher and correct the
+//! CRC, so [`Legacy`] at best hides the plaintext. No envelope detects a repeated datagram, and
+//! kcp-go uses one key for both directions, for all sessions and for ever.
 
 mod crc;
 #[doc(hidden)]
@@ -47,14 +48,14 @@ pub trait Seal: Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// `nonce` or the buffer is too short, which is the caller's mistake; nothing may be sent.
+    /// `nonce` or the buffer is too short, which is a mistake of the caller. Nothing may be sent.
     fn seal(&self, nonce: &[u8], buffer: &mut [u8]) -> Result<(), Refused>;
 
-    /// Opens a datagram, and says where its plaintext is.
+    /// Opens a datagram, and returns the range of its plaintext.
     ///
     /// # Errors
     ///
-    /// It is not what was sealed with this key. The buffer may have changed.
+    /// The datagram was not sealed with this key. The buffer may have changed.
     fn open(&self, datagram: &mut [u8]) -> Result<Range<usize>, Refused>;
 
     /// Bytes of a datagram that are not plaintext.

@@ -1,4 +1,5 @@
-//! The first rules of receiving: what is not sealed, or too short, is dropped and counted.
+//! The first checks of received datagrams: a datagram that is not sealed, or too short, is dropped
+//! and counted.
 
 use super::Seal;
 use crate::compat::wire::Content;
@@ -10,14 +11,14 @@ pub struct Opener<S> {
     counters: Counters,
 }
 
-/// What an [`Opener`] counted since its begin.
+/// The counters of an [`Opener`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Datagrams that were opened and hold something.
+    /// Datagrams that were opened and have a content.
     pub opened: u64,
     /// Datagrams that were not sealed with this key.
     pub refused: u64,
-    /// Datagrams that were sealed, but are shorter than any content, or lie about their length.
+    /// Datagrams that were sealed, but are shorter than any content, or have a wrong length.
     pub malformed: u64,
 }
 
@@ -31,7 +32,7 @@ impl std::ops::AddAssign for Counters {
 }
 
 impl<S: Seal> Opener<S> {
-    /// An opener with nothing counted.
+    /// An opener with counters of zero.
     pub const fn new(seal: S) -> Self {
         Self { seal, counters: Counters { opened: 0, refused: 0, malformed: 0 } }
     }
@@ -41,15 +42,15 @@ impl<S: Seal> Opener<S> {
         &self.seal
     }
 
-    /// What was counted.
+    /// The counters.
     pub const fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Opens a datagram in place, and returns what it holds; `None` where it is dropped.
+    /// Opens a datagram in place, and returns its content. `None` if it is dropped.
     ///
-    /// A session with FEC accepts segments without a shard's head and the other way round, as kcp-go
-    /// does: each datagram says what it is.
+    /// A session with FEC accepts segments without the head of a shard, and the reverse, as kcp-go
+    /// does: each datagram states its kind.
     pub fn open<'a>(&mut self, datagram: &'a mut [u8]) -> Option<Content<'a>> {
         let Ok(plaintext) = self.seal.open(datagram) else {
             self.counters.refused += 1;

@@ -14,8 +14,8 @@ pub trait Aead: Debug + Send + Sync {
     /// Bytes of the tag.
     fn tag(&self) -> usize;
 
-    /// Encrypts `text` and writes the tag. The slices of nonce and tag have the lengths that are
-    /// said above.
+    /// Encrypts `text` and writes the tag. The slices of nonce and tag have the lengths that
+    /// [`nonce`](Self::nonce) and [`tag`](Self::tag) return.
     ///
     /// # Errors
     ///
@@ -26,7 +26,7 @@ pub trait Aead: Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// It is not what was sealed.
+    /// The text was not sealed with this key.
     fn open(&self, nonce: &[u8], text_and_tag: &mut [u8]) -> Result<(), Refused>;
 }
 

@@ -1,11 +1,11 @@
-//! What of a datagram is left for segments, payload and out-of-band messages.
+//! The room in a datagram for segments, payload and out-of-band messages.
 
 use crate::compat::wire::{HEAD, OOB_HEAD, SHARD_HEAD};
 
-/// kcp-go reads datagrams into buffers of this length: what is longer is cut, and then refused.
+/// kcp-go reads datagrams into buffers of this length. A longer datagram is cut, and then refused.
 pub const LONGEST_DATAGRAM: usize = 1500;
 
-/// The segments of a datagram have at least this room: a head and a byte.
+/// The least room for the segments of a datagram: a head and a byte.
 const LEAST: usize = HEAD + 1;
 
 /// The room in datagrams of one length. All sizes are in bytes.
@@ -17,7 +17,7 @@ pub struct Sizes {
     pub segments: usize,
     /// The payload of the only segment of a datagram (`mss`).
     pub payload: usize,
-    /// The payload of an out-of-band datagram; 0 without FEC, which it needs.
+    /// The payload of an out-of-band datagram. 0 without FEC, which such datagrams need.
     pub out_of_band: usize,
 }
 
@@ -30,8 +30,8 @@ pub struct TooSmall {
 }
 
 impl Sizes {
-    /// The sizes where a datagram has `mtu` bytes, but at most [`LONGEST_DATAGRAM`], and an envelope
-    /// takes `overhead` of them.
+    /// The sizes for datagrams of `mtu` bytes, at most [`LONGEST_DATAGRAM`], with `overhead` bytes
+    /// of an envelope.
     ///
     /// # Errors
     ///
@@ -43,7 +43,7 @@ impl Sizes {
             .checked_sub(overhead + shard)
             .filter(|segments| *segments >= LEAST)
             .ok_or(TooSmall { datagram })?;
-        // With FEC the head of a shard was taken off already.
+        // With FEC the head of a shard is already subtracted.
         let out_of_band = if with_fec { segments - (OOB_HEAD - SHARD_HEAD) } else { 0 };
         Ok(Self { datagram, segments, payload: segments - HEAD, out_of_band })
     }

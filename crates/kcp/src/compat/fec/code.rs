@@ -1,16 +1,16 @@
 //! The Reed-Solomon code of kcp-go without a matrix inversion.
 //!
-//! The code has the systematic form of a Vandermonde matrix: row `r` is `1, r, r^2, …` over GF(2^8),
-//! multiplied by the inverse of the top square, so that the first rows are the identity. That is the
-//! same as this: the data shards are the values of a polynomial at the points `0..data`, and the
-//! parity shards are its values at the points `data..data + parity`. Any `data` values fix the
-//! polynomial, and any other value follows by Lagrange's formula. So the coefficients of both
-//! directions are products of differences of points, and cost `O(data)` each.
+//! The code has the systematic form of a Vandermonde matrix: row `r` is `1, r, r^2, …` over
+//! GF(2^8), multiplied by the inverse of the top square, so that the first rows are the identity.
+//! This is equivalent to the following: the data shards are the values of a polynomial at the
+//! points `0..data`, and the parity shards are its values at the points `data..data + parity`. Any
+//! `data` values fix the polynomial, and any other value follows by Lagrange's formula. So the
+//! coefficients of both directions are products of differences of points, and cost `O(data)` each.
 
 use gf256::{inverse, multiply};
 
-/// The shards of a group: how many carry data, and how many carry parity. Both are at least 1, and
-/// the field has room for 256 in all.
+/// The numbers of data shards and of parity shards in a group. Both are at least 1, and the field
+/// limits their sum to 256.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ratio {
     pub(super) data: u8,
@@ -18,7 +18,7 @@ pub struct Ratio {
 }
 
 impl Ratio {
-    /// `None` where one of them is 0, or their sum is above 256.
+    /// `None` if a number is 0, or the sum is above 256.
     #[must_use]
     pub fn new(data: usize, parity: usize) -> Option<Self> {
         let (data, parity) = (u8::try_from(data).ok()?, u8::try_from(parity).ok()?);
@@ -45,11 +45,12 @@ impl Ratio {
     }
 }
 
-/// What each data shard is multiplied with for each parity shard.
+/// The factor of each data shard in each parity shard.
 #[derive(Clone, Debug)]
 pub(super) struct Code {
     ratio: Ratio,
-    /// The coefficients of one data shard after those of another, one per parity shard.
+    /// The coefficients of all data shards, one after the other. Each data shard has one
+    /// coefficient per parity shard.
     columns: Vec<u8>,
 }
 
@@ -68,14 +69,15 @@ impl Code {
     }
 }
 
-/// The coefficients by which values at the points `known` make the values at the points `wanted`,
-/// none of which is among `known`. They are written to `columns`: those of the first known point,
-/// one per wanted point, then those of the second, and so on.
+/// The coefficients that compute the values at the points `wanted` from the values at the points
+/// `known`. No point is in both lists. The coefficients are written to `columns`: first the
+/// coefficients of the first known point, one per wanted point, then those of the second known
+/// point, and so on.
 pub(super) fn interpolate(known: &[u8], wanted: &[u8], columns: &mut Vec<u8>) {
     columns.clear();
     columns.resize(known.len() * wanted.len(), 0);
     for (w, &point) in wanted.iter().enumerate() {
-        // The product over all known points; that of one of them is taken out again below.
+        // The product over all known points. The factor of a single point is divided out below.
         let all = known.iter().fold(1, |product, &k| multiply(product, k ^ point));
         for (column, &k) in columns.chunks_exact_mut(wanted.len()).zip(known) {
             column[w] = multiply(all, inverse(k ^ point).unwrap_or_default());

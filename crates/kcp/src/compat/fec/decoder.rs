@@ -1,5 +1,5 @@
-//! The decoder: keeps the shards of the newest groups, and rebuilds data that is missing as soon as
-//! a group has as many shards as data. It does what kcp-go's decoder does, bit for bit.
+//! The decoder keeps the shards of the newest groups, and rebuilds missing data as soon as a group
+//! has as many shards as data shards. It agrees with the decoder of kcp-go bit for bit.
 
 use super::Ratio;
 use super::code::interpolate;
@@ -8,19 +8,19 @@ use super::numbering::{Group, Numbering};
 use super::tune::Tuner;
 use crate::compat::wire::{Content, ShardId, sized};
 
-/// A shard as it came.
+/// A received shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard<'a> {
-    /// Its number.
+    /// The number of the shard.
     pub id: ShardId,
-    /// Whether it says that it is data.
+    /// Whether the shard is marked as data.
     pub is_data: bool,
-    /// Data: the size and the segments. Parity: all behind the kind.
+    /// Of a data shard the size and the segments, of a parity shard all bytes after the kind.
     pub body: &'a [u8],
 }
 
 impl<'a> Shard<'a> {
-    /// The shard in a datagram; `None` where it holds something else.
+    /// The shard in a datagram. `None` if the datagram has another content.
     #[must_use]
     pub const fn of(content: &Content<'a>) -> Option<Self> {
         match *content {
@@ -31,24 +31,24 @@ impl<'a> Shard<'a> {
     }
 }
 
-/// What a decoder counted since its begin.
+/// The counters of a decoder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Groups whose data all came.
+    /// Groups whose data shards all arrived.
     pub whole: u64,
     /// Groups whose missing data was rebuilt.
     pub rebuilt_groups: u64,
     /// Data shards that were rebuilt.
     pub rebuilt: u64,
-    /// Groups that were dropped before they had enough shards. One that was decoded counts again
-    /// when further shards of it came.
+    /// Groups that were dropped before they had enough shards. A decoded group counts again if
+    /// further shards of it arrived.
     pub expired: u64,
-    /// Shards that were not used: an id above the last group, one that is open already, or a body
-    /// that is too long.
+    /// Shards that were not used: the id is above the last group, the shard had arrived before, or
+    /// the body is too long.
     pub refused: u64,
-    /// Shards that came while the ratio of the sender was not known.
+    /// Shards that arrived while the ratio of the sender was unknown.
     pub untuned: u64,
-    /// How often another ratio was adopted.
+    /// The number of changes of the ratio.
     pub tuned: u64,
 }
 
@@ -68,30 +68,30 @@ impl std::ops::AddAssign for Counters {
 /// Rebuilds the shards of one direction of a session.
 ///
 /// The driver feeds the segments of data shards to the session itself, and passes data and parity
-/// to [`handle_shard`](Self::handle_shard). What comes back is fed to the session as well, marked as
-/// recovered: no check sum covers it but those of the shards it came from.
+/// to [`handle_shard`](Self::handle_shard). Rebuilt segments are passed to the session as well,
+/// marked as recovered. Only the check sums of the original shards cover them.
 ///
-/// Memory: at most five groups, each with less than `data` shards that really came. A group is not
-/// kept longer because the peer announces more.
+/// The decoder keeps at most five groups, each with fewer than `data` received shards. A group is
+/// not kept longer because the peer announces more shards.
 #[derive(Debug)]
 pub struct Decoder {
     ratio: Ratio,
     ids: Numbering,
     longest: usize,
     tuner: Tuner,
-    /// The ratio does not agree with a shard that came.
+    /// The ratio contradicts a received shard.
     is_untuned: bool,
-    /// Samples from before a contradiction are void.
+    /// Samples before a contradiction are void.
     is_cautious: bool,
     newest: Option<Group>,
     groups: Vec<(Group, Shards)>,
-    /// Buffers of groups that are gone.
+    /// Free buffers of former groups.
     spare: Vec<Shards>,
     work: Work,
     counters: Counters,
 }
 
-/// Buffers of a decode, which keep their room.
+/// Buffers of a decode, which keep their capacity.
 #[derive(Debug, Default)]
 struct Work {
     known: Vec<u8>,
@@ -102,7 +102,7 @@ struct Work {
 
 impl Decoder {
     /// A decoder that starts with `ratio`, and drops bodies of more than `longest` bytes. kcp-go
-    /// starts with 1/1 where it was given none.
+    /// starts with 1/1 if no ratio is set.
     #[must_use]
     pub fn new(ratio: Ratio, longest: usize) -> Self {
         Self {
@@ -120,13 +120,13 @@ impl Decoder {
         }
     }
 
-    /// A decoder that rebuilds nothing while it may have the wrong ratio: before it has found it where
-    /// none is given, and once a shard contradicts it.
+    /// A decoder that rebuilds nothing while its ratio may be wrong: before it has detected the
+    /// ratio if none is given, and once a shard contradicts the ratio.
     ///
-    /// The rows of the matrix add up to 1, so that what is rebuilt with a wrong ratio keeps the fields
-    /// that all segments share, conversation, command and length, and is taken for a segment: the
-    /// stream would be corrupted. kcp-go runs that risk. It begins with 1/1, and after a
-    /// contradiction it may find the former ratio in its samples and go on with it.
+    /// The rows of the matrix add up to 1. So a shard that is rebuilt with a wrong ratio keeps the
+    /// fields that all segments share (conversation, command and length), passes for a segment, and
+    /// corrupts the stream. kcp-go has this risk. It begins with 1/1, and after a contradiction it
+    /// may detect the former ratio in its samples and use it again.
     #[must_use]
     pub fn cautious(ratio: Option<Ratio>, longest: usize) -> Self {
         let is_untuned = ratio.is_none();
@@ -134,25 +134,25 @@ impl Decoder {
         Self { is_untuned, is_cautious: true, ..Self::new(ratio, longest) }
     }
 
-    /// The ratio that it takes the sender to have.
+    /// The assumed ratio of the sender.
     #[must_use]
     pub const fn ratio(&self) -> Ratio {
         self.ratio
     }
 
-    /// The groups that have shards, or had some and are not the oldest ones.
+    /// The number of groups that are kept.
     #[must_use]
     pub fn open_groups(&self) -> usize {
         self.groups.len()
     }
 
-    /// What was counted.
+    /// The counters.
     #[must_use]
     pub const fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Gives the memory back that no shard uses, for a session that is idle.
+    /// Releases the memory that no shard uses. An idle session calls it.
     pub fn rest(&mut self) {
         self.spare = Vec::new();
         self.work = Work::default();
@@ -161,7 +161,7 @@ impl Decoder {
         }
     }
 
-    /// Takes a shard, and returns the data that it lets rebuild.
+    /// Takes a shard, and returns the data that can be rebuilt now.
     pub fn handle_shard(&mut self, shard: Shard<'_>) -> Rebuilt<'_> {
         let Shard { id, is_data, body } = shard;
         self.tuner.sample(id, is_data);
@@ -192,7 +192,7 @@ impl Decoder {
         }
     }
 
-    /// The length of the bodies that the shard let rebuild; `None` if it rebuilt none.
+    /// The length of the bodies that the shard completed. `None` if no body was rebuilt.
     fn insert(&mut self, group: Group, position: u8, body: &[u8]) -> Option<usize> {
         let at = self.groups.iter().position(|(open, _)| *open == group);
         let at = at.unwrap_or_else(|| {
@@ -218,7 +218,7 @@ impl Decoder {
         length
     }
 
-    /// Drops the groups that are too old beside the newest one.
+    /// Drops groups that are too old relative to the newest group.
     fn expire(&mut self, group: Group) {
         let newest = self.newest.filter(|newest| !group.is_after(*newest)).unwrap_or(group);
         self.newest = Some(newest);
@@ -232,7 +232,7 @@ impl Decoder {
         }
     }
 
-    /// Adopts the ratio that the samples show, if they do.
+    /// Adopts the ratio that the samples show, if they show a ratio.
     fn tune(&mut self) {
         let Some(ratio) = self.tuner.ratio() else { return };
         self.is_untuned = false;
@@ -252,8 +252,8 @@ impl Decoder {
 }
 
 impl Work {
-    /// Rebuilds the data that is missing of a group with enough shards, in the order of positions;
-    /// `None` if none is missing.
+    /// Rebuilds the missing data of a group with enough shards, in the order of positions. `None`
+    /// if no data is missing.
     fn rebuild(&mut self, shards: &Shards, data: usize) -> Option<usize> {
         self.missing.clear();
         self.missing.extend((0..=u8::MAX).take(data).filter(|position| !shards.has(*position)));
@@ -288,7 +288,7 @@ impl<'a> Rebuilt<'a> {
         self.bodies.chunks_exact(self.length.max(1))
     }
 
-    /// The segments of each shard. A shard whose size is not possible is left out.
+    /// The segments of each shard. A shard with an impossible size is left out.
     pub fn segments(self) -> impl Iterator<Item = &'a [u8]> {
         self.bodies().filter_map(sized)
     }

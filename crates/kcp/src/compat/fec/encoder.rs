@@ -1,7 +1,8 @@
-//! The encoder: numbers the data shards, and computes the parity while they are sent.
+//! The encoder numbers the data shards, and computes the parity while they are sent.
 //!
 //! kcp-go keeps a copy of each shard of a group and multiplies all of them at the end. This encoder
-//! adds each shard to the parity when it passes, while it is in the cache, and keeps none.
+//! adds each shard to the parity when the shard is sent, while it is in the cache, and keeps no
+//! shard.
 
 use std::time::{Duration, Instant};
 
@@ -10,16 +11,17 @@ use super::code::Code;
 use super::numbering::Numbering;
 use crate::compat::wire::{SHARD_HEAD, ShardId, data_head, parity_head};
 
-/// The pause in front of the last shard of a group from which on kcp-go leaves out the parity.
+/// If the pause before the last shard of a group is this long, kcp-go sends no parity for the
+/// group.
 pub const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// A shard that only fills a group up: its segments are four zero bytes, which no receiver takes for
-/// a segment, and shorter datagrams are dropped before they are counted.
+/// A shard that only fills a group. Its segments are four zero bytes, which no receiver accepts as
+/// a segment. Shorter datagrams would be dropped before they count.
 pub const FILLER: usize = SHARD_HEAD + FILLER_SEGMENTS.len();
 
 const FILLER_SEGMENTS: [u8; 4] = [0; 4];
 
-/// The bytes of the size in front of the segments. They are part of what is multiplied.
+/// The bytes of the size in front of the segments. The code covers the size as well.
 const SIZE: usize = 2;
 
 /// The head of a parity shard.
@@ -28,12 +30,12 @@ const PARITY_HEAD: usize = SHARD_HEAD - SIZE;
 /// The bytes of a cache line. A vector that straddles two of them costs twice as much.
 const LINE: usize = 64;
 
-/// What an [`Encoder`] does.
+/// The settings of an [`Encoder`].
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// The shards of a group. A stock peer stops decoding for a while when it changes.
+    /// The shards of a group. A stock peer stops decoding for a while when the ratio changes.
     pub ratio: Ratio,
-    /// The longest segments of a shard, in bytes; at most 65,533 minus what the path takes.
+    /// The longest segments of a shard, in bytes.
     pub longest: usize,
     /// A group gets no parity when the pause in front of its last data shard is this long, as
     /// [`LONGEST_PAUSE`] is. `None` makes parity for all groups. Groups that are closed early
@@ -41,16 +43,16 @@ pub struct Settings {
     pub pause: Option<Duration>,
 }
 
-/// Data shards do not fit: the segments are longer than [`Settings::longest`].
+/// The segments are longer than [`Settings::longest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a shard is longer than the encoder has room for")]
 pub struct TooLong;
 
-/// Makes shards of one direction of a session.
+/// Makes the shards of one direction of a session.
 ///
 /// The driver passes the segments of each datagram to [`push`](Self::push), before they are sealed,
 /// and puts the head that it returns in front of them. Then it asks for parity until there is none
-/// ([`poll_parity`](Self::poll_parity)): the next shard drops what was not asked for.
+/// ([`poll_parity`](Self::poll_parity)). The next shard drops the remaining parity.
 #[derive(Debug)]
 pub struct Encoder {
     settings: Settings,
@@ -58,20 +60,19 @@ pub struct Encoder {
     ids: Numbering,
     /// The next id.
     next: ShardId,
-    /// One parity after the other, each `stride` bytes, from the offset `at` on. Empty until the
-    /// first group, and after a rest.
+    /// The parity shards, each of `stride` bytes, from the offset `at` on. Empty before the first
+    /// group, and after a rest.
     parity: Vec<u8>,
     at: usize,
     stride: usize,
-    /// The bytes of each parity that were used since the group began: the length of its longest
-    /// body.
+    /// The used bytes of each parity shard of this group: the length of the longest body.
     length: usize,
-    /// The parity that each group gets, from the next group on; and that of this group.
+    /// The number of sent parity shards from the next group on, and of this group.
     wanted: usize,
     made: usize,
-    /// The parity of this group that was polled; `None` while the group is open.
+    /// The number of polled parity shards of this group. `None` while the group is open.
     polled: Option<usize>,
-    /// When the last shard was pushed, and when the first one of an open group was.
+    /// When the last shard was pushed, and when the first shard of an open group was pushed.
     last: Option<Instant>,
     opened: Option<Instant>,
     closes_early: bool,
@@ -84,7 +85,7 @@ impl Encoder {
         Self::starting_at(settings, ShardId(0))
     }
 
-    /// An encoder whose first shard has the id `first`, or 0 where no group begins there.
+    /// An encoder whose first shard has the id `first`, or 0 if no group begins at this id.
     #[must_use]
     pub fn starting_at(settings: Settings, first: ShardId) -> Self {
         let Settings { ratio, longest, .. } = settings;
@@ -122,7 +123,7 @@ impl Encoder {
     }
 
     /// Sends only the first `count` parity shards of each group, from the next group on. The ids of
-    /// the others pass unused; the receiver cannot tell them from lost ones.
+    /// the others stay unused, which the receiver cannot distinguish from loss.
     pub fn set_parity(&mut self, count: usize) {
         self.wanted = count.min(self.settings.ratio.parity());
     }
@@ -133,16 +134,16 @@ impl Encoder {
         self.opened
     }
 
-    /// The shards that the open group lacks; 0 while no group is open.
+    /// The number of shards that the open group lacks. 0 while no group is open.
     #[must_use]
     pub fn missing(&self) -> usize {
         let position = usize::try_from(self.ids.position(self.next)).unwrap_or(0);
         if self.opened.is_some() { self.settings.ratio.data().saturating_sub(position) } else { 0 }
     }
 
-    /// The bytes of all datagrams that closing the open group takes, fillers and parity, where each
-    /// datagram has `overhead` bytes around its shard. `None` while no group is open, and where the
-    /// group gets no parity.
+    /// The bytes of all fillers and parity shards that close the open group. Each datagram has
+    /// `overhead` bytes around its shard. `None` while no group is open, and if the group gets no
+    /// parity.
     #[must_use]
     pub fn cost_of_closing(&self, overhead: usize) -> Option<usize> {
         let parity = self.made * (PARITY_HEAD + self.length + overhead);
@@ -174,13 +175,13 @@ impl Encoder {
         Ok(head)
     }
 
-    /// Fills the open group up. The driver asks for the fillers, then for the parity. Without an
-    /// open group nothing happens.
+    /// Begins to fill the open group. The driver asks for the fillers, then for the parity. Without
+    /// an open group the call has no effect.
     pub const fn close_early(&mut self) {
         self.closes_early = self.opened.is_some();
     }
 
-    /// Whether the open group is being filled up.
+    /// Whether the open group is being filled.
     #[must_use]
     pub const fn is_closing(&self) -> bool {
         self.closes_early
@@ -192,7 +193,7 @@ impl Encoder {
         self.polled.is_some_and(|polled| polled < self.made)
     }
 
-    /// The next shard that fills a group up, without an envelope.
+    /// The next filler, without an envelope.
     pub fn poll_filler(&mut self, now: Instant) -> Option<[u8; FILLER]> {
         if !self.closes_early {
             return None;
@@ -203,9 +204,9 @@ impl Encoder {
         Some(filler)
     }
 
-    /// Writes the next parity shard of the group that was finished last to `buffer`, and returns its
-    /// length, which is that of the longest data shard. `None` when there is none, or when `buffer`
-    /// is shorter.
+    /// Writes the next parity shard of the latest finished group to `buffer`, and returns its
+    /// length, which is the length of the longest data shard. `None` when there is none, or when
+    /// `buffer` is shorter.
     pub fn poll_parity(&mut self, buffer: &mut [u8]) -> Option<usize> {
         let nth = self.polled.filter(|nth| *nth < self.made)?;
         let parity = self.parity.get(self.at + nth * self.stride..)?.get(..self.length)?;
@@ -218,20 +219,20 @@ impl Encoder {
         Some(PARITY_HEAD + self.length)
     }
 
-    /// The length of the next parity shard; `None` where there is none to send.
+    /// The length of the next parity shard. `None` if there is none to send.
     #[must_use]
     pub fn parity_length(&self) -> Option<usize> {
         self.polled.filter(|nth| *nth < self.made).map(|_| PARITY_HEAD + self.length)
     }
 
-    /// The parity that was not polled is not sent. Returns how many shards that are.
+    /// Drops the parity that was not polled. Returns the number of dropped shards.
     pub fn drop_parity(&mut self) -> usize {
         let left = self.polled.map_or(0, |polled| self.made.saturating_sub(polled));
         self.pass_parity();
         left
     }
 
-    /// Ends the open group without parity; the ids of its other shards pass unused.
+    /// Ends the open group without parity. The ids of its other shards stay unused.
     pub fn abandon(&mut self) {
         if self.opened.take().is_some() {
             self.closes_early = false;
@@ -240,7 +241,7 @@ impl Encoder {
         }
     }
 
-    /// Gives the memory back, for a session that is idle. The open group, if there is one, keeps it.
+    /// Releases the memory unless a group is open. An idle session calls it.
     pub fn rest(&mut self) {
         if self.opened.is_none() {
             self.pass_parity();
@@ -249,7 +250,7 @@ impl Encoder {
         }
     }
 
-    /// Moves on to the id behind the parity that was not polled.
+    /// Continues at the id after the parity that was not polled.
     fn pass_parity(&mut self) {
         if let Some(polled) = self.polled.take() {
             let rest = self.settings.ratio.parity() - polled;
@@ -269,12 +270,12 @@ impl Encoder {
         self.opened = Some(now);
     }
 
-    /// Makes room such that segments, which are what is multiplied, begin with a cache line.
+    /// Aligns the buffer so that the segments begin at a cache line.
     fn allocate(&mut self) {
         let length = self.settings.ratio.parity() * self.stride;
         self.parity = vec![0; length + 2 * LINE];
         let to_line = self.parity.as_ptr().align_offset(LINE);
-        // An offset that cannot be told, which is allowed to be, costs speed and nothing else.
+        // An unknown alignment, which is allowed, costs speed only.
         self.at = if to_line < LINE { to_line + LINE - SIZE } else { 0 };
     }
 
@@ -291,7 +292,8 @@ impl Encoder {
     }
 
     fn finish(&mut self, now: Instant) {
-        // As kcp-go does, which knows of no shard before the first one: that one waited forever.
+        // kcp-go does the same: it knows no shard before the first shard, so the pause before the
+        // first shard is infinite.
         let paused = |longest| self.last.is_none_or(|last| now.duration_since(last) >= longest);
         if !self.closes_early && self.settings.pause.is_some_and(paused) {
             self.made = 0;

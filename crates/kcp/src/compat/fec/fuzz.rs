@@ -8,8 +8,9 @@ use crate::compat::wire::Content;
 /// The longest segments that the harnesses send.
 const LONGEST: usize = 300;
 
-/// Any datagrams into a decoder: memory stays bounded, and nothing is rebuilt that could not be. The
-/// first two bytes of `data` choose the ratio, and each datagram has its length in front.
+/// Passes arbitrary datagrams to a decoder. Memory must stay bounded, and only possible shards may
+/// be rebuilt. The first two bytes of `data` choose the ratio, and each datagram has its length in
+/// front.
 pub fn shards(data: &[u8]) {
     let Some((&[shards, parity], mut rest)) = data.split_first_chunk() else { return };
     let ratio = Ratio::new(usize::from(shards), usize::from(parity));
@@ -30,8 +31,9 @@ pub fn shards(data: &[u8]) {
     }
 }
 
-/// A sender and a receiver with a path between them that loses and repeats what `data` says: what is
-/// rebuilt was sent. Parity that comes after its group was decoded may rebuild what was received.
+/// A sender and a receiver with a path that loses and repeats datagrams as `data` says. A rebuilt
+/// shard must have been sent. Parity that arrives after its group was decoded may rebuild a
+/// received shard.
 pub fn groups(data: &[u8]) {
     let Some((&[shards, parity, made], choices)) = data.split_first_chunk() else { return };
     let ratio = Ratio::new(usize::from(shards % 20), usize::from(parity % 20));
@@ -58,7 +60,7 @@ pub fn groups(data: &[u8]) {
         let Ok(head) = head else { panic!("message {n} of {length} bytes fits") };
         let shard = [&head[..], &segments].concat();
         sent.push(segments);
-        // Not at all, or up to five times.
+        // The datagram is delivered from zero to five times.
         for _ in 3..choice % 8 + 1 {
             receive(&mut decoder, &shard, &sent);
         }

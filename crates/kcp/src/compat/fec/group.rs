@@ -1,10 +1,10 @@
-//! The shards of a group that came: a decoder keeps them until there are enough.
+//! The received shards of a group. A decoder keeps them until there are enough.
 
-/// Shards in the order in which they came.
+/// Shards in the order of their arrival.
 #[derive(Debug, Default)]
 pub(super) struct Shards {
-    /// Bodies, one behind the other. The buffer grows by what came, never by what a head announces,
-    /// and keeps its room for the next group.
+    /// Bodies, one after the other. The buffer grows with received bytes, never with announced
+    /// bytes, and keeps its capacity for the next group.
     bytes: Vec<u8>,
     held: Vec<Held>,
     /// A bit for each position.
@@ -27,7 +27,7 @@ impl Shards {
         self.longest = 0;
     }
 
-    /// Keeps a shard, unless one of the same position is there; says whether it did.
+    /// Keeps a shard unless a shard with the same position is present. Returns whether it was kept.
     pub(super) fn insert(&mut self, position: u8, body: &[u8]) -> bool {
         let (word, bit) = (usize::from(position / 64), 1 << (position % 64));
         if self.present[word] & bit != 0 {
@@ -40,7 +40,7 @@ impl Shards {
         true
     }
 
-    /// How many shards there are.
+    /// The number of shards.
     pub(super) fn len(&self) -> usize {
         self.held.len()
     }
@@ -50,7 +50,7 @@ impl Shards {
         self.longest
     }
 
-    /// Whether a shard of this position is there.
+    /// Whether a shard with this position is present.
     pub(super) fn has(&self, position: u8) -> bool {
         self.present[usize::from(position / 64)] & 1 << (position % 64) != 0
     }
@@ -60,7 +60,7 @@ impl Shards {
         self.held.iter().map(|held| held.position)
     }
 
-    /// The bodies, in the order in which they came.
+    /// The bodies, in the order of their arrival.
     pub(super) fn bodies(&self) -> impl Iterator<Item = &[u8]> {
         self.held.iter().scan(&self.bytes[..], |rest, held| {
             let (body, behind) = rest.split_at_checked(held.length)?;

@@ -1,9 +1,9 @@
 //! Forward error correction as kcp-go has it: groups of data shards and of parity shards.
 //!
 //! Any `data` of the `data + parity` shards of a group rebuild the rest ([`Ratio`]). [`Encoder`]
-//! makes the parity, [`Decoder`] rebuilds what was lost, and finds the ratio of a sender that does
-//! not tell it ([`Tuner`]). All of them agree with kcp-go bit for bit. [`adaptive`] decides how much
-//! of the parity is sent, and when.
+//! makes the parity. [`Decoder`] rebuilds lost shards, and detects the ratio of a sender
+//! ([`Tuner`]). All of them agree with kcp-go bit for bit. [`adaptive`] decides how much of the
+//! parity is sent, and when.
 
 pub mod adaptive;
 mod code;

@@ -1,4 +1,5 @@
-//! How ids number the shards of a session: in groups, and back to 0 after the last whole group.
+//! The ids of the shards of a session: they count in groups, and return to 0 after the last whole
+//! group.
 
 use super::Ratio;
 use crate::compat::wire::ShardId;
@@ -30,7 +31,7 @@ impl Numbering {
         id.0 < self.end()
     }
 
-    /// The id `count` shards after an id that [`contains`](Self::contains) accepts; `count` is at
+    /// The id `count` shards after an id that [`contains`](Self::contains) accepts. `count` is at
     /// most the size of a group.
     pub(super) const fn after(self, id: ShardId, count: u32) -> ShardId {
         let left = self.end().saturating_sub(id.0);
@@ -42,7 +43,7 @@ impl Numbering {
         id.0 % self.shards
     }
 
-    /// Whether the position of a shard is one of data.
+    /// Whether a shard has the position of a data shard.
     pub(super) const fn is_data(self, id: ShardId) -> bool {
         self.position(id) < self.data
     }
@@ -52,12 +53,13 @@ impl Numbering {
         Group(id.0 - self.position(id))
     }
 
-    /// Whether `group` is still open when `newest` is the newest one: it is that one, or at most
-    /// three before it. kcp-go compares ids, so that at the wrap two groups stay in place of three.
+    /// Whether `group` is still open if `newest` is the newest group: it is the newest group, or at
+    /// most three groups before it. kcp-go compares ids, so that at the wrap two groups stay open
+    /// instead of three.
     pub(super) const fn is_open(self, group: Group, newest: Group) -> bool {
         let behind = newest.0.wrapping_sub(group.0);
-        // kcp-go keeps the one group that is 2^31 ids away, which is neither before nor after. Such
-        // groups would heap up.
+        // kcp-go keeps a group at a distance of exactly 2^31 ids, which is neither before nor
+        // after. Such groups would accumulate.
         behind <= 3 * self.shards
     }
 }

@@ -1,15 +1,15 @@
-//! Auto-tune: the receiver finds the sender's ratio from the order of data and parity.
+//! Auto-tune: the receiver detects the sender's ratio by the order of data and parity.
 
 use super::Ratio;
 use crate::compat::wire::ShardId;
 
-/// The samples that are kept, as in kcp-go: two more than the longest group has shards.
+/// The number of kept samples, as in kcp-go: two more than the shards of the longest group.
 const SAMPLES: usize = 258;
 
-/// A group is tuned to fewer shards than this; one less than a group may have.
+/// Only groups with fewer shards than this number are detected.
 const LONGEST_GROUP: usize = 256;
 
-/// The ids that came last, each with its kind, and what they say about the ratio.
+/// The latest ids with their kinds, and the ratio that they show.
 #[derive(Clone, Debug, Default)]
 pub struct Tuner {
     /// A ring, once it is full.
@@ -19,7 +19,7 @@ pub struct Tuner {
 }
 
 impl Tuner {
-    /// Notes a shard that came.
+    /// Records a received shard.
     pub fn sample(&mut self, id: ShardId, is_data: bool) {
         if self.samples.len() < SAMPLES {
             self.samples.push((id, is_data));
@@ -37,8 +37,9 @@ impl Tuner {
         self.oldest = 0;
     }
 
-    /// The shards of data and of parity in a group, each `None` where the samples do not show a
-    /// whole run of them between two of the others, from the oldest id on and without a hole.
+    /// The numbers of data shards and of parity shards in a group. A number is `None` if the
+    /// samples, from the oldest id on and without a hole, do not show a whole run of the kind
+    /// between two shards of the other kind.
     pub fn periods(&mut self) -> (Option<usize>, Option<usize>) {
         self.sorted.clear();
         self.sorted.extend_from_slice(&self.samples);
@@ -48,7 +49,7 @@ impl Tuner {
         (self.period(true), self.period(false))
     }
 
-    /// The ratio of the sender, where the samples show it.
+    /// The ratio of the sender if the samples show it.
     pub(super) fn ratio(&mut self) -> Option<Ratio> {
         let (data, parity) = self.periods();
         let (data, parity) = (data?, parity?);

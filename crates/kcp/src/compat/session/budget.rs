@@ -1,25 +1,26 @@
-//! The budget of repairs: retransmissions and parity may have a share of what is sent for the first
-//! time.
+//! The budget of repairs: retransmissions and parity may have a share of the bytes that are sent
+//! for the first time.
 //!
-//! Parity is dropped where it does not fit. Retransmissions wait: for fresh bytes, which earn
-//! credit, or for a moment, after which one more leaves in any case, so that nothing stands still.
+//! Parity that exceeds the budget is dropped. Retransmissions wait for fresh bytes, which add to
+//! the budget. After a short wait one retransmission is sent in any case, so that the session makes
+//! progress.
 
 use std::time::{Duration, Instant};
 
-/// The least credit in bytes that is there at first, and saved up at most.
+/// The smallest limit of the budget in bytes, which is also the budget at first.
 const LEAST: f64 = 65_536.0;
 
-/// The time between two retransmissions that there is no credit for.
+/// The interval of retransmissions without budget.
 const MOMENT: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
 pub(super) struct Budget {
     share: f64,
-    /// The most credit: what it takes to repair a whole window. While a window waits for its repair,
-    /// nothing fresh is sent that would earn any.
+    /// The limit of the budget: the repair of a whole window. While a window waits for its repair,
+    /// no fresh bytes add to the budget.
     most: f64,
     credit: f64,
-    /// The last retransmission that there was no credit for.
+    /// The time of the last retransmission without budget.
     granted: Option<Instant>,
 }
 
@@ -40,16 +41,16 @@ impl Budget {
         if self.credit <= 0.0 {
             self.granted = Some(now);
         }
-        // Debt is not remembered beyond what may be saved up.
+        // Debt is limited to the limit of the budget.
         self.credit = (self.credit - bytes as f64).max(-self.most);
     }
 
-    /// Whether parity of so many bytes fits.
+    /// Whether parity of `bytes` bytes fits.
     pub(super) fn allows_parity(&self, bytes: usize) -> bool {
         self.credit >= bytes as f64
     }
 
-    /// When a retransmission may leave: `None` at once.
+    /// When a retransmission may be sent. `None`: at once.
     pub(super) fn repeats_from(&self) -> Option<Instant> {
         let granted = self.granted.filter(|_| self.credit <= 0.0)?;
         Some(granted + MOMENT)

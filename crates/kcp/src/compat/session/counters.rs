@@ -1,32 +1,33 @@
-//! What a session has sent and received.
+//! Counters of a session: sent and received datagrams and bytes.
 
 use crate::compat::{engine, envelope, fec};
 
-/// Sums since the beginning of the session. Counters of several sessions add up.
+/// Sums since the beginning of the session. Counters of several sessions can be added.
 ///
-/// Datagrams that are sent are those with segments, parity, fillers, and out of band:
-/// `datagrams_out = engine.datagrams_out + parity_out + fillers_out + oob_out`.
+/// Sent datagrams have segments, parity, fillers, or out-of-band payload: `datagrams_out =
+/// engine.datagrams_out + parity_out + fillers_out + oob_out`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// The reliable stream.
     pub engine: engine::Counters,
-    /// What the decoder did.
+    /// The counters of the decoder.
     pub fec: fec::Counters,
-    /// What was opened, and what was dropped before it was looked at.
+    /// The counters of opened datagrams, and of datagrams that were dropped at once.
     pub envelope: envelope::Counters,
     /// Datagrams that were sent.
     pub datagrams_out: u64,
-    /// Their bytes, envelopes included.
+    /// Bytes of sent datagrams, envelopes included.
     pub bytes_out: u64,
-    /// Datagrams that came in: opened, refused, malformed, or repeated.
+    /// Received datagrams: opened, refused, malformed, or repeated.
     pub datagrams_in: u64,
-    /// Their bytes. Of a datagram that was opened by the caller: those of the plaintext.
+    /// Bytes of received datagrams. A datagram that the caller opened counts with the bytes of its
+    /// plaintext.
     pub bytes_in: u64,
     /// Datagrams whose nonce had been used before, by the peer or by this end.
     pub replayed: u64,
     /// Datagrams of parity that were sent, and their bytes.
     pub parity_out: u64,
-    /// See `parity_out`.
+    /// Bytes of the datagrams of `parity_out`.
     pub parity_bytes_out: u64,
     /// Parity shards that the budget did not allow.
     pub parity_dropped: u64,
@@ -34,7 +35,7 @@ pub struct Counters {
     pub fillers_out: u64,
     /// Datagrams out of band that were sent.
     pub oob_out: u64,
-    /// Datagrams out of band that came.
+    /// Datagrams out of band that arrived.
     pub oob_in: u64,
     /// Datagrams out of band that were dropped: a queue was full, or they were for another session.
     pub oob_dropped: u64,

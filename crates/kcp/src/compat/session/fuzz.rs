@@ -17,20 +17,19 @@ const CONVERSATION: Conversation = Conversation(0x0102_0304);
 /// A small window, so that few segments fill it.
 const WINDOW: u16 = 16;
 
-/// Bytes that an end writes at most.
+/// The largest number of bytes that an end writes.
 const MOST: usize = 20_000;
 
-/// Datagrams that leave at one time at most: a window, its acknowledgements and parity, many times.
+/// The largest number of datagrams at one time: several windows with acknowledgements and parity.
 const AT_ONCE: usize = 1_000;
 
-/// The delay of the path when everything left over is delivered, and the number of times that this
-/// may take.
+/// The delay of the path during the final delivery, and the largest number of its steps.
 const DELAY: Duration = Duration::from_millis(20);
 const ROUNDS: usize = 20_000;
 
-/// Two sessions with a path between them. The first five bytes of `data` are settings. Further bytes
-/// are actions: writes, reads, steps of time, losses, repetitions, overtaking, changes of FEC and
-/// rate, datagrams out of band, and datagrams of any bytes.
+/// Two sessions with a path between them. The first five bytes of `data` are settings. Further
+/// bytes are actions: writes, reads, steps of time, losses, repetitions, reordering, changes of FEC
+/// and rate, datagrams out of band, and arbitrary datagrams.
 ///
 /// Both sessions stay within their bounds. Unless a datagram was forged, all bytes arrive.
 pub fn session(data: &[u8]) {
@@ -69,14 +68,14 @@ impl<'a> Input<'a> {
 struct World {
     now: Instant,
     ends: [Session; 2],
-    /// What each end has sent and the other end has not received.
+    /// Datagrams that an end has sent and the other end has not received.
     paths: [VecDeque<Vec<u8>>; 2],
     written: [usize; 2],
     /// Bytes that each end has read.
     read: [usize; 2],
     longest: usize,
     is_stream: bool,
-    /// Whether datagrams may be forged, and whether one was.
+    /// Whether datagrams may be forged, and whether a datagram was forged.
     may_forge: bool,
     is_forged: bool,
     /// The last nonce.
@@ -206,7 +205,7 @@ impl World {
         }
     }
 
-    /// Bytes are those that the peer wrote, in order.
+    /// The bytes must be the bytes that the peer wrote, in order.
     fn read(&mut self, at: usize) {
         while let Some(bytes) = self.ends[at].read(usize::MAX) {
             let begin = self.read[at];
@@ -226,7 +225,7 @@ impl World {
         }
     }
 
-    /// Time goes on, from timer to timer.
+    /// Time advances from timer to timer.
     fn pass(&mut self, time: Duration) {
         let until = self.now + time;
         // Timers may be late.
@@ -239,7 +238,7 @@ impl World {
         self.now = until;
     }
 
-    /// Does what a driver does at one time: sends, and calls timers that are due.
+    /// Acts as a driver at one time: sends, and calls due timers.
     fn settle(&mut self) {
         for at in 0..2 {
             let mut turns = 0;
@@ -274,13 +273,13 @@ impl World {
             count += 1;
             assert!(count < AT_ONCE, "it sends without end");
         }
-        // A path is bounded too.
+        // The path is bounded as well.
         while paths[at].len() > AT_ONCE {
             paths[at].pop_front();
         }
     }
 
-    /// What holds at any time.
+    /// The invariants at any time.
     fn check(&self, at: usize) {
         let session = &self.ends[at];
         let sum = session.counters();
@@ -291,11 +290,12 @@ impl World {
         assert!(session.in_flight() <= 2 * window as u64, "{} in flight", session.in_flight());
     }
 
-    /// Over a path that loses nothing, all that was written arrives, and then no timer runs.
+    /// Over a path without loss, all written bytes arrive, and then no timer runs.
     fn finish(&mut self) {
         for _ in 0..ROUNDS {
             self.settle();
-            // A dead session is silent until it hears its peer, which may be silent too.
+            // A dead session is silent until a datagram of its peer arrives, and the peer may be
+            // silent as well.
             if self.ends.iter().any(|end| end.is_dead(self.now)) {
                 return;
             }
@@ -327,7 +327,7 @@ fn segment(what: u8, input: &mut Input<'_>) -> Vec<u8> {
     let commands = [Command::Push, Command::Ack, Command::AskWindow, Command::TellWindow];
     let command = commands[usize::from(what & 3)];
     let [sn, una, window, time] = [(); 4].map(|()| input.byte());
-    // Some are far behind.
+    // Some numbers are far behind.
     let number = |byte: u8| u32::from(byte).wrapping_sub(u32::from(what & 4) << 4);
     let head = Head {
         conversation: CONVERSATION,

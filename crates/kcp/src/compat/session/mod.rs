@@ -1,4 +1,4 @@
-//! A session: all that stands between a UDP socket and a stream, as kcp-go lays it out on the wire.
+//! A session: all layers between a UDP socket and a stream, with the layout of kcp-go.
 //!
 //! ```text
 //!  write, send ──> Engine ── segments ──> Protection ── shard ──> Seal ──> poll_transmit
@@ -22,7 +22,7 @@
 //! It is a plain value. After any input or command, the driver calls
 //! [`poll_transmit`](Session::poll_transmit) until it returns `None`, then sets a timer to
 //! [`timeout`](Session::timeout), after which it calls [`handle_timeout`](Session::handle_timeout).
-//! A session that is idle has no timer, and has given back what memory it can.
+//! An idle session has no timer, and has released as much memory as possible.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -81,7 +81,7 @@ use budget::Budget;
 use protection::{Former, Protection};
 use rate::Rate;
 
-/// Memory is given back after so much silence.
+/// The time of silence after which memory is released.
 const REST: Duration = Duration::from_secs(1);
 
 /// One end of a session with one peer.
@@ -95,18 +95,18 @@ pub struct Session {
     /// Bytes of segments in a datagram.
     segments: u16,
     protection: Option<Protection>,
-    /// The encoder before this one; set once FEC was changed.
+    /// The former encoder. Set once FEC was changed.
     former: Option<Former>,
-    /// Made for the first shard that comes.
+    /// The decoder is made for the first received shard.
     decoder: Option<Box<Decoder>>,
     nonces: Nonces,
     rate: Option<Rate>,
     budget: Option<Budget>,
     oob_out: oob::Queue,
     oob_in: oob::Queue,
-    /// When something was last sent, received or written.
+    /// The time of the last sent or received datagram, or of the last write.
     active: Instant,
-    /// There may be memory to give back.
+    /// There may be memory to release.
     is_awake: bool,
     counters: Counters,
 }
@@ -144,23 +144,24 @@ impl Session {
         session
     }
 
-    /// Starts the encoder that the settings name.
+    /// Starts the encoder of the settings.
     fn protect(&mut self, now: Instant) {
         let sizes = (self.segments, self.seal.overhead());
         self.protection = self
             .config
             .encode
             .map(|ratio| Protection::new(&self.config, ratio, self.former, sizes, now));
-        // What parity repairs arrives late: it is not lost by the count of what overtook it.
+        // A shard that parity repairs arrives late, so the count of overtaking packets must not
+        // declare it lost.
         let resend = if self.protection.is_some() { 0 } else { self.config.engine.resend };
         self.engine.set_resend(resend);
         self.engine.protect(false);
     }
 
-    /// Changes the FEC of what is sent from now on, or turns it off. A stock peer rebuilds nothing
-    /// for a while when the ratio changes, since it has to find it first; the first groups have no
-    /// parity, as it would rebuild garbage of it. `false`: datagrams have no room for FEC
-    /// ([`Config::reserve`]), and nothing was changed.
+    /// Changes the FEC of further sent data, or turns it off. A stock peer rebuilds nothing for a
+    /// while when the ratio changes, because it has to detect the ratio first. The first groups
+    /// have no parity, because the peer would rebuild garbage from it. `false`: datagrams have no
+    /// room for FEC ([`Config::reserve`]), and nothing was changed.
     pub fn set_encode(&mut self, now: Instant, ratio: Option<Ratio>) -> bool {
         let has_room = self.config.reserve || self.config.encode.is_some();
         if ratio.is_some() && !has_room {
@@ -193,8 +194,8 @@ impl Session {
         self.engine.room()
     }
 
-    /// Writes bytes to the stream. What there is no room for stays in `bytes`; returns how many were
-    /// taken.
+    /// Writes bytes to the stream. Bytes without room stay in `bytes`. Returns the number of bytes
+    /// that were taken.
     pub fn write(&mut self, now: Instant, bytes: &mut Bytes) -> usize {
         self.touch(now);
         self.engine.write(now, bytes)
@@ -208,19 +209,19 @@ impl Session {
         self.engine.send(now, message)
     }
 
-    /// The next bytes of the stream, at most `most`, or the next message, however long it is;
-    /// `None` where none has arrived.
+    /// The next bytes of the stream, at most `most`, or the next message of any length. `None` if
+    /// none has arrived.
     pub fn read(&mut self, most: usize) -> Option<Bytes> {
         self.engine.read(most)
     }
 
-    /// Queues a datagram beside the stream: it is sent once, and may get lost. Peers that are older
-    /// than kcp-go v5.6.60 do not know such datagrams and misread them. Where too many wait, the
-    /// oldest is dropped.
+    /// Queues a datagram beside the stream. It is sent once, and may be lost. Peers before kcp-go
+    /// v5.6.60 do not know such datagrams and misread them. If too many datagrams wait, the oldest
+    /// is dropped.
     ///
     /// # Errors
     ///
-    /// It is longer than [`oob_room`](Self::oob_room).
+    /// The datagram is longer than [`oob_room`](Self::oob_room).
     pub fn send_oob(&mut self, payload: Bytes) -> Result<(), TooLong> {
         let (length, room) = (payload.len(), self.oob_room());
         if length > room {
@@ -238,7 +239,7 @@ impl Session {
         datagram.saturating_sub(self.seal.overhead() + OOB_HEAD)
     }
 
-    /// The next datagram that came beside the stream.
+    /// The next datagram that arrived beside the stream.
     pub fn read_oob(&mut self) -> Option<Bytes> {
         self.oob_in.pop()
     }
@@ -250,14 +251,14 @@ impl Session {
         self.engine.opens_window()
     }
 
-    /// Whether all that was written is acknowledged.
+    /// Whether all written bytes are acknowledged.
     #[must_use]
     pub fn is_flushed(&self) -> bool {
         self.engine.is_flushed()
     }
 
-    /// Whether the peer has been silent for [`dead_after`](crate::compat::engine::Config::dead_after) while
-    /// it owed an answer.
+    /// Whether the peer has been silent for
+    /// [`dead_after`](crate::compat::engine::Config::dead_after) while an answer was due.
     #[must_use]
     pub fn is_dead(&self, now: Instant) -> bool {
         self.engine.is_dead(now)
@@ -269,23 +270,23 @@ impl Session {
         self.engine.round_trip()
     }
 
-    /// Bytes under way, heads of segments included.
+    /// Bytes in flight, including heads of segments.
     #[must_use]
     pub const fn in_flight(&self) -> u64 {
         self.engine.in_flight()
     }
 
-    /// What was sent and received so far.
+    /// The counters of the session.
     #[must_use]
     pub fn counters(&self) -> Counters {
         let fec = self.decoder.as_ref().map(|decoder| decoder.counters()).unwrap_or_default();
         Counters { engine: *self.engine.counters(), fec, ..self.counters }
     }
 
-    /// The time of the next event; `None` while the session is idle.
+    /// The time of the next event. `None` while the session is idle.
     #[must_use]
     pub fn timeout(&self) -> Option<Instant> {
-        // Before this time nothing may leave.
+        // Nothing may be sent before this time.
         if let Some(held) = self.rate.as_ref().and_then(Rate::held) {
             return Some(held);
         }
@@ -305,18 +306,19 @@ impl Session {
             protection.close(now);
         }
         if is_due(self.rests()) {
-            // What is not flushed will be active again.
+            // A session with unacknowledged bytes becomes active again.
             self.is_awake = false;
             self.rest();
         }
     }
 
-    /// When the open group is closed early. Where all is acknowledged it needs no parity.
+    /// When the open group is closed early. If all packets are acknowledged, the group needs no
+    /// parity.
     fn closes(&self) -> Option<Instant> {
         self.protection.as_ref().filter(|_| self.engine.in_flight() > 0)?.closes()
     }
 
-    /// When the budget lets a retransmission leave that waits for it.
+    /// When the budget allows a waiting retransmission.
     fn repeats_from(&self) -> Option<Instant> {
         let budget = self.budget.as_ref().filter(|_| self.engine.waits_to_repeat())?;
         budget.repeats_from()

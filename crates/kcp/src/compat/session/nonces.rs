@@ -1,39 +1,41 @@
-//! Nonces that were used: a datagram with one of them is a copy.
+//! Used nonces: a datagram with a used nonce is a copy.
 //!
-//! kcp-go has no protection against it, and one key for both directions. What the network repeats by
-//! itself does no harm to a stream; what an attacker sends back to its sender would be taken for the
-//! peer's. So both the nonces that came and those that were sent are remembered.
+//! kcp-go has no protection against copies, and one key for both directions. A copy by the network
+//! does no harm to a stream. A datagram that an attacker sends back to its sender would count as a
+//! datagram of the peer. So received nonces and sent nonces are remembered.
 
 /// The nonces that are remembered by default.
 pub const NONCES: usize = 4096;
 
-/// Nonces share a row by their hash; the oldest of a row goes.
+/// Nonces share a row by their hash. The oldest nonce of a full row is dropped.
 const WAYS: usize = 4;
 
-/// The nonces for which there is room at first, and while nothing happens.
+/// The capacity at first, and at rest.
 const FIRST: usize = 256;
 
 /// A bounded set of nonces, which starts small and grows with traffic. Each takes 8 bytes.
 ///
-/// Two random nonces are taken for the same one with a chance of 2^-64.
+/// Two random nonces count as equal with a probability of 2^-64.
 #[derive(Debug)]
 pub struct Nonces {
     most: usize,
-    /// Rows of [`WAYS`], each from new to old; 0 is none. Empty before the first nonce.
+    /// Rows of [`WAYS`] nonces, each from new to old. 0 is an empty slot. Empty before the first
+    /// nonce.
     rows: Vec<u64>,
-    /// Insertions since the set has grown.
+    /// The number of insertions since the last growth.
     inserted: usize,
 }
 
 impl Nonces {
-    /// An empty set of at most `most` nonces, rounded up to a power of two; 0 remembers nothing.
+    /// An empty set of at most `most` nonces, rounded up to a power of two. With 0 the set stays
+    /// empty.
     #[must_use]
     pub fn new(most: usize) -> Self {
         let most = if most == 0 { 0 } else { most.max(WAYS).next_power_of_two() };
         Self { most, rows: Vec::new(), inserted: 0 }
     }
 
-    /// Adds a nonce. `false`: it was there.
+    /// Adds a nonce. `false`: the nonce was present.
     pub fn insert(&mut self, nonce: &[u8]) -> bool {
         if self.most == 0 {
             return true;
@@ -78,7 +80,7 @@ impl Nonces {
     }
 }
 
-/// Nonces may be random, or count in any of their bytes.
+/// Nonces may be random, or may count in any of their bytes.
 fn hash(nonce: &[u8]) -> u64 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     let mut hash = ODD;

@@ -1,13 +1,13 @@
-//! Datagrams beside the stream: bounded queues, of which the oldest is dropped.
+//! Datagrams beside the stream, in bounded queues that drop the oldest datagram.
 
 use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-/// Datagrams that a queue holds at most.
+/// The largest number of datagrams in a queue.
 const LONGEST: usize = 64;
 
-/// A datagram out of band is longer than the path takes.
+/// A datagram out of band is longer than the room in a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a datagram out of band has {length} bytes of payload, and there is room for {room}")]
 pub struct TooLong {
@@ -21,7 +21,7 @@ pub struct TooLong {
 pub(super) struct Queue(VecDeque<Bytes>);
 
 impl Queue {
-    /// Adds a payload; returns whether another one had to go.
+    /// Adds a payload. Returns whether another payload was dropped.
     pub(super) fn push(&mut self, payload: Bytes) -> bool {
         let is_full = self.0.len() == LONGEST;
         if is_full {

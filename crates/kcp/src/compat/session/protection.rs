@@ -1,4 +1,4 @@
-//! The sending half of FEC: how much parity a group gets, and when it is closed.
+//! The sending half of FEC: decides the parity of a group, and when the group is closed.
 
 use std::time::{Duration, Instant};
 
@@ -7,40 +7,42 @@ use crate::compat::fec::adaptive::{Controller, EarlyClose, Limits, Report};
 use crate::compat::fec::{Encoder, Ratio, Settings};
 use crate::compat::wire::{SHARD_HEAD, ShardId, data_head};
 
-/// The share of the round trip after which an open group is closed: parity comes well before a
-/// retransmission could.
+/// The share of the round trip after which an open group is closed, so that parity arrives well
+/// before a retransmission could.
 const CLOSED_AFTER: u32 = 4;
 
 /// The shortest time that an open group waits for traffic.
 const SHORTEST: Duration = Duration::from_millis(2);
 
-/// Data shards at places where the peer expects parity, of which at least one has to arrive before
-/// parity of another ratio does: at 20 % loss all of them are lost with a chance of 10^-6.
+/// The number of data shards at places where the peer expects parity. At least one of them has to
+/// arrive before parity of another ratio. At 20 % loss all of them are lost with a probability of
+/// 10^-6.
 const WARNINGS: usize = 9;
 
-/// Shards after which a stock peer has no samples of the former ratio any more, which are 258, when
-/// some are lost. It would find the former ratio in them again.
+/// The number of shards, allowing for loss, after which a stock peer has dropped its 258 samples of
+/// the former ratio. It would detect the former ratio in them again.
 const FORGOTTEN: usize = 400;
 
-/// Data shards after that, of which all parity is sent: the peer finds the ratio in ids without a hole.
-/// At 10 % loss it takes 150 ids on average until 26 in a row arrive.
+/// The number of further data shards with all parity, because the peer detects the ratio in ids
+/// without a hole. At 10 % loss it takes 150 ids on average until 26 successive ids arrive.
 const TAUGHT: usize = 2000;
 
-/// An encoder that is gone.
+/// A former encoder.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Former {
-    /// The first id that was not used.
+    /// The first unused id.
     next: ShardId,
-    /// `None`: what the peer expects is not known.
+    /// The ratio that the peer expects. `None`: it is unknown.
     ratio: Option<Ratio>,
-    /// Data shards that the next encoder sends before its parity in any case: this encoder was gone
-    /// before the peer stopped to expect an earlier ratio. 0: the peer expects no earlier ratio.
+    /// The number of data shards that the next encoder has to send before its parity, because this
+    /// encoder ended while the peer still expected an earlier ratio. 0: the peer expects no earlier
+    /// ratio.
     doubt: usize,
 }
 
 impl Former {
-    /// Data shards without parity, after which the peer rebuilds nothing by a ratio that is not
-    /// `ratio`.
+    /// The number of data shards without parity after which the peer rebuilds nothing by a ratio
+    /// other than `ratio`.
     fn bare(self, ratio: Ratio) -> usize {
         if self.ratio == Some(ratio) {
             return self.doubt;
@@ -54,25 +56,25 @@ impl Former {
 pub(super) struct Protection {
     encoder: Encoder,
     settings: Settings,
-    /// Absent where all parity is sent.
+    /// `None` if all parity is sent.
     controller: Option<Controller>,
     early: Option<EarlyClose>,
     /// Bytes around a shard.
     overhead: usize,
-    /// Data shards until the encoder begins, and the id of the next one of them. Their ids leave out
-    /// none, so that a peer sees data where it expects parity, whatever ratio it knows, and stops
-    /// rebuilding. It would rebuild garbage of the new parity.
+    /// The number of data shards until the encoder begins, and the id of the next of these shards.
+    /// Their ids have no gap, so that a peer receives data where it expects parity, whatever ratio
+    /// it knows, and stops rebuilding. Otherwise it would rebuild garbage from the new parity.
     bare: usize,
-    /// `bare` at the begin.
+    /// The value of `bare` at the start.
     doubt: usize,
     next: ShardId,
-    /// Data shards after those until parity may be left out.
+    /// The number of further data shards until parity may be left out.
     full: usize,
     /// The next group's parity was decided.
     is_decided: bool,
     /// The open group, or the next one, gets parity.
     is_protected: bool,
-    /// The group was closed early: what follows is paid by the budget of `early`.
+    /// The group was closed early, so its fillers and parity are charged to the budget of `early`.
     is_early: bool,
 }
 
@@ -114,10 +116,10 @@ impl Protection {
         protection
     }
 
-    /// Starts the encoder. Ids are not used twice, and a group begins at a multiple of its size.
+    /// Starts the encoder. No id is used twice, and a group begins at a multiple of its size.
     fn begin(&mut self) {
         let shards = u32::try_from(self.settings.ratio.shards()).unwrap_or(u32::MAX);
-        // Behind the last id there is 0, which the encoder knows.
+        // The id after the last id is 0. The encoder handles this.
         let first = self.next.0.checked_next_multiple_of(shards).unwrap_or(0);
         self.encoder = Encoder::starting_at(self.settings, ShardId(first));
     }
@@ -130,7 +132,7 @@ impl Protection {
         Former { next, ratio: Some(self.settings.ratio), doubt }
     }
 
-    /// Whether the next segments get parity. Called before a datagram is made.
+    /// Decides whether the next segments get parity. Called before a datagram is built.
     pub(super) fn decide(&mut self) -> bool {
         if self.bare > 0 {
             return false;
@@ -147,8 +149,8 @@ impl Protection {
         self.is_protected
     }
 
-    /// Takes the segments of a datagram, and returns the head in front of them; `None` where they
-    /// are too long to be a shard.
+    /// Takes the segments of a datagram, and returns the head in front of them. `None` if they are
+    /// too long for a shard.
     pub(super) fn push(
         &mut self,
         segments: &[u8],
@@ -195,18 +197,18 @@ impl Protection {
         Some(Shard::Parity)
     }
 
-    /// The bytes of the next parity shard, where it is to be paid by the budget of repairs.
+    /// The bytes of the next parity shard if it is charged to the budget of repairs.
     pub(super) fn parity_to_pay(&self) -> Option<usize> {
         let length = self.encoder.parity_length().filter(|_| !self.is_early)?;
         Some(length + self.overhead)
     }
 
-    /// The parity that was not polled is not sent. Returns how many shards that are.
+    /// Drops the parity that was not polled. Returns the number of dropped shards.
     pub(super) fn drop_parity(&mut self) -> usize {
         self.encoder.drop_parity()
     }
 
-    /// When the open group is closed; `None` where it is not.
+    /// When the open group is closed. `None` if it is not closed early.
     pub(super) fn closes(&self) -> Option<Instant> {
         let early = self.early.as_ref().filter(|_| !self.is_early)?;
         let cost = self.encoder.cost_of_closing(self.overhead)?;
@@ -224,7 +226,7 @@ impl Protection {
         }
     }
 
-    /// Takes what an acknowledgement told of the loss.
+    /// Takes the report of an acknowledgement about the loss.
     pub(super) fn report(&mut self, report: Report) {
         if let Some(controller) = &mut self.controller {
             controller.handle_report(report);
@@ -235,7 +237,7 @@ impl Protection {
         self.controller.is_some()
     }
 
-    /// Gives memory back. All that was sent is acknowledged, so that an open group needs no parity.
+    /// Releases memory. All sent packets are acknowledged, so an open group needs no parity.
     pub(super) fn rest(&mut self) {
         self.encoder.abandon();
         self.is_decided = false;

@@ -1,19 +1,19 @@
-//! The rate limit: all bytes of datagrams count, so that it holds on the wire.
+//! The rate limit counts all bytes of datagrams, so that it holds on the wire.
 
 use std::time::{Duration, Instant};
 
-/// What leaves at once after a pause: so much time at the rate, since timers fire late.
+/// The burst after a pause, as a time at the rate, because timers fire late.
 const BURST: Duration = Duration::from_millis(4);
 
-/// A bucket that fills at the rate. A datagram leaves while something is in it, and may empty it
-/// beyond the bottom: the debt is less than a datagram.
+/// A token bucket that fills at the rate. A datagram is sent while the bucket is not empty, and the
+/// level may become negative by less than a datagram.
 #[derive(Debug)]
 pub(super) struct Rate {
     /// Bytes per second.
     rate: f64,
     bytes: f64,
     filled: Instant,
-    /// When something may leave again; set while it may not.
+    /// When the next datagram may be sent. Set while none may be sent.
     held: Option<Instant>,
 }
 
@@ -23,19 +23,19 @@ impl Rate {
         Self { rate, bytes: rate * BURST.as_secs_f64(), filled: now, held: None }
     }
 
-    /// Whether a datagram may leave.
+    /// Whether a datagram may be sent.
     pub(super) fn allows(&mut self, now: Instant) -> bool {
         let passed = now.saturating_duration_since(self.filled).as_secs_f64();
         self.bytes = (self.bytes + passed * self.rate).min(self.rate * BURST.as_secs_f64());
         self.filled = self.filled.max(now);
         self.held = (self.bytes < 0.0).then(|| {
-            // A wait that rounds to nothing would be a timer that is always due.
+            // A wait that rounds to zero would be a timer that is always due.
             now + Duration::from_secs_f64(-self.bytes / self.rate).max(Duration::from_micros(1))
         });
         self.held.is_none()
     }
 
-    /// When a datagram may leave again; `None` while it may.
+    /// When a datagram may be sent again. `None` while it may be sent at once.
     pub(super) const fn held(&self) -> Option<Instant> {
         self.held
     }

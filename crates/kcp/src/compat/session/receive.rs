@@ -1,4 +1,4 @@
-//! Datagrams in.
+//! Processes received datagrams.
 
 use std::time::Instant;
 
@@ -10,8 +10,7 @@ use crate::compat::fec::{Decoder, Shard};
 use crate::compat::wire::{Content, HEAD};
 
 impl Session {
-    /// Takes a datagram as it came, and opens it in place. What is wrong with it is counted, and it
-    /// is dropped.
+    /// Takes a received datagram, and opens it in place. A wrong datagram is counted and dropped.
     pub fn handle_datagram(&mut self, now: Instant, datagram: &mut [u8]) {
         self.counters.datagrams_in += 1;
         self.counters.bytes_in += datagram.len() as u64;
@@ -19,7 +18,8 @@ impl Session {
             self.counters.envelope.refused += 1;
             return;
         };
-        // Both layouts begin with the nonce. One that was refused must not push others out.
+        // Both layouts begin with the nonce. The nonce of a refused datagram must not push other
+        // nonces out.
         let nonce = datagram.get(..self.seal.nonce()).unwrap_or_default();
         if !self.nonces.insert(nonce) {
             self.counters.replayed += 1;
@@ -30,15 +30,15 @@ impl Session {
         }
     }
 
-    /// Takes a datagram that the caller has opened, to find its session. The caller also has to drop
-    /// what was sent before ([`Nonces`](super::Nonces)).
+    /// Takes a datagram that the caller has opened in order to find its session. The caller also
+    /// has to drop copies ([`Nonces`](super::Nonces)).
     pub fn handle_opened(&mut self, now: Instant, plaintext: &[u8]) {
         self.counters.datagrams_in += 1;
         self.counters.bytes_in += plaintext.len() as u64;
         self.handle_plaintext(now, plaintext);
     }
 
-    /// Each datagram says what it is: with FEC or without, segments or not.
+    /// Each datagram states its kind: with or without FEC, segments or not.
     fn handle_plaintext(&mut self, now: Instant, plaintext: &[u8]) {
         let Some(content) = Content::of(plaintext) else {
             self.counters.envelope.malformed += 1;
@@ -49,7 +49,7 @@ impl Session {
         match content {
             Content::Segments(segments) => self.handle_segments(now, segments),
             Content::Data { segments, .. } => {
-                // Before the decoder, which may rebuild what follows.
+                // This precedes the decoder, which may rebuild later segments.
                 if segments.len() >= HEAD {
                     self.handle_segments(now, segments);
                 }
@@ -72,18 +72,18 @@ impl Session {
     }
 
     fn handle_segments(&mut self, now: Instant, segments: &[u8]) {
-        // Counted by the engine.
+        // The engine counts malformed segments.
         let _ = self.engine.handle_datagram(now, segments, false);
     }
 
-    /// Rebuilds what the shard lets rebuild.
+    /// Rebuilds the data that the shard completes.
     fn decode(&mut self, now: Instant, content: &Content<'_>) {
         let Some(shard) = Shard::of(content) else { return };
         let decoder = self.decoder.get_or_insert_with(|| {
             Box::new(Decoder::cautious(self.config.decode, LONGEST_DATAGRAM))
         });
         let rebuilt = decoder.handle_shard(shard).segments();
-        // What is shorter only filled its group up.
+        // A shorter shard is a filler.
         for segments in rebuilt.filter(|segments| segments.len() >= HEAD) {
             let _ = self.engine.handle_datagram(now, segments, true);
         }

@@ -1,5 +1,6 @@
-//! Datagrams out. Each is made in the caller's buffer: room for the envelope's head, then for the
-//! shard's head, then what the engine appends; the heads are filled in, and it is sealed in place.
+//! Builds datagrams in the caller's buffer: room for the head of the envelope, room for the head of
+//! the shard, then the segments of the engine. Then the heads are filled in, and the datagram is
+//! sealed in place.
 
 use std::time::Instant;
 
@@ -9,11 +10,11 @@ use crate::compat::engine::Purpose;
 use crate::compat::wire::{SHARD_HEAD, oob_head};
 
 impl Session {
-    /// Appends the next datagram, sealed, to `out`, and returns its length; `None` where nothing may
-    /// leave now, and `out` is as it was. `random` fills a buffer with random bytes.
+    /// Appends the next sealed datagram to `out`, and returns its length. `None` if nothing may be
+    /// sent now. Then `out` is unchanged. `random` fills a buffer with random bytes.
     ///
-    /// Datagrams that are full have the same length, so that a driver may gather runs of them in one
-    /// buffer, and send each run with one call.
+    /// Full datagrams have the same length, so that a driver may gather them in one buffer and send
+    /// them with one call.
     pub fn poll_transmit(
         &mut self,
         now: Instant,
@@ -33,7 +34,7 @@ impl Session {
         out.resize(out.len() + self.seal.tail(), 0);
         random(&mut self.nonce);
         if self.seal.seal(&self.nonce, &mut out[start..]).is_err() {
-            // The envelope contradicts itself. The datagram counts as lost.
+            // The envelope refused its own sizes. The datagram counts as lost.
             out.truncate(start);
             return None;
         }
@@ -87,8 +88,9 @@ impl Session {
         true
     }
 
-    /// Appends segments, as a shard where there is FEC and they carry payload. What only acknowledges
-    /// is no shard: a stock peer takes it as it is, and groups are for data.
+    /// Appends segments, as a shard if FEC is on and the segments have payload. A datagram with
+    /// acknowledgements alone is no shard: a stock peer accepts it without a head, and groups are
+    /// for data.
     fn put_segments(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
         if let Some(budget) = &self.budget {
             let from = budget.repeats_from();

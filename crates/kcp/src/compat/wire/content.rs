@@ -1,4 +1,4 @@
-//! The heads of FEC shards and of out-of-band datagrams, and what a datagram holds.
+//! The heads of FEC shards and of out-of-band datagrams, and the content of a datagram.
 
 use super::{Conversation, bytes};
 
@@ -6,7 +6,7 @@ use super::{Conversation, bytes};
 /// place of the size.
 pub const SHARD_HEAD: usize = 8;
 
-/// The length of the head of an out-of-band datagram, in bytes: that of a shard, and the
+/// The length of the head of an out-of-band datagram, in bytes: the head of a shard, and the
 /// conversation.
 pub const OOB_HEAD: usize = SHARD_HEAD + 4;
 
@@ -15,39 +15,39 @@ const DATA: u16 = 0xf1;
 const PARITY: u16 = 0xf2;
 const OOB: u16 = 0xf3;
 
-/// The bytes of the size, which count in the size.
+/// The length of the size field, which the size includes.
 const SIZE: u16 = 2;
 
-/// Datagrams that are shorter are dropped by kcp-go: the shorter of a segment's head and the heads
-/// of an out-of-band datagram.
+/// kcp-go drops shorter datagrams. The length is the smaller one of the head of a segment and the
+/// heads of an out-of-band datagram.
 const LEAST: usize = 12;
 
 /// The number of a shard. Group and position follow from it by the number of shards in a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ShardId(pub u32);
 
-/// What a datagram holds, after it was decrypted.
+/// The content of a decrypted datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content<'a> {
     /// Segments without FEC. A session with FEC takes them as well.
     Segments(&'a [u8]),
     /// A shard of segments.
     Data {
-        /// Its number.
+        /// The number of the shard.
         id: ShardId,
-        /// The size and the segments: what the parity is computed of.
+        /// The size and the segments, which the parity covers.
         body: &'a [u8],
-        /// The segments alone; empty where the size says more than there is.
+        /// The segments alone. Empty if the size exceeds the datagram.
         segments: &'a [u8],
     },
     /// A shard of parity.
     Parity {
-        /// Its number.
+        /// The number of the shard.
         id: ShardId,
         /// The parity.
         body: &'a [u8],
     },
-    /// A datagram out of band: it is neither acknowledged nor repeated.
+    /// A datagram out of band, which is neither acknowledged nor repeated.
     OutOfBand {
         /// The session.
         conversation: Conversation,
@@ -57,7 +57,8 @@ pub enum Content<'a> {
 }
 
 impl<'a> Content<'a> {
-    /// What `datagram` holds; `None` where it is too short, or its size is not its length.
+    /// The content of `datagram`. `None` if the datagram is too short, or its size is not its
+    /// length.
     #[must_use]
     pub fn of(datagram: &'a [u8]) -> Option<Self> {
         if datagram.len() < LEAST {
@@ -79,15 +80,15 @@ impl<'a> Content<'a> {
     }
 }
 
-/// What the size in front of `body` says is there; `None` where there is less. Bytes behind it are
-/// the padding of a shard that was rebuilt.
+/// The part of `body` that its size states. `None` if the body is shorter. Further bytes are the
+/// padding of a rebuilt shard.
 #[must_use]
 pub fn sized(body: &[u8]) -> Option<&[u8]> {
     let size = u16::from_le_bytes(bytes(body, 0)?);
     body.get(usize::from(SIZE)..usize::from(size))
 }
 
-/// The head of a data shard with `length` bytes of segments; `None` beyond 65,533 bytes.
+/// The head of a data shard with `length` bytes of segments. `None` beyond 65,533 bytes.
 #[must_use]
 pub fn data_head(id: ShardId, length: usize) -> Option<[u8; SHARD_HEAD]> {
     let size = u16::try_from(length).ok()?.checked_add(SIZE)?;
@@ -98,7 +99,7 @@ pub fn data_head(id: ShardId, length: usize) -> Option<[u8; SHARD_HEAD]> {
     Some(head)
 }
 
-/// The head of a parity shard: the first 6 bytes, the parity follows.
+/// The head of a parity shard: 6 bytes, which the parity follows.
 #[must_use]
 pub fn parity_head(id: ShardId) -> [u8; SHARD_HEAD - 2] {
     let mut head = [0; SHARD_HEAD - 2];
@@ -107,7 +108,7 @@ pub fn parity_head(id: ShardId) -> [u8; SHARD_HEAD - 2] {
     head
 }
 
-/// The head of an out-of-band datagram with `length` bytes of payload; `None` beyond 65,529 bytes.
+/// The head of an out-of-band datagram with `length` bytes of payload. `None` beyond 65,529 bytes.
 #[must_use]
 pub fn oob_head(conversation: Conversation, length: usize) -> Option<[u8; OOB_HEAD]> {
     let size = u16::try_from(length).ok()?.checked_add(SIZE + 4)?;

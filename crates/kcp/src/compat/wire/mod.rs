@@ -1,7 +1,7 @@
-//! What stands in a datagram of kcp-go between encryption and stream. All integers are little
-//! endian.
+//! The layout of a decrypted datagram of kcp-go. All integers are little endian.
 //!
-//! A datagram holds one of these, told apart by the 16-bit word at offset 4 ([`Content`]):
+//! A datagram holds one of the following contents. The 16-bit word at offset 4 shows which
+//! ([`Content`]):
 //!
 //! ```text
 //! segments         head 24, payload, head 24, payload, …
@@ -10,7 +10,7 @@
 //! out of band      0xffffffff,    0x00f3, size 2, conversation 4, payload
 //! ```
 //!
-//! A segment cannot be taken for a shard, because its command (81 to 84) stands at offset 4.
+//! A segment cannot be mistaken for a shard, because its command (81 to 84) is at offset 4.
 
 mod content;
 mod number;
@@ -23,7 +23,7 @@ pub use content::{
 pub use number::{Conversation, Millis};
 pub use segment::{Command, HEAD, Head, Malformed, Segment, Segments};
 
-/// The first `N` bytes of `from` behind offset `at`; `None` where it is too short.
+/// The `N` bytes of `from` from offset `at` on. `None` if `from` is too short.
 fn bytes<const N: usize>(from: &[u8], at: usize) -> Option<[u8; N]> {
     from.get(at..)?.first_chunk().copied()
 }

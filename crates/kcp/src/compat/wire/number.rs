@@ -1,7 +1,7 @@
 //! Milliseconds, which wrap and are compared as sequence numbers are, and the number of a
 //! conversation.
 
-/// A time stamp in milliseconds since a moment that its sender chose; it wraps after 49 days.
+/// A time stamp in milliseconds since a moment that its sender chose. It wraps after 49 days.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Millis(pub u32);
 
@@ -12,7 +12,7 @@ impl Millis {
         Self(self.0.wrapping_add(millis))
     }
 
-    /// The milliseconds from `other` to this time; negative when this time is earlier.
+    /// The milliseconds from `other` to this time. Negative if this time is earlier.
     #[must_use]
     pub const fn since(self, other: Self) -> i32 {
         self.0.wrapping_sub(other.0).cast_signed()

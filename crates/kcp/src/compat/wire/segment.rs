@@ -1,4 +1,4 @@
-//! Segments: a head of 24 bytes, and a payload behind PUSH.
+//! Segments: a head of 24 bytes, and after PUSH a payload.
 //!
 //! ```text
 //! conversation 4, command 1, fragments 1, window 2, timestamp 4, sn 4, una 4, length 4
@@ -9,16 +9,16 @@ use super::{Conversation, Millis, Sn, bytes};
 /// The length of a segment's head, in bytes.
 pub const HEAD: usize = 24;
 
-/// What a segment is for.
+/// The command of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// It carries payload.
+    /// The segment carries payload.
     Push,
-    /// It acknowledges the segment `sn`, which was sent at `timestamp`.
+    /// The segment acknowledges the segment `sn`, which was sent at `timestamp`.
     Ack,
-    /// It asks for the receiver's window.
+    /// The segment asks for the receiver's window.
     AskWindow,
-    /// It tells the window, as every segment does.
+    /// The segment reports the window, as every segment does.
     TellWindow,
 }
 
@@ -48,15 +48,15 @@ impl Command {
 pub struct Head {
     /// The session.
     pub conversation: Conversation,
-    /// What the segment is for.
+    /// The command.
     pub command: Command,
     /// Fragments of the same message that follow. Sessions of kcp-go always send 0.
     pub fragments: u8,
-    /// Segments for which the sender's receive queue has room.
+    /// The number of segments for which the sender's receive queue has room.
     pub window: u16,
     /// PUSH: the time when it was sent. ACK: the timestamp of the PUSH.
     pub timestamp: Millis,
-    /// PUSH: its number. ACK: the number of the PUSH.
+    /// PUSH: the number of the segment. ACK: the number of the PUSH.
     pub sn: Sn,
     /// All segments before this number have arrived.
     pub una: Sn,
@@ -82,28 +82,28 @@ impl Head {
 /// A segment inside a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment<'a> {
-    /// Its head.
+    /// The head.
     pub head: Head,
-    /// The bytes behind the head. PUSH alone has a meaning for them.
+    /// The bytes after the head. They have a meaning for PUSH alone.
     pub payload: &'a [u8],
 }
 
-/// Why a datagram is not read to its end. The segments before count.
+/// Why a datagram is not read to its end. Earlier segments count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// The datagram is shorter than a head, or belongs to another conversation.
     #[error("a segment of another conversation, or no segment at all")]
     Foreign,
-    /// A payload ends behind the end of the datagram.
+    /// A payload exceeds the end of the datagram.
     #[error("a segment is longer than its datagram")]
     Length,
-    /// A command is none of the four.
+    /// A command is unknown.
     #[error("a segment has an unknown command")]
     Command,
 }
 
-/// The segments of a datagram, one after the other. It ends after the first malformed segment. Up to
-/// 23 bytes at the end of the datagram are ignored, as kcp-go ignores them.
+/// The segments of a datagram, one after the other. The iterator ends after the first malformed
+/// segment. Up to 23 bytes at the end of the datagram are ignored, as kcp-go ignores them.
 #[derive(Clone, Debug)]
 pub struct Segments<'a> {
     conversation: Conversation,

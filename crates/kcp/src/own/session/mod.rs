@@ -250,7 +250,7 @@ impl Session {
     /// Raises the limits for an authenticated peer. From now on this end holds at least
     /// `receive_window` segments and `decode_memory` bytes of shards, and [`Config::unread`] is no
     /// limit. A session begins with low limits, because its peer is unknown.
-    pub fn welcome(&mut self, receive_window: u16, decode_memory: usize) {
+    pub fn raise_limits(&mut self, receive_window: u16, decode_memory: usize) {
         self.incoming.widen(receive_window);
         self.config.unread = usize::MAX;
         if decode_memory > self.config.decode_memory {

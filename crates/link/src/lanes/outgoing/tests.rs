@@ -28,7 +28,7 @@ impl Lanes for Allowed {
         Poll::Pending
     }
 
-    fn welcome(&mut self, _bytes: u64) {}
+    fn authenticated(&mut self, _bytes: u64) {}
 
     fn limit_unread(&mut self, _bytes: u64) {}
 

@@ -8,7 +8,7 @@ use world::{World, config, steady};
 
 const MB: usize = 1_000_000;
 
-/// Of the link's rate: what `length` bytes made.
+/// The throughput of `length` bytes as a share of the link's rate.
 fn share(took: Duration, length: usize, megabits: u64) -> f64 {
     length as f64 * 8.0 / took.as_secs_f64() / (megabits as f64 * 1e6)
 }
@@ -67,8 +67,9 @@ fn bytes_are_exact_under_loss_reordering_and_duplicates() {
     }
 }
 
-/// The share of the link that a transfer without end makes, after its start: a transfer with an end
-/// waits a round trip for its first byte and several for the repair of its last ones.
+/// The share of the link that an endless transfer uses after its start. A transfer with an end
+/// waits one round trip for its first byte, and several round trips for the repair of its last
+/// bytes.
 #[test]
 fn a_long_path_is_filled_whatever_is_lost() {
     for (loss, least) in [(0.0, 0.92), (0.01, 0.9), (0.05, 0.84), (0.1, 0.78), (0.2, 0.66)] {
@@ -92,7 +93,7 @@ fn a_dead_peer_costs_nothing_and_comes_back() {
     assert!(world.ends[0].is_dead(world.now));
     let sent = world.ends[0].counters().datagrams_out;
     assert!(world.ends[0].poll_transmit(world.now, &mut Vec::new()).is_none());
-    // The peer speaks again, and what waited arrives.
+    // The peer sends again, and the waiting bytes arrive.
     world.paths = World::new([config(), config()], &path(100, 20, 0.0), 4).paths;
     world.ends[1].write(world.now, &mut Bytes::from_static(b"here"));
     while world.settle() || world.advance() {}

@@ -17,7 +17,7 @@ pub(super) struct World {
     pub(super) start: Instant,
     pub(super) now: Instant,
     pub(super) ends: [Engine; 2],
-    /// What end `n` has sent.
+    /// The datagrams that end `n` has sent.
     pub(super) paths: [Datagrams<Vec<u8>>; 2],
 }
 
@@ -71,7 +71,7 @@ impl World {
         let timers = self.ends.iter().filter_map(Engine::timeout);
         let arrivals = self.paths.iter().filter_map(Datagrams::next_arrival);
         let Some(next) = timers.chain(arrivals).min() else { return false };
-        // A timer in the past that nothing cancels would be a loop without end.
+        // A timer in the past that is never cancelled would be an endless loop.
         self.now = next.max(self.now + Duration::from_micros(1));
         true
     }
@@ -97,8 +97,7 @@ impl rig::World for World {
     }
 }
 
-/// How long the next `length` bytes take to arrive after the first `start` of a transfer that goes
-/// on.
+/// The time for the next `length` bytes of a transfer after its first `start` bytes.
 pub(super) fn steady(world: &mut World, start: usize, length: usize) -> Duration {
     let mut transfer = Transfer::new(start + length + (64 << 20));
     let mut begin = None;

@@ -1,27 +1,28 @@
-//! The parity of each group, from the loss that can be inferred.
+//! Decides the parity of each group by the inferred loss.
 
 use crate::compat::fec::Ratio;
 
-/// One group of this many goes without parity, so that reordering is told from repair.
+/// One group of this number has no parity, so that reordering can be distinguished from repair.
 pub const PROBE: u32 = 32;
 
-/// Packets whose end is known before the estimate moves. Fewer would make it jump: at 5 % loss the
-/// count in 100 packets has a deviation of 2.
+/// The number of acknowledged or lost packets in a window of the estimate. With fewer packets the
+/// estimate would vary: at 5 % loss the count in 100 packets has a deviation of 2.
 const WINDOW: u64 = 100;
 
-/// The weight of a window that is worse than the estimate, and of one that is better.
+/// The weights of a window with more loss than the estimate, and of a window with less loss.
 const RISE: f64 = 0.5;
 const FALL: f64 = 0.125;
 
-/// Parity falls by one when less is enough for this multiple of the loss, and has been for
+/// Parity falls by one when less parity has sufficed for this multiple of the loss during
 /// [`PATIENCE`] windows.
 const CAUTION: f64 = 1.5;
 const PATIENCE: u32 = 4;
 
-/// A path that loses more carries nothing; the formulas want less than 1.
+/// The upper limit of the loss. A path with more loss is useless, and the formulas need a value
+/// below 1.
 const WORST: f64 = 0.99;
 
-/// What the controller aims at.
+/// The targets of the controller.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
     /// The share of packets that may stay lost and be sent again, 0 to 1.
@@ -31,31 +32,32 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// One packet of 200 is sent again. The margin lets 10 data shards have one of parity from the
-    /// first loss on.
+    /// One packet of 200 is sent again. The margin allows one parity shard for 10 data shards from
+    /// the first loss on.
     fn default() -> Self {
         Self { residual: 0.005, margin: 0.15 }
     }
 }
 
-/// Packets that came to an end: acknowledged, or taken for lost.
+/// Packets that were acknowledged or declared lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// All of them. A packet that is sent again counts as another one.
+    /// The number of packets. A packet that is sent again counts as another packet.
     pub ended: u64,
-    /// Those that were taken for lost.
+    /// The number of lost packets.
     pub lost: u64,
-    /// Those that were acknowledged after packets that were sent at least three later.
+    /// The number of packets that were acknowledged after a packet that was sent at least three
+    /// packets later.
     pub overtaken: u64,
 }
 
-/// What an acknowledgement told. A driver that cannot tell which groups its packets were in counts
-/// all of them as protected; reordering looks like loss then.
+/// The report of an acknowledgement. A driver that does not know the groups of its packets counts
+/// all packets as protected. Reordering then looks like loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Packets of groups with parity.
     pub protected: Tally,
-    /// Packets of groups without.
+    /// Packets of groups without parity.
     pub bare: Tally,
 }
 
@@ -76,13 +78,13 @@ pub struct Controller {
     loss: f64,
     reordering: f64,
     parity: usize,
-    /// Windows in a row that asked for less.
+    /// The number of successive windows that needed less parity.
     lower: u32,
     groups: u32,
 }
 
 impl Controller {
-    /// A controller that begins with all parity.
+    /// A new controller, which begins with all parity.
     #[must_use]
     pub fn new(ratio: Ratio, limits: Limits) -> Self {
         Self {
@@ -97,25 +99,25 @@ impl Controller {
         }
     }
 
-    /// The share of packets that the path is believed to lose, 0 to 1.
+    /// The estimated share of packets that the path loses, 0 to 1.
     #[must_use]
     pub const fn loss(&self) -> f64 {
         self.loss
     }
 
-    /// The parity of most groups now.
+    /// The present parity of most groups.
     #[must_use]
     pub const fn parity(&self) -> usize {
         self.parity
     }
 
-    /// The parity of the group that begins: that of all, or none in one of [`PROBE`].
+    /// The parity of a new group. One group of [`PROBE`] gets none.
     pub fn next_group(&mut self) -> usize {
         self.groups = (self.groups + 1) % PROBE;
         if self.groups == 0 { 0 } else { self.parity }
     }
 
-    /// Takes what an acknowledgement told.
+    /// Takes the report of an acknowledgement.
     pub fn handle_report(&mut self, report: Report) {
         self.window.protected.add(report.protected);
         self.window.bare.add(report.bare);
@@ -127,7 +129,7 @@ impl Controller {
     fn end_window(&mut self) {
         let Report { protected, bare } = std::mem::take(&mut self.window);
         if let Some(reordered) = share(bare.overtaken, bare.ended) {
-            // One bare group says little, so each counts by its size.
+            // One group without parity says little, so each group counts by its size.
             let weight = (share(bare.ended, WINDOW).unwrap_or(0.0)).min(1.0) * RISE;
             self.reordering += (reordered - self.reordering) * weight;
         }
@@ -155,7 +157,7 @@ impl Controller {
         }
     }
 
-    /// The least parity that leaves no more than the residual loss.
+    /// The smallest parity that leaves at most the residual loss.
     fn needed(&self, loss: f64) -> usize {
         let enough = |parity: &u8| self.residual(*parity, loss.min(WORST)) <= self.limits.residual;
         (0..self.ratio.parity).find(enough).unwrap_or(self.ratio.parity).into()
@@ -168,11 +170,11 @@ impl Controller {
         (1..=self.ratio.parity).take_while(|parity| f64::from(*parity) <= most).count()
     }
 
-    /// The share of packets that stay lost: that are lost, with at least `parity` others of their
-    /// group.
+    /// The share of packets that stay lost. A packet stays lost if at least `parity` other packets
+    /// of its group are lost with it.
     fn residual(&self, parity: u8, loss: f64) -> f64 {
         let others = u32::from(self.ratio.data) + u32::from(parity) - 1;
-        // The chance that `n` others are lost, for each `n` below `parity`.
+        // The probability that `n` other packets are lost, for each `n` below `parity`.
         let mut chance = (1.0 - loss).powi(others.cast_signed());
         let mut fewer = 0.0;
         for n in 0..u32::from(parity).min(others + 1) {
@@ -191,9 +193,9 @@ impl Tally {
     }
 }
 
-/// `None` of nothing.
+/// `None` for an empty window.
 fn share(part: u64, whole: u64) -> Option<f64> {
-    // A count of packets in a window fits into 32 bits; more is as good as all.
+    // The count of packets in a window fits into 32 bits. A larger count has the same meaning.
     let number = |count: u64| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
     (whole > 0).then(|| number(part) / number(whole))
 }
@@ -210,7 +212,7 @@ mod tests {
         Tally { ended, lost, overtaken }
     }
 
-    /// Windows in which all groups had parity.
+    /// Windows with parity in all groups.
     fn protected(controller: &mut Controller, windows: usize, lost: u64, overtaken: u64) {
         for _ in 0..windows {
             let protected = tally(WINDOW, lost, overtaken);
@@ -261,7 +263,7 @@ mod tests {
         assert!(windows.windows(2).all(|pair| pair[1] - pair[0] >= 4), "{windows:?}");
     }
 
-    /// What flickers around a threshold does not make the parity flicker.
+    /// A loss that varies around a threshold does not make the parity vary.
     #[test]
     fn alternating_windows_keep_one_parity() {
         let mut controller = controller();
@@ -283,7 +285,7 @@ mod tests {
         let mut rebuilt = controller();
         let mut reordered = controller();
         for _ in 0..100 {
-            // The same sight but for the bare groups.
+            // The same observations except for the groups without parity.
             let protected = tally(97, 0, 10);
             let bare = tally(3, 0, 0);
             rebuilt.handle_report(Report { protected, bare });

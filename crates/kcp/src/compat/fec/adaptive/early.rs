@@ -1,50 +1,51 @@
-//! When a group that traffic does not fill is closed with fillers.
+//! Decides when a group that traffic does not fill is closed with fillers.
 
 use std::time::{Duration, Instant};
 
-/// A timer for the open group, and a budget in bytes for what closing it costs.
+/// A timer for the open group, and a budget in bytes for the cost of closing groups.
 ///
-/// A quarter of the round trip is a good delay: parity then comes well before a retransmission could,
-/// and a request of several packets is one group. A group whose packets are all acknowledged already
-/// needs no parity; the driver does not ask then.
+/// A quarter of the round trip is a good delay: parity then arrives well before a retransmission
+/// could, and a request of several packets is one group. If all packets of a group are
+/// acknowledged, the group needs no parity, and the driver does not ask.
 #[derive(Clone, Debug)]
 pub struct EarlyClose {
     delay: Duration,
     /// Bytes per second.
     rate: u32,
-    /// The budget is whole again at this time; before it, it lacks a part.
+    /// The time at which the budget is full again.
     whole: Instant,
 }
 
-/// The budget that is saved up at most, as time at its rate: enough for several groups in a row.
+/// The limit of the accumulated budget, as a time at its rate. It suffices for several successive
+/// groups.
 const SAVED: Duration = Duration::from_secs(1);
 
 impl EarlyClose {
-    /// Closes groups `delay` after their first shard, and spends at most `rate` bytes per second on
-    /// it. The budget is whole at `now`.
+    /// Closes groups `delay` after their first shard, and spends at most `rate` bytes per second.
+    /// The budget is full at `now`.
     #[must_use]
     pub const fn new(delay: Duration, rate: u32, now: Instant) -> Self {
         Self { delay, rate, whole: now }
     }
 
-    /// Changes the delay: the round trip changed.
+    /// Changes the delay after a change of the round trip.
     pub const fn set_delay(&mut self, delay: Duration) {
         self.delay = delay;
     }
 
-    /// When the group is to be closed that began at `opened`, and costs `bytes`
-    /// ([`Encoder::cost_of_closing`](crate::compat::fec::Encoder::cost_of_closing)). `None` where the budget
-    /// never has as much.
+    /// When a group is closed that began at `opened` and whose closing costs `bytes` bytes
+    /// ([`Encoder::cost_of_closing`](crate::compat::fec::Encoder::cost_of_closing)). `None` if the
+    /// cost exceeds the full budget.
     #[must_use]
     pub fn deadline(&self, opened: Instant, bytes: usize) -> Option<Instant> {
         let time = self.time(bytes).filter(|time| *time <= SAVED)?;
-        // What is saved up at time `t` is `SAVED` less what is left until it is whole.
+        // The budget at time `t` is `SAVED` less the time until the budget is full.
         let affordable = (self.whole + time).checked_sub(SAVED);
         let due = opened + self.delay;
         Some(affordable.map_or(due, |affordable| affordable.max(due)))
     }
 
-    /// Takes `bytes` of the budget.
+    /// Takes `bytes` bytes from the budget.
     pub fn spend(&mut self, bytes: usize, now: Instant) {
         self.whole = self.whole.max(now) + self.time(bytes).unwrap_or(SAVED).min(SAVED);
     }

@@ -12,7 +12,7 @@ use world::{MTU, World, config, ratio};
 
 const MB: usize = 1_000_000;
 
-/// FEC in the tests.
+/// The FEC of the tests.
 const RATIOS: [Option<(usize, usize)>; 3] = [None, Some((10, 3)), Some((3, 2))];
 
 #[test]
@@ -89,8 +89,7 @@ fn fec_changes_at_run_time_and_the_peer_finds_the_ratio() {
 
 #[test]
 fn fec_that_changes_again_at_once_rebuilds_no_garbage() {
-    // Where the datagrams that would tell the peer of the change get lost, the peer goes by the
-    // former ratio.
+    // If the datagrams that show the change to the peer are lost, the peer uses the former ratio.
     for seed in 0..200 {
         let config = Config { encode: ratio(Some((1, 3))), reserve: true, ..config() };
         let config = Config { decode: config.encode, adaptive: false, budget: None, ..config };
@@ -172,7 +171,7 @@ fn a_long_path_is_filled_with_and_without_fec() {
     }
 }
 
-/// 1,000 bytes there and back, 20 times a second, at 10 % loss.
+/// Requests and answers of 1,000 bytes, 20 times a second, at 10 % loss.
 #[test]
 fn requests_are_answered_soon_at_loss() {
     let late = |shards| {
@@ -200,7 +199,7 @@ fn requests_are_answered_soon_at_loss() {
     assert!(with < without, "{with:?} {without:?}");
 }
 
-/// The second end answers what the first one asked as a whole.
+/// The second end answers once a request is complete.
 fn step(world: &mut World, asked: &mut usize, answered: &mut Option<Instant>) {
     let now = world.now;
     while let Some(bytes) = world.ends[1].read(usize::MAX) {
@@ -231,7 +230,7 @@ fn the_rate_limit_holds_on_the_wire() {
             let [from, to] = &mut world.ends;
             transfer.step(world.now, from, to);
         });
-        // Ten seconds after two.
+        // Measures ten seconds after the first two seconds.
         let begin = world.start + Duration::from_secs(2);
         let within = |at: Instant, time: Duration| {
             let sent = world.left.iter().filter(|(left, _)| *left >= at && *left < at + time);
@@ -257,13 +256,13 @@ fn repairs_stay_within_the_budget_and_everything_arrives() {
         let mut sender = Config { encode: ratio(shards), budget: Some(share), ..config() };
         sender.adaptive = false;
         sender.fillers = 0;
-        // Against the budget of a path that loses more than it repairs.
+        // Compares with the budget of a path that loses more than the budget repairs.
         sender.engine.send_window = 64;
         let mut world = World::new([sender, config()], &path(20, 10, loss), 7);
         transfer(&mut world, 300_000);
         let counters = world.ends[0].counters();
         let repairs = counters.engine.repeated_bytes_out + counters.parity_bytes_out;
-        // What may be saved up, and a datagram in each 10 ms.
+        // The accumulated budget, and one datagram in each 10 ms.
         let granted = world.elapsed().as_secs_f64() * 100.0 * MTU as f64;
         let most = 64.0 * MTU as f64 + share * counters.bytes_out as f64 + granted;
         println!("{shards:?} {loss} {share}: {repairs} of {most} {counters:?}");
@@ -282,7 +281,7 @@ fn an_idle_session_has_no_timer_and_little_memory() {
         assert!(end.is_flushed());
         assert_eq!(end.timeout(), None);
     }
-    // And it wakes up again.
+    // The session becomes active again.
     transfer(&mut world, 10_000);
     world.check_counters();
 }

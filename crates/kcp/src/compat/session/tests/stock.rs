@@ -117,7 +117,7 @@ impl Stock {
     }
 }
 
-/// Sends so many bytes in both directions.
+/// Sends this number of bytes in both directions.
 fn exchange(
     (own, stock): (Option<Ratio>, Option<Ratio>),
     loss: f64,
@@ -202,7 +202,7 @@ fn a_stock_peer_and_a_session_understand_each_other() {
 #[test]
 fn a_stock_peer_finds_a_ratio_that_changes() {
     let change = |session: &mut Session, now: Instant, written: usize| {
-        // Two of them have groups of the same size.
+        // Two of the ratios have groups of the same size.
         let shards = [None, Some((10, 3)), Some((3, 2)), Some((4, 1)), Some((3, 2))];
         let wanted = ratio(shards[(written / 1_500_000) % 5]);
         if session.config.encode != wanted {

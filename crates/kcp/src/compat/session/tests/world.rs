@@ -17,7 +17,7 @@ pub(super) const MTU: usize = 1_400;
 /// Heads of UDP and IPv4, which the link carries as well.
 const HEADS: usize = 28;
 
-/// Not encryption, but its layout: the tag is the nonce again and a sum.
+/// The layout of encryption without encryption: the tag is the nonce and a sum.
 #[derive(Debug)]
 pub(super) struct Fake;
 
@@ -51,12 +51,12 @@ pub(super) struct World {
     pub(super) start: Instant,
     pub(super) now: Instant,
     pub(super) ends: [Session; 2],
-    /// What end `n` has sent.
+    /// The datagrams that end `n` has sent.
     pub(super) paths: [Datagrams<Vec<u8>>; 2],
-    /// When each datagram of the first end left, and its length.
+    /// The times and lengths of the datagrams of the first end.
     pub(super) left: Vec<(Instant, usize)>,
     random: Rng,
-    /// Steps in a row that took no time.
+    /// The number of successive steps without a change of time.
     idle: u32,
 }
 
@@ -135,12 +135,12 @@ impl World {
         let Some(next) = timers.chain(arrivals).min() else { return false };
         self.idle = if next > self.now { 0 } else { self.idle + 1 };
         assert!(self.idle < 100, "a timer is always due: {:?}", self.ends);
-        // A timer in the past that nothing cancels would be a loop without end.
+        // A timer in the past that is never cancelled would be an endless loop.
         self.now = next.max(self.now + Duration::from_micros(1));
         true
     }
 
-    /// Until nothing happens any more.
+    /// Runs until there is no further event.
     pub(super) fn finish(&mut self) {
         while self.settle() || self.advance() {
             assert!(self.elapsed() < Duration::from_secs(900), "no end");
@@ -158,7 +158,7 @@ impl World {
         }
     }
 
-    /// What was sent and what came adds up.
+    /// The counters of sent and received datagrams must agree.
     pub(super) fn check_counters(&mut self) {
         self.finish();
         for (n, end) in self.ends.iter().enumerate() {

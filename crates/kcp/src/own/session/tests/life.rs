@@ -52,7 +52,7 @@ fn a_direction_ends_behind_its_last_byte_and_the_other_one_goes_on() {
 }
 
 #[test]
-fn a_stranger_leaves_few_bytes_unread_whatever_its_window_is_until_it_is_welcome() {
+fn a_stranger_leaves_few_bytes_unread_whatever_its_window_is_until_its_limits_are_raised() {
     const UNREAD: usize = 16 << 10;
     for seed in 0..10 {
         let stranger =
@@ -80,7 +80,7 @@ fn a_stranger_leaves_few_bytes_unread_whatever_its_window_is_until_it_is_welcome
         run(&mut world, 5);
         let before = world.ends[1].counters().bytes_in;
         assert!((1..=UNREAD as u64).contains(&before), "{seed}: {before} bytes");
-        world.ends[1].welcome(512, 1 << 20);
+        world.ends[1].raise_limits(512, 1 << 20);
         run(&mut world, 20);
         let after = world.ends[1].counters().bytes_in;
         assert!(after > 512 * 1_000, "{seed}: {before}, then {after} bytes");
@@ -88,7 +88,7 @@ fn a_stranger_leaves_few_bytes_unread_whatever_its_window_is_until_it_is_welcome
 }
 
 #[test]
-fn a_stranger_leaves_little_unread_and_a_welcome_peer_as_much_as_the_window_holds() {
+fn a_stranger_leaves_little_unread_and_a_peer_with_raised_limits_as_much_as_the_window_holds() {
     for seed in 0..20 {
         let mut stranger = config();
         (stranger.receive_window, stranger.decode_memory) = (32, 64 << 10);
@@ -112,12 +112,12 @@ fn a_stranger_leaves_little_unread_and_a_welcome_peer_as_much_as_the_window_hold
         // In order, and behind a gap.
         assert!(before <= 2 * 32 * 1_472, "{before} bytes");
         assert!(world.ends[1].decoder.held() <= 64 << 10);
-        world.ends[1].welcome(512, 1 << 20);
+        world.ends[1].raise_limits(512, 1 << 20);
         run(&mut world, 20);
         let after = world.ends[1].counters().bytes_in;
         assert!(after > 512 * 1_000 && after <= 2 * 512 * 1_472, "{before}, then {after} bytes");
         // A smaller window than before has no effect.
-        world.ends[1].welcome(1, 1);
+        world.ends[1].raise_limits(1, 1);
         let read = drain(&mut world.ends[1]);
         run(&mut world, 10);
         assert!(world.ends[1].counters().bytes_in > after, "{read} bytes were read");
