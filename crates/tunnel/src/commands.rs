@@ -22,7 +22,8 @@ use crate::kept_lists::KeptLists;
 use crate::load::{self, Either, Whereabouts};
 use crate::runtime::slow_runtime;
 use crate::{
-    clients, connect, cores, demo, enroll, generate, install, instances, measure, published,
+    clients, connect, cores, demo, enroll, generate, inherit, install, instances, measure,
+    published,
 };
 
 /// Runs a command. If the error is a [`ops::WrongConfig`], the configuration is wrong.
@@ -274,6 +275,7 @@ fn begin(args: &DaemonArgs, common: &Common, warnings: &[String]) -> anyhow::Res
     cores::forbid();
     descriptors::raise_limit();
     descriptors::tell_room();
+    inherit::inherit()?;
     Ok(())
 }
 

@@ -18,6 +18,7 @@ mod enroll;
 mod examine;
 mod first_start;
 mod generate;
+mod inherit;
 mod input;
 mod install;
 mod instances;
