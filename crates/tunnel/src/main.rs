@@ -28,9 +28,11 @@ mod material;
 mod measure;
 mod notify;
 mod published;
+mod quoted;
 mod runtime;
 mod signals;
 mod watch;
+mod whereabouts;
 
 use std::process::ExitCode;
 
