@@ -1,6 +1,5 @@
 //! The running admin API: a bound port and a thread that answers requests.
 
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -31,11 +30,8 @@ impl AdminApi {
     /// for the runtime or the thread.
     pub fn start(settings: &Admin, daemon: Arc<dyn Daemon>, life: Life) -> anyhow::Result<Self> {
         let at = settings.listen;
-        let listener = net::bindable(at).and_then(TcpListener::bind);
-        let listener = listener.with_context(|| format!("admin API on {at}"))?;
-        listener.set_nonblocking(true)?;
-        // What the listener accepts inherits the setting.
-        net::socket::keep_alive(&listener, net::socket::KEEPALIVE)?;
+        let group = net::listen_group(at, 1).with_context(|| format!("admin API on {at}"))?;
+        let listener = group.into_iter().next().context("no socket")?;
         let url = format!("http://{}", listener.local_addr()?);
         let guard = Guard::new(settings)?;
         let runtime = Builder::new_current_thread().enable_all().build()?;

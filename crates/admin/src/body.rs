@@ -8,7 +8,9 @@ use axum::response::Response;
 use ops::command::{Form, Misread};
 
 use super::answer::problem;
-use super::routes::BODY_MAX;
+
+/// Largest body of a request, in bytes.
+pub(super) const BODY_MAX: usize = 64 << 10;
 
 /// The answer to a request that is wrong.
 pub(super) fn refusal(why: &Misread) -> Response {

@@ -31,9 +31,6 @@ pub(super) struct Api {
 
 type Source = State<Api>;
 
-/// Largest body of a request, in bytes.
-pub(super) const BODY_MAX: usize = 64 << 10;
-
 /// The OpenAPI 3.1 description of this API.
 const OPENAPI: &str = include_str!("openapi.json");
 
@@ -52,7 +49,7 @@ pub(super) fn app(api: Api, guard: Guard) -> Router {
         .fallback(nothing_here)
         .method_not_allowed_fallback(other_method)
         .layer(middleware::from_fn_with_state(guard, guard::check))
-        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .layer(DefaultBodyLimit::max(body::BODY_MAX))
         .with_state(api)
 }
 

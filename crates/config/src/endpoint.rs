@@ -6,7 +6,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
-use crate::{BadValue, Scheme, secrets};
+use crate::secrets::url;
+use crate::{BadValue, Scheme};
 
 /// Longest host name in characters (RFC 1035 section 2.3.4).
 const NAME_MAX: usize = 253;
@@ -126,7 +127,7 @@ impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}://{}:{}", self.scheme.name, self.host, self.port)?;
         let path = self.path.as_deref().unwrap_or_default();
-        f.write_str(&secrets::without_query_secrets(path))
+        f.write_str(&url::without_query_secrets(path))
     }
 }
 

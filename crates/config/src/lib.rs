@@ -19,6 +19,7 @@ mod endpoint;
 mod flags;
 mod fuzz;
 mod hosts;
+pub mod keys;
 mod lists;
 mod load;
 mod mistakes;
@@ -33,11 +34,12 @@ pub mod sample;
 mod scheme;
 mod secret;
 pub mod secrets;
+mod taken;
 mod units;
 mod yaml;
 
 pub use address::{Local, Target};
-pub use decode::{Sources, connect_target, keys};
+pub use decode::{Sources, connect_target};
 pub use endpoint::{Endpoint, Host, server_url};
 pub use flags::{ClientFlags, ServerFlags};
 #[doc(hidden)]
@@ -45,8 +47,8 @@ pub use fuzz::{fuzz, fuzz_edit};
 pub use hosts::{HostRight, HostRights};
 pub use lists::{Kept, Lists, listen_address};
 pub use load::{
-    CLIENT_PORTS, GUEST_PORTS, Loaded, Role, Text, has_keys, load_client, load_grant, load_kept,
-    load_lists, load_server, locate, scalar, text_of,
+    Loaded, Role, Text, has_keys, load_client, load_grant, load_kept, load_lists, load_server,
+    locate, scalar, text_of,
 };
 pub use model::{
     AccessLog, Acme, Admin, Change, Changed, Check, ClientConfig, ClientGrant, Common, Congestion,
@@ -60,7 +62,7 @@ pub use net::Net;
 pub use otlp::Collector;
 pub use problem::{BadValue, Problem};
 pub use proxy::{Proxy, ProxyKind};
-pub use rights::{ForwardRight, ForwardRights, PortRight, PortRights};
+pub use rights::{CLIENT_PORTS, ForwardRight, ForwardRights, GUEST_PORTS, PortRight, PortRights};
 pub use scheme::{Over, Scheme};
 pub use secret::Secret;
 pub use units::{Rate, Size, Span};

@@ -8,9 +8,9 @@ use proto::Visitors;
 use proto::control::{MESSAGE_MAX, SERVICES_MAX};
 
 use crate::address::local;
-use crate::decode::{Bind, Taken, exit::open_to_all, twice};
 use crate::model::{ClientConfig, Forward, Public, Service};
-use crate::names::{Names, expand, is_own, public_name};
+use crate::names::{NameKind, Names, expand, is_own, public_name};
+use crate::taken::{Bind, Taken};
 use crate::{BadValue, Local};
 
 /// Most public addresses of a client. With 16 bytes for each address, they fill the message that
@@ -271,6 +271,29 @@ fn is_same_place(one: &Forward, other: &Forward) -> bool {
     let mut taken = Taken::default();
     let _ = taken.take(Bind::Ip(one.ip()), one.port());
     over == of_other && taken.clash(Bind::Ip(other.ip()), other.port()).is_some()
+}
+
+/// The problem of a second service with this name.
+pub(crate) fn twice(name: &Public) -> BadValue {
+    let bad = BadValue::new(format!("{name} is published twice"));
+    match name {
+        Public::Name { kind: NameKind::Http, .. } => {
+            bad.hint("keep one of them, or give each another `path`")
+        }
+        Public::Name { kind: NameKind::Https | NameKind::Tls, .. } => {
+            bad.hint("keep one of them: https:// and tls:// of one host are one name")
+        }
+        Public::Tcp { .. } | Public::Udp { .. } => bad.hint("keep one of them"),
+    }
+}
+
+/// The problem of an exit that everybody may use.
+pub(crate) fn open_to_all(service: &Service) -> BadValue {
+    let bad = format!("service {}: everybody could use the {} exit", service.name, service.target);
+    BadValue::new(bad).hint(
+        "add `basic_auth: \"user:password\"`, or `allow_from:` with the networks of its visitors, \
+         or publish it at loopback of the server: tcp://127.0.0.1:1080",
+    )
 }
 
 #[cfg(test)]

@@ -180,14 +180,6 @@ pub fn load_lists(
     Ok(Loaded { config: kept.config.lists, warnings: kept.warnings })
 }
 
-/// The most ports that a client of the server's files may publish without `limits.ports`. Each port
-/// takes a descriptor on each worker.
-pub const CLIENT_PORTS: u32 = 1024;
-
-/// As [`CLIENT_PORTS`], for clients that the files do not name: those of `auth.http` and
-/// `allow_any_client`.
-pub const GUEST_PORTS: u32 = 64;
-
 /// Loads one client from a file of its own, with the same keys as an entry of `clients`. Its ports
 /// without an address get the address `public_bind`. `ports` is the most that it may publish
 /// without `limits.ports`.

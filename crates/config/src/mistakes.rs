@@ -4,7 +4,7 @@
 //!
 //! A message repeats no value of the file, because a value may be a secret.
 
-use crate::decode::keys::TABLES;
+use crate::keys::TABLES;
 
 /// A mistake in a text, with its position from 1.
 #[derive(Debug)]

@@ -11,6 +11,14 @@ use proto::{Special, UnixAddr};
 use crate::endpoint::{Host, ports, split};
 use crate::{BadValue, Net, Over};
 
+/// The most ports that a client of the server's files may publish without `limits.ports`. Each port
+/// takes a descriptor on each worker.
+pub const CLIENT_PORTS: u32 = 1024;
+
+/// As [`CLIENT_PORTS`], for clients that the files do not name: those of `auth.http` and
+/// `allow_any_client`.
+pub const GUEST_PORTS: u32 = 64;
+
 /// A right of `allow.tcp` and `allow.udp`: `5203`, `10000-10100` or `127.0.0.1:10000-10100`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortRight {

@@ -7,6 +7,7 @@
 //! | [`forwarded`] | the visitor that a reverse proxy names |
 //! | [`pool`] | read buffers of a worker |
 //! | [`gather`] | gathered writes |
+//! | [`inherited`] | listening sockets that another process hands over |
 //! | [`bindable`] | what `[::]` is on a machine without IPv6 |
 //! | [`race`] | racing several addresses |
 //! | [`resolve`] | name lookups that cannot starve each other |
@@ -23,6 +24,7 @@ mod current;
 mod family;
 pub mod forwarded;
 pub mod gather;
+pub mod inherited;
 mod listen;
 pub mod own;
 pub mod pool;

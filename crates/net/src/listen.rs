@@ -11,8 +11,8 @@ use std::net::{SocketAddr, TcpListener};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::bindable;
 use crate::socket::{KEEPALIVE, keep_alive, never_pace_loopback};
+use crate::{bindable, inherited};
 
 /// Connections that may wait to be accepted, per listener; `somaxconn` limits the number.
 /// A restart brings thousands of clients back within seconds.
@@ -24,9 +24,13 @@ const BACKLOG: i32 = 4096;
 /// The first listener binds and listens *without* `SO_REUSEPORT`. A port that another process holds
 /// is therefore [`io::ErrorKind::AddrInUse`], even if the process belongs to the same user. Then
 /// the first listener gets the option and the others join it. `SO_REUSEADDR` lets a restart bind
-/// while old connections are in `TIME_WAIT`.
+/// while old connections are in `TIME_WAIT`. A group of this address that the process
+/// [inherited](crate::inherited) is taken instead.
 pub fn listen_group(address: SocketAddr, count: usize) -> io::Result<Vec<TcpListener>> {
     let address = bindable(address)?;
+    if let Some(group) = inherited::tcp(address, count)? {
+        return Ok(group);
+    }
     let first = socket(address)?;
     first.bind(&address.into())?;
     first.listen(BACKLOG)?;

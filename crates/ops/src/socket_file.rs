@@ -45,12 +45,18 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 }
 
 /// Makes a non-blocking socket that listens at `path`. The file has the permission bits `mode`;
-/// `backlog` connections may wait.
+/// `backlog` connections may wait. A socket of this path that the process inherited is taken instead.
 ///
 /// # Errors
 /// Fails with [`io::ErrorKind::AddrInUse`] when another process listens there. A file that is no
 /// socket is an error and stays untouched.
 pub fn listen(path: &Path, mode: u32, backlog: i32) -> io::Result<(UnixListener, SocketFile)> {
+    let address = SocketAddrUnix::new(path)?;
+    if let Some(socket) = net::inherited::unix(&address)? {
+        let file = SocketFile { path: path.to_owned(), identity: identity(path)? };
+        chmod(path, Mode::from_raw_mode(mode))?;
+        return Ok((socket, file));
+    }
     if probe(path)? {
         return Err(in_use());
     }
@@ -61,7 +67,7 @@ pub fn listen(path: &Path, mode: u32, backlog: i32) -> io::Result<(UnixListener,
         Err(e) => return Err(e),
     }
     let socket = socket()?;
-    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::bind(&socket, &address)?;
     let file = SocketFile { path: path.to_owned(), identity: identity(path)? };
     // Set before `listen`, so nobody can connect while the mode depends on the umask.
     chmod(path, Mode::from_raw_mode(mode))?;
@@ -80,6 +86,10 @@ pub fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
 /// # Errors
 /// [`io::ErrorKind::AddrInUse`] when another process listens there.
 pub fn listen_abstract(name: &str) -> io::Result<UnixListener> {
+    let address = SocketAddrUnix::new_abstract_name(name.as_bytes())?;
+    if let Some(socket) = net::inherited::unix(&address)? {
+        return Ok(socket);
+    }
     let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?);
     let listener =
         listener.map_err(|e| if e.kind() == io::ErrorKind::AddrInUse { in_use() } else { e })?;

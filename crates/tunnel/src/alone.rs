@@ -12,7 +12,7 @@ use ops::Role;
 use ops::state::{Places, create_private};
 use rustix::fs::{FlockOperation, flock};
 
-use crate::commands::client_instance;
+use crate::whereabouts::client_instance;
 
 /// The lock of a client. It lasts as long as this value.
 #[derive(Debug)]

@@ -5,7 +5,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use config::{Common, LogFormat};
-use control::{Instance, SocketPath};
 use logging::Format;
 use node::{client, descriptors, server};
 use ops::state::{Places, StateDir};
@@ -19,10 +18,12 @@ use crate::first_start::{self, Invitation};
 use crate::generate::Order;
 use crate::input::key_exposure;
 use crate::kept_lists::KeptLists;
-use crate::load::{self, Either, Whereabouts};
+use crate::load::{self, Either};
 use crate::runtime::slow_runtime;
+use crate::whereabouts::{client_instance, control};
 use crate::{
-    clients, connect, cores, demo, enroll, generate, install, instances, measure, published,
+    clients, connect, cores, demo, enroll, generate, inherit, install, instances, measure,
+    published,
 };
 
 /// Runs a command. If the error is a [`ops::WrongConfig`], the configuration is wrong.
@@ -214,33 +215,6 @@ fn check(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The place of the control socket of a daemon that was started with this file. If the file has
-/// become wrong since then, the place still comes from the keys that name it.
-pub(crate) fn control_of(path: &Path) -> anyhow::Result<SocketPath> {
-    let places = Places::of_process();
-    match load::file(path) {
-        Ok(Either::Server(loaded)) => control(&loaded.config.common, Role::Server.name(), &places),
-        Ok(Either::Client(loaded)) => {
-            let config = loaded.config;
-            control(&config.common, &client_instance(&config.name), &places)
-        }
-        Err(wrong) => match load::whereabouts(path) {
-            Some(Whereabouts { control, state_dir, instance }) => {
-                let (control, state_dir) = (control.as_deref(), state_dir.as_deref());
-                let place = SocketPath::choose(control, state_dir, &instance, &places)?;
-                // The daemon runs, and reports the problems of the file itself.
-                if Instance::connect(&place.path).is_ok() { Ok(place) } else { Err(wrong.into()) }
-            }
-            None => Err(wrong.into()),
-        },
-    }
-}
-
-fn control(common: &Common, instance: &str, places: &Places) -> anyhow::Result<SocketPath> {
-    let (control, state_dir) = (common.control.as_deref(), common.state_dir.as_deref());
-    Ok(SocketPath::choose(control, state_dir, instance, places)?)
-}
-
 fn frame(
     args: &DaemonArgs,
     common: &Common,
@@ -249,10 +223,6 @@ fn frame(
 ) -> anyhow::Result<Frame> {
     let control = control(common, instance, places)?;
     Ok(Frame { control, configuration: args.config.clone(), kept: None })
-}
-
-pub(crate) fn client_instance(name: &str) -> String {
-    format!("{}-{name}", Role::Client)
 }
 
 /// Starts the log, writes the warnings, and sets the limits of the process.
@@ -274,6 +244,7 @@ fn begin(args: &DaemonArgs, common: &Common, warnings: &[String]) -> anyhow::Res
     cores::forbid();
     descriptors::raise_limit();
     descriptors::tell_room();
+    inherit::inherit()?;
     Ok(())
 }
 

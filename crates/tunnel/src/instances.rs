@@ -13,7 +13,7 @@ use ops::status::{Rates, Status, render, render_streams};
 use ops::{Reloaded, Role, term};
 
 use crate::cli::{StreamsArgs, Which};
-use crate::commands;
+use crate::whereabouts;
 
 /// Moves the cursor to the upper left and erases everything below (ECMA-48: CUP, ED).
 const CLEAR: &str = "\x1b[H\x1b[J";
@@ -160,7 +160,7 @@ fn search(which: &Which, role: Option<Role>) -> anyhow::Result<Instance> {
         return Instance::connect(path);
     }
     if let Some(file) = &which.config {
-        return Instance::connect(&commands::control_of(file)?.path);
+        return Instance::connect(&whereabouts::control_of(file)?.path);
     }
     let places = Places::of_process();
     let running = control::running(&places);

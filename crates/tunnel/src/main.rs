@@ -18,6 +18,7 @@ mod enroll;
 mod examine;
 mod first_start;
 mod generate;
+mod inherit;
 mod input;
 mod install;
 mod instances;
@@ -27,9 +28,11 @@ mod material;
 mod measure;
 mod notify;
 mod published;
+mod quoted;
 mod runtime;
 mod signals;
 mod watch;
+mod whereabouts;
 
 use std::process::ExitCode;
 

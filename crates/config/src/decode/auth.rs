@@ -1,9 +1,9 @@
 //! `auth`: the service that decides about clients that are not in the file.
 
 use super::Section;
-use super::keys::{AUTH, AUTH_HTTP, AUTH_TLS};
 use super::paths::verification;
 use super::values::{self, fields};
+use crate::keys::{AUTH, AUTH_HTTP, AUTH_TLS};
 use crate::model::{HttpAuth, Path, Trust};
 use crate::{BadValue, Endpoint, Span};
 

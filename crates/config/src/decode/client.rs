@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 
 use proto::UnixAddr;
 
-use super::keys::{CLIENT, FORWARD, KEPT, RETRY};
-use super::taken::{Bind, Clash, Taken};
 use super::{Cx, Item, Section, common, exit, paths, service, target, terms, values, visit};
 use crate::address::{HTTP_PROXY, SOCKS5, local};
+use crate::keys::{CLIENT, FORWARD, KEPT, RETRY};
+use crate::lists::open_to_all;
 use crate::model::{ClientConfig, Forward, Path};
+use crate::taken::{Bind, Clash, Taken};
 use crate::yaml::{At, Kind};
 use crate::{BadValue, Kept, Lists, Local, Over, Span, Target};
 
@@ -92,8 +93,8 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
         match item {
             // After a problem with `basic_auth` there are no pairs.
             Some(entry) if entry.key("basic_auth").is_some() => {}
-            Some(entry) => entry.bad("target", exit::open_to_all(service)),
-            None => s.bad("services", exit::open_to_all(service)),
+            Some(entry) => entry.bad("target", open_to_all(service)),
+            None => s.bad("services", open_to_all(service)),
         }
     }
     Some(config)

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use proto::greeting::{StoredCredential, TokenError};
 
-use super::keys::{ADMIN, LOG, ROTATE, WINDOW};
 use super::values::{count, path, positive, span, switch};
 use super::{Item, Section, otlp, secrecy, unknown};
+use crate::keys::{ADMIN, LOG, ROTATE, WINDOW};
 use crate::model::{AccessLog, Admin, Common, LogFile, LogFormat, LogLevel, Token};
 use crate::yaml::Kind;
 use crate::{BadValue, Secret, Size, Span};

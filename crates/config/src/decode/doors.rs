@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 
 use proto::FieldEdits;
 
-use super::keys::{ACME, CERTIFICATE, HTTP, PAGES, TLS_ROUTES};
 use super::listen::Addresses;
-use super::taken::{Bind, Clash};
 use super::{Item, Section, unknown, values};
+use crate::keys::{ACME, CERTIFICATE, HTTP, PAGES, TLS_ROUTES};
 use crate::model::{Acme, Http, KeyPair, Listen, Pages, TlsRoutes, TlsVersion};
+use crate::taken::{Bind, Clash};
 use crate::{BadValue, Endpoint, Host};
 
 /// Default of `tls_routes.acme.directory`.

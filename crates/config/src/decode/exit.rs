@@ -4,7 +4,7 @@
 use proto::{CREDENTIALS_MAX, HttpOptions};
 
 use super::Section;
-use crate::model::{Exit, Service};
+use crate::model::Exit;
 use crate::{BadValue, ForwardRight, ForwardRights, Secret};
 
 /// Longest user and longest password in bytes (RFC 1929 section 2).
@@ -78,13 +78,4 @@ fn allow(s: &Section<'_>) -> Option<ForwardRights> {
         Ok(right)
     };
     Some(ForwardRights(items.iter().filter_map(|item| s.cx.value(item, read)).collect()))
-}
-
-/// The problem of an exit that everybody may use.
-pub(crate) fn open_to_all(service: &Service) -> BadValue {
-    let bad = format!("service {}: everybody could use the {} exit", service.name, service.target);
-    BadValue::new(bad).hint(
-        "add `basic_auth: \"user:password\"`, or `allow_from:` with the networks of its visitors, \
-         or publish it at loopback of the server: tcp://127.0.0.1:1080",
-    )
 }

@@ -1,9 +1,9 @@
 //! Whether the target and the settings of a service fit the addresses where its visitors come.
 
 use super::Section;
-use super::keys::STREAM_TIMES;
 use super::public::Address;
 use super::target::Targets;
+use crate::keys::STREAM_TIMES;
 use crate::model::Public;
 use crate::{BadValue, NameKind, Over, Target};
 

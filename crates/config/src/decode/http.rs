@@ -5,9 +5,9 @@ use std::rc::Rc;
 
 use proto::{CREDENTIALS_MAX, EDITS_MAX, FieldEdits, HttpOptionError, HttpOptions};
 
-use super::keys::{REQUEST_HEADERS, RESPONSE_HEADERS, Table};
 use super::{Item, Section, secrecy, values};
 use crate::BadValue;
+use crate::keys::{REQUEST_HEADERS, RESPONSE_HEADERS, Table};
 use crate::model::Public;
 use crate::names::NameKind;
 use crate::yaml::Kind;

@@ -3,9 +3,9 @@
 
 use std::ops::RangeInclusive;
 
-use super::keys::KCP;
 use super::udp::{MTU, buffer, digits, mtu};
 use super::{Section, unknown};
+use crate::keys::KCP;
 use crate::model::{Kcp, KcpCongestion, KcpFec, KcpPreset};
 use crate::{BadValue, Rate, Span};
 

@@ -3,11 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use super::keys::{LISTEN, LISTEN_TIMEOUTS};
-use super::taken::{Bind, Clash, Taken};
 use super::target::parse_target;
 use super::{Item, Section, terms, values};
+use crate::keys::{LISTEN, LISTEN_TIMEOUTS};
 use crate::model::{Listen, Mux, ServerTls};
+use crate::taken::{Bind, Clash, Taken};
 use crate::yaml::{At, Kind};
 use crate::{BadValue, Endpoint, Host, Over, Scheme, Span, Target};
 

@@ -10,7 +10,6 @@ pub(crate) mod exit;
 mod fit;
 mod http;
 mod kcp;
-pub mod keys;
 mod listen;
 mod otlp;
 mod paths;
@@ -19,7 +18,6 @@ mod quic;
 pub(crate) mod secrecy;
 pub(crate) mod server;
 mod service;
-mod taken;
 mod target;
 mod terms;
 mod udp;
@@ -33,15 +31,13 @@ use std::path::Path;
 use std::rc::Rc;
 use std::str::FromStr;
 
+use crate::keys::Table;
 use crate::problem::shown;
-use crate::secrets;
+use crate::secrets::url::without_userinfo;
 use crate::yaml::{At, Entry, Kind, Node};
 use crate::{BadValue, Problem};
 pub(crate) use client::forward_of;
-use keys::Table;
-pub(crate) use public::twice;
 pub(crate) use service::services_of;
-pub(crate) use taken::{Bind, Taken};
 pub use target::connect_target;
 
 /// Most reported problems, and most warnings. A wrong kind of file would otherwise report
@@ -145,7 +141,7 @@ impl Cx<'_> {
             Ok(value) => return Some(value),
             Err(bad) => secrecy::unexpanded(bad, &item.node),
         };
-        let bad = BadValue { message: secrets::without_userinfo(&bad.message), ..bad };
+        let bad = BadValue { message: without_userinfo(&bad.message), ..bad };
         let is_folded = matches!(item.node.kind, Kind::Scalar { folded: true, .. });
         let bad = if is_folded { bad.hint(FOLDED) } else { bad };
         self.problem(item.at(), &item.path, bad);

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::keys::OTLP;
 use super::{Section, values};
+use crate::keys::OTLP;
 use crate::{BadValue, Collector, Otlp};
 
 /// Default of `otlp.interval`, in milliseconds: the default of OpenTelemetry's own exporters.

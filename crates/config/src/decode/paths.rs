@@ -1,9 +1,9 @@
 //! Decodes the paths to a server: addresses, certificates, header fields and proxies.
 
-use super::keys::{CLIENT_TLS, PATH, PATH_TLS};
 use super::values::{self, fields};
 use super::{Cx, Item, Section};
 use crate::endpoint::server_url;
+use crate::keys::{CLIENT_TLS, PATH, PATH_TLS};
 use crate::model::{Field, KeyPair, Path, Trust};
 use crate::proxy::{self, Proxy};
 use crate::yaml::Kind;

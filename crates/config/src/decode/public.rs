@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use proto::control::ADDRESSES_MAX;
 
-use super::taken::{Bind, Clash, Taken};
 use super::{Item, Section};
 use crate::address::{Kind, Ports, Role, unix};
-use crate::lists::PUBLISHED_MAX;
+use crate::lists::{PUBLISHED_MAX, twice};
 use crate::model::Public;
 use crate::names::{NameKind, Names, public_name};
+use crate::taken::{Bind, Clash, Taken};
 use crate::{BadValue, Host, Over};
 
 /// Most ports in the range of one service: each port is a listener on the server.
@@ -167,20 +167,6 @@ fn clashing(over: Over, bind: Bind, port: u16, clash: Clash) -> BadValue {
             BadValue::new(format!("{here} and {} overlap", other.url(over, port)))
                 .hint("keep the wider one, or name each address")
         }
-    }
-}
-
-/// The problem of a second service with this name.
-pub(crate) fn twice(name: &Public) -> BadValue {
-    let bad = BadValue::new(format!("{name} is published twice"));
-    match name {
-        Public::Name { kind: NameKind::Http, .. } => {
-            bad.hint("keep one of them, or give each another `path`")
-        }
-        Public::Name { kind: NameKind::Https | NameKind::Tls, .. } => {
-            bad.hint("keep one of them: https:// and tls:// of one host are one name")
-        }
-        Public::Tcp { .. } | Public::Udp { .. } => bad.hint("keep one of them"),
     }
 }
 

@@ -1,9 +1,9 @@
 //! `quic`: settings of this side's QUIC connections and UDP sockets.
 
-use super::keys::QUIC;
 use super::udp::{buffer, mtu};
 use super::{Section, unknown};
 use crate::BadValue;
+use crate::keys::QUIC;
 use crate::model::{Congestion, Quic};
 
 /// Largest UDP payload, in bytes: 65,535 minus the 8 bytes of the UDP header (RFC 9000 section

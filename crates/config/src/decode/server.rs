@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU32;
 
-use super::keys::{
+use super::{Cx, Item, Section, auth, common, doors, listen, values};
+use crate::keys::{
     ALLOW, ANY_ALLOW, ANY_CLIENT, ANY_LIMITS, ANY_SOURCE_LIMITS, CLIENT_ENTRY, LIMITS, SERVER,
     SERVER_TLS, SOURCE_LIMITS, Table,
 };
-use super::{Cx, Item, Section, auth, common, doors, listen, values};
 use crate::model::{ClientGrant, Listen, Rights, ServerConfig, ServerTls};
 use crate::yaml::Kind;
 use crate::{

@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 use proto::control::{SERVICES_MAX, ServiceTerms};
 use proto::greeting::NAME_MAX;
 
-use super::keys::{HEALTH, SERVICE, SERVICE_LIMITS, SERVICE_SOURCE_LIMITS};
 use super::public::{Published, entries, ports, publish};
 use super::target::{Targets, parse_target, target};
 use super::{Cx, Item, Section, exit, fit, http, terms, values, visit};
+use crate::keys::{HEALTH, SERVICE, SERVICE_LIMITS, SERVICE_SOURCE_LIMITS};
 use crate::lists::PUBLISHED_MAX;
 use crate::model::{Check, Public, Service};
 use crate::names::service_name;

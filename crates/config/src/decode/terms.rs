@@ -6,8 +6,8 @@ use std::time::Duration;
 use proto::Priority;
 use proto::control::{FlowTimes, ServiceTerms, TCP_KEEPALIVE_MAX, Timeouts};
 
-use super::keys::{FORWARD_TIMEOUTS, TIMEOUTS};
 use super::{Section, unknown};
+use crate::keys::{FORWARD_TIMEOUTS, TIMEOUTS};
 use crate::{BadValue, Span};
 
 /// Permitted range of `timeouts.flow` and `timeouts.flow_unanswered`, in seconds.

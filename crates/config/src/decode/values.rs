@@ -7,8 +7,8 @@ use std::rc::Rc;
 
 use proto::greeting::Name;
 
-use super::keys::Table;
 use super::{Item, Section, secrecy};
+use crate::keys::Table;
 use crate::model::{Field, FlowLimits, KeyPair};
 use crate::yaml::Kind;
 use crate::{BadValue, Secret, Span};

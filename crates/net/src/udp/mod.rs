@@ -36,7 +36,8 @@ pub const MAX_GROUP: usize = 256;
 /// [`io::ErrorKind::AddrInUse`], even if the process belongs to the same user. Then the first
 /// socket gets the option and the others join it. The kernel numbers the sockets of a group from 0
 /// in the order in which they joined. When a socket closes, the last socket takes its number, so
-/// the caller closes all sockets of a group together.
+/// the caller closes all sockets of a group together. A group of this address that the process
+/// [inherited](crate::inherited) is taken instead.
 pub fn udp_group(address: SocketAddr, count: usize) -> io::Result<Vec<UdpSocket>> {
     let group = share(address, count)?;
     let workers = u32::try_from(group.len()).unwrap_or(1);
@@ -62,6 +63,9 @@ fn share(address: SocketAddr, count: usize) -> io::Result<Vec<UdpSocket>> {
         ));
     }
     let address = crate::bindable(address)?;
+    if let Some(group) = crate::inherited::udp(address, count)? {
+        return Ok(group);
+    }
     let first = socket(address)?;
     first.bind(&address.into())?;
     if count < 2 {

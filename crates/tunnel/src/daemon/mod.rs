@@ -26,6 +26,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::config_file::ConfigFile;
+use crate::inherit;
 use crate::kept_lists::KeptLists;
 use crate::notify;
 use crate::signals::Signals;
@@ -99,6 +100,7 @@ async fn live(
         tokio::spawn(follow::reload_when_asked(Arc::clone(&told))),
         tokio::spawn(follow::renew_certificates(Arc::clone(&told))),
         tokio::spawn(follow::tell_left_out_lines()),
+        tokio::spawn(inherit::close_rest()),
     ];
     following.extend(
         file.map(|file| tokio::spawn(follow::watch_configuration(Arc::clone(&told), file))),

@@ -16,9 +16,9 @@ use ops::{Loaded, WrongConfig};
 use proto::greeting::{Name, StoredCredential};
 use zeroize::Zeroizing;
 
-use super::quoted;
 use crate::config_file::{change, refusal};
 use crate::input;
+use crate::quoted::quoted;
 
 /// The beginning of the warning about a server without clients.
 pub(crate) const NOBODY: &str = "nobody can connect yet";

@@ -11,8 +11,9 @@
 //! ```
 //!
 //! `kept` stores the clients of the server, and `redeem` is the client's side; `renew` is its part
-//! for a client that gets a new token. The code itself is in `ops::enrol`.
+//! for a client that gets a new token. Both send the code by `exchange`. The code itself is in `ops::enrol`.
 
+mod exchange;
 mod extend;
 mod kept;
 mod redeem;
@@ -20,19 +21,3 @@ mod renew;
 
 pub(crate) use kept::{Kept, NOBODY};
 pub(crate) use redeem::redeem;
-
-/// A text as a quoted YAML scalar, written as a JSON string, which YAML accepts. `${` is escaped,
-/// so that the configuration does not expand environment variables.
-pub(crate) fn quoted(text: &str) -> String {
-    serde_json::Value::from(text.replace("${", "$${")).to_string()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_quoted_text_expands_to_itself() {
-        assert_eq!(quoted("a\"b\n${HOME} $x"), r#""a\"b\n$${HOME} $x""#);
-    }
-}

@@ -4,26 +4,23 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, BufRead as _, Read as _};
 use std::mem;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context, bail};
-use config::{ClientConfig, ClientFlags, Endpoint, Lists, Secret, Sources, edit, server_url};
-use link::GreetError;
-use link::client::{DialError, enroll};
-use node::transports::Way;
+use anyhow::Context;
+use config::{Endpoint, Lists, edit, server_url};
 use ops::enrol::{Allowed, Code, encrypted};
 use ops::state::write_private;
 use ops::{WrongConfig, term};
-use proto::greeting::{EnrolledToken, Name, Refusal, Token};
+use proto::greeting::{Name, Token};
 use zeroize::Zeroizing;
 
+use super::exchange::{exchange, start_with, ways};
 use super::extend::extend;
-use super::quoted;
 use super::renew::renew;
 use crate::cli::ClientArgs;
 use crate::config_file::refusal;
-use crate::input::with_sources;
 use crate::load::{self, Either};
+use crate::quoted::quoted;
 use crate::runtime::slow_runtime;
 
 /// The default path of the configuration.
@@ -114,127 +111,6 @@ fn is_of(path: &Path, name: &str) -> anyhow::Result<()> {
     Err(WrongConfig::one(text).into())
 }
 
-/// The arguments of a client that starts with the file. `fresh`: the file has just been made and has
-/// all settings. The services and forwards are in the file in either case.
-pub(super) fn start_with(args: &ClientArgs, path: PathBuf, fresh: bool) -> ClientArgs {
-    let mut args = args.clone();
-    args.daemon.config = Some(path);
-    (args.enroll, args.publish, args.forward) = Default::default();
-    if fresh {
-        (args.connections, args.server) = Default::default();
-    }
-    args
-}
-
-/// A path to the server, and how its certificate is verified.
-#[derive(Debug)]
-pub(super) struct Candidate {
-    way: Way,
-    is_pinned: bool,
-    has_tls: bool,
-}
-
-/// All paths, the best first. A certificate that the system trusts is better than a pin, because a
-/// pin may become invalid when the certificate is renewed. This is safe: an attacker with such a
-/// certificate and without the code learns nothing and is detected. If the server's certificate is
-/// self-signed, the pin comes first. A path without TLS comes last.
-pub(super) fn ways(code: &Code, args: &ClientArgs) -> anyhow::Result<Vec<Candidate>> {
-    let mut kinds = vec![None];
-    kinds.extend(code.pin.as_deref().map(Some));
-    if code.self_signed {
-        kinds.reverse();
-    }
-    let (mut found, mut failed) = (Vec::new(), None);
-    for pin in kinds {
-        let config = checked(code, args, pin)?;
-        for path in &config.servers {
-            let (has_tls, is_pinned) = (path.endpoint.scheme.tls, pin.is_some());
-            // A path without TLS has no certificate, so it is needed only once.
-            if !has_tls && is_pinned {
-                continue;
-            }
-            match Way::new(path, &config.common) {
-                Ok(way) => found.push(Candidate { way, is_pinned, has_tls }),
-                // The usual cause is a system without authorities. The pin needs none.
-                Err(why) => failed = Some(why),
-            }
-        }
-    }
-    // The sort is stable, so the order stays otherwise.
-    found.sort_by_key(|candidate| !candidate.has_tls);
-    match failed {
-        Some(why) if found.is_empty() => Err(why),
-        _ => Ok(found),
-    }
-}
-
-/// Checks all flags as the flags of a client with a token.
-fn checked(code: &Code, args: &ClientArgs, pin: Option<&str>) -> anyhow::Result<ClientConfig> {
-    let flags = ClientFlags {
-        // The author of the code must not read environment variables of this machine.
-        server: code.urls.iter().map(|url| url.replace("${", "$${")).collect(),
-        name: Some(code.name.replace("${", "$${")),
-        token: Some(Secret::new(code.secret.clone())),
-        pin: pin.map(str::to_owned).into_iter().collect(),
-        publish: args.publish.clone(),
-        forward: args.forward.clone(),
-        connections: args.connections.map(|n| n.to_string()),
-        ..ClientFlags::default()
-    };
-    // The environment may name a proxy.
-    let load = |sources: &Sources<'_>| config::load_client(None, &flags, sources);
-    Ok(with_sources(Path::new(""), load).map_err(WrongConfig::from)?.config)
-}
-
-/// Gets the token over the first path that reaches the server. Returns the token and the index of
-/// the path.
-pub(super) async fn exchange(
-    ways: &[Candidate],
-    name: &Name,
-    code: &Token,
-) -> anyhow::Result<(EnrolledToken, usize)> {
-    let mut failed = None;
-    for (index, candidate) in ways.iter().enumerate() {
-        let path = candidate.way.path();
-        let error = match enroll(&path, name.clone(), code.clone()).await {
-            Ok(token) => return Ok((token, index)),
-            Err(error) => error,
-        };
-        match &error {
-            DialError::Greet(greet) if greet.refusal().is_some() => {
-                bail!("{}: {}", path.url, greet.refusal().map(advice).unwrap_or_default());
-            }
-            DialError::Greet(
-                GreetError::Io(_) | GreetError::Handshake(_) | GreetError::Timeout,
-            ) => {
-                bail!(
-                    "{}: {error}. The code may be used up by that: try it once more, and if it is \
-                       refused, ask for another with `tunnel enroll`",
-                    path.url
-                );
-            }
-            DialError::Greet(GreetError::Greeting(_)) | DialError::Carrier(_) => {}
-        }
-        // The error of the first path is reported, because the first path is the preferred path.
-        failed.get_or_insert((path.url, error));
-    }
-    let (url, error) = failed.context("the code names no server")?;
-    Err(anyhow::anyhow!("{url}: {error} (the code is still good; --server says another way there)"))
-}
-
-fn advice(refusal: Refusal) -> String {
-    if refusal == Refusal::BadCredential {
-        "the code is not good (any more): it lasts ten minutes, works once, and ends when the server \
-         restarts; ask for another with `tunnel enroll`"
-            .to_owned()
-    } else if refusal == Refusal::Unavailable {
-        "the server could not keep the new client; its log says why. The code is still good"
-            .to_owned()
-    } else {
-        format!("refused: {refusal}")
-    }
-}
-
 /// The text of the configuration, with all settings of the client.
 fn file(
     code: &Code,
@@ -300,6 +176,7 @@ impl Drop for Reserved<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::exchange::checked;
     use super::*;
 
     fn code(url: &str) -> Code {

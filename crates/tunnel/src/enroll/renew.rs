@@ -11,8 +11,8 @@ use ops::state::write_like;
 use ops::{WrongConfig, term};
 use proto::greeting::{Name, Token};
 
+use super::exchange::{exchange, start_with, ways};
 use super::extend::extend;
-use super::redeem::{exchange, start_with, ways};
 use crate::cli::ClientArgs;
 use crate::config_file::ConfigFile;
 use crate::load::{self, Either};

@@ -14,8 +14,8 @@ use super::plan::Plan;
 use super::secrets::{self, Credential, Split, split};
 use super::{Instance, check_name, command, drop_in, root, shared, state, unit};
 use crate::cli::{InstallArgs, Side};
-use crate::enroll::quoted;
 use crate::load::{self, Either};
+use crate::quoted::quoted;
 use crate::{first_start, input};
 
 const CLIENT_FILE: &str = "client.yaml";

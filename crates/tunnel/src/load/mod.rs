@@ -13,7 +13,6 @@ use ops::state::Places;
 use ops::{Loaded, WrongConfig};
 
 use crate::cli::{ClientArgs, ServerArgs};
-use crate::commands::client_instance;
 use crate::input::{Input, absolute, read, with_sources};
 use crate::kept_lists::KeptLists;
 use crate::{examine, first_start, material};
@@ -204,30 +203,6 @@ fn state_folders(path: &Path, common: &Common) -> Vec<PathBuf> {
     let Ok(own) = Places::of_process().state_dir() else { return Vec::new() };
     let instance = path.file_stem().map(|stem| own.join(stem));
     std::iter::once(own).chain(instance).collect()
-}
-
-/// The keys that determine the path of a daemon's control socket.
-#[derive(Debug)]
-pub(crate) struct Whereabouts {
-    pub(crate) control: Option<PathBuf>,
-    pub(crate) state_dir: Option<PathBuf>,
-    pub(crate) instance: String,
-}
-
-/// The whereabouts of a file that may have problems. `None` if they cannot be determined.
-pub(crate) fn whereabouts(path: &Path) -> Option<Whereabouts> {
-    let text = read(path).ok()?;
-    let folder = absolute(path).ok()?.parent()?.to_owned();
-    let place = |key| -> Option<Option<PathBuf>> {
-        let Some(value) = config::scalar(&text, key) else { return Some(None) };
-        // The environment of the daemon is not known here.
-        (!value.contains("${")).then(|| Some(folder.join(value)))
-    };
-    let instance = match Role::of(&text)? {
-        Role::Server => ops::Role::Server.name().to_owned(),
-        Role::Client => client_instance(&config::scalar(&text, "name")?),
-    };
-    Some(Whereabouts { control: place("control")?, state_dir: place("state_dir")?, instance })
 }
 
 fn read_either(path: &Path) -> Result<(Either, Input), WrongConfig> {

@@ -33,6 +33,7 @@ mod forgery;
 mod fronts;
 mod harness;
 mod heavy;
+mod inherited;
 mod install;
 mod journal;
 mod lists;

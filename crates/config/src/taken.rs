@@ -23,14 +23,14 @@ pub(crate) enum Bind {
 
 impl Bind {
     /// The text before the port: `0.0.0.0`, `[::1]`, or an empty text for `public_bind`.
-    pub(super) fn host(self) -> String {
+    pub(crate) fn host(self) -> String {
         match self {
             Self::Public => String::new(),
             Self::Ip(ip) => Host::Ip(ip).to_string(),
         }
     }
 
-    pub(super) fn url(self, over: Over, port: u16) -> String {
+    pub(crate) fn url(self, over: Over, port: u16) -> String {
         format!("{over}://{}:{port}", self.host())
     }
 

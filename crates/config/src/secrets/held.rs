@@ -1,0 +1,146 @@
+//! The secrets of a checked configuration.
+
+use crate::model::{ClientConfig, Common, Field, Token};
+use crate::{Proxy, Secret, ServerConfig};
+
+use super::url::in_query;
+use super::{Holds, is_secret_field};
+
+/// A secret of a configuration, with its variables expanded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The place of the key, as a path of the editor: `/clients/0/token`. Settings of servers have
+    /// the place at the top of the file.
+    pub place: String,
+    /// The position in a list of secrets.
+    pub nth: usize,
+    /// [`Holds::Token`], [`Holds::Passwords`], [`Holds::Fields`] or [`Holds::Url`].
+    pub kind: Holds,
+    /// The secret alone: of a pair `user:password` the password.
+    pub secret: Secret,
+}
+
+impl Held {
+    /// A token at a place.
+    #[must_use]
+    pub fn token(place: impl Into<String>, token: &str) -> Self {
+        Self::new(place, 0, Holds::Token, token)
+    }
+
+    fn new(place: impl Into<String>, nth: usize, kind: Holds, secret: &str) -> Self {
+        Self { place: place.into(), nth, kind, secret: Secret::new(secret) }
+    }
+}
+
+/// The secrets of a client.
+#[must_use]
+pub fn of_client(config: &ClientConfig) -> Vec<Held> {
+    let mut all = Vec::new();
+    if let Some(token) = &config.token {
+        all.push(Held::new("/token", 0, Holds::Token, token.secret.reveal()));
+    }
+    common(&config.common, &mut all);
+    for path in &config.servers {
+        fields("/headers", &path.headers, &mut all);
+        all.extend(path.proxy.iter().filter_map(proxy));
+        let secret = path.endpoint.path.as_deref().and_then(in_query);
+        all.extend(secret.map(|secret| Held::new("/servers", 0, Holds::Url, secret)));
+    }
+    for (i, service) in config.services.iter().enumerate() {
+        let place = format!("/services/{i}");
+        let pairs = service.terms.http.basic_auth.iter().map(String::as_str);
+        let pairs = pairs.chain(service.exit.basic_auth.iter().map(Secret::reveal));
+        passwords(&place, pairs, &mut all);
+        let edits = [
+            ("headers", &service.terms.http.request),
+            ("response_headers", &service.terms.http.response),
+        ];
+        for (key, edits) in edits {
+            let place = format!("{place}/{key}/set");
+            let secret = edits.set.iter().filter(|(name, value)| is_secret_field(name, value));
+            all.extend(
+                secret
+                    .enumerate()
+                    .map(|(nth, (_, value))| Held::new(place.clone(), nth, Holds::Fields, value)),
+            );
+        }
+    }
+    for (i, forward) in config.forwards.iter().enumerate() {
+        let pairs = forward.basic_auth.iter().map(Secret::reveal);
+        passwords(&format!("/forwards/{i}"), pairs, &mut all);
+    }
+    all
+}
+
+/// The secrets of a server.
+#[must_use]
+pub fn of_server(config: &ServerConfig) -> Vec<Held> {
+    let mut all = Vec::new();
+    for (i, client) in config.clients.iter().enumerate() {
+        tokens(&format!("/clients/{i}/token"), client.tokens.iter(), &mut all);
+    }
+    common(&config.common, &mut all);
+    if let Some(auth) = &config.auth {
+        fields("/auth/http/headers", &auth.path.headers, &mut all);
+    }
+    all
+}
+
+fn common(common: &Common, all: &mut Vec<Held>) {
+    if let Some(admin) = &common.admin {
+        tokens("/admin/token", [&admin.token].into_iter(), all);
+        tokens("/admin/read_token", admin.read_token.iter(), all);
+    }
+    if let Some(otlp) = &common.otlp {
+        fields("/otlp/headers", &otlp.headers, all);
+    }
+}
+
+fn tokens<'a>(place: &str, tokens: impl Iterator<Item = &'a Token>, all: &mut Vec<Held>) {
+    all.extend(
+        tokens
+            .enumerate()
+            .map(|(nth, token)| Held::new(place, nth, Holds::Token, token.secret.reveal())),
+    );
+}
+
+fn fields(place: &str, fields: &[Field], all: &mut Vec<Held>) {
+    let secret = fields.iter().filter(|field| is_secret_field(&field.name, field.value.reveal()));
+    all.extend(
+        secret
+            .enumerate()
+            .map(|(nth, field)| Held::new(place, nth, Holds::Fields, field.value.reveal())),
+    );
+}
+
+fn passwords<'a>(place: &str, pairs: impl Iterator<Item = &'a str>, all: &mut Vec<Held>) {
+    all.extend(pairs.enumerate().map(|(nth, pair)| {
+        let password = pair.split_once(':').map_or(pair, |(_, password)| password);
+        Held::new(format!("{place}/basic_auth"), nth, Holds::Passwords, password)
+    }));
+}
+
+fn proxy(proxy: &Proxy) -> Option<Held> {
+    let (user, password) = proxy.credentials.as_ref()?;
+    // Some proxies expect a token in the place of the user.
+    let secret = if password.reveal().is_empty() { user } else { password.reveal() };
+    Some(Held::new("/proxy", 0, Holds::Url, secret))
+}
+
+/// The shortest secret in bytes that is searched for. Every text contains shorter values.
+const SECRET_MIN: usize = 4;
+
+/// Below this number of bytes a secret may be a part of a longer word by chance.
+const WORD_MAX: usize = 8;
+
+/// Whether a text contains a secret. A short secret has to be a word of its own.
+#[must_use]
+pub fn stands_in(text: &str, secret: &str) -> bool {
+    let is_apart = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric());
+    secret.len() >= SECRET_MIN
+        && text.match_indices(secret).any(|(at, _)| {
+            secret.len() >= WORD_MAX
+                || is_apart(text[..at].chars().next_back())
+                    && is_apart(text[at + secret.len()..].chars().next())
+        })
+}

@@ -1,0 +1,174 @@
+//! Listening sockets that another process hands to this process: the generation before it, or the
+//! program that started it. Every bind of the daemon looks here first.
+//!
+//! ```text
+//!   other process ──descriptors over a Unix socket (SCM_RIGHTS)──► Inherited
+//!                                                                     │ by kind and address
+//!   listen_group, udp_group, flow_group, Unix sockets ◄───────────────┘ a whole group, in its order
+//! ```
+//!
+//! The sockets of one address are a group, and a group goes to one caller as a whole. The kernel
+//! steers datagrams to a socket by its number in the group, which is the order in which the sockets
+//! joined it. And a closed member of a group of listeners resets the connections in its queue.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::net::sockopt::{socket_acceptconn, socket_type};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SocketAddrAny, SocketAddrUnix, SocketType, getsockname, recvmsg,
+};
+
+/// Descriptors of one message: the kernel takes no more (`SCM_MAX_FD`).
+const PER_MESSAGE: usize = 253;
+
+/// Sockets at most: 64 addresses with a socket for each of 256 workers.
+const SOCKETS: usize = 64 * 256;
+
+/// The sockets that this process inherited and that no caller has taken.
+static INHERITED: Mutex<Inherited> = Mutex::new(Inherited(Vec::new()));
+
+/// Inherited sockets in the order in which they came.
+#[derive(Debug)]
+pub struct Inherited(Vec<(Place, OwnedFd)>);
+
+/// Where a socket listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    Tcp(SocketAddr),
+    Udp(SocketAddr),
+    Unix(SocketAddrUnix),
+}
+
+impl Inherited {
+    /// Receives sockets until the other end closes. Each message has any bytes and at most 253
+    /// descriptors. The sockets of a group come in the order in which they joined the group. A
+    /// descriptor that is no listening socket is closed.
+    ///
+    /// # Errors
+    /// The connection ends amid a message, or there are too many sockets.
+    pub fn receive(from: &UnixStream) -> io::Result<Self> {
+        let mut all = Vec::new();
+        loop {
+            let mut space =
+                vec![std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PER_MESSAGE))];
+            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+            let mut bytes = [0; 64];
+            let mut parts = [io::IoSliceMut::new(&mut bytes)];
+            let message = recvmsg(from, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+            if message.flags.contains(ReturnFlags::CTRUNC) {
+                return Err(io::Error::other("descriptors were lost on their way"));
+            }
+            for item in ancillary.drain() {
+                if let RecvAncillaryMessage::ScmRights(descriptors) = item {
+                    all.extend(descriptors.filter_map(|fd| Some((place(&fd)?, fd))));
+                }
+            }
+            if all.len() > SOCKETS {
+                return Err(io::Error::other(format!("more than {SOCKETS} sockets")));
+            }
+            if message.bytes == 0 {
+                return Ok(Self(all));
+            }
+        }
+    }
+
+    /// Offers the sockets to the callers of this process that bind.
+    pub fn offer(self) {
+        inherited().0.extend(self.0);
+    }
+
+    /// Closes the sockets that no caller has taken. Visitors would wait in their queues for ever.
+    /// Returns their number.
+    pub fn close_rest() -> usize {
+        std::mem::take(&mut inherited().0).len()
+    }
+
+    /// Takes the group of a place. `None`: there is none.
+    ///
+    /// # Errors
+    /// The group has another number of sockets than `count`.
+    fn take(&mut self, wanted: &Place, count: usize) -> io::Result<Option<Vec<OwnedFd>>> {
+        let found = self.0.iter().filter(|(place, _)| place == wanted).count();
+        if found == 0 {
+            return Ok(None);
+        }
+        if found != count {
+            let why = format!(
+                "{found} sockets of this address were handed over, and {count} are needed: the \
+                 number of workers has to stay"
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        let group = self.0.extract_if(.., |(place, _)| place == wanted);
+        Ok(Some(group.map(|(_, socket)| socket).collect()))
+    }
+}
+
+fn inherited() -> MutexGuard<'static, Inherited> {
+    INHERITED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where a descriptor listens; `None`: it does not.
+fn place(socket: &OwnedFd) -> Option<Place> {
+    let kind = socket_type(socket).ok()?;
+    let address = getsockname(socket).ok()?;
+    let listens = || socket_acceptconn(socket).is_ok_and(|listens| listens);
+    if address.address_family() == AddressFamily::UNIX {
+        let address = SocketAddrUnix::try_from(address).ok()?;
+        return (kind == SocketType::STREAM && listens()).then_some(Place::Unix(address));
+    }
+    let address = ip(address)?;
+    if kind == SocketType::STREAM {
+        listens().then_some(Place::Tcp(address))
+    } else {
+        (kind == SocketType::DGRAM).then_some(Place::Udp(address))
+    }
+}
+
+fn ip(address: SocketAddrAny) -> Option<SocketAddr> {
+    SocketAddr::try_from(address).ok()
+}
+
+/// The inherited group of TCP listeners of an address.
+///
+/// # Errors
+/// The group has another number of sockets than `count`.
+pub(crate) fn tcp(address: SocketAddr, count: usize) -> io::Result<Option<Vec<TcpListener>>> {
+    let Some(group) = inherited().take(&Place::Tcp(address), count.max(1))? else {
+        return Ok(None);
+    };
+    let group: Vec<TcpListener> = group.into_iter().map(TcpListener::from).collect();
+    group.iter().try_for_each(|one| one.set_nonblocking(true))?;
+    Ok(Some(group))
+}
+
+/// The inherited group of UDP sockets of an address.
+///
+/// # Errors
+/// The group has another number of sockets than `count`.
+pub(crate) fn udp(address: SocketAddr, count: usize) -> io::Result<Option<Vec<UdpSocket>>> {
+    let Some(group) = inherited().take(&Place::Udp(address), count.max(1))? else {
+        return Ok(None);
+    };
+    let group: Vec<UdpSocket> = group.into_iter().map(UdpSocket::from).collect();
+    group.iter().try_for_each(|one| one.set_nonblocking(true))?;
+    Ok(Some(group))
+}
+
+/// The inherited listener of a Unix socket, which is non-blocking.
+///
+/// # Errors
+/// More than one socket listens there.
+pub fn unix(address: &SocketAddrUnix) -> io::Result<Option<UnixListener>> {
+    let Some(mut group) = inherited().take(&Place::Unix(address.clone()), 1)? else {
+        return Ok(None);
+    };
+    let listener = group.pop().map(UnixListener::from);
+    listener.iter().try_for_each(|one| one.set_nonblocking(true))?;
+    Ok(listener)
+}

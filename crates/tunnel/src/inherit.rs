@@ -1,0 +1,40 @@
+//! Listening sockets that another process hands over. No command of this program hands sockets over:
+//! the variable is for programs that start the daemon.
+
+use std::env;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use anyhow::Context;
+use net::inherited::Inherited;
+
+/// The environment variable with the path of the Unix socket at which the other process waits.
+const VARIABLE: &str = "TUNNEL_INHERIT";
+
+/// Longest silence of the other process, which has the sockets ready.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// How long sockets wait for a caller: the services of clients are bound once the clients are
+/// connected again, which takes up to half a minute after an outage.
+const REST: Duration = Duration::from_secs(60);
+
+/// Receives the sockets, if the variable is set. Every bind of the daemon looks among them.
+pub(crate) fn inherit() -> anyhow::Result<()> {
+    let Some(path) = env::var_os(VARIABLE).filter(|path| !path.is_empty()) else { return Ok(()) };
+    let receive = || {
+        let from = UnixStream::connect(&path)?;
+        from.set_read_timeout(Some(SILENCE))?;
+        Inherited::receive(&from)
+    };
+    receive().with_context(|| format!("{VARIABLE}: sockets of {}", path.display()))?.offer();
+    Ok(())
+}
+
+/// Closes the sockets that nothing in the daemon has bound after a while.
+pub(crate) async fn close_rest() {
+    tokio::time::sleep(REST).await;
+    let closed = Inherited::close_rest();
+    if closed > 0 {
+        tracing::warn!(closed, "{closed} sockets of another process were not used and are closed");
+    }
+}
