@@ -11,7 +11,7 @@
 //! | `session` | all links between one client process and one server, and the state of a worker |
 //! | `entrance`, `listeners` | listening addresses whose visitors become streams |
 //! | `names` | hosts that lead visitors of HTTP and TLS to entrances |
-//! | `route` | the client and the service of an entrance, and the admission of its visitors |
+//! | `backends`, `aim` | what serves the visitors of an entrance: session, target, terms, admission |
 //! | `transports` | from a URL to a listener or a dialer |
 //! | `server`, `client` | the roles |
 //! | `strangers`, `waiting` | connections before their log-in, or before their first bytes |
@@ -19,6 +19,8 @@
 //! | `survey`, `tcp_info` | the figures of workers and kernel for the status |
 //! | `descriptors`, `memory`, `identity` | limits of the process, and its certificate |
 
+mod aim;
+mod backends;
 pub mod client;
 pub mod descriptors;
 mod entrance;
@@ -29,7 +31,6 @@ mod listeners;
 mod memory;
 mod names;
 mod probes;
-mod route;
 pub mod server;
 mod session;
 mod strangers;

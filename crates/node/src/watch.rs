@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use h1::Doubt;
@@ -11,15 +12,20 @@ use ops::{status, term};
 use proto::{ResetCode, Target};
 use relay::{DialError, End, Visit, Watcher};
 
+use crate::backends::Picked;
 use crate::entrance::Entrance;
 use crate::health::Health;
 
 /// Watches the visitors of an entrance: of a service on the server, of a forward on the client.
-pub(crate) struct EntranceWatch(pub(crate) Arc<Entrance>);
+pub(crate) struct EntranceWatch {
+    entrance: Arc<Entrance>,
+    /// What serves the streams; `None`: what serves the entrance at the moment.
+    picked: Option<Arc<Picked>>,
+}
 
 impl fmt::Debug for EntranceWatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "EntranceWatch({})", self.0.name())
+        write!(f, "EntranceWatch({})", self.entrance.name())
     }
 }
 
@@ -46,19 +52,38 @@ impl fmt::Display for Names {
 }
 
 impl EntranceWatch {
+    /// Watches streams that are served by what was picked for them.
+    pub(crate) fn of_streams(entrance: &Arc<Entrance>, picked: &Arc<Picked>) -> Rc<dyn Watcher> {
+        let (entrance, picked) = (Arc::clone(entrance), Some(Arc::clone(picked)));
+        Rc::new(Self { entrance, picked })
+    }
+
+    /// Watches flows, which one listener has for all backends.
+    pub(crate) fn of_flows(entrance: &Arc<Entrance>) -> Rc<dyn Watcher> {
+        Rc::new(Self { entrance: Arc::clone(entrance), picked: None })
+    }
+
+    fn with<T>(&self, look: impl FnOnce(&Picked) -> T) -> T {
+        match &self.picked {
+            Some(picked) => look(picked),
+            None => look(&self.entrance.backends.first().picked),
+        }
+    }
+
     /// `None` for the streams of a measurement, which have no entrance.
-    fn names(&self) -> Option<Names> {
-        let Entrance { route, address, .. } = &*self.0;
+    fn names(&self, picked: &Picked) -> Option<Names> {
         let no_name = Names { client: None, service: None, forward: None, target: String::new() };
-        match &route.aim.load().target {
+        match &picked.aim.target {
             Target::Service(service) => Some(Names {
-                client: Some(route.session.load().name.clone()),
+                client: Some(picked.client.clone()),
                 service: Some(service.clone()),
                 ..no_name
             }),
-            Target::Forward(to) | Target::Reported(to) => {
-                Some(Names { forward: Some(address.clone()), target: to.clone(), ..no_name })
-            }
+            Target::Forward(to) | Target::Reported(to) => Some(Names {
+                forward: Some(self.entrance.address.clone()),
+                target: to.clone(),
+                ..no_name
+            }),
             Target::Measure(_) => None,
         }
     }
@@ -71,12 +96,13 @@ impl Watcher for EntranceWatch {
     fn complain_of_dial(&self, _error: &DialError, _failures: u64) {}
 
     fn refused(&self, code: ResetCode) {
-        let health = &self.0.health;
-        // The programs at a proxy name their targets: a target of one says nothing of the forward.
-        if self.0.route.aim.load().proxy.is_some() || !health.down(code) {
-            return;
-        }
-        let (Some(fault), Some(names)) = (health.fault(), self.names()) else { return };
+        let told = self.with(|picked| {
+            // The programs at a proxy name their targets: a target of one says nothing of the
+            // forward.
+            let is_news = picked.aim.proxy.is_none() && picked.health.down(code);
+            is_news.then(|| picked.health.fault().zip(self.names(picked))).flatten()
+        });
+        let Some((fault, names)) = told else { return };
         let Names { client, service, forward, .. } = &names;
         // A service is the matter of the client, which warns of its own target.
         if forward.is_some() {
@@ -87,18 +113,17 @@ impl Watcher for EntranceWatch {
     }
 
     fn served(&self) {
-        let Some(down) = self.0.health.up() else { return };
-        let Some(names) = self.names() else { return };
+        let told = self.with(|picked| picked.health.up().zip(self.names(picked)));
+        let Some((down, names)) = told else { return };
         let Names { client, service, forward, .. } = &names;
         let down = status::duration(down.as_secs());
         tracing::info!(client, service, forward, "the target{names} serves again, after {down}");
     }
 
     fn complain_of_refusal(&self, code: ResetCode, refused: u64) {
-        if self.0.route.aim.load().proxy.is_some() {
-            return;
-        }
-        let Some(names) = self.names() else { return };
+        let is_fixed = |picked: &Picked| picked.aim.proxy.is_none();
+        let names = self.with(|picked| self.names(picked).filter(|_| is_fixed(picked)));
+        let Some(names) = names else { return };
         let Names { client, service, forward, .. } = &names;
         let who = if forward.is_some() { "server" } else { "client" };
         tracing::warn!(
@@ -108,7 +133,7 @@ impl Watcher for EntranceWatch {
     }
 
     fn complain_of_response(&self, doubt: Doubt) {
-        let Some(names) = self.names() else { return };
+        let Some(names) = self.with(|picked| self.names(picked)) else { return };
         let Names { client, service, forward, .. } = &names;
         let reason = doubt.reason();
         tracing::warn!(
@@ -125,24 +150,24 @@ impl Watcher for EntranceWatch {
     }
 
     fn ended(&self, visit: &Visit) {
-        let Entrance { route, address, .. } = &*self.0;
-        let (aim, session) = (route.aim.load(), route.session.load());
-        let (service, client, target) = match &aim.target {
-            Target::Service(service) => (service, Some(session.name.as_str()), None),
-            Target::Forward(target) | Target::Reported(target) => {
-                (address, None, Some(target.as_str()))
-            }
-            Target::Measure(_) => return,
-        };
-        access(Access {
-            service,
-            client,
-            target,
-            visitor: visitor(visit.visitor),
-            bytes_in: visit.read(),
-            bytes_out: visit.written(),
-            duration: visit.duration(),
-            end: end(visit.end(), ["the visitor", "the target's side"]),
+        self.with(|picked| {
+            let (service, client, target) = match &picked.aim.target {
+                Target::Service(service) => (service, Some(picked.client.as_str()), None),
+                Target::Forward(target) | Target::Reported(target) => {
+                    (&self.entrance.address, None, Some(target.as_str()))
+                }
+                Target::Measure(_) => return,
+            };
+            access(Access {
+                service,
+                client,
+                target,
+                visitor: visitor(visit.visitor),
+                bytes_in: visit.read(),
+                bytes_out: visit.written(),
+                duration: visit.duration(),
+                end: end(visit.end(), ["the visitor", "the target's side"]),
+            });
         });
     }
 }

@@ -108,7 +108,8 @@ impl Stats {
 }
 
 /// The reset code under which a failed open is counted.
-pub(crate) const fn open_error_code(error: OpenError) -> ResetCode {
+#[must_use]
+pub const fn open_error_code(error: OpenError) -> ResetCode {
     match error {
         OpenError::Closed => ResetCode::Shutdown,
         OpenError::TooOld => ResetCode::Unknown,

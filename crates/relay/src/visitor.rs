@@ -6,47 +6,15 @@ use proto::{Open, ResetCode};
 use transport::{Connector, OpenError};
 
 use crate::pipe::{Http, Pipe, Pump};
-use crate::stats::open_error_code;
 use crate::{Permit, Settings, Socket};
 
 /// Opens a stream for `socket` and spawns the pump of the stream on this thread's local runtime.
 /// The pump owns the socket and the permit, and ends with the stream. A link that ends resets its
-/// streams.
+/// streams. `http`: the visitor speaks HTTP.
 ///
-/// On an error the visitor is refused ([`refuse_socket`]) and counted. The error tells the reason
-/// for the log.
+/// # Errors
+/// No stream was opened. The caller has the socket again, and refuses and counts the visitor.
 pub fn serve_visitor(
-    socket: Socket,
-    connector: &dyn Connector,
-    open: Open,
-    settings: &Rc<Settings>,
-    permit: Option<Permit>,
-) -> Result<(), OpenError> {
-    match serve(socket, connector, open, settings, permit, None) {
-        Ok(()) => Ok(()),
-        Err((socket, error)) => {
-            refuse_socket(socket, settings, open_error_code(error));
-            Err(error)
-        }
-    }
-}
-
-/// As [`serve_visitor`], for a visitor that speaks HTTP. On an error the caller answers the
-/// visitor, who is counted as refused.
-pub fn serve_http(
-    socket: Socket,
-    connector: &dyn Connector,
-    open: Open,
-    settings: &Rc<Settings>,
-    permit: Option<Permit>,
-    http: Http,
-) -> Result<(), (Socket, OpenError)> {
-    serve(socket, connector, open, settings, permit, Some(http)).inspect_err(|(_, error)| {
-        settings.stats.count_refused(open_error_code(*error));
-    })
-}
-
-fn serve(
     socket: Socket,
     connector: &dyn Connector,
     open: Open,

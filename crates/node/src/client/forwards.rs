@@ -13,11 +13,11 @@ use relay::shares::Kind;
 use relay::{Gate, Holder, ProxyKind};
 use tokio::sync::Mutex;
 
+use crate::aim::{Aim, ProxyTerms};
+use crate::backends::Backends;
 use crate::descriptors;
 use crate::entrance::{self, Entrance};
-use crate::health::Health;
 use crate::listeners::{self, Listeners};
-use crate::route::{Aim, ProxyTerms, Route};
 use crate::session::{Handle, Session};
 use crate::transports;
 
@@ -99,7 +99,7 @@ impl Forwards {
             if open.forward.target != forward.target {
                 entrance::renew_flows(handles, open.entrance.id).await;
             }
-            open.entrance.route.session.store(Arc::clone(session));
+            open.entrance.backends.lead_to(session);
             open.entrance.steer(session);
             let entry = all.iter_mut().find(|entry| entry.entrance.id == open.entrance.id);
             if let Some(entry) = entry {
@@ -128,7 +128,7 @@ impl Forwards {
     /// Leads the visitors of all forwards to the links of another session.
     pub(super) async fn lead_to(&self, session: &Arc<Session>) {
         for open in self.0.lock().await.iter().flatten() {
-            open.entrance.route.session.store(Arc::clone(session));
+            open.entrance.backends.lead_to(session);
             open.entrance.steer(session);
         }
     }
@@ -192,9 +192,8 @@ fn bind(
     let gate = Gate::limited(None, None, Some(holder));
     let entrance = Arc::new(Entrance {
         id: entrance::next_id(),
-        route: Route::new(aim(&address, forward), session, gate),
+        backends: Backends::new(aim(&address, forward), session, gate),
         address,
-        health: Health::default(),
         steering: listeners.steering(),
         // The programs behind a forward are those of the client itself.
         bounds: Arc::default(),
@@ -221,9 +220,9 @@ fn tell(entrance: &Entrance, forward: &Forward, does: &str) {
 
 /// Changes an open forward to the target and the socket mode of `forward`.
 fn turn(open: &OpenForward, forward: &Forward) {
-    open.entrance.health.forget();
+    open.entrance.backends.forget_health();
     let leads_elsewhere = forward.target != open.forward.target;
-    open.entrance.route.set_aim(aim(&open.entrance.address, forward));
+    open.entrance.backends.set_aim(aim(&open.entrance.address, forward));
     let does = if leads_elsewhere { "leads elsewhere now" } else { "has changed" };
     tell(&open.entrance, forward, does);
     if let Local::Unix { address, mode } = &forward.listen

@@ -23,8 +23,8 @@ use tokio::task::spawn_local;
 use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
 use super::ClientShared;
+use crate::aim::credentials;
 use crate::memory::Accounts;
-use crate::route::credentials;
 use crate::session::Worker;
 use crate::watch::TargetWatch;
 use crate::{descriptors, guesses};

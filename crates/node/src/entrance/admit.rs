@@ -5,17 +5,19 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use ::link::Link;
 use proto::ResetCode;
-use relay::{Holder, Settings, Socket};
+use relay::{Holder, Settings, Socket, open_error_code};
 use tokio::time::Instant;
 
 use super::hold::{Visitor, elsewhere};
 use super::name::{Answer, NameVisitor};
 use super::proxy::proxy_of;
-use super::{Entrance, settings_of};
+use super::{Entrance, served_by, settings_of};
+use crate::aim::Aim;
+use crate::backends::{Backend, Pick, Tried};
 use crate::descriptors;
 use crate::names::{Services, Space};
-use crate::route::Aim;
 use crate::session::Worker;
 
 /// The way on which a visitor came to an entrance.
@@ -57,7 +59,7 @@ impl Came {
             Self::Name(NameVisitor { door, lead, .. }) => {
                 door.generation() == lead.generation || door.leads(lead, peer)
             }
-            Self::Request(aim) => Arc::ptr_eq(aim, &entrance.route.aim.load()),
+            Self::Request(aim) => Arc::ptr_eq(aim, &entrance.backends.first().picked.aim),
         }
     }
 }
@@ -69,20 +71,22 @@ pub(crate) fn visit(worker: &Rc<Worker>, entrance: &Arc<Entrance>, mut guest: Gu
     let Some(settings) = settings else {
         return turn_away(worker, guest, &Rc::default(), Answer::Down(ResetCode::Shutdown));
     };
-    if entrance.route.gate.load().holder().is_some_and(|holder| !guest.socket.move_to(holder)) {
+    if entrance.backends.first().gate.holder().is_some_and(|holder| !guest.socket.move_to(holder)) {
         tracing::debug!(service = entrance.name(), "the client has its share of the descriptors");
         return turn_away(worker, guest, &settings, Answer::Full);
     }
-    let Some(guest) = admitted(worker, entrance, &settings, guest) else { return };
-    enter(worker, entrance, &settings, guest);
+    enter(worker, entrance, guest);
 }
 
 /// Moves the seat of a visitor to the client of these services, for a visitor whose requests go to
 /// them. False: the client has its share of the descriptors; the refusal is counted by nobody,
 /// because no service of the client was asked.
 pub(crate) fn takes(services: &Services, socket: &mut Socket) -> bool {
-    let gate = services.first().map(|first| first.entrance.route.gate.load());
-    gate.as_ref().and_then(|gate| gate.holder()).is_none_or(|holder| socket.move_to(holder))
+    let backend = services.first().map(|first| first.entrance.backends.first());
+    backend
+        .as_ref()
+        .and_then(|backend| backend.gate.holder())
+        .is_none_or(|holder| socket.move_to(holder))
 }
 
 /// Refuses a visitor and counts the refusal.
@@ -117,42 +121,60 @@ pub(crate) fn seat(
     holder.bears().then(|| holder.seat(socket, source)).flatten()
 }
 
-/// A visitor whose address may visit. Another visitor is turned away, before anything
-/// but the listener has spent anything on it. A visitor without an address came over a Unix socket,
-/// whose permissions decide.
-pub(super) fn admitted(
-    worker: &Worker,
-    entrance: &Entrance,
-    settings: &Rc<Settings>,
-    guest: Guest,
-) -> Option<Guest> {
-    let (aim, peer) = (entrance.route.aim.load(), guest.peer);
-    if peer.is_none_or(|peer| aim.terms.visitors.permit(peer.ip())) {
-        return Some(guest);
+/// Finds the backend of a visitor, and opens a stream over a link of this worker. The visitor moves
+/// to another worker or waits where this one has none. A visitor whose address may not visit is
+/// turned away before anything but the listener has spent anything on it.
+pub(super) fn enter(worker: &Rc<Worker>, entrance: &Arc<Entrance>, mut guest: Guest) {
+    let mut tried = Vec::new();
+    loop {
+        let mut link = None;
+        let pick = entrance.backends.pick(guest.peer, &tried, |session| {
+            link = worker.state.live_link(session);
+            link.is_some()
+        });
+        match (pick, link) {
+            (Pick::To(backend), Some(link)) => {
+                match serve(worker, entrance, &backend, &link, guest) {
+                    Err((left, failure)) => {
+                        guest = left;
+                        tried.push(failure);
+                    }
+                    Ok(()) => return,
+                }
+            }
+            (Pick::Refuse(answer), _) => {
+                let (service, visitor) = (entrance.name(), guest.peer);
+                tracing::debug!(service, ?visitor, ?answer, "the visitor is turned away");
+                let settings = settings_of(worker, entrance).unwrap_or_default();
+                return turn_away(worker, guest, &settings, answer);
+            }
+            (Pick::Wait | Pick::To(_), _) => {
+                if let Some(visitor) = Visitor::new(entrance, guest) {
+                    tokio::task::spawn_local(elsewhere(Rc::clone(worker), visitor));
+                }
+                return;
+            }
+        }
     }
-    tracing::debug!(service = aim.name, visitor = ?peer, "the address of the visitor may not visit");
-    turn_away(worker, guest, settings, Answer::Forbidden);
-    None
 }
 
-pub(super) fn enter(
+/// Opens a stream of this backend for the visitor, or turns the visitor away. An error gives back a
+/// visitor whom another backend may serve.
+fn serve(
     worker: &Rc<Worker>,
     entrance: &Arc<Entrance>,
-    settings: &Rc<Settings>,
+    backend: &Backend,
+    link: &Link,
     guest: Guest,
-) {
-    let session = entrance.route.session.load();
-    let Some(link) = worker.state.live_link(&session) else {
-        if let Some(visitor) = Visitor::new(entrance, guest) {
-            tokio::task::spawn_local(elsewhere(Rc::clone(worker), visitor));
-        }
-        return;
+) -> Result<(), (Guest, Tried)> {
+    let picked = &backend.picked;
+    let aim = &picked.aim;
+    let settings = served_by(worker, entrance, picked).unwrap_or_default();
+    let Some(permit) = backend.gate.admit() else {
+        tracing::debug!(service = aim.name, "limit of streams reached");
+        turn_away(worker, guest, &settings, Answer::Busy);
+        return Ok(());
     };
-    let Some(permit) = entrance.route.gate.load().admit() else {
-        tracing::debug!(service = entrance.name(), "limit of streams reached");
-        return turn_away(worker, guest, settings, Answer::Busy);
-    };
-    let aim = entrance.route.aim.load();
     let Guest { socket, peer, came, until } = guest;
     // A connection that comes from another service has the setting of that service.
     let is_onward = came.http().is_some_and(|http| !http.first.is_empty());
@@ -166,19 +188,22 @@ pub(super) fn enter(
             let patience = until.saturating_duration_since(Instant::now());
             relay::serve_proxy(socket, peer, &proxy, Some(permit), patience);
         }
-        return;
+        return Ok(());
     }
     let (target, priority) = (aim.target.clone(), aim.terms.priority);
     let open = proto::Open { target, visitor: peer, priority };
-    let outcome = match came {
+    let came = match came {
         Came::Name(visitor) if visitor.lead.space == Space::Http => {
-            visitor.serve(worker, &link, open, socket, settings, permit)
+            visitor.serve(worker, link, open, socket, &settings, permit);
+            return Ok(());
         }
-        Came::Name(_) | Came::Port | Came::Request(_) => {
-            relay::serve_visitor(socket, &link, open, settings, Some(permit))
-        }
+        came @ (Came::Name(_) | Came::Port | Came::Request(_)) => came,
     };
-    if let Err(error) = outcome {
-        tracing::debug!(service = entrance.name(), %error, "visitor refused");
-    }
+    relay::serve_visitor(socket, link, open, &settings, Some(permit), None).map_err(
+        |(socket, error)| {
+            tracing::debug!(service = aim.name, %error, "a backend opens no stream");
+            let tried = Tried { picked: Arc::clone(picked), why: open_error_code(error) };
+            (Guest { socket, peer, came, until }, tried)
+        },
+    )
 }

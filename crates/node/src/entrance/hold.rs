@@ -11,10 +11,10 @@ use proto::ResetCode;
 use relay::Detached;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::admit::{Came, Guest, admitted, enter, turn_away};
+use super::admit::{Came, Guest, enter, turn_away};
 use super::name::{Answer, NameVisitor};
 use super::{Entrance, settings_of};
-use crate::route::Route;
+use crate::backends::Backends;
 use crate::session::{Handle, Session, Worker};
 
 /// The time for which a visitor is held in all while its name or a link of the session is absent.
@@ -66,7 +66,7 @@ pub(super) async fn hand_over(to: Handle, visitor: Visitor) {
 pub(super) async fn elsewhere(worker: Rc<Worker>, visitor: Visitor) {
     let Visitor { entrance, came, peer, until, .. } = &visitor;
     let is_current = || came.is_current(entrance, *peer);
-    let to = live_worker(worker.index, &entrance.route, *until, is_current).await;
+    let to = live_worker(worker.index, &entrance.backends, *until, is_current).await;
     if !is_current() {
         return back(&worker, visitor);
     }
@@ -102,15 +102,15 @@ fn back(worker: &Rc<Worker>, visitor: Visitor) {
     }
 }
 
-/// Waits for a worker with a live link of the session to which `route` leads, from worker `from` on.
-/// `None` also when the rules that led the visitor to the route are no longer in force.
+/// Waits for a worker with a live link of a backend, from worker `from` on.
+/// `None` also when the rules that led the visitor here are no longer in force.
 async fn live_worker(
     from: usize,
-    route: &Route,
+    backends: &Backends,
     until: Instant,
     is_current: impl Fn() -> bool,
 ) -> Option<usize> {
-    let mut session = route.session.load_full();
+    let mut session = Arc::clone(&backends.first().session);
     let mut held = None;
     loop {
         let revived = session.revived.notified();
@@ -127,14 +127,14 @@ async fn live_worker(
         tokio::select! {
             () = revived => {}
             () = sleep_until(until) => return None,
-            // A new process of the client may have taken over, so the route may name another
+            // A new process of the client may have taken over, so the backend may be another
             // session.
             () = sleep(Duration::from_millis(200)) => {}
         }
         if !is_current() {
             return None;
         }
-        session = route.session.load_full();
+        session = Arc::clone(&backends.first().session);
     }
 }
 
@@ -162,18 +162,14 @@ fn arrive(worker: &Rc<Worker>, visitor: Visitor) {
     if !visitor.is_current() {
         return back(worker, visitor);
     }
-    let Some(settings) = settings_of(worker, &visitor.entrance) else {
+    if settings_of(worker, &visitor.entrance).is_none() {
         // The entrance was closed meanwhile.
         return refuse(worker, visitor);
-    };
+    }
     let entrance = Arc::clone(&visitor.entrance);
     match visitor.attach() {
-        Ok(guest) => {
-            // The lists may have changed while the visitor was held.
-            if let Some(guest) = admitted(worker, &entrance, &settings, guest) {
-                enter(worker, &entrance, &settings, guest);
-            }
-        }
+        // The backends and their terms may have changed while the visitor was held.
+        Ok(guest) => enter(worker, &entrance, guest),
         Err(error) => tracing::debug!(service = entrance.name(), %error, "visitor lost"),
     }
 }
@@ -193,9 +189,9 @@ mod tests {
     use relay::Gate;
 
     use super::*;
-    use crate::route::Aim;
+    use crate::aim::Aim;
 
-    fn route(session: &Arc<Session>) -> Arc<Route> {
+    fn backends(session: &Arc<Session>) -> Backends {
         let aim = Aim {
             name: "ssh".into(),
             target: Target::Service("ssh".into()),
@@ -203,13 +199,13 @@ mod tests {
             rules: None,
             proxy: None,
         };
-        Route::new(aim, session, Gate::new(None))
+        Backends::new(aim, session, Gate::new(None))
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_visitor_is_held_10_s_in_all_however_often_a_link_comes_and_goes() {
         let session = Session::new("home", 2);
-        let route = route(&session);
+        let backends = backends(&session);
         let begun = Instant::now();
         let until = begun + HOLD;
         // Each time that a link comes, it is gone before the visitor arrives at its worker.
@@ -224,7 +220,7 @@ mod tests {
         };
         let visitor = async {
             let mut moves = 0;
-            while live_worker(0, &route, until, || true).await.is_some() {
+            while live_worker(0, &backends, until, || true).await.is_some() {
                 moves += 1;
                 sleep(Duration::from_millis(2)).await;
             }
@@ -237,7 +233,7 @@ mod tests {
         assert_eq!((moves, held), (2, HOLD));
         // The time is over, although a link is live now.
         session.set_live(1, true);
-        assert_eq!(live_worker(0, &route, until, || true).await, None);
-        assert_eq!(live_worker(0, &route, Instant::now() + HOLD, || true).await, Some(1));
+        assert_eq!(live_worker(0, &backends, until, || true).await, None);
+        assert_eq!(live_worker(0, &backends, Instant::now() + HOLD, || true).await, Some(1));
     }
 }

@@ -41,11 +41,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use net::udp::Steering;
 use proto::Target;
-use relay::{FlowBounds, FlowSettings, Proxy, ProxyKind, Settings};
+use relay::{FlowBounds, FlowSettings, Proxy, ProxyKind, Settings, Stats};
 
-use crate::health::Health;
-use crate::route::{ProxyTerms, Route};
+use crate::aim::ProxyTerms;
+use crate::backends::{Backends, Picked};
 use crate::session::{Session, Worker};
+use crate::watch::EntranceWatch;
 
 mod admit;
 mod hold;
@@ -61,18 +62,15 @@ pub(crate) use name::{Answer, Lead, NameDoor, NameVisitor};
 pub(crate) use open::{close_everywhere, open_everywhere, renew_flows};
 pub(crate) use proxy::connectors;
 
-/// The part of an entrance that all workers share. The route decides which session gets the
-/// visitors.
+/// The part of an entrance that all workers share. Its backends decide what serves a visitor.
 #[derive(Debug)]
 pub(crate) struct Entrance {
     /// Unique in this process.
     pub(crate) id: u64,
     /// The listening address, as a URL.
     pub(crate) address: String,
-    /// The destination of its visitors.
-    pub(crate) route: Arc<Route>,
-    /// Whether the target serves, as its visitors find out.
-    pub(crate) health: Health,
+    /// What serves its visitors.
+    pub(crate) backends: Backends,
     /// Leads the peers of a UDP port to the workers.
     pub(crate) steering: Option<Arc<Steering>>,
     /// How many flows its peers may have.
@@ -88,12 +86,13 @@ pub(crate) fn next_id() -> u64 {
 impl Entrance {
     /// The name in logs and status.
     pub(crate) fn name(&self) -> String {
-        self.route.name()
+        self.backends.name()
     }
 
     /// Whether its visitors may make flows: it is a UDP port, or a SOCKS5 proxy.
     fn carries_flows(&self) -> bool {
-        let aim = self.route.aim.load();
+        let backend = self.backends.first();
+        let aim = &backend.picked.aim;
         let is_socks = aim.proxy.as_ref().is_some_and(|terms| terms.kind == ProxyKind::Socks5);
         self.steering.is_some() || is_socks
     }
@@ -117,7 +116,7 @@ impl Entrance {
             && let Err(error) = steering.assign(&workers)
         {
             tracing::warn!(
-                client = self.route.session.load().name, address = self.address, %error,
+                client = self.backends.first().session.name, address = self.address, %error,
                 "the kernel does not lead the datagrams of {} to the workers with links: {error}",
                 self.address
             );
@@ -134,7 +133,7 @@ pub(crate) struct OpenEntrance {
     /// do not accept.
     listening: Option<open::Guard>,
     /// The settings that its new streams on this worker share.
-    settings: RefCell<Rc<Settings>>,
+    settings: RefCell<(Arc<Picked>, Rc<Settings>)>,
     /// The same of its flows, if it is a UDP port or a SOCKS5 proxy.
     pub(crate) flows: Option<Rc<FlowSettings>>,
     /// The proxy for its visitors, if they name their targets, and the terms that it has.
@@ -142,21 +141,36 @@ pub(crate) struct OpenEntrance {
 }
 
 impl OpenEntrance {
-    /// The settings for a stream that begins now, on the terms in force. A stream keeps its settings
-    /// to its end; the counters are the same for all of them.
+    /// The counters of its streams on this worker.
+    pub(crate) fn stats(&self) -> Rc<Stats> {
+        Rc::clone(&self.settings.borrow().1.stats)
+    }
+
+    /// The settings that its streams on this worker have at present.
     pub(crate) fn settings(&self) -> Rc<Settings> {
-        let timeouts = self.entrance.route.aim.load().terms.timeouts;
-        let mut settings = self.settings.borrow_mut();
-        if settings.timeouts != timeouts {
-            *settings = Rc::new(Settings { timeouts, ..Settings::clone(&settings) });
+        self.served_by(&self.entrance.backends.first().picked)
+    }
+
+    /// The settings for a stream that begins now. The stream keeps them, and what was picked with
+    /// them, to its end; the counters are the same for all.
+    fn served_by(&self, picked: &Arc<Picked>) -> Rc<Settings> {
+        let mut known = self.settings.borrow_mut();
+        if !Arc::ptr_eq(&known.0, picked) {
+            let settings = Settings {
+                timeouts: picked.aim.terms.timeouts,
+                watcher: Some(EntranceWatch::of_streams(&self.entrance, picked)),
+                ..Settings::clone(&known.1)
+            };
+            *known = (Arc::clone(picked), Rc::new(settings));
         }
-        Rc::clone(&settings)
+        Rc::clone(&known.1)
     }
 
     /// The name under which its streams are listed: the name of a service, the address of a
     /// forward.
     pub(crate) fn label(&self) -> String {
-        let aim = self.entrance.route.aim.load();
+        let backend = self.entrance.backends.first();
+        let aim = &backend.picked.aim;
         match aim.target {
             Target::Forward(_) | Target::Reported(_) => self.entrance.address.clone(),
             Target::Service(_) | Target::Measure(_) => aim.name.clone(),
@@ -167,4 +181,15 @@ impl OpenEntrance {
 pub(crate) fn settings_of(worker: &Worker, entrance: &Entrance) -> Option<Rc<Settings>> {
     let entrances = worker.state.entrances.borrow();
     entrances.get(&entrance.id).map(OpenEntrance::settings)
+}
+
+/// The settings for a stream of this entrance that is served by what was picked. `None`: the entrance
+/// was closed meanwhile.
+pub(crate) fn served_by(
+    worker: &Worker,
+    entrance: &Entrance,
+    picked: &Arc<Picked>,
+) -> Option<Rc<Settings>> {
+    let entrances = worker.state.entrances.borrow();
+    entrances.get(&entrance.id).map(|open| open.served_by(picked))
 }

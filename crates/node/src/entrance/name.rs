@@ -12,9 +12,8 @@ use ::link::Link;
 use bytes::BytesMut;
 use h1::Tracker;
 use proto::ResetCode;
-use relay::{Http, Leaving, Onward, Permit, Settings, Socket};
+use relay::{Http, Leaving, Onward, Permit, Settings, Socket, open_error_code};
 use tokio::time::Instant;
-use transport::OpenError;
 
 use crate::names::Space;
 use crate::session::Worker;
@@ -89,7 +88,7 @@ pub(crate) enum Answer {
 
 impl NameVisitor {
     /// Opens the stream of a visitor that speaks HTTP. The door answers in place of a stream that
-    /// does not open.
+    /// does not open: the first bytes of the visitor are gone with the stream.
     pub(super) fn serve(
         self,
         worker: &Rc<Worker>,
@@ -98,7 +97,7 @@ impl NameVisitor {
         socket: Socket,
         settings: &Rc<Settings>,
         permit: Permit,
-    ) -> Result<(), OpenError> {
+    ) {
         let Self { door, lead, first } = self;
         let tracker =
             lead.tracked.then(|| Tracker::new(lead.route_header.as_deref().map(Rc::from)));
@@ -110,12 +109,12 @@ impl NameVisitor {
             peer: open.visitor,
         });
         let http = Http { tracker, first, onward };
-        relay::serve_http(socket, link, open, settings, Some(permit), http).map_err(
-            |(socket, error)| {
-                door.answer(worker, socket, Answer::Down(ResetCode::Shutdown));
-                error
-            },
-        )
+        let opened = relay::serve_visitor(socket, link, open, settings, Some(permit), Some(http));
+        if let Err((socket, error)) = opened {
+            tracing::debug!(%error, "visitor refused");
+            settings.stats.count_refused(open_error_code(error));
+            door.answer(worker, socket, Answer::Down(ResetCode::Shutdown));
+        }
     }
 }
 

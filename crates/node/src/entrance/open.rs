@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ::link::Lease;
 use ops::socket_file::SocketFile;
 use proto::Budget;
-use relay::{FlowSettings, Listening, ListeningFlows, ListeningUnix, Settings, Watcher};
+use relay::{FlowSettings, Listening, ListeningFlows, ListeningUnix, Settings};
 
 use super::tcp::Door;
 use super::udp::FlowDoor;
@@ -34,16 +34,17 @@ pub(super) enum Guard {
 /// that other workers accept.
 fn open(worker: &Worker, entrance: Arc<Entrance>) {
     let room = descriptors::room();
-    let watcher: Rc<dyn Watcher> = Rc::new(EntranceWatch(Arc::clone(&entrance)));
+    let picked = Arc::clone(&entrance.backends.first().picked);
     let flows = entrance.carries_flows().then(|| {
-        let (times, watcher) = (entrance.route.aim.load().terms.flows, Some(Rc::clone(&watcher)));
+        let (times, watcher) = (picked.aim.terms.flows, Some(EntranceWatch::of_flows(&entrance)));
         let bounds = Arc::clone(&entrance.bounds);
         Rc::new(FlowSettings { times, bounds, room, watcher, ..FlowSettings::default() })
     });
-    let (timeouts, watcher) = (entrance.route.aim.load().terms.timeouts, Some(watcher));
+    let timeouts = picked.aim.terms.timeouts;
+    let watcher = Some(EntranceWatch::of_streams(&entrance, &picked));
     let budget: Option<Rc<dyn Budget>> = Some(Rc::<Lease>::clone(&worker.state.budget));
     let settings = Settings { timeouts, room, watcher, budget, ..Settings::default() };
-    let settings = RefCell::new(Rc::new(settings));
+    let settings = RefCell::new((picked, Rc::new(settings)));
     let (id, proxy) = (entrance.id, RefCell::default());
     let open = OpenEntrance { entrance, listening: None, settings, flows, proxy };
     worker.state.entrances.borrow_mut().insert(id, open);

@@ -12,8 +12,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 use transport::LocalFuture;
 
 use super::Entrance;
+use crate::aim::ProxyTerms;
 use crate::guesses;
-use crate::route::ProxyTerms;
 use crate::session::Worker;
 
 /// The links of a proxy on one worker. There are none any more for visitors that were admitted on
@@ -34,7 +34,7 @@ impl fmt::Debug for ProxyLinks {
 impl ProxyLinks {
     fn is_in_force(&self) -> bool {
         let is_open = self.worker.state.entrances.borrow().contains_key(&self.entrance.id);
-        let aim = self.entrance.route.aim.load();
+        let aim = Arc::clone(&self.entrance.backends.first().picked.aim);
         let has = |terms: &Arc<ProxyTerms>| Arc::ptr_eq(terms, &self.terms) || *terms == self.terms;
         is_open && aim.proxy.as_ref().is_some_and(has)
     }
@@ -45,7 +45,7 @@ impl Links for ProxyLinks {
         if !self.is_in_force() {
             return None;
         }
-        let link = self.worker.state.live_link(&self.entrance.route.session.load())?;
+        let link = self.worker.state.live_link(&self.entrance.backends.first().session)?;
         Some(connectors(&link))
     }
 
@@ -54,7 +54,7 @@ impl Links for ProxyLinks {
         Box::pin(async move {
             let deadline = Instant::now() + patience;
             loop {
-                let session = links.entrance.route.session.load_full();
+                let session = Arc::clone(&links.entrance.backends.first().session);
                 let revived = session.revived.notified();
                 if let Some(connectors) = links.now() {
                     return Some(connectors);
@@ -95,7 +95,7 @@ pub(super) fn proxy_of(
     }
     let (of, at) = (Rc::clone(worker), Arc::clone(entrance));
     let links = ProxyLinks { worker: of, entrance: at, terms: Arc::clone(terms) };
-    let priority = entrance.route.aim.load().terms.priority;
+    let priority = entrance.backends.first().picked.aim.terms.priority;
     let settings = open.settings();
     let flows = open.flows.as_ref().map(|flows| Rc::clone(&flows.stats)).unwrap_or_default();
     let links = Rc::new(links);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use relay::{Handler, Socket};
 use tokio::time::Instant;
 
-use super::admit::{Came, Guest, admitted, enter, seat, turn_away};
+use super::admit::{Came, Guest, enter, seat, turn_away};
 use super::hold::{HOLD, Visitor, hand_over};
 use super::name::Answer;
 use super::{Entrance, settings_of};
@@ -31,27 +31,24 @@ impl fmt::Debug for Door {
 impl Handler for Door {
     fn handle(&self, mut socket: Socket, peer: Option<SocketAddr>) {
         let worker = &self.worker;
-        // The entrance is open, because its listener is.
-        let settings = settings_of(worker, &self.entrance).unwrap_or_default();
-        let seat = match self.entrance.route.gate.load().holder() {
+        let seat = match self.entrance.backends.first().gate.holder() {
             Some(holder) => seat(holder, &socket, peer).map(Some),
             None => Some(None),
         };
         let guest = |socket| Guest { socket, peer, came: Came::Port, until: Instant::now() + HOLD };
         let Some(seat) = seat else {
             tracing::debug!(service = self.entrance.name(), visitor = ?peer, "no descriptor is left for the visitor");
+            let settings = settings_of(worker, &self.entrance).unwrap_or_default();
             return turn_away(worker, guest(socket), &settings, Answer::Full);
         };
         seat.into_iter().for_each(|seat| socket.sit(seat));
-        let Some(guest) = admitted(worker, &self.entrance, &settings, guest(socket)) else {
-            return;
-        };
+        let guest = guest(socket);
         let to = match guest.socket {
             Socket::Tcp(_) => None,
             Socket::Unix(_) => self.next_worker(),
         };
         match to.filter(|to| *to != worker.index).and_then(|to| worker.peers.get(to)) {
-            None => enter(worker, &self.entrance, &settings, guest),
+            None => enter(worker, &self.entrance, guest),
             Some(handle) => {
                 let Some(visitor) = Visitor::new(&self.entrance, guest) else { return };
                 let handle = handle.clone();
@@ -61,7 +58,7 @@ impl Handler for Door {
     }
 
     fn has_room(&self) -> bool {
-        self.entrance.route.gate.load().holder().is_none_or(|holder| holder.has_room())
+        self.entrance.backends.first().gate.holder().is_none_or(|holder| holder.has_room())
     }
 }
 
@@ -71,6 +68,6 @@ impl Door {
     fn next_worker(&self) -> Option<usize> {
         let turn = self.turn.get();
         self.turn.set(turn.wrapping_add(1));
-        self.entrance.route.session.load().live_worker(turn % self.worker.peers.len())
+        self.entrance.backends.first().session.live_worker(turn % self.worker.peers.len())
     }
 }

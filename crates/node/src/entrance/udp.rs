@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use proto::ResetCode;
 use proto::control::FlowTimes;
-use relay::{FlowHandler, Permit};
-use transport::{FlowConnector as _, FlowInlet, FlowOutlet, OpenError};
+use relay::{FlowHandler, Permit, open_error_code};
+use transport::{FlowConnector as _, FlowInlet, FlowOutlet};
 
 use super::Entrance;
 use super::open::Guard;
@@ -36,8 +36,9 @@ impl FlowHandler for FlowDoor {
         peer: SocketAddr,
         outlet: Rc<dyn FlowOutlet>,
     ) -> Result<(Box<dyn FlowInlet>, Option<Permit>), ResetCode> {
-        let Entrance { id, route, .. } = &*self.entrance;
-        let aim = route.aim.load();
+        let Entrance { id, backends, .. } = &*self.entrance;
+        let backend = backends.first();
+        let aim = &backend.picked.aim;
         if self.times.replace(aim.terms.flows) != aim.terms.flows
             && let Some(open) = self.worker.state.entrances.borrow().get(id)
             && let Some(Guard::Udp(listening)) = &open.listening
@@ -47,16 +48,12 @@ impl FlowHandler for FlowDoor {
         if !aim.terms.visitors.permit(peer.ip()) {
             return Err(ResetCode::Denied);
         }
-        let link = self.worker.state.flow_link(&route.session.load());
+        let link = self.worker.state.flow_link(&backend.session);
         let link = link.ok_or(ResetCode::Shutdown)?;
-        let permit = route.gate.load().admit().ok_or(ResetCode::Limit)?;
+        let permit = backend.gate.admit().ok_or(ResetCode::Limit)?;
         let (target, priority) = (aim.target.clone(), aim.terms.priority);
         let open = proto::Open { target, visitor: Some(peer), priority };
-        let inlet = link.open_flow(open, outlet).map_err(|error| match error {
-            OpenError::Closed => ResetCode::Shutdown,
-            OpenError::TooOld => ResetCode::Unknown,
-            OpenError::Limit => ResetCode::Limit,
-        })?;
+        let inlet = link.open_flow(open, outlet).map_err(open_error_code)?;
         Ok((inlet, Some(permit)))
     }
 }

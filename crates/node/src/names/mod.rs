@@ -230,9 +230,9 @@ mod tests {
     use tokio::task::JoinSet;
 
     use super::*;
+    use crate::aim::Aim;
+    use crate::backends::Backends;
     use crate::entrance::next_id;
-    use crate::health::Health;
-    use crate::route::{Aim, Route};
     use crate::session::Session;
 
     fn published(host: &Host) -> Published {
@@ -247,8 +247,7 @@ mod tests {
         let entrance = Arc::new(Entrance {
             id: next_id(),
             address: host.to_string(),
-            route: Route::new(aim, &session, Gate::new(None)),
-            health: Health::default(),
+            backends: Backends::new(aim, &session, Gate::new(None)),
             steering: None,
             bounds: Arc::default(),
         });

@@ -98,7 +98,7 @@ impl Session {
     fn steer(&self) {
         let ports: Vec<_> = {
             let mut ports = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
-            let leads_here = |port: &Arc<Entrance>| port.route.session.load().id == self.id;
+            let leads_here = |port: &Arc<Entrance>| port.backends.first().session.id == self.id;
             ports.retain(|port| port.upgrade().is_some_and(|port| leads_here(&port)));
             ports.iter().filter_map(Weak::upgrade).collect()
         };

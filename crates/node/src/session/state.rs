@@ -77,6 +77,6 @@ impl State {
     pub(crate) fn remember(&self, open: &OpenEntrance) {
         let mut former = self.former.borrow_mut();
         former.retain(|(stats, _)| stats.strong_count() > 0);
-        former.push((Rc::downgrade(&open.settings().stats), open.label()));
+        former.push((Rc::downgrade(&open.stats()), open.label()));
     }
 }

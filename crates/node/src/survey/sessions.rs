@@ -141,11 +141,10 @@ impl Part {
 
     fn add_entrance(&mut self, open: &OpenEntrance) {
         let entrance = &open.entrance;
-        let settings = open.settings();
-        let stats = &settings.stats;
-        let session = entrance.route.session.load();
-        let entry = self.entry(&session);
-        let aim = entrance.route.aim.load();
+        let stats = open.stats();
+        let backend = entrance.backends.first();
+        let entry = self.entry(&backend.session);
+        let aim = &backend.picked.aim;
         let (list, target) = match &aim.target {
             Target::Service(_) | Target::Measure(_) => (&mut entry.services, String::new()),
             Target::Forward(target) | Target::Reported(target) => {
@@ -161,8 +160,8 @@ impl Part {
             streams_total: stats.opened(),
             bytes_in: stats.bytes_in(),
             bytes_out: stats.bytes_out(),
-            refused: refused(stats),
-            down: entrance.health.fault().map(Fault::down),
+            refused: refused(&stats),
+            down: backend.picked.health.fault().map(Fault::down),
             ..status::Service::default()
         };
         if let Some(flows) = &open.flows {

@@ -95,8 +95,8 @@ pub(crate) struct Pump {
     /// Waits for an error of the socket. The pump polls it only while it does not read the socket.
     /// The first stall makes the future, and later stalls use it again.
     watch: Option<LocalFuture<'static, ()>>,
-    watchdog: Option<Box<Watchdog>>,
-    deadline: Option<Box<Deadline>>,
+    /// `None` as long as no time-out is in force.
+    timers: Option<Box<Timers>>,
     /// The deadline after the end of one direction is set, if there is one.
     is_flushing: bool,
     permit: Option<Permit>,
@@ -112,12 +112,12 @@ impl Pump {
         let watched: Rc<dyn Watched> = Rc::<Pipe>::clone(&pipe);
         attention::watch(Rc::downgrade(&watched));
         let deadline = Deadline::after(pipe.settings.timeouts.total, TOTAL);
+        let timers = deadline.map(|deadline| Box::new(Timers::of(deadline)));
         Self {
             pipe,
             inlet,
             watch: None,
-            watchdog: None,
-            deadline,
+            timers,
             is_flushing: false,
             permit,
             reading: Reading::Open,
@@ -418,10 +418,12 @@ impl Pump {
     fn overdue(&mut self, cx: &mut Context<'_>) -> Option<End> {
         if self.is_half_closed() && !self.is_flushing {
             self.is_flushing = true;
-            let flush = Deadline::after(self.pipe.settings.timeouts.flush, FLUSH);
-            self.deadline = Deadline::first(self.deadline.take(), flush);
+            if let Some(flush) = Deadline::after(self.pipe.settings.timeouts.flush, FLUSH) {
+                self.timers.get_or_insert_default().add(flush);
+            }
         }
-        if let Some(end) = self.deadline.as_mut().and_then(|deadline| deadline.poll(cx)) {
+        let deadline = self.timers.as_mut().and_then(|timers| timers.deadline.as_mut());
+        if let Some(end) = deadline.and_then(|deadline| deadline.poll(cx)) {
             return Some(end);
         }
         self.is_quiet(cx).then(|| if self.lingering() { End::Finished } else { End::IDLE })
@@ -440,14 +442,17 @@ impl Pump {
             (false, false) => timeouts.idle,
         };
         if period.is_zero() {
-            self.watchdog = None;
+            if let Some(timers) = &mut self.timers {
+                timers.watchdog = None;
+            }
             return false;
         }
-        if self.watchdog.as_ref().is_none_or(|dog| dog.period() != period) {
+        let timers = self.timers.get_or_insert_default();
+        let dog = timers.watchdog.take_if(|dog| dog.period() == period).unwrap_or_else(|| {
             self.pipe.active.set(false);
-            self.watchdog = Some(Box::new(Watchdog::new(period)));
-        }
-        self.watchdog.as_mut().is_some_and(|dog| dog.poll(cx, &self.pipe.active).is_ready())
+            Watchdog::new(period)
+        });
+        timers.watchdog.insert(dog).poll(cx, &self.pipe.active).is_ready()
     }
 
     fn lingering(&self) -> bool {
@@ -556,6 +561,25 @@ impl Future for Pump {
     }
 }
 
+/// The time-outs in force, in one allocation: most streams have none.
+#[derive(Default)]
+struct Timers {
+    watchdog: Option<Watchdog>,
+    deadline: Option<Deadline>,
+}
+
+impl Timers {
+    fn of(deadline: Deadline) -> Self {
+        Self { watchdog: None, deadline: Some(deadline) }
+    }
+
+    /// The earlier one of two deadlines stays.
+    fn add(&mut self, other: Deadline) {
+        let all = self.deadline.take().into_iter().chain([other]);
+        self.deadline = all.min_by_key(|deadline| deadline.sleep.deadline());
+    }
+}
+
 /// The moment at which a stream ends, whatever its bytes do. There is no deadline, and no timer,
 /// without the option that asks for it.
 struct Deadline {
@@ -565,13 +589,8 @@ struct Deadline {
 
 impl Deadline {
     /// `None` for a time of 0, which is no limit.
-    fn after(time: Duration, end: End) -> Option<Box<Self>> {
-        (!time.is_zero()).then(|| Box::new(Self { sleep: Box::pin(sleep(time)), end }))
-    }
-
-    /// The earlier one of two.
-    fn first(one: Option<Box<Self>>, other: Option<Box<Self>>) -> Option<Box<Self>> {
-        one.into_iter().chain(other).min_by_key(|deadline| deadline.sleep.deadline())
+    fn after(time: Duration, end: End) -> Option<Self> {
+        (!time.is_zero()).then(|| Self { sleep: Box::pin(sleep(time)), end })
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Option<End> {

@@ -13,7 +13,7 @@ use h1::{HeadSniffer, Looked, Tracker};
 use proto::{Open, Priority, ResetCode, Target};
 use relay::{
     Handler, Http, Leaving, Listening, Onward, Room, Settings, Socket, Timeouts, Why, listen,
-    serve_http,
+    serve_visitor,
 };
 use testkit::origins::{Origin, Pattern};
 use tokio::io::AsyncWriteExt;
@@ -65,7 +65,7 @@ impl Shared {
         };
         let since = Since { door: self.clone(), generation: self.0.generation.get() };
         let http = Http { tracker: Some(Tracker::new(None)), first, onward: Rc::new(since) };
-        serve_http(socket, opener, open, settings, None, http).unwrap();
+        serve_visitor(socket, opener, open, settings, None, Some(http)).unwrap();
     }
 }
 

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use proto::{Open, Priority, ResetCode, Target};
 use relay::{
     Caller, Gate, Handler, Listening, Room, Settings, Socket, TargetAddr, Timeouts, connect_stream,
-    listen, refuse_socket, serve_visitor,
+    listen, open_error_code, refuse_socket, serve_visitor,
 };
 use std::sync::Arc;
 use testkit::origins::{Digest, Pattern};
@@ -119,7 +119,10 @@ impl Handler for Visitors {
             visitor: peer,
             priority: Priority::default(),
         };
-        let _ = serve_visitor(socket, &self.opener, open, &self.settings, permit);
+        let served = serve_visitor(socket, &self.opener, open, &self.settings, permit, None);
+        if let Err((socket, error)) = served {
+            refuse_socket(socket, &self.settings, open_error_code(error));
+        }
     }
 }
 

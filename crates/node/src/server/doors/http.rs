@@ -156,9 +156,9 @@ impl Doors {
     /// The service to which the bytes of a visitor go without the proxy, if there is one.
     fn direct<'a>(&self, services: &'a Services, peer: Option<SocketAddr>) -> Option<Direct<'a>> {
         let [service] = &**services else { return None };
-        let route = &service.entrance.route;
-        let edition = route.edition();
-        let aim = route.aim.load();
+        let backends = &service.entrance.backends;
+        let edition = backends.edition();
+        let aim = Arc::clone(&backends.first().picked.aim);
         let options = aim.rules.is_some().then_some(&aim.terms.http);
         if options.is_some_and(HttpOptions::need_proxy) {
             return None;
@@ -227,7 +227,7 @@ impl NameDoor for Doors {
                     })
             }
             Space::Tls => services.first().is_some_and(|first| {
-                first.kind == Kind::Tls && first.entrance.route.edition() == *edition
+                first.kind == Kind::Tls && first.entrance.backends.edition() == *edition
             }),
         }
     }

@@ -29,10 +29,10 @@ use web::{
 
 use super::Doors;
 use super::tls::NAMELESS;
+use crate::aim::Aim;
 use crate::entrance::{self, Answer, Came, Entrance, Guest, HOLD};
 use crate::guesses;
 use crate::names::{Kind, Published, Services, Space};
-use crate::route::Aim;
 use crate::session::Worker;
 
 /// The wait before the answer to a wrong password of a visitor without a source.
@@ -199,8 +199,8 @@ impl Site {
             let reason = "The service of this host is reached over a new connection only.";
             return Found::Refused(Refusal { status: 421, reason: reason.into() });
         }
-        let edition = found.entrance.route.edition();
-        let aim = found.entrance.route.aim.load_full();
+        let edition = found.entrance.backends.edition();
+        let aim = Arc::clone(&found.entrance.backends.first().picked.aim);
         if self.peer.is_some_and(|peer| !aim.terms.visitors.permit(peer.ip())) {
             let (status, reason) = Answer::Forbidden.status();
             return Found::Refused(Refusal { status, reason: reason.into() });
@@ -248,8 +248,8 @@ impl web::Service for Service {
             known.set(None);
         }
         let (known, peer) = (Rc::clone(known), *peer);
-        let route = &self.entrance.route;
-        let service = format!("service {} of client {}", route.name(), route.session.load().name);
+        let picked = Arc::clone(&self.entrance.backends.first().picked);
+        let service = format!("service {} of client {}", picked.aim.name, picked.client);
         Some(Box::pin(async move {
             let told = match source {
                 Some(source) => {
@@ -282,7 +282,7 @@ impl Service {
     /// visitor over a socket pair, which another worker gets, or which waits for a link.
     fn open_now(&self) -> Result<Box<dyn web::Stream>, OpenFailed> {
         let Self { site: Site { worker, peer, .. }, entrance, aim, until, .. } = self;
-        let Some(link) = worker.state.live_link(&entrance.route.session.load()) else {
+        let Some(link) = worker.state.live_link(&entrance.backends.first().session) else {
             let (near, far) = UnixStream::pair().map_err(|error| {
                 tracing::debug!(%error, "no socket pair for a visitor");
                 failed(Answer::Down(ResetCode::Internal))
@@ -293,7 +293,7 @@ impl Service {
             let budget = Rc::<Lease>::clone(&worker.state.budget);
             return Ok(Box::new(Elsewhere(near, aim.terms.timeouts, budget)));
         };
-        let gate = entrance.route.gate.load();
+        let gate = &entrance.backends.first().gate;
         let permit = gate.admit().ok_or_else(|| failed(Answer::Busy))?;
         let down = || failed(Answer::Down(ResetCode::Shutdown));
         let settings = entrance::settings_of(worker, entrance).ok_or_else(down)?;

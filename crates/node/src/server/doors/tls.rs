@@ -78,7 +78,7 @@ pub(super) async fn admit(visitor: Undecided, hello: &Hello, waits: bool) -> Opt
     match first.kind {
         Kind::Tls | Kind::Http => {
             let Undecided { worker, doors, socket, peer, .. } = visitor;
-            let edition = first.entrance.route.edition();
+            let edition = first.entrance.backends.edition();
             let (space, host, tracked, route_header) = (Space::Tls, Box::from(name), false, None);
             let lead = Lead { space, host, generation, edition, tracked, route_header };
             let came = Came::Name(NameVisitor { door: doors, lead, first: BytesMut::new() });

@@ -16,12 +16,12 @@ use rustix::io::Errno;
 use termination::Wanted;
 use tracing::field::display;
 
+use crate::aim::Aim;
+use crate::backends::Backends;
 use crate::descriptors;
 use crate::entrance::{self, Entrance};
-use crate::health::Health;
 use crate::listeners::Listeners;
 use crate::names::{Host, Kind};
-use crate::route::{Aim, Route};
 use crate::session::{Handle, Session};
 
 use super::super::super::directory::{Claim, Directory, Key};
@@ -325,10 +325,9 @@ impl OfClient {
         let entrance = Arc::new(Entrance {
             id: entrance::next_id(),
             address: format!("{over}://{address}"),
-            health: Health::default(),
             steering: listeners.steering(),
             bounds: to.client.flow_bounds(to.clients.trusted()),
-            route: Route::new(
+            backends: Backends::new(
                 aim(spec, None),
                 to.session,
                 Gate::within(Arc::clone(&to.client.gate), None),
@@ -356,7 +355,7 @@ impl OfClient {
 
     /// Closes the entrances that lead to this session.
     pub(super) async fn close_of(&mut self, session: &Session, at: (&[Handle], &Hosts)) {
-        let leads = |entry: &Entry| entry.entrance.route.session.load().id == session.id;
+        let leads = |entry: &Entry| entry.entrance.backends.first().session.id == session.id;
         self.close(leads, at, Closed { is_news: true, is_final: false }).await;
     }
 
@@ -408,15 +407,15 @@ impl Entry {
         rules: Option<Arc<web::Rules>>,
     ) {
         let aim = aim(spec, rules);
-        self.entrance.health.forget();
+        self.entrance.backends.forget_health();
         to.client.bound_flows(&self.entrance.bounds);
-        self.entrance.route.session.store(Arc::clone(to.session));
+        self.entrance.backends.lead_to(to.session);
         // The edition changes also where the aim is the same: the client registers again when the
         // target of a service has changed, and a kept connection leads to the former target.
-        if **self.entrance.route.aim.load() == aim {
-            self.entrance.route.renew();
+        if *self.entrance.backends.first().picked.aim == aim {
+            self.entrance.backends.renew();
         } else {
-            self.entrance.route.set_aim(aim);
+            self.entrance.backends.set_aim(aim);
         }
         if self.host.is_some() {
             to.hosts.names.note_change();
@@ -424,7 +423,7 @@ impl Entry {
         self.entrance.steer(to.session);
         if !Arc::ptr_eq(&self.gate, &to.client.gate) {
             self.gate = Arc::clone(&to.client.gate);
-            self.entrance.route.gate.store(Gate::within(Arc::clone(&self.gate), None));
+            self.entrance.backends.set_gate(&Gate::within(Arc::clone(&self.gate), None));
         }
     }
 }

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use proto::control::{ServiceErrorCode, ServiceSpec};
 use relay::Gate;
 
+use crate::backends::Backends;
 use crate::entrance::{self, Entrance};
-use crate::health::Health;
 use crate::listeners::Listeners;
 use crate::names::{Host, Kind, Published};
-use crate::route::Route;
 use crate::server::directory::Claim;
 
 use super::Registrant;
@@ -66,10 +65,9 @@ impl OfClient {
         let entrance = Arc::new(Entrance {
             id: entrance::next_id(),
             address,
-            health: Health::default(),
             steering: None,
             bounds: Arc::default(),
-            route: Route::new(
+            backends: Backends::new(
                 aim(spec, Some(rules)),
                 to.session,
                 Gate::within(Arc::clone(&to.client.gate), None),
