@@ -106,7 +106,7 @@ impl Brake {
             return Wait(None);
         }
         state.waiting += 1;
-        Wait(Some(Waiting { brake: self.clone(), until }))
+        Wait(Some(Delayed { brake: self.clone(), until }))
     }
 
     /// Logs a wrong token: one line for each address and minute.
@@ -131,7 +131,7 @@ impl Brake {
 /// The wait of one answer.
 #[derive(Debug)]
 #[must_use]
-pub(super) struct Wait(Option<Waiting>);
+pub(super) struct Wait(Option<Delayed>);
 
 impl Wait {
     pub(super) async fn end(self) {
@@ -143,12 +143,12 @@ impl Wait {
 
 /// The place of an answer that waits. It is free again on drop, also when the connection has ended.
 #[derive(Debug)]
-struct Waiting {
+struct Delayed {
     brake: Brake,
     until: Instant,
 }
 
-impl Drop for Waiting {
+impl Drop for Delayed {
     fn drop(&mut self) {
         self.brake.state().waiting -= 1;
     }

@@ -60,7 +60,7 @@ enum State {
 
 /// The place of a connection. Dropping it frees the place.
 #[derive(Debug)]
-pub(super) struct Place(Seat);
+pub(super) struct Occupied(Seat);
 
 /// What the requests of a connection know of its place.
 #[derive(Clone, Debug)]
@@ -72,7 +72,7 @@ pub(super) struct Seat {
 impl Places {
     /// Takes a place. The receiver resolves when the connection must close for another one. While
     /// every connection has a request with a right token, this waits for the first to be idle.
-    pub(super) async fn take(&self) -> (Place, oneshot::Receiver<()>) {
+    pub(super) async fn take(&self) -> (Occupied, oneshot::Receiver<()>) {
         loop {
             if let Some(taken) = self.try_take() {
                 return taken;
@@ -81,7 +81,7 @@ impl Places {
         }
     }
 
-    fn try_take(&self) -> Option<(Place, oneshot::Receiver<()>)> {
+    fn try_take(&self) -> Option<(Occupied, oneshot::Receiver<()>)> {
         let mut table = self.table();
         if table.taken.len() >= PLACES {
             let idle = table.taken.iter().filter(|(_, one)| one.state == State::Idle);
@@ -94,7 +94,7 @@ impl Places {
         let (open, closed) = oneshot::channel();
         let taken = Taken { state: State::Idle, since: Instant::now(), _open: open };
         table.taken.insert(number, taken);
-        Some((Place(Seat { places: self.clone(), number }), closed))
+        Some((Occupied(Seat { places: self.clone(), number }), closed))
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -102,13 +102,13 @@ impl Places {
     }
 }
 
-impl Place {
+impl Occupied {
     pub(super) const fn seat(&self) -> &Seat {
         &self.0
     }
 }
 
-impl Drop for Place {
+impl Drop for Occupied {
     fn drop(&mut self) {
         let Self(Seat { places, number }) = self;
         places.table().taken.remove(number);
@@ -247,7 +247,7 @@ mod tests {
 
     use super::*;
 
-    type One = (Place, oneshot::Receiver<()>);
+    type One = (Occupied, oneshot::Receiver<()>);
 
     async fn full() -> (Places, Vec<One>) {
         let places = Places::default();

@@ -29,7 +29,7 @@ pub(super) struct Api {
     pub(super) life: Life,
 }
 
-type Source = State<Api>;
+type ApiState = State<Api>;
 
 /// The OpenAPI 3.1 description of this API.
 const OPENAPI: &str = include_str!("openapi.json");
@@ -55,7 +55,7 @@ pub(super) fn app(api: Api, guard: Guard) -> Router {
 
 /// The route of a command.
 fn route(entry: &'static Entry) -> MethodRouter<Api> {
-    let handler = move |State(api): Source,
+    let handler = move |State(api): ApiState,
                         path: Result<RawPathParams, RawPathParamsRejection>,
                         query: Result<Query<Vec<(String, String)>>, QueryRejection>,
                         request: Request| async move {
@@ -135,13 +135,13 @@ async fn asked(source: &dyn Daemon) -> Option<Status> {
     timeout(PATIENCE, source.status()).await.ok()
 }
 
-async fn healthz(State(api): Source) -> Response {
+async fn healthz(State(api): ApiState) -> Response {
     if api.daemon.alive(PATIENCE).await { "alive\n".into_response() } else { no_answer() }
 }
 
 /// Answers 200 if the daemon can serve visitors: it runs, and a client has at least one session
 /// that is up.
-async fn readyz(State(api): Source) -> Response {
+async fn readyz(State(api): ApiState) -> Response {
     let Some(status) = asked(api.daemon.as_ref()).await else { return no_answer() };
     let unready = |why: &str| problem(StatusCode::SERVICE_UNAVAILABLE, why);
     if status.state != "running" {
@@ -154,7 +154,7 @@ async fn readyz(State(api): Source) -> Response {
 }
 
 /// Measures one round trip over every link, up to the limit of links in one ping.
-async fn checked(State(api): Source) -> Response {
+async fn checked(State(api): ApiState) -> Response {
     let Some(meter) = api.daemon.meter() else {
         return problem(StatusCode::SERVICE_UNAVAILABLE, "nothing to measure here");
     };
@@ -166,7 +166,7 @@ async fn checked(State(api): Source) -> Response {
     (code, Json(json!({ "ok": ok, "links": links, "omitted": omitted }))).into_response()
 }
 
-async fn metrics_page(State(api): Source) -> Response {
+async fn metrics_page(State(api): ApiState) -> Response {
     let Some(status) = asked(api.daemon.as_ref()).await else { return no_answer() };
     let page = page::page(&metrics::list(&status));
     ([(CONTENT_TYPE, page::CONTENT_TYPE)], page).into_response()

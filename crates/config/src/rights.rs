@@ -111,14 +111,14 @@ impl PortRights {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
+enum Scope {
     /// Every address.
     Any,
     Name(String),
     Net(Net),
 }
 
-impl Place {
+impl Scope {
     /// Whether the place includes `ip`, an address of the host `asked`. `is_own`: whether an address
     /// belongs to the machine that dials.
     fn has(&self, asked: &str, ip: IpAddr, is_own: &dyn Fn(IpAddr) -> bool) -> bool {
@@ -156,7 +156,7 @@ enum Reach {
     Port {
         /// `None`: both protocols.
         over: Option<Over>,
-        place: Place,
+        place: Scope,
         /// The first and the last port are included; `*` is 1-65535.
         first: u16,
         last: u16,
@@ -202,16 +202,16 @@ impl FromStr for ForwardRight {
             return Err(bad());
         }
         if place == "*" {
-            return Ok(Self(Reach::Port { over, place: Place::Any, first, last }));
+            return Ok(Self(Reach::Port { over, place: Scope::Any, first, last }));
         }
         let (host, prefix) = match place.split_once('/') {
             Some((host, prefix)) => (host, Some(prefix)),
             None => (place, None),
         };
         let place = match (host.parse::<Host>()?, prefix) {
-            (Host::Name(name), None) => Place::Name(name),
+            (Host::Name(name), None) => Scope::Name(name),
             (Host::Name(_), Some(_)) => return Err(bad()),
-            (Host::Ip(ip), prefix) => Net::new(ip, prefix).map(Place::Net).ok_or_else(bad)?,
+            (Host::Ip(ip), prefix) => Net::new(ip, prefix).map(Scope::Net).ok_or_else(bad)?,
         };
         Ok(Self(Reach::Port { over, place, first, last }))
     }
@@ -227,9 +227,9 @@ impl fmt::Display for ForwardRight {
             write!(f, "{over}://")?;
         }
         match place {
-            Place::Any => f.write_str("*:")?,
-            Place::Name(name) => write!(f, "{name}:")?,
-            Place::Net(net) => write!(f, "{net}:")?,
+            Scope::Any => f.write_str("*:")?,
+            Scope::Name(name) => write!(f, "{name}:")?,
+            Scope::Net(net) => write!(f, "{net}:")?,
         }
         match (first, last) {
             (1, u16::MAX) => f.write_str("*"),
@@ -251,7 +251,7 @@ impl ForwardRights {
     #[must_use]
     pub fn ordinary() -> Self {
         let (first, last) = (1, u16::MAX);
-        Self(vec![ForwardRight(Reach::Port { over: None, place: Place::Any, first, last })])
+        Self(vec![ForwardRight(Reach::Port { over: None, place: Scope::Any, first, last })])
     }
 
     /// Whether a dial or a datagram to `resolved`, an address of the host `asked`, is permitted. A
@@ -279,13 +279,13 @@ impl ForwardRights {
     pub fn may_permit(&self, over: Over, asked: &str, port: u16) -> bool {
         let name = asked.strip_suffix('.').unwrap_or(asked);
         self.places(over, port).any(|place| match place {
-            Place::Name(allowed) => allowed.eq_ignore_ascii_case(name),
-            Place::Any | Place::Net(_) => true,
+            Scope::Name(allowed) => allowed.eq_ignore_ascii_case(name),
+            Scope::Any | Scope::Net(_) => true,
         })
     }
 
     /// The places that rights to this port have.
-    fn places(&self, over: Over, port: u16) -> impl Iterator<Item = &Place> {
+    fn places(&self, over: Over, port: u16) -> impl Iterator<Item = &Scope> {
         self.0.iter().filter_map(move |ForwardRight(right)| match right {
             Reach::Unix(_) => None,
             Reach::Port { over: of, place, first, last } => {

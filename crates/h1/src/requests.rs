@@ -9,7 +9,7 @@ use crate::{Fault, Framing, Request};
 
 /// The place in the bytes of a connection.
 #[derive(Debug)]
-enum Place {
+enum Phase {
     /// At the start of a request.
     Head,
     /// So many bytes of a body follow.
@@ -22,7 +22,7 @@ enum Place {
 /// [`Requests::begin`], so the caller may decide against it.
 #[derive(Debug)]
 pub struct Requests {
-    place: Place,
+    place: Phase,
     scanner: Scanner,
 }
 
@@ -46,19 +46,19 @@ impl Requests {
     /// that this field names.
     #[must_use]
     pub fn new(route_header: Option<Rc<str>>) -> Self {
-        Self { place: Place::Head, scanner: Scanner::new(route_header) }
+        Self { place: Phase::Head, scanner: Scanner::new(route_header) }
     }
 
     /// Whether the next byte is the first byte of a head that has not passed.
     #[must_use]
     pub const fn is_between(&self) -> bool {
-        matches!(self.place, Place::Head)
+        matches!(self.place, Phase::Head)
     }
 
     /// Looks at the bytes that were not passed, of which there is at least one.
     pub fn step<'a>(&mut self, bytes: &'a [u8]) -> Step<'a> {
         let length = match &mut self.place {
-            Place::Head => {
+            Phase::Head => {
                 return match self.scanner.look(bytes) {
                     Found::More => Step::More,
                     Found::Not => Step::Refused(Fault::NotHttp),
@@ -66,17 +66,17 @@ impl Requests {
                     Found::Head(request) => Step::Head(request),
                 };
             }
-            Place::Length(left) => match take(left, bytes) {
+            Phase::Length(left) => match take(left, bytes) {
                 Some(length) => length,
                 None => return Step::Body(bytes.len()),
             },
-            Place::Chunks(chunks) => match chunks.pass(bytes) {
+            Phase::Chunks(chunks) => match chunks.pass(bytes) {
                 Passed::More => return Step::Body(bytes.len()),
                 Passed::End(length) => length,
                 Passed::Bad(length, fault) => return Step::Broken(length, fault),
             },
         };
-        self.place = Place::Head;
+        self.place = Phase::Head;
         Step::Body(length)
     }
 
@@ -84,9 +84,9 @@ impl Requests {
     pub fn begin(&mut self, body: Framing) {
         self.scanner.reset();
         self.place = match body {
-            Framing::Absent | Framing::Length(0) => Place::Head,
-            Framing::Length(length) => Place::Length(length),
-            Framing::Chunked => Place::Chunks(Chunked::of_request()),
+            Framing::Absent | Framing::Length(0) => Phase::Head,
+            Framing::Length(length) => Phase::Length(length),
+            Framing::Chunked => Phase::Chunks(Chunked::of_request()),
         };
     }
 }

@@ -16,7 +16,7 @@ use crate::guard::guarded;
 use crate::inner::Inner;
 use crate::io::CarrierIo;
 use crate::lanes::{Early, StreamLanes};
-use crate::reader::{self, ReadEnd, Source};
+use crate::reader::{self, Input, ReadEnd};
 
 /// Accepts lanes until the carrier is lost. Dropping the future ends the tasks of the lanes.
 pub(crate) async fn run(
@@ -63,7 +63,7 @@ struct OwnLane {
     side: Side,
 }
 
-impl Source for OwnLane {
+impl Input for OwnLane {
     /// A lane gets its larger state once it belongs to a stream. So a lane that never gets a stream
     /// costs little memory.
     const FIRST: usize = 2 << 10;

@@ -43,7 +43,7 @@ pub(crate) enum ReadEnd {
 }
 
 /// A source of bytes, and the input of the state machine that takes them.
-pub(crate) trait Source {
+pub(crate) trait Input {
     /// Size of the first read.
     const FIRST: usize;
 
@@ -85,7 +85,7 @@ pub(crate) trait Source {
 /// The first lane, which each carrier has.
 pub(crate) struct First;
 
-impl Source for First {
+impl Input for First {
     const FIRST: usize = BUSY;
     const TIGHT: usize = BUSY;
     const IS_FIRST: bool = true;
@@ -121,7 +121,7 @@ impl Source for First {
 }
 
 /// Reads until the lane, the carrier or the link ends.
-pub(crate) async fn run<S: Source>(
+pub(crate) async fn run<S: Input>(
     link: &Rc<Inner>,
     io: &CarrierIo,
     source: &mut S,
@@ -170,7 +170,7 @@ impl Drop for Held<'_> {
     }
 }
 
-fn poll<S: Source>(
+fn poll<S: Input>(
     cx: &mut Context<'_>,
     link: &Rc<Inner>,
     io: &CarrierIo,
@@ -272,7 +272,7 @@ fn make_room(buf: &mut BytesMut, size: usize) {
 fn process(
     link: &Rc<Inner>,
     io: &CarrierIo,
-    source: &mut impl Source,
+    source: &mut impl Input,
     buf: &mut BytesMut,
     most: usize,
 ) -> Result<usize, Violation> {

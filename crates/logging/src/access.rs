@@ -22,10 +22,10 @@ pub const ACCESS: &str = "access";
 static IS_ON: AtomicBool = AtomicBool::new(false);
 
 /// The place of the access log.
-static PLACE: RwLock<Option<Place>> = RwLock::new(None);
+static SINK: RwLock<Option<Sink>> = RwLock::new(None);
 
 #[derive(Debug)]
-enum Place {
+enum Sink {
     /// The log of the daemon.
     Log,
     /// A file of its own, as JSON or as text.
@@ -67,24 +67,24 @@ pub fn has_access_log() -> bool {
 pub fn follow_access(wanted: &AccessLog, json: bool) -> anyhow::Result<()> {
     let place = match wanted {
         AccessLog::Off => None,
-        AccessLog::On => Some(Place::Log),
+        AccessLog::On => Some(Sink::Log),
         AccessLog::File(settings) => {
             let file = LogFile::open(settings.clone())
                 .with_context(|| format!("log.access {}", settings.path.display()))?;
-            Some(Place::File(file, json))
+            Some(Sink::File(file, json))
         }
     };
     IS_ON.store(place.is_some(), Ordering::Relaxed);
-    *PLACE.write().unwrap_or_else(PoisonError::into_inner) = place;
+    *SINK.write().unwrap_or_else(PoisonError::into_inner) = place;
     Ok(())
 }
 
 /// Writes the line about an ended visitor.
 pub fn access(access: &Access<'_>) {
-    let place = PLACE.read().unwrap_or_else(PoisonError::into_inner);
+    let place = SINK.read().unwrap_or_else(PoisonError::into_inner);
     match &*place {
         None => {}
-        Some(Place::Log) => {
+        Some(Sink::Log) => {
             let Access { service, client, target, visitor, bytes_in, bytes_out, end, .. } = access;
             tracing::info!(
                 target: ACCESS,
@@ -94,7 +94,7 @@ pub fn access(access: &Access<'_>) {
                 "visitor left"
             );
         }
-        Some(Place::File(file, json)) => {
+        Some(Sink::File(file, json)) => {
             let line = if *json { json_line(access) } else { text_line(access) };
             // The file reports its own errors, and the line goes to standard error.
             let _ = (&mut &*file).write_all(line.as_bytes());

@@ -146,7 +146,7 @@ pub struct Attempt<'a> {
 
 /// The answer to an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum Judgement {
     /// The password is right.
     Right,
     /// The password is wrong.
@@ -199,7 +199,7 @@ struct Guesser {
 
 /// What an attempt does next.
 enum Step {
-    Tell(Told),
+    Tell(Judgement),
     /// The password is wrong, and the pause ends at this time.
     Pause(Instant),
     /// The attempt waits for its turn: until this time, or for a sign.
@@ -236,9 +236,9 @@ impl Brake {
 
     /// Returns the outcome of an attempt when it may be told. An attempt without a turn for the time
     /// `patience` is refused. Dropping the future gives the turn up.
-    pub async fn judge(&self, attempt: Attempt<'_>, patience: Duration) -> Told {
+    pub async fn judge(&self, attempt: Attempt<'_>, patience: Duration) -> Judgement {
         if attempt.is_right && self.is_idle() {
-            return Told::Right;
+            return Judgement::Right;
         }
         let attempt = Attempt { source: prefix(attempt.source), ..attempt };
         let deadline = Instant::now() + patience;
@@ -249,11 +249,11 @@ impl Brake {
                 Step::Pause(until) => {
                     drop(place);
                     sleep_until(until).await;
-                    return Told::Wrong;
+                    return Judgement::Wrong;
                 }
                 Step::Wait(until) => until.map_or(deadline, |until| until.min(deadline)),
             };
-            let Some(Place { sign: notify, .. }) = &place else { return Told::Busy };
+            let Some(Queued { sign: notify, .. }) = &place else { return Judgement::Busy };
             tokio::select! {
                 () = notify.notified() => {}
                 () = sleep_until(sign) => {}
@@ -264,16 +264,16 @@ impl Brake {
     fn step<'b>(
         &'b self,
         attempt: Attempt<'b>,
-        place: &mut Option<Place<'b>>,
+        place: &mut Option<Queued<'b>>,
         deadline: Instant,
     ) -> Step {
         let (now, key) = (Instant::now(), (Box::from(attempt.service), attempt.source));
         let mut part = self.part(attempt);
         if attempt.is_right && !part.contains_key(&key) {
-            return Step::Tell(Told::Right);
+            return Step::Tell(Judgement::Right);
         }
         let Some(guesser) = self.guesser(&mut part, key, now) else {
-            return Step::Tell(Told::Busy);
+            return Step::Tell(Judgement::Busy);
         };
         if guesser.is_quiet(now) {
             guesser.forget();
@@ -282,7 +282,7 @@ impl Brake {
         let is_youngest = guesser.waiting.keys().next_back().is_none_or(|last| *last <= mine);
         if attempt.is_known || (now >= guesser.next && is_youngest) {
             if attempt.is_right {
-                return Step::Tell(Told::Right);
+                return Step::Tell(Judgement::Right);
             }
             guesser.next = guesser.next.max(now) + pause(guesser.failures, DOUBLINGS);
             guesser.failures = guesser.failures.saturating_add(1);
@@ -295,19 +295,19 @@ impl Brake {
         if now >= deadline {
             guesser.refused += 1;
             self.tell(attempt, guesser, now);
-            return Step::Tell(Told::Busy);
+            return Step::Tell(Judgement::Busy);
         }
         let until = is_youngest.then_some(guesser.next);
         if place.is_none() {
             if self.waiting.fetch_add(1, Ordering::Relaxed) >= WAITING_MAX {
                 self.waiting.fetch_sub(1, Ordering::Relaxed);
                 guesser.refused += 1;
-                return Step::Tell(Told::Busy);
+                return Step::Tell(Judgement::Busy);
             }
             let number = self.places.fetch_add(1, Ordering::Relaxed);
             let sign = Arc::new(Notify::new());
             guesser.waiting.insert(number, Arc::clone(&sign));
-            *place = Some(Place { brake: self, attempt, number, sign });
+            *place = Some(Queued { brake: self, attempt, number, sign });
         }
         Step::Wait(until)
     }
@@ -389,14 +389,14 @@ impl Guesser {
 }
 
 /// The place of a request that waits for a turn. Dropping it gives the turn to the next youngest.
-struct Place<'b> {
+struct Queued<'b> {
     brake: &'b Brake,
     attempt: Attempt<'b>,
     number: u64,
     sign: Arc<Notify>,
 }
 
-impl Drop for Place<'_> {
+impl Drop for Queued<'_> {
     fn drop(&mut self) {
         self.brake.waiting.fetch_sub(1, Ordering::Relaxed);
         let key = (Box::from(self.attempt.service), self.attempt.source);
@@ -444,7 +444,7 @@ mod tests {
     }
 
     /// The outcome of an attempt, and the milliseconds until it.
-    async fn ask(brake: &Brake, attempt: Attempt<'_>) -> (Told, u128) {
+    async fn ask(brake: &Brake, attempt: Attempt<'_>) -> (Judgement, u128) {
         let start = Instant::now();
         (brake.judge(attempt, PATIENCE).await, start.elapsed().as_millis())
     }
@@ -472,16 +472,16 @@ mod tests {
     async fn wrong_passwords_one_after_the_other_wait_longer_and_a_right_one_does_not() {
         let (brake, reports) = brake();
         for milliseconds in [100, 200, 400, 800, 1600, 1600] {
-            assert_eq!(ask(&brake, attempt(1, false)).await, (Told::Wrong, milliseconds));
-            assert_eq!(ask(&brake, attempt(1, true)).await, (Told::Right, 0));
-            assert_eq!(ask(&brake, attempt(2, true)).await, (Told::Right, 0));
+            assert_eq!(ask(&brake, attempt(1, false)).await, (Judgement::Wrong, milliseconds));
+            assert_eq!(ask(&brake, attempt(1, true)).await, (Judgement::Right, 0));
+            assert_eq!(ask(&brake, attempt(2, true)).await, (Judgement::Right, 0));
         }
         assert_eq!(*reports.lock().unwrap(), [(3, 0)]);
-        assert_eq!(ask(&brake, attempt(2, false)).await, (Told::Wrong, 100), "another source");
+        assert_eq!(ask(&brake, attempt(2, false)).await, (Judgement::Wrong, 100), "another source");
         let other = Attempt { service: "other", ..attempt(1, false) };
-        assert_eq!(ask(&brake, other).await, (Told::Wrong, 100), "another service");
+        assert_eq!(ask(&brake, other).await, (Judgement::Wrong, 100), "another service");
         advance(FORGET).await;
-        assert_eq!(ask(&brake, attempt(1, false)).await, (Told::Wrong, 100), "a quiet minute");
+        assert_eq!(ask(&brake, attempt(1, false)).await, (Judgement::Wrong, 100), "a quiet minute");
         assert_eq!(*reports.lock().unwrap(), [(3, 0)]);
     }
 
@@ -519,7 +519,7 @@ mod tests {
             local.spawn_local(async move {
                 loop {
                     // Each answer brings the next guess.
-                    if ask(&brake, attempt(1, false)).await.0 == Told::Wrong {
+                    if ask(&brake, attempt(1, false)).await.0 == Judgement::Wrong {
                         guesses.set(guesses.get() + 1);
                     }
                 }
@@ -530,11 +530,11 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(20_050)).await;
                 let (before, start) = (guesses.get(), Instant::now());
                 assert!((12..=18).contains(&before), "{before} guesses in 20 s");
-                assert_eq!(ask(&brake, attempt(1, true)).await.0, Told::Right);
+                assert_eq!(ask(&brake, attempt(1, true)).await.0, Judgement::Right);
                 assert!(start.elapsed() <= LONGEST, "{:?}", start.elapsed());
-                assert_eq!(ask(&brake, attempt(2, true)).await, (Told::Right, 0));
+                assert_eq!(ask(&brake, attempt(2, true)).await, (Judgement::Right, 0));
                 let known = Attempt { is_known: true, ..attempt(1, true) };
-                assert_eq!(ask(&brake, known).await, (Told::Right, 0));
+                assert_eq!(ask(&brake, known).await, (Judgement::Right, 0));
                 tokio::time::sleep(Duration::from_secs(60)).await;
                 let reports = reports.lock().unwrap();
                 assert_eq!((reports.len(), reports[0]), (2, (3, 0)));
@@ -552,9 +552,9 @@ mod tests {
         };
         let first = tokio::spawn(guess(false));
         settle().await;
-        assert_eq!(guess(true).await, Told::Busy);
-        assert_eq!(guess(false).await, Told::Busy);
-        assert_eq!(first.await.unwrap(), Told::Wrong);
+        assert_eq!(guess(true).await, Judgement::Busy);
+        assert_eq!(guess(false).await, Judgement::Busy);
+        assert_eq!(first.await.unwrap(), Judgement::Wrong);
         // A place that is given up passes the turn on.
         let mut all = Vec::new();
         for is_right in [false, true, true] {
@@ -563,7 +563,7 @@ mod tests {
             settle().await;
         }
         all.pop().unwrap().abort();
-        assert_eq!(all.pop().unwrap().await.unwrap(), (Told::Right, 200));
+        assert_eq!(all.pop().unwrap().await.unwrap(), (Judgement::Right, 200));
     }
 
     #[tokio::test(start_paused = true)]

@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 
 /// What the fields of a request tell of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum ForwardedClient {
     /// No field names an address that is no proxy of ours.
     Nobody,
     /// All fields name this address. The port is 0 when the proxy does not tell it.
@@ -24,7 +24,7 @@ pub enum Told {
 pub fn client<'f, V: Iterator<Item = &'f [u8]>>(
     values: impl Fn(&'static str) -> V,
     is_ours: impl Fn(IpAddr) -> bool,
-) -> Told {
+) -> ForwardedClient {
     let listed = |name| last_stranger(&list(values(name)), &is_ours);
     let told = [
         listed("x-forwarded-for"),
@@ -34,12 +34,12 @@ pub fn client<'f, V: Iterator<Item = &'f [u8]>>(
         listed("x-real-ip"),
     ];
     let mut told = told.into_iter().flatten();
-    let Some(first) = told.next() else { return Told::Nobody };
+    let Some(first) = told.next() else { return ForwardedClient::Nobody };
     let ip = |one: Result<SocketAddr, Unknown>| one.map(|address| address.ip());
     if !told.all(|other| ip(other) == ip(first)) {
-        return Told::Disputed;
+        return ForwardedClient::Disputed;
     }
-    first.map_or(Told::Nobody, Told::Client)
+    first.map_or(ForwardedClient::Nobody, ForwardedClient::Client)
 }
 
 /// A word in place of an address.
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     /// What `client` finds when our proxies are 10.0.0.0/8 and ::1.
-    fn all_told(fields: &[(&str, &str)]) -> Told {
+    fn all_told(fields: &[(&str, &str)]) -> ForwardedClient {
         let values = |name| {
             let of_name = fields.iter().filter(move |(of, _)| of.eq_ignore_ascii_case(name));
             of_name.map(|(_, value)| value.as_bytes())
@@ -106,8 +106,8 @@ mod tests {
 
     fn told(fields: &[(&str, &str)]) -> Option<String> {
         match all_told(fields) {
-            Told::Client(address) => Some(address.to_string()),
-            Told::Nobody | Told::Disputed => None,
+            ForwardedClient::Client(address) => Some(address.to_string()),
+            ForwardedClient::Nobody | ForwardedClient::Disputed => None,
         }
     }
 
@@ -156,9 +156,9 @@ mod tests {
             ("Forwarded", "for=198.51.100.7"),
             ("Forwarded", "for=unknown"),
         ] {
-            assert_eq!(all_told(&[real, (name, value)]), Told::Disputed);
+            assert_eq!(all_told(&[real, (name, value)]), ForwardedClient::Disputed);
         }
-        assert_eq!(all_told(&[("Forwarded", "for=unknown")]), Told::Nobody);
+        assert_eq!(all_told(&[("Forwarded", "for=unknown")]), ForwardedClient::Nobody);
         let second = told(&[("X-Real-IP", "10.0.0.9"), ("X-Forwarded-For", "192.0.2.1")]);
         assert_eq!(second.as_deref(), Some("192.0.2.1:0"));
     }

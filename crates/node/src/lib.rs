@@ -1,8 +1,8 @@
 //! The data path of a daemon: workers, sessions, entrances, and the roles server and client.
 //!
 //! `relay` and `link` meet here. This crate reads no command line and no configuration file: the
-//! daemon passes a closure that reads the configuration again ([`server::Source`],
-//! [`client::Source`]), and stores the clients that were enrolled by a code behind a trait
+//! daemon passes a closure that reads the configuration again ([`server::ConfigSource`],
+//! [`client::ConfigSource`]), and stores the clients that were enrolled by a code behind a trait
 //! ([`server::Enrolled`]).
 //!
 //! | module | content |
@@ -37,6 +37,6 @@ mod strangers;
 mod survey;
 mod tcp_info;
 pub mod transports;
-mod waiting;
+mod undecided;
 mod watch;
 mod workers;

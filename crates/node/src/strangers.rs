@@ -18,7 +18,7 @@ use relay::Room;
 use transport::{Incoming, Listener, LocalFuture, Transport};
 
 use crate::session::Worker;
-use crate::waiting::{Place, Waiting};
+use crate::undecided::{UndecidedGuard, UndecidedSet};
 use crate::{descriptors, memory};
 
 /// The connections of one listener on one worker that may be waiting for their log-in, within
@@ -39,7 +39,7 @@ static TABLE: Mutex<()> = Mutex::new(());
 
 /// The connections of one listener on one worker, and what logs them in.
 pub(crate) struct Strangers<L> {
-    waiting: Waiting,
+    waiting: UndecidedSet,
     most: usize,
     cost: u64,
     budget: Rc<Lease>,
@@ -54,7 +54,7 @@ impl<L> Strangers<L> {
         let cost = if transport.stays() { UDP_COST } else { COST };
         let budget = Rc::clone(&worker.state.budget);
         Self {
-            waiting: Waiting::default(),
+            waiting: UndecidedSet::default(),
             most: memory::strangers(&budget, worker.peers.len(), cost).min(STRANGERS),
             cost,
             budget,
@@ -67,7 +67,7 @@ impl<L> Strangers<L> {
 
 impl<L, F> Backlog for Strangers<L>
 where
-    L: Fn(Box<dyn Incoming>, Place) -> F,
+    L: Fn(Box<dyn Incoming>, UndecidedGuard) -> F,
     F: Future<Output = ()> + 'static,
 {
     fn poll_accept(

@@ -22,7 +22,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Sleep, sleep};
 
 use crate::crowd::is_crowded;
-use crate::room::Place;
+use crate::room::Position;
 use crate::throttle::Throttle;
 use crate::{Room, Socket};
 
@@ -168,15 +168,15 @@ where
             match (this.accept)(cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok((socket, peer))) => match this.room.place(&socket) {
-                    Place::Inside => {
+                    Position::Inside => {
                         this.handler.handle(socket, peer);
                         this.has_share = !this.handler.has_room();
                     }
-                    Place::Last => {
+                    Position::Last => {
                         this.handler.handle(socket, peer);
                         this.is_short = true;
                     }
-                    Place::Beyond => {
+                    Position::Beyond => {
                         socket.reset_on_close();
                         this.is_short = true;
                     }

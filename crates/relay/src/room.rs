@@ -29,7 +29,7 @@ impl Default for Room {
 
 /// The position of a socket's number in the descriptor table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Position {
     /// The table has room for more sockets.
     Inside,
     /// The socket is the last for now.
@@ -55,14 +55,14 @@ impl Room {
     /// Whether the number of this socket is below the ceiling.
     #[must_use]
     pub fn holds(self, socket: &impl AsFd) -> bool {
-        self.place(socket) == Place::Inside
+        self.place(socket) == Position::Inside
     }
 
-    pub(crate) fn place(self, socket: &impl AsFd) -> Place {
+    pub(crate) fn place(self, socket: &impl AsFd) -> Position {
         match socket.as_fd().as_raw_fd() {
-            number if number < self.ceiling => Place::Inside,
-            number if number < self.wall => Place::Last,
-            _ => Place::Beyond,
+            number if number < self.ceiling => Position::Inside,
+            number if number < self.wall => Position::Last,
+            _ => Position::Beyond,
         }
     }
 
@@ -70,7 +70,7 @@ impl Room {
     /// that wait already and rare events use it.
     #[must_use]
     pub fn is_there(self) -> bool {
-        eventfd(0, EventfdFlags::CLOEXEC).is_ok_and(|probe| self.place(&probe) == Place::Inside)
+        eventfd(0, EventfdFlags::CLOEXEC).is_ok_and(|probe| self.place(&probe) == Position::Inside)
     }
 }
 
@@ -82,10 +82,10 @@ mod tests {
     fn a_number_says_how_full_the_table_is() {
         let probe = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         let number = u32::try_from(probe.as_raw_fd()).unwrap();
-        assert_eq!(Room::default().place(&probe), Place::Inside);
-        assert_eq!(Room::below(number + 1, 0).place(&probe), Place::Inside);
-        assert_eq!(Room::below(number, number + 1).place(&probe), Place::Last);
-        assert_eq!(Room::below(0, number).place(&probe), Place::Beyond);
+        assert_eq!(Room::default().place(&probe), Position::Inside);
+        assert_eq!(Room::below(number + 1, 0).place(&probe), Position::Inside);
+        assert_eq!(Room::below(number, number + 1).place(&probe), Position::Last);
+        assert_eq!(Room::below(0, number).place(&probe), Position::Beyond);
         assert!(Room::default().is_there());
         assert!(!Room::below(0, u32::MAX).is_there());
     }

@@ -26,7 +26,9 @@ mod turns;
 pub use ledger::Wanted;
 pub use settings::{Acme, Doors, Files, MinVersion, Settings, Unusable};
 pub use stream::{Alpn, TlsIo};
-pub use terminator::{Cover, HELD, NameStatus, Prepared, Source, Terminator, UNSENT_MOST};
+pub use terminator::{
+    CertificateSource, Cover, HELD, NameStatus, Prepared, Terminator, UNSENT_MOST,
+};
 
 /// The target of log lines for audits, as `logging::AUDIT`. This crate does not know `logging`.
 const AUDIT: &str = "audit";

@@ -93,7 +93,7 @@ pub enum Cover {
 
 /// Where the certificate of a name comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum CertificateSource {
     /// A configured file.
     File,
     /// An order.
@@ -102,7 +102,7 @@ pub enum Source {
     None,
 }
 
-impl Source {
+impl CertificateSource {
     /// The word for status and metrics: `file`, `acme` or `none`.
     #[must_use]
     pub const fn word(self) -> &'static str {
@@ -120,7 +120,7 @@ pub struct NameStatus {
     /// The name. A name of a configured certificate may be a wildcard.
     pub host: String,
     /// Where the certificate comes from.
-    pub source: Source,
+    pub source: CertificateSource,
     /// The last second in which the certificate is valid, since 1970.
     pub expires: Option<u64>,
     /// Why the last order failed, or why the name has no certificate and will not get one. Without
@@ -344,16 +344,18 @@ impl Terminator {
         for (host, trouble) in hosts {
             let file = files.get(&host).cloned().or_else(|| self.shelf.configured(&host));
             let (source, shown) = match (file, issued.get(&host)) {
-                (Some(shown), _) => (Source::File, Some(shown)),
-                (None, Some(shown)) => (Source::Acme, Some(shown.clone())),
-                (None, None) => (Source::None, None),
+                (Some(shown), _) => (CertificateSource::File, Some(shown)),
+                (None, Some(shown)) => (CertificateSource::Acme, Some(shown.clone())),
+                (None, None) => (CertificateSource::None, None),
             };
             let refusal = self.uncovered(&live, &host);
             let (error, retry_in) = match (source, refusal) {
-                (Source::File, _) => (None, None),
+                (CertificateSource::File, _) => (None, None),
                 // No order follows, so an earlier failure does not matter any more.
-                (Source::Acme | Source::None, Some(refusal)) => (Some(refusal), None),
-                (Source::Acme | Source::None, None) => trouble.unzip(),
+                (CertificateSource::Acme | CertificateSource::None, Some(refusal)) => {
+                    (Some(refusal), None)
+                }
+                (CertificateSource::Acme | CertificateSource::None, None) => trouble.unzip(),
             };
             let expires = shown.map(|shown| shown.ends);
             all.push(NameStatus { host: host.into(), source, expires, error, retry_in });

@@ -17,7 +17,7 @@ const PER_ORDER: Duration = Duration::from_secs(24 * 3600 / ORDERS as u64);
 
 /// The orders of one client.
 #[derive(Debug)]
-struct Turn {
+struct Orders {
     /// The number of the last order, over all clients.
     last: u64,
     /// When all first orders are paid for at the even rate; see the generic cell rate algorithm
@@ -30,7 +30,7 @@ struct Turn {
 /// The orders of all clients.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
-    clients: HashMap<Arc<str>, Turn>,
+    clients: HashMap<Arc<str>, Orders>,
     orders: u64,
 }
 
@@ -49,7 +49,7 @@ impl Turns {
     /// orders.
     pub(crate) fn count(&mut self, client: &Arc<str>, is_renewal: bool, now: Instant) {
         self.orders += 1;
-        let new = || Turn { last: 0, paid: now, at: now };
+        let new = || Orders { last: 0, paid: now, at: now };
         let turn = self.clients.entry(Arc::clone(client)).or_insert_with(new);
         (turn.last, turn.at) = (self.orders, now);
         if !is_renewal {
@@ -59,7 +59,7 @@ impl Turns {
 
     /// Forgets the clients that made no order for a day and owe none.
     pub(crate) fn forget(&mut self, now: Instant) {
-        let is_recent = |turn: &Turn| now.saturating_duration_since(turn.at) < PER_ORDER * ORDERS;
+        let is_recent = |turn: &Orders| now.saturating_duration_since(turn.at) < PER_ORDER * ORDERS;
         self.clients.retain(|_, turn| turn.paid > now || is_recent(turn));
     }
 }

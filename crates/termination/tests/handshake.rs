@@ -16,7 +16,7 @@ use rustls::{
 };
 use tempfile::TempDir;
 use termination::{
-    Acme, Alpn, Cover, Doors, Files, MinVersion, Settings, Source, Terminator, TlsIo,
+    Acme, Alpn, CertificateSource, Cover, Doors, Files, MinVersion, Settings, Terminator, TlsIo,
 };
 use testkit::certs::{Authority, Flaw, Leaf};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
@@ -150,7 +150,7 @@ async fn a_name_has_its_exact_certificate_before_the_wildcard_of_one_label() {
     let _wanted = terminator.want("other.example.com", "home");
     let status = terminator.status();
     let other = status.iter().find(|name| name.host == "other.example.com").unwrap();
-    assert_eq!((other.source, other.expires), (Source::File, Some(7_226_582_400)));
+    assert_eq!((other.source, other.expires), (CertificateSource::File, Some(7_226_582_400)));
 }
 
 /// With two libraries compiled in, rustls panics where it has to guess a provider.
@@ -417,7 +417,10 @@ fn a_published_name_that_loses_its_certificate_has_an_error_and_the_log_one_line
     assert!(line.trim_start().starts_with(shown), "{line}");
     let status = terminator.status();
     let [name] = &*status else { panic!("{status:?}") };
-    assert_eq!((&*name.host, name.source, name.expires), ("a.example.com", Source::None, None));
+    assert_eq!(
+        (&*name.host, name.source, name.expires),
+        ("a.example.com", CertificateSource::None, None)
+    );
     let error = name.error.as_deref().unwrap();
     assert!(error.starts_with("no certificate of this server is for a.example.com"), "{error}");
     assert_eq!(name.retry_in, None, "no order follows");

@@ -16,7 +16,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tempfile::TempDir;
-use termination::{Acme, Cover, Doors, NameStatus, Settings, Source, Terminator};
+use termination::{Acme, CertificateSource, Cover, Doors, NameStatus, Settings, Terminator};
 use testkit::certs::{Authority, Leaf};
 use testkit::stage::{CheckedPorts, NOWHERE, Pebble, REFUSED};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -171,7 +171,7 @@ async fn state(
 }
 
 async fn issued(terminator: &Terminator, host: &str) -> NameStatus {
-    state(terminator, host, |name| name.source == Source::Acme).await
+    state(terminator, host, |name| name.source == CertificateSource::Acme).await
 }
 
 async fn failed(terminator: &Terminator, host: &str) -> NameStatus {
@@ -234,7 +234,7 @@ async fn order_and_restart(doors: Doors, by: &str) {
     let idle = timeout(Duration::from_millis(300), Arc::clone(&again).run()).await;
     assert!(idle.is_err());
     let state = &again.status()[0];
-    assert_eq!((state.source, &state.error), (Source::Acme, &None));
+    assert_eq!((state.source, &state.error), (CertificateSource::Acme, &None));
     drop(dir);
 }
 

@@ -54,7 +54,7 @@ pub use keys::{Keys, KeysError};
 pub use listener::{KcpListener, KcpServer};
 pub use settings::KcpSettings;
 
-pub use files::peers::{Known, PeerId, Peers};
+pub use files::peers::{PeerId, Peers, RecordedPeer};
 
 pub use kcp::Control;
 pub use kcp::own::fec::Protection;

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use files::peers::{Known, Noted, PeerId, Peers};
+use files::peers::{Noted, PeerId, Peers, RecordedPeer};
 use kcp::own::wire::ConnectionId;
 use net::Current;
 use net::socket::canonical;
@@ -60,7 +60,7 @@ impl KcpServer {
     ///
     /// # Errors
     /// The socket has no address.
-    pub fn call_back(&self, socket: &UdpSocket, known: &[Known]) -> io::Result<usize> {
+    pub fn call_back(&self, socket: &UdpSocket, known: &[RecordedPeer]) -> io::Result<usize> {
         let here = socket.local_addr()?;
         let (mut sent, mut reset) = (0, Vec::new());
         for one in known {
@@ -125,7 +125,7 @@ impl Listener for KcpListener {
             drop(state);
             let mut hold = Hold::new(shared, 0);
             hold.noted = self.server.peers.clone().map(|peers| {
-                Noted::new(peers, Known { id, peer: remote, port: self.local.port() })
+                Noted::new(peers, RecordedPeer { id, peer: remote, port: self.local.port() })
             });
             return Poll::Ready(Ok(Box::new(Accepted {
                 hold,

@@ -38,7 +38,7 @@ pub(crate) enum Pipe {
 
 /// The wakers of those who wait for a connection.
 #[derive(Debug, Default)]
-pub(crate) struct Waiting {
+pub(crate) struct Wakers {
     pub(crate) reader: Option<Waker>,
     pub(crate) writer: Option<Waker>,
     pub(crate) datagram_reader: Option<Waker>,
@@ -68,7 +68,7 @@ pub(crate) struct State {
     moving: Option<Moving>,
     /// The proof by which the server may end the connection without state.
     pub(crate) reset: Option<[u8; PROOF]>,
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: Wakers,
     pub(crate) send_limit: usize,
     end: Option<End>,
     /// When the driver forgets the connection.
@@ -99,7 +99,7 @@ impl State {
             remote,
             moving: None,
             reset: None,
-            waiting: Waiting::default(),
+            waiting: Wakers::default(),
             send_limit: SEND_LIMIT,
             end: None,
             forget: None,

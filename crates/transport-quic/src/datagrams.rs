@@ -15,8 +15,8 @@ use quinn::{Connection, ConnectionError, SendDatagramError};
 use transport::{Carried, Datagrams};
 
 use crate::error::of_connection;
+use crate::pending::PendingFuture;
 use crate::settings::DATAGRAMS;
-use crate::waiting::Waiting;
 
 /// Bytes that quinn counts for a datagram beside its payload: the size of its own struct.
 const PER_DATAGRAM: usize = 32;
@@ -25,10 +25,10 @@ const PER_DATAGRAM: usize = 32;
 pub(crate) struct QuicDatagrams {
     connection: Connection,
     /// A datagram that waits for room, as quinn wants it.
-    sending: Waiting<Result<(), SendDatagramError>>,
+    sending: PendingFuture<Result<(), SendDatagramError>>,
     /// `sending` waits with the datagram that is in front.
     is_blocked: bool,
-    receiving: Waiting<Result<Bytes, ConnectionError>>,
+    receiving: PendingFuture<Result<Bytes, ConnectionError>>,
 }
 
 impl QuicDatagrams {
@@ -41,12 +41,12 @@ impl QuicDatagrams {
 /// Drops the datagrams of a peer that has not logged in. quinn would keep [`DATAGRAMS`] bytes of them.
 pub(crate) struct Stranger {
     connection: Connection,
-    receiving: Waiting<Result<Bytes, ConnectionError>>,
+    receiving: PendingFuture<Result<Bytes, ConnectionError>>,
 }
 
 impl Stranger {
     pub(crate) fn new(connection: Connection) -> Self {
-        Self { connection, receiving: Waiting::default() }
+        Self { connection, receiving: PendingFuture::default() }
     }
 
     /// Drops what has arrived, and wakes the task when more arrives.

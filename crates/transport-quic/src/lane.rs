@@ -11,8 +11,8 @@ use transport::{Death, Lane};
 
 use crate::datagrams::Stranger;
 use crate::error::{ABANDONED, CLEAN, is_clean, of_connection};
+use crate::pending::PendingFuture;
 use crate::pipe;
-use crate::waiting::Waiting;
 
 /// The first byte of each direction, which makes the stream known to the peer. It is the version of
 /// the mapping of lanes to streams. The server's byte also means that it accepted the client's
@@ -61,7 +61,7 @@ pub(crate) struct QuicLane {
     marked: bool,
     /// Drops the datagrams of a client until it has logged in.
     stranger: Option<Stranger>,
-    acknowledged: Waiting<Result<Option<VarInt>, StoppedError>>,
+    acknowledged: PendingFuture<Result<Option<VarInt>, StoppedError>>,
     /// The state of our direction: its end was written, and the peer has acknowledged all bytes.
     finished: bool,
     closed: bool,
@@ -83,7 +83,7 @@ impl QuicLane {
             recv,
             marked,
             stranger,
-            acknowledged: Waiting::default(),
+            acknowledged: PendingFuture::default(),
             finished: false,
             closed: false,
             ended: false,

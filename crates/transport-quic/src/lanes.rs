@@ -16,9 +16,9 @@ use quinn::{Connection, ConnectionError, ReadError, VarInt, WriteError};
 use transport::{Death, Lanes, RecvLane, SendLane};
 
 use crate::error::of_connection;
+use crate::pending::PendingFuture;
 use crate::pipe;
 use crate::settings::{LANES, LANES_MOST};
-use crate::waiting::Waiting;
 use files::peers::Noted;
 
 /// The code of every RESET_STREAM and STOP_SENDING. The frames of `proto` carry the reason.
@@ -51,7 +51,7 @@ impl Shared {
 /// The lanes of a carrier, the same on both ends.
 pub(crate) struct QuicLanes {
     connection: Connection,
-    accepting: Waiting<Result<quinn::RecvStream, ConnectionError>>,
+    accepting: PendingFuture<Result<quinn::RecvStream, ConnectionError>>,
     shared: Arc<Shared>,
     /// The number of lanes that the peer may have open.
     allowed: u32,
@@ -61,7 +61,7 @@ pub(crate) struct QuicLanes {
 
 impl QuicLanes {
     pub(crate) fn new(connection: Connection, noted: Option<Noted>) -> Self {
-        let (accepting, shared) = (Waiting::default(), Arc::default());
+        let (accepting, shared) = (PendingFuture::default(), Arc::default());
         Self { connection, accepting, shared, allowed: LANES, noted }
     }
 }

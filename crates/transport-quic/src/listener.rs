@@ -21,12 +21,12 @@ use crate::early::EarlySecrets;
 use crate::ids::SteeringIds;
 use crate::lane::Hold;
 use crate::past::PastPaths;
+use crate::pending::PendingFuture;
 use crate::server::QuicServer;
 use crate::session::{Fault, Server};
 use crate::settings::QuicSettings;
-use crate::waiting::Waiting;
 use crate::{carrier, endpoint, error};
-use files::peers::{Known, Noted, PeerId};
+use files::peers::{Noted, PeerId, RecordedPeer};
 
 /// The largest number of connections that have arrived and are not accepted yet. Further
 /// connections are ignored, and their clients ask again after a second.
@@ -55,7 +55,7 @@ pub struct QuicListener {
     local: SocketAddr,
     server: QuicServer,
     ids: SteeringIds,
-    accepting: Waiting<Option<quinn::Incoming>>,
+    accepting: PendingFuture<Option<quinn::Incoming>>,
     handshakes: Handshakes,
     rates: Rates,
     past: PastPaths,
@@ -77,7 +77,7 @@ impl QuicListener {
         let (config, ..) = config(server, local, &past).map_err(io::Error::other)?;
         let settings = server.settings.get();
         let endpoint = endpoint::server(socket, config, &settings, &server.keys, &ids)?;
-        let (accepting, handshakes) = (Waiting::default(), Handshakes::default());
+        let (accepting, handshakes) = (PendingFuture::default(), Handshakes::default());
         let (server, rates) = (server.clone(), Rates::new(RATE));
         Ok(Self { endpoint, local, server, ids, accepting, handshakes, rates, past })
     }
@@ -177,21 +177,21 @@ impl Handshakes {
         self.under_way() >= most || held >= (most / SOURCE_PART).max(1)
     }
 
-    fn begin(&self, source: Option<IpAddr>) -> Turn {
+    fn begin(&self, source: Option<IpAddr>) -> CountedHandshake {
         self.all.set(self.all.get() + 1);
         let share = self.of_sources.take(source);
-        Turn { all: Rc::clone(&self.all), _share: share }
+        CountedHandshake { all: Rc::clone(&self.all), _share: share }
     }
 }
 
 /// One handshake that is counted.
 #[derive(Debug)]
-struct Turn {
+struct CountedHandshake {
     all: Rc<Cell<usize>>,
     _share: Option<Share>,
 }
 
-impl Drop for Turn {
+impl Drop for CountedHandshake {
     fn drop(&mut self) {
         self.all.set(self.all.get().saturating_sub(1));
     }
@@ -227,7 +227,7 @@ struct Accepted {
     server: QuicServer,
     ids: SteeringIds,
     port: u16,
-    turn: Turn,
+    turn: CountedHandshake,
     past: PastPaths,
 }
 
@@ -261,7 +261,7 @@ impl Accepted {
             Err(connecting) => (connecting.await.map_err(&refused)?, None),
         };
         let noted = server.peers.zip(id.and_then(peer_id)).map(|(peers, id)| {
-            let known = Known { id, peer: connection.remote_address(), port };
+            let known = RecordedPeer { id, peer: connection.remote_address(), port };
             Noted::new(peers, known)
         });
         let hold = Hold::new(connection.clone());

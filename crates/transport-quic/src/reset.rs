@@ -8,7 +8,7 @@ use std::net::UdpSocket;
 use aws_lc_rs::{hmac, rand};
 use quinn::ConnectionId;
 
-use crate::{Keys, Known};
+use crate::{Keys, RecordedPeer};
 
 /// The length of the token at the end of the datagram, by which the client recognises the server.
 const TOKEN: usize = 16;
@@ -42,7 +42,7 @@ fn reset_datagram(keys: &Keys, id: &ConnectionId) -> Option<Vec<u8>> {
 /// sent. A starting server calls this function before it uses the socket. A reset takes about 3 µs.
 /// A reset that the system does not take at once is skipped; that client learns of the restart by
 /// its next packet.
-pub fn call_back(socket: &UdpSocket, keys: &Keys, known: &[Known]) -> io::Result<usize> {
+pub fn call_back(socket: &UdpSocket, keys: &Keys, known: &[RecordedPeer]) -> io::Result<usize> {
     let here = socket.local_addr()?;
     let sent = known
         .iter()
@@ -85,10 +85,10 @@ mod tests {
         let peer = client.local_addr().unwrap();
         let id = PeerId([7; 8]);
         let keys = Keys::fleeting().unwrap();
-        let elsewhere = Known { id, peer, port: port ^ 1 };
+        let elsewhere = RecordedPeer { id, peer, port: port ^ 1 };
         assert_eq!(call_back(&server, &keys, &[elsewhere]).unwrap(), 0);
         assert_eq!(
-            call_back(&server, &keys, &[elsewhere, Known { port, ..elsewhere }]).unwrap(),
+            call_back(&server, &keys, &[elsewhere, RecordedPeer { port, ..elsewhere }]).unwrap(),
             1
         );
         assert!(client.recv(&mut [0; 128]).unwrap() >= LEAST);

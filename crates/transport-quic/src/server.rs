@@ -11,7 +11,7 @@ use net::source::Proxies;
 use rustls::time_provider::DefaultTimeProvider;
 use tls::{MaterialError, load_certificates};
 
-use crate::{Keys, Known, Peers, QuicSettings, ROTATION, Tickets, call_back};
+use crate::{Keys, Peers, QuicSettings, ROTATION, RecordedPeer, Tickets, call_back};
 
 /// The shared state of the listeners. Clones share one state.
 #[derive(Clone)]
@@ -63,7 +63,7 @@ impl QuicServer {
     }
 
     /// Calls [`call_back`] with the keys of this server.
-    pub fn call_back(&self, socket: &UdpSocket, known: &[Known]) -> io::Result<usize> {
+    pub fn call_back(&self, socket: &UdpSocket, known: &[RecordedPeer]) -> io::Result<usize> {
         call_back(socket, &self.keys, known)
     }
 }

@@ -25,7 +25,7 @@ const SEND_LIMIT: u32 = 128 << 10;
 
 /// The socket belongs to a runtime, or moves between two runtimes.
 #[derive(Debug)]
-enum Place {
+enum Attachment {
     Attached(TcpStream),
     Detached(StdStream),
     /// The move failed, and the socket is closed.
@@ -34,7 +34,7 @@ enum Place {
 
 #[derive(Debug)]
 pub(crate) struct Socket {
-    place: Place,
+    place: Attachment,
     /// The kernel reports a reset once and a clean end afterwards. This field keeps the reset.
     fault: Cell<Option<io::ErrorKind>>,
 }
@@ -47,7 +47,7 @@ impl Socket {
         options.set_tcp_keepalive(&keepalive)?;
         options.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
         options.set_tcp_notsent_lowat(SEND_LIMIT)?;
-        Ok(Self { place: Place::Attached(stream), fault: Cell::new(None) })
+        Ok(Self { place: Attachment::Attached(stream), fault: Cell::new(None) })
     }
 
     /// Reads at most `limit` bytes into the spare capacity of `buf`, in one call.
@@ -110,17 +110,19 @@ impl Socket {
     }
 
     pub(crate) fn detach(&mut self) -> io::Result<()> {
-        match std::mem::replace(&mut self.place, Place::Lost) {
-            Place::Attached(stream) => self.place = Place::Detached(stream.into_std()?),
-            place @ (Place::Detached(_) | Place::Lost) => self.place = place,
+        match std::mem::replace(&mut self.place, Attachment::Lost) {
+            Attachment::Attached(stream) => self.place = Attachment::Detached(stream.into_std()?),
+            place @ (Attachment::Detached(_) | Attachment::Lost) => self.place = place,
         }
         Ok(())
     }
 
     pub(crate) fn attach(&mut self) -> io::Result<()> {
-        match std::mem::replace(&mut self.place, Place::Lost) {
-            Place::Detached(stream) => self.place = Place::Attached(TcpStream::from_std(stream)?),
-            place @ (Place::Attached(_) | Place::Lost) => self.place = place,
+        match std::mem::replace(&mut self.place, Attachment::Lost) {
+            Attachment::Detached(stream) => {
+                self.place = Attachment::Attached(TcpStream::from_std(stream)?)
+            }
+            place @ (Attachment::Attached(_) | Attachment::Lost) => self.place = place,
         }
         Ok(())
     }
@@ -135,8 +137,8 @@ impl Socket {
             return Err(kind.into());
         }
         match &self.place {
-            Place::Attached(stream) => Ok(stream),
-            Place::Detached(_) | Place::Lost => {
+            Attachment::Attached(stream) => Ok(stream),
+            Attachment::Detached(_) | Attachment::Lost => {
                 Err(io::Error::new(io::ErrorKind::NotConnected, "the lane is detached"))
             }
         }

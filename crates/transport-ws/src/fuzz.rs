@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
-use transport::{Side, Source as _};
+use transport::{Producer as _, Side};
 
 use crate::handshake;
 use crate::receive::{Closed, Fault, Notes, Receive};

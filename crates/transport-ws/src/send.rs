@@ -9,7 +9,7 @@ use std::fmt;
 
 use bytes::{Buf, Bytes, BytesMut};
 use net::pool;
-use transport::{Side, Source};
+use transport::{Producer, Side};
 
 use crate::frame::{CONTROL_MAX, Code, Head, Opcode};
 use crate::mask::Mask;
@@ -237,7 +237,7 @@ impl Masked<'_> {
     }
 }
 
-impl Source for Masked<'_> {
+impl Producer for Masked<'_> {
     fn size(&self) -> usize {
         self.left + self.left.div_ceil(MESSAGE) * MASKED_HEAD
     }

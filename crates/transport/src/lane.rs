@@ -26,7 +26,7 @@ impl Death {
 
 /// Bytes that are made while a lane takes them, so that they are still in the core's first cache
 /// when the lane works on them.
-pub trait Source {
+pub trait Producer {
     /// The most bytes that are left.
     fn size(&self) -> usize;
 
@@ -110,7 +110,7 @@ pub trait Lane: Send + fmt::Debug {
     fn poll_write_from(
         &mut self,
         _cx: &mut Context<'_>,
-        _source: &mut dyn Source,
+        _source: &mut dyn Producer,
     ) -> Poll<io::Result<()>> {
         Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }

@@ -24,6 +24,6 @@ pub use carrier::{
 pub use early::{Begun, Dialled, Early, Say};
 pub use error::CarrierError;
 pub use flow::{DATAGRAM_MAX, FlowConnector, FlowInlet, FlowOutlet};
-pub use lane::{Death, Lane, Source, Through, Unchanged};
+pub use lane::{Death, Lane, Producer, Through, Unchanged};
 pub use lanes::{Carried, Datagrams, Lanes, RecvLane, SendLane};
 pub use stream::{Connector, Inlet, OpenError, Outlet};

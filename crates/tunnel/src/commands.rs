@@ -146,7 +146,7 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
         kept.join(&mut loaded)?;
         Ok(loaded)
     });
-    let source = server::Source { load, state: state.path().to_owned(), enrolled };
+    let source = server::ConfigSource { load, state: state.path().to_owned(), enrolled };
     let start = async || {
         let server = server::start(config, identity, source).await?;
         if let Some(order) = order {
@@ -181,7 +181,7 @@ fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
     let frame = Frame { kept: KeptLists::of(&config, load::flag_lists(args)?), ..frame };
     let alone = Alone::claim(&config, &frame.control, &places)?;
     let args = args.clone();
-    let source: client::Source = Box::new(move |instead| load::client(&args, instead));
+    let source: client::ConfigSource = Box::new(move |instead| load::client(&args, instead));
     let start = async || Ok(client::start(config, source).await? as Arc<dyn Serving>);
     let runtime = slow_runtime()?;
     let outcome = runtime.block_on(daemon::run(frame, start));

@@ -28,10 +28,10 @@ pub(super) struct Published {
 /// An entry of `public`.
 pub(super) struct Address {
     item: Item,
-    place: Place,
+    place: Resource,
 }
 
-enum Place {
+enum Resource {
     /// Ports from the first to the last.
     Ports(Over, Bind, u16, u16),
     Name(NameKind, String),
@@ -49,8 +49,8 @@ impl Address {
     /// The first and the last port; `None` for a name.
     pub(super) const fn ports(&self) -> Option<(u16, u16)> {
         match self.place {
-            Place::Ports(_, _, first, last) => Some((first, last)),
-            Place::Name(..) => None,
+            Resource::Ports(_, _, first, last) => Some((first, last)),
+            Resource::Name(..) => None,
         }
     }
 }
@@ -74,7 +74,7 @@ pub(super) fn entries(s: &Section<'_>) -> Vec<Option<Address>> {
         Some(Address { item, place })
     };
     let entries: Vec<_> = items.into_iter().map(read).collect();
-    let is_name = |entry: &Address| matches!(entry.place, Place::Name(..));
+    let is_name = |entry: &Address| matches!(entry.place, Resource::Name(..));
     if let Some(name) = entries.iter().flatten().find(|entry| is_name(entry))
         && entries.iter().flatten().any(|entry| entry.width() > 0)
     {
@@ -85,9 +85,9 @@ pub(super) fn entries(s: &Section<'_>) -> Vec<Option<Address>> {
     entries
 }
 
-fn place(text: &str) -> Result<Place, BadValue> {
+fn place(text: &str) -> Result<Resource, BadValue> {
     if let Some(name) = public_name(text) {
-        return name.map(|(kind, host)| Place::Name(kind, host));
+        return name.map(|(kind, host)| Resource::Name(kind, host));
     }
     if unix(text).is_some() {
         return Err(BadValue::new("a service cannot be published at a Unix socket of the server")
@@ -106,7 +106,7 @@ fn place(text: &str) -> Result<Place, BadValue> {
     if last - first >= RANGE_MAX {
         return Err(BadValue::new(format!("a range of more than {RANGE_MAX} ports")));
     }
-    Ok(Place::Ports(over, bind, first, last))
+    Ok(Resource::Ports(over, bind, first, last))
 }
 
 /// Records and returns all addresses. `path` is that of the service. `None` if there is no address or
@@ -120,7 +120,7 @@ pub(super) fn publish(
     let mut all = Vec::new();
     for Address { item, place } in entries.iter().flatten() {
         let bad = match place {
-            Place::Ports(over, bind, first, last) => {
+            Resource::Ports(over, bind, first, last) => {
                 let taken = match over {
                     Over::Tcp => &mut seen.tcp,
                     Over::Udp => &mut seen.udp,
@@ -143,7 +143,7 @@ pub(super) fn publish(
                 }
                 continue;
             }
-            Place::Name(kind, host) => {
+            Resource::Name(kind, host) => {
                 seen.count += 1;
                 let name = Public::Name { kind: *kind, host: host.clone() };
                 let bad = (!seen.names.take(*kind, host, path)).then(|| twice(&name));

@@ -42,7 +42,7 @@ use crate::Problem;
 use crate::problem::shown;
 use crate::yaml::parse;
 use cut::Cut;
-use pointer::Place;
+use pointer::Location;
 use spans::{Node, Shape};
 
 pub use allow::{NewRights, allow};
@@ -152,9 +152,9 @@ fn read(file: &str, text: &str) -> Result<Value, Problem> {
 fn is(tree: &Value, path: &str, expected: &Value) -> Result<bool, String> {
     check(expected)?;
     let found = match pointer::resolve(tree, path)? {
-        Place::Root => Some(tree),
-        Place::There(steps, step) => at(tree, &steps).and_then(|parent| parent.child(step)),
-        Place::Key(..) | Place::End(..) => None,
+        Location::Root => Some(tree),
+        Location::There(steps, step) => at(tree, &steps).and_then(|parent| parent.child(step)),
+        Location::Key(..) | Location::End(..) => None,
     };
     Ok(found.is_some_and(|found| value::same(found, expected)))
 }
@@ -163,12 +163,12 @@ fn is(tree: &Value, path: &str, expected: &Value) -> Result<bool, String> {
 fn one(text: &str, tree: &mut Value, operation: &Operation) -> Result<String, String> {
     let place = pointer::resolve(tree, &operation.path)?;
     let edited = match (&operation.action, place) {
-        (_, Place::Root) => Err("the whole file: name a key".to_owned()),
+        (_, Location::Root) => Err("the whole file: name a key".to_owned()),
         (Action::Add(value), place) => {
             check(value)?;
             let is_name = |last: &str| last.bytes().any(|b| !b.is_ascii_digit());
             match place {
-                Place::There(steps, step) => match at(tree, &steps) {
+                Location::There(steps, step) => match at(tree, &steps) {
                     Some(Value::List(_))
                         if operation.path.rsplit('/').next().is_some_and(is_name) =>
                     {
@@ -178,17 +178,17 @@ fn one(text: &str, tree: &mut Value, operation: &Operation) -> Result<String, St
                     Some(Value::List(_)) => insert(text, tree, &steps, step, value),
                     _ => replace(text, tree, &steps, step, value),
                 },
-                Place::Key(steps, key) => insert_key(text, tree, &steps, &key, value),
-                Place::End(steps, len) => insert(text, tree, &steps, len, value),
-                Place::Root => Err(String::new()),
+                Location::Key(steps, key) => insert_key(text, tree, &steps, &key, value),
+                Location::End(steps, len) => insert(text, tree, &steps, len, value),
+                Location::Root => Err(String::new()),
             }
         }
-        (Action::Replace(value), Place::There(steps, step)) => {
+        (Action::Replace(value), Location::There(steps, step)) => {
             check(value)?;
             replace(text, tree, &steps, step, value)
         }
-        (Action::Remove, Place::There(steps, step)) => remove(text, tree, &steps, step),
-        (Action::Replace(_) | Action::Remove, Place::Key(..) | Place::End(..)) => {
+        (Action::Remove, Location::There(steps, step)) => remove(text, tree, &steps, step),
+        (Action::Replace(_) | Action::Remove, Location::Key(..) | Location::End(..)) => {
             Err("there is nothing of this name".to_owned())
         }
         (Action::Test(_), _) => Ok(text.to_owned()),

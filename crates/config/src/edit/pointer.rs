@@ -8,7 +8,7 @@ use super::value::Value;
 
 /// The target of a pointer.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Location {
     /// The whole document.
     Root,
     /// An existing child: the path of its collection, and the child's index.
@@ -20,9 +20,9 @@ pub(super) enum Place {
 }
 
 /// Resolves a pointer. The error is a message for the user.
-pub(super) fn resolve(root: &Value, pointer: &str) -> Result<Place, String> {
+pub(super) fn resolve(root: &Value, pointer: &str) -> Result<Location, String> {
     if pointer.is_empty() {
-        return Ok(Place::Root);
+        return Ok(Location::Root);
     }
     let Some(rest) = pointer.strip_prefix('/') else {
         return Err("a path begins with `/` (RFC 6901)".to_owned());
@@ -38,16 +38,20 @@ pub(super) fn resolve(root: &Value, pointer: &str) -> Result<Place, String> {
                 match (found.next(), found.next()) {
                     (Some(_), Some(_)) => return Err("the key is given twice".to_owned()),
                     (Some(step), None) => step,
-                    (None, _) if is_last => return Ok(Place::Key(steps, segment)),
+                    (None, _) if is_last => return Ok(Location::Key(steps, segment)),
                     (None, _) => return Err(nothing()),
                 }
             }
             Value::List(items) if segment == "-" => {
-                return if is_last { Ok(Place::End(steps, items.len())) } else { Err(nothing()) };
+                return if is_last {
+                    Ok(Location::End(steps, items.len()))
+                } else {
+                    Err(nothing())
+                };
             }
             Value::List(items) => match item(items, &segment)? {
                 step if step < items.len() => step,
-                step if step == items.len() && is_last => return Ok(Place::End(steps, step)),
+                step if step == items.len() && is_last => return Ok(Location::End(steps, step)),
                 _ => return Err(nothing()),
             },
             Value::Null => return Err("there is only an empty value above it".to_owned()),
@@ -56,7 +60,7 @@ pub(super) fn resolve(root: &Value, pointer: &str) -> Result<Place, String> {
             }
         };
         if is_last {
-            return Ok(Place::There(steps, step));
+            return Ok(Location::There(steps, step));
         }
         node = node.child(step).ok_or_else(nothing)?;
         steps.push(step);
@@ -109,21 +113,21 @@ mod tests {
     use super::*;
     use crate::yaml::parse;
 
-    fn at(text: &str, pointer: &str) -> Result<Place, String> {
+    fn at(text: &str, pointer: &str) -> Result<Location, String> {
         resolve(&Value::from(&*parse("f", text).unwrap()), pointer)
     }
 
     #[test]
     fn a_pointer_leads_by_keys_indexes_and_names() {
         let text = "a/b: { \"~\": 1 }\nl: [{ name: x, v: 1 }, { name: \"7\" }, { name: y }]\n";
-        assert_eq!(at(text, ""), Ok(Place::Root));
-        assert_eq!(at(text, "/a~1b/~0"), Ok(Place::There(vec![0], 0)));
-        assert_eq!(at(text, "/l/y"), Ok(Place::There(vec![1], 2)));
-        assert_eq!(at(text, "/l/x/v"), Ok(Place::There(vec![1, 0], 1)));
-        assert_eq!(at(text, "/l/-"), Ok(Place::End(vec![1], 3)));
-        assert_eq!(at(text, "/l/3"), Ok(Place::End(vec![1], 3)));
-        assert_eq!(at(text, "/new"), Ok(Place::Key(vec![], "new".into())));
-        assert_eq!(at(text, "/"), Ok(Place::Key(vec![], String::new())));
+        assert_eq!(at(text, ""), Ok(Location::Root));
+        assert_eq!(at(text, "/a~1b/~0"), Ok(Location::There(vec![0], 0)));
+        assert_eq!(at(text, "/l/y"), Ok(Location::There(vec![1], 2)));
+        assert_eq!(at(text, "/l/x/v"), Ok(Location::There(vec![1, 0], 1)));
+        assert_eq!(at(text, "/l/-"), Ok(Location::End(vec![1], 3)));
+        assert_eq!(at(text, "/l/3"), Ok(Location::End(vec![1], 3)));
+        assert_eq!(at(text, "/new"), Ok(Location::Key(vec![], "new".into())));
+        assert_eq!(at(text, "/"), Ok(Location::Key(vec![], String::new())));
         for bad in ["a", "/l/7", "/l/01", "/l/z", "/l/-/v", "/l/4", "/n/m", "/a~2", "/a~1b/~0/x"] {
             assert!(at(text, bad).is_err(), "{bad}");
         }

@@ -15,7 +15,7 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use super::{Known, PeerId};
+use super::{PeerId, RecordedPeer};
 
 /// The largest number of recorded connections; further connections are not recorded. They take 1
 /// MB.
@@ -32,7 +32,7 @@ const LONGEST: u64 = 8 << 20;
 pub(super) struct PeerFile {
     path: PathBuf,
     file: File,
-    known: HashMap<PeerId, Known>,
+    known: HashMap<PeerId, RecordedPeer>,
     /// The number of lines in the file.
     lines: usize,
     /// The text that is not written yet.
@@ -43,7 +43,7 @@ pub(super) struct PeerFile {
 
 impl PeerFile {
     /// Reads the connections that an earlier process left, and empties the file.
-    pub(super) fn take_all(folder: &Path, name: &str) -> io::Result<(Self, Vec<Known>)> {
+    pub(super) fn take_all(folder: &Path, name: &str) -> io::Result<(Self, Vec<RecordedPeer>)> {
         let path = folder.join(format!("{name}.peers"));
         let mut left = Vec::new();
         match crate::open(&path) {
@@ -60,7 +60,7 @@ impl PeerFile {
     }
 
     /// Records a connection, or its new address.
-    pub(super) fn here(&mut self, known: Known) {
+    pub(super) fn here(&mut self, known: RecordedPeer) {
         if self.known.len() >= MOST && !self.known.contains_key(&known.id) {
             return;
         }
@@ -93,8 +93,8 @@ impl PeerFile {
     }
 }
 
-fn line(text: &mut String, known: &Known) {
-    let Known { id, peer, port } = known;
+fn line(text: &mut String, known: &RecordedPeer) {
+    let RecordedPeer { id, peer, port } = known;
     let _ = writeln!(text, "+ {id} {peer} {port}");
 }
 
@@ -107,7 +107,7 @@ fn create(path: &Path, text: &str) -> io::Result<File> {
     Ok(file)
 }
 
-fn read(text: &str) -> Vec<Known> {
+fn read(text: &str) -> Vec<RecordedPeer> {
     let mut known = HashMap::new();
     for line in text.lines() {
         let words: Vec<&str> = line.split(' ').collect();
@@ -116,7 +116,7 @@ fn read(text: &str) -> Vec<Known> {
                 if let (Some(id), Ok(peer), Ok(port)) = (id_of(id), peer.parse(), port.parse())
                     && (known.len() < MOST || known.contains_key(&id))
                 {
-                    known.insert(id, Known { id, peer, port });
+                    known.insert(id, RecordedPeer { id, peer, port });
                 }
             }
             ["-", id] => {
@@ -145,9 +145,9 @@ mod tests {
 
     const FILE: &str = "quic.peers";
 
-    fn known(number: usize) -> Known {
+    fn known(number: usize) -> RecordedPeer {
         let id = PeerId((number as u64).to_be_bytes());
-        Known { id, peer: SocketAddr::from(([192, 0, 2, 1], 4000)), port: 7000 }
+        RecordedPeer { id, peer: SocketAddr::from(([192, 0, 2, 1], 4000)), port: 7000 }
     }
 
     fn text(folder: &Path) -> String {
@@ -164,7 +164,7 @@ mod tests {
         );
         let read = read(&text);
         let id = known(1).id;
-        assert_eq!(read, [Known { id, peer: "[fe80::1%3]:5".parse().unwrap(), port: 7000 }]);
+        assert_eq!(read, [RecordedPeer { id, peer: "[fe80::1%3]:5".parse().unwrap(), port: 7000 }]);
         let mut again = String::new();
         line(&mut again, &read[0]);
         assert_eq!(again.trim_end(), good);

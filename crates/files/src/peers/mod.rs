@@ -33,7 +33,7 @@ impl fmt::Display for PeerId {
 
 /// A recorded connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Known {
+pub struct RecordedPeer {
     /// The id of the connection.
     pub id: PeerId,
     /// The address of the client.
@@ -43,11 +43,11 @@ pub struct Known {
 }
 
 enum Note {
-    Here(Known),
+    Here(RecordedPeer),
     Gone(PeerId),
 }
 
-impl Known {
+impl RecordedPeer {
     /// The address of the client as a socket of the family of `here` takes it. `None`: the client
     /// did not come in at this port, or a socket of this family does not reach it.
     #[must_use]
@@ -81,7 +81,7 @@ impl Peers {
     ///
     /// # Errors
     /// The file cannot be read or written, or the system starts no thread.
-    pub fn take_all(folder: &Path, name: &str) -> io::Result<(Self, Vec<Known>)> {
+    pub fn take_all(folder: &Path, name: &str) -> io::Result<(Self, Vec<RecordedPeer>)> {
         let (file, left) = PeerFile::take_all(folder, name)?;
         let (notes, waiting) = sync_channel(QUEUE);
         // The thread ends when the last `Peers` is dropped.
@@ -92,12 +92,12 @@ impl Peers {
     }
 
     /// Records a new connection.
-    pub fn connected(&self, known: Known) {
+    pub fn connected(&self, known: RecordedPeer) {
         self.note(Note::Here(known));
     }
 
     /// Records the new address of a client.
-    pub fn moved(&self, known: Known) {
+    pub fn moved(&self, known: RecordedPeer) {
         self.note(Note::Here(known));
     }
 
@@ -118,14 +118,14 @@ impl Peers {
 #[derive(Debug)]
 pub struct Noted {
     peers: Peers,
-    known: Known,
+    known: RecordedPeer,
     authenticated: bool,
 }
 
 impl Noted {
     /// A connection that is not recorded yet.
     #[must_use]
-    pub const fn new(peers: Peers, known: Known) -> Self {
+    pub const fn new(peers: Peers, known: RecordedPeer) -> Self {
         Self { peers, known, authenticated: false }
     }
 
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn an_address_is_said_as_the_socket_needs_it() {
         let at = |text: &str| text.parse::<SocketAddr>().unwrap();
-        let of = |peer: &str| Known { id: PeerId([1; 8]), peer: at(peer), port: 1 };
+        let of = |peer: &str| RecordedPeer { id: PeerId([1; 8]), peer: at(peer), port: 1 };
         let (v4, v6) = (at("0.0.0.0:1"), at("[::]:1"));
         assert_eq!(of("10.0.0.1:5").reachable(v6), Some(at("[::ffff:10.0.0.1]:5")));
         assert_eq!(of("[::ffff:10.0.0.1]:5").reachable(v4), Some(at("10.0.0.1:5")));
@@ -195,14 +195,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (peers, left) = Peers::take_all(folder.path(), "quic").unwrap();
         assert_eq!(left, []);
-        let known = |n: u8| Known {
+        let known = |n: u8| RecordedPeer {
             id: PeerId([n; 8]),
             peer: SocketAddr::from(([10, 0, 0, n], 5)),
             port: 7000,
         };
         peers.connected(known(1));
         peers.connected(known(2));
-        peers.moved(Known { id: known(2).id, ..known(3) });
+        peers.moved(RecordedPeer { id: known(2).id, ..known(3) });
         peers.gone(known(1).id);
         // No caller waits for the thread, so the test watches the file.
         let start = Instant::now();
@@ -215,7 +215,7 @@ mod tests {
             thread::yield_now();
         }
         let (_next, left) = Peers::take_all(folder.path(), "quic").unwrap();
-        assert_eq!(left, [Known { id: known(2).id, ..known(3) }]);
+        assert_eq!(left, [RecordedPeer { id: known(2).id, ..known(3) }]);
         let (_next, left) = Peers::take_all(folder.path(), "quic").unwrap();
         assert_eq!(left, [], "taken is taken");
     }

@@ -15,7 +15,7 @@ const INTERIM_BYTES: usize = HEAD;
 
 /// The place in the bytes of the service.
 #[derive(Debug, Default)]
-enum Place {
+enum Phase {
     /// At the start of a response, or in a head, no byte of which was delivered.
     #[default]
     Start,
@@ -31,7 +31,7 @@ enum Place {
 /// The responses as far as they were delivered.
 #[derive(Debug, Default)]
 pub(super) struct Responses {
-    place: Place,
+    place: Phase,
     /// The part of a head that arrived. Empty unless a head comes in pieces.
     partial: Vec<u8>,
     scan: Scan,
@@ -59,7 +59,7 @@ impl Responses {
     /// Whether a byte of the oldest response was delivered. Interim responses do not count: the
     /// final response may still be that of the caller.
     pub(super) const fn has_begun(&self) -> bool {
-        !matches!(self.place, Place::Start)
+        !matches!(self.place, Phase::Start)
     }
 
     /// See [`super::Tracker::kept`].
@@ -80,14 +80,14 @@ impl Responses {
             }
             let rest = &bytes[at..];
             match &mut self.place {
-                Place::Over => break Rest::Excess,
-                Place::Start if pipeline.outstanding == 0 => {
+                Phase::Over => break Rest::Excess,
+                Phase::Start if pipeline.outstanding == 0 => {
                     // Nobody asked for these bytes.
-                    (self.place, pipeline.is_last_response) = (Place::Over, true);
+                    (self.place, pipeline.is_last_response) = (Phase::Over, true);
                     completed = true;
                     break Rest::Excess;
                 }
-                Place::Start => match self.look(rest) {
+                Phase::Start => match self.look(rest) {
                     Ok(Seen::More) => break Rest::Held,
                     Ok(Seen::Head(length, answer)) => {
                         let partial = std::mem::take(&mut self.partial);
@@ -105,7 +105,7 @@ impl Responses {
                     }
                     Err(doubt) => break self.refuse(doubt, pipeline),
                 },
-                Place::Length(left) => match take(left, rest) {
+                Phase::Length(left) => match take(left, rest) {
                     None => at = bytes.len(),
                     Some(length) => {
                         at += length;
@@ -113,7 +113,7 @@ impl Responses {
                         completed = true;
                     }
                 },
-                Place::Chunks(chunks) => match chunks.pass(rest) {
+                Phase::Chunks(chunks) => match chunks.pass(rest) {
                     Passed::More => at = bytes.len(),
                     Passed::End(length) => {
                         at += length;
@@ -122,11 +122,11 @@ impl Responses {
                     }
                     Passed::Bad(length, fault) => {
                         at += length;
-                        (self.place, pipeline.is_doubtful) = (Place::Over, true);
+                        (self.place, pipeline.is_doubtful) = (Phase::Over, true);
                         break Rest::Cut(fault.into());
                     }
                 },
-                Place::UntilEnd => at = bytes.len(),
+                Phase::UntilEnd => at = bytes.len(),
             }
         };
         Progress { held, deliver: at, completed, rest }
@@ -136,14 +136,14 @@ impl Responses {
     pub(super) fn end(&mut self, pipeline: &mut Pipeline) -> Ended {
         let ended = match self.place {
             _ if pipeline.is_raw => Ended::Clean,
-            Place::Start if pipeline.outstanding == 0 => Ended::Clean,
-            Place::Start => Ended::Unanswered,
-            Place::UntilEnd | Place::Over => Ended::Clean,
-            Place::Length(_) | Place::Chunks(_) => Ended::Cut,
+            Phase::Start if pipeline.outstanding == 0 => Ended::Clean,
+            Phase::Start => Ended::Unanswered,
+            Phase::UntilEnd | Phase::Over => Ended::Clean,
+            Phase::Length(_) | Phase::Chunks(_) => Ended::Cut,
         };
         self.partial = Vec::new();
         pipeline.is_last_response = true;
-        if !matches!(self.place, Place::Over) {
+        if !matches!(self.place, Phase::Over) {
             self.complete(pipeline);
         }
         ended
@@ -214,16 +214,16 @@ impl Responses {
             {
                 pipeline.is_last_response = true;
                 self.complete(pipeline);
-                self.place = Place::Over;
+                self.place = Phase::Over;
                 return Ok(Begun::Last);
             }
             (204 | 304, _) => self.complete(pipeline),
             _ if is_head => self.complete(pipeline),
             (_, Framing::Length(0)) => self.complete(pipeline),
-            (_, Framing::Length(length)) => self.place = Place::Length(length),
-            (_, Framing::Chunked) => self.place = Place::Chunks(Chunked::of_response()),
+            (_, Framing::Length(length)) => self.place = Phase::Length(length),
+            (_, Framing::Chunked) => self.place = Phase::Chunks(Chunked::of_response()),
             (_, Framing::Absent) => {
-                self.place = Place::UntilEnd;
+                self.place = Phase::UntilEnd;
                 pipeline.is_last_response = true;
             }
         }
@@ -239,12 +239,12 @@ impl Responses {
     /// Refuses a response, no byte of which was delivered.
     fn refuse(&mut self, doubt: Doubt, pipeline: &mut Pipeline) -> Rest {
         self.partial = Vec::new();
-        (self.place, pipeline.is_doubtful) = (Place::Over, true);
+        (self.place, pipeline.is_doubtful) = (Phase::Over, true);
         Rest::Refused(doubt)
     }
 
     fn complete(&mut self, pipeline: &mut Pipeline) {
-        (self.place, self.interims) = (Place::Start, (0, 0));
+        (self.place, self.interims) = (Phase::Start, (0, 0));
         pipeline.pop();
     }
 }

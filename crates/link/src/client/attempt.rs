@@ -57,7 +57,7 @@ pub(super) type Won = (AttemptOutcome, Vec<Attempt>);
 pub(super) type Attempt = LocalFuture<'static, Result<AttemptOutcome, Failed>>;
 
 /// The link that a carrier is to join.
-pub(super) struct Known {
+pub(super) struct JoinedLink {
     pub(super) id: LinkId,
     pub(super) secret: LinkSecret,
     /// The highest carrier number of all attempts. Each attempt has a number of its own, because
@@ -69,7 +69,7 @@ pub(super) struct Known {
     pub(super) early: Cell<bool>,
 }
 
-impl Known {
+impl JoinedLink {
     /// Carrier numbers for `count` attempts of one round, the highest first. If two attempts are
     /// greeted at the same time, both sides keep the path that is first in the list.
     pub(super) fn claim(&self, count: usize) -> impl Iterator<Item = CarrierNumber> + use<> {
@@ -84,7 +84,7 @@ impl Keeper {
     /// Runs one round over all paths, each with a head start over the next path. The first answered
     /// attempt wins. An attempt that the server may have greeted already goes on, because the
     /// server may use its carrier.
-    pub(super) async fn connect(&self, link: Option<(&Link, &Known)>) -> Result<Won, Failed> {
+    pub(super) async fn connect(&self, link: Option<(&Link, &JoinedLink)>) -> Result<Won, Failed> {
         let count = self.client.paths.len();
         let mut numbers = link.map(|(_, known)| known.claim(count));
         let ways = (0..count)
@@ -146,7 +146,7 @@ impl Keeper {
     pub(super) fn try_path(
         &self,
         index: usize,
-        link: Option<(&Link, &Known, CarrierNumber)>,
+        link: Option<(&Link, &JoinedLink, CarrierNumber)>,
     ) -> Attempt {
         let path = self.client.paths.get(index).cloned();
         let client = self.client.clone();

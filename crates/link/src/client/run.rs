@@ -8,7 +8,7 @@ use proto::{Attach, Side};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::attempt::{Attempt, AttemptOutcome, Connected, Known, dismiss};
+use super::attempt::{Attempt, AttemptOutcome, Connected, JoinedLink, dismiss};
 use super::keeper::Keeper;
 use super::plan::{Client, OnLink, PathChange, Report};
 use super::rates::Rates;
@@ -101,7 +101,7 @@ impl Keeper {
     ) -> Option<Watch> {
         let Connected { path, number, carrier, accepted, leftover, passed_over, .. } = connected;
         let secret = accepted.secret?;
-        let known = Known {
+        let known = JoinedLink {
             id: accepted.link,
             secret,
             claimed: Cell::new(number.0),

@@ -10,7 +10,7 @@ use proto::greeting::GREETING_TIMEOUT;
 use proto::{Attach, CarrierNumber};
 use tokio::time::Instant;
 
-use super::attempt::{Attempt, AttemptOutcome, Connected, Known, Won, dismiss, finished};
+use super::attempt::{Attempt, AttemptOutcome, Connected, JoinedLink, Won, dismiss, finished};
 use super::error::DialError;
 use super::keeper::Keeper;
 use super::plan::{PathChange, Report};
@@ -27,7 +27,7 @@ const LET_IN: Duration = GREETING_TIMEOUT;
 pub(super) struct Watch {
     pub(super) keeper: Rc<Keeper>,
     pub(super) link: Link,
-    pub(super) known: Known,
+    pub(super) known: JoinedLink,
     /// The index of the path of the active carrier.
     pub(super) path: usize,
     /// Attempts that have not ended.

@@ -29,14 +29,14 @@ pub(super) struct Queue {
 
 #[derive(Debug, Default)]
 struct Account {
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<QueuedLookup>,
     /// The lookups under way, by name.
     under_way: HashMap<Arc<str>, watch::Receiver<Option<Answer>>>,
     has_turn: bool,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct QueuedLookup {
     host: Arc<str>,
     answer: watch::Sender<Option<Answer>>,
 }
@@ -71,7 +71,7 @@ impl Queue {
             return Err(io::Error::new(io::ErrorKind::QuotaExceeded, text));
         }
         let (answer, receiver) = watch::channel(None);
-        own.waiting.push_back(Waiting { host: host.into(), answer });
+        own.waiting.push_back(QueuedLookup { host: host.into(), answer });
         give_turn(&mut self.turns, &name, own, bounds);
         Ok(receiver)
     }
@@ -87,7 +87,7 @@ impl Queue {
             let Some(account) = self.accounts.get_mut(&name) else { continue };
             account.has_turn = false;
             let mut job = None;
-            while let Some(Waiting { host, answer }) = account.waiting.pop_front() {
+            while let Some(QueuedLookup { host, answer }) = account.waiting.pop_front() {
                 if answer.receiver_count() == 0 {
                     continue;
                 }

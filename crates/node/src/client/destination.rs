@@ -12,13 +12,13 @@ use proto::control::Registered;
 
 /// A port of the server.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct PublicPort {
     /// `None`: all addresses of the server.
     bind: Option<IpAddr>,
     port: u16,
 }
 
-impl Place {
+impl PublicPort {
     /// The place of a public address. The ports for visitors of names are in the answer of the
     /// server if they are others than usual.
     fn of(public: &Public) -> Self {
@@ -40,7 +40,7 @@ const fn usual_port(kind: NameKind) -> u16 {
 
 /// The reported addresses of the published services. A stream reads them without a lock.
 #[derive(Debug, Default)]
-pub(super) struct Places(ArcSwap<HashMap<String, Vec<Place>>>);
+pub(super) struct Places(ArcSwap<HashMap<String, Vec<PublicPort>>>);
 
 impl Places {
     /// Notes the answer of the server to a registration.
@@ -68,7 +68,7 @@ impl Places {
         match known {
             Some(known) => choose(known, visitor, server),
             None => {
-                let asked: Vec<_> = asked.iter().map(Place::of).collect();
+                let asked: Vec<_> = asked.iter().map(PublicPort::of).collect();
                 choose(&asked, visitor, server)
             }
         }
@@ -76,13 +76,13 @@ impl Places {
 }
 
 /// The first place of the visitor's family, else the first place.
-fn choose(places: &[Place], visitor: IpAddr, server: Option<IpAddr>) -> SocketAddr {
+fn choose(places: &[PublicPort], visitor: IpAddr, server: Option<IpAddr>) -> SocketAddr {
     let nowhere = match visitor {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
     };
     let fits = |ip: IpAddr| ip.is_ipv4() == visitor.is_ipv4();
-    let at = |place: &Place| {
+    let at = |place: &PublicPort| {
         let bound = place.bind.map(|ip| ip.to_canonical()).filter(|ip| !ip.is_unspecified());
         // Only an address of the visitor's family can be the one to which the visitor connected.
         let server = server.map(|ip| ip.to_canonical()).filter(|ip| fits(*ip));
@@ -93,19 +93,19 @@ fn choose(places: &[Place], visitor: IpAddr, server: Option<IpAddr>) -> SocketAd
 }
 
 /// Parses a reported address. A host name stands for all addresses of the server.
-fn parse(text: &str) -> Option<Place> {
+fn parse(text: &str) -> Option<PublicPort> {
     let (scheme, rest) = text.split_once("://")?;
     let kind = [NameKind::Http, NameKind::Https, NameKind::Tls]
         .into_iter()
         .find(|kind| kind.scheme() == scheme);
     if let (None, Ok(address)) = (kind, rest.parse::<SocketAddr>()) {
-        return Some(Place { bind: Some(address.ip()), port: address.port() });
+        return Some(PublicPort { bind: Some(address.ip()), port: address.port() });
     }
     let port = match (rest.rsplit_once(':'), kind) {
         (Some((_, port)), _) => port.parse().ok()?,
         (None, kind) => usual_port(kind?),
     };
-    Some(Place { bind: None, port })
+    Some(PublicPort { bind: None, port })
 }
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ use forwards::Forwards;
 use links::{Links, Plan};
 #[cfg(test)]
 pub(crate) use published::may_pass;
-pub use reload::Source;
+pub use reload::ConfigSource;
 pub(crate) use state::ClientState;
 use uplink::{Uplink, Uplinks};
 
@@ -61,7 +61,7 @@ pub struct Client {
     count: NonZeroUsize,
     shared: Arc<ClientShared>,
     started: Instant,
-    source: Option<Source>,
+    source: Option<ConfigSource>,
     ledger: Ledger,
 }
 
@@ -96,7 +96,7 @@ struct ClientShared {
 }
 
 /// Starts workers, links and the listeners of forwards.
-pub async fn start(config: ClientConfig, source: Source) -> anyhow::Result<Arc<Client>> {
+pub async fn start(config: ClientConfig, source: ConfigSource) -> anyhow::Result<Arc<Client>> {
     let client = Client::start(config).await?;
     Ok(Arc::new(Client { source: Some(source), ..client }))
 }

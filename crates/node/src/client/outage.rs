@@ -28,7 +28,7 @@ impl Weight {
 }
 
 /// A line that was logged: whether it was a warning, its text, and when.
-pub(super) type Told = Option<(bool, String, Instant)>;
+pub(super) type LastLine = Option<(bool, String, Instant)>;
 
 /// What all links of a client know about the absence of the server.
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ pub(super) struct Outage {
     had_server: bool,
     since: Option<Instant>,
     /// The last line of any link.
-    told: Told,
+    told: LastLine,
 }
 
 impl Outage {
@@ -59,7 +59,7 @@ impl Outage {
     /// `own` is the last line of the link. One of the links logs for all links that fail alike.
     pub(super) fn failed(
         &mut self,
-        own: &mut Told,
+        own: &mut LastLine,
         text: &str,
         is_refusal: bool,
         now: Instant,
@@ -71,7 +71,7 @@ impl Outage {
             (false, true) => Weight::LongAway(away),
             (false, false) => Weight::News,
         };
-        let is_known = |told: &Told| {
+        let is_known = |told: &LastLine| {
             told.as_ref().is_some_and(|(is_warning, last, at)| {
                 *is_warning == weight.is_warning()
                     && last == text
@@ -100,7 +100,7 @@ mod tests {
     /// The weights of the lines about attempts of two links at each second of an outage, by the
     /// second.
     fn lines(outage: &mut Outage, begin: Instant, seconds: u64) -> Vec<(u64, Weight)> {
-        let mut own: [Told; 2] = Default::default();
+        let mut own: [LastLine; 2] = Default::default();
         let mut lines = Vec::new();
         for second in 0..=seconds {
             let now = begin + Duration::from_secs(second);

@@ -20,7 +20,7 @@ use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
 use super::ClientShared;
 use super::links::Links;
-use super::outage::{Told, Weight};
+use super::outage::{LastLine, Weight};
 use super::register::register;
 use super::targets::{Introduction, Local, Services};
 use super::trouble::Trouble;
@@ -35,7 +35,7 @@ pub(super) struct ClientOwner {
     uplink: Arc<Uplink>,
     links: Arc<Links>,
     services: RefCell<Services>,
-    told: RefCell<Told>,
+    told: RefCell<LastLine>,
     /// When the link in use lost its carrier or ended.
     lost: Cell<Option<Instant>>,
     serial: Cell<u64>,

@@ -15,13 +15,13 @@ use super::trouble::Trouble;
 
 #[derive(Debug, Default)]
 pub(super) struct Published {
-    known: Mutex<Known>,
+    known: Mutex<Outcomes>,
     /// The generation of the latest registration that the server has answered.
     answered: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct Outcomes {
     /// By service: its public addresses, or the reason of the refusal.
     services: HashMap<String, Result<Vec<String>, String>>,
     /// A service was refused for a reason that may pass.
@@ -32,7 +32,7 @@ struct Known {
     events: Events,
 }
 
-impl Known {
+impl Outcomes {
     /// Notes what became of a service. Logs the outcome if it is news.
     fn note(&mut self, name: &str, outcome: Result<Vec<String>, String>, server: Option<&str>) {
         if self.services.get(name) == Some(&outcome) {
@@ -52,11 +52,11 @@ impl Known {
 impl Published {
     /// `events` tells each change.
     pub(super) fn new(events: &Events) -> Self {
-        let known = Known { events: events.clone(), ..Known::default() };
+        let known = Outcomes { events: events.clone(), ..Outcomes::default() };
         Self { known: Mutex::new(known), answered: watch::Sender::default() }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, Outcomes> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

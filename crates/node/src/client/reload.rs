@@ -17,7 +17,7 @@ use super::{Client, register, targets};
 use crate::memory;
 
 /// Reads the configuration again: from its source, or from the given text.
-pub type Source =
+pub type ConfigSource =
     Box<dyn Fn(Option<String>) -> Result<Loaded<ClientConfig>, WrongConfig> + Send + Sync>;
 
 /// Gives up new links on drop, unless they came into use. The drop also covers a reload that was

@@ -169,8 +169,8 @@ impl Names {
         None
     }
 
-    fn place(&self) -> Option<Waiting<'_>> {
-        let place = Waiting(&self.waiting);
+    fn place(&self) -> Option<Waiter<'_>> {
+        let place = Waiter(&self.waiting);
         (self.waiting.fetch_add(1, Ordering::Relaxed) < WAITING_MAX).then_some(place)
     }
 
@@ -212,9 +212,9 @@ impl Names {
 }
 
 /// A place among the visitors that wait.
-struct Waiting<'a>(&'a AtomicU32);
+struct Waiter<'a>(&'a AtomicU32);
 
-impl Drop for Waiting<'_> {
+impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

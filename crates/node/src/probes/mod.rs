@@ -31,7 +31,7 @@ use std::time::Duration;
 
 pub(crate) use far::{serve, serve_echo};
 pub(crate) use near::speedtest;
-pub(crate) use ping::{Turn, ping as ping_links, ping_clients};
+pub(crate) use ping::{PingRotation, ping as ping_links, ping_clients};
 
 /// The time after the end of a test in which its last bytes and its tally may arrive. A window of
 /// 16 MiB takes 13 s at 10 Mbit/s.

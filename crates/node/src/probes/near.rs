@@ -60,15 +60,15 @@ pub(super) fn refusal(code: ResetCode) -> String {
 /// Whether a speed test runs. Two tests at a time would disturb each other.
 static TESTING: AtomicBool = AtomicBool::new(false);
 
-struct Turn;
+struct TestLock;
 
-impl Turn {
+impl TestLock {
     fn take() -> Option<Self> {
         (!TESTING.swap(true, Ordering::Acquire)).then_some(Self)
     }
 }
 
-impl Drop for Turn {
+impl Drop for TestLock {
     fn drop(&mut self) {
         TESTING.store(false, Ordering::Release);
     }
@@ -81,7 +81,7 @@ pub(crate) async fn speedtest(
     span: Duration,
     news: mpsc::Sender<Progress>,
 ) -> Result<Speed, String> {
-    let Some(_turn) = Turn::take() else {
+    let Some(_turn) = TestLock::take() else {
         return Err("another speed test of this client runs".to_owned());
     };
     let (up, links) = one_way(handles, session, Direction::Up, span, &news).await?;

@@ -48,9 +48,9 @@ type Answer = oneshot::Receiver<Result<u64, Silence>>;
 
 /// The serial of the last link over which a server asked. The next ping starts after it.
 #[derive(Debug, Default)]
-pub(crate) struct Turn(AtomicU64);
+pub(crate) struct PingRotation(AtomicU64);
 
-impl Turn {
+impl PingRotation {
     /// Chooses the next serials, at most [`LINKS_MAX`], and returns them in order with the number
     /// of omitted links. The chosen links follow the last choice in the order of serials, so they
     /// are the links whose last ping is oldest.
@@ -78,7 +78,11 @@ pub(crate) async fn ping(handles: &[Handle], session: &Arc<Session>, patience: D
 }
 
 /// Pings over each link of a server, or over the links whose turn it is.
-pub(crate) async fn ping_clients(handles: &[Handle], turn: &Turn, patience: Duration) -> Ping {
+pub(crate) async fn ping_clients(
+    handles: &[Handle],
+    turn: &PingRotation,
+    patience: Duration,
+) -> Ping {
     let mut serials = Vec::new();
     for handle in handles {
         let list = |worker: &Rc<Worker>| -> Vec<u64> {
@@ -229,7 +233,7 @@ mod tests {
 
     #[test]
     fn few_links_are_all_asked_and_many_in_turns() {
-        let turn = Turn::default();
+        let turn = PingRotation::default();
         let few: Vec<u64> = (0..LINKS_MAX as u64).rev().collect();
         let (chosen, omitted) = turn.choose(few);
         assert_eq!((chosen.len(), omitted), (LINKS_MAX, 0));

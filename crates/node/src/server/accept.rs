@@ -27,7 +27,7 @@ use super::owner;
 use super::registry::Registry;
 use crate::session::{Session, Worker};
 use crate::strangers::Strangers;
-use crate::waiting::Place;
+use crate::undecided::UndecidedGuard;
 
 /// Accepts connections from `listener` on this worker as long as the worker lives.
 pub(super) fn start(worker: &Rc<Worker>, registry: Arc<Registry>, listener: Box<dyn Listener>) {
@@ -43,7 +43,7 @@ async fn welcome(
     worker: Rc<Worker>,
     registry: Arc<Registry>,
     incoming: Box<dyn Incoming>,
-    place: Place,
+    place: UndecidedGuard,
 ) {
     let (remote, auth) = (incoming.remote(), Auth::new(&registry));
     let is_proxied = incoming.source().is_none();
@@ -68,7 +68,7 @@ struct Arrival<'a> {
     auth: &'a Auth<'a>,
     remote: SocketAddr,
     is_proxied: bool,
-    place: RefCell<Place>,
+    place: RefCell<UndecidedGuard>,
 }
 
 impl Placement for Arrival<'_> {

@@ -58,7 +58,7 @@ use proto::greeting::{Features, Name};
 use tls::Identity;
 use tokio::task::JoinSet;
 
-use crate::probes::{self, Turn};
+use crate::probes::{self, PingRotation};
 #[cfg(test)]
 use crate::session::Handle;
 use crate::session::{State, Workers};
@@ -73,7 +73,7 @@ use enrolments::Enrolments;
 use hook::{Hook, HookSettings};
 pub(crate) use hosts::Hosts;
 use registry::Registry;
-pub use reload::Source;
+pub use reload::ConfigSource;
 pub(crate) use state::ServerState;
 
 /// A running server.
@@ -92,10 +92,10 @@ pub struct Server {
     /// The configuration in force, without the clients.
     config: ArcSwap<ServerConfig>,
     side: ServerSide,
-    source: Option<Source>,
+    source: Option<ConfigSource>,
     ledger: Ledger,
     /// The turn of its links in `tunnel ping`.
-    turn: Turn,
+    turn: PingRotation,
 }
 
 impl fmt::Debug for Server {
@@ -153,7 +153,7 @@ enum Port {
 pub async fn start(
     config: ServerConfig,
     identity: Option<Identity>,
-    source: Source,
+    source: ConfigSource,
 ) -> anyhow::Result<Arc<Server>> {
     let link = memory::link_config(&config.common);
     let (kept, state) = (Arc::clone(&source.enrolled), source.state.clone());
@@ -266,7 +266,7 @@ impl Server {
         }
         let config = ArcSwap::from_pointee(reload::without_clients(config));
         let (started, source) = (Instant::now(), None);
-        let (ledger, turn) = (Ledger::default(), Turn::default());
+        let (ledger, turn) = (Ledger::default(), PingRotation::default());
         let state = state.map(Path::to_owned);
         Ok(Self {
             workers,

@@ -18,7 +18,7 @@ use crate::{identity, memory};
 type Load = Box<dyn Fn(Option<String>) -> Result<Loaded<ServerConfig>, WrongConfig> + Send + Sync>;
 
 /// The source from which a server reads its configuration again.
-pub struct Source {
+pub struct ConfigSource {
     /// Reads the file and the flags.
     pub load: Load,
     /// The state directory. It has the certificate that the server made itself.
@@ -27,9 +27,9 @@ pub struct Source {
     pub enrolled: Arc<dyn Enrolled>,
 }
 
-impl fmt::Debug for Source {
+impl fmt::Debug for ConfigSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Source").field("state", &self.state).finish_non_exhaustive()
+        f.debug_struct("ConfigSource").field("state", &self.state).finish_non_exhaustive()
     }
 }
 

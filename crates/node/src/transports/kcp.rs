@@ -11,7 +11,7 @@ use net::source::Proxies;
 use net::udp::Buffers;
 use transport::PathDialer;
 use transport_kcp::{
-    Control, KcpDialer, KcpListener, KcpServer, KcpSettings, Keys, Known, Peers, Protection,
+    Control, KcpDialer, KcpListener, KcpServer, KcpSettings, Keys, Peers, Protection, RecordedPeer,
     TlsClient,
 };
 use transport_tcp::Speech;
@@ -69,7 +69,7 @@ struct KcpListeners {
     exempt: KcpServer,
     proxies: Current<Proxies>,
     /// The clients of the previous process. Their connections are reset, so that they reconnect.
-    left: Arc<[Known]>,
+    left: Arc<[RecordedPeer]>,
 }
 
 impl Listeners for KcpListeners {

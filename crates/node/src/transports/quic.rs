@@ -12,7 +12,9 @@ use net::Current;
 use net::source::Proxies;
 use net::udp::Buffers;
 use transport::PathDialer;
-use transport_quic::{Keys, Known, Peers, QuicDialer, QuicListener, QuicServer, QuicSettings};
+use transport_quic::{
+    Keys, Peers, QuicDialer, QuicListener, QuicServer, QuicSettings, RecordedPeer,
+};
 use transport_tcp::Speech;
 
 use super::material::{NextHop, ServerTls};
@@ -74,7 +76,7 @@ struct QuicListeners {
     exempt: QuicServer,
     proxies: Current<Proxies>,
     /// The clients of the previous process. Their connections are reset, so that they reconnect.
-    left: Arc<[Known]>,
+    left: Arc<[RecordedPeer]>,
 }
 
 impl Listeners for QuicListeners {

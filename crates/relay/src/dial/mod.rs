@@ -23,7 +23,7 @@ use transport::LocalFuture;
 
 use crate::crowd::is_crowded;
 use crate::flows::give_way;
-use crate::room::Place;
+use crate::room::Position;
 use crate::{Room, Settings, Socket};
 pub use address::{TargetAddr, TargetError};
 pub use turns::{DialAccount, Dials};
@@ -335,7 +335,7 @@ pub(crate) fn telling(first: io::Error, next: io::Error) -> io::Error {
 }
 
 fn within<T: AsFd>(room: Room, socket: T) -> io::Result<T> {
-    if room.place(&socket) == Place::Inside { Ok(socket) } else { Err(Errno::MFILE.into()) }
+    if room.place(&socket) == Position::Inside { Ok(socket) } else { Err(Errno::MFILE.into()) }
 }
 
 /// The reset code for an error of connect(2) or of the resolver.

@@ -200,7 +200,7 @@ impl Pump {
         end: &ByteEnd,
         cx: &mut Context<'_>,
     ) -> Result<Pause, ()> {
-        let mut turn = Turn::default();
+        let mut turn = Progress::default();
         loop {
             let room = match turn.room(&*self.inlet) {
                 Ok(room) => room,
@@ -224,7 +224,7 @@ impl Pump {
     ) -> Result<Pause, ()> {
         let pipe = Rc::clone(&self.pipe);
         let Some(guard) = &pipe.guard else { return self.read_into(buffer, end, cx) };
-        let mut turn = Turn::default();
+        let mut turn = Progress::default();
         loop {
             let room = match turn.room(&*self.inlet) {
                 Ok(room) => room,
@@ -600,12 +600,12 @@ impl Deadline {
 
 /// What one poll of the pump has moved.
 #[derive(Default)]
-struct Turn {
+struct Progress {
     moved: usize,
     frames: usize,
 }
 
-impl Turn {
+impl Progress {
     /// The payload bytes that the next frame may have.
     fn room(&self, inlet: &dyn Inlet) -> Result<usize, Pause> {
         match inlet.room() {

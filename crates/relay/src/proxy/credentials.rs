@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use net::brake::{Attempt, Brake, Told};
+use net::brake::{Attempt, Brake, Judgement};
 use subtle::ConstantTimeEq as _;
 use tokio::time::sleep;
 use zeroize::Zeroizing;
@@ -84,16 +84,16 @@ impl Credentials {
                 let attempt = Attempt { service, source, is_right, is_known: false };
                 brake.judge(attempt, PATIENCE).await
             }
-            _ if is_right => Told::Right,
+            _ if is_right => Judgement::Right,
             _ => {
                 sleep(WRONG).await;
-                Told::Wrong
+                Judgement::Wrong
             }
         };
         match told {
-            Told::Right => Ok(()),
-            Told::Wrong => Err(Fault::Denied),
-            Told::Busy => Err(Fault::Busy),
+            Judgement::Right => Ok(()),
+            Judgement::Wrong => Err(Fault::Denied),
+            Judgement::Busy => Err(Fault::Busy),
         }
     }
 

@@ -60,7 +60,7 @@ const STAGE_FILE: &str = "TUNNEL_TEST_STAGE";
 /// The right to run now.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Turn {
+pub(crate) struct StageLock {
     _stage: Stage,
     /// Closing the file releases the lock.
     _file: Option<File>,
@@ -72,7 +72,7 @@ enum Stage {
     Alone { _stage: RwLockWriteGuard<'static, ()> },
 }
 
-impl Turn {
+impl StageLock {
     pub(crate) fn beside_others() -> Self {
         let others = STAGE.read().unwrap_or_else(PoisonError::into_inner);
         Self::locked(Stage::Beside { _others: others }, FlockOperation::LockShared)

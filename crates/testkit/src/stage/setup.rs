@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use config::Scheme;
 use tempfile::TempDir;
 
-use super::{Running, SOON, Turn, binary, free_port, run, tunnel, wait_listening};
+use super::{Running, SOON, StageLock, binary, free_port, run, tunnel, wait_listening};
 use crate::wire::Wire;
 
 /// The tunnel's path in the URL of a transport.
@@ -21,7 +21,7 @@ const fn place(scheme: Scheme) -> &'static str {
 pub struct Setup {
     pub(super) binary: PathBuf,
     scheme: Scheme,
-    dir: Place,
+    dir: Folder,
     token: String,
     /// Name, port of the target, public port.
     pub(super) services: Vec<(String, u16, u16)>,
@@ -56,12 +56,12 @@ pub struct Setup {
     pub(super) server_port: u16,
     pub(super) wire: Option<Wire>,
     /// The last field, because it must be dropped after all others.
-    _turn: Option<Turn>,
+    _turn: Option<StageLock>,
 }
 
 /// The folder of files and logs.
 #[derive(Debug)]
-enum Place {
+enum Folder {
     Temporary(TempDir),
     Kept(PathBuf),
 }
@@ -70,23 +70,23 @@ impl Setup {
     /// For end-to-end tests: the binary beside the test program, in a folder for this setup alone.
     #[must_use]
     pub fn new(scheme: Scheme) -> Self {
-        let turn = Some(Turn::beside_others());
+        let turn = Some(StageLock::beside_others());
         Self::build(&binary(), scheme, temporary(), turn)
     }
 
     /// For tests that measure: no other test runs meanwhile.
     #[must_use]
     pub fn alone(scheme: Scheme) -> Self {
-        Self::build(&binary(), scheme, temporary(), Some(Turn::alone()))
+        Self::build(&binary(), scheme, temporary(), Some(StageLock::alone()))
     }
 
     /// For programs: this binary, and a folder that is kept. The folder must exist.
     #[must_use]
     pub fn kept(binary: &Path, scheme: Scheme, dir: &Path) -> Self {
-        Self::build(binary, scheme, Place::Kept(dir.to_owned()), None)
+        Self::build(binary, scheme, Folder::Kept(dir.to_owned()), None)
     }
 
-    fn build(binary: &Path, scheme: Scheme, dir: Place, turn: Option<Turn>) -> Self {
+    fn build(binary: &Path, scheme: Scheme, dir: Folder, turn: Option<StageLock>) -> Self {
         let output = run(&mut tunnel(binary, &["generate", "token"]));
         assert!(output.status.success(), "generate token: {output:?}");
         let token = String::from_utf8(output.stdout).unwrap().trim().to_owned();
@@ -121,8 +121,8 @@ impl Setup {
     #[must_use]
     pub fn dir(&self) -> &Path {
         match &self.dir {
-            Place::Temporary(dir) => dir.path(),
-            Place::Kept(dir) => dir,
+            Folder::Temporary(dir) => dir.path(),
+            Folder::Kept(dir) => dir,
         }
     }
 
@@ -285,6 +285,6 @@ impl Setup {
     }
 }
 
-fn temporary() -> Place {
-    Place::Temporary(tempfile::tempdir().unwrap())
+fn temporary() -> Folder {
+    Folder::Temporary(tempfile::tempdir().unwrap())
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use net::udp::udp_group;
 use quinn::ConnectionError;
 use tokio::time::timeout;
-use transport_quic::{Keys, Known, PeerId, Peers, call_back};
+use transport_quic::{Keys, PeerId, Peers, RecordedPeer, call_back};
 
 use crate::process::{Process, SOON, Setup, client, client_tls, echo};
 
@@ -46,7 +46,7 @@ async fn a_restarted_server_calls_back_who_was_connected_and_says_nothing() {
     let accepted = server.accepted.recv().unwrap();
     assert_eq!(usize::from(accepted.id[0]), accepted.worker);
     let peer = endpoint.local_addr().unwrap();
-    peers.connected(Known {
+    peers.connected(RecordedPeer {
         id: PeerId(accepted.id.as_ref().try_into().unwrap()),
         peer,
         port: server.address.port(),

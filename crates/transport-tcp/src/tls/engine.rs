@@ -9,7 +9,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use net::pool;
 use rustls::Error;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptError, WriteTraffic};
-use transport::{Source, Through, Unchanged};
+use transport::{Producer, Through, Unchanged};
 
 use super::session::Session;
 
@@ -219,7 +219,7 @@ impl<S: Session> Engine<S> {
 
     /// Seals all bytes of `source` into full records. Each record is sealed as soon as its bytes
     /// were made, while they are in the core's first cache.
-    pub(super) fn seal_from(&mut self, source: &mut dyn Source) -> Result<(), Error> {
+    pub(super) fn seal_from(&mut self, source: &mut dyn Producer) -> Result<(), Error> {
         if self.outgoing.capacity() == 0 {
             let wanted = source.size();
             let records = wanted.div_ceil(RECORD);

@@ -8,7 +8,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use net::pool;
 use rustls::Error;
 use tls::io_error;
-use transport::{Death, Lane, Source, Through, Unchanged};
+use transport::{Death, Lane, Producer, Through, Unchanged};
 
 use super::engine::{Engine, RECORD, WIRE_RECORD};
 use super::session::Session;
@@ -136,7 +136,7 @@ impl<S: Session> Lane for TlsLane<S> {
     fn poll_write_from(
         &mut self,
         cx: &mut Context<'_>,
-        source: &mut dyn Source,
+        source: &mut dyn Producer,
     ) -> Poll<io::Result<()>> {
         self.death.check()?;
         if self.closing {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes, BytesMut};
 use rustls::{ClientConfig, ServerConfig, ServerConnection};
 use tls::{Trust, client_config, self_signed, server_config, server_name};
-use transport::{ALPN, EXPORTER_LABEL, Source, Through, Unchanged};
+use transport::{ALPN, EXPORTER_LABEL, Producer, Through, Unchanged};
 
 use super::engine::{Engine, Standing};
 use super::session::{Client, Server, Session};
@@ -84,7 +84,7 @@ fn open() -> (Engine<Client>, Engine<Server>) {
 /// Bytes 0, 1, 2 and so on, made as they are taken, a few less than there is room for.
 struct Counting(std::ops::Range<u32>);
 
-impl Source for Counting {
+impl Producer for Counting {
     fn size(&self) -> usize {
         self.0.len()
     }

@@ -168,8 +168,8 @@ pub(super) fn look(
 /// The client that a proxy names.
 fn client(fields: &[Header<'_>], proxies: &Proxies) -> Option<SocketAddr> {
     match forwarded::client(|name| values(fields, name), |ip| proxies.include(ip)) {
-        forwarded::Told::Client(client) => Some(client),
-        forwarded::Told::Nobody | forwarded::Told::Disputed => None,
+        forwarded::ForwardedClient::Client(client) => Some(client),
+        forwarded::ForwardedClient::Nobody | forwarded::ForwardedClient::Disputed => None,
     }
 }
 

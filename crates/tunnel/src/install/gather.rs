@@ -33,7 +33,7 @@ pub(super) fn plan(args: &InstallArgs) -> anyhow::Result<(Plan, Instance)> {
     };
     let mut source = match &file {
         Some(file) => of_file(file, args.side)?,
-        None => Source::of_server(),
+        None => Installation::of_server(),
     };
     let name = args.name.clone().unwrap_or_else(|| source.name.clone());
     check_name(&name)?;
@@ -128,7 +128,7 @@ fn loads(side: Side, at: &Path, text: &str, credentials: &[Credential]) -> Resul
 }
 
 /// What is installed.
-struct Source {
+struct Installation {
     side: Side,
     name: String,
     state_dir: Option<PathBuf>,
@@ -141,7 +141,7 @@ struct Source {
     folder: PathBuf,
 }
 
-impl Source {
+impl Installation {
     /// A server that ran without a file.
     fn of_server() -> Self {
         Self {
@@ -157,7 +157,7 @@ impl Source {
     }
 }
 
-fn of_file(file: &Path, wanted: Option<Side>) -> anyhow::Result<Source> {
+fn of_file(file: &Path, wanted: Option<Side>) -> anyhow::Result<Installation> {
     let text = input::read(file)?;
     let folder = input::absolute(file)?.parent().map(Path::to_owned).unwrap_or_default();
     let loaded = load::file_with_certificates(file)?;
@@ -176,11 +176,11 @@ fn of_file(file: &Path, wanted: Option<Side>) -> anyhow::Result<Source> {
         return Err(WrongConfig::one(text).into());
     }
     let (shown, state_dir) = (file.display().to_string(), common.state_dir.clone());
-    Ok(Source { side, name, state_dir, shown, text, loaded: Some(loaded), secrets, folder })
+    Ok(Installation { side, name, state_dir, shown, text, loaded: Some(loaded), secrets, folder })
 }
 
 /// The configuration of a server that ran without a file: the defaults of its flags.
-fn without_a_file(source: &mut Source, args: &InstallArgs, state: &[(PathBuf, Vec<u8>)]) {
+fn without_a_file(source: &mut Installation, args: &InstallArgs, state: &[(PathBuf, Vec<u8>)]) {
     let listen = if args.listen.is_empty() {
         vec![first_start::listen().to_owned()]
     } else {

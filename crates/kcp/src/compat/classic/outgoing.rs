@@ -28,7 +28,7 @@ pub enum SendError {
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct Unsent {
     fragments: u8,
     payload: Vec<u8>,
 }
@@ -77,7 +77,7 @@ pub(super) struct Transmitted {
 /// follow, and `next` is the number after the last segment.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<Unsent>,
     flying: VecDeque<Flying>,
     una: Sn,
     next: Sn,
@@ -135,7 +135,7 @@ impl Outgoing {
         for (at, piece) in message.chunks(payload).enumerate() {
             let fragments = if is_stream { 0 } else { count - 1 - at };
             let fragments = u8::try_from(fragments).unwrap_or(u8::MAX);
-            self.waiting.push_back(Waiting { fragments, payload: piece.to_vec() });
+            self.waiting.push_back(Unsent { fragments, payload: piece.to_vec() });
         }
         Ok(())
     }
@@ -183,7 +183,7 @@ impl Outgoing {
         let end = self.una.plus(window);
         let first = self.next;
         while self.next.is_before(end) {
-            let Some(Waiting { fragments, payload }) = self.waiting.pop_front() else { break };
+            let Some(Unsent { fragments, payload }) = self.waiting.pop_front() else { break };
             self.flying.push_back(Flying {
                 sn: self.next,
                 fragments,

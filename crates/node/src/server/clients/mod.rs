@@ -47,13 +47,13 @@ struct Guests {
 
 /// A client that the server knows.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct KnownClient {
     pub(super) name: String,
     pub(super) from: Origin,
     pub(super) client: Arc<Client>,
 }
 
-impl Known {
+impl KnownClient {
     fn new(name: &str, from: Origin, client: &Arc<Client>) -> Self {
         Self { name: name.to_owned(), from, client: Arc::clone(client) }
     }
@@ -136,26 +136,30 @@ impl Clients {
     }
 
     /// All clients that may log in, in no order.
-    pub(super) fn known(&self) -> Vec<Known> {
+    pub(super) fn known(&self) -> Vec<KnownClient> {
         let all = self.all.load();
         let mut known: Vec<_> =
-            all.iter().map(|(name, client)| Known::told(name, client)).collect();
+            all.iter().map(|(name, client)| KnownClient::told(name, client)).collect();
         let guests = self.guests();
-        let asked = guests.asked.all().map(|(name, client)| Known::new(name, Origin::Hook, client));
-        let any =
-            guests.strangers.all().map(|(name, client)| Known::new(name, Origin::Any, client));
+        let asked =
+            guests.asked.all().map(|(name, client)| KnownClient::new(name, Origin::Hook, client));
+        let any = guests
+            .strangers
+            .all()
+            .map(|(name, client)| KnownClient::new(name, Origin::Any, client));
         known.extend(asked.chain(any).filter(|guest| !all.contains_key(&guest.name)));
         known
     }
 
     /// The client of this name, and where the server has it from.
-    pub(super) fn known_of(&self, name: &str) -> Option<Known> {
+    pub(super) fn known_of(&self, name: &str) -> Option<KnownClient> {
         if let Some(client) = self.all.load().get(name) {
-            return Some(Known::told(name, client));
+            return Some(KnownClient::told(name, client));
         }
         let guests = self.guests();
-        let asked = guests.asked.find(name).map(|client| Known::new(name, Origin::Hook, client));
-        asked.or_else(|| Some(Known::new(name, Origin::Any, guests.strangers.find(name)?)))
+        let asked =
+            guests.asked.find(name).map(|client| KnownClient::new(name, Origin::Hook, client));
+        asked.or_else(|| Some(KnownClient::new(name, Origin::Any, guests.strangers.find(name)?)))
     }
 
     /// Whether the client of this name is configured or was enrolled.

@@ -35,13 +35,13 @@ const MOST_OF_ALL: usize = 8000;
 #[derive(Debug, Default)]
 pub(super) struct ChosenPorts {
     folder: Option<PathBuf>,
-    known: Mutex<Known>,
+    known: Mutex<ChosenByClient>,
     /// Held while the file is written, so that the last write has the last state.
     writing: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct ChosenByClient {
     /// By client, the older first.
     clients: HashMap<String, Vec<Chosen>>,
     /// There is a difference from the file.
@@ -74,11 +74,11 @@ impl ChosenPorts {
                 }
             }
         }
-        let known = Mutex::new(Known { clients, ..Known::default() });
+        let known = Mutex::new(ChosenByClient { clients, ..ChosenByClient::default() });
         Arc::new(Self { folder: folder.map(Path::to_owned), known, writing: Mutex::default() })
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, ChosenByClient> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

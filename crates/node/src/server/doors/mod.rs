@@ -52,7 +52,7 @@ use super::registry::Registry;
 use super::{ServerShared, accept};
 use crate::session::{Handle, Worker};
 use crate::transports::{ServerSide, bind_advice, listen_address, plain};
-use crate::waiting::Waiting;
+use crate::undecided::UndecidedSet;
 use crate::{descriptors, entrance, memory, names};
 use mux::{Everything, MuxPort};
 
@@ -136,11 +136,11 @@ impl Doors {
         }
         let values = |name| fields.get_all(name).iter().map(HeaderValue::as_bytes);
         match forwarded::client(values, |ip| terms.trust(ip)) {
-            forwarded::Told::Client(client) => Some(client.ip()),
-            forwarded::Told::Nobody => None,
+            forwarded::ForwardedClient::Client(client) => Some(client.ip()),
+            forwarded::ForwardedClient::Nobody => None,
             // The visitor has added a field to those of the proxy. All such requests share a source,
             // because an invented field would escape every bound, or cast it upon somebody else.
-            forwarded::Told::Disputed => Some(peer),
+            forwarded::ForwardedClient::Disputed => Some(peer),
         }
     }
 
@@ -294,7 +294,7 @@ pub(super) async fn close(handles: &[Handle]) {
 struct Port {
     worker: Rc<Worker>,
     doors: Arc<Doors>,
-    undecided: Waiting,
+    undecided: UndecidedSet,
     most: usize,
     /// Whose descriptors the undecided connections of the door are, on all workers.
     holder: Arc<Holder>,
@@ -310,7 +310,7 @@ impl Port {
     fn new(worker: &Rc<Worker>, doors: Arc<Doors>, holder: Arc<Holder>) -> Self {
         let most = memory::strangers(&worker.state.budget, worker.peers.len(), UNDECIDED_COST);
         let (worker, most) = (Rc::clone(worker), most.min(UNDECIDED));
-        Self { worker, doors, undecided: Waiting::default(), most, holder }
+        Self { worker, doors, undecided: UndecidedSet::default(), most, holder }
     }
 
     /// Runs the decision about a connection of `peer`. When too many are undecided, one is closed.

@@ -245,10 +245,10 @@ impl Sniffer {
 
 /// Carriers on their way from a port to the accept loop of the same worker.
 #[derive(Clone, Default)]
-struct Carriers(Rc<RefCell<Waiting>>);
+struct Carriers(Rc<RefCell<Handover>>);
 
 #[derive(Default)]
-struct Waiting {
+struct Handover {
     carriers: VecDeque<Box<dyn Incoming>>,
     waker: Option<Waker>,
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use link::Lease;
-use net::brake::{Attempt, Told};
+use net::brake::{Attempt, Judgement};
 use net::source::prefix;
 use proto::{Open, ResetCode};
 use relay::{Attended, Duplex, Layered, Seated, Socket, Timeouts};
@@ -258,15 +258,15 @@ impl web::Service for Service {
                 }
                 None => {
                     tokio::time::sleep(WRONG_PASSWORD).await;
-                    Told::Wrong
+                    Judgement::Wrong
                 }
             };
             match told {
-                Told::Right => known.set(me),
-                Told::Wrong => {
+                Judgement::Right => known.set(me),
+                Judgement::Wrong => {
                     tracing::debug!(service, visitor = ?peer, "a visitor gave a wrong user or password");
                 }
-                Told::Busy => return Verdict::Busy,
+                Judgement::Busy => return Verdict::Busy,
             }
             Verdict::Judged
         }))

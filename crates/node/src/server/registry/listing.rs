@@ -6,7 +6,7 @@ use std::time::Instant;
 use ops::clients::{self, Details, Limits, Refused, Rights};
 use ops::term;
 
-use super::super::clients::{Client, Known};
+use super::super::clients::{Client, KnownClient};
 use super::super::sightings::Sighting;
 use super::Registry;
 
@@ -51,8 +51,8 @@ impl Registry {
         Some(Details { client: self.listed(&known), limits, sessions: Vec::new() })
     }
 
-    fn listed(&self, known: &Known) -> clients::Client {
-        let Known { name, from, client } = known;
+    fn listed(&self, known: &KnownClient) -> clients::Client {
+        let KnownClient { name, from, client } = known;
         let links = self.sessions().count(name);
         let seen = self.sightings.of(name);
         let (links, now) = (u64::try_from(links).unwrap_or(u64::MAX), Instant::now());

@@ -31,13 +31,13 @@ const PACES: usize = 1024;
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     /// By session id.
-    waiting: Mutex<HashMap<u64, Waiting>>,
+    waiting: Mutex<HashMap<u64, PendingRegistration>>,
     paces: Mutex<Paces>,
 }
 
 /// A registration that waits, and its memory in the budget.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct PendingRegistration {
     pub(super) register: Register,
     pub(super) held: Held,
     /// The links over which this generation came.
@@ -62,7 +62,7 @@ impl Pending {
     /// All links of a session tell the same generation.
     pub(super) fn put(&self, session: u64, serial: u64, register: Register, held: Held) {
         let generation = register.generation;
-        let new = Waiting { register, held, serials: vec![serial] };
+        let new = PendingRegistration { register, held, serials: vec![serial] };
         let mut waiting = lock(&self.waiting);
         let dropped = match waiting.get_mut(&session) {
             Some(known) if known.register.generation == generation => {
@@ -80,7 +80,7 @@ impl Pending {
     }
 
     /// Takes the registration of a session that waits.
-    pub(super) fn take(&self, session: u64) -> Option<Waiting> {
+    pub(super) fn take(&self, session: u64) -> Option<PendingRegistration> {
         lock(&self.waiting).remove(&session)
     }
 

@@ -10,7 +10,7 @@ use ops::status;
 use proto::control::{ControlMessage, Register, Registered};
 
 use super::super::clients::{Changes, Client};
-use super::publish::{Registrant, Turn};
+use super::publish::{ClientTurn, Registrant};
 use super::takeover::close_links;
 use super::{Registry, pending};
 use crate::session::Session;
@@ -27,7 +27,10 @@ impl Registry {
 
     /// Waits until the registrations of the client of this link may be worked on. Dropping the
     /// future has no effect.
-    pub(in crate::server) async fn turn(&self, serial: u64) -> Option<(Arc<Session>, Turn<'_>)> {
+    pub(in crate::server) async fn turn(
+        &self,
+        serial: u64,
+    ) -> Option<(Arc<Session>, ClientTurn<'_>)> {
         let session = self.session_of(serial)?;
         loop {
             self.pending.pace(&session.name).await;
@@ -44,7 +47,7 @@ impl Registry {
     pub(in crate::server) async fn register(
         &self,
         session: &Arc<Session>,
-        turn: Turn<'_>,
+        turn: ClientTurn<'_>,
         generation: u64,
     ) -> Option<Registered> {
         // The entrances of this client are closed for good behind the same lock.

@@ -22,7 +22,7 @@ use crate::flows::ports::Port;
 use crate::flows::table::Slot;
 use crate::flows::waking::TaskWaker;
 use crate::flows::{DropReason, FlowSettings, pass_on};
-use crate::room::Place;
+use crate::room::Position;
 
 /// Datagrams that wait for a lookup, and their bytes.
 const WAITING: usize = 8;
@@ -209,7 +209,7 @@ impl Target {
     fn open(&self, target: SocketAddr) -> io::Result<(FlowSocket, Port)> {
         let port = Port::take(self.settings.room)?;
         let socket = dialling(target)?;
-        if self.settings.room.place(&socket) != Place::Inside {
+        if self.settings.room.place(&socket) != Position::Inside {
             return Err(Errno::MFILE.into());
         }
         Ok((FlowSocket::connect(socket, target)?, port))
@@ -220,7 +220,7 @@ impl Target {
         let Some(route) = socket.route() else { return };
         // Datagrams that wait have woken the task.
         let is_first = !socket.has_unsent();
-        socket.send(route, datagram, &Told(self));
+        socket.send(route, datagram, &FlowTally(self));
         if is_first {
             self.waker.wake();
         }
@@ -268,7 +268,7 @@ impl Target {
         }
         let has_others = !self.others.borrow().is_empty();
         if has_others && socket.take_error() {
-            Told(self).lost(Loss::Unreachable, 1);
+            FlowTally(self).lost(Loss::Unreachable, 1);
         }
         if !self.was_refused.take() {
             return false;
@@ -446,9 +446,9 @@ impl FlowOutlet for Target {
 }
 
 /// Counts for a flow, and notes that the target refused a datagram.
-pub(super) struct Told<'a>(pub(super) &'a Target);
+pub(super) struct FlowTally<'a>(pub(super) &'a Target);
 
-impl Tally for Told<'_> {
+impl Tally for FlowTally<'_> {
     fn sent(&self, datagrams: usize, bytes: usize) {
         self.0.settings.stats.sent(datagrams, bytes);
     }

@@ -32,7 +32,7 @@ use crate::dial::{Allow, DialError, TargetAddr, addresses_of};
 pub use all::FlowTargets;
 pub(crate) use all::give_way;
 use all::give_way_to;
-use flow::{State, Target, Told};
+use flow::{FlowTally, State, Target};
 
 /// The far end of a flow that arrives.
 #[derive(Debug, Default)]
@@ -120,7 +120,7 @@ impl Future for Serving {
                 flow.found(found);
                 continue;
             };
-            let told = Told(flow);
+            let told = FlowTally(flow);
             let Poll::Pending = socket.poll_read(cx, &told, |arrival| flow.arrived(&arrival));
             // Pending: the socket is full, and wakes this task.
             let _ = socket.poll_flush(cx, &told);

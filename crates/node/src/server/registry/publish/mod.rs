@@ -99,7 +99,7 @@ impl Registrant<'_> {
 }
 
 /// The turn of one client to change its entrances.
-pub(in crate::server) struct Turn<'a> {
+pub(in crate::server) struct ClientTurn<'a> {
     published: &'a Published,
     mine: OwnedMutexGuard<OfClient>,
 }
@@ -117,7 +117,7 @@ impl Published {
     }
 
     /// Waits for the turn of the client of this name.
-    pub(super) async fn turn(&self, name: &str) -> Turn<'_> {
+    pub(super) async fn turn(&self, name: &str) -> ClientTurn<'_> {
         let mine = {
             let mut clients = lock(&self.clients);
             let make = || {
@@ -129,7 +129,7 @@ impl Published {
             };
             Arc::clone(clients.entry(name.to_owned()).or_insert_with(make))
         };
-        Turn { published: self, mine: mine.lock_owned().await }
+        ClientTurn { published: self, mine: mine.lock_owned().await }
     }
 
     /// Closes the entrances of an ended session. Entrances that a newer session took over stay
@@ -199,7 +199,7 @@ impl Published {
     }
 }
 
-impl Turn<'_> {
+impl ClientTurn<'_> {
     /// The answer to the last registration of a session, if it has this generation.
     pub(super) fn known(&self, session: &Session, generation: u64) -> Option<Registered> {
         let answers = lock(&self.published.answers);

@@ -9,9 +9,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 /// The pending future, if any.
-pub(crate) struct Waiting<T>(Option<Pin<Box<dyn Future<Output = T> + Send>>>);
+pub(crate) struct PendingFuture<T>(Option<Pin<Box<dyn Future<Output = T> + Send>>>);
 
-impl<T> Waiting<T> {
+impl<T> PendingFuture<T> {
     /// Whether no future is pending.
     pub(crate) const fn is_idle(&self) -> bool {
         self.0.is_none()
@@ -29,14 +29,14 @@ impl<T> Waiting<T> {
     }
 }
 
-impl<T> Default for Waiting<T> {
+impl<T> Default for PendingFuture<T> {
     fn default() -> Self {
         Self(None)
     }
 }
 
-impl<T> fmt::Debug for Waiting<T> {
+impl<T> fmt::Debug for PendingFuture<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "Waiting(pending)" } else { "Waiting(idle)" })
+        f.write_str(if self.0.is_some() { "PendingFuture(pending)" } else { "PendingFuture(idle)" })
     }
 }

@@ -14,7 +14,7 @@ use tokio::task::{AbortHandle, spawn_local, yield_now};
 
 /// The tasks of connections that are not decided.
 #[derive(Debug, Default)]
-pub(crate) struct Waiting(Rc<RefCell<Crowd>>);
+pub(crate) struct UndecidedSet(Rc<RefCell<Crowd>>);
 
 #[derive(Debug, Default)]
 struct Crowd {
@@ -27,7 +27,7 @@ struct Crowd {
     next: u64,
 }
 
-impl Waiting {
+impl UndecidedSet {
     /// The number of connections that are not decided.
     pub(crate) fn len(&self) -> usize {
         self.0.borrow().count
@@ -38,11 +38,11 @@ impl Waiting {
     pub(crate) fn run<F: Future<Output = ()> + 'static>(
         &self,
         source: Option<IpAddr>,
-        decision: impl FnOnce(Place) -> F,
+        decision: impl FnOnce(UndecidedGuard) -> F,
     ) -> AbortHandle {
         let source = source.map(prefix);
         let number = self.0.borrow().next;
-        let place = Place { crowd: Rc::clone(&self.0), source, number };
+        let place = UndecidedGuard { crowd: Rc::clone(&self.0), source, number };
         let task = spawn_local(decision(place)).abort_handle();
         let mut crowd = self.0.borrow_mut();
         crowd.next += 1;
@@ -102,13 +102,13 @@ impl Crowd {
 
 /// The place of a connection. Dropping the place, which belongs to the task, frees it.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct UndecidedGuard {
     crowd: Rc<RefCell<Crowd>>,
     source: Option<IpAddr>,
     number: u64,
 }
 
-impl Place {
+impl UndecidedGuard {
     /// The connection is of this source, as its reverse proxy says.
     pub(crate) fn belongs_to(&mut self, source: IpAddr) {
         let mut crowd = self.crowd.borrow_mut();
@@ -119,7 +119,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for UndecidedGuard {
     fn drop(&mut self) {
         self.crowd.borrow_mut().remove(self.source, self.number);
     }
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     /// A decision that never comes.
-    async fn silent(place: Place) {
+    async fn silent(place: UndecidedGuard) {
         let _place = place;
         pending::<()>().await;
     }
@@ -143,7 +143,7 @@ mod tests {
 
     #[tokio::test(flavor = "local")]
     async fn whoever_is_alone_among_those_that_are_decided_stays() {
-        let waiting = Waiting::default();
+        let waiting = UndecidedSet::default();
         for _ in 0..3 {
             waiting.run(ip(1), async |_place| {});
         }
@@ -159,7 +159,7 @@ mod tests {
 
     #[tokio::test(flavor = "local")]
     async fn a_greedy_source_displaces_itself_and_neither_others_nor_a_reverse_proxy() {
-        let waiting = Waiting::default();
+        let waiting = UndecidedSet::default();
         let honest = waiting.run(ip(1), silent);
         let proxied: Vec<_> = (0..5).map(|_| waiting.run(None, silent)).collect();
         let greedy: Vec<_> = (0..1_000_u16)
@@ -184,7 +184,7 @@ mod tests {
 
     #[tokio::test(flavor = "local")]
     async fn among_equals_the_oldest_leaves() {
-        let waiting = Waiting::default();
+        let waiting = UndecidedSet::default();
         let tasks: Vec<_> = [ip(1), None, None, ip(2)]
             .map(|source| waiting.run(source, silent))
             .into_iter()
@@ -199,11 +199,11 @@ mod tests {
 
     #[tokio::test(flavor = "local")]
     async fn a_client_that_a_reverse_proxy_names_counts_as_a_source() {
-        let waiting = Waiting::default();
+        let waiting = UndecidedSet::default();
         let honest = waiting.run(None, silent);
         let greedy: Vec<_> = (0..3)
             .map(|_| {
-                waiting.run(None, async |mut place: Place| {
+                waiting.run(None, async |mut place: UndecidedGuard| {
                     place.belongs_to(IpAddr::from([192, 0, 2, 1]));
                     silent(place).await;
                 })
