@@ -135,8 +135,9 @@ pub(super) fn enter(worker: &Rc<Worker>, entrance: &Arc<Entrance>, mut guest: Gu
         match (pick, link) {
             (Pick::To(backend), Some(link)) => {
                 match serve(worker, entrance, &backend, &link, guest) {
-                    Err((left, failure)) => {
-                        guest = left;
+                    Err(left) => {
+                        let failure;
+                        (guest, failure) = *left;
                         tried.push(failure);
                     }
                     Ok(()) => return,
@@ -166,7 +167,7 @@ fn serve(
     backend: &Backend,
     link: &Link,
     guest: Guest,
-) -> Result<(), (Guest, Tried)> {
+) -> Result<(), Box<(Guest, Tried)>> {
     let picked = &backend.picked;
     let aim = &picked.aim;
     let settings = served_by(worker, entrance, picked).unwrap_or_default();
@@ -203,7 +204,7 @@ fn serve(
         |(socket, error)| {
             tracing::debug!(service = aim.name, %error, "a backend opens no stream");
             let tried = Tried { picked: Arc::clone(picked), why: open_error_code(error) };
-            (Guest { socket, peer, came, until }, tried)
+            Box::new((Guest { socket, peer, came, until }, tried))
         },
     )
 }

@@ -58,6 +58,7 @@ mod strangers;
 mod survival;
 mod taken;
 mod targets;
+mod timeouts;
 mod udp;
 mod unix_sockets;
 mod vanish;
