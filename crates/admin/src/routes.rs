@@ -99,19 +99,16 @@ async fn answer(entry: &Entry, api: &Api, given: Given, mut request: Request) ->
     let order = if let Command::Enroll(order) = &command { Some(order.clone()) } else { None };
     let (news, mut inbox) = mpsc::channel(1);
     let api = api.clone();
-    // A change runs to its end, even if the client of the request disconnects. Every other command
-    // ends with the inbox, if not before.
+    // A change runs to its end, even if the client of the request disconnects. A test of the speed
+    // and a stream of events end with the inbox.
     let mut running = tokio::spawn(async move {
         let request = command::Request { command, over: "the admin API", life: &api.life, news };
         command::run(api.daemon.as_ref(), request).await
     });
-    let outcome = loop {
-        tokio::select! {
-            outcome = &mut running => break outcome,
-            // The daemon tells more from now on. The progress of a speed test is not shown here.
-            Some(Answer::Ok) = inbox.recv() => return events::answer(inbox),
-            else => break (&mut running).await,
-        }
+    let outcome = tokio::select! {
+        outcome = &mut running => outcome,
+        // The daemon tells more from now on. The progress of a speed test is not shown here.
+        Some(Answer::Ok) = inbox.recv() => return events::answer(inbox),
     };
     match outcome.unwrap_or_else(|panic| Err(panic.into())) {
         Ok(answer) => succeeded(answer, order.as_ref()),

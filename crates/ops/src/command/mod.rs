@@ -97,34 +97,6 @@ pub enum Command {
     },
 }
 
-impl Command {
-    /// Whether the command changes something, so that it has to run to its end.
-    pub fn is_change(&self) -> bool {
-        match self {
-            Self::Status
-            | Self::Configuration
-            | Self::Clients
-            | Self::Client { .. }
-            | Self::Streams { .. }
-            | Self::Log { filter: None }
-            | Self::Connect { .. }
-            | Self::Events
-            | Self::Ping { .. }
-            | Self::Speedtest { .. } => false,
-            Self::Stop
-            | Self::Reload
-            | Self::Amend { .. }
-            | Self::Enroll(_)
-            | Self::Allow(_)
-            | Self::Lists(_)
-            | Self::Limit(_)
-            | Self::Kill { .. }
-            | Self::Revoke { .. }
-            | Self::Log { filter: Some(_) } => true,
-        }
-    }
-}
-
 /// An answer of the daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
