@@ -66,7 +66,7 @@ pub(super) fn succeeded(answer: Answer, order: Option<&Order>) -> Response {
         }
         // The answer contains all data that `tunnel enroll` prints.
         Answer::Opened(opened) => {
-            let code = opened.code(order.unwrap_or(&Order::default()), &[]);
+            let code = opened.code(&order.cloned().unwrap_or_default(), &[]);
             let body = json!({ "code": code.text(), "servers": code.urls });
             (StatusCode::CREATED, Json(body)).into_response()
         }

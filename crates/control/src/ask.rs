@@ -254,11 +254,13 @@ pub fn events(instance: &Instance, mut news: impl FnMut(&Heard)) -> anyhow::Resu
     let mut answers = BufReader::new(&instance.stream);
     loop {
         let mut answers = (&mut answers).take(MAX_ANSWER);
-        match instance.next(&mut answers)? {
-            Answer::Event(event) => news(&Heard::Event(event)),
-            Answer::Lost(count) => news(&Heard::Lost(count)),
-            Answer::Ok => {}
-            _ => bail!(UNASKED),
+        let answer = instance.next(&mut answers)?;
+        if let Answer::Event(event) = answer {
+            news(&Heard::Event(event));
+        } else if let Answer::Lost(count) = answer {
+            news(&Heard::Lost(count));
+        } else if answer != Answer::Ok {
+            bail!(UNASKED);
         }
     }
 }

@@ -11,6 +11,7 @@ fn no_kept_input_breaks_a_decoder() {
 }
 
 /// The kept inputs of a target, as seeds for changed inputs.
+#[expect(clippy::disallowed_methods, reason = "the test reads files, and the crate does not")]
 fn seeds(target: &str) -> Vec<Vec<u8>> {
     let folder = format!("{}/fuzz/corpus/{target}", env!("CARGO_MANIFEST_DIR"));
     let files = std::fs::read_dir(folder).expect("a corpus");

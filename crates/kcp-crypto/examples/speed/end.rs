@@ -39,7 +39,6 @@ pub(crate) struct Case {
 }
 
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "a run has two of them")]
 pub(crate) enum End {
     Stock(Session),
     Own(kcp::own::Session),

@@ -1,6 +1,6 @@
 //! The entrances of one client.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, hash_map};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
@@ -24,7 +24,7 @@ use crate::listeners::Listeners;
 use crate::names::{Host, Kind};
 use crate::session::{Handle, Session};
 
-use super::super::super::directory::{Claim, Directory, Key};
+use super::super::super::directory::{Claim, Directory, Key, Port};
 use super::super::super::hosts::Hosts;
 use super::Registrant;
 use super::address::{Outcome, Place, Public, error, no_room, parse, refusal, told};
@@ -264,24 +264,16 @@ impl OfClient {
         let own = own.filter(|(of, at)| *of == over && at.ip() == bind);
         let own = own.map(|(_, at)| at.port()).filter(|port| rights.permits(bind, *port));
         let own: Vec<_> = own.collect();
-        if !state.free.contains_key(&(over, bind)) {
-            let ranges: Vec<_> = rights.ranges(bind).collect();
-            let all = || ranges.clone().into_iter().flat_map(|(first, last)| first..=last);
-            // Ports that other services had are the last choice: the services may come back.
-            let others = self.directory.chosen_by_others(&self.name, service).await;
-            let others = Arc::new(others);
-            let is_free = {
-                let others = Arc::clone(&others);
-                move |port: &u16| !others.contains(&(over, SocketAddr::new(bind, *port)))
-            };
-            let rest =
-                all().filter(move |port| others.contains(&(over, SocketAddr::new(bind, *port))));
-            let free = Box::new(all().filter(is_free).chain(rest));
-            state.free.insert((over, bind), free);
-        }
-        let ports = state.free.get_mut(&(over, bind));
+        let ports = match state.free.entry((over, bind)) {
+            hash_map::Entry::Occupied(known) => known.into_mut(),
+            hash_map::Entry::Vacant(place) => {
+                // Ports that other services had are the last choice: the services may come back.
+                let others = self.directory.chosen_by_others(&self.name, service).await;
+                place.insert(free_ports(rights.ranges(bind).collect(), (over, bind), others))
+            }
+        };
         let any = format!("{over}://:0");
-        for port in own.into_iter().chain(ports.into_iter().flatten()) {
+        for port in own.into_iter().chain(ports.by_ref()) {
             let address = SocketAddr::new(bind, port);
             let key = Key::Port(over, address);
             let Ok(claim) = Claim::new(&self.directory, key, &self.name).await else { continue };
@@ -431,6 +423,23 @@ impl Entry {
 pub(super) fn aim(spec: &ServiceSpec, rules: Option<Arc<web::Rules>>) -> Aim {
     let (name, terms) = (spec.name.as_str().to_owned(), spec.terms.clone());
     Aim { target: Target::Service(name.clone()), name, terms, rules, proxy: None }
+}
+
+/// The ports of `ranges`, those of `others` last.
+fn free_ports(
+    ranges: Vec<(u16, u16)>,
+    (over, bind): (Over, IpAddr),
+    others: HashSet<Port>,
+) -> Box<dyn Iterator<Item = u16> + Send> {
+    let others = Arc::new(others);
+    let is_kept = move |port: u16| others.contains(&(over, SocketAddr::new(bind, port)));
+    let is_free = {
+        let is_kept = is_kept.clone();
+        move |port: &u16| !is_kept(*port)
+    };
+    let all = || ranges.clone().into_iter().flat_map(|(first, last)| first..=last);
+    let free = all().filter(is_free);
+    Box::new(free.chain(all().filter(move |port| is_kept(*port))))
 }
 
 /// How entrances close.
