@@ -125,7 +125,7 @@ fn origin_refusal(request: &Request) -> Option<Response> {
         return Some(problem(StatusCode::FORBIDDEN, text));
     }
     match Origin::of(headers) {
-        Ok(origin) if origin.is_none_or(|origin| origin.is(host)) => {}
+        Ok(origin) if origin.as_ref().is_none_or(|origin| origin.is(&host)) => {}
         Ok(_) => return Some(problem(StatusCode::FORBIDDEN, "a request of another site")),
         Err(why) => return Some(problem(StatusCode::BAD_REQUEST, why)),
     }

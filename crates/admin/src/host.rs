@@ -1,7 +1,8 @@
 //! The host that a request names, read strictly. Two programs that read an unclear host differently
 //! could each take the request for another site's, so an unclear request is refused.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::borrow::Cow;
+use std::net::Ipv4Addr;
 
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::{HeaderMap, HeaderName, Uri};
@@ -10,15 +11,15 @@ use axum::http::{HeaderMap, HeaderName, Uri};
 const HTTP: u16 = 80;
 
 /// A host, `name`, `name:port`, `v4`, `v4:port`, `[v6]` or `[v6]:port`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Host<'a> {
-    /// An IPv6 address stands in brackets.
-    name: &'a str,
+    /// The host in its normal form.
+    name: Cow<'a, str>,
     port: u16,
 }
 
 /// The site of the page that a request comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Origin<'a> {
     /// The browser does not tell it (`null`).
     Hidden,
@@ -45,39 +46,17 @@ impl<'a> Host<'a> {
     }
 
     fn read(text: &'a str) -> Option<Self> {
-        let end = match text.strip_prefix('[') {
-            Some(rest) => rest.find(']')? + 2,
-            None => text.find(':').unwrap_or(text.len()),
-        };
-        let (name, rest) = text.split_at_checked(end)?;
-        let is_name = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'.' | b'_');
-        let is_good = match name.strip_prefix('[') {
-            Some(v6) => v6.strip_suffix(']')?.parse::<Ipv6Addr>().is_ok(),
-            None => !name.is_empty() && name.bytes().all(is_name),
-        };
-        let port = match rest.strip_prefix(':') {
-            Some(port) if port.bytes().all(|c| c.is_ascii_digit()) => port.parse().ok()?,
-            None if rest.is_empty() => HTTP,
-            Some(_) | None => return None,
-        };
-        is_good.then_some(Self { name, port })
+        let named = h1::Authority::parse(text.as_bytes())?;
+        (!text.ends_with(':')).then(|| Self { name: named.host, port: named.port.unwrap_or(HTTP) })
     }
 
     /// Whether the host is an address or `localhost`.
     pub(super) fn is_ours(&self) -> bool {
         self.name.starts_with('[')
-            || self.name.eq_ignore_ascii_case("localhost")
+            || self.name == "localhost"
             || self.name.parse::<Ipv4Addr>().is_ok()
     }
 }
-
-impl PartialEq for Host<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        self.name.eq_ignore_ascii_case(other.name) && self.port == other.port
-    }
-}
-
-impl Eq for Host<'_> {}
 
 impl<'a> Origin<'a> {
     /// The origin of a request, if the request tells one.
@@ -102,8 +81,8 @@ impl<'a> Origin<'a> {
     }
 
     /// Whether the page was loaded from this host over HTTP.
-    pub(super) fn is(&self, own: Host<'_>) -> bool {
-        matches!(self, Self::Site { scheme, host } if *scheme == "http" && *host == own)
+    pub(super) fn is(&self, own: &Host<'_>) -> bool {
+        matches!(self, Self::Site { scheme, host } if *scheme == "http" && host == own)
     }
 }
 

@@ -9,9 +9,6 @@ use std::str::FromStr;
 use crate::secrets::url;
 use crate::{BadValue, Scheme};
 
-/// Longest host name in characters (RFC 1035 section 2.3.4).
-const NAME_MAX: usize = 253;
-
 /// A host: a name to resolve or an address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Host {
@@ -47,20 +44,8 @@ impl FromStr for Host {
                 IpAddr::V6(_) => Err(bad().hint(format!("write an IPv6 address as [{text}]"))),
             };
         }
-        let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
-        let label = |l: &str| {
-            (1..=63).contains(&l.len())
-                && l.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
-                && !l.starts_with('-')
-                && !l.ends_with('-')
-        };
-        // An all-digit last label is a mistyped address, never a name (RFC 3696 section 2).
-        let numeric =
-            name.rsplit('.').next().is_some_and(|l| l.bytes().all(|b| b.is_ascii_digit()));
-        if name.len() > NAME_MAX || numeric || !name.split('.').all(label) {
-            return Err(bad());
-        }
-        Ok(Self::Name(name))
+        let name = h1::host::own_name(text).ok_or_else(bad)?;
+        Ok(Self::Name(name.into_owned()))
     }
 }
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// The largest number of characters of a name (RFC 1035 section 2.3.4), without the last dot.
-const NAME: usize = 253;
+pub const NAME: usize = 253;
 
 /// The largest number of characters between two dots.
 const LABEL: usize = 63;
@@ -21,9 +21,29 @@ pub fn name(bytes: &[u8]) -> Option<Cow<'_, str>> {
     if bytes.len() > NAME || !labels.all(is_label) {
         return None;
     }
-    let text = str::from_utf8(bytes).ok()?;
-    let is_lower = !bytes.iter().any(u8::is_ascii_uppercase);
-    Some(if is_lower { Cow::Borrowed(text) } else { Cow::Owned(text.to_ascii_lowercase()) })
+    str::from_utf8(bytes).ok().map(normal)
+}
+
+/// The normal form of a text that is known to be a name, or a wildcard.
+#[must_use]
+pub fn normal(name: &str) -> Cow<'_, str> {
+    let name = name.strip_suffix('.').unwrap_or(name);
+    if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        Cow::Owned(name.to_ascii_lowercase())
+    } else {
+        Cow::Borrowed(name)
+    }
+}
+
+/// A DNS name that somebody may own, in its normal form. No label begins or ends with a hyphen, and
+/// the last label is no number: such a text is a mistyped address (RFC 3696 section 2).
+#[must_use]
+pub fn own_name(text: &str) -> Option<Cow<'_, str>> {
+    name(text.as_bytes()).filter(|name| {
+        let is_plain = |label: &str| !label.starts_with('-') && !label.ends_with('-');
+        let last = name.rsplit('.').next().unwrap_or_default();
+        name.split('.').all(is_plain) && !last.bytes().all(|byte| byte.is_ascii_digit())
+    })
 }
 
 /// A DNS name in its normal form. `None`: the bytes are no name, or the text of an IPv4 address.
@@ -143,6 +163,18 @@ mod tests {
         }
         let read = Authority::parse(b"app.example.com:80").unwrap();
         assert!(matches!(read.host, Cow::Borrowed("app.example.com")));
+    }
+
+    #[test]
+    fn a_name_with_an_owner_has_no_hyphen_at_an_end_and_no_number_as_its_last_label() {
+        for text in ["Example.COM.", "a-b.example", "1.example", "xn--bcher-kva.example", "a_b"] {
+            assert_eq!(own_name(text).as_deref(), Some(&*normal(text)), "{text}");
+        }
+        for text in
+            ["", "-a.example", "a-.example", "1.2.3", "a.1", "a..b", "*.example", "192.0.2.1"]
+        {
+            assert_eq!(own_name(text), None, "{text}");
+        }
     }
 
     #[test]

@@ -2,11 +2,11 @@
 //! certificates are replaced as a whole, so that a handshake reads them without a lock, and a
 //! connection keeps what it was shown.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use h1::host::normal;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use tls::{Identity, MaterialError};
@@ -53,13 +53,13 @@ pub(crate) struct Shelf {
 }
 
 impl Shelf {
-    /// The certificate for a name in canonical form: that of a file before an issued one, and the
+    /// The certificate for a name in normal form: that of a file before an issued one, and the
     /// exact name before a wildcard.
     pub(crate) fn find(&self, host: &str) -> Option<Shown> {
         self.configured(host).or_else(|| self.issued.load().get(host).cloned())
     }
 
-    /// The certificate of a file for a name in canonical form.
+    /// The certificate of a file for a name in normal form.
     pub(crate) fn configured(&self, host: &str) -> Option<Shown> {
         let files = self.files.load();
         files.get(host).or_else(|| files.get(wildcard_of(host)?.as_str())).cloned()
@@ -75,7 +75,7 @@ impl Shelf {
 
 impl ResolvesServerCert for Shelf {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.find(&canonical(hello.server_name()?))?.key)
+        Some(self.find(&normal(hello.server_name()?))?.key)
     }
 }
 
@@ -84,16 +84,6 @@ impl ResolvesServerCert for Shelf {
 fn wildcard_of(host: &str) -> Option<String> {
     let (_, rest) = host.split_once('.')?;
     Some(format!("*.{rest}"))
-}
-
-/// A name in lower case and without a dot at its end.
-pub(crate) fn canonical(host: &str) -> Cow<'_, str> {
-    let host = host.strip_suffix('.').unwrap_or(host);
-    if host.bytes().any(|b| b.is_ascii_uppercase()) {
-        Cow::Owned(host.to_ascii_lowercase())
-    } else {
-        Cow::Borrowed(host)
-    }
 }
 
 /// Loads the files of the configuration. All problems are added to `problems`.
@@ -149,6 +139,6 @@ mod tests {
         assert_eq!(wildcard_of("a.example.com").as_deref(), Some("*.example.com"));
         assert_eq!(wildcard_of("a.b.example.com").as_deref(), Some("*.b.example.com"));
         assert_eq!(wildcard_of("localhost"), None);
-        assert_eq!(canonical("App.Example.COM."), "app.example.com");
+        assert_eq!(normal("App.Example.COM."), "app.example.com");
     }
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use h1::host::normal;
 use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs::Ticketer;
 use rustls::server::{NoServerSessionStorage, ProducesTickets};
@@ -20,7 +21,7 @@ use crate::acme::Authority;
 use crate::challenge::{self, Kind, Slot};
 use crate::ledger::{Names, Need, WAITING_MAX, Wanted};
 use crate::settings::{Doors, MinVersion, Settings, Unusable};
-use crate::shelf::{ByName, Shelf, canonical, load};
+use crate::shelf::{ByName, Shelf, load};
 use crate::store::HOST_MAX;
 use crate::stream::TlsIo;
 
@@ -262,14 +263,14 @@ impl Terminator {
     /// dropped. Names that [`Terminator::covers`] does not cover are noted without an order, since a
     /// reload may cover them later.
     pub fn want(&self, host: &str, client: &str) -> Wanted {
-        self.names.want(canonical(host).into(), &client.into())
+        self.names.want(normal(host).into(), &client.into())
     }
 
     /// The body of the answer to `GET /.well-known/acme-challenge/TOKEN` for a host, while the
     /// authority checks the host by http-01. Otherwise `None`, and the request is the service's.
     #[must_use]
     pub fn challenge_token(&self, host: &str, token: &str) -> Option<String> {
-        self.slot.http(&canonical(host), token)
+        self.slot.http(&normal(host), token)
     }
 
     /// Whether a connection is a check by tls-alpn-01 that is awaited: the ClientHello offers
@@ -277,7 +278,7 @@ impl Terminator {
     #[must_use]
     pub fn is_challenge(&self, server_name: &str, alpn: &[Box<[u8]>]) -> bool {
         matches!(alpn, [only] if &**only == challenge::ALPN)
-            && self.slot.tls(&canonical(server_name)).is_some()
+            && self.slot.tls(&normal(server_name)).is_some()
     }
 
     /// Shakes hands with a visitor. `io` begins with the ClientHello, and `server_name` is the name
@@ -289,14 +290,14 @@ impl Terminator {
     where
         IO: AsyncRead + AsyncWrite + Unpin,
     {
-        let host = canonical(server_name);
+        let host = normal(server_name);
         let live = self.live.load_full();
         let acceptor = TlsAcceptor::from(Arc::clone(&live.config));
         let limit = |tls: &mut rustls::ServerConnection| tls.set_buffer_limit(Some(WAITING_BYTES));
         match acceptor.accept_with(io, limit).await {
             Ok(stream) => {
                 let shown = stream.get_ref().1.server_name();
-                if shown.is_some_and(|shown| canonical(shown) == host) {
+                if shown.is_some_and(|shown| normal(shown) == host) {
                     Ok(TlsIo::new(stream))
                 } else {
                     // The certificate was chosen by the name that the handshake contains.
@@ -315,7 +316,7 @@ impl Terminator {
     where
         IO: AsyncRead + AsyncWrite + Unpin,
     {
-        let host = canonical(server_name);
+        let host = normal(server_name);
         let config = self.slot.tls(&host);
         let config = config.ok_or_else(|| invalid(format!("no check of {host} is awaited")))?;
         match TlsAcceptor::from(config).accept(io).await {
@@ -421,7 +422,7 @@ fn invalid(text: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
-/// Why a name in canonical form, which no file covers, cannot be ordered.
+/// Why a name in normal form, which no file covers, cannot be ordered.
 fn refusal(live: &Live, host: &str) -> Option<String> {
     let by_file = "add a certificate for it to `tls_routes.certificates` of the server";
     if live.authority.is_none() {

@@ -21,10 +21,6 @@ pub struct HostNameError {
     problem: &'static str,
 }
 
-/// The longest name, and the longest label in a name (RFC 1035 section 2.3.4).
-const NAME_MAX: usize = 253;
-const LABEL_MAX: usize = 63;
-
 impl FromStr for HostName {
     type Err = HostNameError;
 
@@ -40,29 +36,17 @@ impl FromStr for HostName {
         if !text.is_ascii() {
             return Err(wrong("has letters beyond ASCII: write the name as DNS has it, xn--…"));
         }
-        let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
-        let plain = match name.strip_prefix("*.") {
-            // A name like `*.com` would match the servers of many owners, and verifiers refuse it.
-            Some(rest) if !rest.contains('.') => {
-                return Err(wrong("stands for a whole top-level domain"));
-            }
-            Some(rest) => rest,
-            None => &name,
+        let (star, plain) = match text.strip_prefix("*.") {
+            Some(plain) => ("*.", plain),
+            None => ("", text),
         };
-        let label = |label: &str| {
-            (1..=LABEL_MAX).contains(&label.len())
-                && !label.starts_with('-')
-                && !label.ends_with('-')
-                && label.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
-        };
-        let number = |label: &str| label.bytes().all(|b| b.is_ascii_digit());
-        let good = name.len() <= NAME_MAX
-            && plain.split('.').all(label)
-            && !plain.rsplit('.').next().is_none_or(number);
-        if good {
-            Ok(Self::Name(name))
-        } else {
-            Err(wrong("is neither a host name nor an IP address"))
+        let name = h1::host::own_name(plain).map(|name| format!("{star}{name}"));
+        let name = name.filter(|name| name.len() <= h1::host::NAME);
+        // A name like `*.com` would match the servers of many owners, and verifiers refuse it.
+        match name {
+            Some(name) if star.is_empty() || name.matches('.').count() > 1 => Ok(Self::Name(name)),
+            Some(_) => Err(wrong("stands for a whole top-level domain")),
+            None => Err(wrong("is neither a host name nor an IP address")),
         }
     }
 }
