@@ -405,6 +405,7 @@ fn a_second_token_only_reads_and_wrong_tokens_are_logged_once() {
     ));
     let running = setup.start_server();
     running.server.wait_line(&["read.token", "chmod 600"], SOON);
+    running.server.wait_line(&["admin API on"], SOON);
     let reader = ["--header", &format!("Authorization: Bearer {READER}")];
     let ask = |args: &[&str], path: &str| {
         let mut curl = Command::new(program("curl"));

@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::fs;
 use std::io::{IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -11,11 +12,12 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{self as unix, UnixListener, UnixStream};
 use std::path::Path;
 use std::thread;
+use std::time::Duration;
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use testkit::stage::Running;
+use testkit::stage::{Daemon, Running};
 
-use crate::harness::{Origin, SOON, Scheme, Setup, connect, free_port, wait};
+use crate::harness::{Origin, SOON, Scheme, Setup, connect, free_port, tunnel, wait};
 use crate::udp::Echo;
 
 /// Workers of each daemon: a group has a socket for each.
@@ -62,18 +64,18 @@ fn echoes(mut stream: impl Read + Write) {
     assert_eq!(&read, b"hello");
 }
 
-fn returned(socket: &UdpSocket) {
-    let mut read = [0; 16];
-    let length = socket.recv(&mut read).unwrap();
-    assert_eq!(&read[..length], b"datagram");
-}
-
-fn sender(port: u16) -> UdpSocket {
+/// Sends datagrams to a loopback port until one comes back: UDP promises no single one.
+fn returns(port: u16) {
     let socket = UdpSocket::bind(local(0)).unwrap();
-    socket.set_read_timeout(Some(SOON)).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
     socket.connect(local(port)).unwrap();
-    socket.send(b"datagram").unwrap();
-    socket
+    wait("a datagram that comes back", SOON, || {
+        socket.send(b"datagram").ok()?;
+        let mut read = [0; 16];
+        let length = socket.recv(&mut read).ok()?;
+        assert_eq!(&read[..length], b"datagram");
+        Some(())
+    });
 }
 
 /// The answer of a request to this loopback port.
@@ -154,21 +156,19 @@ fn daemons_serve_on_every_kind_of_listener_of_another_process() {
 
     // Visitors that come before anybody serves.
     let early = [connect(public), connect(forward)];
-    let early_datagrams = [sender(flows), sender(forward_udp)];
     let early_health = connect(admin);
     let early_unix = UnixStream::connect(&file).unwrap();
 
     let server_port = setup.server_port();
     let mut running: Running = setup.start();
     early.into_iter().for_each(echoes);
-    early_datagrams.iter().for_each(returned);
     echoes(early_unix);
     assert!(asked(early_health, "localhost", "/healthz").starts_with("HTTP/1.1 200 "));
 
     running.wait_echo(public);
     running.wait_echo(forward);
-    returned(&sender(flows));
-    returned(&sender(forward_udp));
+    returns(flows);
+    returns(forward_udp);
     echoes(UnixStream::connect(&file).unwrap());
     echoes(UnixStream::connect_addr(&by_name).unwrap());
     assert!(asked(connect(door), "site.example.com", "/").ends_with("hi"));
@@ -178,11 +178,14 @@ fn daemons_serve_on_every_kind_of_listener_of_another_process() {
     // The listener of QUIC, where a datagram has to reach the worker of its connection.
     running.client().kill();
     running.client().wait_end(SOON);
-    let _other = running.start_another_client(|text| {
-        let servers = format!("tls://127.0.0.1:{server_port}");
-        assert!(text.contains(&servers));
-        text.replace(&servers, &format!("quic://127.0.0.1:{quic}"))
-    });
+    let text = fs::read_to_string(running.file("client.yaml")).unwrap();
+    let over_tls = format!("tls://127.0.0.1:{server_port}");
+    assert!(text.contains(&over_tls));
+    let text = text.replace(&over_tls, &format!("quic://127.0.0.1:{quic}"));
+    fs::write(running.file("quic.yaml"), text).unwrap();
+    let mut over_quic = tunnel(&["client", "--config"]);
+    over_quic.arg(running.file("quic.yaml")).env("HOME", running.dir());
+    let _over_quic = Daemon::start("quic", running.dir(), &mut over_quic);
     wait("the client over QUIC", SOON, || {
         let status = running.status("server")?;
         let links = status["sessions"].as_array()?.iter().flat_map(|one| one["links"].as_array());
