@@ -19,7 +19,7 @@ use crate::session::Handle;
 /// The time for which the command waits for a link, as a visitor of a forward does.
 const HOLD: Duration = Duration::from_secs(10);
 
-/// Connects `socket` with `target`, as [`ops::Daemon::connect`] says.
+/// Connects `socket` with `target`, as [`ops::Connector::connect`] says.
 pub(super) async fn connect(
     uplink: &Uplink,
     handles: &[Handle],
