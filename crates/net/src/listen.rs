@@ -25,7 +25,7 @@ const BACKLOG: i32 = 4096;
 /// is therefore [`io::ErrorKind::AddrInUse`], even if the process belongs to the same user. Then
 /// the first listener gets the option and the others join it. `SO_REUSEADDR` lets a restart bind
 /// while old connections are in `TIME_WAIT`. A group of this address that the process
-/// [inherited](crate::inherited) is taken instead.
+/// [inherited] is taken instead.
 pub fn listen_group(address: SocketAddr, count: usize) -> io::Result<Vec<TcpListener>> {
     let address = bindable(address)?;
     if let Some(group) = inherited::tcp(address, count)? {
