@@ -37,7 +37,7 @@ pub const MAX_GROUP: usize = 256;
 /// socket gets the option and the others join it. The kernel numbers the sockets of a group from 0
 /// in the order in which they joined. When a socket closes, the last socket takes its number, so
 /// the caller closes all sockets of a group together. A group of this address that the process
-/// [inherited] is taken instead.
+/// [inherited](crate::inherited) is taken instead.
 pub fn udp_group(address: SocketAddr, count: usize) -> io::Result<Vec<UdpSocket>> {
     let group = share(address, count)?;
     let workers = u32::try_from(group.len()).unwrap_or(1);
