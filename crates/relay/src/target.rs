@@ -32,11 +32,32 @@ pub struct Caller {
     pub reports: bool,
 }
 
-/// Dials `target` and pumps bytes between the target and the stream. The outlet is returned at once
-/// and queues the bytes that arrive during the dial. A dial that fails resets the stream with the
-/// reason.
+/// The targets of one stream, in the order in which they are dialled. A [`TargetAddr`] is the only
+/// target of its streams.
+pub trait Targets: 'static {
+    /// The target that is dialled first.
+    fn first(&self) -> TargetAddr;
+
+    /// The target that is dialled after the targets of `failed`, the last of which has just failed.
+    /// `None`: the stream is refused with the last reason.
+    fn next(&self, failed: &[DialError]) -> Option<TargetAddr>;
+}
+
+impl Targets for TargetAddr {
+    fn first(&self) -> TargetAddr {
+        self.clone()
+    }
+
+    fn next(&self, _failed: &[DialError]) -> Option<TargetAddr> {
+        None
+    }
+}
+
+/// Dials the targets until one of them is connected, and pumps bytes between the target and the
+/// stream. The outlet is returned at once and queues the bytes that arrive during the dial. Where
+/// every dial fails, the stream is reset with the last reason.
 pub fn connect_stream(
-    target: TargetAddr,
+    targets: impl Targets,
     caller: Caller,
     inlet: Box<dyn Inlet>,
     settings: &Rc<Settings>,
@@ -47,20 +68,39 @@ pub fn connect_stream(
     // A clone of the lookups would touch a counter that all workers share.
     let own = Rc::clone(settings);
     let dial = Box::pin(async move {
-        let Settings { timeouts, .. } = &*own;
-        let dialled = dial::dial_for(&own, &target, allow.as_ref()).await?;
-        if let Some(header) = header {
-            let writing = dialled.write_all(&header);
-            let Ok(written) = tokio::time::timeout(timeouts.dial, writing).await else {
-                return Err(DialError::Timeout(target));
-            };
-            written.map_err(|source| DialError::Connect { target, source })?;
+        let (mut target, mut failed) = (targets.first(), Vec::new());
+        loop {
+            match connect(&own, target, allow.as_ref(), header.as_deref()).await {
+                Ok(dialled) => return Ok(dialled),
+                Err(error) => failed.push(error),
+            }
+            match targets.next(&failed) {
+                Some(next) => target = next,
+                None => return Err(failed.swap_remove(failed.len() - 1)),
+            }
         }
-        Ok(dialled)
     });
     let outlet = Rc::<Pipe>::clone(&pipe);
     tokio::task::spawn_local(Dialling { pipe, dial, reports, rest: Some((inlet, permit)) });
     outlet
+}
+
+/// Dials a target and gives it the header.
+async fn connect(
+    settings: &Settings,
+    target: TargetAddr,
+    allow: Option<&Allow>,
+    header: Option<&[u8]>,
+) -> Result<Dialled, DialError> {
+    let dialled = dial::dial_for(settings, &target, allow).await?;
+    if let Some(header) = header {
+        let writing = dialled.write_all(header);
+        let Ok(written) = tokio::time::timeout(settings.timeouts.dial, writing).await else {
+            return Err(DialError::Timeout(target));
+        };
+        written.map_err(|source| DialError::Connect { target, source })?;
+    }
+    Ok(dialled)
 }
 
 /// Refuses a stream that the far side opened, and throws its bytes away.

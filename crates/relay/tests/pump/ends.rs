@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use proto::ResetCode;
-use relay::{Gate, TargetAddr, Timeouts};
+use relay::{DialError, Gate, TargetAddr, Targets, Timeouts};
 use testkit::origins::{Digest, Ended, Origin, Pattern};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -18,6 +18,43 @@ const MB: u64 = 1_000_000;
 
 fn closed_port() -> SocketAddr {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
+}
+
+/// Targets that are dialled one after the other.
+#[derive(Clone)]
+struct InOrder(Vec<SocketAddr>);
+
+impl Targets for InOrder {
+    fn first(&self) -> TargetAddr {
+        tcp(self.0[0])
+    }
+
+    fn next(&self, failed: &[DialError]) -> Option<TargetAddr> {
+        self.0.get(failed.len()).copied().map(tcp)
+    }
+}
+
+fn tcp(address: SocketAddr) -> TargetAddr {
+    TargetAddr::Tcp { host: address.ip().to_string(), port: address.port() }
+}
+
+#[test]
+fn a_target_that_refuses_leaves_its_stream_to_the_next_target() {
+    run(async {
+        let origin = Origin::echo().unwrap();
+        let targets = InOrder(vec![closed_port(), closed_port(), origin.address()]);
+        let rig = Rig::behind(None, targets, (WINDOW, FRAME), Timeouts::default(), None);
+        let got = rig.visit(|socket| exchange(&socket, 100_000).unwrap()).await;
+        assert_eq!(got, Pattern.digest(100_000));
+        rig.settled().await;
+        assert_eq!(rig.targets.stats.refused(ResetCode::Refused), 0);
+
+        let targets = InOrder(vec![closed_port(), closed_port()]);
+        let rig = Rig::behind(None, targets, (WINDOW, FRAME), Timeouts::default(), None);
+        rig.visit(|socket| assert!(receive(&socket).is_err())).await;
+        rig.settled().await;
+        assert_eq!(rig.targets.stats.refused(ResetCode::Refused), 1, "one stream");
+    });
 }
 
 #[test]

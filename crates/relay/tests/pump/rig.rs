@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use proto::{Open, Priority, ResetCode, Target};
 use relay::{
-    Caller, Gate, Handler, Listening, Room, Settings, Socket, TargetAddr, Timeouts, connect_stream,
-    listen, open_error_code, refuse_socket, serve_visitor,
+    Caller, Gate, Handler, Listening, Room, Settings, Socket, TargetAddr, Targets, Timeouts,
+    connect_stream, listen, open_error_code, refuse_socket, serve_visitor,
 };
 use std::sync::Arc;
 use testkit::origins::{Digest, Pattern};
@@ -63,7 +63,7 @@ impl Rig {
     /// A rig whose target gets this header before the bytes of each stream.
     pub(crate) fn behind(
         header: Option<Bytes>,
-        target: TargetAddr,
+        targets_of: impl Targets + Clone,
         (window, frame): (usize, usize),
         timeouts: Timeouts,
         gate: Option<Arc<Gate>>,
@@ -73,7 +73,7 @@ impl Rig {
         let of_targets = Rc::clone(&targets);
         let accept = Box::new(move |_open: Open, inlet| {
             let caller = Caller { header: header.clone(), ..Caller::default() };
-            connect_stream(target.clone(), caller, inlet, &of_targets, None)
+            connect_stream(targets_of.clone(), caller, inlet, &of_targets, None)
         });
         let link = Link::new(window, frame, accept);
         let (opener, settings) = (Opener(Rc::clone(&link)), Rc::clone(&visitors));
