@@ -114,16 +114,19 @@ fn visitors_wait_when_their_room_is_used_up_and_enter_when_others_leave() {
         let visitors: Vec<_> = (0..30).map(|_| TcpStream::connect(address).unwrap()).collect();
         let lowest = listener.try_clone().unwrap().as_raw_fd();
         let ceiling = u32::try_from(lowest).unwrap() + 10;
+        let room = Room::below(ceiling, ceiling + 10);
         let lobby = Rc::<Lobby>::default();
         let handler = Rc::<Lobby>::clone(&lobby);
-        let _open = listen(listener, handler, Room::below(ceiling, ceiling + 10)).unwrap();
+        let _open = listen(listener, handler, room).unwrap();
         let mut entered = 0;
         while entered < visitors.len() {
             until(|| !lobby.0.borrow().is_empty()).await;
             // Twice the pause of the loop: no further visitor may be accepted in this time.
             tokio::time::sleep(Duration::from_millis(200)).await;
+            // A thread of a test before may have freed lower numbers meanwhile.
             let inside = lobby.0.take();
-            assert!(inside.len() <= 11, "{} are inside", inside.len());
+            let beyond = inside.iter().filter(|socket| !room.holds(*socket)).count();
+            assert!(beyond <= 1, "{beyond} of {} are beyond the room", inside.len());
             entered += inside.len();
         }
     });

@@ -17,10 +17,11 @@ use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::BytesMut;
 use proto::ResetCode;
-use relay::{Caller, FlowBounds, Room, Settings, TargetAddr, connect_stream};
+use relay::{Caller, DropReason, FlowBounds, Room, Settings, TargetAddr, connect_stream};
 use transport::Inlet;
 
 use rig::{Plan, receive, run, target, until};
@@ -50,15 +51,20 @@ async fn a_flood_of_sources_costs_bounded_descriptors_and_no_answered_flow() {
             let [.., high, low] = number.to_be_bytes();
             let source = rig.visitor_from(Ipv4Addr::new(127, 1, high, low)).await;
             source.send(b"flood").await.unwrap();
-            receive(&target).await;
+            // Few flows of a flood begin, and the rest of its datagrams is dropped.
+            let stats = &rig.visitors.stats;
+            let seen = || stats.evicted() + stats.live() + stats.dropped(DropReason::Limit);
+            until(|| seen() == u64::from(number) + 2).await;
             if number % 500 == 0 {
                 // The runtime of a test that waits has a few as well.
                 assert!(open_descriptors() <= base + 110, "{} over {base}", open_descriptors());
             }
         }
-        assert_eq!((rig.live(), rig.visitors.stats.evicted()), ((100, 100), 4_901));
+        let (evicted, live) = (rig.visitors.stats.evicted(), rig.live());
+        assert!((128..=4_901).contains(&evicted) && live == (100, 100), "{evicted}, {live:?}");
         friend.send(b"still").await.unwrap();
-        assert_eq!(receive(&target).await, (b"still".to_vec(), from));
+        let still = async { while receive(&target).await != (b"still".to_vec(), from) {} };
+        tokio::time::timeout(Duration::from_secs(30), still).await.unwrap();
     })
     .await;
 }
