@@ -218,7 +218,6 @@ fn a_server_of_another_implementation_is_dialled() {
             assert!(back == word, "the first lane: not the bytes that were sent");
             lanes_there_and_back(&mut *lanes, 0..40, 50_000).await;
 
-            // The peer changes its keys when it receives the first datagram.
             let datagram = loop {
                 for _ in 0..3 {
                     send(&mut *datagrams, Bytes::from_static(b"datagram")).await;
@@ -230,6 +229,14 @@ fn a_server_of_another_implementation_is_dialled() {
                 }
             };
             assert_eq!(datagram, "datagram");
+
+            // What is in flight comes first: see `CHANGE_KEYS` in `peer.py`.
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            let mut asking = lanes.open(Priority::Normal).unwrap().unwrap();
+            write_all(&mut *asking, Bytes::from_static(b"change keys")).await.unwrap();
+            asking.finish();
+            let mut answer = poll_fn(|cx| lanes.poll_accept(cx)).await.unwrap();
+            assert_eq!(read_all(&mut *answer).await.unwrap(), "change keys");
 
             path.rebind();
             lanes_there_and_back(&mut *lanes, 100..110, 20_000).await;

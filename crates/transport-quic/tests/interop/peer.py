@@ -18,6 +18,7 @@ from aioquic.tls import Epoch
 
 ALPN = "tunnel/1"
 MARK = b"\x01"
+CHANGE_KEYS = b"change keys"
 FIRST = 0  # The client's first bidirectional stream (RFC 9000 section 2.1).
 
 
@@ -77,23 +78,19 @@ class Peer(QuicConnectionProtocol):
 class Echo(Peer):
     """Sends back what it gets: on the first stream at once, of others the whole on one of its own."""
 
-    keys_changed = False
-
     def react(self, event):
         if isinstance(event, events.DatagramFrameReceived):
             self._quic.send_datagram_frame(event.data)
-            # With keys of its own from here on. A second update has to wait until the other end has
-            # acknowledged a packet under the first one (RFC 9001 section 6.1), which aioquic does
-            # not check: two datagrams at once would end the connection.
-            if not self.keys_changed:
-                self.keys_changed = True
-                self.request_key_update()
         elif isinstance(event, events.StreamDataReceived) and event.stream_id == FIRST:
             # Its first byte is the mark, and so is ours.
             self._quic.send_stream_data(FIRST, event.data, event.end_stream)
         elif isinstance(event, events.StreamDataReceived) and event.end_stream:
             own = self._quic.get_next_available_stream_id(is_unidirectional=True)
             data = self.got.pop(event.stream_id)
+            if data == CHANGE_KEYS:
+                # From here on aioquic opens no packet under the former keys, as RFC 9001 section 6.5
+                # would have it. So the other end asks when nothing else is in flight.
+                self.request_key_update()
             self._quic.send_stream_data(own, data, True)
 
 
