@@ -55,27 +55,24 @@ impl Form {
     /// Reads an object.
     pub(super) fn object<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, Misread> {
         self.syntax(body)?;
+        // The library reads an array of the values as an object, too.
+        if !body.trim_ascii_start().starts_with(b"{") {
+            return Err(Misread::Data(self.must()));
+        }
         serde_json::from_slice(body).map_err(|error| {
             let value = serde_json::from_slice::<Value>(body).ok();
-            let why = match value.as_ref().map(Value::as_object) {
-                Some(None) => None,
-                Some(Some(map)) => {
-                    let unknown = map.keys().find(|key| !self.keys.contains(&key.as_str()));
-                    let mut required = self.keys.iter().take(self.required);
-                    let missing = required.find(|key| !map.contains_key(**key));
-                    unknown
-                        .map(|key| format!("unknown key `{}`", brief(key)))
-                        .or_else(|| missing.map(|key| format!("`{key}` is missing")))
-                }
-                None => None,
-            };
+            let map = value.as_ref().and_then(Value::as_object);
+            let why = map.and_then(|map| {
+                let unknown = map.keys().find(|key| !self.keys.contains(&key.as_str()));
+                let mut required = self.keys.iter().take(self.required);
+                let missing = required.find(|key| !map.contains_key(**key));
+                unknown
+                    .map(|key| format!("unknown key `{}`", brief(key)))
+                    .or_else(|| missing.map(|key| format!("`{key}` is missing")))
+            });
             let elsewhere =
                 || format!("a wrong value at line {}, column {}", error.line(), error.column());
-            let is_object = value.is_some_and(|value| value.is_object());
-            match why.or_else(|| is_object.then(elsewhere)) {
-                Some(why) => Misread::Data(format!("{why}; {}", self.must())),
-                None => Misread::Data(self.must()),
-            }
+            Misread::Data(format!("{}; {}", why.unwrap_or_else(elsewhere), self.must()))
         })
     }
 }

@@ -15,6 +15,9 @@ const STREAMS: usize = 100;
 /// The highest permitted limit of listed streams in the API.
 const STREAMS_MAX: usize = 1_000_000;
 
+/// The longest time-out of a ping in milliseconds: the longest that a daemon waits.
+const PING_MILLIS_MAX: u64 = 10_000;
+
 /// The default time-out of a ping in milliseconds, as of `tunnel ping`.
 const PING_MILLIS: u64 = 2_000;
 
@@ -225,6 +228,9 @@ pub const TABLE: &[Entry] = &[
     plain("ping", Method::Get, "/ping", |given| {
         let must = "timeout_millis=2000, where timeout_millis is a number";
         let timeout_millis = given.number("timeout_millis", must)?.unwrap_or(PING_MILLIS);
+        if timeout_millis > PING_MILLIS_MAX {
+            return Err(Misread::Query(format!("timeout_millis: at most {PING_MILLIS_MAX}")));
+        }
         Ok(Command::Ping { timeout_millis })
     }),
     body("speedtest", Method::Post, "/speedtest", &SPEEDTEST, |_, body| {
@@ -297,11 +303,21 @@ mod tests {
                 Reading::Plain(read) => read(&given),
                 Reading::Body(form, read) => {
                     assert!(form.keys.iter().all(|key| !key.is_empty()));
+                    if entry.name != "amend" {
+                        let array = read(&given, b"[null, null]").unwrap_err();
+                        assert_eq!(array, Misread::Data(form.must()), "{}", entry.name);
+                    }
                     read(&given, form.example.as_bytes())
                 }
             };
             let json = serde_json::to_value(command.unwrap()).unwrap();
             assert_eq!(json["command"], entry.name);
+        }
+        let ping = TABLE.iter().find(|entry| entry.name == "ping").unwrap();
+        let Reading::Plain(read) = ping.reading else { panic!("a ping has no body") };
+        for (millis, is_right) in [("10000", true), ("10001", false)] {
+            let query = vec![("timeout_millis".to_owned(), millis.to_owned())];
+            assert_eq!(read(&Given { query, ..Given::default() }).is_ok(), is_right, "{millis}");
         }
         let twice = [("target", "a:1"), ("target", "b:1")];
         let query = twice.map(|(key, text)| (key.to_owned(), text.to_owned())).into();
