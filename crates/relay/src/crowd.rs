@@ -6,10 +6,10 @@
 use std::cell::Cell;
 
 /// The streams without movement from which the bound applies. So many streams of a worker hold up to
-/// 125 MB in the send buffers of programs on this machine, 2.6 MB at each end. With 64 of them, 400
-/// unread streams and 400 streams to a target that does not read reached the pressure of a machine
-/// with 24 GB.
-const CROWD: usize = 24;
+/// 42 MB in the send buffers of programs on this machine, 2.6 MB at each end. With 24 of them, 400
+/// unread streams and 400 streams to a target that does not read came close to the pressure of a
+/// machine with 24 GB.
+const CROWD: usize = 8;
 
 thread_local! {
     static UNMOVED: Cell<usize> = const { Cell::new(0) };
