@@ -10,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 triple=x86_64-unknown-linux-musl
-max_bytes=13200000 # the promise of the manual; a commit that raises it says why
+max_bytes=13400000 # the promise of the manual; a commit that raises it says why
 out="${CARGO_TARGET_DIR:-target}/static"
 
 say() { printf '%s\n' "build-static: $*"; }
