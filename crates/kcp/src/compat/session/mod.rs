@@ -29,9 +29,9 @@
 //! use std::time::Instant;
 //!
 //! use bytes::Bytes;
-//! use kcp::envelope::Null;
-//! use kcp::session::{Config, Session};
-//! use kcp::wire::Conversation;
+//! use kcp::compat::envelope::Null;
+//! use kcp::compat::session::{Config, Session};
+//! use kcp::compat::wire::Conversation;
 //!
 //! let now = Instant::now();
 //! let config = Config::new(Conversation(7));
