@@ -124,7 +124,7 @@ async fn a_status_beside_many_streams_takes_a_turn_per_slice() {
 /// The figure of a worker with 100,000 streams: an echo over TCP on the worker, while a status and a
 /// list of streams run one after the other.
 #[tokio::test(flavor = "local")]
-#[ignore = "measures time"]
+#[ignore = "measures time: the long step `timed`"]
 async fn an_echo_beside_a_status_of_100_000_streams_is_quick() {
     let (worker, _inlets) = worker(100_000);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

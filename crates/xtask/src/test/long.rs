@@ -29,6 +29,7 @@ const fn step(
 pub(super) const STEPS: &[Step] = &[
     step("slow", "end-to-end cases that wait for minutes of wall-clock time", slow),
     step("heavy", "thousands of visitors and clients, small memories, idle time", heavy),
+    step("timed", "tests of node that measure time, in the release profile", timed),
     step("static-e2e", "the static binary against real software", static_e2e),
     step("schemas", "the admin API before schemathesis, 40 examples of each operation", schemas),
     step("advisories", "Cargo.lock against the RustSec database", |site, _| {
@@ -50,6 +51,15 @@ fn slow(site: &Site, _: Lengths) -> Result<Verdict> {
 /// One case at a time: each of them fills the machine.
 fn heavy(site: &Site, _: Lengths) -> Result<Verdict> {
     steps::end_to_end(site, &site.daemon()?, 1, |name| name.starts_with(HEAVY))
+}
+
+/// The ignored tests. One test at a time: each of them measures.
+fn timed(site: &Site, _: Lengths) -> Result<Verdict> {
+    const TIMED: [&str; 8] =
+        ["test", "--release", "--package", "node", "--lib", "--", "--ignored", "--test-threads=1"];
+    let tests = run_tests(&mut cargo(&site.root, &TIMED))?;
+    ensure!(tests.passed > 0, "no test measures time");
+    Ok(Verdict::Passed(tests))
 }
 
 fn static_e2e(site: &Site, _: Lengths) -> Result<Verdict> {

@@ -59,7 +59,8 @@ pub(super) type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Who has which resource. A resource that was claimed belongs to its owner until it is released.
 pub(super) trait Directory: fmt::Debug + Send + Sync {
-    /// Gives a resource to a client, if it is free.
+    /// Gives a resource to a client, if it is free. A future that is dropped before its end has
+    /// claimed nothing.
     ///
     /// # Errors
     /// A client has the resource, which may be `owner` itself.

@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "measures time"]
+    #[ignore = "measures time: the long step `timed`"]
     fn a_log_in_costs_as_much_beside_10_000_links_as_beside_100() {
         let (few, many) = (cost(100), cost(10_000));
         println!("8 links log in and end: {few:?} beside 100 links, {many:?} beside 10,000");
