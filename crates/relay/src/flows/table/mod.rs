@@ -252,11 +252,11 @@ impl<V, K: Clone + Eq + Hash> Table<V, K> {
             .or_else(|| quiet(State::Answered, OVER))
             .or_else(|| quiet(State::Lasting, PAUSED))
             .or_else(|| quiet(State::Answered, JUST_OVER))
-            .or_else(|| {
-                let young = quiet(State::Pending, Duration::ZERO)?;
-                pace.permits(*flows, now).then_some(young)
+            .or_else(|| match quiet(State::Pending, Duration::ZERO) {
+                // A conversation does not go in the place of a query that may not go yet.
+                Some(young) => pace.permits(*flows, now).then_some(young),
+                None => quiet(State::Lasting, IN_USE),
             })
-            .or_else(|| quiet(State::Lasting, IN_USE))
             .map(|(_, index)| index)
     }
 

@@ -117,6 +117,27 @@ fn a_flood_replaces_its_own_flows_at_a_bounded_pace() {
     }
 }
 
+/// A pace that permits no pending flow to go spares the conversations of the same source, too.
+#[test]
+fn a_flood_of_one_source_costs_none_of_its_conversations() {
+    let mut table = bounded(16_384, 100);
+    let start = Instant::now();
+    let talking: Vec<_> = (0..50)
+        .map(|number| {
+            let (slot, _) = add(&mut table, source(1), number, start).unwrap();
+            table.answer(slot, start);
+            table.touch(slot, start);
+            slot
+        })
+        .collect();
+    for number in 0..100_000_u32 {
+        // From 2 s on, for 2.5 s: the conversations are quiet for less than 5 s.
+        let now = start + Duration::from_micros(2_000_000 + u64::from(number) * 25);
+        let _ = add(&mut table, source(1), 1_000 + number, now);
+    }
+    assert!(talking.iter().zip(0..).all(|(&slot, n)| table.value(slot) == Some(&mut { n })));
+}
+
 /// A resolver asks from one address, and from a new port each time: no query that is under way goes
 /// for another one, at any rate that its share lasts for.
 #[test]
