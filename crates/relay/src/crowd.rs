@@ -1,7 +1,8 @@
 //! Where many streams of a worker have not moved, the programs of this machine may keep less for each
 //! further stream in the kernel ([`net::socket::bound_segments`]). A few hundred streams that stall
 //! would else push the machine into TCP memory pressure, in which every connection crawls. A worker
-//! with few such streams pays nothing for the bound.
+//! with few such streams pays nothing for the bound, but for one connection: a listener that was
+//! bounded is free again only after it has accepted the next connection.
 
 use std::cell::Cell;
 

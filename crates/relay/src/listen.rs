@@ -63,6 +63,8 @@ pub fn listen(
     room: Room,
 ) -> io::Result<Listening> {
     listener.set_nonblocking(true)?;
+    // Another process may have bounded a listener that it handed over.
+    bound_segments(&listener, false);
     let listener = TcpListener::from_std(listener)?;
     let address = listener.local_addr()?;
     let socket = Rc::new(RefCell::new(Some(listener)));

@@ -33,7 +33,8 @@ pub struct Caller {
 }
 
 /// The targets of one stream, in the order in which they are dialled. A [`TargetAddr`] is the only
-/// target of its streams.
+/// target of its streams. Each dial has the whole of [`Timeouts::dial`](crate::Timeouts::dial), and
+/// the watcher of the stream hears of the last dial alone.
 pub trait Targets: 'static {
     /// The target that is dialled first.
     fn first(&self) -> TargetAddr;

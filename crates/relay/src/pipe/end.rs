@@ -117,7 +117,8 @@ impl ByteEnd {
     pub(super) async fn failed(&self) {
         match self {
             Self::Socket(socket) => socket.failed().await,
-            // Only a read or a write tells it.
+            // Only a read or a write tells it: a visitor that is gone while its stream waits for
+            // credit stays until its target reads or ends.
             Self::Layered(_) => std::future::pending().await,
         }
     }

@@ -422,7 +422,9 @@ impl Pump {
                 self.timers.get_or_insert_default().add(flush);
             }
         }
-        let deadline = self.timers.as_mut().and_then(|timers| timers.deadline.as_mut());
+        // Both sides of a lingering stream have finished, and its last bytes may be on their way.
+        let timers = if self.lingering() { None } else { self.timers.as_mut() };
+        let deadline = timers.and_then(|timers| timers.deadline.as_mut());
         if let Some(end) = deadline.and_then(|deadline| deadline.poll(cx)) {
             return Some(end);
         }

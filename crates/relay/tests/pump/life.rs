@@ -2,11 +2,13 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use relay::Timeouts;
 use testkit::origins::{Digest, Ended, Origin};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::rig::{FRAME, Rig, WINDOW, receive, reset, run, run_paused, until, visit};
@@ -149,6 +151,43 @@ fn the_other_direction_ends_a_time_after_the_first_one_although_bytes_move() {
         assert!((29..=31).contains(&begin.elapsed().as_secs()), "{:?}", begin.elapsed());
         assert_eq!(visitor.await.unwrap(), ErrorKind::ConnectionReset);
         advance_until(|| rig.targets.stats.live() == 0).await;
+    });
+}
+
+#[test]
+fn a_stream_whose_both_sides_have_finished_lingers_beyond_the_flush_time() {
+    run_paused(async {
+        let close = Arc::new(Notify::new());
+        let closing = Arc::clone(&close);
+        let origin = Origin::start(move |mut socket| {
+            let closing = Arc::clone(&closing);
+            async move {
+                socket.write_all(b"answer").await.unwrap();
+                socket.shutdown().await.unwrap();
+                // Closing a socket with unread bytes sends RST.
+                closing.notified().await;
+                Ended { received: Digest::default(), clean: true }
+            }
+        })
+        .unwrap();
+        let timeouts = Timeouts { flush: Duration::from_secs(2), ..Timeouts::default() };
+        let rig = Rig::with(origin.address(), WINDOW, FRAME, timeouts, None);
+        let stats = &rig.visitors.stats;
+        let mut socket = rig.visit(|socket| socket).await;
+        socket.write_all(&[0; 100_000]).unwrap();
+        until(|| stats.bytes_out() == 6).await;
+        close.notify_one();
+        // The service wants no more of the visitor's bytes, and its answer is written.
+        until(|| rig.targets.stats.live() == 0).await;
+        for _ in 0..3 {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(stats.live(), 1, "an end now would cost the visitor the answer");
+        advance_until(|| stats.live() == 0).await;
+        let mut answer = [0; 6];
+        socket.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"answer");
     });
 }
 
