@@ -1,5 +1,6 @@
 //! The aim of an entrance: the service or the target of its visitors, and what holds for them.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use config::Secret;
@@ -20,6 +21,14 @@ pub(crate) struct Aim {
     pub(crate) rules: Option<Arc<web::Rules>>,
     /// The visitors name the target themselves, and the target of the aim is empty.
     pub(crate) proxy: Option<Arc<ProxyTerms>>,
+}
+
+impl Aim {
+    /// Whether a visitor may visit. A visitor without an address came over a Unix socket, whose
+    /// permissions decide.
+    pub(crate) fn permits(&self, visitor: Option<SocketAddr>) -> bool {
+        visitor.is_none_or(|visitor| self.terms.visitors.permit(visitor.ip()))
+    }
 }
 
 impl PartialEq for Aim {

@@ -96,9 +96,7 @@ impl Backends {
         is_live: impl FnOnce(&Session) -> bool,
     ) -> Pick {
         let backend = self.only.load();
-        // A visitor without an address came over a Unix socket, whose permissions decide.
-        let visitors = &backend.picked.aim.terms.visitors;
-        if visitor.is_some_and(|visitor| !visitors.permit(visitor.ip())) {
+        if !backend.picked.aim.permits(visitor) {
             return Pick::Refuse(Answer::Forbidden);
         }
         let is_this = |tried: &&Tried| Arc::ptr_eq(&tried.picked, &backend.picked);
@@ -132,9 +130,20 @@ impl Backends {
         self.first().picked.health.forget();
     }
 
-    /// Limits new streams by another gate.
-    pub(crate) fn set_gate(&self, gate: &Arc<Gate>) {
-        self.change(|backend| backend.gate = Arc::clone(gate));
+    /// Replaces the backend in one step, so that no visitor has a part of both. Requests that were
+    /// judged before are not current any more, even if the aim is the same: the target of the
+    /// service may have changed. `gate`: `None` keeps the gate.
+    pub(crate) fn replace(&self, session: &Arc<Session>, aim: Aim, gate: Option<&Arc<Gate>>) {
+        let aim = Arc::new(aim);
+        self.change(|backend| {
+            backend.session = Arc::clone(session);
+            if let Some(gate) = gate {
+                backend.gate = Arc::clone(gate);
+            }
+            let (client, aim) = (session.name.clone(), Arc::clone(&aim));
+            backend.picked = Arc::new(Picked { client, aim, ..Picked::clone(&backend.picked) });
+        });
+        self.renew();
     }
 
     fn change(&self, change: impl Fn(&mut Backend)) {
@@ -146,7 +155,7 @@ impl Backends {
     }
 
     /// Takes a new edition: a request on a kept connection needs a new stream.
-    pub(crate) fn renew(&self) {
+    fn renew(&self) {
         self.edition.store(next_edition(), Ordering::Release);
     }
 

@@ -51,7 +51,9 @@ pub async fn accept(mut listener: Box<dyn Listener>, backlog: &dyn Backlog) {
     loop {
         match poll_fn(|cx| backlog.poll_accept(&mut *listener, cx)).await {
             None => {
-                backlog.make_room().await;
+                if !backlog.make_room().await {
+                    tokio::time::sleep(EXHAUSTED).await;
+                }
             }
             Some(Ok(incoming)) => {
                 if !backlog.begin(incoming) {

@@ -34,7 +34,7 @@ struct Outcomes {
 
 impl Outcomes {
     /// Notes what became of a service. Logs the outcome if it is news.
-    fn note(&mut self, name: &str, outcome: Result<Vec<String>, String>, server: Option<&str>) {
+    fn note(&mut self, name: &str, outcome: Result<Vec<String>, String>, server: &str) {
         if self.services.get(name) == Some(&outcome) {
             return;
         }
@@ -44,7 +44,7 @@ impl Outcomes {
             }
             Err(error) => tracing::error!(server, "service {name} is not published: {error}"),
         }
-        self.events.tell(|| Changed::service(server.unwrap_or_default(), name, &outcome));
+        self.events.tell(|| Changed::service(server, name, &outcome));
         self.services.insert(name.to_owned(), outcome);
     }
 }
@@ -82,7 +82,7 @@ impl Published {
                 Ok(at) => Ok(at.iter().map(|address| reachable(address, server)).collect()),
                 Err(error) => Err(error.to_string()),
             };
-            known.note(name, outcome, Some(server));
+            known.note(name, outcome, server);
         }
         drop(known);
         self.answered.send_if_modified(|latest| {
@@ -105,18 +105,18 @@ impl Published {
     }
 
     /// Notes a service that this client does not ask the server to publish, and logs the news.
-    pub(super) fn refuse(&self, name: &str, why: &str) {
-        self.known().note(name, Err(why.to_owned()), None);
+    pub(super) fn refuse(&self, name: &str, why: &str, server: &str) {
+        self.known().note(name, Err(why.to_owned()), server);
     }
 
-    /// Forgets the services that are not in `services`.
-    pub(super) fn forget_others(&self, services: &[config::Service]) {
+    /// Forgets the services at `server` that are not in `services`.
+    pub(super) fn forget_others(&self, services: &[config::Service], server: &str) {
         let known = &mut *self.known();
         known.services.retain(|name, at| {
             let stays = services.iter().any(|service| service.name == *name);
             if !stays && at.is_ok() {
                 tracing::info!("service {name} is published no more");
-                known.events.tell(|| Changed::withdrawn("", name));
+                known.events.tell(|| Changed::withdrawn(server, name));
             }
             stays
         });

@@ -39,15 +39,18 @@ pub(super) fn register(link: &Link, shared: &ClientShared, uplink: &Uplink) {
     let services = if shared.leaving.load(Ordering::Relaxed) {
         Vec::new()
     } else {
-        let config = shared.config.load();
+        let (config, server) = (shared.config.load(), &uplink.session().name);
+        let refuse = |service: &&config::Service, why| {
+            uplink.published.refuse(&service.name, why, server);
+        };
         let (asked, refused): (Vec<_>, Vec<_>) = config
             .services
             .iter()
             .partition(|service| restricts || config.terms_of(service).visitors.are_all());
-        refused.iter().for_each(|service| uplink.published.refuse(&service.name, TOO_OLD));
+        refused.iter().for_each(|service| refuse(service, TOO_OLD));
         let (asked, refused): (Vec<_>, Vec<_>) =
             asked.into_iter().partition(|service| carries_udp || !service.carries(Over::Udp));
-        refused.iter().for_each(|service| uplink.published.refuse(&service.name, NO_UDP));
+        refused.iter().for_each(|service| refuse(service, NO_UDP));
         asked.into_iter().filter_map(|service| spec(&config, service)).collect()
     };
     let message = ControlMessage::Register(Register { generation, services });

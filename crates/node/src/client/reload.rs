@@ -134,7 +134,9 @@ impl Client {
             .extend(failed.into_iter().map(|(f, why)| format!("forward {}: {why}", f.listen)));
         let registers = ["services", "allow_from", "deny_from"];
         if differs.iter().any(|changed| registers.contains(&changed.key)) {
-            shared.uplinks.iter().for_each(|uplink| uplink.published.forget_others(&now.services));
+            for uplink in shared.uplinks.iter() {
+                uplink.published.forget_others(&now.services, &uplink.session().name);
+            }
             let is_there = |name: &str| now.services.iter().any(|service| service.name == name);
             shared.healths.retain(is_there);
             shared.bounds.retain(is_there);

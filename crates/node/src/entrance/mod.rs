@@ -102,7 +102,6 @@ impl Entrance {
     pub(crate) fn steer(self: &Arc<Self>, session: &Session) {
         if self.steering.is_some() {
             session.add_port(self);
-            self.lead_peers(session);
         }
     }
 

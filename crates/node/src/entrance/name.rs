@@ -38,7 +38,7 @@ pub(crate) struct Lead {
     pub(crate) host: Box<str>,
     /// The generation of the table of names before the look-up.
     pub(crate) generation: u64,
-    /// The edition of the route.
+    /// The edition of the backends.
     pub(crate) edition: u64,
     /// Requests and responses of HTTP are tracked. Otherwise all bytes go to the service of the
     /// first request.

@@ -45,7 +45,7 @@ impl FlowHandler for FlowDoor {
         {
             listening.set_times(aim.terms.flows);
         }
-        if !aim.terms.visitors.permit(peer.ip()) {
+        if !aim.permits(Some(peer)) {
             return Err(ResetCode::Denied);
         }
         let link = self.worker.state.flow_link(&backend.session);

@@ -12,7 +12,7 @@ use link::{End, Link, Owner, State};
 use logging::{AUDIT, RepeatLimit};
 use net::resolve::Lookups;
 use ops::events::{Changed, LinkState};
-use proto::control::{ControlMessage, Register};
+use proto::control::{ControlMessage, Register, Timeouts};
 use proto::{Measure, Open, ResetCode, Special, Target};
 use relay::{
     Allow, Caller, Destination, FlowCaller, FlowSettings, Permit, Settings, TargetAddr, Watcher,
@@ -80,6 +80,8 @@ impl ServerOwner {
             source,
             asked: Rc::default(),
             settings: Rc::new(Settings {
+                // The client's end of a forward watches the times: they are those of its file.
+                timeouts: Timeouts::default().without_limits(),
                 room,
                 holder,
                 lookups,

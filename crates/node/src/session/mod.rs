@@ -87,22 +87,27 @@ impl Session {
         })
     }
 
-    /// Remembers a UDP port whose visitors the session gets from now on.
+    /// Remembers a UDP port whose visitors the session gets from now on, and leads its peers.
     pub(crate) fn add_port(&self, port: &Arc<Entrance>) {
         let mut ports = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
         ports.retain(|known| known.strong_count() > 0 && known.as_ptr() != Arc::as_ptr(port));
         ports.push(Arc::downgrade(port));
+        port.lead_peers(self);
     }
 
-    /// Leads the peers of the UDP ports of the session to the workers that have links.
+    /// Leads the peers of the UDP ports of the session to the workers that have links. The look at
+    /// the links and the change of the steering are one step: of two workers whose links change at
+    /// the same time, the second one sees both changes.
     fn steer(&self) {
-        let ports: Vec<_> = {
-            let mut ports = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
-            let leads_here = |port: &Arc<Entrance>| port.backends.first().session.id == self.id;
-            ports.retain(|port| port.upgrade().is_some_and(|port| leads_here(&port)));
-            ports.iter().filter_map(Weak::upgrade).collect()
-        };
-        ports.iter().for_each(|port| port.lead_peers(self));
+        let mut ports = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
+        ports.retain(|port| {
+            let Some(port) = port.upgrade() else { return false };
+            let leads_here = port.backends.first().session.id == self.id;
+            if leads_here {
+                port.lead_peers(self);
+            }
+            leads_here
+        });
     }
 
     /// Returns a worker with a live link. The search starts at worker `from`, so different callers

@@ -201,7 +201,7 @@ impl Site {
         }
         let edition = found.entrance.backends.edition();
         let aim = Arc::clone(&found.entrance.backends.first().picked.aim);
-        if self.peer.is_some_and(|peer| !aim.terms.visitors.permit(peer.ip())) {
+        if !aim.permits(self.peer) {
             let (status, reason) = Answer::Forbidden.status();
             return Found::Refused(Refusal { status, reason: reason.into() });
         }
@@ -217,7 +217,7 @@ impl Site {
 struct Service {
     site: Site,
     entrance: Arc<Entrance>,
-    /// The edition of the route by which the request was judged.
+    /// The edition of the backends by which the request was judged.
     edition: u64,
     aim: Arc<Aim>,
     rules: Arc<Rules>,
@@ -282,7 +282,8 @@ impl Service {
     /// visitor over a socket pair, which another worker gets, or which waits for a link.
     fn open_now(&self) -> Result<Box<dyn web::Stream>, OpenFailed> {
         let Self { site: Site { worker, peer, .. }, entrance, aim, until, .. } = self;
-        let Some(link) = worker.state.live_link(&entrance.backends.first().session) else {
+        let backend = entrance.backends.first();
+        let Some(link) = worker.state.live_link(&backend.session) else {
             let (near, far) = UnixStream::pair().map_err(|error| {
                 tracing::debug!(%error, "no socket pair for a visitor");
                 failed(Answer::Down(ResetCode::Internal))
@@ -293,10 +294,9 @@ impl Service {
             let budget = Rc::<Lease>::clone(&worker.state.budget);
             return Ok(Box::new(Elsewhere(near, aim.terms.timeouts, budget)));
         };
-        let gate = &entrance.backends.first().gate;
-        let permit = gate.admit().ok_or_else(|| failed(Answer::Busy))?;
+        let permit = backend.gate.admit().ok_or_else(|| failed(Answer::Busy))?;
         let down = || failed(Answer::Down(ResetCode::Shutdown));
-        let settings = entrance::settings_of(worker, entrance).ok_or_else(down)?;
+        let settings = entrance::served_by(worker, entrance, &backend.picked).ok_or_else(down)?;
         let target = aim.target.clone();
         let open = Open { target, visitor: *peer, priority: aim.terms.priority };
         let duplex = relay::open_duplex(&link, open, &settings, Some(permit));

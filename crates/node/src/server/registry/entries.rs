@@ -112,10 +112,10 @@ impl Registry {
             self.tell_of(client, ClientState::Changed);
             match change {
                 Change::Allow(_) => {
-                    tracing::info!(target: AUDIT, client, "client {client}: rights were added by `tunnel allow`: it {allowed}");
+                    tracing::info!(target: AUDIT, client, "client {client}: rights were added: it {allowed}");
                 }
                 Change::Limit(_) => {
-                    tracing::info!(target: AUDIT, client, "client {client}: limits were changed by `tunnel clients limit`: {limits}");
+                    tracing::info!(target: AUDIT, client, "client {client}: limits were changed: {limits}");
                 }
             }
         }

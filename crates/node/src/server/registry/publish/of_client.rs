@@ -401,22 +401,16 @@ impl Entry {
         let aim = aim(spec, rules);
         self.entrance.backends.forget_health();
         to.client.bound_flows(&self.entrance.bounds);
-        self.entrance.backends.lead_to(to.session);
-        // The edition changes also where the aim is the same: the client registers again when the
-        // target of a service has changed, and a kept connection leads to the former target.
-        if *self.entrance.backends.first().picked.aim == aim {
-            self.entrance.backends.renew();
-        } else {
-            self.entrance.backends.set_aim(aim);
-        }
+        let is_other = !Arc::ptr_eq(&self.gate, &to.client.gate);
+        let gate = is_other.then(|| {
+            self.gate = Arc::clone(&to.client.gate);
+            Gate::within(Arc::clone(&self.gate), None)
+        });
+        self.entrance.backends.replace(to.session, aim, gate.as_ref());
         if self.host.is_some() {
             to.hosts.names.note_change();
         }
         self.entrance.steer(to.session);
-        if !Arc::ptr_eq(&self.gate, &to.client.gate) {
-            self.gate = Arc::clone(&to.client.gate);
-            self.entrance.backends.set_gate(&Gate::within(Arc::clone(&self.gate), None));
-        }
     }
 }
 
