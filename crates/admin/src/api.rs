@@ -37,7 +37,7 @@ impl AdminApi {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel::<()>();
         let serve = move || {
-            let app = routes::app(Api { daemon, life }, guard);
+            let app = routes::app(Api::new(daemon, life), guard);
             runtime.block_on(async {
                 tokio::select! {
                     () = serve::serve(listener, app) => {}

@@ -3,7 +3,9 @@
 
 use std::io;
 use std::os::unix::net::UnixStream as StdStream;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::Request;
 use axum::http::header::{CONNECTION, UPGRADE};
@@ -12,13 +14,22 @@ use axum::response::{IntoResponse, Response};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use ops::{Daemon, command};
-use tokio::io::{AsyncReadExt, copy_bidirectional};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy, split};
 use tokio::net::UnixStream;
+use tokio::time::timeout;
 
 use super::answer::{failed, problem};
+use super::routes::Api;
 
 /// The protocol after the upgrade: the bytes of the target.
 const PROTOCOL: &str = "tunnel";
+
+/// Byte streams at a time. A connection of the API that became a stream has no place among the others
+/// any more.
+pub(super) const STREAMS: usize = 64;
+
+/// How long a client may send after the target has sent everything and its stream has ended.
+const CLOSING: Duration = Duration::from_secs(10);
 
 /// The upgrade that a request asks for.
 pub(super) fn upgrade(request: &mut Request) -> Option<OnUpgrade> {
@@ -28,25 +39,51 @@ pub(super) fn upgrade(request: &mut Request) -> Option<OnUpgrade> {
 }
 
 /// Connects with the target, and only then changes the protocol: a refusal is an answer of HTTP.
-pub(super) async fn connect(
-    daemon: &Arc<dyn Daemon>,
-    target: &str,
-    upgrade: Option<OnUpgrade>,
-) -> Response {
+pub(super) async fn connect(api: &Api, target: &str, upgrade: Option<OnUpgrade>) -> Response {
     let Some(upgrade) = upgrade else {
         let why = "the header fields `Connection: upgrade` and `Upgrade: tunnel` are missing";
         return with_protocol(problem(StatusCode::UPGRADE_REQUIRED, why));
     };
-    let mut stream = match open(daemon.as_ref(), target).await {
+    let Ok(permit) = Arc::clone(&api.streams).try_acquire_owned() else {
+        let why = format!("{STREAMS} byte streams are open over the admin API; end one of them");
+        return problem(StatusCode::TOO_MANY_REQUESTS, &why);
+    };
+    let stream = match open(api.daemon.as_ref(), target).await {
         Ok(stream) => stream,
         Err(why) => return failed(&why),
     };
     tokio::spawn(async move {
-        // An error means that the connection has ended, and so does the stream.
-        let Ok(upgraded) = upgrade.await else { return };
-        drop(copy_bidirectional(&mut TokioIo::new(upgraded), &mut stream).await);
+        let _permit = permit;
+        if let Ok(upgraded) = upgrade.await {
+            carry(TokioIo::new(upgraded), stream).await;
+        }
     });
     with_protocol(StatusCode::SWITCHING_PROTOCOLS.into_response())
+}
+
+/// Carries the bytes of both directions. An error means that an end is gone, and so is the other.
+async fn carry(client: impl AsyncRead + AsyncWrite, mut stream: UnixStream) {
+    let (mut from_client, mut to_client) = split(client);
+    let (mut from_stream, mut to_stream) = stream.split();
+    let up = async {
+        copy(&mut from_client, &mut to_stream).await?;
+        to_stream.shutdown().await
+    };
+    let down = async {
+        copy(&mut from_stream, &mut to_client).await?;
+        to_client.shutdown().await
+    };
+    let (mut up, mut down) = (pin!(up), pin!(down));
+    tokio::select! {
+        // The time-outs of the stream hold for the rest.
+        done = &mut up => if done.is_ok() {
+            drop(down.await);
+        },
+        // The stream has ended: its time-outs hold no more.
+        done = &mut down => if done.is_ok() {
+            drop(timeout(CLOSING, up).await);
+        },
+    }
 }
 
 /// The byte stream to a target.

@@ -202,7 +202,7 @@ mod tests {
             let settings = Admin { listen, token: token(FULL), read_token: Some(token(READ)) };
             let guard = Guard::new(&settings).expect("good tokens");
             Self(TowerToHyperService::new(routes::app(
-                Api { daemon: Arc::new(Fixed), life: Life::new() },
+                Api::new(Arc::new(Fixed), Life::new()),
                 guard,
             )))
         }

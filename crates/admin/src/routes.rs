@@ -14,7 +14,7 @@ use ops::measure::Ping;
 use ops::status::Status;
 use ops::{Daemon, Life, Role};
 use serde_json::json;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
 use super::answer::{failed, no_answer, problem, succeeded};
@@ -27,6 +27,14 @@ pub(super) struct Api {
     pub(super) daemon: Arc<dyn Daemon>,
     /// The phase of the daemon.
     pub(super) life: Life,
+    /// Permits of byte streams to targets.
+    pub(super) streams: Arc<Semaphore>,
+}
+
+impl Api {
+    pub(super) fn new(daemon: Arc<dyn Daemon>, life: Life) -> Self {
+        Self { daemon, life, streams: Arc::new(Semaphore::new(connect::STREAMS)) }
+    }
 }
 
 type ApiState = State<Api>;
@@ -94,15 +102,24 @@ async fn answer(entry: &Entry, api: &Api, given: Given, mut request: Request) ->
         Err(why) => return body::refusal(&why),
     };
     if let Command::Connect { target } = &command {
-        return connect::connect(&api.daemon, target, upgrade).await;
+        return connect::connect(api, target, upgrade).await;
     }
     let order = if let Command::Enroll(order) = &command { Some(order.clone()) } else { None };
     let (news, mut inbox) = mpsc::channel(1);
+    let over = "the admin API";
+    if entry.method == Method::Get && command != Command::Events {
+        // A question ends with the connection of the request.
+        let request = command::Request { command, over, life: &api.life, news };
+        return match command::run(api.daemon.as_ref(), request).await {
+            Ok(answer) => succeeded(answer, None),
+            Err(why) => failed(&why),
+        };
+    }
     let api = api.clone();
     // A change runs to its end, even if the client of the request disconnects. A test of the speed
     // and a stream of events end with the inbox.
     let mut running = tokio::spawn(async move {
-        let request = command::Request { command, over: "the admin API", life: &api.life, news };
+        let request = command::Request { command, over, life: &api.life, news };
         command::run(api.daemon.as_ref(), request).await
     });
     let outcome = tokio::select! {

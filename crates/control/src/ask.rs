@@ -252,7 +252,12 @@ pub fn events(instance: &Instance, mut news: impl FnMut(&Heard)) -> anyhow::Resu
     instance.stream.set_read_timeout(Some(EVENTS_TIMEOUT))?;
     instance.send(Command::Events)?;
     let mut answers = BufReader::new(&instance.stream);
+    let mut is_heard = false;
     loop {
+        if is_heard && answers.fill_buf()?.is_empty() {
+            return Ok(());
+        }
+        is_heard = true;
         let mut answers = (&mut answers).take(MAX_ANSWER);
         let answer = instance.next(&mut answers)?;
         if let Answer::Event(event) = answer {

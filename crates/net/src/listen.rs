@@ -29,6 +29,10 @@ const BACKLOG: i32 = 4096;
 pub fn listen_group(address: SocketAddr, count: usize) -> io::Result<Vec<TcpListener>> {
     let address = bindable(address)?;
     if let Some(group) = inherited::tcp(address, count)? {
+        for one in &group {
+            never_pace_loopback(one, address);
+            keep_alive(one, KEEPALIVE)?;
+        }
         return Ok(group);
     }
     let first = socket(address)?;

@@ -90,7 +90,9 @@ pub(crate) fn log(which: &Which, level: Option<String>) -> anyhow::Result<()> {
 pub(crate) fn events(which: &Which) -> anyhow::Result<()> {
     control::events(&find(which)?, |heard| match heard {
         Heard::Event(event) => term::out(serde_json::to_string(event).unwrap_or_default()),
-        Heard::Lost(count) => term::out(format_args!("{{\"lost\":{count}}}")),
+        Heard::Lost(count) => {
+            term::out(format_args!("{{\"kind\":\"lost\",\"count\":{count}}}"));
+        }
     })
 }
 

@@ -83,6 +83,8 @@ pub async fn run(daemon: &dyn Daemon, request: Request<'_>) -> anyhow::Result<An
         || daemon.settings().context("its configuration is read at its start only: restart it");
     let enrolment = || daemon.enrolment().context(NOT_A_SERVER);
     let clients = || daemon.clients().context(NOT_A_SERVER);
+    // What was done stands in lines of its own, which do not know the channel.
+    let told = |what: &str| tracing::info!(target: AUDIT, "{over} asked for {what}");
     Ok(match command {
         Command::Status => Answer::Status(Box::new(timely(daemon.status()).await?)),
         Command::Stop => {
@@ -97,15 +99,23 @@ pub async fn run(daemon: &dyn Daemon, request: Request<'_>) -> anyhow::Result<An
         }
         Command::Amend { operations } => {
             let settings = daemon.settings().context(shown::NONE)?;
-            Answer::Reloaded(settings.amend(operations.0).await?)
+            let reloaded = settings.amend(operations.0).await?;
+            told("a change of the configuration");
+            Answer::Reloaded(reloaded)
         }
         Command::Enroll(order) => Answer::Opened(enrolment()?.enroll(order).await?),
         Command::Revoke { name } => Answer::Revoked(enrolment()?.revoke(name).await?),
         Command::Allow(order) => {
-            Answer::Allowed(clients()?.change(Change::Allow(order)).await?.allowed)
+            let what = format!("more rights for client {}", order.name);
+            let allowed = clients()?.change(Change::Allow(order)).await?.allowed;
+            told(&what);
+            Answer::Allowed(allowed)
         }
         Command::Limit(order) => {
-            Answer::Limited(clients()?.change(Change::Limit(order)).await?.limits)
+            let what = format!("other limits for client {}", order.name);
+            let limits = clients()?.change(Change::Limit(order)).await?.limits;
+            told(&what);
+            Answer::Limited(limits)
         }
         Command::Clients => Answer::Clients(timely(clients()?.all()).await??),
         Command::Client { name } => {
@@ -113,7 +123,9 @@ pub async fn run(daemon: &dyn Daemon, request: Request<'_>) -> anyhow::Result<An
         }
         Command::Lists(change) => {
             let lists = daemon.lists().context(NOT_A_CLIENT)?;
-            Answer::Reloaded(lists.change(change).await?)
+            let reloaded = lists.change(change).await?;
+            told("a change of services and forwards");
+            Answer::Reloaded(reloaded)
         }
         Command::Streams { service, limit } => {
             Answer::Streams(timely(traffic()?.streams(service, limit)).await?)

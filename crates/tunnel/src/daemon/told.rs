@@ -106,7 +106,7 @@ impl RunningDaemon {
                 if is_other {
                     tracing::info!(
                         target: AUDIT,
-                        "the configuration was changed over the admin API: {}", asked.join(", ")
+                        "the configuration was changed: {}", asked.join(", ")
                     );
                 }
                 Ok(reloaded)

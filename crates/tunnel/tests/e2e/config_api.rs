@@ -50,7 +50,7 @@ fn a_client_that_is_added_can_log_in_at_once_and_every_comment_stays() {
     let added = lines.len() - before.lines().count();
     let rest = lines[first + added..].join("\n");
     assert!(before.trim_end().ends_with(&rest) && rest.ends_with("# The end."), "{after}");
-    running.server.wait_line(&["changed over the admin API: add /clients/-"], SOON);
+    running.server.wait_line(&["the configuration was changed: add /clients/-"], SOON);
     assert!(!running.server.log().contains(&token));
 
     let client = running.start_another_client(|text| {

@@ -232,7 +232,7 @@ fn a_client_has_the_default_ports_and_a_refusal_names_the_command_that_gives_ano
     wait("the service that waited", SOON, || try_connect(other).ok());
     echo(&connect(other), 2);
     client.wait_line(&[&format!("service tcp-{other} is published at ")], SOON);
-    running.server.wait_line(&["rights were added by `tunnel allow`", "away"], SOON);
+    running.server.wait_line(&["rights were added", "away"], SOON);
     let after = fs::read_to_string(&file).unwrap();
     assert_eq!(after, before.replacen("10999\"]", &format!("10999\", {other}]"), 1));
     // The second time it is there already, and it is what a reload reads.
