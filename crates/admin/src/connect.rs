@@ -107,3 +107,37 @@ fn with_protocol(mut response: Response) -> Response {
     headers.insert(UPGRADE, HeaderValue::from_static(PROTOCOL));
     response
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_client_holds_nothing_after_the_stream_has_ended() {
+        let (client, _far) = tokio::io::duplex(64);
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        drop(theirs);
+        let began = Instant::now();
+        carry(client, ours).await;
+        assert!(began.elapsed() <= CLOSING, "{:?}", began.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_has_finished_gets_the_rest() {
+        let (client, mut far) = tokio::io::duplex(64);
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let carrying = tokio::spawn(carry(client, ours));
+        far.write_all(b"question").await.unwrap();
+        far.shutdown().await.unwrap();
+        let mut question = String::new();
+        theirs.read_to_string(&mut question).await.unwrap();
+        theirs.write_all(b"answer").await.unwrap();
+        drop(theirs);
+        let mut answer = String::new();
+        far.read_to_string(&mut answer).await.unwrap();
+        assert_eq!((question.as_str(), answer.as_str()), ("question", "answer"));
+        carrying.await.unwrap();
+    }
+}
