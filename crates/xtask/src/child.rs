@@ -40,7 +40,7 @@ impl Sum for Tally {
 impl Tally {
     /// The counts of one line of output. Each test program ends with the line `test result: ok. 3
     /// passed; 0 failed; 1 ignored; …`. The tests of the step `timed` are among the ignored tests
-    /// there; [`pass_on`] takes them off by their own lines.
+    /// there; `pass_on` takes them off by their own lines.
     pub fn of_line(line: &str) -> Self {
         let Some(counts) = line.strip_prefix("test result: ") else { return Self::default() };
         let count = |word: &str| {
