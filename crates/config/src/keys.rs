@@ -71,7 +71,7 @@ mod tables {
     pub(crate) const PATH_TLS: Table = table("client:servers[].tls", &["pin", "ca", "cert", "key"], &[]);
     pub(crate) const SERVICE: Table = table("client:services[]",
         &["name", "target", "public", "priority", "timeouts", "tcp_keepalive", "health", "allow_from", "deny_from", "proxy_protocol",
-          "basic_auth", "host_rewrite", "headers", "response_headers", "forwarded", "path", "pass_through",
+          "basic_auth", "basic_auth_file", "host_rewrite", "headers", "response_headers", "forwarded", "path", "pass_through",
           "allow", "limits"],
         &["resume", "balance", "shared"]);
     pub(crate) const SERVICE_LIMITS: Table = table("client:services[].limits", &["flows", "source"], &["streams", "new_per_second", "up", "down", "stream"]);
@@ -86,6 +86,11 @@ mod tables {
 
     pub(crate) const WINDOW: Table = table("both:window", &["initial", "max"], &[]);
     pub(crate) const LOG: Table = table("both:log", &["level", "format", "file", "rotate", "access"], &[]);
+    /// The keys of `log` that a server has besides those of both.
+    pub(crate) const SERVER_LOG: Table = table("server:log", &["requests"], &[]);
+    /// All keys of `log` of a server.
+    pub(crate) const LOG_OF_SERVER: Table = table("server:log", &["level", "format", "file", "rotate", "access", "requests"], &[]);
+    pub(crate) const REQUESTS: Table = table("server:log.requests", &["file", "format", "query", "user"], &[]);
     pub(crate) const ADMIN: Table = table("both:admin",
         &["listen", "token", "token_file", "read_token", "read_token_file"], &[]);
     pub(crate) const OTLP: Table = table("both:otlp", &["endpoint", "interval", "headers"], &[]);
@@ -135,7 +140,9 @@ pub const TABLES: &[Table] = &[
     RETRY,
     WINDOW,
     LOG,
+    SERVER_LOG,
     ROTATE,
+    REQUESTS,
     ADMIN,
     OTLP,
     QUIC,

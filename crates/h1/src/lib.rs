@@ -44,4 +44,4 @@ pub use request::{
 };
 pub use requests::{Requests, Step};
 pub use scan::{Scan, Scanned};
-pub use tracker::{Ended, Progress, Rest, Then, Tracker};
+pub use tracker::{Ended, Observer, Progress, Rest, Then, Tracker};

@@ -7,8 +7,11 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use bytes::{Buf, Bytes};
+use hyper::{
+    StatusCode,
+    body::{Body, Frame, Incoming, SizeHint},
+};
 use tokio::{
     sync::mpsc,
     time::{Sleep, sleep},
@@ -17,6 +20,7 @@ use tokio::{
 use crate::{
     account::{Account, Hold as Held, Live, Piece, Share, unpinned},
     gate::Progress,
+    record::Note,
     upstream::{Exchange, WireState},
 };
 
@@ -139,7 +143,7 @@ pub(crate) struct AnswerBody {
     content: Content,
     share: Rc<Share>,
     /// The answer counts as given when its body is dropped.
-    _answer: Option<Answer>,
+    answer: Option<Answer>,
 }
 
 #[derive(Debug)]
@@ -153,13 +157,20 @@ enum Content {
 pub(crate) struct Answer {
     progress: Rc<Progress>,
     held: Held,
+    /// The record of a request of a visitor.
+    note: Option<Note>,
     _live: Live,
 }
 
 impl Answer {
-    pub(crate) fn new(progress: &Rc<Progress>, held: Held) -> Self {
+    pub(crate) fn new(progress: &Rc<Progress>, held: Held, note: Option<Note>) -> Self {
         let _live = held.account().begin();
-        Self { progress: Rc::clone(progress), held, _live }
+        Self { progress: Rc::clone(progress), held, note, _live }
+    }
+
+    /// The record of the request.
+    pub(crate) const fn note(&self) -> Option<&Note> {
+        self.note.as_ref()
     }
 
     pub(crate) const fn account(&self) -> &Rc<Account> {
@@ -176,7 +187,8 @@ impl Drop for Answer {
 impl AnswerBody {
     pub(crate) fn page(page: Bytes, account: &Rc<Account>, answer: Option<Answer>) -> Self {
         let page = Some(page).filter(|page| !page.is_empty());
-        Self { content: Content::Page(page), share: Share::new(account), _answer: answer }
+        let share = Share::new(account);
+        Self { content: Content::Page(page), share, answer }.noted()
     }
 
     pub(crate) fn target(incoming: Incoming, exchange: Exchange, answer: Answer) -> Self {
@@ -185,7 +197,33 @@ impl AnswerBody {
         if incoming.is_end_stream() {
             finish(&mut exchange);
         }
-        Self { content: Content::Target { incoming, wire, exchange }, share, _answer: Some(answer) }
+        let content = Content::Target { incoming, wire, exchange };
+        Self { content, share, answer: Some(answer) }.noted()
+    }
+
+    /// The head of the answer goes to the visitor.
+    pub(crate) fn answered(&self, status: StatusCode) {
+        if let Some(note) = self.answer.as_ref().and_then(Answer::note) {
+            note.answered(status);
+        }
+    }
+
+    /// Notes whether the answer is complete.
+    fn noted(self) -> Self {
+        if self.is_end_stream() {
+            self.note(0);
+        }
+        self
+    }
+
+    /// Notes bytes of the answer, and whether it is complete with them.
+    fn note(&self, bytes: usize) {
+        if let Some(note) = self.answer.as_ref().and_then(Answer::note) {
+            note.sent(bytes);
+            if self.is_end_stream() {
+                note.complete();
+            }
+        }
     }
 }
 
@@ -205,10 +243,10 @@ impl Body for AnswerBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Piece>, hyper::Error>>> {
         let Self { content, share, .. } = &mut *self;
-        match content {
+        let frame = match content {
             Content::Page(page) => {
                 let page = page.take().map(|page| share.charge(page, 0));
-                Poll::Ready(page.map(|page| Ok(Frame::data(page))))
+                page.map(|page| Ok(Frame::data(page)))
             }
             Content::Target { incoming, wire, exchange } => {
                 if !share.may_take(wire.block() as u64, cx) {
@@ -224,9 +262,15 @@ impl Body for AnswerBody {
                     None => finish(exchange),
                 }
                 let charged = |bytes| share.charge(bytes, wire.block());
-                Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(charged))))
+                frame.map(|frame| frame.map(|frame| frame.map_data(charged)))
             }
+        };
+        match &frame {
+            Some(Ok(frame)) => self.note(frame.data_ref().map_or(0, Buf::remaining)),
+            Some(Err(_)) => {}
+            None => self.note(0),
         }
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {

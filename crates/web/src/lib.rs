@@ -13,6 +13,8 @@
 //! * `proxy` carries one request: route, password, fields, target, answer.
 //! * `upstream` opens connections to targets and keeps them for the next request.
 //! * `rules` are the options of a service in the form that a request needs.
+//! * `password` checks a password against a hash.
+//! * `record` is what is told about a request once its answer has ended.
 //! * `account` charges what a connection holds to the budget of the process, and refuses visitors
 //!   and requests for which memory is short.
 //! * `files` serves a directory as a target of its own, without a service behind it.
@@ -25,8 +27,10 @@ mod fields;
 mod files;
 mod gate;
 mod page;
+mod password;
 mod path;
 mod proxy;
+mod record;
 mod rules;
 mod serve;
 mod service;
@@ -37,11 +41,13 @@ pub use account::Account;
 pub use files::Files;
 pub use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 pub use page::{Pages, page};
+pub use password::{Candidate, candidate};
 pub use path::{is_below, longest, normal_path};
+pub use record::{Record, RequestHead, Wants};
 pub use rules::{InvalidRule, Rules};
 pub use serve::serve;
 pub use service::{
-    ByteStream, Found, LocalFuture, OpenFailed, Protocol, Refusal, Service, Services, Settings,
-    Stream, Verdict, Visitor,
+    ByteStream, Checked, Found, LocalFuture, OpenFailed, Protocol, Refusal, Service, Services,
+    Settings, Stream, Verdict, Visitor,
 };
 pub use upgrade::Replayed;

@@ -1,12 +1,19 @@
 //! The contract with the caller: who visits, which services exist, how a target is reached.
 
-use std::{borrow::Cow, fmt, net::SocketAddr, pin::Pin, rc::Rc, sync::Arc};
+use std::{
+    borrow::Cow,
+    fmt,
+    net::{IpAddr, SocketAddr},
+    pin::Pin,
+    rc::Rc,
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use hyper::header::{HeaderMap, HeaderName};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::{Pages, Rules};
+use crate::{Candidate, Pages, Record, Rules, Wants};
 
 /// A future that stays on its worker.
 pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
@@ -61,6 +68,23 @@ pub trait Services {
     /// `host` is in the form of [`h1::host`], and `path` in the form of
     /// [`normal_path`](crate::normal_path), without a query.
     fn find(&self, host: &str, path: &str) -> Found;
+
+    /// Whether [`Self::answered`] wants the heads of requests, and which parts of them.
+    fn wants(&self) -> Option<Wants> {
+        None
+    }
+
+    /// The address of the visitor of a request with these fields, for its record.
+    fn visitor(&self, fields: &HeaderMap) -> Option<IpAddr> {
+        let _ = fields;
+        None
+    }
+
+    /// The answer to a request has ended. A request that was for a service is told to the service
+    /// instead.
+    fn answered(&self, record: &Record) {
+        let _ = record;
+    }
 
     /// Whether requests for `host` may come over this connection. A visitor over TLS gets 421 for
     /// a host that the certificate of the connection does not cover (RFC 9110 section 15.5.20).
@@ -123,11 +147,23 @@ pub trait Service {
     /// The options of the service.
     fn rules(&self) -> &Rules;
 
+    /// Checks a password that a request with these fields gave. The check may take long, so the caller
+    /// answers other requests meanwhile.
+    fn check(&self, fields: &HeaderMap, candidate: Candidate) -> Checked {
+        let _ = fields;
+        Checked::Now(candidate.is_right())
+    }
+
     /// A request with these fields gave a user and a password. `is_right`: one of the pairs of the
     /// service. Returns when the request may learn that; `None`: at once.
     fn judge(&self, fields: &HeaderMap, is_right: bool) -> Option<LocalFuture<Verdict>> {
         let _ = (fields, is_right);
         None
+    }
+
+    /// The answer to a request for the service has ended.
+    fn answered(&self, record: &Record) {
+        let _ = record;
     }
 
     /// Opens a stream to the target.
@@ -141,6 +177,23 @@ pub enum Verdict {
     Judged,
     /// Its source has guessed too often: 429, whatever the password is.
     Busy,
+}
+
+/// The answer of [`Service::check`].
+pub enum Checked {
+    /// The password is right, or it is not.
+    Now(bool),
+    /// The same later, or the refusal of the request: too many passwords wait for their check.
+    Later(LocalFuture<Result<bool, Refusal>>),
+}
+
+impl fmt::Debug for Checked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Now(is_right) => write!(f, "Now({is_right})"),
+            Self::Later(_) => f.write_str("Later"),
+        }
+    }
 }
 
 /// A connection to a target.

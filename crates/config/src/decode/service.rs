@@ -97,7 +97,8 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let name = s.value("name", values::name);
     let nameless = s.key("name").is_none();
     let is_exit = target.as_ref().is_some_and(Targets::is_exit);
-    let terms = ServiceTerms { http: http::options(&s, is_exit), ..terms };
+    let (http, user_file) = http::options(&s, is_exit);
+    let terms = ServiceTerms { http, ..terms };
     let of_exit = if is_exit { exit::exit(&s) } else { exit::none(&s) };
     let published = publish(&s, &entries, terms.http.path.as_deref(), &mut seen.published);
     let mut over = Over::Tcp;
@@ -152,6 +153,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
         visitors: visitors.clone(),
         proxy_protocol,
         exit: of_exit.clone(),
+        user_file: user_file.clone(),
     };
     if !wide {
         return Some(vec![make(names.pop()?, 0, published)]);

@@ -21,7 +21,9 @@
 //! |---|---|
 //! | `requests` | the direction to the service |
 //! | `responses` | the direction to the visitor |
+//! | `observer` | what is told about them |
 
+mod observer;
 mod requests;
 mod responses;
 #[cfg(test)]
@@ -29,6 +31,7 @@ mod tests;
 
 use std::rc::Rc;
 
+pub use self::observer::Observer;
 use self::requests::Passing;
 use self::responses::Responses;
 use crate::{Doubt, Fault};
@@ -177,6 +180,12 @@ impl Tracker {
             requests: Passing::new(route_header),
             responses: Responses::default(),
         }
+    }
+
+    /// Tells `observer` about requests and responses from now on.
+    pub fn observe(&mut self, observer: Rc<dyn Observer>) {
+        self.requests.observe(Rc::clone(&observer));
+        self.responses.observe(observer);
     }
 
     /// Looks at the bytes of the visitor that were not passed yet. Returns how many of them go to

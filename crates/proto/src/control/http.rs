@@ -9,7 +9,7 @@ use super::decode::{ControlError, once};
 use super::message::service;
 use super::{IGNORABLE, TEXT_MAX};
 use crate::wire::{Reader, TLV_HEAD, put_tlv, text};
-use crate::{CREDENTIALS_MAX, EDITS_MAX, FieldEdits, HttpOptionError, HttpOptions};
+use crate::{CREDENTIALS_MAX, EDITS_MAX, FieldEdits, HASHES_MAX, HttpOptionError, HttpOptions};
 
 const FLAGS: u8 = 1;
 const CREDENTIAL: u8 = 2;
@@ -19,6 +19,7 @@ const REQUEST_SET: u8 = 5;
 const REQUEST_REMOVE: u8 = 6;
 const RESPONSE_SET: u8 = 7;
 const RESPONSE_REMOVE: u8 = 8;
+const CREDENTIAL_HASH: u8 = 12;
 
 const FLAG_PASS_THROUGH: u8 = 1;
 const FLAG_FORWARDED: u8 = 2;
@@ -42,8 +43,8 @@ impl HttpOptions {
         let set = edits.iter().flat_map(|edits| &edits.set);
         let set: usize = set.map(|(name, value)| TLV_HEAD + 1 + name.len() + value.len()).sum();
         let removed = edits.iter().flat_map(|edits| &edits.remove);
-        let texts =
-            self.basic_auth.iter().chain(&self.host_rewrite).chain(&self.path).chain(removed);
+        let pairs = self.basic_auth.iter().chain(&self.hashes);
+        let texts = pairs.chain(&self.host_rewrite).chain(&self.path).chain(removed);
         flags + set + texts.map(|text| TLV_HEAD + text.len()).sum::<usize>()
     }
 
@@ -60,6 +61,7 @@ impl HttpOptions {
                 put_tlv(out, FLAGS, |out| out.put_u8(self.flags()));
             }
             self.basic_auth.iter().for_each(|pair| text(out, CREDENTIAL, pair));
+            self.hashes.iter().for_each(|pair| text(out, CREDENTIAL_HASH, pair));
             self.host_rewrite.iter().for_each(|host| text(out, HOST, host));
             self.path.iter().for_each(|path| text(out, PATH, path));
             let lists = [
@@ -91,6 +93,7 @@ impl HttpOptions {
                     value.finish()?;
                 }
                 CREDENTIAL => push(&mut options.basic_auth, CREDENTIALS_MAX, owned(value)?)?,
+                CREDENTIAL_HASH => push(&mut options.hashes, HASHES_MAX, owned(value)?)?,
                 HOST => once(&mut options.host_rewrite, owned(value)?)?,
                 PATH => once(&mut options.path, owned(value)?)?,
                 REQUEST_SET => push_set(&mut options.request, value)?,

@@ -15,12 +15,13 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 
 use crate::{
-    Found, Pages, Refusal, Service, Services, Verdict, Visitor,
+    Checked, Found, Pages, Refusal, Service, Services, Verdict, Visitor,
     account::{Account, REQUEST, UPSTREAM},
     body::{Answer, AnswerBody},
     fields,
     gate::{NO_MEMORY, Progress},
     page, path,
+    record::Note,
     rules::Admission,
     upgrade::{Consumed, Switched},
     upstream::{Exchange, Pool, Upstream},
@@ -65,8 +66,9 @@ impl Connection {
         let (number, refused) = self.progress.called();
         let bodiless = request.method() == Method::HEAD;
         let head = fields::length(request.headers()) + request.uri().path().len();
-        // The head lies in the visitor's buffer, and in that of the target.
-        let cost = REQUEST + 2 * head as u64;
+        // The head lies in the visitor's buffer, in that of the target, and in the record.
+        let copies = if self.services.wants().is_some() { 3 } else { 2 };
+        let cost = REQUEST + copies * head as u64;
         if !self.account.affords(cost + UPSTREAM) {
             self.pool.clear();
         }
@@ -75,12 +77,15 @@ impl Connection {
         if is_short {
             self.account.count_refusal();
         }
-        let answer = Answer::new(&self.progress, held.unwrap_or_else(|| self.account.refuse()));
+        // The gate has replaced the head of a request that it refuses.
+        let note = Note::new(&self.services, &request, refused.is_none());
+        let held = held.unwrap_or_else(|| self.account.refuse());
+        let answer = Answer::new(&self.progress, held, Some(note));
         self.progress.unstuck().await;
         let outcome = match refused {
             Some(refusal) => Err(refusal.into()),
             None if is_short => Err(NO_MEMORY.into()),
-            None => self.forward(request, head).await,
+            None => self.forward(request, head, answer.note()).await,
         };
         let response = match outcome {
             Ok((response, exchange)) => self.answer(response, exchange, answer).await,
@@ -88,6 +93,7 @@ impl Connection {
         };
         let response = response
             .unwrap_or_else(|(refusal, answer)| self.page(refusal.into(), bodiless, answer));
+        response.body().answered(response.status());
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             self.progress.no_upgrade(number);
         }
@@ -99,6 +105,7 @@ impl Connection {
         &self,
         request: Request<Incoming>,
         head: usize,
+        note: Option<&Note>,
     ) -> Result<(Response<Incoming>, Forwarded), Denied> {
         if request.headers().len() > h1::FIELDS {
             return Err(Refusal::new(431, "The request has more than 100 fields.").into());
@@ -116,7 +123,7 @@ impl Connection {
             None => host,
         };
         let normal = path::normal_path(request.uri().path());
-        let service = self.admitted(&request, &name, &normal).await?;
+        let service = self.admitted(&request, &name, &normal, note).await?;
         let rules = service.rules();
         let (mut parts, incoming) = request.into_parts();
         let tunnel = self.switch(&mut parts)?;
@@ -171,21 +178,36 @@ impl Connection {
         request: &Request<Incoming>,
         name: &str,
         path: &str,
+        note: Option<&Note>,
     ) -> Result<Rc<dyn Service>, Denied> {
         let mut service = self.find(name, path).await?;
         loop {
+            if let Some(note) = note {
+                note.found(&service);
+            }
             let rules = service.rules();
             if rules.path().is_some() && path::is_ambiguous(request.uri().path()) {
                 return Err(Refusal::new(400, "The path of the request is ambiguous.").into());
             }
-            let admission = rules.admit(request.headers());
-            let is_right = admission == Admission::Admitted;
-            let waits = if rules.have_password() && admission != Admission::Missing {
+            let mut has_waited = false;
+            let (is_given, is_right) = match rules.admit(request.headers()) {
+                Admission::Missing => (false, false),
+                Admission::Wrong => (true, false),
+                Admission::Admitted => (true, true),
+                Admission::Hashed(candidate) => match service.check(request.headers(), candidate) {
+                    Checked::Now(is_right) => (true, is_right),
+                    Checked::Later(later) => {
+                        has_waited = true;
+                        (true, later.await?)
+                    }
+                },
+            };
+            let waits = if rules.have_password() && is_given {
                 service.judge(request.headers(), is_right)
             } else {
                 None
             };
-            let has_waited = waits.is_some();
+            has_waited |= waits.is_some();
             if let Some(verdict) = waits
                 && verdict.await == Verdict::Busy
             {
@@ -204,6 +226,9 @@ impl Connection {
             }
             // The rules may have changed while the request waited.
             let now = self.find(name, path).await?;
+            if let Some(note) = note {
+                note.found(&now);
+            }
             if now.identity() == service.identity() {
                 return Ok(now);
             }
@@ -302,6 +327,11 @@ impl Connection {
         parts.status = StatusCode::OK;
         parts.headers.remove(header::SEC_WEBSOCKET_ACCEPT);
         let account = Rc::clone(&self.account);
+        if let Some(note) = answer.note() {
+            note.answered(parts.status);
+            note.complete();
+            note.tell();
+        }
         tokio::task::spawn_local(async move {
             let _answer = answer;
             if let Ok(visitor) = visitor.await {

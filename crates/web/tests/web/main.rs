@@ -10,6 +10,7 @@ mod limits;
 mod memory;
 mod options;
 mod pool;
+mod records;
 mod rig;
 mod routing;
 mod smuggling;

@@ -5,6 +5,7 @@ use std::{
     cell::{Cell, RefCell},
     collections::VecDeque,
     io,
+    net::IpAddr,
     pin::Pin,
     rc::Rc,
     sync::Arc,
@@ -23,8 +24,8 @@ use tokio::{
     task::{JoinHandle, LocalSet, spawn_local},
 };
 use web::{
-    Account, ByteStream, Found, LocalFuture, OpenFailed, Protocol, Rules, Service, Services,
-    Settings, Stream, Verdict, Visitor,
+    Account, ByteStream, Found, LocalFuture, OpenFailed, Protocol, Record, Rules, Service,
+    Services, Settings, Stream, Verdict, Visitor, Wants,
 };
 
 /// What a socket may hold.
@@ -50,6 +51,10 @@ pub(crate) struct Site {
     /// The number of lookups that find an unknown name later.
     pub(crate) late: Cell<u32>,
     pub(crate) refused: RefCell<Option<web::Refusal>>,
+    /// Which parts of heads the records have.
+    pub(crate) wants: Cell<Option<Wants>>,
+    /// The records of requests that were for no service.
+    pub(crate) records: RefCell<Vec<Record>>,
 }
 
 impl Site {
@@ -68,6 +73,7 @@ impl Site {
             arrival: Notify::new(),
             refusal: RefCell::default(),
             count: Cell::new(0),
+            records: RefCell::default(),
         });
         services.push((host.to_owned(), Rc::clone(&target)));
         target
@@ -109,6 +115,18 @@ impl Services for Site {
         Found::Unknown
     }
 
+    fn wants(&self) -> Option<Wants> {
+        self.wants.get()
+    }
+
+    fn visitor(&self, _: &web::HeaderMap) -> Option<IpAddr> {
+        Some(IpAddr::from([192, 0, 2, 1]))
+    }
+
+    fn answered(&self, record: &Record) {
+        self.records.borrow_mut().push(record.clone());
+    }
+
     fn covers(&self, host: &str) -> bool {
         self.uncovered.borrow().as_deref() != Some(host)
     }
@@ -127,6 +145,8 @@ pub(crate) struct Target {
     pub(crate) refusal: RefCell<Option<OpenFailed>>,
     /// Streams that were opened.
     pub(crate) count: Cell<u32>,
+    /// The records of its requests.
+    pub(crate) records: RefCell<Vec<Record>>,
 }
 
 impl Target {
@@ -163,6 +183,10 @@ impl Service for Target {
 
     fn rules(&self) -> &Rules {
         &self.rules
+    }
+
+    fn answered(&self, record: &Record) {
+        self.records.borrow_mut().push(record.clone());
     }
 
     fn open(&self) -> LocalFuture<Result<Box<dyn Stream>, OpenFailed>> {

@@ -195,6 +195,7 @@ struct Sniffer {
     found: Option<First>,
     hello: HelloSniffer,
     head: HeadSniffer,
+    peer: Option<SocketAddr>,
     /// The path of carriers without TLS.
     path: Option<Box<str>>,
 }
@@ -208,6 +209,7 @@ impl Sniffer {
             found: None,
             hello: HelloSniffer::default(),
             head: visitor.doors.head_sniffer(),
+            peer: visitor.peer,
             path: path.map(Box::from),
         }
     }
@@ -223,7 +225,7 @@ impl Sniffer {
                 Sniff::Not => Some(Found::Other),
             },
             First::Http | First::Http2 => {
-                let first = http::first(&mut self.head, bytes)?;
+                let first = http::first(&mut self.head, self.peer, bytes)?;
                 let is_carrier = match &first.looked {
                     Looked::Head(head) if head.websocket => {
                         let path = bytes.get(head.path.clone());

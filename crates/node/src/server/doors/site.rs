@@ -23,16 +23,17 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::task::spawn_local;
 use tokio::time::Instant;
 use web::{
-    Account, ByteStream, Found, HeaderMap, LocalFuture, OpenFailed, Protocol, Refusal, Replayed,
-    Rules, Verdict, Visitor,
+    Account, ByteStream, Candidate, Checked, Found, HeaderMap, LocalFuture, OpenFailed, Protocol,
+    Record, Refusal, Replayed, Rules, Verdict, Visitor, Wants,
 };
 
-use super::Doors;
 use super::tls::NAMELESS;
+use super::{Doors, requests};
 use crate::aim::Aim;
 use crate::entrance::{self, Answer, Came, Entrance, Guest, HOLD};
 use crate::guesses;
 use crate::names::{Kind, Published, Services, Space};
+use crate::passwords::{Asked, Ticket, passwords};
 use crate::session::Worker;
 
 /// The wait before the answer to a wrong password of a visitor without a source.
@@ -179,6 +180,18 @@ impl web::Services for Site {
         }))
     }
 
+    fn wants(&self) -> Option<Wants> {
+        requests::wants()
+    }
+
+    fn visitor(&self, fields: &HeaderMap) -> Option<IpAddr> {
+        self.doors.source(self.peer, fields)
+    }
+
+    fn answered(&self, record: &Record) {
+        requests::write(record, None);
+    }
+
     fn covers(&self, host: &str) -> bool {
         self.name.as_deref().is_none_or(|name| name == host || name == NAMELESS)
     }
@@ -209,7 +222,15 @@ impl Site {
             return Found::Unknown;
         };
         let (site, entrance) = (self.clone(), Arc::clone(&found.entrance));
-        Found::Service(Rc::new(Service { site, entrance, edition, aim, rules, until }))
+        Found::Service(Rc::new(Service {
+            site,
+            entrance,
+            edition,
+            aim,
+            rules,
+            until,
+            ticket: Cell::default(),
+        }))
     }
 }
 
@@ -223,6 +244,8 @@ struct Service {
     rules: Arc<Rules>,
     /// The time until which a request may be held.
     until: Instant,
+    /// The place of a check of a password, until the visitor may know the outcome.
+    ticket: Cell<Option<Ticket>>,
 }
 
 impl web::Service for Service {
@@ -234,7 +257,37 @@ impl web::Service for Service {
         &self.rules
     }
 
+    fn check(&self, fields: &HeaderMap, candidate: Candidate) -> Checked {
+        let Site { worker, doors, peer, .. } = &self.site;
+        let source = doors.source(*peer, fields).map(prefix);
+        let (service, edition) = (self.entrance.id, self.edition);
+        let budget = worker.state.budget.shared();
+        let refused = |status, reason: &'static str| {
+            let refusal = Refusal { status, reason: reason.into() };
+            Checked::Later(Box::pin(std::future::ready(Err(refusal))))
+        };
+        match passwords().ask(service, edition, source, candidate, budget) {
+            Asked::Right => Checked::Now(true),
+            Asked::Later(outcome, ticket) => {
+                self.ticket.set(Some(ticket));
+                Checked::Later(Box::pin(async {
+                    let reason = "The server has no memory left to check a password.";
+                    outcome.await.map_err(|_| Refusal { status: 503, reason: reason.into() })
+                }))
+            }
+            Asked::SourceBusy => refused(
+                429,
+                "Too many passwords from your address wait for their check: try again in a moment.",
+            ),
+            Asked::Busy => {
+                refused(503, "Too many passwords wait for their check: try again in a moment.")
+            }
+        }
+    }
+
     fn judge(&self, fields: &HeaderMap, is_right: bool) -> Option<LocalFuture<Verdict>> {
+        // The next check of the source may begin once the outcome of this one is told.
+        let ticket = self.ticket.take();
         let Site { doors, peer, known, .. } = &self.site;
         let (source, brake) = (doors.source(*peer, fields), guesses::brake());
         let me = Some((self.entrance.id, source.map(prefix)));
@@ -251,6 +304,7 @@ impl web::Service for Service {
         let picked = Arc::clone(&self.entrance.backends.first().picked);
         let service = format!("service {} of client {}", picked.aim.name, picked.client);
         Some(Box::pin(async move {
+            let _ticket = ticket;
             let told = match source {
                 Some(source) => {
                     let attempt = Attempt { service: &service, source, is_right, is_known };
@@ -270,6 +324,12 @@ impl web::Service for Service {
             }
             Verdict::Judged
         }))
+    }
+
+    fn answered(&self, record: &Record) {
+        let stats = entrance::stats_of(&self.site.worker, &self.entrance);
+        let picked = Arc::clone(&self.entrance.backends.first().picked);
+        requests::note(record, stats.as_deref(), &picked);
     }
 
     fn open(&self) -> LocalFuture<Result<Box<dyn web::Stream>, OpenFailed>> {

@@ -8,6 +8,8 @@ mod http;
 mod load;
 mod mux;
 mod origin;
+mod passwords;
+mod requests;
 mod rules;
 mod status;
 mod tls;
