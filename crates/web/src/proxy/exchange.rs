@@ -12,7 +12,7 @@ use hyper::{
 use crate::{
     OpenFailed, Refusal, Service,
     account::Account,
-    body::{Hold, RequestBody},
+    body::{Hold, RequestBody, VisitorBody},
     gate::Progress,
     upstream::{Pool, Upstream},
 };
@@ -20,13 +20,12 @@ use crate::{
 /// A request in the form for a target.
 pub(super) struct Outgoing {
     pub(super) parts: Parts,
-    pub(super) incoming: Incoming,
+    pub(super) incoming: VisitorBody,
     /// The body waits for `100 Continue`.
     pub(super) expects: bool,
     pub(super) switches: bool,
     /// The length of the head.
     pub(super) head: usize,
-    pub(super) h2: bool,
 }
 
 /// Sends a request and waits for the head of the answer.
@@ -42,7 +41,7 @@ pub(super) async fn exchange(
     service: &dyn Service,
     outgoing: Outgoing,
 ) -> Result<(Response<Incoming>, Upstream), Refusal> {
-    let Outgoing { mut parts, incoming, expects, switches, head, h2 } = outgoing;
+    let Outgoing { mut parts, incoming, expects, switches, head } = outgoing;
     let repeatable = incoming.is_end_stream() && !switches && is_idempotent(&parts.method);
     let mut incoming = Some(incoming);
     let mut kept = pool.take(service.identity());
@@ -56,7 +55,7 @@ pub(super) async fn exchange(
         let copy = (reused && repeatable).then(|| parts.clone());
         let (wants, hold) = expects.then(Hold::new).unzip();
         let wire = Rc::clone(&upstream.wire);
-        let mut request = Request::from_parts(parts, RequestBody::new(incoming, hold, wire, h2));
+        let mut request = Request::from_parts(parts, RequestBody::new(incoming, hold, wire));
         if let Some(wants) = wants {
             on_informational(&mut request, move |response| {
                 if response.status() == hyper::StatusCode::CONTINUE {
