@@ -90,6 +90,8 @@ struct Framed {
     frames: Frames,
     filter: Filter,
     inflow: Rc<Inflow>,
+    /// h2 has written since its last flush.
+    has_written: bool,
 }
 
 impl Framed {
@@ -182,7 +184,8 @@ impl<T: AsyncRead + Unpin> Gate<T> {
     pub(crate) fn frames(&mut self, inflow: &Rc<Inflow>) {
         let filter = Filter::new(inflow.initial());
         let inflow = Rc::clone(inflow);
-        self.mode = Mode::Framed(Framed { frames: Frames::new(), filter, inflow });
+        self.mode =
+            Mode::Framed(Framed { frames: Frames::new(), filter, inflow, has_written: false });
     }
 
     /// The connection, and the bytes that hyper has not seen.
@@ -297,13 +300,18 @@ pub(crate) fn poll_bounded(
 
 impl<T> Gate<T> {
     /// Notes whether the bytes that were written have left.
-    fn written<R>(&self, result: Poll<R>, is_flush: bool) -> Poll<R> {
+    fn written<R>(&mut self, result: Poll<R>, is_flush: bool) -> Poll<R> {
         if result.is_pending() {
             self.unsent.set(self.most_unsent);
             self.progress.stuck();
         } else if is_flush {
             self.unsent.set(0);
-            self.unsent.account().heads_written();
+            // h2 flushes between two frames, and heads may wait behind frames of other streams.
+            let all = match &mut self.mode {
+                Mode::Framed(framed) => !std::mem::take(&mut framed.has_written),
+                Mode::Checked(_) | Mode::Refused | Mode::Broken(_) => true,
+            };
+            self.unsent.account().heads_written(all);
             self.progress.flushed();
         }
         result
@@ -473,6 +481,8 @@ impl<T: AsyncWrite + Unpin> Gate<T> {
             ready!(Pin::new(&mut self.io).poll_write(cx, &first[..length]))?
         };
         framed.filter.passed(slices, written)?;
+        framed.has_written = true;
+        self.progress.moved();
         Poll::Ready(Ok(written))
     }
 }

@@ -28,6 +28,8 @@ pub(crate) struct Progress {
     broken: Cell<Option<&'static str>>,
     /// The visitor does not take the bytes that were written.
     stuck: Cell<bool>,
+    /// How often the visitor has taken what was written.
+    taken: Cell<u64>,
     /// Requests that wait until the visitor has taken them.
     waiting: RefCell<Vec<Waker>>,
 }
@@ -54,6 +56,7 @@ impl Progress {
             upgrade: Cell::new(None),
             broken: Cell::new(None),
             stuck: Cell::new(false),
+            taken: Cell::new(0),
             waiting: RefCell::default(),
         }
     }
@@ -119,15 +122,29 @@ impl Progress {
     /// All bytes that were written have left.
     pub(super) fn flushed(&self) {
         if self.stuck.replace(false) {
-            self.waiting.take().into_iter().for_each(Waker::wake);
+            self.taken();
         }
+    }
+
+    /// A visitor of HTTP/2 takes bytes. While it takes those of one answer there are always more,
+    /// and the requests that wait would wait for the end of the answer.
+    pub(super) fn moved(&self) {
+        if self.stuck.get() {
+            self.taken();
+        }
+    }
+
+    fn taken(&self) {
+        self.taken.set(self.taken.get() + 1);
+        self.waiting.take().into_iter().for_each(Waker::wake);
     }
 
     /// Waits while the visitor does not take what was written. Heads of answers have no window, so
     /// a visitor that asks and does not read would gather them.
     pub(crate) async fn unstuck(&self) {
+        let before = self.taken.get();
         poll_fn(|cx| {
-            if !self.stuck.get() {
+            if !self.stuck.get() || self.taken.get() != before {
                 return Poll::Ready(());
             }
             let mut waiting = self.waiting.borrow_mut();

@@ -12,10 +12,12 @@ use tokio::time::Instant;
 /// The window of a new stream, which RFC 9113 section 6.5.2 calls the initial value, bytes. Peers
 /// use it before they know the settings of the server.
 pub(crate) const INITIAL: u32 = 65_535;
-/// A window carries 640 Mbit/s at a round trip of 100 ms, counted from half a window on.
+/// A window carries 1 Gbit/s at a round trip of 100 ms.
 pub(crate) const MOST: u32 = 16 * 1024 * 1024;
-/// One step of growth. Four steps lead from the smallest window to the largest.
-const STEP: u64 = 4;
+/// One step of growth takes one round trip. Two steps lead from the smallest window to the largest.
+const STEP: u64 = 16;
+/// The sender learns of a part of its window once half of it, or so many bytes, are consumed.
+const PART: u64 = 2 * 1024 * 1024;
 /// The path limits a sender whose part of the window passes within this number of round trips.
 const ROUND_TRIPS: u32 = 2;
 
@@ -77,7 +79,8 @@ impl Window {
     /// Bytes were consumed. Returns the increment to tell the peer, if any.
     pub(super) fn consume(&mut self, bytes: u64, path: &Path<'_>) -> Option<u32> {
         self.consumed = self.consumed.saturating_add(bytes);
-        if self.granted.saturating_sub(self.consumed) > self.size / 2 {
+        let part = (self.size / 2).min(PART);
+        if self.granted.saturating_sub(self.consumed) + part > self.size {
             return None;
         }
         let elapsed = path.now.saturating_duration_since(self.since);

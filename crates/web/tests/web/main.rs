@@ -5,6 +5,8 @@
 
 mod bodies;
 mod files;
+mod flow;
+mod frames;
 mod h2;
 mod limits;
 mod memory;
