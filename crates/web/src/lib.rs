@@ -11,6 +11,7 @@
 //!   limits the head of a request, and finds out which protocol a visitor speaks.
 //! * `serve` drives a connection: time-outs, the orderly end, the switch to another protocol.
 //! * `http2` drives a connection of HTTP/2, with a window for each stream.
+//! * `interim` passes interim answers on.
 //! * `proxy` carries one request: route, password, fields, target, answer.
 //! * `upstream` opens connections to targets and keeps them for the next request.
 //! * `rules` are the options of a service in the form that a request needs.
@@ -27,6 +28,7 @@ mod fields;
 mod files;
 mod gate;
 mod http2;
+mod interim;
 mod page;
 mod path;
 mod proxy;

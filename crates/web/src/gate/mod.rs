@@ -446,9 +446,9 @@ const NO_CONNECT: Refusal =
 pub(crate) const NO_MEMORY: Refusal = Refusal::new(503, "The server is short of memory.");
 
 impl<T: AsyncWrite + Unpin> Gate<T> {
-    /// Writes frames that do not come from h2, before all others.
+    /// Writes what does not come from hyper or h2, before all that does.
     fn poll_own(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Mode::Framed(framed) = &mut self.mode else { return Poll::Ready(Ok(())) };
+        let Mode::Framed(framed) = &mut self.mode else { return self.poll_interim(cx) };
         framed.add_due();
         while !framed.filter.own.is_empty() {
             let written = ready!(Pin::new(&mut self.io).poll_write(cx, &framed.filter.own))?;
@@ -456,6 +456,24 @@ impl<T: AsyncWrite + Unpin> Gate<T> {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             framed.filter.own.advance(written);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Writes the rest of interim answers. Those that are not begun wait for a flush: before it
+    /// hyper may have the rest of an earlier answer.
+    fn poll_begun(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.progress.leaving.is_begun() { self.poll_interim(cx) } else { Poll::Ready(Ok(())) }
+    }
+
+    /// Writes interim answers between two messages of hyper.
+    fn poll_interim(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let leaving = &self.progress.leaving;
+        while !leaving.is_empty() {
+            let io = Pin::new(&mut self.io);
+            if ready!(leaving.write(|bytes| io.poll_write(cx, bytes)))? == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
         }
         Poll::Ready(Ok(()))
     }
@@ -495,9 +513,11 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Gate<T> {
     ) -> Poll<io::Result<usize>> {
         let result = match self.mode {
             Mode::Framed(_) => self.poll_frames(cx, &[IoSlice::new(bytes)]),
-            Mode::Checked(_) | Mode::Refused | Mode::Broken(_) => {
-                Pin::new(&mut self.io).poll_write(cx, bytes)
-            }
+            Mode::Checked(_) | Mode::Refused | Mode::Broken(_) => match self.poll_begun(cx) {
+                Poll::Ready(Ok(())) => Pin::new(&mut self.io).poll_write(cx, bytes),
+                Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+                Poll::Pending => Poll::Pending,
+            },
         };
         self.written(result, false)
     }
@@ -525,9 +545,11 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Gate<T> {
     ) -> Poll<io::Result<usize>> {
         let result = match self.mode {
             Mode::Framed(_) => self.poll_frames(cx, slices),
-            Mode::Checked(_) | Mode::Refused | Mode::Broken(_) => {
-                Pin::new(&mut self.io).poll_write_vectored(cx, slices)
-            }
+            Mode::Checked(_) | Mode::Refused | Mode::Broken(_) => match self.poll_begun(cx) {
+                Poll::Ready(Ok(())) => Pin::new(&mut self.io).poll_write_vectored(cx, slices),
+                Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+                Poll::Pending => Poll::Pending,
+            },
         };
         self.written(result, false)
     }

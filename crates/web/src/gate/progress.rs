@@ -4,13 +4,14 @@
 use std::{
     cell::{Cell, RefCell},
     future::poll_fn,
+    rc::Rc,
     task::{Poll, Waker},
     time::Duration,
 };
 
 use tokio::time::Instant;
 
-use crate::Refusal;
+use crate::{Refusal, interim::Leaving};
 
 /// How far a connection is.
 #[derive(Debug)]
@@ -30,6 +31,8 @@ pub(crate) struct Progress {
     stuck: Cell<bool>,
     /// How often the visitor has taken what was written.
     taken: Cell<u64>,
+    /// Interim answers to a visitor of HTTP/1.1.
+    pub(crate) leaving: Rc<Leaving>,
     /// Requests that wait until the visitor has taken them.
     waiting: RefCell<Vec<Waker>>,
 }
@@ -57,6 +60,7 @@ impl Progress {
             broken: Cell::new(None),
             stuck: Cell::new(false),
             taken: Cell::new(0),
+            leaving: Rc::default(),
             waiting: RefCell::default(),
         }
     }

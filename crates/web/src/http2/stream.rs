@@ -20,6 +20,7 @@ use crate::{
     account::{Piece, Share},
     body::{AnswerBody, VisitorBody},
     date, fields,
+    interim::{Queue, Sink},
     proxy::Connection,
 };
 
@@ -95,15 +96,21 @@ async fn answer(
 ) -> Result<(), h2::Error> {
     let account = Rc::clone(&connection.account);
     let response = {
-        let mut handled = pin!(connection.handle(request));
+        let interim = Rc::<Queue>::default();
+        let mut handled = pin!(connection.handle(request, Sink::Stream(Rc::clone(&interim))));
         let response = std::future::poll_fn(|cx| {
-            if let Poll::Ready(Ok(response)) = handled.as_mut().poll(cx) {
+            let handled = handled.as_mut().poll(cx);
+            while let Some(head) = interim.next(cx) {
+                if let Err(error) = respond.send_informational(head) {
+                    return Poll::Ready(Err(error));
+                }
+            }
+            if let Poll::Ready(Ok(response)) = handled {
                 return Poll::Ready(Ok(response));
             }
             // A visitor that resets the stream does not wait for the answer.
-            respond
-                .poll_reset(cx)
-                .map(|reset| Err(reset.map_or_else(|error| error, h2::Error::from)))
+            let reset = respond.poll_reset(cx);
+            reset.map(|reset| Err(reset.map_or_else(|error| error, h2::Error::from)))
         });
         response.await?
     };

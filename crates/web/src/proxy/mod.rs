@@ -8,7 +8,7 @@ use std::{borrow::Cow, cell::RefCell, convert::Infallible, rc::Rc};
 use bytes::Bytes;
 use hyper::{
     Method, Request, Response, StatusCode, Version,
-    body::Incoming,
+    body::{Body as _, Incoming},
     header::{self, HeaderMap, HeaderName, HeaderValue},
 };
 use tokio::sync::oneshot;
@@ -19,7 +19,9 @@ use crate::{
     body::{Answer, AnswerBody, VisitorBody},
     fields,
     gate::{NO_MEMORY, Progress},
-    http2, page, path,
+    http2,
+    interim::Sink,
+    page, path,
     rules::Admission,
     upgrade::Switched,
     upstream::{Exchange, Pool, Upstream},
@@ -60,6 +62,7 @@ impl Connection {
     pub(crate) async fn handle(
         self: Rc<Self>,
         request: Request<VisitorBody>,
+        sink: Sink,
     ) -> Result<Response<AnswerBody>, Infallible> {
         let (number, refused) = self.progress.called();
         let bodiless = request.method() == Method::HEAD;
@@ -79,8 +82,9 @@ impl Connection {
         let outcome = match refused {
             Some(refusal) => Err(refusal.into()),
             None if is_short => Err(NO_MEMORY.into()),
-            None => self.forward(request, head).await,
+            None => self.forward(request, head, &sink).await,
         };
+        sink.sent().await;
         let response = match outcome {
             Ok((response, exchange)) => self.answer(response, exchange, answer).await,
             Err(denied) => Ok(self.page(denied, bodiless, answer)),
@@ -98,6 +102,7 @@ impl Connection {
         &self,
         request: Request<VisitorBody>,
         head: usize,
+        sink: &Sink,
     ) -> Result<(Response<Incoming>, Forwarded), Denied> {
         if request.headers().len() > h1::FIELDS {
             return Err(Refusal::new(431, "The request has more than 100 fields.").into());
@@ -123,8 +128,8 @@ impl Connection {
         let rules = service.rules();
         let (mut parts, mut incoming) = request.into_parts();
         let tunnel = self.switch(&mut parts, &mut incoming)?;
-        let expects = !self.h2
-            && parts.version == Version::HTTP_11
+        let expects = parts.version >= Version::HTTP_11
+            && !incoming.is_end_stream()
             && parts
                 .headers
                 .get(header::EXPECT)
@@ -158,7 +163,7 @@ impl Connection {
         parts.version = Version::HTTP_11;
         parts.extensions.clear();
         let switches = tunnel.is_some();
-        let outgoing = Outgoing { parts, incoming, expects, switches, head };
+        let outgoing = Outgoing { parts, incoming, expects, switches, head, sink };
         let Self { pool, progress, account, .. } = self;
         let (response, upstream) =
             exchange::exchange(pool, progress, account, &*service, outgoing).await?;
