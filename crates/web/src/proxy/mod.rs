@@ -14,7 +14,7 @@ use hyper::{
 use tokio::sync::oneshot;
 
 use crate::{
-    Found, Pages, Refusal, Service, Services, Verdict, Visitor,
+    Found, Pages, Refusal, Sender, Service, Services, Verdict, Visitor,
     account::{Account, REQUEST, UPSTREAM},
     body::{Answer, AnswerBody, VisitorBody},
     fields,
@@ -124,7 +124,9 @@ impl Connection {
             None => host,
         };
         let normal = path::normal_path(request.uri().path());
-        let service = self.admitted(&request, &name, &normal).await?;
+        // Before any field is changed.
+        let sender = self.services.sender(&self.visitor, request.headers());
+        let service = self.admitted(&request, &name, &normal, sender).await?;
         let rules = service.rules();
         let (mut parts, mut incoming) = request.into_parts();
         let tunnel = self.switch(&mut parts, &mut incoming)?;
@@ -155,7 +157,8 @@ impl Connection {
             None => {}
         }
         if rules.forwarded {
-            fields::forwarded(list, &self.visitor, self.services.trusts(), &field);
+            let from = (&self.visitor, sender);
+            fields::forwarded(list, from, self.services.trusts(), &field);
         }
         rules.request.apply(list);
         list.insert(header::HOST, rules.host().cloned().unwrap_or(field));
@@ -176,8 +179,9 @@ impl Connection {
         request: &Request<VisitorBody>,
         name: &str,
         path: &str,
+        sender: Sender,
     ) -> Result<Rc<dyn Service>, Denied> {
-        let mut service = self.find(name, path).await?;
+        let mut service = self.find(name, path, sender).await?;
         loop {
             let rules = service.rules();
             if rules.path().is_some() && path::is_ambiguous(request.uri().path()) {
@@ -186,7 +190,7 @@ impl Connection {
             let admission = rules.admit(request.headers());
             let is_right = admission == Admission::Admitted;
             let waits = if rules.have_password() && admission != Admission::Missing {
-                service.judge(request.headers(), is_right)
+                service.judge(is_right)
             } else {
                 None
             };
@@ -208,7 +212,7 @@ impl Connection {
                 return Ok(service);
             }
             // The rules may have changed while the request waited.
-            let now = self.find(name, path).await?;
+            let now = self.find(name, path, sender).await?;
             if now.identity() == service.identity() {
                 return Ok(now);
             }
@@ -216,8 +220,13 @@ impl Connection {
         }
     }
 
-    async fn find(&self, name: &str, path: &str) -> Result<Rc<dyn Service>, Refusal> {
-        let mut found = self.services.find(name, path);
+    async fn find(
+        &self,
+        name: &str,
+        path: &str,
+        sender: Sender,
+    ) -> Result<Rc<dyn Service>, Refusal> {
+        let mut found = self.services.find(name, path, sender);
         loop {
             match found {
                 Found::Service(service) => return Ok(service),

@@ -158,12 +158,16 @@ pub(super) struct Direct<'a> {
 }
 
 impl Doors {
-    /// The service to which the bytes of a visitor go without the proxy, if there is one.
+    /// The service to which the bytes of a visitor go without the proxy, if there is one. A reverse
+    /// proxy sends the requests of many visitors, and each of them is judged.
     pub(super) fn direct<'a>(
         &self,
         services: &'a Services,
         peer: Option<SocketAddr>,
     ) -> Option<Direct<'a>> {
+        if self.trusts(peer) {
+            return None;
+        }
         let [service] = &**services else { return None };
         let backends = &service.entrance.backends;
         let edition = backends.edition();
@@ -173,7 +177,7 @@ impl Doors {
             return None;
         }
         let passes = options.is_some_and(|options| options.pass_through);
-        Some(Direct { service, edition, tracked: !passes || self.trusts(peer) })
+        Some(Direct { service, edition, tracked: !passes })
     }
 
     pub(super) fn head_sniffer(&self) -> HeadSniffer {
