@@ -1,6 +1,7 @@
 //! The bodies of requests and answers. Both stream, and neither is kept.
 
 use std::{
+    collections::VecDeque,
     pin::Pin,
     rc::Rc,
     task::{Context, Poll, ready},
@@ -17,6 +18,7 @@ use tokio::{
 use crate::{
     account::{Account, Hold as Held, Live, Piece, Share, unpinned},
     gate::Progress,
+    replay::Source,
     upstream::{Exchange, WireState},
 };
 
@@ -27,11 +29,12 @@ const CONTINUE: Duration = Duration::from_secs(1);
 /// A piece of a body that arrived over HTTP/2 lies in a buffer of about this size, bytes.
 const H2_BLOCK: usize = 16 * 1024;
 
-/// The body of a request on its way to the target.
+/// The body of a request on its way to the target, in one attempt.
 #[derive(Debug)]
 pub(crate) struct RequestBody {
-    /// `None` is an empty body: a request without body is repeated.
-    incoming: Option<Incoming>,
+    source: Rc<Source>,
+    /// What an earlier attempt has read of the source.
+    again: VecDeque<Bytes>,
     hold: Option<Hold>,
     wire: Rc<WireState>,
     /// The account of a visitor of HTTP/2, whose pieces h2 has kept.
@@ -63,21 +66,17 @@ impl Hold {
 
 impl RequestBody {
     pub(crate) fn new(
-        incoming: Option<Incoming>,
+        source: &Rc<Source>,
+        again: VecDeque<Bytes>,
         hold: Option<Hold>,
         wire: Rc<WireState>,
         h2: bool,
     ) -> Self {
         let account = wire.account();
         let (_live, h2) = (account.begin(), h2.then(|| Rc::clone(account)));
-        let body = Self { incoming, hold, wire, h2, _live };
+        let body = Self { source: Rc::clone(source), again, hold, wire, h2, _live };
         body.wire.sending.set(!body.is_end_stream());
         body
-    }
-
-    /// The body of a request that did not leave.
-    pub(crate) fn into_unsent(mut self) -> Option<Incoming> {
-        self.incoming.take()
     }
 }
 
@@ -94,14 +93,16 @@ impl Body for RequestBody {
             ready!(hold.poll(cx));
             body.hold = None;
         }
-        let Some(incoming) = &mut body.incoming else {
-            return Poll::Ready(None);
-        };
         if !body.wire.may_queue(cx) {
             return Poll::Pending;
         }
-        let frame = ready!(Pin::new(&mut *incoming).poll_frame(cx));
-        if frame.is_none() || incoming.is_end_stream() {
+        if let Some(piece) = body.again.pop_front() {
+            body.wire.sending.set(!body.is_end_stream());
+            body.wire.queue(piece.len());
+            return Poll::Ready(Some(Ok(Frame::data(piece))));
+        }
+        let frame = ready!(body.source.poll_frame(cx));
+        if frame.is_none() || body.is_end_stream() {
             body.wire.sending.set(false);
         }
         let Some(Ok(frame)) = frame else { return Poll::Ready(frame) };
@@ -125,11 +126,18 @@ impl Body for RequestBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.as_ref().is_none_or(Body::is_end_stream)
+        self.again.is_empty() && self.source.rest().is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+        let rest = self.source.rest().size_hint();
+        let again = self.again.iter().map(|piece| piece.len() as u64).sum::<u64>();
+        let mut all = SizeHint::new();
+        all.set_lower(rest.lower().saturating_add(again));
+        if let Some(upper) = rest.upper() {
+            all.set_upper(upper.saturating_add(again));
+        }
+        all
     }
 }
 

@@ -27,6 +27,7 @@ mod gate;
 mod page;
 mod path;
 mod proxy;
+mod replay;
 mod rules;
 mod serve;
 mod service;

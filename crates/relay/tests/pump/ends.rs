@@ -259,6 +259,31 @@ fn an_answer_survives_a_service_that_does_not_read_its_request() {
     });
 }
 
+/// The bytes of the service lie in front of its reset, as without a tunnel.
+#[test]
+fn an_answer_survives_the_reset_behind_it() {
+    run(async {
+        let origin = Origin::start(|mut socket| async move {
+            let _ = socket.read(&mut [0; 10]).await;
+            socket.write_all(&[7; 8 << 10]).await.unwrap();
+            // Closing a socket with unread bytes sends RST.
+            Ended { received: Digest::default(), clean: true }
+        })
+        .unwrap();
+        let rig = Rig::new(origin.address());
+        for _ in 0..20 {
+            rig.visit(|mut socket| {
+                socket.write_all(&[0; 1000]).unwrap();
+                let mut all = Vec::new();
+                let end = socket.read_to_end(&mut all).map_err(|error| error.kind());
+                assert_eq!((all.len(), end), (8 << 10, Err(ErrorKind::ConnectionReset)));
+            })
+            .await;
+        }
+        rig.settled().await;
+    });
+}
+
 #[test]
 fn a_service_whose_download_is_aborted_by_a_plain_close_does_not_send_on() {
     run(async {

@@ -3,7 +3,7 @@
 mod exchange;
 mod target;
 
-use std::{borrow::Cow, cell::RefCell, convert::Infallible, rc::Rc};
+use std::{borrow::Cow, cell::RefCell, rc::Rc};
 
 use bytes::Bytes;
 use hyper::{
@@ -25,7 +25,7 @@ use crate::{
     upgrade::{Consumed, Switched},
     upstream::{Exchange, Pool, Upstream},
 };
-use exchange::Outgoing;
+use exchange::{Failed, Outgoing};
 use target::Target;
 
 /// The seconds after which a request that was not judged may be repeated: longer than the pauses
@@ -56,12 +56,33 @@ impl From<Refusal> for Denied {
     }
 }
 
+/// A request of HTTP/1.1 gets no answer: the connection of its visitor ends, and the visitor may
+/// repeat the request ([`exchange::exchange`]).
+#[derive(Debug, thiserror::Error)]
+#[error("the target closed a kept connection before it answered a request")]
+pub(crate) struct Unanswered;
+
+/// Why a request gets no answer of its target.
+enum NoAnswer {
+    Denied(Denied),
+    Unanswered,
+}
+
+impl<T: Into<Denied>> From<T> for NoAnswer {
+    fn from(denied: T) -> Self {
+        Self::Denied(denied.into())
+    }
+}
+
 impl Connection {
     /// Answers a request.
+    ///
+    /// # Errors
+    /// A request of HTTP/1.1 gets no answer.
     pub(crate) async fn handle(
         self: Rc<Self>,
         request: Request<Incoming>,
-    ) -> Result<Response<AnswerBody>, Infallible> {
+    ) -> Result<Response<AnswerBody>, Unanswered> {
         let (number, refused) = self.progress.called();
         let bodiless = request.method() == Method::HEAD;
         let head = fields::length(request.headers()) + request.uri().path().len();
@@ -84,7 +105,12 @@ impl Connection {
         };
         let response = match outcome {
             Ok((response, exchange)) => self.answer(response, exchange, answer).await,
-            Err(denied) => Ok(self.page(denied, bodiless, answer)),
+            Err(NoAnswer::Denied(denied)) => Ok(self.page(denied, bodiless, answer)),
+            Err(NoAnswer::Unanswered) => {
+                // The answers before this one leave first.
+                self.progress.unstuck().await;
+                return Err(Unanswered);
+            }
         };
         let response = response
             .unwrap_or_else(|(refusal, answer)| self.page(refusal.into(), bodiless, answer));
@@ -99,7 +125,7 @@ impl Connection {
         &self,
         request: Request<Incoming>,
         head: usize,
-    ) -> Result<(Response<Incoming>, Forwarded), Denied> {
+    ) -> Result<(Response<Incoming>, Forwarded), NoAnswer> {
         if request.headers().len() > h1::FIELDS {
             return Err(Refusal::new(431, "The request has more than 100 fields.").into());
         }
@@ -156,12 +182,17 @@ impl Connection {
         list.insert(header::HOST, rules.host().cloned().unwrap_or(field));
         parts.uri = uri;
         parts.version = Version::HTTP_11;
-        parts.extensions.clear();
+        // The spelling of the names of the fields stays there.
+        parts.extensions.remove::<Protocol>();
+        parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
         let (switches, h2) = (tunnel.is_some(), self.h2);
         let outgoing = Outgoing { parts, incoming, expects, switches, head, h2 };
         let Self { pool, progress, account, .. } = self;
-        let (response, upstream) =
-            exchange::exchange(pool, progress, account, &*service, outgoing).await?;
+        let exchanged = exchange::exchange(pool, progress, account, &*service, outgoing).await;
+        let (response, upstream) = exchanged.map_err(|failed| match failed {
+            Failed::Refused(refusal) => refusal.into(),
+            Failed::Raced => NoAnswer::Unanswered,
+        })?;
         Ok((response, Forwarded { service, upstream, tunnel }))
     }
 
