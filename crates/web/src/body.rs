@@ -11,13 +11,14 @@ use std::{
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::{
-    sync::mpsc,
+    sync::{mpsc, oneshot},
     time::{Sleep, sleep},
 };
 
 use crate::{
-    account::{Account, Hold as Held, Live, Piece, Share, unpinned},
+    account::{Account, Hold as Held, Piece, Share, unpinned},
     gate::Progress,
+    http2::{Tunnel, Upload},
     replay::Source,
     upstream::{Exchange, WireState},
 };
@@ -26,8 +27,76 @@ use crate::{
 /// expectations waits for the body itself; curl waits for the same time.
 const CONTINUE: Duration = Duration::from_secs(1);
 
-/// A piece of a body that arrived over HTTP/2 lies in a buffer of about this size, bytes.
-const H2_BLOCK: usize = 16 * 1024;
+/// A piece of a body that arrived lies in a buffer of about this size, bytes.
+const BLOCK: usize = 16 * 1024;
+
+/// What a visitor sends with a request.
+#[derive(Debug)]
+pub(crate) enum VisitorBody {
+    /// Nothing.
+    Empty,
+    /// Over HTTP/1.
+    Incoming(Incoming),
+    /// Over HTTP/2.
+    Stream(Upload),
+    /// An extended CONNECT of HTTP/2: the stream of the visitor once it has its answer.
+    Tunnel(oneshot::Receiver<Tunnel>),
+}
+
+impl VisitorBody {
+    /// Whether memory is too short for the body.
+    pub(crate) const fn is_starved(&self) -> bool {
+        matches!(self, Self::Stream(upload) if upload.is_starved())
+    }
+}
+
+impl Body for VisitorBody {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        match self.get_mut() {
+            Self::Empty | Self::Tunnel(_) => Poll::Ready(None),
+            Self::Incoming(incoming) => {
+                let frame = ready!(Pin::new(incoming).poll_frame(cx));
+                Poll::Ready(frame.map(|frame| frame.map_err(Broken::Message)))
+            }
+            Self::Stream(upload) => upload.poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Empty | Self::Tunnel(_) => true,
+            Self::Incoming(incoming) => incoming.is_end_stream(),
+            Self::Stream(upload) => upload.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Empty | Self::Tunnel(_) => SizeHint::with_exact(0),
+            Self::Incoming(incoming) => incoming.size_hint(),
+            Self::Stream(upload) => upload.size_hint(),
+        }
+    }
+}
+
+/// Why the body of a request broke off.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Broken {
+    #[error("the message of the visitor broke off: {0}")]
+    Message(hyper::Error),
+    #[error("the stream of the visitor broke off: {0}")]
+    Stream(h2::Error),
+    #[error("the connection of the visitor ended")]
+    Left,
+    #[error("memory is short")]
+    Memory,
+}
 
 /// The body of a request on its way to the target, in one attempt.
 #[derive(Debug)]
@@ -37,9 +106,6 @@ pub(crate) struct RequestBody {
     again: VecDeque<Bytes>,
     hold: Option<Hold>,
     wire: Rc<WireState>,
-    /// The account of a visitor of HTTP/2, whose pieces h2 has kept.
-    h2: Option<Rc<Account>>,
-    _live: Live,
 }
 
 /// A body that waits until the target wants it.
@@ -70,11 +136,8 @@ impl RequestBody {
         again: VecDeque<Bytes>,
         hold: Option<Hold>,
         wire: Rc<WireState>,
-        h2: bool,
     ) -> Self {
-        let account = wire.account();
-        let (_live, h2) = (account.begin(), h2.then(|| Rc::clone(account)));
-        let body = Self { source: Rc::clone(source), again, hold, wire, h2, _live };
+        let body = Self { source: Rc::clone(source), again, hold, wire };
         body.wire.sending.set(!body.is_end_stream());
         body
     }
@@ -82,12 +145,12 @@ impl RequestBody {
 
 impl Body for RequestBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = Broken;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         let body = &mut *self;
         if let Some(hold) = &mut body.hold {
             ready!(hold.poll(cx));
@@ -108,19 +171,11 @@ impl Body for RequestBody {
         let Some(Ok(frame)) = frame else { return Poll::Ready(frame) };
         let frame = match frame.into_data() {
             Ok(bytes) => {
-                if let Some(account) = &body.h2 {
-                    account.consumed(bytes.len() as u64);
-                }
-                let (bytes, size) = unpinned(bytes, H2_BLOCK);
+                let (bytes, size) = unpinned(bytes, BLOCK);
                 body.wire.queue(size);
                 Frame::data(bytes)
             }
-            Err(frame) => {
-                if let Some(account) = &body.h2 {
-                    account.consumed_trailers();
-                }
-                frame
-            }
+            Err(frame) => frame,
         };
         Poll::Ready(Some(Ok(frame)))
     }
@@ -161,13 +216,11 @@ enum Content {
 pub(crate) struct Answer {
     progress: Rc<Progress>,
     held: Held,
-    _live: Live,
 }
 
 impl Answer {
     pub(crate) fn new(progress: &Rc<Progress>, held: Held) -> Self {
-        let _live = held.account().begin();
-        Self { progress: Rc::clone(progress), held, _live }
+        Self { progress: Rc::clone(progress), held }
     }
 
     pub(crate) const fn account(&self) -> &Rc<Account> {

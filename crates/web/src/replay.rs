@@ -14,16 +14,19 @@ use std::{
 };
 
 use bytes::Bytes;
-use hyper::body::{Body as _, Frame, Incoming};
+use hyper::body::{Body as _, Frame};
 
-use crate::account::{Account, Hold};
+use crate::{
+    account::{Account, Hold},
+    body::{Broken, VisitorBody},
+};
 
 /// Bytes of a body that are kept at most. Forms and calls of an API are shorter.
 const MOST_KEPT: u64 = 64 * 1024;
 
 /// The body of a request, which successive attempts share.
 pub(crate) struct Source {
-    incoming: RefCell<Incoming>,
+    incoming: RefCell<VisitorBody>,
     kept: RefCell<Kept>,
 }
 
@@ -36,7 +39,7 @@ enum Kept {
 
 impl Source {
     /// `keeps`: what is read is kept.
-    pub(crate) fn new(incoming: Incoming, keeps: bool, account: &Rc<Account>) -> Rc<Self> {
+    pub(crate) fn new(incoming: VisitorBody, keeps: bool, account: &Rc<Account>) -> Rc<Self> {
         let kept = if keeps {
             Kept::All { pieces: VecDeque::new(), size: 0, held: account.hold(0) }
         } else {
@@ -46,7 +49,7 @@ impl Source {
     }
 
     /// Whether a body is short enough to be kept whole, as far as its head tells.
-    pub(crate) fn is_short(incoming: &Incoming) -> bool {
+    pub(crate) fn is_short(incoming: &VisitorBody) -> bool {
         incoming.is_end_stream()
             || incoming.size_hint().upper().is_some_and(|most| most <= MOST_KEPT)
     }
@@ -66,14 +69,14 @@ impl Source {
     }
 
     /// The rest of the body, as far as hyper tells about it.
-    pub(crate) fn rest(&self) -> Ref<'_, Incoming> {
+    pub(crate) fn rest(&self) -> Ref<'_, VisitorBody> {
         self.incoming.borrow()
     }
 
     pub(crate) fn poll_frame(
         &self,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         let frame = Pin::new(&mut *self.incoming.borrow_mut()).poll_frame(cx);
         if let Poll::Ready(Some(Ok(frame))) = &frame {
             self.note(frame.data_ref());

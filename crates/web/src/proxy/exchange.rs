@@ -9,7 +9,7 @@ use hyper::{
 use crate::{
     OpenFailed, Refusal, Service,
     account::Account,
-    body::{Hold, RequestBody},
+    body::{Hold, RequestBody, VisitorBody},
     gate::Progress,
     replay::Source,
     upstream::{Pool, Upstream},
@@ -22,12 +22,13 @@ const FRESH: Duration = Duration::from_secs(1);
 /// A request in the form for a target.
 pub(super) struct Outgoing {
     pub(super) parts: Parts,
-    pub(super) incoming: Incoming,
+    pub(super) incoming: VisitorBody,
     /// The body waits for `100 Continue`.
     pub(super) expects: bool,
     pub(super) switches: bool,
     /// The length of the head.
     pub(super) head: usize,
+    /// The visitor speaks HTTP/2.
     pub(super) h2: bool,
 }
 
@@ -83,7 +84,7 @@ pub(super) async fn exchange(
         let copy = (reused && repeatable).then(|| parts.clone());
         let (wants, hold) = expects.then(Hold::new).unzip();
         let wire = Rc::clone(&upstream.wire);
-        let body = RequestBody::new(&source, std::mem::take(&mut again), hold, wire, h2);
+        let body = RequestBody::new(&source, std::mem::take(&mut again), hold, wire);
         let mut request = Request::from_parts(parts, body);
         if let Some(wants) = wants {
             on_informational(&mut request, move |response| {

@@ -9,20 +9,19 @@ use bytes::Bytes;
 use hyper::{
     Method, Request, Response, StatusCode, Version,
     body::Incoming,
-    ext::Protocol,
     header::{self, HeaderMap, HeaderName, HeaderValue},
 };
-use hyper_util::rt::TokioIo;
+use tokio::sync::oneshot;
 
 use crate::{
     Found, Pages, Refusal, Service, Services, Verdict, Visitor,
     account::{Account, REQUEST, UPSTREAM},
-    body::{Answer, AnswerBody},
+    body::{Answer, AnswerBody, VisitorBody},
     fields,
     gate::{NO_MEMORY, Progress},
-    page, path,
+    http2, page, path,
     rules::Admission,
-    upgrade::{Consumed, Switched},
+    upgrade::Switched,
     upstream::{Exchange, Pool, Upstream},
 };
 use exchange::{Failed, Outgoing};
@@ -81,7 +80,7 @@ impl Connection {
     /// A request of HTTP/1.1 gets no answer.
     pub(crate) async fn handle(
         self: Rc<Self>,
-        request: Request<Incoming>,
+        request: Request<VisitorBody>,
     ) -> Result<Response<AnswerBody>, Unanswered> {
         let (number, refused) = self.progress.called();
         let bodiless = request.method() == Method::HEAD;
@@ -92,7 +91,7 @@ impl Connection {
             self.pool.clear();
         }
         let held = self.account.take(cost);
-        let is_short = held.is_none() && refused.is_none();
+        let is_short = (held.is_none() || request.body().is_starved()) && refused.is_none();
         if is_short {
             self.account.count_refusal();
         }
@@ -123,11 +122,15 @@ impl Connection {
     /// Sends a request to the target of its service.
     async fn forward(
         &self,
-        request: Request<Incoming>,
+        request: Request<VisitorBody>,
         head: usize,
     ) -> Result<(Response<Incoming>, Forwarded), NoAnswer> {
         if request.headers().len() > h1::FIELDS {
             return Err(Refusal::new(431, "The request has more than 100 fields.").into());
+        }
+        // The gate has measured the heads of HTTP/1.
+        if self.h2 && head > h1::HEAD {
+            return Err(Refusal::from(h1::Fault::HeadSize).into());
         }
         let Target { host, field, uri } = Target::of(&request, self.h2)?;
         if !self.services.covers(&host) {
@@ -144,8 +147,8 @@ impl Connection {
         let normal = path::normal_path(request.uri().path());
         let service = self.admitted(&request, &name, &normal).await?;
         let rules = service.rules();
-        let (mut parts, incoming) = request.into_parts();
-        let tunnel = self.switch(&mut parts)?;
+        let (mut parts, mut incoming) = request.into_parts();
+        let tunnel = self.switch(&mut parts, &mut incoming)?;
         let expects = !self.h2
             && parts.version == Version::HTTP_11
             && parts
@@ -160,9 +163,6 @@ impl Connection {
         fields::strip_hop_by_hop(list);
         if !expects {
             list.remove(header::EXPECT);
-        }
-        if self.h2 {
-            fields::join_cookies(list);
         }
         match &tunnel {
             Some(tunnel) => {
@@ -183,7 +183,7 @@ impl Connection {
         parts.uri = uri;
         parts.version = Version::HTTP_11;
         // The spelling of the names of the fields stays there.
-        parts.extensions.remove::<Protocol>();
+        parts.extensions.remove::<h2::ext::Protocol>();
         parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
         let (switches, h2) = (tunnel.is_some(), self.h2);
         let outgoing = Outgoing { parts, incoming, expects, switches, head, h2 };
@@ -199,7 +199,7 @@ impl Connection {
     /// The service of a request that may use it.
     async fn admitted(
         &self,
-        request: &Request<Incoming>,
+        request: &Request<VisitorBody>,
         name: &str,
         path: &str,
     ) -> Result<Rc<dyn Service>, Denied> {
@@ -259,7 +259,11 @@ impl Connection {
 
     /// The switch to another protocol for which the visitor asks. An extended CONNECT of HTTP/2
     /// (RFC 8441) becomes a GET with `Upgrade`.
-    fn switch(&self, parts: &mut hyper::http::request::Parts) -> Result<Option<Tunnel>, Refusal> {
+    fn switch(
+        &self,
+        parts: &mut hyper::http::request::Parts,
+        incoming: &mut VisitorBody,
+    ) -> Result<Option<Tunnel>, Refusal> {
         if parts.method != Method::CONNECT {
             if self.h2 || parts.version != Version::HTTP_11 {
                 return Ok(None);
@@ -267,11 +271,15 @@ impl Connection {
             let protocol = fields::upgrade(&parts.headers);
             return Ok(protocol.map(|protocol| Tunnel { protocol, visitor: None }));
         }
-        let protocol = parts.extensions.get::<Protocol>().map(|protocol| protocol.as_str());
+        let protocol =
+            parts.extensions.get::<h2::ext::Protocol>().map(|protocol| protocol.as_str());
         if protocol != Some("websocket") {
             return Err(Refusal::new(501, "The server is no forward proxy: it refuses CONNECT."));
         }
-        let visitor = parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
+        let visitor = match std::mem::replace(incoming, VisitorBody::Empty) {
+            VisitorBody::Tunnel(visitor) => Some(visitor),
+            VisitorBody::Empty | VisitorBody::Incoming(_) | VisitorBody::Stream(_) => None,
+        };
         parts.method = Method::GET;
         parts.headers.insert(header::SEC_WEBSOCKET_KEY, websocket_key()?);
         Ok(Some(Tunnel { protocol: HeaderValue::from_static("websocket"), visitor }))
@@ -303,6 +311,11 @@ impl Connection {
         service.rules().response.apply(&mut parts.headers);
         parts.version = if self.h2 { Version::HTTP_2 } else { Version::HTTP_11 };
         if !switches {
+            // A 2xx answer to an extended CONNECT would begin a tunnel (RFC 8441 section 5).
+            if parts.status.is_success() && tunnel.is_some_and(|tunnel| tunnel.visitor.is_some()) {
+                let reason = "The target did not switch to the protocol of the request.";
+                return Err((Refusal::new(502, reason), answer));
+            }
             let exchange = Exchange::new(upstream, service.identity(), Rc::clone(&self.pool));
             return Ok(Response::from_parts(parts, AnswerBody::target(incoming, exchange, answer)));
         }
@@ -332,11 +345,10 @@ impl Connection {
         };
         parts.status = StatusCode::OK;
         parts.headers.remove(header::SEC_WEBSOCKET_ACCEPT);
-        let account = Rc::clone(&self.account);
         tokio::task::spawn_local(async move {
             let _answer = answer;
             if let Ok(visitor) = visitor.await {
-                target.carry(Consumed::new(TokioIo::new(visitor), &account)).await;
+                target.carry(visitor).await;
             }
         });
         Ok(Response::from_parts(parts, AnswerBody::page(Bytes::new(), &self.account, None)))
@@ -394,7 +406,7 @@ struct Forwarded {
 struct Tunnel {
     protocol: HeaderValue,
     /// The stream of a visitor of HTTP/2. A visitor of HTTP/1.1 gives its whole connection.
-    visitor: Option<hyper::upgrade::OnUpgrade>,
+    visitor: Option<oneshot::Receiver<http2::Tunnel>>,
 }
 
 impl Tunnel {

@@ -259,7 +259,7 @@ fn streams_without_a_window_share_the_budget_and_the_newest_get_503() {
             }
         })
         .await;
-        assert!(crowd.refused.get() > 500, "{} were refused", crowd.refused.get());
+        assert!(crowd.refused.get() > 200, "{} were refused", crowd.refused.get());
     });
 }
 
@@ -278,20 +278,21 @@ fn bodies_that_no_target_reads_share_the_budget() {
                         )
                         .await;
                 } else {
-                    let mut bytes = deaf();
-                    bytes.extend(frame(1, 4, 1, &fields(true)));
-                    let _ = client.io.write_all(&bytes).await;
+                    let _ = client.io.write_all(&deaf()).await;
+                    for stream in (1..40).step_by(2) {
+                        let _ = client.io.write_all(&frame(1, 4, stream, &fields(true))).await;
+                    }
                 }
                 settle().await;
-                if target.count.get() > u32::try_from(remotes.len()).unwrap() {
+                while target.count.get() > u32::try_from(remotes.len()).unwrap() {
                     remotes.push(target.accept().await);
                 }
-                let piece = if protocol == Protocol::H1 {
-                    vec![b'z'; 16 << 10]
-                } else {
-                    frame(0, 0, 1, &[b'z'; 10_000])
-                };
-                for _ in 0..20 {
+                for nth in 0..120 {
+                    let piece = if protocol == Protocol::H1 {
+                        vec![b'z'; 16 << 10]
+                    } else {
+                        frame(0, 0, 2 * (nth / 6) + 1, &[b'z'; 10_000])
+                    };
                     let sent = client.io.write_all(&piece);
                     if tokio::time::timeout(Duration::from_millis(1), sent).await.is_err() {
                         break;
