@@ -19,6 +19,7 @@ use crate::{
     account::{Account, Hold as Held, Piece, Share, unpinned},
     gate::Progress,
     http2::{Tunnel, Upload},
+    multiplex::Lease,
     replay::Source,
     upstream::{Exchange, WireState},
 };
@@ -91,7 +92,7 @@ pub(crate) enum Broken {
     #[error("the message of the visitor broke off: {0}")]
     Message(hyper::Error),
     #[error("the stream of the visitor broke off: {0}")]
-    Stream(h2::Error),
+    Stream(#[source] h2::Error),
     #[error("the connection of the visitor ended")]
     Left,
     #[error("memory is short")]
@@ -208,7 +209,16 @@ pub(crate) struct AnswerBody {
 #[derive(Debug)]
 enum Content {
     Page(Option<Bytes>),
-    Target { incoming: Incoming, wire: Rc<WireState>, exchange: Option<Exchange> },
+    Target {
+        incoming: Incoming,
+        wire: Rc<WireState>,
+        exchange: Option<Exchange>,
+    },
+    /// Of a target over HTTP/2.
+    Stream {
+        incoming: Incoming,
+        lease: Lease,
+    },
 }
 
 /// Reports the end of an answer, and holds the memory of its request.
@@ -250,6 +260,13 @@ impl AnswerBody {
     }
 }
 
+impl AnswerBody {
+    pub(crate) fn stream(incoming: Incoming, lease: Lease, answer: Answer) -> Self {
+        let share = Share::new(answer.account());
+        Self { content: Content::Stream { incoming, lease }, share, _answer: Some(answer) }
+    }
+}
+
 /// The answer is complete: the connection to the target may take the next request.
 fn finish(exchange: &mut Option<Exchange>) {
     if let Some(exchange) = exchange.take() {
@@ -287,13 +304,26 @@ impl Body for AnswerBody {
                 let charged = |bytes| share.charge(bytes, wire.block());
                 Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(charged))))
             }
+            Content::Stream { incoming, lease } => {
+                if !share.may_take(BLOCK as u64, cx) {
+                    return Poll::Pending;
+                }
+                let frame = ready!(Pin::new(&mut *incoming).poll_frame(cx));
+                let charged = |bytes: Bytes| {
+                    lease.read(bytes.len());
+                    share.charge(bytes, BLOCK)
+                };
+                Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(charged))))
+            }
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.content {
             Content::Page(page) => page.is_none(),
-            Content::Target { incoming, .. } => incoming.is_end_stream(),
+            Content::Target { incoming, .. } | Content::Stream { incoming, .. } => {
+                incoming.is_end_stream()
+            }
         }
     }
 
@@ -302,7 +332,9 @@ impl Body for AnswerBody {
             Content::Page(page) => {
                 SizeHint::with_exact(page.as_ref().map_or(0, |page| page.len() as u64))
             }
-            Content::Target { incoming, .. } => incoming.size_hint(),
+            Content::Target { incoming, .. } | Content::Stream { incoming, .. } => {
+                incoming.size_hint()
+            }
         }
     }
 }

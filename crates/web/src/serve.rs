@@ -28,6 +28,7 @@ use crate::{
     body::VisitorBody,
     gate::{Due, Gate, Progress},
     http2,
+    multiplex::Connections,
     proxy::{Connection, Unanswered},
     upgrade::Replayed,
 };
@@ -99,6 +100,7 @@ where
         progress,
         account,
         pool: Rc::default(),
+        shared: Connections::default(),
         h2,
         switched: RefCell::new(None),
     });

@@ -19,7 +19,7 @@ use super::{Inflow, Tunnel, Upload};
 use crate::{
     account::{Piece, Share},
     body::{AnswerBody, VisitorBody},
-    date, fields,
+    date, fields, multiplex,
     proxy::Connection,
 };
 
@@ -169,8 +169,10 @@ impl Sending<'_> {
                 None => return Poll::Ready(self.stream.send_data(Chunk::Empty, true)),
                 Some(Err(error)) => {
                     tracing::debug!(%error, "the body of an answer broke off");
-                    self.stream.send_reset(Reason::INTERNAL_ERROR);
-                    return Poll::Ready(Err(Reason::INTERNAL_ERROR.into()));
+                    // A target over HTTP/2 says why.
+                    let reason = multiplex::reason(&error).unwrap_or(Reason::INTERNAL_ERROR);
+                    self.stream.send_reset(reason);
+                    return Poll::Ready(Err(reason.into()));
                 }
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(piece) => {

@@ -127,12 +127,12 @@ pub(super) async fn exchange(
 }
 
 /// The methods that may be repeated.
-fn is_idempotent(method: &Method) -> bool {
+pub(super) fn is_idempotent(method: &Method) -> bool {
     [Method::GET, Method::HEAD, Method::OPTIONS, Method::PUT, Method::DELETE, Method::TRACE]
         .contains(method)
 }
 
-fn not_open(failed: OpenFailed) -> Refusal {
+pub(super) fn not_open(failed: OpenFailed) -> Refusal {
     let OpenFailed { status, reason } = failed;
     Refusal { status, reason: sentence(&reason) }
 }
@@ -157,7 +157,7 @@ fn broken(progress: &Progress, upstream: &Upstream, error: &hyper::Error) -> Ref
 }
 
 /// The reason as a sentence of a page.
-fn sentence(reason: &str) -> Cow<'static, str> {
+pub(super) fn sentence(reason: &str) -> Cow<'static, str> {
     let mut characters = reason.chars();
     let first = characters.next().map(|c| c.to_uppercase().to_string()).unwrap_or_default();
     format!("{first}{}.", characters.as_str()).into()

@@ -13,4 +13,5 @@ mod pool;
 mod rig;
 mod routing;
 mod smuggling;
+mod targets;
 mod upgrade;

@@ -10,6 +10,7 @@ mod mux;
 mod origin;
 mod rules;
 mod status;
+mod targets;
 mod tls;
 
 use std::fmt::Write as _;
