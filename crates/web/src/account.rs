@@ -44,6 +44,8 @@ pub(crate) const SWITCHED: u64 = 4 * 1024;
 /// A request: its task, the state of its stream of HTTP/2, the table of its fields, and the small
 /// block that a piece of a body pins.
 pub(crate) const REQUEST: u64 = 12 * 1024;
+/// The head of an answer for which a request has memory.
+const SMALL_HEAD: u64 = 2 * 1024;
 /// An answer that refuses a request.
 const REFUSED: u64 = 3 * 1024;
 /// A connection to a target: hyper's two buffers, the stream, and its task.
@@ -126,8 +128,12 @@ impl Account {
         self.has(bytes, GROWTH_RESERVE)
     }
 
+    fn spare(&self, reserve: u64) -> u64 {
+        self.budget.left().saturating_sub(self.budget.total() / reserve)
+    }
+
     fn has(&self, bytes: u64, reserve: u64) -> bool {
-        let spare = self.budget.left().saturating_sub(self.budget.total() / reserve);
+        let spare = self.spare(reserve);
         let held = self.held.get().saturating_add(bytes);
         // What is held is not taken back, so each connection leaves a part to those that follow.
         held <= spare / SHARE || (held <= FIRST && bytes <= spare)
@@ -173,9 +179,11 @@ impl Account {
     }
 
     /// The head of an answer goes to the buffer for writing. Returns false if the budget does not
-    /// have its bytes.
+    /// have its bytes. A request that was admitted has its answer, whatever its connection holds,
+    /// unless the head is long.
     pub(crate) fn head_queued(&self, bytes: u64) -> bool {
-        let may = self.affords(bytes);
+        let may =
+            self.affords(bytes) || (bytes <= SMALL_HEAD && bytes <= self.spare(GROWTH_RESERVE));
         if may {
             self.charge(bytes);
             self.heads.set(self.heads.get() + bytes);
@@ -183,9 +191,11 @@ impl Account {
         may
     }
 
-    /// All heads were written.
-    pub(crate) fn heads_written(&self) {
-        self.release(self.heads.take());
+    /// Heads were written: all of them, or a part. The streams of a visitor take turns, so each
+    /// write has some of the heads that wait.
+    pub(crate) fn heads_written(&self, all: bool) {
+        let kept = if all { 0 } else { self.heads.get() / 2 };
+        self.release(self.heads.replace(kept) - kept);
     }
 }
 

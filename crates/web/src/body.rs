@@ -19,6 +19,7 @@ use crate::{
     account::{Account, Hold as Held, Piece, Share, unpinned},
     gate::Progress,
     http2::{Tunnel, Upload},
+    interim::Sink,
     multiplex::Lease,
     replay::Source,
     upstream::{Exchange, WireState},
@@ -45,6 +46,11 @@ pub(crate) enum VisitorBody {
 }
 
 impl VisitorBody {
+    /// Whether a byte is known to have arrived. hyper does not tell for HTTP/1.
+    fn has_begun(&self) -> bool {
+        matches!(self, Self::Stream(upload) if upload.has_begun())
+    }
+
     /// Whether memory is too short for the body.
     pub(crate) const fn is_starved(&self) -> bool {
         matches!(self, Self::Stream(upload) if upload.is_starved())
@@ -109,18 +115,20 @@ pub(crate) struct RequestBody {
     wire: Rc<WireState>,
 }
 
-/// A body that waits until the target wants it.
+/// A body that waits until the target wants it (RFC 9110 section 10.1.1).
 #[derive(Debug)]
 pub(crate) struct Hold {
     wanted: mpsc::Receiver<()>,
     patience: Pin<Box<Sleep>>,
+    sink: Sink,
 }
 
 impl Hold {
     /// The sender reports `100 Continue`.
-    pub(crate) fn new() -> (mpsc::Sender<()>, Self) {
+    pub(crate) fn new(sink: &Sink) -> (mpsc::Sender<()>, Self) {
         let (wants, wanted) = mpsc::channel(1);
-        (wants, Self { wanted, patience: Box::pin(sleep(CONTINUE)) })
+        let patience = Box::pin(sleep(CONTINUE));
+        (wants, Self { wanted, patience, sink: sink.clone() })
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -154,7 +162,12 @@ impl Body for RequestBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         let body = &mut *self;
         if let Some(hold) = &mut body.hold {
-            ready!(hold.poll(cx));
+            // A visitor that sends without being asked waits for nothing.
+            let has_begun = !body.again.is_empty() || body.source.rest().has_begun();
+            if !has_begun {
+                ready!(hold.poll(cx));
+                hold.sink.invite(body.wire.account());
+            }
             body.hold = None;
         }
         if !body.wire.may_queue(cx) {

@@ -11,6 +11,7 @@
 //!   limits the head of a request, and finds out which protocol a visitor speaks.
 //! * `serve` drives a connection: time-outs, the orderly end, the switch to another protocol.
 //! * `http2` drives a connection of HTTP/2, with a window for each stream.
+//! * `interim` passes interim answers on.
 //! * `proxy` carries one request: route, password, fields, target, answer.
 //! * `upstream` opens connections to targets and keeps them for the next request; `multiplex` opens
 //!   those over HTTP/2, which all requests of a visitor to a service share. `replay` keeps the body
@@ -29,6 +30,7 @@ mod fields;
 mod files;
 mod gate;
 mod http2;
+mod interim;
 mod multiplex;
 mod page;
 mod path;
@@ -48,7 +50,7 @@ pub use path::{is_below, longest, normal_path};
 pub use rules::{InvalidRule, Rules};
 pub use serve::serve;
 pub use service::{
-    ByteStream, Found, LocalFuture, OpenFailed, Protocol, Refusal, Service, Services, Settings,
-    Stream, Verdict, Visitor,
+    ByteStream, Found, Identity, LocalFuture, OpenFailed, Protocol, Refusal, Sender, Service,
+    Services, Settings, Stream, Verdict, Visitor,
 };
 pub use upgrade::Replayed;

@@ -33,6 +33,7 @@ use crate::{
     account::{Account, Hold},
     body::RequestBody,
     gate::{DATA, Frames, NO_MEMORY},
+    service::Identity,
     upstream::{Failure, WireState},
 };
 
@@ -65,7 +66,7 @@ const MOST: usize = 16;
 
 /// The connections of one visitor.
 #[derive(Default)]
-pub(crate) struct Connections(RefCell<Vec<(u64, Rc<Place>)>>);
+pub(crate) struct Connections(RefCell<Vec<(Identity, Rc<Place>)>>);
 
 impl fmt::Debug for Connections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -175,7 +176,7 @@ impl Connections {
         Ok((Lease { sender, wire, state }, is_kept))
     }
 
-    fn place(&self, identity: u64) -> Rc<Place> {
+    fn place(&self, identity: Identity) -> Rc<Place> {
         let mut all = self.0.borrow_mut();
         if let Some((_, place)) = all.iter().find(|(owner, _)| *owner == identity) {
             return Rc::clone(place);

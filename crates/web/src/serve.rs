@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use hyper::{
-    Request,
+    Request, Version,
     body::{Body, Incoming},
     server::conn::http1,
     service::{HttpService, service_fn},
@@ -28,6 +28,7 @@ use crate::{
     body::VisitorBody,
     gate::{Due, Gate, Progress},
     http2,
+    interim::Sink,
     multiplex::Connections,
     proxy::{Connection, Unanswered},
     upgrade::Replayed,
@@ -129,7 +130,11 @@ where
         .title_case_headers(true);
     let service = Rc::clone(connection);
     let service = service_fn(move |request: Request<Incoming>| {
-        Rc::clone(&service).handle(request.map(VisitorBody::Incoming))
+        let sink = match request.version() {
+            Version::HTTP_11 => Sink::Gate(Rc::clone(&service.progress.leaving)),
+            _ => Sink::Nowhere,
+        };
+        Rc::clone(&service).handle(request.map(VisitorBody::Incoming), sink)
     });
     let served = builder.serve_connection(TokioIo::new(gate), service);
     let watch = Watch::new(&connection.progress, HEAD, IDLE_H1, stop);

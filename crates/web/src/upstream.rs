@@ -21,7 +21,7 @@ use tokio::{
 };
 
 use crate::{
-    OpenFailed, Service, Stream,
+    Identity, OpenFailed, Service, Stream,
     account::{Account, Hold, SMALL, SWITCHED, UPSTREAM},
     body::RequestBody,
     gate::{NO_MEMORY, poll_bounded},
@@ -121,6 +121,13 @@ impl WireState {
         let buffer = if head > SMALL { 2 * head } else { 0 };
         self.head.set(self.head.get().max(buffer));
         self.settle();
+    }
+
+    /// An interim answer is complete.
+    pub(crate) fn interim(&self) {
+        if self.unparsed.replace(0) > SMALL {
+            self.settle();
+        }
     }
 
     /// The head of the answer is complete.
@@ -263,7 +270,7 @@ pub(crate) struct Pool(RefCell<Vec<Idle>>);
 
 struct Idle {
     /// The service of the target.
-    owner: u64,
+    owner: Identity,
     since: Instant,
     upstream: Upstream,
 }
@@ -276,7 +283,7 @@ impl fmt::Debug for Pool {
 
 impl Pool {
     /// The connection to a service that was used last, if it was idle for less than `most`.
-    pub(crate) fn take(&self, identity: u64, most: Option<Duration>) -> Option<Upstream> {
+    pub(crate) fn take(&self, identity: Identity, most: Option<Duration>) -> Option<Upstream> {
         let mut idle = self.0.borrow_mut();
         idle.retain(|one| !one.upstream.sender.is_closed());
         let at =
@@ -291,7 +298,7 @@ impl Pool {
         drop(idle);
     }
 
-    fn put(&self, identity: u64, upstream: Upstream) {
+    fn put(&self, identity: Identity, upstream: Upstream) {
         // The body of the request may still be on its way, or be unwanted.
         if upstream.sender.is_closed() || upstream.wire.sending.get() {
             return;
@@ -317,7 +324,7 @@ impl Pool {
 /// A connection to a target while its answer is read. Dropping it breaks the connection.
 pub(crate) struct Exchange {
     upstream: Upstream,
-    identity: u64,
+    identity: Identity,
     pool: Rc<Pool>,
 }
 
@@ -328,7 +335,7 @@ impl fmt::Debug for Exchange {
 }
 
 impl Exchange {
-    pub(crate) const fn new(upstream: Upstream, identity: u64, pool: Rc<Pool>) -> Self {
+    pub(crate) const fn new(upstream: Upstream, identity: Identity, pool: Rc<Pool>) -> Self {
         Self { upstream, identity, pool }
     }
 

@@ -91,6 +91,8 @@ struct Framed {
     frames: Frames,
     filter: Filter,
     inflow: Rc<Inflow>,
+    /// h2 has written since its last flush.
+    has_written: bool,
 }
 
 impl Framed {
@@ -183,7 +185,8 @@ impl<T: AsyncRead + Unpin> Gate<T> {
     pub(crate) fn frames(&mut self, inflow: &Rc<Inflow>) {
         let filter = Filter::new(inflow.initial());
         let inflow = Rc::clone(inflow);
-        self.mode = Mode::Framed(Framed { frames: Frames::new(), filter, inflow });
+        self.mode =
+            Mode::Framed(Framed { frames: Frames::new(), filter, inflow, has_written: false });
     }
 
     /// The connection, and the bytes that hyper has not seen.
@@ -298,13 +301,18 @@ pub(crate) fn poll_bounded(
 
 impl<T> Gate<T> {
     /// Notes whether the bytes that were written have left.
-    fn written<R>(&self, result: Poll<R>, is_flush: bool) -> Poll<R> {
+    fn written<R>(&mut self, result: Poll<R>, is_flush: bool) -> Poll<R> {
         if result.is_pending() {
             self.unsent.set(self.most_unsent);
             self.progress.stuck();
         } else if is_flush {
             self.unsent.set(0);
-            self.unsent.account().heads_written();
+            // h2 flushes between two frames, and heads may wait behind frames of other streams.
+            let all = match &mut self.mode {
+                Mode::Framed(framed) => !std::mem::take(&mut framed.has_written),
+                Mode::Checked(_) | Mode::Refused | Mode::Broken(_) => true,
+            };
+            self.unsent.account().heads_written(all);
             self.progress.flushed();
         }
         result
@@ -439,9 +447,9 @@ const NO_CONNECT: Refusal =
 pub(crate) const NO_MEMORY: Refusal = Refusal::new(503, "The server is short of memory.");
 
 impl<T: AsyncWrite + Unpin> Gate<T> {
-    /// Writes frames that do not come from h2, before all others.
+    /// Writes what does not come from hyper or h2, before all that does.
     fn poll_own(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Mode::Framed(framed) = &mut self.mode else { return Poll::Ready(Ok(())) };
+        let Mode::Framed(framed) = &mut self.mode else { return self.poll_interim(cx) };
         framed.add_due();
         while !framed.filter.own.is_empty() {
             let written = ready!(Pin::new(&mut self.io).poll_write(cx, &framed.filter.own))?;
@@ -449,6 +457,24 @@ impl<T: AsyncWrite + Unpin> Gate<T> {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             framed.filter.own.advance(written);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Writes the rest of interim answers. Those that are not begun wait for a flush: before it
+    /// hyper may have the rest of an earlier answer.
+    fn poll_begun(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.progress.leaving.is_begun() { self.poll_interim(cx) } else { Poll::Ready(Ok(())) }
+    }
+
+    /// Writes interim answers between two messages of hyper.
+    fn poll_interim(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let leaving = &self.progress.leaving;
+        while !leaving.is_empty() {
+            let io = Pin::new(&mut self.io);
+            if ready!(leaving.write(|bytes| io.poll_write(cx, bytes)))? == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
         }
         Poll::Ready(Ok(()))
     }
@@ -474,6 +500,8 @@ impl<T: AsyncWrite + Unpin> Gate<T> {
             ready!(Pin::new(&mut self.io).poll_write(cx, &first[..length]))?
         };
         framed.filter.passed(slices, written)?;
+        framed.has_written = true;
+        self.progress.moved();
         Poll::Ready(Ok(written))
     }
 }
@@ -486,9 +514,11 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Gate<T> {
     ) -> Poll<io::Result<usize>> {
         let result = match self.mode {
             Mode::Framed(_) => self.poll_frames(cx, &[IoSlice::new(bytes)]),
-            Mode::Checked(_) | Mode::Refused | Mode::Broken(_) => {
-                Pin::new(&mut self.io).poll_write(cx, bytes)
-            }
+            Mode::Checked(_) | Mode::Refused | Mode::Broken(_) => match self.poll_begun(cx) {
+                Poll::Ready(Ok(())) => Pin::new(&mut self.io).poll_write(cx, bytes),
+                Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+                Poll::Pending => Poll::Pending,
+            },
         };
         self.written(result, false)
     }
@@ -516,9 +546,11 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Gate<T> {
     ) -> Poll<io::Result<usize>> {
         let result = match self.mode {
             Mode::Framed(_) => self.poll_frames(cx, slices),
-            Mode::Checked(_) | Mode::Refused | Mode::Broken(_) => {
-                Pin::new(&mut self.io).poll_write_vectored(cx, slices)
-            }
+            Mode::Checked(_) | Mode::Refused | Mode::Broken(_) => match self.poll_begun(cx) {
+                Poll::Ready(Ok(())) => Pin::new(&mut self.io).poll_write_vectored(cx, slices),
+                Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+                Poll::Pending => Poll::Pending,
+            },
         };
         self.written(result, false)
     }

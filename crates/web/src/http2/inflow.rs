@@ -434,6 +434,11 @@ impl Upload {
         })
     }
 
+    /// Whether a byte of the body has arrived.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.inbox.as_ref().is_some_and(|inbox| inbox.state.borrow().window.has_begun())
+    }
+
     pub(crate) fn size_hint(&self) -> SizeHint {
         let exact = self.inbox.as_ref().and_then(|inbox| {
             let state = inbox.state.borrow();

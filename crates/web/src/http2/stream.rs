@@ -19,7 +19,9 @@ use super::{Inflow, Tunnel, Upload};
 use crate::{
     account::{Piece, Share},
     body::{AnswerBody, VisitorBody},
-    date, fields, multiplex,
+    date, fields,
+    interim::{Queue, Sink},
+    multiplex,
     proxy::Connection,
 };
 
@@ -95,16 +97,22 @@ async fn answer(
 ) -> Result<(), h2::Error> {
     let account = Rc::clone(&connection.account);
     let response = {
-        let mut handled = pin!(connection.handle(request));
+        let interim = Rc::<Queue>::default();
+        let mut handled = pin!(connection.handle(request, Sink::Stream(Rc::clone(&interim))));
         let response = std::future::poll_fn(|cx| {
-            if let Poll::Ready(handled) = handled.as_mut().poll(cx) {
+            let handled = handled.as_mut().poll(cx);
+            while let Some(head) = interim.next(cx) {
+                if let Err(error) = respond.send_informational(head) {
+                    return Poll::Ready(Err(error));
+                }
+            }
+            if let Poll::Ready(handled) = handled {
                 // Over HTTP/2 every request has an answer.
                 return Poll::Ready(handled.map_err(|_| Reason::INTERNAL_ERROR.into()));
             }
             // A visitor that resets the stream does not wait for the answer.
-            respond
-                .poll_reset(cx)
-                .map(|reset| Err(reset.map_or_else(|error| error, h2::Error::from)))
+            let reset = respond.poll_reset(cx);
+            reset.map(|reset| Err(reset.map_or_else(|error| error, h2::Error::from)))
         });
         response.await?
     };

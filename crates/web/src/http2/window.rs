@@ -1,9 +1,9 @@
 //! The receive window of one stream (RFC 9113 section 5.2): pure.
 //!
-//! A window begins small. It grows as long as the consumer keeps up and a part of the window is
-//! consumed within two round trips, for then the path, and not the consumer, limits the sender.
-//! Auto-tuning of QUIC decides alike (quic-go, `internal/flowcontrol`). A window of four times the
-//! product of bandwidth and delay stops growing. A window shrinks when memory is short.
+//! A window begins small. It grows as long as the consumer keeps up and a window is consumed within
+//! three round trips, for then the path, and not the consumer, limits the sender. Auto-tuning of
+//! QUIC decides alike (quic-go, `internal/flowcontrol`). A window of three times the product of
+//! bandwidth and delay stops growing. A window shrinks when memory is short.
 
 use std::time::Duration;
 
@@ -12,12 +12,14 @@ use tokio::time::Instant;
 /// The window of a new stream, which RFC 9113 section 6.5.2 calls the initial value, bytes. Peers
 /// use it before they know the settings of the server.
 pub(crate) const INITIAL: u32 = 65_535;
-/// A window carries 640 Mbit/s at a round trip of 100 ms, counted from half a window on.
+/// A window carries 1 Gbit/s at a round trip of 100 ms.
 pub(crate) const MOST: u32 = 16 * 1024 * 1024;
-/// One step of growth. Four steps lead from the smallest window to the largest.
-const STEP: u64 = 4;
-/// The path limits a sender whose part of the window passes within this number of round trips.
-const ROUND_TRIPS: u32 = 2;
+/// One step of growth takes one round trip. Two steps lead from the smallest window to the largest.
+const STEP: u64 = 16;
+/// The sender learns of a part of its window once half of it, or so many bytes, are consumed.
+const PART: u64 = 2 * 1024 * 1024;
+/// The path limits a sender whose window passes within this number of round trips.
+const ROUND_TRIPS: u32 = 3;
 
 /// The window of a stream. All positions are counted from the first byte of the body, with padding.
 #[derive(Debug)]
@@ -29,8 +31,9 @@ pub(super) struct Window {
     granted: u64,
     received: u64,
     consumed: u64,
-    /// The present part of the window began.
-    since: Instant,
+    /// The last part of the window, and the present one, began. A consumer that takes both at once,
+    /// now and then, is not fast.
+    since: [Instant; 2],
 }
 
 /// What the window of a stream knows of its connection.
@@ -53,7 +56,7 @@ impl Window {
             granted: granted as u64,
             received: 0,
             consumed: 0,
-            since: now,
+            since: [now; 2],
         }
     }
 
@@ -69,6 +72,11 @@ impl Window {
         self.received <= self.granted
     }
 
+    /// Whether a byte arrived.
+    pub(super) const fn has_begun(&self) -> bool {
+        self.received > 0
+    }
+
     /// Bytes that the peer may have sent and that are not consumed: what memory has to hold.
     pub(super) fn open(&self) -> u64 {
         self.granted.max(self.received).saturating_sub(self.consumed)
@@ -77,10 +85,11 @@ impl Window {
     /// Bytes were consumed. Returns the increment to tell the peer, if any.
     pub(super) fn consume(&mut self, bytes: u64, path: &Path<'_>) -> Option<u32> {
         self.consumed = self.consumed.saturating_add(bytes);
-        if self.granted.saturating_sub(self.consumed) > self.size / 2 {
+        let part = (self.size / 2).min(PART);
+        if self.granted.saturating_sub(self.consumed) + part > self.size {
             return None;
         }
-        let elapsed = path.now.saturating_duration_since(self.since);
+        let elapsed = path.now.saturating_duration_since(self.since[0]);
         let is_fast = path.round_trip.is_none_or(|trip| elapsed < trip * ROUND_TRIPS);
         let larger = (self.size * STEP).min(MOST.into());
         if is_fast && path.keeps_up && (path.may_grow)(larger - self.size) {
@@ -88,7 +97,7 @@ impl Window {
         } else if self.size > self.least && !(path.may_grow)(0) {
             self.size = (self.size / 2).max(self.least);
         }
-        self.since = path.now;
+        self.since = [self.since[1], path.now];
         let granted = (self.consumed + self.size).max(self.granted);
         let increment = u32::try_from(granted - self.granted).ok().filter(|&bytes| bytes > 0)?;
         self.granted = granted;

@@ -1,16 +1,15 @@
 //! A request at a target, until the head of its answer.
 
-use std::{borrow::Cow, collections::VecDeque, rc::Rc, time::Duration};
+use std::{borrow::Cow, collections::VecDeque, pin::pin, rc::Rc, task::Poll, time::Duration};
 
-use hyper::{
-    Method, Request, Response, body::Incoming, ext::on_informational, http::request::Parts,
-};
+use hyper::{Method, Request, Response, StatusCode, body::Incoming, http::request::Parts};
 
 use crate::{
     OpenFailed, Refusal, Service,
     account::Account,
     body::{Hold, RequestBody, VisitorBody},
     gate::Progress,
+    interim::{Arriving, Interim, Sink},
     replay::Source,
     upstream::{Pool, Upstream},
 };
@@ -19,8 +18,10 @@ use crate::{
 /// Servers close idle connections after 2 s (gunicorn), 5 s (Node, Apache) and more.
 const FRESH: Duration = Duration::from_secs(1);
 
+const TOO_MANY: Refusal = Refusal::new(502, "The target sent too many interim answers.");
+
 /// A request in the form for a target.
-pub(super) struct Outgoing {
+pub(super) struct Outgoing<'s> {
     pub(super) parts: Parts,
     pub(super) incoming: VisitorBody,
     /// The body waits for `100 Continue`.
@@ -30,6 +31,8 @@ pub(super) struct Outgoing {
     pub(super) head: usize,
     /// The visitor speaks HTTP/2.
     pub(super) h2: bool,
+    /// Where interim answers go.
+    pub(super) sink: &'s Sink,
 }
 
 /// Why a request has no answer of its target.
@@ -61,9 +64,9 @@ pub(super) async fn exchange(
     progress: &Progress,
     account: &Rc<Account>,
     service: &dyn Service,
-    outgoing: Outgoing,
+    outgoing: Outgoing<'_>,
 ) -> Result<(Response<Incoming>, Upstream), Failed> {
-    let Outgoing { mut parts, incoming, expects, switches, head, h2 } = outgoing;
+    let Outgoing { mut parts, incoming, expects, switches, head, h2, sink } = outgoing;
     let repeatable = !switches && is_idempotent(&parts.method);
     let mut kept = if repeatable && Source::is_short(&incoming) {
         pool.take(service.identity(), None)
@@ -82,18 +85,29 @@ pub(super) async fn exchange(
         };
         upstream.wire.begin(head);
         let copy = (reused && repeatable).then(|| parts.clone());
-        let (wants, hold) = expects.then(Hold::new).unzip();
+        let (wants, hold) = expects.then(|| Hold::new(sink)).unzip();
         let wire = Rc::clone(&upstream.wire);
         let body = RequestBody::new(&source, std::mem::take(&mut again), hold, wire);
         let mut request = Request::from_parts(parts, body);
-        if let Some(wants) = wants {
-            on_informational(&mut request, move |response| {
-                if response.status() == hyper::StatusCode::CONTINUE {
-                    let _ = wants.try_send(());
+        let mut arriving = Arriving::of(&mut request);
+        let mut sending = pin!(upstream.sender.try_send_request(request));
+        let sent = std::future::poll_fn(|cx| {
+            let sent = sending.as_mut().poll(cx);
+            // The interim answers that came with the final one go before it.
+            while let Poll::Ready(interim) = arriving.poll(cx) {
+                let Interim::One(status, fields) = interim else {
+                    return Poll::Ready(Err(TOO_MANY));
+                };
+                upstream.wire.interim();
+                match &wants {
+                    // The body says so to the visitor.
+                    Some(wants) if status == StatusCode::CONTINUE => drop(wants.try_send(())),
+                    _ => sink.send(status, fields, account),
                 }
-            });
-        }
-        let mut failed = match upstream.sender.try_send_request(request).await {
+            }
+            sent.map(Ok)
+        });
+        let mut failed = match sent.await? {
             Ok(response) => {
                 source.forget();
                 upstream.wire.answered();

@@ -9,19 +9,20 @@ use std::{borrow::Cow, cell::RefCell, rc::Rc};
 use bytes::Bytes;
 use hyper::{
     Method, Request, Response, StatusCode, Version,
-    body::Incoming,
+    body::{Body as _, Incoming},
     header::{self, HeaderMap, HeaderName, HeaderValue},
 };
 use proto::TargetProtocol;
 use tokio::sync::oneshot;
 
 use crate::{
-    Found, Pages, Refusal, Service, Services, Verdict, Visitor,
+    Found, Pages, Refusal, Sender, Service, Services, Verdict, Visitor,
     account::{Account, REQUEST, UPSTREAM},
     body::{Answer, AnswerBody, VisitorBody},
     fields,
     gate::{NO_MEMORY, Progress},
     http2,
+    interim::Sink,
     multiplex::{Connections, Lease},
     page, path,
     rules::Admission,
@@ -87,6 +88,7 @@ impl Connection {
     pub(crate) async fn handle(
         self: Rc<Self>,
         request: Request<VisitorBody>,
+        sink: Sink,
     ) -> Result<Response<AnswerBody>, Unanswered> {
         let (number, refused) = self.progress.called();
         let bodiless = request.method() == Method::HEAD;
@@ -106,8 +108,9 @@ impl Connection {
         let outcome = match refused {
             Some(refusal) => Err(refusal.into()),
             None if is_short => Err(NO_MEMORY.into()),
-            None => self.forward(request, head).await,
+            None => self.forward(request, head, &sink).await,
         };
+        sink.sent().await;
         let response = match outcome {
             Ok((response, exchange)) => self.answer(response, exchange, answer).await,
             Err(NoAnswer::Denied(denied)) => Ok(self.page(denied, bodiless, answer)),
@@ -130,6 +133,7 @@ impl Connection {
         &self,
         request: Request<VisitorBody>,
         head: usize,
+        sink: &Sink,
     ) -> Result<(Response<Incoming>, Forwarded), NoAnswer> {
         if request.headers().len() > h1::FIELDS {
             return Err(Refusal::new(431, "The request has more than 100 fields.").into());
@@ -151,12 +155,14 @@ impl Connection {
             None => host,
         };
         let normal = path::normal_path(request.uri().path());
-        let service = self.admitted(&request, &name, &normal).await?;
+        // Before any field is changed.
+        let sender = self.services.sender(&self.visitor, request.headers());
+        let service = self.admitted(&request, &name, &normal, sender).await?;
         let rules = service.rules();
         let (mut parts, mut incoming) = request.into_parts();
         let tunnel = self.switch(&mut parts, &mut incoming)?;
-        let expects = !self.h2
-            && parts.version == Version::HTTP_11
+        let expects = parts.version >= Version::HTTP_11
+            && !incoming.is_end_stream()
             && parts
                 .headers
                 .get(header::EXPECT)
@@ -183,7 +189,8 @@ impl Connection {
             None => {}
         }
         if rules.forwarded {
-            fields::forwarded(list, &self.visitor, self.services.trusts(), &field);
+            let from = (&self.visitor, sender);
+            fields::forwarded(list, from, self.services.trusts(), &field);
         }
         rules.request.apply(list);
         list.insert(header::HOST, rules.host().cloned().unwrap_or(field));
@@ -193,7 +200,7 @@ impl Connection {
         parts.extensions.remove::<h2::ext::Protocol>();
         parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
         let (switches, h2) = (tunnel.is_some(), self.h2);
-        let outgoing = Outgoing { parts, incoming, expects, switches, head, h2 };
+        let outgoing = Outgoing { parts, incoming, expects, switches, head, h2, sink };
         let Self { pool, shared, progress, account, .. } = self;
         let is_secure = rules.target == TargetProtocol::Https;
         // A service of its own that gRPC uses speaks HTTP/2; a device with a web page may not.
@@ -218,8 +225,9 @@ impl Connection {
         request: &Request<VisitorBody>,
         name: &str,
         path: &str,
+        sender: Sender,
     ) -> Result<Rc<dyn Service>, Denied> {
-        let mut service = self.find(name, path).await?;
+        let mut service = self.find(name, path, sender).await?;
         loop {
             let rules = service.rules();
             if rules.path().is_some() && path::is_ambiguous(request.uri().path()) {
@@ -228,7 +236,7 @@ impl Connection {
             let admission = rules.admit(request.headers());
             let is_right = admission == Admission::Admitted;
             let waits = if rules.have_password() && admission != Admission::Missing {
-                service.judge(request.headers(), is_right)
+                service.judge(is_right)
             } else {
                 None
             };
@@ -250,7 +258,7 @@ impl Connection {
                 return Ok(service);
             }
             // The rules may have changed while the request waited.
-            let now = self.find(name, path).await?;
+            let now = self.find(name, path, sender).await?;
             if now.identity() == service.identity() {
                 return Ok(now);
             }
@@ -258,8 +266,13 @@ impl Connection {
         }
     }
 
-    async fn find(&self, name: &str, path: &str) -> Result<Rc<dyn Service>, Refusal> {
-        let mut found = self.services.find(name, path);
+    async fn find(
+        &self,
+        name: &str,
+        path: &str,
+        sender: Sender,
+    ) -> Result<Rc<dyn Service>, Refusal> {
+        let mut found = self.services.find(name, path, sender);
         loop {
             match found {
                 Found::Service(service) => return Ok(service),

@@ -13,7 +13,7 @@ use super::exchange::{Outgoing, is_idempotent, not_open, sentence};
 use crate::{
     Refusal, Service,
     account::Account,
-    body::RequestBody,
+    body::{Hold, RequestBody},
     multiplex::{Connections, Lease, is_unprocessed},
     replay::Source,
 };
@@ -28,10 +28,10 @@ pub(super) async fn exchange(
     connections: &Connections,
     account: &Rc<Account>,
     service: &dyn Service,
-    outgoing: Outgoing,
+    outgoing: Outgoing<'_>,
     is_secure: bool,
 ) -> Result<(Response<Incoming>, Lease), Refusal> {
-    let Outgoing { parts, incoming, switches, .. } = outgoing;
+    let Outgoing { parts, incoming, expects, switches, sink, .. } = outgoing;
     if switches {
         return Err(Refusal::new(501, "The target speaks HTTP/2 alone, without Upgrade."));
     }
@@ -42,7 +42,12 @@ pub(super) async fn exchange(
     loop {
         let (mut lease, is_kept) = connections.lease(service, account).await.map_err(not_open)?;
         let wire = Rc::clone(&lease.wire);
-        let body = RequestBody::new(&source, std::mem::take(&mut again), None, wire);
+        let (wants, hold) = expects.then(|| Hold::new(sink)).unzip();
+        if let Some(wants) = wants {
+            // The expectation ends here: the windows of HTTP/2 hold an unwanted body.
+            let _ = wants.try_send(());
+        }
+        let body = RequestBody::new(&source, std::mem::take(&mut again), hold, wire);
         let copy = is_first.then(|| parts.clone());
         let request = Request::from_parts(parts, body);
         let mut failed = match lease.sender.try_send_request(request).await {

@@ -8,9 +8,8 @@ use anyhow::Context;
 use bytes::{Bytes, BytesMut};
 use config::ServerConfig;
 use proto::ResetCode;
-use relay::{Seated, Socket};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use relay::Socket;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::spawn_local;
 use tokio::time::timeout;
 use web::Pages;
@@ -116,8 +115,16 @@ fn send_at_once(socket: &Socket, answer: &[u8]) {
     let _ = socket.try_write(answer);
 }
 
-async fn say(mut socket: Seated<TcpStream>, answer: &[u8]) -> std::io::Result<()> {
-    timeout(FAREWELL, socket.write_all(answer)).await??;
+/// Sends an answer, ends this direction, and reads what the visitor still sends.
+pub(super) async fn say(
+    mut socket: impl AsyncRead + AsyncWrite + Unpin,
+    answer: &[u8],
+) -> std::io::Result<()> {
+    timeout(FAREWELL, async {
+        socket.write_all(answer).await?;
+        socket.flush().await
+    })
+    .await??;
     socket.shutdown().await?;
     let mut buffer = BytesMut::with_capacity(PIECE);
     while timeout(FAREWELL, socket.read_buf(&mut buffer)).await?? > 0 {
