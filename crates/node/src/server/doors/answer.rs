@@ -25,7 +25,7 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// with unread bytes would send a reset, on which the visitor's system may drop the answer (RFC 9112
 /// section 9.6), and many programs read no answer before they have sent a whole body. nginx has the
 /// same two times.
-const FAREWELL_ALL: Duration = Duration::from_secs(30);
+pub(super) const FAREWELL_ALL: Duration = Duration::from_secs(30);
 
 /// Bytes that are read before an answer that waits for nobody.
 const DISCARD: usize = 256 << 10;
