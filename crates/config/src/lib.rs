@@ -20,6 +20,7 @@ mod flags;
 mod fuzz;
 mod hosts;
 mod htpasswd;
+mod international;
 pub mod keys;
 mod lists;
 mod load;
@@ -56,8 +57,8 @@ pub use model::{
     AccessLog, Acme, Admin, Change, Changed, Check, ClientConfig, ClientGrant, Common, Congestion,
     Exit, Field, FlowLimits, Forward, Http, HttpAuth, Kcp, KcpCongestion, KcpFec, KcpPreset,
     KeyPair, Listen, LogFile, LogFormat, LogLevel, Mux, Otlp, Pages, Path, ProxyProtocol, Public,
-    Quic, RequestFormat, RequestLog, Rights, ServerConfig, ServerTls, Service, TlsRoutes,
-    TlsVersion, Token, Trust, UserFile, VisitorLists,
+    Quic, RequestFormat, RequestLog, Rights, ServerConfig, ServerTls, Service, TargetTls,
+    TlsRoutes, TlsVersion, Token, Trust, UserFile, VisitorLists,
 };
 pub use names::{NameKind, is_own_name, own_label};
 pub use net::Net;

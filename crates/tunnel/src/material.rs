@@ -87,6 +87,11 @@ pub(crate) fn anchor_client(config: &mut ClientConfig, folder: &Path) {
     config.servers.iter_mut().for_each(|path| anchor_way(path, folder));
     let files = config.services.iter_mut().filter_map(|service| service.user_file.as_mut());
     files.for_each(|file| anchor(&mut file.path, folder));
+    for service in &mut config.services {
+        if let Some(Trust::Ca(ca)) = &mut service.target_tls.trust {
+            anchor(ca, folder);
+        }
+    }
 }
 
 fn anchor_way(path: &mut config::Path, folder: &Path) {

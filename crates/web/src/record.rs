@@ -16,7 +16,7 @@ use hyper::{
 };
 use tokio::time::Instant;
 
-use crate::{Service, Services};
+use crate::{Service, Services, Visitor};
 
 /// The status of a request whose visitor left before the answer. No answer has it; nginx writes the
 /// same.
@@ -36,7 +36,7 @@ pub struct Wants {
 pub struct Record {
     /// The head, if the services want it, and if the bytes of the visitor were a request.
     pub head: Option<RequestHead>,
-    /// The visitor, as [`Services::visitor`] tells it.
+    /// The visitor, as [`Services::sender`] tells it.
     pub visitor: Option<IpAddr>,
     /// The status of the answer; 499: the visitor left before it.
     pub status: u16,
@@ -289,15 +289,19 @@ pub(crate) struct Note {
 }
 
 impl Note {
-    /// Begins the record of a request. `is_known`: the bytes of the visitor were a request.
+    /// Begins the record of a request of this visitor. `is_known`: the bytes of the visitor were a
+    /// request.
     pub(crate) fn new<B>(
         services: &Rc<dyn Services>,
+        visitor: &Visitor,
         request: &Request<B>,
         is_known: bool,
     ) -> Self {
         let wants = services.wants();
         let head = wants.filter(|_| is_known).map(|wants| RequestHead::of(request, wants));
-        let visitor = wants.and_then(|_| services.visitor(request.headers()));
+        // Where a proxy names nobody, the connection is all that is known.
+        let sender = |_| services.sender(visitor, request.headers()).address().or(visitor.address);
+        let visitor = wants.and_then(sender).map(|address| address.ip());
         Self {
             services: Rc::clone(services),
             service: RefCell::default(),

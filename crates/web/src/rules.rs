@@ -9,7 +9,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use hyper::header::{
     self, AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, InvalidHeaderName, InvalidHeaderValue,
 };
-use proto::{FieldEdits, HashError, HttpOptions, PasswordHash};
+use proto::{FieldEdits, HashError, HttpOptions, PasswordHash, TargetProtocol};
 use subtle::{Choice, ConditionallySelectable as _, ConstantTimeEq as _};
 
 use crate::Candidate;
@@ -28,6 +28,7 @@ pub struct Rules {
     pub(crate) request: Edits,
     pub(crate) response: Edits,
     pub(crate) forwarded: bool,
+    pub(crate) target: TargetProtocol,
     path: Option<Box<str>>,
 }
 
@@ -90,6 +91,7 @@ impl Rules {
             request: Edits::new(&options.request)?,
             response: Edits::new(&options.response)?,
             forwarded: options.forwarded,
+            target: options.target,
             path: options.path.as_deref().map(Box::from),
         })
     }

@@ -8,10 +8,12 @@ mod http;
 mod load;
 mod mux;
 mod origin;
+mod partly;
 mod passwords;
 mod requests;
 mod rules;
 mod status;
+mod targets;
 mod tls;
 
 use std::fmt::Write as _;
