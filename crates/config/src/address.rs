@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use proto::{UnixAddr, UnixAddrError};
+use proto::{Redirect, UnixAddr, UnixAddrError};
 
 use crate::endpoint::{ports, split};
 use crate::{BadValue, Host, Over};
@@ -39,6 +39,8 @@ pub enum Target {
     HttpProxy,
     /// The client serves the files of this directory over HTTP. The path is absolute.
     Files(PathBuf),
+    /// Nothing: the server sends the visitors to this address.
+    Redirect(Redirect),
 }
 
 impl Target {
@@ -47,7 +49,11 @@ impl Target {
     pub const fn is_exit(&self) -> bool {
         match self {
             Self::Socks5 | Self::HttpProxy => true,
-            Self::Tcp { .. } | Self::Udp { .. } | Self::Unix(_) | Self::Files(_) => false,
+            Self::Tcp { .. }
+            | Self::Udp { .. }
+            | Self::Unix(_)
+            | Self::Files(_)
+            | Self::Redirect(_) => false,
         }
     }
 
@@ -56,7 +62,9 @@ impl Target {
     pub const fn port(&self) -> Option<(&Host, u16)> {
         match self {
             Self::Tcp { host, port } | Self::Udp { host, port } => Some((host, *port)),
-            Self::Unix(_) | Self::Socks5 | Self::HttpProxy | Self::Files(_) => None,
+            Self::Unix(_) | Self::Socks5 | Self::HttpProxy | Self::Files(_) | Self::Redirect(_) => {
+                None
+            }
         }
     }
 
@@ -78,6 +86,7 @@ impl fmt::Display for Target {
             Self::Socks5 => f.write_str(SOCKS5),
             Self::HttpProxy => f.write_str(HTTP_PROXY),
             Self::Files(path) => write!(f, "file://{}", path.display()),
+            Self::Redirect(to) => f.write_str(to.as_str()),
         }
     }
 }

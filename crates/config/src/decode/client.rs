@@ -202,7 +202,7 @@ fn forward(cx: &Cx<'_>, item: Item, taken: &mut Listeners) -> Option<Forward> {
     if listen.is_none() && is_proxy(&s) && s.key("target").is_none() {
         return None;
     }
-    let target = target::target(&s)?.one(over);
+    let target = target::target(&s, None)?.one(over);
     if target.is_none() {
         let bad = BadValue::new("a forward has one port, not a range");
         s.bad("target", bad.hint("one forward per port"));
@@ -276,6 +276,10 @@ fn unfit(listen: &Local, target: &Target) -> Option<BadValue> {
             format!("the server is no proxy: `{target}` is for a service"),
             "listen on socks5:// or http-proxy:// without a target, and the server dials what \
              programs ask for",
+        ),
+        Target::Redirect(_) => bad(
+            format!("{target} is a redirect, which is for a service"),
+            "a forward dials tcp://host:port, udp://host:port or unix:///path",
         ),
         Target::Files(_) => bad(
             format!("the server serves no files: {target} is for a service"),

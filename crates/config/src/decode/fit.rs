@@ -33,7 +33,7 @@ pub(super) fn fit(s: &Section<'_>, target: &Targets, public: &[Public]) {
         return;
     }
     let own = match target {
-        Targets::Ports(..) | Targets::One(Target::Unix(_)) => None,
+        Targets::Ports(..) | Targets::One(Target::Unix(_) | Target::Redirect(_)) => None,
         Targets::One(target) => Some(target.to_string()),
     };
     let refuse = |key: &str, why: String, hint: &str| {

@@ -90,7 +90,7 @@ fn mux(s: Option<&Section<'_>>) -> Mux {
             match target {
                 Target::Tcp { .. } | Target::Unix(_) => Ok(target),
                 Target::Udp { .. } => Err(bad("the connections of a mux:// port are TCP")),
-                Target::Socks5 | Target::HttpProxy | Target::Files(_) => {
+                Target::Socks5 | Target::HttpProxy | Target::Files(_) | Target::Redirect(_) => {
                     Err(bad("the server dials an address"))
                 }
             }

@@ -2,6 +2,8 @@
 
 use std::net::Ipv6Addr;
 
+use proto::Redirect;
+
 use super::Section;
 use crate::address::{HTTP_PROXY, Kind, Ports, Role, SOCKS5, directory, unix};
 use crate::endpoint::split;
@@ -36,6 +38,7 @@ impl Targets {
             Self::One(Target::Files(path)) => format!("files-{}", last(&path.to_string_lossy())),
             Self::One(Target::Socks5) => SOCKS5.to_owned(),
             Self::One(Target::HttpProxy) => HTTP_PROXY.to_owned(),
+            Self::One(Target::Redirect(_)) => "redirect".to_owned(),
             Self::One(Target::Tcp { port, .. } | Target::Udp { port, .. }) => {
                 format!("{over}-{port}")
             }
@@ -92,8 +95,18 @@ impl Targets {
     }
 }
 
-/// Decodes `target`. `None` after a problem.
-pub(super) fn target(s: &Section<'_>) -> Option<Targets> {
+/// Decodes `target`. `None` after a problem. `redirect`: the service has this address in the place of
+/// a target.
+pub(super) fn target(s: &Section<'_>, redirect: Option<&Redirect>) -> Option<Targets> {
+    if let Some(to) = redirect {
+        if s.key("target").is_some() {
+            let bad =
+                BadValue::new(format!("a service that redirects to {} has no target", to.as_str()));
+            s.bad("target", bad.hint("remove `target` or `redirect`"));
+            return None;
+        }
+        return Some(Targets::One(Target::Redirect(to.clone())));
+    }
     let Some(item) = s.key("target") else {
         s.missing("target", "for example tcp://127.0.0.1:22");
         return None;
@@ -142,7 +155,9 @@ pub fn connect_target(text: &str) -> Result<Target, BadValue> {
         None => Err(bad("is a range of ports")),
         Some(target @ (Target::Tcp { .. } | Target::Unix(_))) => Ok(target),
         Some(Target::Udp { .. }) => Err(bad("takes datagrams, and this is a byte stream")),
-        Some(Target::Socks5 | Target::HttpProxy | Target::Files(_)) => Err(bad("is for a service")),
+        Some(Target::Socks5 | Target::HttpProxy | Target::Files(_) | Target::Redirect(_)) => {
+            Err(bad("is for a service"))
+        }
     }
 }
 

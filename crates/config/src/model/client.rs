@@ -170,7 +170,7 @@ impl Service {
     fn drop_unfit(&mut self) {
         let dials = match self.target {
             Target::Tcp { .. } | Target::Udp { .. } | Target::Unix(_) => true,
-            Target::Socks5 | Target::HttpProxy | Target::Files(_) => false,
+            Target::Socks5 | Target::HttpProxy | Target::Files(_) | Target::Redirect(_) => false,
         };
         if !dials || self.carries(Over::Udp) {
             self.proxy_protocol = None;
@@ -180,6 +180,9 @@ impl Service {
         }
         if !self.target.is_exit() {
             self.exit = Exit::default();
+        }
+        if !matches!(self.target, Target::Redirect(_)) {
+            self.terms.http.redirect = None;
         }
     }
 
@@ -222,9 +225,15 @@ impl Service {
         }
         let HttpOptions { pass_through, basic_auth, host_rewrite, request, response, .. } =
             &self.terms.http;
-        let HttpOptions { forwarded, path, .. } = &self.terms.http;
+        let HttpOptions { forwarded, path, strip_prefix, hsts, .. } = &self.terms.http;
         if let Some(path) = path {
             extras.push_str(&format!(", path {path}"));
+        }
+        if let Some(path) = strip_prefix {
+            extras.push_str(&format!(" as {path}"));
+        }
+        if let Some(seconds) = hsts {
+            extras.push_str(&format!(", hsts {}", Span::from_millis(u64::from(*seconds) * 1000)));
         }
         if let Some(host) = host_rewrite {
             extras.push_str(&format!(", Host {host}"));
@@ -235,6 +244,8 @@ impl Service {
             (!request.is_empty(), "headers"),
             (!response.is_empty(), "response_headers"),
             (*forwarded, "forwarded"),
+            (self.terms.http.preflight_pass, "preflight pass"),
+            (self.terms.http.no_https_redirect, "no redirect from http://"),
         ] {
             if is_set {
                 extras.push_str(&format!(", {what}"));

@@ -8,9 +8,11 @@ mod http;
 mod load;
 mod mux;
 mod origin;
+mod redirects;
 mod rules;
 mod status;
 mod tls;
+mod visitors;
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
