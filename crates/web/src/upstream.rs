@@ -108,6 +108,13 @@ impl WireState {
         self.settle();
     }
 
+    /// An interim answer is complete.
+    pub(crate) fn interim(&self) {
+        if self.unparsed.replace(0) > SMALL {
+            self.settle();
+        }
+    }
+
     /// The head of the answer is complete.
     pub(crate) fn answered(&self) {
         self.is_parsed.set(true);

@@ -1,5 +1,6 @@
 //! One request: route, password, fields, target, answer.
 
+mod denied;
 mod exchange;
 mod target;
 
@@ -9,24 +10,25 @@ use bytes::Bytes;
 use hyper::{
     Method, Request, Response, StatusCode, Uri, Version,
     body::{Body as _, Incoming},
-    ext::Protocol,
     header::{self, HeaderMap, HeaderName, HeaderValue},
     http::uri::PathAndQuery,
 };
-use hyper_util::rt::TokioIo;
-use proto::Redirect;
+use tokio::sync::oneshot;
 
 use crate::{
     Asked, Found, Pages, Refusal, Rules, Service, Services, Verdict, Visitor,
     account::{Account, REQUEST, UPSTREAM},
-    body::{Answer, AnswerBody},
+    body::{Answer, AnswerBody, VisitorBody},
     fields,
     gate::{NO_MEMORY, Progress},
+    http2,
+    interim::Sink,
     page, path,
     rules::Admission,
-    upgrade::{Consumed, Switched},
+    upgrade::Switched,
     upstream::{Exchange, Pool, Upstream},
 };
+use denied::Denied;
 use exchange::Outgoing;
 use target::Target;
 
@@ -46,58 +48,12 @@ pub(crate) struct Connection {
     pub(crate) switched: RefCell<Option<Switched>>,
 }
 
-/// An answer of the server itself.
-struct Denied {
-    refusal: Refusal,
-    /// The realm of the password that is missing.
-    realm: Option<String>,
-    /// Where the visitor is sent.
-    location: Option<HeaderValue>,
-    /// What the service says about TLS.
-    hsts: Option<HeaderValue>,
-    /// The bytes in the place of a page.
-    bytes: Option<Bytes>,
-}
-
-impl From<Refusal> for Denied {
-    fn from(refusal: Refusal) -> Self {
-        Self { refusal, realm: None, location: None, hsts: None, bytes: None }
-    }
-}
-
-impl Denied {
-    /// The answer that sends the visitor of a request elsewhere.
-    fn redirect(to: &Redirect, asked: &Asked<'_>, uri: &Uri) -> Self {
-        let location = to.location(asked.host, uri.path(), uri.query());
-        if is_itself(&location, asked, uri) {
-            return Refusal::new(508, "The redirect of this service leads to itself.").into();
-        }
-        let Ok(value) = HeaderValue::from_str(&location) else {
-            return Refusal::new(500, "The redirect of this service has no address.").into();
-        };
-        let reason = format!("The address of this page is {location}.");
-        let refusal = Refusal { status: 308, reason: reason.into() };
-        Self { location: Some(value), ..refusal.into() }
-    }
-}
-
-/// Whether a redirect leads back to the request, so that it would never end.
-fn is_itself(location: &str, asked: &Asked<'_>, uri: &Uri) -> bool {
-    let (scheme, port) = if asked.is_secure { ("https://", 443) } else { ("http://", 80) };
-    let Some(rest) = location.strip_prefix(scheme) else { return false };
-    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
-    let same_port = |to: Option<u16>| to.unwrap_or(port) == asked.port.unwrap_or(port);
-    let is_here = h1::Authority::parse(authority.as_bytes())
-        .is_some_and(|to| to.host == asked.host && same_port(to.port));
-    let own = uri.path_and_query().map_or("/", |own| own.as_str());
-    is_here && (if path.is_empty() { "/" } else { path }) == own
-}
-
 impl Connection {
     /// Answers a request.
     pub(crate) async fn handle(
         self: Rc<Self>,
-        request: Request<Incoming>,
+        request: Request<VisitorBody>,
+        sink: Sink,
     ) -> Result<Response<AnswerBody>, Infallible> {
         let (number, refused) = self.progress.called();
         let bodiless = request.method() == Method::HEAD;
@@ -108,7 +64,7 @@ impl Connection {
             self.pool.clear();
         }
         let held = self.account.take(cost);
-        let is_short = held.is_none() && refused.is_none();
+        let is_short = (held.is_none() || request.body().is_starved()) && refused.is_none();
         if is_short {
             self.account.count_refusal();
         }
@@ -117,8 +73,9 @@ impl Connection {
         let outcome = match refused {
             Some(refusal) => Err(refusal.into()),
             None if is_short => Err(NO_MEMORY.into()),
-            None => self.forward(request, head).await,
+            None => self.forward(request, head, &sink).await,
         };
+        sink.sent().await;
         let response = match outcome {
             Ok((response, exchange)) => self.answer(response, exchange, answer).await,
             Err(denied) => Ok(self.page(denied, bodiless, answer)),
@@ -134,11 +91,16 @@ impl Connection {
     /// Sends a request to the target of its service.
     async fn forward(
         &self,
-        request: Request<Incoming>,
+        request: Request<VisitorBody>,
         head: usize,
+        sink: &Sink,
     ) -> Result<(Response<Incoming>, Forwarded), Denied> {
         if request.headers().len() > h1::FIELDS {
             return Err(Refusal::new(431, "The request has more than 100 fields.").into());
+        }
+        // The gate has measured the heads of HTTP/1.
+        if self.h2 && head > h1::HEAD {
+            return Err(Refusal::from(h1::Fault::HeadSize).into());
         }
         let Target { host, field, mut uri } = Target::of(&request, self.h2)?;
         if !self.services.covers(&host) {
@@ -175,10 +137,10 @@ impl Connection {
             let path = path::replaced(prefix, to, request.uri().path(), &normal);
             uri = with_path(&uri, path).ok_or(Refusal::new(400, "The path is malformed."))?;
         }
-        let (mut parts, incoming) = request.into_parts();
-        let tunnel = self.switch(&mut parts)?;
-        let expects = !self.h2
-            && parts.version == Version::HTTP_11
+        let (mut parts, mut incoming) = request.into_parts();
+        let tunnel = self.switch(&mut parts, &mut incoming)?;
+        let expects = parts.version >= Version::HTTP_11
+            && !incoming.is_end_stream()
             && parts
                 .headers
                 .get(header::EXPECT)
@@ -191,9 +153,6 @@ impl Connection {
         fields::strip_hop_by_hop(list);
         if !expects {
             list.remove(header::EXPECT);
-        }
-        if self.h2 {
-            fields::join_cookies(list);
         }
         match &tunnel {
             Some(tunnel) => {
@@ -223,8 +182,8 @@ impl Connection {
         parts.uri = uri;
         parts.version = Version::HTTP_11;
         parts.extensions.clear();
-        let (switches, h2) = (tunnel.is_some(), self.h2);
-        let outgoing = Outgoing { parts, incoming, expects, switches, head, h2 };
+        let switches = tunnel.is_some();
+        let outgoing = Outgoing { parts, incoming, expects, switches, head, sink };
         let Self { pool, progress, account, .. } = self;
         let outcome = exchange::exchange(pool, progress, account, &*service, outgoing).await;
         let (response, upstream) = outcome.map_err(|refusal| with_hsts(refusal.into()))?;
@@ -232,7 +191,7 @@ impl Connection {
     }
 
     /// Whether the request is a preflight that the service admits without a password.
-    fn is_preflight(&self, rules: &Rules, request: &Request<Incoming>) -> bool {
+    fn is_preflight(&self, rules: &Rules, request: &Request<VisitorBody>) -> bool {
         let has_body = !request.body().is_end_stream();
         rules.preflight && fields::is_preflight(request.method(), request.headers(), has_body)
     }
@@ -240,7 +199,7 @@ impl Connection {
     /// The service of a request that may use it.
     async fn admitted(
         &self,
-        request: &Request<Incoming>,
+        request: &Request<VisitorBody>,
         asked: &Asked<'_>,
     ) -> Result<Rc<dyn Service>, Denied> {
         let mut service = self.find(asked, request).await?;
@@ -288,7 +247,7 @@ impl Connection {
     async fn find(
         &self,
         asked: &Asked<'_>,
-        request: &Request<Incoming>,
+        request: &Request<VisitorBody>,
     ) -> Result<Rc<dyn Service>, Denied> {
         let mut found = self.services.find(asked);
         loop {
@@ -311,7 +270,11 @@ impl Connection {
 
     /// The switch to another protocol for which the visitor asks. An extended CONNECT of HTTP/2
     /// (RFC 8441) becomes a GET with `Upgrade`.
-    fn switch(&self, parts: &mut hyper::http::request::Parts) -> Result<Option<Tunnel>, Refusal> {
+    fn switch(
+        &self,
+        parts: &mut hyper::http::request::Parts,
+        incoming: &mut VisitorBody,
+    ) -> Result<Option<Tunnel>, Refusal> {
         if parts.method != Method::CONNECT {
             if self.h2 || parts.version != Version::HTTP_11 {
                 return Ok(None);
@@ -319,11 +282,15 @@ impl Connection {
             let protocol = fields::upgrade(&parts.headers);
             return Ok(protocol.map(|protocol| Tunnel { protocol, visitor: None }));
         }
-        let protocol = parts.extensions.get::<Protocol>().map(|protocol| protocol.as_str());
+        let protocol =
+            parts.extensions.get::<h2::ext::Protocol>().map(|protocol| protocol.as_str());
         if protocol != Some("websocket") {
             return Err(Refusal::new(501, "The server is no forward proxy: it refuses CONNECT."));
         }
-        let visitor = parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
+        let visitor = match std::mem::replace(incoming, VisitorBody::Empty) {
+            VisitorBody::Tunnel(visitor) => Some(visitor),
+            VisitorBody::Empty | VisitorBody::Incoming(_) | VisitorBody::Stream(_) => None,
+        };
         parts.method = Method::GET;
         parts.headers.insert(header::SEC_WEBSOCKET_KEY, websocket_key()?);
         Ok(Some(Tunnel { protocol: HeaderValue::from_static("websocket"), visitor }))
@@ -358,6 +325,11 @@ impl Connection {
         service.rules().response.apply(&mut parts.headers);
         parts.version = if self.h2 { Version::HTTP_2 } else { Version::HTTP_11 };
         if !switches {
+            // A 2xx answer to an extended CONNECT would begin a tunnel (RFC 8441 section 5).
+            if parts.status.is_success() && tunnel.is_some_and(|tunnel| tunnel.visitor.is_some()) {
+                let reason = "The target did not switch to the protocol of the request.";
+                return Err((Refusal::new(502, reason), answer));
+            }
             let exchange = Exchange::new(upstream, service.identity(), Rc::clone(&self.pool));
             return Ok(Response::from_parts(parts, AnswerBody::target(incoming, exchange, answer)));
         }
@@ -387,11 +359,10 @@ impl Connection {
         };
         parts.status = StatusCode::OK;
         parts.headers.remove(header::SEC_WEBSOCKET_ACCEPT);
-        let account = Rc::clone(&self.account);
         tokio::task::spawn_local(async move {
             let _answer = answer;
             if let Ok(visitor) = visitor.await {
-                target.carry(Consumed::new(TokioIo::new(visitor), &account)).await;
+                target.carry(visitor).await;
             }
         });
         Ok(Response::from_parts(parts, AnswerBody::page(Bytes::new(), &self.account, None)))
@@ -458,7 +429,7 @@ struct Forwarded {
 struct Tunnel {
     protocol: HeaderValue,
     /// The stream of a visitor of HTTP/2. A visitor of HTTP/1.1 gives its whole connection.
-    visitor: Option<hyper::upgrade::OnUpgrade>,
+    visitor: Option<oneshot::Receiver<http2::Tunnel>>,
 }
 
 impl Tunnel {

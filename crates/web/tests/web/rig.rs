@@ -40,6 +40,11 @@ pub(crate) fn on_worker(test: impl Future<Output = ()>) {
     });
 }
 
+/// Time for all tasks to do what they can.
+pub(crate) async fn settle() {
+    tokio::time::sleep(Duration::from_millis(10)).await;
+}
+
 /// The services of a test.
 #[derive(Default)]
 pub(crate) struct Site {

@@ -27,9 +27,9 @@ use web::{
     Refusal, Replayed, Rules, Sender, Verdict, Visitor,
 };
 
-use super::Doors;
 use super::http::CHALLENGES;
 use super::tls::NAMELESS;
+use super::{Doors, secure};
 use crate::aim::Aim;
 use crate::entrance::{self, Answer, Came, Entrance, Guest, HOLD};
 use crate::guesses;
@@ -47,25 +47,27 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) type VisitorSocket = Attended<Seated<TcpStream>>;
 
 /// The byte stream of a visitor. One type for all of them keeps one HTTP server in the binary.
-trait Io: AsyncRead + AsyncWrite {
-    fn socket(&self) -> &TcpStream;
+pub(super) trait Io: AsyncRead + AsyncWrite {
+    /// Lets the close be a reset.
+    fn reset_on_close(&self);
 }
 
 impl Io for VisitorSocket {
-    fn socket(&self) -> &TcpStream {
-        self.get_ref()
+    fn reset_on_close(&self) {
+        // A socket that takes no option is broken.
+        let _ = self.get_ref().set_zero_linger();
     }
 }
 
-impl Io for Replayed<VisitorSocket> {
-    fn socket(&self) -> &TcpStream {
-        self.io().get_ref()
+impl<T: Io + Unpin> Io for Replayed<T> {
+    fn reset_on_close(&self) {
+        self.io().reset_on_close();
     }
 }
 
 impl Io for TlsIo<VisitorSocket> {
-    fn socket(&self) -> &TcpStream {
-        self.io().get_ref()
+    fn reset_on_close(&self) {
+        self.io().reset_on_close();
     }
 }
 
@@ -102,27 +104,38 @@ pub(super) fn serve_secure(
     name: &str,
     account: Rc<Account>,
 ) {
-    let protocol = match io.alpn() {
-        Alpn::H2 => Protocol::H2,
-        Alpn::Http1 => Protocol::H1,
-    };
-    let (name, most_unsent) = (Some(name.to_owned()), termination::UNSENT_MOST);
-    let way = Way { space: Space::Tls, name, protocol, most_unsent };
+    let (worker, way) = (Rc::clone(worker), Way::secure(name, io.alpn()));
     // A task of its own: a connection that is decided is not among the undecided.
-    spawn_local(serve(Rc::clone(worker), doors, Box::pin(io), peer, way, account));
+    if way.protocol == Protocol::H1 && name != NAMELESS && doors.carries(name, peer) {
+        spawn_local(secure::serve(worker, doors, io, peer, way, account));
+    } else {
+        spawn_local(serve(worker, doors, Box::pin(io), peer, way, account));
+    }
 }
 
 /// How a visitor came.
-struct Way {
+#[derive(Clone)]
+pub(super) struct Way {
     space: Space,
     /// The name in the TLS handshake.
-    name: Option<String>,
+    pub(super) name: Option<String>,
     protocol: Protocol,
     /// Bytes that TLS keeps at most while the visitor does not read.
     most_unsent: u64,
 }
 
-async fn serve(
+impl Way {
+    fn secure(name: &str, alpn: Alpn) -> Self {
+        let protocol = match alpn {
+            Alpn::H2 => Protocol::H2,
+            Alpn::Http1 => Protocol::H1,
+        };
+        let (name, most_unsent) = (Some(name.to_owned()), termination::UNSENT_MOST);
+        Self { space: Space::Tls, name, protocol, most_unsent }
+    }
+}
+
+pub(super) async fn serve(
     worker: Rc<Worker>,
     doors: Arc<Doors>,
     io: Pin<Box<dyn Io>>,
@@ -137,7 +150,7 @@ async fn serve(
     };
     let site = Site { worker, doors, space, name, peer, known: Rc::default() };
     if let Some(broken) = web::serve(io, visitor, Rc::new(site), account, stop).await {
-        let _ = broken.as_ref().get_ref().socket().set_zero_linger();
+        broken.reset_on_close();
     }
 }
 
