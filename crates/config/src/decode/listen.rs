@@ -94,7 +94,8 @@ fn mux(s: Option<&Section<'_>>) -> Mux {
                 | Target::HttpProxy
                 | Target::Files(_)
                 | Target::Https { .. }
-                | Target::H2c { .. } => Err(bad("the server dials an address")),
+                | Target::H2c { .. }
+                | Target::Redirect(_) => Err(bad("the server dials an address")),
             }
         })
     });

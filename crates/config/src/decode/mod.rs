@@ -15,6 +15,7 @@ mod otlp;
 mod paths;
 mod public;
 mod quic;
+mod redirects;
 pub(crate) mod secrecy;
 pub(crate) mod server;
 mod service;
