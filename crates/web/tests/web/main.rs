@@ -5,7 +5,10 @@
 
 mod bodies;
 mod files;
+mod flow;
+mod frames;
 mod h2;
+mod interim;
 mod limits;
 mod memory;
 mod options;
