@@ -163,11 +163,10 @@ impl Inflow {
 
     /// Takes what is due in WINDOW_UPDATE frames.
     pub(crate) fn take_due(&self, mut write: impl FnMut(u32, u32)) {
-        // h2 enlarges its own windows once the settings are known.
-        if self.is_known.get() {
-            for (stream, increment) in self.due.borrow_mut().drain(..) {
-                write(stream, increment);
-            }
+        // The settings left before. A visitor acknowledges them before it uses what is due, and h2
+        // enlarges its own windows then.
+        for (stream, increment) in self.due.borrow_mut().drain(..) {
+            write(stream, increment);
         }
     }
 
@@ -428,13 +427,13 @@ impl Upload {
         let open = state.end.is_none();
         let consumed =
             std::mem::take(&mut state.padding) + piece.as_ref().map_or(0, |p| p.len() as u64);
-        let keeps_up = state.waiting == 0;
+        let waiting = state.waiting as u64;
         let increment = (open && consumed > 0).then(|| {
             let may_grow = |bytes| self.inflow.may_grow(bytes);
             let path = Path {
                 now: Instant::now(),
                 round_trip: self.inflow.round_trip.get(),
-                keeps_up,
+                waiting,
                 may_grow: &may_grow,
             };
             state.window.consume(consumed, &path)
