@@ -5,6 +5,7 @@ mod browser;
 mod certificates;
 mod hostile;
 mod http;
+mod http2;
 mod load;
 mod mux;
 mod origin;
