@@ -1,6 +1,7 @@
 //! The bodies of requests and answers. Both stream, and neither is kept.
 
 use std::{
+    collections::VecDeque,
     pin::Pin,
     rc::Rc,
     task::{Context, Poll, ready},
@@ -10,13 +11,17 @@ use std::{
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::{
-    sync::mpsc,
+    sync::{mpsc, oneshot},
     time::{Sleep, sleep},
 };
 
 use crate::{
-    account::{Account, Hold as Held, Live, Piece, Share, unpinned},
+    account::{Account, Hold as Held, Piece, Share, unpinned},
     gate::Progress,
+    http2::{Tunnel, Upload},
+    interim::Sink,
+    multiplex::Lease,
+    replay::Source,
     upstream::{Exchange, WireState},
 };
 
@@ -24,33 +29,106 @@ use crate::{
 /// expectations waits for the body itself; curl waits for the same time.
 const CONTINUE: Duration = Duration::from_secs(1);
 
-/// A piece of a body that arrived over HTTP/2 lies in a buffer of about this size, bytes.
-const H2_BLOCK: usize = 16 * 1024;
+/// A piece of a body that arrived lies in a buffer of about this size, bytes.
+const BLOCK: usize = 16 * 1024;
 
-/// The body of a request on its way to the target.
+/// What a visitor sends with a request.
 #[derive(Debug)]
-pub(crate) struct RequestBody {
-    /// `None` is an empty body: a request without body is repeated.
-    incoming: Option<Incoming>,
-    hold: Option<Hold>,
-    wire: Rc<WireState>,
-    /// The account of a visitor of HTTP/2, whose pieces h2 has kept.
-    h2: Option<Rc<Account>>,
-    _live: Live,
+pub(crate) enum VisitorBody {
+    /// Nothing.
+    Empty,
+    /// Over HTTP/1.
+    Incoming(Incoming),
+    /// Over HTTP/2.
+    Stream(Upload),
+    /// An extended CONNECT of HTTP/2: the stream of the visitor once it has its answer.
+    Tunnel(oneshot::Receiver<Tunnel>),
 }
 
-/// A body that waits until the target wants it.
+impl VisitorBody {
+    /// Whether a byte is known to have arrived. hyper does not tell for HTTP/1.
+    fn has_begun(&self) -> bool {
+        matches!(self, Self::Stream(upload) if upload.has_begun())
+    }
+
+    /// Whether memory is too short for the body.
+    pub(crate) const fn is_starved(&self) -> bool {
+        matches!(self, Self::Stream(upload) if upload.is_starved())
+    }
+}
+
+impl Body for VisitorBody {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        match self.get_mut() {
+            Self::Empty | Self::Tunnel(_) => Poll::Ready(None),
+            Self::Incoming(incoming) => {
+                let frame = ready!(Pin::new(incoming).poll_frame(cx));
+                Poll::Ready(frame.map(|frame| frame.map_err(Broken::Message)))
+            }
+            Self::Stream(upload) => upload.poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Empty | Self::Tunnel(_) => true,
+            Self::Incoming(incoming) => incoming.is_end_stream(),
+            Self::Stream(upload) => upload.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Empty | Self::Tunnel(_) => SizeHint::with_exact(0),
+            Self::Incoming(incoming) => incoming.size_hint(),
+            Self::Stream(upload) => upload.size_hint(),
+        }
+    }
+}
+
+/// Why the body of a request broke off.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Broken {
+    #[error("the message of the visitor broke off: {0}")]
+    Message(hyper::Error),
+    #[error("the stream of the visitor broke off: {0}")]
+    Stream(#[source] h2::Error),
+    #[error("the connection of the visitor ended")]
+    Left,
+    #[error("memory is short")]
+    Memory,
+}
+
+/// The body of a request on its way to the target, in one attempt.
+#[derive(Debug)]
+pub(crate) struct RequestBody {
+    source: Rc<Source>,
+    /// What an earlier attempt has read of the source.
+    again: VecDeque<Bytes>,
+    hold: Option<Hold>,
+    wire: Rc<WireState>,
+}
+
+/// A body that waits until the target wants it (RFC 9110 section 10.1.1).
 #[derive(Debug)]
 pub(crate) struct Hold {
     wanted: mpsc::Receiver<()>,
     patience: Pin<Box<Sleep>>,
+    sink: Sink,
 }
 
 impl Hold {
     /// The sender reports `100 Continue`.
-    pub(crate) fn new() -> (mpsc::Sender<()>, Self) {
+    pub(crate) fn new(sink: &Sink) -> (mpsc::Sender<()>, Self) {
         let (wants, wanted) = mpsc::channel(1);
-        (wants, Self { wanted, patience: Box::pin(sleep(CONTINUE)) })
+        let patience = Box::pin(sleep(CONTINUE));
+        (wants, Self { wanted, patience, sink: sink.clone() })
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -63,73 +141,72 @@ impl Hold {
 
 impl RequestBody {
     pub(crate) fn new(
-        incoming: Option<Incoming>,
+        source: &Rc<Source>,
+        again: VecDeque<Bytes>,
         hold: Option<Hold>,
         wire: Rc<WireState>,
-        h2: bool,
     ) -> Self {
-        let account = wire.account();
-        let (_live, h2) = (account.begin(), h2.then(|| Rc::clone(account)));
-        let body = Self { incoming, hold, wire, h2, _live };
+        let body = Self { source: Rc::clone(source), again, hold, wire };
         body.wire.sending.set(!body.is_end_stream());
         body
-    }
-
-    /// The body of a request that did not leave.
-    pub(crate) fn into_unsent(mut self) -> Option<Incoming> {
-        self.incoming.take()
     }
 }
 
 impl Body for RequestBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = Broken;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         let body = &mut *self;
         if let Some(hold) = &mut body.hold {
-            ready!(hold.poll(cx));
+            // A visitor that sends without being asked waits for nothing.
+            let has_begun = !body.again.is_empty() || body.source.rest().has_begun();
+            if !has_begun {
+                ready!(hold.poll(cx));
+                hold.sink.invite(body.wire.account());
+            }
             body.hold = None;
         }
-        let Some(incoming) = &mut body.incoming else {
-            return Poll::Ready(None);
-        };
         if !body.wire.may_queue(cx) {
             return Poll::Pending;
         }
-        let frame = ready!(Pin::new(&mut *incoming).poll_frame(cx));
-        if frame.is_none() || incoming.is_end_stream() {
+        if let Some(piece) = body.again.pop_front() {
+            body.wire.sending.set(!body.is_end_stream());
+            body.wire.queue(piece.len());
+            return Poll::Ready(Some(Ok(Frame::data(piece))));
+        }
+        let frame = ready!(body.source.poll_frame(cx));
+        if frame.is_none() || body.is_end_stream() {
             body.wire.sending.set(false);
         }
         let Some(Ok(frame)) = frame else { return Poll::Ready(frame) };
         let frame = match frame.into_data() {
             Ok(bytes) => {
-                if let Some(account) = &body.h2 {
-                    account.consumed(bytes.len() as u64);
-                }
-                let (bytes, size) = unpinned(bytes, H2_BLOCK);
+                let (bytes, size) = unpinned(bytes, BLOCK);
                 body.wire.queue(size);
                 Frame::data(bytes)
             }
-            Err(frame) => {
-                if let Some(account) = &body.h2 {
-                    account.consumed_trailers();
-                }
-                frame
-            }
+            Err(frame) => frame,
         };
         Poll::Ready(Some(Ok(frame)))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.as_ref().is_none_or(Body::is_end_stream)
+        self.again.is_empty() && self.source.rest().is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+        let rest = self.source.rest().size_hint();
+        let again = self.again.iter().map(|piece| piece.len() as u64).sum::<u64>();
+        let mut all = SizeHint::new();
+        all.set_lower(rest.lower().saturating_add(again));
+        if let Some(upper) = rest.upper() {
+            all.set_upper(upper.saturating_add(again));
+        }
+        all
     }
 }
 
@@ -145,7 +222,16 @@ pub(crate) struct AnswerBody {
 #[derive(Debug)]
 enum Content {
     Page(Option<Bytes>),
-    Target { incoming: Incoming, wire: Rc<WireState>, exchange: Option<Exchange> },
+    Target {
+        incoming: Incoming,
+        wire: Rc<WireState>,
+        exchange: Option<Exchange>,
+    },
+    /// Of a target over HTTP/2.
+    Stream {
+        incoming: Incoming,
+        lease: Lease,
+    },
 }
 
 /// Reports the end of an answer, and holds the memory of its request.
@@ -153,13 +239,11 @@ enum Content {
 pub(crate) struct Answer {
     progress: Rc<Progress>,
     held: Held,
-    _live: Live,
 }
 
 impl Answer {
     pub(crate) fn new(progress: &Rc<Progress>, held: Held) -> Self {
-        let _live = held.account().begin();
-        Self { progress: Rc::clone(progress), held, _live }
+        Self { progress: Rc::clone(progress), held }
     }
 
     pub(crate) const fn account(&self) -> &Rc<Account> {
@@ -186,6 +270,13 @@ impl AnswerBody {
             finish(&mut exchange);
         }
         Self { content: Content::Target { incoming, wire, exchange }, share, _answer: Some(answer) }
+    }
+}
+
+impl AnswerBody {
+    pub(crate) fn stream(incoming: Incoming, lease: Lease, answer: Answer) -> Self {
+        let share = Share::new(answer.account());
+        Self { content: Content::Stream { incoming, lease }, share, _answer: Some(answer) }
     }
 }
 
@@ -226,13 +317,26 @@ impl Body for AnswerBody {
                 let charged = |bytes| share.charge(bytes, wire.block());
                 Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(charged))))
             }
+            Content::Stream { incoming, lease } => {
+                if !share.may_take(BLOCK as u64, cx) {
+                    return Poll::Pending;
+                }
+                let frame = ready!(Pin::new(&mut *incoming).poll_frame(cx));
+                let charged = |bytes: Bytes| {
+                    lease.read(bytes.len());
+                    share.charge(bytes, BLOCK)
+                };
+                Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(charged))))
+            }
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.content {
             Content::Page(page) => page.is_none(),
-            Content::Target { incoming, .. } => incoming.is_end_stream(),
+            Content::Target { incoming, .. } | Content::Stream { incoming, .. } => {
+                incoming.is_end_stream()
+            }
         }
     }
 
@@ -241,7 +345,9 @@ impl Body for AnswerBody {
             Content::Page(page) => {
                 SizeHint::with_exact(page.as_ref().map_or(0, |page| page.len() as u64))
             }
-            Content::Target { incoming, .. } => incoming.size_hint(),
+            Content::Target { incoming, .. } | Content::Stream { incoming, .. } => {
+                incoming.size_hint()
+            }
         }
     }
 }

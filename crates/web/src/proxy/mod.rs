@@ -1,31 +1,35 @@
 //! One request: route, password, fields, target, answer.
 
 mod exchange;
+mod over_h2;
 mod target;
 
-use std::{borrow::Cow, cell::RefCell, convert::Infallible, rc::Rc};
+use std::{borrow::Cow, cell::RefCell, rc::Rc};
 
 use bytes::Bytes;
 use hyper::{
     Method, Request, Response, StatusCode, Version,
-    body::Incoming,
-    ext::Protocol,
+    body::{Body as _, Incoming},
     header::{self, HeaderMap, HeaderName, HeaderValue},
 };
-use hyper_util::rt::TokioIo;
+use proto::TargetProtocol;
+use tokio::sync::oneshot;
 
 use crate::{
-    Found, Pages, Refusal, Service, Services, Verdict, Visitor,
+    Found, Pages, Refusal, Sender, Service, Services, Verdict, Visitor,
     account::{Account, REQUEST, UPSTREAM},
-    body::{Answer, AnswerBody},
+    body::{Answer, AnswerBody, VisitorBody},
     fields,
     gate::{NO_MEMORY, Progress},
+    http2,
+    interim::Sink,
+    multiplex::{Connections, Lease},
     page, path,
     rules::Admission,
-    upgrade::{Consumed, Switched},
+    upgrade::Switched,
     upstream::{Exchange, Pool, Upstream},
 };
-use exchange::Outgoing;
+use exchange::{Failed, Outgoing};
 use target::Target;
 
 /// The seconds after which a request that was not judged may be repeated: longer than the pauses
@@ -39,6 +43,8 @@ pub(crate) struct Connection {
     pub(crate) progress: Rc<Progress>,
     pub(crate) account: Rc<Account>,
     pub(crate) pool: Rc<Pool>,
+    /// Connections to targets over HTTP/2.
+    pub(crate) shared: Connections,
     pub(crate) h2: bool,
     /// The stream to the target of a visitor of HTTP/1.1 that switches to another protocol.
     pub(crate) switched: RefCell<Option<Switched>>,
@@ -56,12 +62,34 @@ impl From<Refusal> for Denied {
     }
 }
 
+/// A request of HTTP/1.1 gets no answer: the connection of its visitor ends, and the visitor may
+/// repeat the request ([`exchange::exchange`]).
+#[derive(Debug, thiserror::Error)]
+#[error("the target closed a kept connection before it answered a request")]
+pub(crate) struct Unanswered;
+
+/// Why a request gets no answer of its target.
+enum NoAnswer {
+    Denied(Denied),
+    Unanswered,
+}
+
+impl<T: Into<Denied>> From<T> for NoAnswer {
+    fn from(denied: T) -> Self {
+        Self::Denied(denied.into())
+    }
+}
+
 impl Connection {
     /// Answers a request.
+    ///
+    /// # Errors
+    /// A request of HTTP/1.1 gets no answer.
     pub(crate) async fn handle(
         self: Rc<Self>,
-        request: Request<Incoming>,
-    ) -> Result<Response<AnswerBody>, Infallible> {
+        request: Request<VisitorBody>,
+        sink: Sink,
+    ) -> Result<Response<AnswerBody>, Unanswered> {
         let (number, refused) = self.progress.called();
         let bodiless = request.method() == Method::HEAD;
         let head = fields::length(request.headers()) + request.uri().path().len();
@@ -71,7 +99,7 @@ impl Connection {
             self.pool.clear();
         }
         let held = self.account.take(cost);
-        let is_short = held.is_none() && refused.is_none();
+        let is_short = (held.is_none() || request.body().is_starved()) && refused.is_none();
         if is_short {
             self.account.count_refusal();
         }
@@ -80,11 +108,17 @@ impl Connection {
         let outcome = match refused {
             Some(refusal) => Err(refusal.into()),
             None if is_short => Err(NO_MEMORY.into()),
-            None => self.forward(request, head).await,
+            None => self.forward(request, head, &sink).await,
         };
+        sink.sent().await;
         let response = match outcome {
             Ok((response, exchange)) => self.answer(response, exchange, answer).await,
-            Err(denied) => Ok(self.page(denied, bodiless, answer)),
+            Err(NoAnswer::Denied(denied)) => Ok(self.page(denied, bodiless, answer)),
+            Err(NoAnswer::Unanswered) => {
+                // The answers before this one leave first.
+                self.progress.unstuck().await;
+                return Err(Unanswered);
+            }
         };
         let response = response
             .unwrap_or_else(|(refusal, answer)| self.page(refusal.into(), bodiless, answer));
@@ -97,11 +131,16 @@ impl Connection {
     /// Sends a request to the target of its service.
     async fn forward(
         &self,
-        request: Request<Incoming>,
+        request: Request<VisitorBody>,
         head: usize,
-    ) -> Result<(Response<Incoming>, Forwarded), Denied> {
+        sink: &Sink,
+    ) -> Result<(Response<Incoming>, Forwarded), NoAnswer> {
         if request.headers().len() > h1::FIELDS {
             return Err(Refusal::new(431, "The request has more than 100 fields.").into());
+        }
+        // The gate has measured the heads of HTTP/1.
+        if self.h2 && head > h1::HEAD {
+            return Err(Refusal::from(h1::Fault::HeadSize).into());
         }
         let Target { host, field, uri } = Target::of(&request, self.h2)?;
         if !self.services.covers(&host) {
@@ -116,17 +155,20 @@ impl Connection {
             None => host,
         };
         let normal = path::normal_path(request.uri().path());
-        let service = self.admitted(&request, &name, &normal).await?;
+        // Before any field is changed.
+        let sender = self.services.sender(&self.visitor, request.headers());
+        let service = self.admitted(&request, &name, &normal, sender).await?;
         let rules = service.rules();
-        let (mut parts, incoming) = request.into_parts();
-        let tunnel = self.switch(&mut parts)?;
-        let expects = !self.h2
-            && parts.version == Version::HTTP_11
+        let (mut parts, mut incoming) = request.into_parts();
+        let tunnel = self.switch(&mut parts, &mut incoming)?;
+        let expects = parts.version >= Version::HTTP_11
+            && !incoming.is_end_stream()
             && parts
                 .headers
                 .get(header::EXPECT)
                 .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
         let trailers = fields::takes_trailers(&parts.headers);
+        let is_grpc = fields::is_grpc(&parts.headers);
         let list = &mut parts.headers;
         if rules.have_password() {
             list.remove(header::AUTHORIZATION);
@@ -134,9 +176,6 @@ impl Connection {
         fields::strip_hop_by_hop(list);
         if !expects {
             list.remove(header::EXPECT);
-        }
-        if self.h2 {
-            fields::join_cookies(list);
         }
         match &tunnel {
             Some(tunnel) => {
@@ -150,29 +189,45 @@ impl Connection {
             None => {}
         }
         if rules.forwarded {
-            fields::forwarded(list, &self.visitor, self.services.trusts(), &field);
+            let from = (&self.visitor, sender);
+            fields::forwarded(list, from, self.services.trusts(), &field);
         }
         rules.request.apply(list);
         list.insert(header::HOST, rules.host().cloned().unwrap_or(field));
         parts.uri = uri;
         parts.version = Version::HTTP_11;
-        parts.extensions.clear();
+        // The spelling of the names of the fields stays there.
+        parts.extensions.remove::<h2::ext::Protocol>();
+        parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
         let (switches, h2) = (tunnel.is_some(), self.h2);
-        let outgoing = Outgoing { parts, incoming, expects, switches, head, h2 };
-        let Self { pool, progress, account, .. } = self;
-        let (response, upstream) =
-            exchange::exchange(pool, progress, account, &*service, outgoing).await?;
+        let outgoing = Outgoing { parts, incoming, expects, switches, head, h2, sink };
+        let Self { pool, shared, progress, account, .. } = self;
+        let is_secure = rules.target == TargetProtocol::Https;
+        // A service of its own that gRPC uses speaks HTTP/2; a device with a web page may not.
+        if rules.target == TargetProtocol::H2c || is_secure && !switches && is_grpc {
+            let exchanged = over_h2::exchange(shared, account, &*service, outgoing, is_secure);
+            let (response, lease) = exchanged.await?;
+            let upstream = Carrier::Shared(lease);
+            return Ok((response, Forwarded { service, upstream, tunnel: None }));
+        }
+        let exchanged = exchange::exchange(pool, progress, account, &*service, outgoing).await;
+        let (response, upstream) = exchanged.map_err(|failed| match failed {
+            Failed::Refused(refusal) => refusal.into(),
+            Failed::Raced => NoAnswer::Unanswered,
+        })?;
+        let upstream = Carrier::Own(upstream);
         Ok((response, Forwarded { service, upstream, tunnel }))
     }
 
     /// The service of a request that may use it.
     async fn admitted(
         &self,
-        request: &Request<Incoming>,
+        request: &Request<VisitorBody>,
         name: &str,
         path: &str,
+        sender: Sender,
     ) -> Result<Rc<dyn Service>, Denied> {
-        let mut service = self.find(name, path).await?;
+        let mut service = self.find(name, path, sender).await?;
         loop {
             let rules = service.rules();
             if rules.path().is_some() && path::is_ambiguous(request.uri().path()) {
@@ -181,7 +236,7 @@ impl Connection {
             let admission = rules.admit(request.headers());
             let is_right = admission == Admission::Admitted;
             let waits = if rules.have_password() && admission != Admission::Missing {
-                service.judge(request.headers(), is_right)
+                service.judge(is_right)
             } else {
                 None
             };
@@ -203,7 +258,7 @@ impl Connection {
                 return Ok(service);
             }
             // The rules may have changed while the request waited.
-            let now = self.find(name, path).await?;
+            let now = self.find(name, path, sender).await?;
             if now.identity() == service.identity() {
                 return Ok(now);
             }
@@ -211,8 +266,13 @@ impl Connection {
         }
     }
 
-    async fn find(&self, name: &str, path: &str) -> Result<Rc<dyn Service>, Refusal> {
-        let mut found = self.services.find(name, path);
+    async fn find(
+        &self,
+        name: &str,
+        path: &str,
+        sender: Sender,
+    ) -> Result<Rc<dyn Service>, Refusal> {
+        let mut found = self.services.find(name, path, sender);
         loop {
             match found {
                 Found::Service(service) => return Ok(service),
@@ -228,7 +288,11 @@ impl Connection {
 
     /// The switch to another protocol for which the visitor asks. An extended CONNECT of HTTP/2
     /// (RFC 8441) becomes a GET with `Upgrade`.
-    fn switch(&self, parts: &mut hyper::http::request::Parts) -> Result<Option<Tunnel>, Refusal> {
+    fn switch(
+        &self,
+        parts: &mut hyper::http::request::Parts,
+        incoming: &mut VisitorBody,
+    ) -> Result<Option<Tunnel>, Refusal> {
         if parts.method != Method::CONNECT {
             if self.h2 || parts.version != Version::HTTP_11 {
                 return Ok(None);
@@ -236,11 +300,15 @@ impl Connection {
             let protocol = fields::upgrade(&parts.headers);
             return Ok(protocol.map(|protocol| Tunnel { protocol, visitor: None }));
         }
-        let protocol = parts.extensions.get::<Protocol>().map(|protocol| protocol.as_str());
+        let protocol =
+            parts.extensions.get::<h2::ext::Protocol>().map(|protocol| protocol.as_str());
         if protocol != Some("websocket") {
             return Err(Refusal::new(501, "The server is no forward proxy: it refuses CONNECT."));
         }
-        let visitor = parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
+        let visitor = match std::mem::replace(incoming, VisitorBody::Empty) {
+            VisitorBody::Tunnel(visitor) => Some(visitor),
+            VisitorBody::Empty | VisitorBody::Incoming(_) | VisitorBody::Stream(_) => None,
+        };
         parts.method = Method::GET;
         parts.headers.insert(header::SEC_WEBSOCKET_KEY, websocket_key()?);
         Ok(Some(Tunnel { protocol: HeaderValue::from_static("websocket"), visitor }))
@@ -256,6 +324,10 @@ impl Connection {
         let Forwarded { service, upstream, tunnel } = forwarded;
         let (mut parts, incoming) = response.into_parts();
         let switches = parts.status == StatusCode::SWITCHING_PROTOCOLS;
+        let (upstream, lease) = match upstream {
+            Carrier::Own(upstream) => (Some(upstream), None),
+            Carrier::Shared(lease) => (None, Some(lease)),
+        };
         // Heads have no window: a visitor that does not read gathers no more than it has asked for.
         self.progress.unstuck().await;
         if !self.account.head_queued(fields::length(&parts.headers) as u64) {
@@ -272,18 +344,31 @@ impl Connection {
         service.rules().response.apply(&mut parts.headers);
         parts.version = if self.h2 { Version::HTTP_2 } else { Version::HTTP_11 };
         if !switches {
-            let exchange = Exchange::new(upstream, service.identity(), Rc::clone(&self.pool));
-            return Ok(Response::from_parts(parts, AnswerBody::target(incoming, exchange, answer)));
+            // A 2xx answer to an extended CONNECT would begin a tunnel (RFC 8441 section 5).
+            if parts.status.is_success() && tunnel.is_some_and(|tunnel| tunnel.visitor.is_some()) {
+                let reason = "The target did not switch to the protocol of the request.";
+                return Err((Refusal::new(502, reason), answer));
+            }
+            let body = match (upstream, lease) {
+                (Some(upstream), _) => {
+                    let pool = Rc::clone(&self.pool);
+                    let exchange = Exchange::new(upstream, service.identity(), pool);
+                    AnswerBody::target(incoming, exchange, answer)
+                }
+                (None, Some(lease)) => AnswerBody::stream(incoming, lease, answer),
+                (None, None) => AnswerBody::page(Bytes::new(), &self.account, Some(answer)),
+            };
+            return Ok(Response::from_parts(parts, body));
         }
         let unexpected =
             Refusal::new(502, "The target switched to a protocol without being asked.");
+        let Some(mut upstream) = upstream else { return Err((unexpected, answer)) };
         let (Some(tunnel), Some(protocol)) = (tunnel, protocol) else {
             return Err((unexpected, answer));
         };
         if !tunnel.asks_for(&protocol) {
             return Err((unexpected, answer));
         }
-        let mut upstream = upstream;
         let Ok(switched) = (&mut upstream.switched).await else {
             return Err((unexpected, answer));
         };
@@ -301,11 +386,10 @@ impl Connection {
         };
         parts.status = StatusCode::OK;
         parts.headers.remove(header::SEC_WEBSOCKET_ACCEPT);
-        let account = Rc::clone(&self.account);
         tokio::task::spawn_local(async move {
             let _answer = answer;
             if let Ok(visitor) = visitor.await {
-                target.carry(Consumed::new(TokioIo::new(visitor), &account)).await;
+                target.carry(visitor).await;
             }
         });
         Ok(Response::from_parts(parts, AnswerBody::page(Bytes::new(), &self.account, None)))
@@ -355,15 +439,21 @@ impl std::fmt::Debug for Connection {
 /// What is left of a request once its answer begins.
 struct Forwarded {
     service: Rc<dyn Service>,
-    upstream: Upstream,
+    upstream: Carrier,
     tunnel: Option<Tunnel>,
+}
+
+/// The connection to the target on which a request is answered.
+enum Carrier {
+    Own(Upstream),
+    Shared(Lease),
 }
 
 /// The switch to another protocol.
 struct Tunnel {
     protocol: HeaderValue,
     /// The stream of a visitor of HTTP/2. A visitor of HTTP/1.1 gives its whole connection.
-    visitor: Option<hyper::upgrade::OnUpgrade>,
+    visitor: Option<oneshot::Receiver<http2::Tunnel>>,
 }
 
 impl Tunnel {

@@ -184,6 +184,64 @@ fn of_frames(frames: Vec<Frame<Bytes>>) -> Body {
 }
 
 #[test]
+fn an_early_answer_is_whole() {
+    on_worker(async {
+        let site = Site::new();
+        let a = site.plain("a.example");
+        let mut sender = speak(connect(&site)).await;
+        let page = "x".repeat(BUFFER / 2);
+        // More than the windows of HTTP/2 and the stream to the target take.
+        let frames = (0..100).map(|_| Frame::data(Bytes::from(vec![b'y'; BUFFER]))).collect();
+        let request =
+            Request::post("http://a.example/").version(Version::HTTP_2).body(of_frames(frames));
+        let asked = spawn_local(sender.send_request(request.unwrap()));
+        let mut target = a.accept().await;
+        head(&mut target.io).await;
+        let early = format!("HTTP/1.1 413 x\r\nContent-Length: {}\r\n\r\n{page}", page.len());
+        send(&mut target.io, &early).await;
+        drop(target);
+        let response = asked.await.unwrap().unwrap();
+        assert_eq!(response.status(), 413);
+        assert_eq!(text(response).await, page);
+        // The other streams go on.
+        let asked = spawn_local(sender.send_request(get("http://a.example/")));
+        a.accept().await.serve(&ok("1")).await;
+        assert_eq!(text(asked.await.unwrap().unwrap()).await, "1");
+    });
+}
+
+#[test]
+fn a_request_that_cannot_be_repeated_has_a_connection_of_its_own() {
+    on_worker(async {
+        let site = Site::new();
+        let a = site.plain("a.example");
+        let mut sender = speak(connect(&site)).await;
+        let asked = spawn_local(sender.send_request(get("http://a.example/")));
+        let mut kept = a.accept().await;
+        kept.serve(&ok("1")).await;
+        assert_eq!(text(asked.await.unwrap().unwrap()).await, "1");
+        let post = Request::post("http://a.example/").version(Version::HTTP_2).body(full("abc"));
+        let asked = spawn_local(sender.send_request(post.unwrap()));
+        let mut fresh = a.accept().await;
+        head(&mut fresh.io).await;
+        expect(&mut fresh.io, "abc").await;
+        send(&mut fresh.io, &ok("2")).await;
+        assert_eq!(text(asked.await.unwrap().unwrap()).await, "2");
+        // A request that may be repeated takes the kept one, and is sent again when that dies.
+        let put = Request::put("http://a.example/").version(Version::HTTP_2).body(full("def"));
+        let asked = spawn_local(sender.send_request(put.unwrap()));
+        head(&mut fresh.io).await;
+        expect(&mut fresh.io, "def").await;
+        drop(fresh);
+        let mut again = a.accept().await;
+        head(&mut again.io).await;
+        expect(&mut again.io, "def").await;
+        send(&mut again.io, &ok("3")).await;
+        assert_eq!(text(asked.await.unwrap().unwrap()).await, "3");
+    });
+}
+
+#[test]
 fn connections_to_a_target_are_reused_and_four_stay_idle() {
     on_worker(async {
         let site = Site::new();
@@ -354,8 +412,7 @@ fn the_options_hold_for_streams() {
         assert_eq!(field(&seen, "x-forwarded-for"), Some("192.0.2.7"));
         assert_eq!(field(&seen, "x-forwarded-host"), Some("a.example"));
         assert_eq!(field(&seen, "authorization"), None);
-        // hyper's server of HTTP/2 sends no 100, so the expectation ends here.
-        assert_eq!(field(&seen, "expect"), None);
+        assert_eq!(field(&seen, "expect"), Some("100-continue"));
         expect(&mut target.io, "abc").await;
         send(&mut target.io, &ok("")).await;
         assert_eq!(answer.await.unwrap().unwrap().status(), 200);
@@ -378,14 +435,17 @@ fn large_heads_get_431() {
         }
         let response = sender.send_request(request).await.unwrap();
         assert_eq!(response.status(), StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
-        let mut request = get("http://a.example/");
-        request.headers_mut().append("x", "1".repeat(40_000).parse().unwrap());
-        let response = sender.send_request(request).await;
-        let status = response.map(|response| response.status());
-        assert!(
-            !matches!(status, Ok(status) if status != StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE),
-            "{status:?}"
-        );
+        // The second is longer than the settings of the server permit.
+        for length in [33_000, 60_000] {
+            let mut request = get("http://a.example/");
+            request.headers_mut().append("x", "1".repeat(length).parse().unwrap());
+            let response = sender.send_request(request).await;
+            let status = response.map(|response| response.status());
+            assert!(
+                !matches!(status, Ok(status) if status != StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE),
+                "{length}: {status:?}"
+            );
+        }
     });
 }
 
@@ -430,8 +490,8 @@ fn the_preface_may_arrive_in_pieces_and_the_settings_bound_a_visitor() {
             })
         };
         assert_eq!(value(3), Some(128), "streams at a time");
-        assert_eq!(value(4), Some(256 * 1024), "window of a stream");
-        assert_eq!(value(6), Some(32 * 1024), "size of a head");
+        assert_eq!(value(4), Some(65_535), "window of a stream");
+        assert_eq!(value(6), Some(48 * 1024), "size of a head");
         assert_eq!(value(8), Some(1), "extended CONNECT");
     });
 }

@@ -5,7 +5,10 @@
 
 mod bodies;
 mod files;
+mod flow;
+mod frames;
 mod h2;
+mod interim;
 mod limits;
 mod memory;
 mod options;
@@ -13,4 +16,5 @@ mod pool;
 mod rig;
 mod routing;
 mod smuggling;
+mod targets;
 mod upgrade;

@@ -8,8 +8,10 @@ mod http;
 mod load;
 mod mux;
 mod origin;
+mod partly;
 mod rules;
 mod status;
+mod targets;
 mod tls;
 
 use std::fmt::Write as _;
