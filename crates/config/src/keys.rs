@@ -43,7 +43,10 @@ mod tables {
         &["listen", "certificates", "min_version", "acme"], &[]);
     pub(crate) const CERTIFICATE: Table = table("server:tls_routes.certificates[]", &["cert", "key"], &[]);
     pub(crate) const ACME: Table = table("server:tls_routes.acme",
-        &["accept_terms", "email", "directory", "ca"], &[]);
+        &["accept_terms", "email", "directory", "ca", "names", "account", "eab", "dns", "on_demand"], &[]);
+    pub(crate) const ACME_EAB: Table = table("server:tls_routes.acme.eab", &["kid", "hmac_file"], &[]);
+    pub(crate) const ACME_DNS: Table = table("server:tls_routes.acme.dns",
+        &["exec", "timeout", "wait", "resolvers"], &[]);
     pub(crate) const SERVER_TLS: Table = table("server:tls", &["cert", "key", "client_ca"], &[]);
     pub(crate) const CLIENT_ENTRY: Table = table("server:clients[]", &["name", "token", "token_file", "allow", "limits"], &[]);
     pub(crate) const ANY_CLIENT: Table = table("server:allow_any_client", &["allow", "limits"], &[]);
@@ -108,6 +111,8 @@ pub const TABLES: &[Table] = &[
     TLS_ROUTES,
     CERTIFICATE,
     ACME,
+    ACME_EAB,
+    ACME_DNS,
     SERVER_TLS,
     CLIENT_ENTRY,
     ANY_CLIENT,

@@ -356,3 +356,66 @@ fn ports_of_doors_need_a_restart_and_the_rest_does_not() {
     assert_eq!(in_force.tls_routes.listen, old.tls_routes.listen);
     assert_eq!(in_force.http.route_header.as_deref(), Some("X-Way"));
 }
+
+const TERMS: &str = "accept_terms: true";
+
+#[test]
+fn several_accounts_have_names_and_what_proves_them() {
+    let text = |acme: &str| {
+        format!("{{listen: ['tls://[::]'], tls_routes: {{listen: '[::]:443', acme: {acme}}}}}")
+    };
+    let read = |acme: &str| server(&text(acme)).map(|config| config.tls_routes.acme);
+    let one = read(&format!("{{ {TERMS} }}")).unwrap();
+    assert_eq!((one.len(), one[0].names.len(), &one[0].dns, &one[0].eab), (1, 0, &None, &None));
+    let two = read(&format!(
+        "[ {{ {TERMS}, names: [App.Example.com, '*.bücher.example'], account: work, \
+             dns: {{ exec: hook, wait: 90s, timeout: 5s, resolvers: [192.0.2.53, '[::1]:5353'] }} }}, \
+           {{ {TERMS} }} ]"
+    ))
+    .unwrap();
+    let [first, second] = &two[..] else { panic!("{two:?}") };
+    assert_eq!(first.names, ["app.example.com", "*.xn--bcher-kva.example"]);
+    assert_eq!((first.account.as_deref(), second.account.as_deref()), (Some("work"), None));
+    let dns = first.dns.as_ref().unwrap();
+    assert_eq!(
+        (dns.wait.unwrap().to_string(), dns.timeout.to_string()),
+        ("90s".into(), "5s".into())
+    );
+    assert_eq!(dns.resolvers, ["192.0.2.53:53".parse().unwrap(), "[::1]:5353".parse().unwrap()]);
+    for (acme, key, why) in [
+        (
+            format!("[{{ {TERMS}, names: a.b }}, {{ {TERMS}, names: c.d }}]"),
+            "acme[1]",
+            "another account",
+        ),
+        (
+            format!("[{{ {TERMS} }}, {{ {TERMS}, account: x }}]"),
+            "acme[1]",
+            "acme[0] orders every name",
+        ),
+        (format!("{{ {TERMS}, names: 10.0.0.1 }}"), "acme.names", "is not a host name"),
+        (format!("{{ {TERMS}, names: [] }}"), "acme.names", "an empty list"),
+        (format!("{{ {TERMS}, dns: {{ wait: auto }} }}"), "acme.dns.exec", "missing"),
+        (
+            format!("{{ {TERMS}, dns: {{ exec: x, wait: 2h }} }}"),
+            "acme.dns.wait",
+            "more than an order",
+        ),
+        (
+            format!("{{ {TERMS}, dns: {{ exec: x, resolvers: ns1 }} }}"),
+            "acme.dns.resolvers",
+            "is not the address",
+        ),
+        (format!("{{ {TERMS}, dns: {{ exec: x }}, on_demand: true }}"), "acme.on_demand", "dns-01"),
+        (format!("{{ {TERMS}, eab: {{ kid: k }} }}"), "acme.eab.hmac_file", "missing"),
+        (
+            format!("{{ {TERMS}, eab: {{ kid: k, hmac_file: f }} }}"),
+            "acme.eab.hmac_file",
+            "cannot read",
+        ),
+    ] {
+        let problems = read(&acme).unwrap_err();
+        let said = problems[0].to_string();
+        assert!(said.contains(key) && said.contains(why), "{acme}: {said}");
+    }
+}

@@ -100,8 +100,8 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     Some(config)
 }
 
-/// The entry of `services` that makes the service of this name; of several the last, which takes the
-/// place of the others.
+/// The entry of `services` that makes the service of this name; of several the last, which takes
+/// the place of the others.
 fn entry_of(s: &Section<'_>, name: &str, prefix: Option<&str>) -> Option<Item> {
     let items = s.cx.one_or_list(&s.key("services")?);
     let (problems, warnings) = <(RefCell<_>, RefCell<_>)>::default();

@@ -1,5 +1,5 @@
-//! Decodes `listen` of a server: the addresses, their conflicts, the listeners that cannot ask for a
-//! client's certificate, and the settings of `mux://`.
+//! Decodes `listen` of a server: the addresses, their conflicts, the listeners that cannot ask for
+//! a client's certificate, and the settings of `mux://`.
 
 use std::collections::BTreeSet;
 

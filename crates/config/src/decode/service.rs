@@ -32,8 +32,8 @@ const ANY: &str = "tcp://:0";
 /// As [`ANY`], for a target of UDP.
 const ANY_UDP: &str = "udp://:0";
 
-/// Decodes entries of `services`. The result is empty if there are none, and incomplete only after a
-/// problem was reported. `prefix` comes before each name.
+/// Decodes entries of `services`. The result is empty if there are none, and incomplete only after
+/// a problem was reported. `prefix` comes before each name.
 pub(super) fn services(s: &Section<'_>, items: Vec<Item>, prefix: Option<&str>) -> Vec<Service> {
     let mut seen = Seen { prefix: prefix.map(str::to_owned), ..Seen::default() };
     let (mut made, mut entries) = (Vec::new(), Vec::new());
@@ -70,8 +70,8 @@ struct Seen {
     published: Published,
 }
 
-/// The long form of an entry: `10080=3000` has the keys `public` and `target`, and `3000` is a target
-/// at any public port.
+/// The long form of an entry: `10080=3000` has the keys `public` and `target`, and `3000` is a
+/// target at any public port.
 pub(super) fn long(item: Item) -> Item {
     let any = match &item.node.kind {
         Kind::Scalar { text, .. } if is_udp(text) => ANY_UDP,
