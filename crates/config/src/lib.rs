@@ -54,11 +54,11 @@ pub use load::{
     locate, scalar, text_of,
 };
 pub use model::{
-    AccessLog, Acme, Admin, Change, Changed, Check, ClientConfig, ClientGrant, Common, Congestion,
-    Exit, Field, FlowLimits, Forward, Http, HttpAuth, Kcp, KcpCongestion, KcpFec, KcpPreset,
-    KeyPair, Listen, LogFile, LogFormat, LogLevel, Mux, Otlp, Pages, Path, ProxyProtocol, Public,
-    Quic, RequestFormat, RequestLog, Rights, ServerConfig, ServerTls, Service, TargetTls,
-    TlsRoutes, TlsVersion, Token, Trust, UserFile, VisitorLists,
+    AccessLog, Acme, AcmeBinding, AcmeDns, Admin, Change, Changed, Check, ClientConfig,
+    ClientGrant, Common, Congestion, Exit, Field, FlowLimits, Forward, Http, HttpAuth, Kcp,
+    KcpCongestion, KcpFec, KcpPreset, KeyPair, Listen, LogFile, LogFormat, LogLevel, Mux, Otlp,
+    Pages, Path, ProxyProtocol, Public, Quic, RequestFormat, RequestLog, Rights, ServerConfig,
+    ServerTls, Service, TargetTls, TlsRoutes, TlsVersion, Token, Trust, UserFile, VisitorLists,
 };
 pub use names::{NameKind, is_own_name, own_label};
 pub use net::Net;

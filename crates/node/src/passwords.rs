@@ -48,7 +48,7 @@ type Print = (u64, u64);
 type Place = (u64, Option<IpAddr>);
 
 /// The answer to a check that was asked for.
-pub(crate) enum Asked {
+pub(crate) enum Turn {
     /// The password was right a moment ago.
     Right,
     /// The outcome comes later. An error: the check was given up, because memory was short.
@@ -128,12 +128,12 @@ impl Passwords {
         source: Option<IpAddr>,
         candidate: Candidate,
         budget: &Arc<ProcessBudget>,
-    ) -> Asked {
+    ) -> Turn {
         let print = candidate.fingerprint(edition);
         let mut state = self.lock();
         let now = Instant::now();
         if state.right.get(&print).is_some_and(|since| now - *since < MEMORY) {
-            return Asked::Right;
+            return Turn::Right;
         }
         let place = source.map(|_| (service, source));
         let of_source = place.and_then(|place| state.sources.get(&place).copied()).unwrap_or(0);
@@ -142,17 +142,17 @@ impl Passwords {
         let count = jobs.len();
         if let Some(same) = jobs.iter_mut().find(|job| job.print == print) {
             if same.replies.len() >= SAME {
-                return Asked::Busy;
+                return Turn::Busy;
             }
             same.replies.push(reply);
-            return Asked::Later(outcome, Ticket(self, None));
+            return Turn::Later(outcome, Ticket(self, None));
         }
         let refused = if of_source >= OF_SOURCE {
-            Some(Asked::SourceBusy)
+            Some(Turn::SourceBusy)
         } else {
-            (count >= OF_SERVICE || state.total >= OF_ALL).then_some(Asked::Busy)
+            (count >= OF_SERVICE || state.total >= OF_ALL).then_some(Turn::Busy)
         };
-        let refused = refused.or_else(|| self.start(&mut state).is_err().then_some(Asked::Busy));
+        let refused = refused.or_else(|| self.start(&mut state).is_err().then_some(Turn::Busy));
         if let Some(refused) = refused {
             if count == 0 {
                 state.waiting.remove(&service);
@@ -171,7 +171,7 @@ impl Passwords {
         }
         drop(state);
         self.more.notify_one();
-        Asked::Later(outcome, Ticket(self, place))
+        Turn::Later(outcome, Ticket(self, place))
     }
 
     /// Starts the thread with the first check.
@@ -273,20 +273,20 @@ mod tests {
         Some(IpAddr::from([192, 0, 2, n]))
     }
 
-    fn ask(all: &'static Passwords, service: u64, from: Option<IpAddr>, password: &str) -> Asked {
+    fn ask(all: &'static Passwords, service: u64, from: Option<IpAddr>, password: &str) -> Turn {
         all.ask(service, 1, from, candidate(password), &ProcessBudget::new(1 << 30))
     }
 
     #[test]
     fn what_waits_is_bounded_for_each_source_each_service_and_in_all() {
         let all = idle();
-        let mut kept: Vec<Asked> =
+        let mut kept: Vec<Turn> =
             (0..OF_SOURCE).map(|n| ask(all, 1, source(1), &n.to_string())).collect();
-        assert!(kept.iter().all(|asked| matches!(asked, Asked::Later(..))));
-        assert!(matches!(ask(all, 1, source(1), "more"), Asked::SourceBusy));
+        assert!(kept.iter().all(|asked| matches!(asked, Turn::Later(..))));
+        assert!(matches!(ask(all, 1, source(1), "more"), Turn::SourceBusy));
         // The same pair is checked once, and costs nobody a place.
         kept.push(ask(all, 1, source(1), "0"));
-        assert!(matches!(kept.last(), Some(Asked::Later(..))));
+        assert!(matches!(kept.last(), Some(Turn::Later(..))));
         assert_eq!(all.lock().total, OF_SOURCE);
         // Another source, and the same source at another service.
         kept.push(ask(all, 1, source(2), "x"));
@@ -296,7 +296,7 @@ mod tests {
             kept.push(ask(all, 1, None, &format!("n{n}")));
         }
         assert_eq!(all.lock().waiting[&1].len(), OF_SERVICE);
-        assert!(matches!(kept.last(), Some(Asked::Busy)));
+        assert!(matches!(kept.last(), Some(Turn::Busy)));
         for service in 3..100 {
             for n in 0..OF_SERVICE {
                 kept.push(ask(all, service, None, &format!("n{n}")));
@@ -327,9 +327,9 @@ mod tests {
         let ask = |edition, password: &str| {
             let asked = all.ask(1, edition, source(1), candidate(password), &budget);
             match asked {
-                Asked::Right => (true, true),
-                Asked::Later(outcome, _ticket) => (false, outcome.blocking_recv().unwrap()),
-                Asked::SourceBusy | Asked::Busy => panic!("busy"),
+                Turn::Right => (true, true),
+                Turn::Later(outcome, _ticket) => (false, outcome.blocking_recv().unwrap()),
+                Turn::SourceBusy | Turn::Busy => panic!("busy"),
             }
         };
         assert_eq!(ask(1, ""), (false, true));
@@ -344,7 +344,7 @@ mod tests {
     fn a_check_without_memory_is_given_up() {
         let all: &'static Passwords = Box::leak(Box::default());
         let asked = all.ask(1, 1, None, candidate(""), &ProcessBudget::new(1 << 10));
-        let Asked::Later(outcome, _ticket) = asked else { panic!("not asked") };
+        let Turn::Later(outcome, _ticket) = asked else { panic!("not asked") };
         assert!(outcome.blocking_recv().is_err());
     }
 

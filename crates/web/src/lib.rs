@@ -56,7 +56,7 @@ pub use record::{Record, RequestHead, Wants};
 pub use rules::{InvalidRule, Rules};
 pub use serve::serve;
 pub use service::{
-    ByteStream, Checked, Found, Identity, LocalFuture, OpenFailed, Protocol, Refusal, Sender,
-    Service, Services, Settings, Stream, Verdict, Visitor,
+    Asked, ByteStream, Checked, Found, Identity, LocalFuture, OpenFailed, Protocol, Refusal,
+    Sender, Service, Services, Settings, Stream, Verdict, Visitor,
 };
 pub use upgrade::Replayed;

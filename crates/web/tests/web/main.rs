@@ -14,6 +14,7 @@ mod memory;
 mod options;
 mod pool;
 mod records;
+mod redirects;
 mod rig;
 mod routing;
 mod smuggling;

@@ -31,6 +31,7 @@ use tokio::time::timeout;
 use web::{Account, Replayed};
 
 use super::http::unsafe_response;
+use super::requests::Carried;
 use super::site::{self, Io, VisitorSocket, Way};
 use super::{Doors, PATIENCE, answer};
 use crate::backends::Pick;
@@ -152,9 +153,12 @@ impl Secured {
         let (target, priority) = (aim.target.clone(), aim.terms.priority);
         let open = proto::Open { target, visitor: *peer, priority };
         let route_header = doors.terms.load().route_header.as_deref().map(Rc::from);
-        let onward =
-            Rc::new(Back { visitor: self.clone(), edition, generation: generation.into() });
-        let http = Http { tracker: Some(Tracker::new(route_header)), first, onward };
+        let carried = Carried::new(&settings.stats, &backend.picked, *peer);
+        let mut tracker = Tracker::new(route_header);
+        tracker.observe(Rc::clone(&carried) as Rc<dyn h1::Observer>);
+        let (visitor, generation) = (self.clone(), generation.into());
+        let onward = Rc::new(Back { visitor, edition, generation, carried });
+        let http = Http { tracker: Some(tracker), first, onward };
         let reset = io.clone();
         let layered = Layered::new(io.clone(), Bytes::new()).cut_by(move || reset.reset_on_close());
         let stop = {
@@ -208,6 +212,8 @@ struct Back {
     edition: u64,
     /// The generation for which the service was found to be the same.
     generation: Cell<u64>,
+    /// The requests of the visitor.
+    carried: Rc<Carried>,
 }
 
 impl fmt::Debug for Back {
@@ -221,8 +227,14 @@ impl Onward for Back {
         let visitor = &self.visitor;
         match leaving.why {
             Why::Other(_) | Why::Changed | Why::Bad(_) => visitor.proxy(leaving.rest),
-            Why::Down(code) => visitor.answer(Answer::Down(code)),
-            Why::Doubt(doubt) => visitor.say(502, &unsafe_response(doubt)),
+            Why::Down(code) => {
+                self.carried.replaced(Answer::Down(code).status().0);
+                visitor.answer(Answer::Down(code));
+            }
+            Why::Doubt(doubt) => {
+                self.carried.replaced(502);
+                visitor.say(502, &unsafe_response(doubt));
+            }
         }
     }
 
