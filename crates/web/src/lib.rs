@@ -9,6 +9,7 @@
 //!
 //! * `gate` stands in front of hyper's parser and passes only bytes that have one meaning. It
 //!   limits the head of a request, and finds out which protocol a visitor speaks.
+//! * `half` holds the end of a visitor back until it has its answers, and notices one that has left.
 //! * `serve` drives a connection: time-outs, the orderly end, the switch to another protocol.
 //! * `proxy` carries one request: route, password, fields, target, answer.
 //! * `upstream` opens connections to targets and keeps them for the next request.
@@ -24,6 +25,7 @@ mod body;
 mod fields;
 mod files;
 mod gate;
+mod half;
 mod page;
 mod path;
 mod proxy;

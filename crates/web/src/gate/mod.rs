@@ -29,7 +29,7 @@ use h1::{Method, PREFACE, Requests, Step};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 
 use frames::{Brought, Frames};
-pub(crate) use progress::{Due, Progress};
+pub(crate) use progress::{Begun, Due, Progress};
 
 use crate::{
     Protocol, Refusal,
@@ -162,6 +162,14 @@ impl<T: AsyncRead + Unpin> Gate<T> {
 
     /// Looks at bytes that have not passed, and returns how many of them may pass.
     fn look(&mut self, bytes: &[u8]) -> usize {
+        let passed = self.check(bytes);
+        if let Mode::Checked(checked) = &self.mode {
+            self.progress.passed(!checked.requests.is_between());
+        }
+        passed
+    }
+
+    fn check(&mut self, bytes: &[u8]) -> usize {
         let Mode::Checked(checked) = &mut self.mode else {
             return 0;
         };

@@ -8,7 +8,7 @@ use std::{borrow::Cow, cell::RefCell, convert::Infallible, rc::Rc};
 use bytes::Bytes;
 use hyper::{
     Method, Request, Response, StatusCode, Version,
-    body::Incoming,
+    body::{Body as _, Incoming},
     ext::Protocol,
     header::{self, HeaderMap, HeaderName, HeaderValue},
 };
@@ -64,6 +64,7 @@ impl Connection {
     ) -> Result<Response<AnswerBody>, Infallible> {
         let (number, refused) = self.progress.called();
         let bodiless = request.method() == Method::HEAD;
+        let takes_chunks = !self.h2 && !bodiless && request.version() == Version::HTTP_11;
         let head = fields::length(request.headers()) + request.uri().path().len();
         // The head lies in the visitor's buffer, and in that of the target.
         let cost = REQUEST + 2 * head as u64;
@@ -86,8 +87,15 @@ impl Connection {
             Ok((response, exchange)) => self.answer(response, exchange, answer).await,
             Err(denied) => Ok(self.page(denied, bodiless, answer)),
         };
-        let response = response
+        let mut response = response
             .unwrap_or_else(|(refusal, answer)| self.page(refusal.into(), bodiless, answer));
+        let in_chunks = takes_chunks && is_open_ended(&response);
+        if in_chunks {
+            // hyper would choose the same.
+            let chunked = HeaderValue::from_static("chunked");
+            response.headers_mut().insert(header::TRANSFER_ENCODING, chunked);
+        }
+        self.progress.answering(in_chunks);
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             self.progress.no_upgrade(number);
         }
@@ -371,6 +379,17 @@ impl Tunnel {
         let mut asked = self.protocol.as_bytes().split(|&byte| byte == b',');
         asked.any(|asked| asked.trim_ascii().eq_ignore_ascii_case(protocol.as_bytes()))
     }
+}
+
+/// Whether nothing in the head of an answer tells the length of its body.
+fn is_open_ended(response: &Response<AnswerBody>) -> bool {
+    let (status, body) = (response.status(), response.body());
+    let is_bodiless = status.is_informational()
+        || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+        || body.is_end_stream();
+    !is_bodiless
+        && body.size_hint().exact().is_none()
+        && !response.headers().contains_key(header::CONTENT_LENGTH)
 }
 
 /// The host that the field of the settings names.

@@ -6,6 +6,7 @@
 mod bodies;
 mod files;
 mod h2;
+mod half;
 mod limits;
 mod memory;
 mod options;
