@@ -45,13 +45,13 @@ use crate::gate::{Begun, Progress};
 const STEPS: [Duration; 5] = [
     Duration::ZERO,
     Duration::from_millis(100),
-    Duration::from_millis(300),
-    Duration::from_millis(600),
-    Duration::from_millis(900),
+    Duration::from_millis(250),
+    Duration::from_millis(450),
+    Duration::from_millis(700),
 ];
 
-/// The time after which a visitor that cannot be probed has left: a target shall notice that within
-/// 1 s.
+/// The time after which a visitor that cannot be probed has left. Its target shall notice that within
+/// 1 s of the end, which takes some of the second for the path.
 const PATIENCE: Duration = STEPS[STEPS.len() - 1];
 
 /// The first bytes of each response: one for each step.

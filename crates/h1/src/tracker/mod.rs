@@ -56,8 +56,9 @@ pub enum Then {
         /// The host in its normalised form.
         host: Option<Box<str>>,
     },
-    /// The rest begins with the head of a request, the rules have changed ([`Tracker::expire`]), and
-    /// all earlier responses are complete: hand the connection over.
+    /// The rest begins with the head of a request, and all earlier responses are complete: hand the
+    /// connection over. The rules have changed ([`Tracker::expire`]), or the request asks for HTTP/2
+    /// (`h2c`), which only a reader of its requests can refuse (RFC 9113 section 3.1).
     Changed,
     /// The rest is no acceptable request, and all earlier responses are complete: answer, and
     /// close.

@@ -501,6 +501,19 @@ fn an_accepted_upgrade_lets_all_bytes_through() {
     pass(&mut tracker, "rest");
 }
 
+/// Behind an accepted `h2c` come requests for any host, which the tracker cannot read.
+#[test]
+fn a_request_for_http_2_does_not_pass() {
+    let h2c = "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: Upgrade, HTTP2-Settings\r\n\
+               Upgrade: websocket, h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n";
+    let mut tracker = fresh();
+    assert_eq!(tracker.requests(h2c.as_bytes()), (0, Then::Changed));
+    let mut tracker = fresh();
+    assert_eq!(tracker.requests([A, h2c].concat().as_bytes()), (A.len(), Then::Wait));
+    assert!(deliver(&mut tracker, OK));
+    assert_eq!(tracker.requests(h2c.as_bytes()), (0, Then::Changed));
+}
+
 /// Some servers change the protocol for `Upgrade` alone.
 #[test]
 fn nothing_follows_an_upgrade_that_was_not_asked_for_in_connection() {

@@ -141,7 +141,7 @@ fn a_body_with_a_length_goes_on_after_the_end_of_the_visitor() {
             send(&mut target.io, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc").await;
             client.head().await;
             client.io.shutdown().await.unwrap();
-            for (pause, part) in [(700, "def"), (9_000, "ghi")] {
+            for (pause, part) in [(500, "def"), (9_000, "ghi")] {
                 tokio::time::sleep(Duration::from_millis(pause)).await;
                 send(&mut target.io, part).await;
             }
