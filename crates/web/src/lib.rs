@@ -11,6 +11,8 @@
 //!   limits the head of a request, and finds out which protocol a visitor speaks.
 //! * `half` holds the end of a visitor back until it has its answers, and notices one that has left.
 //! * `serve` drives a connection: time-outs, the orderly end, the switch to another protocol.
+//! * `http2` drives a connection of HTTP/2, with a window for each stream.
+//! * `interim` passes interim answers on.
 //! * `proxy` carries one request: route, password, fields, target, answer.
 //! * `upstream` opens connections to targets and keeps them for the next request.
 //! * `rules` are the options of a service in the form that a request needs.
@@ -22,10 +24,13 @@
 
 mod account;
 mod body;
+mod date;
 mod fields;
 mod files;
 mod gate;
 mod half;
+mod http2;
+mod interim;
 mod page;
 mod path;
 mod proxy;
@@ -43,7 +48,7 @@ pub use path::{is_below, longest, normal_path};
 pub use rules::{InvalidRule, Rules};
 pub use serve::serve;
 pub use service::{
-    ByteStream, Found, LocalFuture, OpenFailed, Protocol, Refusal, Service, Services, Settings,
-    Stream, Verdict, Visitor,
+    ByteStream, Found, Identity, LocalFuture, OpenFailed, Protocol, Refusal, Sender, Service,
+    Services, Settings, Stream, Verdict, Visitor,
 };
 pub use upgrade::Replayed;

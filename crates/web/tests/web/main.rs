@@ -5,8 +5,11 @@
 
 mod bodies;
 mod files;
+mod flow;
+mod frames;
 mod h2;
 mod half;
+mod interim;
 mod limits;
 mod memory;
 mod options;
