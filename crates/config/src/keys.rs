@@ -70,10 +70,11 @@ mod tables {
     pub(crate) const CLIENT_TLS: Table = table("client:tls", &["pin", "ca", "cert", "key", "min_version"], &[]);
     pub(crate) const PATH_TLS: Table = table("client:servers[].tls", &["pin", "ca", "cert", "key", "min_version"], &[]);
     pub(crate) const SERVICE: Table = table("client:services[]",
-        &["name", "target", "public", "priority", "timeouts", "tcp_keepalive", "health", "allow_from", "deny_from", "proxy_protocol",
+        &["name", "target", "target_tls", "public", "priority", "timeouts", "tcp_keepalive", "health", "allow_from", "deny_from", "proxy_protocol",
           "basic_auth", "host_rewrite", "headers", "response_headers", "forwarded", "path", "pass_through",
           "allow", "limits"],
         &["resume", "balance", "shared"]);
+    pub(crate) const TARGET_TLS: Table = table("client:services[].target_tls", &["pin", "ca", "server_name", "insecure"], &[]);
     pub(crate) const SERVICE_LIMITS: Table = table("client:services[].limits", &["flows", "source"], &["streams", "new_per_second", "up", "down", "stream"]);
     pub(crate) const SERVICE_SOURCE_LIMITS: Table = Table { path: "client:services[].limits.source", ..SOURCE_LIMITS };
     pub(crate) const REQUEST_HEADERS: Table = table("client:services[].headers", &["set", "remove"], &[]);
@@ -124,6 +125,7 @@ pub const TABLES: &[Table] = &[
     CLIENT_TLS,
     PATH_TLS,
     SERVICE,
+    TARGET_TLS,
     REQUEST_HEADERS,
     RESPONSE_HEADERS,
     TIMEOUTS,

@@ -18,6 +18,7 @@ mod name;
 mod own;
 mod pin;
 mod suites;
+mod target;
 mod verify;
 mod words;
 
@@ -34,3 +35,4 @@ pub use pin::{Pin, PinError};
 /// Configurations that [`client_config`] and [`server_config`] make. Only transports read them.
 pub use rustls::{ClientConfig, ServerConfig};
 pub use suites::{Backend, Cpu, Suites, cipher, order_suites, provider};
+pub use target::{TargetStream, TargetTls};

@@ -278,9 +278,12 @@ fn target(target: &Target) -> TargetAddr {
         Target::Tcp { host, port } => TargetAddr::Tcp { host: plain(host), port: *port },
         Target::Unix(address) => TargetAddr::Unix(address.clone()),
         // The decoder of the configuration takes no other default target.
-        Target::Udp { .. } | Target::Socks5 | Target::HttpProxy | Target::Files(_) => {
-            TargetAddr::Tcp { host: String::new(), port: 0 }
-        }
+        Target::Udp { .. }
+        | Target::Https { .. }
+        | Target::H2c { .. }
+        | Target::Socks5
+        | Target::HttpProxy
+        | Target::Files(_) => TargetAddr::Tcp { host: String::new(), port: 0 },
     }
 }
 

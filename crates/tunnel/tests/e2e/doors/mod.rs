@@ -11,6 +11,7 @@ mod origin;
 mod partly;
 mod rules;
 mod status;
+mod targets;
 mod tls;
 
 use std::fmt::Write as _;
