@@ -9,6 +9,7 @@
 //!
 //! * `gate` stands in front of hyper's parser and passes only bytes that have one meaning. It
 //!   limits the head of a request, and finds out which protocol a visitor speaks.
+//! * `half` holds the end of a visitor back until it has its answers, and notices one that has left.
 //! * `serve` drives a connection: time-outs, the orderly end, the switch to another protocol.
 //! * `http2` drives a connection of HTTP/2, with a window for each stream.
 //! * `interim` passes interim answers on.
@@ -31,6 +32,7 @@ mod date;
 mod fields;
 mod files;
 mod gate;
+mod half;
 mod http2;
 mod interim;
 mod multiplex;

@@ -84,6 +84,7 @@ impl Connection {
     ) -> Result<Response<AnswerBody>, Unanswered> {
         let (number, refused) = self.progress.called();
         let bodiless = request.method() == Method::HEAD;
+        let takes_chunks = !self.h2 && !bodiless && request.version() == Version::HTTP_11;
         let head = fields::length(request.headers()) + request.uri().path().len();
         // The head lies in the visitor's buffer, in that of the target, and in the record.
         let copies = if self.services.wants().is_some() { 3 } else { 2 };
@@ -116,9 +117,16 @@ impl Connection {
                 return Err(Unanswered);
             }
         };
-        let response = response
+        let mut response = response
             .unwrap_or_else(|(refusal, answer)| self.page(refusal.into(), bodiless, answer));
         response.body().answered(response.status());
+        let in_chunks = takes_chunks && is_open_ended(&response);
+        if in_chunks {
+            // hyper would choose the same.
+            let chunked = HeaderValue::from_static("chunked");
+            response.headers_mut().insert(header::TRANSFER_ENCODING, chunked);
+        }
+        self.progress.answering(in_chunks);
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             self.progress.no_upgrade(number);
         }
@@ -538,6 +546,17 @@ fn with_path(uri: &Uri, mut path: String) -> Option<Uri> {
         path.push_str(query);
     }
     PathAndQuery::try_from(path).ok().map(Uri::from)
+}
+
+/// Whether nothing in the head of an answer tells the length of its body.
+fn is_open_ended(response: &Response<AnswerBody>) -> bool {
+    let (status, body) = (response.status(), response.body());
+    let is_bodiless = status.is_informational()
+        || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+        || body.is_end_stream();
+    !is_bodiless
+        && body.size_hint().exact().is_none()
+        && !response.headers().contains_key(header::CONTENT_LENGTH)
 }
 
 /// The host that the field of the settings names.

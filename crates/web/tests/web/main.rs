@@ -8,6 +8,7 @@ mod files;
 mod flow;
 mod frames;
 mod h2;
+mod half;
 mod interim;
 mod limits;
 mod memory;

@@ -39,12 +39,19 @@ impl Handler for HttpPort {
 
 async fn decide(visitor: Undecided) {
     let mut sniffer = visitor.doors.head_sniffer();
-    let look = relay::look(&visitor.socket, |bytes| first(&mut sniffer, visitor.peer, bytes));
+    let mut has_begun = false;
+    let look = relay::look(&visitor.socket, |bytes| {
+        has_begun |= !b"\r\n".starts_with(bytes);
+        first(&mut sniffer, visitor.peer, bytes)
+    });
     match timeout(PATIENCE, look).await {
         Ok(Ok(Some(first))) => admit(visitor, first).await,
         // The visitor left, or said nothing that an answer would help.
         Ok(Ok(None) | Err(_)) => {}
-        Err(_) => visitor.answer(408, "No complete request came in time."),
+        Err(_) if has_begun => visitor.answer(408, "No complete request came in time."),
+        // A browser that opens a connection in advance would take an answer for that to its first
+        // request.
+        Err(_) => {}
     }
 }
 
@@ -106,7 +113,10 @@ async fn lead(visitor: Undecided, first: First, read: BytesMut) {
             }
             let Undecided { worker, doors, socket, peer, until, .. } = visitor;
             let until = until.unwrap_or_else(|| Instant::now() + HOLD);
-            route(worker, doors, (socket, peer, read), host, (first.asked, until)).await;
+            // A target that switched to HTTP/2 would read requests for other hosts.
+            let by_bytes = !head.h2c;
+            let asked = (first.asked, until);
+            route(worker, doors, (socket, peer, read), host, asked, by_bytes).await;
         }
         Looked::Http2 => {
             let Undecided { worker, doors, mut socket, peer, .. } = visitor;
@@ -134,13 +144,14 @@ pub(super) fn unsafe_response(doubt: Doubt) -> String {
 /// A connection with the bytes that were read from it.
 type Connection = (Socket, Option<SocketAddr>, BytesMut);
 
-/// Leads a connection whose next request is for `host`.
+/// Leads a connection whose next request is for `host`. `by_bytes`: its bytes may go on unchanged.
 async fn route(
     worker: Rc<Worker>,
     doors: Arc<Doors>,
     (mut socket, peer, first): Connection,
     host: Option<&str>,
     (asked, until): (Asked, Instant),
+    by_bytes: bool,
 ) {
     // A request without a host goes to the service of all hosts.
     let host = host.unwrap_or(HOSTLESS);
@@ -157,7 +168,8 @@ async fn route(
     let Some(services) = services else {
         return doors.say(&worker, socket, asked, 404, "No service has this host.");
     };
-    let Some(Direct { service, edition, tracked }) = doors.direct(&services, peer) else {
+    let direct = doors.direct(&services, peer).filter(|direct| by_bytes || !direct.tracked);
+    let Some(Direct { service, edition, tracked }) = direct else {
         if !entrance::takes(&services, &mut socket) {
             return doors.answer(&worker, socket, asked, Answer::Full);
         }
@@ -257,9 +269,10 @@ impl NameDoor for Doors {
             Why::Other(host) => {
                 let worker = Rc::clone(worker);
                 spawn_local(async move {
-                    let (asked, until) = (Asked::of(visitor, &rest), Instant::now() + HOLD);
-                    let came = (socket, visitor, rest);
-                    route(worker, self, came, host.as_deref(), (asked, until)).await;
+                    let asked = (Asked::of(visitor, &rest), Instant::now() + HOLD);
+                    let connection = (socket, visitor, rest);
+                    // The tracker has the head, and gives it back if it asks for HTTP/2.
+                    route(worker, self, connection, host.as_deref(), asked, true).await;
                 });
             }
             Why::Changed => {
