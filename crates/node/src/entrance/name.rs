@@ -4,7 +4,7 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -59,6 +59,10 @@ pub(crate) trait NameDoor: fmt::Debug + Send + Sync {
     /// Answers a visitor in place of a service, and closes its connection.
     fn answer(&self, worker: &Worker, socket: Socket, asked: Asked, answer: Answer);
 
+    /// The visitor that sent a request with this head over a connection of `peer`, for the log of
+    /// requests.
+    fn visitor(&self, peer: Option<SocketAddr>, head: &[u8]) -> Option<IpAddr>;
+
     /// The generation of the table of names.
     fn generation(&self) -> u64;
 
@@ -103,7 +107,7 @@ impl NameVisitor {
         permit: Permit,
     ) {
         let Self { door, lead, first, asked } = self;
-        let carried = Carried::new(&settings.stats, picked, open.visitor);
+        let carried = Carried::new(&settings.stats, picked, &door, open.visitor);
         let tracker = lead.tracked.then(|| {
             let mut tracker = Tracker::new(lead.route_header.as_deref().map(Rc::from));
             tracker.observe(Rc::clone(&carried) as Rc<dyn h1::Observer>);

@@ -1,7 +1,7 @@
 //! HTTP by name. The head of the first request decides; then the byte path carries the connection
 //! and tracks its requests ([`h1`]), unless the service has options that need the proxy.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use relay::{Handler, Leaving, Socket, Why};
 use tokio::task::spawn_local;
 use tokio::time::{Instant, timeout};
 
-use super::requests::Asked;
+use super::requests::{self, Asked};
 use super::{Doors, PATIENCE, Port, UNDECIDED_STATE, Undecided, answer, settled_holder, site, tls};
 use crate::entrance::{self, Answer, Came, Guest, HOLD, Lead, NameDoor, NameVisitor};
 use crate::names::{Kind, Published, Services, Space};
@@ -42,7 +42,7 @@ async fn decide(visitor: Undecided) {
     let mut has_begun = false;
     let look = relay::look(&visitor.socket, |bytes| {
         has_begun |= !b"\r\n".starts_with(bytes);
-        first(&mut sniffer, visitor.peer, bytes)
+        first(&mut sniffer, (&visitor.doors, visitor.peer), bytes)
     });
     match timeout(PATIENCE, look).await {
         Ok(Ok(Some(first))) => admit(visitor, first).await,
@@ -67,7 +67,7 @@ pub(super) struct First {
 /// Looks at the first bytes; `None` until they are decided.
 pub(super) fn first(
     sniffer: &mut HeadSniffer,
-    peer: Option<SocketAddr>,
+    (doors, peer): (&Doors, Option<SocketAddr>),
     bytes: &[u8],
 ) -> Option<First> {
     let looked = sniffer.look(bytes);
@@ -77,7 +77,7 @@ pub(super) fn first(
         Looked::Http2 | Looked::Bad(_) | Looked::Not => None,
     };
     let asked = match &looked {
-        Looked::Head(_) => Asked::of(peer, bytes),
+        Looked::Head(_) => Asked::of(doors, peer, bytes),
         Looked::More | Looked::Http2 | Looked::Bad(_) | Looked::Not => Asked::by(peer),
     };
     Some(First { looked, asked, token })
@@ -161,7 +161,7 @@ async fn route(
     let services = doors.names().wait(Space::Http, host).await;
     if let Some(https) = doors.https(host, peer) {
         if !entrance::takes(&https, &mut socket) {
-            return doors.answer(&worker, socket, Answer::Full);
+            return doors.answer(&worker, socket, asked, Answer::Full);
         }
         return site::serve_plain(&worker, doors, socket, peer, first);
     }
@@ -269,7 +269,7 @@ impl NameDoor for Doors {
             Why::Other(host) => {
                 let worker = Rc::clone(worker);
                 spawn_local(async move {
-                    let asked = (Asked::of(visitor, &rest), Instant::now() + HOLD);
+                    let asked = (Asked::of(&self, visitor, &rest), Instant::now() + HOLD);
                     let connection = (socket, visitor, rest);
                     // The tracker has the head, and gives it back if it asks for HTTP/2.
                     route(worker, self, connection, host.as_deref(), asked, true).await;
@@ -295,6 +295,10 @@ impl NameDoor for Doors {
     fn answer(&self, worker: &Worker, socket: Socket, asked: Asked, answer: Answer) {
         let (status, reason) = answer.status();
         self.say(worker, socket, asked, status, reason);
+    }
+
+    fn visitor(&self, peer: Option<SocketAddr>, head: &[u8]) -> Option<IpAddr> {
+        requests::visitor(self, peer, head)
     }
 
     fn generation(&self) -> u64 {
@@ -343,7 +347,7 @@ impl NameDoor for Doors {
                 Space::Http => {
                     // A door decides about a complete head, also when it led the visitor here.
                     let mut sniffer = visitor.doors.head_sniffer();
-                    match self::first(&mut sniffer, visitor.peer, &first) {
+                    match self::first(&mut sniffer, (&visitor.doors, visitor.peer), &first) {
                         Some(looked) => lead(visitor, looked, first).await,
                         None => visitor.answer(400, "The head of the request is incomplete."),
                     }

@@ -301,7 +301,7 @@ impl Sniffer {
                 Sniff::Not => Some(Found::Other),
             },
             First::Http | First::Http2 => {
-                let first = http::first(&mut self.head, self.peer, bytes)?;
+                let first = http::first(&mut self.head, (&self.doors, self.peer), bytes)?;
                 let is_carrier = match &first.looked {
                     Looked::Head(head) => self.is_carrier(head, bytes),
                     Looked::More | Looked::Http2 | Looked::Bad(_) | Looked::Not => false,

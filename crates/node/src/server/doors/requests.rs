@@ -12,9 +12,11 @@ use std::time::Duration;
 use logging::requests::{Request, request, wanted};
 use relay::Stats;
 use tokio::time::Instant;
-use web::{Record, RequestHead, Wants};
+use web::{HeaderMap, HeaderName, HeaderValue, Record, RequestHead, Wants};
 
+use super::Doors;
 use crate::backends::Picked;
+use crate::entrance::NameDoor;
 
 /// Which parts of heads the log of requests wants; `None`: there is no such log.
 pub(super) fn wants() -> Option<Wants> {
@@ -59,7 +61,35 @@ pub(super) fn note(record: &Record, stats: Option<&Stats>, picked: &Picked) {
 pub(crate) struct Asked {
     peer: Option<SocketAddr>,
     /// The head and the time of its arrival, if there is a log of requests and the head is known.
-    head: Option<Box<(RequestHead, Instant)>>,
+    head: Option<Box<Noted>>,
+}
+
+/// The head of a request that a door may have to answer.
+#[derive(Clone, Debug)]
+struct Noted {
+    head: RequestHead,
+    visitor: Option<IpAddr>,
+    at: Instant,
+}
+
+/// The visitor that sent a request with this head. A trusted reverse proxy names its visitor, and
+/// where it names nobody, the proxy is all that is known.
+pub(super) fn visitor(doors: &Doors, peer: Option<SocketAddr>, head: &[u8]) -> Option<IpAddr> {
+    let named = || {
+        let lines = head.split(|byte| *byte == b'\n').skip(1).map(<[u8]>::trim_ascii);
+        let mut fields = HeaderMap::new();
+        for line in lines.take_while(|line| !line.is_empty()) {
+            let Some(colon) = line.iter().position(|byte| *byte == b':') else { continue };
+            let name = HeaderName::from_bytes(&line[..colon]);
+            let value = HeaderValue::from_bytes(line[colon + 1..].trim_ascii());
+            if let (Ok(name), Ok(value)) = (name, value) {
+                fields.append(name, value);
+            }
+        }
+        doors.sender(peer, &fields).address()
+    };
+    let named = if doors.trusts(peer) { named() } else { None };
+    named.or(peer).map(|visitor| visitor.ip())
 }
 
 impl Asked {
@@ -69,10 +99,11 @@ impl Asked {
     }
 
     /// A request of this peer. `bytes` begin with its complete head.
-    pub(super) fn of(peer: Option<SocketAddr>, bytes: &[u8]) -> Self {
-        let head = wants()
-            .filter(|_| !bytes.is_empty())
-            .map(|wants| Box::new((RequestHead::read(bytes, wants), Instant::now())));
+    pub(super) fn of(doors: &Doors, peer: Option<SocketAddr>, bytes: &[u8]) -> Self {
+        let head = wants().filter(|_| !bytes.is_empty()).map(|wants| {
+            let visitor = visitor(doors, peer, bytes);
+            Box::new(Noted { head: RequestHead::read(bytes, wants), visitor, at: Instant::now() })
+        });
         Self { peer, head }
     }
 
@@ -82,10 +113,11 @@ impl Asked {
             return;
         }
         let head = answer.windows(4).position(|end| end == b"\r\n\r\n").map_or(0, |at| at + 4);
-        let since = self.head.as_ref().map_or(Duration::ZERO, |head| head.1.elapsed());
+        let since = self.head.as_ref().map_or(Duration::ZERO, |noted| noted.at.elapsed());
+        let peer = self.peer.map(|peer| peer.ip());
         let record = Record {
-            head: self.head.map(|head| head.0),
-            visitor: self.peer.map(|peer| peer.ip()),
+            visitor: self.head.as_ref().map_or(peer, |noted| noted.visitor),
+            head: self.head.map(|noted| noted.head),
             status,
             bytes: (answer.len() - head) as u64,
             first_byte: Some(since),
@@ -100,7 +132,8 @@ impl Asked {
 pub(crate) struct Carried {
     stats: Rc<Stats>,
     picked: Arc<Picked>,
-    visitor: Option<IpAddr>,
+    door: Arc<dyn NameDoor>,
+    peer: Option<SocketAddr>,
     /// The oldest request without a complete response. Most visitors have no further one.
     first: Cell<Option<Waiting>>,
     others: RefCell<VecDeque<Waiting>>,
@@ -109,7 +142,7 @@ pub(crate) struct Carried {
 /// A request whose response is not complete.
 struct Waiting {
     begun: Instant,
-    head: Option<Box<RequestHead>>,
+    head: Option<Box<(RequestHead, Option<IpAddr>)>>,
     /// The status of the latest head, and its time.
     answer: Option<(u16, Duration)>,
 }
@@ -128,12 +161,12 @@ impl Carried {
     pub(crate) fn new(
         stats: &Rc<Stats>,
         picked: &Arc<Picked>,
-        visitor: Option<SocketAddr>,
+        door: &Arc<dyn NameDoor>,
+        peer: Option<SocketAddr>,
     ) -> Rc<Self> {
         let (first, others) = Default::default();
-        let visitor = visitor.map(|visitor| visitor.ip());
-        let (stats, picked) = (Rc::clone(stats), Arc::clone(picked));
-        Rc::new(Self { stats, picked, visitor, first, others })
+        let (stats, picked, door) = (Rc::clone(stats), Arc::clone(picked), Arc::clone(door));
+        Rc::new(Self { stats, picked, door, peer, first, others })
     }
 
     /// The door answers the oldest request in the place of the service.
@@ -153,9 +186,13 @@ impl Carried {
 
     fn tell(&self, waiting: Waiting, bytes: u64, is_complete: bool) {
         let Waiting { begun, head, answer } = waiting;
+        let (head, visitor) = match head {
+            Some(noted) => (Some(noted.0), noted.1),
+            None => (None, self.peer.map(|peer| peer.ip())),
+        };
         let record = Record {
-            head: head.map(|head| *head),
-            visitor: self.visitor,
+            head,
+            visitor,
             status: answer.map_or(LEFT, |(status, _)| status),
             bytes,
             first_byte: answer.map(|(_, time)| time),
@@ -168,7 +205,8 @@ impl Carried {
 
 impl h1::Observer for Carried {
     fn requested(&self, head: &[u8]) {
-        let head = wants().map(|wants| Box::new(RequestHead::read(head, wants)));
+        let noted = |wants| (RequestHead::read(head, wants), self.door.visitor(self.peer, head));
+        let head = wants().map(noted).map(Box::new);
         let waiting = Waiting { begun: Instant::now(), head, answer: None };
         match self.first.take() {
             None => self.first.set(Some(waiting)),

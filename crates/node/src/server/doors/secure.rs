@@ -31,11 +31,11 @@ use tokio::time::timeout;
 use web::{Account, Replayed};
 
 use super::http::unsafe_response;
-use super::requests::Carried;
+use super::requests::{Asked, Carried};
 use super::site::{self, Io, VisitorSocket, Way};
 use super::{Doors, PATIENCE, answer};
 use crate::backends::Pick;
-use crate::entrance::{self, Answer};
+use crate::entrance::{self, Answer, NameDoor};
 use crate::names::{Kind, Space};
 use crate::session::Worker;
 
@@ -82,6 +82,7 @@ pub(super) async fn serve(
         Ok(Err(_)) => return,
         Err(_) => {
             let page = doors.page(408, "No complete request came in time.");
+            Asked::by(peer).answered(408, &page);
             return say(io, &page).await;
         }
     };
@@ -153,7 +154,8 @@ impl Secured {
         let (target, priority) = (aim.target.clone(), aim.terms.priority);
         let open = proto::Open { target, visitor: *peer, priority };
         let route_header = doors.terms.load().route_header.as_deref().map(Rc::from);
-        let carried = Carried::new(&settings.stats, &backend.picked, *peer);
+        let door: Arc<dyn NameDoor> = Arc::<Doors>::clone(doors);
+        let carried = Carried::new(&settings.stats, &backend.picked, &door, *peer);
         let mut tracker = Tracker::new(route_header);
         tracker.observe(Rc::clone(&carried) as Rc<dyn h1::Observer>);
         let (visitor, generation) = (self.clone(), generation.into());
