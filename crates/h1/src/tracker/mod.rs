@@ -143,9 +143,9 @@ struct Pipeline {
     /// A response is in doubt, so no request is passed, and no answer is given in the place of a
     /// response.
     is_doubtful: bool,
-    /// The reader of the responses understands every interim response. nginx before version 1.29
-    /// does not.
-    takes_interims: bool,
+    /// The caller makes the requests, and reads the responses itself: it understands every interim
+    /// response, as nginx before version 1.29 does not, and nobody else shares the connection.
+    is_of_caller: bool,
 }
 
 impl Pipeline {

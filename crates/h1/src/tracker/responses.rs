@@ -100,7 +100,7 @@ impl Responses {
                     completed = true;
                     break Rest::Excess;
                 }
-                Phase::Start => match self.look(rest) {
+                Phase::Start => match self.look(rest, !pipeline.is_of_caller) {
                     Ok(Seen::More) => break Rest::Held,
                     Ok(Seen::Head(length, answer, mended)) => {
                         let partial = std::mem::take(&mut self.partial);
@@ -196,8 +196,8 @@ impl Responses {
         ended
     }
 
-    /// Looks for a head, and keeps a part of a head.
-    fn look(&mut self, rest: &[u8]) -> Result<Seen, Doubt> {
+    /// Looks for a head, and keeps a part of a head. `closes`: no response follows a mended one.
+    fn look(&mut self, rest: &[u8], closes: bool) -> Result<Seen, Doubt> {
         if self.partial.is_empty()
             && let Some(Ok(answer)) = answer::parse(rest)
         {
@@ -216,7 +216,7 @@ impl Responses {
         };
         self.scan = Scan::default();
         let head = &self.partial[..end];
-        let (answer, mended) = read(head)?;
+        let (answer, mended) = read(head, closes)?;
         self.partial.truncate(known);
         Ok(Seen::Head(end - known, answer, mended))
     }
@@ -242,7 +242,7 @@ impl Responses {
             (101, _) => return Err(Doubt::Switch),
             (100..=199, _) => {
                 let is_odd = body != Framing::Absent || version10 || is_head;
-                if is_odd && !pipeline.takes_interims {
+                if is_odd && !pipeline.is_of_caller {
                     return Err(Doubt::Interim);
                 }
                 let (count, bytes) = self.interims;
@@ -305,13 +305,13 @@ impl Responses {
 }
 
 /// Reads a complete head, which is mended if it is in doubt.
-fn read(head: &[u8]) -> Result<(Answer, Option<Vec<u8>>), Doubt> {
+fn read(head: &[u8], closes: bool) -> Result<(Answer, Option<Vec<u8>>), Doubt> {
     let doubt = match answer::parse(head) {
         Some(Ok(answer)) => return Ok((answer, None)),
         Some(Err(doubt)) => doubt,
         None => answer::diagnose(head),
     };
-    let mended = mend(head).ok_or(doubt)?;
+    let mended = mend(head, closes).ok_or(doubt)?;
     // What is written has to be certain as well.
     let answer = answer::parse(&mended).and_then(Result::ok).ok_or(doubt)?;
     Ok((answer, Some(mended)))
