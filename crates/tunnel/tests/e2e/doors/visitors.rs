@@ -83,7 +83,7 @@ fn lists_judge_each_visitor_behind_a_trusted_proxy() {
     let services: Vec<_> = lists
         .iter()
         .flat_map(|(list, keys)| {
-            let named = |(name, more): &(&str, &str)| {
+            let named = move |(name, more): &(&str, &str)| {
                 (format!("http://{list}-{name}.example"), format!("{keys}{more}"))
             };
             options.iter().map(named)
