@@ -3,10 +3,11 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::Command;
 
 use super::rules::origin;
-use super::{Doors, certificate, published, status, talk};
+use super::{Doors, certificate, connect, published, status, talk};
 use crate::harness::{Nginx, Scheme, free_port, program, run};
 
 /// A server with a certificate for `names`, and further keys of `http`.
@@ -33,10 +34,12 @@ fn follow(url: &str, host: &str, ports: &[u16], more: &[&str]) -> String {
 
 /// The status of the answer to a request over HTTP, and the value of its `Location`.
 fn ask(port: u16, host: &str, path: &str) -> (String, String) {
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-    let answer = talk(port, request.as_bytes());
-    let location = answer.lines().find_map(|line| line.strip_prefix("Location: "));
-    (status(&answer).to_owned(), location.unwrap_or_default().to_owned())
+    let mut socket = connect(port);
+    write!(socket, "GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
+    let lines = BufReader::new(socket).lines().map(Result::unwrap);
+    let head: Vec<_> = lines.take_while(|line| !line.is_empty()).collect();
+    let location = head.iter().find_map(|line| line.strip_prefix("Location: "));
+    (status(&head[0]).to_owned(), location.unwrap_or_default().to_owned())
 }
 
 #[test]
