@@ -43,7 +43,10 @@ mod tables {
         &["listen", "certificates", "min_version", "acme"], &[]);
     pub(crate) const CERTIFICATE: Table = table("server:tls_routes.certificates[]", &["cert", "key"], &[]);
     pub(crate) const ACME: Table = table("server:tls_routes.acme",
-        &["accept_terms", "email", "directory", "ca"], &[]);
+        &["accept_terms", "email", "directory", "ca", "names", "account", "eab", "dns", "on_demand"], &[]);
+    pub(crate) const ACME_EAB: Table = table("server:tls_routes.acme.eab", &["kid", "hmac_file"], &[]);
+    pub(crate) const ACME_DNS: Table = table("server:tls_routes.acme.dns",
+        &["exec", "timeout", "wait", "resolvers"], &[]);
     pub(crate) const SERVER_TLS: Table = table("server:tls", &["cert", "key", "client_ca"], &[]);
     pub(crate) const CLIENT_ENTRY: Table = table("server:clients[]", &["name", "token", "token_file", "allow", "limits"], &[]);
     pub(crate) const ANY_CLIENT: Table = table("server:allow_any_client", &["allow", "limits"], &[]);
@@ -70,10 +73,11 @@ mod tables {
     pub(crate) const CLIENT_TLS: Table = table("client:tls", &["pin", "ca", "cert", "key", "min_version"], &[]);
     pub(crate) const PATH_TLS: Table = table("client:servers[].tls", &["pin", "ca", "cert", "key", "min_version"], &[]);
     pub(crate) const SERVICE: Table = table("client:services[]",
-        &["name", "target", "public", "priority", "timeouts", "tcp_keepalive", "health", "allow_from", "deny_from", "proxy_protocol",
+        &["name", "target", "target_tls", "public", "priority", "timeouts", "tcp_keepalive", "health", "allow_from", "deny_from", "proxy_protocol",
           "basic_auth", "host_rewrite", "headers", "response_headers", "forwarded", "path", "strip_prefix", "redirect", "hsts", "preflight", "pass_through",
           "allow", "limits"],
         &["resume", "balance", "shared"]);
+    pub(crate) const TARGET_TLS: Table = table("client:services[].target_tls", &["pin", "ca", "server_name", "insecure"], &[]);
     pub(crate) const SERVICE_LIMITS: Table = table("client:services[].limits", &["flows", "source"], &["streams", "new_per_second", "up", "down", "stream"]);
     pub(crate) const SERVICE_SOURCE_LIMITS: Table = Table { path: "client:services[].limits.source", ..SOURCE_LIMITS };
     pub(crate) const REQUEST_HEADERS: Table = table("client:services[].headers", &["set", "remove"], &[]);
@@ -107,6 +111,8 @@ pub const TABLES: &[Table] = &[
     TLS_ROUTES,
     CERTIFICATE,
     ACME,
+    ACME_EAB,
+    ACME_DNS,
     SERVER_TLS,
     CLIENT_ENTRY,
     ANY_CLIENT,
@@ -124,6 +130,7 @@ pub const TABLES: &[Table] = &[
     CLIENT_TLS,
     PATH_TLS,
     SERVICE,
+    TARGET_TLS,
     REQUEST_HEADERS,
     RESPONSE_HEADERS,
     TIMEOUTS,

@@ -4,6 +4,7 @@ use config::{
     Change, ClientConfig, ClientFlags, NameKind, Problem, Public, ServerConfig, ServerFlags,
     Sources, Text, TlsVersion, load_client, load_kept, load_server,
 };
+use proto::TargetProtocol::{H2c, Http, Https};
 
 const TOKEN: &str = "q7Xb2LmZ0aKc9RtYv4WnPs";
 
@@ -228,6 +229,37 @@ fn redirects_that_never_end_are_refused() {
 }
 
 #[test]
+fn a_target_over_tls_or_http2_has_its_protocol_and_its_verification() {
+    let pin = "sha256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+    let text = format!(
+        "name: home\nservices:\n\
+         - https://a.example=https://10.0.0.5:8006\n\
+         - {{ public: https://b.example, target: https://nas.lan, target_tls: {{ pin: '{pin}' }} }}\n\
+         - {{ public: http://c.example, target: 'https://[fd00::5]', target_tls: {{ ca: a.pem, \
+         server_name: nas.lan }} }}\n\
+         - {{ public: http://d.example, target: https://d.lan, target_tls: {{ insecure: true }} }}\n\
+         - {{ public: http://e.example, target: h2c://e.lan }}\n\
+         - {{ public: 8443, target: https://f.lan, name: port }}\n"
+    );
+    let config = client(&text, &[]).unwrap();
+    let summary = config.summary();
+    for (line, end) in summary[1..].iter().zip([
+        "-> https://10.0.0.5:8006",
+        "-> https://nas.lan:443, target pin sha256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
+        "-> https://[fd00::5]:443, target ca a.pem, target name nas.lan",
+        "-> https://d.lan:443, target not verified",
+        "-> h2c://e.lan:80",
+        "-> https://f.lan:443",
+    ]) {
+        assert!(line.ends_with(end), "{line}: {end}");
+    }
+    let protocols: Vec<_> =
+        config.services.iter().map(|service| config.terms_of(service).http.target).collect();
+    // At a port the bytes of the visitors go to the target as they are.
+    assert_eq!(protocols, [Https, Https, Https, Https, H2c, Http]);
+}
+
+#[test]
 fn names_and_options_of_all_services_are_bounded() {
     let text = |services: usize| {
         let value = "x".repeat(1000);
@@ -255,7 +287,7 @@ fn a_server_has_doors_for_visitors_of_names() {
     let config = server(DOORS).unwrap();
     let [one, two] = &config.listen[..] else { panic!("{config:?}") };
     let mux = one.mux.as_ref().unwrap();
-    assert_eq!((mux.default.as_ref(), mux.silence.to_string().as_str()), (None, "300ms"));
+    assert_eq!((mux.default.as_ref(), mux.silence.to_string().as_str()), (None, "3s"));
     assert_eq!((one.endpoint.port, one.endpoint.path.as_deref()), (443, Some("/tunnel")));
     assert_eq!(two.mux.as_ref().unwrap().silence.to_string(), "1s");
     assert_eq!(config.http.domain.as_deref(), Some("example.com"));
@@ -323,4 +355,67 @@ fn ports_of_doors_need_a_restart_and_the_rest_does_not() {
     assert_eq!(in_force.http.listen, old.http.listen);
     assert_eq!(in_force.tls_routes.listen, old.tls_routes.listen);
     assert_eq!(in_force.http.route_header.as_deref(), Some("X-Way"));
+}
+
+const TERMS: &str = "accept_terms: true";
+
+#[test]
+fn several_accounts_have_names_and_what_proves_them() {
+    let text = |acme: &str| {
+        format!("{{listen: ['tls://[::]'], tls_routes: {{listen: '[::]:443', acme: {acme}}}}}")
+    };
+    let read = |acme: &str| server(&text(acme)).map(|config| config.tls_routes.acme);
+    let one = read(&format!("{{ {TERMS} }}")).unwrap();
+    assert_eq!((one.len(), one[0].names.len(), &one[0].dns, &one[0].eab), (1, 0, &None, &None));
+    let two = read(&format!(
+        "[ {{ {TERMS}, names: [App.Example.com, '*.bücher.example'], account: work, \
+             dns: {{ exec: hook, wait: 90s, timeout: 5s, resolvers: [192.0.2.53, '[::1]:5353'] }} }}, \
+           {{ {TERMS} }} ]"
+    ))
+    .unwrap();
+    let [first, second] = &two[..] else { panic!("{two:?}") };
+    assert_eq!(first.names, ["app.example.com", "*.xn--bcher-kva.example"]);
+    assert_eq!((first.account.as_deref(), second.account.as_deref()), (Some("work"), None));
+    let dns = first.dns.as_ref().unwrap();
+    assert_eq!(
+        (dns.wait.unwrap().to_string(), dns.timeout.to_string()),
+        ("90s".into(), "5s".into())
+    );
+    assert_eq!(dns.resolvers, ["192.0.2.53:53".parse().unwrap(), "[::1]:5353".parse().unwrap()]);
+    for (acme, key, why) in [
+        (
+            format!("[{{ {TERMS}, names: a.b }}, {{ {TERMS}, names: c.d }}]"),
+            "acme[1]",
+            "another account",
+        ),
+        (
+            format!("[{{ {TERMS} }}, {{ {TERMS}, account: x }}]"),
+            "acme[1]",
+            "acme[0] orders every name",
+        ),
+        (format!("{{ {TERMS}, names: 10.0.0.1 }}"), "acme.names", "is not a host name"),
+        (format!("{{ {TERMS}, names: [] }}"), "acme.names", "an empty list"),
+        (format!("{{ {TERMS}, dns: {{ wait: auto }} }}"), "acme.dns.exec", "missing"),
+        (
+            format!("{{ {TERMS}, dns: {{ exec: x, wait: 2h }} }}"),
+            "acme.dns.wait",
+            "more than an order",
+        ),
+        (
+            format!("{{ {TERMS}, dns: {{ exec: x, resolvers: ns1 }} }}"),
+            "acme.dns.resolvers",
+            "is not the address",
+        ),
+        (format!("{{ {TERMS}, dns: {{ exec: x }}, on_demand: true }}"), "acme.on_demand", "dns-01"),
+        (format!("{{ {TERMS}, eab: {{ kid: k }} }}"), "acme.eab.hmac_file", "missing"),
+        (
+            format!("{{ {TERMS}, eab: {{ kid: k, hmac_file: f }} }}"),
+            "acme.eab.hmac_file",
+            "cannot read",
+        ),
+    ] {
+        let problems = read(&acme).unwrap_err();
+        let said = problems[0].to_string();
+        assert!(said.contains(key) && said.contains(why), "{acme}: {said}");
+    }
 }

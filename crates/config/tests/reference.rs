@@ -107,7 +107,8 @@ fn defaults() -> BTreeMap<String, String> {
         put("client: connections".into(), count(client.connections));
         assert_eq!((&c.state_dir, &c.memory_budget, &c.control), (&None, &None, &None));
     }
-    let text = "listen: { url: mux://a }\ntls_routes: { acme: { accept_terms: true } }\n";
+    let text = "listen: { url: mux://a }\n\
+                tls_routes: { acme: { accept_terms: true, dns: { exec: /x } } }\n";
     let text = Some(Text { name: "minimal.yaml", text });
     let doors = load_server(text, &ServerFlags::default(), &sources).expect("minimal").config;
     let mux = doors.listen[0].mux.as_ref().expect("a listener for several transports");
@@ -129,8 +130,13 @@ fn defaults() -> BTreeMap<String, String> {
         put(format!("{key}.min_version"), tls.min_version.to_string());
     }
     put("server: tls_routes.min_version".into(), doors.tls_routes.min_version.to_string());
-    let acme = doors.tls_routes.acme.expect("an authority");
-    put("server: tls_routes.acme.directory".into(), acme.directory);
+    let acme = &doors.tls_routes.acme[0];
+    put("server: tls_routes.acme.directory".into(), acme.directory.clone());
+    put("server: tls_routes.acme.on_demand".into(), acme.on_demand.to_string());
+    let dns = acme.dns.as_ref().expect("a program");
+    put("server: tls_routes.acme.dns.timeout".into(), dns.timeout.to_string());
+    let wait = dns.wait.map_or_else(|| "auto".into(), |wait| wait.to_string());
+    put("server: tls_routes.acme.dns.wait".into(), wait);
     let text = format!("{SERVER}auth: {{ http: {{ url: 'https://a' }} }}\n");
     let text = Some(Text { name: "minimal.yaml", text: &text });
     let auth = load_server(text, &ServerFlags::default(), &sources).expect("minimal");

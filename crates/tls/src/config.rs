@@ -116,7 +116,7 @@ pub fn client_config_from(
     Ok(Arc::new(config))
 }
 
-fn verifier(trust: &Trust) -> Result<Arc<dyn ServerCertVerifier>, MaterialError> {
+pub(super) fn verifier(trust: &Trust) -> Result<Arc<dyn ServerCertVerifier>, MaterialError> {
     let roots = match trust {
         Trust::Pins(pins) => return Ok(Arc::new(PinVerifier::new(pins.clone()))),
         Trust::Authority(path) => roots(path, load_certificates(path)?)?,

@@ -18,6 +18,7 @@ mod name;
 mod own;
 mod pin;
 mod suites;
+mod target;
 mod verify;
 mod words;
 
@@ -28,9 +29,10 @@ pub use error::MaterialError;
 pub use explain::{explain, io_error, of_authority, of_visitor};
 pub use host::{HostName, HostNameError};
 pub use identity::{Identity, day_of, load_certificates};
-pub use name::{certificate_name, server_name};
+pub use name::{certificate_name, issuer_and_serial, server_name};
 pub use own::{OWN_KEY, fleeting, self_signed};
 pub use pin::{Pin, PinError};
 /// Configurations that [`client_config`] and [`server_config`] make. Only transports read them.
 pub use rustls::{ClientConfig, ServerConfig};
 pub use suites::{Backend, Cpu, Suites, cipher, order_suites, provider};
+pub use target::{TargetStream, TargetTls};

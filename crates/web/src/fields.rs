@@ -116,6 +116,17 @@ pub(crate) fn upgrade(fields: &HeaderMap) -> Option<HeaderValue> {
     if list.is_empty() { None } else { HeaderValue::try_from(list).ok() }
 }
 
+/// Whether a message is one of gRPC, which needs HTTP/2 (gRPC over HTTP2, "Requests"). gRPC-Web
+/// does not.
+pub(crate) fn is_grpc(fields: &HeaderMap) -> bool {
+    const GRPC: &[u8] = b"application/grpc";
+    let rest = fields
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.as_bytes().split_at_checked(GRPC.len()))
+        .filter(|(kind, _)| kind.eq_ignore_ascii_case(GRPC));
+    rest.is_some_and(|(_, rest)| matches!(rest.first(), None | Some(b'+' | b';' | b' ')))
+}
+
 /// Whether the visitor accepts trailers.
 pub(crate) fn takes_trailers(fields: &HeaderMap) -> bool {
     tokens(fields, &TE).any(|token| token.eq_ignore_ascii_case("trailers"))
@@ -348,6 +359,17 @@ mod tests {
         let mut names: Vec<_> = fields.keys().map(HeaderName::as_str).collect();
         names.sort_unstable();
         assert_eq!(names, ["content-length", "host", "trailer", "x-other"]);
+    }
+
+    #[test]
+    fn grpc_is_known_by_its_content_type() {
+        let of = |value: &str| is_grpc(&fields(&[("content-type", value)]));
+        for grpc in ["application/grpc", "application/grpc+proto", "Application/GRPC; charset=x"] {
+            assert!(of(grpc), "{grpc}");
+        }
+        for other in ["application/grpc-web", "application/grpc-web+proto", "application/g", ""] {
+            assert!(!of(other), "{other}");
+        }
     }
 
     #[test]

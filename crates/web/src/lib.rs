@@ -2,18 +2,21 @@
 //!
 //! [`serve()`] reads the requests of one visitor over HTTP/1.1 or HTTP/2, finds the service of each
 //! request by its host and path, and sends the request to the target of the service over HTTP/1.1.
-//! The crate knows no socket, link or registry: a visitor is any pair of byte streams, and services
+//! Targets that expect HTTP/2, and gRPC, get HTTP/2. The crate knows no socket, link or registry: a visitor is any pair of byte streams, and services
 //! are reached through the traits [`Services`] and [`Service`]. The owner of the streams to targets
 //! carries the bytes of connections that switch to another protocol. Everything runs on one worker,
 //! so nothing is `Send`.
 //!
 //! * `gate` stands in front of hyper's parser and passes only bytes that have one meaning. It
 //!   limits the head of a request, and finds out which protocol a visitor speaks.
+//! * `half` holds the end of a visitor back until it has its answers, and notices one that has left.
 //! * `serve` drives a connection: time-outs, the orderly end, the switch to another protocol.
 //! * `http2` drives a connection of HTTP/2, with a window for each stream.
 //! * `interim` passes interim answers on.
 //! * `proxy` carries one request: route, password, fields, target, answer.
-//! * `upstream` opens connections to targets and keeps them for the next request.
+//! * `upstream` opens connections to targets and keeps them for the next request; `multiplex` opens
+//!   those over HTTP/2, which all requests of a visitor to a service share. `replay` keeps the body
+//!   of a request that may have to be sent again.
 //! * `rules` are the options of a service in the form that a request needs.
 //! * `account` charges what a connection holds to the budget of the process, and refuses visitors
 //!   and requests for which memory is short.
@@ -27,11 +30,14 @@ mod date;
 mod fields;
 mod files;
 mod gate;
+mod half;
 mod http2;
 mod interim;
+mod multiplex;
 mod page;
 mod path;
 mod proxy;
+mod replay;
 mod rules;
 mod serve;
 mod service;

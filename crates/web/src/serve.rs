@@ -27,9 +27,11 @@ use crate::{
     account::{Account, H1, H2, SWITCHED},
     body::VisitorBody,
     gate::{Due, Gate, Progress},
+    half::Half,
     http2,
     interim::Sink,
-    proxy::Connection,
+    multiplex::Connections,
+    proxy::{Connection, Unanswered},
     upgrade::Replayed,
 };
 
@@ -40,10 +42,15 @@ pub(crate) const IDLE_H1: Duration = Duration::from_secs(75);
 /// An HTTP/2 connection without a request. Browsers keep one connection per host and reopen it at
 /// the price of a handshake.
 pub(crate) const IDLE_H2: Duration = Duration::from_secs(300);
-/// After a refusal the visitor may still send. A connection that is closed with unread bytes is
-/// reset, and the visitor would lose the answer.
-const LINGER: Duration = Duration::from_secs(2);
-const MOST_LINGERED: u64 = 256 * 1024;
+/// After an answer the visitor may still send, and a connection that is closed with unread bytes is
+/// reset, with which the visitor would lose the answer (RFC 9112 section 9.6). So its bytes are read
+/// until it ends the connection, or has sent nothing for the first time, or for the second time at
+/// most. Visitors that read no answer before they have sent a whole body get theirs. The times are
+/// those of nginx.
+const LINGER: Duration = Duration::from_secs(5);
+const LINGER_ALL: Duration = Duration::from_secs(30);
+/// One read of these bytes.
+const LINGER_PIECE: usize = 4 * 1024;
 
 /// hyper reads bodies in pieces that grow up to this size.
 pub(crate) const READ_BUFFER: usize = 128 * 1024;
@@ -52,6 +59,9 @@ pub(crate) const READ_BUFFER: usize = 128 * 1024;
 ///
 /// `account` is charged for all that the connection and its requests hold. A visitor, or a request,
 /// for which it has too little is refused.
+///
+/// A visitor of HTTP/1 that ends its direction gets the answers to its requests; one that has left
+/// is noticed by bytes of the answer that are sent ahead.
 ///
 /// When `stop` resolves, the connection ends in order: requests in progress are answered, HTTP/2
 /// gets GOAWAY. Dropping the future ends the connection, and requests in progress, at once.
@@ -75,6 +85,7 @@ where
         return None;
     }
     let progress = Rc::new(Progress::new());
+    let io = Half::new(io, Rc::clone(&progress));
     let mut gate = Gate::new(io, Rc::clone(&progress), &account, visitor.most_unsent);
     let mut stop = pin!(stop);
     let chosen = tokio::select! {
@@ -95,6 +106,7 @@ where
         progress,
         account,
         pool: Rc::default(),
+        shared: Connections::default(),
         h2,
         switched: RefCell::new(None),
     });
@@ -107,7 +119,7 @@ where
 }
 
 async fn serve_h1<T>(
-    gate: Gate<T>,
+    gate: Gate<Half<T>>,
     connection: &Rc<Connection>,
     stop: Pin<&mut impl Future<Output = ()>>,
 ) -> Option<T>
@@ -119,6 +131,7 @@ where
         .header_read_timeout(None)
         .max_headers(h1::FIELDS)
         .max_buf_size(READ_BUFFER)
+        .preserve_header_case(true)
         .title_case_headers(true);
     let service = Rc::clone(connection);
     let service = service_fn(move |request: Request<Incoming>| {
@@ -133,13 +146,13 @@ where
     let (end, gate, read) = drive_h1(served, watch).await;
     let target = if end.is_ok() { connection.switched.take() } else { None };
     let Some(target) = target else {
-        return end_h1(end, gate, &connection.progress).await;
+        return end_h1(end, gate, &connection.progress).await.map(Half::into_inner);
     };
     let (io, held) = gate.into_parts();
     let first =
         if read.is_empty() { held.freeze() } else { [&read[..], &held[..]].concat().into() };
     connection.account.shorten(H1 - SWITCHED);
-    target.carry(Replayed::new(first, io)).await;
+    target.carry(Replayed::new(first, io.into_inner())).await;
     None
 }
 
@@ -186,8 +199,10 @@ pub(crate) async fn end_h1<T: AsyncRead + AsyncWrite + Unpin>(
     match end {
         Err(error) => {
             tracing::debug!(%error, "the connection of a visitor broke");
-            // What hyper or the gate refuses was answered as well.
-            if error.is_parse() || progress.broken().is_some() {
+            let is_unanswered = error.source().is_some_and(|source| source.is::<Unanswered>());
+            // What hyper or the gate refuses was answered as well, and what has no answer looks as
+            // if the target had closed the connection.
+            if is_unanswered || error.is_parse() || progress.broken().is_some() {
                 let _ = io.shutdown().await;
                 linger(io).await;
                 return None;
@@ -201,9 +216,10 @@ pub(crate) async fn end_h1<T: AsyncRead + AsyncWrite + Unpin>(
 }
 
 /// Reads what a visitor still sends after hyper has ended the other direction.
-async fn linger(io: impl AsyncRead + Unpin) {
-    let mut rest = io.take(MOST_LINGERED);
-    let _ = timeout(LINGER, tokio::io::copy(&mut rest, &mut tokio::io::sink())).await;
+async fn linger(mut io: impl AsyncRead + Unpin) {
+    let mut piece = vec![0; LINGER_PIECE];
+    let discard = async { while let Ok(Ok(1..)) = timeout(LINGER, io.read(&mut piece)).await {} };
+    let _ = timeout(LINGER_ALL, discard).await;
 }
 
 /// The events that do not come from the visitor.

@@ -100,8 +100,8 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     Some(config)
 }
 
-/// The entry of `services` that makes the service of this name; of several the last, which takes the
-/// place of the others.
+/// The entry of `services` that makes the service of this name; of several the last, which takes
+/// the place of the others.
 fn entry_of(s: &Section<'_>, name: &str, prefix: Option<&str>) -> Option<Item> {
     let items = s.cx.one_or_list(&s.key("services")?);
     let (problems, warnings) = <(RefCell<_>, RefCell<_>)>::default();
@@ -276,6 +276,10 @@ fn unfit(listen: &Local, target: &Target) -> Option<BadValue> {
             format!("the server is no proxy: `{target}` is for a service"),
             "listen on socks5:// or http-proxy:// without a target, and the server dials what \
              programs ask for",
+        ),
+        Target::Https { .. } | Target::H2c { .. } => bad(
+            format!("the server carries bytes for a forward: {target} is for a service"),
+            "write tcp://host:port: the programs that connect speak HTTP or TLS themselves",
         ),
         Target::Redirect(_) => bad(
             format!("{target} is a redirect, which is for a service"),

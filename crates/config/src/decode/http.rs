@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use proto::{CREDENTIALS_MAX, EDITS_MAX, FieldEdits, HttpOptionError, HttpOptions, Redirect};
+use proto::{
+    CREDENTIALS_MAX, EDITS_MAX, FieldEdits, HttpOptionError, HttpOptions, Redirect, TargetProtocol,
+};
 
 use super::{Item, Section, secrecy, values};
 use crate::endpoint::split;
@@ -42,9 +44,15 @@ const PASS_THROUGH: &str = "pass_through";
 
 /// Decodes the options. The result is incomplete only after a problem was reported. `basic_auth` of
 /// an exit is no such option.
-pub(super) fn options(s: &Section<'_>, is_exit: bool, redirect: Redirects) -> HttpOptions {
+pub(super) fn options(
+    s: &Section<'_>,
+    is_exit: bool,
+    redirect: Redirects,
+    target: TargetProtocol,
+) -> HttpOptions {
     let Redirects { to: redirect, none: no_https_redirect } = redirect;
     let options = HttpOptions {
+        target,
         pass_through: s.value(PASS_THROUGH, values::switch).unwrap_or_default(),
         basic_auth: if is_exit { Vec::new() } else { credentials(s) },
         host_rewrite: s.value("host_rewrite", host),
@@ -59,7 +67,8 @@ pub(super) fn options(s: &Section<'_>, is_exit: bool, redirect: Redirects) -> Ht
         preflight_pass: preflight(s),
     };
     if options.pass_through && options.need_proxy() {
-        let with = PROXIED.iter().find(|key| s.key(key).is_some()).unwrap_or(&PASS_THROUGH);
+        let with = PROXIED.iter().find(|key| s.key(key).is_some());
+        let with = with.unwrap_or(&"a target over HTTP/2 (h2c://)");
         let bad = BadValue::new(format!("pass_through with {with}, which needs every request"));
         s.bad(PASS_THROUGH, bad.hint("remove one of the two keys"));
     }
@@ -137,7 +146,7 @@ fn preflight(s: &Section<'_>) -> bool {
 /// visitors would bypass them.
 pub(super) fn fit(s: &Section<'_>, options: &HttpOptions, is_exit: bool, public: &[Public]) {
     let other = public.iter().find(|public| !public.is_http());
-    if let Some(other) = other.filter(|_| !options.is_default()) {
+    if let Some(other) = other {
         let keys = [PASS_THROUGH].into_iter().chain(PROXIED);
         let set = keys.filter(|key| s.key(key).is_some() && !(is_exit && *key == "basic_auth"));
         for key in set {

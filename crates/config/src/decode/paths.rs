@@ -88,6 +88,11 @@ fn warn_of_plain(cx: &Cx<'_>, urls: &[Item], paths: &[Path]) {
 }
 
 pub(super) fn verification(s: &Section<'_>) -> (Trust, Option<KeyPair>) {
+    (trust(s), values::key_pair(s))
+}
+
+/// Decodes `pin` and `ca`.
+pub(super) fn trust(s: &Section<'_>) -> Trust {
     let pins = s.key("pin").map(|item| s.cx.one_or_list(&item)).unwrap_or_default();
     let pins: Vec<String> = pins.iter().filter_map(|item| s.cx.value(item, pin)).collect();
     let ca = values::path(s, "ca");
@@ -97,12 +102,11 @@ pub(super) fn verification(s: &Section<'_>) -> (Trust, Option<KeyPair>) {
             BadValue::new("pin and ca together").hint("a pin needs no authority: keep one of them"),
         );
     }
-    let trust = match ca {
+    match ca {
         _ if !pins.is_empty() => Trust::Pins(pins),
         Some(ca) => Trust::Ca(ca),
         None => Trust::System,
-    };
-    (trust, values::key_pair(s))
+    }
 }
 
 /// Parses a pin: `sha256:` and the Base64 of 32 bytes.

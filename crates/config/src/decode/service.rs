@@ -3,12 +3,13 @@
 
 use std::collections::BTreeSet;
 
+use proto::TargetProtocol;
 use proto::control::{SERVICES_MAX, ServiceTerms};
 use proto::greeting::NAME_MAX;
 
 use super::public::{Published, entries, ports, publish};
 use super::target::{Targets, parse_target, target};
-use super::{Cx, Item, Section, exit, fit, http, redirects, terms, values, visit};
+use super::{Cx, Item, Section, exit, fit, http, redirects, target_tls, terms, values, visit};
 use crate::keys::{HEALTH, SERVICE, SERVICE_LIMITS, SERVICE_SOURCE_LIMITS};
 use crate::lists::PUBLISHED_MAX;
 use crate::model::{Check, Public, Service};
@@ -31,8 +32,8 @@ const ANY: &str = "tcp://:0";
 /// As [`ANY`], for a target of UDP.
 const ANY_UDP: &str = "udp://:0";
 
-/// Decodes entries of `services`. The result is empty if there are none, and incomplete only after a
-/// problem was reported. `prefix` comes before each name.
+/// Decodes entries of `services`. The result is empty if there are none, and incomplete only after
+/// a problem was reported. `prefix` comes before each name.
 pub(super) fn services(s: &Section<'_>, items: Vec<Item>, prefix: Option<&str>) -> Vec<Service> {
     let mut seen = Seen { prefix: prefix.map(str::to_owned), ..Seen::default() };
     let (mut made, mut entries) = (Vec::new(), Vec::new());
@@ -69,8 +70,8 @@ struct Seen {
     published: Published,
 }
 
-/// The long form of an entry: `10080=3000` has the keys `public` and `target`, and `3000` is a target
-/// at any public port.
+/// The long form of an entry: `10080=3000` has the keys `public` and `target`, and `3000` is a
+/// target at any public port.
 pub(super) fn long(item: Item) -> Item {
     let any = match &item.node.kind {
         Kind::Scalar { text, .. } if is_udp(text) => ANY_UDP,
@@ -102,10 +103,13 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let visitors = visit::visitors(&s);
     let proxy_protocol = visit::proxy_protocol(&s);
     let health = health(&s);
+    let target_tls = target_tls::target_tls(&s, target.as_ref());
     let name = s.value("name", values::name);
     let nameless = s.key("name").is_none();
     let is_exit = target.as_ref().is_some_and(Targets::is_exit);
-    let terms = ServiceTerms { http: http::options(&s, is_exit, redirect), ..terms };
+    let protocol = target.as_ref().map(Targets::protocol).unwrap_or_default();
+    let http = http::options(&s, is_exit, redirect, protocol);
+    let terms = ServiceTerms { http, ..terms };
     let of_exit = if is_exit { exit::exit(&s) } else { exit::none(&s) };
     let published = publish(&s, &entries, terms.http.path.as_deref(), &mut seen.published);
     let mut over = Over::Tcp;
@@ -144,6 +148,11 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     }
     let target = target?;
     let published = published?;
+    let mut terms = terms;
+    if !published.iter().all(Public::is_http) {
+        // At a port the bytes of the visitors go to the target as they are.
+        terms.http.target = TargetProtocol::Http;
+    }
     if target.width() > 0 && !fit::is_as_wide(&target, &entries) {
         let bad = BadValue::new("the target's range is not as wide as the public one");
         s.bad("target", bad);
@@ -152,6 +161,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let make = |name, nth, public: Vec<Public>| Service {
         name,
         target: target.nth(nth, target.over(&public)),
+        target_tls: target_tls.clone(),
         public,
         terms: terms.clone(),
         limits,

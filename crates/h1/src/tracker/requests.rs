@@ -97,7 +97,10 @@ impl Passing {
                     at += length;
                     self.stop = Some(Stop::Body(fault));
                 }
-                Step::Head(_) if self.is_expired => self.stop = Some(Stop::Changed),
+                // HTTP/2 has requests for many hosts, and this tracker would not see them.
+                Step::Head(request) if self.is_expired || request.asks_for_h2c() => {
+                    self.stop = Some(Stop::Changed);
+                }
                 Step::Head(request) => match self.compare(&request) {
                     Some(stop) => self.stop = Some(stop),
                     None => {

@@ -103,6 +103,9 @@ impl Hosts {
                 source: name.source.word().to_owned(),
                 error: name.error,
                 retry_seconds: name.retry_in.map(|pause| pause.as_secs()),
+                challenge: name.challenge.map(str::to_owned),
+                renews_at: name.renews,
+                renews_seconds: name.renews.map(|at| at.saturating_sub(now)),
                 ..Certificate::default()
             };
             certificate.expires(name.expires, now);
@@ -169,12 +172,12 @@ mod tests {
     fn a_full_queue_of_orders_is_a_refusal_after_which_the_client_asks_again() {
         let dir = tempfile::tempdir().unwrap();
         let acme = Acme {
-            contacts: Vec::new(),
             directory: "https://ca.example/dir".to_owned(),
             ca: Some(Authority::new("test").unwrap().save(dir.path()).unwrap()),
+            ..Acme::default()
         };
         let settings = Settings {
-            acme: Some(acme),
+            acme: vec![acme],
             state_dir: Some(dir.path().to_owned()),
             doors: Doors { http: true, tls: true },
             ..Settings::default()

@@ -119,20 +119,25 @@ impl NextHop {
     }
 }
 
-/// The TLS settings of a client that speaks `speech` inside TLS; `None` for a scheme without TLS.
-/// Reads certificates and pins.
-pub(super) fn tls_client(path: &config::Path, speech: Speech) -> anyhow::Result<Option<TlsClient>> {
-    if !path.endpoint.scheme.tls {
-        return Ok(None);
-    }
-    let trust = match &path.trust {
+/// How a certificate is verified. Parses pins.
+pub(crate) fn trust(trust: &config::Trust) -> Result<Trust, tls::PinError> {
+    Ok(match trust {
         config::Trust::System => Trust::System,
         config::Trust::Ca(file) => Trust::Authority(file.clone()),
         config::Trust::Pins(pins) => {
             let pins: Result<Vec<_>, _> = pins.iter().map(|pin| pin.parse()).collect();
             Trust::Pins(pins?)
         }
-    };
+    })
+}
+
+/// The TLS settings of a client that speaks `speech` inside TLS; `None` for a scheme without TLS.
+/// Reads certificates and pins.
+pub(super) fn tls_client(path: &config::Path, speech: Speech) -> anyhow::Result<Option<TlsClient>> {
+    if !path.endpoint.scheme.tls {
+        return Ok(None);
+    }
+    let trust = trust(&path.trust)?;
     let identity =
         path.identity.as_ref().map(|pair| Identity::load(&pair.cert, &pair.key)).transpose()?;
     if let (Some(identity), Some(pair)) = (&identity, &path.identity) {

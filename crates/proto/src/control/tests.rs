@@ -12,7 +12,7 @@ use crate::greeting::Name;
 use crate::wire::put_tlv;
 use crate::{
     CREDENTIALS_MAX, EDITS_MAX, FieldEdits, FlowId, HttpOptionError, HttpOptions, NETWORKS_MAX,
-    Network, Open, Priority, Redirect, ResetCode, Target, Visitors,
+    Network, Open, Priority, Redirect, ResetCode, Target, TargetProtocol, Visitors,
 };
 
 fn name(text: &str) -> Name {
@@ -75,6 +75,7 @@ fn options() -> HttpOptions {
         hsts: Some(15_552_000),
         preflight_pass: true,
         pass_through: false,
+        target: TargetProtocol::Https,
     }
 }
 
@@ -108,7 +109,18 @@ fn examples() -> Vec<ControlMessage> {
             spec_on(
                 "fast",
                 ServiceTerms {
-                    http: HttpOptions { pass_through: true, ..HttpOptions::default() },
+                    http: HttpOptions {
+                        pass_through: true,
+                        target: TargetProtocol::Https,
+                        ..HttpOptions::default()
+                    },
+                    ..ServiceTerms::default()
+                },
+            ),
+            spec_on(
+                "grpc",
+                ServiceTerms {
+                    http: HttpOptions { target: TargetProtocol::H2c, ..HttpOptions::default() },
                     ..ServiceTerms::default()
                 },
             ),
@@ -504,6 +516,12 @@ fn malformed_options_of_http_are_refused() {
         ("a field of the framing", |out| text(out, 5, b"\x0econtent-length1")),
         ("a line end in a value", |out| text(out, 7, b"\x01ab\r\nc: d")),
         ("a blank in a name", |out| text(out, 6, b"a b")),
+        ("no target", |out| text(out, 13, b"")),
+        ("a target over HTTP/1.1", |out| text(out, 13, &[0])),
+        ("an unknown target", |out| text(out, 13, &[3])),
+        ("a long target", |out| text(out, 13, &[1, 0])),
+        ("two targets", |out| (text(out, 13, &[1]), text(out, 13, &[1])).1),
+        ("pass_through to HTTP/2", |out| (text(out, 1, &[1]), text(out, 13, &[2])).1),
         ("Host removed", |out| text(out, 6, b"Host")),
         ("too many credentials", |out| (0..=CREDENTIALS_MAX).for_each(|_| text(out, 2, b"a:b"))),
         ("too many fields to set", |out| (0..=EDITS_MAX).for_each(|_| text(out, 7, b"\x01ab"))),

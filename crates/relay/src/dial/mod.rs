@@ -11,6 +11,7 @@ use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use net::race::{ADDRESS_STAGGER, interleave, race};
@@ -116,6 +117,15 @@ pub enum DialError {
     /// Too many dials of the same client or service wait or are in progress.
     #[error("{0}: too many dials are in progress already")]
     Busy(TargetAddr),
+    /// The layer above the connection could not be made, for example because the certificate of
+    /// the target is not trusted.
+    #[error("{target} {reason}")]
+    Layer {
+        /// The target.
+        target: TargetAddr,
+        /// What the target does, in words.
+        reason: String,
+    },
     /// The deadline passed.
     #[error("{0} did not answer in time")]
     Timeout(TargetAddr),
@@ -132,9 +142,11 @@ impl DialError {
             | Self::Full(_)
             | Self::Names(_)
             | Self::Busy(_) => true,
-            Self::Resolve { .. } | Self::Denied(_) | Self::Connect { .. } | Self::Timeout(_) => {
-                false
-            }
+            Self::Resolve { .. }
+            | Self::Denied(_)
+            | Self::Connect { .. }
+            | Self::Layer { .. }
+            | Self::Timeout(_) => false,
         }
     }
 
@@ -144,6 +156,7 @@ impl DialError {
         match self {
             Self::Resolve { source, .. } | Self::Connect { source, .. } => code_of(source),
             Self::Denied(_) => ResetCode::Denied,
+            Self::Layer { .. } => ResetCode::Unreachable,
             Self::Exhausted(_)
             | Self::Share(_)
             | Self::Ports(_)
@@ -180,6 +193,11 @@ impl Dialled {
             bytes = bytes.get(written.unwrap_or(0)..).unwrap_or_default();
         }
         Ok(())
+    }
+
+    /// Ready when bytes of the target have arrived, or its end, or an error.
+    pub(crate) fn poll_speaks(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.0.poll_read_ready(cx).map(drop)
     }
 
     /// Keeps the connection: from now on closing the socket is a clean end.

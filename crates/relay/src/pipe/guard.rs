@@ -192,6 +192,12 @@ impl Guard {
         !self.answered.get() && self.state.get() == State::Open
     }
 
+    /// Whether each request has its complete response, and there was a response.
+    pub(super) fn is_answered(&self) -> bool {
+        let has_all = |tracker: &RefCell<Tracker>| tracker.borrow().is_answered();
+        self.answered.get() && self.tracker.as_ref().is_some_and(has_all)
+    }
+
     /// The next step. A frame of at most `room` bytes is put into `buffer`, behind its head room.
     pub(super) fn step(&self, room: usize, buffer: &mut BytesMut) -> Step {
         if matches!(self.state.get(), State::Leaving | State::Cut) {

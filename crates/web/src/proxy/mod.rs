@@ -2,9 +2,10 @@
 
 mod denied;
 mod exchange;
+mod over_h2;
 mod target;
 
-use std::{cell::RefCell, convert::Infallible, rc::Rc};
+use std::{cell::RefCell, rc::Rc};
 
 use bytes::Bytes;
 use hyper::{
@@ -13,6 +14,7 @@ use hyper::{
     header::{self, HeaderMap, HeaderName, HeaderValue},
     http::uri::PathAndQuery,
 };
+use proto::TargetProtocol;
 use tokio::sync::oneshot;
 
 use crate::{
@@ -23,13 +25,14 @@ use crate::{
     gate::{NO_MEMORY, Progress},
     http2,
     interim::Sink,
+    multiplex::{Connections, Lease},
     page, path,
     rules::Admission,
     upgrade::Switched,
     upstream::{Exchange, Pool, Upstream},
 };
 use denied::Denied;
-use exchange::Outgoing;
+use exchange::{Failed, Outgoing};
 use target::Target;
 
 /// The seconds after which a request that was not judged may be repeated: longer than the pauses
@@ -43,20 +46,44 @@ pub(crate) struct Connection {
     pub(crate) progress: Rc<Progress>,
     pub(crate) account: Rc<Account>,
     pub(crate) pool: Rc<Pool>,
+    /// Connections to targets over HTTP/2.
+    pub(crate) shared: Connections,
     pub(crate) h2: bool,
     /// The stream to the target of a visitor of HTTP/1.1 that switches to another protocol.
     pub(crate) switched: RefCell<Option<Switched>>,
 }
 
+/// A request of HTTP/1.1 gets no answer: the connection of its visitor ends, and the visitor may
+/// repeat the request ([`exchange::exchange`]).
+#[derive(Debug, thiserror::Error)]
+#[error("the target closed a kept connection before it answered a request")]
+pub(crate) struct Unanswered;
+
+/// Why a request gets no answer of its target.
+enum NoAnswer {
+    Denied(Denied),
+    Unanswered,
+}
+
+impl<T: Into<Denied>> From<T> for NoAnswer {
+    fn from(denied: T) -> Self {
+        Self::Denied(denied.into())
+    }
+}
+
 impl Connection {
     /// Answers a request.
+    ///
+    /// # Errors
+    /// A request of HTTP/1.1 gets no answer.
     pub(crate) async fn handle(
         self: Rc<Self>,
         request: Request<VisitorBody>,
         sink: Sink,
-    ) -> Result<Response<AnswerBody>, Infallible> {
+    ) -> Result<Response<AnswerBody>, Unanswered> {
         let (number, refused) = self.progress.called();
         let bodiless = request.method() == Method::HEAD;
+        let takes_chunks = !self.h2 && !bodiless && request.version() == Version::HTTP_11;
         let head = fields::length(request.headers()) + request.uri().path().len();
         // The head lies in the visitor's buffer, and in that of the target.
         let cost = REQUEST + 2 * head as u64;
@@ -78,10 +105,22 @@ impl Connection {
         sink.sent().await;
         let response = match outcome {
             Ok((response, exchange)) => self.answer(response, exchange, answer).await,
-            Err(denied) => Ok(self.page(denied, bodiless, answer)),
+            Err(NoAnswer::Denied(denied)) => Ok(self.page(denied, bodiless, answer)),
+            Err(NoAnswer::Unanswered) => {
+                // The answers before this one leave first.
+                self.progress.unstuck().await;
+                return Err(Unanswered);
+            }
         };
-        let response = response
+        let mut response = response
             .unwrap_or_else(|(refusal, answer)| self.page(refusal.into(), bodiless, answer));
+        let in_chunks = takes_chunks && is_open_ended(&response);
+        if in_chunks {
+            // hyper would choose the same.
+            let chunked = HeaderValue::from_static("chunked");
+            response.headers_mut().insert(header::TRANSFER_ENCODING, chunked);
+        }
+        self.progress.answering(in_chunks);
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             self.progress.no_upgrade(number);
         }
@@ -94,7 +133,7 @@ impl Connection {
         request: Request<VisitorBody>,
         head: usize,
         sink: &Sink,
-    ) -> Result<(Response<Incoming>, Forwarded), Denied> {
+    ) -> Result<(Response<Incoming>, Forwarded), NoAnswer> {
         if request.headers().len() > h1::FIELDS {
             return Err(Refusal::new(431, "The request has more than 100 fields.").into());
         }
@@ -129,7 +168,7 @@ impl Connection {
         let hsts = rules.hsts.clone().filter(|_| is_secure);
         let with_hsts = |denied: Denied| Denied { hsts: hsts.clone(), ..denied };
         if let Some(to) = &rules.redirect {
-            return Err(with_hsts(Denied::redirect(to, &asked, &uri)));
+            return Err(with_hsts(Denied::redirect(to, &asked, &uri)).into());
         }
         let is_preflight = rules.have_password() && self.is_preflight(rules, &request);
         let stripped = rules.path().zip(rules.stripped.as_deref());
@@ -146,6 +185,7 @@ impl Connection {
                 .get(header::EXPECT)
                 .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
         let trailers = fields::takes_trailers(&parts.headers);
+        let is_grpc = fields::is_grpc(&parts.headers);
         let list = &mut parts.headers;
         if rules.have_password() {
             list.remove(header::AUTHORIZATION);
@@ -181,12 +221,27 @@ impl Connection {
         list.insert(header::HOST, rules.host().cloned().unwrap_or(field));
         parts.uri = uri;
         parts.version = Version::HTTP_11;
-        parts.extensions.clear();
-        let switches = tunnel.is_some();
-        let outgoing = Outgoing { parts, incoming, expects, switches, head, sink };
-        let Self { pool, progress, account, .. } = self;
-        let outcome = exchange::exchange(pool, progress, account, &*service, outgoing).await;
-        let (response, upstream) = outcome.map_err(|refusal| with_hsts(refusal.into()))?;
+        // The spelling of the names of the fields stays there.
+        parts.extensions.remove::<h2::ext::Protocol>();
+        parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
+        let (switches, h2) = (tunnel.is_some(), self.h2);
+        let outgoing = Outgoing { parts, incoming, expects, switches, head, h2, sink };
+        let Self { pool, shared, progress, account, .. } = self;
+        let is_secure = rules.target == TargetProtocol::Https;
+        // A service of its own that gRPC uses speaks HTTP/2; a device with a web page may not.
+        if rules.target == TargetProtocol::H2c || is_secure && !switches && is_grpc {
+            let exchanged = over_h2::exchange(shared, account, &*service, outgoing, is_secure);
+            let exchanged = exchanged.await.map_err(|refusal| with_hsts(refusal.into()));
+            let (response, lease) = exchanged?;
+            let upstream = Carrier::Shared(lease);
+            return Ok((response, Forwarded { service, upstream, tunnel: None, hsts }));
+        }
+        let exchanged = exchange::exchange(pool, progress, account, &*service, outgoing).await;
+        let (response, upstream) = exchanged.map_err(|failed| match failed {
+            Failed::Refused(refusal) => with_hsts(refusal.into()).into(),
+            Failed::Raced => NoAnswer::Unanswered,
+        })?;
+        let upstream = Carrier::Own(upstream);
         Ok((response, Forwarded { service, upstream, tunnel, hsts }))
     }
 
@@ -306,6 +361,10 @@ impl Connection {
         let Forwarded { service, upstream, tunnel, hsts } = forwarded;
         let (mut parts, incoming) = response.into_parts();
         let switches = parts.status == StatusCode::SWITCHING_PROTOCOLS;
+        let (upstream, lease) = match upstream {
+            Carrier::Own(upstream) => (Some(upstream), None),
+            Carrier::Shared(lease) => (None, Some(lease)),
+        };
         // Heads have no window: a visitor that does not read gathers no more than it has asked for.
         self.progress.unstuck().await;
         if !self.account.head_queued(fields::length(&parts.headers) as u64) {
@@ -330,18 +389,26 @@ impl Connection {
                 let reason = "The target did not switch to the protocol of the request.";
                 return Err((Refusal::new(502, reason), answer));
             }
-            let exchange = Exchange::new(upstream, service.identity(), Rc::clone(&self.pool));
-            return Ok(Response::from_parts(parts, AnswerBody::target(incoming, exchange, answer)));
+            let body = match (upstream, lease) {
+                (Some(upstream), _) => {
+                    let pool = Rc::clone(&self.pool);
+                    let exchange = Exchange::new(upstream, service.identity(), pool);
+                    AnswerBody::target(incoming, exchange, answer)
+                }
+                (None, Some(lease)) => AnswerBody::stream(incoming, lease, answer),
+                (None, None) => AnswerBody::page(Bytes::new(), &self.account, Some(answer)),
+            };
+            return Ok(Response::from_parts(parts, body));
         }
         let unexpected =
             Refusal::new(502, "The target switched to a protocol without being asked.");
+        let Some(mut upstream) = upstream else { return Err((unexpected, answer)) };
         let (Some(tunnel), Some(protocol)) = (tunnel, protocol) else {
             return Err((unexpected, answer));
         };
         if !tunnel.asks_for(&protocol) {
             return Err((unexpected, answer));
         }
-        let mut upstream = upstream;
         let Ok(switched) = (&mut upstream.switched).await else {
             return Err((unexpected, answer));
         };
@@ -420,9 +487,15 @@ impl std::fmt::Debug for Connection {
 /// What is left of a request once its answer begins.
 struct Forwarded {
     service: Rc<dyn Service>,
-    upstream: Upstream,
+    upstream: Carrier,
     tunnel: Option<Tunnel>,
     hsts: Option<HeaderValue>,
+}
+
+/// The connection to the target on which a request is answered.
+enum Carrier {
+    Own(Upstream),
+    Shared(Lease),
 }
 
 /// The switch to another protocol.
@@ -446,6 +519,17 @@ fn with_path(uri: &Uri, mut path: String) -> Option<Uri> {
         path.push_str(query);
     }
     PathAndQuery::try_from(path).ok().map(Uri::from)
+}
+
+/// Whether nothing in the head of an answer tells the length of its body.
+fn is_open_ended(response: &Response<AnswerBody>) -> bool {
+    let (status, body) = (response.status(), response.body());
+    let is_bodiless = status.is_informational()
+        || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+        || body.is_end_stream();
+    !is_bodiless
+        && body.size_hint().exact().is_none()
+        && !response.headers().contains_key(header::CONTENT_LENGTH)
 }
 
 /// The host that the field of the settings names.

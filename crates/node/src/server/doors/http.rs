@@ -38,12 +38,19 @@ impl Handler for HttpPort {
 
 async fn decide(visitor: Undecided) {
     let mut sniffer = visitor.doors.head_sniffer();
-    let look = relay::look(&visitor.socket, |bytes| first(&mut sniffer, bytes));
+    let mut has_begun = false;
+    let look = relay::look(&visitor.socket, |bytes| {
+        has_begun |= !b"\r\n".starts_with(bytes);
+        first(&mut sniffer, bytes)
+    });
     match timeout(PATIENCE, look).await {
         Ok(Ok(Some(first))) => admit(visitor, first).await,
         // The visitor left, or said nothing that an answer would help.
         Ok(Ok(None) | Err(_)) => {}
-        Err(_) => visitor.answer(408, "No complete request came in time."),
+        Err(_) if has_begun => visitor.answer(408, "No complete request came in time."),
+        // A browser that opens a connection in advance would take an answer for that to its first
+        // request.
+        Err(_) => {}
     }
 }
 
@@ -93,7 +100,9 @@ async fn lead(visitor: Undecided, first: First, read: BytesMut) {
             }
             let Undecided { worker, doors, socket, peer, until, .. } = visitor;
             let until = until.unwrap_or_else(|| Instant::now() + HOLD);
-            route(worker, doors, (socket, peer, read), host, until).await;
+            // A target that switched to HTTP/2 would read requests for other hosts.
+            let by_bytes = !head.h2c;
+            route(worker, doors, (socket, peer, read), host, until, by_bytes).await;
         }
         Looked::Http2 => {
             let Undecided { worker, doors, mut socket, peer, .. } = visitor;
@@ -121,13 +130,14 @@ pub(super) fn unsafe_response(doubt: Doubt) -> String {
 /// A connection with the bytes that were read from it.
 type Connection = (Socket, Option<SocketAddr>, BytesMut);
 
-/// Leads a connection whose next request is for `host`.
+/// Leads a connection whose next request is for `host`. `by_bytes`: its bytes may go on unchanged.
 async fn route(
     worker: Rc<Worker>,
     doors: Arc<Doors>,
     (mut socket, peer, first): Connection,
     host: Option<&str>,
     until: Instant,
+    by_bytes: bool,
 ) {
     // A request without a host goes to the service of all hosts.
     let host = host.unwrap_or(HOSTLESS);
@@ -144,7 +154,8 @@ async fn route(
     let Some(services) = services else {
         return doors.say(&worker, socket, 404, "No service has this host.");
     };
-    let Some(Direct { service, edition, tracked }) = doors.direct(&services, peer) else {
+    let direct = doors.direct(&services, peer).filter(|direct| by_bytes || !direct.tracked);
+    let Some(Direct { service, edition, tracked }) = direct else {
         if !entrance::takes(&services, &mut socket) {
             return doors.answer(&worker, socket, Answer::Full);
         }
@@ -231,7 +242,9 @@ impl NameDoor for Doors {
                 let worker = Rc::clone(worker);
                 spawn_local(async move {
                     let until = Instant::now() + HOLD;
-                    route(worker, self, (socket, visitor, rest), host.as_deref(), until).await;
+                    let connection = (socket, visitor, rest);
+                    // The tracker has the head, and gives it back if it asks for HTTP/2.
+                    route(worker, self, connection, host.as_deref(), until, true).await;
                 });
             }
             Why::Changed => {

@@ -282,6 +282,8 @@ fn target(target: &Target) -> TargetAddr {
         Target::Unix(address) => TargetAddr::Unix(address.clone()),
         // The decoder of the configuration takes no other default target.
         Target::Udp { .. }
+        | Target::Https { .. }
+        | Target::H2c { .. }
         | Target::Socks5
         | Target::HttpProxy
         | Target::Files(_)

@@ -199,7 +199,7 @@ impl Secured {
 /// Sends a page and closes the connection in stages (RFC 9112 section 9.6).
 async fn say(io: Shared, page: &[u8]) {
     // A visitor that does not take the answer has lost it.
-    let _ = timeout(answer::FAREWELL, answer::say(io, page)).await;
+    let _ = timeout(answer::FAREWELL_ALL, answer::say(io, page)).await;
 }
 
 /// Leads the connection of one stream back.

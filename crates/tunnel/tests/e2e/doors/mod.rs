@@ -5,6 +5,7 @@ mod browser;
 mod certificates;
 mod hostile;
 mod http;
+mod http2;
 mod load;
 mod mux;
 mod origin;
@@ -12,6 +13,7 @@ mod partly;
 mod redirects;
 mod rules;
 mod status;
+mod targets;
 mod tls;
 mod visitors;
 

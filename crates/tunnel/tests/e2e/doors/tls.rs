@@ -10,7 +10,7 @@ use crate::harness::{Nginx, Scheme, program, run, side_by_side};
 use crate::reload::outcome;
 
 /// An nginx that speaks TLS and HTTP/2 with the certificate `inner`.
-fn secure_nginx(doors: &Doors) -> (Nginx, u16) {
+pub(super) fn secure_nginx(doors: &Doors) -> (Nginx, u16) {
     let (dir, port) = (doors.setup.dir().to_owned(), crate::harness::free_port());
     certificate(&dir, "inner", "DNS:inner.example.com");
     let text = dir.display();
