@@ -511,11 +511,9 @@ mod tests {
         status.sessions[0].add([1 << 40, 5, 2]);
         status.sessions[0].links[0].flows = 3;
         status.sessions[0].services.push(sample_flows());
-        client.sessions[0].services.push(Service {
-            address: "tcp://:22".into(),
-            state: "no right".into(),
-            ..client.sessions[0].services[0].clone()
-        });
+        let one = client.sessions[0].services[0].clone();
+        let refused = Service { address: "tcp://:22".into(), state: "no right".into(), ..one };
+        client.sessions[0].services.push(refused);
         let kcp = sample_kcp();
         status.sessions[0].sent.insert("kcp".into(), kcp.sent().unwrap());
         status.sessions[0].links[1].carriers.push(kcp);

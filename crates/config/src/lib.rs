@@ -52,11 +52,11 @@ pub use load::{
     locate, scalar, text_of,
 };
 pub use model::{
-    AccessLog, Acme, Admin, Change, Changed, Check, ClientConfig, ClientGrant, Common, Congestion,
-    Exit, Field, FlowLimits, Forward, Http, HttpAuth, Kcp, KcpCongestion, KcpFec, KcpPreset,
-    KeyPair, Listen, LogFile, LogFormat, LogLevel, Mux, Otlp, Pages, Path, ProxyProtocol, Public,
-    Quic, Rights, ServerConfig, ServerTls, Service, TargetTls, TlsRoutes, TlsVersion, Token, Trust,
-    VisitorLists,
+    AccessLog, Acme, AcmeBinding, AcmeDns, Admin, Change, Changed, Check, ClientConfig,
+    ClientGrant, Common, Congestion, Exit, Field, FlowLimits, Forward, Http, HttpAuth, Kcp,
+    KcpCongestion, KcpFec, KcpPreset, KeyPair, Listen, LogFile, LogFormat, LogLevel, Mux, Otlp,
+    Pages, Path, ProxyProtocol, Public, Quic, Rights, ServerConfig, ServerTls, Service, TargetTls,
+    TlsRoutes, TlsVersion, Token, Trust, VisitorLists,
 };
 pub use names::{NameKind, is_own_name, own_label};
 pub use net::Net;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::Redirect;
 use crate::control::TEXT_MAX;
 use crate::text::is_forbidden;
 
@@ -64,6 +65,18 @@ pub struct HttpOptions {
     /// The service takes only requests whose path is this path or lies below it: `/api` takes
     /// `/api` and `/api/v1`, and not `/apis`.
     pub path: Option<String>,
+    /// The path that takes the place of [`path`](Self::path) at the target: `/` removes it. `None`:
+    /// the target sees the path of the visitor.
+    pub strip_prefix: Option<String>,
+    /// The service sends its visitors to another address and has no target.
+    pub redirect: Option<Redirect>,
+    /// Visitors over `http://` of its `https://` names get 404, instead of a redirect.
+    pub no_https_redirect: bool,
+    /// The seconds for which a browser uses `https://` alone for the host (RFC 6797 section 6.1.1).
+    /// `None`: nothing is said.
+    pub hsts: Option<u32>,
+    /// A CORS preflight of a browser needs no password.
+    pub preflight_pass: bool,
     /// The protocol in which the server sends requests to the target.
     pub target: TargetProtocol,
 }
@@ -106,6 +119,15 @@ pub enum HttpOptionError {
     /// A path that no request can have.
     #[error("a path begins with a slash and has no query, no empty segment, no `.` and no `..`")]
     Path,
+    /// An address of a redirect that leads to no certain host.
+    #[error(
+        "a redirect leads to an http:// or https:// URL; {{host}} may stand in its host, and {{uri}}, \
+         {{path}} and {{query}} behind it"
+    )]
+    Redirect,
+    /// A path in the place of a path that the service does not have.
+    #[error("strip_prefix needs `path`")]
+    StripPrefix,
     /// The first option says that no message is read, the other options need every message.
     #[error("pass_through excludes every other option")]
     PassThrough,
@@ -178,6 +200,10 @@ impl HttpOptions {
         self.basic_auth.iter().try_for_each(|pair| Self::check_credential(pair))?;
         self.host_rewrite.iter().try_for_each(|host| Self::check_host(host))?;
         self.path.iter().try_for_each(|path| Self::check_path(path))?;
+        self.strip_prefix.iter().try_for_each(|path| Self::check_path(path))?;
+        if self.strip_prefix.is_some() && self.path.is_none() {
+            return Err(HttpOptionError::StripPrefix);
+        }
         self.request.check()?;
         self.response.check()
     }
@@ -229,19 +255,23 @@ impl HttpOptions {
             || self.forwarded
             || self.path.is_some()
             || matches!(self.target, TargetProtocol::H2c)
+            || self.redirect.is_some()
+            || self.hsts.is_some()
+            || self.preflight_pass
     }
 }
 
 /// The pairs of `basic_auth` and the values of fields are secrets.
 impl fmt::Debug for HttpOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { pass_through, host_rewrite, forwarded, path, target, .. } = self;
+        let Self { pass_through, host_rewrite, forwarded, path, redirect, target, .. } = self;
         f.debug_struct("HttpOptions")
             .field("pass_through", pass_through)
             .field("host_rewrite", host_rewrite)
             .field("forwarded", forwarded)
             .field("path", path)
             .field("target", target)
+            .field("redirect", redirect)
             .finish_non_exhaustive()
     }
 }

@@ -14,6 +14,7 @@ mod measure;
 mod network;
 mod offset;
 mod open;
+mod redirect;
 mod special;
 mod stream;
 #[cfg(test)]
@@ -39,6 +40,7 @@ pub use link::{
 pub use measure::{Measure, TALLY, Tally, UnknownMeasure};
 pub use network::Network;
 pub use open::{Open, Priority, Target};
+pub use redirect::Redirect;
 pub use special::Special;
 pub use unix::{UnixAddr, UnixAddrError};
 pub use violation::{Initiator, Scope, Violation, ViolationCode};

@@ -74,9 +74,14 @@ pub(crate) fn anchor_server(config: &mut ServerConfig, folder: &Path) {
     }
     config.auth.iter_mut().for_each(|auth| anchor_way(&mut auth.path, folder));
     config.tls_routes.certificates.iter_mut().for_each(|pair| anchor_pair(pair, folder));
-    let ca = config.tls_routes.acme.as_mut().and_then(|acme| acme.ca.as_mut());
+    for account in &mut config.tls_routes.acme {
+        let program = account.dns.as_mut().map(|dns| &mut dns.exec);
+        for path in [account.ca.as_mut(), program].into_iter().flatten() {
+            anchor(path, folder);
+        }
+    }
     let Pages { not_found, unavailable } = &mut config.http.pages;
-    for path in [ca, not_found.as_mut(), unavailable.as_mut()].into_iter().flatten() {
+    for path in [not_found.as_mut(), unavailable.as_mut()].into_iter().flatten() {
         anchor(path, folder);
     }
 }

@@ -50,7 +50,7 @@ pub use path::{is_below, longest, normal_path};
 pub use rules::{InvalidRule, Rules};
 pub use serve::serve;
 pub use service::{
-    ByteStream, Found, Identity, LocalFuture, OpenFailed, Protocol, Refusal, Sender, Service,
-    Services, Settings, Stream, Verdict, Visitor,
+    Asked, ByteStream, Found, Identity, LocalFuture, OpenFailed, Protocol, Refusal, Sender,
+    Service, Services, Settings, Stream, Verdict, Visitor,
 };
 pub use upgrade::Replayed;

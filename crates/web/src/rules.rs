@@ -4,7 +4,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use hyper::header::{
     self, AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, InvalidHeaderName, InvalidHeaderValue,
 };
-use proto::{FieldEdits, HttpOptions, TargetProtocol};
+use proto::{FieldEdits, HttpOptions, Redirect, TargetProtocol};
 use subtle::{Choice, ConstantTimeEq as _};
 
 /// The longest pair `user:password` in bytes. All comparisons have this width.
@@ -20,6 +20,14 @@ pub struct Rules {
     pub(crate) forwarded: bool,
     pub(crate) target: TargetProtocol,
     path: Option<Box<str>>,
+    /// The path in the place of `path`.
+    pub(crate) stripped: Option<Box<str>>,
+    /// The service has no target, and sends its visitors to this address.
+    pub(crate) redirect: Option<Redirect>,
+    /// `Strict-Transport-Security` in answers to visitors over TLS.
+    pub(crate) hsts: Option<HeaderValue>,
+    /// CORS preflights need no password.
+    pub(crate) preflight: bool,
 }
 
 /// The values are secrets.
@@ -74,6 +82,16 @@ impl Rules {
             forwarded: options.forwarded,
             target: options.target,
             path: options.path.as_deref().map(Box::from),
+            stripped: options.strip_prefix.as_deref().map(Box::from),
+            redirect: options.redirect.clone(),
+            hsts: match options.hsts {
+                Some(seconds) => {
+                    let text = format!("max-age={seconds}");
+                    Some(value("strict-transport-security", &text)?)
+                }
+                None => None,
+            },
+            preflight: options.preflight_pass,
         })
     }
 

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use proto::{CREDENTIALS_MAX, EDITS_MAX, FieldEdits, HttpOptionError, HttpOptions, TargetProtocol};
+use proto::{
+    CREDENTIALS_MAX, EDITS_MAX, FieldEdits, HttpOptionError, HttpOptions, Redirect, TargetProtocol,
+};
 
 use super::{Item, Section, secrecy, values};
 use crate::endpoint::split;
@@ -11,17 +13,44 @@ use crate::keys::{REQUEST_HEADERS, RESPONSE_HEADERS, Table};
 use crate::model::Public;
 use crate::names::NameKind;
 use crate::yaml::Kind;
-use crate::{BadValue, Host};
+use crate::{BadValue, Host, Span};
 
 /// The keys that need every message, in the order of the documentation.
-const PROXIED: [&str; 6] =
-    ["basic_auth", "host_rewrite", "headers", "response_headers", "forwarded", "path"];
+const PROXIED: [&str; 10] = [
+    "basic_auth",
+    "host_rewrite",
+    "headers",
+    "response_headers",
+    "forwarded",
+    "path",
+    "strip_prefix",
+    "redirect",
+    "hsts",
+    "preflight",
+];
+
+/// The keys about requests to a target and about its answers.
+const OF_TARGET: [&str; 7] = [
+    "host_rewrite",
+    "headers",
+    "response_headers",
+    "forwarded",
+    "strip_prefix",
+    "proxy_protocol",
+    "health",
+];
 
 const PASS_THROUGH: &str = "pass_through";
 
 /// Decodes the options. The result is incomplete only after a problem was reported. `basic_auth` of
 /// an exit is no such option.
-pub(super) fn options(s: &Section<'_>, is_exit: bool, target: TargetProtocol) -> HttpOptions {
+pub(super) fn options(
+    s: &Section<'_>,
+    is_exit: bool,
+    redirect: Redirects,
+    target: TargetProtocol,
+) -> HttpOptions {
+    let Redirects { to: redirect, none: no_https_redirect } = redirect;
     let options = HttpOptions {
         target,
         pass_through: s.value(PASS_THROUGH, values::switch).unwrap_or_default(),
@@ -31,6 +60,11 @@ pub(super) fn options(s: &Section<'_>, is_exit: bool, target: TargetProtocol) ->
         response: edits(s, "response_headers", &RESPONSE_HEADERS),
         forwarded: s.value("forwarded", values::switch).unwrap_or_default(),
         path: s.value("path", path),
+        strip_prefix: strip_prefix(s),
+        redirect,
+        no_https_redirect,
+        hsts: s.value("hsts", hsts),
+        preflight_pass: preflight(s),
     };
     if options.pass_through && options.need_proxy() {
         let with = PROXIED.iter().find(|key| s.key(key).is_some());
@@ -39,6 +73,73 @@ pub(super) fn options(s: &Section<'_>, is_exit: bool, target: TargetProtocol) ->
         s.bad(PASS_THROUGH, bad.hint("remove one of the two keys"));
     }
     options
+}
+
+/// The value of `redirect`.
+#[derive(Default)]
+pub(super) struct Redirects {
+    /// The service has no target, and sends its visitors to this address.
+    pub(super) to: Option<Redirect>,
+    /// No visitor is sent from `http://` to `https://`.
+    none: bool,
+}
+
+/// Decodes `redirect`: a switch, or an address.
+pub(super) fn redirect(s: &Section<'_>) -> Redirects {
+    let read = |text: &str| {
+        if let Ok(is_on) = values::switch(text) {
+            return Ok(Redirects { to: None, none: !is_on });
+        }
+        let hint = "https://www.example.com{uri} for a service that redirects alone; false for \
+                    https:// names to which no http:// leads";
+        match Redirect::new(text) {
+            Ok(to) => Ok(Redirects { to: Some(to), none: false }),
+            Err(why) => Err(BadValue::new(why.to_string()).hint(hint)),
+        }
+    };
+    let redirect = s.value("redirect", read).unwrap_or_default();
+    if redirect.to.is_some() {
+        for key in OF_TARGET.into_iter().filter(|key| s.key(key).is_some()) {
+            let bad = BadValue::new(format!("`{key}` has no effect: the service redirects alone"));
+            s.bad(key, bad.hint("remove the key"));
+        }
+    }
+    redirect
+}
+
+fn strip_prefix(s: &Section<'_>) -> Option<String> {
+    let read = |text: &str| match values::switch(text) {
+        Ok(true) => Ok(Some("/".to_owned())),
+        Ok(false) => Ok(None),
+        Err(_) => path(text).map(Some),
+    };
+    let to = s.value("strip_prefix", read)??;
+    if s.key("path").is_none() {
+        let bad = BadValue::new("strip_prefix without `path`, which is what it removes");
+        s.bad("strip_prefix", bad.hint("add `path`, or remove the key"));
+        return None;
+    }
+    Some(to)
+}
+
+fn hsts(text: &str) -> Result<u32, BadValue> {
+    let seconds = text.parse::<Span>()?.duration().as_secs();
+    // A span has at most ten years.
+    Ok(u32::try_from(seconds).unwrap_or(u32::MAX))
+}
+
+fn preflight(s: &Section<'_>) -> bool {
+    let read = |text: &str| match text {
+        "pass" => Ok(true),
+        _ => Err(BadValue::new(format!("`{text}` is no way to treat preflights"))
+            .hint("`pass` lets preflights of browsers through without a password")),
+    };
+    let passes = s.value("preflight", read).unwrap_or_default();
+    if passes && ["basic_auth", "basic_auth_file"].iter().all(|key| s.key(key).is_none()) {
+        let bad = BadValue::new("`preflight` has no effect without `basic_auth`");
+        s.bad("preflight", bad.hint("remove the key"));
+    }
+    passes
 }
 
 /// Checks that the options fit the public addresses of the service. At a port or a `tls://` name,

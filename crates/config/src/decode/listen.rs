@@ -1,5 +1,5 @@
-//! Decodes `listen` of a server: the addresses, their conflicts, the listeners that cannot ask for a
-//! client's certificate, and the settings of `mux://`.
+//! Decodes `listen` of a server: the addresses, their conflicts, the listeners that cannot ask for
+//! a client's certificate, and the settings of `mux://`.
 
 use std::collections::BTreeSet;
 
@@ -94,7 +94,8 @@ fn mux(s: Option<&Section<'_>>) -> Mux {
                 | Target::HttpProxy
                 | Target::Files(_)
                 | Target::Https { .. }
-                | Target::H2c { .. } => Err(bad("the server dials an address")),
+                | Target::H2c { .. }
+                | Target::Redirect(_) => Err(bad("the server dials an address")),
             }
         })
     });

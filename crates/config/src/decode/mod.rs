@@ -2,7 +2,8 @@
 //! After a problem, a decoder continues with a substitute value. The caller checks the problems at
 //! the end, so one run reports all of them.
 
-pub(crate) mod auth;
+pub(crate) mod acme;
+mod auth;
 pub(crate) mod client;
 pub(crate) mod common;
 mod doors;
@@ -15,6 +16,7 @@ mod otlp;
 mod paths;
 mod public;
 mod quic;
+mod redirects;
 pub(crate) mod secrecy;
 pub(crate) mod server;
 mod service;
@@ -194,8 +196,9 @@ impl Item {
         self.node.at
     }
 
-    /// The long form of a pair `LEFT=TARGET`: a map with the keys `left` and `target`. A value without
-    /// `=` is the target, and `alone` is then the value of `left`; without `alone` it stays as it is.
+    /// The long form of a pair `LEFT=TARGET`: a map with the keys `left` and `target`. A value
+    /// without `=` is the target, and `alone` is then the value of `left`; without `alone` it stays
+    /// as it is.
     fn long(self, left: &str, alone: Option<&str>) -> Self {
         let Kind::Scalar { text, .. } = &self.node.kind else { return self };
         let whole = alone.filter(|_| !self.node.is_null()).map(|alone| (alone, text.as_str()));

@@ -197,7 +197,7 @@ impl Service {
             | Target::Https { .. }
             | Target::H2c { .. }
             | Target::Unix(_) => true,
-            Target::Socks5 | Target::HttpProxy | Target::Files(_) => false,
+            Target::Socks5 | Target::HttpProxy | Target::Files(_) | Target::Redirect(_) => false,
         };
         if !dials || self.carries(Over::Udp) {
             self.proxy_protocol = None;
@@ -216,6 +216,9 @@ impl Service {
         } else {
             TargetProtocol::Http
         };
+        if !matches!(self.target, Target::Redirect(_)) {
+            self.terms.http.redirect = None;
+        }
     }
 
     /// Whether everybody who reaches the server could use the exit. `visitors` are those of the
@@ -269,9 +272,15 @@ impl Service {
         }
         let HttpOptions { pass_through, basic_auth, host_rewrite, request, response, .. } =
             &self.terms.http;
-        let HttpOptions { forwarded, path, .. } = &self.terms.http;
+        let HttpOptions { forwarded, path, strip_prefix, hsts, .. } = &self.terms.http;
         if let Some(path) = path {
             extras.push_str(&format!(", path {path}"));
+        }
+        if let Some(path) = strip_prefix {
+            extras.push_str(&format!(" as {path}"));
+        }
+        if let Some(seconds) = hsts {
+            extras.push_str(&format!(", hsts {}", Span::from_millis(u64::from(*seconds) * 1000)));
         }
         if let Some(host) = host_rewrite {
             extras.push_str(&format!(", Host {host}"));
@@ -282,6 +291,8 @@ impl Service {
             (!request.is_empty(), "headers"),
             (!response.is_empty(), "response_headers"),
             (*forwarded, "forwarded"),
+            (self.terms.http.preflight_pass, "preflight pass"),
+            (self.terms.http.no_https_redirect, "no redirect from http://"),
         ] {
             if is_set {
                 extras.push_str(&format!(", {what}"));

@@ -15,7 +15,7 @@ pub use client::{
     Check, ClientConfig, Exit, Field, FlowLimits, Forward, Path, ProxyProtocol, Public, Service,
     TargetTls, Trust, VisitorLists,
 };
-pub use doors::{Acme, Http, Mux, Pages, TlsRoutes, TlsVersion};
+pub use doors::{Acme, AcmeBinding, AcmeDns, Http, Mux, Pages, TlsRoutes, TlsVersion};
 pub use kcp::{Kcp, KcpCongestion, KcpFec, KcpPreset};
 pub use quic::{Congestion, Quic};
 pub use server::{ClientGrant, HttpAuth, Listen, Rights, ServerConfig, ServerTls};

@@ -99,6 +99,16 @@ pub struct Certificate {
     /// The seconds until the next order after a failure; absent when no order follows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_seconds: Option<u64>,
+    /// The challenge that proved the host of an ordered certificate: `http-01`, `tls-alpn-01` or
+    /// `dns-01`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub challenge: Option<String>,
+    /// The second since 1970 in which the certificate is renewed; absent for one of a file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub renews_at: Option<u64>,
+    /// The seconds until then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub renews_seconds: Option<u64>,
 }
 
 impl Certificate {

@@ -13,6 +13,7 @@ mod limits;
 mod memory;
 mod options;
 mod pool;
+mod redirects;
 mod rig;
 mod routing;
 mod smuggling;

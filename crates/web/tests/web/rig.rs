@@ -23,8 +23,8 @@ use tokio::{
     task::{JoinHandle, LocalSet, spawn_local},
 };
 use web::{
-    Account, ByteStream, Found, HeaderMap, Identity, LocalFuture, OpenFailed, Protocol, Rules,
-    Sender, Service, Services, Settings, Stream, Verdict, Visitor,
+    Account, Asked, ByteStream, Found, HeaderMap, Identity, LocalFuture, OpenFailed, Protocol,
+    Rules, Sender, Service, Services, Settings, Stream, Verdict, Visitor,
 };
 
 /// What a socket may hold.
@@ -55,6 +55,10 @@ pub(crate) struct Site {
     /// The number of lookups that find an unknown name later.
     pub(crate) late: Cell<u32>,
     pub(crate) refused: RefCell<Option<web::Refusal>>,
+    /// Visitors over HTTP are sent to this address.
+    pub(crate) redirect: RefCell<Option<proto::Redirect>>,
+    /// The answer in the place of a service.
+    pub(crate) answer: RefCell<Option<Bytes>>,
     /// The visitors that asked for a service.
     pub(crate) senders: RefCell<Vec<Sender>>,
 }
@@ -105,7 +109,14 @@ impl Services for Site {
         address.map_or(Sender::Hidden, Sender::Known)
     }
 
-    fn find(&self, host: &str, path: &str, sender: Sender) -> Found {
+    fn find(&self, asked: &Asked<'_>) -> Found {
+        let Asked { host, path, sender, is_secure, .. } = *asked;
+        if let Some(bytes) = &*self.answer.borrow() {
+            return Found::Answer(bytes.clone());
+        }
+        if let Some(to) = self.redirect.borrow().as_ref().filter(|_| !is_secure) {
+            return Found::Redirect(to.clone());
+        }
         self.senders.borrow_mut().push(sender);
         if let Some(refusal) = &*self.refused.borrow() {
             return Found::Refused(refusal.clone());

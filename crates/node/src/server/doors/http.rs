@@ -18,7 +18,7 @@ use crate::names::{Kind, Published, Services, Space};
 use crate::session::Worker;
 
 /// The path of the challenges of ACME (RFC 8555 section 8.3).
-const CHALLENGES: &str = "/.well-known/acme-challenge/";
+pub(super) const CHALLENGES: &str = "/.well-known/acme-challenge/";
 
 /// The name under which a request of HTTP/1.0 without a host is looked for. No host has this name,
 /// so only a service for all hosts is found.
@@ -135,6 +135,12 @@ async fn route(
     // The host was found by this field, which may change while the name is waited for.
     let route_header = doors.terms.load().route_header.clone();
     let services = doors.names().wait(Space::Http, host).await;
+    if let Some(https) = doors.https(host, peer) {
+        if !entrance::takes(&https, &mut socket) {
+            return doors.answer(&worker, socket, Answer::Full);
+        }
+        return site::serve_plain(&worker, doors, socket, peer, first);
+    }
     let Some(services) = services else {
         return doors.say(&worker, socket, 404, "No service has this host.");
     };
@@ -158,6 +164,26 @@ pub(super) struct Direct<'a> {
 }
 
 impl Doors {
+    /// The services of an `https://` name that concern a visitor over HTTP, because no `http://` name
+    /// is as close to the host: their visitors are sent to the name. A reverse proxy may have ended
+    /// the TLS of its visitor, who is served.
+    fn https(&self, host: &str, peer: Option<SocketAddr>) -> Option<Services> {
+        if host == HOSTLESS {
+            return None;
+        }
+        let mut pairs = self.names().without_tls(host).take_while(|(http, _)| http.is_none());
+        pairs.find_map(|(_, https)| {
+            let concerns = |one: &Published| self.trusts(peer) || self.redirects(one);
+            https.filter(|all| all.iter().any(concerns))
+        })
+    }
+
+    /// Whether visitors over HTTP are sent to the `https://` name of this service.
+    pub(super) fn redirects(&self, service: &Published) -> bool {
+        let backend = service.entrance.backends.first();
+        self.terms.load().redirects && !backend.picked.aim.terms.http.no_https_redirect
+    }
+
     /// The service to which the bytes of a visitor go without the proxy, if there is one. A reverse
     /// proxy sends the requests of many visitors, and each of them is judged.
     pub(super) fn direct<'a>(
@@ -237,6 +263,7 @@ impl NameDoor for Doors {
         match space {
             Space::Http => {
                 self.terms.load().route_header == *route_header
+                    && self.https(host, peer).is_none()
                     && self.direct(&services, peer).is_some_and(|direct| {
                         direct.edition == *edition && direct.tracked == *tracked
                     })

@@ -15,7 +15,7 @@ use bytes::{Bytes, BytesMut};
 use link::Lease;
 use net::brake::{Attempt, Judgement};
 use net::source::prefix;
-use proto::{Open, ResetCode};
+use proto::{Open, Redirect, ResetCode};
 use relay::{Attended, Duplex, Layered, Seated, Socket, Timeouts};
 use termination::{Alpn, TlsIo};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -23,10 +23,11 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::task::spawn_local;
 use tokio::time::Instant;
 use web::{
-    Account, ByteStream, Found, HeaderMap, Identity, LocalFuture, OpenFailed, Protocol, Refusal,
-    Replayed, Rules, Sender, Verdict, Visitor,
+    Account, Asked, ByteStream, Found, HeaderMap, Identity, LocalFuture, OpenFailed, Protocol,
+    Refusal, Replayed, Rules, Sender, Verdict, Visitor,
 };
 
+use super::http::CHALLENGES;
 use super::tls::NAMELESS;
 use super::{Doors, secure};
 use crate::aim::Aim;
@@ -180,20 +181,19 @@ impl web::Services for Site {
         self.doors.sender(self.peer, fields)
     }
 
-    fn find(&self, host: &str, path: &str, sender: Sender) -> Found {
-        if !self.doors.names().is_awaited(self.space, host) {
-            return self.found(
-                self.doors.names().find(self.space, host),
-                path,
-                sender,
-                Instant::now() + HOLD,
-            );
+    fn find(&self, asked: &Asked<'_>) -> Found {
+        if let Some(proof) = self.proof(asked) {
+            return Found::Answer(proof.into());
         }
         let until = Instant::now() + HOLD;
-        let (site, host, path) = (self.clone(), host.to_owned(), path.to_owned());
+        if !self.doors.names().is_awaited(self.space, asked.host) {
+            return self.found(asked, until);
+        }
+        let (site, host, path) = (self.clone(), asked.host.to_owned(), asked.path.to_owned());
+        let Asked { port, sender, is_secure, .. } = *asked;
         Found::Later(Box::pin(async move {
-            let services = site.doors.names().wait(site.space, &host).await;
-            site.found(services, &path, sender, until)
+            site.doors.names().wait(site.space, &host).await;
+            site.found(&Asked { host: &host, port, path: &path, sender, is_secure }, until)
         }))
     }
 
@@ -203,19 +203,60 @@ impl web::Services for Site {
 }
 
 impl Site {
-    fn found(
-        &self,
-        services: Option<Services>,
-        path: &str,
-        sender: Sender,
-        until: Instant,
-    ) -> Found {
-        let takes =
-            |one: &&Published| one.path.as_ref().is_none_or(|prefix| web::is_below(prefix, path));
-        // The longest path comes first.
-        let Some(found) = services.iter().flat_map(|all| all.iter()).find(takes) else {
-            return Found::Unknown;
+    /// The proof for an authority that checks the host by http-01 (RFC 8555 section 8.3), which
+    /// comes first.
+    fn proof(&self, asked: &Asked<'_>) -> Option<String> {
+        let token = asked.path.strip_prefix(CHALLENGES).filter(|_| self.space == Space::Http)?;
+        self.doors.terminator()?.challenge_token(asked.host, token)
+    }
+
+    fn found(&self, asked: &Asked<'_>, until: Instant) -> Found {
+        let names = self.doors.names();
+        let takes = |one: &&Published| {
+            one.path.as_ref().is_none_or(|prefix| web::is_below(prefix, asked.path))
         };
+        // The longest path comes first.
+        let of_path = |all: Option<&Services>| all?.iter().find(takes).cloned();
+        if self.space == Space::Tls {
+            let services = names.find(Space::Tls, asked.host);
+            return match of_path(services.as_ref()) {
+                Some(found) => self.service(&found, asked.sender, until),
+                None => Found::Unknown,
+            };
+        }
+        for (http, https) in names.without_tls(asked.host) {
+            if let Some(found) = of_path(http.as_ref()) {
+                return self.service(&found, asked.sender, until);
+            }
+            match of_path(https.as_ref()) {
+                // A trusted reverse proxy has ended the TLS: a redirect would never end.
+                Some(found) if asked.is_secure => {
+                    return self.service(&found, asked.sender, until);
+                }
+                Some(found) if self.doors.redirects(&found) => {
+                    return self.to_https(&found, asked, until);
+                }
+                Some(_) | None if http.is_some() => return Found::Unknown,
+                Some(_) | None => {}
+            }
+        }
+        Found::Unknown
+    }
+
+    /// Sends a visitor over HTTP to the `https://` name of a service that the visitor may visit.
+    fn to_https(&self, found: &Published, asked: &Asked<'_>, until: Instant) -> Found {
+        match self.service(found, asked.sender, until) {
+            Found::Service(_) => {}
+            refused => return refused,
+        }
+        let port = self.doors.shared.hosts.https_port(asked.port);
+        let port = port.map(|port| format!(":{port}")).unwrap_or_default();
+        let address = Redirect::new(&format!("https://{{host}}{port}{{uri}}"));
+        address.map_or(Found::Unknown, Found::Redirect)
+    }
+
+    /// The service for a visitor that may visit it.
+    fn service(&self, found: &Published, sender: Sender, until: Instant) -> Found {
         // The TLS of the visitor ended here, or there is none. A service whose visitors bring their TLS
         // to the target cannot take the request; a new connection reaches the service (RFC 9110
         // section 15.5.20).

@@ -5,14 +5,17 @@ mod browser;
 mod certificates;
 mod hostile;
 mod http;
+mod http2;
 mod load;
 mod mux;
 mod origin;
 mod partly;
+mod redirects;
 mod rules;
 mod status;
 mod targets;
 mod tls;
+mod visitors;
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
