@@ -5,14 +5,14 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use proto::{UnixAddr, UnixAddrError};
+use proto::{TargetProtocol, UnixAddr, UnixAddrError};
 
 use crate::endpoint::{ports, split};
 use crate::{BadValue, Host, Over};
 
-/// What a service or a forward dials: `tcp://host:port`, `udp://host:port`, `unix:///path`. The
-/// client itself is the target of `socks5`, `http-proxy` and `file:///path`, which only services
-/// have.
+/// What a service or a forward dials: `tcp://host:port`, `udp://host:port`, `unix:///path`. Only
+/// services have web sites over TLS or HTTP/2, `https://host:port` and `h2c://host:port`, and the
+/// client itself as the target: `socks5`, `http-proxy` and `file:///path`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// A TCP address. Datagrams of a service with ports of both protocols go to the UDP port of
@@ -26,6 +26,21 @@ pub enum Target {
     /// A UDP address. Streams of a service with ports of both protocols go to the TCP port of the
     /// same number.
     Udp {
+        /// Name or address.
+        host: Host,
+        /// At least 1.
+        port: u16,
+    },
+    /// A TCP address whose service speaks HTTP over TLS. The side that dials makes the TLS.
+    Https {
+        /// Name or address.
+        host: Host,
+        /// At least 1.
+        port: u16,
+    },
+    /// A TCP address whose service speaks HTTP/2 without TLS and expects its preface (RFC 9113
+    /// section 3.3).
+    H2c {
         /// Name or address.
         host: Host,
         /// At least 1.
@@ -47,7 +62,27 @@ impl Target {
     pub const fn is_exit(&self) -> bool {
         match self {
             Self::Socks5 | Self::HttpProxy => true,
-            Self::Tcp { .. } | Self::Udp { .. } | Self::Unix(_) | Self::Files(_) => false,
+            Self::Tcp { .. }
+            | Self::Udp { .. }
+            | Self::Https { .. }
+            | Self::H2c { .. }
+            | Self::Unix(_)
+            | Self::Files(_) => false,
+        }
+    }
+
+    /// The protocol that a server has to speak to the target, where it reads requests.
+    #[must_use]
+    pub const fn protocol(&self) -> TargetProtocol {
+        match self {
+            Self::Https { .. } => TargetProtocol::Https,
+            Self::H2c { .. } => TargetProtocol::H2c,
+            Self::Tcp { .. }
+            | Self::Udp { .. }
+            | Self::Unix(_)
+            | Self::Socks5
+            | Self::HttpProxy
+            | Self::Files(_) => TargetProtocol::Http,
         }
     }
 
@@ -55,7 +90,10 @@ impl Target {
     #[must_use]
     pub const fn port(&self) -> Option<(&Host, u16)> {
         match self {
-            Self::Tcp { host, port } | Self::Udp { host, port } => Some((host, *port)),
+            Self::Tcp { host, port }
+            | Self::Udp { host, port }
+            | Self::Https { host, port }
+            | Self::H2c { host, port } => Some((host, *port)),
             Self::Unix(_) | Self::Socks5 | Self::HttpProxy | Self::Files(_) => None,
         }
     }
@@ -74,6 +112,8 @@ impl fmt::Display for Target {
         match self {
             Self::Tcp { host, port } => write!(f, "tcp://{host}:{port}"),
             Self::Udp { host, port } => write!(f, "udp://{host}:{port}"),
+            Self::Https { host, port } => write!(f, "https://{host}:{port}"),
+            Self::H2c { host, port } => write!(f, "h2c://{host}:{port}"),
             Self::Unix(address) => address.fmt(f),
             Self::Socks5 => f.write_str(SOCKS5),
             Self::HttpProxy => f.write_str(HTTP_PROXY),

@@ -19,6 +19,7 @@ mod endpoint;
 mod flags;
 mod fuzz;
 mod hosts;
+mod international;
 pub mod keys;
 mod lists;
 mod load;
@@ -54,7 +55,7 @@ pub use model::{
     AccessLog, Acme, Admin, Change, Changed, Check, ClientConfig, ClientGrant, Common, Congestion,
     Exit, Field, FlowLimits, Forward, Http, HttpAuth, Kcp, KcpCongestion, KcpFec, KcpPreset,
     KeyPair, Listen, LogFile, LogFormat, LogLevel, Mux, Otlp, Pages, Path, ProxyProtocol, Public,
-    Quic, Rights, ServerConfig, ServerTls, Service, TlsRoutes, TlsVersion, Token, Trust,
+    Quic, Rights, ServerConfig, ServerTls, Service, TargetTls, TlsRoutes, TlsVersion, Token, Trust,
     VisitorLists,
 };
 pub use names::{NameKind, is_own_name, own_label};

@@ -4,6 +4,7 @@ use config::{
     Change, ClientConfig, ClientFlags, NameKind, Problem, Public, ServerConfig, ServerFlags,
     Sources, Text, TlsVersion, load_client, load_kept, load_server,
 };
+use proto::TargetProtocol::{H2c, Http, Https};
 
 const TOKEN: &str = "q7Xb2LmZ0aKc9RtYv4WnPs";
 
@@ -131,6 +132,37 @@ fn the_options_of_a_service_by_name_are_decoded_and_no_secret_is_shown() {
         assert!(!said.is_empty(), "{bad}");
         assert!(said.iter().all(|line| !line.contains("Secret")), "{said:?}");
     }
+}
+
+#[test]
+fn a_target_over_tls_or_http2_has_its_protocol_and_its_verification() {
+    let pin = "sha256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+    let text = format!(
+        "name: home\nservices:\n\
+         - https://a.example=https://10.0.0.5:8006\n\
+         - {{ public: https://b.example, target: https://nas.lan, target_tls: {{ pin: '{pin}' }} }}\n\
+         - {{ public: http://c.example, target: 'https://[fd00::5]', target_tls: {{ ca: a.pem, \
+         server_name: nas.lan }} }}\n\
+         - {{ public: http://d.example, target: https://d.lan, target_tls: {{ insecure: true }} }}\n\
+         - {{ public: http://e.example, target: h2c://e.lan }}\n\
+         - {{ public: 8443, target: https://f.lan, name: port }}\n"
+    );
+    let config = client(&text, &[]).unwrap();
+    let summary = config.summary();
+    for (line, end) in summary[1..].iter().zip([
+        "-> https://10.0.0.5:8006",
+        "-> https://nas.lan:443, target pin sha256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
+        "-> https://[fd00::5]:443, target ca a.pem, target name nas.lan",
+        "-> https://d.lan:443, target not verified",
+        "-> h2c://e.lan:80",
+        "-> https://f.lan:443",
+    ]) {
+        assert!(line.ends_with(end), "{line}: {end}");
+    }
+    let protocols: Vec<_> =
+        config.services.iter().map(|service| config.terms_of(service).http.target).collect();
+    // At a port the bytes of the visitors go to the target as they are.
+    assert_eq!(protocols, [Https, Https, Https, Https, H2c, Http]);
 }
 
 #[test]

@@ -67,6 +67,10 @@ impl Inlet for StreamInlet {
         self.link.commanded();
     }
 
+    fn is_untaken(&self) -> bool {
+        self.link.machine.borrow_mut().outstanding(self.key) > 0
+    }
+
     fn stall(&self) -> Option<Stall> {
         self.link.machine.borrow_mut().stall(self.key)
     }

@@ -22,6 +22,8 @@ pub(crate) struct Health {
     state: AtomicU64,
     /// The time of the last line of the log.
     told: AtomicU64,
+    /// What the last failure was, where the code does not say it.
+    detail: Mutex<Option<Box<str>>>,
 }
 
 /// The reset code is in the upper 16 bits of the state, and the milliseconds of [`clock`] are in the
@@ -84,6 +86,22 @@ impl Health {
     /// The fault of the target; `None` while the target serves or nothing is known.
     pub(crate) fn fault(&self) -> Option<Fault> {
         fault(self.state.load(Ordering::Relaxed))
+    }
+
+    /// Records what the code of a failure does not say; `None`: it says all.
+    pub(crate) fn explain(&self, detail: Option<String>) {
+        let mut kept = self.detail.lock().unwrap_or_else(PoisonError::into_inner);
+        *kept = detail.map(String::into_boxed_str);
+    }
+
+    /// The fault as part of a status.
+    pub(crate) fn status(&self) -> Option<Down> {
+        let down = self.fault()?.down();
+        let detail = self.detail.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Some(match detail {
+            Some(detail) => Down { reason: detail.into(), ..down },
+            None => down,
+        })
     }
 
     /// Records that the target serves. Returns for how long it was down, if the log has said that it

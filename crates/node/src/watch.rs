@@ -220,6 +220,12 @@ impl TargetWatch {
         match outcome {
             Ok(()) => self.note_up(),
             Err(error) => {
+                let detail = if let DialError::Layer { reason, .. } = error {
+                    Some(format!("it {reason}"))
+                } else {
+                    None
+                };
+                health.explain(detail);
                 if health.down(error.code()) {
                     tracing::warn!(service, "the target of service {service} is down: {error}");
                 }

@@ -30,6 +30,19 @@ const FIXED: &[&str] = &[
     "upgrade",
 ];
 
+/// The protocol of the target of a service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TargetProtocol {
+    /// HTTP/1.1, or bytes.
+    #[default]
+    Http,
+    /// HTTP over TLS, which the client makes: HTTP/2 if the bytes for the target begin with the
+    /// preface of HTTP/2 (RFC 9113 section 3.4), otherwise HTTP/1.1.
+    Https,
+    /// HTTP/2 without TLS.
+    H2c,
+}
+
 /// The options of a service by HTTP name. The default carries the bytes of the visitor unchanged.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct HttpOptions {
@@ -51,6 +64,8 @@ pub struct HttpOptions {
     /// The service takes only requests whose path is this path or lies below it: `/api` takes
     /// `/api` and `/api/v1`, and not `/apis`.
     pub path: Option<String>,
+    /// The protocol in which the server sends requests to the target.
+    pub target: TargetProtocol,
 }
 
 /// Changes of the fields of an HTTP message.
@@ -213,18 +228,20 @@ impl HttpOptions {
             || !self.response.is_empty()
             || self.forwarded
             || self.path.is_some()
+            || matches!(self.target, TargetProtocol::H2c)
     }
 }
 
 /// The pairs of `basic_auth` and the values of fields are secrets.
 impl fmt::Debug for HttpOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { pass_through, host_rewrite, forwarded, path, .. } = self;
+        let Self { pass_through, host_rewrite, forwarded, path, target, .. } = self;
         f.debug_struct("HttpOptions")
             .field("pass_through", pass_through)
             .field("host_rewrite", host_rewrite)
             .field("forwarded", forwarded)
             .field("path", path)
+            .field("target", target)
             .finish_non_exhaustive()
     }
 }

@@ -30,6 +30,7 @@ pub use flow::{DATAGRAM_MAX, FlowCounts, FlowDrops, FlowKey, Volume};
 pub use frame::{HEAD, Head, Kind, MAX_OPEN, MAX_PAYLOAD};
 pub use http::{
     CREDENTIALS_MAX, EDITS_MAX, FIELD_NAME_MAX, FieldEdits, HttpOptionError, HttpOptions,
+    TargetProtocol,
 };
 pub use id::{CarrierNumber, FlowId, InstanceId, LinkId, Side, StreamId};
 pub use link::{

@@ -243,6 +243,10 @@ impl Inlet for Side {
         }
     }
 
+    fn is_untaken(&self) -> bool {
+        self.out().queued.get() > 0
+    }
+
     fn consumed(&self, bytes: usize) {
         let half = self.back();
         half.queued.set(half.queued.get().saturating_sub(bytes));

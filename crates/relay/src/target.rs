@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -13,8 +13,8 @@ use proto::{HEAD_ROOM, ResetCode};
 use transport::{Inlet, LocalFuture, Outlet};
 
 use crate::dial::{self, Allow, DialError, Dialled, TargetAddr};
-use crate::pipe::{Pipe, Pump};
-use crate::{End, Permit, Settings};
+use crate::pipe::{ByteEnd, Layered, Pipe, Pump};
+use crate::{End, Permit, Settings, Socket};
 
 /// The far end of a stream that arrives.
 #[derive(Clone, Debug, Default)]
@@ -27,9 +27,19 @@ pub struct Caller {
     /// The bytes that the target gets before all bytes of the stream. No counter and no credit
     /// includes them.
     pub header: Option<Bytes>,
+    /// What lies between the socket of the target and the bytes of the stream.
+    pub layer: Option<Rc<dyn Layer>>,
     /// The far side waits for the connection to the target: its first byte is a 0
     /// ([`proto::Target::Reported`]).
     pub reports: bool,
+}
+
+/// A layer above the socket of a target, such as TLS.
+pub trait Layer: fmt::Debug {
+    /// Makes the layer. `is_http2`: the bytes of the stream begin with the preface of HTTP/2
+    /// (RFC 9113 section 3.4). An error is a reason that goes on after "the target".
+    fn wrap(&self, socket: Socket, is_http2: bool)
+    -> LocalFuture<'static, Result<Layered, String>>;
 }
 
 /// The targets of one stream, in the order in which they are dialled. A [`TargetAddr`] is the only
@@ -64,14 +74,22 @@ pub fn connect_stream(
     settings: &Rc<Settings>,
     permit: Option<Permit>,
 ) -> Rc<dyn Outlet> {
-    let Caller { allow, visitor, header, reports } = caller;
+    let Caller { allow, visitor, header, layer, reports } = caller;
     let pipe = Pipe::new(Rc::clone(settings), visitor);
     // A clone of the lookups would touch a counter that all workers share.
-    let own = Rc::clone(settings);
+    let (own, first) = (Rc::clone(settings), Rc::clone(&pipe));
     let dial = Box::pin(async move {
         let (mut target, mut failed) = (targets.first(), Vec::new());
         loop {
-            match connect(&own, target, allow.as_ref(), header.as_deref()).await {
+            let connecting = connect(&own, target, allow.as_ref(), header.as_deref());
+            let connected = match (connecting.await, &layer) {
+                (Ok((dialled, target)), Some(layer)) => {
+                    wrap(&**layer, dialled, target, &first, &own).await
+                }
+                (Ok((dialled, _)), None) => Ok(dialled.keep().into()),
+                (Err(error), _) => Err(error),
+            };
+            match connected {
                 Ok(dialled) => return Ok(dialled),
                 Err(error) => failed.push(error),
             }
@@ -86,22 +104,49 @@ pub fn connect_stream(
     outlet
 }
 
+/// Makes the layer above a connection to a target, within the time of a dial. The layer waits for
+/// the first bytes of the stream.
+async fn wrap(
+    layer: &dyn Layer,
+    dialled: Dialled,
+    target: TargetAddr,
+    first: &Pipe,
+    settings: &Settings,
+) -> Result<ByteEnd, DialError> {
+    // The pipe wakes the task with each byte.
+    let looking = poll_fn(|_| match first.begins_with(h1::PREFACE) {
+        Some(is_http2) => Poll::Ready(is_http2),
+        None => Poll::Pending,
+    });
+    let is_http2 = tokio::time::timeout(settings.timeouts.dial, looking).await.unwrap_or(false);
+    let socket = dialled.keep();
+    socket.prepare();
+    let wrapping = layer.wrap(socket, is_http2);
+    match tokio::time::timeout(settings.timeouts.dial, wrapping).await {
+        Ok(Ok(layered)) => Ok(layered.into()),
+        Ok(Err(reason)) => Err(DialError::Layer { target, reason }),
+        Err(_) => Err(DialError::Timeout(target)),
+    }
+}
+
 /// Dials a target and gives it the header.
 async fn connect(
     settings: &Settings,
     target: TargetAddr,
     allow: Option<&Allow>,
     header: Option<&[u8]>,
-) -> Result<Dialled, DialError> {
+) -> Result<(Dialled, TargetAddr), DialError> {
     let dialled = dial::dial_for(settings, &target, allow).await?;
     if let Some(header) = header {
         let writing = dialled.write_all(header);
         let Ok(written) = tokio::time::timeout(settings.timeouts.dial, writing).await else {
             return Err(DialError::Timeout(target));
         };
-        written.map_err(|source| DialError::Connect { target, source })?;
+        if let Err(source) = written {
+            return Err(DialError::Connect { target, source });
+        }
     }
-    Ok(dialled)
+    Ok((dialled, target))
 }
 
 /// Refuses a stream that the far side opened, and throws its bytes away.
@@ -121,7 +166,7 @@ pub fn refuse_stream(
 /// memory of the dial is freed when the dial ends.
 struct Dialling {
     pipe: Rc<Pipe>,
-    dial: LocalFuture<'static, Result<Dialled, DialError>>,
+    dial: LocalFuture<'static, Result<ByteEnd, DialError>>,
     reports: bool,
     rest: Option<(Box<dyn Inlet>, Option<Permit>)>,
 }
@@ -143,7 +188,7 @@ impl Future for Dialling {
         let outcome = ready!(this.dial.as_mut().poll(cx));
         let Some((inlet, permit)) = this.rest.take() else { return Poll::Ready(()) };
         match outcome {
-            Ok(socket) => {
+            Ok(end) => {
                 if let Some(watcher) = &this.pipe.settings().watcher {
                     watcher.dialled(Ok(()));
                 }
@@ -152,7 +197,7 @@ impl Future for Dialling {
                     let mut frame = BytesMut::zeroed(HEAD_ROOM + 1);
                     inlet.send(&mut frame);
                 }
-                this.pipe.connect(socket.keep());
+                this.pipe.connect_target(end);
                 tokio::task::spawn_local(Pump::new(Rc::clone(&this.pipe), inlet, permit));
             }
             Err(error) => {

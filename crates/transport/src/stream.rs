@@ -81,6 +81,12 @@ pub trait Inlet: fmt::Debug {
         self.stop(code);
     }
 
+    /// Whether the far side has not taken all bytes that were sent. [`Inlet::reset`] makes them
+    /// worthless.
+    fn is_untaken(&self) -> bool {
+        false
+    }
+
     /// Why there is no room, for measurements; `None` if there is room or the reason is unknown.
     fn stall(&self) -> Option<Stall> {
         None

@@ -85,6 +85,11 @@ pub(crate) fn anchor_server(config: &mut ServerConfig, folder: &Path) {
 pub(crate) fn anchor_client(config: &mut ClientConfig, folder: &Path) {
     anchor_common(&mut config.common, folder);
     config.servers.iter_mut().for_each(|path| anchor_way(path, folder));
+    for service in &mut config.services {
+        if let Some(Trust::Ca(ca)) = &mut service.target_tls.trust {
+            anchor(ca, folder);
+        }
+    }
 }
 
 fn anchor_way(path: &mut config::Path, folder: &Path) {

@@ -1,6 +1,7 @@
 //! The bodies of requests and answers. Both stream, and neither is kept.
 
 use std::{
+    collections::VecDeque,
     pin::Pin,
     rc::Rc,
     task::{Context, Poll, ready},
@@ -19,6 +20,8 @@ use crate::{
     gate::Progress,
     http2::{Tunnel, Upload},
     interim::Sink,
+    multiplex::Lease,
+    replay::Source,
     upstream::{Exchange, WireState},
 };
 
@@ -95,18 +98,19 @@ pub(crate) enum Broken {
     #[error("the message of the visitor broke off: {0}")]
     Message(hyper::Error),
     #[error("the stream of the visitor broke off: {0}")]
-    Stream(h2::Error),
+    Stream(#[source] h2::Error),
     #[error("the connection of the visitor ended")]
     Left,
     #[error("memory is short")]
     Memory,
 }
 
-/// The body of a request on its way to the target.
+/// The body of a request on its way to the target, in one attempt.
 #[derive(Debug)]
 pub(crate) struct RequestBody {
-    /// `None` is an empty body: a request without body is repeated.
-    incoming: Option<VisitorBody>,
+    source: Rc<Source>,
+    /// What an earlier attempt has read of the source.
+    again: VecDeque<Bytes>,
     hold: Option<Hold>,
     wire: Rc<WireState>,
 }
@@ -137,18 +141,14 @@ impl Hold {
 
 impl RequestBody {
     pub(crate) fn new(
-        incoming: Option<VisitorBody>,
+        source: &Rc<Source>,
+        again: VecDeque<Bytes>,
         hold: Option<Hold>,
         wire: Rc<WireState>,
     ) -> Self {
-        let body = Self { incoming, hold, wire };
+        let body = Self { source: Rc::clone(source), again, hold, wire };
         body.wire.sending.set(!body.is_end_stream());
         body
-    }
-
-    /// The body of a request that did not leave.
-    pub(crate) fn into_unsent(mut self) -> Option<VisitorBody> {
-        self.incoming.take()
     }
 }
 
@@ -161,12 +161,9 @@ impl Body for RequestBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         let body = &mut *self;
-        let Some(incoming) = &mut body.incoming else {
-            return Poll::Ready(None);
-        };
         if let Some(hold) = &mut body.hold {
             // A visitor that sends without being asked waits for nothing.
-            let has_begun = incoming.has_begun();
+            let has_begun = !body.again.is_empty() || body.source.rest().has_begun();
             if !has_begun {
                 ready!(hold.poll(cx));
                 hold.sink.invite(body.wire.account());
@@ -176,8 +173,13 @@ impl Body for RequestBody {
         if !body.wire.may_queue(cx) {
             return Poll::Pending;
         }
-        let frame = ready!(Pin::new(&mut *incoming).poll_frame(cx));
-        if frame.is_none() || incoming.is_end_stream() {
+        if let Some(piece) = body.again.pop_front() {
+            body.wire.sending.set(!body.is_end_stream());
+            body.wire.queue(piece.len());
+            return Poll::Ready(Some(Ok(Frame::data(piece))));
+        }
+        let frame = ready!(body.source.poll_frame(cx));
+        if frame.is_none() || body.is_end_stream() {
             body.wire.sending.set(false);
         }
         let Some(Ok(frame)) = frame else { return Poll::Ready(frame) };
@@ -193,11 +195,18 @@ impl Body for RequestBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.as_ref().is_none_or(Body::is_end_stream)
+        self.again.is_empty() && self.source.rest().is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+        let rest = self.source.rest().size_hint();
+        let again = self.again.iter().map(|piece| piece.len() as u64).sum::<u64>();
+        let mut all = SizeHint::new();
+        all.set_lower(rest.lower().saturating_add(again));
+        if let Some(upper) = rest.upper() {
+            all.set_upper(upper.saturating_add(again));
+        }
+        all
     }
 }
 
@@ -213,7 +222,16 @@ pub(crate) struct AnswerBody {
 #[derive(Debug)]
 enum Content {
     Page(Option<Bytes>),
-    Target { incoming: Incoming, wire: Rc<WireState>, exchange: Option<Exchange> },
+    Target {
+        incoming: Incoming,
+        wire: Rc<WireState>,
+        exchange: Option<Exchange>,
+    },
+    /// Of a target over HTTP/2.
+    Stream {
+        incoming: Incoming,
+        lease: Lease,
+    },
 }
 
 /// Reports the end of an answer, and holds the memory of its request.
@@ -255,6 +273,13 @@ impl AnswerBody {
     }
 }
 
+impl AnswerBody {
+    pub(crate) fn stream(incoming: Incoming, lease: Lease, answer: Answer) -> Self {
+        let share = Share::new(answer.account());
+        Self { content: Content::Stream { incoming, lease }, share, _answer: Some(answer) }
+    }
+}
+
 /// The answer is complete: the connection to the target may take the next request.
 fn finish(exchange: &mut Option<Exchange>) {
     if let Some(exchange) = exchange.take() {
@@ -292,13 +317,26 @@ impl Body for AnswerBody {
                 let charged = |bytes| share.charge(bytes, wire.block());
                 Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(charged))))
             }
+            Content::Stream { incoming, lease } => {
+                if !share.may_take(BLOCK as u64, cx) {
+                    return Poll::Pending;
+                }
+                let frame = ready!(Pin::new(&mut *incoming).poll_frame(cx));
+                let charged = |bytes: Bytes| {
+                    lease.read(bytes.len());
+                    share.charge(bytes, BLOCK)
+                };
+                Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(charged))))
+            }
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.content {
             Content::Page(page) => page.is_none(),
-            Content::Target { incoming, .. } => incoming.is_end_stream(),
+            Content::Target { incoming, .. } | Content::Stream { incoming, .. } => {
+                incoming.is_end_stream()
+            }
         }
     }
 
@@ -307,7 +345,9 @@ impl Body for AnswerBody {
             Content::Page(page) => {
                 SizeHint::with_exact(page.as_ref().map_or(0, |page| page.len() as u64))
             }
-            Content::Target { incoming, .. } => incoming.size_hint(),
+            Content::Target { incoming, .. } | Content::Stream { incoming, .. } => {
+                incoming.size_hint()
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! [`serve()`] reads the requests of one visitor over HTTP/1.1 or HTTP/2, finds the service of each
 //! request by its host and path, and sends the request to the target of the service over HTTP/1.1.
-//! The crate knows no socket, link or registry: a visitor is any pair of byte streams, and services
+//! Targets that expect HTTP/2, and gRPC, get HTTP/2. The crate knows no socket, link or registry: a visitor is any pair of byte streams, and services
 //! are reached through the traits [`Services`] and [`Service`]. The owner of the streams to targets
 //! carries the bytes of connections that switch to another protocol. Everything runs on one worker,
 //! so nothing is `Send`.
@@ -13,7 +13,9 @@
 //! * `http2` drives a connection of HTTP/2, with a window for each stream.
 //! * `interim` passes interim answers on.
 //! * `proxy` carries one request: route, password, fields, target, answer.
-//! * `upstream` opens connections to targets and keeps them for the next request.
+//! * `upstream` opens connections to targets and keeps them for the next request; `multiplex` opens
+//!   those over HTTP/2, which all requests of a visitor to a service share. `replay` keeps the body
+//!   of a request that may have to be sent again.
 //! * `rules` are the options of a service in the form that a request needs.
 //! * `account` charges what a connection holds to the budget of the process, and refuses visitors
 //!   and requests for which memory is short.
@@ -29,9 +31,11 @@ mod files;
 mod gate;
 mod http2;
 mod interim;
+mod multiplex;
 mod page;
 mod path;
 mod proxy;
+mod replay;
 mod rules;
 mod serve;
 mod service;
@@ -46,7 +50,7 @@ pub use path::{is_below, longest, normal_path};
 pub use rules::{InvalidRule, Rules};
 pub use serve::serve;
 pub use service::{
-    ByteStream, Found, LocalFuture, OpenFailed, Protocol, Refusal, Service, Services, Settings,
-    Stream, Verdict, Visitor,
+    ByteStream, Found, Identity, LocalFuture, OpenFailed, Protocol, Refusal, Sender, Service,
+    Services, Settings, Stream, Verdict, Visitor,
 };
 pub use upgrade::Replayed;

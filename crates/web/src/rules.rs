@@ -4,7 +4,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use hyper::header::{
     self, AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, InvalidHeaderName, InvalidHeaderValue,
 };
-use proto::{FieldEdits, HttpOptions};
+use proto::{FieldEdits, HttpOptions, TargetProtocol};
 use subtle::{Choice, ConstantTimeEq as _};
 
 /// The longest pair `user:password` in bytes. All comparisons have this width.
@@ -18,6 +18,7 @@ pub struct Rules {
     pub(crate) request: Edits,
     pub(crate) response: Edits,
     pub(crate) forwarded: bool,
+    pub(crate) target: TargetProtocol,
     path: Option<Box<str>>,
 }
 
@@ -71,6 +72,7 @@ impl Rules {
             request: Edits::new(&options.request)?,
             response: Edits::new(&options.response)?,
             forwarded: options.forwarded,
+            target: options.target,
             path: options.path.as_deref().map(Box::from),
         })
     }

@@ -29,7 +29,8 @@ use crate::{
     gate::{Due, Gate, Progress},
     http2,
     interim::Sink,
-    proxy::Connection,
+    multiplex::Connections,
+    proxy::{Connection, Unanswered},
     upgrade::Replayed,
 };
 
@@ -40,10 +41,15 @@ pub(crate) const IDLE_H1: Duration = Duration::from_secs(75);
 /// An HTTP/2 connection without a request. Browsers keep one connection per host and reopen it at
 /// the price of a handshake.
 pub(crate) const IDLE_H2: Duration = Duration::from_secs(300);
-/// After a refusal the visitor may still send. A connection that is closed with unread bytes is
-/// reset, and the visitor would lose the answer.
-const LINGER: Duration = Duration::from_secs(2);
-const MOST_LINGERED: u64 = 256 * 1024;
+/// After an answer the visitor may still send, and a connection that is closed with unread bytes is
+/// reset, with which the visitor would lose the answer (RFC 9112 section 9.6). So its bytes are read
+/// until it ends the connection, or has sent nothing for the first time, or for the second time at
+/// most. Visitors that read no answer before they have sent a whole body get theirs. The times are
+/// those of nginx.
+const LINGER: Duration = Duration::from_secs(5);
+const LINGER_ALL: Duration = Duration::from_secs(30);
+/// One read of these bytes.
+const LINGER_PIECE: usize = 4 * 1024;
 
 /// hyper reads bodies in pieces that grow up to this size.
 pub(crate) const READ_BUFFER: usize = 128 * 1024;
@@ -95,6 +101,7 @@ where
         progress,
         account,
         pool: Rc::default(),
+        shared: Connections::default(),
         h2,
         switched: RefCell::new(None),
     });
@@ -119,6 +126,7 @@ where
         .header_read_timeout(None)
         .max_headers(h1::FIELDS)
         .max_buf_size(READ_BUFFER)
+        .preserve_header_case(true)
         .title_case_headers(true);
     let service = Rc::clone(connection);
     let service = service_fn(move |request: Request<Incoming>| {
@@ -186,8 +194,10 @@ pub(crate) async fn end_h1<T: AsyncRead + AsyncWrite + Unpin>(
     match end {
         Err(error) => {
             tracing::debug!(%error, "the connection of a visitor broke");
-            // What hyper or the gate refuses was answered as well.
-            if error.is_parse() || progress.broken().is_some() {
+            let is_unanswered = error.source().is_some_and(|source| source.is::<Unanswered>());
+            // What hyper or the gate refuses was answered as well, and what has no answer looks as
+            // if the target had closed the connection.
+            if is_unanswered || error.is_parse() || progress.broken().is_some() {
                 let _ = io.shutdown().await;
                 linger(io).await;
                 return None;
@@ -201,9 +211,10 @@ pub(crate) async fn end_h1<T: AsyncRead + AsyncWrite + Unpin>(
 }
 
 /// Reads what a visitor still sends after hyper has ended the other direction.
-async fn linger(io: impl AsyncRead + Unpin) {
-    let mut rest = io.take(MOST_LINGERED);
-    let _ = timeout(LINGER, tokio::io::copy(&mut rest, &mut tokio::io::sink())).await;
+async fn linger(mut io: impl AsyncRead + Unpin) {
+    let mut piece = vec![0; LINGER_PIECE];
+    let discard = async { while let Ok(Ok(1..)) = timeout(LINGER, io.read(&mut piece)).await {} };
+    let _ = timeout(LINGER_ALL, discard).await;
 }
 
 /// The events that do not come from the visitor.

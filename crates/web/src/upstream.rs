@@ -8,6 +8,7 @@ use std::{
     pin::Pin,
     rc::Rc,
     task::{Context, Poll, Waker, ready},
+    time::Duration,
 };
 
 use hyper::client::conn::http1::{Builder, Connection, Parts, SendRequest};
@@ -16,10 +17,11 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf},
     sync::oneshot,
     task::{AbortHandle, spawn_local},
+    time::Instant,
 };
 
 use crate::{
-    OpenFailed, Service, Stream,
+    Identity, OpenFailed, Service, Stream,
     account::{Account, Hold, SMALL, SWITCHED, UPSTREAM},
     body::RequestBody,
     gate::{NO_MEMORY, poll_bounded},
@@ -48,9 +50,14 @@ pub(crate) struct WireState {
     pub(crate) received: Cell<bool>,
     /// The body of the request is not completely sent.
     pub(crate) sending: Cell<bool>,
-    failure: RefCell<Option<Cow<'static, str>>>,
+    /// The target takes no more bytes.
+    deaf: Cell<bool>,
+    failure: Failure,
     /// The memory of the connection: what follows, and what it costs without.
     hold: Hold,
+    base: u64,
+    /// A request over HTTP/2, of whose body h2 takes one piece at a time.
+    is_stream: bool,
     /// The largest head of a request, for which hyper keeps a buffer.
     head: Cell<usize>,
     /// The size of the block that hyper reads into, beyond its smallest.
@@ -70,8 +77,11 @@ impl WireState {
         Self {
             received: Cell::new(false),
             sending: Cell::new(false),
-            failure: RefCell::default(),
+            deaf: Cell::new(false),
+            failure: Failure::default(),
             hold,
+            base: UPSTREAM,
+            is_stream: false,
             head: Cell::new(0),
             block: Cell::new(0),
             is_parsed: Cell::new(false),
@@ -79,6 +89,11 @@ impl WireState {
             queued: Cell::new(0),
             body: Cell::new(None),
         }
+    }
+
+    /// The state of one request over HTTP/2, whose memory is `hold`.
+    pub(crate) fn of_stream(hold: Hold, base: u64) -> Self {
+        Self { base, is_stream: true, ..Self::new(hold) }
     }
 
     pub(crate) const fn account(&self) -> &Rc<Account> {
@@ -94,7 +109,7 @@ impl WireState {
     /// last piece of a body pins another.
     fn settle(&self) {
         let buffers = 2 * self.block.get() + self.head.get() + self.queued.get();
-        self.hold.set(UPSTREAM + (buffers + self.unparsed.get()) as u64);
+        self.hold.set(self.base + (buffers + self.unparsed.get()) as u64);
     }
 
     /// A request with a head of this size begins.
@@ -131,7 +146,7 @@ impl WireState {
     /// Whether the body of a request may bring a piece. The first one always may. Otherwise the
     /// task of `cx` is woken once what waits is written.
     pub(crate) fn may_queue(&self, cx: &Context<'_>) -> bool {
-        if self.queued.get() == 0 || self.account().may_grow(READ_BUFFER as u64) {
+        if self.is_stream || self.queued.get() == 0 || self.account().may_grow(READ_BUFFER as u64) {
             return true;
         }
         self.body.set(Some(cx.waker().clone()));
@@ -140,7 +155,8 @@ impl WireState {
 
     /// A piece of the body of a request waits to be written.
     pub(crate) fn queue(&self, bytes: usize) {
-        self.queued.set(self.queued.get() + bytes);
+        let before = if self.is_stream { 0 } else { self.queued.get() };
+        self.queued.set(before + bytes);
         self.settle();
     }
 
@@ -170,7 +186,21 @@ impl WireState {
 
     /// Why the target broke the connection, if the stream knows.
     pub(crate) fn failure(&self) -> Option<Cow<'static, str>> {
-        self.failure.borrow().clone()
+        self.failure.get()
+    }
+}
+
+/// Why a target broke its connection.
+#[derive(Debug, Default)]
+pub(crate) struct Failure(RefCell<Option<Cow<'static, str>>>);
+
+impl Failure {
+    pub(crate) fn get(&self) -> Option<Cow<'static, str>> {
+        self.0.borrow().clone()
+    }
+
+    pub(crate) fn set(&self, reason: Option<Cow<'static, str>>) {
+        *self.0.borrow_mut() = reason;
     }
 }
 
@@ -195,8 +225,9 @@ impl Upstream {
         let wire = Rc::new(WireState::new(hold));
         let io = TokioIo::new(Wire { stream, state: Rc::clone(&wire) });
         let mut builder = Builder::new();
-        // Some old devices read field names only in the usual case.
-        builder.title_case_headers(true).max_buf_size(READ_BUFFER);
+        // Names stay as the visitor wrote them. Those of HTTP/2 get the usual case: some old devices
+        // read no other.
+        builder.preserve_header_case(true).title_case_headers(true).max_buf_size(READ_BUFFER);
         let (sender, connection) = builder.handshake(io).await.map_err(|error| OpenFailed {
             status: 502,
             reason: format!("the connection to the target failed: {error}").into(),
@@ -235,7 +266,14 @@ impl Drop for Upstream {
 
 /// The idle connections of one visitor.
 #[derive(Default)]
-pub(crate) struct Pool(RefCell<Vec<(u64, Upstream)>>);
+pub(crate) struct Pool(RefCell<Vec<Idle>>);
+
+struct Idle {
+    /// The service of the target.
+    owner: Identity,
+    since: Instant,
+    upstream: Upstream,
+}
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -244,14 +282,14 @@ impl fmt::Debug for Pool {
 }
 
 impl Pool {
-    /// The connection to a service that was used last.
-    pub(crate) fn take(&self, identity: u64) -> Option<Upstream> {
+    /// The connection to a service that was used last, if it was idle for less than `most`.
+    pub(crate) fn take(&self, identity: Identity, most: Option<Duration>) -> Option<Upstream> {
         let mut idle = self.0.borrow_mut();
-        idle.retain(|(_, upstream)| !upstream.sender.is_closed());
-        let at = idle
-            .iter()
-            .rposition(|(owner, upstream)| *owner == identity && upstream.sender.is_ready())?;
-        Some(idle.remove(at).1)
+        idle.retain(|one| !one.upstream.sender.is_closed());
+        let at =
+            idle.iter().rposition(|one| one.owner == identity && one.upstream.sender.is_ready())?;
+        let is_fresh = most.is_none_or(|most| idle[at].since.elapsed() < most);
+        is_fresh.then(|| idle.remove(at).upstream)
     }
 
     /// Ends all idle connections.
@@ -260,7 +298,7 @@ impl Pool {
         drop(idle);
     }
 
-    fn put(&self, identity: u64, upstream: Upstream) {
+    fn put(&self, identity: Identity, upstream: Upstream) {
         // The body of the request may still be on its way, or be unwanted.
         if upstream.sender.is_closed() || upstream.wire.sending.get() {
             return;
@@ -270,14 +308,14 @@ impl Pool {
             return;
         }
         let mut idle = self.0.borrow_mut();
-        let same = idle.iter().filter(|(owner, _)| *owner == identity).count();
+        let same = idle.iter().filter(|one| one.owner == identity).count();
         let oldest = if same >= MOST_IDLE {
-            idle.iter().position(|(owner, _)| *owner == identity)
+            idle.iter().position(|one| one.owner == identity)
         } else {
             (idle.len() >= MOST_IDLE_OF_ALL).then_some(0)
         };
         let dropped = oldest.map(|at| idle.remove(at));
-        idle.push((identity, upstream));
+        idle.push(Idle { owner: identity, since: Instant::now(), upstream });
         drop(idle);
         drop(dropped);
     }
@@ -286,7 +324,7 @@ impl Pool {
 /// A connection to a target while its answer is read. Dropping it breaks the connection.
 pub(crate) struct Exchange {
     upstream: Upstream,
-    identity: u64,
+    identity: Identity,
     pool: Rc<Pool>,
 }
 
@@ -297,7 +335,7 @@ impl fmt::Debug for Exchange {
 }
 
 impl Exchange {
-    pub(crate) const fn new(upstream: Upstream, identity: u64, pool: Rc<Pool>) -> Self {
+    pub(crate) const fn new(upstream: Upstream, identity: Identity, pool: Rc<Pool>) -> Self {
         Self { upstream, identity, pool }
     }
 
@@ -323,6 +361,25 @@ impl Wire {
     }
 }
 
+impl Wire {
+    /// A target that takes no more of a request may have answered it: hyper, which would give the
+    /// connection up with the write, has to read on. What it still wants to write waits until the
+    /// answer is complete, or reading fails as well.
+    fn wrote(&self, result: io::Result<usize>) -> Poll<io::Result<usize>> {
+        match result {
+            Ok(written) => {
+                self.state.written(written);
+                Poll::Ready(Ok(written))
+            }
+            Err(error) => {
+                tracing::debug!(%error, "a target takes no more of a request");
+                self.state.deaf.set(true);
+                Poll::Pending
+            }
+        }
+    }
+}
+
 impl fmt::Debug for Wire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Wire").finish_non_exhaustive()
@@ -339,8 +396,8 @@ impl AsyncRead for Wire {
         let Self { stream, state } = &mut *self;
         let unparsed = state.unparsed.get();
         if unparsed > SMALL && !state.account().affords(unparsed as u64) {
-            *state.failure.borrow_mut() =
-                Some("the answer of the target has a long head, and memory is short".into());
+            let reason = "the answer of the target has a long head, and memory is short";
+            state.failure.set(Some(reason.into()));
             return Poll::Ready(Err(io::ErrorKind::OutOfMemory.into()));
         }
         let (result, block) = poll_bounded(stream, cx, buf, state.block.get(), state.account());
@@ -352,7 +409,7 @@ impl AsyncRead for Wire {
         if result.is_ok() && read > 0 {
             state.read(read);
         } else {
-            *self.state.failure.borrow_mut() = self.stream.failure();
+            self.state.failure.set(self.stream.failure());
         }
         Poll::Ready(result)
     }
@@ -364,9 +421,11 @@ impl AsyncWrite for Wire {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes))?;
-        self.state.written(written);
-        Poll::Ready(Ok(written))
+        if self.state.deaf.get() {
+            return Poll::Pending;
+        }
+        let result = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes));
+        self.wrote(result)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -388,8 +447,10 @@ impl AsyncWrite for Wire {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, slices))?;
-        self.state.written(written);
-        Poll::Ready(Ok(written))
+        if self.state.deaf.get() {
+            return Poll::Pending;
+        }
+        let result = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, slices));
+        self.wrote(result)
     }
 }

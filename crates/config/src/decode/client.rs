@@ -277,6 +277,10 @@ fn unfit(listen: &Local, target: &Target) -> Option<BadValue> {
             "listen on socks5:// or http-proxy:// without a target, and the server dials what \
              programs ask for",
         ),
+        Target::Https { .. } | Target::H2c { .. } => bad(
+            format!("the server carries bytes for a forward: {target} is for a service"),
+            "write tcp://host:port: the programs that connect speak HTTP or TLS themselves",
+        ),
         Target::Files(_) => bad(
             format!("the server serves no files: {target} is for a service"),
             "a forward dials tcp://host:port, udp://host:port or unix:///path",

@@ -33,7 +33,8 @@ pub(super) fn fit(s: &Section<'_>, target: &Targets, public: &[Public]) {
         return;
     }
     let own = match target {
-        Targets::Ports(..) | Targets::One(Target::Unix(_)) => None,
+        Targets::Ports(..)
+        | Targets::One(Target::Unix(_) | Target::Https { .. } | Target::H2c { .. }) => None,
         Targets::One(target) => Some(target.to_string()),
     };
     let refuse = |key: &str, why: String, hint: &str| {
@@ -98,6 +99,23 @@ fn unfit(
             format!("{target} has a port of its own and no name"),
             "publish it at tcp://:1080".to_owned(),
         ),
+        (Targets::One(target @ (Target::Https { .. } | Target::H2c { .. })), _, Some(udp)) => bad(
+            format!("visitors of {udp} come over UDP, and {target} is reached over TCP"),
+            "publish it at https:// and a name".to_owned(),
+        ),
+        (
+            Targets::One(target @ (Target::Https { host, port } | Target::H2c { host, port })),
+            ..,
+        ) => {
+            let tls = public.iter().find(tls)?;
+            bad(
+                format!("visitors of {tls} speak TLS, which the target {target} does not expect"),
+                format!(
+                    "publish it at https://, where the server ends the TLS; or write \
+                     tcp://{host}:{port}, which gets the TLS of the visitors"
+                ),
+            )
+        }
         (Targets::One(Target::Files(_)), _, Some(udp)) => bad(
             format!("visitors of {udp} come over UDP, and files are served over HTTP"),
             "publish them at http:// or https:// and a name, or at tcp://:8080".to_owned(),

@@ -3,14 +3,15 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use proto::{CREDENTIALS_MAX, EDITS_MAX, FieldEdits, HttpOptionError, HttpOptions};
+use proto::{CREDENTIALS_MAX, EDITS_MAX, FieldEdits, HttpOptionError, HttpOptions, TargetProtocol};
 
 use super::{Item, Section, secrecy, values};
-use crate::BadValue;
+use crate::endpoint::split;
 use crate::keys::{REQUEST_HEADERS, RESPONSE_HEADERS, Table};
 use crate::model::Public;
 use crate::names::NameKind;
 use crate::yaml::Kind;
+use crate::{BadValue, Host};
 
 /// The keys that need every message, in the order of the documentation.
 const PROXIED: [&str; 6] =
@@ -20,8 +21,9 @@ const PASS_THROUGH: &str = "pass_through";
 
 /// Decodes the options. The result is incomplete only after a problem was reported. `basic_auth` of
 /// an exit is no such option.
-pub(super) fn options(s: &Section<'_>, is_exit: bool) -> HttpOptions {
+pub(super) fn options(s: &Section<'_>, is_exit: bool, target: TargetProtocol) -> HttpOptions {
     let options = HttpOptions {
+        target,
         pass_through: s.value(PASS_THROUGH, values::switch).unwrap_or_default(),
         basic_auth: if is_exit { Vec::new() } else { credentials(s) },
         host_rewrite: s.value("host_rewrite", host),
@@ -31,7 +33,8 @@ pub(super) fn options(s: &Section<'_>, is_exit: bool) -> HttpOptions {
         path: s.value("path", path),
     };
     if options.pass_through && options.need_proxy() {
-        let with = PROXIED.iter().find(|key| s.key(key).is_some()).unwrap_or(&PASS_THROUGH);
+        let with = PROXIED.iter().find(|key| s.key(key).is_some());
+        let with = with.unwrap_or(&"a target over HTTP/2 (h2c://)");
         let bad = BadValue::new(format!("pass_through with {with}, which needs every request"));
         s.bad(PASS_THROUGH, bad.hint("remove one of the two keys"));
     }
@@ -42,7 +45,7 @@ pub(super) fn options(s: &Section<'_>, is_exit: bool) -> HttpOptions {
 /// visitors would bypass them.
 pub(super) fn fit(s: &Section<'_>, options: &HttpOptions, is_exit: bool, public: &[Public]) {
     let other = public.iter().find(|public| !public.is_http());
-    if let Some(other) = other.filter(|_| !options.is_default()) {
+    if let Some(other) = other {
         let keys = [PASS_THROUGH].into_iter().chain(PROXIED);
         let set = keys.filter(|key| s.key(key).is_some() && !(is_exit && *key == "basic_auth"));
         for key in set {
@@ -84,6 +87,11 @@ fn credentials(s: &Section<'_>) -> Vec<String> {
 }
 
 fn host(text: &str) -> Result<String, BadValue> {
+    if !text.is_ascii() {
+        let (host, port) = split(text)?;
+        let host = host.parse::<Host>()?;
+        return Ok(port.map_or_else(|| host.to_string(), |port| format!("{host}:{port}")));
+    }
     match HttpOptions::check_host(text) {
         Ok(()) => Ok(text.to_owned()),
         Err(_) => Err(BadValue::new(format!("`{text}` is no value of Host"))

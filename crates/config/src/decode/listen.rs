@@ -90,9 +90,11 @@ fn mux(s: Option<&Section<'_>>) -> Mux {
             match target {
                 Target::Tcp { .. } | Target::Unix(_) => Ok(target),
                 Target::Udp { .. } => Err(bad("the connections of a mux:// port are TCP")),
-                Target::Socks5 | Target::HttpProxy | Target::Files(_) => {
-                    Err(bad("the server dials an address"))
-                }
+                Target::Socks5
+                | Target::HttpProxy
+                | Target::Files(_)
+                | Target::Https { .. }
+                | Target::H2c { .. } => Err(bad("the server dials an address")),
             }
         })
     });

@@ -19,6 +19,7 @@ pub(crate) mod secrecy;
 pub(crate) mod server;
 mod service;
 mod target;
+mod target_tls;
 mod terms;
 mod udp;
 mod values;

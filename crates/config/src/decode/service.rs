@@ -3,12 +3,13 @@
 
 use std::collections::BTreeSet;
 
+use proto::TargetProtocol;
 use proto::control::{SERVICES_MAX, ServiceTerms};
 use proto::greeting::NAME_MAX;
 
 use super::public::{Published, entries, ports, publish};
 use super::target::{Targets, parse_target, target};
-use super::{Cx, Item, Section, exit, fit, http, terms, values, visit};
+use super::{Cx, Item, Section, exit, fit, http, target_tls, terms, values, visit};
 use crate::keys::{HEALTH, SERVICE, SERVICE_LIMITS, SERVICE_SOURCE_LIMITS};
 use crate::lists::PUBLISHED_MAX;
 use crate::model::{Check, Public, Service};
@@ -94,10 +95,12 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let visitors = visit::visitors(&s);
     let proxy_protocol = visit::proxy_protocol(&s);
     let health = health(&s);
+    let target_tls = target_tls::target_tls(&s, target.as_ref());
     let name = s.value("name", values::name);
     let nameless = s.key("name").is_none();
     let is_exit = target.as_ref().is_some_and(Targets::is_exit);
-    let terms = ServiceTerms { http: http::options(&s, is_exit), ..terms };
+    let protocol = target.as_ref().map(Targets::protocol).unwrap_or_default();
+    let terms = ServiceTerms { http: http::options(&s, is_exit, protocol), ..terms };
     let of_exit = if is_exit { exit::exit(&s) } else { exit::none(&s) };
     let published = publish(&s, &entries, terms.http.path.as_deref(), &mut seen.published);
     let mut over = Over::Tcp;
@@ -136,6 +139,11 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     }
     let target = target?;
     let published = published?;
+    let mut terms = terms;
+    if !published.iter().all(Public::is_http) {
+        // At a port the bytes of the visitors go to the target as they are.
+        terms.http.target = TargetProtocol::Http;
+    }
     if target.width() > 0 && !fit::is_as_wide(&target, &entries) {
         let bad = BadValue::new("the target's range is not as wide as the public one");
         s.bad("target", bad);
@@ -144,6 +152,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let make = |name, nth, public: Vec<Public>| Service {
         name,
         target: target.nth(nth, target.over(&public)),
+        target_tls: target_tls.clone(),
         public,
         terms: terms.clone(),
         limits,

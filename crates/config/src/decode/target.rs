@@ -2,6 +2,8 @@
 
 use std::net::Ipv6Addr;
 
+use proto::TargetProtocol;
+
 use super::Section;
 use crate::address::{HTTP_PROXY, Kind, Ports, Role, SOCKS5, directory, unix};
 use crate::endpoint::split;
@@ -36,6 +38,8 @@ impl Targets {
             Self::One(Target::Files(path)) => format!("files-{}", last(&path.to_string_lossy())),
             Self::One(Target::Socks5) => SOCKS5.to_owned(),
             Self::One(Target::HttpProxy) => HTTP_PROXY.to_owned(),
+            Self::One(Target::Https { port, .. }) => format!("https-{port}"),
+            Self::One(Target::H2c { port, .. }) => format!("h2c-{port}"),
             Self::One(Target::Tcp { port, .. } | Target::Udp { port, .. }) => {
                 format!("{over}-{port}")
             }
@@ -51,6 +55,14 @@ impl Targets {
                 Target::at(over, host.clone(), port)
             }
             Self::One(target) => target.clone(),
+        }
+    }
+
+    /// The protocol of the target.
+    pub(super) const fn protocol(&self) -> TargetProtocol {
+        match self {
+            Self::Ports(..) => TargetProtocol::Http,
+            Self::One(target) => target.protocol(),
         }
     }
 
@@ -142,7 +154,13 @@ pub fn connect_target(text: &str) -> Result<Target, BadValue> {
         None => Err(bad("is a range of ports")),
         Some(target @ (Target::Tcp { .. } | Target::Unix(_))) => Ok(target),
         Some(Target::Udp { .. }) => Err(bad("takes datagrams, and this is a byte stream")),
-        Some(Target::Socks5 | Target::HttpProxy | Target::Files(_)) => Err(bad("is for a service")),
+        Some(
+            Target::Socks5
+            | Target::HttpProxy
+            | Target::Files(_)
+            | Target::Https { .. }
+            | Target::H2c { .. },
+        ) => Err(bad("is for a service")),
     }
 }
 
@@ -150,13 +168,16 @@ fn of_ports(text: &str) -> Result<Targets, BadValue> {
     let of_http;
     let text = match text.split_once("://") {
         Some(("http", rest)) => {
-            of_http = http_target(text, rest)?;
+            of_http = http_target(text, rest, 80)?;
             of_http.as_str()
         }
-        Some((scheme @ ("https" | "tls"), rest)) => {
+        Some((scheme @ ("https" | "h2c"), rest)) => return of_site(scheme, text, rest),
+        Some(("tls", rest)) => {
             let at = if rest.contains(':') { rest.to_owned() } else { format!("{rest}:443") };
-            return Err(BadValue::new(format!("a target of {scheme}:// is not supported"))
-                .hint(format!("tcp://{at} with `public: tls://NAME` carries TLS unchanged")));
+            return Err(BadValue::new("a target of tls:// is not supported").hint(format!(
+                "https://{at} for a web site; tcp://{at} with `public: tls://NAME` carries TLS \
+                 unchanged"
+            )));
         }
         Some(_) | None => text,
     };
@@ -175,15 +196,33 @@ fn of_ports(text: &str) -> Result<Targets, BadValue> {
     }
 }
 
-/// The TCP address of `http://host[:port]`.
-fn http_target(text: &str, rest: &str) -> Result<String, BadValue> {
+/// The TCP address of `http://host[:port]`. `port` is the usual port of the scheme.
+fn http_target(text: &str, rest: &str, port: u16) -> Result<String, BadValue> {
     if rest.contains(['/', '?', '#']) {
         return Err(BadValue::new(format!("`{text}`: a target has no path"))
             .hint("for example http://127.0.0.1:3000"));
     }
     match split(rest)? {
         (_, Some(_)) => Ok(format!("tcp://{rest}")),
-        (host, None) => Ok(format!("tcp://{host}:80")),
+        (host, None) => Ok(format!("tcp://{host}:{port}")),
+    }
+}
+
+/// Reads `https://host[:port]` and `h2c://host[:port]`.
+fn of_site(scheme: &str, text: &str, rest: &str) -> Result<Targets, BadValue> {
+    let usual = if scheme == "https" { 443 } else { 80 };
+    match of_ports(&http_target(text, rest, usual)?)? {
+        Targets::Ports(_, host, first, last) if first == last => {
+            Ok(Targets::One(if scheme == "https" {
+                Target::Https { host, port: first }
+            } else {
+                Target::H2c { host, port: first }
+            }))
+        }
+        Targets::Ports(..) | Targets::One(_) => {
+            Err(BadValue::new(format!("`{text}` is a range of ports"))
+                .hint("a web site has one target"))
+        }
     }
 }
 

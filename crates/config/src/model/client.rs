@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use proto::control::ServiceTerms;
-use proto::{HttpOptions, Network, Visitors};
+use proto::{HttpOptions, Network, TargetProtocol, Visitors};
 
-use super::{Changed, Common, KeyPair, Token, changes};
+use super::{Changed, Common, KeyPair, TlsVersion, Token, changes};
 use crate::{Endpoint, ForwardRights, Host, Local, NameKind, Over, Proxy, Secret, Span, Target};
 
 /// Networks of a list that the summary shows.
@@ -55,7 +55,11 @@ pub struct Path {
     pub trust: Trust,
     /// The client's certificate for this path.
     pub identity: Option<KeyPair>,
-    /// Server name in the TLS handshake (SNI) instead of the host.
+    /// The oldest version of TLS on the way. [`TlsVersion::V12`] is possible only for a scheme of
+    /// HTTP, whose TLS may end at a proxy.
+    pub min_version: TlsVersion,
+    /// Server name in the TLS handshake (SNI) instead of the host. At an address it is the host of
+    /// the HTTP request as well.
     pub sni: Option<String>,
     /// Additional header fields of the HTTP request (`wss://`, `ws://`). Each name is unique.
     pub headers: Vec<Field>,
@@ -92,6 +96,8 @@ pub struct Service {
     /// a [`Target::Udp`], a service without a port of UDP has none, and a service with both has a
     /// host and a port.
     pub target: Target,
+    /// How the certificate of a [`Target::Https`] is verified; the default for all other targets.
+    pub target_tls: TargetTls,
     /// Public addresses on the server; at least one.
     pub public: Vec<Public>,
     /// What holds for its visitors, but for the lists that it inherits
@@ -109,6 +115,22 @@ pub struct Service {
     pub proxy_protocol: Option<ProxyProtocol>,
     /// Who may use an exit, and for what; empty unless [`Target::is_exit`].
     pub exit: Exit,
+}
+
+/// How the client verifies the certificate of a target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetTls {
+    /// What the certificate must be. `None`: anything (`insecure`).
+    pub trust: Option<Trust>,
+    /// The name that the certificate must have, and that the target is told (SNI); `None`: the host
+    /// of the target.
+    pub server_name: Option<Host>,
+}
+
+impl Default for TargetTls {
+    fn default() -> Self {
+        Self { trust: Some(Trust::System), server_name: None }
+    }
 }
 
 /// The settings of a service whose visitors choose what the client dials (`socks5`, `http-proxy`).
@@ -137,6 +159,7 @@ impl Service {
     pub(crate) fn is_short(&self) -> bool {
         self.visitors == VisitorLists::default()
             && self.proxy_protocol.is_none()
+            && self.target_tls == TargetTls::default()
             && self.health.is_none()
             && self.terms == ServiceTerms::default()
             && self.exit == Exit::default()
@@ -169,7 +192,11 @@ impl Service {
     /// Drops the settings that another service had for another kind of target.
     fn drop_unfit(&mut self) {
         let dials = match self.target {
-            Target::Tcp { .. } | Target::Udp { .. } | Target::Unix(_) => true,
+            Target::Tcp { .. }
+            | Target::Udp { .. }
+            | Target::Https { .. }
+            | Target::H2c { .. }
+            | Target::Unix(_) => true,
             Target::Socks5 | Target::HttpProxy | Target::Files(_) => false,
         };
         if !dials || self.carries(Over::Udp) {
@@ -181,6 +208,14 @@ impl Service {
         if !self.target.is_exit() {
             self.exit = Exit::default();
         }
+        if !matches!(self.target, Target::Https { .. }) {
+            self.target_tls = TargetTls::default();
+        }
+        self.terms.http.target = if self.public.iter().all(Public::is_http) {
+            self.target.protocol()
+        } else {
+            TargetProtocol::Http
+        };
     }
 
     /// Whether everybody who reaches the server could use the exit. `visitors` are those of the
@@ -211,6 +246,18 @@ impl Service {
         }
         if let Some(version) = self.proxy_protocol {
             extras.push_str(&format!(", PROXY protocol {version}"));
+        }
+        let TargetTls { trust, server_name } = &self.target_tls;
+        match trust {
+            Some(Trust::System) => {}
+            Some(Trust::Pins(pins)) => {
+                extras.push_str(&format!(", target pin {}", pins.join(", ")))
+            }
+            Some(Trust::Ca(file)) => extras.push_str(&format!(", target ca {}", file.display())),
+            None => extras.push_str(", target not verified"),
+        }
+        if let Some(name) = server_name {
+            extras.push_str(&format!(", target name {name}"));
         }
         let Exit { basic_auth: users, allow } = &self.exit;
         if !users.is_empty() {

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 pub use client::{
     Check, ClientConfig, Exit, Field, FlowLimits, Forward, Path, ProxyProtocol, Public, Service,
-    Trust, VisitorLists,
+    TargetTls, Trust, VisitorLists,
 };
 pub use doors::{Acme, Http, Mux, Pages, TlsRoutes, TlsVersion};
 pub use kcp::{Kcp, KcpCongestion, KcpFec, KcpPreset};

@@ -222,6 +222,13 @@ impl Tracker {
         self.pipeline.outstanding == 0 && self.requests.is_between()
     }
 
+    /// Whether each request that was passed has its complete response, even a request whose body is
+    /// still on its way.
+    #[must_use]
+    pub const fn is_answered(&self) -> bool {
+        self.pipeline.outstanding == 0 && !self.pipeline.is_raw
+    }
+
     /// The host of the requests, once the first head was passed.
     #[must_use]
     pub fn host(&self) -> Option<&str> {

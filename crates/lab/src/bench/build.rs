@@ -42,7 +42,8 @@ pub(super) fn versions(site: &Site, systems: &[&'static System]) -> Vec<(&'stati
         let (_, text) = capture(command).ok()?;
         text.lines().next().map(|line| line.trim().to_owned())
     };
-    let programs = [("wrk", "-v"), ("nginx", "-v"), ("iperf3", "--version")];
+    let programs =
+        [("wrk", "-v"), ("h2load", "--version"), ("nginx", "-v"), ("iperf3", "--version")];
     for (program, flag) in programs {
         if let Some(path) = find(program) {
             versions.extend(first_line(Command::new(path).arg(flag)).map(|said| (program, said)));

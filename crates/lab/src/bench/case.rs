@@ -27,6 +27,8 @@ pub(crate) enum Load {
     /// wrk with this number of lasting connections, each with one answer of [`DOWNLOAD`] bytes after
     /// another.
     Downloads(u32),
+    /// h2load with one connection and this number of requests at a time.
+    Streams(u32),
     /// iperf3 with `streams` streams; `down` is from the origin to the visitor.
     Bulk { streams: u32, down: bool },
     /// Visitors in sequence: connect, one echo, close.
@@ -89,6 +91,13 @@ pub(super) static CASES: &[Case] = &[
         name: "http-download",
         what: "HTTP, answers of 16 MiB over 4 keep-alive connections",
         load: Load::Downloads(4),
+        group: Group::Http,
+        stretch: 1.0,
+    },
+    Case {
+        name: "h2-100",
+        what: "HTTP/2, 100 requests at a time over one connection",
+        load: Load::Streams(100),
         group: Group::Http,
         stretch: 1.0,
     },
@@ -162,7 +171,7 @@ impl Case {
     /// The unit of the case's rate.
     pub(crate) const fn unit(&self) -> &'static str {
         match self.load {
-            Load::Http(_) => "requests/s",
+            Load::Http(_) | Load::Streams(_) => "requests/s",
             Load::Downloads(_) | Load::Bulk { .. } | Load::Forward { .. } => "Gbit/s",
             Load::Datagrams(_) => "packets/s",
             Load::Connections => "connections/s",
@@ -178,6 +187,7 @@ impl Case {
             Load::Http(_) => {
                 &[Figure::Rate, Figure::P50, Figure::P99, Figure::CpuPerRequest, Figure::PeakRss]
             }
+            Load::Streams(_) => &[Figure::Rate, Figure::CpuPerRequest, Figure::PeakRss],
             Load::Downloads(_) | Load::Bulk { .. } | Load::Forward { .. } => {
                 &[Figure::Rate, Figure::CpuPerGb, Figure::PeakRss]
             }
@@ -210,6 +220,7 @@ impl Case {
             Load::Downloads(_) => {
                 system.is_for_http() || [DIRECT, "tunnel-tcp"].contains(&system.name)
             }
+            Load::Streams(_) => system.is_for_https(),
             Load::Forward { .. } => system.is_forward() || system.name == DIRECT,
             Load::Datagrams(_) => system.has_datagrams(),
             _ if system.is_for_http() || system.is_forward() => false,
@@ -226,6 +237,7 @@ impl Case {
         match self.load {
             Load::Storm(clients) => clients,
             Load::Http(_)
+            | Load::Streams(_)
             | Load::Downloads(_)
             | Load::Bulk { .. }
             | Load::Forward { .. }
@@ -239,7 +251,7 @@ impl Case {
     /// The figure for processor time per unit of the case's work.
     pub(super) const fn cpu_figure(&self) -> Option<Figure> {
         match self.load {
-            Load::Http(_) => Some(Figure::CpuPerRequest),
+            Load::Http(_) | Load::Streams(_) => Some(Figure::CpuPerRequest),
             Load::Downloads(_) | Load::Bulk { .. } | Load::Forward { .. } => Some(Figure::CpuPerGb),
             Load::Datagrams(_) => Some(Figure::CpuPerPacket),
             Load::Connections => Some(Figure::CpuPerConnection),
@@ -252,6 +264,7 @@ impl Case {
     pub(crate) const fn software(&self) -> &'static [&'static str] {
         match self.load {
             Load::Http(_) | Load::Downloads(_) => &["nginx", "wrk", "curl"],
+            Load::Streams(_) => &["nginx", "h2load", "curl"],
             Load::Bulk { .. } => &["iperf3"],
             Load::Forward { .. }
             | Load::Datagrams(_)
@@ -300,10 +313,14 @@ mod tests {
             fit.map(|case| case.name).collect::<Vec<_>>()
         };
         let http = ["http-1", "http-100", "http-download"];
-        for name in ["tunnel-http-name", "tunnel-http-pass", "tunnel-https-name", "nginx-tls"] {
+        for name in ["tunnel-http-name", "tunnel-http-pass"] {
             assert_eq!(cases(name), http, "{name}");
         }
-        let all = CASES.iter().map(|case| case.name).filter(|name| !name.starts_with("forward-"));
+        for name in ["tunnel-https-name", "nginx-tls"] {
+            assert_eq!(cases(name), [&http[..], &["h2-100"]].concat(), "{name}");
+        }
+        let is_for_bytes = |name: &&str| !name.starts_with("forward-") && !name.starts_with("h2-");
+        let all = CASES.iter().map(|case| case.name).filter(is_for_bytes);
         assert_eq!(cases("tunnel-tcp"), all.collect::<Vec<_>>());
         assert!(!cases("tunnel-tls").contains(&"http-download"));
     }

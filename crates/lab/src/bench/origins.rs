@@ -25,8 +25,9 @@ impl Origins {
     pub(crate) fn start(dir: &Path, load: &Path, cases: &[&Case]) -> Result<Self> {
         fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
         let wanted = |of: fn(Load) -> bool| cases.iter().any(|case| of(case.load));
-        let web = wanted(|load| matches!(load, Load::Http(_) | Load::Downloads(_)))
-            .then(|| Nginx::start(dir, "location = / { return 200 \"ok\\n\"; } sendfile on;"));
+        let web =
+            wanted(|load| matches!(load, Load::Http(_) | Load::Streams(_) | Load::Downloads(_)))
+                .then(|| Nginx::start(dir, "location = / { return 200 \"ok\\n\"; } sendfile on;"));
         if web.is_some() && wanted(|load| matches!(load, Load::Downloads(_))) {
             let file = dir.join("www/download");
             let answer = vec![0; DOWNLOAD];

@@ -196,6 +196,11 @@ impl System {
         matches!(self.visitors, Visitors::Http | Visitors::Https)
     }
 
+    /// Whether the system takes only HTTP over TLS.
+    pub(crate) fn is_for_https(&self) -> bool {
+        matches!(self.visitors, Visitors::Https)
+    }
+
     /// Whether the system reaches [`UDP`].
     pub(crate) const fn has_datagrams(&self) -> bool {
         self.has_datagrams

@@ -72,7 +72,7 @@ fn tls_conf(dir: &Path, front: SocketAddr, to: SocketAddr) -> String {
         "{}upstream target {{ server {to}; keepalive 1024; keepalive_requests 1000000000; }}\n\
            keepalive_requests 1000000000;\n\
            server {{\n\
-             listen {front} ssl backlog=4096;\n\
+             listen {front} ssl http2 backlog=4096;\n\
              ssl_certificate {dir}/server.crt; ssl_certificate_key {dir}/server.key;\n\
              ssl_protocols TLSv1.3;\n\
              location / {{ proxy_pass http://target; proxy_http_version 1.1; \

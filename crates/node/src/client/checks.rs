@@ -10,11 +10,12 @@ use std::time::Duration;
 use config::{Check, Service};
 use net::resolve::Lookups;
 use relay::dial::dial;
-use relay::proxy_header;
+use relay::{DialError, proxy_header};
 use tokio::task::spawn_local;
 use tokio::time::{Instant, timeout_at};
 
 use super::ClientShared;
+use super::site::Site;
 use super::targets::{proxy_version, target};
 use crate::descriptors;
 use crate::watch::TargetWatch;
@@ -64,6 +65,8 @@ fn begin(shared: &ClientShared, service: &Service, check: Check) {
     let header = version.map(|version| proxy_header(version, None, NOWHERE));
     let end = Instant::now() + timeout;
     let lookups = Lookups::default();
+    // A target that speaks HTTP/2 alone has no certificate that this handshake would show.
+    let layer = Site::of(service);
     spawn_local(async move {
         let room = descriptors::room();
         match dial(&target, None, timeout, room, &lookups).await {
@@ -71,6 +74,15 @@ fn begin(shared: &ClientShared, service: &Service, check: Check) {
                 if let Some(header) = header {
                     // The target accepted the connection, so a failure here says nothing new.
                     drop(timeout_at(end, dialled.write_all(&header)).await);
+                }
+                if let Some(layer) = layer {
+                    let is_http2 = false;
+                    let wrapped = timeout_at(end, layer.wrap(dialled.keep(), is_http2)).await;
+                    return match wrapped {
+                        Ok(Ok(_)) => watch.note(Ok(())),
+                        Ok(Err(reason)) => watch.note(Err(&DialError::Layer { target, reason })),
+                        Err(_) => watch.note(Err(&DialError::Timeout(target))),
+                    };
                 }
                 // A target that speaks first, or that logs resets, sees a clean end.
                 drop(dialled.keep());

@@ -11,6 +11,7 @@ mod owner;
 mod published;
 mod register;
 mod reload;
+mod site;
 mod state;
 mod targets;
 #[cfg(test)]
@@ -41,7 +42,7 @@ use proto::{InstanceId, LinkConfig};
 use tokio::sync::mpsc;
 
 use crate::descriptors::Holders;
-use crate::health::{Fault, Healths};
+use crate::health::Healths;
 use crate::probes;
 use crate::session::{State, Workers};
 use crate::tcp_info::Ledger;
@@ -177,9 +178,14 @@ impl Client {
             let is_it = |known: &&config::Forward| known.listen.to_string() == forward.address;
             forward.kept = config.forwards.iter().find(is_it).is_some_and(|known| known.kept);
         }
+        let mut counted = None;
         for service in &mut session.services {
+            // The figures are those of the service; its further entries are refused addresses.
+            if counted.replace(service.name.clone()).as_ref() == Some(&service.name) {
+                continue;
+            }
             let health = self.shared.healths.of(&service.name, &service.target);
-            service.down = health.fault().map(Fault::down);
+            service.down = health.status();
             if let Some(count) = counts.iter().find(|count| count.name == service.name) {
                 service.add(count);
             }

@@ -15,7 +15,7 @@ use link::Lease;
 use proto::control::ServiceTerms;
 use proto::{Budget, ResetCode};
 use relay::{
-    Allow, Caller, Destination, Exit, FlowBounds, FlowCaller, FlowSettings, ProxyKind,
+    Allow, Caller, Destination, Exit, FlowBounds, FlowCaller, FlowSettings, Layer, ProxyKind,
     ProxyVersion, Settings, TargetAddr, Watcher, accept_duplex, connect_flow, connect_stream,
     exit_stream, refuse_stream,
 };
@@ -23,6 +23,7 @@ use tokio::task::spawn_local;
 use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
 use super::ClientShared;
+use super::site::Site;
 use crate::aim::credentials;
 use crate::memory::Accounts;
 use crate::session::Worker;
@@ -83,8 +84,8 @@ pub(super) fn lead_flows(worker: &Worker, config: &ClientConfig) {
 /// What serves the streams of a service.
 #[derive(Debug)]
 enum Serves {
-    /// An address, which is dialled.
-    Address(TargetAddr),
+    /// An address, which is dialled, and the layer above the connection.
+    Address(TargetAddr, Option<Rc<dyn Layer>>),
     /// Visitors say where they want to go.
     Exit(Rc<Exit>),
     /// A directory.
@@ -173,8 +174,9 @@ impl Local {
     ) -> Rc<dyn Outlet> {
         let settings = &self.settings;
         match &self.streams {
-            Some(Serves::Address(target)) => {
-                let caller = Caller { visitor, header, ..Caller::default() };
+            Some(Serves::Address(target, layer)) => {
+                let layer = layer.clone();
+                let caller = Caller { visitor, header, layer, ..Caller::default() };
                 connect_stream(target.clone(), caller, inlet, settings, None)
             }
             Some(Serves::Exit(exit)) => exit_stream(exit, visitor, inlet, settings, None),
@@ -221,8 +223,12 @@ impl Serves {
             config::Target::Socks5 => Some(exit(ProxyKind::Socks5)),
             config::Target::HttpProxy => Some(exit(ProxyKind::HttpConnect)),
             config::Target::Files(dir) => Some(Self::Files(Folder::new(dir, watch))),
-            config::Target::Tcp { .. } | config::Target::Udp { .. } | config::Target::Unix(_) => {
-                target(service).map(Self::Address)
+            config::Target::Tcp { .. }
+            | config::Target::Udp { .. }
+            | config::Target::Https { .. }
+            | config::Target::H2c { .. }
+            | config::Target::Unix(_) => {
+                target(service).map(|target| Self::Address(target, Site::of(service)))
             }
         }
     }
@@ -279,7 +285,7 @@ pub(super) const fn proxy_version(version: config::ProxyProtocol) -> ProxyVersio
     }
 }
 
-fn text(host: &Host) -> String {
+pub(super) fn text(host: &Host) -> String {
     match host {
         Host::Ip(ip) => ip.to_string(),
         Host::Name(name) => name.clone(),

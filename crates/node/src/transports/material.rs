@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use config::{Host, Listen};
 use net::Current;
-use tls::{Identity, ServerConfig, Trust};
+use tls::{Identity, Oldest, ServerConfig, Trust};
 use transport::{Dialer, PathDialer};
 use transport_tcp::{ProxyKind, Speech, TlsClient, Via};
 
@@ -119,26 +119,35 @@ impl NextHop {
     }
 }
 
-/// The TLS settings of a client that speaks `speech` inside TLS; `None` for a scheme without TLS.
-/// Reads certificates and pins.
-pub(super) fn tls_client(path: &config::Path, speech: Speech) -> anyhow::Result<Option<TlsClient>> {
-    if !path.endpoint.scheme.tls {
-        return Ok(None);
-    }
-    let trust = match &path.trust {
+/// How a certificate is verified. Parses pins.
+pub(crate) fn trust(trust: &config::Trust) -> Result<Trust, tls::PinError> {
+    Ok(match trust {
         config::Trust::System => Trust::System,
         config::Trust::Ca(file) => Trust::Authority(file.clone()),
         config::Trust::Pins(pins) => {
             let pins: Result<Vec<_>, _> = pins.iter().map(|pin| pin.parse()).collect();
             Trust::Pins(pins?)
         }
-    };
+    })
+}
+
+/// The TLS settings of a client that speaks `speech` inside TLS; `None` for a scheme without TLS.
+/// Reads certificates and pins.
+pub(super) fn tls_client(path: &config::Path, speech: Speech) -> anyhow::Result<Option<TlsClient>> {
+    if !path.endpoint.scheme.tls {
+        return Ok(None);
+    }
+    let trust = trust(&path.trust)?;
     let identity =
         path.identity.as_ref().map(|pair| Identity::load(&pair.cert, &pair.key)).transpose()?;
     if let (Some(identity), Some(pair)) = (&identity, &path.identity) {
         identity::warn_of_dates(identity, &pair.cert);
     }
-    let config = tls::client_config(&trust, identity.as_ref(), &[speech.alpn()])?;
+    let oldest = match path.min_version {
+        config::TlsVersion::V12 => Oldest::Tls12,
+        config::TlsVersion::V13 => Oldest::Tls13,
+    };
+    let config = tls::client_config_from(oldest, &trust, identity.as_ref(), &[speech.alpn()])?;
     let name = tls::server_name(path.sni.as_deref().unwrap_or(&plain(&path.endpoint.host)))?;
     Ok(Some(TlsClient { config, name }))
 }

@@ -40,7 +40,7 @@ use net::udp::{self, Buffers};
 use tls::Identity;
 use transport::{Listener, PathDialer};
 
-pub(crate) use material::plain;
+pub(crate) use material::{plain, trust};
 pub(crate) use mux::MuxCarriers;
 pub(crate) use side::ServerSide;
 pub use way::Way;

@@ -9,7 +9,7 @@ use super::decode::{ControlError, once};
 use super::message::service;
 use super::{IGNORABLE, TEXT_MAX};
 use crate::wire::{Reader, TLV_HEAD, put_tlv, text};
-use crate::{CREDENTIALS_MAX, EDITS_MAX, FieldEdits, HttpOptionError, HttpOptions};
+use crate::{CREDENTIALS_MAX, EDITS_MAX, FieldEdits, HttpOptionError, HttpOptions, TargetProtocol};
 
 const FLAGS: u8 = 1;
 const CREDENTIAL: u8 = 2;
@@ -19,6 +19,10 @@ const REQUEST_SET: u8 = 5;
 const REQUEST_REMOVE: u8 = 6;
 const RESPONSE_SET: u8 = 7;
 const RESPONSE_REMOVE: u8 = 8;
+const TARGET_PROTOCOL: u8 = 13;
+
+const PROTOCOL_HTTPS: u8 = 1;
+const PROTOCOL_H2C: u8 = 2;
 
 const FLAG_PASS_THROUGH: u8 = 1;
 const FLAG_FORWARDED: u8 = 2;
@@ -44,7 +48,8 @@ impl HttpOptions {
         let removed = edits.iter().flat_map(|edits| &edits.remove);
         let texts =
             self.basic_auth.iter().chain(&self.host_rewrite).chain(&self.path).chain(removed);
-        flags + set + texts.map(|text| TLV_HEAD + text.len()).sum::<usize>()
+        let target = if self.target == TargetProtocol::Http { 0 } else { TLV_HEAD + 1 };
+        flags + target + set + texts.map(|text| TLV_HEAD + text.len()).sum::<usize>()
     }
 
     /// Appends the field of the service, if an option differs from its default.
@@ -77,6 +82,15 @@ impl HttpOptions {
                 }
                 edits.remove.iter().for_each(|name| text(out, remove, name));
             }
+            match self.target {
+                TargetProtocol::Http => {}
+                TargetProtocol::Https => {
+                    put_tlv(out, TARGET_PROTOCOL, |out| out.put_u8(PROTOCOL_HTTPS))
+                }
+                TargetProtocol::H2c => {
+                    put_tlv(out, TARGET_PROTOCOL, |out| out.put_u8(PROTOCOL_H2C))
+                }
+            }
         });
     }
 
@@ -84,6 +98,7 @@ impl HttpOptions {
     pub(super) fn decode(mut body: Reader<'_>) -> Result<Self, ControlError> {
         let mut options = Self::default();
         let mut flags = None;
+        let mut target = None;
         while let Some((kind, mut value)) = body.tlv()? {
             match kind {
                 FLAGS => {
@@ -97,6 +112,10 @@ impl HttpOptions {
                 REQUEST_REMOVE => push(&mut options.request.remove, EDITS_MAX, owned(value)?)?,
                 RESPONSE_SET => push_set(&mut options.response, value)?,
                 RESPONSE_REMOVE => push(&mut options.response.remove, EDITS_MAX, owned(value)?)?,
+                TARGET_PROTOCOL => {
+                    once(&mut target, protocol(value.u8()?)?)?;
+                    value.finish()?;
+                }
                 kind if kind & IGNORABLE == 0 => {
                     return Err(ControlError::Malformed("an unknown option of HTTP"));
                 }
@@ -107,6 +126,7 @@ impl HttpOptions {
         if flags & !(FLAG_PASS_THROUGH | FLAG_FORWARDED) != 0 {
             return Err(ControlError::Malformed("an unknown flag of HTTP"));
         }
+        options.target = target.unwrap_or_default();
         options.pass_through = flags & FLAG_PASS_THROUGH != 0;
         options.forwarded = flags & FLAG_FORWARDED != 0;
         options.check()?;
@@ -117,6 +137,14 @@ impl HttpOptions {
 impl From<HttpOptionError> for ControlError {
     fn from(_: HttpOptionError) -> Self {
         Self::Malformed("an option of HTTP has a value that is not permitted")
+    }
+}
+
+fn protocol(number: u8) -> Result<TargetProtocol, ControlError> {
+    match number {
+        PROTOCOL_HTTPS => Ok(TargetProtocol::Https),
+        PROTOCOL_H2C => Ok(TargetProtocol::H2c),
+        _ => Err(ControlError::Malformed("an unknown protocol of a target")),
     }
 }
 

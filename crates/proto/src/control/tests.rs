@@ -12,7 +12,7 @@ use crate::greeting::Name;
 use crate::wire::put_tlv;
 use crate::{
     CREDENTIALS_MAX, EDITS_MAX, FieldEdits, FlowId, HttpOptionError, HttpOptions, NETWORKS_MAX,
-    Network, Open, Priority, ResetCode, Target, Visitors,
+    Network, Open, Priority, ResetCode, Target, TargetProtocol, Visitors,
 };
 
 fn name(text: &str) -> Name {
@@ -70,6 +70,7 @@ fn options() -> HttpOptions {
         forwarded: true,
         path: Some("/api".to_owned()),
         pass_through: false,
+        target: TargetProtocol::Https,
     }
 }
 
@@ -79,6 +80,10 @@ fn networks(list: &[(&str, u8)]) -> Arc<[Network]> {
 
 fn register(services: Vec<ServiceSpec>) -> ControlMessage {
     ControlMessage::Register(Register { generation: 7, services })
+}
+
+fn refused(address: &str, error: &ServiceError) -> RefusedAddress {
+    RefusedAddress { address: address.to_owned(), error: error.clone() }
 }
 
 fn examples() -> Vec<ControlMessage> {
@@ -99,7 +104,18 @@ fn examples() -> Vec<ControlMessage> {
             spec_on(
                 "fast",
                 ServiceTerms {
-                    http: HttpOptions { pass_through: true, ..HttpOptions::default() },
+                    http: HttpOptions {
+                        pass_through: true,
+                        target: TargetProtocol::Https,
+                        ..HttpOptions::default()
+                    },
+                    ..ServiceTerms::default()
+                },
+            ),
+            spec_on(
+                "grpc",
+                ServiceTerms {
+                    http: HttpOptions { target: TargetProtocol::H2c, ..HttpOptions::default() },
                     ..ServiceTerms::default()
                 },
             ),
@@ -107,9 +123,17 @@ fn examples() -> Vec<ControlMessage> {
         ControlMessage::Registered(Registered {
             generation: u64::MAX,
             results: vec![
-                ServiceResult { name: name("ssh"), outcome: Ok(vec!["tcp://h:1".to_owned()]) },
-                ServiceResult { name: name("a"), outcome: Ok(vec![]) },
-                ServiceResult { name: name("b"), outcome: Err(error) },
+                ServiceResult::whole(name("ssh"), Ok(vec!["tcp://h:1".to_owned()])),
+                ServiceResult::whole(name("a"), Ok(vec![])),
+                ServiceResult::whole(name("b"), Err(error.clone())),
+                ServiceResult {
+                    refused: vec![refused("http://b", &error)],
+                    ..ServiceResult::whole(name("some"), Ok(vec!["http://a".to_owned()]))
+                },
+                ServiceResult {
+                    refused: ["http://a", "http://b"].map(|at| refused(at, &error)).to_vec(),
+                    ..ServiceResult::whole(name("none"), Err(error))
+                },
             ],
         }),
         ControlMessage::Strained(Strained { rate: 125_000 }),
@@ -207,12 +231,14 @@ fn a_text_with_a_control_character_is_refused_and_an_explanation_is_sent_without
         assert_eq!(one(&explained), Err(bad), "{hostile:?}");
 
         let error = ServiceError { code: ServiceErrorCode::PortTaken, text: hostile.to_owned() };
-        let result = ServiceResult { name: name("ssh"), outcome: Err(error) };
+        let refused = vec![refused("tcp://:1", &error)];
+        let result = ServiceResult { refused, ..ServiceResult::whole(name("ssh"), Err(error)) };
         let registered = Registered { generation: 1, results: vec![result] };
         let sent = ControlMessage::Registered(registered).encode().unwrap();
         let Ok(Some(ControlMessage::Registered(told))) = one(&sent) else { panic!("{hostile:?}") };
-        let told = told.results[0].outcome.as_ref().unwrap_err();
-        assert_eq!(told.text, crate::text::escaped(hostile));
+        for told in told.results[0].errors() {
+            assert_eq!(told.text, crate::text::escaped(hostile));
+        }
 
         let mut service = spec("ssh");
         service.public = vec![hostile.to_owned()];
@@ -321,13 +347,33 @@ fn the_encoder_refuses_what_the_decoder_would() {
 fn a_long_explanation_is_cut_between_characters() {
     let text = format!("a{}", "ä".repeat(TEXT_MAX));
     let outcome = Err(ServiceError { code: ServiceErrorCode::Internal, text });
-    let results = vec![ServiceResult { name: name("a"), outcome }];
+    let results = vec![ServiceResult::whole(name("a"), outcome)];
     let message = ControlMessage::Registered(Registered { generation: 1, results });
     let Ok(Some(ControlMessage::Registered(found))) = one(&message.encode().unwrap()) else {
         panic!("it decodes")
     };
     let text = found.results[0].outcome.as_ref().unwrap_err().text.as_str();
     assert_eq!((text.len(), &text[..3]), (TEXT_MAX - 1, "aä"));
+}
+
+#[test]
+fn explanations_of_many_refused_addresses_are_cut_until_the_message_fits() {
+    let error = ServiceError { code: ServiceErrorCode::NotAllowed, text: "x".repeat(TEXT_MAX) };
+    for (services, each, length) in [(1, 900, TEXT_MAX), (3, 1000, 256), (20, 1000, 0)] {
+        let result = |n: usize| ServiceResult {
+            refused: vec![refused("tcp://127.0.0.1:10000", &error); each],
+            ..ServiceResult::whole(name(&format!("s{n}")), Ok(vec!["tcp://:1".to_owned()]))
+        };
+        let results = (0..services).map(result).collect();
+        let message = ControlMessage::Registered(Registered { generation: 1, results });
+        let bytes = message.encode().unwrap();
+        assert!(bytes.len() <= MESSAGE_MAX + 4);
+        let Ok(Some(ControlMessage::Registered(found))) = one(&bytes) else { panic!("it decodes") };
+        let last = &found.results[services - 1].refused[each - 1];
+        assert_eq!(last.address, "tcp://127.0.0.1:10000");
+        assert_eq!(last.error.code, ServiceErrorCode::NotAllowed);
+        assert_eq!(last.error.text.len(), length);
+    }
 }
 
 #[test]
@@ -457,6 +503,12 @@ fn malformed_options_of_http_are_refused() {
         ("a field of the framing", |out| text(out, 5, b"\x0econtent-length1")),
         ("a line end in a value", |out| text(out, 7, b"\x01ab\r\nc: d")),
         ("a blank in a name", |out| text(out, 6, b"a b")),
+        ("no target", |out| text(out, 13, b"")),
+        ("a target over HTTP/1.1", |out| text(out, 13, &[0])),
+        ("an unknown target", |out| text(out, 13, &[3])),
+        ("a long target", |out| text(out, 13, &[1, 0])),
+        ("two targets", |out| (text(out, 13, &[1]), text(out, 13, &[1])).1),
+        ("pass_through to HTTP/2", |out| (text(out, 1, &[1]), text(out, 13, &[2])).1),
         ("Host removed", |out| text(out, 6, b"Host")),
         ("too many credentials", |out| (0..=CREDENTIALS_MAX).for_each(|_| text(out, 2, b"a:b"))),
         ("too many fields to set", |out| (0..=EDITS_MAX).for_each(|_| text(out, 7, b"\x01ab"))),

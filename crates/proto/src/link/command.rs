@@ -45,6 +45,11 @@ impl Link {
         lookup(&mut self.streams, key).map_or(0, |stream| stream.send.under_way())
     }
 
+    /// Payload bytes that were queued or sent and that the peer has not consumed.
+    pub fn outstanding(&mut self, key: StreamKey) -> u64 {
+        lookup(&mut self.streams, key).map_or(0, |stream| stream.send.outstanding())
+    }
+
     /// Payload bytes that the next [`Link::send`] may bring. After a 0, [`Link::poll_room`] returns
     /// the stream as soon as there is room again.
     pub fn room(&mut self, key: StreamKey) -> usize {

@@ -116,6 +116,15 @@ pub enum DialError {
     /// Too many dials of the same client or service wait or are in progress.
     #[error("{0}: too many dials are in progress already")]
     Busy(TargetAddr),
+    /// The layer above the connection could not be made, for example because the certificate of
+    /// the target is not trusted.
+    #[error("{target} {reason}")]
+    Layer {
+        /// The target.
+        target: TargetAddr,
+        /// What the target does, in words.
+        reason: String,
+    },
     /// The deadline passed.
     #[error("{0} did not answer in time")]
     Timeout(TargetAddr),
@@ -132,9 +141,11 @@ impl DialError {
             | Self::Full(_)
             | Self::Names(_)
             | Self::Busy(_) => true,
-            Self::Resolve { .. } | Self::Denied(_) | Self::Connect { .. } | Self::Timeout(_) => {
-                false
-            }
+            Self::Resolve { .. }
+            | Self::Denied(_)
+            | Self::Connect { .. }
+            | Self::Layer { .. }
+            | Self::Timeout(_) => false,
         }
     }
 
@@ -144,6 +155,7 @@ impl DialError {
         match self {
             Self::Resolve { source, .. } | Self::Connect { source, .. } => code_of(source),
             Self::Denied(_) => ResetCode::Denied,
+            Self::Layer { .. } => ResetCode::Unreachable,
             Self::Exhausted(_)
             | Self::Share(_)
             | Self::Ports(_)

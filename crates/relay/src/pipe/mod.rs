@@ -66,6 +66,8 @@ pub(crate) struct Pipe {
     active: Cell<bool>,
     /// The bytes that were written to the socket.
     on_the_way: OnTheWay,
+    /// The end was dialled: it is a target.
+    is_target: Cell<bool>,
     /// A byte or an end came from the far side, so the far side serves the stream.
     is_served: Cell<bool>,
     /// KiB that were written, up to [`MOVES`].
@@ -109,6 +111,7 @@ impl Pipe {
             deaf: Cell::new(false),
             active: Cell::new(false),
             on_the_way: OnTheWay::default(),
+            is_target: Cell::new(false),
             is_served: Cell::new(false),
             written: Cell::new(0),
             read: Cell::new(0),
@@ -126,9 +129,57 @@ impl Pipe {
         self.settings.stats.count_opened();
     }
 
+    /// Sets the end of a stream whose target was dialled.
+    pub(crate) fn connect_target(&self, end: ByteEnd) {
+        self.is_target.set(true);
+        match end {
+            ByteEnd::Socket(socket) => self.connect(socket),
+            ByteEnd::Layered(_) => {
+                self.unmoved.set(Some(Unmoved::new()));
+                self.attach(end);
+                self.settings.stats.count_opened();
+            }
+        }
+    }
+
+    /// Whether the bytes that wait begin with `text`; `None`: there are too few to tell.
+    pub(crate) fn begins_with(&self, text: &[u8]) -> Option<bool> {
+        let queue = self.queue.borrow();
+        let mut known = 0;
+        for (seen, expected) in queue.bytes().zip(text) {
+            if seen != *expected {
+                return Some(false);
+            }
+            known += 1;
+        }
+        if known == text.len() {
+            return Some(true);
+        }
+        self.finish.get().then_some(false)
+    }
+
     /// Sets the end of a stream that was counted already.
     pub(crate) fn attach(&self, end: ByteEnd) {
         *self.end.borrow_mut() = Some(Rc::new(end));
+    }
+
+    /// Sets the end of the stream of a visitor whose bytes pass through a layer.
+    pub(crate) fn connect_layered(&self, stream: Layered) {
+        self.attach(stream.into());
+        self.settings.stats.count_opened();
+    }
+
+    /// Lets the connection of an HTTP visitor end as soon as no request is in progress.
+    pub(crate) fn close_when_idle(&self) {
+        if let Some(guard) = &self.guard {
+            guard.close_when_idle();
+            self.wake();
+        }
+    }
+
+    /// Whether no request is in progress, and no byte has moved since the question before.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.guard.as_ref().is_some_and(|guard| guard.is_unused())
     }
 
     fn with_socket(&self, call: impl FnOnce(&Socket)) {
@@ -290,8 +341,8 @@ impl Pipe {
         self.waker.take();
         self.queue.take();
         self.unmoved.take();
-        if abort {
-            self.with_socket(Socket::reset_on_close);
+        if abort && let Some(end) = &*self.end.borrow() {
+            end.reset_on_close();
         }
         self.end.take();
     }
@@ -373,6 +424,14 @@ impl Outlet for Pipe {
 
     fn reset(&self, code: ResetCode) {
         self.note_refusal(code);
+        let is_of_link = matches!(code, ResetCode::Shutdown | ResetCode::Internal);
+        if !is_of_link && self.guard.as_ref().is_some_and(|guard| guard.is_answered()) {
+            // A target that does not read the rest of an upload resets its connection behind its
+            // complete answer. A reset of the visitor would cost the answer (RFC 9112 section 9.6).
+            self.stop.set(true);
+            self.finish.set(true);
+            return self.wake();
+        }
         if self.is_served.get() && !matches!(code, ResetCode::Shutdown | ResetCode::Internal) {
             self.note_end(End::FarSide(code));
         }

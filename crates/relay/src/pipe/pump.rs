@@ -5,6 +5,7 @@
 //!   reading:  Open ──EOF──────────────> Ended    inlet.finish
 //!             Open ──stop by the peer─> Stopped  inlet.reset
 //!             Open ──read error───────> abort    inlet.reset, inlet.stop, RST
+//!             Open ──read error of a target whose bytes are on their way─> Broken, then abort
 //!   writing:  Open ──finish, queue out> Ended    shutdown(Write)
 //!             Open ──write error──────> Broken   inlet.stop; reading goes on to its own end
 //!   any:      reset by the peer, error while stalled, timeout, far end lost > abort
@@ -22,7 +23,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use net::pool;
 use proto::{HEAD_ROOM, ResetCode};
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep};
 use transport::{Inlet, LocalFuture};
 
 use super::guard::{Guard, State, Step, Why};
@@ -49,6 +50,14 @@ const LINGER: Duration = Duration::from_secs(5);
 /// A socket that sends more fills its window and stops: an aborted download costs no further work.
 const DISCARD: usize = 256 << 10;
 
+/// The upload of an HTTP visitor that has its answer is read and thrown away for this time at most,
+/// as nginx does: many programs read no answer before they have sent a whole body.
+const LINGER_ALL: Duration = Duration::from_secs(30);
+
+/// The time between two questions whether the far side has taken the bytes of a broken target. It
+/// reports them within 50 ms.
+const TAKEN_POLL: Duration = Duration::from_millis(25);
+
 /// The end of a stream that has lasted for `timeouts.total`.
 const TOTAL: End = End::Timeout("of the whole connection");
 
@@ -60,6 +69,8 @@ enum Reading {
     Open,
     /// The peer wants no more bytes; the socket may have more.
     Stopped,
+    /// The target broke, and the peer has not taken all its bytes.
+    Broken,
     Ended,
 }
 
@@ -241,8 +252,7 @@ impl Pump {
                 Step::Leave(_) => return Ok(Pause::Leaving),
                 Step::End => {
                     // A reset for bytes that are not read would cost the last response.
-                    let is_over = guard.state() == State::Over;
-                    self.reading = if is_over { Reading::Stopped } else { Reading::Ended };
+                    self.reading = Reading::Stopped;
                     self.inlet.finish();
                     return Ok(Pause::Ended);
                 }
@@ -324,8 +334,12 @@ impl Pump {
         self.pipe.deaf.set(true);
         self.pipe.note_end(End::Finished);
         drop(self.pipe.end.take());
-        // A guard has a socket.
-        let Ok(ByteEnd::Socket(socket)) = Rc::try_unwrap(end) else { return Poll::Ready(()) };
+        // The end of a stream is shared by nobody while its pump runs.
+        let Ok(end) = Rc::try_unwrap(end) else { return Poll::Ready(()) };
+        let socket = match end {
+            ByteEnd::Socket(socket) => Some(socket),
+            ByteEnd::Layered(_) => None,
+        };
         if let Some(guard) = &self.pipe.guard {
             guard.leave(socket, why);
         }
@@ -342,7 +356,7 @@ impl Pump {
     }
 
     /// Why the connection of an HTTP visitor leaves the stream, if it does so now.
-    fn departure(&self, pause: Pause) -> Option<Why> {
+    fn departure(&self, end: &ByteEnd, pause: Pause) -> Option<Why> {
         let guard = self.pipe.guard.as_ref()?;
         if pause == Pause::Leaving
             && let Step::Leave(why) = guard.step(0, &mut BytesMut::new())
@@ -351,7 +365,9 @@ impl Pump {
         }
         if guard.state() == State::Leaving {
             // The socket first gets what was delivered.
-            let can_leave = self.writing == Writing::Open && self.pipe.queue.borrow().is_empty();
+            let can_leave = self.writing == Writing::Open
+                && self.pipe.queue.borrow().is_empty()
+                && end.is_flushed();
             return if can_leave { guard.why() } else { None };
         }
         if !guard.is_unanswered() || self.writing != Writing::Open {
@@ -374,13 +390,48 @@ impl Pump {
     /// Aborts both directions. A TCP socket ends with RST.
     fn abort(&mut self, code: ResetCode) -> Poll<()> {
         // A direction that has ended already is left alone.
-        if self.reading == Reading::Open {
+        if matches!(self.reading, Reading::Open | Reading::Broken) {
             self.inlet.reset(code);
         }
         if self.writing == Writing::Open && self.pipe.reset.get().is_none() {
             self.inlet.stop(code);
         }
         self.close(true)
+    }
+
+    /// The end failed. What a target has sent before goes to the far side first, for at most
+    /// [`LINGER`]: a reset of the stream would make an answer worthless that lies before it.
+    fn fail(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.pipe.note_end(End::Socket);
+        if self.reading != Reading::Open || !self.pipe.is_target.get() || !self.inlet.is_untaken() {
+            return self.abort(ResetCode::Aborted);
+        }
+        self.reading = Reading::Broken;
+        if self.writing == Writing::Open {
+            self.writing = Writing::Broken;
+            self.pipe.deaf.set(true);
+            self.pipe.queue.take();
+            self.inlet.stop(ResetCode::Aborted);
+        }
+        self.watch = None;
+        let breaking =
+            Breaking { until: Instant::now() + LINGER, tick: Box::pin(sleep(TAKEN_POLL)) };
+        self.timers.get_or_insert_default().breaking = Some(breaking);
+        self.await_taken(cx)
+    }
+
+    /// Waits until the far side has taken what a broken target has sent.
+    fn await_taken(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some(breaking) = self.timers.as_mut().and_then(|timers| timers.breaking.as_mut()) {
+            let Breaking { until, tick } = breaking;
+            while self.inlet.is_untaken() && Instant::now() < *until {
+                if tick.as_mut().poll(cx).is_pending() {
+                    return Poll::Pending;
+                }
+                tick.as_mut().reset(Instant::now() + TAKEN_POLL);
+            }
+        }
+        self.abort(ResetCode::Aborted)
     }
 
     fn close(&mut self, abort: bool) -> Poll<()> {
@@ -428,7 +479,20 @@ impl Pump {
         if let Some(end) = deadline.and_then(|deadline| deadline.poll(cx)) {
             return Some(end);
         }
+        if self.lingering() && self.has_lingered(cx) {
+            return Some(End::Finished);
+        }
         self.is_quiet(cx).then(|| if self.lingering() { End::Finished } else { End::IDLE })
+    }
+
+    /// Whether the visitor has sent bytes behind its answer for as long as it may.
+    fn has_lingered(&mut self, cx: &mut Context<'_>) -> bool {
+        if self.pipe.guard.is_none() {
+            return false;
+        }
+        let timers = self.timers.get_or_insert_default();
+        let linger = timers.linger.get_or_insert_with(|| Box::pin(sleep(LINGER_ALL)));
+        linger.as_mut().poll(cx).is_ready()
     }
 
     fn is_half_closed(&self) -> bool {
@@ -461,13 +525,24 @@ impl Pump {
         self.reading == Reading::Stopped && self.writing == Writing::Ended
     }
 
+    /// Whether an HTTP visitor has its answer, and the service wants no more of the visitor and has
+    /// not ended its direction yet.
+    fn is_answered(&self) -> bool {
+        self.reading == Reading::Stopped
+            && self.pipe.guard.as_ref().is_some_and(|guard| guard.is_answered())
+    }
+
     /// Reads and throws away at most [`DISCARD`] bytes and one buffer, to see the end of the
-    /// socket.
+    /// socket. Of an HTTP visitor all bytes are read as long as the linger lasts.
     fn discard(&mut self, end: &ByteEnd, cx: &mut Context<'_>) -> Pause {
-        let mut buffer = BytesMut::new();
+        let is_http = self.pipe.guard.is_some();
+        let (mut buffer, mut turn) = (BytesMut::new(), 0);
         let pause = loop {
-            if self.discarded as usize >= DISCARD {
+            if !is_http && self.discarded as usize >= DISCARD {
                 break Pause::Stalled;
+            }
+            if turn >= BUDGET {
+                break Pause::Budget;
             }
             match end.poll_read_ready(cx) {
                 Poll::Pending => break Pause::Empty,
@@ -481,8 +556,16 @@ impl Pump {
             match end.poll_read(cx, &mut buffer, DISCARD) {
                 Poll::Pending => break Pause::Empty,
                 Poll::Ready(Ok(Some(0)) | Err(_)) => break Pause::Ended,
-                // The limit plus one buffer is far below `u32::MAX`.
-                Poll::Ready(Ok(n)) => self.discarded += n.unwrap_or(0) as u32,
+                // A read has at most the limit and one buffer, far below `u32::MAX`.
+                Poll::Ready(Ok(n)) => {
+                    let n = n.unwrap_or(0);
+                    turn += n;
+                    self.discarded = self.discarded.saturating_add(n as u32);
+                    if is_http {
+                        // The time of the linger begins anew with each byte.
+                        self.pipe.active.set(true);
+                    }
+                }
             }
         };
         pool::give(buffer);
@@ -497,7 +580,7 @@ impl Future for Pump {
         let this = self.get_mut();
         this.pipe.park(cx.waker());
         let Some(end) = this.pipe.end.borrow().clone() else { return this.farewell(cx) };
-        if let Some(why) = this.departure(Pause::Empty) {
+        if let Some(why) = this.departure(&end, Pause::Empty) {
             return this.leave(end, why, cx);
         }
         if this.aborted_by_peer() || this.guard_state() == State::Cut {
@@ -511,6 +594,10 @@ impl Future for Pump {
             this.pipe.note_end(End::Socket);
             return this.abort(ResetCode::Aborted);
         }
+        if this.reading == Reading::Broken {
+            drop(end);
+            return this.await_taken(cx);
+        }
         let mut again = this.write(&end, cx);
         if this.is_leaving() && this.writing != Writing::Open {
             drop(end);
@@ -519,13 +606,12 @@ impl Future for Pump {
         }
         let Ok(mut pause) = this.read(&end, cx) else {
             drop(end);
-            this.pipe.note_end(End::Socket);
-            return this.abort(ResetCode::Aborted);
+            return this.fail(cx);
         };
-        if let Some(why) = this.departure(pause) {
+        if let Some(why) = this.departure(&end, pause) {
             return this.leave(end, why, cx);
         }
-        if this.lingering() {
+        if this.lingering() || this.is_answered() {
             pause = this.discard(&end, cx);
             if pause == Pause::Ended {
                 this.reading = Reading::Ended;
@@ -545,8 +631,7 @@ impl Future for Pump {
                     && this.failed(&end, cx)
                 {
                     drop(end);
-                    this.pipe.note_end(End::Socket);
-                    return this.abort(ResetCode::Aborted);
+                    return this.fail(cx);
                 }
             }
         }
@@ -568,11 +653,20 @@ impl Future for Pump {
 struct Timers {
     watchdog: Option<Watchdog>,
     deadline: Option<Deadline>,
+    /// The end of the linger of an HTTP visitor.
+    linger: Option<Pin<Box<Sleep>>>,
+    breaking: Option<Breaking>,
+}
+
+/// A target broke, and the peer has not taken all its bytes.
+struct Breaking {
+    until: Instant,
+    tick: Pin<Box<Sleep>>,
 }
 
 impl Timers {
     fn of(deadline: Deadline) -> Self {
-        Self { watchdog: None, deadline: Some(deadline) }
+        Self { deadline: Some(deadline), ..Self::default() }
     }
 
     /// The earlier one of two deadlines stays.

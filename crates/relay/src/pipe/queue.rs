@@ -100,6 +100,11 @@ impl Queue {
         piece
     }
 
+    /// The bytes from the front.
+    pub(crate) fn bytes(&self) -> impl Iterator<Item = u8> {
+        self.chunks.iter().flat_map(|chunk| chunk.iter()).chain(self.tail.iter()).copied()
+    }
+
     /// The number of bytes.
     pub(crate) fn len(&self) -> usize {
         self.tail.len() + self.chunks.iter().map(Bytes::len).sum::<usize>()

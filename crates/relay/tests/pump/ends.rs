@@ -1,16 +1,19 @@
 //! The ends of connections: every kind of end on one side arrives as the same kind on the other.
 
+use std::cell::{Cell, RefCell};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use proto::ResetCode;
-use relay::{DialError, Gate, TargetAddr, Targets, Timeouts};
+use relay::{DialError, Gate, Layer, Layered, Socket, TargetAddr, Targets, Timeouts};
 use testkit::origins::{Digest, Ended, Origin, Pattern};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use transport::LocalFuture;
 
 use crate::rig::{DEADLINE, FRAME, Rig, WINDOW, exchange, receive, reset, run, send, until};
 
@@ -256,6 +259,83 @@ fn an_answer_survives_a_service_that_does_not_read_its_request() {
             .await;
         assert_eq!(got, ANSWER);
         rig.settled().await;
+    });
+}
+
+/// The bytes of the service lie in front of its reset, as without a tunnel.
+#[test]
+fn an_answer_survives_the_reset_behind_it() {
+    run(async {
+        let origin = Origin::start(|mut socket| async move {
+            let _ = socket.read(&mut [0; 10]).await;
+            socket.write_all(&[7; 8 << 10]).await.unwrap();
+            // Closing a socket with unread bytes sends RST.
+            Ended { received: Digest::default(), clean: true }
+        })
+        .unwrap();
+        let rig = Rig::new(origin.address());
+        for _ in 0..20 {
+            rig.visit(|mut socket| {
+                socket.write_all(&[0; 1000]).unwrap();
+                let mut all = Vec::new();
+                let end = socket.read_to_end(&mut all).map_err(|error| error.kind());
+                assert_eq!((all.len(), end), (8 << 10, Err(ErrorKind::ConnectionReset)));
+            })
+            .await;
+        }
+        rig.settled().await;
+    });
+}
+
+/// A layer without effect, which notes what it was asked for.
+#[derive(Debug, Default)]
+struct Noting {
+    asked: RefCell<Vec<bool>>,
+    fails: Cell<bool>,
+}
+
+impl Layer for Noting {
+    fn wrap(
+        &self,
+        socket: Socket,
+        is_http2: bool,
+    ) -> LocalFuture<'static, Result<Layered, String>> {
+        self.asked.borrow_mut().push(is_http2);
+        let fails = self.fails.get();
+        Box::pin(async move {
+            if fails { Err("fails".into()) } else { Ok(Layered::new(socket, Bytes::new())) }
+        })
+    }
+}
+
+#[test]
+fn a_layer_learns_from_the_first_bytes_whether_they_are_http2() {
+    run(async {
+        let origin = Origin::echo().unwrap();
+        let layer = Rc::new(Noting::default());
+        let rig = Rig::above(Rc::<Noting>::clone(&layer), origin.address());
+        let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".as_slice();
+        for first in [preface, b"PRI * HTTP/2.0\r\n\r\nXX", b"GET / HTTP/1.1\r\n", b"P", b""] {
+            rig.visit(move |mut socket| {
+                for byte in first {
+                    socket.write_all(&[*byte]).unwrap();
+                }
+                socket.shutdown(Shutdown::Write).unwrap();
+                let mut all = Vec::new();
+                socket.read_to_end(&mut all).unwrap();
+                assert_eq!(all, first);
+            })
+            .await;
+        }
+        assert_eq!(layer.asked.take(), [true, false, false, false, false]);
+        layer.fails.set(true);
+        rig.visit(|mut socket| {
+            socket.write_all(b"x").unwrap();
+            assert_eq!(socket.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        })
+        .await;
+        rig.settled().await;
+        assert_eq!(rig.targets.stats.refused(ResetCode::Unreachable), 1);
     });
 }
 

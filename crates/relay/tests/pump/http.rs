@@ -4,9 +4,10 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::rc::Rc;
 use std::thread;
+use std::time::Duration;
 
 use bytes::BytesMut;
 use h1::{HeadSniffer, Looked, Tracker};
@@ -93,6 +94,7 @@ impl Onward for Since {
     fn onward(&self, leaving: Leaving) {
         self.door.0.left.borrow_mut().push(leaving.why.clone());
         let Leaving { socket, visitor, rest, why } = leaving;
+        let socket = socket.unwrap();
         match why {
             Why::Other(host) => self.door.enter(socket, visitor, &host.unwrap_or_default(), rest),
             Why::Changed => {
@@ -291,7 +293,7 @@ fn bytes_for_which_nobody_asked_reach_no_visitor() {
             let mut rest = Vec::new();
             // The connection ends, unless the next request left the service before the bytes came.
             let _ = write!(&socket, "{}", get("b.example", "/"));
-            socket.shutdown(std::net::Shutdown::Write).unwrap();
+            socket.shutdown(Shutdown::Write).unwrap();
             let _ = reader.read_to_end(&mut rest);
             let rest = String::from_utf8_lossy(&rest);
             assert!(!rest.contains("poison"), "{rest}");
@@ -366,7 +368,7 @@ fn an_upgraded_connection_carries_bytes_both_ways() {
             // These bytes would be a request for another host.
             (&socket).write_all(get("b.example", "/").as_bytes()).unwrap();
             send(&socket, 1_000_000).unwrap();
-            socket.shutdown(std::net::Shutdown::Write).unwrap();
+            socket.shutdown(Shutdown::Write).unwrap();
             let mut first = vec![0; get("b.example", "/").len()];
             reader.read_exact(&mut first).unwrap();
             receive(reader).unwrap()
@@ -532,6 +534,84 @@ fn a_doubtful_body_is_cut_with_a_reset() {
     });
 }
 
+/// What a service does behind its answer to a request whose body it does not read.
+#[derive(Clone, Copy, Debug)]
+enum Then {
+    /// The service closes the connection, which resets it.
+    Closes,
+    /// The service ends its direction and closes later.
+    EndsAndCloses,
+    /// The service ends its direction and reads on.
+    EndsAndReads,
+    /// The service keeps the connection and reads nothing.
+    Waits,
+}
+
+/// A server that answers each head at once.
+fn early_server(then: Then) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for mut socket in listener.incoming().flatten() {
+            thread::spawn(move || {
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    let mut byte = [0];
+                    if socket.read(&mut byte).unwrap_or(0) == 0 {
+                        return;
+                    }
+                    head.push(byte[0]);
+                }
+                let _ = socket.write_all(EARLY.as_bytes());
+                match then {
+                    Then::Closes => {}
+                    Then::EndsAndCloses => {
+                        let _ = socket.shutdown(Shutdown::Write);
+                        thread::sleep(Duration::from_millis(50));
+                    }
+                    Then::EndsAndReads => {
+                        let _ = socket.shutdown(Shutdown::Write);
+                        let _ = socket.read_to_end(&mut Vec::new());
+                    }
+                    Then::Waits => thread::sleep(Duration::from_secs(3)),
+                }
+            });
+        }
+    });
+    address
+}
+
+const EARLY: &str =
+    "HTTP/1.1 413 Content Too Large\r\nConnection: close\r\nContent-Length: 5\r\n\r\nlarge";
+
+/// More than the buffers of the path take.
+const UPLOAD: usize = 24 << 20;
+
+#[test]
+fn an_early_answer_reaches_a_visitor_that_first_sends_its_whole_upload() {
+    run(async {
+        for then in [Then::Closes, Then::EndsAndCloses, Then::EndsAndReads, Then::Waits] {
+            let rig = Rig::new(early_server(then));
+            let door = Shared::default();
+            door.lead("a.example", &rig);
+            let listening = door.listen();
+            visit(listening.local_addr(), move |mut socket| {
+                write!(
+                    &socket,
+                    "POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: {UPLOAD}\r\n\r\n"
+                )
+                .unwrap();
+                socket.write_all(&vec![b'x'; UPLOAD]).unwrap_or_else(|e| panic!("{then:?}: {e}"));
+                let mut all = vec![0; EARLY.len()];
+                socket.read_exact(&mut all).unwrap_or_else(|e| panic!("{then:?}: {e}"));
+                assert_eq!(String::from_utf8_lossy(&all), EARLY, "{then:?}");
+            })
+            .await;
+            rig.settled().await;
+        }
+    });
+}
+
 /// The window of a stream may be smaller than a head, and what was held is reported only once.
 #[test]
 fn a_large_head_in_pieces_arrives_whole() {
@@ -548,7 +628,7 @@ fn a_large_head_in_pieces_arrives_whole() {
         let listening = door.listen();
         visit(listening.local_addr(), move |socket| {
             write!(&socket, "{}", get("a.example", "/")).unwrap();
-            socket.shutdown(std::net::Shutdown::Write).unwrap();
+            socket.shutdown(Shutdown::Write).unwrap();
             let mut all = Vec::new();
             (&socket).read_to_end(&mut all).unwrap();
             assert_eq!((all.len(), all == answer), (size, true));
@@ -582,7 +662,7 @@ fn a_connection_leaves_its_stream_after_the_last_byte_of_a_response() {
             let listening = door.listen();
             visit(listening.local_addr(), move |socket| {
                 write!(&socket, "{}{next}", get("a.example", "/1")).unwrap();
-                thread::sleep(std::time::Duration::from_millis(300));
+                thread::sleep(Duration::from_millis(300));
                 let mut reader = BufReader::new(socket);
                 let mut first = vec![0; head + length];
                 reader.read_exact(&mut first).unwrap();

@@ -216,6 +216,15 @@ impl Inlet for FakeInlet {
 
     fn reset(&self, code: ResetCode) {
         if !self.end().send_ended.replace(true) {
+            // A reset makes the bytes worthless that are on their way.
+            let is_mine = |stream: &Rc<Stream>, side: usize, event: &Event| {
+                Rc::ptr_eq(stream, &self.stream)
+                    && side != self.side
+                    && matches!(event, Event::Data(_))
+            };
+            let mut events = self.link.events.borrow_mut();
+            events.retain(|(stream, side, event)| !is_mine(stream, *side, event));
+            drop(events);
             self.tell(Event::Reset(code));
         }
     }
@@ -224,6 +233,10 @@ impl Inlet for FakeInlet {
         if !self.end().receive_ended.replace(true) {
             self.tell(Event::Stop(code));
         }
+    }
+
+    fn is_untaken(&self) -> bool {
+        self.end().credit.get() < self.link.window
     }
 
     fn consumed(&self, bytes: usize) {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use proto::{Open, Priority, ResetCode, Target};
 use relay::{
-    Caller, Gate, Handler, Listening, Room, Settings, Socket, TargetAddr, Targets, Timeouts,
+    Caller, Gate, Handler, Layer, Listening, Room, Settings, Socket, TargetAddr, Targets, Timeouts,
     connect_stream, listen, open_error_code, refuse_socket, serve_visitor,
 };
 use std::sync::Arc;
@@ -60,9 +60,27 @@ impl Rig {
         Self::behind(None, target, (window, frame), timeouts, gate)
     }
 
+    /// A rig with a layer above the sockets of targets.
+    pub(crate) fn above(layer: Rc<dyn Layer>, target: SocketAddr) -> Self {
+        let target = TargetAddr::Tcp { host: target.ip().to_string(), port: target.port() };
+        let caller = Caller { layer: Some(layer), ..Caller::default() };
+        Self::of(caller, target, (WINDOW, FRAME), Timeouts::default(), None)
+    }
+
     /// A rig whose target gets this header before the bytes of each stream.
     pub(crate) fn behind(
         header: Option<Bytes>,
+        targets_of: impl Targets + Clone,
+        sizes: (usize, usize),
+        timeouts: Timeouts,
+        gate: Option<Arc<Gate>>,
+    ) -> Self {
+        let caller = Caller { header, ..Caller::default() };
+        Self::of(caller, targets_of, sizes, timeouts, gate)
+    }
+
+    fn of(
+        caller: Caller,
         targets_of: impl Targets + Clone,
         (window, frame): (usize, usize),
         timeouts: Timeouts,
@@ -72,8 +90,7 @@ impl Rig {
         let (visitors, targets) = (settings(), settings());
         let of_targets = Rc::clone(&targets);
         let accept = Box::new(move |_open: Open, inlet| {
-            let caller = Caller { header: header.clone(), ..Caller::default() };
-            connect_stream(targets_of.clone(), caller, inlet, &of_targets, None)
+            connect_stream(targets_of.clone(), caller.clone(), inlet, &of_targets, None)
         });
         let link = Link::new(window, frame, accept);
         let (opener, settings) = (Opener(Rc::clone(&link)), Rc::clone(&visitors));

@@ -6,7 +6,7 @@ use h1::PREFACE;
 
 /// The length of the head of a frame.
 pub(super) const HEAD: usize = 9;
-pub(super) const DATA: u8 = 0;
+pub(crate) const DATA: u8 = 0;
 pub(super) const HEADERS: u8 = 1;
 pub(super) const RST_STREAM: u8 = 3;
 pub(super) const SETTINGS: u8 = 4;
@@ -17,10 +17,10 @@ pub(super) const ACK: u8 = 1;
 
 /// The head of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Head {
+pub(crate) struct Head {
     /// The bytes that follow the head.
-    pub(super) length: u32,
-    pub(super) kind: u8,
+    pub(crate) length: u32,
+    pub(crate) kind: u8,
     pub(super) flags: u8,
     pub(super) stream: u32,
 }
@@ -37,9 +37,9 @@ impl Head {
     }
 }
 
-/// The position in the bytes of a visitor.
+/// The position in the bytes of a visitor, or of a target.
 #[derive(Debug)]
-pub(super) struct Frames {
+pub(crate) struct Frames {
     /// Bytes of the preface or of a frame that follow.
     rest: usize,
     head: [u8; HEAD],
@@ -52,8 +52,13 @@ impl Frames {
         Self { rest: PREFACE.len(), head: [0; HEAD], have: 0 }
     }
 
+    /// The position in the bytes of a target, which has no preface but its settings.
+    pub(crate) const fn of_target() -> Self {
+        Self { rest: 0, head: [0; HEAD], have: 0 }
+    }
+
     /// Calls `complete` for each frame whose last byte is among these bytes.
-    pub(super) fn look(&mut self, mut bytes: &[u8], mut complete: impl FnMut(Head)) {
+    pub(crate) fn look(&mut self, mut bytes: &[u8], mut complete: impl FnMut(Head)) {
         while !bytes.is_empty() {
             if self.have < HEAD && self.rest == 0 {
                 let part = (HEAD - self.have).min(bytes.len());

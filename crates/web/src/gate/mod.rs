@@ -32,7 +32,8 @@ use bytes::{Buf as _, BytesMut};
 use h1::{Method, PREFACE, Requests, Step};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 
-use frames::{ACK, CONTINUATION, DATA, Frames, HEADERS, Head, RST_STREAM, SETTINGS};
+use frames::{ACK, CONTINUATION, HEADERS, Head, RST_STREAM, SETTINGS};
+pub(crate) use frames::{DATA, Frames};
 pub(crate) use progress::{Due, Progress};
 use windows::{Filter, Next};
 

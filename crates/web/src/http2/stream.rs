@@ -21,6 +21,7 @@ use crate::{
     body::{AnswerBody, VisitorBody},
     date, fields,
     interim::{Queue, Sink},
+    multiplex,
     proxy::Connection,
 };
 
@@ -105,8 +106,9 @@ async fn answer(
                     return Poll::Ready(Err(error));
                 }
             }
-            if let Poll::Ready(Ok(response)) = handled {
-                return Poll::Ready(Ok(response));
+            if let Poll::Ready(handled) = handled {
+                // Over HTTP/2 every request has an answer.
+                return Poll::Ready(handled.map_err(|_| Reason::INTERNAL_ERROR.into()));
             }
             // A visitor that resets the stream does not wait for the answer.
             let reset = respond.poll_reset(cx);
@@ -175,8 +177,10 @@ impl Sending<'_> {
                 None => return Poll::Ready(self.stream.send_data(Chunk::Empty, true)),
                 Some(Err(error)) => {
                     tracing::debug!(%error, "the body of an answer broke off");
-                    self.stream.send_reset(Reason::INTERNAL_ERROR);
-                    return Poll::Ready(Err(Reason::INTERNAL_ERROR.into()));
+                    // A target over HTTP/2 says why.
+                    let reason = multiplex::reason(&error).unwrap_or(Reason::INTERNAL_ERROR);
+                    self.stream.send_reset(reason);
+                    return Poll::Ready(Err(reason.into()));
                 }
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(piece) => {

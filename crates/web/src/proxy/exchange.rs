@@ -1,12 +1,8 @@
 //! A request at a target, until the head of its answer.
 
-use std::{borrow::Cow, pin::pin, rc::Rc, task::Poll};
+use std::{borrow::Cow, collections::VecDeque, pin::pin, rc::Rc, task::Poll, time::Duration};
 
-use hyper::{
-    Method, Request, Response, StatusCode,
-    body::{Body as _, Incoming},
-    http::request::Parts,
-};
+use hyper::{Method, Request, Response, StatusCode, body::Incoming, http::request::Parts};
 
 use crate::{
     OpenFailed, Refusal, Service,
@@ -14,8 +10,13 @@ use crate::{
     body::{Hold, RequestBody, VisitorBody},
     gate::Progress,
     interim::{Arriving, Interim, Sink},
+    replay::Source,
     upstream::{Pool, Upstream},
 };
+
+/// A request that cannot be repeated is sent on a connection that was idle for less than this time.
+/// Servers close idle connections after 2 s (gunicorn), 5 s (Node, Apache) and more.
+const FRESH: Duration = Duration::from_secs(1);
 
 const TOO_MANY: Refusal = Refusal::new(502, "The target sent too many interim answers.");
 
@@ -28,27 +29,54 @@ pub(super) struct Outgoing<'s> {
     pub(super) switches: bool,
     /// The length of the head.
     pub(super) head: usize,
+    /// The visitor speaks HTTP/2.
+    pub(super) h2: bool,
     /// Where interim answers go.
     pub(super) sink: &'s Sink,
+}
+
+/// Why a request has no answer of its target.
+pub(super) enum Failed {
+    /// The visitor gets this answer.
+    Refused(Refusal),
+    /// The target closed a kept connection before the first byte of an answer. Whether it has
+    /// processed the request is unknown.
+    Raced,
+}
+
+impl From<Refusal> for Failed {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
 }
 
 /// Sends a request and waits for the head of the answer.
 ///
 /// A target may close an idle connection while a request is on its way. A request that did not
 /// leave is sent on another connection. A request that left is repeated once, on a new connection,
-/// if it has no body, repeating it does no harm (RFC 9110 section 9.2.2), and no byte of an answer
-/// arrived.
+/// if repeating it does no harm (RFC 9110 section 9.2.2), its body is still there, and no byte of an
+/// answer arrived. The visitor has to decide about every other request: over HTTP/1.1 its connection
+/// ends without an answer, as the connection to the target did. HTTP/2 has no such sign:
+/// REFUSED_STREAM says that the request was not processed (RFC 9113 section 8.7), which nobody
+/// knows. So over HTTP/2 such a request is sent on a new connection from the start.
 pub(super) async fn exchange(
     pool: &Pool,
     progress: &Progress,
     account: &Rc<Account>,
     service: &dyn Service,
     outgoing: Outgoing<'_>,
-) -> Result<(Response<Incoming>, Upstream), Refusal> {
-    let Outgoing { mut parts, incoming, expects, switches, head, sink } = outgoing;
-    let repeatable = incoming.is_end_stream() && !switches && is_idempotent(&parts.method);
-    let mut incoming = Some(incoming);
-    let mut kept = pool.take(service.identity());
+) -> Result<(Response<Incoming>, Upstream), Failed> {
+    let Outgoing { mut parts, incoming, expects, switches, head, h2, sink } = outgoing;
+    let repeatable = !switches && is_idempotent(&parts.method);
+    let mut kept = if repeatable && Source::is_short(&incoming) {
+        pool.take(service.identity(), None)
+    } else if switches || h2 {
+        None
+    } else {
+        pool.take(service.identity(), Some(FRESH))
+    };
+    let source = Source::new(incoming, repeatable && kept.is_some(), account);
+    let mut again = VecDeque::new();
     loop {
         let reused = kept.is_some();
         let mut upstream = match kept.take() {
@@ -59,7 +87,8 @@ pub(super) async fn exchange(
         let copy = (reused && repeatable).then(|| parts.clone());
         let (wants, hold) = expects.then(|| Hold::new(sink)).unzip();
         let wire = Rc::clone(&upstream.wire);
-        let mut request = Request::from_parts(parts, RequestBody::new(incoming, hold, wire));
+        let body = RequestBody::new(&source, std::mem::take(&mut again), hold, wire);
+        let mut request = Request::from_parts(parts, body);
         let mut arriving = Arriving::of(&mut request);
         let mut sending = pin!(upstream.sender.try_send_request(request));
         let sent = std::future::poll_fn(|cx| {
@@ -80,34 +109,44 @@ pub(super) async fn exchange(
         });
         let mut failed = match sent.await? {
             Ok(response) => {
+                source.forget();
                 upstream.wire.answered();
                 return Ok((response, upstream));
             }
             Err(failed) => failed,
         };
-        match (failed.take_message(), copy) {
-            (Some(unsent), _) if reused => {
-                let body;
-                (parts, body) = unsent.into_parts();
-                incoming = body.into_unsent();
-                kept = pool.take(service.identity());
+        let untouched = failed.take_message().filter(|_| reused);
+        let is_lost = !upstream.wire.received.get();
+        match (untouched, source.again()) {
+            (Some(unsent), Some(body)) => {
+                (parts, _) = unsent.into_parts();
+                again = body;
+                kept = pool.take(service.identity(), None);
+                continue;
             }
-            (_, Some(copy)) if !upstream.wire.received.get() => {
-                parts = copy;
-                incoming = None;
+            (None, Some(body)) if is_lost => {
+                if let Some(copy) = copy {
+                    (parts, again) = (copy, body);
+                    continue;
+                }
             }
-            _ => return Err(broken(progress, &upstream, &failed.into_error())),
+            _ => {}
         }
+        if reused && is_lost && !h2 && progress.broken().is_none() {
+            tracing::debug!("a target closed a kept connection before it answered a request");
+            return Err(Failed::Raced);
+        }
+        return Err(broken(progress, &upstream, &failed.into_error()).into());
     }
 }
 
 /// The methods that may be repeated.
-fn is_idempotent(method: &Method) -> bool {
+pub(super) fn is_idempotent(method: &Method) -> bool {
     [Method::GET, Method::HEAD, Method::OPTIONS, Method::PUT, Method::DELETE, Method::TRACE]
         .contains(method)
 }
 
-fn not_open(failed: OpenFailed) -> Refusal {
+pub(super) fn not_open(failed: OpenFailed) -> Refusal {
     let OpenFailed { status, reason } = failed;
     Refusal { status, reason: sentence(&reason) }
 }
@@ -132,7 +171,7 @@ fn broken(progress: &Progress, upstream: &Upstream, error: &hyper::Error) -> Ref
 }
 
 /// The reason as a sentence of a page.
-fn sentence(reason: &str) -> Cow<'static, str> {
+pub(super) fn sentence(reason: &str) -> Cow<'static, str> {
     let mut characters = reason.chars();
     let first = characters.next().map(|c| c.to_uppercase().to_string()).unwrap_or_default();
     format!("{first}{}.", characters.as_str()).into()

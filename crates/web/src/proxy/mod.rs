@@ -1,9 +1,10 @@
 //! One request: route, password, fields, target, answer.
 
 mod exchange;
+mod over_h2;
 mod target;
 
-use std::{borrow::Cow, cell::RefCell, convert::Infallible, rc::Rc};
+use std::{borrow::Cow, cell::RefCell, rc::Rc};
 
 use bytes::Bytes;
 use hyper::{
@@ -11,22 +12,24 @@ use hyper::{
     body::{Body as _, Incoming},
     header::{self, HeaderMap, HeaderName, HeaderValue},
 };
+use proto::TargetProtocol;
 use tokio::sync::oneshot;
 
 use crate::{
-    Found, Pages, Refusal, Service, Services, Verdict, Visitor,
+    Found, Pages, Refusal, Sender, Service, Services, Verdict, Visitor,
     account::{Account, REQUEST, UPSTREAM},
     body::{Answer, AnswerBody, VisitorBody},
     fields,
     gate::{NO_MEMORY, Progress},
     http2,
     interim::Sink,
+    multiplex::{Connections, Lease},
     page, path,
     rules::Admission,
     upgrade::Switched,
     upstream::{Exchange, Pool, Upstream},
 };
-use exchange::Outgoing;
+use exchange::{Failed, Outgoing};
 use target::Target;
 
 /// The seconds after which a request that was not judged may be repeated: longer than the pauses
@@ -40,6 +43,8 @@ pub(crate) struct Connection {
     pub(crate) progress: Rc<Progress>,
     pub(crate) account: Rc<Account>,
     pub(crate) pool: Rc<Pool>,
+    /// Connections to targets over HTTP/2.
+    pub(crate) shared: Connections,
     pub(crate) h2: bool,
     /// The stream to the target of a visitor of HTTP/1.1 that switches to another protocol.
     pub(crate) switched: RefCell<Option<Switched>>,
@@ -57,13 +62,34 @@ impl From<Refusal> for Denied {
     }
 }
 
+/// A request of HTTP/1.1 gets no answer: the connection of its visitor ends, and the visitor may
+/// repeat the request ([`exchange::exchange`]).
+#[derive(Debug, thiserror::Error)]
+#[error("the target closed a kept connection before it answered a request")]
+pub(crate) struct Unanswered;
+
+/// Why a request gets no answer of its target.
+enum NoAnswer {
+    Denied(Denied),
+    Unanswered,
+}
+
+impl<T: Into<Denied>> From<T> for NoAnswer {
+    fn from(denied: T) -> Self {
+        Self::Denied(denied.into())
+    }
+}
+
 impl Connection {
     /// Answers a request.
+    ///
+    /// # Errors
+    /// A request of HTTP/1.1 gets no answer.
     pub(crate) async fn handle(
         self: Rc<Self>,
         request: Request<VisitorBody>,
         sink: Sink,
-    ) -> Result<Response<AnswerBody>, Infallible> {
+    ) -> Result<Response<AnswerBody>, Unanswered> {
         let (number, refused) = self.progress.called();
         let bodiless = request.method() == Method::HEAD;
         let head = fields::length(request.headers()) + request.uri().path().len();
@@ -87,7 +113,12 @@ impl Connection {
         sink.sent().await;
         let response = match outcome {
             Ok((response, exchange)) => self.answer(response, exchange, answer).await,
-            Err(denied) => Ok(self.page(denied, bodiless, answer)),
+            Err(NoAnswer::Denied(denied)) => Ok(self.page(denied, bodiless, answer)),
+            Err(NoAnswer::Unanswered) => {
+                // The answers before this one leave first.
+                self.progress.unstuck().await;
+                return Err(Unanswered);
+            }
         };
         let response = response
             .unwrap_or_else(|(refusal, answer)| self.page(refusal.into(), bodiless, answer));
@@ -103,7 +134,7 @@ impl Connection {
         request: Request<VisitorBody>,
         head: usize,
         sink: &Sink,
-    ) -> Result<(Response<Incoming>, Forwarded), Denied> {
+    ) -> Result<(Response<Incoming>, Forwarded), NoAnswer> {
         if request.headers().len() > h1::FIELDS {
             return Err(Refusal::new(431, "The request has more than 100 fields.").into());
         }
@@ -124,7 +155,9 @@ impl Connection {
             None => host,
         };
         let normal = path::normal_path(request.uri().path());
-        let service = self.admitted(&request, &name, &normal).await?;
+        // Before any field is changed.
+        let sender = self.services.sender(&self.visitor, request.headers());
+        let service = self.admitted(&request, &name, &normal, sender).await?;
         let rules = service.rules();
         let (mut parts, mut incoming) = request.into_parts();
         let tunnel = self.switch(&mut parts, &mut incoming)?;
@@ -135,6 +168,7 @@ impl Connection {
                 .get(header::EXPECT)
                 .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
         let trailers = fields::takes_trailers(&parts.headers);
+        let is_grpc = fields::is_grpc(&parts.headers);
         let list = &mut parts.headers;
         if rules.have_password() {
             list.remove(header::AUTHORIZATION);
@@ -155,18 +189,33 @@ impl Connection {
             None => {}
         }
         if rules.forwarded {
-            fields::forwarded(list, &self.visitor, self.services.trusts(), &field);
+            let from = (&self.visitor, sender);
+            fields::forwarded(list, from, self.services.trusts(), &field);
         }
         rules.request.apply(list);
         list.insert(header::HOST, rules.host().cloned().unwrap_or(field));
         parts.uri = uri;
         parts.version = Version::HTTP_11;
-        parts.extensions.clear();
-        let switches = tunnel.is_some();
-        let outgoing = Outgoing { parts, incoming, expects, switches, head, sink };
-        let Self { pool, progress, account, .. } = self;
-        let (response, upstream) =
-            exchange::exchange(pool, progress, account, &*service, outgoing).await?;
+        // The spelling of the names of the fields stays there.
+        parts.extensions.remove::<h2::ext::Protocol>();
+        parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
+        let (switches, h2) = (tunnel.is_some(), self.h2);
+        let outgoing = Outgoing { parts, incoming, expects, switches, head, h2, sink };
+        let Self { pool, shared, progress, account, .. } = self;
+        let is_secure = rules.target == TargetProtocol::Https;
+        // A service of its own that gRPC uses speaks HTTP/2; a device with a web page may not.
+        if rules.target == TargetProtocol::H2c || is_secure && !switches && is_grpc {
+            let exchanged = over_h2::exchange(shared, account, &*service, outgoing, is_secure);
+            let (response, lease) = exchanged.await?;
+            let upstream = Carrier::Shared(lease);
+            return Ok((response, Forwarded { service, upstream, tunnel: None }));
+        }
+        let exchanged = exchange::exchange(pool, progress, account, &*service, outgoing).await;
+        let (response, upstream) = exchanged.map_err(|failed| match failed {
+            Failed::Refused(refusal) => refusal.into(),
+            Failed::Raced => NoAnswer::Unanswered,
+        })?;
+        let upstream = Carrier::Own(upstream);
         Ok((response, Forwarded { service, upstream, tunnel }))
     }
 
@@ -176,8 +225,9 @@ impl Connection {
         request: &Request<VisitorBody>,
         name: &str,
         path: &str,
+        sender: Sender,
     ) -> Result<Rc<dyn Service>, Denied> {
-        let mut service = self.find(name, path).await?;
+        let mut service = self.find(name, path, sender).await?;
         loop {
             let rules = service.rules();
             if rules.path().is_some() && path::is_ambiguous(request.uri().path()) {
@@ -186,7 +236,7 @@ impl Connection {
             let admission = rules.admit(request.headers());
             let is_right = admission == Admission::Admitted;
             let waits = if rules.have_password() && admission != Admission::Missing {
-                service.judge(request.headers(), is_right)
+                service.judge(is_right)
             } else {
                 None
             };
@@ -208,7 +258,7 @@ impl Connection {
                 return Ok(service);
             }
             // The rules may have changed while the request waited.
-            let now = self.find(name, path).await?;
+            let now = self.find(name, path, sender).await?;
             if now.identity() == service.identity() {
                 return Ok(now);
             }
@@ -216,8 +266,13 @@ impl Connection {
         }
     }
 
-    async fn find(&self, name: &str, path: &str) -> Result<Rc<dyn Service>, Refusal> {
-        let mut found = self.services.find(name, path);
+    async fn find(
+        &self,
+        name: &str,
+        path: &str,
+        sender: Sender,
+    ) -> Result<Rc<dyn Service>, Refusal> {
+        let mut found = self.services.find(name, path, sender);
         loop {
             match found {
                 Found::Service(service) => return Ok(service),
@@ -269,6 +324,10 @@ impl Connection {
         let Forwarded { service, upstream, tunnel } = forwarded;
         let (mut parts, incoming) = response.into_parts();
         let switches = parts.status == StatusCode::SWITCHING_PROTOCOLS;
+        let (upstream, lease) = match upstream {
+            Carrier::Own(upstream) => (Some(upstream), None),
+            Carrier::Shared(lease) => (None, Some(lease)),
+        };
         // Heads have no window: a visitor that does not read gathers no more than it has asked for.
         self.progress.unstuck().await;
         if !self.account.head_queued(fields::length(&parts.headers) as u64) {
@@ -290,18 +349,26 @@ impl Connection {
                 let reason = "The target did not switch to the protocol of the request.";
                 return Err((Refusal::new(502, reason), answer));
             }
-            let exchange = Exchange::new(upstream, service.identity(), Rc::clone(&self.pool));
-            return Ok(Response::from_parts(parts, AnswerBody::target(incoming, exchange, answer)));
+            let body = match (upstream, lease) {
+                (Some(upstream), _) => {
+                    let pool = Rc::clone(&self.pool);
+                    let exchange = Exchange::new(upstream, service.identity(), pool);
+                    AnswerBody::target(incoming, exchange, answer)
+                }
+                (None, Some(lease)) => AnswerBody::stream(incoming, lease, answer),
+                (None, None) => AnswerBody::page(Bytes::new(), &self.account, Some(answer)),
+            };
+            return Ok(Response::from_parts(parts, body));
         }
         let unexpected =
             Refusal::new(502, "The target switched to a protocol without being asked.");
+        let Some(mut upstream) = upstream else { return Err((unexpected, answer)) };
         let (Some(tunnel), Some(protocol)) = (tunnel, protocol) else {
             return Err((unexpected, answer));
         };
         if !tunnel.asks_for(&protocol) {
             return Err((unexpected, answer));
         }
-        let mut upstream = upstream;
         let Ok(switched) = (&mut upstream.switched).await else {
             return Err((unexpected, answer));
         };
@@ -372,8 +439,14 @@ impl std::fmt::Debug for Connection {
 /// What is left of a request once its answer begins.
 struct Forwarded {
     service: Rc<dyn Service>,
-    upstream: Upstream,
+    upstream: Carrier,
     tunnel: Option<Tunnel>,
+}
+
+/// The connection to the target on which a request is answered.
+enum Carrier {
+    Own(Upstream),
+    Shared(Lease),
 }
 
 /// The switch to another protocol.

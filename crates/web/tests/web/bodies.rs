@@ -209,6 +209,54 @@ fn an_upload_that_the_target_refuses_is_not_sent() {
 }
 
 #[test]
+fn an_early_answer_is_whole_and_the_visitor_may_send_its_upload_before_it_reads() {
+    on_worker(async {
+        let site = Site::new();
+        let a = site.plain("a.example");
+        let page = "x".repeat(BUFFER / 2);
+        let early = format!(
+            "HTTP/1.1 413 Content Too Large\r\nContent-Length: {}\r\n\r\n{page}",
+            page.len()
+        );
+        let piece = "y".repeat(BUFFER);
+        // The target closes the connection, or ends its direction and reads on, or waits.
+        for ending in 0..3 {
+            let mut client = connect(&site);
+            let pieces = 40;
+            let length = pieces * piece.len();
+            client
+                .send(&format!(
+                    "POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: {length}\r\n\r\n"
+                ))
+                .await;
+            let mut target = a.accept().await;
+            head(&mut target.io).await;
+            let mut sent = piece.clone();
+            send(&mut client.io, &sent).await;
+            send(&mut target.io, &early).await;
+            let target = match ending {
+                0 => None,
+                1 => {
+                    target.io.shutdown().await.unwrap();
+                    Some(target)
+                }
+                _ => Some(target),
+            };
+            let (head, body) = client.answer().await;
+            assert_eq!((status(&head), &body), (413, &page), "{ending}");
+            while sent.len() < length {
+                send(&mut client.io, &piece).await;
+                sent.push_str(&piece);
+            }
+            assert_eq!(client.rest().await, "", "{ending}");
+            drop(client.io);
+            client.served.await.unwrap();
+            drop(target);
+        }
+    });
+}
+
+#[test]
 fn an_upload_starts_where_the_target_knows_no_expectation() {
     on_worker(async {
         let site = Site::new();

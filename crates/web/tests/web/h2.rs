@@ -184,6 +184,64 @@ fn of_frames(frames: Vec<Frame<Bytes>>) -> Body {
 }
 
 #[test]
+fn an_early_answer_is_whole() {
+    on_worker(async {
+        let site = Site::new();
+        let a = site.plain("a.example");
+        let mut sender = speak(connect(&site)).await;
+        let page = "x".repeat(BUFFER / 2);
+        // More than the windows of HTTP/2 and the stream to the target take.
+        let frames = (0..100).map(|_| Frame::data(Bytes::from(vec![b'y'; BUFFER]))).collect();
+        let request =
+            Request::post("http://a.example/").version(Version::HTTP_2).body(of_frames(frames));
+        let asked = spawn_local(sender.send_request(request.unwrap()));
+        let mut target = a.accept().await;
+        head(&mut target.io).await;
+        let early = format!("HTTP/1.1 413 x\r\nContent-Length: {}\r\n\r\n{page}", page.len());
+        send(&mut target.io, &early).await;
+        drop(target);
+        let response = asked.await.unwrap().unwrap();
+        assert_eq!(response.status(), 413);
+        assert_eq!(text(response).await, page);
+        // The other streams go on.
+        let asked = spawn_local(sender.send_request(get("http://a.example/")));
+        a.accept().await.serve(&ok("1")).await;
+        assert_eq!(text(asked.await.unwrap().unwrap()).await, "1");
+    });
+}
+
+#[test]
+fn a_request_that_cannot_be_repeated_has_a_connection_of_its_own() {
+    on_worker(async {
+        let site = Site::new();
+        let a = site.plain("a.example");
+        let mut sender = speak(connect(&site)).await;
+        let asked = spawn_local(sender.send_request(get("http://a.example/")));
+        let mut kept = a.accept().await;
+        kept.serve(&ok("1")).await;
+        assert_eq!(text(asked.await.unwrap().unwrap()).await, "1");
+        let post = Request::post("http://a.example/").version(Version::HTTP_2).body(full("abc"));
+        let asked = spawn_local(sender.send_request(post.unwrap()));
+        let mut fresh = a.accept().await;
+        head(&mut fresh.io).await;
+        expect(&mut fresh.io, "abc").await;
+        send(&mut fresh.io, &ok("2")).await;
+        assert_eq!(text(asked.await.unwrap().unwrap()).await, "2");
+        // A request that may be repeated takes the kept one, and is sent again when that dies.
+        let put = Request::put("http://a.example/").version(Version::HTTP_2).body(full("def"));
+        let asked = spawn_local(sender.send_request(put.unwrap()));
+        head(&mut fresh.io).await;
+        expect(&mut fresh.io, "def").await;
+        drop(fresh);
+        let mut again = a.accept().await;
+        head(&mut again.io).await;
+        expect(&mut again.io, "def").await;
+        send(&mut again.io, &ok("3")).await;
+        assert_eq!(text(asked.await.unwrap().unwrap()).await, "3");
+    });
+}
+
+#[test]
 fn connections_to_a_target_are_reused_and_four_stay_idle() {
     on_worker(async {
         let site = Site::new();

@@ -16,4 +16,5 @@ mod pool;
 mod rig;
 mod routing;
 mod smuggling;
+mod targets;
 mod upgrade;

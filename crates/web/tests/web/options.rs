@@ -18,6 +18,34 @@ fn with_password() -> HttpOptions {
 }
 
 #[test]
+fn names_of_fields_keep_the_case_in_which_the_peer_wrote_them() {
+    on_worker(async {
+        let site = Site::new();
+        let options = HttpOptions { forwarded: true, ..HttpOptions::default() };
+        let a = site.add("a.example", &options);
+        let mut client = connect(&site);
+        let named = "ETag: 1\r\nWWW-Authenticate: Basic\r\nx-lower: 2\r\nX-A: 3\r\nx-a: 4\r\n";
+        client
+            .send(&format!(
+                "GET / HTTP/1.1\r\nhost: a.example\r\nDNT: 1\r\nX-REQUEST-ID: 2\r\n{named}\r\n"
+            ))
+            .await;
+        let mut target = a.accept().await;
+        let answer = format!("HTTP/1.1 200 OK\r\ndate: x\r\nContent-Length: 0\r\n{named}\r\n");
+        let seen = target.serve(&answer).await;
+        for name in ["host: a", "DNT: 1", "X-REQUEST-ID: 2", "X-Forwarded-For: 192"] {
+            assert!(seen.contains(&format!("\r\n{name}")), "{name}: {seen}");
+        }
+        let head = client.head().await;
+        for seen in [seen, head] {
+            for line in named.lines() {
+                assert!(seen.contains(&format!("\r\n{line}\r\n")), "{line}: {seen}");
+            }
+        }
+    });
+}
+
+#[test]
 fn a_password_is_asked_for_checked_and_kept_from_the_target() {
     on_worker(async {
         let site = Site::new();
@@ -172,6 +200,7 @@ fn the_target_learns_the_visitor_and_only_a_trusted_proxy_may_speak_for_another(
             let seen = a.accept().await.serve(&ok("")).await;
             assert_eq!(field(&seen, "host"), Some("localhost"));
             assert_eq!(field(&seen, "x-forwarded-for"), Some(list));
+            assert_eq!(field(&seen, "x-real-ip"), Some("192.0.2.7"));
             assert_eq!(field(&seen, "x-forwarded-proto"), Some(proto));
             assert_eq!(field(&seen, "x-forwarded-host"), Some(host));
             assert_eq!(client.status().await, 200);

@@ -108,7 +108,7 @@ fn kcp_speed(site: &Site, _: Lengths) -> Result<Verdict> {
 
 /// Three rounds end within half an hour; the figures of an issue want the default of seven.
 fn bench(site: &Site, _: Lengths) -> Result<Verdict> {
-    if let Some(reason) = packages::lacking(&["nginx", "wrk", "iperf3"]) {
+    if let Some(reason) = packages::lacking(&["nginx", "wrk", "h2load", "iperf3"]) {
         return Ok(Verdict::Skipped(reason));
     }
     // As tests the micro-benchmarks run once each.

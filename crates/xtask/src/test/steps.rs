@@ -203,6 +203,9 @@ fn e2e(site: &Site, _: Lengths) -> Result<Verdict> {
     end_to_end(site, &site.daemon()?, at_once(), is_short)
 }
 
+/// The gRPC of Google, which has its own HTTP/2.
+const GRPC: &str = "grpcio==1.85.3";
+
 /// The end-to-end cases that `wanted` accepts, with this binary.
 pub(super) fn end_to_end(
     site: &Site,
@@ -231,12 +234,20 @@ pub(super) fn end_to_end(
     }
     let built = test_programs(site)?;
     let program = named(&built, E2E)?;
+    let Some(bin) = python::with(&site.target.join("tools/grpc"), &[GRPC])? else {
+        return Ok(Verdict::Skipped(format!("{GRPC} cannot be had (pip)")));
+    };
+    let grpc = bin.join("python");
     let stage = site.target.join("e2e-stage.lock");
     fs::write(&stage, "")?;
     let cases = Cases {
         program: &program.executable,
         folder: &program.folder,
-        environment: &[("TUNNEL_TEST_BINARY", binary), ("TUNNEL_TEST_STAGE", &stage)],
+        environment: &[
+            ("TUNNEL_TEST_BINARY", binary),
+            ("TUNNEL_TEST_STAGE", &stage),
+            ("GRPC_PYTHON", &grpc),
+        ],
         times: site.target.join("e2e-times.json"),
         at_once,
     };

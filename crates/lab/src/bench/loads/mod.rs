@@ -3,11 +3,12 @@
 //! | module | what |
 //! |---|---|
 //! | `program` | a child with a deadline |
-//! | `wrk`, `iperf` | command line and report of third-party programs |
+//! | `wrk`, `h2load`, `iperf` | command line and report of third-party programs |
 //! | `ours` | `load connections`, `load echo` and `load storm` |
 //! | `udp` | `load udp`, with a look at the daemons |
 //! | `idle` | `load idle`, with a look at the daemons |
 
+mod h2load;
 mod idle;
 mod iperf;
 mod ours;
@@ -71,6 +72,10 @@ pub(crate) fn apply(case: &Case, load: &Path, system: &Running, seconds: f64) ->
         Load::Http(connections) => {
             let mut command = wrk::command(&system.url(WEB, "/"), connections, seconds);
             wrk::parse(&program::run(&mut command, deadline)?)
+        }
+        Load::Streams(streams) => {
+            let mut command = h2load::command(&system.url(WEB, "/"), at(WEB), streams, seconds);
+            h2load::parse(&program::run(&mut command, deadline)?)
         }
         Load::Downloads(connections) => {
             let mut command = wrk::command(&system.url(WEB, "/download"), connections, seconds);

@@ -8,9 +8,8 @@ use anyhow::Context;
 use bytes::{Bytes, BytesMut};
 use config::ServerConfig;
 use proto::ResetCode;
-use relay::{Seated, Socket};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use relay::Socket;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::spawn_local;
 use tokio::time::timeout;
 use web::Pages;
@@ -18,11 +17,17 @@ use web::Pages;
 use crate::entrance::Answer;
 use crate::session::Worker;
 
-/// The time for an answer, and for the visitor to end its direction after it.
+/// The time for an answer, and the time after it in which a visitor sends nothing and does not end
+/// its direction.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// Bytes of the visitor that are read and thrown away meanwhile. Closing with unread bytes would
-/// send a reset, on which the visitor's system may drop the answer (RFC 9112 section 9.6).
+/// The time for which the bytes of the visitor are read and thrown away behind an answer. Closing
+/// with unread bytes would send a reset, on which the visitor's system may drop the answer (RFC 9112
+/// section 9.6), and many programs read no answer before they have sent a whole body. nginx has the
+/// same two times.
+pub(super) const FAREWELL_ALL: Duration = Duration::from_secs(30);
+
+/// Bytes that are read before an answer that waits for nobody.
 const DISCARD: usize = 256 << 10;
 
 /// One read of them.
@@ -76,7 +81,7 @@ impl Answer {
     }
 }
 
-/// Sends an answer and closes the connection. When memory is short, the visitor is reset instead.
+/// Sends an answer and closes the connection in stages. When memory is short, the visitor is reset instead.
 /// When descriptors are short, nobody waits for the visitor: one that keeps its end open would keep
 /// the seat of another visitor.
 pub(super) fn send(worker: &Worker, socket: Socket, answer: Bytes) {
@@ -91,7 +96,7 @@ pub(super) fn send(worker: &Worker, socket: Socket, answer: Bytes) {
     spawn_local(async move {
         let _held = held;
         // A visitor that does not take the answer has lost it.
-        let _ = timeout(FAREWELL, say(socket, &answer)).await;
+        let _ = timeout(FAREWELL_ALL, say(socket, &answer)).await;
     });
 }
 
@@ -110,16 +115,20 @@ fn send_at_once(socket: &Socket, answer: &[u8]) {
     let _ = socket.try_write(answer);
 }
 
-async fn say(mut socket: Seated<TcpStream>, answer: &[u8]) -> std::io::Result<()> {
-    socket.write_all(answer).await?;
+/// Sends an answer, ends this direction, and reads what the visitor still sends.
+pub(super) async fn say(
+    mut socket: impl AsyncRead + AsyncWrite + Unpin,
+    answer: &[u8],
+) -> std::io::Result<()> {
+    timeout(FAREWELL, async {
+        socket.write_all(answer).await?;
+        socket.flush().await
+    })
+    .await??;
     socket.shutdown().await?;
-    let (mut seen, mut buffer) = (0, BytesMut::with_capacity(PIECE));
-    while seen < DISCARD {
+    let mut buffer = BytesMut::with_capacity(PIECE);
+    while timeout(FAREWELL, socket.read_buf(&mut buffer)).await?? > 0 {
         buffer.clear();
-        match socket.read_buf(&mut buffer).await? {
-            0 => break,
-            size => seen += size,
-        }
     }
     Ok(())
 }

@@ -9,8 +9,10 @@ mod http2;
 mod load;
 mod mux;
 mod origin;
+mod partly;
 mod rules;
 mod status;
+mod targets;
 mod tls;
 
 use std::fmt::Write as _;

@@ -1,0 +1,70 @@
+//! The TLS of connections to `https://` targets.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use config::{Service, Target};
+use relay::{Attended, Layer, Layered, Socket};
+use tls::TargetTls;
+use transport::LocalFuture;
+
+use super::targets::text;
+use crate::transports::trust;
+
+/// The layer above the sockets of one target.
+pub(super) struct Site {
+    trust: Option<config::Trust>,
+    name: String,
+    /// Made of the files at the first connection, and anew after a failure: the file of an authority
+    /// may have been replaced.
+    made: Rc<RefCell<Option<Rc<TargetTls>>>>,
+}
+
+impl std::fmt::Debug for Site {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Site").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Site {
+    /// The layer of a service. `None`: its target is reached without TLS.
+    pub(super) fn of(service: &Service) -> Option<Rc<dyn Layer>> {
+        let Target::Https { host, .. } = &service.target else { return None };
+        let name = text(service.target_tls.server_name.as_ref().unwrap_or(host));
+        let trust = service.target_tls.trust.clone();
+        Some(Rc::new(Self { trust, name, made: Rc::default() }))
+    }
+
+    fn tls(&self) -> Result<Rc<TargetTls>, String> {
+        if let Some(made) = &*self.made.borrow() {
+            return Ok(Rc::clone(made));
+        }
+        let failed = |error: &dyn std::fmt::Display| {
+            format!("cannot be verified: {error}; see `target_tls` of the service")
+        };
+        let trust = self.trust.as_ref().map(trust).transpose().map_err(|error| failed(&error))?;
+        let made = TargetTls::new(trust.as_ref(), &self.name).map_err(|error| failed(&error))?;
+        let made = Rc::new(made);
+        *self.made.borrow_mut() = Some(Rc::clone(&made));
+        Ok(made)
+    }
+}
+
+impl Layer for Site {
+    fn wrap(
+        &self,
+        socket: Socket,
+        is_http2: bool,
+    ) -> LocalFuture<'static, Result<Layered, String>> {
+        let (tls, made) = (self.tls(), Rc::clone(&self.made));
+        Box::pin(async move {
+            let Socket::Tcp(socket) = socket else { return Err("is no TCP socket".into()) };
+            let socket = Attended::new(socket, |socket| Some(socket));
+            let stream = tls?.connect(socket, is_http2).await.inspect_err(|_| {
+                made.take();
+            })?;
+            Ok(Layered::new(stream, Bytes::new()))
+        })
+    }
+}

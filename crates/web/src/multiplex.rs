@@ -1,0 +1,374 @@
+//! Connections to targets over HTTP/2: one for all requests of a visitor to a service.
+//!
+//! hyper multiplexes the requests, and obeys SETTINGS_MAX_CONCURRENT_STREAMS and GOAWAY of the
+//! target (RFC 9113 sections 5.1.2 and 6.8). The window of a stream grows as the visitor takes its
+//! answer, so a slow visitor stops its own stream alone: the window of the connection is the sum of
+//! those of all streams. What h2 keeps is counted on its way to it, and charged; when memory is
+//! short, nothing is read until some of it has left.
+
+use std::{
+    cell::{Cell, RefCell},
+    error::Error,
+    fmt, io,
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll, Waker, ready},
+    time::Duration,
+};
+
+use hyper::{
+    client::conn::http2::{Builder, Connection, SendRequest},
+    rt::Executor,
+};
+use hyper_util::rt::TokioIo;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    sync::{Mutex, Notify},
+    task::spawn_local,
+    time::sleep,
+};
+
+use crate::{
+    OpenFailed, Service, Stream,
+    account::{Account, Hold},
+    body::RequestBody,
+    gate::{DATA, Frames, NO_MEMORY},
+    service::Identity,
+    upstream::{Failure, WireState},
+};
+
+/// A connection: the buffers of the frames of both directions, the tables of both compressions of
+/// heads, and its tasks. It takes as much as that of a visitor.
+const CONNECTION: u64 = 36 * 1024;
+/// A stream: its task, its state, and the piece of a body that is being sent.
+const STREAM: u64 = 20 * 1024;
+
+/// What a target may send of each answer ahead of the visitor: the window that RFC 9113 section
+/// 6.9.2 gives at first when memory is short, otherwise 20 Mbit/s at 100 ms.
+const SMALL_WINDOW: u32 = 65_535;
+const WINDOW: u32 = 256 * 1024;
+/// Streams that a visitor may have: the window of the connection is that of so many streams.
+const MOST_STREAMS: u32 = 128;
+/// Bytes that h2 keeps before a short memory stops reading.
+const AHEAD: u64 = 64 * 1024;
+/// Bytes of the body of a request that wait for the window of their stream.
+const SEND_BUFFER: usize = 64 * 1024;
+/// The fields of an answer, as much as a head over HTTP/1.1 may have.
+const LONGEST_HEADER_LIST: u32 = 64 * 1024;
+/// Frames of a request cost the budget this much beside their bytes.
+const FRAME: u64 = 64;
+
+/// A connection without a stream ends after this time.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// Services of which a visitor keeps connections.
+const MOST: usize = 16;
+
+/// The connections of one visitor.
+#[derive(Default)]
+pub(crate) struct Connections(RefCell<Vec<(Identity, Rc<Place>)>>);
+
+impl fmt::Debug for Connections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Connections").field(&self.0.borrow().len()).finish()
+    }
+}
+
+/// The place of the connection to one service.
+#[derive(Default)]
+struct Place {
+    /// One request opens the connection, and the others wait for it.
+    opening: Mutex<()>,
+    open: RefCell<Option<Open>>,
+}
+
+#[derive(Clone)]
+struct Open {
+    sender: SendRequest<RequestBody>,
+    state: Rc<State>,
+}
+
+/// What is known of a connection while hyper owns it.
+struct State {
+    hold: Hold,
+    /// Bytes of answers that h2 keeps.
+    unread: Cell<u64>,
+    /// The task that reads, while memory is too short for more.
+    reader: Cell<Option<Waker>>,
+    failure: Failure,
+    /// The window of a stream.
+    window: u32,
+    streams: Cell<u32>,
+    /// A stream has ended.
+    ended: Notify,
+}
+
+impl State {
+    /// h2 throws away what remains of the answer to a request that is gone, and does not tell. It
+    /// keeps no more than the windows of the other streams.
+    fn charge(&self, unread: u64) {
+        let unread = unread.min(u64::from(self.streams.get()) * u64::from(self.window));
+        self.unread.set(unread);
+        self.hold.set(CONNECTION + unread);
+    }
+}
+
+/// A connection, as one request uses it.
+pub(crate) struct Lease {
+    pub(crate) sender: SendRequest<RequestBody>,
+    pub(crate) wire: Rc<WireState>,
+    state: Rc<State>,
+}
+
+impl Lease {
+    /// Why the target broke the connection, if the stream knows.
+    pub(crate) fn failure(&self) -> Option<std::borrow::Cow<'static, str>> {
+        self.state.failure.get()
+    }
+
+    /// Bytes of the answer were read.
+    pub(crate) fn read(&self, bytes: usize) {
+        let state = &self.state;
+        state.charge(state.unread.get().saturating_sub(bytes as u64 + FRAME));
+        if let Some(reader) = state.reader.take() {
+            reader.wake();
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let state = &self.state;
+        state.streams.set(state.streams.get().saturating_sub(1));
+        state.charge(state.unread.get());
+        if let Some(reader) = state.reader.take() {
+            reader.wake();
+        }
+        state.ended.notify_one();
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease").finish_non_exhaustive()
+    }
+}
+
+impl Connections {
+    /// The connection to a service, which is opened if there is none. Returns with it whether it
+    /// was open already.
+    pub(crate) async fn lease(
+        &self,
+        service: &dyn Service,
+        account: &Rc<Account>,
+    ) -> Result<(Lease, bool), OpenFailed> {
+        let Some(hold) = account.take(STREAM) else { return Err(no_memory(account)) };
+        let place = self.place(service.identity());
+        let _turn = place.opening.lock().await;
+        let kept = place.open.borrow().clone().filter(|open| !open.sender.is_closed());
+        let (is_kept, open) = match kept {
+            Some(open) => (true, open),
+            None => (false, connect(service, account, &place).await?),
+        };
+        let Open { sender, state } = open;
+        state.streams.set(state.streams.get() + 1);
+        let wire = Rc::new(WireState::of_stream(hold, STREAM));
+        Ok((Lease { sender, wire, state }, is_kept))
+    }
+
+    fn place(&self, identity: Identity) -> Rc<Place> {
+        let mut all = self.0.borrow_mut();
+        if let Some((_, place)) = all.iter().find(|(owner, _)| *owner == identity) {
+            return Rc::clone(place);
+        }
+        if all.len() >= MOST {
+            let is_idle = |place: &Place| {
+                let open = place.open.borrow();
+                open.as_ref().is_none_or(|open| open.state.streams.get() == 0)
+            };
+            all.retain(|(_, place)| Rc::strong_count(place) > 1 || !is_idle(place));
+        }
+        let place = Rc::<Place>::default();
+        all.push((identity, Rc::clone(&place)));
+        place
+    }
+}
+
+fn no_memory(account: &Account) -> OpenFailed {
+    account.count_refusal();
+    let reason = NO_MEMORY.reason.trim_end_matches('.').to_owned();
+    OpenFailed { status: NO_MEMORY.status, reason: reason.into() }
+}
+
+async fn connect(
+    service: &dyn Service,
+    account: &Rc<Account>,
+    place: &Rc<Place>,
+) -> Result<Open, OpenFailed> {
+    let Some(hold) = account.take(CONNECTION) else { return Err(no_memory(account)) };
+    let stream = service.open().await?;
+    let window = if account.may_grow(WINDOW.into()) { WINDOW } else { SMALL_WINDOW };
+    let state = Rc::new(State {
+        hold,
+        unread: Cell::new(0),
+        reader: Cell::default(),
+        failure: Failure::default(),
+        window,
+        streams: Cell::new(0),
+        ended: Notify::new(),
+    });
+    let io = Wire { stream, state: Rc::clone(&state), frames: Frames::of_target() };
+    let mut builder = Builder::new(Local);
+    builder
+        .initial_stream_window_size(window)
+        .initial_connection_window_size(window * MOST_STREAMS)
+        .max_send_buf_size(SEND_BUFFER)
+        .max_header_list_size(LONGEST_HEADER_LIST);
+    let (sender, connection) =
+        builder.handshake(TokioIo::new(io)).await.map_err(|error| OpenFailed {
+            status: 502,
+            reason: format!("the connection to the target failed: {error}").into(),
+        })?;
+    let open = Open { sender, state: Rc::clone(&state) };
+    *place.open.borrow_mut() = Some(open.clone());
+    spawn_local(run(connection, state, Rc::downgrade(place)));
+    Ok(open)
+}
+
+/// Drives a connection until it ends. An idle one is forgotten, with which hyper ends it in order.
+async fn run(
+    mut connection: Connection<TokioIo<Wire>, RequestBody, Local>,
+    state: Rc<State>,
+    place: std::rc::Weak<Place>,
+) {
+    let forget = || {
+        if let Some(place) = place.upgrade() {
+            let mut open = place.open.borrow_mut();
+            if open.as_ref().is_some_and(|open| Rc::ptr_eq(&open.state, &state)) {
+                open.take();
+            }
+        }
+    };
+    loop {
+        let is_idle = state.streams.get() == 0;
+        tokio::select! {
+            end = &mut connection => {
+                if let Err(error) = end {
+                    tracing::debug!(%error, "a connection to a target broke");
+                }
+                return forget();
+            }
+            () = state.ended.notified() => {}
+            () = sleep(IDLE), if is_idle => {
+                if state.streams.get() == 0 {
+                    forget();
+                }
+            }
+        }
+    }
+}
+
+/// Runs the tasks of hyper on the worker of their connection.
+#[derive(Clone, Copy, Debug)]
+struct Local;
+
+impl<F: Future + 'static> Executor<F> for Local {
+    fn execute(&self, future: F) {
+        spawn_local(async move {
+            future.await;
+        });
+    }
+}
+
+/// The stream to a target, whose frames are counted.
+struct Wire {
+    stream: Box<dyn Stream>,
+    state: Rc<State>,
+    frames: Frames,
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let Self { stream, state, frames } = &mut *self;
+        let unread = state.unread.get();
+        if unread > AHEAD && !state.hold.account().may_grow(AHEAD) {
+            state.reader.set(Some(cx.waker().clone()));
+            return Poll::Pending;
+        }
+        let before = buf.filled().len();
+        let result = ready!(Pin::new(&mut *stream).poll_read(cx, buf));
+        let read = &buf.filled()[before..];
+        if result.is_err() || read.is_empty() {
+            state.failure.set(stream.failure());
+        } else {
+            let mut brought = 0;
+            frames.look(read, |frame| {
+                if frame.kind == DATA && frame.length > 0 {
+                    brought += u64::from(frame.length) + FRAME;
+                }
+            });
+            if brought > 0 {
+                state.charge(unread + brought);
+            }
+        }
+        Poll::Ready(result)
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+    }
+}
+
+/// The code of HTTP/2 with which a peer ended a stream (RFC 9113 section 7), or that means the
+/// same as an error of hyper.
+pub(crate) fn reason(error: &(dyn Error + 'static)) -> Option<h2::Reason> {
+    broken(error)?.reason()
+}
+
+/// Whether a target says that it has not processed a request: it refused the stream, or went away
+/// before the stream (RFC 9113 section 8.7).
+pub(crate) fn is_unprocessed(error: &(dyn Error + 'static)) -> bool {
+    broken(error).is_some_and(|error| {
+        let is = |reason| error.is_remote() && error.reason() == Some(reason);
+        is(h2::Reason::REFUSED_STREAM) || (error.is_go_away() && is(h2::Reason::NO_ERROR))
+    })
+}
+
+fn broken<'e>(mut error: &'e (dyn Error + 'static)) -> Option<&'e h2::Error> {
+    loop {
+        if let Some(error) = error.downcast_ref() {
+            return Some(error);
+        }
+        error = error.source()?;
+    }
+}

@@ -1,0 +1,100 @@
+//! A request at a target over HTTP/2, until the head of its answer.
+
+use std::{collections::VecDeque, rc::Rc};
+
+use hyper::{
+    Request, Response, Uri, Version,
+    body::Incoming,
+    header::{self, HeaderValue},
+    http::{request::Parts, uri::Authority},
+};
+
+use super::exchange::{Outgoing, is_idempotent, not_open, sentence};
+use crate::{
+    Refusal, Service,
+    account::Account,
+    body::{Hold, RequestBody},
+    multiplex::{Connections, Lease, is_unprocessed},
+    replay::Source,
+};
+
+/// Sends a request over the connection that all requests of the visitor to the service share, and
+/// waits for the head of the answer.
+///
+/// A request is repeated once if the target says that it has not processed it (RFC 9113 section
+/// 8.7), or if the connection breaks that carried requests before and repeating does no harm (RFC
+/// 9110 section 9.2.2); in both cases its body has to be there.
+pub(super) async fn exchange(
+    connections: &Connections,
+    account: &Rc<Account>,
+    service: &dyn Service,
+    outgoing: Outgoing<'_>,
+    is_secure: bool,
+) -> Result<(Response<Incoming>, Lease), Refusal> {
+    let Outgoing { parts, incoming, expects, switches, sink, .. } = outgoing;
+    if switches {
+        return Err(Refusal::new(501, "The target speaks HTTP/2 alone, without Upgrade."));
+    }
+    let mut parts = in_h2(parts, is_secure)?;
+    let repeatable = is_idempotent(&parts.method);
+    let source = Source::new(incoming, repeatable, account);
+    let (mut again, mut is_first) = (VecDeque::new(), true);
+    loop {
+        let (mut lease, is_kept) = connections.lease(service, account).await.map_err(not_open)?;
+        let wire = Rc::clone(&lease.wire);
+        let (wants, hold) = expects.then(|| Hold::new(sink)).unzip();
+        if let Some(wants) = wants {
+            // The expectation ends here: the windows of HTTP/2 hold an unwanted body.
+            let _ = wants.try_send(());
+        }
+        let body = RequestBody::new(&source, std::mem::take(&mut again), hold, wire);
+        let copy = is_first.then(|| parts.clone());
+        let request = Request::from_parts(parts, body);
+        let mut failed = match lease.sender.try_send_request(request).await {
+            Ok(response) => {
+                source.forget();
+                return Ok((response, lease));
+            }
+            Err(failed) => failed,
+        };
+        let is_unsent = failed.take_message().is_some();
+        let error = failed.into_error();
+        let may_repeat = is_unsent || is_unprocessed(&error) || (is_kept && repeatable);
+        if let (true, Some(copy), Some(body)) = (may_repeat, copy, source.again()) {
+            (parts, again, is_first) = (copy, body, false);
+            continue;
+        }
+        tracing::debug!(%error, "a target did not answer a request");
+        if let Some(reason) = lease.failure() {
+            return Err(Refusal { status: 502, reason: sentence(&reason) });
+        }
+        let reason = match crate::multiplex::reason(&error) {
+            None => "The target closed the connection without an answer over HTTP/2.".into(),
+            Some(reason) => format!("The target ended the stream of HTTP/2 ({reason}).").into(),
+        };
+        return Err(Refusal { status: 502, reason });
+    }
+}
+
+/// The head of a request in the form of HTTP/2 (RFC 9113 section 8.3.1): `Host` becomes the
+/// authority, and no field belongs to the connection (section 8.2.2).
+fn in_h2(mut parts: Parts, is_secure: bool) -> Result<Parts, Refusal> {
+    const MALFORMED: Refusal = Refusal::new(400, "The host of the request is malformed.");
+    let list = &mut parts.headers;
+    let host = list.remove(header::HOST);
+    let host = host.as_ref().map(HeaderValue::as_bytes).unwrap_or_default();
+    let authority = Authority::try_from(host).map_err(|_| MALFORMED)?;
+    for name in [header::CONNECTION, header::EXPECT, header::UPGRADE] {
+        list.remove(name);
+    }
+    let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+    parts.uri = Uri::builder()
+        .scheme(if is_secure { "https" } else { "http" })
+        .authority(authority)
+        .path_and_query(path)
+        .build()
+        .map_err(|_| MALFORMED)?;
+    parts.version = Version::HTTP_2;
+    parts.extensions.clear();
+    Ok(parts)
+}

@@ -1,0 +1,399 @@
+//! Targets over HTTP/2, by h2's server.
+
+use std::{rc::Rc, time::Duration};
+
+use bytes::Bytes;
+use h2::{Reason, RecvStream, SendStream, server};
+use http_body_util::{BodyExt as _, combinators::BoxBody};
+use hyper::{
+    Request, Response, StatusCode, Version,
+    body::{Frame, Incoming},
+    client::conn::http2::{self, SendRequest},
+    header::HeaderMap,
+    rt::Executor,
+};
+use hyper_util::rt::TokioIo;
+use proto::{HttpOptions, TargetProtocol};
+use tokio::{
+    io::DuplexStream,
+    sync::mpsc,
+    task::{AbortHandle, spawn_local},
+};
+
+use crate::rig::{Client, Site, Target, connect, field, ok, on_worker, status};
+
+type Body = BoxBody<Bytes, std::io::Error>;
+
+#[derive(Clone)]
+struct Local;
+
+impl<F: Future + 'static> Executor<F> for Local {
+    fn execute(&self, future: F) {
+        spawn_local(async move {
+            future.await;
+        });
+    }
+}
+
+/// The frames of a body, as a test sends them.
+struct Frames(mpsc::Receiver<Frame<Bytes>>);
+
+impl hyper::body::Body for Frames {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+        self.0.poll_recv(cx).map(|frame| frame.map(Ok))
+    }
+}
+
+fn body() -> (mpsc::Sender<Frame<Bytes>>, Body) {
+    let (sender, frames) = mpsc::channel(16);
+    (sender, Frames(frames).boxed())
+}
+
+fn data(text: &'static str) -> Frame<Bytes> {
+    Frame::data(Bytes::from_static(text.as_bytes()))
+}
+
+async fn speak(client: Client) -> SendRequest<Body> {
+    let (sender, connection) = http2::handshake(Local, TokioIo::new(client.io)).await.unwrap();
+    spawn_local(connection);
+    sender
+}
+
+fn call(kind: &str, body: Body) -> Request<Body> {
+    Request::post("http://a.example/pkg.Service/Call?x=1")
+        .version(Version::HTTP_2)
+        .header("content-type", kind)
+        .header("te", "trailers")
+        .header("grpc-timeout", "5S")
+        .body(body)
+        .unwrap()
+}
+
+type Accepted = (Request<RecvStream>, server::SendResponse<Bytes>);
+
+/// A target over HTTP/2: each of its requests.
+struct Served {
+    requests: mpsc::Receiver<Accepted>,
+    task: AbortHandle,
+}
+
+impl Served {
+    async fn next(&mut self) -> Accepted {
+        self.requests.recv().await.unwrap()
+    }
+}
+
+async fn serve(target: &Target, builder: &server::Builder) -> Served {
+    let io: DuplexStream = target.accept().await.io;
+    let mut connection = builder.handshake::<_, Bytes>(io).await.unwrap();
+    let (sender, requests) = mpsc::channel(16);
+    let task = spawn_local(async move {
+        while let Some(Ok(accepted)) = connection.accept().await {
+            let _ = sender.send(accepted).await;
+        }
+    });
+    Served { requests, task: task.abort_handle() }
+}
+
+fn site(protocol: TargetProtocol) -> (Rc<Site>, Rc<Target>) {
+    let site = Site::new();
+    let a = site.add("a.example", &HttpOptions { target: protocol, ..HttpOptions::default() });
+    (site, a)
+}
+
+async fn read(stream: &mut RecvStream) -> String {
+    let bytes = stream.data().await.unwrap().unwrap();
+    stream.flow_control().release_capacity(bytes.len()).unwrap();
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn answer(respond: &mut server::SendResponse<Bytes>) -> SendStream<Bytes> {
+    let head = Response::builder().header("content-type", "application/grpc").body(()).unwrap();
+    respond.send_response(head, false).unwrap()
+}
+
+fn trailers(name: &'static str, value: &str) -> HeaderMap {
+    let mut trailers = HeaderMap::new();
+    trailers.insert(name, value.parse().unwrap());
+    trailers
+}
+
+#[test]
+fn a_call_streams_both_ways_and_ends_with_trailers() {
+    on_worker(async {
+        for protocol in [TargetProtocol::H2c, TargetProtocol::Https] {
+            let (site, a) = site(protocol);
+            let mut sender = speak(connect(&site)).await;
+            let (frames, sent) = body();
+            let asked = spawn_local(sender.send_request(call("application/grpc+proto", sent)));
+            let mut target = serve(&a, &server::Builder::new()).await;
+            let (request, mut respond) = target.next().await;
+            let scheme = if protocol == TargetProtocol::Https { "https" } else { "http" };
+            assert_eq!(
+                request.uri().to_string(),
+                format!("{scheme}://a.example/pkg.Service/Call?x=1")
+            );
+            assert_eq!(request.headers()["te"], "trailers");
+            assert_eq!(request.headers()["grpc-timeout"], "5S");
+            assert!(!request.headers().contains_key("host"));
+            assert!(!request.headers().contains_key("connection"));
+            let mut upload = request.into_body();
+            let mut stream = answer(&mut respond);
+            let response = asked.await.unwrap().unwrap();
+            let mut answered = response.into_body();
+            for text in ["one", "two"] {
+                frames.try_send(data(text)).unwrap();
+                assert_eq!(read(&mut upload).await, text);
+                stream.send_data(Bytes::from_static(text.as_bytes()), false).unwrap();
+                let frame = answered.frame().await.unwrap().unwrap();
+                assert_eq!(frame.into_data().unwrap(), text);
+            }
+            frames.try_send(Frame::trailers(trailers("x-end", "1"))).unwrap();
+            drop(frames);
+            assert!(upload.data().await.is_none());
+            assert_eq!(upload.trailers().await.unwrap().unwrap()["x-end"], "1");
+            stream.send_trailers(trailers("grpc-status", "0")).unwrap();
+            let frame = answered.frame().await.unwrap().unwrap();
+            assert_eq!(frame.into_trailers().unwrap()["grpc-status"], "0");
+            assert!(answered.frame().await.is_none());
+        }
+    });
+}
+
+#[test]
+fn a_cancelled_call_is_a_reset_at_the_target_and_the_other_calls_go_on() {
+    on_worker(async {
+        let (site, a) = site(TargetProtocol::H2c);
+        let mut sender = speak(connect(&site)).await;
+        let mut calls = Vec::new();
+        for _ in 0..3 {
+            let (frames, sent) = body();
+            frames.try_send(data("x")).unwrap();
+            calls.push((frames, spawn_local(sender.send_request(call("application/grpc", sent)))));
+        }
+        let mut target = serve(&a, &server::Builder::new()).await;
+        let mut accepted = Vec::new();
+        for _ in 0..3 {
+            let (request, respond) = target.next().await;
+            let mut upload = request.into_body();
+            assert_eq!(read(&mut upload).await, "x");
+            accepted.push((upload, respond));
+        }
+        // One call is cancelled before its answer, one within it.
+        let (_frames, asked) = calls.remove(0);
+        asked.abort();
+        let (mut upload, mut respond) = accepted.remove(0);
+        let reset = std::future::poll_fn(|cx| respond.poll_reset(cx)).await.unwrap();
+        assert_eq!(reset, Reason::CANCEL);
+        assert!(upload.data().await.unwrap().is_err());
+        let (_, asked) = calls.remove(0);
+        let (_upload, mut respond) = accepted.remove(0);
+        let mut stream = answer(&mut respond);
+        let response = asked.await.unwrap().unwrap();
+        drop(response);
+        let reset = std::future::poll_fn(|cx| stream.poll_reset(cx)).await.unwrap();
+        assert_eq!(reset, Reason::CANCEL);
+        let (_, asked) = calls.remove(0);
+        let (_upload, mut respond) = accepted.remove(0);
+        let mut stream = answer(&mut respond);
+        stream.send_trailers(trailers("grpc-status", "0")).unwrap();
+        let answered = asked.await.unwrap().unwrap().into_body().collect().await.unwrap();
+        assert_eq!(answered.trailers().unwrap()["grpc-status"], "0");
+        assert_eq!(a.count.get(), 1);
+    });
+}
+
+#[test]
+fn a_reset_of_the_target_has_its_reason_at_the_visitor() {
+    on_worker(async {
+        let (site, a) = site(TargetProtocol::H2c);
+        let mut sender = speak(connect(&site)).await;
+        let (_frames, sent) = body();
+        let asked = spawn_local(sender.send_request(call("application/grpc", sent)));
+        let mut target = serve(&a, &server::Builder::new()).await;
+        let (_request, mut respond) = target.next().await;
+        let mut stream = answer(&mut respond);
+        let mut answered = asked.await.unwrap().unwrap().into_body();
+        stream.send_reset(Reason::ENHANCE_YOUR_CALM);
+        let error = answered.frame().await.unwrap().unwrap_err();
+        let source = std::error::Error::source(&error).unwrap().downcast_ref::<h2::Error>();
+        assert_eq!(source.unwrap().reason(), Some(Reason::ENHANCE_YOUR_CALM));
+    });
+}
+
+#[test]
+fn a_target_that_goes_away_gets_no_further_request_and_the_current_ones_are_answered() {
+    on_worker(async {
+        let (site, a) = site(TargetProtocol::H2c);
+        let mut client = connect(&site);
+        client.send("GET /1 HTTP/1.1\r\nHost: a.example\r\n\r\n").await;
+        let io = a.accept().await.io;
+        let mut connection = server::handshake(io).await.unwrap();
+        let (request, mut respond) = connection.accept().await.unwrap().unwrap();
+        assert_eq!(request.uri().path(), "/1");
+        connection.graceful_shutdown();
+        let head = Response::builder().header("content-length", "0").body(()).unwrap();
+        respond.send_response(head, true).unwrap();
+        while let Some(Ok(_)) = connection.accept().await {}
+        assert_eq!(client.status().await, 200);
+        client.send("GET /2 HTTP/1.1\r\nHost: a.example\r\n\r\n").await;
+        let mut target = serve(&a, &server::Builder::new()).await;
+        let (request, mut respond) = target.next().await;
+        assert_eq!(request.uri().path(), "/2");
+        let head = Response::builder().header("content-length", "0").body(()).unwrap();
+        respond.send_response(head, true).unwrap();
+        assert_eq!(client.status().await, 200);
+    });
+}
+
+#[test]
+fn a_request_that_was_not_processed_is_repeated_once() {
+    on_worker(async {
+        let (site, a) = site(TargetProtocol::H2c);
+        let mut client = connect(&site);
+        client.send("POST /1 HTTP/1.1\r\nHost: a.example\r\nContent-Length: 0\r\n\r\n").await;
+        let mut target = serve(&a, &server::Builder::new()).await;
+        let (_, mut respond) = target.next().await;
+        respond.send_reset(Reason::REFUSED_STREAM);
+        let (_, mut respond) = target.next().await;
+        respond.send_reset(Reason::REFUSED_STREAM);
+        let (head, body) = client.answer().await;
+        assert_eq!(status(&head), 502);
+        assert!(body.contains("refused stream"), "{body}");
+        // A reset with another reason does not say that repeating does no harm.
+        client.send("POST /2 HTTP/1.1\r\nHost: a.example\r\nContent-Length: 0\r\n\r\n").await;
+        let (_, mut respond) = target.next().await;
+        respond.send_reset(Reason::INTERNAL_ERROR);
+        assert_eq!(client.status().await, 502);
+        assert_eq!(a.count.get(), 1);
+    });
+}
+
+#[test]
+fn the_limit_of_streams_of_the_target_is_obeyed() {
+    on_worker(async {
+        let (site, a) = site(TargetProtocol::H2c);
+        let mut sender = speak(connect(&site)).await;
+        let mut calls = Vec::new();
+        for _ in 0..5 {
+            let (frames, sent) = body();
+            drop(frames);
+            calls.push(spawn_local(sender.send_request(call("application/grpc", sent))));
+        }
+        let mut target = serve(&a, server::Builder::new().max_concurrent_streams(2)).await;
+        for _ in 0..5 {
+            let (_request, mut respond) = target.next().await;
+            let mut stream = answer(&mut respond);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            stream.send_trailers(trailers("grpc-status", "0")).unwrap();
+        }
+        for asked in calls {
+            assert_eq!(asked.await.unwrap().unwrap().status(), StatusCode::OK);
+        }
+        assert_eq!(a.count.get(), 1);
+    });
+}
+
+#[test]
+fn a_slow_visitor_stops_its_own_stream_alone() {
+    on_worker(async {
+        let (site, a) = site(TargetProtocol::H2c);
+        // A visitor of HTTP/2 that reads nothing of some answers.
+        let (io, mut sender) = {
+            let client = connect(&site);
+            let (sender, connection) = http2::Builder::new(Local)
+                .initial_connection_window_size(64 * 1024 * 1024)
+                .handshake::<_, Body>(TokioIo::new(client.io))
+                .await
+                .unwrap();
+            (spawn_local(connection), sender)
+        };
+        let mut slow = Vec::new();
+        let mut target = None;
+        for _ in 0..8 {
+            let (frames, sent) = body();
+            drop(frames);
+            let asked = spawn_local(sender.send_request(call("application/grpc", sent)));
+            if target.is_none() {
+                target = Some(serve(&a, &server::Builder::new()).await);
+            }
+            let (_request, mut respond) = target.as_mut().unwrap().next().await;
+            let mut stream = answer(&mut respond);
+            stream.send_data(Bytes::from(vec![b'x'; 8 * 1024 * 1024]), true).unwrap();
+            let response: Response<Incoming> = asked.await.unwrap().unwrap();
+            slow.push((response, stream));
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let (frames, sent) = body();
+        drop(frames);
+        let asked = spawn_local(sender.send_request(call("application/grpc", sent)));
+        let (_request, mut respond) = target.as_mut().unwrap().next().await;
+        let mut stream = answer(&mut respond);
+        stream.send_data(Bytes::from(vec![b'y'; 1024 * 1024]), true).unwrap();
+        let quick = asked.await.unwrap().unwrap().into_body().collect().await.unwrap();
+        assert_eq!(quick.to_bytes().len(), 1024 * 1024);
+        io.abort();
+    });
+}
+
+#[test]
+fn an_idle_connection_ends() {
+    on_worker(async {
+        let (site, a) = site(TargetProtocol::H2c);
+        let mut client = connect(&site);
+        client.send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").await;
+        let mut target = serve(&a, &server::Builder::new()).await;
+        let (_, mut respond) = target.next().await;
+        let head = Response::builder().header("content-length", "0").body(()).unwrap();
+        respond.send_response(head, true).unwrap();
+        assert_eq!(client.status().await, 200);
+        tokio::time::sleep(Duration::from_secs(70)).await;
+        assert!(target.requests.recv().await.is_none(), "the connection has ended");
+        client.send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").await;
+        let mut target = serve(&a, &server::Builder::new()).await;
+        let (_, mut respond) = target.next().await;
+        let head = Response::builder().header("content-length", "0").body(()).unwrap();
+        respond.send_response(head, true).unwrap();
+        assert_eq!(client.status().await, 200);
+        target.task.abort();
+    });
+}
+
+#[test]
+fn only_grpc_needs_http2_at_a_target_over_tls() {
+    on_worker(async {
+        let (site, a) = site(TargetProtocol::Https);
+        let mut client = connect(&site);
+        client.send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").await;
+        let mut target = a.accept().await;
+        let seen = target.serve(&ok("1")).await;
+        assert_eq!(field(&seen, "host"), Some("a.example"));
+        assert_eq!(client.answer().await.1, "1");
+        let mut sender = speak(connect(&site)).await;
+        let (frames, sent) = body();
+        drop(frames);
+        let asked = spawn_local(sender.send_request(call("application/json", sent)));
+        let seen = a.accept().await.serve(&ok("2")).await;
+        assert!(seen.starts_with("POST /pkg.Service/Call?x=1 HTTP/1.1\r\n"), "{seen}");
+        assert_eq!(asked.await.unwrap().unwrap().status(), StatusCode::OK);
+    });
+}
+
+#[test]
+fn a_switch_of_protocols_does_not_reach_a_target_over_http2() {
+    on_worker(async {
+        let (site, a) = site(TargetProtocol::H2c);
+        let mut client = connect(&site);
+        client
+            .send("GET / HTTP/1.1\r\nHost: a.example\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")
+            .await;
+        assert_eq!(client.status().await, 501);
+        assert_eq!(a.count.get(), 0);
+    });
+}
