@@ -19,6 +19,7 @@ use tokio::{
     time::Instant,
 };
 
+use crate::frames::{frame, request};
 use crate::rig::{
     BUFFER, Client, Site, connect, connect_as, expect, field, head, ok, on_worker, rest, send,
     visitor,
@@ -565,6 +566,28 @@ fn a_visitor_that_answers_no_ping_is_closed() {
         let frames = frames(&mut client).await;
         assert!(frames.iter().any(|(kind, _)| *kind == 6), "a ping in {frames:?}");
         assert_eq!(begin.elapsed(), Duration::from_secs(80));
+        client.served.await.unwrap();
+    });
+}
+
+#[test]
+fn a_visitor_that_is_gone_within_a_download_is_closed_as_well() {
+    on_worker(async {
+        let site = Site::new();
+        let a = site.plain("a.example");
+        let mut client = connect(&site);
+        let mut begin = PREFACE.to_vec();
+        // Windows that hold the whole answer.
+        begin.extend(frame(4, 0, 0, &[0, 4, 0x40, 0, 0, 0]));
+        begin.extend(frame(8, 0, 0, &(1u32 << 30).to_be_bytes()));
+        begin.extend(frame(1, 5, 1, &request("GET", &[])));
+        client.io.write_all(&begin).await.unwrap();
+        let mut target = a.accept().await;
+        head(&mut target.io).await;
+        let begin = Instant::now();
+        send(&mut target.io, "HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n").await;
+        while target.io.write_all(&[b'x'; 4096]).await.is_ok() {}
+        assert_eq!(begin.elapsed(), Duration::from_secs(80), "the target is told");
         client.served.await.unwrap();
     });
 }
