@@ -22,7 +22,7 @@ use tokio::{
 use crate::frames::{frame, request};
 use crate::rig::{
     BUFFER, Client, Site, connect, connect_as, expect, field, head, ok, on_worker, rest, send,
-    visitor,
+    settle, visitor,
 };
 
 #[derive(Clone)]
@@ -259,15 +259,34 @@ fn connections_to_a_target_are_reused_and_four_stay_idle() {
             target.serve(&ok("x")).await;
             text(answer.await.unwrap().unwrap()).await;
         }
-        // The two that were idle for the longest time are closed.
-        for target in &mut targets[..2] {
-            assert_eq!(rest(&mut target.io).await, "");
+        // All of them take the next burst.
+        let mut answers = Vec::new();
+        for _ in 0..6 {
+            sender.ready().await.unwrap();
+            answers.push(spawn_local(sender.send_request(get("http://a.example/"))));
         }
+        for target in targets.iter_mut().rev() {
+            target.serve(&ok("y")).await;
+        }
+        for answer in answers {
+            assert_eq!(text(answer.await.unwrap().unwrap()).await, "y");
+        }
+        // Then the two that were idle for the longest time are closed.
+        let begin = Instant::now();
+        let mut ended = 0;
+        for target in &mut targets {
+            let mut byte = [0];
+            let read = target.io.read(&mut byte);
+            let end = tokio::time::timeout(Duration::from_secs(3), read).await;
+            ended += u32::from(end.is_ok_and(|read| read.unwrap() == 0));
+        }
+        assert_eq!(ended, 2);
+        assert!(begin.elapsed() >= Duration::from_secs(1));
         // The last one takes the next request.
         let answer = spawn_local(sender.send_request(get("http://a.example/")));
-        targets[5].serve(&ok("again")).await;
-        assert_eq!(text(answer.await.unwrap().unwrap()).await, "again");
+        settle().await;
         assert_eq!(a.count.get(), 6);
+        answer.abort();
     });
 }
 
