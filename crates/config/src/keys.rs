@@ -71,8 +71,8 @@ mod tables {
     pub(crate) const PATH_TLS: Table = table("client:servers[].tls", &["pin", "ca", "cert", "key"], &[]);
     pub(crate) const SERVICE: Table = table("client:services[]",
         &["name", "target", "public", "priority", "timeouts", "tcp_keepalive", "health", "allow_from", "deny_from", "proxy_protocol",
-          "basic_auth", "host_rewrite", "headers", "response_headers", "forwarded", "path", "pass_through",
-          "allow", "limits"],
+          "basic_auth", "host_rewrite", "headers", "response_headers", "forwarded", "path", "compress", "pass_through",
+          "list", "try_files", "allow", "limits"],
         &["resume", "balance", "shared"]);
     pub(crate) const SERVICE_LIMITS: Table = table("client:services[].limits", &["flows", "source"], &["streams", "new_per_second", "up", "down", "stream"]);
     pub(crate) const SERVICE_SOURCE_LIMITS: Table = Table { path: "client:services[].limits.source", ..SOURCE_LIMITS };

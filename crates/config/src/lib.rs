@@ -52,7 +52,7 @@ pub use load::{
 };
 pub use model::{
     AccessLog, Acme, Admin, Change, Changed, Check, ClientConfig, ClientGrant, Common, Congestion,
-    Exit, Field, FlowLimits, Forward, Http, HttpAuth, Kcp, KcpCongestion, KcpFec, KcpPreset,
+    Exit, Field, Files, FlowLimits, Forward, Http, HttpAuth, Kcp, KcpCongestion, KcpFec, KcpPreset,
     KeyPair, Listen, LogFile, LogFormat, LogLevel, Mux, Otlp, Pages, Path, ProxyProtocol, Public,
     Quic, Rights, ServerConfig, ServerTls, Service, TlsRoutes, TlsVersion, Token, Trust,
     VisitorLists,

@@ -51,6 +51,21 @@ pub struct HttpOptions {
     /// The service takes only requests whose path is this path or lies below it: `/api` takes
     /// `/api` and `/api/v1`, and not `/apis`.
     pub path: Option<String>,
+    /// Which responses the server compresses.
+    pub compress: Compress,
+}
+
+/// Which responses of a target a server compresses, if the visitor accepts that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compress {
+    /// None.
+    #[default]
+    Off,
+    /// Those whose length tells nothing about a secret: responses to requests without credentials,
+    /// and responses that are the same for everybody.
+    Public,
+    /// All.
+    Always,
 }
 
 /// Changes of the fields of an HTTP message.
@@ -213,18 +228,20 @@ impl HttpOptions {
             || !self.response.is_empty()
             || self.forwarded
             || self.path.is_some()
+            || !matches!(self.compress, Compress::Off)
     }
 }
 
 /// The pairs of `basic_auth` and the values of fields are secrets.
 impl fmt::Debug for HttpOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { pass_through, host_rewrite, forwarded, path, .. } = self;
+        let Self { pass_through, host_rewrite, forwarded, path, compress, .. } = self;
         f.debug_struct("HttpOptions")
             .field("pass_through", pass_through)
             .field("host_rewrite", host_rewrite)
             .field("forwarded", forwarded)
             .field("path", path)
+            .field("compress", compress)
             .finish_non_exhaustive()
     }
 }

@@ -29,7 +29,7 @@ pub use code::{GoAwayReason, ResetCode};
 pub use flow::{DATAGRAM_MAX, FlowCounts, FlowDrops, FlowKey, Volume};
 pub use frame::{HEAD, Head, Kind, MAX_OPEN, MAX_PAYLOAD};
 pub use http::{
-    CREDENTIALS_MAX, EDITS_MAX, FIELD_NAME_MAX, FieldEdits, HttpOptionError, HttpOptions,
+    CREDENTIALS_MAX, Compress, EDITS_MAX, FIELD_NAME_MAX, FieldEdits, HttpOptionError, HttpOptions,
 };
 pub use id::{CarrierNumber, FlowId, InstanceId, LinkId, Side, StreamId};
 pub use link::{

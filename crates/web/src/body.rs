@@ -16,6 +16,7 @@ use tokio::{
 
 use crate::{
     account::{Account, Hold as Held, Live, Piece, Share, unpinned},
+    compress::{AnswerError, Source},
     gate::Progress,
     upstream::{Exchange, WireState},
 };
@@ -145,7 +146,7 @@ pub(crate) struct AnswerBody {
 #[derive(Debug)]
 enum Content {
     Page(Option<Bytes>),
-    Target { incoming: Incoming, wire: Rc<WireState>, exchange: Option<Exchange> },
+    Target { incoming: Source, wire: Rc<WireState>, exchange: Option<Exchange> },
 }
 
 /// Reports the end of an answer, and holds the memory of its request.
@@ -179,7 +180,7 @@ impl AnswerBody {
         Self { content: Content::Page(page), share: Share::new(account), _answer: answer }
     }
 
-    pub(crate) fn target(incoming: Incoming, exchange: Exchange, answer: Answer) -> Self {
+    pub(crate) fn target(incoming: Source, exchange: Exchange, answer: Answer) -> Self {
         let (wire, share) = (exchange.wire(), Share::new(answer.account()));
         let mut exchange = Some(exchange);
         if incoming.is_end_stream() {
@@ -198,12 +199,12 @@ fn finish(exchange: &mut Option<Exchange>) {
 
 impl Body for AnswerBody {
     type Data = Piece;
-    type Error = hyper::Error;
+    type Error = AnswerError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Piece>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Piece>, AnswerError>>> {
         let Self { content, share, .. } = &mut *self;
         match content {
             Content::Page(page) => {

@@ -13,6 +13,7 @@
 //! * `proxy` carries one request: route, password, fields, target, answer.
 //! * `upstream` opens connections to targets and keeps them for the next request.
 //! * `rules` are the options of a service in the form that a request needs.
+//! * `coding` is which content codings a visitor accepts, and `compress` the compression of answers.
 //! * `account` charges what a connection holds to the budget of the process, and refuses visitors
 //!   and requests for which memory is short.
 //! * `files` serves a directory as a target of its own, without a service behind it.
@@ -21,6 +22,8 @@
 
 mod account;
 mod body;
+mod coding;
+mod compress;
 mod fields;
 mod files;
 mod gate;
@@ -34,7 +37,7 @@ mod upgrade;
 mod upstream;
 
 pub use account::Account;
-pub use files::Files;
+pub use files::{FileOptions, Files};
 pub use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 pub use page::{Pages, page};
 pub use path::{is_below, longest, normal_path};

@@ -4,7 +4,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use hyper::header::{
     self, AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, InvalidHeaderName, InvalidHeaderValue,
 };
-use proto::{FieldEdits, HttpOptions};
+use proto::{Compress, FieldEdits, HttpOptions};
 use subtle::{Choice, ConstantTimeEq as _};
 
 /// The longest pair `user:password` in bytes. All comparisons have this width.
@@ -19,6 +19,7 @@ pub struct Rules {
     pub(crate) response: Edits,
     pub(crate) forwarded: bool,
     path: Option<Box<str>>,
+    pub(crate) compress: Compress,
 }
 
 /// The values are secrets.
@@ -72,6 +73,7 @@ impl Rules {
             response: Edits::new(&options.response)?,
             forwarded: options.forwarded,
             path: options.path.as_deref().map(Box::from),
+            compress: options.compress,
         })
     }
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use proto::{CREDENTIALS_MAX, EDITS_MAX, FieldEdits, HttpOptionError, HttpOptions};
+use proto::{CREDENTIALS_MAX, Compress, EDITS_MAX, FieldEdits, HttpOptionError, HttpOptions};
 
-use super::{Item, Section, secrecy, values};
+use super::{Item, Section, secrecy, unknown, values};
 use crate::BadValue;
 use crate::keys::{REQUEST_HEADERS, RESPONSE_HEADERS, Table};
 use crate::model::Public;
@@ -13,8 +13,8 @@ use crate::names::NameKind;
 use crate::yaml::Kind;
 
 /// The keys that need every message, in the order of the documentation.
-const PROXIED: [&str; 6] =
-    ["basic_auth", "host_rewrite", "headers", "response_headers", "forwarded", "path"];
+const PROXIED: [&str; 7] =
+    ["basic_auth", "host_rewrite", "headers", "response_headers", "forwarded", "path", "compress"];
 
 const PASS_THROUGH: &str = "pass_through";
 
@@ -29,6 +29,7 @@ pub(super) fn options(s: &Section<'_>, is_exit: bool) -> HttpOptions {
         response: edits(s, "response_headers", &RESPONSE_HEADERS),
         forwarded: s.value("forwarded", values::switch).unwrap_or_default(),
         path: s.value("path", path),
+        compress: s.value("compress", compress).unwrap_or_default(),
     };
     if options.pass_through && options.need_proxy() {
         let with = PROXIED.iter().find(|key| s.key(key).is_some()).unwrap_or(&PASS_THROUGH);
@@ -88,6 +89,15 @@ fn host(text: &str) -> Result<String, BadValue> {
         Ok(()) => Ok(text.to_owned()),
         Err(_) => Err(BadValue::new(format!("`{text}` is no value of Host"))
             .hint("a host with an optional port: localhost:3000")),
+    }
+}
+
+fn compress(text: &str) -> Result<Compress, BadValue> {
+    match text {
+        "false" => Ok(Compress::Off),
+        "true" => Ok(Compress::Public),
+        "always" => Ok(Compress::Always),
+        _ => Err(unknown(&format!("compress `{text}`"), text, &["true", "false", "always"])),
     }
 }
 

@@ -8,7 +8,7 @@ use proto::greeting::NAME_MAX;
 
 use super::public::{Published, entries, ports, publish};
 use super::target::{Targets, parse_target, target};
-use super::{Cx, Item, Section, exit, fit, http, terms, values, visit};
+use super::{Cx, Item, Section, exit, files, fit, http, terms, values, visit};
 use crate::keys::{HEALTH, SERVICE, SERVICE_LIMITS, SERVICE_SOURCE_LIMITS};
 use crate::lists::PUBLISHED_MAX;
 use crate::model::{Check, Public, Service};
@@ -94,6 +94,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let visitors = visit::visitors(&s);
     let proxy_protocol = visit::proxy_protocol(&s);
     let health = health(&s);
+    let files = files::files(&s);
     let name = s.value("name", values::name);
     let nameless = s.key("name").is_none();
     let is_exit = target.as_ref().is_some_and(Targets::is_exit);
@@ -106,6 +107,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
         over = fit::visitors(published);
         if let Some(target) = &target {
             fit::fit(&s, target, published);
+            files::fit(&s, target);
         }
     }
     let ports = ports(published.as_deref().unwrap_or_default());
@@ -152,6 +154,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
         visitors: visitors.clone(),
         proxy_protocol,
         exit: of_exit.clone(),
+        files: files.clone(),
     };
     if !wide {
         return Some(vec![make(names.pop()?, 0, published)]);

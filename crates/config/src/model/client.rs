@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use proto::control::ServiceTerms;
-use proto::{HttpOptions, Network, Visitors};
+use proto::{Compress, HttpOptions, Network, Visitors};
 
 use super::{Changed, Common, KeyPair, Token, changes};
 use crate::{Endpoint, ForwardRights, Host, Local, NameKind, Over, Proxy, Secret, Span, Target};
@@ -109,6 +109,18 @@ pub struct Service {
     pub proxy_protocol: Option<ProxyProtocol>,
     /// Who may use an exit, and for what; empty unless [`Target::is_exit`].
     pub exit: Exit,
+    /// How files are served; the default unless the target is [`Target::Files`].
+    pub files: Files,
+}
+
+/// How the client serves the files of a directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Files {
+    /// A directory without `index.html` is listed.
+    pub list: bool,
+    /// The files that are served where the path of a request names none, in the order in which they
+    /// are tried: paths relative to the directory. `{path}` stands for the path of the request.
+    pub try_files: Vec<String>,
 }
 
 /// The settings of a service whose visitors choose what the client dials (`socks5`, `http-proxy`).
@@ -140,6 +152,7 @@ impl Service {
             && self.health.is_none()
             && self.terms == ServiceTerms::default()
             && self.exit == Exit::default()
+            && self.files == Files::default()
             && self.limits == FlowLimits::default()
     }
 
@@ -181,6 +194,9 @@ impl Service {
         if !self.target.is_exit() {
             self.exit = Exit::default();
         }
+        if !matches!(self.target, Target::Files(_)) {
+            self.files = Files::default();
+        }
     }
 
     /// Whether everybody who reaches the server could use the exit. `visitors` are those of the
@@ -220,9 +236,16 @@ impl Service {
             let shown: Vec<_> = allow.iter().map(ToString::to_string).collect();
             extras.push_str(&format!(", may reach [{}]", shown.join(", ")));
         }
+        let Files { list, try_files } = &self.files;
+        if *list {
+            extras.push_str(", list");
+        }
+        if !try_files.is_empty() {
+            extras.push_str(&format!(", try_files [{}]", try_files.join(", ")));
+        }
         let HttpOptions { pass_through, basic_auth, host_rewrite, request, response, .. } =
             &self.terms.http;
-        let HttpOptions { forwarded, path, .. } = &self.terms.http;
+        let HttpOptions { forwarded, path, compress, .. } = &self.terms.http;
         if let Some(path) = path {
             extras.push_str(&format!(", path {path}"));
         }
@@ -235,6 +258,8 @@ impl Service {
             (!request.is_empty(), "headers"),
             (!response.is_empty(), "response_headers"),
             (*forwarded, "forwarded"),
+            (*compress == Compress::Public, "compress"),
+            (*compress == Compress::Always, "compress always"),
         ] {
             if is_set {
                 extras.push_str(&format!(", {what}"));

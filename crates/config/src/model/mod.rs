@@ -12,8 +12,8 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 pub use client::{
-    Check, ClientConfig, Exit, Field, FlowLimits, Forward, Path, ProxyProtocol, Public, Service,
-    Trust, VisitorLists,
+    Check, ClientConfig, Exit, Field, Files, FlowLimits, Forward, Path, ProxyProtocol, Public,
+    Service, Trust, VisitorLists,
 };
 pub use doors::{Acme, Http, Mux, Pages, TlsRoutes, TlsVersion};
 pub use kcp::{Kcp, KcpCongestion, KcpFec, KcpPreset};

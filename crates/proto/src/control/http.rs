@@ -9,7 +9,7 @@ use super::decode::{ControlError, once};
 use super::message::service;
 use super::{IGNORABLE, TEXT_MAX};
 use crate::wire::{Reader, TLV_HEAD, put_tlv, text};
-use crate::{CREDENTIALS_MAX, EDITS_MAX, FieldEdits, HttpOptionError, HttpOptions};
+use crate::{CREDENTIALS_MAX, Compress, EDITS_MAX, FieldEdits, HttpOptionError, HttpOptions};
 
 const FLAGS: u8 = 1;
 const CREDENTIAL: u8 = 2;
@@ -19,9 +19,14 @@ const REQUEST_SET: u8 = 5;
 const REQUEST_REMOVE: u8 = 6;
 const RESPONSE_SET: u8 = 7;
 const RESPONSE_REMOVE: u8 = 8;
+/// A server that does not know it sends every response as it is, which is right.
+const COMPRESS: u8 = IGNORABLE | 90;
 
 const FLAG_PASS_THROUGH: u8 = 1;
 const FLAG_FORWARDED: u8 = 2;
+
+const COMPRESS_PUBLIC: u8 = 1;
+const COMPRESS_ALWAYS: u8 = 2;
 
 impl HttpOptions {
     /// Bytes that the options occupy in a message that registers the service.
@@ -36,15 +41,24 @@ impl HttpOptions {
         pass_through | forwarded
     }
 
+    const fn compress_code(&self) -> Option<u8> {
+        match self.compress {
+            Compress::Off => None,
+            Compress::Public => Some(COMPRESS_PUBLIC),
+            Compress::Always => Some(COMPRESS_ALWAYS),
+        }
+    }
+
     fn fields_len(&self) -> usize {
         let flags = if self.flags() == 0 { 0 } else { TLV_HEAD + 1 };
+        let compress = self.compress_code().map_or(0, |_| TLV_HEAD + 1);
         let edits = [&self.request, &self.response];
         let set = edits.iter().flat_map(|edits| &edits.set);
         let set: usize = set.map(|(name, value)| TLV_HEAD + 1 + name.len() + value.len()).sum();
         let removed = edits.iter().flat_map(|edits| &edits.remove);
         let texts =
             self.basic_auth.iter().chain(&self.host_rewrite).chain(&self.path).chain(removed);
-        flags + set + texts.map(|text| TLV_HEAD + text.len()).sum::<usize>()
+        flags + compress + set + texts.map(|text| TLV_HEAD + text.len()).sum::<usize>()
     }
 
     /// Appends the field of the service, if an option differs from its default.
@@ -77,13 +91,16 @@ impl HttpOptions {
                 }
                 edits.remove.iter().for_each(|name| text(out, remove, name));
             }
+            if let Some(code) = self.compress_code() {
+                put_tlv(out, COMPRESS, |out| out.put_u8(code));
+            }
         });
     }
 
     /// Decodes the field of the service.
     pub(super) fn decode(mut body: Reader<'_>) -> Result<Self, ControlError> {
         let mut options = Self::default();
-        let mut flags = None;
+        let (mut flags, mut compress) = (None, None);
         while let Some((kind, mut value)) = body.tlv()? {
             match kind {
                 FLAGS => {
@@ -97,6 +114,10 @@ impl HttpOptions {
                 REQUEST_REMOVE => push(&mut options.request.remove, EDITS_MAX, owned(value)?)?,
                 RESPONSE_SET => push_set(&mut options.response, value)?,
                 RESPONSE_REMOVE => push(&mut options.response.remove, EDITS_MAX, owned(value)?)?,
+                COMPRESS => {
+                    once(&mut compress, value.u8()?)?;
+                    value.finish()?;
+                }
                 kind if kind & IGNORABLE == 0 => {
                     return Err(ControlError::Malformed("an unknown option of HTTP"));
                 }
@@ -109,6 +130,12 @@ impl HttpOptions {
         }
         options.pass_through = flags & FLAG_PASS_THROUGH != 0;
         options.forwarded = flags & FLAG_FORWARDED != 0;
+        options.compress = match compress {
+            None => Compress::Off,
+            Some(COMPRESS_PUBLIC) => Compress::Public,
+            Some(COMPRESS_ALWAYS) => Compress::Always,
+            Some(_) => return Err(ControlError::Malformed("an unknown kind of compression")),
+        };
         options.check()?;
         Ok(options)
     }

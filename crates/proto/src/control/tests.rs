@@ -11,8 +11,8 @@ use super::*;
 use crate::greeting::Name;
 use crate::wire::put_tlv;
 use crate::{
-    CREDENTIALS_MAX, EDITS_MAX, FieldEdits, FlowId, HttpOptionError, HttpOptions, NETWORKS_MAX,
-    Network, Open, Priority, ResetCode, Target, Visitors,
+    CREDENTIALS_MAX, Compress, EDITS_MAX, FieldEdits, FlowId, HttpOptionError, HttpOptions,
+    NETWORKS_MAX, Network, Open, Priority, ResetCode, Target, Visitors,
 };
 
 fn name(text: &str) -> Name {
@@ -69,6 +69,7 @@ fn options() -> HttpOptions {
         response: edits("X-Response"),
         forwarded: true,
         path: Some("/api".to_owned()),
+        compress: Compress::Always,
         pass_through: false,
     }
 }

@@ -8,7 +8,7 @@ use std::{borrow::Cow, cell::RefCell, convert::Infallible, rc::Rc};
 use bytes::Bytes;
 use hyper::{
     Method, Request, Response, StatusCode, Version,
-    body::Incoming,
+    body::{Body as _, Incoming},
     ext::Protocol,
     header::{self, HeaderMap, HeaderName, HeaderValue},
 };
@@ -18,6 +18,7 @@ use crate::{
     Found, Pages, Refusal, Service, Services, Verdict, Visitor,
     account::{Account, REQUEST, UPSTREAM},
     body::{Answer, AnswerBody},
+    compress::{Source, Wish},
     fields,
     gate::{NO_MEMORY, Progress},
     page, path,
@@ -118,6 +119,7 @@ impl Connection {
         let normal = path::normal_path(request.uri().path());
         let service = self.admitted(&request, &name, &normal).await?;
         let rules = service.rules();
+        let compress = Wish::of(&request, rules.compress);
         let (mut parts, incoming) = request.into_parts();
         let tunnel = self.switch(&mut parts)?;
         let expects = !self.h2
@@ -162,7 +164,7 @@ impl Connection {
         let Self { pool, progress, account, .. } = self;
         let (response, upstream) =
             exchange::exchange(pool, progress, account, &*service, outgoing).await?;
-        Ok((response, Forwarded { service, upstream, tunnel }))
+        Ok((response, Forwarded { service, upstream, tunnel, compress }))
     }
 
     /// The service of a request that may use it.
@@ -253,7 +255,7 @@ impl Connection {
         forwarded: Forwarded,
         answer: Answer,
     ) -> Result<Response<AnswerBody>, (Refusal, Answer)> {
-        let Forwarded { service, upstream, tunnel } = forwarded;
+        let Forwarded { service, upstream, tunnel, compress } = forwarded;
         let (mut parts, incoming) = response.into_parts();
         let switches = parts.status == StatusCode::SWITCHING_PROTOCOLS;
         // Heads have no window: a visitor that does not read gathers no more than it has asked for.
@@ -273,7 +275,10 @@ impl Connection {
         parts.version = if self.h2 { Version::HTTP_2 } else { Version::HTTP_11 };
         if !switches {
             let exchange = Exchange::new(upstream, service.identity(), Rc::clone(&self.pool));
-            return Ok(Response::from_parts(parts, AnswerBody::target(incoming, exchange, answer)));
+            let length = incoming.size_hint().exact();
+            let encoder = compress.and_then(|wish| wish.begin(&mut parts, length, &self.account));
+            let body = Source::new(incoming, encoder);
+            return Ok(Response::from_parts(parts, AnswerBody::target(body, exchange, answer)));
         }
         let unexpected =
             Refusal::new(502, "The target switched to a protocol without being asked.");
@@ -357,6 +362,7 @@ struct Forwarded {
     service: Rc<dyn Service>,
     upstream: Upstream,
     tunnel: Option<Tunnel>,
+    compress: Option<Wish>,
 }
 
 /// The switch to another protocol.
