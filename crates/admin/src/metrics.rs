@@ -360,6 +360,7 @@ fn services<'a>(list: &mut List<'a>, status: &'a Status, sessions: &Sessions<'a>
     let is_down = |service: &Service| u64::from(service.state == TARGET_DOWN);
     let help = "1 if the target refused the last visitor or check, or did not answer.";
     metric(list, "tunnel_service_target_down", Gauge, help, is_down);
+    refused_addresses(list, sessions);
     metric(list, "tunnel_service_streams", Gauge, "Open streams.", |s| s.streams);
     let help = "Streams that were opened.";
     metric(list, "tunnel_service_streams_opened_total", Counter, help, |s| s.streams_total);
@@ -371,6 +372,22 @@ fn services<'a>(list: &mut List<'a>, status: &'a Status, sessions: &Sessions<'a>
     let help = "Visitors, streams and flows refused, failed dials included, by reason.";
     by_reason(list, name, help, &all, |service| &service.refused);
     flows(list, &all);
+}
+
+/// The services that have addresses which are not published, whether others are or not.
+fn refused_addresses<'a>(list: &mut List<'a>, sessions: &Sessions<'a>) {
+    let mut counts: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    for (peer, sessions) in sessions {
+        let services = sessions.iter().flat_map(|session| &session.services);
+        for service in services.filter(|service| service.is_refused()) {
+            *counts.entry((peer, &service.name)).or_default() += 1;
+        }
+    }
+    let name = "tunnel_service_refused_addresses";
+    list.metric(name, Gauge, "Addresses of a service that are refused; absent without one.");
+    for ((peer, service), count) in counts.into_iter().take(SERVICES_MAX) {
+        list.value(name, &[("peer", peer), ("service", service)], count);
+    }
 }
 
 /// The figures of services and forwards that carry UDP, or did.
@@ -494,6 +511,11 @@ mod tests {
         status.sessions[0].add([1 << 40, 5, 2]);
         status.sessions[0].links[0].flows = 3;
         status.sessions[0].services.push(sample_flows());
+        client.sessions[0].services.push(Service {
+            address: "tcp://:22".into(),
+            state: "no right".into(),
+            ..client.sessions[0].services[0].clone()
+        });
         let kcp = sample_kcp();
         status.sessions[0].sent.insert("kcp".into(), kcp.sent().unwrap());
         status.sessions[0].links[1].carriers.push(kcp);

@@ -7,12 +7,13 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
 use crate::secrets::url;
-use crate::{BadValue, Scheme};
+use crate::{BadValue, Scheme, international};
 
 /// A host: a name to resolve or an address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Host {
-    /// A DNS name, lower case, without the trailing dot.
+    /// A DNS name, lower case, without the trailing dot. An international name is in its `xn--`
+    /// form.
     Name(String),
     /// An address.
     Ip(IpAddr),
@@ -44,7 +45,11 @@ impl FromStr for Host {
                 IpAddr::V6(_) => Err(bad().hint(format!("write an IPv6 address as [{text}]"))),
             };
         }
-        let name = h1::host::own_name(text).ok_or_else(bad)?;
+        if text.contains(char::is_control) {
+            return Err(bad());
+        }
+        let ascii = international::ascii(text)?;
+        let name = h1::host::own_name(&ascii).ok_or_else(bad)?;
         Ok(Self::Name(name.into_owned()))
     }
 }
@@ -250,6 +255,9 @@ mod tests {
     #[test]
     fn names_lose_case_and_the_trailing_dot() {
         assert_eq!("Example.COM.".parse(), Ok(Host::Name("example.com".into())));
+        assert_eq!("Bücher.Example".parse(), Ok(Host::Name("xn--bcher-kva.example".into())));
+        // Digits of another width must not become an address behind the check for addresses.
+        assert!("１２７.0.0.1".parse::<Host>().is_err());
         for bad in ["", ".", "a..b", "-a", "1.2.3", "::1", "a b", "[::1", "[1.2.3.4]", "1.2.3.4.5"]
         {
             assert!(bad.parse::<Host>().is_err(), "{bad}");

@@ -46,6 +46,7 @@ impl FromStr for HostRight {
         match name.parse::<Host>() {
             Ok(Host::Name(name)) if under => Ok(Self(Form::Under(format!(".{name}")))),
             Ok(Host::Name(name)) => Ok(Self(Form::Exact(name))),
+            Err(why) if !name.is_ascii() => Err(why),
             Ok(Host::Ip(_)) | Err(_) => {
                 Err(BadValue::new(format!("`{text}` is not a host name")).hint(hint))
             }
@@ -59,6 +60,10 @@ impl HostRight {
         let Some(pattern) = pattern.filter(|pattern| !pattern.is_empty()) else {
             return Err(bad("it has no end".into()).hint("it stands between two slashes"));
         };
+        if !pattern.is_ascii() {
+            return Err(bad("it has letters beyond ASCII".into())
+                .hint("it is compared with names as DNS has them: xn--bcher-kva\\.example\\.com"));
+        }
         if pattern.len() > PATTERN_MAX {
             return Err(bad(format!("longer than {PATTERN_MAX} bytes")));
         }
@@ -171,6 +176,9 @@ mod tests {
             ("app.example.com", "xapp.example.com", false),
             ("app.example.com", "app.example.com.evil.org", false),
             ("*.home.example.com", "a.home.example.com", true),
+            ("bücher.example.com", "xn--bcher-kva.example.com", true),
+            ("*.bücher.example.com", "a.xn--bcher-kva.example.com", true),
+            ("bücher.example.com", "bucher.example.com", false),
             ("*.home.example.com", "A.B.home.example.com.", true),
             ("*.home.example.com", "home.example.com", false),
             ("*.home.example.com", ".home.example.com", false),
@@ -217,8 +225,20 @@ mod tests {
     #[test]
     fn what_is_no_right_is_refused_and_a_shown_one_reads_back() {
         for bad in [
-            "", "**", "*.", "a*.b", "*.*.b", "10.0.0.1", "[::1]", "/", "//", "/(/", "/a)|(b/",
+            "",
+            "**",
+            "*.",
+            "a*.b",
+            "*.*.b",
+            "10.0.0.1",
+            "[::1]",
+            "/",
+            "//",
+            "/(/",
+            "/a)|(b/",
             "a b",
+            "/bücher/",
+            "a ü.b",
         ] {
             assert!(bad.parse::<HostRight>().is_err(), "{bad}");
         }

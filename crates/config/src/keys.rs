@@ -49,7 +49,7 @@ mod tables {
     pub(crate) const ANY_CLIENT: Table = table("server:allow_any_client", &["allow", "limits"], &[]);
     pub(crate) const AUTH: Table = table("server:auth", &["http"], &[]);
     pub(crate) const AUTH_HTTP: Table = table("server:auth.http", &["url", "tls", "headers", "timeout", "cache"], &["proxy"]);
-    pub(crate) const AUTH_TLS: Table = table("server:auth.http.tls", &["pin", "ca", "cert", "key"], &[]);
+    pub(crate) const AUTH_TLS: Table = table("server:auth.http.tls", &["pin", "ca", "cert", "key", "min_version"], &[]);
     pub(crate) const ALLOW: Table = table("server:clients[].allow", 
         &["tcp", "udp", "http", "tls", "pass_through", "forward", "speedtest"], &[]);
     pub(crate) const LIMITS: Table = table("server:clients[].limits",
@@ -67,8 +67,8 @@ mod tables {
     ], &["sni", "trusted_proxies", "limits"]);
     pub(crate) const KEPT: Table = table("kept:", &["services", "forwards", "without"], &[]);
     pub(crate) const PATH: Table = table("client:servers[]", &["url", "tls", "sni", "headers", "proxy"], &["name", "paths"]);
-    pub(crate) const CLIENT_TLS: Table = table("client:tls", &["pin", "ca", "cert", "key"], &[]);
-    pub(crate) const PATH_TLS: Table = table("client:servers[].tls", &["pin", "ca", "cert", "key"], &[]);
+    pub(crate) const CLIENT_TLS: Table = table("client:tls", &["pin", "ca", "cert", "key", "min_version"], &[]);
+    pub(crate) const PATH_TLS: Table = table("client:servers[].tls", &["pin", "ca", "cert", "key", "min_version"], &[]);
     pub(crate) const SERVICE: Table = table("client:services[]",
         &["name", "target", "public", "priority", "timeouts", "tcp_keepalive", "health", "allow_from", "deny_from", "proxy_protocol",
           "basic_auth", "host_rewrite", "headers", "response_headers", "forwarded", "path", "compress", "pass_through",

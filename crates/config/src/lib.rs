@@ -19,6 +19,7 @@ mod endpoint;
 mod flags;
 mod fuzz;
 mod hosts;
+mod international;
 pub mod keys;
 mod lists;
 mod load;

@@ -124,6 +124,7 @@ fn domain_name(text: &str, domain: &str) -> Result<String, BadValue> {
         Ok(Host::Name(name)) => Ok(name),
         Ok(Host::Ip(_)) => Err(BadValue::new(format!("`{text}` has an address and no name"))
             .hint("visitors are routed by name; tcp://:10080 publishes a port")),
+        Err(why) if !domain.is_ascii() => Err(why),
         Err(_) => Err(BadValue::new(format!("`{text}` has no host name"))
             .hint("for example http://app.example.com, http://*.home.example.com or http://*")),
     }
@@ -234,6 +235,9 @@ mod tests {
             ("http://App.Example.com.", "app.example.com"),
             ("https://*.Home.example.com", "*.home.example.com"),
             ("tls://*", "*"),
+            ("http://Bücher.example.com", "xn--bcher-kva.example.com"),
+            ("https://*.bücher.example.com", "*.xn--bcher-kva.example.com"),
+            ("http://{name}.bücher.example", "{name}.xn--bcher-kva.example"),
             ("http://{name}", "{name}"),
             ("http://{name}.Example.com", "{name}.example.com"),
         ] {

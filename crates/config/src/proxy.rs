@@ -1,12 +1,13 @@
 //! Outgoing proxies: `http://user:password@proxy.example:3128` or `socks5://127.0.0.1:1080`, from
 //! the file or, as with curl, from the environment.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
 use crate::endpoint::{port, split};
-use crate::{BadValue, Endpoint, Host, Net, Secret};
+use crate::{BadValue, Endpoint, Host, Net, Secret, international};
 
 /// The default port of a proxy from the environment, for every protocol, as in curl.
 const CURLS: &str = "1080";
@@ -139,7 +140,7 @@ pub(crate) fn of_environment(
 /// Whether a list like `localhost,.example.com,10.0.0.0/8` contains this host.
 fn spares(list: &str, host: &Host) -> bool {
     list.split([',', ' ']).map(str::trim).filter(|item| !item.is_empty()).any(|item| {
-        let item = item.to_ascii_lowercase();
+        let item = international::ascii(item).unwrap_or(Cow::Borrowed(item)).to_ascii_lowercase();
         match host {
             _ if item == "*" => true,
             Host::Ip(ip) => is_in(&item, *ip),

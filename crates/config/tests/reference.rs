@@ -124,6 +124,10 @@ fn defaults() -> BTreeMap<String, String> {
         put(format!("{of}.timeouts.total"), span(timeouts.total));
         put(format!("{of}.timeouts.flush"), span(timeouts.flush));
     }
+    let tls = &client.servers[0];
+    for key in ["client: tls", "client: servers[].tls", "server: auth.http.tls"] {
+        put(format!("{key}.min_version"), tls.min_version.to_string());
+    }
     put("server: tls_routes.min_version".into(), doors.tls_routes.min_version.to_string());
     let acme = doors.tls_routes.acme.expect("an authority");
     put("server: tls_routes.acme.directory".into(), acme.directory);

@@ -3,8 +3,8 @@
 
 use config::{
     Change, ClientConfig, ClientFlags, Congestion, Kcp, KcpCongestion, KcpFec, KcpPreset, Local,
-    Problem, Quic, Rate, Secret, ServerConfig, ServerFlags, Size, Sources, Span, Text, Trust,
-    load_client, load_kept, load_server,
+    Problem, Quic, Rate, Secret, ServerConfig, ServerFlags, Size, Sources, Span, Text, TlsVersion,
+    Trust, load_client, load_kept, load_server,
 };
 
 const OLD: &str = "q7Xb2LmZ0aKc9RtYv4WnPs";
@@ -116,6 +116,40 @@ fn a_path_has_tls_and_sni_of_its_own_or_those_of_the_top() {
     assert_eq!(row(1), ("tls://b:1".into(), pins, Some("top.crt"), Some("front.example.com")));
     assert_eq!(row(2), ("tls://c:7000".into(), Trust::System, None, None));
     assert_eq!(row(3), ("tls://d:7000".into(), Trust::Ca("d.crt".into()), Some("x.crt"), None));
+}
+
+#[test]
+fn tls_1_2_is_for_a_proxy_in_front_of_a_web_socket_alone() {
+    let read = |servers: &str, top: &str| {
+        let text = format!("servers: {servers}\nname: a\ntoken: {OLD}\n{top}\nservices: []\n");
+        let file = Some(Text { name: "client.yaml", text: &text });
+        let sources = Sources { env: &|_| None, read: &|_| Err("no file".into()) };
+        load_client(file, &ClientFlags::default(), &sources)
+    };
+    let oldest = |servers: &str, top: &str| {
+        let loaded = read(servers, top).unwrap();
+        let warnings: Vec<_> = loaded.warnings.iter().map(ToString::to_string).collect();
+        let paths = loaded.config.servers.into_iter();
+        (paths.map(|path| path.min_version).collect::<Vec<_>>(), warnings)
+    };
+    let old = "{ min_version: '1.2' }";
+    assert_eq!(oldest("wss://a/t", ""), (vec![TlsVersion::V13], vec![]));
+    for (servers, top) in [
+        ("[wss://a/t, tls://a]".to_owned(), format!("tls: {old}")),
+        (format!("[{{ url: wss://a/t, tls: {old} }}, tls://a]"), String::new()),
+    ] {
+        let (paths, warnings) = oldest(&servers, &top);
+        assert_eq!(paths, [TlsVersion::V12, TlsVersion::V13]);
+        assert!(warnings[0].contains("TLS 1.2 is accepted"), "{warnings:?}");
+    }
+    for (servers, top) in [
+        ("[tls://a, quic://a]".to_owned(), format!("tls: {old}")),
+        (format!("[{{ url: quic://a, tls: {old} }}, wss://a/t]"), String::new()),
+        ("wss://a/t".to_owned(), "tls: { min_version: '1.1' }".to_owned()),
+    ] {
+        let problems = read(&servers, &top).unwrap_err();
+        assert!(problems[0].to_string().contains("min_version"), "{problems:?}");
+    }
 }
 
 #[test]

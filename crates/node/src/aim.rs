@@ -7,6 +7,7 @@ use config::Secret;
 use proto::Target;
 use proto::control::ServiceTerms;
 use relay::{Credentials, ProxyKind};
+use web::Sender;
 
 /// Where streams lead, and on which terms.
 #[derive(Debug)]
@@ -28,6 +29,17 @@ impl Aim {
     /// permissions decide.
     pub(crate) fn permits(&self, visitor: Option<SocketAddr>) -> bool {
         visitor.is_none_or(|visitor| self.terms.visitors.permit(visitor.ip()))
+    }
+
+    /// Whether the visitor of a request may visit. A visitor whose address a reverse proxy hides, or
+    /// whom its fields dispute, may visit only where every visitor may.
+    pub(crate) fn permits_sender(&self, sender: Sender) -> bool {
+        match sender {
+            Sender::Known(_) | Sender::Proxy(_) | Sender::Nameless => {
+                self.permits(sender.address())
+            }
+            Sender::Hidden | Sender::Disputed => self.terms.visitors.are_all(),
+        }
     }
 }
 
@@ -58,4 +70,38 @@ impl ProxyTerms {
 /// The credentials of pairs `user:password`, which the configuration has checked.
 pub(crate) fn credentials(pairs: &[Secret]) -> Option<Credentials> {
     Credentials::any_of(pairs.iter().filter_map(|pair| pair.reveal().split_once(':')))
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::{Network, Visitors};
+
+    use super::*;
+
+    #[test]
+    fn a_visitor_without_a_certain_address_visits_only_what_is_open_to_all() {
+        let network = || [Network::new([203, 0, 113, 0].into(), 24).unwrap()].into();
+        let may = |visitors: Visitors, sender| {
+            let terms = ServiceTerms { visitors, ..ServiceTerms::default() };
+            let (name, target) = (String::new(), Target::Service("web".into()));
+            Aim { name, target, terms, rules: None, proxy: None }.permits_sender(sender)
+        };
+        let open = Visitors::default;
+        let allow = || Visitors { allow_from: Some(network()), ..Visitors::default() };
+        let deny = || Visitors { deny_from: network(), ..Visitors::default() };
+        let at = |address: &str| Sender::Known(address.parse().unwrap());
+        let (inside, outside) = (at("203.0.113.9:0"), at("[::ffff:198.51.100.1]:0"));
+        for (sender, allowed, not_denied) in [
+            (inside, true, false),
+            (outside, false, true),
+            (Sender::Proxy("10.0.0.1:80".parse().unwrap()), false, true),
+            (Sender::Hidden, false, false),
+            (Sender::Disputed, false, false),
+            (Sender::Nameless, true, true),
+        ] {
+            assert!(may(open(), sender), "{sender:?}");
+            assert_eq!(may(allow(), sender), allowed, "{sender:?}");
+            assert_eq!(may(deny(), sender), not_denied, "{sender:?}");
+        }
+    }
 }

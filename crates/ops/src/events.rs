@@ -52,6 +52,10 @@ pub enum Changed {
         state: ServiceState,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
+        /// The refused addresses of a service that asked for several, [`REFUSED_MAX`] at most. The
+        /// other addresses of a published service are published.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        refused: Vec<RefusedAddress>,
     },
     /// A client that a server knows.
     Client { client: String, state: ClientState },
@@ -65,6 +69,17 @@ pub enum Changed {
     /// of the log.
     Refusal { source: String, reason: String },
 }
+
+/// An address that is not published.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedAddress {
+    /// The address as the client asked for it.
+    pub address: String,
+    pub reason: String,
+}
+
+/// The most refused addresses in one event.
+pub const REFUSED_MAX: usize = 16;
 
 /// The state of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -161,20 +176,32 @@ impl Listener {
 }
 
 impl Changed {
-    /// A service was published, or refused for a reason.
-    pub fn service<T>(peer: &str, service: &str, outcome: &Result<T, impl fmt::Display>) -> Self {
+    /// A service was published, or refused for a reason. `refused`: its refused addresses with
+    /// their reasons.
+    pub fn service<'a, T, E: fmt::Display + 'a>(
+        peer: &str,
+        service: &str,
+        outcome: &Result<T, E>,
+        refused: impl Iterator<Item = (&'a str, &'a E)>,
+    ) -> Self {
         let (peer, service) = (peer.to_owned(), service.to_owned());
         let (state, reason) = match outcome {
             Ok(_) => (ServiceState::Published, None),
             Err(why) => (ServiceState::Refused, Some(why.to_string())),
         };
-        Self::Service { peer, service, state, reason }
+        let refused = refused.take(REFUSED_MAX).map(|(address, why)| {
+            let (address, mut reason) = (address.to_owned(), why.to_string());
+            reason.truncate(reason.floor_char_boundary(REASON_MAX));
+            RefusedAddress { address, reason }
+        });
+        Self::Service { peer, service, state, reason, refused: refused.collect() }
     }
 
     /// A service is published no more.
     pub fn withdrawn(peer: &str, service: &str) -> Self {
         let (peer, service) = (peer.to_owned(), service.to_owned());
-        Self::Service { peer, service, state: ServiceState::Withdrawn, reason: None }
+        let (state, reason, refused) = (ServiceState::Withdrawn, None, Vec::new());
+        Self::Service { peer, service, state, reason, refused }
     }
 
     /// The change with a reason of bounded length: a reason may contain text of a peer.
@@ -230,6 +257,19 @@ mod tests {
         let change = Changed::Refusal { source: "192.0.2.1".to_owned(), reason };
         let Changed::Refusal { reason, .. } = change.bounded() else { panic!("a refusal") };
         assert!(reason.len() <= REASON_MAX && !reason.is_empty());
+    }
+
+    #[test]
+    fn a_published_service_names_its_refused_addresses() {
+        let ok: Result<(), String> = Ok(());
+        let (why, all) = ("no".repeat(REASON_MAX), "http://a");
+        let event = Changed::service("home", "web", &ok, [(all, &why); 40].into_iter());
+        let Changed::Service { state, reason, refused, .. } = &event else { panic!("a service") };
+        assert_eq!((*state, reason), (ServiceState::Published, &None));
+        assert_eq!((refused.len(), refused[0].reason.len()), (REFUSED_MAX, REASON_MAX));
+        let whole = Changed::service("home", "web", &ok, std::iter::empty());
+        let json = serde_json::to_string(&whole).unwrap();
+        assert!(!json.contains("refused"), "{json}");
     }
 
     #[test]

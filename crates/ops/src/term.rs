@@ -52,6 +52,19 @@ pub fn count(n: u64, word: &str) -> String {
     if n == 1 { format!("1 {word}") } else { format!("{n} {word}s") }
 }
 
+/// The most parts that [`few`] shows: a person reads no more of a list of like reasons.
+const FEW: usize = 4;
+
+/// The first parts of a list in one line, and the number of the others.
+pub fn few(parts: impl ExactSizeIterator<Item = String>) -> String {
+    let more = parts.len().saturating_sub(FEW);
+    let mut text = parts.take(FEW).collect::<Vec<_>>().join("; ");
+    if more > 0 {
+        text.push_str(&format!("; and {more} more"));
+    }
+    text
+}
+
 /// A table with aligned columns: each column is as wide as its widest cell, with two spaces in
 /// between.
 pub fn table(rows: &[Vec<String>]) -> String {
@@ -81,6 +94,12 @@ mod tests {
     #[test]
     fn one_is_not_many() {
         assert_eq!([0, 1, 2].map(|n| count(n, "link")), ["0 links", "1 link", "2 links"]);
+    }
+
+    #[test]
+    fn a_long_list_is_cut_with_its_count() {
+        let of = |n: usize| few((0..n).map(|n| n.to_string()));
+        assert_eq!([of(0), of(4), of(6)], ["", "0; 1; 2; 3", "0; 1; 2; 3; and 2 more"]);
     }
 
     #[test]

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use proto::control::{
-    ControlDecoder, ControlMessage, FlowClose, FlowOpen, Register, Registered, ServiceError,
-    ServiceErrorCode, ServiceResult, ServiceSpec, ServiceTerms, Strained,
+    ControlDecoder, ControlMessage, FlowClose, FlowOpen, RefusedAddress, Register, Registered,
+    ServiceError, ServiceErrorCode, ServiceResult, ServiceSpec, ServiceTerms, Strained,
 };
 use proto::greeting::{
     Attach, AttachMode, Binding, ClientAccepted, ClientGreeting, ClientSetup, EarlyBinding,
@@ -272,12 +272,16 @@ fn the_control_messages_of_the_document_are_those_of_the_code() {
     let registered = ControlMessage::Registered(Registered {
         generation: 7,
         results: vec![
-            ServiceResult {
-                name: name("ssh"),
-                outcome: Ok(vec!["tcp://example.com:10022".to_owned()]),
-            },
-            ServiceResult { name: name("web"), outcome: Err(taken) },
+            ServiceResult::whole(name("ssh"), Ok(vec!["tcp://example.com:10022".to_owned()])),
+            ServiceResult::whole(name("web"), Err(taken.clone())),
         ],
+    });
+    let partly = ControlMessage::Registered(Registered {
+        generation: 8,
+        results: vec![ServiceResult {
+            refused: vec![RefusedAddress { address: "https://a.example".to_owned(), error: taken }],
+            ..ServiceResult::whole(name("web"), Ok(vec!["http://a.example".to_owned()]))
+        }],
     });
     let strained = ControlMessage::Strained(Strained { rate: 125_000 });
     let bytes = |message: &ControlMessage| message.encode().unwrap().to_vec();
@@ -297,13 +301,15 @@ fn the_control_messages_of_the_document_are_those_of_the_code() {
             ("control-flow-close", bytes(&flow_close)),
             ("control-flow-open", bytes(&flow_open)),
             ("control-named", bytes(&named)),
+            ("control-partly", bytes(&partly)),
             ("control-register", bytes(&register)),
             ("control-registered", bytes(&registered)),
             ("control-restricted", bytes(&restricted)),
             ("control-strained", bytes(&strained)),
         ],
     );
-    let messages = [flow_close, flow_open, named, register, registered, restricted, strained];
+    let messages =
+        [flow_close, flow_open, named, partly, register, registered, restricted, strained];
     for (example, message) in examples("control-").into_values().zip(messages) {
         let mut decoder = ControlDecoder::new();
         assert_eq!(decoder.decode(&mut Bytes::from(example)), Ok(Some(message)));

@@ -90,5 +90,5 @@ pub use socket::{Detached, Seated, Socket, prepare};
 pub use stats::{Stats, open_error_code};
 pub use straight::Straight;
 pub use target::{Caller, Targets, connect_stream, refuse_stream};
-pub use visitor::{bar_socket, drop_socket, refuse_socket, serve_visitor};
+pub use visitor::{bar_socket, drop_socket, refuse_socket, serve_layered, serve_visitor};
 pub use watch::{End, Visit, Watcher};

@@ -1,11 +1,15 @@
 //! The end at which streams begin: an accepted socket becomes a stream of a link.
 
+use std::pin::pin;
 use std::rc::Rc;
+use std::time::Duration;
 
 use proto::{Open, ResetCode};
+use tokio::task::spawn_local;
+use tokio::time::sleep;
 use transport::{Connector, OpenError};
 
-use crate::pipe::{Http, Pipe, Pump};
+use crate::pipe::{Http, Layered, Pipe, Pump};
 use crate::{Permit, Settings, Socket};
 
 /// Opens a stream for `socket` and spawns the pump of the stream on this thread's local runtime.
@@ -26,10 +30,57 @@ pub fn serve_visitor(
     match connector.open(open, Rc::<Pipe>::clone(&pipe)) {
         Ok(inlet) => {
             pipe.connect(socket);
-            tokio::task::spawn_local(Pump::new(pipe, inlet, permit));
+            spawn_local(Pump::new(pipe, inlet, permit));
             Ok(())
         }
         Err(error) => Err((socket, error)),
+    }
+}
+
+/// Opens a stream for a visitor of HTTP whose bytes pass through a layer, and spawns the pump of the
+/// stream as [`serve_visitor`] does. The connection ends once no request is in progress after `stop`
+/// is ready, or after no request was in progress for between one and two times `idle`.
+///
+/// # Errors
+/// No stream was opened. The refusal is not counted.
+pub fn serve_layered(
+    (visitor, http): (Layered, Http),
+    connector: &dyn Connector,
+    open: Open,
+    settings: &Rc<Settings>,
+    permit: Option<Permit>,
+    stop: impl Future<Output = ()> + 'static,
+    idle: Duration,
+) -> Result<(), OpenError> {
+    let pipe = Pipe::guarded(Rc::clone(settings), open.visitor, Some(http));
+    let inlet = connector.open(open, Rc::<Pipe>::clone(&pipe))?;
+    pipe.connect_layered(visitor);
+    spawn_local(async move {
+        let mut pump = pin!(Pump::new(Rc::clone(&pipe), inlet, permit));
+        let over = async {
+            tokio::select! {
+                () = stop => {}
+                () = unused(&pipe, idle) => {}
+            }
+        };
+        tokio::select! {
+            biased;
+            () = &mut pump => return,
+            () = over => {}
+        }
+        pipe.close_when_idle();
+        pump.await;
+    });
+    Ok(())
+}
+
+/// Waits until no request was in progress for `idle`.
+async fn unused(pipe: &Pipe, idle: Duration) {
+    loop {
+        sleep(idle).await;
+        if pipe.is_unused() {
+            return;
+        }
     }
 }
 

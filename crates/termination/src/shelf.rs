@@ -1,8 +1,13 @@
 //! The certificates that visitors are shown. The table of the files and the table of the issued
 //! certificates are replaced as a whole, so that a handshake reads them without a lock, and a
 //! connection keeps what it was shown.
+//!
+//! Several certificates may be for one name: a renewed one beside the old one, a wildcard beside
+//! the exact name, an RSA key beside an ECDSA key. [`Shelf::choose`] decides at each handshake,
+//! because a certificate expires while it lies here, and because visitors differ.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -12,6 +17,10 @@ use rustls::sign::CertifiedKey;
 use tls::{Identity, MaterialError};
 
 use crate::settings::Files;
+use crate::wall;
+
+/// Most names that a line of the log lists.
+const LISTED: usize = 3;
 
 /// A certificate on the shelf.
 #[derive(Clone, Debug)]
@@ -21,12 +30,19 @@ pub(crate) struct Shown {
     pub(crate) begins: u64,
     /// The last second in which the certificate is valid, since 1970.
     pub(crate) ends: u64,
+    /// The file of the configuration; `None` for an issued certificate.
+    pub(crate) file: Option<Arc<Path>>,
 }
 
 impl Shown {
     pub(crate) fn of(identity: &Identity) -> Option<Self> {
         let (begins, ends) = identity.validity()?;
-        Some(Self { key: identity.certified(), begins, ends })
+        Some(Self { key: identity.certified(), begins, ends, file: None })
+    }
+
+    /// Whether the certificate is valid in this second.
+    pub(crate) const fn is_valid(&self, wall: u64) -> bool {
+        self.begins <= wall && wall <= self.ends
     }
 
     /// The second from which the certificate is renewed: a third of its life is left.
@@ -40,29 +56,64 @@ impl Shown {
     }
 }
 
-/// Certificates by the names that they contain; a wildcard has the name `*.example.com`.
+/// Issued certificates by the names for which they were ordered; a wildcard has the name
+/// `*.example.com`.
 pub(crate) type ByName = HashMap<Box<str>, Shown>;
+
+/// Certificates of files by the names that they contain, in the order of the configuration.
+pub(crate) type OfFiles = HashMap<Box<str>, Vec<Shown>>;
 
 /// The two tables.
 #[derive(Debug)]
 pub(crate) struct Shelf {
     /// The certificates of the configured files.
-    pub(crate) files: ArcSwap<ByName>,
+    pub(crate) files: ArcSwap<OfFiles>,
     /// The certificates that the authority issued, each for one name.
     pub(crate) issued: ArcSwap<ByName>,
 }
 
 impl Shelf {
-    /// The certificate for a name in normal form: that of a file before an issued one, and the
-    /// exact name before a wildcard.
+    /// The certificate for a name in normal form at this moment, for a visitor who takes any key.
     pub(crate) fn find(&self, host: &str) -> Option<Shown> {
-        self.configured(host).or_else(|| self.issued.load().get(host).cloned())
+        self.choose(host, wall(), |_| true)
     }
 
-    /// The certificate of a file for a name in normal form.
-    pub(crate) fn configured(&self, host: &str) -> Option<Shown> {
+    /// The best certificate for a name in normal form in the second `wall`. In this order count:
+    ///
+    /// 1. the visitor can verify signatures of its key (`fits`);
+    /// 2. it is valid now;
+    /// 3. it is of a file for the exact name, of a file for the wildcard, issued for the exact
+    ///    name, issued for the wildcard;
+    /// 4. it ends later; of equal ones, it is first in the configuration.
+    pub(crate) fn choose(
+        &self,
+        host: &str,
+        wall: u64,
+        fits: impl Fn(&Shown) -> bool,
+    ) -> Option<Shown> {
+        let (files, issued) = (self.files.load(), self.issued.load());
+        let wildcard = wildcard_of(host);
+        let wildcard = wildcard.as_deref().filter(|wildcard| *wildcard != host);
+        let of_files = |name: Option<&str>| {
+            let found = name.and_then(|name| files.get(name));
+            found.map(Vec::as_slice).unwrap_or_default().iter()
+        };
+        let exact = of_files(Some(host)).map(|shown| (3, shown));
+        let exact = exact.chain(of_files(wildcard).map(|shown| (2, shown)));
+        let ordered = issued.get(host).map(|shown| (1, shown));
+        let below = wildcard.and_then(|name| issued.get(name)).map(|shown| (0, shown));
+        let rank =
+            |(place, shown): &(u8, &Shown)| (fits(shown), shown.is_valid(wall), *place, shown.ends);
+        // `max_by_key` returns the last of equal ones.
+        let all: Vec<_> = exact.chain(ordered).chain(below).collect();
+        all.into_iter().rev().max_by_key(rank).map(|(_, shown)| shown.clone())
+    }
+
+    /// Whether a file is for a name in normal form.
+    pub(crate) fn is_configured(&self, host: &str) -> bool {
         let files = self.files.load();
-        files.get(host).or_else(|| files.get(wildcard_of(host)?.as_str())).cloned()
+        files.contains_key(host)
+            || wildcard_of(host).is_some_and(|name| files.contains_key(name.as_str()))
     }
 
     /// Adds an issued certificate. Only one caller at a time may change the table.
@@ -75,20 +126,22 @@ impl Shelf {
 
 impl ResolvesServerCert for Shelf {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.find(&normal(hello.server_name()?))?.key)
+        let host = normal(hello.server_name()?);
+        let fits = |shown: &Shown| shown.key.key.choose_scheme(hello.signature_schemes()).is_some();
+        Some(self.choose(&host, wall(), fits)?.key)
     }
 }
 
 /// The wildcard that covers a name: it replaces the first label alone (RFC 9525 section 6.3). A
 /// wildcard itself is covered by the same wildcard.
-fn wildcard_of(host: &str) -> Option<String> {
+pub(crate) fn wildcard_of(host: &str) -> Option<String> {
     let (_, rest) = host.split_once('.')?;
     Some(format!("*.{rest}"))
 }
 
 /// Loads the files of the configuration. All problems are added to `problems`.
-pub(crate) fn load(files: &[Files], problems: &mut Vec<MaterialError>) -> ByName {
-    let mut table = ByName::new();
+pub(crate) fn load(files: &[Files], problems: &mut Vec<MaterialError>) -> OfFiles {
+    let mut table = OfFiles::new();
     for pair in files {
         let identity = match Identity::load(&pair.certificate, &pair.key) {
             Ok(identity) => identity,
@@ -111,16 +164,221 @@ pub(crate) fn load(files: &[Files], problems: &mut Vec<MaterialError>) -> ByName
         if let Some(problem) = identity.out_of_date() {
             tracing::warn!("{}: {problem}", pair.certificate.display());
         }
+        let shown = Shown { file: Some(Arc::from(pair.certificate.as_path())), ..shown };
         for name in names {
-            table.entry(name.into()).or_insert_with(|| shown.clone());
+            let all: &mut Vec<_> = table.entry(name.into()).or_default();
+            // A certificate may contain a name twice.
+            if all.last().is_none_or(|last| !Arc::ptr_eq(&last.key, &shown.key)) {
+                all.push(shown.clone());
+            }
         }
+    }
+    for line in rivals(&table, wall()) {
+        tracing::warn!("{line}");
     }
     table
 }
 
+/// A sentence for each two files with a common name. Two valid certificates with keys of different
+/// algorithms are there for different visitors.
+fn rivals(table: &OfFiles, wall: u64) -> Vec<String> {
+    let mut pairs: Vec<(&Shown, &Shown, Vec<&str>)> = Vec::new();
+    let mut names: Vec<_> = table.iter().filter(|(_, all)| all.len() > 1).collect();
+    names.sort_unstable_by_key(|(name, _)| *name);
+    for (name, all) in names {
+        let rank = |shown: &&Shown| (shown.is_valid(wall), shown.ends);
+        let Some(best) = all.iter().rev().max_by_key(rank) else { continue };
+        for other in all.iter().filter(|other| !Arc::ptr_eq(&best.key, &other.key)) {
+            let both = best.is_valid(wall) && other.is_valid(wall);
+            if both && best.key.key.algorithm() != other.key.key.algorithm() {
+                continue;
+            }
+            let is_it = |(a, b, _): &&mut (&Shown, &Shown, Vec<&str>)| {
+                Arc::ptr_eq(&a.key, &best.key) && Arc::ptr_eq(&b.key, &other.key)
+            };
+            match pairs.iter_mut().find(is_it) {
+                Some((_, _, names)) => names.push(name),
+                None => pairs.push((best, other, vec![name])),
+            }
+        }
+    }
+    pairs.iter().map(|(best, other, names)| rivalry(best, other, names, wall)).collect()
+}
+
+fn rivalry(best: &Shown, other: &Shown, names: &[&str], wall: u64) -> String {
+    let file = |shown: &Shown| {
+        shown.file.as_ref().map_or_else(String::new, |file| file.display().to_string())
+    };
+    let dates = |shown: &Shown| {
+        let (begins, ends) = (tls::day_of(shown.begins), tls::day_of(shown.ends));
+        if wall < shown.begins {
+            format!("is not valid before {begins}")
+        } else if shown.is_valid(wall) {
+            format!("is valid until {ends}")
+        } else {
+            format!("expired on {ends}")
+        }
+    };
+    let (listed, more) = names.split_at(names.len().min(LISTED));
+    let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+    format!(
+        "{one} and {two} are both for {listed}{more}: visitors get {one}, which {of_one}; {two} \
+         {of_two} (hint: remove one of them from `tls_routes.certificates`)",
+        one = file(best),
+        two = file(other),
+        listed = listed.join(", "),
+        of_one = dates(best),
+        of_two = dates(other),
+    )
+}
+
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use rcgen::{CertificateParams, KeyPair};
+    use rustls::SignatureAlgorithm;
+
     use super::*;
+
+    const DAY: u64 = 86_400;
+
+    /// Files of certificates, each with its names and the days from now on which it begins and
+    /// ends.
+    struct Folder(tempfile::TempDir);
+
+    impl Folder {
+        fn new() -> Self {
+            Self(tempfile::tempdir().unwrap())
+        }
+
+        fn pair(&self, file: &str, names: &[&str], (begins, ends): (i64, i64)) -> Files {
+            let key = KeyPair::generate().unwrap();
+            let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
+            let mut parameters = CertificateParams::new(names).unwrap();
+            let at = |days: i64| UNIX_EPOCH + Duration::from_secs(after(days));
+            (parameters.not_before, parameters.not_after) = (at(begins).into(), at(ends).into());
+            let files = ["crt", "key"].map(|end| self.0.path().join(format!("{file}.{end}")));
+            let chain = parameters.self_signed(&key).unwrap();
+            fs::write(&files[0], chain.pem()).unwrap();
+            fs::write(&files[1], key.serialize_pem()).unwrap();
+            let [certificate, key] = files;
+            Files { certificate, key }
+        }
+    }
+
+    /// The second `days` days from now.
+    fn after(days: i64) -> u64 {
+        wall().checked_add_signed(days * DAY.cast_signed()).unwrap()
+    }
+
+    fn shelf(files: &[Files]) -> Shelf {
+        let mut problems = Vec::new();
+        let table = load(files, &mut problems);
+        assert!(problems.is_empty(), "{problems:?}");
+        Shelf { files: ArcSwap::from_pointee(table), issued: ArcSwap::default() }
+    }
+
+    /// The name of the file that a visitor of a host is shown in a second, or `issued`.
+    fn shown(shelf: &Shelf, host: &str, wall: u64) -> Option<String> {
+        let shown = shelf.choose(host, wall, |_| true)?;
+        let stem = |file: &Path| file.file_stem().unwrap().to_str().unwrap().to_owned();
+        Some(shown.file.as_deref().map_or_else(|| "issued".into(), stem))
+    }
+
+    #[test]
+    fn of_two_files_the_valid_one_wins_and_then_the_one_that_ends_later() {
+        let folder = Folder::new();
+        let names = ["a.example.com"];
+        let old = folder.pair("old", &names, (-90, -1));
+        let good = folder.pair("good", &names, (-10, 20));
+        let long = folder.pair("long", &names, (-1, 80));
+        let later = folder.pair("later", &names, (30, 300));
+        for files in [
+            vec![&old, &good, &long, &later],
+            vec![&later, &long, &good, &old],
+            vec![&good, &old, &later, &long],
+        ] {
+            let files: Vec<_> = files.into_iter().cloned().collect();
+            let shelf = shelf(&files);
+            let at = |days| shown(&shelf, "a.example.com", after(days));
+            assert_eq!(at(0).as_deref(), Some("long"));
+            // Each handshake asks the clock: no reload is needed.
+            assert_eq!(at(-5).as_deref(), Some("good"));
+            assert_eq!(at(-50).as_deref(), Some("old"));
+            assert_eq!(at(40).as_deref(), Some("later"));
+            assert_eq!(at(400).as_deref(), Some("later"), "none is valid any more");
+            assert!(shelf.is_configured("a.example.com") && !shelf.is_configured("b.example.com"));
+        }
+    }
+
+    #[test]
+    fn an_exact_name_comes_before_a_wildcard_and_a_valid_wildcard_before_an_expired_name() {
+        let folder = Folder::new();
+        let wild = folder.pair("wild", &["*.example.com"], (-1, 300));
+        let exact = folder.pair("exact", &["a.example.com"], (-1, 30));
+        let shelf = shelf(&[wild, exact]);
+        let at = |host: &str, days| shown(&shelf, host, after(days));
+        assert_eq!(at("a.example.com", 0).as_deref(), Some("exact"));
+        assert_eq!(at("a.example.com", 31).as_deref(), Some("wild"));
+        assert_eq!(at("a.example.com", 301).as_deref(), Some("exact"), "neither is valid");
+        assert_eq!(at("b.example.com", 0).as_deref(), Some("wild"));
+        assert_eq!(at("*.example.com", 0).as_deref(), Some("wild"));
+        assert_eq!(at("a.b.example.com", 0), None);
+        assert_eq!(at("example.com", 0), None);
+    }
+
+    #[test]
+    fn an_issued_certificate_stands_in_for_a_file_that_has_expired() {
+        let folder = Folder::new();
+        let file = folder.pair("file", &["a.example.com"], (-1, 30));
+        let shelf = shelf(&[file]);
+        let leaf = Shown::of(&tls::fleeting(&["a.example.com".into()]).unwrap()).unwrap();
+        let issued = Shown { begins: after(-1), ends: after(60), ..leaf };
+        shelf.show_issued("a.example.com", issued.clone());
+        shelf.show_issued("*.example.com", issued);
+        let at = |host: &str, days| shown(&shelf, host, after(days));
+        assert_eq!(at("a.example.com", 0).as_deref(), Some("file"));
+        assert_eq!(at("a.example.com", 31).as_deref(), Some("issued"));
+        assert_eq!(at("b.example.com", 0).as_deref(), Some("issued"), "by the wildcard");
+    }
+
+    #[test]
+    fn a_visitor_gets_a_certificate_whose_signatures_the_visitor_can_verify() {
+        let folder = Folder::new();
+        let one = folder.pair("one", &["a.example.com"], (-1, 300));
+        let two = folder.pair("two", &["a.example.com"], (-1, 30));
+        let shelf = shelf(&[one, two]);
+        let is_two = |shown: &Shown| shown.file.as_ref().unwrap().ends_with("two.crt");
+        let found = shelf.choose("a.example.com", wall(), is_two).unwrap();
+        assert!(is_two(&found));
+        assert_eq!(found.key.key.algorithm(), SignatureAlgorithm::ECDSA);
+    }
+
+    #[test]
+    fn a_warning_names_both_files_and_what_visitors_get() {
+        let folder = Folder::new();
+        let names = ["a.example.com", "b.example.com", "c.example.com", "d.example.com"];
+        let old = folder.pair("old", &names, (-90, -1));
+        let good = folder.pair("good", &names, (-10, 20));
+        let other = folder.pair("other", &["e.example.com"], (-10, 20));
+        let table = load(&[old, good, other], &mut Vec::new());
+        let lines = rivals(&table, wall());
+        let [line] = &lines[..] else { panic!("{lines:?}") };
+        let at = |file: &str| folder.0.path().join(file).display().to_string();
+        let (good, old, day) = (at("good.crt"), at("old.crt"), |days| tls::day_of(after(days)));
+        assert_eq!(
+            line,
+            &format!(
+                "{good} and {old} are both for a.example.com, b.example.com, c.example.com and 1 \
+                 more: visitors get {good}, which is valid until {}; {old} expired on {} (hint: \
+                 remove one of them from `tls_routes.certificates`)",
+                day(20),
+                day(-1)
+            )
+        );
+    }
 
     #[test]
     fn a_renewal_begins_with_the_last_third_and_is_late_in_the_last_quarter() {

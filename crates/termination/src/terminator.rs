@@ -21,7 +21,7 @@ use crate::acme::Authority;
 use crate::challenge::{self, Kind, Slot};
 use crate::ledger::{Names, Need, WAITING_MAX, Wanted};
 use crate::settings::{Doors, MinVersion, Settings, Unusable};
-use crate::shelf::{ByName, Shelf, load};
+use crate::shelf::{ByName, OfFiles, Shelf, load};
 use crate::store::HOST_MAX;
 use crate::stream::TlsIo;
 
@@ -147,7 +147,7 @@ impl fmt::Debug for Prepared {
 /// Loaded settings.
 struct Parts {
     live: Live,
-    files: ByName,
+    files: OfFiles,
     /// Kept certificates of an authority that was not in use before.
     issued: Option<ByName>,
 }
@@ -245,7 +245,7 @@ impl Terminator {
             }
             Err(error) => return Cover::None(error.to_string()),
         };
-        if self.shelf.configured(&host).is_some() {
+        if self.shelf.is_configured(&host) {
             return Cover::Configured;
         }
         let live = self.live.load_full();
@@ -343,11 +343,11 @@ impl Terminator {
         });
         let mut all = Vec::with_capacity(hosts.len());
         for (host, trouble) in hosts {
-            let file = files.get(&host).cloned().or_else(|| self.shelf.configured(&host));
-            let (source, shown) = match (file, issued.get(&host)) {
-                (Some(shown), _) => (CertificateSource::File, Some(shown)),
-                (None, Some(shown)) => (CertificateSource::Acme, Some(shown.clone())),
-                (None, None) => (CertificateSource::None, None),
+            let shown = self.shelf.find(&host);
+            let source = match &shown {
+                Some(shown) if shown.file.is_some() => CertificateSource::File,
+                Some(_) => CertificateSource::Acme,
+                None => CertificateSource::None,
             };
             let refusal = self.uncovered(&live, &host);
             let (error, retry_in) = match (source, refusal) {
@@ -366,7 +366,7 @@ impl Terminator {
 
     /// What a name needs.
     pub(crate) fn need(&self, live: &Live, host: &str) -> Need {
-        if self.shelf.configured(host).is_some() || refusal(live, host).is_some() {
+        if self.shelf.is_configured(host) || refusal(live, host).is_some() {
             return Need::Nothing;
         }
         let issued = self.shelf.issued.load();
@@ -375,7 +375,7 @@ impl Terminator {
 
     /// Why a name has no configured certificate and cannot have an ordered one; `None`: it can.
     fn uncovered(&self, live: &Live, host: &str) -> Option<String> {
-        if self.shelf.configured(host).is_some() { None } else { refusal(live, host) }
+        if self.shelf.is_configured(host) { None } else { refusal(live, host) }
     }
 
     /// Logs which of the published names `before`, all of them covered before, lost their cover.

@@ -10,7 +10,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::server::{ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::SingleCertAndKey;
 use rustls::version::TLS13;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{ALL_VERSIONS, ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
 
 use crate::verify::PinVerifier;
 use crate::{Identity, MaterialError, Pin, load_certificates, order_suites, provider};
@@ -58,15 +58,47 @@ pub fn server_config(
     Ok(Arc::new(config))
 }
 
-/// Makes the configuration of a client. The client presents `identity` if the server requests a
-/// certificate.
+/// The oldest version of TLS that a client accepts. Older versions than 1.2 are never accepted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Oldest {
+    /// TLS 1.2 (RFC 5246) with ECDHE and AEAD suites, and TLS 1.3. For servers whose TLS is another
+    /// program's.
+    Tls12,
+    /// TLS 1.3 (RFC 8446) alone.
+    #[default]
+    Tls13,
+}
+
+static NEWEST: &[&SupportedProtocolVersion] = &[&TLS13];
+
+impl Oldest {
+    const fn versions(self) -> &'static [&'static SupportedProtocolVersion] {
+        match self {
+            Self::Tls12 => ALL_VERSIONS,
+            Self::Tls13 => NEWEST,
+        }
+    }
+}
+
+/// Makes the configuration of a client of TLS 1.3. The client presents `identity` if the server
+/// requests a certificate.
 pub fn client_config(
     trust: &Trust,
     identity: Option<&Identity>,
     alpn: &[&[u8]],
 ) -> Result<Arc<ClientConfig>, MaterialError> {
+    client_config_from(Oldest::Tls13, trust, identity, alpn)
+}
+
+/// As [`client_config`], with another oldest version of TLS.
+pub fn client_config_from(
+    oldest: Oldest,
+    trust: &Trust,
+    identity: Option<&Identity>,
+    alpn: &[&[u8]],
+) -> Result<Arc<ClientConfig>, MaterialError> {
     let builder = ClientConfig::builder_with_provider(provider())
-        .with_protocol_versions(&[&TLS13])
+        .with_protocol_versions(oldest.versions())
         .map_err(unusable)?
         .dangerous()
         .with_custom_certificate_verifier(verifier(trust)?);

@@ -1,9 +1,11 @@
 //! TLS for all transports that use it: crypto provider, certificates, pins and verifiers.
 //!
-//! The configurations use rustls with aws-lc and, for AES-GCM on some CPUs, ring; TLS 1.3 only, and
-//! prefer hybrid post-quantum key exchange. The provider is passed explicitly, because a process
-//! default is a hidden global and rustls, which is built with two libraries, panics where it has to
-//! guess. Resumption and 0-RTT are off; `transport-quic` turns both on.
+//! The configurations use rustls with aws-lc and, for AES-GCM on some CPUs, ring. They speak TLS
+//! 1.3 and prefer hybrid post-quantum key exchange. TLS 1.2 is for the programs of others: a proxy
+//! in front of the server where the client's file permits it, an authority. The provider is passed
+//! explicitly, because a process default is a hidden global and rustls, which is built with two
+//! libraries, panics where it has to guess. Resumption and 0-RTT are off; `transport-quic` turns
+//! both on.
 
 mod asked;
 mod authority;
@@ -21,7 +23,7 @@ mod words;
 
 pub use asked::Asked;
 pub use authority::{Authority, Issued};
-pub use config::{Trust, client_config, server_config};
+pub use config::{Oldest, Trust, client_config, client_config_from, server_config};
 pub use error::MaterialError;
 pub use explain::{explain, io_error, of_authority, of_visitor};
 pub use host::{HostName, HostNameError};

@@ -139,7 +139,13 @@ const UPGRADE: &str = "upgrade the TLS library of the other program, or the prox
 
 /// A peer without TLS 1.3.
 fn old(peer: &str) -> String {
-    format!("{peer} does not speak TLS 1.3; let the proxy in front of it offer TLS 1.3")
+    // Clients of the project have a key for it.
+    let key = if peer == "the server" {
+        ", or set `tls: { min_version: \"1.2\" }` for wss://"
+    } else {
+        ""
+    };
+    format!("{peer} does not speak TLS 1.3; let the proxy in front of it offer TLS 1.3{key}")
 }
 
 /// Errors of a handshake that blame no certificate.
@@ -266,7 +272,8 @@ mod tests {
         for (error, begin) in [
             (
                 Error::PeerIncompatible(PeerIncompatible::Tls12NotOffered),
-                "TLS: the server does not speak TLS 1.3; ",
+                "TLS: the server does not speak TLS 1.3; let the proxy in front of it offer TLS 1.3, \
+                 or set `tls: { min_version: \"1.2\" }` for wss://",
             ),
             (
                 Error::PeerIncompatible(PeerIncompatible::NoCipherSuitesInCommon),

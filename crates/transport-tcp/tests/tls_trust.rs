@@ -4,9 +4,12 @@
 
 mod setup;
 
+use std::collections::VecDeque;
 use std::fs;
+use std::future::poll_fn;
 use std::sync::Arc;
 
+use bytes::{Bytes, BytesMut};
 use rustls::ServerConfig;
 use setup::{Ends, Material, ends};
 use testkit::certs::{Authority, Flaw};
@@ -215,4 +218,62 @@ fn only_names_and_addresses_are_hosts() {
     }
     let said = server_name("a b").unwrap_err().to_string();
     assert_eq!(said, "`a b` is neither a host name nor an IP address");
+}
+
+/// A client for a proxy that ends TLS with version 1.2: the bytes pass in both directions, nothing
+/// is bound to the session, and a request for a certificate is answered.
+#[tokio::test]
+async fn a_client_that_may_speaks_tls_1_2_with_an_old_server() {
+    let (material, ca) = (Material::new(), Authority::new("Test CA").unwrap());
+    let file = ca.save(material.folder()).unwrap();
+    let identity = material.identity(&ca.server(&["a.example"]).unwrap());
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(tls::load_certificates(&file).unwrap().remove(0)).unwrap();
+    let clients = rustls::server::WebPkiClientVerifier::builder_with_provider(
+        Arc::new(roots),
+        tls::provider(),
+    );
+    let mut server = rustls::ServerConfig::builder_with_provider(tls::provider())
+        .with_protocol_versions(&[&rustls::version::TLS12])
+        .unwrap()
+        .with_client_cert_verifier(clients.build().unwrap())
+        .with_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(identity.certified())));
+    server.alpn_protocols = vec![ALPN.to_vec()];
+    let server = Arc::new(server);
+    let trust = Trust::Authority(file);
+    let folder = tempfile::tempdir().unwrap();
+    let (certificate, key) =
+        ca.client(&["home"], "home", Flaw::None).unwrap().save(folder.path(), "home").unwrap();
+    let own = tls::Identity::load(&certificate, &key).unwrap();
+    let client = |oldest| tls::client_config_from(oldest, &trust, Some(&own), &[ALPN]).unwrap();
+    let refused = ends(Arc::clone(&server), client(tls::Oldest::Tls13), "a.example").await;
+    let said = refused.dialled.unwrap_err().to_string();
+    assert!(said.contains("min_version"), "{said}");
+    let Ends { dialled, accepted } = ends(server, client(tls::Oldest::Tls12), "a.example").await;
+    let (mut near, mut far) = (dialled.unwrap(), accepted.unwrap());
+    assert_eq!((near.peer.exporter, far.peer.exporter), (None, None));
+    assert_eq!(far.peer.certificate_name.as_deref(), Some("home"));
+    let suite = near.peer.cipher.unwrap().suite;
+    assert!(suite.starts_with("TLS_ECDHE_ECDSA_WITH_"), "{suite}");
+    let sent = Bytes::from(vec![7; 100_000]);
+    for turn in 0..2 {
+        let (from, to) = if turn == 0 { (&mut near, &mut far) } else { (&mut far, &mut near) };
+        let mut frames = VecDeque::from([sent.clone()]);
+        let write = async {
+            while !frames.is_empty() {
+                poll_fn(|cx| from.lane.poll_write(cx, &mut frames)).await.unwrap();
+            }
+            poll_fn(|cx| from.lane.poll_flush(cx)).await.unwrap();
+        };
+        let read = async {
+            let mut got = BytesMut::with_capacity(sent.len());
+            while got.len() < sent.len() {
+                got.reserve(sent.len() - got.len());
+                poll_fn(|cx| to.lane.poll_read(cx, &mut got)).await.unwrap();
+            }
+            got
+        };
+        let ((), got) = tokio::join!(write, read);
+        assert_eq!(got, sent);
+    }
 }

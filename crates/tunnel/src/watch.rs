@@ -61,4 +61,38 @@ mod tests {
         fs::remove_file(&file).unwrap();
         assert_ne!(look().await, third);
     }
+
+    #[tokio::test]
+    async fn a_renewal_that_changes_a_symbolic_link_is_seen() {
+        use std::os::unix::fs::symlink;
+        let dir = tempfile::tempdir().unwrap();
+        let at = |path: &str| dir.path().join(path);
+        let replace = |target: &str, link: &str| {
+            symlink(target, at("new-link")).unwrap();
+            fs::rename(at("new-link"), at(link)).unwrap();
+        };
+        // certbot: the link of the name changes to the next file of the archive.
+        for folder in ["archive/a", "live/a"] {
+            fs::create_dir_all(at(folder)).unwrap();
+        }
+        for n in [1, 2] {
+            fs::write(at(&format!("archive/a/fullchain{n}.pem")), "same length").unwrap();
+        }
+        replace("../../archive/a/fullchain1.pem", "live/a/fullchain.pem");
+        let look = || Seen::look(vec![at("live/a/fullchain.pem")]);
+        let first = look().await;
+        replace("../../archive/a/fullchain2.pem", "live/a/fullchain.pem");
+        assert_ne!(look().await, first);
+        // Kubernetes: the file is a link through `..data`, and this link changes.
+        for folder in ["..1", "..2"] {
+            fs::create_dir(at(folder)).unwrap();
+            fs::write(at(folder).join("tls.crt"), "same length").unwrap();
+        }
+        replace("..1", "..data");
+        replace("..data/tls.crt", "tls.crt");
+        let look = || Seen::look(vec![at("tls.crt")]);
+        let first = look().await;
+        replace("..2", "..data");
+        assert_ne!(look().await, first);
+    }
 }

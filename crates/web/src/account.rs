@@ -44,6 +44,8 @@ pub(crate) const SWITCHED: u64 = 4 * 1024;
 /// A request: its task, the state of its stream of HTTP/2, the table of its fields, and the small
 /// block that a piece of a body pins.
 pub(crate) const REQUEST: u64 = 12 * 1024;
+/// The head of an answer for which a request has memory.
+const SMALL_HEAD: u64 = 2 * 1024;
 /// An answer that refuses a request.
 const REFUSED: u64 = 3 * 1024;
 /// A connection to a target: hyper's two buffers, the stream, and its task.
@@ -51,16 +53,6 @@ pub(crate) const UPSTREAM: u64 = 20 * 1024;
 /// What a piece of a body costs beside its bytes: its place in the queue of hyper or h2, and the
 /// frame around it.
 const PIECE: u64 = 512;
-
-/// Bytes and frames of bodies that an HTTP/2 visitor may have sent ahead of the target in any case:
-/// the window that RFC 9113 section 6.9.2 gives to a connection at first.
-const AHEAD: u64 = 64 * 1024;
-const FRAMES_AHEAD: u32 = 256;
-/// Frames that may wait at most. h2 keeps 200 bytes for each, whatever the frame carries.
-const MOST_FRAMES: u32 = 2048;
-const FRAME: u64 = 512;
-/// Trailers that wait with their body: as long as the list of fields may be, with the table.
-const TRAILERS: u64 = 64 * 1024;
 
 /// What one connection of a visitor holds.
 pub struct Account {
@@ -70,24 +62,9 @@ pub struct Account {
     base: Cell<u64>,
     /// Heads of answers that may wait in the buffer for writing.
     heads: Cell<u64>,
-    /// The bytes of a visitor of HTTP/2 that h2 keeps.
-    received: Cell<Received>,
-    /// Requests and bodies of requests that are in progress.
-    live: Cell<u32>,
     /// Nobody can be answered any more.
     exhausted: Cell<bool>,
-    reader: Cell<Option<Waker>>,
     refusals: RefCell<Option<Rc<dyn Fn()>>>,
-}
-
-/// Bodies of requests that arrived and that nobody has read.
-#[derive(Clone, Copy, Default)]
-struct Received {
-    bytes: u64,
-    frames: u32,
-    trailers: u32,
-    /// The sum that is charged.
-    charged: u64,
 }
 
 impl Account {
@@ -100,10 +77,7 @@ impl Account {
             held: Cell::new(0),
             base: Cell::new(0),
             heads: Cell::new(0),
-            received: Cell::default(),
-            live: Cell::new(0),
             exhausted: Cell::new(false),
-            reader: Cell::new(None),
             refusals: RefCell::default(),
         };
         account.extend(bytes).then(|| Rc::new(account))
@@ -154,8 +128,12 @@ impl Account {
         self.has(bytes, GROWTH_RESERVE)
     }
 
+    fn spare(&self, reserve: u64) -> u64 {
+        self.budget.left().saturating_sub(self.budget.total() / reserve)
+    }
+
     fn has(&self, bytes: u64, reserve: u64) -> bool {
-        let spare = self.budget.left().saturating_sub(self.budget.total() / reserve);
+        let spare = self.spare(reserve);
         let held = self.held.get().saturating_add(bytes);
         // What is held is not taken back, so each connection leaves a part to those that follow.
         held <= spare / SHARE || (held <= FIRST && bytes <= spare)
@@ -184,7 +162,6 @@ impl Account {
     /// Ends the connection: its next read fails.
     fn exhaust(&self) {
         self.exhausted.set(true);
-        self.wake_reader();
     }
 
     pub(crate) const fn is_exhausted(&self) -> bool {
@@ -202,9 +179,11 @@ impl Account {
     }
 
     /// The head of an answer goes to the buffer for writing. Returns false if the budget does not
-    /// have its bytes.
+    /// have its bytes. A request that was admitted has its answer, whatever its connection holds,
+    /// unless the head is long.
     pub(crate) fn head_queued(&self, bytes: u64) -> bool {
-        let may = self.affords(bytes);
+        let may =
+            self.affords(bytes) || (bytes <= SMALL_HEAD && bytes <= self.spare(GROWTH_RESERVE));
         if may {
             self.charge(bytes);
             self.heads.set(self.heads.get() + bytes);
@@ -212,76 +191,11 @@ impl Account {
         may
     }
 
-    /// All heads were written.
-    pub(crate) fn heads_written(&self) {
-        self.release(self.heads.take());
-    }
-
-    /// A request, or the body of a request, begins.
-    pub(crate) fn begin(self: &Rc<Self>) -> Live {
-        self.live.set(self.live.get() + 1);
-        Live(Rc::clone(self))
-    }
-
-    /// Whether h2 may read further bytes of the visitor. Otherwise the task of `cx` is woken once
-    /// it may.
-    pub(crate) fn may_receive(&self, cx: &Context<'_>) -> bool {
-        let Received { bytes, frames, .. } = self.received.get();
-        let few = bytes <= AHEAD && frames <= FRAMES_AHEAD;
-        if few || (frames < MOST_FRAMES && self.may_grow(AHEAD)) {
-            return true;
-        }
-        self.reader.set(Some(cx.waker().clone()));
-        false
-    }
-
-    pub(crate) fn park_reader(&self, cx: &Context<'_>) {
-        self.reader.set(Some(cx.waker().clone()));
-    }
-
-    /// Bytes of bodies arrived over HTTP/2, in so many frames, and trailers.
-    pub(crate) fn arrived(&self, bytes: u64, frames: u32, trailers: u32) {
-        let mut all = self.received.get();
-        all.bytes = all.bytes.saturating_add(bytes);
-        all.frames = all.frames.saturating_add(frames);
-        all.trailers = all.trailers.saturating_add(trailers);
-        self.settle(all);
-    }
-
-    /// A frame with bytes of a body was read.
-    pub(crate) fn consumed(&self, bytes: u64) {
-        let mut all = self.received.get();
-        all.bytes = all.bytes.saturating_sub(bytes);
-        all.frames = all.frames.saturating_sub(1);
-        self.settle(all);
-        self.wake_reader();
-    }
-
-    /// The trailers of a body were read.
-    pub(crate) fn consumed_trailers(&self) {
-        let mut all = self.received.get();
-        all.trailers = all.trailers.saturating_sub(1);
-        self.settle(all);
-    }
-
-    /// Charges what waits. A body that is dropped is never counted as read, but h2 never keeps more
-    /// than the window of the connection.
-    fn settle(&self, mut all: Received) {
-        let bytes = all.bytes.min(u64::from(crate::serve::CONNECTION_WINDOW));
-        let now = bytes + u64::from(all.frames) * FRAME + u64::from(all.trailers) * TRAILERS;
-        if now > all.charged {
-            self.charge(now - all.charged);
-        } else {
-            self.release(all.charged - now);
-        }
-        all.charged = now;
-        self.received.set(all);
-    }
-
-    fn wake_reader(&self) {
-        if let Some(waker) = self.reader.take() {
-            waker.wake();
-        }
+    /// Heads were written: all of them, or a part. The streams of a visitor take turns, so each
+    /// write has some of the heads that wait.
+    pub(crate) fn heads_written(&self, all: bool) {
+        let kept = if all { 0 } else { self.heads.get() / 2 };
+        self.release(self.heads.replace(kept) - kept);
     }
 }
 
@@ -294,22 +208,6 @@ impl Drop for Account {
 impl fmt::Debug for Account {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Account").field(&self.held.get()).finish()
-    }
-}
-
-/// A request, or the body of a request, in progress. Once there is none, no body waits.
-#[derive(Debug)]
-pub(crate) struct Live(Rc<Account>);
-
-impl Drop for Live {
-    fn drop(&mut self) {
-        let account = &self.0;
-        account.live.set(account.live.get() - 1);
-        if account.live.get() == 0 {
-            let charged = account.received.get().charged;
-            account.settle(Received { charged, ..Received::default() });
-            account.wake_reader();
-        }
     }
 }
 

@@ -10,14 +10,16 @@ use std::{
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::{
-    sync::mpsc,
+    sync::{mpsc, oneshot},
     time::{Sleep, sleep},
 };
 
 use crate::{
-    account::{Account, Hold as Held, Live, Piece, Share, unpinned},
+    account::{Account, Hold as Held, Piece, Share, unpinned},
     compress::{AnswerError, Source},
     gate::Progress,
+    http2::{Tunnel, Upload},
+    interim::Sink,
     upstream::{Exchange, WireState},
 };
 
@@ -25,33 +27,105 @@ use crate::{
 /// expectations waits for the body itself; curl waits for the same time.
 const CONTINUE: Duration = Duration::from_secs(1);
 
-/// A piece of a body that arrived over HTTP/2 lies in a buffer of about this size, bytes.
-const H2_BLOCK: usize = 16 * 1024;
+/// A piece of a body that arrived lies in a buffer of about this size, bytes.
+const BLOCK: usize = 16 * 1024;
+
+/// What a visitor sends with a request.
+#[derive(Debug)]
+pub(crate) enum VisitorBody {
+    /// Nothing.
+    Empty,
+    /// Over HTTP/1.
+    Incoming(Incoming),
+    /// Over HTTP/2.
+    Stream(Upload),
+    /// An extended CONNECT of HTTP/2: the stream of the visitor once it has its answer.
+    Tunnel(oneshot::Receiver<Tunnel>),
+}
+
+impl VisitorBody {
+    /// Whether a byte is known to have arrived. hyper does not tell for HTTP/1.
+    fn has_begun(&self) -> bool {
+        matches!(self, Self::Stream(upload) if upload.has_begun())
+    }
+
+    /// Whether memory is too short for the body.
+    pub(crate) const fn is_starved(&self) -> bool {
+        matches!(self, Self::Stream(upload) if upload.is_starved())
+    }
+}
+
+impl Body for VisitorBody {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        match self.get_mut() {
+            Self::Empty | Self::Tunnel(_) => Poll::Ready(None),
+            Self::Incoming(incoming) => {
+                let frame = ready!(Pin::new(incoming).poll_frame(cx));
+                Poll::Ready(frame.map(|frame| frame.map_err(Broken::Message)))
+            }
+            Self::Stream(upload) => upload.poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Empty | Self::Tunnel(_) => true,
+            Self::Incoming(incoming) => incoming.is_end_stream(),
+            Self::Stream(upload) => upload.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Empty | Self::Tunnel(_) => SizeHint::with_exact(0),
+            Self::Incoming(incoming) => incoming.size_hint(),
+            Self::Stream(upload) => upload.size_hint(),
+        }
+    }
+}
+
+/// Why the body of a request broke off.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Broken {
+    #[error("the message of the visitor broke off: {0}")]
+    Message(hyper::Error),
+    #[error("the stream of the visitor broke off: {0}")]
+    Stream(h2::Error),
+    #[error("the connection of the visitor ended")]
+    Left,
+    #[error("memory is short")]
+    Memory,
+}
 
 /// The body of a request on its way to the target.
 #[derive(Debug)]
 pub(crate) struct RequestBody {
     /// `None` is an empty body: a request without body is repeated.
-    incoming: Option<Incoming>,
+    incoming: Option<VisitorBody>,
     hold: Option<Hold>,
     wire: Rc<WireState>,
-    /// The account of a visitor of HTTP/2, whose pieces h2 has kept.
-    h2: Option<Rc<Account>>,
-    _live: Live,
 }
 
-/// A body that waits until the target wants it.
+/// A body that waits until the target wants it (RFC 9110 section 10.1.1).
 #[derive(Debug)]
 pub(crate) struct Hold {
     wanted: mpsc::Receiver<()>,
     patience: Pin<Box<Sleep>>,
+    sink: Sink,
 }
 
 impl Hold {
     /// The sender reports `100 Continue`.
-    pub(crate) fn new() -> (mpsc::Sender<()>, Self) {
+    pub(crate) fn new(sink: &Sink) -> (mpsc::Sender<()>, Self) {
         let (wants, wanted) = mpsc::channel(1);
-        (wants, Self { wanted, patience: Box::pin(sleep(CONTINUE)) })
+        let patience = Box::pin(sleep(CONTINUE));
+        (wants, Self { wanted, patience, sink: sink.clone() })
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -64,40 +138,42 @@ impl Hold {
 
 impl RequestBody {
     pub(crate) fn new(
-        incoming: Option<Incoming>,
+        incoming: Option<VisitorBody>,
         hold: Option<Hold>,
         wire: Rc<WireState>,
-        h2: bool,
     ) -> Self {
-        let account = wire.account();
-        let (_live, h2) = (account.begin(), h2.then(|| Rc::clone(account)));
-        let body = Self { incoming, hold, wire, h2, _live };
+        let body = Self { incoming, hold, wire };
         body.wire.sending.set(!body.is_end_stream());
         body
     }
 
     /// The body of a request that did not leave.
-    pub(crate) fn into_unsent(mut self) -> Option<Incoming> {
+    pub(crate) fn into_unsent(mut self) -> Option<VisitorBody> {
         self.incoming.take()
     }
 }
 
 impl Body for RequestBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = Broken;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         let body = &mut *self;
-        if let Some(hold) = &mut body.hold {
-            ready!(hold.poll(cx));
-            body.hold = None;
-        }
         let Some(incoming) = &mut body.incoming else {
             return Poll::Ready(None);
         };
+        if let Some(hold) = &mut body.hold {
+            // A visitor that sends without being asked waits for nothing.
+            let has_begun = incoming.has_begun();
+            if !has_begun {
+                ready!(hold.poll(cx));
+                hold.sink.invite(body.wire.account());
+            }
+            body.hold = None;
+        }
         if !body.wire.may_queue(cx) {
             return Poll::Pending;
         }
@@ -108,19 +184,11 @@ impl Body for RequestBody {
         let Some(Ok(frame)) = frame else { return Poll::Ready(frame) };
         let frame = match frame.into_data() {
             Ok(bytes) => {
-                if let Some(account) = &body.h2 {
-                    account.consumed(bytes.len() as u64);
-                }
-                let (bytes, size) = unpinned(bytes, H2_BLOCK);
+                let (bytes, size) = unpinned(bytes, BLOCK);
                 body.wire.queue(size);
                 Frame::data(bytes)
             }
-            Err(frame) => {
-                if let Some(account) = &body.h2 {
-                    account.consumed_trailers();
-                }
-                frame
-            }
+            Err(frame) => frame,
         };
         Poll::Ready(Some(Ok(frame)))
     }
@@ -154,13 +222,11 @@ enum Content {
 pub(crate) struct Answer {
     progress: Rc<Progress>,
     held: Held,
-    _live: Live,
 }
 
 impl Answer {
     pub(crate) fn new(progress: &Rc<Progress>, held: Held) -> Self {
-        let _live = held.account().begin();
-        Self { progress: Rc::clone(progress), held, _live }
+        Self { progress: Rc::clone(progress), held }
     }
 
     pub(crate) const fn account(&self) -> &Rc<Account> {

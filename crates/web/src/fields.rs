@@ -1,12 +1,12 @@
 //! The fields of messages that pass the proxy.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use hyper::header::{
     self, CONNECTION, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING, UPGRADE,
 };
 
-use crate::Visitor;
+use crate::{Sender, Visitor};
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
@@ -14,6 +14,54 @@ const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+
+/// The beginning of the names by which a proxy tells of a request, and the other names by which
+/// reverse proxies, CDNs and frameworks tell the address of the visitor, or how the visitor came.
+const CLAIM: &str = "x-forwarded";
+const CLAIMS: &[&str] = &[
+    "cf-connecting-ip",
+    "cf-connecting-ipv6",
+    "cf-pseudo-ipv4",
+    "cf-visitor",
+    "client-ip",
+    "cloudfront-forwarded-proto",
+    "cloudfront-viewer-address",
+    "do-connecting-ip",
+    "fastly-client-ip",
+    "fastly-ssl",
+    "fly-client-ip",
+    "fly-forwarded-port",
+    "fly-forwarded-proto",
+    "fly-forwarded-ssl",
+    "forwarded",
+    "forwarded-for",
+    "forwarded-for-ip",
+    "front-end-https",
+    "proxy-client-ip",
+    "true-client-ip",
+    "wl-proxy-client-ip",
+    "wl-proxy-ssl",
+    "x-appengine-remote-addr",
+    "x-appengine-user-ip",
+    "x-azure-clientip",
+    "x-azure-socketip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "x-envoy-external-address",
+    "x-nf-client-connection-ip",
+    "x-original-forwarded-for",
+    "x-original-host",
+    "x-originating-ip",
+    "x-proxyuser-ip",
+    "x-real-ip",
+    "x-real-port",
+    "x-remote-addr",
+    "x-remote-ip",
+    "x-scheme",
+    "x-url-scheme",
+    "x-vercel-forwarded-for",
+];
 
 /// The length of the fields in a head, bytes.
 pub(crate) fn length(fields: &HeaderMap) -> usize {
@@ -87,28 +135,54 @@ pub(crate) fn join_cookies(fields: &mut HeaderMap) {
 
 /// Tells the target about the visitor. A trusted proxy has told about its own visitor already: its
 /// fields stay, and its address is appended. The fields of all other visitors are replaced, and
-/// `Forwarded` (RFC 7239) is removed, because a target may prefer it.
+/// every other field in which a target may look for an address is removed. `X-Real-IP` is the
+/// address that this server uses itself.
 pub(crate) fn forwarded(
     fields: &mut HeaderMap,
-    visitor: &Visitor,
+    (visitor, sender): (&Visitor, Sender),
     is_trusted: bool,
     host: &HeaderValue,
 ) {
-    // An IPv4 visitor of a dual-stack socket is an IPv4 visitor.
-    let address = visitor.address.map(|address| address.ip().to_canonical());
-    if !is_trusted {
-        fields.remove(X_FORWARDED_FOR);
-        fields.remove(X_FORWARDED_HOST);
-        fields.remove(X_FORWARDED_PROTO);
-        fields.remove(header::FORWARDED);
-    }
-    if let Some(value) = address.and_then(|address| forwarded_for(fields, address)) {
+    remove_claims(fields, is_trusted);
+    if let Some(value) = ip(visitor.address).and_then(|ip| forwarded_for(fields, ip)) {
         fields.insert(X_FORWARDED_FOR, value);
+    }
+    let real = ip(sender.address()).and_then(|ip| HeaderValue::try_from(ip.to_string()).ok());
+    match real {
+        Some(value) => drop(fields.insert(X_REAL_IP, value)),
+        None => drop(fields.remove(X_REAL_IP)),
     }
     fields
         .entry(X_FORWARDED_PROTO)
         .or_insert_with(|| HeaderValue::from_static(if visitor.secure { "https" } else { "http" }));
     fields.entry(X_FORWARDED_HOST).or_insert_with(|| host.clone());
+}
+
+/// An IPv4 visitor of a dual-stack socket is an IPv4 visitor.
+fn ip(address: Option<SocketAddr>) -> Option<IpAddr> {
+    address.map(|address| address.ip().to_canonical())
+}
+
+/// Removes the fields that tell of a visitor. Of a trusted proxy they stay, unless they have `_` in
+/// the place of `-`: a target with a CGI interface takes both for one name (RFC 3875 section 4.1.18),
+/// and proxies write `-`.
+fn remove_claims(fields: &mut HeaderMap, is_trusted: bool) {
+    let is_claim = |name: &&HeaderName| {
+        let name = name.as_str();
+        (!is_trusted || name.contains('_'))
+            && (name.get(..CLAIM.len()).is_some_and(|start| is_same(start, CLAIM))
+                || CLAIMS.iter().any(|claim| is_same(name, claim)))
+    };
+    let claims: Vec<HeaderName> = fields.keys().filter(is_claim).cloned().collect();
+    for name in claims {
+        fields.remove(name);
+    }
+}
+
+/// Whether a name of a field, in lower case, is `claim` for a CGI program.
+fn is_same(name: &str, claim: &str) -> bool {
+    let hyphen = |byte| if byte == b'_' { b'-' } else { byte };
+    name.len() == claim.len() && name.bytes().map(hyphen).eq(claim.bytes())
 }
 
 fn forwarded_for(fields: &HeaderMap, address: IpAddr) -> Option<HeaderValue> {
@@ -200,18 +274,62 @@ mod tests {
         ];
         let host = HeaderValue::from_static("app.example.com:8443");
         let mut direct = fields(&sent);
-        forwarded(&mut direct, &visitor(), false, &host);
-        assert_eq!(direct.len(), 3);
+        let sender = Sender::Known(visitor().address.unwrap());
+        forwarded(&mut direct, (&visitor(), sender), false, &host);
+        assert_eq!(direct.len(), 4);
+        assert_eq!(direct["x-real-ip"], "192.0.2.7");
         assert_eq!(direct["x-forwarded-for"], "192.0.2.7");
         assert_eq!(direct["x-forwarded-proto"], "https");
         assert_eq!(direct["x-forwarded-host"], "app.example.com:8443");
         let mut proxied = fields(&sent);
-        forwarded(&mut proxied, &visitor(), true, &host);
+        let sender = Sender::Known("10.0.0.2:0".parse().unwrap());
+        forwarded(&mut proxied, (&visitor(), sender), true, &host);
+        assert_eq!(proxied["x-real-ip"], "10.0.0.2");
         assert_eq!(proxied.get_all("x-forwarded-for").iter().count(), 1);
         assert_eq!(proxied["x-forwarded-for"], "10.0.0.1, 10.0.0.2, 192.0.2.7");
         assert_eq!(proxied["x-forwarded-proto"], "http");
         assert_eq!(proxied["x-forwarded-host"], "other");
         assert_eq!(proxied["forwarded"], "for=10.0.0.1");
+    }
+
+    #[test]
+    fn a_visitor_claims_no_address_by_any_name() {
+        let sent = [
+            ("x-real-ip", "203.0.113.9"),
+            ("x_real_ip", "203.0.113.9"),
+            ("x_forwarded_for", "203.0.113.9"),
+            ("x-forwarded_proto", "https"),
+            ("x-forwarded-port", "444"),
+            ("x-forwarded-ssl", "on"),
+            ("x-forwarded-prefix", "/admin"),
+            ("x-forwarded", "for=203.0.113.9"),
+            ("true-client-ip", "203.0.113.9"),
+            ("x-client-ip", "203.0.113.9"),
+            ("client_ip", "203.0.113.9"),
+            ("cf-connecting-ip", "203.0.113.9"),
+            ("fastly-client-ip", "203.0.113.9"),
+            ("x-cluster-client-ip", "203.0.113.9"),
+            ("forwarded", "for=203.0.113.9"),
+            ("x-real-time", "stays"),
+            ("x-forwar", "stays"),
+            ("client-ip-x", "stays"),
+        ];
+        let host = HeaderValue::from_static("a.example");
+        let mut direct = fields(&sent);
+        let sender = Sender::Known(visitor().address.unwrap());
+        forwarded(&mut direct, (&visitor(), sender), false, &host);
+        let mut names: Vec<_> = direct.keys().map(HeaderName::as_str).collect();
+        names.sort_unstable();
+        let set = ["x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip"];
+        let mut left = [&["client-ip-x", "x-forwar", "x-real-time"][..], &set].concat();
+        left.sort_unstable();
+        assert_eq!(names, left);
+        // A trusted proxy has set them, or is to blame. It writes no name with `_`.
+        let mut proxied = fields(&sent);
+        forwarded(&mut proxied, (&visitor(), Sender::Hidden), true, &host);
+        assert_eq!(proxied["cf-connecting-ip"], "203.0.113.9");
+        assert_eq!(proxied.get("x-real-ip"), None);
+        assert!(!proxied.keys().any(|name| name.as_str().contains('_')), "{proxied:?}");
     }
 
     #[test]

@@ -10,6 +10,8 @@
 //! * `gate` stands in front of hyper's parser and passes only bytes that have one meaning. It
 //!   limits the head of a request, and finds out which protocol a visitor speaks.
 //! * `serve` drives a connection: time-outs, the orderly end, the switch to another protocol.
+//! * `http2` drives a connection of HTTP/2, with a window for each stream.
+//! * `interim` passes interim answers on.
 //! * `proxy` carries one request: route, password, fields, target, answer.
 //! * `upstream` opens connections to targets and keeps them for the next request.
 //! * `rules` are the options of a service in the form that a request needs.
@@ -24,9 +26,12 @@ mod account;
 mod body;
 mod coding;
 mod compress;
+mod date;
 mod fields;
 mod files;
 mod gate;
+mod http2;
+mod interim;
 mod page;
 mod path;
 mod proxy;
@@ -44,7 +49,7 @@ pub use path::{is_below, longest, normal_path};
 pub use rules::{InvalidRule, Rules};
 pub use serve::serve;
 pub use service::{
-    ByteStream, Found, LocalFuture, OpenFailed, Protocol, Refusal, Service, Services, Settings,
-    Stream, Verdict, Visitor,
+    ByteStream, Found, Identity, LocalFuture, OpenFailed, Protocol, Refusal, Sender, Service,
+    Services, Settings, Stream, Verdict, Visitor,
 };
 pub use upgrade::Replayed;

@@ -11,23 +11,24 @@ use std::{
 
 use bytes::Bytes;
 use hyper::{
-    Request,
+    Request, Version,
     body::{Body, Incoming},
-    rt::Executor,
-    server::conn::{http1, http2},
+    server::conn::http1,
     service::{HttpService, service_fn},
 };
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
-    task::spawn_local,
     time::{Instant, Sleep, sleep, timeout},
 };
 
 use crate::{
     Services, Visitor,
     account::{Account, H1, H2, SWITCHED},
+    body::VisitorBody,
     gate::{Due, Gate, Progress},
+    http2,
+    interim::Sink,
     proxy::Connection,
     upgrade::Replayed,
 };
@@ -38,7 +39,7 @@ pub(crate) const HEAD: Duration = Duration::from_secs(10);
 pub(crate) const IDLE_H1: Duration = Duration::from_secs(75);
 /// An HTTP/2 connection without a request. Browsers keep one connection per host and reopen it at
 /// the price of a handshake.
-const IDLE_H2: Duration = Duration::from_secs(300);
+pub(crate) const IDLE_H2: Duration = Duration::from_secs(300);
 /// After a refusal the visitor may still send. A connection that is closed with unread bytes is
 /// reset, and the visitor would lose the answer.
 const LINGER: Duration = Duration::from_secs(2);
@@ -46,28 +47,6 @@ const MOST_LINGERED: u64 = 256 * 1024;
 
 /// hyper reads bodies in pieces that grow up to this size.
 pub(crate) const READ_BUFFER: usize = 128 * 1024;
-
-/// Streams of a visitor at a time; what RFC 9113 section 6.5.2 calls a minimum is 100.
-const MOST_STREAMS: u32 = 128;
-/// The window of a stream carries 20 Mbit/s at 100 ms, that of the connection 80 Mbit/s. Both bound
-/// the memory that a visitor may fill.
-const STREAM_WINDOW: u32 = 256 * 1024;
-pub(crate) const CONNECTION_WINDOW: u32 = 1024 * 1024;
-/// Both windows of a visitor that comes when memory is short: the smallest that RFC 9113 section
-/// 6.9.2 knows for a connection.
-const SMALL_WINDOW: u32 = 65_535;
-/// Bytes of answers that wait per stream.
-const SEND_BUFFER: usize = 128 * 1024;
-const LONGEST_HEADER_LIST: u32 = 32 * 1024;
-/// Streams that a visitor may reset before they are served (CVE-2023-44487), and streams that its
-/// errors may make the server reset. More end the connection with ENHANCE_YOUR_CALM. The values are
-/// the defaults of h2. h2 also bounds the frames of one head (CVE-2024-27316), and answers one ping
-/// at a time.
-const MOST_RESETS: usize = 20;
-const MOST_ERRORS: usize = 1024;
-/// A visitor that answers no ping is gone.
-const PING: Duration = Duration::from_secs(60);
-const PONG: Duration = Duration::from_secs(20);
 
 /// Serves a visitor until its connection ends.
 ///
@@ -120,7 +99,7 @@ where
         switched: RefCell::new(None),
     });
     if h2 {
-        serve_h2(gate, &connection, stop).await;
+        http2::serve(gate, &connection, stop).await;
         None
     } else {
         serve_h1(gate, &connection, stop).await
@@ -142,7 +121,13 @@ where
         .max_buf_size(READ_BUFFER)
         .title_case_headers(true);
     let service = Rc::clone(connection);
-    let service = service_fn(move |request: Request<Incoming>| Rc::clone(&service).handle(request));
+    let service = service_fn(move |request: Request<Incoming>| {
+        let sink = match request.version() {
+            Version::HTTP_11 => Sink::Gate(Rc::clone(&service.progress.leaving)),
+            _ => Sink::Nowhere,
+        };
+        Rc::clone(&service).handle(request.map(VisitorBody::Incoming), sink)
+    });
     let served = builder.serve_connection(TokioIo::new(gate), service);
     let watch = Watch::new(&connection.progress, HEAD, IDLE_H1, stop);
     let (end, gate, read) = drive_h1(served, watch).await;
@@ -221,66 +206,6 @@ async fn linger(io: impl AsyncRead + Unpin) {
     let _ = timeout(LINGER, tokio::io::copy(&mut rest, &mut tokio::io::sink())).await;
 }
 
-async fn serve_h2<T>(
-    gate: Gate<T>,
-    connection: &Rc<Connection>,
-    stop: Pin<&mut impl Future<Output = ()>>,
-) where
-    T: AsyncRead + AsyncWrite + Unpin + 'static,
-{
-    let (stream, all) = if connection.account.may_grow(CONNECTION_WINDOW.into()) {
-        (STREAM_WINDOW, CONNECTION_WINDOW)
-    } else {
-        (SMALL_WINDOW, SMALL_WINDOW)
-    };
-    let mut builder = http2::Builder::new(Local);
-    builder
-        .timer(TokioTimer::new())
-        .initial_stream_window_size(stream)
-        .initial_connection_window_size(all)
-        .max_concurrent_streams(MOST_STREAMS)
-        .max_header_list_size(LONGEST_HEADER_LIST)
-        .max_send_buf_size(SEND_BUFFER)
-        .max_pending_accept_reset_streams(MOST_RESETS)
-        .max_local_error_reset_streams(MOST_ERRORS)
-        .keep_alive_interval(PING)
-        .keep_alive_timeout(PONG)
-        .enable_connect_protocol();
-    let service = Rc::clone(connection);
-    let service = service_fn(move |request: Request<Incoming>| Rc::clone(&service).handle(request));
-    let mut served = builder.serve_connection(TokioIo::new(gate), service);
-    let mut watch = Watch::new(&connection.progress, IDLE_H2, IDLE_H2, stop);
-    let end = std::future::poll_fn(|cx| {
-        loop {
-            if let Poll::Ready(end) = Pin::new(&mut served).poll(cx) {
-                return Poll::Ready(end);
-            }
-            match watch.poll(cx) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Event::SlowHead | Event::End) => {
-                    Pin::new(&mut served).graceful_shutdown();
-                }
-            }
-        }
-    })
-    .await;
-    if let Err(error) = end {
-        tracing::debug!(%error, "the connection of a visitor broke");
-    }
-}
-
-/// Spawns the streams of HTTP/2 on the worker of their connection.
-#[derive(Clone, Copy, Debug)]
-struct Local;
-
-impl<F: Future + 'static> Executor<F> for Local {
-    fn execute(&self, future: F) {
-        spawn_local(async move {
-            future.await;
-        });
-    }
-}
-
 /// The events that do not come from the visitor.
 pub(crate) struct Watch<'c, S> {
     progress: &'c Progress,
@@ -291,7 +216,7 @@ pub(crate) struct Watch<'c, S> {
     ended: bool,
 }
 
-enum Event {
+pub(crate) enum Event {
     /// A head is incomplete for too long.
     SlowHead,
     /// The connection has to end in order. The event comes once, and no other event after it.
@@ -308,7 +233,7 @@ impl<'c, S: Future<Output = ()>> Watch<'c, S> {
         Self { progress, head, idle, timer: Box::pin(sleep(head)), stop, ended: false }
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
         if self.ended {
             return Poll::Pending;
         }

@@ -34,6 +34,44 @@ pub struct Visitor {
     pub most_unsent: u64,
 }
 
+/// The visitor that sent a request. A reverse proxy sends the requests of many visitors over one
+/// connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    /// The visitor has this address, which a trusted reverse proxy names or the connection has. The
+    /// port is 0 where a proxy does not name it.
+    Known(SocketAddr),
+    /// A trusted reverse proxy itself, or a program at the address of one: the proxy names nobody
+    /// else.
+    Proxy(SocketAddr),
+    /// The connection has no address, as one of a Unix socket.
+    Nameless,
+    /// A trusted reverse proxy names a word that is no address.
+    Hidden,
+    /// The fields of a trusted reverse proxy contradict each other: the visitor has added one.
+    Disputed,
+}
+
+impl Sender {
+    /// The address of the visitor, if one is known.
+    #[must_use]
+    pub const fn address(self) -> Option<SocketAddr> {
+        match self {
+            Self::Known(address) | Self::Proxy(address) => Some(address),
+            Self::Nameless | Self::Hidden | Self::Disputed => None,
+        }
+    }
+}
+
+/// Which requests may share connections to a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// A number that no other service, and no other edition of this service, has at any time.
+    pub edition: u64,
+    /// The address that the target learns from the connection, as by the PROXY protocol.
+    pub visitor: Option<SocketAddr>,
+}
+
 /// The protocol of a visitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
@@ -56,11 +94,18 @@ pub trait Services {
         false
     }
 
-    /// The service for a request.
+    /// The visitor that sent a request with these fields over the connection of `visitor`. The one
+    /// place that decides whose address counts.
+    fn sender(&self, visitor: &Visitor, fields: &HeaderMap) -> Sender {
+        let _ = fields;
+        visitor.address.map_or(Sender::Nameless, Sender::Known)
+    }
+
+    /// The service for a request of `sender`.
     ///
     /// `host` is in the form of [`h1::host`], and `path` in the form of
     /// [`normal_path`](crate::normal_path), without a query.
-    fn find(&self, host: &str, path: &str) -> Found;
+    fn find(&self, host: &str, path: &str, sender: Sender) -> Found;
 
     /// Whether requests for `host` may come over this connection. A visitor over TLS gets 421 for
     /// a host that the certificate of the connection does not cover (RFC 9110 section 15.5.20).
@@ -85,7 +130,7 @@ pub enum Found {
 impl fmt::Debug for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Service(service) => write!(f, "Service({})", service.identity()),
+            Self::Service(service) => write!(f, "Service({:?})", service.identity()),
             Self::Unknown => f.write_str("Unknown"),
             Self::Refused(refusal) => write!(f, "Refused({refusal:?})"),
             Self::Later(_) => f.write_str("Later"),
@@ -116,17 +161,17 @@ impl From<h1::Fault> for Refusal {
 
 /// A service by name.
 pub trait Service {
-    /// A number that no other service, and no other edition of this service, has at any time.
-    /// Requests of one visitor to the same identity share connections to the target.
-    fn identity(&self) -> u64;
+    /// Requests over one connection of a visitor share connections to the target if they have the
+    /// same identity.
+    fn identity(&self) -> Identity;
 
     /// The options of the service.
     fn rules(&self) -> &Rules;
 
-    /// A request with these fields gave a user and a password. `is_right`: one of the pairs of the
-    /// service. Returns when the request may learn that; `None`: at once.
-    fn judge(&self, fields: &HeaderMap, is_right: bool) -> Option<LocalFuture<Verdict>> {
-        let _ = (fields, is_right);
+    /// The request gave a user and a password. `is_right`: one of the pairs of the service. Returns
+    /// when the request may learn that; `None`: at once.
+    fn judge(&self, is_right: bool) -> Option<LocalFuture<Verdict>> {
+        let _ = is_right;
         None
     }
 

@@ -5,13 +5,13 @@ use std::{
     io,
     pin::Pin,
     rc::Rc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
 };
 
 use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::{ByteStream, Stream, account::Account, upstream::WireState};
+use crate::{ByteStream, Stream, upstream::WireState};
 
 /// The stream to a target that has switched to another protocol.
 pub(crate) struct Switched {
@@ -27,50 +27,6 @@ impl Switched {
     pub(crate) async fn carry(self, visitor: impl ByteStream + 'static) {
         let Self { stream, first, wire: _held } = self;
         stream.carry(first, Box::new(visitor)).await;
-    }
-}
-
-/// The stream of a visitor of HTTP/2, of whose bytes h2 keeps those that nobody has read.
-#[derive(Debug)]
-pub(crate) struct Consumed<T> {
-    io: T,
-    account: Rc<Account>,
-}
-
-impl<T> Consumed<T> {
-    pub(crate) fn new(io: T, account: &Rc<Account>) -> Self {
-        Self { io, account: Rc::clone(account) }
-    }
-}
-
-impl<T: AsyncRead + Unpin> AsyncRead for Consumed<T> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        ready!(Pin::new(&mut self.io).poll_read(cx, buf))?;
-        self.account.consumed((buf.filled().len() - before) as u64);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl<T: AsyncWrite + Unpin> AsyncWrite for Consumed<T> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }
 

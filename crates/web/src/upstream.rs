@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use crate::{
-    OpenFailed, Service, Stream,
+    Identity, OpenFailed, Service, Stream,
     account::{Account, Hold, SMALL, SWITCHED, UPSTREAM},
     body::RequestBody,
     gate::{NO_MEMORY, poll_bounded},
@@ -106,6 +106,13 @@ impl WireState {
         let buffer = if head > SMALL { 2 * head } else { 0 };
         self.head.set(self.head.get().max(buffer));
         self.settle();
+    }
+
+    /// An interim answer is complete.
+    pub(crate) fn interim(&self) {
+        if self.unparsed.replace(0) > SMALL {
+            self.settle();
+        }
     }
 
     /// The head of the answer is complete.
@@ -228,7 +235,7 @@ impl Drop for Upstream {
 
 /// The idle connections of one visitor.
 #[derive(Default)]
-pub(crate) struct Pool(RefCell<Vec<(u64, Upstream)>>);
+pub(crate) struct Pool(RefCell<Vec<(Identity, Upstream)>>);
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -238,7 +245,7 @@ impl fmt::Debug for Pool {
 
 impl Pool {
     /// The connection to a service that was used last.
-    pub(crate) fn take(&self, identity: u64) -> Option<Upstream> {
+    pub(crate) fn take(&self, identity: Identity) -> Option<Upstream> {
         let mut idle = self.0.borrow_mut();
         idle.retain(|(_, upstream)| !upstream.sender.is_closed());
         let at = idle
@@ -253,7 +260,7 @@ impl Pool {
         drop(idle);
     }
 
-    fn put(&self, identity: u64, upstream: Upstream) {
+    fn put(&self, identity: Identity, upstream: Upstream) {
         // The body of the request may still be on its way, or be unwanted.
         if upstream.sender.is_closed() || upstream.wire.sending.get() {
             return;
@@ -279,7 +286,7 @@ impl Pool {
 /// A connection to a target while its answer is read. Dropping it breaks the connection.
 pub(crate) struct Exchange {
     upstream: Upstream,
-    identity: u64,
+    identity: Identity,
     pool: Rc<Pool>,
 }
 
@@ -290,7 +297,7 @@ impl fmt::Debug for Exchange {
 }
 
 impl Exchange {
-    pub(crate) const fn new(upstream: Upstream, identity: u64, pool: Rc<Pool>) -> Self {
+    pub(crate) const fn new(upstream: Upstream, identity: Identity, pool: Rc<Pool>) -> Self {
         Self { upstream, identity, pool }
     }
 

@@ -1,10 +1,10 @@
 //! `auth`: the service that decides about clients that are not in the file.
 
 use super::Section;
-use super::paths::verification;
+use super::paths::{oldest, verification};
 use super::values::{self, fields};
 use crate::keys::{AUTH, AUTH_HTTP, AUTH_TLS};
-use crate::model::{HttpAuth, Path, Trust};
+use crate::model::{HttpAuth, Path, TlsVersion, Trust};
 use crate::{BadValue, Endpoint, Span};
 
 /// Default of `auth.http.timeout`, in milliseconds, and its maximum: a greeting must end within 10
@@ -23,9 +23,12 @@ pub(crate) fn auth(s: &Section<'_>) -> Option<HttpAuth> {
         http.missing("url", "for example https://auth.example.com/tunnel");
     }
     let endpoint = http.value("url", url);
-    let (trust, identity) = match http.section("tls", &AUTH_TLS) {
-        Some(tls) => verification(&tls),
-        None => (Trust::System, None),
+    let (trust, identity, min_version) = match http.section("tls", &AUTH_TLS) {
+        Some(tls) => {
+            let (trust, identity) = verification(&tls);
+            (trust, identity, oldest(&tls))
+        }
+        None => (Trust::System, None, TlsVersion::V13),
     };
     let headers = fields(&http);
     let timeout = values::positive(&http, "timeout", TIMEOUT)?;
@@ -35,7 +38,7 @@ pub(crate) fn auth(s: &Section<'_>) -> Option<HttpAuth> {
     }
     let cache = values::positive(&http, "cache", CACHE)?;
     let endpoint = endpoint?;
-    let path = Path { endpoint, trust, identity, sni: None, headers, proxy: None };
+    let path = Path { endpoint, trust, identity, min_version, sni: None, headers, proxy: None };
     Some(HttpAuth { path, timeout, cache })
 }
 

@@ -80,6 +80,7 @@ fn http(s: &Section<'_>, taken: &mut Addresses) -> Http {
 fn domain(text: &str) -> Result<String, BadValue> {
     match text.parse() {
         Ok(Host::Name(name)) => Ok(name),
+        Err(why) if !text.is_ascii() => Err(why),
         Ok(Host::Ip(_)) | Err(_) => Err(BadValue::new(format!("`{text}` is not a domain"))
             .hint("example.com gives the client home the name home.example.com")),
     }
@@ -141,7 +142,7 @@ fn certificate(s: &Section<'_>, item: Item) -> Option<KeyPair> {
     values::key_pair(&s)
 }
 
-fn version(text: &str) -> Result<TlsVersion, BadValue> {
+pub(super) fn version(text: &str) -> Result<TlsVersion, BadValue> {
     match text {
         "1.2" => Ok(TlsVersion::V12),
         "1.3" => Ok(TlsVersion::V13),

@@ -6,11 +6,12 @@ use std::rc::Rc;
 use proto::{CREDENTIALS_MAX, Compress, EDITS_MAX, FieldEdits, HttpOptionError, HttpOptions};
 
 use super::{Item, Section, secrecy, unknown, values};
-use crate::BadValue;
+use crate::endpoint::split;
 use crate::keys::{REQUEST_HEADERS, RESPONSE_HEADERS, Table};
 use crate::model::Public;
 use crate::names::NameKind;
 use crate::yaml::Kind;
+use crate::{BadValue, Host};
 
 /// The keys that need every message, in the order of the documentation.
 const PROXIED: [&str; 7] =
@@ -85,6 +86,11 @@ fn credentials(s: &Section<'_>) -> Vec<String> {
 }
 
 fn host(text: &str) -> Result<String, BadValue> {
+    if !text.is_ascii() {
+        let (host, port) = split(text)?;
+        let host = host.parse::<Host>()?;
+        return Ok(port.map_or_else(|| host.to_string(), |port| format!("{host}:{port}")));
+    }
     match HttpOptions::check_host(text) {
         Ok(()) => Ok(text.to_owned()),
         Err(_) => Err(BadValue::new(format!("`{text}` is no value of Host"))

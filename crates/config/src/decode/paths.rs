@@ -1,20 +1,23 @@
 //! Decodes the paths to a server: addresses, certificates, header fields and proxies.
 
+use super::doors::version;
 use super::values::{self, fields};
 use super::{Cx, Item, Section};
 use crate::endpoint::server_url;
 use crate::keys::{CLIENT_TLS, PATH, PATH_TLS};
-use crate::model::{Field, KeyPair, Path, Trust};
+use crate::model::{Field, KeyPair, Path, TlsVersion, Trust};
 use crate::proxy::{self, Proxy};
 use crate::yaml::Kind;
 use crate::{BadValue, Host, Over, Scheme};
 
 /// Decodes `servers`, with the settings at the top of the file that apply to each of them.
 pub(super) fn servers(s: &Section<'_>) -> Vec<Path> {
-    let (trust, identity) = match s.section("tls", &CLIENT_TLS) {
-        Some(tls) => verification(&tls),
+    let tls = s.section("tls", &CLIENT_TLS);
+    let (trust, identity) = match &tls {
+        Some(tls) => verification(tls),
         None => (Trust::System, None),
     };
+    let oldest = tls.as_ref().map_or(TlsVersion::V13, oldest);
     let (headers, proxy) = (fields(s), wish(s));
     let items: Vec<Item> = s.key("servers").map(|item| s.cx.one_or_list(&item)).unwrap_or_default();
     if items.is_empty() {
@@ -23,13 +26,38 @@ pub(super) fn servers(s: &Section<'_>) -> Vec<Path> {
     let shared = Shared {
         trust: &trust,
         identity: identity.as_ref(),
+        oldest,
         headers: &headers,
         proxy: proxy.as_ref(),
     };
     let (urls, paths): (Vec<Item>, Vec<Path>) =
         items.into_iter().filter_map(|item| path(s.cx, item, &shared)).unzip();
     warn_of_plain(s.cx, &urls, &paths);
+    if let Some(tls) = tls.filter(|_| oldest == TlsVersion::V12) {
+        let is_old = |path: &Path| path.min_version == TlsVersion::V12;
+        if !paths.is_empty() && !paths.iter().any(is_old) {
+            tls.bad("min_version", needs_https("a client of these servers"));
+        }
+    }
     paths
+}
+
+/// Decodes `min_version` of a client's TLS, with a warning where it is below the default.
+pub(super) fn oldest(s: &Section<'_>) -> TlsVersion {
+    let oldest = s.value("min_version", version).unwrap_or(TlsVersion::V13);
+    if let Some(item) = s.key("min_version").filter(|_| oldest == TlsVersion::V12) {
+        let bad = BadValue::new("TLS 1.2 is accepted, which shows certificates to whoever listens");
+        let hint = "remove the key as soon as the proxy in front of the server offers TLS 1.3";
+        s.cx.warn(item.at(), &item.path, bad.hint(hint));
+    }
+    oldest
+}
+
+/// TLS of tls:// ends at the server, to which the log-in is bound, and QUIC and KCP have TLS 1.3
+/// alone.
+fn needs_https(what: &str) -> BadValue {
+    BadValue::new(format!("{what}: TLS 1.3 alone"))
+        .hint("remove `min_version`: it is for wss:// through a proxy that ends TLS")
 }
 
 /// Warns of each path without TLS that leaves this machine. The client tries the paths in their
@@ -100,6 +128,7 @@ fn host_name(text: &str) -> Result<String, BadValue> {
 struct Shared<'a> {
     trust: &'a Trust,
     identity: Option<&'a KeyPair>,
+    oldest: TlsVersion,
     headers: &'a [Field],
     proxy: Option<&'a Wish>,
 }
@@ -134,10 +163,11 @@ fn path(cx: &Cx<'_>, item: Item, shared: &Shared<'_>) -> Option<(Item, Path)> {
     };
     let section = section.as_ref();
     let own = section.and_then(|s| s.section("tls", &PATH_TLS));
-    let (trust, identity) = match own {
-        Some(own) => verification(&own),
+    let (trust, identity) = match &own {
+        Some(own) => verification(own),
         None => (shared.trust.clone(), shared.identity.cloned()),
     };
+    let wished = own.as_ref().map_or(shared.oldest, oldest);
     let headers = match section {
         Some(s) if s.key("headers").is_some() => fields(s),
         _ => shared.headers.to_vec(),
@@ -147,10 +177,15 @@ fn path(cx: &Cx<'_>, item: Item, shared: &Shared<'_>) -> Option<(Item, Path)> {
         e if e.port == 0 => Err(BadValue::new("port 0 cannot be dialled")),
         e => Ok(e),
     })?;
+    let min_version = if endpoint.scheme.http { wished } else { TlsVersion::V13 };
+    if let Some(own) = own.filter(|_| wished != min_version) {
+        own.bad("min_version", needs_https(&format!("{}://", endpoint.scheme.name)));
+    }
     let wish = section.and_then(wish);
     if endpoint.scheme.over == Over::Udp {
         of_udp(cx, (&url, endpoint.scheme), section, wish.as_ref(), shared);
-        let path = Path { endpoint, trust, identity, sni, headers: Vec::new(), proxy: None };
+        let headers = Vec::new();
+        let path = Path { endpoint, trust, identity, min_version, sni, headers, proxy: None };
         return Some((url, path));
     }
     let proxy = match wish.as_ref().or(shared.proxy) {
@@ -162,7 +197,7 @@ fn path(cx: &Cx<'_>, item: Item, shared: &Shared<'_>) -> Option<(Item, Path)> {
             None
         }),
     };
-    Some((url, Path { endpoint, trust, identity, sni, headers, proxy }))
+    Some((url, Path { endpoint, trust, identity, min_version, sni, headers, proxy }))
 }
 
 /// Reports settings that a path over UDP cannot have. A proxy of the file is an error, because a

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use proto::control::ServiceTerms;
 use proto::{Compress, HttpOptions, Network, Visitors};
 
-use super::{Changed, Common, KeyPair, Token, changes};
+use super::{Changed, Common, KeyPair, TlsVersion, Token, changes};
 use crate::{Endpoint, ForwardRights, Host, Local, NameKind, Over, Proxy, Secret, Span, Target};
 
 /// Networks of a list that the summary shows.
@@ -55,7 +55,11 @@ pub struct Path {
     pub trust: Trust,
     /// The client's certificate for this path.
     pub identity: Option<KeyPair>,
-    /// Server name in the TLS handshake (SNI) instead of the host.
+    /// The oldest version of TLS on the way. [`TlsVersion::V12`] is possible only for a scheme of
+    /// HTTP, whose TLS may end at a proxy.
+    pub min_version: TlsVersion,
+    /// Server name in the TLS handshake (SNI) instead of the host. At an address it is the host of
+    /// the HTTP request as well.
     pub sni: Option<String>,
     /// Additional header fields of the HTTP request (`wss://`, `ws://`). Each name is unique.
     pub headers: Vec<Field>,

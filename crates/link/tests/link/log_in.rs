@@ -90,7 +90,7 @@ fn a_registration_and_its_answer_cross_on_the_control_stream() {
         until("the registration", || !owner.messages.borrow().is_empty()).await;
         assert_eq!(*owner.messages.borrow(), [register]);
         let name = Name::new("service-0").unwrap();
-        let results = vec![ServiceResult { name, outcome: Ok(vec!["tcp://a:10000".to_owned()]) }];
+        let results = vec![ServiceResult::whole(name, Ok(vec!["tcp://a:10000".to_owned()]))];
         let registered = ControlMessage::Registered(Registered { generation: 3, results });
         assert!(server.link().send_message(&registered));
         until("the answer", || !client.owner.messages.borrow().is_empty()).await;

@@ -120,8 +120,8 @@ mod tests {
         let error = ServiceError { code: ServiceErrorCode::PortTaken, text: String::new() };
         let at = at.iter().map(|&text| text.to_owned()).collect();
         let results = vec![
-            ServiceResult { name: name("ssh"), outcome: Ok(at) },
-            ServiceResult { name: name("web"), outcome: Err(error) },
+            ServiceResult::whole(name("ssh"), Ok(at)),
+            ServiceResult::whole(name("web"), Err(error)),
         ];
         Registered { generation: 1, results }
     }

@@ -177,7 +177,12 @@ impl Client {
             let is_it = |known: &&config::Forward| known.listen.to_string() == forward.address;
             forward.kept = config.forwards.iter().find(is_it).is_some_and(|known| known.kept);
         }
+        let mut counted = None;
         for service in &mut session.services {
+            // The figures are those of the service; its further entries are refused addresses.
+            if counted.replace(service.name.clone()).as_ref() == Some(&service.name) {
+                continue;
+            }
             let health = self.shared.healths.of(&service.name, &service.target);
             service.down = health.fault().map(Fault::down);
             if let Some(count) = counts.iter().find(|count| count.name == service.name) {

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use ops::events::{Changed, Events};
 use ops::status;
-use proto::control::{Registered, ServiceErrorCode};
+use proto::control::{Registered, ServiceErrorCode, ServiceResult};
 
 use super::outage::Outage;
 use super::trouble::Trouble;
@@ -20,10 +20,38 @@ pub(super) struct Published {
     answered: watch::Sender<u64>,
 }
 
+/// What became of a service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Outcome {
+    /// Its public addresses, or the reason why it has none.
+    pub(super) at: Result<Vec<String>, String>,
+    /// The refused addresses of a service with several, each with its reason.
+    pub(super) refused: Vec<(String, String)>,
+}
+
+impl Outcome {
+    /// The outcome of a service whose addresses are all refused for one reason.
+    fn refused(why: &str) -> Self {
+        Self { at: Err(why.to_owned()), refused: Vec::new() }
+    }
+
+    /// What is not published, a line for each reason.
+    pub(super) fn failures(&self, service: &str) -> Vec<String> {
+        match &self.at {
+            Err(why) if self.refused.is_empty() => {
+                vec![format!("{service} is not published: {why}")]
+            }
+            Ok(_) | Err(_) => {
+                let each = self.refused.iter();
+                each.map(|(at, why)| format!("{service} is not published at {at}: {why}")).collect()
+            }
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Outcomes {
-    /// By service: its public addresses, or the reason of the refusal.
-    services: HashMap<String, Result<Vec<String>, String>>,
+    services: HashMap<String, Outcome>,
     /// A service was refused for a reason that may pass.
     waits_for_more: bool,
     /// The reason for which the server is not reached, if there is one.
@@ -34,17 +62,18 @@ struct Outcomes {
 
 impl Outcomes {
     /// Notes what became of a service. Logs the outcome if it is news.
-    fn note(&mut self, name: &str, outcome: Result<Vec<String>, String>, server: &str) {
+    fn note(&mut self, name: &str, outcome: Outcome, server: &str) {
         if self.services.get(name) == Some(&outcome) {
             return;
         }
-        match &outcome {
-            Ok(at) => {
-                tracing::info!(server, "service {name} is published at {}", at.join(", "));
-            }
-            Err(error) => tracing::error!(server, "service {name} is not published: {error}"),
+        if let Ok(at) = &outcome.at {
+            tracing::info!(server, "service {name} is published at {}", at.join(", "));
         }
-        self.events.tell(|| Changed::service(server, name, &outcome));
+        for line in outcome.failures(name) {
+            tracing::error!(server, "service {line}");
+        }
+        let refused = outcome.refused.iter().map(|(at, why)| (&**at, why));
+        self.events.tell(|| Changed::service(server, name, &outcome.at, refused));
         self.services.insert(name.to_owned(), outcome);
     }
 }
@@ -69,20 +98,20 @@ impl Published {
         is_ours: impl Fn(&str) -> bool,
     ) {
         let mut known = self.known();
-        known.waits_for_more = registered
-            .results
-            .iter()
-            .any(|result| result.outcome.as_ref().is_err_and(|error| may_pass(error.code)));
-        for result in &registered.results {
-            let name = result.name.as_str();
+        let mut errors = registered.results.iter().flat_map(ServiceResult::errors);
+        known.waits_for_more = errors.any(|error| may_pass(error.code));
+        for ServiceResult { name, outcome, refused } in &registered.results {
+            let name = name.as_str();
             if !is_ours(name) {
                 continue;
             }
-            let outcome: Result<Vec<String>, String> = match &result.outcome {
+            let at = match outcome {
                 Ok(at) => Ok(at.iter().map(|address| reachable(address, server)).collect()),
                 Err(error) => Err(error.to_string()),
             };
-            known.note(name, outcome, server);
+            let refused = refused.iter();
+            let refused = refused.map(|one| (one.address.clone(), one.error.to_string())).collect();
+            known.note(name, Outcome { at, refused }, server);
         }
         drop(known);
         self.answered.send_if_modified(|latest| {
@@ -98,23 +127,22 @@ impl Published {
         drop(self.answered.subscribe().wait_for(|latest| *latest >= generation).await);
     }
 
-    /// The answer of the server about a service: its addresses, or the reason of the refusal. `None`
-    /// before the answer.
-    pub(super) fn outcome(&self, service: &str) -> Option<Result<Vec<String>, String>> {
+    /// The answer of the server about a service. `None` before the answer.
+    pub(super) fn outcome(&self, service: &str) -> Option<Outcome> {
         self.known().services.get(service).cloned()
     }
 
     /// Notes a service that this client does not ask the server to publish, and logs the news.
     pub(super) fn refuse(&self, name: &str, why: &str, server: &str) {
-        self.known().note(name, Err(why.to_owned()), server);
+        self.known().note(name, Outcome::refused(why), server);
     }
 
     /// Forgets the services at `server` that are not in `services`.
     pub(super) fn forget_others(&self, services: &[config::Service], server: &str) {
         let known = &mut *self.known();
-        known.services.retain(|name, at| {
+        known.services.retain(|name, outcome| {
             let stays = services.iter().any(|service| service.name == *name);
-            if !stays && at.is_ok() {
+            if !stays && outcome.at.is_ok() {
                 tracing::info!("service {name} is published no more");
                 known.events.tell(|| Changed::withdrawn(server, name));
             }
@@ -154,7 +182,8 @@ impl Published {
         }
     }
 
-    /// The services for a status. `live`: a link carries visitors.
+    /// The services for a status: an entry for the published addresses of a service, and behind it
+    /// one for each refused address. `live`: a link carries visitors.
     pub(super) fn services(
         &self,
         services: &[config::Service],
@@ -162,28 +191,29 @@ impl Published {
     ) -> Vec<status::Service> {
         let reached = self.reached(live);
         let known = self.known();
-        services
-            .iter()
-            .map(|service| {
-                let (address, state) = match known.services.get(&service.name) {
-                    Some(Ok(at)) => (at.join(", "), reached.to_owned()),
-                    Some(Err(error)) => (String::new(), error.clone()),
-                    None => {
-                        let wanted: Vec<_> =
-                            service.public.iter().map(ToString::to_string).collect();
-                        (wanted.join(", "), status::WAITING.to_owned())
-                    }
-                };
-                status::Service {
-                    name: service.name.clone(),
-                    address,
-                    target: service.target.to_string(),
-                    state,
-                    kept: service.kept,
-                    ..status::Service::default()
-                }
-            })
-            .collect()
+        let mut all = Vec::with_capacity(services.len());
+        for service in services {
+            let entry = |address: String, state: &str| status::Service {
+                name: service.name.clone(),
+                address,
+                target: service.target.to_string(),
+                state: state.to_owned(),
+                kept: service.kept,
+                ..status::Service::default()
+            };
+            let Some(Outcome { at, refused }) = known.services.get(&service.name) else {
+                let wanted: Vec<_> = service.public.iter().map(ToString::to_string).collect();
+                all.push(entry(wanted.join(", "), status::WAITING));
+                continue;
+            };
+            match at {
+                Ok(at) => all.push(entry(at.join(", "), reached)),
+                Err(error) if refused.is_empty() => all.push(entry(String::new(), error)),
+                Err(_) => {}
+            }
+            all.extend(refused.iter().map(|(at, why)| entry(at.clone(), why)));
+        }
+        all
     }
 }
 
@@ -209,7 +239,8 @@ pub(crate) const fn may_pass(code: ServiceErrorCode) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use proto::control::ServiceResult;
+    use config::{ClientFlags, Sources, Text};
+    use proto::control::{RefusedAddress, ServiceError};
     use proto::greeting::Name;
 
     use super::*;
@@ -217,12 +248,57 @@ mod tests {
     #[test]
     fn answers_about_services_that_this_client_does_not_have_fill_no_memory() {
         let published = Published::default();
-        let result =
-            |name: &str| ServiceResult { name: Name::new(name).unwrap(), outcome: Ok(Vec::new()) };
+        let result = |name: &str| ServiceResult::whole(Name::new(name).unwrap(), Ok(Vec::new()));
         for generation in 1..=100 {
             let results = vec![result("web"), result(&format!("x{generation}"))];
             published.apply(&Registered { generation, results }, "server", |name| name == "web");
         }
         assert_eq!(published.known().services.len(), 1);
+    }
+
+    /// The services of a client whose only service has these addresses.
+    fn services(public: &str) -> Vec<config::Service> {
+        let text = format!(
+            "servers: tcp://127.0.0.1:1\nname: home\ntoken: \
+             q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ\nservices:\n  - {{ name: web, public: \
+             {public}, target: \"3000\" }}\n"
+        );
+        let sources = Sources { env: &|_| None, read: &|_| Ok(String::new()) };
+        let text = Some(Text { name: "client.yaml", text: &text });
+        config::load_client(text, &ClientFlags::default(), &sources).unwrap().config.services
+    }
+
+    #[test]
+    fn a_refused_address_is_refused_alone() {
+        let published = Published::default();
+        let (http, https) = ("http://a.example", "https://a.example");
+        let services = services(&format!("[\"{http}\", \"{https}\"]"));
+        let error = |code| ServiceError { code, text: "no certificate".to_owned() };
+        let apply = |generation, up: &[&str], refused: &[&str], code| {
+            let name = Name::new("web").unwrap();
+            let up: Vec<_> = up.iter().map(ToString::to_string).collect();
+            let refused = refused
+                .iter()
+                .map(|at| RefusedAddress { address: (*at).to_owned(), error: error(code) });
+            let outcome = if up.is_empty() { Err(error(code)) } else { Ok(up) };
+            let results = vec![ServiceResult { refused: refused.collect(), name, outcome }];
+            published.apply(&Registered { generation, results }, "server", |_| true);
+            let shown = published.services(&services, true).into_iter();
+            shown.map(|one| format!("{} {}", one.address, one.state)).collect::<Vec<_>>()
+        };
+        let shown = apply(1, &[http], &[https], ServiceErrorCode::Limit);
+        assert_eq!(shown, [format!("{http} up"), format!("{https} no certificate")]);
+        assert!(published.waits_for_more(), "the reason of one address may pass");
+        let failures = published.outcome("web").unwrap().failures("web");
+        assert_eq!(failures, [format!("web is not published at {https}: no certificate")]);
+
+        let shown = apply(2, &[], &[http, https], ServiceErrorCode::NotAllowed);
+        assert_eq!(shown, [http, https].map(|at| format!("{at} no certificate")));
+        assert!(!published.waits_for_more());
+        let shown = apply(3, &[], &[], ServiceErrorCode::NotAllowed);
+        assert_eq!(shown, [" no certificate"], "an older server has one reason for all");
+        let shown = apply(4, &[http, https], &[], ServiceErrorCode::NotAllowed);
+        assert_eq!(shown, [format!("{http}, {https} up")]);
+        assert!(published.outcome("web").unwrap().failures("web").is_empty());
     }
 }

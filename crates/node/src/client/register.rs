@@ -27,6 +27,9 @@ const TOO_OLD: &str = "the server is too old to restrict visitors (allow_from, d
 const NO_UDP: &str =
     "the server is too old to carry UDP; the service is not published; update the server";
 
+/// The state of a service whose name no server takes.
+const NO_NAME: &str = "its name has characters that services cannot have";
+
 /// The generation of the first set of a process.
 pub(super) const FIRST: u64 = 1;
 
@@ -51,7 +54,14 @@ pub(super) fn register(link: &Link, shared: &ClientShared, uplink: &Uplink) {
         let (asked, refused): (Vec<_>, Vec<_>) =
             asked.into_iter().partition(|service| carries_udp || !service.carries(Over::Udp));
         refused.iter().for_each(|service| refuse(service, NO_UDP));
-        asked.into_iter().filter_map(|service| spec(&config, service)).collect()
+        let specs = asked.into_iter().filter_map(|service| {
+            let spec = spec(&config, service);
+            if spec.is_none() {
+                refuse(&service, NO_NAME);
+            }
+            spec
+        });
+        specs.collect()
     };
     let message = ControlMessage::Register(Register { generation, services });
     if !link.send_message(&message) {
@@ -63,16 +73,8 @@ pub(super) fn register(link: &Link, shared: &ClientShared, uplink: &Uplink) {
 }
 
 fn spec(config: &ClientConfig, service: &config::Service) -> Option<ServiceSpec> {
-    let Ok(name) = Name::new(&service.name) else {
-        tracing::error!(
-            service = service.name,
-            "service {} is not published: its name has characters that services cannot have",
-            service.name
-        );
-        return None;
-    };
     Some(ServiceSpec {
-        name,
+        name: Name::new(&service.name).ok()?,
         public: service.public.iter().map(ToString::to_string).collect(),
         terms: config.terms_of(service),
     })

@@ -176,14 +176,18 @@ impl Client {
             let is_same = is_named.is_none()
                 && before.services.iter().any(|other| is_same_service(other, service));
             let name = &service.name;
-            match self.shared.uplinks.preferred().published.outcome(name) {
-                Some(Err(why)) => to.failed.push(format!("{name} is not published: {why}")),
-                Some(Ok(_)) if is_same => {}
-                Some(Ok(at)) => to.applied.push(format!("{name} -> {}", at.join(", "))),
-                None => to.applied.push(format!(
+            let Some(outcome) = self.shared.uplinks.preferred().published.outcome(name) else {
+                to.applied.push(format!(
                     "{name}: the server has not answered yet; `tunnel status` shows its answer"
-                )),
+                ));
+                continue;
+            };
+            if let Ok(at) = &outcome.at
+                && !is_same
+            {
+                to.applied.push(format!("{name} -> {}", at.join(", ")));
             }
+            to.failed.extend(outcome.failures(name));
         }
         let gone = |name: &String| now.services.iter().all(|service| service.name != *name);
         let names = before.services.iter().map(|service| &service.name).filter(|name| gone(name));

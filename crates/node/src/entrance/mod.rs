@@ -177,6 +177,7 @@ impl OpenEntrance {
     }
 }
 
+/// The settings of new streams of this entrance. `None`: the entrance is closed.
 pub(crate) fn settings_of(worker: &Worker, entrance: &Entrance) -> Option<Rc<Settings>> {
     let entrances = worker.state.entrances.borrow();
     entrances.get(&entrance.id).map(OpenEntrance::settings)

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use config::{Host, Listen};
 use net::Current;
-use tls::{Identity, ServerConfig, Trust};
+use tls::{Identity, Oldest, ServerConfig, Trust};
 use transport::{Dialer, PathDialer};
 use transport_tcp::{ProxyKind, Speech, TlsClient, Via};
 
@@ -138,7 +138,11 @@ pub(super) fn tls_client(path: &config::Path, speech: Speech) -> anyhow::Result<
     if let (Some(identity), Some(pair)) = (&identity, &path.identity) {
         identity::warn_of_dates(identity, &pair.cert);
     }
-    let config = tls::client_config(&trust, identity.as_ref(), &[speech.alpn()])?;
+    let oldest = match path.min_version {
+        config::TlsVersion::V12 => Oldest::Tls12,
+        config::TlsVersion::V13 => Oldest::Tls13,
+    };
+    let config = tls::client_config_from(oldest, &trust, identity.as_ref(), &[speech.alpn()])?;
     let name = tls::server_name(path.sni.as_deref().unwrap_or(&plain(&path.endpoint.host)))?;
     Ok(Some(TlsClient { config, name }))
 }

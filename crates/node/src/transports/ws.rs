@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use config::{Common, Endpoint, Listen, ServerConfig};
+use config::{Common, Endpoint, Host, Listen, ServerConfig};
 use net::Current;
 use transport::PathDialer;
 use transport_tcp::{Speech, TcpDialer, TcpListener, TlsClient, Via};
@@ -120,10 +120,42 @@ fn ping_after(common: &Common) -> Duration {
 /// The request of the opening handshake of a WebSocket (RFC 6455 section 4.1).
 pub(crate) fn request(path: &config::Path) -> Result<Request, transport_ws::BadField> {
     let Endpoint { scheme, host, port, path: place } = &path.endpoint;
+    // At an address the name of the site is in `sni` alone, and a proxy finds the site by Host.
+    let site = path.sni.as_ref().filter(|_| scheme.tls && matches!(host, Host::Ip(_)));
+    let host = site.map_or_else(|| host.to_string(), String::clone);
     // RFC 9110 section 7.2: the port is left out where it is the scheme's own.
-    let host = if *port == scheme.port { host.to_string() } else { format!("{host}:{port}") };
+    let host = if *port == scheme.port { host } else { format!("{host}:{port}") };
     let extra: Vec<_> = (path.headers.iter())
         .map(|field| (field.name.clone(), field.value.reveal().to_owned()))
         .collect();
     Request::new(place.as_deref().unwrap_or("/"), &host, &extra)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_of_the_request_is_the_name_of_the_site_also_at_an_address() {
+        for (server, host) in [
+            ("wss://a.example/t", "a.example"),
+            ("wss://a.example:8443/t", "a.example:8443"),
+            ("{ url: 'wss://192.0.2.1/t', sni: b.example }", "b.example"),
+            ("{ url: 'wss://[2001:db8::1]:8443/t', sni: b.example }", "b.example:8443"),
+            ("{ url: 'wss://192.0.2.1/t', sni: b.example, headers: { Host: c } }", "c"),
+            // A name in the URL is the name of the site; `sni` is that of the certificate.
+            ("{ url: 'wss://a.example/t', sni: b.example }", "a.example"),
+            ("ws://192.0.2.1/t", "192.0.2.1"),
+        ] {
+            let text = format!(
+                "servers: {server}\nname: a\ntoken: {}\n",
+                "q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi"
+            );
+            let text = Some(config::Text { name: "client.yaml", text: &text });
+            let sources = config::Sources { env: &|_| None, read: &|_| Err(String::new()) };
+            let loaded = config::load_client(text, &config::ClientFlags::default(), &sources);
+            let request = request(&loaded.unwrap().config.servers[0]).unwrap();
+            assert_eq!(request.fields()[0], ("Host".to_owned(), host.to_owned()), "{server}");
+        }
+    }
 }

@@ -382,7 +382,9 @@ pub struct Sent {
 pub struct Service {
     /// The name of a service, or `ADDRESS -> TARGET` of a forward.
     pub name: String,
-    /// The address at which visitors connect: `tcp://0.0.0.0:10022`.
+    /// The address at which visitors connect: `tcp://0.0.0.0:10022`. On a client, all published
+    /// addresses of the service. A refused address of a service that asked for several has an entry
+    /// of its own behind the others of the service, with the address that was asked for.
     pub address: String,
     /// The target, as far as this side knows it.
     pub target: String,
@@ -475,6 +477,11 @@ impl Session {
 }
 
 impl Service {
+    /// Whether the state is the reason of a refusal.
+    pub fn is_refused(&self) -> bool {
+        ![UP, TARGET_DOWN, DENIED, WAITING, SUPERSEDED].contains(&&*self.state)
+    }
+
     /// Whether it carries UDP, or did.
     pub fn carries_flows(&self) -> bool {
         self.flows_total > 0 || self.address.contains("udp://")

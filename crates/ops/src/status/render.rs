@@ -247,9 +247,9 @@ fn services_table(session: &Session, rates: Option<&Rates>) -> String {
     text.push_str(&refusals(&session.services));
     text.push_str(&drops(&session.services));
     text.push_str(&downs(&session.services));
-    let refused = session.services.iter().filter(|s| brief(&s.state) == REFUSED);
-    for Service { name, state, .. } in refused {
-        text.push_str(&format!("{name} is not published: {state}\n"));
+    for Service { name, address, state, .. } in session.services.iter().filter(|s| s.is_refused()) {
+        let at = if address.is_empty() { String::new() } else { format!(" at {address}") };
+        text.push_str(&format!("{name} is not published{at}: {state}\n"));
     }
     text + &kept(session.services.iter().map(|service| (&service.name, service.kept)))
 }
@@ -597,14 +597,18 @@ cipher: TLS_AES_128_GCM_SHA256 by ring
             ..Service::default()
         };
         let why = "tcp://:22: port 22 is not among the ports that this client may publish";
-        let services = vec![service("a", why), service("b", WAITING), service("c", SUPERSEDED)];
+        let some = Service { address: "http://d".into(), ..service("d", "no right") };
+        let services =
+            vec![service("a", why), service("b", WAITING), service("c", SUPERSEDED), some];
         let session = Session { services, ..Session::default() };
         let expected = "\
-service  address  target  state       streams  total  in   out
-a        -        -       refused     0        0      0 B  0 B
-b        -        -       waiting     0        0      0 B  0 B
-c        -        -       superseded  0        0      0 B  0 B
+service  address   target  state       streams  total  in   out
+a        -         -       refused     0        0      0 B  0 B
+b        -         -       waiting     0        0      0 B  0 B
+c        -         -       superseded  0        0      0 B  0 B
+d        http://d  -       refused     0        0      0 B  0 B
 a is not published: tcp://:22: port 22 is not among the ports that this client may publish
+d is not published at http://d: no right
 ";
         assert_eq!(services_table(&session, None), expected);
     }

@@ -6,8 +6,8 @@ use super::message::{self, field, service};
 use super::terms::Reading;
 use super::{ADDRESSES_MAX, IGNORABLE, MESSAGE_MAX, SERVICES_MAX, TEXT_MAX};
 use super::{
-    ControlMessage, FlowClose, FlowOpen, Register, Registered, ServiceError, ServiceErrorCode,
-    ServiceResult, ServiceSpec, Strained,
+    ControlMessage, FlowClose, FlowOpen, RefusedAddress, Register, Registered, ServiceError,
+    ServiceErrorCode, ServiceResult, ServiceSpec, Strained,
 };
 use crate::frame::decode_request;
 use crate::greeting::Name;
@@ -208,14 +208,14 @@ fn decode_spec(mut body: Reader<'_>) -> Result<ServiceSpec, ControlError> {
 
 fn decode_result(mut body: Reader<'_>) -> Result<ServiceResult, ControlError> {
     let (mut name, mut addresses, mut error) = (None, Vec::new(), None);
-    while let Some((kind, mut value)) = body.tlv()? {
+    let mut refused = Vec::new();
+    while let Some((kind, value)) = body.tlv()? {
         match kind {
             service::NAME => once(&mut name, decode_name(value)?)?,
             service::ADDRESS => push_address(&mut addresses, value)?,
-            service::ERROR => {
-                let code = ServiceErrorCode::from_raw(value.u16()?);
-                once(&mut error, ServiceError { code, text: value.text(TEXT_MAX)?.to_owned() })?;
-            }
+            service::ERROR => once(&mut error, decode_error(value)?)?,
+            service::REFUSED if refused.len() == ADDRESSES_MAX => return Err(TOO_MANY_ADDRESSES),
+            service::REFUSED => refused.push(decode_refused(value)?),
             _ => {}
         }
     }
@@ -224,10 +224,23 @@ fn decode_result(mut body: Reader<'_>) -> Result<ServiceResult, ControlError> {
         Some(error) if addresses.is_empty() => Err(error),
         Some(_) => return Err(ControlError::Malformed("a result with addresses and an error")),
     };
-    Ok(ServiceResult { name: name.ok_or(NO_NAME)?, outcome })
+    Ok(ServiceResult { name: name.ok_or(NO_NAME)?, outcome, refused })
+}
+
+fn decode_error(mut value: Reader<'_>) -> Result<ServiceError, ControlError> {
+    let code = ServiceErrorCode::from_raw(value.u16()?);
+    Ok(ServiceError { code, text: value.text(TEXT_MAX)?.to_owned() })
+}
+
+fn decode_refused(mut value: Reader<'_>) -> Result<RefusedAddress, ControlError> {
+    let length = usize::from(value.u16()?);
+    let address = decode_address(Reader::new(value.take(length)?))?;
+    Ok(RefusedAddress { address, error: decode_error(value)? })
 }
 
 const NO_NAME: ControlError = ControlError::Malformed("a service without a name");
+const TOO_MANY_ADDRESSES: ControlError =
+    ControlError::Malformed("too many addresses of one service");
 
 pub(super) fn once<T>(slot: &mut Option<T>, value: T) -> Result<(), ControlError> {
     match slot.replace(value) {
@@ -242,14 +255,17 @@ fn decode_name(value: Reader<'_>) -> Result<Name, ControlError> {
 }
 
 fn push_address(addresses: &mut Vec<String>, value: Reader<'_>) -> Result<(), ControlError> {
+    let address = decode_address(value)?;
+    if addresses.len() == ADDRESSES_MAX {
+        return Err(TOO_MANY_ADDRESSES);
+    }
+    addresses.push(address);
+    Ok(())
+}
+
+fn decode_address(value: Reader<'_>) -> Result<String, ControlError> {
     match value.text(TEXT_MAX)? {
         "" => Err(ControlError::Malformed("an empty address")),
-        _ if addresses.len() == ADDRESSES_MAX => {
-            Err(ControlError::Malformed("too many addresses of one service"))
-        }
-        text => {
-            addresses.push(text.to_owned());
-            Ok(())
-        }
+        text => Ok(text.to_owned()),
     }
 }

@@ -6,12 +6,16 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use super::message::{self, field, service};
 use super::{ADDRESSES_MAX, ControlMessage, MESSAGE_MAX, SERVICES_MAX, TEXT_MAX};
-use super::{FlowOpen, ServiceError, ServiceResult, ServiceSpec};
+use super::{FlowOpen, RefusedAddress, ServiceError, ServiceResult, ServiceSpec};
 use crate::frame::put_request;
 use crate::greeting::Name;
 use crate::text::{escaped, is_forbidden};
 use crate::wire::{TLV_HEAD, put_tlv};
 use crate::{HttpOptionError, NETWORKS_MAX};
+
+/// The most bytes of an explanation of a refused address; the first that fits the message applies.
+/// With 256 bytes, 3,000 refused ports fit.
+const EXPLANATIONS: [usize; 3] = [TEXT_MAX, 256, 0];
 
 /// A message that no peer would take.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,9 +60,10 @@ pub enum EncodeError {
 
 impl ControlMessage {
     /// The message as it goes into the control stream. An explanation that is too long is cut, all
-    /// else that is beyond the limits is an error.
+    /// else that is beyond the limits is an error. Where the explanations of refused addresses do
+    /// not fit the message, they are cut further: their codes say the kind of reason.
     pub fn encode(&self) -> Result<Bytes, EncodeError> {
-        self.check()?;
+        let most = self.check()?;
         let mut out = BytesMut::new();
         match self {
             Self::Register(register) => put_tlv(&mut out, message::REGISTER, |out| {
@@ -70,7 +75,7 @@ impl ControlMessage {
             Self::Registered(registered) => put_tlv(&mut out, message::REGISTERED, |out| {
                 put_tlv(out, field::GENERATION, |out| out.put_u64(registered.generation));
                 for result in &registered.results {
-                    put_tlv(out, field::SERVICE, |out| put_result(result, out));
+                    put_tlv(out, field::SERVICE, |out| put_result(result, most, out));
                 }
             }),
             Self::Strained(strained) => put_tlv(&mut out, message::STRAINED, |out| {
@@ -85,12 +90,13 @@ impl ControlMessage {
                 return Ok(out.freeze());
             }
         }
-        debug_assert_eq!(out.len() - TLV_HEAD, self.body_length());
+        debug_assert_eq!(out.len() - TLV_HEAD, self.body_length(most));
         Ok(out.freeze())
     }
 
-    /// Every limit, before a byte is written.
-    fn check(&self) -> Result<(), EncodeError> {
+    /// Every limit, before a byte is written. Returns the most bytes of an explanation of a refused
+    /// address.
+    fn check(&self) -> Result<usize, EncodeError> {
         let count = match self {
             Self::Register(register) => register.services.len(),
             Self::Registered(registered) => registered.results.len(),
@@ -104,19 +110,26 @@ impl ControlMessage {
                 let count = addresses.len();
                 return Err(EncodeError::Addresses { name: name.clone(), count });
             }
-            let is_bad =
-                |a: &String| !(1..=TEXT_MAX).contains(&a.len()) || a.contains(is_forbidden);
             if addresses.iter().any(is_bad) {
+                return Err(EncodeError::Address(name.clone()));
+            }
+        }
+        for ServiceResult { name, refused, .. } in self.results() {
+            if refused.len() > ADDRESSES_MAX {
+                let count = refused.len();
+                return Err(EncodeError::Addresses { name: name.clone(), count });
+            }
+            if refused.iter().any(|one| is_bad(&one.address)) {
                 return Err(EncodeError::Address(name.clone()));
             }
         }
         for spec in self.specs() {
             spec.terms.check(&spec.name)?;
         }
-        match self.body_length() {
-            length if length > MESSAGE_MAX => Err(EncodeError::Long(length)),
-            _ => Ok(()),
-        }
+        EXPLANATIONS
+            .into_iter()
+            .find(|most| self.body_length(*most) <= MESSAGE_MAX)
+            .ok_or_else(|| EncodeError::Long(self.body_length(0)))
     }
 
     /// The services of a Register.
@@ -124,6 +137,14 @@ impl ControlMessage {
         match self {
             Self::Register(register) => &register.services,
             Self::Registered(_) | Self::Strained(_) | Self::FlowOpen(_) | Self::FlowClose(_) => &[],
+        }
+    }
+
+    /// The results of a Registered.
+    fn results(&self) -> &[ServiceResult] {
+        match self {
+            Self::Registered(registered) => &registered.results,
+            Self::Register(_) | Self::Strained(_) | Self::FlowOpen(_) | Self::FlowClose(_) => &[],
         }
     }
 
@@ -141,7 +162,7 @@ impl ControlMessage {
         }
     }
 
-    fn body_length(&self) -> usize {
+    fn body_length(&self, most: usize) -> usize {
         let tlv = |value: usize| TLV_HEAD + value;
         let common: usize = self
             .addresses()
@@ -155,16 +176,25 @@ impl ControlMessage {
             Self::Register(register) => {
                 register.services.iter().map(|spec| spec.terms.encoded_len()).sum()
             }
-            Self::Registered(registered) => registered
-                .results
-                .iter()
-                .filter_map(|result| result.outcome.as_ref().err())
-                .map(|error| tlv(2 + explanation(error).len()))
-                .sum(),
+            Self::Registered(registered) => {
+                let refused = registered.results.iter().flat_map(|result| &result.refused);
+                let refused = refused.map(|RefusedAddress { address, error }| {
+                    tlv(4 + address.len() + explanation(error, most).len())
+                });
+                let whole = registered.results.iter();
+                let whole = whole.filter_map(|result| result.outcome.as_ref().err());
+                let whole = whole.map(|error| tlv(2 + explanation(error, TEXT_MAX).len()));
+                whole.chain(refused).sum()
+            }
             Self::Strained(_) | Self::FlowOpen(_) | Self::FlowClose(_) => 0,
         };
         tlv(8) + common + own
     }
+}
+
+/// Whether no peer would take the text of an address.
+fn is_bad(address: &String) -> bool {
+    !(1..=TEXT_MAX).contains(&address.len()) || address.contains(is_forbidden)
 }
 
 fn put_spec(spec: &ServiceSpec, out: &mut BytesMut) {
@@ -185,7 +215,8 @@ fn encode_flow_open(open: &FlowOpen) -> Result<Bytes, EncodeError> {
     is_fit.map(|()| out.freeze()).ok_or(EncodeError::Target)
 }
 
-fn put_result(result: &ServiceResult, out: &mut BytesMut) {
+/// `most`: the most bytes of an explanation of a refused address.
+fn put_result(result: &ServiceResult, most: usize, out: &mut BytesMut) {
     put_text(service::NAME, result.name.as_str(), out);
     match &result.outcome {
         Ok(addresses) => {
@@ -193,20 +224,30 @@ fn put_result(result: &ServiceResult, out: &mut BytesMut) {
                 put_text(service::ADDRESS, address, out);
             }
         }
-        Err(error) => put_tlv(out, service::ERROR, |out| {
-            out.put_u16(error.code.raw());
-            out.put_slice(explanation(error).as_bytes());
-        }),
+        Err(error) => put_tlv(out, service::ERROR, |out| put_error(error, TEXT_MAX, out)),
     }
+    for RefusedAddress { address, error } in &result.refused {
+        put_tlv(out, service::REFUSED, |out| {
+            // `check` bounds the address.
+            out.put_u16(u16::try_from(address.len()).unwrap_or(u16::MAX));
+            out.put_slice(address.as_bytes());
+            put_error(error, most, out);
+        });
+    }
+}
+
+fn put_error(error: &ServiceError, most: usize, out: &mut BytesMut) {
+    out.put_u16(error.code.raw());
+    out.put_slice(explanation(error, most).as_bytes());
 }
 
 fn put_text(kind: u8, text: &str, out: &mut BytesMut) {
     put_tlv(out, kind, |out| out.put_slice(text.as_bytes()));
 }
 
-/// The explanation as the peer accepts it: no control character, and at most [`TEXT_MAX`] bytes.
-fn explanation(error: &ServiceError) -> Cow<'_, str> {
-    let cut = |text: &str| text.floor_char_boundary(TEXT_MAX);
+/// The explanation as the peer accepts it: no control character, and at most `most` bytes.
+fn explanation(error: &ServiceError, most: usize) -> Cow<'_, str> {
+    let cut = |text: &str| text.floor_char_boundary(most);
     match escaped(&error.text) {
         Cow::Borrowed(text) => Cow::Borrowed(&text[..cut(text)]),
         Cow::Owned(mut text) => {

@@ -34,6 +34,7 @@ pub(super) mod service {
     pub(in crate::control) const FLOWS: u8 = 9;
     pub(in crate::control) const KEEPALIVE: u8 = 10;
     pub(in crate::control) const TIMEOUTS: u8 = 11;
+    pub(in crate::control) const REFUSED: u8 = 60;
 
     pub(in crate::control) const FLAG_SHARED: u8 = 1;
     pub(in crate::control) const FLAG_RESUME: u8 = 2;
@@ -115,11 +116,36 @@ pub struct Registered {
 pub struct ServiceResult {
     /// Which.
     pub name: Name,
-    /// The addresses at which visitors reach it now (`tcp://example.com:10022`), or why not.
+    /// The addresses at which visitors reach it now (`tcp://example.com:10022`), or why it has none.
     pub outcome: Result<Vec<String>, ServiceError>,
+    /// The refused addresses of a service that asked for several. An older server sends none, and
+    /// an older client skips them.
+    pub refused: Vec<RefusedAddress>,
 }
 
-/// Why a service is not published.
+impl ServiceResult {
+    /// The result of a service whose addresses have one outcome.
+    #[must_use]
+    pub const fn whole(name: Name, outcome: Result<Vec<String>, ServiceError>) -> Self {
+        Self { name, outcome, refused: Vec::new() }
+    }
+
+    /// Every reason of a refusal.
+    pub fn errors(&self) -> impl Iterator<Item = &ServiceError> {
+        self.outcome.as_ref().err().into_iter().chain(self.refused.iter().map(|one| &one.error))
+    }
+}
+
+/// An address that visitors do not reach, while others of its service may be published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedAddress {
+    /// The address as the client asked for it.
+    pub address: String,
+    /// The reason.
+    pub error: ServiceError,
+}
+
+/// Why a service, or one of its addresses, is not published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceError {
     /// For the program.

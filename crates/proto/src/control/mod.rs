@@ -19,8 +19,8 @@ pub use encode::EncodeError;
 #[doc(hidden)]
 pub use fuzz::fuzz;
 pub use message::{
-    ControlMessage, FlowClose, FlowOpen, Register, Registered, ServiceError, ServiceErrorCode,
-    ServiceResult, ServiceSpec, Strained,
+    ControlMessage, FlowClose, FlowOpen, RefusedAddress, Register, Registered, ServiceError,
+    ServiceErrorCode, ServiceResult, ServiceSpec, Strained,
 };
 pub use terms::{FlowTimes, ServiceTerms, TCP_KEEPALIVE_MAX, Timeouts};
 

@@ -82,6 +82,10 @@ fn register(services: Vec<ServiceSpec>) -> ControlMessage {
     ControlMessage::Register(Register { generation: 7, services })
 }
 
+fn refused(address: &str, error: &ServiceError) -> RefusedAddress {
+    RefusedAddress { address: address.to_owned(), error: error.clone() }
+}
+
 fn examples() -> Vec<ControlMessage> {
     let error = ServiceError { code: ServiceErrorCode::PortTaken, text: "port 22".to_owned() };
     vec![
@@ -108,9 +112,17 @@ fn examples() -> Vec<ControlMessage> {
         ControlMessage::Registered(Registered {
             generation: u64::MAX,
             results: vec![
-                ServiceResult { name: name("ssh"), outcome: Ok(vec!["tcp://h:1".to_owned()]) },
-                ServiceResult { name: name("a"), outcome: Ok(vec![]) },
-                ServiceResult { name: name("b"), outcome: Err(error) },
+                ServiceResult::whole(name("ssh"), Ok(vec!["tcp://h:1".to_owned()])),
+                ServiceResult::whole(name("a"), Ok(vec![])),
+                ServiceResult::whole(name("b"), Err(error.clone())),
+                ServiceResult {
+                    refused: vec![refused("http://b", &error)],
+                    ..ServiceResult::whole(name("some"), Ok(vec!["http://a".to_owned()]))
+                },
+                ServiceResult {
+                    refused: ["http://a", "http://b"].map(|at| refused(at, &error)).to_vec(),
+                    ..ServiceResult::whole(name("none"), Err(error))
+                },
             ],
         }),
         ControlMessage::Strained(Strained { rate: 125_000 }),
@@ -208,12 +220,14 @@ fn a_text_with_a_control_character_is_refused_and_an_explanation_is_sent_without
         assert_eq!(one(&explained), Err(bad), "{hostile:?}");
 
         let error = ServiceError { code: ServiceErrorCode::PortTaken, text: hostile.to_owned() };
-        let result = ServiceResult { name: name("ssh"), outcome: Err(error) };
+        let refused = vec![refused("tcp://:1", &error)];
+        let result = ServiceResult { refused, ..ServiceResult::whole(name("ssh"), Err(error)) };
         let registered = Registered { generation: 1, results: vec![result] };
         let sent = ControlMessage::Registered(registered).encode().unwrap();
         let Ok(Some(ControlMessage::Registered(told))) = one(&sent) else { panic!("{hostile:?}") };
-        let told = told.results[0].outcome.as_ref().unwrap_err();
-        assert_eq!(told.text, crate::text::escaped(hostile));
+        for told in told.results[0].errors() {
+            assert_eq!(told.text, crate::text::escaped(hostile));
+        }
 
         let mut service = spec("ssh");
         service.public = vec![hostile.to_owned()];
@@ -322,13 +336,33 @@ fn the_encoder_refuses_what_the_decoder_would() {
 fn a_long_explanation_is_cut_between_characters() {
     let text = format!("a{}", "ä".repeat(TEXT_MAX));
     let outcome = Err(ServiceError { code: ServiceErrorCode::Internal, text });
-    let results = vec![ServiceResult { name: name("a"), outcome }];
+    let results = vec![ServiceResult::whole(name("a"), outcome)];
     let message = ControlMessage::Registered(Registered { generation: 1, results });
     let Ok(Some(ControlMessage::Registered(found))) = one(&message.encode().unwrap()) else {
         panic!("it decodes")
     };
     let text = found.results[0].outcome.as_ref().unwrap_err().text.as_str();
     assert_eq!((text.len(), &text[..3]), (TEXT_MAX - 1, "aä"));
+}
+
+#[test]
+fn explanations_of_many_refused_addresses_are_cut_until_the_message_fits() {
+    let error = ServiceError { code: ServiceErrorCode::NotAllowed, text: "x".repeat(TEXT_MAX) };
+    for (services, each, length) in [(1, 900, TEXT_MAX), (3, 1000, 256), (20, 1000, 0)] {
+        let result = |n: usize| ServiceResult {
+            refused: vec![refused("tcp://127.0.0.1:10000", &error); each],
+            ..ServiceResult::whole(name(&format!("s{n}")), Ok(vec!["tcp://:1".to_owned()]))
+        };
+        let results = (0..services).map(result).collect();
+        let message = ControlMessage::Registered(Registered { generation: 1, results });
+        let bytes = message.encode().unwrap();
+        assert!(bytes.len() <= MESSAGE_MAX + 4);
+        let Ok(Some(ControlMessage::Registered(found))) = one(&bytes) else { panic!("it decodes") };
+        let last = &found.results[services - 1].refused[each - 1];
+        assert_eq!(last.address, "tcp://127.0.0.1:10000");
+        assert_eq!(last.error.code, ServiceErrorCode::NotAllowed);
+        assert_eq!(last.error.text.len(), length);
+    }
 }
 
 #[test]

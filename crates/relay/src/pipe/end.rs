@@ -101,6 +101,26 @@ impl ByteEnd {
         }
     }
 
+    /// Whether no layer keeps bytes that were written.
+    pub(super) fn is_flushed(&self) -> bool {
+        match self {
+            Self::Socket(_) => true,
+            Self::Layered(stream) => !stream.0.borrow().is_unflushed,
+        }
+    }
+
+    /// Lets the close be a reset, as far as the end knows one.
+    pub(super) fn reset_on_close(&self) {
+        match self {
+            Self::Socket(socket) => socket.reset_on_close(),
+            Self::Layered(stream) => {
+                if let Some(reset) = &stream.0.borrow().reset {
+                    reset();
+                }
+            }
+        }
+    }
+
     /// Ends our direction. An error means that the end is dead, and the next read returns the
     /// error.
     pub(super) fn poll_finish(&self, cx: &mut Context<'_>) -> Poll<()> {
@@ -134,6 +154,8 @@ struct State {
     first: Bytes,
     /// The layer may have kept bytes.
     is_unflushed: bool,
+    /// Lets the close of the socket below be a reset.
+    reset: Option<Box<dyn Fn()>>,
 }
 
 trait ByteStream: AsyncRead + AsyncWrite {}
@@ -145,7 +167,15 @@ impl Layered {
     #[must_use]
     pub fn new(io: impl AsyncRead + AsyncWrite + 'static, first: Bytes) -> Self {
         let is_unflushed = !first.is_empty();
-        Self(RefCell::new(State { io: Box::pin(io), first, is_unflushed }))
+        Self(RefCell::new(State { io: Box::pin(io), first, is_unflushed, reset: None }))
+    }
+
+    /// Calls `reset` before a close that cuts the connection off, so that the close of the socket
+    /// below is a reset.
+    #[must_use]
+    pub fn cut_by(mut self, reset: impl Fn() + 'static) -> Self {
+        self.0.get_mut().reset = Some(Box::new(reset));
+        self
     }
 
     fn poll_read(

@@ -44,8 +44,9 @@ pub trait Onward: fmt::Debug {
 /// The connection of an HTTP visitor that leaves its stream.
 #[derive(Debug)]
 pub struct Leaving {
-    /// The connection. Every response that was begun on it is complete.
-    pub socket: Socket,
+    /// The connection. Every response that was begun on it is complete. `None`: its bytes pass
+    /// through a layer ([`Layered`](crate::Layered)), which the taker shares with the stream.
+    pub socket: Option<Socket>,
     /// The address of the visitor.
     pub visitor: Option<SocketAddr>,
     /// The bytes of the visitor that no service has got.
@@ -101,6 +102,10 @@ pub(crate) struct Guard {
     early: Cell<usize>,
     /// What the head of a response takes of the memory budget, as long as it is incomplete.
     head: Held,
+    /// The connection ends as soon as no request is in progress.
+    is_closing: Cell<bool>,
+    /// Bytes moved since [`Self::is_unused`] was last asked.
+    moved: Cell<bool>,
     visitor: Option<SocketAddr>,
     onward: Rc<dyn Onward>,
 }
@@ -158,7 +163,22 @@ impl Guard {
         let rest = Rest { is_fresh, bytes: first, ready, then: Then::Read, held };
         let (answered, progress, state, why, doubt, early) = Default::default();
         let (tracker, rest) = (tracker.map(RefCell::new), RefCell::new(rest));
-        Self { tracker, rest, answered, progress, state, why, doubt, early, head, visitor, onward }
+        let (is_closing, moved) = (Cell::new(false), Cell::new(true));
+        Self {
+            tracker,
+            rest,
+            answered,
+            progress,
+            state,
+            why,
+            doubt,
+            early,
+            head,
+            is_closing,
+            moved,
+            visitor,
+            onward,
+        }
     }
 
     /// Whether the bytes of the visitor go to the service without a look at them, from now on.
@@ -176,6 +196,10 @@ impl Guard {
     pub(super) fn step(&self, room: usize, buffer: &mut BytesMut) -> Step {
         if matches!(self.state.get(), State::Leaving | State::Cut) {
             return Step::Wait;
+        }
+        if self.is_closing.get() && self.is_idle() {
+            self.state.set(State::Over);
+            return Step::End;
         }
         let rest = &mut *self.rest.borrow_mut();
         if rest.ready == 0
@@ -210,6 +234,25 @@ impl Guard {
         }
     }
 
+    /// Whether no request is in progress, and none has begun.
+    fn is_idle(&self) -> bool {
+        let is_idle = |tracker: &RefCell<Tracker>| {
+            let tracker = tracker.borrow();
+            tracker.is_idle() && !tracker.is_raw()
+        };
+        self.tracker.as_ref().is_some_and(is_idle) && self.rest.borrow().bytes.is_empty()
+    }
+
+    /// Lets the connection end as soon as no request is in progress. The caller wakes the pump.
+    pub(super) fn close_when_idle(&self) {
+        self.is_closing.set(true);
+    }
+
+    /// Whether no request is in progress, and no byte has moved since the question before.
+    pub(super) fn is_unused(&self) -> bool {
+        !self.moved.replace(false) && self.is_idle()
+    }
+
     /// Gives bytes of the visitor to the tracker. Each request is judged by the rules of its moment.
     fn requests(&self, tracker: &RefCell<Tracker>, bytes: &[u8]) -> (usize, Then) {
         let tracker = &mut *tracker.borrow_mut();
@@ -222,6 +265,7 @@ impl Guard {
     /// Looks at bytes that were read into `buffer`, behind its head room. Leaves the bytes in it
     /// that go to the service now.
     pub(super) fn look(&self, buffer: &mut BytesMut) {
+        self.moved.set(true);
         let rest = &mut *self.rest.borrow_mut();
         let Some(tracker) = &self.tracker else { return };
         if !rest.bytes.is_empty() {
@@ -243,6 +287,7 @@ impl Guard {
     /// Looks at bytes of the service. Leaves the bytes that go to the visitor, and returns the
     /// number of bytes that were removed.
     pub(super) fn answers(&self, pieces: &mut VecDeque<Bytes>) -> usize {
+        self.moved.set(true);
         if let Some(tracker) = &self.tracker {
             let tracker = &mut *tracker.borrow_mut();
             if !tracker.is_raw() {
@@ -347,13 +392,13 @@ impl Guard {
         }
     }
 
-    /// Whether a request waits and may go on.
+    /// Whether a request waits and may go on, or the connection may end.
     pub(super) fn may_go_on(&self) -> bool {
-        self.progress.get() && self.rest.borrow().then == Then::Wait
+        self.progress.get() && (self.rest.borrow().then == Then::Wait || self.is_closing.get())
     }
 
     /// Gives the connection away.
-    pub(super) fn leave(&self, socket: Socket, why: Why) {
+    pub(super) fn leave(&self, socket: Option<Socket>, why: Why) {
         let rest = std::mem::take(&mut self.rest.borrow_mut().bytes);
         self.onward.onward(Leaving { socket, visitor: self.visitor, rest, why });
     }

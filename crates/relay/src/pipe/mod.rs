@@ -131,6 +131,25 @@ impl Pipe {
         *self.end.borrow_mut() = Some(Rc::new(end));
     }
 
+    /// Sets the end of the stream of a visitor whose bytes pass through a layer.
+    pub(crate) fn connect_layered(&self, stream: Layered) {
+        self.attach(stream.into());
+        self.settings.stats.count_opened();
+    }
+
+    /// Lets the connection of an HTTP visitor end as soon as no request is in progress.
+    pub(crate) fn close_when_idle(&self) {
+        if let Some(guard) = &self.guard {
+            guard.close_when_idle();
+            self.wake();
+        }
+    }
+
+    /// Whether no request is in progress, and no byte has moved since the question before.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.guard.as_ref().is_some_and(|guard| guard.is_unused())
+    }
+
     fn with_socket(&self, call: impl FnOnce(&Socket)) {
         if let Some(socket) = self.end.borrow().as_ref().and_then(|end| end.socket()) {
             call(socket);
@@ -290,8 +309,8 @@ impl Pipe {
         self.waker.take();
         self.queue.take();
         self.unmoved.take();
-        if abort {
-            self.with_socket(Socket::reset_on_close);
+        if abort && let Some(end) = &*self.end.borrow() {
+            end.reset_on_close();
         }
         self.end.take();
     }

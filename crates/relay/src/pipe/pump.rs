@@ -324,8 +324,12 @@ impl Pump {
         self.pipe.deaf.set(true);
         self.pipe.note_end(End::Finished);
         drop(self.pipe.end.take());
-        // A guard has a socket.
-        let Ok(ByteEnd::Socket(socket)) = Rc::try_unwrap(end) else { return Poll::Ready(()) };
+        // The end of a stream is shared by nobody while its pump runs.
+        let Ok(end) = Rc::try_unwrap(end) else { return Poll::Ready(()) };
+        let socket = match end {
+            ByteEnd::Socket(socket) => Some(socket),
+            ByteEnd::Layered(_) => None,
+        };
         if let Some(guard) = &self.pipe.guard {
             guard.leave(socket, why);
         }
@@ -342,7 +346,7 @@ impl Pump {
     }
 
     /// Why the connection of an HTTP visitor leaves the stream, if it does so now.
-    fn departure(&self, pause: Pause) -> Option<Why> {
+    fn departure(&self, end: &ByteEnd, pause: Pause) -> Option<Why> {
         let guard = self.pipe.guard.as_ref()?;
         if pause == Pause::Leaving
             && let Step::Leave(why) = guard.step(0, &mut BytesMut::new())
@@ -351,7 +355,9 @@ impl Pump {
         }
         if guard.state() == State::Leaving {
             // The socket first gets what was delivered.
-            let can_leave = self.writing == Writing::Open && self.pipe.queue.borrow().is_empty();
+            let can_leave = self.writing == Writing::Open
+                && self.pipe.queue.borrow().is_empty()
+                && end.is_flushed();
             return if can_leave { guard.why() } else { None };
         }
         if !guard.is_unanswered() || self.writing != Writing::Open {
@@ -497,7 +503,7 @@ impl Future for Pump {
         let this = self.get_mut();
         this.pipe.park(cx.waker());
         let Some(end) = this.pipe.end.borrow().clone() else { return this.farewell(cx) };
-        if let Some(why) = this.departure(Pause::Empty) {
+        if let Some(why) = this.departure(&end, Pause::Empty) {
             return this.leave(end, why, cx);
         }
         if this.aborted_by_peer() || this.guard_state() == State::Cut {
@@ -522,7 +528,7 @@ impl Future for Pump {
             this.pipe.note_end(End::Socket);
             return this.abort(ResetCode::Aborted);
         };
-        if let Some(why) = this.departure(pause) {
+        if let Some(why) = this.departure(&end, pause) {
             return this.leave(end, why, cx);
         }
         if this.lingering() {

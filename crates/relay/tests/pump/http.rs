@@ -93,6 +93,7 @@ impl Onward for Since {
     fn onward(&self, leaving: Leaving) {
         self.door.0.left.borrow_mut().push(leaving.why.clone());
         let Leaving { socket, visitor, rest, why } = leaving;
+        let socket = socket.unwrap();
         match why {
             Why::Other(host) => self.door.enter(socket, visitor, &host.unwrap_or_default(), rest),
             Why::Changed => {

@@ -10,6 +10,7 @@ mod ends;
 mod flow;
 mod http;
 mod layered;
+mod layered_http;
 mod life;
 mod link;
 mod proxy;

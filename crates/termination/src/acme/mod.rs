@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use hyper::Uri;
-use tls::{ClientConfig, MaterialError, Trust};
+use tls::{ClientConfig, MaterialError, Oldest, Trust};
 
 use crate::settings::Acme;
 use crate::store::Store;
@@ -40,7 +40,9 @@ impl Authority {
             )));
         }
         let trust = acme.ca.clone().map_or(Trust::System, Trust::Authority);
-        let tls = keep(tls::client_config(&trust, None, &[b"http/1.1"]), problems);
+        // The account signs each request, so TLS 1.2 of an authority within a company is enough.
+        let tls = tls::client_config_from(Oldest::Tls12, &trust, None, &[b"http/1.1"]);
+        let tls = keep(tls, problems);
         if state_dir.is_none() {
             problems.push(MaterialError::Setting(
                 "ACME keeps its account and its certificates in the state directory, and this \

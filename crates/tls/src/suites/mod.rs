@@ -178,12 +178,15 @@ pub fn order_suites(config: &mut ServerConfig) {
     Suites::here().order(config);
 }
 
-/// The cipher of a TLS 1.3 session with [`provider`], for the status.
+/// The cipher of a session with [`provider`], for the status.
 #[must_use]
 pub fn cipher(suite: SupportedCipherSuite) -> Cipher {
+    let is_old = suite.tls13().is_none();
     let suite = suite.suite();
     // rustls has names of its own for the suites of TLS 1.3.
-    let name = if is_chacha(suite) {
+    let name = if is_old {
+        suite.as_str().unwrap_or("of TLS 1.2")
+    } else if is_chacha(suite) {
         "TLS_CHACHA20_POLY1305_SHA256"
     } else if is_aes_256(suite) {
         "TLS_AES_256_GCM_SHA384"

@@ -9,7 +9,7 @@ use rustls::pki_types::ServerName;
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::sign::CertifiedKey;
 use rustls::unbuffered::UnbufferedStatus;
-use rustls::{ClientConfig, CommonState, Error, ServerConfig, SignatureScheme};
+use rustls::{ClientConfig, CommonState, Error, ProtocolVersion, ServerConfig, SignatureScheme};
 use transport::Side;
 
 use super::exporter::{Secret, key_log};
@@ -28,7 +28,7 @@ pub(super) trait Session: fmt::Debug + Send + 'static {
 
     /// Whether the peer has accepted this side. In TLS 1.3 a client completes the handshake before
     /// the server has checked the client's certificate. The server's ticket comes after that check,
-    /// and our servers always send one ticket.
+    /// and our servers always send one ticket. In TLS 1.2 the server finishes last.
     fn accepted(&self) -> bool;
 }
 
@@ -92,6 +92,7 @@ impl Session for Client {
 
     fn accepted(&self) -> bool {
         !self.certificate.asked.load(Ordering::Relaxed)
+            || self.connection.protocol_version() == Some(ProtocolVersion::TLSv1_2)
             || self.connection.tls13_tickets_received() > 0
     }
 }

@@ -169,7 +169,9 @@ pub(super) fn look(
 fn client(fields: &[Header<'_>], proxies: &Proxies) -> Option<SocketAddr> {
     match forwarded::client(|name| values(fields, name), |ip| proxies.include(ip)) {
         forwarded::ForwardedClient::Client(client) => Some(client),
-        forwarded::ForwardedClient::Nobody | forwarded::ForwardedClient::Disputed => None,
+        forwarded::ForwardedClient::Ours(_)
+        | forwarded::ForwardedClient::Hidden
+        | forwarded::ForwardedClient::Disputed => None,
     }
 }
 

@@ -60,7 +60,8 @@ pub(crate) enum Shell {
 #[derive(Debug, Args)]
 pub(crate) struct CertsArgs {
     /// Names and addresses by which clients dial the server: example.com 192.0.2.2 2001:db8::1
-    #[arg(short, long, value_name = "NAME", num_args = 1.., required_unless_present = "client")]
+    #[arg(short, long, value_name = "NAME", num_args = 1.., required_unless_present = "client",
+          value_parser = host_name)]
     pub(crate) server: Vec<HostName>,
     /// Names of clients [default: home, with a new authority]
     #[arg(long, value_name = "NAME", num_args = 1..)]
@@ -71,6 +72,16 @@ pub(crate) struct CertsArgs {
     /// Folder; an authority in it (ca.crt, ca.key) issues the certificates
     #[arg(short, long, value_name = "DIR", default_value = ".")]
     pub(crate) output: PathBuf,
+}
+
+/// A name in a certificate. An international name becomes its `xn--` form.
+fn host_name(text: &str) -> Result<HostName, String> {
+    let (star, name) = text.strip_prefix("*.").map_or(("", text), |name| ("*.", name));
+    let ascii = match name.parse::<config::Host>() {
+        Ok(config::Host::Name(name)) if !text.is_ascii() => format!("{star}{name}"),
+        Ok(_) | Err(_) => text.to_owned(),
+    };
+    ascii.parse().map_err(|error: tls::HostNameError| error.to_string())
 }
 
 /// The two roles.

@@ -1,13 +1,41 @@
-//! What the frames of an HTTP/2 visitor bring that h2 keeps: pure. h2 does not tell how much it
-//! keeps, so the frames are counted on their way to it. Only their heads are read (RFC 9113 section
-//! 4.1); h2 judges them.
+//! The frames of an HTTP/2 visitor on their way to h2: pure. h2 does not tell how much a stream
+//! holds, and has one window for all streams, so the gate looks at the heads of frames (RFC 9113
+//! section 4.1). h2 judges the frames.
 
 use h1::PREFACE;
 
 /// The length of the head of a frame.
-const HEAD: usize = 9;
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
+pub(super) const HEAD: usize = 9;
+pub(super) const DATA: u8 = 0;
+pub(super) const HEADERS: u8 = 1;
+pub(super) const RST_STREAM: u8 = 3;
+pub(super) const SETTINGS: u8 = 4;
+pub(super) const WINDOW_UPDATE: u8 = 8;
+pub(super) const CONTINUATION: u8 = 9;
+/// The flag of SETTINGS that answers SETTINGS.
+pub(super) const ACK: u8 = 1;
+
+/// The head of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    /// The bytes that follow the head.
+    pub(super) length: u32,
+    pub(super) kind: u8,
+    pub(super) flags: u8,
+    pub(super) stream: u32,
+}
+
+impl Head {
+    pub(super) const fn parse(bytes: [u8; HEAD]) -> Self {
+        let [a, b, c, kind, flags, s0, s1, s2, s3] = bytes;
+        Self {
+            length: u32::from_be_bytes([0, a, b, c]),
+            kind,
+            flags,
+            stream: u32::from_be_bytes([s0, s1, s2, s3]) & (u32::MAX >> 1),
+        }
+    }
+}
 
 /// The position in the bytes of a visitor.
 #[derive(Debug)]
@@ -17,57 +45,33 @@ pub(super) struct Frames {
     head: [u8; HEAD],
     /// Bytes of `head` that arrived.
     have: usize,
-    /// The highest stream that a request has.
-    last: u32,
-}
-
-/// What some bytes brought.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Brought {
-    /// Bytes of bodies: of the frames that begin here, with the part that is yet to come.
-    pub(super) bytes: u64,
-    /// The number of these frames.
-    pub(super) frames: u32,
-    /// Heads of streams that have one already.
-    pub(super) trailers: u32,
 }
 
 impl Frames {
     pub(super) const fn new() -> Self {
-        Self { rest: PREFACE.len(), head: [0; HEAD], have: 0, last: 0 }
+        Self { rest: PREFACE.len(), head: [0; HEAD], have: 0 }
     }
 
-    pub(super) fn look(&mut self, mut bytes: &[u8]) -> Brought {
-        let mut brought = Brought::default();
+    /// Calls `complete` for each frame whose last byte is among these bytes.
+    pub(super) fn look(&mut self, mut bytes: &[u8], mut complete: impl FnMut(Head)) {
         while !bytes.is_empty() {
-            let skipped = self.rest.min(bytes.len());
-            self.rest -= skipped;
-            bytes = &bytes[skipped..];
-            let part = (HEAD - self.have).min(bytes.len());
-            self.head[self.have..self.have + part].copy_from_slice(&bytes[..part]);
-            self.have += part;
+            if self.have < HEAD && self.rest == 0 {
+                let part = (HEAD - self.have).min(bytes.len());
+                self.head[self.have..self.have + part].copy_from_slice(&bytes[..part]);
+                self.have += part;
+                bytes = &bytes[part..];
+                if self.have < HEAD {
+                    return;
+                }
+                self.rest = Head::parse(self.head).length as usize;
+            }
+            let part = self.rest.min(bytes.len());
+            self.rest -= part;
             bytes = &bytes[part..];
-            if self.have == HEAD {
+            if self.rest == 0 && self.have == HEAD {
                 self.have = 0;
-                self.begin(&mut brought);
+                complete(Head::parse(self.head));
             }
-        }
-        brought
-    }
-
-    fn begin(&mut self, brought: &mut Brought) {
-        let [a, b, c, kind, _flags, s0, s1, s2, s3] = self.head;
-        let length = u32::from_be_bytes([0, a, b, c]);
-        let stream = u32::from_be_bytes([s0, s1, s2, s3]) & (u32::MAX >> 1);
-        self.rest = length as usize;
-        match kind {
-            DATA if length > 0 => {
-                brought.bytes += u64::from(length);
-                brought.frames += 1;
-            }
-            HEADERS if stream > self.last => self.last = stream,
-            HEADERS => brought.trailers += 1,
-            _ => {}
         }
     }
 }
@@ -85,26 +89,24 @@ mod tests {
     }
 
     #[test]
-    fn bodies_and_trailers_are_counted_however_the_bytes_are_cut() {
+    fn frames_are_seen_at_their_end_however_the_bytes_are_cut() {
+        let list =
+            [(SETTINGS, 0, 12), (HEADERS, 1, 30), (DATA, 1, 500), (DATA, 3, 0), (DATA, 1, 7)];
         let mut all = PREFACE.to_vec();
-        for (kind, stream, length) in
-            [(4, 0, 12), (HEADERS, 1, 30), (DATA, 1, 500), (HEADERS, 3, 4), (DATA, 3, 0)]
-        {
+        for (kind, stream, length) in list {
             all.extend(frame(kind, stream, length));
         }
-        all.extend(frame(DATA, 1, 7));
-        all.extend(frame(HEADERS, 1, 9));
-        let expected = Brought { bytes: 507, frames: 2, trailers: 1 };
+        let expected: Vec<_> =
+            list.iter().map(|&(kind, stream, length)| (kind, stream, length as u32)).collect();
         for size in [1, 2, 9, 10, 100, all.len()] {
             let mut frames = Frames::new();
-            let mut sum = Brought::default();
+            let mut seen = Vec::new();
             for piece in all.chunks(size) {
-                let Brought { bytes, frames, trailers } = frames.look(piece);
-                sum.bytes += bytes;
-                sum.frames += frames;
-                sum.trailers += trailers;
+                frames.look(piece, |head| seen.push((head.kind, head.stream, head.length)));
             }
-            assert_eq!(sum, expected, "pieces of {size}");
+            assert_eq!(seen, expected, "pieces of {size}");
         }
+        let mut frames = Frames::new();
+        frames.look(&all[..all.len() - 1], |head| assert!(head.length != 7, "an incomplete frame"));
     }
 }

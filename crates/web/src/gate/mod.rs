@@ -8,17 +8,21 @@
 //! Bytes are read into hyper's buffer and checked there. Only an incomplete head is copied.
 //!
 //! The gate also charges what lies behind it: the block into which hyper reads, the bytes that it
-//! holds itself, what TLS keeps for a visitor that does not read, and what h2 keeps of the bodies
-//! of requests. Under pressure hyper gets small reads, so its buffer does not grow.
+//! holds itself, and what TLS keeps for a visitor that does not read. Under pressure hyper gets
+//! small reads, so its buffer does not grow.
+//!
+//! Between a visitor of HTTP/2 and h2 the gate notes the frames that arrive, and puts the windows
+//! of [`crate::http2`] in the place of those of h2.
 
 mod frames;
 mod progress;
+mod windows;
 
 #[cfg(test)]
 mod tests;
 
 use std::{
-    io,
+    io::{self, IoSlice},
     pin::Pin,
     rc::Rc,
     task::{Context, Poll, ready},
@@ -28,12 +32,14 @@ use bytes::{Buf as _, BytesMut};
 use h1::{Method, PREFACE, Requests, Step};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 
-use frames::{Brought, Frames};
+use frames::{ACK, CONTINUATION, DATA, Frames, HEADERS, Head, RST_STREAM, SETTINGS};
 pub(crate) use progress::{Due, Progress};
+use windows::{Filter, Next};
 
 use crate::{
     Protocol, Refusal,
     account::{Account, Hold, SMALL},
+    http2::Inflow,
 };
 
 /// Bytes that a visitor may send before its upgrade is answered. Few do; the rest waits in the
@@ -70,12 +76,43 @@ pub(crate) struct Gate<T> {
 enum Mode {
     /// HTTP/1: checked.
     Checked(Checked),
-    /// The bytes are not those of HTTP/1.
-    Open(Frames),
+    /// HTTP/2.
+    Framed(Framed),
     /// A head was refused. No later byte is read.
     Refused,
     /// The body is malformed. Reading fails.
     Broken(&'static str),
+}
+
+/// The frames of a visitor over HTTP/2, and those for it.
+#[derive(Debug)]
+struct Framed {
+    frames: Frames,
+    filter: Filter,
+    inflow: Rc<Inflow>,
+    /// h2 has written since its last flush.
+    has_written: bool,
+}
+
+impl Framed {
+    /// Notes the frames that these bytes complete.
+    fn note(&mut self, bytes: &[u8]) {
+        let Self { frames, inflow, .. } = self;
+        inflow.read(bytes.len());
+        frames.look(bytes, |Head { length, kind, flags, stream }| match kind {
+            DATA => inflow.complete(stream, length),
+            HEADERS | CONTINUATION | RST_STREAM => inflow.complete(stream, 0),
+            SETTINGS if flags & ACK != 0 => inflow.acknowledged(),
+            _ => {}
+        });
+    }
+
+    /// Adds the windows that are due between two frames.
+    fn add_due(&mut self) {
+        if self.filter.is_between() {
+            self.inflow.take_due(|stream, increment| self.filter.update(stream, increment));
+        }
+    }
 }
 
 /// The requests of a visitor over HTTP/1.
@@ -140,10 +177,15 @@ impl<T: AsyncRead + Unpin> Gate<T> {
         // hyper refuses another preface.
         h2 |= protocol == Protocol::H2;
         self.unseen = true;
-        if h2 {
-            self.mode = Mode::Open(Frames::new());
-        }
         Ok(h2)
+    }
+
+    /// The visitor speaks HTTP/2: what arrives is noted in `inflow`, which decides about windows.
+    pub(crate) fn frames(&mut self, inflow: &Rc<Inflow>) {
+        let filter = Filter::new(inflow.initial());
+        let inflow = Rc::clone(inflow);
+        self.mode =
+            Mode::Framed(Framed { frames: Frames::new(), filter, inflow, has_written: false });
     }
 
     /// The connection, and the bytes that hyper has not seen.
@@ -155,7 +197,7 @@ impl<T: AsyncRead + Unpin> Gate<T> {
     pub(crate) const fn is_mid_message(&self) -> bool {
         match &self.mode {
             Mode::Checked(checked) => !checked.is_in_head(),
-            Mode::Open(_) => false,
+            Mode::Framed(_) => false,
             Mode::Refused | Mode::Broken(_) => true,
         }
     }
@@ -258,13 +300,18 @@ pub(crate) fn poll_bounded(
 
 impl<T> Gate<T> {
     /// Notes whether the bytes that were written have left.
-    fn written<R>(&self, result: Poll<R>, is_flush: bool) -> Poll<R> {
+    fn written<R>(&mut self, result: Poll<R>, is_flush: bool) -> Poll<R> {
         if result.is_pending() {
             self.unsent.set(self.most_unsent);
             self.progress.stuck();
         } else if is_flush {
             self.unsent.set(0);
-            self.unsent.account().heads_written();
+            // h2 flushes between two frames, and heads may wait behind frames of other streams.
+            let all = match &mut self.mode {
+                Mode::Framed(framed) => !std::mem::take(&mut framed.has_written),
+                Mode::Checked(_) | Mode::Refused | Mode::Broken(_) => true,
+            };
+            self.unsent.account().heads_written(all);
             self.progress.flushed();
         }
         result
@@ -307,19 +354,17 @@ impl<T: AsyncRead + Unpin> AsyncRead for Gate<T> {
                         continue;
                     }
                 }
-                Mode::Open(frames) if gate.held.is_empty() => {
-                    let account = gate.buffers.account();
-                    if !account.may_receive(cx) {
+                Mode::Framed(framed) if gate.held.is_empty() => {
+                    if !framed.inflow.may_read(cx) {
                         return Poll::Pending;
                     }
                     let before = buf.filled().len();
                     ready!(Pin::new(&mut gate.io).poll_read(cx, buf))?;
-                    count(account, frames.look(&buf.filled()[before..]));
-                    account.park_reader(cx);
+                    framed.note(&buf.filled()[before..]);
                     return Poll::Ready(Ok(()));
                 }
-                Mode::Open(frames) => {
-                    count(gate.buffers.account(), frames.look(&gate.held));
+                Mode::Framed(framed) => {
+                    framed.note(&gate.held);
                     gate.released = gate.held.len();
                     continue;
                 }
@@ -341,7 +386,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Gate<T> {
                         gate.held.extend_from_slice(&refusal);
                         gate.released = gate.held.len();
                     }
-                    Mode::Checked(_) | Mode::Open(_) | Mode::Broken(_) => {
+                    Mode::Checked(_) | Mode::Framed(_) | Mode::Broken(_) => {
                         gate.held = held;
                         gate.released = passed;
                     }
@@ -400,9 +445,63 @@ const NO_CONNECT: Refusal =
 /// The answer to a request for which memory is short.
 pub(crate) const NO_MEMORY: Refusal = Refusal::new(503, "The server is short of memory.");
 
-fn count(account: &Account, brought: Brought) {
-    if brought != Brought::default() {
-        account.arrived(brought.bytes, brought.frames, brought.trailers);
+impl<T: AsyncWrite + Unpin> Gate<T> {
+    /// Writes what does not come from hyper or h2, before all that does.
+    fn poll_own(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Mode::Framed(framed) = &mut self.mode else { return self.poll_interim(cx) };
+        framed.add_due();
+        while !framed.filter.own.is_empty() {
+            let written = ready!(Pin::new(&mut self.io).poll_write(cx, &framed.filter.own))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            framed.filter.own.advance(written);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Writes the rest of interim answers. Those that are not begun wait for a flush: before it
+    /// hyper may have the rest of an earlier answer.
+    fn poll_begun(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.progress.leaving.is_begun() { self.poll_interim(cx) } else { Poll::Ready(Ok(())) }
+    }
+
+    /// Writes interim answers between two messages of hyper.
+    fn poll_interim(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let leaving = &self.progress.leaving;
+        while !leaving.is_empty() {
+            let io = Pin::new(&mut self.io);
+            if ready!(leaving.write(|bytes| io.poll_write(cx, bytes)))? == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Writes bytes of h2.
+    fn poll_frames(
+        &mut self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_own(cx))?;
+        let Mode::Framed(framed) = &mut self.mode else { return Poll::Pending };
+        let pass = match framed.filter.next(slices)? {
+            Next::Skip(count) => return Poll::Ready(Ok(count)),
+            Next::Pass(pass) => pass,
+        };
+        let first = slices.iter().find(|slice| !slice.is_empty()).map_or(&[][..], |slice| slice);
+        let all = slices.iter().map(|slice| slice.len()).sum();
+        let written = if pass == all && slices.len() > 1 {
+            ready!(Pin::new(&mut self.io).poll_write_vectored(cx, slices))?
+        } else {
+            let length = pass.min(first.len());
+            ready!(Pin::new(&mut self.io).poll_write(cx, &first[..length]))?
+        };
+        framed.filter.passed(slices, written)?;
+        framed.has_written = true;
+        self.progress.moved();
+        Poll::Ready(Ok(written))
     }
 }
 
@@ -412,12 +511,22 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Gate<T> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.io).poll_write(cx, bytes);
+        let result = match self.mode {
+            Mode::Framed(_) => self.poll_frames(cx, &[IoSlice::new(bytes)]),
+            Mode::Checked(_) | Mode::Refused | Mode::Broken(_) => match self.poll_begun(cx) {
+                Poll::Ready(Ok(())) => Pin::new(&mut self.io).poll_write(cx, bytes),
+                Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+                Poll::Pending => Poll::Pending,
+            },
+        };
         self.written(result, false)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let result = Pin::new(&mut self.io).poll_flush(cx);
+        let result = match self.poll_own(cx) {
+            Poll::Ready(Ok(())) => Pin::new(&mut self.io).poll_flush(cx),
+            pending_or_failed @ (Poll::Pending | Poll::Ready(Err(_))) => pending_or_failed,
+        };
         self.written(result, true)
     }
 
@@ -432,9 +541,16 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Gate<T> {
     fn poll_write_vectored(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
+        slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.io).poll_write_vectored(cx, slices);
+        let result = match self.mode {
+            Mode::Framed(_) => self.poll_frames(cx, slices),
+            Mode::Checked(_) | Mode::Refused | Mode::Broken(_) => match self.poll_begun(cx) {
+                Poll::Ready(Ok(())) => Pin::new(&mut self.io).poll_write_vectored(cx, slices),
+                Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+                Poll::Pending => Poll::Pending,
+            },
+        };
         self.written(result, false)
     }
 }

@@ -4,13 +4,14 @@
 use std::{
     cell::{Cell, RefCell},
     future::poll_fn,
+    rc::Rc,
     task::{Poll, Waker},
     time::Duration,
 };
 
 use tokio::time::Instant;
 
-use crate::Refusal;
+use crate::{Refusal, interim::Leaving};
 
 /// How far a connection is.
 #[derive(Debug)]
@@ -28,6 +29,10 @@ pub(crate) struct Progress {
     broken: Cell<Option<&'static str>>,
     /// The visitor does not take the bytes that were written.
     stuck: Cell<bool>,
+    /// How often the visitor has taken what was written.
+    taken: Cell<u64>,
+    /// Interim answers to a visitor of HTTP/1.1.
+    pub(crate) leaving: Rc<Leaving>,
     /// Requests that wait until the visitor has taken them.
     waiting: RefCell<Vec<Waker>>,
 }
@@ -54,6 +59,8 @@ impl Progress {
             upgrade: Cell::new(None),
             broken: Cell::new(None),
             stuck: Cell::new(false),
+            taken: Cell::new(0),
+            leaving: Rc::default(),
             waiting: RefCell::default(),
         }
     }
@@ -119,15 +126,29 @@ impl Progress {
     /// All bytes that were written have left.
     pub(super) fn flushed(&self) {
         if self.stuck.replace(false) {
-            self.waiting.take().into_iter().for_each(Waker::wake);
+            self.taken();
         }
+    }
+
+    /// A visitor of HTTP/2 takes bytes. While it takes those of one answer there are always more,
+    /// and the requests that wait would wait for the end of the answer.
+    pub(super) fn moved(&self) {
+        if self.stuck.get() {
+            self.taken();
+        }
+    }
+
+    fn taken(&self) {
+        self.taken.set(self.taken.get() + 1);
+        self.waiting.take().into_iter().for_each(Waker::wake);
     }
 
     /// Waits while the visitor does not take what was written. Heads of answers have no window, so
     /// a visitor that asks and does not read would gather them.
     pub(crate) async fn unstuck(&self) {
+        let before = self.taken.get();
         poll_fn(|cx| {
-            if !self.stuck.get() {
+            if !self.stuck.get() || self.taken.get() != before {
                 return Poll::Ready(());
             }
             let mut waiting = self.waiting.borrow_mut();

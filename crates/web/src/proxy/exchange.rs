@@ -1,32 +1,35 @@
 //! A request at a target, until the head of its answer.
 
-use std::{borrow::Cow, rc::Rc};
+use std::{borrow::Cow, pin::pin, rc::Rc, task::Poll};
 
 use hyper::{
-    Method, Request, Response,
+    Method, Request, Response, StatusCode,
     body::{Body as _, Incoming},
-    ext::on_informational,
     http::request::Parts,
 };
 
 use crate::{
     OpenFailed, Refusal, Service,
     account::Account,
-    body::{Hold, RequestBody},
+    body::{Hold, RequestBody, VisitorBody},
     gate::Progress,
+    interim::{Arriving, Interim, Sink},
     upstream::{Pool, Upstream},
 };
 
+const TOO_MANY: Refusal = Refusal::new(502, "The target sent too many interim answers.");
+
 /// A request in the form for a target.
-pub(super) struct Outgoing {
+pub(super) struct Outgoing<'s> {
     pub(super) parts: Parts,
-    pub(super) incoming: Incoming,
+    pub(super) incoming: VisitorBody,
     /// The body waits for `100 Continue`.
     pub(super) expects: bool,
     pub(super) switches: bool,
     /// The length of the head.
     pub(super) head: usize,
-    pub(super) h2: bool,
+    /// Where interim answers go.
+    pub(super) sink: &'s Sink,
 }
 
 /// Sends a request and waits for the head of the answer.
@@ -40,9 +43,9 @@ pub(super) async fn exchange(
     progress: &Progress,
     account: &Rc<Account>,
     service: &dyn Service,
-    outgoing: Outgoing,
+    outgoing: Outgoing<'_>,
 ) -> Result<(Response<Incoming>, Upstream), Refusal> {
-    let Outgoing { mut parts, incoming, expects, switches, head, h2 } = outgoing;
+    let Outgoing { mut parts, incoming, expects, switches, head, sink } = outgoing;
     let repeatable = incoming.is_end_stream() && !switches && is_idempotent(&parts.method);
     let mut incoming = Some(incoming);
     let mut kept = pool.take(service.identity());
@@ -54,17 +57,28 @@ pub(super) async fn exchange(
         };
         upstream.wire.begin(head);
         let copy = (reused && repeatable).then(|| parts.clone());
-        let (wants, hold) = expects.then(Hold::new).unzip();
+        let (wants, hold) = expects.then(|| Hold::new(sink)).unzip();
         let wire = Rc::clone(&upstream.wire);
-        let mut request = Request::from_parts(parts, RequestBody::new(incoming, hold, wire, h2));
-        if let Some(wants) = wants {
-            on_informational(&mut request, move |response| {
-                if response.status() == hyper::StatusCode::CONTINUE {
-                    let _ = wants.try_send(());
+        let mut request = Request::from_parts(parts, RequestBody::new(incoming, hold, wire));
+        let mut arriving = Arriving::of(&mut request);
+        let mut sending = pin!(upstream.sender.try_send_request(request));
+        let sent = std::future::poll_fn(|cx| {
+            let sent = sending.as_mut().poll(cx);
+            // The interim answers that came with the final one go before it.
+            while let Poll::Ready(interim) = arriving.poll(cx) {
+                let Interim::One(status, fields) = interim else {
+                    return Poll::Ready(Err(TOO_MANY));
+                };
+                upstream.wire.interim();
+                match &wants {
+                    // The body says so to the visitor.
+                    Some(wants) if status == StatusCode::CONTINUE => drop(wants.try_send(())),
+                    _ => sink.send(status, fields, account),
                 }
-            });
-        }
-        let mut failed = match upstream.sender.try_send_request(request).await {
+            }
+            sent.map(Ok)
+        });
+        let mut failed = match sent.await? {
             Ok(response) => {
                 upstream.wire.answered();
                 return Ok((response, upstream));

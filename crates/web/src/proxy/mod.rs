@@ -9,21 +9,22 @@ use bytes::Bytes;
 use hyper::{
     Method, Request, Response, StatusCode, Version,
     body::{Body as _, Incoming},
-    ext::Protocol,
     header::{self, HeaderMap, HeaderName, HeaderValue},
 };
-use hyper_util::rt::TokioIo;
+use tokio::sync::oneshot;
 
 use crate::{
-    Found, Pages, Refusal, Service, Services, Verdict, Visitor,
+    Found, Pages, Refusal, Sender, Service, Services, Verdict, Visitor,
     account::{Account, REQUEST, UPSTREAM},
-    body::{Answer, AnswerBody},
+    body::{Answer, AnswerBody, VisitorBody},
     compress::{Source, Wish},
     fields,
     gate::{NO_MEMORY, Progress},
+    http2,
+    interim::Sink,
     page, path,
     rules::Admission,
-    upgrade::{Consumed, Switched},
+    upgrade::Switched,
     upstream::{Exchange, Pool, Upstream},
 };
 use exchange::Outgoing;
@@ -61,7 +62,8 @@ impl Connection {
     /// Answers a request.
     pub(crate) async fn handle(
         self: Rc<Self>,
-        request: Request<Incoming>,
+        request: Request<VisitorBody>,
+        sink: Sink,
     ) -> Result<Response<AnswerBody>, Infallible> {
         let (number, refused) = self.progress.called();
         let bodiless = request.method() == Method::HEAD;
@@ -72,7 +74,7 @@ impl Connection {
             self.pool.clear();
         }
         let held = self.account.take(cost);
-        let is_short = held.is_none() && refused.is_none();
+        let is_short = (held.is_none() || request.body().is_starved()) && refused.is_none();
         if is_short {
             self.account.count_refusal();
         }
@@ -81,8 +83,9 @@ impl Connection {
         let outcome = match refused {
             Some(refusal) => Err(refusal.into()),
             None if is_short => Err(NO_MEMORY.into()),
-            None => self.forward(request, head).await,
+            None => self.forward(request, head, &sink).await,
         };
+        sink.sent().await;
         let response = match outcome {
             Ok((response, exchange)) => self.answer(response, exchange, answer).await,
             Err(denied) => Ok(self.page(denied, bodiless, answer)),
@@ -98,11 +101,16 @@ impl Connection {
     /// Sends a request to the target of its service.
     async fn forward(
         &self,
-        request: Request<Incoming>,
+        request: Request<VisitorBody>,
         head: usize,
+        sink: &Sink,
     ) -> Result<(Response<Incoming>, Forwarded), Denied> {
         if request.headers().len() > h1::FIELDS {
             return Err(Refusal::new(431, "The request has more than 100 fields.").into());
+        }
+        // The gate has measured the heads of HTTP/1.
+        if self.h2 && head > h1::HEAD {
+            return Err(Refusal::from(h1::Fault::HeadSize).into());
         }
         let Target { host, field, uri } = Target::of(&request, self.h2)?;
         if !self.services.covers(&host) {
@@ -117,13 +125,15 @@ impl Connection {
             None => host,
         };
         let normal = path::normal_path(request.uri().path());
-        let service = self.admitted(&request, &name, &normal).await?;
+        // Before any field is changed.
+        let sender = self.services.sender(&self.visitor, request.headers());
+        let service = self.admitted(&request, &name, &normal, sender).await?;
         let rules = service.rules();
         let compress = Wish::of(&request, rules.compress);
-        let (mut parts, incoming) = request.into_parts();
-        let tunnel = self.switch(&mut parts)?;
-        let expects = !self.h2
-            && parts.version == Version::HTTP_11
+        let (mut parts, mut incoming) = request.into_parts();
+        let tunnel = self.switch(&mut parts, &mut incoming)?;
+        let expects = parts.version >= Version::HTTP_11
+            && !incoming.is_end_stream()
             && parts
                 .headers
                 .get(header::EXPECT)
@@ -137,9 +147,6 @@ impl Connection {
         if !expects {
             list.remove(header::EXPECT);
         }
-        if self.h2 {
-            fields::join_cookies(list);
-        }
         match &tunnel {
             Some(tunnel) => {
                 list.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
@@ -152,15 +159,16 @@ impl Connection {
             None => {}
         }
         if rules.forwarded {
-            fields::forwarded(list, &self.visitor, self.services.trusts(), &field);
+            let from = (&self.visitor, sender);
+            fields::forwarded(list, from, self.services.trusts(), &field);
         }
         rules.request.apply(list);
         list.insert(header::HOST, rules.host().cloned().unwrap_or(field));
         parts.uri = uri;
         parts.version = Version::HTTP_11;
         parts.extensions.clear();
-        let (switches, h2) = (tunnel.is_some(), self.h2);
-        let outgoing = Outgoing { parts, incoming, expects, switches, head, h2 };
+        let switches = tunnel.is_some();
+        let outgoing = Outgoing { parts, incoming, expects, switches, head, sink };
         let Self { pool, progress, account, .. } = self;
         let (response, upstream) =
             exchange::exchange(pool, progress, account, &*service, outgoing).await?;
@@ -170,11 +178,12 @@ impl Connection {
     /// The service of a request that may use it.
     async fn admitted(
         &self,
-        request: &Request<Incoming>,
+        request: &Request<VisitorBody>,
         name: &str,
         path: &str,
+        sender: Sender,
     ) -> Result<Rc<dyn Service>, Denied> {
-        let mut service = self.find(name, path).await?;
+        let mut service = self.find(name, path, sender).await?;
         loop {
             let rules = service.rules();
             if rules.path().is_some() && path::is_ambiguous(request.uri().path()) {
@@ -183,7 +192,7 @@ impl Connection {
             let admission = rules.admit(request.headers());
             let is_right = admission == Admission::Admitted;
             let waits = if rules.have_password() && admission != Admission::Missing {
-                service.judge(request.headers(), is_right)
+                service.judge(is_right)
             } else {
                 None
             };
@@ -205,7 +214,7 @@ impl Connection {
                 return Ok(service);
             }
             // The rules may have changed while the request waited.
-            let now = self.find(name, path).await?;
+            let now = self.find(name, path, sender).await?;
             if now.identity() == service.identity() {
                 return Ok(now);
             }
@@ -213,8 +222,13 @@ impl Connection {
         }
     }
 
-    async fn find(&self, name: &str, path: &str) -> Result<Rc<dyn Service>, Refusal> {
-        let mut found = self.services.find(name, path);
+    async fn find(
+        &self,
+        name: &str,
+        path: &str,
+        sender: Sender,
+    ) -> Result<Rc<dyn Service>, Refusal> {
+        let mut found = self.services.find(name, path, sender);
         loop {
             match found {
                 Found::Service(service) => return Ok(service),
@@ -230,7 +244,11 @@ impl Connection {
 
     /// The switch to another protocol for which the visitor asks. An extended CONNECT of HTTP/2
     /// (RFC 8441) becomes a GET with `Upgrade`.
-    fn switch(&self, parts: &mut hyper::http::request::Parts) -> Result<Option<Tunnel>, Refusal> {
+    fn switch(
+        &self,
+        parts: &mut hyper::http::request::Parts,
+        incoming: &mut VisitorBody,
+    ) -> Result<Option<Tunnel>, Refusal> {
         if parts.method != Method::CONNECT {
             if self.h2 || parts.version != Version::HTTP_11 {
                 return Ok(None);
@@ -238,11 +256,15 @@ impl Connection {
             let protocol = fields::upgrade(&parts.headers);
             return Ok(protocol.map(|protocol| Tunnel { protocol, visitor: None }));
         }
-        let protocol = parts.extensions.get::<Protocol>().map(|protocol| protocol.as_str());
+        let protocol =
+            parts.extensions.get::<h2::ext::Protocol>().map(|protocol| protocol.as_str());
         if protocol != Some("websocket") {
             return Err(Refusal::new(501, "The server is no forward proxy: it refuses CONNECT."));
         }
-        let visitor = parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
+        let visitor = match std::mem::replace(incoming, VisitorBody::Empty) {
+            VisitorBody::Tunnel(visitor) => Some(visitor),
+            VisitorBody::Empty | VisitorBody::Incoming(_) | VisitorBody::Stream(_) => None,
+        };
         parts.method = Method::GET;
         parts.headers.insert(header::SEC_WEBSOCKET_KEY, websocket_key()?);
         Ok(Some(Tunnel { protocol: HeaderValue::from_static("websocket"), visitor }))
@@ -274,6 +296,11 @@ impl Connection {
         service.rules().response.apply(&mut parts.headers);
         parts.version = if self.h2 { Version::HTTP_2 } else { Version::HTTP_11 };
         if !switches {
+            // A 2xx answer to an extended CONNECT would begin a tunnel (RFC 8441 section 5).
+            if parts.status.is_success() && tunnel.is_some_and(|tunnel| tunnel.visitor.is_some()) {
+                let reason = "The target did not switch to the protocol of the request.";
+                return Err((Refusal::new(502, reason), answer));
+            }
             let exchange = Exchange::new(upstream, service.identity(), Rc::clone(&self.pool));
             let length = incoming.size_hint().exact();
             let encoder = compress.and_then(|wish| wish.begin(&mut parts, length, &self.account));
@@ -306,11 +333,10 @@ impl Connection {
         };
         parts.status = StatusCode::OK;
         parts.headers.remove(header::SEC_WEBSOCKET_ACCEPT);
-        let account = Rc::clone(&self.account);
         tokio::task::spawn_local(async move {
             let _answer = answer;
             if let Ok(visitor) = visitor.await {
-                target.carry(Consumed::new(TokioIo::new(visitor), &account)).await;
+                target.carry(visitor).await;
             }
         });
         Ok(Response::from_parts(parts, AnswerBody::page(Bytes::new(), &self.account, None)))
@@ -369,7 +395,7 @@ struct Forwarded {
 struct Tunnel {
     protocol: HeaderValue,
     /// The stream of a visitor of HTTP/2. A visitor of HTTP/1.1 gives its whole connection.
-    visitor: Option<hyper::upgrade::OnUpgrade>,
+    visitor: Option<oneshot::Receiver<http2::Tunnel>>,
 }
 
 impl Tunnel {

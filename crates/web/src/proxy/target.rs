@@ -4,12 +4,11 @@ use std::borrow::Cow;
 
 use hyper::{
     Request, Uri,
-    body::Incoming,
     header::{self, HeaderValue},
     http::uri::{Authority, PathAndQuery},
 };
 
-use crate::Refusal;
+use crate::{Refusal, body::VisitorBody};
 
 /// Where a request goes.
 pub(super) struct Target<'r> {
@@ -24,7 +23,7 @@ pub(super) struct Target<'r> {
 impl<'r> Target<'r> {
     /// An authority in the address of the request names the host, and `Host` may not contradict it
     /// (RFC 9112 section 3.2.2, RFC 9113 section 8.3.1).
-    pub(super) fn of(request: &'r Request<Incoming>, h2: bool) -> Result<Self, Refusal> {
+    pub(super) fn of(request: &'r Request<VisitorBody>, h2: bool) -> Result<Self, Refusal> {
         const NONE: Refusal = Refusal::new(400, "The request names no host.");
         let uri = request.uri();
         let mut fields = request.headers().get_all(header::HOST).into_iter();

@@ -228,19 +228,6 @@ fn an_upload_starts_where_the_target_knows_no_expectation() {
 }
 
 #[test]
-fn hints_before_the_answer_do_not_become_the_answer() {
-    on_worker(async {
-        let site = Site::new();
-        let a = site.plain("a.example");
-        let mut client = connect(&site);
-        client.send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").await;
-        let hints = "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n";
-        a.accept().await.serve(&format!("{hints}{}", ok("final"))).await;
-        assert_eq!(client.answer().await.1, "final");
-    });
-}
-
-#[test]
 fn trailers_pass_both_ways() {
     on_worker(async {
         let site = Site::new();

@@ -6,7 +6,10 @@
 mod bodies;
 mod compress;
 mod files;
+mod flow;
+mod frames;
 mod h2;
+mod interim;
 mod limits;
 mod memory;
 mod options;

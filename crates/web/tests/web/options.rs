@@ -172,6 +172,7 @@ fn the_target_learns_the_visitor_and_only_a_trusted_proxy_may_speak_for_another(
             let seen = a.accept().await.serve(&ok("")).await;
             assert_eq!(field(&seen, "host"), Some("localhost"));
             assert_eq!(field(&seen, "x-forwarded-for"), Some(list));
+            assert_eq!(field(&seen, "x-real-ip"), Some("192.0.2.7"));
             assert_eq!(field(&seen, "x-forwarded-proto"), Some(proto));
             assert_eq!(field(&seen, "x-forwarded-host"), Some(host));
             assert_eq!(client.status().await, 200);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt as _;
-use web::OpenFailed;
+use web::{OpenFailed, Sender};
 
 use crate::rig::{Site, connect, head, ok, on_worker, rest, status};
 
@@ -166,5 +166,32 @@ fn an_answer_that_closes_the_connection_is_followed_by_a_new_connection() {
             assert_eq!(head, "HTTP/1.1 200 OK\r\nDate: x\r\nContent-Length: 0\r\n\r\n");
             assert_eq!(a.count.get(), count);
         }
+    });
+}
+
+/// The target learns the address of the visitor by the connection, as by the PROXY protocol.
+#[test]
+fn visitors_behind_a_trusted_proxy_do_not_share_connections_to_the_target() {
+    on_worker(async {
+        let site = Site::new();
+        site.trusted.set(true);
+        let a = site.plain("a.example");
+        let mut client = connect(&site);
+        let get = |visitor| {
+            format!("GET / HTTP/1.1\r\nHost: a.example\r\nX-Test-Visitor: {visitor}\r\n\r\n")
+        };
+        client.send(&get("203.0.113.1:1")).await;
+        let mut first = a.accept().await;
+        first.serve(&ok("")).await;
+        assert_eq!(client.status().await, 200);
+        client.send(&get("203.0.113.2:1")).await;
+        a.accept().await.serve(&ok("")).await;
+        assert_eq!((client.status().await, a.count.get()), (200, 2));
+        client.send(&get("203.0.113.1:1")).await;
+        first.serve(&ok("")).await;
+        assert_eq!((client.status().await, a.count.get()), (200, 2));
+        let known = |address: &str| Sender::Known(address.parse().unwrap());
+        let (one, two) = (known("203.0.113.1:1"), known("203.0.113.2:1"));
+        assert_eq!(*site.senders.borrow(), [one, two, one]);
     });
 }

@@ -23,8 +23,8 @@ use tokio::{
     task::{JoinHandle, LocalSet, spawn_local},
 };
 use web::{
-    Account, ByteStream, Found, LocalFuture, OpenFailed, Protocol, Rules, Service, Services,
-    Settings, Stream, Verdict, Visitor,
+    Account, ByteStream, Found, HeaderMap, Identity, LocalFuture, OpenFailed, Protocol, Rules,
+    Sender, Service, Services, Settings, Stream, Verdict, Visitor,
 };
 
 /// What a socket may hold.
@@ -40,6 +40,11 @@ pub(crate) fn on_worker(test: impl Future<Output = ()>) {
     });
 }
 
+/// Time for all tasks to do what they can.
+pub(crate) async fn settle() {
+    tokio::time::sleep(Duration::from_millis(10)).await;
+}
+
 /// The services of a test.
 #[derive(Default)]
 pub(crate) struct Site {
@@ -50,6 +55,8 @@ pub(crate) struct Site {
     /// The number of lookups that find an unknown name later.
     pub(crate) late: Cell<u32>,
     pub(crate) refused: RefCell<Option<web::Refusal>>,
+    /// The visitors that asked for a service.
+    pub(crate) senders: RefCell<Vec<Sender>>,
 }
 
 impl Site {
@@ -88,7 +95,18 @@ impl Services for Site {
         self.trusted.get()
     }
 
-    fn find(&self, host: &str, path: &str) -> Found {
+    /// A trusted proxy names its visitor in `X-Test-Visitor`.
+    fn sender(&self, visitor: &Visitor, fields: &HeaderMap) -> Sender {
+        let named = fields.get("x-test-visitor").filter(|_| self.trusts());
+        let address = match named {
+            Some(named) => named.to_str().unwrap().parse().ok(),
+            None => visitor.address,
+        };
+        address.map_or(Sender::Hidden, Sender::Known)
+    }
+
+    fn find(&self, host: &str, path: &str, sender: Sender) -> Found {
+        self.senders.borrow_mut().push(sender);
         if let Some(refusal) = &*self.refused.borrow() {
             return Found::Refused(refusal.clone());
         }
@@ -96,14 +114,14 @@ impl Services for Site {
         let of_host = services.iter().filter(|(name, _)| name == host);
         let entries = of_host.map(|(_, target)| (target.rules.path(), target));
         if let Some(target) = web::longest(entries, path) {
-            return Found::Service(Rc::clone(target) as Rc<dyn Service>);
+            return Found::Service(Rc::new(Visited(Rc::clone(target), sender)));
         }
         if self.late.get() > 0 {
             self.late.set(self.late.get() - 1);
-            let found = services.first().map(|(_, target)| Rc::clone(target) as Rc<dyn Service>);
+            let found = services.first().map(|(_, target)| Visited(Rc::clone(target), sender));
             return Found::Later(Box::pin(async move {
                 tokio::time::sleep(Duration::from_secs(3)).await;
-                found.map_or(Found::Unknown, Found::Service)
+                found.map_or(Found::Unknown, |found| Found::Service(Rc::new(found)))
             }));
         }
         Found::Unknown
@@ -142,19 +160,23 @@ impl Target {
     }
 }
 
-impl Service for Target {
-    fn identity(&self) -> u64 {
-        self.identity.get()
+/// A service for one visitor.
+struct Visited(Rc<Target>, Sender);
+
+impl Service for Visited {
+    fn identity(&self) -> Identity {
+        Identity { edition: self.0.identity.get(), visitor: self.1.address() }
     }
 
-    fn judge(&self, _: &web::HeaderMap, is_right: bool) -> Option<LocalFuture<Verdict>> {
-        if self.busy.get() {
+    fn judge(&self, is_right: bool) -> Option<LocalFuture<Verdict>> {
+        let Self(target, _) = self;
+        if target.busy.get() {
             return Some(Box::pin(std::future::ready(Verdict::Busy)));
         }
         if is_right {
             return None;
         }
-        self.wrong_passwords.set(self.wrong_passwords.get() + 1);
+        target.wrong_passwords.set(target.wrong_passwords.get() + 1);
         Some(Box::pin(async {
             tokio::time::sleep(Duration::from_millis(500)).await;
             Verdict::Judged
@@ -162,18 +184,19 @@ impl Service for Target {
     }
 
     fn rules(&self) -> &Rules {
-        &self.rules
+        &self.0.rules
     }
 
     fn open(&self) -> LocalFuture<Result<Box<dyn Stream>, OpenFailed>> {
-        if let Some(refusal) = self.refusal.take() {
+        let Self(target, _) = self;
+        if let Some(refusal) = target.refusal.take() {
             return Box::pin(async { Err(refusal) });
         }
         let (near, far) = duplex(BUFFER);
         let failure = Rc::new(RefCell::new(None));
-        self.opened.borrow_mut().push_back(Remote { io: far, failure: Rc::clone(&failure) });
-        self.count.set(self.count.get() + 1);
-        self.arrival.notify_one();
+        target.opened.borrow_mut().push_back(Remote { io: far, failure: Rc::clone(&failure) });
+        target.count.set(target.count.get() + 1);
+        target.arrival.notify_one();
         Box::pin(async move { Ok(Box::new(Near { io: near, failure }) as Box<dyn Stream>) })
     }
 }

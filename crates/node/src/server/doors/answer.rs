@@ -8,9 +8,8 @@ use anyhow::Context;
 use bytes::{Bytes, BytesMut};
 use config::ServerConfig;
 use proto::ResetCode;
-use relay::{Seated, Socket};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use relay::Socket;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::spawn_local;
 use tokio::time::timeout;
 use web::Pages;
@@ -19,7 +18,7 @@ use crate::entrance::Answer;
 use crate::session::Worker;
 
 /// The time for an answer, and for the visitor to end its direction after it.
-const FAREWELL: Duration = Duration::from_secs(5);
+pub(super) const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Bytes of the visitor that are read and thrown away meanwhile. Closing with unread bytes would
 /// send a reset, on which the visitor's system may drop the answer (RFC 9112 section 9.6).
@@ -110,8 +109,13 @@ fn send_at_once(socket: &Socket, answer: &[u8]) {
     let _ = socket.try_write(answer);
 }
 
-async fn say(mut socket: Seated<TcpStream>, answer: &[u8]) -> std::io::Result<()> {
+/// Sends an answer, ends this direction, and reads what the visitor still sends.
+pub(super) async fn say(
+    mut socket: impl AsyncRead + AsyncWrite + Unpin,
+    answer: &[u8],
+) -> std::io::Result<()> {
     socket.write_all(answer).await?;
+    socket.flush().await?;
     socket.shutdown().await?;
     let (mut seen, mut buffer) = (0, BytesMut::with_capacity(PIECE));
     while seen < DISCARD {

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use bytes::BytesMut;
-use h1::{Head, HeadSniffer, Looked};
+use bytes::{Bytes, BytesMut};
+use h1::{Doubt, Head, HeadSniffer, Looked};
 use proto::HttpOptions;
 use relay::{Handler, Leaving, Socket, Why};
 use tokio::task::spawn_local;
@@ -113,6 +113,11 @@ impl Undecided {
     }
 }
 
+/// Why a response of a target is not passed on.
+pub(super) fn unsafe_response(doubt: Doubt) -> String {
+    format!("The target sent a response that is not safe: {}.", doubt.reason())
+}
+
 /// A connection with the bytes that were read from it.
 type Connection = (Socket, Option<SocketAddr>, BytesMut);
 
@@ -146,15 +151,23 @@ async fn route(
 }
 
 /// The only service of a host, which needs no proxy.
-struct Direct<'a> {
-    service: &'a Published,
-    edition: u64,
+pub(super) struct Direct<'a> {
+    pub(super) service: &'a Published,
+    pub(super) edition: u64,
     tracked: bool,
 }
 
 impl Doors {
-    /// The service to which the bytes of a visitor go without the proxy, if there is one.
-    fn direct<'a>(&self, services: &'a Services, peer: Option<SocketAddr>) -> Option<Direct<'a>> {
+    /// The service to which the bytes of a visitor go without the proxy, if there is one. A reverse
+    /// proxy sends the requests of many visitors, and each of them is judged.
+    pub(super) fn direct<'a>(
+        &self,
+        services: &'a Services,
+        peer: Option<SocketAddr>,
+    ) -> Option<Direct<'a>> {
+        if self.trusts(peer) {
+            return None;
+        }
         let [service] = &**services else { return None };
         let backends = &service.entrance.backends;
         let edition = backends.edition();
@@ -164,7 +177,7 @@ impl Doors {
             return None;
         }
         let passes = options.is_some_and(|options| options.pass_through);
-        Some(Direct { service, edition, tracked: !passes || self.trusts(peer) })
+        Some(Direct { service, edition, tracked: !passes })
     }
 
     pub(super) fn head_sniffer(&self) -> HeadSniffer {
@@ -173,14 +186,20 @@ impl Doors {
 
     /// Answers a visitor with a page.
     pub(super) fn say(&self, worker: &Worker, socket: Socket, status: u16, reason: &str) {
-        let page = web::page(status, reason, &self.terms.load().web.pages);
-        answer::send(worker, socket, page);
+        answer::send(worker, socket, self.page(status, reason));
+    }
+
+    /// A page of the server itself.
+    pub(super) fn page(&self, status: u16, reason: &str) -> Bytes {
+        web::page(status, reason, &self.terms.load().web.pages)
     }
 }
 
 impl NameDoor for Doors {
     fn onward(self: Arc<Self>, worker: &Rc<Worker>, leaving: Leaving) {
         let Leaving { socket, visitor, rest, why } = leaving;
+        // A layer has an `Onward` of its own.
+        let Some(socket) = socket else { return };
         match why {
             Why::Other(host) => {
                 let worker = Rc::clone(worker);
@@ -195,11 +214,7 @@ impl NameDoor for Doors {
             }
             Why::Bad(fault) => self.say(worker, socket, fault.status(), fault.reason()),
             Why::Down(code) => self.answer(worker, socket, Answer::Down(code)),
-            Why::Doubt(doubt) => {
-                let reason = doubt.reason();
-                let said = format!("The target sent a response that is not safe: {reason}.");
-                self.say(worker, socket, 502, &said);
-            }
+            Why::Doubt(doubt) => self.say(worker, socket, 502, &unsafe_response(doubt)),
         }
     }
 

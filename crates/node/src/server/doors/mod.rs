@@ -20,6 +20,7 @@
 //! | `http` | HTTP by name: the byte path, and the connections that come back from it |
 //! | `tls` | TLS by name: passed through, or ended here |
 //! | `mux` | one port for carriers, TLS, HTTP and a default target |
+//! | `secure` | visitors whose TLS ended here, on the byte path |
 //! | `site` | services by name as `web` sees them |
 //! | `certificates` | the settings of TLS that ends here |
 //! | `answer` | the answers of the server itself |
@@ -28,6 +29,7 @@ mod answer;
 pub(super) mod certificates;
 mod http;
 mod mux;
+mod secure;
 mod site;
 mod tls;
 
@@ -41,12 +43,12 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use config::{Net, ServerConfig, Target};
-use net::forwarded;
+use net::forwarded::{self, ForwardedClient};
 use relay::shares::Kind;
 use relay::{Gate, Handler, Held, Holder, Listening, Socket, TargetAddr};
 use termination::{Prepared, Terminator};
 use tokio::time::Instant;
-use web::{HeaderMap, HeaderValue};
+use web::{HeaderMap, HeaderValue, Sender};
 
 use super::registry::Registry;
 use super::{ServerShared, accept};
@@ -126,22 +128,11 @@ impl Doors {
         self.shared.hosts.terminator()
     }
 
-    /// The source of a request with these fields: the visitor, or the visitor that a reverse proxy
-    /// names. `None`: a proxy names nobody, and the request has no source.
-    fn source(&self, peer: Option<SocketAddr>, fields: &HeaderMap) -> Option<IpAddr> {
-        let peer = peer?.ip();
-        let terms = self.terms.load();
-        if !terms.trust(peer) {
-            return Some(peer);
-        }
-        let values = |name| fields.get_all(name).iter().map(HeaderValue::as_bytes);
-        match forwarded::client(values, |ip| terms.trust(ip)) {
-            forwarded::ForwardedClient::Client(client) => Some(client.ip()),
-            forwarded::ForwardedClient::Nobody => None,
-            // The visitor has added a field to those of the proxy. All such requests share a source,
-            // because an invented field would escape every bound, or cast it upon somebody else.
-            forwarded::ForwardedClient::Disputed => Some(peer),
-        }
+    /// The visitor that sent a request with these fields over a connection of `peer`: `peer`
+    /// itself, or the visitor that it names if it is a reverse proxy of ours. Lists, the bound of
+    /// guesses, log, status and the PROXY protocol use this address.
+    fn sender(&self, peer: Option<SocketAddr>, fields: &HeaderMap) -> Sender {
+        self.terms.load().sender(peer, fields)
     }
 
     fn trusts(&self, peer: Option<SocketAddr>) -> bool {
@@ -160,7 +151,23 @@ impl Terms {
     }
 
     fn trust(&self, ip: IpAddr) -> bool {
+        // An IPv4 proxy at a dual-stack door is an IPv4 proxy.
+        let ip = ip.to_canonical();
         self.trusted.iter().any(|net| net.contains(ip))
+    }
+
+    fn sender(&self, peer: Option<SocketAddr>, fields: &HeaderMap) -> Sender {
+        let Some(peer) = peer else { return Sender::Nameless };
+        if !self.trust(peer.ip()) {
+            return Sender::Known(peer);
+        }
+        let values = |name| fields.get_all(name).iter().map(HeaderValue::as_bytes);
+        match forwarded::client(values, |ip| self.trust(ip)) {
+            ForwardedClient::Client(client) => Sender::Known(client),
+            ForwardedClient::Ours(farthest) => Sender::Proxy(farthest.unwrap_or(peer)),
+            ForwardedClient::Hidden => Sender::Hidden,
+            ForwardedClient::Disputed => Sender::Disputed,
+        }
     }
 }
 
@@ -367,4 +374,59 @@ struct Undecided {
     /// The time until which the visitor may be held, if it was held already.
     until: Option<Instant>,
     _held: Held,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sender(peer: &str, list: &[(&'static str, &str)]) -> Sender {
+        let trusted = vec!["10.0.0.0/8".parse().unwrap(), "::1".parse().unwrap()];
+        let terms = Terms { web: Arc::default(), route_header: None, trusted };
+        let mut fields = HeaderMap::new();
+        for (name, value) in list {
+            fields.append(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+        }
+        terms.sender(Some(peer.parse().unwrap()), &fields)
+    }
+
+    #[test]
+    fn only_a_trusted_proxy_names_another_visitor() {
+        let known = |address: &str| Sender::Known(address.parse().unwrap());
+        let claims = [
+            ("x-forwarded-for", "203.0.113.9"),
+            ("x-real-ip", "203.0.113.9"),
+            ("forwarded", "for=203.0.113.9"),
+        ];
+        assert_eq!(sender("192.0.2.7:1000", &claims), known("192.0.2.7:1000"));
+        for proxy in ["10.1.2.3:80", "[::1]:80", "[::ffff:10.1.2.3]:80"] {
+            assert_eq!(sender(proxy, &claims), known("203.0.113.9:0"), "{proxy}");
+            for claim in claims {
+                assert_eq!(sender(proxy, &[claim]), known("203.0.113.9:0"), "{proxy} {claim:?}");
+            }
+        }
+        let list = [("x-forwarded-for", "198.51.100.1, 203.0.113.9, 10.0.0.7")];
+        assert_eq!(sender("10.1.2.3:80", &list), known("203.0.113.9:0"));
+    }
+
+    #[test]
+    fn a_proxy_that_names_nobody_else_is_the_visitor_itself() {
+        let proxy = |address: &str| Sender::Proxy(address.parse().unwrap());
+        assert_eq!(sender("10.1.2.3:80", &[]), proxy("10.1.2.3:80"));
+        let inner = [("x-forwarded-for", "10.0.0.9, 10.0.0.7")];
+        assert_eq!(sender("10.1.2.3:80", &inner), proxy("10.0.0.9:0"));
+    }
+
+    #[test]
+    fn what_is_no_address_and_what_is_contradicted_is_nobodys_address() {
+        for value in ["unknown", "203.0.113.9, _x", "203.0.113.9.1", "", "\u{fc}"] {
+            let told = sender("10.1.2.3:80", &[("x-forwarded-for", value)]);
+            assert_eq!(told, Sender::Hidden, "{value}");
+        }
+        let two = [("x-forwarded-for", "203.0.113.9"), ("forwarded", "for=203.0.113.10")];
+        assert_eq!(sender("10.1.2.3:80", &two), Sender::Disputed);
+        for sender in [Sender::Hidden, Sender::Disputed, Sender::Nameless] {
+            assert_eq!(sender.address(), None);
+        }
+    }
 }

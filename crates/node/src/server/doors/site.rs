@@ -23,12 +23,12 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::task::spawn_local;
 use tokio::time::Instant;
 use web::{
-    Account, ByteStream, Found, HeaderMap, LocalFuture, OpenFailed, Protocol, Refusal, Replayed,
-    Rules, Verdict, Visitor,
+    Account, ByteStream, Found, HeaderMap, Identity, LocalFuture, OpenFailed, Protocol, Refusal,
+    Replayed, Rules, Sender, Verdict, Visitor,
 };
 
-use super::Doors;
 use super::tls::NAMELESS;
+use super::{Doors, secure};
 use crate::aim::Aim;
 use crate::entrance::{self, Answer, Came, Entrance, Guest, HOLD};
 use crate::guesses;
@@ -46,25 +46,27 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) type VisitorSocket = Attended<Seated<TcpStream>>;
 
 /// The byte stream of a visitor. One type for all of them keeps one HTTP server in the binary.
-trait Io: AsyncRead + AsyncWrite {
-    fn socket(&self) -> &TcpStream;
+pub(super) trait Io: AsyncRead + AsyncWrite {
+    /// Lets the close be a reset.
+    fn reset_on_close(&self);
 }
 
 impl Io for VisitorSocket {
-    fn socket(&self) -> &TcpStream {
-        self.get_ref()
+    fn reset_on_close(&self) {
+        // A socket that takes no option is broken.
+        let _ = self.get_ref().set_zero_linger();
     }
 }
 
-impl Io for Replayed<VisitorSocket> {
-    fn socket(&self) -> &TcpStream {
-        self.io().get_ref()
+impl<T: Io + Unpin> Io for Replayed<T> {
+    fn reset_on_close(&self) {
+        self.io().reset_on_close();
     }
 }
 
 impl Io for TlsIo<VisitorSocket> {
-    fn socket(&self) -> &TcpStream {
-        self.io().get_ref()
+    fn reset_on_close(&self) {
+        self.io().reset_on_close();
     }
 }
 
@@ -101,27 +103,38 @@ pub(super) fn serve_secure(
     name: &str,
     account: Rc<Account>,
 ) {
-    let protocol = match io.alpn() {
-        Alpn::H2 => Protocol::H2,
-        Alpn::Http1 => Protocol::H1,
-    };
-    let (name, most_unsent) = (Some(name.to_owned()), termination::UNSENT_MOST);
-    let way = Way { space: Space::Tls, name, protocol, most_unsent };
+    let (worker, way) = (Rc::clone(worker), Way::secure(name, io.alpn()));
     // A task of its own: a connection that is decided is not among the undecided.
-    spawn_local(serve(Rc::clone(worker), doors, Box::pin(io), peer, way, account));
+    if way.protocol == Protocol::H1 && name != NAMELESS && doors.carries(name, peer) {
+        spawn_local(secure::serve(worker, doors, io, peer, way, account));
+    } else {
+        spawn_local(serve(worker, doors, Box::pin(io), peer, way, account));
+    }
 }
 
 /// How a visitor came.
-struct Way {
+#[derive(Clone)]
+pub(super) struct Way {
     space: Space,
     /// The name in the TLS handshake.
-    name: Option<String>,
+    pub(super) name: Option<String>,
     protocol: Protocol,
     /// Bytes that TLS keeps at most while the visitor does not read.
     most_unsent: u64,
 }
 
-async fn serve(
+impl Way {
+    fn secure(name: &str, alpn: Alpn) -> Self {
+        let protocol = match alpn {
+            Alpn::H2 => Protocol::H2,
+            Alpn::Http1 => Protocol::H1,
+        };
+        let (name, most_unsent) = (Some(name.to_owned()), termination::UNSENT_MOST);
+        Self { space: Space::Tls, name, protocol, most_unsent }
+    }
+}
+
+pub(super) async fn serve(
     worker: Rc<Worker>,
     doors: Arc<Doors>,
     io: Pin<Box<dyn Io>>,
@@ -136,7 +149,7 @@ async fn serve(
     };
     let site = Site { worker, doors, space, name, peer, known: Rc::default() };
     if let Some(broken) = web::serve(io, visitor, Rc::new(site), account, stop).await {
-        let _ = broken.as_ref().get_ref().socket().set_zero_linger();
+        broken.reset_on_close();
     }
 }
 
@@ -163,11 +176,16 @@ impl web::Services for Site {
         self.doors.trusts(self.peer)
     }
 
-    fn find(&self, host: &str, path: &str) -> Found {
+    fn sender(&self, _: &Visitor, fields: &HeaderMap) -> Sender {
+        self.doors.sender(self.peer, fields)
+    }
+
+    fn find(&self, host: &str, path: &str, sender: Sender) -> Found {
         if !self.doors.names().is_awaited(self.space, host) {
             return self.found(
                 self.doors.names().find(self.space, host),
                 path,
+                sender,
                 Instant::now() + HOLD,
             );
         }
@@ -175,7 +193,7 @@ impl web::Services for Site {
         let (site, host, path) = (self.clone(), host.to_owned(), path.to_owned());
         Found::Later(Box::pin(async move {
             let services = site.doors.names().wait(site.space, &host).await;
-            site.found(services, &path, until)
+            site.found(services, &path, sender, until)
         }))
     }
 
@@ -185,7 +203,13 @@ impl web::Services for Site {
 }
 
 impl Site {
-    fn found(&self, services: Option<Services>, path: &str, until: Instant) -> Found {
+    fn found(
+        &self,
+        services: Option<Services>,
+        path: &str,
+        sender: Sender,
+        until: Instant,
+    ) -> Found {
         let takes =
             |one: &&Published| one.path.as_ref().is_none_or(|prefix| web::is_below(prefix, path));
         // The longest path comes first.
@@ -201,7 +225,11 @@ impl Site {
         }
         let edition = found.entrance.backends.edition();
         let aim = Arc::clone(&found.entrance.backends.first().picked.aim);
-        if !aim.permits(self.peer) {
+        if !aim.permits_sender(sender) {
+            tracing::debug!(service = aim.name, visitor = ?sender, "the visitor is turned away");
+            if let Some(settings) = entrance::settings_of(&self.worker, &found.entrance) {
+                settings.stats.count_barred();
+            }
             let (status, reason) = Answer::Forbidden.status();
             return Found::Refused(Refusal { status, reason: reason.into() });
         }
@@ -209,13 +237,14 @@ impl Site {
             return Found::Unknown;
         };
         let (site, entrance) = (self.clone(), Arc::clone(&found.entrance));
-        Found::Service(Rc::new(Service { site, entrance, edition, aim, rules, until }))
+        Found::Service(Rc::new(Service { site, sender, entrance, edition, aim, rules, until }))
     }
 }
 
 /// A service of one visitor.
 struct Service {
     site: Site,
+    sender: Sender,
     entrance: Arc<Entrance>,
     /// The edition of the backends by which the request was judged.
     edition: u64,
@@ -226,17 +255,16 @@ struct Service {
 }
 
 impl web::Service for Service {
-    fn identity(&self) -> u64 {
-        self.edition
+    fn identity(&self) -> Identity {
+        Identity { edition: self.edition, visitor: self.sender.address() }
     }
 
     fn rules(&self) -> &Rules {
         &self.rules
     }
 
-    fn judge(&self, fields: &HeaderMap, is_right: bool) -> Option<LocalFuture<Verdict>> {
-        let Site { doors, peer, known, .. } = &self.site;
-        let (source, brake) = (doors.source(*peer, fields), guesses::brake());
+    fn judge(&self, is_right: bool) -> Option<LocalFuture<Verdict>> {
+        let (source, brake, known) = (self.source(), guesses::brake(), &self.site.known);
         let me = Some((self.entrance.id, source.map(prefix)));
         if is_right && (source.is_none() || brake.is_idle()) {
             known.set(me);
@@ -247,7 +275,7 @@ impl web::Service for Service {
             // Before the answer, because many requests may wait for theirs at the same time.
             known.set(None);
         }
-        let (known, peer) = (Rc::clone(known), *peer);
+        let (known, visitor) = (Rc::clone(known), self.sender);
         let picked = Arc::clone(&self.entrance.backends.first().picked);
         let service = format!("service {} of client {}", picked.aim.name, picked.client);
         Some(Box::pin(async move {
@@ -264,7 +292,7 @@ impl web::Service for Service {
             match told {
                 Judgement::Right => known.set(me),
                 Judgement::Wrong => {
-                    tracing::debug!(service, visitor = ?peer, "a visitor gave a wrong user or password");
+                    tracing::debug!(service, ?visitor, "a visitor gave a wrong user or password");
                 }
                 Judgement::Busy => return Verdict::Busy,
             }
@@ -278,10 +306,22 @@ impl web::Service for Service {
 }
 
 impl Service {
+    /// The source whose guesses are bounded. `None`: a proxy names nobody, and there is no bound.
+    fn source(&self) -> Option<IpAddr> {
+        match self.sender {
+            Sender::Known(address) => Some(address.ip()),
+            Sender::Proxy(_) | Sender::Nameless | Sender::Hidden => None,
+            // The visitor has added a field to those of the proxy. All such requests share a source,
+            // because an invented field would escape every bound, or cast it upon somebody else.
+            Sender::Disputed => self.site.peer.map(|peer| peer.ip()),
+        }
+    }
+
     /// Opens a stream over a link of this worker. Without such a link the stream is that of a
     /// visitor over a socket pair, which another worker gets, or which waits for a link.
     fn open_now(&self) -> Result<Box<dyn web::Stream>, OpenFailed> {
-        let Self { site: Site { worker, peer, .. }, entrance, aim, until, .. } = self;
+        let Self { site: Site { worker, .. }, sender, entrance, aim, until, .. } = self;
+        let peer = sender.address();
         let backend = entrance.backends.first();
         let Some(link) = worker.state.live_link(&backend.session) else {
             let (near, far) = UnixStream::pair().map_err(|error| {
@@ -289,7 +329,7 @@ impl Service {
                 failed(Answer::Down(ResetCode::Internal))
             })?;
             let came = Came::Request(Arc::clone(aim));
-            let guest = Guest { socket: far.into(), peer: *peer, came, until: *until };
+            let guest = Guest { socket: far.into(), peer, came, until: *until };
             entrance::visit(worker, entrance, guest);
             let budget = Rc::<Lease>::clone(&worker.state.budget);
             return Ok(Box::new(Elsewhere(near, aim.terms.timeouts, budget)));
@@ -298,7 +338,7 @@ impl Service {
         let down = || failed(Answer::Down(ResetCode::Shutdown));
         let settings = entrance::served_by(worker, entrance, &backend.picked).ok_or_else(down)?;
         let target = aim.target.clone();
-        let open = Open { target, visitor: *peer, priority: aim.terms.priority };
+        let open = Open { target, visitor: peer, priority: aim.terms.priority };
         let duplex = relay::open_duplex(&link, open, &settings, Some(permit));
         Ok(Box::new(Here(duplex.map_err(|_| down())?)))
     }

@@ -8,6 +8,7 @@ mod http;
 mod load;
 mod mux;
 mod origin;
+mod partly;
 mod rules;
 mod status;
 mod tls;

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use super::origin::Web;
 use super::{Doors, certificate, connect, curl, fetch};
@@ -169,21 +169,10 @@ fn a_large_upload_and_a_web_socket_pass_where_tls_ends() {
         ];
         assert_eq!(fetch(tls, &args), "web got 20000000");
     }
-    let mut openssl = Command::new(program("openssl"));
-    openssl.args([
-        "s_client",
-        "-connect",
-        &format!("127.0.0.1:{tls}"),
-        "-servername",
-        "a.example.com",
-    ]);
-    openssl.args(["-quiet", "-ign_eof"]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut process = openssl.stderr(Stdio::null()).spawn().unwrap();
-    let (mut to, from) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
+    let (mut process, mut to, mut from) = secure_connection(tls);
     let head = "GET /socket HTTP/1.1\r\nHost: a.example.com\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
                 Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
     to.write_all(head.as_bytes()).unwrap();
-    let mut from = BufReader::new(from);
     let mut line = String::new();
     while line != "\r\n" {
         line.clear();
@@ -194,6 +183,84 @@ fn a_large_upload_and_a_web_socket_pass_where_tls_ends() {
     let mut frame = [0; 4];
     from.read_exact(&mut frame).unwrap();
     assert_eq!(&frame, b"\x81\x02hi");
+    process.kill().unwrap();
+    process.wait().unwrap();
+}
+
+/// An open connection to `a.example.com` over TLS without ALPN.
+fn secure_connection(tls: u16) -> (Child, ChildStdin, BufReader<ChildStdout>) {
+    let mut openssl = Command::new(program("openssl"));
+    openssl.args(["s_client", "-connect", &format!("127.0.0.1:{tls}"), "-quiet", "-ign_eof"]);
+    openssl.args(["-servername", "a.example.com"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut process = openssl.stderr(Stdio::null()).spawn().unwrap();
+    let (to, from) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
+    (process, to, BufReader::new(from))
+}
+
+/// The status line and the body of the next response.
+fn response(from: &mut impl BufRead) -> (String, String) {
+    let (mut status, mut length) = (String::new(), 0);
+    from.read_line(&mut status).unwrap();
+    loop {
+        let mut line = String::new();
+        from.read_line(&mut line).unwrap();
+        if let Some(value) = line.to_lowercase().strip_prefix("content-length: ") {
+            length = value.trim().parse().unwrap();
+        }
+        if line.trim().is_empty() {
+            break;
+        }
+    }
+    let mut body = vec![0; length];
+    from.read_exact(&mut body).unwrap();
+    (status, String::from_utf8(body).unwrap())
+}
+
+#[test]
+fn a_kept_connection_whose_tls_ends_here_follows_the_rules_and_the_target() {
+    let keys = ", certificates: [{ cert: one.crt, key: one.key }]";
+    let doors = Doors::with(Scheme::TLS, "", keys);
+    let (tls, dir) = (doors.tls, doors.setup.dir().to_owned());
+    certificate(&dir, "one", "DNS:a.example.com");
+    let web = Web::start(&dir, "web");
+    let running = doors.start(&[("https://a.example.com", web.port, "")]);
+    let (mut process, mut to, mut from) = secure_connection(tls);
+    let mut ask = |host: &str| {
+        let head =
+            format!("GET /path HTTP/1.1\r\nHost: {host}\r\nX-Forwarded-Proto: as sent\r\n\r\n");
+        to.write_all(head.as_bytes()).unwrap();
+        response(&mut from)
+    };
+    // Without options the bytes pass as they are.
+    for _ in 0..2 {
+        let (status, body) = ask("a.example.com");
+        assert!(status.starts_with("HTTP/1.1 200 ") && body.contains("as sent"), "{status} {body}");
+    }
+    // The same connection, under new rules.
+    running.edit_client(|text| text.replacen("public: ", "forwarded: true, public: ", 1));
+    let (code, said, complaint) = outcome(running.reload("client"));
+    assert_eq!(code, Some(0), "{said} {complaint}");
+    let (_, body) = ask("a.example.com");
+    assert!(body.contains("\"X-Forwarded-Proto\": \"https\""), "{body}");
+    assert!(ask("b.example.com").0.starts_with("HTTP/1.1 421 "));
+    process.kill().unwrap();
+    process.wait().unwrap();
+    // A target that is gone is a page, and so is a request for another host.
+    running.edit_client(|text| text.replacen("forwarded: true, ", "", 1));
+    assert_eq!(outcome(running.reload("client")).0, Some(0));
+    let (mut process, mut to, mut from) = secure_connection(tls);
+    let get = |host: &str| format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    to.write_all((get("a.example.com") + &get("b.example.com")).as_bytes()).unwrap();
+    assert!(response(&mut from).0.starts_with("HTTP/1.1 200 "));
+    assert!(response(&mut from).0.starts_with("HTTP/1.1 421 "));
+    process.kill().unwrap();
+    process.wait().unwrap();
+    drop(web);
+    let (mut process, mut to, mut from) = secure_connection(tls);
+    to.write_all(get("a.example.com").as_bytes()).unwrap();
+    let (status, page) = response(&mut from);
+    assert!(status.starts_with("HTTP/1.1 502 ") && page.contains("refused"), "{status} {page}");
+    assert_eq!(from.read(&mut [0]).unwrap(), 0, "the connection ends after the page");
     process.kill().unwrap();
     process.wait().unwrap();
 }

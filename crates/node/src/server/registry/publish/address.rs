@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use config::Over;
-use proto::control::{ServiceError, ServiceErrorCode};
+use proto::control::{RefusedAddress, ServiceError, ServiceErrorCode};
 use rustix::io::Errno;
 
 use crate::names::{Host, Kind};
@@ -62,6 +62,27 @@ pub(super) type Outcome<T> = Result<T, ServiceError>;
 
 pub(super) fn error(code: ServiceErrorCode, text: String) -> ServiceError {
     ServiceError { code, text }
+}
+
+/// What became of one service: the addresses at which visitors reach it, or why it has none; and
+/// the refused addresses of a service that asked for several.
+pub(super) type Settled = (Outcome<Vec<String>>, Vec<RefusedAddress>);
+
+/// Joins the outcomes of the addresses of one service.
+pub(super) fn settle(all: Vec<(&str, Outcome<String>)>) -> Settled {
+    let count = all.len();
+    let (mut reached, mut refused) = (Vec::new(), Vec::new());
+    for (asked, outcome) in all {
+        match outcome {
+            Ok(at) => reached.push(at),
+            Err(error) => refused.push(RefusedAddress { address: asked.to_owned(), error }),
+        }
+    }
+    match refused.first() {
+        Some(first) if count == 1 => (Err(first.error.clone()), Vec::new()),
+        Some(first) if reached.is_empty() => (Err(first.error.clone()), refused),
+        Some(_) | None => (Ok(reached), refused),
+    }
 }
 
 /// Parses `tcp://:port`, `udp://address:port`, or a name. A port without an address is at

@@ -27,7 +27,7 @@ use link::Held;
 use logging::{AUDIT, RepeatLimit};
 use ops::events::Changed;
 use ops::status;
-use proto::control::{Register, Registered, ServiceResult};
+use proto::control::{Register, Registered, ServiceError, ServiceResult};
 use tokio::sync::OwnedMutexGuard;
 use tracing::field::display;
 
@@ -36,7 +36,6 @@ use crate::session::{Handle, Session};
 use super::super::clients::{Client, Clients};
 use super::super::directory::Directory;
 use super::super::hosts::Hosts;
-use address::Outcome;
 use budget::Budget;
 use of_client::OfClient;
 
@@ -168,32 +167,53 @@ impl Published {
     pub(super) fn add_failures(&self, sessions: &mut BTreeMap<u64, status::Session>) {
         for (id, Answer { registered, .. }) in lock(&self.answers).iter() {
             let Some(session) = sessions.get_mut(id) else { continue };
-            for result in &registered.results {
-                let Err(error) = &result.outcome else { continue };
-                session.services.push(status::Service {
-                    name: result.name.as_str().to_owned(),
+            for ServiceResult { name, outcome, refused } in &registered.results {
+                let failed = |address: &str, error: &ServiceError| status::Service {
+                    name: name.as_str().to_owned(),
+                    address: address.to_owned(),
                     state: error.to_string(),
                     ..status::Service::default()
-                });
+                };
+                let whole = outcome.as_ref().err().filter(|_| refused.is_empty());
+                session.services.extend(whole.map(|error| failed("", error)));
+                let each = refused.iter().map(|one| failed(&one.address, &one.error));
+                session.services.extend(each);
             }
         }
     }
 
-    /// Logs the outcome of a service, if it is news.
-    fn tell(&self, to: Registrant<'_>, service: &str, outcome: &Outcome<Vec<String>>) {
+    /// Logs the outcome of a service that is news.
+    fn tell(&self, to: Registrant<'_>, result: &ServiceResult) {
         let (owner, source) = (to.session.name.as_str(), to.client.source.map(display));
-        let tell = || to.hosts.events.tell(|| Changed::service(owner, service, outcome));
+        let ServiceResult { name, outcome, refused } = result;
+        let service = name.as_str();
+        let event = || {
+            let refused = refused.iter().map(|one| (&*one.address, &one.error));
+            to.hosts.events.tell(|| Changed::service(owner, service, outcome, refused));
+        };
+        // A client can register again and again.
+        let may_warn = (outcome.is_err() || !refused.is_empty()) && {
+            let key = (owner.to_owned(), service.to_owned());
+            lock(&self.told).pass(key, Instant::now()).is_some()
+        };
+        if outcome.is_ok() || may_warn {
+            event();
+        }
+        if let Ok(at) = outcome {
+            tracing::info!(target: AUDIT, client = owner, service, source, "service {service} of client {owner} is published at {}", at.join(", "));
+        }
+        if !may_warn {
+            return;
+        }
         match outcome {
-            Ok(at) => {
-                tell();
-                tracing::info!(target: AUDIT, client = owner, service, source, "service {service} of client {owner} is published at {}", at.join(", "));
+            Err(e) if refused.is_empty() => {
+                tracing::warn!(target: AUDIT, client = owner, service, source, "service {service} of client {owner} is not published: {e}");
             }
-            Err(e) => {
-                let key = (owner.to_owned(), service.to_owned());
-                if lock(&self.told).pass(key, Instant::now()).is_some() {
-                    tell();
-                    tracing::warn!(target: AUDIT, client = owner, service, source, "service {service} of client {owner} is not published: {e}");
-                }
+            Ok(_) | Err(_) => {
+                let refused = ops::term::few(
+                    refused.iter().map(|one| format!("{}: {}", one.address, one.error)),
+                );
+                tracing::warn!(target: AUDIT, client = owner, service, source, "service {service} of client {owner} is not published at {refused}");
             }
         }
     }
@@ -243,13 +263,17 @@ impl ClientTurn<'_> {
         register: Register,
         held: Option<Held>,
     ) -> Registered {
-        let outcomes = self.mine.set(to, &register).await;
+        let settled = self.mine.set(to, &register).await;
         self.published.directory.save();
         let results: Vec<_> = register
             .services
             .iter()
-            .zip(outcomes)
-            .map(|(spec, outcome)| ServiceResult { name: spec.name.clone(), outcome })
+            .zip(settled)
+            .map(|(spec, (outcome, refused))| ServiceResult {
+                name: spec.name.clone(),
+                outcome,
+                refused,
+            })
             .collect();
         {
             // A client asks again for services that it could not have; an answer that is known
@@ -258,10 +282,10 @@ impl ClientTurn<'_> {
             let before = answers.get(&to.session.id);
             let before = before.map(|before| before.registered.results.as_slice());
             let before: HashMap<_, _> =
-                before.unwrap_or_default().iter().map(|r| (r.name.as_str(), &r.outcome)).collect();
-            for ServiceResult { name, outcome } in &results {
-                if before.get(name.as_str()) != Some(&outcome) {
-                    self.published.tell(to, name.as_str(), outcome);
+                before.unwrap_or_default().iter().map(|r| (r.name.as_str(), r)).collect();
+            for result in &results {
+                if before.get(result.name.as_str()) != Some(&result) {
+                    self.published.tell(to, result);
                 }
             }
         }

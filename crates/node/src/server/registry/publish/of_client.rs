@@ -27,7 +27,9 @@ use crate::session::{Handle, Session};
 use super::super::super::directory::{Claim, Directory, Key, Port};
 use super::super::super::hosts::Hosts;
 use super::Registrant;
-use super::address::{Outcome, Place, Public, error, no_room, parse, refusal, told};
+use super::address::{
+    Outcome, Place, Public, Settled, error, no_room, parse, refusal, settle, told,
+};
 use super::budget::{Budget, Reserved};
 
 /// The entrances of one client.
@@ -83,13 +85,8 @@ impl OfClient {
         self.entrances.is_empty()
     }
 
-    /// Applies a registration. Returns the public addresses of each service, or why the service is
-    /// not published.
-    pub(super) async fn set(
-        &mut self,
-        to: Registrant<'_>,
-        register: &Register,
-    ) -> Vec<Outcome<Vec<String>>> {
+    /// Applies a registration. Returns what became of each service.
+    pub(super) async fn set(&mut self, to: Registrant<'_>, register: &Register) -> Vec<Settled> {
         self.source = to.client.source;
         // Ports that are no longer wanted close first, because another address may want the same
         // port.
@@ -124,28 +121,38 @@ impl OfClient {
         outcomes
     }
 
-    /// Publishes one service. Returns its public addresses.
+    /// Publishes one service, each of its addresses by itself.
     async fn publish(
         &mut self,
         to: Registrant<'_>,
         spec: &ServiceSpec,
         state: &mut Registration,
-    ) -> Outcome<Vec<String>> {
-        let mut reached = Vec::new();
-        let domain = to.hosts.domain();
+    ) -> Settled {
+        let mut all = Vec::with_capacity(spec.public.len());
         for text in &spec.public {
-            let public =
-                parse(text, to.public_bind, domain.as_ref().map(|domain| domain.as_str()))?;
-            let place = public.place(spec.terms.http.path.as_deref());
-            reached.push(match public {
-                Public::Port(over, address) => {
-                    let port = (text.as_str(), (over, address), place);
-                    told(over, self.open_port(to, spec, port, state).await?)
-                }
-                Public::Name(host) => self.open_name(to, spec, (text, host, place), state).await?,
-            });
+            all.push((text.as_str(), self.open(to, spec, text, state).await));
         }
-        Ok(reached)
+        settle(all)
+    }
+
+    /// Opens one address of a service. Returns the address at which visitors reach it.
+    async fn open(
+        &mut self,
+        to: Registrant<'_>,
+        spec: &ServiceSpec,
+        text: &str,
+        state: &mut Registration,
+    ) -> Outcome<String> {
+        let domain = to.hosts.domain();
+        let public = parse(text, to.public_bind, domain.as_ref().map(|domain| domain.as_str()))?;
+        let place = public.place(spec.terms.http.path.as_deref());
+        match public {
+            Public::Port(over, address) => {
+                let port = (text, (over, address), place);
+                Ok(told(over, self.open_port(to, spec, port, state).await?))
+            }
+            Public::Name(host) => self.open_name(to, spec, (text, host, place), state).await,
+        }
     }
 
     fn not_allowed(

@@ -9,6 +9,7 @@ use proto::greeting::Name;
 
 use super::super::super::clients::Clients;
 use super::super::super::directory::{Claim, Key, Local};
+use super::address::Outcome;
 use super::*;
 use crate::memory;
 use crate::names::Space;
@@ -81,6 +82,16 @@ impl Rig {
         client: &Client,
         register: Register,
     ) -> Vec<Outcome<Vec<String>>> {
+        let told = self.results(session, client, register).await;
+        told.into_iter().map(|result| result.outcome).collect()
+    }
+
+    async fn results(
+        &self,
+        session: &Arc<Session>,
+        client: &Client,
+        register: Register,
+    ) -> Vec<ServiceResult> {
         let to = Registrant {
             session,
             client,
@@ -91,8 +102,7 @@ impl Rig {
             handles: self.workers.handles(),
         };
         let turn = self.published.turn(&session.name).await;
-        let told = turn.apply(to, register, held()).await.unwrap();
-        told.results.into_iter().map(|result| result.outcome).collect()
+        turn.apply(to, register, held()).await.unwrap().results
     }
 }
 
@@ -300,6 +310,52 @@ async fn a_name_needs_a_right_and_a_refusal_names_the_command() {
     let told = rig.apply(&home, &rights, named(2, &two)).await;
     assert!(told[0].is_ok());
     assert_eq!(code(&told[1]), Some(ServiceErrorCode::Limit));
+}
+
+#[tokio::test]
+async fn a_refused_address_does_not_hide_the_others_of_its_service() {
+    let rig = Rig::new(100);
+    let home = Session::new("home", 1);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let (taken, free) = (listener.local_addr().unwrap().port(), free_port());
+    let (none, some) = ("http://b.example.org".to_owned(), "http://a.example.org".to_owned());
+    let at = |port: u16| format!("tcp://127.0.0.1:{port}");
+    let register = |generation, public: &[&String]| {
+        let mut register = named(generation, &["http://x"]);
+        register.services[0].public = public.iter().map(|text| (*text).clone()).collect();
+        register
+    };
+    let rights = client(&format!("allow: {{ http: a.example.org, tcp: [{taken}, {free}] }}"));
+    let (other, own) = (at(taken), at(free));
+    let codes = |result: &ServiceResult| -> Vec<_> {
+        result.refused.iter().map(|one| (one.address.clone(), one.error.code)).collect()
+    };
+    let refused = [
+        (none.clone(), ServiceErrorCode::NotAllowed),
+        (other.clone(), ServiceErrorCode::PortTaken),
+    ];
+    for (generation, public) in
+        [[&none, &some, &other, &own], [&own, &none, &other, &some]].iter().enumerate()
+    {
+        let told = rig.results(&home, &rights, register(generation as u64 + 1, public)).await;
+        let mut up = told[0].outcome.clone().unwrap();
+        up.sort_unstable();
+        assert_eq!((up, codes(&told[0])), (vec![some.clone(), own.clone()], refused.to_vec()));
+        assert!(rig.hosts.names.find(Space::Http, "a.example.org").is_some());
+        assert!(std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, free)).is_ok());
+    }
+    let mut sessions = BTreeMap::from([(home.id, status::Session::default())]);
+    rig.published.add_failures(&mut sessions);
+    let shown: Vec<_> = sessions[&home.id].services.iter().map(|one| &*one.address).collect();
+    assert_eq!(shown, [&none, &other]);
+
+    // Without an address that is up, the service has the first reason, and each address its own.
+    let told = rig.results(&home, &rights, register(3, &[&other, &none])).await;
+    assert_eq!(code(&told[0].outcome), Some(ServiceErrorCode::PortTaken));
+    let reversed: Vec<_> = refused.iter().rev().cloned().collect();
+    assert_eq!(codes(&told[0]), reversed);
+    let told = rig.results(&home, &rights, register(4, &[&none])).await;
+    assert!(told[0].outcome.is_err() && told[0].refused.is_empty());
 }
 
 #[tokio::test]

@@ -1,0 +1,463 @@
+//! What a visitor of HTTP/2 sends, stream by stream.
+//!
+//! Bodies of requests leave h2 at the end of each turn and wait in an inbox per stream. So a byte
+//! costs a byte, however small the frames are, and the window of each stream tells what it may
+//! hold. The windows that a visitor has are charged before it fills them, so the connection is read
+//! on whatever waits: a stream never holds up another one. The window of the connection never
+//! closes; the sum of the windows of streams takes its place.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::{HashMap, VecDeque},
+    fmt,
+    rc::Rc,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use bytes::{Bytes, BytesMut};
+use h2::RecvStream;
+use hyper::{
+    body::{Frame, SizeHint},
+    header::HeaderMap,
+};
+use tokio::time::Instant;
+
+use super::window::{INITIAL, Path, Window};
+use crate::{
+    account::{Account, Hold},
+    body::Broken,
+    fields,
+};
+
+/// A visitor may send so many bytes before its streams are served and other tasks run.
+const TURN: usize = 64 * 1024;
+/// The windows that a visitor gets when memory is short at the begin of its connection.
+const SHORT: u32 = 16 * 1024;
+/// Uploads of one connection when memory is short.
+const FEW_STREAMS: u32 = 32;
+/// The cost of one more upload beside its window: a request, and a connection to its target.
+const UPLOAD: u64 = 32 * 1024;
+/// Bytes that wait are packed into blocks of this size.
+const BLOCK: usize = 16 * 1024;
+/// h2 learns of consumed bytes in steps of this size. Its windows are [`LARGE`].
+const STEP: usize = 1024 * 1024;
+/// The windows that h2 knows: of the connection, and of each stream. The window of the connection
+/// stays open while 128 streams hold two steps each.
+pub(super) const LARGE: u32 = 1 << 30;
+
+/// The streams of a connection that receive.
+pub(crate) struct Inflow {
+    account: Rc<Account>,
+    /// The initial window that the settings tell.
+    initial: u32,
+    most_streams: u32,
+    /// The visitor uses the settings.
+    is_known: Cell<bool>,
+    inboxes: RefCell<HashMap<u32, Rc<Inbox>>>,
+    /// Streams for which a frame is complete, with the length of the frame if it has a body.
+    seen: RefCell<Vec<(u32, u32)>>,
+    /// Increments of windows that were not told.
+    due: RefCell<Vec<(u32, u32)>>,
+    /// What the visitor may send in this turn.
+    turn: Cell<usize>,
+    /// The visitor has sent more than a window permits.
+    is_violated: Cell<bool>,
+    /// The shortest round trip of the connection.
+    pub(super) round_trip: Cell<Option<Duration>>,
+    /// The last byte arrived.
+    pub(super) read_at: Cell<Instant>,
+    /// The task that drives h2.
+    driver: RefCell<Option<Waker>>,
+}
+
+impl Inflow {
+    pub(super) fn new(account: &Rc<Account>, most_streams: u32) -> Rc<Self> {
+        let fits = |streams: u32, window: u32| {
+            account.may_grow(u64::from(streams) * (UPLOAD + u64::from(window)))
+        };
+        let (initial, most_streams) = if fits(most_streams, INITIAL) {
+            (INITIAL, most_streams)
+        } else if fits(most_streams, SHORT) {
+            (SHORT, most_streams)
+        } else {
+            (SHORT, most_streams.min(FEW_STREAMS))
+        };
+        Rc::new(Self {
+            account: Rc::clone(account),
+            initial,
+            most_streams,
+            is_known: Cell::new(false),
+            inboxes: RefCell::default(),
+            seen: RefCell::default(),
+            due: RefCell::default(),
+            turn: Cell::new(0),
+            is_violated: Cell::new(false),
+            round_trip: Cell::new(None),
+            read_at: Cell::new(Instant::now()),
+            driver: RefCell::default(),
+        })
+    }
+
+    pub(crate) const fn initial(&self) -> u32 {
+        self.initial
+    }
+
+    pub(super) const fn most_streams(&self) -> u32 {
+        self.most_streams
+    }
+
+    pub(super) const fn is_violated(&self) -> bool {
+        self.is_violated.get()
+    }
+
+    /// Whether bodies of requests arrive.
+    pub(super) fn is_receiving(&self) -> bool {
+        !self.inboxes.borrow().is_empty()
+    }
+
+    /// The task of `cx` drives h2, and begins a turn.
+    pub(super) fn begin_turn(&self, cx: &Context<'_>) {
+        self.turn.set(TURN);
+        let mut driver = self.driver.borrow_mut();
+        if !driver.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            *driver = Some(cx.waker().clone());
+        }
+    }
+
+    /// Whether h2 may read further bytes in this turn. Otherwise the task of `cx` goes on after
+    /// the others.
+    pub(crate) fn may_read(&self, cx: &Context<'_>) -> bool {
+        let may = self.turn.get() > 0;
+        if !may {
+            cx.waker().wake_by_ref();
+        }
+        may
+    }
+
+    pub(crate) fn read(&self, bytes: usize) {
+        self.turn.set(self.turn.get().saturating_sub(bytes));
+        self.read_at.set(Instant::now());
+    }
+
+    /// A frame of a stream is complete, of which `flow` bytes count for its window.
+    pub(crate) fn complete(&self, stream: u32, flow: u32) {
+        self.seen.borrow_mut().push((stream, flow));
+    }
+
+    /// The visitor has acknowledged the settings.
+    pub(crate) fn acknowledged(&self) {
+        if !self.is_known.replace(true) && self.initial < INITIAL {
+            for inbox in self.inboxes.borrow().values() {
+                inbox.state.borrow_mut().window.shrink(INITIAL - self.initial);
+                inbox.settle();
+            }
+        }
+    }
+
+    /// Takes what is due in WINDOW_UPDATE frames.
+    pub(crate) fn take_due(&self, mut write: impl FnMut(u32, u32)) {
+        // h2 enlarges its own windows once the settings are known.
+        if self.is_known.get() {
+            for (stream, increment) in self.due.borrow_mut().drain(..) {
+                write(stream, increment);
+            }
+        }
+    }
+
+    /// Takes from h2 what has arrived in this turn.
+    pub(super) fn deliver(&self) {
+        let mut seen = self.seen.take();
+        for (stream, flow) in seen.drain(..) {
+            let inbox = self.inboxes.borrow().get(&stream).cloned();
+            // A stream that was refused, or whose body nobody wants.
+            let Some(inbox) = inbox else { continue };
+            if !inbox.fetch(flow) {
+                self.is_violated.set(true);
+            }
+        }
+        // No stream was seen meanwhile, and the list keeps its memory.
+        *self.seen.borrow_mut() = seen;
+    }
+
+    /// The connection has ended.
+    pub(super) fn end(&self) {
+        let inboxes = self.inboxes.take();
+        for inbox in inboxes.into_values() {
+            inbox.end(Err(Broken::Left));
+        }
+    }
+
+    fn grant(&self, stream: u32, increment: u32) {
+        let mut due = self.due.borrow_mut();
+        match due.iter_mut().find(|(id, _)| *id == stream) {
+            Some((_, sum)) => *sum += increment,
+            None => due.push((stream, increment)),
+        }
+        if let Some(driver) = &*self.driver.borrow() {
+            driver.wake_by_ref();
+        }
+    }
+
+    /// Whether a window may grow by `bytes`: the visitor may open further streams, and keeps an
+    /// initial window for each.
+    fn may_grow(&self, bytes: u64) -> bool {
+        let open = self.inboxes.borrow().len() as u64;
+        let further = u64::from(self.most_streams).saturating_sub(open);
+        self.account.may_grow(bytes + further * u64::from(self.initial))
+    }
+}
+
+impl fmt::Debug for Inflow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inflow").finish_non_exhaustive()
+    }
+}
+
+/// What a stream has received and nobody has taken.
+struct Inbox {
+    stream: u32,
+    state: RefCell<State>,
+    hold: Hold,
+}
+
+struct State {
+    incoming: RecvStream,
+    window: Window,
+    pieces: VecDeque<Bytes>,
+    /// The last bytes, in a block that is not full.
+    tail: BytesMut,
+    /// Bytes in `pieces` and `tail`.
+    waiting: usize,
+    /// Bytes of the body that are yet to come, if the visitor told.
+    left: Option<u64>,
+    /// Bytes that h2 takes for unread.
+    unread: usize,
+    /// Bytes that arrived in frames, without those of the body so far: padding.
+    padding: u64,
+    trailers: Option<HeaderMap>,
+    end: Option<Result<(), Broken>>,
+    reader: Option<Waker>,
+}
+
+impl Inbox {
+    /// Takes from h2 what a frame has brought. Returns false if the visitor may not send so much.
+    fn fetch(&self, flow: u32) -> bool {
+        let mut state = self.state.borrow_mut();
+        let may = state.window.receive(flow.into());
+        state.padding += u64::from(flow);
+        // The frames at the gate tell when there is something to fetch.
+        let mut cx = Context::from_waker(Waker::noop());
+        while state.end.is_none() {
+            match state.incoming.poll_data(&mut cx) {
+                Poll::Ready(Some(Ok(bytes))) => {
+                    state.push(bytes);
+                    if state.incoming.is_end_stream() {
+                        state.end = Some(Ok(()));
+                    }
+                }
+                Poll::Ready(Some(Err(error))) => state.end = Some(Err(Broken::Stream(error))),
+                Poll::Ready(None) => match state.incoming.poll_trailers(&mut cx) {
+                    Poll::Ready(Ok(trailers)) => {
+                        state.trailers = trailers;
+                        state.end = Some(Ok(()));
+                    }
+                    Poll::Ready(Err(error)) => state.end = Some(Err(Broken::Stream(error))),
+                    Poll::Pending => break,
+                },
+                Poll::Pending => break,
+            }
+        }
+        let reader = state.reader.take();
+        drop(state);
+        self.settle();
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+        may
+    }
+
+    fn end(&self, end: Result<(), Broken>) {
+        let mut state = self.state.borrow_mut();
+        state.end.get_or_insert(end);
+        let reader = state.reader.take();
+        drop(state);
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+    }
+
+    /// Charges what the stream holds, and what the visitor may send.
+    fn settle(&self) {
+        let state = self.state.borrow();
+        let waiting = state.waiting as u64;
+        let held = if state.end.is_some() {
+            waiting + state.trailers.as_ref().map_or(0, |list| fields::length(list) as u64)
+        } else {
+            let left = state.left.unwrap_or(u64::MAX);
+            state.window.open().min(waiting.saturating_add(left))
+        };
+        self.hold.set(held);
+    }
+}
+
+impl State {
+    fn push(&mut self, bytes: Bytes) {
+        let length = bytes.len();
+        self.padding = self.padding.saturating_sub(length as u64);
+        self.unread += length;
+        if self.unread >= STEP {
+            let _ = self.incoming.flow_control().release_capacity(self.unread);
+            self.unread = 0;
+        }
+        if length == 0 {
+            return;
+        }
+        self.left = self.left.map(|left| left.saturating_sub(length as u64));
+        // A consumer that keeps up gets the bytes as they are. What waits is packed, because a
+        // small piece pins the block that h2 has read into.
+        if self.waiting == 0 {
+            self.pieces.push_back(bytes);
+        } else {
+            if self.tail.len() + length > BLOCK && !self.tail.is_empty() {
+                self.pieces.push_back(std::mem::take(&mut self.tail).freeze());
+            }
+            self.tail.extend_from_slice(&bytes);
+        }
+        self.waiting += length;
+    }
+
+    fn pop(&mut self) -> Option<Bytes> {
+        let piece = self
+            .pieces
+            .pop_front()
+            .or_else(|| (!self.tail.is_empty()).then(|| std::mem::take(&mut self.tail).freeze()))?;
+        self.waiting -= piece.len();
+        Some(piece)
+    }
+}
+
+/// The body of a request of HTTP/2, or what the visitor sends in a tunnel.
+pub(crate) struct Upload {
+    /// `None`: memory is short, and what arrives is dropped.
+    inbox: Option<Rc<Inbox>>,
+    inflow: Rc<Inflow>,
+}
+
+impl Upload {
+    /// The body of a stream, of `length` bytes if the visitor told.
+    pub(super) fn new(
+        inflow: &Rc<Inflow>,
+        stream: u32,
+        incoming: RecvStream,
+        length: Option<u64>,
+    ) -> Self {
+        let granted = if inflow.is_known.get() { inflow.initial } else { INITIAL };
+        let most = u64::from(granted).min(length.unwrap_or(u64::MAX));
+        let inbox = inflow.account.take(most).map(|hold| {
+            let state = State {
+                incoming,
+                window: Window::new(inflow.initial, granted, Instant::now()),
+                pieces: VecDeque::new(),
+                tail: BytesMut::new(),
+                waiting: 0,
+                left: length,
+                unread: 0,
+                padding: 0,
+                trailers: None,
+                end: None,
+                reader: None,
+            };
+            let inbox = Rc::new(Inbox { stream, state: RefCell::new(state), hold });
+            inflow.inboxes.borrow_mut().insert(stream, Rc::clone(&inbox));
+            inbox
+        });
+        Self { inbox, inflow: Rc::clone(inflow) }
+    }
+
+    /// Whether memory is too short for the body.
+    pub(crate) const fn is_starved(&self) -> bool {
+        self.inbox.is_none()
+    }
+
+    pub(crate) fn poll_frame(
+        &mut self,
+        cx: &Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        let Some(inbox) = &self.inbox else { return Poll::Ready(Some(Err(Broken::Memory))) };
+        let mut state = inbox.state.borrow_mut();
+        let piece = state.pop();
+        if piece.is_none() && state.end.is_none() {
+            state.reader = Some(cx.waker().clone());
+        }
+        let open = state.end.is_none();
+        let consumed =
+            std::mem::take(&mut state.padding) + piece.as_ref().map_or(0, |p| p.len() as u64);
+        let keeps_up = state.waiting == 0;
+        let increment = (open && consumed > 0).then(|| {
+            let may_grow = |bytes| self.inflow.may_grow(bytes);
+            let path = Path {
+                now: Instant::now(),
+                round_trip: self.inflow.round_trip.get(),
+                keeps_up,
+                may_grow: &may_grow,
+            };
+            state.window.consume(consumed, &path)
+        });
+        let outcome = match piece {
+            Some(piece) => Poll::Ready(Some(Ok(Frame::data(piece)))),
+            None => match &mut state.end {
+                None => Poll::Pending,
+                Some(Ok(())) => {
+                    Poll::Ready(state.trailers.take().map(|list| Ok(Frame::trailers(list))))
+                }
+                Some(end) => {
+                    let Err(broken) = std::mem::replace(end, Err(Broken::Left)) else {
+                        return Poll::Ready(None);
+                    };
+                    Poll::Ready(Some(Err(broken)))
+                }
+            },
+        };
+        drop(state);
+        inbox.settle();
+        if let Some(increment) = increment.flatten() {
+            self.inflow.grant(inbox.stream, increment);
+        }
+        outcome
+    }
+
+    pub(crate) fn is_end_stream(&self) -> bool {
+        self.inbox.as_ref().is_some_and(|inbox| {
+            let state = inbox.state.borrow();
+            matches!(state.end, Some(Ok(()))) && state.waiting == 0 && state.trailers.is_none()
+        })
+    }
+
+    /// Whether a byte of the body has arrived.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.inbox.as_ref().is_some_and(|inbox| inbox.state.borrow().window.has_begun())
+    }
+
+    pub(crate) fn size_hint(&self) -> SizeHint {
+        let exact = self.inbox.as_ref().and_then(|inbox| {
+            let state = inbox.state.borrow();
+            state.left.map(|left| left + state.waiting as u64)
+        });
+        exact.map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        if let Some(inbox) = &self.inbox {
+            self.inflow.inboxes.borrow_mut().remove(&inbox.stream);
+        }
+    }
+}
+
+impl fmt::Debug for Upload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Upload").finish_non_exhaustive()
+    }
+}

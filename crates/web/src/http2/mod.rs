@@ -1,0 +1,165 @@
+//! Visitors of HTTP/2 (RFC 9113), by h2 itself: hyper's server has neither a window per stream nor
+//! interim answers.
+//!
+//! * `inflow` holds what arrives, stream by stream, and `window` decides how much may arrive.
+//! * `stream` carries one request and its answer.
+//! * `tunnel` is a stream that has switched to another protocol.
+//! * `pings` notices a visitor that is gone, and measures the round trip.
+
+mod inflow;
+mod pings;
+mod stream;
+mod tunnel;
+mod window;
+
+use std::{
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll, ready},
+};
+
+use h2::{
+    Reason,
+    server::{self, Handshake},
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    task::spawn_local,
+};
+
+pub(crate) use inflow::{Inflow, Upload};
+pub(crate) use tunnel::Tunnel;
+
+use crate::{
+    gate::Gate,
+    proxy::Connection,
+    serve::{Event, IDLE_H2, Watch},
+};
+use inflow::LARGE;
+use pings::Pings;
+use stream::Chunk;
+
+/// Streams of a visitor at a time; what RFC 9113 section 6.5.2 calls a minimum is 100.
+const MOST_STREAMS: u32 = 128;
+/// Bytes of answers that wait per stream.
+const SEND_BUFFER: usize = 128 * 1024;
+/// The fields of a request, each with 32 bytes more than its name and value (RFC 9113 section
+/// 6.5.2). A browser keeps up to 180 cookies for a site, and sends a field for each.
+const LONGEST_HEADER_LIST: u32 = 48 * 1024;
+/// Streams that a visitor may reset before they are served (CVE-2023-44487), and streams that its
+/// errors may make the server reset. More end the connection with ENHANCE_YOUR_CALM. The values are
+/// the defaults of h2. h2 also bounds the frames of one head (CVE-2024-27316), and answers one ping
+/// at a time.
+const MOST_RESETS: usize = 20;
+const MOST_ERRORS: usize = 1024;
+
+/// Serves a visitor until its connection ends.
+pub(crate) async fn serve<T>(
+    mut gate: Gate<T>,
+    connection: &Rc<Connection>,
+    stop: Pin<&mut impl Future<Output = ()>>,
+) where
+    T: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    let inflow = Inflow::new(&connection.account, MOST_STREAMS);
+    gate.frames(&inflow);
+    let mut builder = server::Builder::new();
+    builder
+        .initial_window_size(LARGE)
+        .initial_connection_window_size(LARGE)
+        .max_concurrent_streams(inflow.most_streams())
+        .max_header_list_size(LONGEST_HEADER_LIST)
+        .max_send_buffer_size(SEND_BUFFER)
+        .max_pending_accept_reset_streams(MOST_RESETS)
+        .max_local_error_reset_streams(Some(MOST_ERRORS))
+        .enable_connect_protocol();
+    let mut driver = Driver {
+        state: State::Greeting(builder.handshake(gate)),
+        connection: Rc::clone(connection),
+        inflow,
+        ends: false,
+        is_shut: false,
+    };
+    let mut watch = Watch::new(&connection.progress, IDLE_H2, IDLE_H2, stop);
+    let end = std::future::poll_fn(|cx| {
+        loop {
+            if let Poll::Ready(end) = driver.poll(cx) {
+                return Poll::Ready(end);
+            }
+            match watch.poll(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Event::SlowHead | Event::End) => driver.end(),
+            }
+        }
+    })
+    .await;
+    if let Err(error) = end {
+        tracing::debug!(%error, "the connection of a visitor broke");
+    }
+}
+
+/// The connection of a visitor.
+struct Driver<T> {
+    state: State<T>,
+    connection: Rc<Connection>,
+    inflow: Rc<Inflow>,
+    /// The connection has to end in order.
+    ends: bool,
+    /// The connection ends at once.
+    is_shut: bool,
+}
+
+enum State<T> {
+    Greeting(Handshake<Gate<T>, Chunk>),
+    Open(server::Connection<Gate<T>, Chunk>, Option<Pings>),
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> Driver<T> {
+    /// Ends the connection in order: with GOAWAY, once the requests in progress are answered (RFC
+    /// 9113 section 6.8).
+    fn end(&mut self) {
+        self.ends = true;
+        if let State::Open(h2, _) = &mut self.state {
+            h2.graceful_shutdown();
+        }
+    }
+
+    /// Reads, serves and writes what is possible.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
+        self.inflow.begin_turn(cx);
+        if let State::Greeting(handshake) = &mut self.state {
+            let mut h2 = ready!(Pin::new(handshake).poll(cx))?;
+            if self.ends {
+                h2.graceful_shutdown();
+            }
+            let pings = h2.ping_pong().map(|pings| Pings::new(pings, &self.inflow));
+            self.state = State::Open(h2, pings);
+        }
+        let State::Open(h2, pings) = &mut self.state else { return Poll::Pending };
+        loop {
+            let accepted = h2.poll_accept(cx);
+            if let Poll::Ready(Some(Ok((request, respond)))) = accepted {
+                let connection = Rc::clone(&self.connection);
+                spawn_local(stream::serve(connection, &self.inflow, request, respond));
+                continue;
+            }
+            // What arrived in this turn, also for the streams that it has opened.
+            self.inflow.deliver();
+            let is_gone = pings.as_mut().is_some_and(|pings| pings.poll(cx).is_ready());
+            let reason = if is_gone { Reason::NO_ERROR } else { Reason::FLOW_CONTROL_ERROR };
+            if (is_gone || self.inflow.is_violated()) && !self.is_shut {
+                self.is_shut = true;
+                h2.abrupt_shutdown(reason);
+                continue;
+            }
+            return accepted.map(|end| end.map_or(Ok(()), |end| end.map(|_| ())));
+        }
+    }
+}
+
+/// Whoever waits for bytes of the visitor learns that none will come.
+impl<T> Drop for Driver<T> {
+    fn drop(&mut self) {
+        self.inflow.end();
+    }
+}

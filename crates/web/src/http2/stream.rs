@@ -1,0 +1,201 @@
+//! One request of a visitor of HTTP/2, and its answer.
+
+use std::{
+    pin::{Pin, pin},
+    rc::Rc,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Buf;
+use h2::{Reason, RecvStream, SendStream, server::SendResponse};
+use hyper::{
+    Method, Request, Response,
+    body::Body as _,
+    header::{self, HeaderValue},
+};
+use tokio::sync::oneshot;
+
+use super::{Inflow, Tunnel, Upload};
+use crate::{
+    account::{Piece, Share},
+    body::{AnswerBody, VisitorBody},
+    date, fields,
+    interim::{Queue, Sink},
+    proxy::Connection,
+};
+
+/// What a frame of an answer carries.
+#[derive(Debug)]
+pub(super) enum Chunk {
+    Piece(Piece),
+    /// Nothing: the end of a body.
+    Empty,
+}
+
+impl Buf for Chunk {
+    fn remaining(&self) -> usize {
+        match self {
+            Self::Piece(piece) => piece.remaining(),
+            Self::Empty => 0,
+        }
+    }
+
+    fn chunk(&self) -> &[u8] {
+        match self {
+            Self::Piece(piece) => piece.chunk(),
+            Self::Empty => &[],
+        }
+    }
+
+    fn advance(&mut self, count: usize) {
+        if let Self::Piece(piece) = self {
+            piece.advance(count);
+        }
+    }
+}
+
+/// Serves a stream that a request has opened.
+pub(super) fn serve(
+    connection: Rc<Connection>,
+    inflow: &Rc<Inflow>,
+    request: Request<RecvStream>,
+    respond: SendResponse<Chunk>,
+) -> impl Future<Output = ()> + 'static {
+    let (mut parts, incoming) = request.into_parts();
+    fields::join_cookies(&mut parts.headers);
+    let id = respond.stream_id().as_u32();
+    // The body begins to be kept at once: frames of it may follow in this turn.
+    let mut tunnel = None;
+    let body = if parts.method == Method::CONNECT {
+        let (give, take) = oneshot::channel();
+        tunnel = Some((Upload::new(inflow, id, incoming, None), give));
+        VisitorBody::Tunnel(take)
+    } else if incoming.is_end_stream() {
+        VisitorBody::Empty
+    } else {
+        let length = parts.headers.get(header::CONTENT_LENGTH);
+        let length = length.and_then(|value| value.to_str().ok()?.parse().ok());
+        VisitorBody::Stream(Upload::new(inflow, id, incoming, length))
+    };
+    async move {
+        let request = Request::from_parts(parts, body);
+        if let Err(error) = answer(connection, request, respond, tunnel).await {
+            tracing::debug!(%error, "a stream of a visitor broke");
+        }
+    }
+}
+
+/// The end of a tunnel that the visitor's stream is given to.
+type Offer = (Upload, oneshot::Sender<Tunnel>);
+
+async fn answer(
+    connection: Rc<Connection>,
+    request: Request<VisitorBody>,
+    mut respond: SendResponse<Chunk>,
+    tunnel: Option<Offer>,
+) -> Result<(), h2::Error> {
+    let account = Rc::clone(&connection.account);
+    let response = {
+        let interim = Rc::<Queue>::default();
+        let mut handled = pin!(connection.handle(request, Sink::Stream(Rc::clone(&interim))));
+        let response = std::future::poll_fn(|cx| {
+            let handled = handled.as_mut().poll(cx);
+            while let Some(head) = interim.next(cx) {
+                if let Err(error) = respond.send_informational(head) {
+                    return Poll::Ready(Err(error));
+                }
+            }
+            if let Poll::Ready(Ok(response)) = handled {
+                return Poll::Ready(Ok(response));
+            }
+            // A visitor that resets the stream does not wait for the answer.
+            let reset = respond.poll_reset(cx);
+            reset.map(|reset| Err(reset.map_or_else(|error| error, h2::Error::from)))
+        });
+        response.await?
+    };
+    let (parts, body) = response.into_parts();
+    let mut head = Response::from_parts(parts, ());
+    fields::strip_hop_by_hop(head.headers_mut());
+    head.headers_mut().entry(header::DATE).or_insert_with(date::now);
+    if let Some((upload, give)) = tunnel
+        && head.status().is_success()
+        && !give.is_closed()
+    {
+        head.headers_mut().remove(header::CONTENT_LENGTH);
+        let stream = respond.send_response(head, false)?;
+        let _ = give.send(Tunnel::new(upload, stream, Share::new(&account)));
+        return Ok(());
+    }
+    if body.is_end_stream() {
+        respond.send_response(head, true)?;
+        return Ok(());
+    }
+    if let Some(length) = body.size_hint().exact() {
+        let length = || HeaderValue::from(length);
+        head.headers_mut().entry(header::CONTENT_LENGTH).or_insert_with(length);
+    }
+    let stream = respond.send_response(head, false)?;
+    let mut sending = Sending { stream, body: pin!(body), next: None };
+    std::future::poll_fn(|cx| sending.poll(cx)).await
+}
+
+/// The body of an answer on its way to h2.
+struct Sending<'b> {
+    stream: SendStream<Chunk>,
+    body: Pin<&'b mut AnswerBody>,
+    /// A piece that waits for the visitor's window, and whether it is the last one.
+    next: Option<(Piece, bool)>,
+}
+
+impl Sending<'_> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
+        loop {
+            if let Poll::Ready(reset) = self.stream.poll_reset(cx) {
+                return Poll::Ready(Err(reset.map_or_else(|error| error, h2::Error::from)));
+            }
+            if self.next.is_some() {
+                while self.stream.capacity() == 0 {
+                    match ready!(self.stream.poll_capacity(cx)) {
+                        Some(capacity) => drop(capacity?),
+                        // The stream has ended.
+                        None => return Poll::Ready(Err(Reason::CANCEL.into())),
+                    }
+                }
+                if let Some((piece, is_last)) = self.next.take() {
+                    self.stream.send_data(Chunk::Piece(piece), is_last)?;
+                    if is_last {
+                        return Poll::Ready(Ok(()));
+                    }
+                }
+            }
+            // A piece is fetched before a byte of the visitor's window is reserved: a stream that
+            // has nothing to send would keep the byte from the others.
+            match ready!(self.body.as_mut().poll_frame(cx)) {
+                None => return Poll::Ready(self.stream.send_data(Chunk::Empty, true)),
+                Some(Err(error)) => {
+                    tracing::debug!(%error, "the body of an answer broke off");
+                    self.stream.send_reset(Reason::INTERNAL_ERROR);
+                    return Poll::Ready(Err(Reason::INTERNAL_ERROR.into()));
+                }
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(piece) => {
+                        let is_last = self.body.is_end_stream();
+                        // The stream learns of the rest when it gets the piece.
+                        self.stream.reserve_capacity(1);
+                        if piece.has_remaining() {
+                            self.next = Some((piece, is_last));
+                        } else if is_last {
+                            return Poll::Ready(self.stream.send_data(Chunk::Empty, true));
+                        }
+                    }
+                    Err(frame) => {
+                        self.stream.reserve_capacity(0);
+                        let trailers = frame.into_trailers().unwrap_or_default();
+                        return Poll::Ready(self.stream.send_trailers(trailers));
+                    }
+                },
+            }
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! The receive window of one stream (RFC 9113 section 5.2): pure.
+//!
+//! A window begins small. It grows as long as the consumer keeps up and a window is consumed within
+//! three round trips, for then the path, and not the consumer, limits the sender. Auto-tuning of
+//! QUIC decides alike (quic-go, `internal/flowcontrol`). A window of three times the product of
+//! bandwidth and delay stops growing. A window shrinks when memory is short.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The window of a new stream, which RFC 9113 section 6.5.2 calls the initial value, bytes. Peers
+/// use it before they know the settings of the server.
+pub(crate) const INITIAL: u32 = 65_535;
+/// A window carries 1 Gbit/s at a round trip of 100 ms.
+pub(crate) const MOST: u32 = 16 * 1024 * 1024;
+/// One step of growth takes one round trip. Two steps lead from the smallest window to the largest.
+const STEP: u64 = 16;
+/// The sender learns of a part of its window once half of it, or so many bytes, are consumed.
+const PART: u64 = 2 * 1024 * 1024;
+/// The path limits a sender whose window passes within this number of round trips.
+const ROUND_TRIPS: u32 = 3;
+
+/// The window of a stream. All positions are counted from the first byte of the body, with padding.
+#[derive(Debug)]
+pub(super) struct Window {
+    /// The distance by which the granted position runs ahead of the consumed one.
+    size: u64,
+    /// The smallest size.
+    least: u64,
+    granted: u64,
+    received: u64,
+    consumed: u64,
+    /// The last part of the window, and the present one, began. A consumer that takes both at once,
+    /// now and then, is not fast.
+    since: [Instant; 2],
+}
+
+/// What the window of a stream knows of its connection.
+pub(super) struct Path<'p> {
+    pub(super) now: Instant,
+    /// The shortest round trip, if one is known.
+    pub(super) round_trip: Option<Duration>,
+    /// The consumer has taken all that arrived.
+    pub(super) keeps_up: bool,
+    /// Whether memory for so many further bytes is left.
+    pub(super) may_grow: &'p dyn Fn(u64) -> bool,
+}
+
+impl Window {
+    /// The window of a stream that may send `granted` bytes already, and shall have `size`.
+    pub(super) const fn new(size: u32, granted: u32, now: Instant) -> Self {
+        Self {
+            size: size as u64,
+            least: size as u64,
+            granted: granted as u64,
+            received: 0,
+            consumed: 0,
+            since: [now; 2],
+        }
+    }
+
+    /// The peer has learnt of smaller windows by so many bytes (RFC 9113 section 6.9.2).
+    pub(super) fn shrink(&mut self, bytes: u32) {
+        // The position may lie below what was received: the window is negative then.
+        self.granted = self.granted.saturating_sub(bytes.into());
+    }
+
+    /// Bytes arrived. Returns false if the peer was not allowed to send them.
+    pub(super) fn receive(&mut self, bytes: u64) -> bool {
+        self.received = self.received.saturating_add(bytes);
+        self.received <= self.granted
+    }
+
+    /// Whether a byte arrived.
+    pub(super) const fn has_begun(&self) -> bool {
+        self.received > 0
+    }
+
+    /// Bytes that the peer may have sent and that are not consumed: what memory has to hold.
+    pub(super) fn open(&self) -> u64 {
+        self.granted.max(self.received).saturating_sub(self.consumed)
+    }
+
+    /// Bytes were consumed. Returns the increment to tell the peer, if any.
+    pub(super) fn consume(&mut self, bytes: u64, path: &Path<'_>) -> Option<u32> {
+        self.consumed = self.consumed.saturating_add(bytes);
+        let part = (self.size / 2).min(PART);
+        if self.granted.saturating_sub(self.consumed) + part > self.size {
+            return None;
+        }
+        let elapsed = path.now.saturating_duration_since(self.since[0]);
+        let is_fast = path.round_trip.is_none_or(|trip| elapsed < trip * ROUND_TRIPS);
+        let larger = (self.size * STEP).min(MOST.into());
+        if is_fast && path.keeps_up && (path.may_grow)(larger - self.size) {
+            self.size = larger;
+        } else if self.size > self.least && !(path.may_grow)(0) {
+            self.size = (self.size / 2).max(self.least);
+        }
+        self.since = [self.since[1], path.now];
+        let granted = (self.consumed + self.size).max(self.granted);
+        let increment = u32::try_from(granted - self.granted).ok().filter(|&bytes| bytes > 0)?;
+        self.granted = granted;
+        Some(increment)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRIP: Duration = Duration::from_millis(100);
+
+    fn path(now: Instant, keeps_up: bool, may_grow: &dyn Fn(u64) -> bool) -> Path<'_> {
+        Path { now, round_trip: Some(TRIP), keeps_up, may_grow }
+    }
+
+    /// Fills and consumes the window once per `pause`. Returns the largest window of each round.
+    fn rounds(pause: Duration, keeps_up: bool, may_grow: &dyn Fn(u64) -> bool) -> Vec<u64> {
+        let mut now = Instant::now();
+        let mut window = Window::new(INITIAL, INITIAL, now);
+        let mut sizes = Vec::new();
+        for _ in 0..8 {
+            now += pause;
+            let open = window.open();
+            assert!(window.receive(open));
+            for part in [open / 2, open - open / 2] {
+                let _ = window.consume(part, &path(now, keeps_up, may_grow));
+            }
+            sizes.push(window.open());
+        }
+        sizes
+    }
+
+    #[test]
+    fn a_window_that_is_consumed_within_a_round_trip_grows_to_the_largest() {
+        let sizes = rounds(TRIP, true, &|_| true);
+        assert!(sizes[0] >= 4 * u64::from(INITIAL), "{sizes:?}");
+        assert!(sizes[7] > u64::from(MOST / 2), "{sizes:?}");
+    }
+
+    #[test]
+    fn a_window_stays_where_the_consumer_is_slow_or_memory_is_short() {
+        for sizes in [
+            rounds(TRIP * 10, true, &|_| true),
+            rounds(TRIP, false, &|_| true),
+            rounds(TRIP, true, &|_| false),
+        ] {
+            assert!(sizes.iter().all(|&size| size <= INITIAL.into()), "{sizes:?}");
+        }
+    }
+
+    #[test]
+    fn a_grown_window_gives_memory_back_when_memory_is_short() {
+        let now = Instant::now();
+        let mut window = Window::new(INITIAL, INITIAL, now);
+        while window.open() < MOST.into() {
+            let open = window.open();
+            assert!(window.receive(open));
+            window.consume(open, &path(now, true, &|_| true));
+        }
+        let mut size = window.open();
+        while size > INITIAL.into() {
+            assert!(window.receive(size));
+            for _ in 0..8 {
+                window.consume(size / 8, &path(now, true, &|_| false));
+            }
+            window.consume(size % 8, &path(now, true, &|_| false));
+            assert!(window.open() < size, "{} after {size}", window.open());
+            size = window.open();
+        }
+        assert!(size > 0, "the window does not close");
+    }
+
+    #[test]
+    fn a_peer_may_send_what_was_granted_and_no_more() {
+        let now = Instant::now();
+        let mut window = Window::new(16_384, INITIAL, now);
+        assert!(window.receive(60_000));
+        window.shrink(INITIAL - 16_384);
+        assert_eq!(window.open(), 60_000, "bytes that arrived stay in memory");
+        assert!(!window.receive(1), "the window is negative");
+        let mut window = Window::new(INITIAL, INITIAL, now);
+        assert!(window.receive(INITIAL.into()));
+        let increment = window.consume(INITIAL.into(), &path(now, false, &|_| true));
+        assert_eq!(increment, Some(INITIAL));
+        assert!(window.receive(INITIAL.into()));
+        assert!(!window.receive(1));
+    }
+}
