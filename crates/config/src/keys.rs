@@ -37,13 +37,16 @@ mod tables {
     ], &["limits"]);
     pub(crate) const LISTEN: Table = table("server:listen[]", &["url", "client_ca", "default", "silence", "timeouts"], &[]);
     pub(crate) const LISTEN_TIMEOUTS: Table = table("server:listen[].timeouts", &["dial", "idle", "half_close", "total", "flush"], &[]);
-    pub(crate) const HTTP: Table = table("server:http", &["listen", "domain", "route_header", "pages"], &["browser"]);
+    pub(crate) const HTTP: Table = table("server:http", &["listen", "domain", "route_header", "redirect", "pages"], &["browser"]);
     pub(crate) const PAGES: Table = table("server:http.pages", &["not_found", "unavailable"], &[]);
     pub(crate) const TLS_ROUTES: Table = table("server:tls_routes",
         &["listen", "certificates", "min_version", "acme"], &[]);
     pub(crate) const CERTIFICATE: Table = table("server:tls_routes.certificates[]", &["cert", "key"], &[]);
     pub(crate) const ACME: Table = table("server:tls_routes.acme",
-        &["accept_terms", "email", "directory", "ca"], &[]);
+        &["accept_terms", "email", "directory", "ca", "names", "account", "eab", "dns", "on_demand"], &[]);
+    pub(crate) const ACME_EAB: Table = table("server:tls_routes.acme.eab", &["kid", "hmac_file"], &[]);
+    pub(crate) const ACME_DNS: Table = table("server:tls_routes.acme.dns",
+        &["exec", "timeout", "wait", "resolvers"], &[]);
     pub(crate) const SERVER_TLS: Table = table("server:tls", &["cert", "key", "client_ca"], &[]);
     pub(crate) const CLIENT_ENTRY: Table = table("server:clients[]", &["name", "token", "token_file", "allow", "limits"], &[]);
     pub(crate) const ANY_CLIENT: Table = table("server:allow_any_client", &["allow", "limits"], &[]);
@@ -71,7 +74,7 @@ mod tables {
     pub(crate) const PATH_TLS: Table = table("client:servers[].tls", &["pin", "ca", "cert", "key", "min_version"], &[]);
     pub(crate) const SERVICE: Table = table("client:services[]",
         &["name", "target", "target_tls", "public", "priority", "timeouts", "tcp_keepalive", "health", "allow_from", "deny_from", "proxy_protocol",
-          "basic_auth", "host_rewrite", "headers", "response_headers", "forwarded", "path", "pass_through",
+          "basic_auth", "basic_auth_file", "host_rewrite", "headers", "response_headers", "forwarded", "path", "strip_prefix", "redirect", "hsts", "preflight", "pass_through",
           "allow", "limits"],
         &["resume", "balance", "shared"]);
     pub(crate) const TARGET_TLS: Table = table("client:services[].target_tls", &["pin", "ca", "server_name", "insecure"], &[]);
@@ -87,6 +90,11 @@ mod tables {
 
     pub(crate) const WINDOW: Table = table("both:window", &["initial", "max"], &[]);
     pub(crate) const LOG: Table = table("both:log", &["level", "format", "file", "rotate", "access"], &[]);
+    /// The keys of `log` that a server has besides those of both.
+    pub(crate) const SERVER_LOG: Table = table("server:log", &["requests"], &[]);
+    /// All keys of `log` of a server.
+    pub(crate) const LOG_OF_SERVER: Table = table("server:log", &["level", "format", "file", "rotate", "access", "requests"], &[]);
+    pub(crate) const REQUESTS: Table = table("server:log.requests", &["file", "format", "query", "user"], &[]);
     pub(crate) const ADMIN: Table = table("both:admin",
         &["listen", "token", "token_file", "read_token", "read_token_file"], &[]);
     pub(crate) const OTLP: Table = table("both:otlp", &["endpoint", "interval", "headers"], &[]);
@@ -108,6 +116,8 @@ pub const TABLES: &[Table] = &[
     TLS_ROUTES,
     CERTIFICATE,
     ACME,
+    ACME_EAB,
+    ACME_DNS,
     SERVER_TLS,
     CLIENT_ENTRY,
     ANY_CLIENT,
@@ -137,7 +147,9 @@ pub const TABLES: &[Table] = &[
     RETRY,
     WINDOW,
     LOG,
+    SERVER_LOG,
     ROTATE,
+    REQUESTS,
     ADMIN,
     OTLP,
     QUIC,

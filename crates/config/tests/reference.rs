@@ -107,7 +107,8 @@ fn defaults() -> BTreeMap<String, String> {
         put("client: connections".into(), count(client.connections));
         assert_eq!((&c.state_dir, &c.memory_budget, &c.control), (&None, &None, &None));
     }
-    let text = "listen: { url: mux://a }\ntls_routes: { acme: { accept_terms: true } }\n";
+    let text = "listen: { url: mux://a }\n\
+                tls_routes: { acme: { accept_terms: true, dns: { exec: /x } } }\n";
     let text = Some(Text { name: "minimal.yaml", text });
     let doors = load_server(text, &ServerFlags::default(), &sources).expect("minimal").config;
     let mux = doors.listen[0].mux.as_ref().expect("a listener for several transports");
@@ -129,8 +130,13 @@ fn defaults() -> BTreeMap<String, String> {
         put(format!("{key}.min_version"), tls.min_version.to_string());
     }
     put("server: tls_routes.min_version".into(), doors.tls_routes.min_version.to_string());
-    let acme = doors.tls_routes.acme.expect("an authority");
-    put("server: tls_routes.acme.directory".into(), acme.directory);
+    let acme = &doors.tls_routes.acme[0];
+    put("server: tls_routes.acme.directory".into(), acme.directory.clone());
+    put("server: tls_routes.acme.on_demand".into(), acme.on_demand.to_string());
+    let dns = acme.dns.as_ref().expect("a program");
+    put("server: tls_routes.acme.dns.timeout".into(), dns.timeout.to_string());
+    let wait = dns.wait.map_or_else(|| "auto".into(), |wait| wait.to_string());
+    put("server: tls_routes.acme.dns.wait".into(), wait);
     let text = format!("{SERVER}auth: {{ http: {{ url: 'https://a' }} }}\n");
     let text = Some(Text { name: "minimal.yaml", text: &text });
     let auth = load_server(text, &ServerFlags::default(), &sources).expect("minimal");
@@ -167,7 +173,7 @@ fn defaults() -> BTreeMap<String, String> {
 const OTHER_SERVER: &str = "listen: tls://[::]:1\ntls: { cert: c, key: k }\npublic_bind: 127.0.0.1\n\
     trusted_proxies: 10.0.0.1\nclients: [{name: b, token_file: t}]\nallow_any_client: true\n\
     auth: { http: { url: 'http://[::1]:1' } }\n\
-    http: { listen: '[::]:80', domain: a.b, route_header: X, pages: { not_found: p } }\n\
+    http: { listen: '[::]:80', domain: a.b, route_header: X, redirect: false, pages: { not_found: p } }\n\
     tls_routes: { listen: '[::]:443', certificates: [{ cert: c, key: k }], min_version: '1.3', \
                   acme: { accept_terms: true } }\n";
 const OTHER_CLIENT: &str = "allow_from: 10.0.0.0/8\ndeny_from: 10.0.0.1\nservers: tls://b\nname: b\ntoken: Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3u\n\
@@ -194,8 +200,10 @@ fn changes(role: &str) -> BTreeMap<&'static str, Change> {
         let text = Some(Text { name: "client.yaml", text });
         load_client(text, &ClientFlags::default(), &sources).expect("good").config
     };
+    // The requests of visitors are known to a server alone.
+    let both = OTHER_OF_BOTH.replace("access: true", "access: true, requests: /r");
     let (all, left) = if role == "server" {
-        let (old, new) = (server(SERVER), server(&format!("{OTHER_SERVER}{OTHER_OF_BOTH}")));
+        let (old, new) = (server(SERVER), server(&format!("{OTHER_SERVER}{both}")));
         let in_force = new.clone().reloaded(&old);
         assert!(old.differs(&in_force).iter().all(|left| left.change != Change::Restart));
         (old.differs(&new), in_force.differs(&new))

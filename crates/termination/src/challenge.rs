@@ -23,14 +23,20 @@ pub(crate) enum Kind {
     Http,
     #[serde(rename = "tls-alpn-01")]
     Tls,
+    #[serde(rename = "dns-01")]
+    Dns,
 }
 
 impl Kind {
+    /// Every kind.
+    pub(crate) const ALL: [Self; 3] = [Self::Http, Self::Tls, Self::Dns];
+
     /// The name of RFC 8555 and RFC 8737.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Http => "http-01",
             Self::Tls => "tls-alpn-01",
+            Self::Dns => "dns-01",
         }
     }
 }

@@ -23,7 +23,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::turns::{ORDERS, Turns};
+use crate::turns::{ORDERS, ORDERS_ALL, Turns};
 
 /// The pause after the first failure, and the longest pause. An authority may permit five failed
 /// checks of a name in an hour.
@@ -43,12 +43,20 @@ const SETTLED: Duration = Duration::from_secs(600);
 /// The longest sleep. The dates of certificates are compared with the wall clock, which may jump.
 const SLEEP_MAX: Duration = Duration::from_secs(3600);
 
+/// The bounds of the pause between two questions about a renewal (RFC 9773 section 4.3.2).
+const ASK_MIN: Duration = Duration::from_secs(60);
+const ASK_MAX: Duration = Duration::from_secs(24 * 3600);
+
 /// Most names of a client that may wait for their first order, see [`Ledger::is_full`]. It is the
 /// number of first orders that a client may make in a day: a further name would wait longer.
 pub(crate) const WAITING_MAX: usize = ORDERS as usize;
 
-/// Most names of all clients that may wait for their first order. Each look at the ledger visits all
-/// of them. A client of which no name waits may add one all the same.
+/// Most names below the wildcards of a client that visitors may have asked for and that wait for
+/// their order. Strangers choose them, so they must not fill the queue of the client.
+const DEMANDED_MAX: usize = 20;
+
+/// Most names of all clients that may wait for their first order. Each look at the ledger visits
+/// all of them. A client of which no name waits may add one all the same.
 const WAITING_ALL: usize = 2_000;
 
 /// What a failure concerns.
@@ -67,6 +75,8 @@ struct Name {
     client: Arc<str>,
     /// The number of services that publish the name.
     wants: u32,
+    /// A visitor of a published wildcard asked for the name, and no order has followed yet.
+    is_demanded: bool,
     failures: u32,
     /// No order before this moment.
     not_before: Option<Instant>,
@@ -75,6 +85,12 @@ struct Name {
     error: Option<String>,
     /// An order was made.
     tried: bool,
+    /// The number of the account that orders the name, see [`Ledger::assign`].
+    account: usize,
+    /// The second of the wall clock in which the authority suggests the renewal, and the moment
+    /// from which it is asked again (RFC 9773).
+    suggested: Option<u64>,
+    ask: Option<Instant>,
 }
 
 impl Name {
@@ -82,12 +98,23 @@ impl Name {
         Self {
             client: Arc::clone(client),
             wants: 0,
+            is_demanded: false,
             failures: 0,
             not_before: None,
             serial: 0,
             error: None,
             tried: false,
+            account: 0,
+            suggested: None,
+            ask: None,
         }
+    }
+}
+
+impl Name {
+    /// Whether the name is to be ordered.
+    const fn is_wanted(&self) -> bool {
+        self.wants > 0 || self.is_demanded
     }
 }
 
@@ -96,7 +123,9 @@ impl Name {
 pub(crate) struct Ledger {
     names: HashMap<Box<str>, Name>,
     serial: u64,
-    outage: Outage,
+    /// Failures of orders and of questions about renewals, by the number of the account.
+    outages: HashMap<usize, Outage>,
+    silences: HashMap<usize, Outage>,
     turns: Turns,
 }
 
@@ -112,6 +141,8 @@ struct Outage {
 pub(crate) enum Next {
     /// Order a certificate for this name.
     Order(Box<str>),
+    /// Ask the authority when the certificate of this name should be renewed (RFC 9773).
+    Ask(Box<str>),
     /// Look again at this moment, or when names change.
     Sleep(Instant),
 }
@@ -144,16 +175,54 @@ impl Ledger {
     pub(crate) fn drop_want(&mut self, host: &str) {
         let Some(name) = self.names.get_mut(host) else { return };
         name.wants = name.wants.saturating_sub(1);
-        if name.wants == 0 && name.not_before.is_none() {
+        if !name.is_wanted() && name.not_before.is_none() {
             self.names.remove(host);
         }
     }
 
-    /// The published names in the order in which they came.
+    /// The client that publishes a wildcard with this name below, at any depth.
+    pub(crate) fn wildcard_client(&self, host: &str) -> Option<Arc<str>> {
+        let mut rest = host;
+        while let Some((_, below)) = rest.split_once('.') {
+            rest = below;
+            let wildcard = format!("*.{rest}");
+            if let Some(name) = self.names.get(wildcard.as_str()).filter(|name| name.wants > 0) {
+                return Some(Arc::clone(&name.client));
+            }
+        }
+        None
+    }
+
+    /// A visitor asks for a name below a published wildcard: the name is ordered once, by the turns
+    /// and pauses of the wildcard's client. Returns whether an order follows.
+    pub(crate) fn demand(&mut self, host: &str) -> bool {
+        if let Some(name) = self.names.get(host).filter(|name| name.is_wanted()) {
+            return name.error.is_none();
+        }
+        let Some(client) = self.wildcard_client(host) else { return false };
+        let waits = |(_, name): &(&Box<str>, &Name)| name.is_demanded && name.client == client;
+        if self.names.iter().filter(waits).count() >= DEMANDED_MAX {
+            return false;
+        }
+        self.serial += 1;
+        let serial = self.serial;
+        let name = self.names.entry(host.into()).or_insert_with(|| Name::new(&client));
+        (name.is_demanded, name.client, name.serial) = (true, client, serial);
+        name.error.is_none()
+    }
+
+    /// The names to be ordered in the order in which they came.
     pub(crate) fn wanted(&self) -> Vec<Box<str>> {
-        let mut names: Vec<_> = self.names.iter().filter(|(_, name)| name.wants > 0).collect();
+        let mut names: Vec<_> = self.names.iter().filter(|(_, name)| name.is_wanted()).collect();
         names.sort_unstable_by_key(|(_, name)| name.serial);
         names.into_iter().map(|(host, _)| host.clone()).collect()
+    }
+
+    /// Sets which account orders each name: the number by which the accounts are in the settings.
+    pub(crate) fn assign(&mut self, account: impl Fn(&str) -> usize) {
+        for (host, name) in self.names.iter_mut().filter(|(_, name)| name.is_wanted()) {
+            name.account = account(host);
+        }
     }
 
     /// Whether so many names wait for their first order that a further name of this client would
@@ -164,7 +233,7 @@ impl Ledger {
         }
         let (mut own, mut all) = (0, 0);
         for (host, name) in &self.names {
-            if name.wants > 0 && !name.tried && need(host) == Need::First {
+            if name.is_wanted() && !name.tried && need(host) == Need::First {
                 all += 1;
                 own += usize::from(&*name.client == client);
             }
@@ -177,26 +246,40 @@ impl Ledger {
     pub(crate) fn next(&mut self, now: Instant, wall: u64, need: impl Fn(&str) -> Need) -> Next {
         // A name that nobody publishes is remembered for the longest pause after its own pause.
         self.names.retain(|_, name| {
-            name.wants > 0 || name.not_before.is_some_and(|until| until + PAUSE_MAX > now)
+            name.is_wanted() || name.not_before.is_some_and(|until| until + PAUSE_MAX > now)
         });
         self.turns.forget(now);
         let mut sleep = now + SLEEP_MAX;
         let mut first: Option<((u64, bool, u64), &str)> = None;
-        for (host, name) in self.names.iter().filter(|(_, name)| name.wants > 0) {
+        let mut ask: Option<(Instant, &str)> = None;
+        for (host, name) in self.names.iter().filter(|(_, name)| name.is_wanted()) {
             let (begin, is_renewal) = match need(host) {
                 Need::Nothing => continue,
-                Need::First => (self.turns.allowed(&name.client).unwrap_or(now), false),
+                Need::First => {
+                    let bounds =
+                        [self.turns.allowed(&name.client), self.turns.allowed_to(name.account)];
+                    (bounds.into_iter().flatten().fold(now, Instant::max), false)
+                }
                 Need::Renewal(at) => {
+                    let at = name.suggested.unwrap_or(at);
                     let wait = Duration::from_secs(at.saturating_sub(wall)).min(SLEEP_MAX);
                     (now + wait, true)
                 }
             };
-            let due = [name.not_before, self.outage.not_before]
-                .into_iter()
-                .flatten()
-                .fold(begin, Instant::max);
+            let pause = |outages: &HashMap<usize, Outage>| outages.get(&name.account)?.not_before;
+            let outage = pause(&self.outages);
+            let due = [name.not_before, outage].into_iter().flatten().fold(begin, Instant::max);
             if due > now {
                 sleep = sleep.min(due);
+                if is_renewal {
+                    let at = [name.ask, outage, pause(&self.silences)];
+                    let at = at.into_iter().flatten().fold(now, Instant::max);
+                    if at > now {
+                        sleep = sleep.min(at);
+                    } else if ask.is_none_or(|(before, _)| name.ask.unwrap_or(now) < before) {
+                        ask = Some((name.ask.unwrap_or(now), host));
+                    }
+                }
                 continue;
             }
             let rank = (self.turns.last(&name.client), is_renewal, name.serial);
@@ -204,10 +287,12 @@ impl Ledger {
                 first = Some((rank, host));
             }
         }
-        let Some(((_, is_renewal, _), host)) = first else { return Next::Sleep(sleep) };
+        let Some(((_, is_renewal, _), host)) = first else {
+            return ask.map_or(Next::Sleep(sleep), |(_, host)| Next::Ask(host.into()));
+        };
         let host: Box<str> = host.into();
         if let Some(name) = self.names.get(&host) {
-            self.turns.count(&name.client, is_renewal, now);
+            self.turns.count(&name.client, name.account, is_renewal, now);
         }
         Next::Order(host)
     }
@@ -219,11 +304,39 @@ impl Ledger {
 
     /// A certificate was issued.
     pub(crate) fn succeeded(&mut self, host: &str, now: Instant) {
-        self.outage = Outage::default();
         if let Some(name) = self.names.get_mut(host) {
+            self.outages.remove(&name.account);
             (name.failures, name.error, name.tried) = (0, None, true);
+            name.is_demanded = false;
+            // A suggestion was for the old certificate.
+            (name.suggested, name.ask) = (None, None);
             name.not_before = Some(now + SETTLED);
         }
+    }
+
+    /// The authority suggests a second of the wall clock for the renewal, or `None`, and is asked
+    /// again after `pause`.
+    pub(crate) fn suggest(&mut self, host: &str, now: Instant, at: Option<u64>, pause: Duration) {
+        if let Some(name) = self.names.get_mut(host) {
+            self.silences.remove(&name.account);
+            (name.suggested, name.ask) = (at, Some(now + pause.clamp(ASK_MIN, ASK_MAX)));
+        }
+    }
+
+    /// The authority did not answer a question about a renewal. An earlier suggestion stays. The
+    /// result is the pause until the next question to this authority.
+    pub(crate) fn unanswered(&mut self, host: &str, now: Instant) -> Duration {
+        let account = self.names.get(host).map_or(0, |name| name.account);
+        let silence = self.silences.entry(account).or_default();
+        silence.failures = silence.failures.saturating_add(1);
+        let pause = pause(silence.failures, PAUSE_MAX);
+        silence.not_before = Some(now + pause);
+        pause
+    }
+
+    /// The second of the wall clock in which the authority suggests the renewal of a name.
+    pub(crate) fn suggested(&self, host: &str) -> Option<u64> {
+        self.names.get(host)?.suggested
     }
 
     /// An order failed. `asked` is the pause for which the authority asked. The result is the pause
@@ -240,18 +353,21 @@ impl Ledger {
         // The service may have gone meanwhile. The name is remembered all the same.
         let name = self.names.entry(host.into()).or_insert_with(|| Name::new(&Arc::from("")));
         (name.error, name.tried) = (Some(error), true);
+        // The next visitor asks again, and waits for the end of the pause.
+        name.is_demanded = false;
         match scope {
             Scope::Name => {
-                self.outage = Outage::default();
+                self.outages.remove(&name.account);
                 name.failures = name.failures.saturating_add(1);
                 let pause = pause(name.failures, PAUSE_MAX).max(asked);
                 name.not_before = Some(now + pause);
                 pause
             }
             Scope::Authority => {
-                self.outage.failures = self.outage.failures.saturating_add(1);
-                let pause = pause(self.outage.failures, OUTAGE_MAX).max(asked.min(PAUSE_MAX));
-                self.outage.not_before = Some(now + pause);
+                let outage = self.outages.entry(name.account).or_default();
+                outage.failures = outage.failures.saturating_add(1);
+                let pause = pause(outage.failures, OUTAGE_MAX).max(asked.min(PAUSE_MAX));
+                outage.not_before = Some(now + pause);
                 pause
             }
         }
@@ -259,9 +375,10 @@ impl Ledger {
 
     /// New settings of the authority: a person may have removed the cause of each failure.
     pub(crate) fn forget_failures(&mut self) {
-        self.outage = Outage::default();
+        (self.outages, self.silences) = Default::default();
         for name in self.names.values_mut() {
             (name.failures, name.not_before, name.error) = (0, None, None);
+            (name.suggested, name.ask) = (None, None);
         }
     }
 
@@ -274,17 +391,24 @@ impl Ledger {
         now: Instant,
     ) -> Option<(String, Duration)> {
         let name = self.names.get(host)?;
-        let bound = self.turns.allowed(&name.client).filter(|at| is_first && *at > now);
-        let error = name.error.clone().or_else(|| {
-            bound.map(|_| {
-                format!(
-                    "client `{}` has made {ORDERS} first orders, as many as a client may make in a \
-                     day",
-                    name.client
-                )
-            })
-        })?;
-        let next = name.not_before.max(self.outage.not_before).max(bound);
+        let waits = |at: &Instant| is_first && *at > now;
+        let own = self.turns.allowed(&name.client).filter(waits);
+        let all = self.turns.allowed_to(name.account).filter(waits);
+        let full = || match (own, all) {
+            (Some(_), _) => Some(format!(
+                "client `{}` has made {ORDERS} first orders, as many as a client may make in a day",
+                name.client
+            )),
+            (None, Some(_)) => Some(format!(
+                "all clients have made {ORDERS_ALL} first orders, as many as an account makes in 3 \
+                 hours"
+            )),
+            (None, None) => None,
+        };
+        let error = name.error.clone().or_else(full)?;
+        let bound = own.max(all);
+        let outage = self.outages.get(&name.account).and_then(|outage| outage.not_before);
+        let next = name.not_before.max(outage).max(bound);
         Some((error, next.map_or(Duration::ZERO, |at| at.saturating_duration_since(now))))
     }
 }
@@ -381,7 +505,7 @@ mod tests {
     fn sleep(ledger: &mut Ledger, now: Instant) -> Duration {
         match ledger.next(now, WALL, first) {
             Next::Sleep(until) => until - now,
-            Next::Order(host) => panic!("{host}"),
+            next @ (Next::Order(_) | Next::Ask(_)) => panic!("{next:?}"),
         }
     }
 
@@ -481,15 +605,19 @@ mod tests {
         let (mut ledger, now) = (Ledger::default(), Instant::now());
         want(&mut ledger, "a");
         let at = |seconds: u64| move |_: &str| Need::Renewal(WALL + seconds);
+        assert_eq!(ledger.next(now, WALL, at(90)), Next::Ask("a".into()));
+        ledger.suggest("a", now, None, ASK_MAX);
         assert_eq!(ledger.next(now, WALL, at(90)), Next::Sleep(now + Duration::from_secs(90)));
         assert_eq!(ledger.next(now, WALL, at(0)), order("a"));
         // In three months: the clock is looked at every hour.
         assert_eq!(ledger.next(now, WALL, at(90 * 86_400)), Next::Sleep(now + SLEEP_MAX));
-        // The clock goes back by an hour, or on by an hour: the order comes so much later or earlier.
+        // The clock goes back by an hour, or on by an hour: the order comes so much later or
+        // earlier.
         assert_eq!(ledger.next(now, WALL - 3600, at(90)), Next::Sleep(now + SLEEP_MAX));
         assert_eq!(ledger.next(now, WALL + 3600, at(90)), order("a"));
         // A clock of 2100 shows each new certificate as expired.
         ledger.succeeded("a", now);
+        ledger.suggest("a", now, None, ASK_MAX);
         assert_eq!(ledger.next(now, WALL * 3, at(0)), Next::Sleep(now + SETTLED));
         // Pauses know no wall clock.
         let pause = fail(&mut ledger, "a", now + SETTLED);
@@ -523,6 +651,7 @@ mod tests {
                     done.insert(host);
                 }
                 Next::Sleep(until) => now = until,
+                Next::Ask(host) => panic!("{host} has no certificate"),
             }
         }
         orders
@@ -602,9 +731,106 @@ mod tests {
                 ledger.succeeded(&host, until);
                 true
             }
-            Next::Sleep(_) => false,
+            Next::Sleep(_) | Next::Ask(_) => false,
         });
         assert_eq!(renewals.count(), 150);
+    }
+
+    #[test]
+    fn the_authority_moves_a_renewal_and_is_asked_again_when_it_wishes() {
+        let (mut ledger, mut now) = (Ledger::default(), Instant::now());
+        want(&mut ledger, "a");
+        let need = |_: &str| Need::Renewal(WALL + 3600 * 24 * 30);
+        let ask = Next::Ask("a".into());
+        assert_eq!(ledger.next(now, WALL, need), ask);
+        ledger.suggest("a", now, Some(WALL + 1800), 20 * MINUTE);
+        assert_eq!(ledger.suggested("a"), Some(WALL + 1800));
+        assert_eq!(ledger.next(now, WALL, need), Next::Sleep(now + 20 * MINUTE));
+        now += 20 * MINUTE;
+        assert_eq!(ledger.next(now, WALL + 1200, need), ask);
+        // Without an answer the suggestion stays, and pauses double.
+        for minutes in [1, 2, 4] {
+            let pause = ledger.unanswered("a", now);
+            assert!(pause > MINUTE * minutes * 3 / 4 - MINUTE / 60 && pause <= MINUTE * minutes);
+            assert_eq!(ledger.next(now, WALL + 1200, need), Next::Sleep(now + pause));
+        }
+        assert_eq!(ledger.next(now, WALL + 1800, need), order("a"));
+        ledger.succeeded("a", now);
+        assert_eq!(ledger.suggested("a"), None, "it was for the old certificate");
+        // An authority cannot ask for questions in a loop, or for none in a year.
+        for (asked, pause) in [(Duration::ZERO, ASK_MIN), (ASK_MAX * 365, ASK_MAX)] {
+            ledger.suggest("a", now, None, asked);
+            assert_eq!(ledger.names["a"].ask, Some(now + pause));
+        }
+        let first = |_: &str| Need::First;
+        now += ASK_MAX;
+        assert_eq!(ledger.next(now, WALL, first), order("a"), "nothing to renew");
+    }
+
+    #[test]
+    fn all_clients_of_an_account_make_a_bounded_number_of_first_orders() {
+        let (mut ledger, now) = (Ledger::default(), Instant::now());
+        for client in 0..10 {
+            for n in 0..50 {
+                ledger.want(&format!("n{n}.c{client}"), &format!("c{client}").into());
+            }
+        }
+        ledger.want("other.account", &"c0".into());
+        ledger.assign(|host| usize::from(host == "other.account"));
+        let mut made = Vec::new();
+        while let Next::Order(host) = ledger.next(now, WALL, first) {
+            ledger.succeeded(&host, now);
+            made.push(host);
+        }
+        let (other, of_one): (Vec<_>, Vec<_>) =
+            made.iter().partition(|host| &***host == "other.account");
+        assert_eq!((of_one.len(), other.len()), (ORDERS_ALL as usize, 1));
+        let (waiting, client) = ("n49.c9", "c9");
+        assert!(ledger.turns.allowed(client).is_none_or(|at| at <= now));
+        let (why, pause) = ledger.trouble(waiting, true, now).unwrap();
+        assert!(why.starts_with("all clients have made 150 first orders"), "{why}");
+        assert_eq!(pause, Duration::from_secs(72));
+        assert_eq!(ledger.trouble(waiting, false, now), None, "renewals do not count");
+        assert!(matches!(ledger.next(now + pause, WALL, first), Next::Order(_)));
+    }
+
+    #[test]
+    fn a_visitor_of_a_published_wildcard_has_one_name_ordered() {
+        let (mut ledger, now) = (Ledger::default(), Instant::now());
+        let need = |host: &str| if host.starts_with('*') { Need::Nothing } else { Need::First };
+        assert!(!ledger.demand("a.home.example"), "nobody publishes it");
+        want(&mut ledger, "*.home.example");
+        assert!(!ledger.demand("home.example") && !ledger.demand("a.other.example"));
+        for host in ["a.home.example", "x.y.home.example"] {
+            assert!(ledger.demand(host) && ledger.demand(host));
+        }
+        assert_eq!(ledger.next(now, WALL, need), order("a.home.example"));
+        ledger.succeeded("a.home.example", now);
+        assert_eq!(ledger.next(now, WALL, need), order("x.y.home.example"));
+        // After a failure the next visitor asks again, and the pause holds.
+        let pause = fail(&mut ledger, "x.y.home.example", now);
+        assert_eq!(ledger.next(now, WALL, need), Next::Sleep(now + SLEEP_MAX));
+        assert!(!ledger.demand("x.y.home.example"), "it has failed");
+        assert_eq!(ledger.next(now, WALL, need), Next::Sleep(now + pause));
+        assert_eq!(ledger.next(now + pause, WALL, need), order("x.y.home.example"));
+        // Strangers fill a bounded place.
+        let taken = (0..1_000).filter(|n| ledger.demand(&format!("n{n}.home.example"))).count();
+        assert_eq!(taken, DEMANDED_MAX - 1, "one more waits for its second order");
+        ledger.drop_want("*.home.example");
+        assert!(!ledger.demand("late.home.example"));
+    }
+
+    #[test]
+    fn an_outage_of_one_account_does_not_pause_the_names_of_another() {
+        let (mut ledger, now) = (Ledger::default(), Instant::now());
+        for host in ["a.one", "b.one", "a.two"] {
+            want(&mut ledger, host);
+        }
+        ledger.assign(|host| usize::from(host.ends_with("two")));
+        ledger.failed("a.one", now, Scope::Authority, None, "down".into());
+        assert_eq!(ledger.next(now, WALL, first), order("a.two"));
+        ledger.succeeded("a.two", now);
+        assert!(sleep(&mut ledger, now) < SETTLED, "its success says nothing of the other");
     }
 
     #[test]

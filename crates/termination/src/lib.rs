@@ -8,8 +8,10 @@
 //! * `challenge`: the answer to the challenge of the order in progress.
 //! * `ledger`: the published names, and which of them is ordered next. Pure: the time comes in.
 //! * `store`: the files of the account and of the certificates.
-//! * `acme`: orders. `http` is its client, `account` its account, `order` one order, and `driver`
-//!   runs orders one after the other.
+//! * `acme`: orders. `http` is its client, `account` its account, `order` one order, `hook` the
+//!   program
+//!   of dns-01, `visible` the wait for its record, `renewal` the renewal information, and `driver` runs
+//!   orders one after the other.
 //!
 //! No type of rustls and of the ACME library is part of the surface.
 
@@ -24,7 +26,7 @@ mod terminator;
 mod turns;
 
 pub use ledger::Wanted;
-pub use settings::{Acme, Doors, Files, MinVersion, Settings, Unusable};
+pub use settings::{Acme, Binding, Dns, Doors, Files, MinVersion, Settings, Unusable, Wait};
 pub use stream::{Alpn, TlsIo};
 pub use terminator::{
     CertificateSource, Cover, HELD, NameStatus, Prepared, Terminator, UNSENT_MOST,

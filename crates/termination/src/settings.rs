@@ -1,7 +1,9 @@
 //! What the server is configured with, and the error that lists all problems of it.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use tls::MaterialError;
 
@@ -13,8 +15,9 @@ pub struct Settings {
     pub certificates: Vec<Files>,
     /// The oldest accepted version of TLS.
     pub min_version: MinVersion,
-    /// How certificates for other names are ordered. `None`: only the files are used.
-    pub acme: Option<Acme>,
+    /// How certificates for other names are ordered: the first account whose names contain a name
+    /// orders its certificate. Empty: only the files are used.
+    pub acme: Vec<Acme>,
     /// The state directory. ACME needs it and writes to its folder `acme`.
     pub state_dir: Option<PathBuf>,
     /// Where the certificate authority can reach this server.
@@ -51,7 +54,7 @@ impl MinVersion {
 }
 
 /// An account at a certificate authority.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Acme {
     /// Mail addresses to which the authority may write. A scheme such as `mailto:` is optional.
     pub contacts: Vec<String>,
@@ -60,6 +63,57 @@ pub struct Acme {
     /// A PEM file with the authority that issued the certificate of the directory's own server.
     /// `None`: an authority that the system trusts.
     pub ca: Option<PathBuf>,
+    /// The names for which this account orders, in normal form: `app.example.com`, or
+    /// `*.example.com` for every name below. Empty: every name.
+    pub names: Vec<String>,
+    /// The name of the account in the state directory, where two accounts have one directory.
+    pub account: Option<String>,
+    /// Binds the account to an account of another kind (RFC 8555 section 7.3.4).
+    pub binding: Option<Binding>,
+    /// Proves names by records in DNS, and by nothing else. `None`: by the doors.
+    pub dns: Option<Dns>,
+    /// A wildcard is served without a certificate of its own: a name below is ordered when its first
+    /// visitor comes.
+    pub on_demand: bool,
+}
+
+/// An external account binding (RFC 8555 section 7.3.4).
+#[derive(Clone, PartialEq, Eq)]
+pub struct Binding {
+    /// The key identifier that the authority gave.
+    pub id: String,
+    /// The HMAC key that the authority gave, decoded.
+    pub key: Vec<u8>,
+}
+
+impl fmt::Debug for Binding {
+    /// Prints no key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Binding").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// Proof by dns-01 (RFC 8555 section 8.4): a program writes the record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dns {
+    /// The program, an absolute path.
+    pub program: PathBuf,
+    /// The longest time of a call of the program.
+    pub timeout: Duration,
+    /// How the server waits until the record is visible.
+    pub wait: Wait,
+    /// Name servers that the server asks for zones and their servers. Empty: those of
+    /// `/etc/resolv.conf`.
+    pub resolvers: Vec<SocketAddr>,
+}
+
+/// How the server waits between a record and its check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Until every name server of the zone has the record, at most this time.
+    Visible(Duration),
+    /// This time, without a question.
+    Fixed(Duration),
 }
 
 /// The public ports by which the certificate authority can check a name. An authority connects to

@@ -16,6 +16,7 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use tls::{Identity, MaterialError};
 
+use crate::challenge::Kind;
 use crate::settings::Files;
 use crate::wall;
 
@@ -32,12 +33,14 @@ pub(crate) struct Shown {
     pub(crate) ends: u64,
     /// The file of the configuration; `None` for an issued certificate.
     pub(crate) file: Option<Arc<Path>>,
+    /// The challenge that proved the name of an issued certificate.
+    pub(crate) by: Option<Kind>,
 }
 
 impl Shown {
     pub(crate) fn of(identity: &Identity) -> Option<Self> {
         let (begins, ends) = identity.validity()?;
-        Some(Self { key: identity.certified(), begins, ends, file: None })
+        Some(Self { key: identity.certified(), begins, ends, file: None, by: None })
     }
 
     /// Whether the certificate is valid in this second.

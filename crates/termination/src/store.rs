@@ -1,6 +1,7 @@
 //! The files of ACME: `acme/DIRECTORY/account.json`, and `acme/DIRECTORY/NAME.pem` for each
 //! certificate with its key. DIRECTORY is the URL of the authority's directory as a file name, so
-//! the certificates of a test authority and of the real one never mix.
+//! the certificates of a test authority and of the real one never mix. A named account has a folder
+//! DIRECTORY+ACCOUNT of its own. The file of a wildcard begins with `*.`, as its name does.
 //!
 //! A certificate and its key are one file, because they are replaced together. A line before the
 //! PEM blocks names the directory and the challenge that proved the name.
@@ -35,10 +36,19 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Opens the folder of a directory, and makes it if it is missing.
-    pub(crate) fn open(state_dir: &Path, directory: &str) -> Result<Self, MaterialError> {
+    /// Opens the folder of an account at a directory, and makes it if it is missing.
+    pub(crate) fn open(
+        state_dir: &Path,
+        directory: &str,
+        account: Option<&str>,
+    ) -> Result<Self, MaterialError> {
         let acme = state_dir.join("acme");
-        let folder = acme.join(file_name(directory));
+        let mut name = file_name(directory);
+        if let Some(account) = account {
+            // No directory has a plus in its folder.
+            name = format!("{name}+{}", file_name(account));
+        }
+        let folder = acme.join(name);
         for folder in [&acme, &folder] {
             make_folder(folder).map_err(|error| problem(folder, error))?;
         }
@@ -69,14 +79,15 @@ impl Store {
 
     fn load_one(&self, path: &Path, host: &str) -> Result<Option<Shown>, MaterialError> {
         let text = files::read(path, FILE_MAX).map_err(|error| problem(path, error))?;
-        if head(&text).is_none_or(|(directory, _)| directory != self.directory) {
+        let Some((directory, by)) = head(&text) else { return Ok(None) };
+        if directory != self.directory {
             return Ok(None);
         }
         let identity = Identity::of_pem(path, &text)?;
         if identity.names().iter().all(|name| name != host) {
             return Err(problem(path, "the certificate is for another name"));
         }
-        Ok(Shown::of(&identity))
+        Ok(Shown::of(&identity).map(|shown| Shown { by, ..shown }))
     }
 
     /// The challenge that proved the name the last time.
@@ -147,7 +158,7 @@ const HEAD: &str = "# tunnel: certificate of ";
 fn head(text: &[u8]) -> Option<(String, Option<Kind>)> {
     let line = text.split(|&b| b == b'\n').next()?;
     let (directory, by) = str::from_utf8(line).ok()?.strip_prefix(HEAD)?.split_once(" by ")?;
-    let kind = [Kind::Http, Kind::Tls].into_iter().find(|kind| kind.name() == by);
+    let kind = Kind::ALL.into_iter().find(|kind| kind.name() == by);
     Some((directory.to_owned(), kind))
 }
 
@@ -229,18 +240,25 @@ mod tests {
     #[test]
     fn what_is_kept_is_loaded_and_the_authorities_do_not_mix() {
         let state = tempfile::tempdir().unwrap();
-        let store = Store::open(state.path(), URL).unwrap();
+        let store = Store::open(state.path(), URL, None).unwrap();
         let (key, chain) = pair("a.example.com");
         store.keep("a.example.com", Some(Kind::Http), &key, &chain).unwrap();
         assert_eq!(store.proved_by("a.example.com"), Some(Kind::Http));
         // A renewal without a check does not forget which check works.
         store.keep("a.example.com", None, &key, &chain).unwrap();
         assert_eq!(store.proved_by("a.example.com"), Some(Kind::Http));
-        let again = Store::open(state.path(), URL).unwrap();
+        let again = Store::open(state.path(), URL, None).unwrap();
         assert!(again.is_same(&store));
         assert_eq!(again.load().unwrap().len(), 1);
-        let other = Store::open(state.path(), "https://other.example/dir").unwrap();
+        let other = Store::open(state.path(), "https://other.example/dir", None).unwrap();
         assert!(!other.is_same(&store) && other.load().unwrap().is_empty());
+        let second = Store::open(state.path(), URL, Some("work/../x")).unwrap();
+        assert!(!second.is_same(&store) && second.load().unwrap().is_empty());
+        assert!(second.folder.ends_with("ca.example_dir+work____x"), "{second:?}");
+        let (key, chain) = pair("*.example.com");
+        second.keep("*.example.com", Some(Kind::Dns), &key, &chain).unwrap();
+        let loaded = second.load().unwrap();
+        assert_eq!(loaded["*.example.com"].by, Some(Kind::Dns));
         for folder in [state.path().join("acme"), store.folder.clone()] {
             assert_eq!(fs::metadata(folder).unwrap().permissions().mode() & 0o777, 0o700);
         }
@@ -250,7 +268,7 @@ mod tests {
     #[test]
     fn files_that_cannot_be_used_are_left_alone() {
         let state = tempfile::tempdir().unwrap();
-        let store = Store::open(state.path(), URL).unwrap();
+        let store = Store::open(state.path(), URL, None).unwrap();
         let (key, chain) = pair("a.example.com");
         store.keep("a.example.com", Some(Kind::Tls), &key, &chain).unwrap();
         let good = store.path("a.example.com");
@@ -275,7 +293,7 @@ mod tests {
     #[test]
     fn what_the_authority_issued_is_checked() {
         let state = tempfile::tempdir().unwrap();
-        let store = Store::open(state.path(), URL).unwrap();
+        let store = Store::open(state.path(), URL, None).unwrap();
         let ((key, chain), (other_key, _)) = (pair("a.example.com"), pair("a.example.com"));
         assert!(store.check("a.example.com", &key, &chain).is_ok());
         let said = |host, key, chain| store.check(host, key, chain).unwrap_err().to_string();

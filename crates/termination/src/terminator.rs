@@ -14,16 +14,18 @@ use rustls::server::{NoServerSessionStorage, ProducesTickets};
 use rustls::version::{TLS12, TLS13};
 use tls::{HostName, MaterialError};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
-use tokio::time::Instant;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use crate::acme::Authority;
 use crate::challenge::{self, Kind, Slot};
 use crate::ledger::{Names, Need, WAITING_MAX, Wanted};
-use crate::settings::{Doors, MinVersion, Settings, Unusable};
-use crate::shelf::{ByName, OfFiles, Shelf, load};
+use crate::settings::{Acme, Doors, MinVersion, Settings, Unusable};
+use crate::shelf::{ByName, OfFiles, Shelf, load, wildcard_of};
 use crate::store::HOST_MAX;
 use crate::stream::TlsIo;
+use crate::wall;
 
 /// The protocols inside TLS, preferred first.
 const ALPN: [&[u8]; 2] = [b"h2", b"http/1.1"];
@@ -42,6 +44,10 @@ pub const HELD: u64 = (7 << 10) + RECORD;
 /// A record of the largest size, with its head and its seal (RFC 8446 section 5.2).
 const RECORD: u64 = (16 << 10) + 261;
 
+/// The longest time that a visitor waits for the certificate that the visit has ordered. It ends
+/// before the time for a handshake; an order takes 2 to 5 s.
+const ORDERED_IN: Duration = Duration::from_secs(8);
+
 /// Ends TLS for the visitors of published names. All workers and the slow runtime share one.
 pub struct Terminator {
     pub(crate) shelf: Arc<Shelf>,
@@ -50,6 +56,8 @@ pub struct Terminator {
     pub(crate) slot: Slot,
     ticketer: Arc<dyn ProducesTickets>,
     tell: OnceLock<Tell>,
+    /// Wakes visitors who wait for the outcome of an order.
+    settled: Notify,
 }
 
 /// Takes the outcome of each order: the host, and the reason of a failure.
@@ -58,23 +66,47 @@ type Tell = Box<dyn Fn(&str, Option<&str>) + Send + Sync>;
 /// What a reload replaces.
 #[derive(Debug)]
 pub(crate) struct Live {
-    pub(crate) authority: Option<Arc<Authority>>,
+    pub(crate) authorities: Vec<Arc<Authority>>,
     doors: Doors,
     min_version: MinVersion,
     config: Arc<ServerConfig>,
 }
 
 impl Live {
-    /// The challenges that the doors permit. tls-alpn-01 comes first: port 443 is open on every
+    /// The challenges for names of an account: dns-01 alone where a program writes records,
+    /// otherwise what the doors permit. tls-alpn-01 comes first of those: port 443 is open on every
     /// server that ends TLS, and its answer never meets a service.
-    pub(crate) fn kinds(&self) -> Vec<Kind> {
+    pub(crate) fn kinds(&self, authority: &Authority) -> Vec<Kind> {
+        if authority.acme.dns.is_some() {
+            return vec![Kind::Dns];
+        }
         let tls = self.doors.tls.then_some(Kind::Tls);
         tls.into_iter().chain(self.doors.http.then_some(Kind::Http)).collect()
     }
 
-    /// Whether the certificates of this authority are in use.
+    /// Whether the certificates of this account are in use.
     pub(crate) fn is_of(&self, authority: &Authority) -> bool {
-        self.authority.as_ref().is_some_and(|live| live.store.is_same(&authority.store))
+        self.authorities.iter().any(|live| live.store.is_same(&authority.store))
+    }
+
+    /// The number of the account that orders a name in normal form.
+    pub(crate) fn account_of(&self, host: &str) -> Option<usize> {
+        self.authorities.iter().position(|authority| authority.orders(host))
+    }
+
+    /// The account that orders a name in normal form.
+    pub(crate) fn authority_for(&self, host: &str) -> Option<&Arc<Authority>> {
+        self.authorities.get(self.account_of(host)?)
+    }
+
+    /// Whether a name, or the names below a wildcard, are ordered when a visitor comes.
+    fn orders_on_demand(&self, host: &str) -> bool {
+        self.authority_for(host).is_some_and(|authority| authority.acme.on_demand)
+    }
+
+    /// The settings of all accounts.
+    fn acme(&self) -> Vec<&Acme> {
+        self.authorities.iter().map(|authority| &authority.acme).collect()
     }
 }
 
@@ -129,6 +161,12 @@ pub struct NameStatus {
     pub error: Option<String>,
     /// The time until the next order after a failure; `None` when no order follows.
     pub retry_in: Option<Duration>,
+    /// The challenge that proved the name of an ordered certificate: `http-01`, `tls-alpn-01` or
+    /// `dns-01`.
+    pub challenge: Option<&'static str>,
+    /// The second since 1970 in which an ordered certificate is renewed, unless the authority
+    /// suggests another one meanwhile; `None` for a certificate that is not renewed.
+    pub renews: Option<u64>,
 }
 
 /// Checked settings, ready to be applied.
@@ -148,7 +186,7 @@ impl fmt::Debug for Prepared {
 struct Parts {
     live: Live,
     files: OfFiles,
-    /// Kept certificates of an authority that was not in use before.
+    /// Kept certificates, where other accounts are in use than before.
     issued: Option<ByName>,
 }
 
@@ -159,14 +197,20 @@ impl Prepared {
     pub fn apply(self) {
         let Self { terminator, parts } = self;
         let before = terminator.live.load_full();
-        let acme = |live: &Live| live.authority.as_ref().map(|authority| authority.acme.clone());
-        let is_other = acme(&before) != acme(&parts.live) || before.doors != parts.live.doors;
+        let is_other = before.acme() != parts.live.acme() || before.doors != parts.live.doors;
         // The lock keeps the driver from adding a certificate of the old authority.
         let lost = terminator.names.with(|ledger| {
             let mut lost = ledger.wanted();
             lost.retain(|host| terminator.uncovered(&before, host).is_none());
             terminator.shelf.files.store(Arc::new(parts.files));
-            if let Some(issued) = parts.issued {
+            if let Some(mut issued) = parts.issued {
+                // The driver may have added one since the files were read.
+                for (host, shown) in terminator.shelf.issued.load().iter() {
+                    let stays = parts.live.authority_for(host).is_some_and(|of| before.is_of(of));
+                    if stays && issued.get(host).is_none_or(|read| read.ends < shown.ends) {
+                        issued.insert(host.clone(), shown.clone());
+                    }
+                }
                 terminator.shelf.issued.store(Arc::new(issued));
             }
             terminator.live.store(Arc::new(parts.live));
@@ -206,6 +250,7 @@ impl Terminator {
             slot: Slot::default(),
             ticketer,
             tell: OnceLock::new(),
+            settled: Notify::new(),
         }))
     }
 
@@ -220,6 +265,7 @@ impl Terminator {
         if let Some(tell) = self.tell.get() {
             tell(host, failure);
         }
+        self.settled.notify_waiters();
     }
 
     /// Loads and checks new settings. Nothing changes before [`Prepared::apply`], which cannot
@@ -259,9 +305,9 @@ impl Terminator {
         }
     }
 
-    /// A service of this client publishes the name: a certificate is ordered and renewed until the result is
-    /// dropped. Names that [`Terminator::covers`] does not cover are noted without an order, since a
-    /// reload may cover them later.
+    /// A service of this client publishes the name: a certificate is ordered and renewed until the
+    /// result is dropped. Names that [`Terminator::covers`] does not cover are noted without an
+    /// order, since a reload may cover them later.
     pub fn want(&self, host: &str, client: &str) -> Wanted {
         self.names.want(normal(host).into(), &client.into())
     }
@@ -292,6 +338,7 @@ impl Terminator {
     {
         let host = normal(server_name);
         let live = self.live.load_full();
+        self.order_on_demand(&live, &host).await;
         let acceptor = TlsAcceptor::from(Arc::clone(&live.config));
         let limit = |tls: &mut rustls::ServerConnection| tls.set_buffer_limit(Some(WAITING_BYTES));
         match acceptor.accept_with(io, limit).await {
@@ -306,6 +353,37 @@ impl Terminator {
             }
             Err(error) => Err(self.explained(&error, &host, live.min_version)),
         }
+    }
+
+    /// Orders a name below a published wildcard for its visitor, where the account of the name does
+    /// that, and waits for the outcome.
+    async fn order_on_demand(&self, live: &Live, host: &str) {
+        if !live.orders_on_demand(host) {
+            return;
+        }
+        let shown = self.shelf.find(host);
+        let is_due = shown.as_ref().is_none_or(|it| it.file.is_none() && it.renewal() <= wall());
+        if !is_due || refusal(live, host).is_some() {
+            return;
+        }
+        let follows = self.names.with(|ledger| ledger.demand(host));
+        self.names.wake();
+        if !follows || shown.is_some() {
+            return;
+        }
+        let outcome = async {
+            loop {
+                let settled = self.settled.notified();
+                let failed =
+                    || self.names.with(|ledger| ledger.trouble(host, true, Instant::now()));
+                if self.shelf.find(host).is_some() || failed().is_some() {
+                    return;
+                }
+                settled.await;
+            }
+        };
+        // Without a certificate the handshake fails, and says why.
+        let _ = timeout(ORDERED_IN, outcome).await;
     }
 
     /// Completes the handshake of a check by tls-alpn-01, then closes.
@@ -333,16 +411,32 @@ impl Terminator {
         let issued = self.shelf.issued.load_full();
         let live = self.live.load_full();
         let now = Instant::now();
-        let mut hosts: BTreeMap<Box<str>, Option<(String, Duration)>> =
-            files.keys().map(|host| (host.clone(), None)).collect();
+        let mut hosts: BTreeMap<Box<str>, (Option<(String, Duration)>, Option<u64>)> =
+            files.keys().map(|host| (host.clone(), (None, None))).collect();
         self.names.with(|ledger| {
             for host in ledger.wanted() {
                 let trouble = ledger.trouble(&host, !issued.contains_key(&host), now);
-                hosts.insert(host, trouble);
+                let suggested = ledger.suggested(&host);
+                hosts.insert(host, (trouble, suggested));
+            }
+            // Names that visitors have had ordered are nobody's, and their wildcard has no
+            // certificate.
+            if live.authorities.iter().any(|authority| authority.acme.on_demand) {
+                for host in issued.keys() {
+                    if ledger.wildcard_client(host).is_some() {
+                        hosts.entry(host.clone()).or_default();
+                    }
+                }
+                let is_open = |host: &str| {
+                    host.starts_with("*.")
+                        && live.orders_on_demand(host)
+                        && self.shelf.find(host).is_none()
+                };
+                hosts.retain(|host, _| !is_open(host));
             }
         });
         let mut all = Vec::with_capacity(hosts.len());
-        for (host, trouble) in hosts {
+        for (host, (trouble, suggested)) in hosts {
             let shown = self.shelf.find(&host);
             let source = match &shown {
                 Some(shown) if shown.file.is_some() => CertificateSource::File,
@@ -350,27 +444,43 @@ impl Terminator {
                 None => CertificateSource::None,
             };
             let refusal = self.uncovered(&live, &host);
-            let (error, retry_in) = match (source, refusal) {
+            let (error, retry_in) = match (source, &refusal) {
                 (CertificateSource::File, _) => (None, None),
                 // No order follows, so an earlier failure does not matter any more.
                 (CertificateSource::Acme | CertificateSource::None, Some(refusal)) => {
-                    (Some(refusal), None)
+                    (Some(refusal.clone()), None)
                 }
                 (CertificateSource::Acme | CertificateSource::None, None) => trouble.unzip(),
             };
+            let ordered = shown.as_ref().filter(|_| source == CertificateSource::Acme);
+            let challenge = ordered.and_then(|shown| shown.by).map(Kind::name);
+            let is_renewed = ordered.is_some() && issued.contains_key(&host) && refusal.is_none();
+            let renews = ordered.filter(|_| is_renewed);
+            let renews = renews.map(|shown| suggested.unwrap_or_else(|| shown.renewal()));
             let expires = shown.map(|shown| shown.ends);
-            all.push(NameStatus { host: host.into(), source, expires, error, retry_in });
+            let host = host.into();
+            all.push(NameStatus { host, source, expires, error, retry_in, challenge, renews });
         }
         all
     }
 
     /// What a name needs.
     pub(crate) fn need(&self, live: &Live, host: &str) -> Need {
-        if self.shelf.is_configured(host) || refusal(live, host).is_some() {
+        let is_open = host.starts_with("*.") && live.orders_on_demand(host);
+        if is_open || self.shelf.is_configured(host) || refusal(live, host).is_some() {
             return Need::Nothing;
         }
         let issued = self.shelf.issued.load();
-        issued.get(host).map_or(Need::First, |shown| Need::Renewal(shown.renewal()))
+        if let Some(shown) = issued.get(host) {
+            return Need::Renewal(shown.renewal());
+        }
+        // A published wildcard has a certificate for the names below as well. It is not renewed
+        // when nobody publishes it any more; then the names get their own in time.
+        let below = wildcard_of(host).and_then(|name| issued.get(name.as_str()).cloned());
+        match below {
+            Some(shown) if wall() < shown.renewal() => Need::Nothing,
+            Some(_) | None => Need::First,
+        }
     }
 
     /// Why a name has no configured certificate and cannot have an ordered one; `None`: it can.
@@ -425,23 +535,32 @@ fn invalid(text: String) -> io::Error {
 /// Why a name in normal form, which no file covers, cannot be ordered.
 fn refusal(live: &Live, host: &str) -> Option<String> {
     let by_file = "add a certificate for it to `tls_routes.certificates` of the server";
-    if live.authority.is_none() {
+    if live.authorities.is_empty() {
         return Some(format!(
             "no certificate of this server is for {host}, and the server does not order \
              certificates (hint: {by_file}, set `tls_routes.acme`, or publish tls://{host} with a \
              target that ends TLS itself)"
         ));
     }
-    if host.starts_with("*.") {
+    let Some(authority) = live.authority_for(host) else {
+        return Some(format!(
+            "no account of `tls_routes.acme` orders certificates for {host} (hint: add the name to \
+             `names` of one, or {by_file})"
+        ));
+    };
+    let kinds = live.kinds(authority);
+    if host.starts_with("*.") && !kinds.contains(&Kind::Dns) && !authority.acme.on_demand {
         return Some(format!(
             "a certificate for {host} cannot be ordered, because neither http-01 nor tls-alpn-01 \
-             proves a wildcard (hint: {by_file})"
+             proves a wildcard (hint: set `tls_routes.acme.dns`, or `on_demand` there for a \
+             certificate per name, or {by_file})"
         ));
     }
-    if live.kinds().is_empty() {
+    if kinds.is_empty() {
         return Some(format!(
             "a certificate for {host} cannot be ordered, because a certificate authority reaches \
-             this server neither at port 80 nor at port 443 (hint: {by_file}, or listen there)"
+             this server neither at port 80 nor at port 443 (hint: listen there, set \
+             `tls_routes.acme.dns`, or {by_file})"
         ));
     }
     // The name becomes the name of a file.
@@ -466,28 +585,57 @@ fn prepare(
     let mut problems = Vec::new();
     let files = load(&settings.certificates, &mut problems);
     let state_dir = settings.state_dir.as_deref();
-    let authority =
-        settings.acme.as_ref().and_then(|acme| Authority::prepare(acme, state_dir, &mut problems));
-    // The driver may add certificates until the settings are applied, so the table of an authority
-    // that stays is not read again.
-    let is_new = |authority: &Authority| before.is_none_or(|before| !before.is_of(authority));
-    let issued = match &authority {
-        Some(authority) if is_new(authority) => {
-            authority.store.load().map_err(|problem| problems.push(problem)).ok()
+    let prepared = |acme| Authority::prepare(acme, state_dir, &mut problems);
+    let authorities: Vec<Authority> = settings.acme.iter().filter_map(prepared).collect();
+    for (n, authority) in authorities.iter().enumerate() {
+        if authorities[..n].iter().any(|before| before.store.is_same(&authority.store)) {
+            problems.push(MaterialError::Setting(format!(
+                "two accounts of `tls_routes.acme` are at {} (hint: give one of them a name: \
+                 `account: NAME`)",
+                crate::plain(&authority.acme.directory)
+            )));
         }
-        Some(_) => None,
-        None => Some(ByName::new()),
-    };
+    }
+    // The driver may add certificates until the settings are applied, so the tables of accounts
+    // that stay are not read again.
+    let stays = before.is_some_and(|before| {
+        let was = |authority: &Authority| before.is_of(authority);
+        before.acme() == authorities.iter().map(|authority| &authority.acme).collect::<Vec<_>>()
+            && authorities.iter().all(was)
+    });
+    let issued = if stays { None } else { Some(kept(&authorities, &mut problems)) };
     let config = config(settings.min_version, shelf, ticketer)
         .map_err(|error| problems.push(MaterialError::Setting(error.to_string())));
     match config {
         Ok(config) if problems.is_empty() => {
-            let authority = authority.map(Arc::new);
+            let authorities = authorities.into_iter().map(Arc::new).collect();
             let (doors, min_version) = (settings.doors, settings.min_version);
-            Ok(Parts { live: Live { authority, doors, min_version, config }, files, issued })
+            Ok(Parts { live: Live { authorities, doors, min_version, config }, files, issued })
         }
         Ok(_) | Err(()) => Err(Unusable(problems)),
     }
+}
+
+/// The kept certificates of all accounts. A name that several accounts have ordered has that of the
+/// account which orders it now.
+fn kept(authorities: &[Authority], problems: &mut Vec<MaterialError>) -> ByName {
+    let mut all = ByName::new();
+    for (n, authority) in authorities.iter().enumerate() {
+        let table = match authority.store.load() {
+            Ok(table) => table,
+            Err(problem) => {
+                problems.push(problem);
+                continue;
+            }
+        };
+        for (host, shown) in table {
+            let orders = authorities.iter().position(|other| other.orders(&host)) == Some(n);
+            if orders || !all.contains_key(&host) {
+                all.insert(host, shown);
+            }
+        }
+    }
+    all
 }
 
 /// The configuration of all handshakes with visitors.

@@ -1,5 +1,5 @@
-//! The turns of clients at the certificate authority: when the last order of each client was, and how
-//! many first orders the client may still make. Pure: the time comes in.
+//! The turns of clients at the certificate authority: when the last order of each client was, and
+//! how many first orders the client may still make. Pure: the time comes in.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,10 +7,15 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// First orders that a client may make at once, and in a day after that. Let's Encrypt permits 300
-/// orders of an account in 3 hours, and renewals beyond that: so two clients that use all of it
-/// leave a third to others. Failed orders count.
+/// First orders that a client may make at once, and in a day after that. Failed orders count.
 pub(crate) const ORDERS: u32 = 100;
+
+/// First orders of all clients by one account that are made at once, and in 3 hours after that. Let's
+/// Encrypt permits 300 orders of an account in 3 hours, and renewals beyond that.
+pub(crate) const ORDERS_ALL: u32 = 150;
+
+/// The time after which an account may make one order more.
+const PER_ORDER_ALL: Duration = Duration::from_secs(3 * 3600 / ORDERS_ALL as u64);
 
 /// The time after which a client may make one order more.
 const PER_ORDER: Duration = Duration::from_secs(24 * 3600 / ORDERS as u64);
@@ -31,6 +36,8 @@ struct Orders {
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     clients: HashMap<Arc<str>, Orders>,
+    /// When the first orders of each account are paid for, as `Orders::paid`.
+    accounts: HashMap<usize, Instant>,
     orders: u64,
 }
 
@@ -45,15 +52,28 @@ impl Turns {
         self.clients.get(client)?.paid.checked_sub(PER_ORDER * (ORDERS - 1))
     }
 
+    /// When an account may make its next first order; `None`: at any time.
+    pub(crate) fn allowed_to(&self, account: usize) -> Option<Instant> {
+        self.accounts.get(&account)?.checked_sub(PER_ORDER_ALL * (ORDERS_ALL - 1))
+    }
+
     /// Counts an order. Renewals take a turn only: their number follows from that of the first
     /// orders.
-    pub(crate) fn count(&mut self, client: &Arc<str>, is_renewal: bool, now: Instant) {
+    pub(crate) fn count(
+        &mut self,
+        client: &Arc<str>,
+        account: usize,
+        is_renewal: bool,
+        now: Instant,
+    ) {
         self.orders += 1;
         let new = || Orders { last: 0, paid: now, at: now };
         let turn = self.clients.entry(Arc::clone(client)).or_insert_with(new);
         (turn.last, turn.at) = (self.orders, now);
         if !is_renewal {
             turn.paid = turn.paid.max(now) + PER_ORDER;
+            let paid = self.accounts.entry(account).or_insert(now);
+            *paid = (*paid).max(now) + PER_ORDER_ALL;
         }
     }
 
@@ -61,5 +81,6 @@ impl Turns {
     pub(crate) fn forget(&mut self, now: Instant) {
         let is_recent = |turn: &Orders| now.saturating_duration_since(turn.at) < PER_ORDER * ORDERS;
         self.clients.retain(|_, turn| turn.paid > now || is_recent(turn));
+        self.accounts.retain(|_, paid| *paid > now);
     }
 }

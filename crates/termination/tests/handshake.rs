@@ -256,11 +256,11 @@ async fn all_problems_of_the_files_are_told_and_nothing_changes() {
             mixed.clone(),
             nameless.clone(),
         ],
-        acme: Some(Acme {
-            contacts: Vec::new(),
+        acme: vec![Acme {
             directory: "http://ca.example/\u{1b}".into(),
             ca: Some(missing.clone()),
-        }),
+            ..Acme::default()
+        }],
         ..Settings::default()
     };
     let error = terminator.reload(&settings).unwrap_err();
@@ -340,12 +340,12 @@ async fn a_visitor_that_leaves_or_speaks_no_tls_is_told_apart() {
 fn what_cannot_be_ordered_is_told_and_the_queue_has_an_end() {
     let site = Site::new();
     let acme = Acme {
-        contacts: Vec::new(),
         directory: "https://ca.example/dir".into(),
         ca: Some(site.authority.save(site.dir.path()).unwrap()),
+        ..Acme::default()
     };
     let state_dir = Some(site.dir.path().to_owned());
-    let mut settings = Settings { acme: Some(acme), state_dir, ..Settings::default() };
+    let mut settings = Settings { acme: vec![acme], state_dir, ..Settings::default() };
     let terminator = Terminator::new(&settings).unwrap();
     let none = |host: &str| match terminator.covers(host, "home") {
         Cover::None(reason) => reason,

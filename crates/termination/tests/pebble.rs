@@ -16,7 +16,9 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tempfile::TempDir;
-use termination::{Acme, CertificateSource, Cover, Doors, NameStatus, Settings, Terminator};
+use termination::{
+    Acme, CertificateSource, Cover, Dns, Doors, NameStatus, Settings, Terminator, Wait,
+};
 use testkit::certs::{Authority, Leaf};
 use testkit::stage::{CheckedPorts, NOWHERE, Pebble, REFUSED};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -65,11 +67,12 @@ impl Site {
 
     fn settings(&self, doors: Doors) -> Settings {
         Settings {
-            acme: Some(Acme {
+            acme: vec![Acme {
                 contacts: vec!["admin@example.com".into()],
                 directory: self.pebble.directory.clone(),
                 ca: Some(self.ca.clone()),
-            }),
+                ..Acme::default()
+            }],
             state_dir: Some(self.dir.path().to_owned()),
             doors,
             ..Settings::default()
@@ -249,6 +252,125 @@ async fn a_name_is_proved_by_http_01_and_kept_over_a_restart() {
 }
 
 #[tokio::test]
+async fn a_program_proves_a_wildcard_which_serves_the_names_below() {
+    let site = Site::new().await;
+    let dir = site.dir.path();
+    let mut settings = site.settings(Doors::default());
+    let dns = Dns {
+        program: Pebble::hook(dir),
+        timeout: Duration::from_secs(20),
+        wait: Wait::Fixed(Duration::ZERO),
+        resolvers: Vec::new(),
+    };
+    settings.acme[0].dns = Some(dns);
+    settings.acme[0].names = vec!["*.example.com".into()];
+    let terminator = Terminator::new(&settings).unwrap();
+    assert_eq!(terminator.covers("*.home.example.com", "home"), Cover::Acme);
+    let Cover::None(why) = terminator.covers("other.example.org", "home") else { panic!() };
+    assert!(why.contains("no account of `tls_routes.acme` orders"), "{why}");
+    let _wild = terminator.want("*.home.example.com", "home");
+    let state = site.run(&terminator, issued(&terminator, "*.home.example.com")).await;
+    assert_eq!((state.challenge, state.error), (Some("dns-01"), None));
+    assert!(state.renews.unwrap() < state.expires.unwrap());
+    let root = site.pebble.root();
+    visit(&terminator, &root, "a.home.example.com").await.unwrap();
+
+    // The record was removed, and a name below needs no order of its own.
+    let calls = fs::read_to_string(dir.join("calls")).unwrap();
+    let [first, last] = &calls.lines().collect::<Vec<_>>()[..] else { panic!("{calls}") };
+    let (value, prefix) = (first.rsplit(' ').next().unwrap(), "_acme-challenge.home.example.com.");
+    assert_eq!(*first, format!("present {prefix} {value}"));
+    assert_eq!(*last, format!("cleanup {prefix} {value}"));
+    assert_eq!(fs::read_dir(dir.join("dns")).unwrap().count(), 0);
+    let orders = site.pebble.orders();
+    let _below = terminator.want("a.home.example.com", "home");
+    let idle = timeout(Duration::from_millis(300), Arc::clone(&terminator).run()).await;
+    assert!(idle.is_err() && site.pebble.orders() == orders);
+    let status = terminator.status();
+    let below = status.iter().find(|name| name.host == "a.home.example.com").unwrap();
+    assert_eq!((below.source, &below.error), (CertificateSource::Acme, &None));
+
+    // A program that fails is told, and what it left is removed.
+    let wanted = terminator.want("b.example.com", "home");
+    fs::write(dir.join("dns-hook"), "#!/bin/sh\necho zone is locked >&2\nexit 1\n").unwrap();
+    let state = site.run(&terminator, failed(&terminator, "b.example.com")).await;
+    let error = state.error.unwrap();
+    let end = "dns-hook present ended with exit status: 1: zone is locked";
+    assert!(error.starts_with("the proof by dns-01: the program /"), "{error}");
+    assert!(error.ends_with(end), "{error}");
+    drop(wanted);
+}
+
+#[tokio::test]
+async fn the_first_visitor_of_a_name_below_a_wildcard_has_it_ordered() {
+    let site = Site::new().await;
+    let mut settings = site.settings(TLS);
+    settings.acme[0].on_demand = true;
+    let terminator = Terminator::new(&settings).unwrap();
+    assert_eq!(terminator.covers("*.home.example.com", "home"), Cover::Acme);
+    let wanted = terminator.want("*.home.example.com", "home");
+    let root = site.pebble.root();
+    site.run(&terminator, async {
+        let visits = ["a.home.example.com", "b.c.home.example.com"].map(|host| {
+            let (terminator, root) = (&terminator, &root);
+            // Pebble refuses nonces, so that an order may take longer than a visitor waits.
+            async move { while visit(terminator, root, host).await.is_err() {} }
+        });
+        for visit in visits {
+            visit.await;
+        }
+        // Others are nobody's.
+        let error = visit(&terminator, &root, "other.example.com").await.unwrap_err().to_string();
+        assert!(error.contains("other.example.com has no certificate"), "{error}");
+    })
+    .await;
+    let orders = site.pebble.orders();
+    let status = terminator.status();
+    let hosts: Vec<_> = status.iter().map(|name| (name.host.as_str(), name.challenge)).collect();
+    let by = Some("tls-alpn-01");
+    assert_eq!(hosts, [("a.home.example.com", by), ("b.c.home.example.com", by)]);
+    visit(&terminator, &root, "a.home.example.com").await.unwrap();
+    drop(wanted);
+    assert!(visit(&terminator, &root, "late.home.example.com").await.is_err());
+    assert_eq!(site.pebble.orders(), orders);
+}
+
+#[tokio::test]
+async fn two_accounts_at_one_authority_have_their_names_and_folders() {
+    let site = Site::new().await;
+    let mut settings = site.settings(TLS);
+    let work = Acme {
+        account: Some("work".into()),
+        names: vec!["a.example.com".into()],
+        ..settings.acme[0].clone()
+    };
+    settings.acme.insert(0, work.clone());
+    let terminator = Terminator::new(&settings).unwrap();
+    let _wanted = ["a.example.com", "b.example.com"].map(|host| terminator.want(host, "home"));
+    site.run(&terminator, async {
+        issued(&terminator, "a.example.com").await;
+        issued(&terminator, "b.example.com").await;
+    })
+    .await;
+    let acme = site.dir.path().join("acme");
+    let folders = fs::read_dir(acme).unwrap().map(|entry| entry.unwrap().path());
+    let (work_of, other): (Vec<_>, Vec<_>) =
+        folders.partition(|folder| folder.to_str().unwrap().ends_with("+work"));
+    for (folder, host) in [(&work_of[0], "a.example.com"), (&other[0], "b.example.com")] {
+        assert!(
+            folder.join("account.json").exists() && folder.join(format!("{host}.pem")).exists()
+        );
+    }
+    // A reload with one account less keeps what the other has issued.
+    settings.acme.remove(0);
+    terminator.reload(&settings).unwrap().apply();
+    visit(&terminator, &site.pebble.root(), "b.example.com").await.unwrap();
+    settings.acme = vec![work.clone(), work];
+    let why = terminator.reload(&settings).unwrap_err().to_string();
+    assert!(why.contains("two accounts of `tls_routes.acme` are at"), "{why}");
+}
+
+#[tokio::test]
 async fn a_refused_name_has_a_reason_and_a_pause_and_does_not_stop_others() {
     let site = Site::new().await;
     let terminator = Terminator::new(&site.settings(TLS)).unwrap();
@@ -372,7 +494,7 @@ async fn a_directory_that_cannot_be_trusted_is_told_with_its_setting() {
     let mut settings = site.settings(TLS);
     let other = Authority::new("another").unwrap();
     let folder = tempfile::tempdir().unwrap();
-    settings.acme.as_mut().unwrap().ca = Some(other.save(folder.path()).unwrap());
+    settings.acme[0].ca = Some(other.save(folder.path()).unwrap());
     let terminator = Terminator::new(&settings).unwrap();
     let _wanted = ["a.example.com", "b.example.com"].map(|host| terminator.want(host, "home"));
     site.run(&terminator, async {

@@ -50,11 +50,11 @@ impl Site {
     /// body. The result of an order is the state of the name.
     async fn state_after(&self, host: &str, answer: &str) -> NameStatus {
         let settings = Settings {
-            acme: Some(Acme {
-                contacts: Vec::new(),
+            acme: vec![Acme {
                 directory: format!("{}/dir", self.url),
                 ca: Some(self.dir.path().join("ca.pem")),
-            }),
+                ..Acme::default()
+            }],
             state_dir: Some(self.dir.path().to_owned()),
             doors: Doors { http: true, tls: true },
             ..Settings::default()

@@ -1,7 +1,7 @@
 //! Names in certificates: the expected name of a server, and the name of a client.
 
 use rustls::pki_types::{CertificateDer, ServerName};
-use x509_parser::extensions::GeneralName;
+use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::MaterialError;
@@ -14,6 +14,22 @@ pub fn server_name(host: &str) -> Result<ServerName<'static>, MaterialError> {
     ServerName::try_from(bare.to_owned()).map_err(|_| {
         MaterialError::Setting(format!("`{host}` is neither a host name nor an IP address"))
     })
+}
+
+/// The key identifier of the issuer and the serial number, as the certificate encodes both. They
+/// name a certificate at its authority (RFC 9773 section 4.1).
+#[must_use]
+pub fn issuer_and_serial(certificate: &CertificateDer<'_>) -> Option<(Vec<u8>, Vec<u8>)> {
+    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+    let mut extensions = parsed.extensions().iter();
+    let issuer = extensions.find_map(|extension| {
+        if let ParsedExtension::AuthorityKeyIdentifier(of) = extension.parsed_extension() {
+            of.key_identifier.as_ref().map(|id| id.0.to_vec())
+        } else {
+            None
+        }
+    })?;
+    Some((issuer, parsed.raw_serial().to_vec()))
 }
 
 /// The name of a client in its certificate: the first DNS name, else the common name.

@@ -2,7 +2,9 @@
 //! the problems that a start would have, and reports each of them with its key. The parser has read
 //! the token files already.
 
-use std::fs::File;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use config::{ClientConfig, Common, KeyPair, Pages, ServerConfig};
@@ -46,9 +48,18 @@ pub(crate) fn server(config: &ServerConfig) -> Vec<Fault> {
     for (n, pair) in config.tls_routes.certificates.iter().enumerate() {
         key_pair(pair, &[format!("tls_routes.certificates[{n}]")], &mut faults);
     }
-    if let Some(ca) = config.tls_routes.acme.as_ref().and_then(|acme| acme.ca.clone()) {
-        let sections = ["tls_routes.acme".to_owned()];
-        authorities(Trust::Authority(ca), &sections, "ca", &mut faults);
+    for (n, account) in config.tls_routes.acme.iter().enumerate() {
+        // One account may be written without a list.
+        let sections = [format!("tls_routes.acme[{n}]"), "tls_routes.acme".to_owned()];
+        if let Some(ca) = account.ca.clone() {
+            authorities(Trust::Authority(ca), &sections, "ca", &mut faults);
+        }
+        if let Some(dns) = &account.dns
+            && let Err(problem) = program(&dns.exec)
+        {
+            let problem = format!("{}: {problem}", dns.exec.display());
+            faults.push(Fault { keys: keys(&sections, "dns.exec"), problem, fatal: true });
+        }
     }
     collector(&config.common, &mut faults);
     faults
@@ -138,6 +149,15 @@ fn key_pair(pair: &KeyPair, sections: &[String], faults: &mut Vec<Fault>) {
         let problem = format!("{}: {error}", pair.key.display());
         faults.push(Fault { keys: keys(sections, "key"), problem, fatal: true });
     }
+}
+
+/// Whether a file is a program, as far as its bits say.
+fn program(path: &Path) -> io::Result<()> {
+    let file = fs::metadata(path)?;
+    if file.is_file() && file.permissions().mode() & 0o111 != 0 {
+        return Ok(());
+    }
+    Err(io::Error::other("this is not a program (hint: chmod +x makes a script one)"))
 }
 
 fn authorities(trust: Trust, sections: &[String], key: &str, faults: &mut Vec<Fault>) {

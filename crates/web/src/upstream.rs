@@ -11,6 +11,8 @@ use std::{
     time::Duration,
 };
 
+use bytes::{Buf as _, BytesMut};
+use h1::{Answers, Progress, Rest};
 use hyper::client::conn::http1::{Builder, Connection, Parts, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::{
@@ -35,8 +37,10 @@ const MOST_IDLE_OF_ALL: usize = 16;
 /// time, or twice as long. Each one that is opened costs a dial at the client.
 const MOST_OF_BURST: usize = 128;
 const BURST: Duration = Duration::from_secs(1);
-/// hyper reads in pieces that grow up to this size, and the head of an answer is at most as long.
+/// hyper reads in pieces that grow to about this size.
 const READ_BUFFER: usize = 128 * 1024;
+/// What hyper keeps of an answer at most. Its longest head has a place, also when it is mended.
+const MOST_BUFFER: usize = h1::ANSWER_HEAD + SMALL;
 
 /// A connection to a target.
 pub(crate) struct Upstream {
@@ -73,6 +77,10 @@ pub(crate) struct WireState {
     queued: Cell<usize>,
     /// The body that waits until they are.
     body: Cell<Option<Waker>>,
+    /// Finds the boundaries of the answers.
+    answers: RefCell<Answers>,
+    /// Bytes that were checked and that hyper has not read.
+    checked: Cell<usize>,
 }
 
 impl WireState {
@@ -91,6 +99,8 @@ impl WireState {
             unparsed: Cell::new(0),
             queued: Cell::new(0),
             body: Cell::new(None),
+            answers: RefCell::default(),
+            checked: Cell::new(0),
         }
     }
 
@@ -111,7 +121,8 @@ impl WireState {
     /// Charges what the connection holds: of the blocks that hyper has it reads into one, and the
     /// last piece of a body pins another.
     fn settle(&self) {
-        let buffers = 2 * self.block.get() + self.head.get() + self.queued.get();
+        let copies = self.queued.get() + self.checked.get();
+        let buffers = 2 * self.block.get() + self.head.get() + copies;
         self.hold.set(self.base + (buffers + self.unparsed.get()) as u64);
     }
 
@@ -124,6 +135,11 @@ impl WireState {
         let buffer = if head > SMALL { 2 * head } else { 0 };
         self.head.set(self.head.get().max(buffer));
         self.settle();
+    }
+
+    /// A request goes to the target. `switches`: it asks for another protocol.
+    pub(crate) fn asked(&self, is_head: bool, switches: bool) {
+        self.answers.borrow_mut().asked(is_head, switches);
     }
 
     /// An interim answer is complete.
@@ -226,11 +242,15 @@ impl Upstream {
         };
         let stream = service.open().await?;
         let wire = Rc::new(WireState::new(hold));
-        let io = TokioIo::new(Wire { stream, state: Rc::clone(&wire) });
+        let io = TokioIo::new(Wire::new(stream, &wire));
         let mut builder = Builder::new();
         // Names stay as the visitor wrote them. Those of HTTP/2 get the usual case: some old devices
         // read no other.
-        builder.preserve_header_case(true).title_case_headers(true).max_buf_size(READ_BUFFER);
+        builder
+            .preserve_header_case(true)
+            .title_case_headers(true)
+            .max_headers(h1::ANSWER_FIELDS)
+            .max_buf_size(MOST_BUFFER);
         let (sender, connection) = builder.handshake(io).await.map_err(|error| OpenFailed {
             status: 502,
             reason: format!("the connection to the target failed: {error}").into(),
@@ -395,13 +415,74 @@ impl Exchange {
     }
 }
 
-/// The stream to a target, which notes what hyper's errors do not tell.
+/// The stream to a target, which notes what hyper's errors do not tell. hyper gets only bytes with
+/// one meaning ([`h1`]), so it finds the boundaries of answers that the byte path finds.
 pub(crate) struct Wire {
     stream: Box<dyn Stream>,
     state: Rc<WireState>,
+    /// Bytes that were checked and that hyper has not read: heads that came in pieces, or were
+    /// mended.
+    checked: BytesMut,
+    over: Option<Over>,
+}
+
+/// Why nothing more of the target is read.
+#[derive(Clone, Copy)]
+enum Over {
+    /// Nobody asked for what follows.
+    Excess,
+    /// An answer is in doubt.
+    Doubt,
 }
 
 impl Wire {
+    fn new(stream: Box<dyn Stream>, state: &Rc<WireState>) -> Self {
+        let (state, checked) = (Rc::clone(state), BytesMut::new());
+        Self { stream, state, checked, over: None }
+    }
+
+    /// Checks the bytes of the target that were read behind the first `before` bytes of `buf`, and
+    /// leaves those in it that hyper may read now.
+    fn check(&mut self, buf: &mut ReadBuf<'_>, before: usize) {
+        let answers = &mut *self.state.answers.borrow_mut();
+        if answers.is_raw() {
+            return;
+        }
+        let bytes = &buf.filled()[before..];
+        let Progress { held, deliver, rest, .. } = answers.responses(bytes);
+        if held.is_empty() {
+            buf.set_filled(before + deliver);
+        } else {
+            self.checked.extend_from_slice(&held);
+            self.checked.extend_from_slice(&bytes[..deliver]);
+            self.state.checked.set(self.checked.capacity());
+            self.state.settle();
+            buf.set_filled(before);
+        }
+        self.over = match rest {
+            Rest::Held => return,
+            Rest::Excess => Some(Over::Excess),
+            Rest::Refused(doubt) | Rest::Cut(doubt) => {
+                let reason =
+                    format!("the answer of the target is not valid HTTP: {}", doubt.reason());
+                self.state.failure.set(Some(reason.into()));
+                Some(Over::Doubt)
+            }
+        };
+    }
+
+    /// Gives hyper bytes that were checked before.
+    fn give(&mut self, buf: &mut ReadBuf<'_>) {
+        let length = self.checked.len().min(buf.remaining());
+        buf.put_slice(&self.checked[..length]);
+        self.checked.advance(length);
+        if self.checked.is_empty() {
+            self.checked = BytesMut::new();
+            self.state.checked.set(0);
+            self.state.settle();
+        }
+    }
+
     pub(crate) fn into_stream(self) -> Box<dyn Stream> {
         self.stream
     }
@@ -439,25 +520,39 @@ impl AsyncRead for Wire {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
-        let Self { stream, state } = &mut *self;
-        let unparsed = state.unparsed.get();
-        if unparsed > SMALL && !state.account().affords(unparsed as u64) {
-            let reason = "the answer of the target has a long head, and memory is short";
-            state.failure.set(Some(reason.into()));
-            return Poll::Ready(Err(io::ErrorKind::OutOfMemory.into()));
-        }
-        let (result, block) = poll_bounded(stream, cx, buf, state.block.get(), state.account());
-        if state.block.replace(block) != block {
-            state.settle();
-        }
-        let result = ready!(result);
-        let read = buf.filled().len() - before;
-        if result.is_ok() && read > 0 {
+        loop {
+            if !self.checked.is_empty() {
+                self.give(buf);
+                return Poll::Ready(Ok(()));
+            }
+            match self.over {
+                None => {}
+                Some(Over::Excess) => return Poll::Ready(Ok(())),
+                Some(Over::Doubt) => return Poll::Ready(Err(io::ErrorKind::InvalidData.into())),
+            }
+            let Self { stream, state, .. } = &mut *self;
+            let unparsed = state.unparsed.get();
+            if unparsed > SMALL && !state.account().affords(unparsed as u64) {
+                let reason = "the answer of the target has a long head, and memory is short";
+                state.failure.set(Some(reason.into()));
+                return Poll::Ready(Err(io::ErrorKind::OutOfMemory.into()));
+            }
+            let (result, block) = poll_bounded(stream, cx, buf, state.block.get(), state.account());
+            if state.block.replace(block) != block {
+                state.settle();
+            }
+            let result = ready!(result);
+            let read = buf.filled().len() - before;
+            if result.is_err() || read == 0 {
+                self.state.failure.set(self.stream.failure());
+                return Poll::Ready(result);
+            }
             state.read(read);
-        } else {
-            self.state.failure.set(self.stream.failure());
+            self.check(buf, before);
+            if buf.filled().len() > before {
+                return Poll::Ready(Ok(()));
+            }
         }
-        Poll::Ready(result)
     }
 }
 

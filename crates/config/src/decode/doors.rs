@@ -5,14 +5,11 @@ use std::net::SocketAddr;
 use proto::FieldEdits;
 
 use super::listen::Addresses;
-use super::{Item, Section, unknown, values};
-use crate::keys::{ACME, CERTIFICATE, HTTP, PAGES, TLS_ROUTES};
-use crate::model::{Acme, Http, KeyPair, Listen, Pages, TlsRoutes, TlsVersion};
+use super::{Item, Section, acme, unknown, values};
+use crate::keys::{CERTIFICATE, HTTP, PAGES, TLS_ROUTES};
+use crate::model::{Http, KeyPair, Listen, Pages, TlsRoutes, TlsVersion};
 use crate::taken::{Bind, Clash};
-use crate::{BadValue, Endpoint, Host};
-
-/// Default of `tls_routes.acme.directory`.
-const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
+use crate::{BadValue, Host};
 
 /// Decodes both sections, and compares their ports with the other listeners.
 pub(super) fn doors(
@@ -73,6 +70,7 @@ fn http(s: &Section<'_>, taken: &mut Addresses) -> Http {
             Err(why) => Err(BadValue::new(why.to_string())
                 .hint("without the key, Host names the service; X-Route is possible")),
         }),
+        no_redirect: s.value("redirect", values::switch) == Some(false),
         pages: pages.unwrap_or_default(),
     }
 }
@@ -130,7 +128,7 @@ fn tls_routes(s: &Section<'_>, taken: &mut Addresses) -> TlsRoutes {
         listen: addresses(s, "0.0.0.0:443", taken),
         certificates: pairs.into_iter().filter_map(|item| certificate(s, item)).collect(),
         min_version: s.value("min_version", version).unwrap_or_default(),
-        acme: s.section("acme", &ACME).and_then(|acme| self::acme(&acme)),
+        acme: acme::accounts(s),
     }
 }
 
@@ -148,46 +146,4 @@ pub(super) fn version(text: &str) -> Result<TlsVersion, BadValue> {
         "1.3" => Ok(TlsVersion::V13),
         _ => Err(unknown(&format!("version `{text}` of TLS"), text, &["1.2", "1.3"])),
     }
-}
-
-fn acme(s: &Section<'_>) -> Option<Acme> {
-    let directory = match s.key("directory") {
-        None => Some(LETS_ENCRYPT.to_owned()),
-        Some(_) => s.value("directory", directory),
-    };
-    let accepts = match s.key("accept_terms") {
-        Some(_) => s.value("accept_terms", values::switch),
-        None => Some(false),
-    };
-    if accepts == Some(false) {
-        let bad = BadValue::new("the terms of the authority are not accepted");
-        s.bad("accept_terms", bad.hint("read them, and write `accept_terms: true`"));
-    }
-    let emails = s.key("email").map(|item| s.cx.one_or_list(&item)).unwrap_or_default();
-    let email = emails.iter().filter_map(|item| s.cx.value(item, email)).collect();
-    accepts.filter(|accepts| *accepts)?;
-    Some(Acme { email, directory: directory?, ca: values::path(s, "ca") })
-}
-
-fn email(text: &str) -> Result<String, BadValue> {
-    let is_plain = text.bytes().all(|b| b.is_ascii_graphic() && !b"<>,;?:".contains(&b));
-    match text.split_once('@') {
-        Some((user, host)) if is_plain && !user.is_empty() && host.parse::<Host>().is_ok() => {
-            Ok(text.to_owned())
-        }
-        _ => Err(BadValue::new(format!("`{text}` is not an e-mail address"))
-            .hint("for example admin@example.com")),
-    }
-}
-
-/// Parses the URL of a directory. The account's key signs every request, but `http://` would let an
-/// attacker on the path issue the answers.
-fn directory(text: &str) -> Result<String, BadValue> {
-    let bad = || {
-        BadValue::new(format!("`{text}` is not the URL of an ACME directory"))
-            .hint(format!("for example {LETS_ENCRYPT}"))
-    };
-    let rest = text.strip_prefix("https://").ok_or_else(bad)?;
-    let endpoint = format!("wss://{rest}").parse::<Endpoint>().map_err(|_| bad())?;
-    if endpoint.port == 0 { Err(bad()) } else { Ok(text.to_owned()) }
 }

@@ -2,7 +2,8 @@
 //! After a problem, a decoder continues with a substitute value. The caller checks the problems at
 //! the end, so one run reports all of them.
 
-pub(crate) mod auth;
+pub(crate) mod acme;
+mod auth;
 pub(crate) mod client;
 pub(crate) mod common;
 mod doors;
@@ -15,6 +16,7 @@ mod otlp;
 mod paths;
 mod public;
 mod quic;
+mod redirects;
 pub(crate) mod secrecy;
 pub(crate) mod server;
 mod service;
@@ -53,7 +55,7 @@ const FOLDED: &str =
 pub struct Sources<'a> {
     /// The value of an environment variable for `${NAME}`.
     pub env: &'a dyn Fn(&str) -> Option<String>,
-    /// Reads the text of a `token_file`. The path is as written; the caller makes it absolute and
+    /// Reads the text of a `token_file` or a `basic_auth_file`. The path is as written; the caller makes it absolute and
     /// checks the permissions. The error is shown to the user, so it must not contain the path,
     /// which may be a token under the wrong key.
     pub read: &'a dyn Fn(&Path) -> Result<String, String>,
@@ -194,8 +196,9 @@ impl Item {
         self.node.at
     }
 
-    /// The long form of a pair `LEFT=TARGET`: a map with the keys `left` and `target`. A value without
-    /// `=` is the target, and `alone` is then the value of `left`; without `alone` it stays as it is.
+    /// The long form of a pair `LEFT=TARGET`: a map with the keys `left` and `target`. A value
+    /// without `=` is the target, and `alone` is then the value of `left`; without `alone` it stays
+    /// as it is.
     fn long(self, left: &str, alone: Option<&str>) -> Self {
         let Kind::Scalar { text, .. } = &self.node.kind else { return self };
         let whole = alone.filter(|_| !self.node.is_null()).map(|alone| (alone, text.as_str()));

@@ -109,8 +109,8 @@ fn place(text: &str) -> Result<Resource, BadValue> {
     Ok(Resource::Ports(over, bind, first, last))
 }
 
-/// Records and returns all addresses. `path` is that of the service. `None` if there is no address or
-/// an entry has a problem.
+/// Records and returns all addresses. `path` is that of the service. `None` if there is no address
+/// or an entry has a problem.
 pub(super) fn publish(
     s: &Section<'_>,
     entries: &[Option<Address>],

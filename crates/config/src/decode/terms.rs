@@ -1,5 +1,5 @@
-//! The terms of a service or a forward: `priority`, `timeouts` and `tcp_keepalive`. The lists of visitors are in
-//! `visit.rs`, and the options of HTTP in `http.rs`.
+//! The terms of a service or a forward: `priority`, `timeouts` and `tcp_keepalive`. The lists of
+//! visitors are in `visit.rs`, and the options of HTTP in `http.rs`.
 
 use std::time::Duration;
 

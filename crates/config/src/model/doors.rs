@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use proto::control::Timeouts;
 
 use super::{Changed, KeyPair};
-use crate::{Span, Target};
+use crate::{Secret, Span, Target};
 
 /// Services by HTTP name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,6 +19,9 @@ pub struct Http {
     pub domain: Option<String>,
     /// The field of a request that names the service, in the place of `Host`.
     pub route_header: Option<String>,
+    /// Visitors over HTTP of a host that has an `https://` name alone get 404, instead of a redirect
+    /// to this name.
+    pub no_redirect: bool,
     /// Pages that replace the built-in pages.
     pub pages: Pages,
 }
@@ -42,8 +45,9 @@ pub struct TlsRoutes {
     pub certificates: Vec<KeyPair>,
     /// The lowest version of TLS that ends at the server.
     pub min_version: TlsVersion,
-    /// The authority that issues certificates for the other names; `None`: no other certificates.
-    pub acme: Option<Acme>,
+    /// The accounts that get certificates for the other names. The first one whose names contain a
+    /// name orders its certificate; empty: no other certificates.
+    pub acme: Vec<Acme>,
 }
 
 /// A version of TLS.
@@ -65,7 +69,7 @@ impl fmt::Display for TlsVersion {
     }
 }
 
-/// An authority that issues certificates by ACME (RFC 8555). The owner of the file has accepted its
+/// An account at an authority that issues certificates by ACME (RFC 8555). The owner of the file has accepted its
 /// terms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acme {
@@ -75,6 +79,39 @@ pub struct Acme {
     pub directory: String,
     /// The authority of the directory's own certificate; `None`: the authorities of the system.
     pub ca: Option<PathBuf>,
+    /// The names of this account: a host, or `*.` and a domain for every name below. Empty: every
+    /// name.
+    pub names: Vec<String>,
+    /// The name of the account in the state directory, where several have one directory.
+    pub account: Option<String>,
+    /// Binds the account to one of another kind (RFC 8555 section 7.3.4).
+    pub eab: Option<AcmeBinding>,
+    /// Proves names by records in DNS; `None`: by the doors.
+    pub dns: Option<AcmeDns>,
+    /// A name below a published wildcard is ordered when its first visitor comes.
+    pub on_demand: bool,
+}
+
+/// An external account binding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AcmeBinding {
+    /// The key identifier.
+    pub kid: String,
+    /// The HMAC key in Base64 for URLs without padding, which the decoder has checked.
+    pub hmac: Secret,
+}
+
+/// Proof by dns-01 (RFC 8555 section 8.4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AcmeDns {
+    /// The program that writes and removes records.
+    pub exec: PathBuf,
+    /// The longest time of a call of the program.
+    pub timeout: Span,
+    /// The time between a record and its check; `None`: until the name servers of the zone have it.
+    pub wait: Option<Span>,
+    /// The name servers that are asked for zones; empty: those of the system.
+    pub resolvers: Vec<SocketAddr>,
 }
 
 /// Settings of a `mux://` listener.
@@ -91,12 +128,13 @@ pub struct Mux {
 }
 
 impl Http {
-    pub(super) fn differs(&self, other: &Self) -> [(bool, Changed); 4] {
-        let Self { listen, domain, route_header, pages } = self;
+    pub(super) fn differs(&self, other: &Self) -> [(bool, Changed); 5] {
+        let Self { listen, domain, route_header, no_redirect, pages } = self;
         [
             (*listen != other.listen, Changed::restart("http.listen")),
             (*domain != other.domain, Changed::live("http.domain")),
             (*route_header != other.route_header, Changed::live("http.route_header")),
+            (*no_redirect != other.no_redirect, Changed::live("http.redirect")),
             (*pages != other.pages, Changed::live("http.pages")),
         ]
     }
@@ -110,6 +148,9 @@ impl Http {
         }
         if let Some(field) = &self.route_header {
             lines.push(format!("the field {field} of a request names the service"));
+        }
+        if self.no_redirect {
+            lines.push("visitors of http:// are not sent to https:// names".to_owned());
         }
         lines
     }
@@ -133,8 +174,12 @@ impl TlsRoutes {
         for pair in &self.certificates {
             lines.push(format!("certificate for https:// names {}", pair.cert.display()));
         }
-        if let Some(acme) = &self.acme {
-            lines.push(format!("certificates for other https:// names from {}", acme.directory));
+        for Acme { directory, names, dns, .. } in &self.acme {
+            let names =
+                if names.is_empty() { "other https:// names".into() } else { names.join(", ") };
+            let by = dns.as_ref().map(|dns| format!(" by dns-01 with {}", dns.exec.display()));
+            let by = by.unwrap_or_default();
+            lines.push(format!("certificates for {names} from {directory}{by}"));
         }
         lines
     }

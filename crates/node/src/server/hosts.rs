@@ -81,6 +81,17 @@ impl Hosts {
         Ok(if port == host.kind.port() { host.to_string() } else { format!("{host}:{port}") })
     }
 
+    /// The port of the `https://` names for a visitor that came over HTTP and named the port `asked`;
+    /// `None`: 443.
+    ///
+    /// A visitor that names another port than that of the door came through a device that maps
+    /// ports, or through a proxy, which offer `https://` at the usual port.
+    pub(crate) fn https_port(&self, asked: Option<u16>) -> Option<u16> {
+        let [http, tls] = *self.ports.get()?;
+        let is_direct = asked.unwrap_or(Kind::Http.port()) == http?;
+        tls.filter(|port| is_direct && *port != Kind::Https.port())
+    }
+
     /// The state of the certificates for the status.
     pub(super) fn certificates(&self) -> Vec<Certificate> {
         let Some(terminator) = &self.terminator else { return Vec::new() };
@@ -92,6 +103,9 @@ impl Hosts {
                 source: name.source.word().to_owned(),
                 error: name.error,
                 retry_seconds: name.retry_in.map(|pause| pause.as_secs()),
+                challenge: name.challenge.map(str::to_owned),
+                renews_at: name.renews,
+                renews_seconds: name.renews.map(|at| at.saturating_sub(now)),
                 ..Certificate::default()
             };
             certificate.expires(name.expires, now);
@@ -133,6 +147,23 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn a_visitor_is_sent_to_the_port_that_belongs_to_the_port_of_its_own() {
+        let port = |http, tls, asked| {
+            let hosts = Hosts::default();
+            hosts.set_ports(Some(http), Some(tls));
+            hosts.https_port(asked)
+        };
+        assert_eq!(port(80, 443, None), None);
+        assert_eq!(port(80, 8443, None), Some(8443));
+        assert_eq!(port(8080, 8443, Some(8080)), Some(8443));
+        assert_eq!(port(8080, 443, Some(8080)), None);
+        // The ports are mapped.
+        assert_eq!(port(8080, 8443, None), None);
+        assert_eq!(port(8080, 8443, Some(80)), None);
+        assert_eq!(Hosts::default().https_port(None), None);
+    }
+
     fn code(outcome: Result<Option<Wanted>, ServiceError>) -> Option<ServiceErrorCode> {
         outcome.err().map(|error| error.code)
     }
@@ -141,12 +172,12 @@ mod tests {
     fn a_full_queue_of_orders_is_a_refusal_after_which_the_client_asks_again() {
         let dir = tempfile::tempdir().unwrap();
         let acme = Acme {
-            contacts: Vec::new(),
             directory: "https://ca.example/dir".to_owned(),
             ca: Some(Authority::new("test").unwrap().save(dir.path()).unwrap()),
+            ..Acme::default()
         };
         let settings = Settings {
-            acme: Some(acme),
+            acme: vec![acme],
             state_dir: Some(dir.path().to_owned()),
             doors: Doors { http: true, tls: true },
             ..Settings::default()

@@ -62,6 +62,7 @@ pub fn render(status: &Status, rates: Option<&Rates>) -> String {
         // The log-ins are for monitoring programs as well; a person reads them in the log.
         logins: _,
         log_lines_left_out,
+        request_log_lines_lost,
         memory,
         descriptors,
         udp: _,
@@ -101,6 +102,10 @@ pub fn render(status: &Status, rates: Option<&Rates>) -> String {
         let lines = term::count(*log_lines_left_out, "log line");
         text.push_str(&format!("{lines} left out: peers caused too many\n"));
     }
+    if *request_log_lines_lost > 0 {
+        let lines = term::count(*request_log_lines_lost, "line");
+        text.push_str(&format!("{lines} of the log of requests lost: its file took none\n"));
+    }
     text.push_str(&defaults_table(default_targets));
     text.push_str(&certificates_table(certificates));
     for session in sessions {
@@ -122,10 +127,21 @@ fn defaults_table(defaults: &[Service]) -> String {
 
 /// The certificates, with the reasons of failures below the table: a long cell would widen it.
 fn certificates_table(certificates: &[Certificate]) -> String {
-    let mut rows = vec![titles(&["certificate", "source", "expires"])];
-    for Certificate { host, source, expires_seconds, .. } in certificates {
-        let expires = expires_seconds.map_or_else(|| "-".to_owned(), expiry);
-        rows.push(vec![host.clone(), source.clone(), expires]);
+    // A server with files alone has neither a challenge nor a renewal.
+    let has_orders = certificates.iter().any(|it| it.challenge.is_some() || it.renews_at.is_some());
+    let ordered: &[&str] = if has_orders { &["renewed", "challenge"] } else { &[] };
+    let mut rows = vec![titles(&[&["certificate", "source", "expires"], ordered].concat())];
+    for certificate in certificates {
+        let Certificate { host, source, expires_seconds, challenge, renews_seconds, .. } =
+            certificate;
+        let none = || "-".to_owned();
+        let mut row = vec![host.clone(), source.clone(), expires_seconds.map_or_else(none, expiry)];
+        if has_orders {
+            let left = |left: u64| i64::try_from(left).unwrap_or(i64::MAX);
+            row.push(renews_seconds.map_or_else(none, |seconds| expiry(left(seconds))));
+            row.push(challenge.clone().unwrap_or_else(none));
+        }
+        rows.push(row);
     }
     let mut text = indent(&table(&rows));
     for Certificate { host, source, error, retry_seconds, .. } in certificates {
@@ -244,6 +260,7 @@ fn services_table(session: &Session, rates: Option<&Rates>) -> String {
         rows.push([dash(&service.name)].into_iter().chain(cells).collect());
     }
     let mut text = table(&rows);
+    text.push_str(&requests(&session.services));
     text.push_str(&refusals(&session.services));
     text.push_str(&drops(&session.services));
     text.push_str(&downs(&session.services));
@@ -274,6 +291,15 @@ fn kept<'a>(entries: impl Iterator<Item = (&'a String, bool)>) -> String {
     } else {
         format!("added at run time: {}\n", names.join(", "))
     }
+}
+
+/// The numbers of requests of HTTP with their statuses, a line per service.
+fn requests(services: &[Service]) -> String {
+    static NONE: BTreeMap<String, u64> = BTreeMap::new();
+    by_reason("requests of", services, |service| match &service.requests {
+        Some(requests) => &requests.statuses,
+        None => &NONE,
+    })
 }
 
 /// The numbers of refusals with their reasons, a line per service.
@@ -521,17 +547,22 @@ stream or flow  peer  service  socket  in   out
             error: Some("no certificate is for it".to_owned()),
             ..certificate("c.example.com", "none", None)
         };
-        let hour = certificate("a.example.com", "acme", Some(1_000_000 + 3_600));
+        let hour = Certificate {
+            challenge: Some("dns-01".to_owned()),
+            renews_at: Some(1_000_000 + 1_800),
+            renews_seconds: Some(1_800),
+            ..certificate("a.example.com", "acme", Some(1_000_000 + 3_600))
+        };
         let wild = certificate("*.example.com", "file", Some(1_000_000 + 7 * 86_400));
         let certificates = vec![wild, hour, failed, lost];
         let text = render(&Status { certificates, ..sample() }, None);
         let expected = "
 
-  certificate    source  expires
-  *.example.com  file    in 7 days
-  a.example.com  acme    in 1h0m
-  b.example.com  acme    1 day ago
-  c.example.com  none    -
+  certificate    source  expires    renewed   challenge
+  *.example.com  file    in 7 days  -         -
+  a.example.com  acme    in 1h0m    in 30m0s  dns-01
+  b.example.com  acme    1 day ago  -         -
+  c.example.com  none    -          -         -
   b.example.com is not renewed: the authority is down (next attempt in 3m20s)
   c.example.com has no certificate: no certificate is for it
 

@@ -1,6 +1,6 @@
 //! The account at the authority, which is made at the first order and kept in `account.json`.
 
-use instant_acme::{Account, AccountCredentials, NewAccount};
+use instant_acme::{Account, AccountCredentials, ExternalAccountKey, NewAccount};
 use serde::{Deserialize, Serialize};
 
 use super::failure::Failure;
@@ -43,7 +43,9 @@ pub(super) async fn open(
     }
     let new =
         NewAccount { contact: &uris, terms_of_service_agreed: true, only_return_existing: false };
-    let made = builder.create(&new, directory.clone(), None).await;
+    let binding = authority.acme.binding.as_ref();
+    let binding = binding.map(|of| ExternalAccountKey::new(of.id.clone(), &of.key));
+    let made = builder.create(&new, directory.clone(), binding.as_ref()).await;
     let (account, credentials) = made.map_err(|error| {
         // Without an account every order fails.
         Failure { scope: Scope::Authority, ..Failure::of("making an account", &error) }

@@ -2,16 +2,19 @@
 
 use std::time::Duration;
 
-use instant_acme::Account;
+use instant_acme::{Account, CertificateIdentifier};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::account;
 use super::failure::{Cause, Failure};
+use super::hook::{self, Action, Record};
 use super::http::Asked;
-use super::order::{Issued, obtain};
+use super::order::{Issued, Wish, obtain};
+use super::renewal;
 use super::{Arc, Authority};
 use crate::challenge::Kind;
 use crate::ledger::{Next, Scope};
+use crate::settings::{Dns, Wait};
 use crate::shelf::Shown;
 use crate::terminator::{Live, Terminator};
 use crate::{AUDIT, plain, wall};
@@ -26,11 +29,43 @@ const GATHER: Duration = Duration::from_millis(100);
 /// How often an order is made again at once after the authority did not accept its nonces.
 const NONCE_ORDERS: u32 = 4;
 
-/// The account that the last order used.
+/// How long a directory is believed that has no renewal information, or has it at a URL.
+const DIRECTORY: Duration = Duration::from_secs(24 * 3600);
+
+/// What is kept between orders.
 #[derive(Default)]
 struct Session {
-    account: Option<(Arc<Authority>, Account)>,
+    /// The accounts that are open.
+    accounts: Vec<(Arc<Authority>, Account)>,
+    /// The URLs for renewal information, and since when they are known.
+    renewals: Vec<(Arc<Authority>, Option<String>, Instant)>,
     asked: Arc<Asked>,
+}
+
+impl Session {
+    /// The account of an authority, which is opened once.
+    async fn open(&mut self, authority: &Arc<Authority>, anew: bool) -> Result<Account, Failure> {
+        self.accounts.retain(|(of, _)| !anew || !Arc::ptr_eq(of, authority));
+        if let Some((_, account)) = self.accounts.iter().find(|(of, _)| Arc::ptr_eq(of, authority))
+        {
+            return Ok(account.clone());
+        }
+        let account = account::open(authority, &self.asked, anew).await?;
+        self.accounts.push((Arc::clone(authority), account.clone()));
+        Ok(account)
+    }
+
+    /// The URL for renewal information of an authority; `None`: the authority has none.
+    async fn renewals(&mut self, authority: &Arc<Authority>) -> Result<Option<String>, String> {
+        self.renewals.retain(|(.., since)| since.elapsed() < DIRECTORY);
+        let mut known = self.renewals.iter();
+        if let Some((_, url, _)) = known.find(|(of, ..)| Arc::ptr_eq(of, authority)) {
+            return Ok(url.clone());
+        }
+        let url = renewal::address(authority).await?;
+        self.renewals.push((Arc::clone(authority), url.clone(), Instant::now()));
+        Ok(url)
+    }
 }
 
 impl Terminator {
@@ -38,21 +73,32 @@ impl Terminator {
     /// order is in progress at a time. Exactly one such future may run per terminator.
     pub async fn run(self: Arc<Self>) {
         let mut session = Session::default();
+        let mut seen = self.live.load_full();
         loop {
             let live = self.live.load_full();
-            let next = self
-                .names
-                .with(|ledger| ledger.next(Instant::now(), wall(), |host| self.need(&live, host)));
-            match (next, &live.authority) {
-                (Next::Order(host), Some(authority)) => {
-                    self.order(&mut session, &live, authority, &host).await;
-                }
-                (Next::Sleep(until), _) => tokio::select! {
+            if !Arc::ptr_eq(&live, &seen) {
+                // The authorities of former settings are not asked any more.
+                (session.accounts, session.renewals) = Default::default();
+                seen = Arc::clone(&live);
+            }
+            let next = self.names.with(|ledger| {
+                ledger.assign(|host| live.account_of(host).unwrap_or(usize::MAX));
+                ledger.next(Instant::now(), wall(), |host| self.need(&live, host))
+            });
+            match next {
+                Next::Order(host) => match live.authority_for(&host) {
+                    Some(authority) => self.order(&mut session, &live, authority, &host).await,
+                    // Without an authority no name needs an order.
+                    None => self.names.changed().await,
+                },
+                Next::Ask(host) => match live.authority_for(&host) {
+                    Some(authority) => self.ask(&mut session, authority, &host).await,
+                    None => self.names.changed().await,
+                },
+                Next::Sleep(until) => tokio::select! {
                     () = sleep_until(until) => {}
                     () = self.names.changed() => sleep(GATHER).await,
                 },
-                // Without an authority no name needs an order.
-                (Next::Order(_), None) => self.names.changed().await,
             }
         }
     }
@@ -65,14 +111,22 @@ impl Terminator {
         host: &str,
     ) {
         let kinds = self.kinds_for(live, authority, host);
-        let attempt = attempt(session, authority, &self.slot, host, &kinds);
-        let outcome = match timeout(ORDER_MAX, attempt).await {
+        let dns = authority.acme.dns.as_ref();
+        let wish = Wish { host, kinds: &kinds, slot: &self.slot, dns };
+        let replaced = self.shelf.issued.load().get(host).cloned();
+        let mut record = None;
+        let most = ORDER_MAX + dns.map_or(Duration::ZERO, longest);
+        let attempt = attempt(session, authority, &wish, replaced.as_ref(), &mut record);
+        let outcome = match timeout(most, attempt).await {
             Ok(outcome) => outcome,
             Err(_) => {
-                let seconds = ORDER_MAX.as_secs();
+                let seconds = most.as_secs();
                 Err(Failure::new(Scope::Name, format!("the order took longer than {seconds} s")))
             }
         };
+        if let (Some(dns), Some(record)) = (dns, record) {
+            clean(dns, &record).await;
+        }
         match outcome.and_then(|issued| Ok((accept(authority, host, &issued)?, issued))) {
             Ok((shown, issued)) => self.settle(authority, host, shown, &issued),
             Err(failure) => {
@@ -82,11 +136,38 @@ impl Terminator {
         }
     }
 
+    /// Asks the authority when a certificate is renewed.
+    async fn ask(&self, session: &mut Session, authority: &Arc<Authority>, host: &str) {
+        let Some(shown) = self.shelf.issued.load().get(host).cloned() else {
+            // The certificate has gone since the look at the names.
+            return self.names.with(|ledger| {
+                ledger.suggest(host, Instant::now(), None, Duration::ZERO);
+            });
+        };
+        let before = self.names.with(|ledger| ledger.suggested(host));
+        let answer = match session.renewals(authority).await {
+            Ok(Some(url)) => renewal::ask(authority, &url, &shown, before).await,
+            Ok(None) => Ok(renewal::Suggestion { at: None, pause: DIRECTORY }),
+            Err(why) => Err(why),
+        };
+        self.names.with(|ledger| match answer {
+            Ok(answer) => ledger.suggest(host, Instant::now(), answer.at, answer.pause),
+            Err(why) => {
+                let pause = ledger.unanswered(host, Instant::now()).as_secs();
+                tracing::debug!(
+                    host,
+                    "the authority gives no renewal information: {}; next question in {pause} s",
+                    plain(&why)
+                );
+            }
+        });
+    }
+
     /// The challenges in the order in which they are tried. The challenge that proved the name the
     /// last time comes first; each failure moves on to the next one. Only one challenge is tried
     /// per order, because authorities count failed checks.
     fn kinds_for(&self, live: &Live, authority: &Authority, host: &str) -> Vec<Kind> {
-        let mut kinds = live.kinds();
+        let mut kinds = live.kinds(authority);
         let proved_by = authority.store.proved_by(host);
         kinds.sort_by_key(|kind| Some(*kind) != proved_by);
         let failures = self.names.with(|ledger| ledger.failures(host));
@@ -100,6 +181,8 @@ impl Terminator {
     /// Shows a new certificate and keeps it.
     fn settle(&self, authority: &Authority, host: &str, shown: Shown, issued: &Issued) {
         let kept = authority.store.keep(host, issued.proved_by, &issued.key, &issued.chain);
+        let known = self.shelf.issued.load().get(host).and_then(|before| before.by);
+        let shown = Shown { by: issued.proved_by.or(known), ..shown };
         let until = tls::day_of(shown.ends);
         let is_renewal = self.shelf.issued.load().contains_key(host);
         self.names.with(|ledger| {
@@ -163,50 +246,59 @@ fn accept(authority: &Authority, host: &str, issued: &Issued) -> Result<Shown, F
     })
 }
 
-/// Makes an order, and makes it again at once where that helps.
+/// The longest time of the parts of dns-01: a call of the program, and the wait.
+const fn longest(dns: &Dns) -> Duration {
+    let (Wait::Visible(wait) | Wait::Fixed(wait)) = dns.wait;
+    dns.timeout.saturating_add(wait)
+}
+
+/// Has the record of an order removed. A failure harms nobody but the zone.
+async fn clean(dns: &Dns, record: &Record) {
+    if let Err(why) = hook::call(dns, Action::Cleanup, record).await {
+        let (host, name) = (&record.host, &record.name);
+        tracing::warn!(host, "the record {name} may be left in the zone: {why}");
+    }
+}
+
+/// Makes an order, and makes it again at once where that helps. `replaced` is the certificate that
+/// is renewed.
 async fn attempt(
     session: &mut Session,
     authority: &Arc<Authority>,
-    slot: &crate::challenge::Slot,
-    host: &str,
-    kinds: &[Kind],
+    wish: &Wish<'_>,
+    replaced: Option<&Shown>,
+    record: &mut Option<Record>,
 ) -> Result<Issued, Failure> {
     let (mut nonces, mut anew) = (0, false);
+    // The library refuses `replaces` where the directory has no renewal information.
+    let has_renewals =
+        replaced.is_some() && matches!(session.renewals(authority).await, Ok(Some(_)));
+    let mut replaced: Option<CertificateIdentifier<'static>> =
+        replaced.filter(|_| has_renewals).and_then(renewal::identifier);
     loop {
         session.asked.take();
-        let outcome = match open(session, authority, anew).await {
-            Ok(account) => obtain(&account, slot, host, kinds).await,
+        let outcome = match session.open(authority, anew).await {
+            Ok(account) => obtain(&account, wish, replaced.as_ref(), record).await,
             Err(failure) => Err(failure),
         };
         match outcome {
             Err(failure) if failure.cause == Cause::Nonce && nonces < NONCE_ORDERS => nonces += 1,
+            Err(failure) if failure.cause == Cause::Replaces => replaced = None,
             Err(failure) if failure.cause == Cause::Account && !anew => {
                 // An authority for tests forgets its accounts at each start.
                 tracing::warn!(
                     "the certificate authority does not know the account: {}",
                     failure.text
                 );
-                (session.account, anew) = (None, true);
+                anew = true;
             }
             outcome => return outcome,
         }
+        // A further order has another record.
+        if let (Some(dns), Some(record)) = (wish.dns, record.take()) {
+            clean(dns, &record).await;
+        }
     }
-}
-
-/// The account, which is opened once per authority.
-async fn open(
-    session: &mut Session,
-    authority: &Arc<Authority>,
-    anew: bool,
-) -> Result<Account, Failure> {
-    if let Some((of, account)) = &session.account
-        && Arc::ptr_eq(of, authority)
-    {
-        return Ok(account.clone());
-    }
-    let account = account::open(authority, &session.asked, anew).await?;
-    session.account = Some((Arc::clone(authority), account.clone()));
-    Ok(account)
 }
 
 #[cfg(test)]
@@ -219,9 +311,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let ca = testkit::certs::Authority::new("test").unwrap().save(dir.path()).unwrap();
         let acme =
-            Acme { contacts: Vec::new(), directory: "https://ca.example/dir".into(), ca: Some(ca) };
+            Acme { directory: "https://ca.example/dir".into(), ca: Some(ca), ..Acme::default() };
         let state_dir = Some(dir.path().to_owned());
-        let settings = Settings { acme: Some(acme), state_dir, doors, ..Settings::default() };
+        let settings = Settings { acme: vec![acme], state_dir, doors, ..Settings::default() };
         (dir, Terminator::new(&settings).unwrap())
     }
 
@@ -229,7 +321,7 @@ mod tests {
     fn each_failure_moves_on_to_the_other_check_and_a_proof_is_tried_first() {
         let (_dir, terminator) = start(Doors { http: true, tls: true });
         let live = terminator.live.load_full();
-        let authority = live.authority.as_ref().unwrap();
+        let authority = &live.authorities[0];
         let kinds = || terminator.kinds_for(&live, authority, "a.example.com");
         let fail = || {
             terminator.refuse("a.example.com", Failure::new(Scope::Name, "no"), None);
@@ -248,7 +340,7 @@ mod tests {
 
         let (_dir, terminator) = start(Doors { http: true, tls: false });
         let live = terminator.live.load_full();
-        let authority = live.authority.as_ref().unwrap();
+        let authority = &live.authorities[0];
         assert_eq!(terminator.kinds_for(&live, authority, "a.example.com"), [Kind::Http]);
     }
 

@@ -28,6 +28,9 @@ pub(super) enum Cause {
     Nonce,
     /// The authority does not know the account.
     Account,
+    /// The authority does not accept an order that says which certificate it replaces, for example
+    /// because another order has replaced it already (RFC 9773 section 5).
+    Replaces,
     Other,
 }
 

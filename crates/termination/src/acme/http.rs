@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Limited};
 use hyper::client::conn::http1;
-use hyper::header::{HOST, HeaderMap, HeaderValue, RETRY_AFTER};
+use hyper::header::{HOST, HeaderMap, HeaderValue, RETRY_AFTER, USER_AGENT};
 use hyper::{Request, Response, Uri};
 use hyper_util::rt::TokioIo;
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
@@ -65,7 +65,7 @@ impl Asked {
 }
 
 /// The seconds of a `Retry-After`, which is a number or a date (RFC 9110 section 10.2.3).
-fn pause_in(value: &HeaderValue) -> Option<u64> {
+pub(super) fn pause_in(value: &HeaderValue) -> Option<u64> {
     let text = value.to_str().ok()?.trim();
     text.parse().ok().or_else(|| {
         let until = httpdate::parse_http_date(text).ok()?;
@@ -95,6 +95,16 @@ impl HttpClient for Http {
             let (parts, body) = answer.into_parts();
             Ok(BytesResponse { parts, body: Box::new(body) })
         })
+    }
+}
+
+/// Asks by GET without an account.
+pub(super) async fn get(tls: Arc<ClientConfig>, url: &str) -> Result<Response<Bytes>, String> {
+    let request = Request::get(url).header(USER_AGENT, "tunnel");
+    let request = request.body(BodyWrapper::default()).map_err(|error| error.to_string())?;
+    match timeout(REQUEST_MAX, exchange(tls, request)).await {
+        Ok(answer) => answer,
+        Err(_) => Err(format!("no answer within {} s", REQUEST_MAX.as_secs())),
     }
 }
 

@@ -3,8 +3,11 @@
 mod account;
 mod driver;
 mod failure;
+mod hook;
 mod http;
 mod order;
+mod renewal;
+mod visible;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -53,11 +56,48 @@ impl Authority {
         if problems.len() > before {
             return None;
         }
-        let store = keep(Store::open(state_dir?, &acme.directory), problems)?;
+        let store =
+            keep(Store::open(state_dir?, &acme.directory, acme.account.as_deref()), problems)?;
         Some(Self { acme: acme.clone(), store, tls: tls? })
+    }
+}
+
+impl Authority {
+    /// Whether this account orders certificates for a name in normal form, or for a wildcard.
+    pub(crate) fn orders(&self, host: &str) -> bool {
+        let names = &self.acme.names;
+        names.is_empty() || names.iter().any(|name| is_within(host, name))
+    }
+}
+
+/// Whether `host` is `name`, or below the wildcard `name`.
+fn is_within(host: &str, name: &str) -> bool {
+    match name.strip_prefix('*') {
+        Some(end) => host.len() > end.len() && host.ends_with(end),
+        None => host == name,
     }
 }
 
 fn keep<T>(result: Result<T, MaterialError>, problems: &mut Vec<MaterialError>) -> Option<T> {
     result.map_err(|problem| problems.push(problem)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wildcard_of_an_account_takes_every_name_below() {
+        for (host, name, is_it) in [
+            ("a.example.com", "a.example.com", true),
+            ("b.example.com", "a.example.com", false),
+            ("a.example.com", "*.example.com", true),
+            ("*.example.com", "*.example.com", true),
+            ("a.b.example.com", "*.example.com", true),
+            ("example.com", "*.example.com", false),
+            ("evilexample.com", "*.example.com", false),
+        ] {
+            assert_eq!(is_within(host, name), is_it, "{host} {name}");
+        }
+    }
 }

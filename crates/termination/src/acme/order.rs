@@ -3,14 +3,17 @@
 use std::time::Duration;
 
 use instant_acme::{
-    Account, AuthorizationStatus, ChallengeType, Identifier, NewOrder, Order, OrderStatus,
-    RetryPolicy,
+    Account, AuthorizationStatus, CertificateIdentifier, ChallengeType, Identifier, NewOrder,
+    Order, OrderStatus, RetryPolicy,
 };
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 
-use super::failure::{Failure, in_words};
+use super::failure::{Cause, Failure, in_words};
+use super::hook::{self, Action, Record};
+use super::visible;
 use crate::challenge::{Answer, Kind, Pending, Slot, tls_answer};
 use crate::ledger::Scope;
+use crate::settings::Dns;
 
 /// How long the authority is asked for the outcome of a check or of a signature.
 const POLL_MAX: Duration = Duration::from_secs(60);
@@ -26,20 +29,40 @@ pub(super) struct Issued {
     pub(super) proved_by: Option<Kind>,
 }
 
-/// Orders a certificate for a name. `kinds` are the challenges that this server can answer, the
-/// preferred one first; at least one.
+/// What an order is for, and the ways to prove it.
+#[derive(Debug)]
+pub(super) struct Wish<'a> {
+    pub(super) host: &'a str,
+    /// The challenges that this server can answer, the preferred one first; at least one.
+    pub(super) kinds: &'a [Kind],
+    /// Where the doors find the answer to a challenge.
+    pub(super) slot: &'a Slot,
+    /// The program of dns-01.
+    pub(super) dns: Option<&'a Dns>,
+}
+
+/// Orders a certificate for a name. `replaces` is the certificate that the new one replaces (RFC
+/// 9773 section 5). A record that is left in DNS, also when the future is dropped, is in `record`.
 pub(super) async fn obtain(
     account: &Account,
-    slot: &Slot,
-    host: &str,
-    kinds: &[Kind],
+    wish: &Wish<'_>,
+    replaces: Option<&CertificateIdentifier<'static>>,
+    record: &mut Option<Record>,
 ) -> Result<Issued, Failure> {
+    let host = wish.host;
     let identifiers = [Identifier::Dns(host.to_owned())];
-    let mut order = account
-        .new_order(&NewOrder::new(&identifiers))
-        .await
-        .map_err(|error| Failure::of("the order was refused", &error))?;
-    let proved_by = prove(&mut order, slot, host, kinds).await?;
+    let mut new = NewOrder::new(&identifiers);
+    if let Some(replaced) = replaces {
+        new = new.replaces(replaced.clone());
+    }
+    let mut order = account.new_order(&new).await.map_err(|error| {
+        let mut failure = Failure::of("the order was refused", &error);
+        if replaces.is_some() && failure.cause == Cause::Other && failure.pause.is_none() {
+            failure.cause = Cause::Replaces;
+        }
+        failure
+    })?;
+    let proved_by = prove(&mut order, wish, record).await?;
 
     let (key, request) = request(host).map_err(|error| {
         Failure::new(Scope::Name, format!("making the request for a certificate: {error}"))
@@ -70,9 +93,8 @@ const fn retries() -> RetryPolicy {
 /// Answers a challenge, unless the authority remembers an earlier check.
 async fn prove(
     order: &mut Order,
-    slot: &Slot,
-    host: &str,
-    kinds: &[Kind],
+    &Wish { host, kinds, slot, dns }: &Wish<'_>,
+    record: &mut Option<Record>,
 ) -> Result<Option<Kind>, Failure> {
     let asking = |error| Failure::of("asking for the challenges", &error);
     // The answer is shown until the check has ended.
@@ -105,16 +127,20 @@ async fn prove(
         };
         let authorization = challenge.key_authorization();
         let answer = match kind {
-            Kind::Http => Answer::Http {
+            Kind::Http => Some(Answer::Http {
                 token: challenge.token.clone(),
                 authorization: authorization.as_str().to_owned(),
-            },
-            Kind::Tls => Answer::Tls(
+            }),
+            Kind::Tls => Some(Answer::Tls(
                 tls_answer(host, authorization.digest().as_ref())
                     .map_err(|problem| Failure::new(Scope::Name, problem))?,
-            ),
+            )),
+            Kind::Dns => {
+                present(dns, Record::new(host, authorization.dns_value()), record).await?;
+                None
+            }
         };
-        let answer = slot.show(Pending { host: host.into(), answer });
+        let answer = answer.map(|answer| slot.show(Pending { host: host.into(), answer }));
         challenge.set_ready().await.map_err(asking)?;
         (kind, answer)
     };
@@ -133,6 +159,20 @@ async fn prove(
     }
 }
 
+/// Has the record of dns-01 written, and waits until it is visible.
+async fn present(
+    dns: Option<&Dns>,
+    new: Record,
+    record: &mut Option<Record>,
+) -> Result<(), Failure> {
+    let failed = |why: String| Failure::new(Scope::Name, format!("the proof by dns-01: {why}"));
+    let dns = dns.ok_or_else(|| failed("no program is configured".into()))?;
+    // A program that fails may have written the record.
+    let new = record.insert(new);
+    hook::call(dns, Action::Present, new).await.map_err(failed)?;
+    visible::wait(dns, new).await.map_err(failed)
+}
+
 /// Why a check failed. The challenge has the reason; the order often has none, or a shorter one.
 async fn why_refused(
     order: &mut Order,
@@ -149,20 +189,23 @@ async fn why_refused(
     }
     let reason = reason.or_else(|| of_order.map(in_words));
     let reason = reason.unwrap_or_else(|| "the authority names no reason".into());
-    let way = match kind {
-        Kind::Http => "HTTP requests to port 80",
-        Kind::Tls => "TLS connections to port 443",
+    let hint = match kind {
+        Kind::Http => format!("HTTP requests to port 80 of {host} must reach this server"),
+        Kind::Tls => format!("TLS connections to port 443 of {host} must reach this server"),
+        Kind::Dns => "every name server of the zone must have the record; a longer `wait` in \
+                      `tls_routes.acme.dns` may help"
+            .into(),
     };
-    let text = format!(
-        "the check by {} failed: {reason} (hint: {way} of {host} must reach this server)",
-        kind.name()
-    );
-    Failure::new(Scope::Name, text)
+    Failure::new(
+        Scope::Name,
+        format!("the check by {} failed: {reason} (hint: {hint})", kind.name()),
+    )
 }
 
 const fn of_kind(kind: Kind) -> ChallengeType {
     match kind {
         Kind::Http => ChallengeType::Http01,
         Kind::Tls => ChallengeType::TlsAlpn01,
+        Kind::Dns => ChallengeType::Dns01,
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -65,7 +66,10 @@ impl Pebble {
             fs::write(file, text).unwrap();
         }
         let mut command = Command::new(program("pebble"));
-        command.arg("-config").arg(&files[2]).args(["-dnsserver", &name_server()]).envs([
+        let records = dir.join("dns");
+        fs::create_dir_all(&records).unwrap();
+        let dns = name_server(records);
+        command.arg("-config").arg(&files[2]).args(["-dnsserver", &dns]).envs([
             ("PEBBLE_VA_NOSLEEP", "1"),
             ("PEBBLE_WFE_NONCEREJECT", "20"),
             ("PEBBLE_AUTHZREUSE", "0"),
@@ -75,6 +79,20 @@ impl Pebble {
         wait_listening(management, SOON);
         let directory = format!("https://127.0.0.1:{port}/dir");
         Self { directory, port, management, ca: ca.to_owned(), process }
+    }
+
+    /// Makes the program of dns-01 in `dir`, the folder of pebble: it writes and removes the TXT
+    /// records that pebble's DNS server has, and appends each call to the file `calls`.
+    #[must_use]
+    pub fn hook(dir: &Path) -> PathBuf {
+        let (program, folder) = (dir.join("dns-hook"), dir.display());
+        let script = format!(
+            "#!/bin/sh\necho \"$@\" >> {folder}/calls\nrecord={folder}/dns/${{2%.}}\n\
+             case $1 in\npresent) echo \"$3\" >> \"$record\" ;;\ncleanup) rm \"$record\" ;;\nesac\n"
+        );
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
+        program
     }
 
     /// The port of the directory.
@@ -106,14 +124,15 @@ impl Pebble {
     }
 }
 
-/// Starts a DNS server on a port of 127.0.0.1, which answers until the process of the test ends.
-fn name_server() -> String {
+/// Starts a DNS server on a port of 127.0.0.1, which answers until the process of the test ends. The
+/// TXT records of a name are the lines of the file of this name in `records`.
+fn name_server(records: PathBuf) -> String {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
         let mut query = [0; 512];
         while let Ok((length, from)) = socket.recv_from(&mut query) {
-            if let Some(answer) = answer(&query[..length]) {
+            if let Some(answer) = answer(&query[..length], &records) {
                 socket.send_to(&answer, from).unwrap();
             }
         }
@@ -121,22 +140,43 @@ fn name_server() -> String {
     address
 }
 
-/// The answer to a query (RFC 1035 section 4): 127.0.0.1 for type A, no record for other types.
-fn answer(query: &[u8]) -> Option<Vec<u8>> {
+/// The answer to a query (RFC 1035 section 4): 127.0.0.1 for type A, the records of a file for type
+/// TXT, no record for other types.
+fn answer(query: &[u8], records: &Path) -> Option<Vec<u8>> {
     let (head, rest) = query.split_at_checked(12)?;
     let name_end = rest.iter().position(|&b| b == 0)? + 1;
     let question = rest.get(..name_end + 4)?;
     let first_label = question.get(1..=usize::from(question[0]))?;
     let is_known = first_label != NOWHERE.trim_end_matches('.').as_bytes();
     let is_a = is_known && question[name_end..] == [0, 1, 0, 1];
+    let texts =
+        if question[name_end..] == [0, 16, 0, 1] { texts(question, records) } else { vec![] };
     let mut answer = head[..2].to_vec();
     // A response with recursion, rcode 3 (no such name) for unknown names; then the four counts.
     answer.extend([0x81, if is_known { 0x80 } else { 0x83 }]);
-    answer.extend([0, 1, 0, u8::from(is_a), 0, 0, 0, 0]);
+    let count = u8::from(is_a) + u8::try_from(texts.len()).ok()?;
+    answer.extend([0, 1, 0, count, 0, 0, 0, 0]);
     answer.extend(question);
+    for text in texts {
+        let length = u8::try_from(text.len()).ok().filter(|length| *length < 255)?;
+        answer.extend([0xC0, 12, 0, 16, 0, 1, 0, 0, 0, 1, 0, length + 1, length]);
+        answer.extend(text.as_bytes());
+    }
     if is_a {
         // The name of the question, type A, class IN, 60 s, 4 bytes.
         answer.extend([0xC0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 127, 0, 0, 1]);
     }
     Some(answer)
+}
+
+/// The lines of the file of a question's name.
+fn texts(question: &[u8], records: &Path) -> Vec<String> {
+    let (mut name, mut rest) = (Vec::new(), question);
+    while let Some((&length @ 1.., tail)) = rest.split_first() {
+        let (label, tail) = tail.split_at(usize::from(length));
+        name.push(String::from_utf8_lossy(label).to_ascii_lowercase());
+        rest = tail;
+    }
+    let text = fs::read_to_string(records.join(name.join("."))).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
 }

@@ -1,4 +1,4 @@
-//! Certificates by ACME, from a real pebble.
+//! Certificates by ACME, from a real pebble, and of files.
 
 use std::fs;
 use std::time::Instant;
@@ -54,4 +54,56 @@ fn names_get_certificates_and_keep_them_over_a_restart() {
         fetch(tls, &["--cacert", &root, "https://b.example.com/"]).contains("\"name\": \"web\"")
     );
     assert_eq!(pebble.orders(), orders, "a kept certificate is not ordered again");
+}
+
+/// A wildcard that a program proves by dns-01, beside an account for the other names.
+#[test]
+fn a_wildcard_is_proved_by_the_program_of_dns_01() {
+    let mut doors = Doors::new(Scheme::TLS);
+    let (http, tls, dir) = (doors.http, doors.tls, doors.setup.dir().to_owned());
+    let authority = Authority::new("of pebble's own API").unwrap();
+    let ca = authority.save(&dir).unwrap();
+    let leaf = authority.server(&["127.0.0.1"]).unwrap();
+    let ports = CheckedPorts { http, tls };
+    let pebble = Pebble::start(&dir, (&leaf.certificate, &leaf.key), &ca, ports);
+    let hook = Pebble::hook(&dir);
+    let account = format!(
+        "directory: \"{}\", ca: \"{}\", accept_terms: true",
+        pebble.directory,
+        ca.display()
+    );
+    let acme = format!(
+        ", acme: [{{ {account}, names: \"*.home.example.com\", account: dns, \
+          dns: {{ exec: \"{}\", wait: 0s }} }}, {{ {account} }}]",
+        hook.display()
+    );
+    doors.setup.server_lines = doors.setup.server_lines.replacen(
+        &format!("tls_routes: {{ listen: [\"127.0.0.1:{tls}\"]"),
+        &format!("tls_routes: {{ listen: [\"127.0.0.1:{tls}\"]{acme}"),
+        1,
+    );
+    let web = Web::start(&dir, "web");
+    let running = doors.start(&[
+        ("https://*.home.example.com", web.port, ""),
+        ("https://b.example.com", web.port, ""),
+    ]);
+    fs::write(dir.join("root.crt"), pebble.root()).unwrap();
+    let root = dir.join("root.crt");
+    let root = root.to_str().unwrap();
+    for host in ["a.home.example.com", "other.home.example.com", "b.example.com"] {
+        wait("the name has a certificate", LONG, || {
+            let got = super::curl(tls, &["--cacert", root, &format!("https://{host}/")]);
+            got.status.success().then_some(())
+        });
+    }
+    let status = running.status("server").unwrap();
+    for (host, challenge) in [("*.home.example.com", "dns-01"), ("b.example.com", "tls-alpn-01")] {
+        let all = status["certificates"].as_array().unwrap();
+        let one = all.iter().find(|one| one["host"] == host).unwrap();
+        assert_eq!(one["challenge"], challenge, "{status}");
+        let [renewed, expires] = ["renews_seconds", "expires_seconds"].map(|key| &one[key]);
+        assert!(renewed.as_i64().unwrap() < expires.as_i64().unwrap(), "{status}");
+    }
+    let calls = fs::read_to_string(dir.join("calls")).unwrap();
+    assert!(calls.contains("cleanup _acme-challenge.home.example.com. "), "{calls}");
 }

@@ -10,10 +10,14 @@ mod load;
 mod mux;
 mod origin;
 mod partly;
+mod passwords;
+mod redirects;
+mod requests;
 mod rules;
 mod status;
 mod targets;
 mod tls;
+mod visitors;
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};

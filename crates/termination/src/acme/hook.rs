@@ -1,0 +1,255 @@
+//! The program that writes and removes records of dns-01. The manual describes the convention of a
+//! call in `certificates.md`.
+//!
+//! One order is in progress at a time, so at most one program runs. It is the leader of a process
+//! group of its own, which ends with it.
+
+use std::env;
+use std::fmt;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+use crate::plain;
+use crate::settings::Dns;
+
+/// What the program finds its own programs by.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// The variables of this process that the program gets. All others stay here: they may be secrets
+/// that the configuration refers to.
+const KEPT: [&str; 3] = ["HOME", "TZ", "CREDENTIALS_DIRECTORY"];
+
+/// Most bytes of the program's messages that are read, and most lines of them in the log.
+const SAID_MAX: u64 = 16 << 10;
+const LINES_MAX: usize = 20;
+
+/// How long the messages of an ended program are awaited: a process that it left behind may keep
+/// its standard error open.
+const DRAIN: Duration = Duration::from_secs(1);
+
+/// A record of dns-01 (RFC 8555 section 8.4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    /// The published name, which may be a wildcard.
+    pub(super) host: String,
+    /// The name of the record, without a dot at the end.
+    pub(super) name: String,
+    /// The text of the record.
+    pub(super) value: String,
+}
+
+impl Record {
+    pub(super) fn new(host: &str, value: String) -> Self {
+        let base = host.strip_prefix("*.").unwrap_or(host);
+        Self { host: host.to_owned(), name: format!("_acme-challenge.{base}"), value }
+    }
+}
+
+/// What the program does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    Present,
+    Cleanup,
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Present => "present",
+            Self::Cleanup => "cleanup",
+        })
+    }
+}
+
+/// Calls the program. What it writes to standard error goes to the log.
+///
+/// # Errors
+/// The program cannot be started, takes too long, or ends with another exit code than 0. The text
+/// has no control characters.
+pub(super) async fn call(dns: &Dns, action: Action, record: &Record) -> Result<(), String> {
+    let program = plain(&dns.program.display().to_string());
+    let mut child = command(dns, action, record)
+        .spawn()
+        .map_err(|error| format!("the program {program} does not start: {error}"))?;
+    let group = Group(child.id());
+    let said = child.stderr.take();
+    let (ended, said) = match timeout(dns.timeout, ended(&mut child, said)).await {
+        Ok(ended) => ended,
+        Err(_) => {
+            drop(group);
+            let seconds = dns.timeout.as_secs();
+            return Err(format!("the program {program} {action} took longer than {seconds} s"));
+        }
+    };
+    let lines: Vec<_> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    for line in lines.iter().take(LINES_MAX) {
+        tracing::info!(host = record.host, "{program} {action}: {}", plain(line));
+    }
+    match ended {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => {
+            let last = lines.last().map_or_else(String::new, |line| format!(": {}", plain(line)));
+            Err(format!("the program {program} {action} ended with {status}{last}"))
+        }
+        Err(error) => Err(format!("the program {program} cannot be awaited: {error}")),
+    }
+}
+
+/// The end of the program, and what it has said.
+async fn ended(
+    child: &mut Child,
+    said: Option<impl AsyncRead + Unpin>,
+) -> (std::io::Result<ExitStatus>, String) {
+    let mut text = Vec::new();
+    let status = {
+        let mut read = Box::pin(async {
+            let Some(said) = said else { return };
+            // The rest is read, too, so that the program does not wait for us.
+            let mut said = said.take(SAID_MAX);
+            let _ = said.read_to_end(&mut text).await;
+            let _ = tokio::io::copy(&mut said.into_inner(), &mut tokio::io::sink()).await;
+        });
+        tokio::select! {
+            status = child.wait() => {
+                let _ = timeout(DRAIN, read).await;
+                status
+            }
+            () = &mut read => child.wait().await,
+        }
+    };
+    (status, String::from_utf8_lossy(&text).into_owned())
+}
+
+fn command(dns: &Dns, action: Action, record: &Record) -> Command {
+    let mut command = Command::new(&dns.program);
+    let kept = KEPT.iter().filter_map(|name| Some((name, env::var_os(name)?)));
+    command
+        .arg(action.to_string())
+        .arg(format!("{}.", record.name))
+        .arg(&record.value)
+        .env_clear()
+        .envs(kept)
+        .env("PATH", PATH)
+        .env("TUNNEL_ACTION", action.to_string())
+        .env("TUNNEL_HOST", &record.host)
+        .env("TUNNEL_RECORD", format!("{}.", record.name))
+        .env("TUNNEL_VALUE", &record.value)
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true);
+    command
+}
+
+/// Kills the process group of a program that does not end, or that nobody awaits any more.
+struct Group(Option<u32>);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        use rustix::process::{Pid, Signal, kill_process_group};
+        let pid = self.0.and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        if let Some(pid) = pid {
+            // There is no such group when the program and its children have ended.
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::settings::Wait;
+
+    fn dns(folder: &tempfile::TempDir, script: &str, seconds: u64) -> Dns {
+        let program = folder.path().join("hook");
+        fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
+        let wait = Wait::Fixed(Duration::ZERO);
+        Dns { program, timeout: Duration::from_secs(seconds), wait, resolvers: Vec::new() }
+    }
+
+    fn record() -> Record {
+        Record::new("*.home.example.com", "digest".to_owned())
+    }
+
+    /// Waits until `there` holds; a program of a test takes milliseconds.
+    async fn wait_for(there: impl Fn() -> bool) {
+        let until = std::time::Instant::now() + Duration::from_secs(20);
+        while !there() {
+            assert!(std::time::Instant::now() < until);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn the_program_gets_the_record_and_a_clean_environment() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("out");
+        let script = format!("{{ echo \"$@\"; pwd; env | sort; }} > {}", out.display());
+        call(&dns(&folder, &script, 20), Action::Present, &record()).await.unwrap();
+        let text = fs::read_to_string(&out).unwrap();
+        let mut lines = text.lines();
+        assert_eq!(lines.next(), Some("present _acme-challenge.home.example.com. digest"));
+        assert_eq!(lines.next(), Some("/"));
+        let names: Vec<_> = lines.filter_map(|line| Some(line.split_once('=')?.0)).collect();
+        let ours = ["TUNNEL_ACTION", "TUNNEL_HOST", "TUNNEL_RECORD", "TUNNEL_VALUE", "PATH"];
+        // A shell sets some by itself.
+        let known = |name: &&str| {
+            ours.contains(name)
+                || KEPT.contains(name)
+                || ["PWD", "OLDPWD", "SHLVL", "_"].contains(name)
+        };
+        assert!(names.iter().all(|name| known(&name)), "{text}");
+        assert!(text.contains("TUNNEL_HOST=*.home.example.com\n"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn a_failed_program_is_told_with_its_last_words() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = "echo first >&2; printf 'zone \\033[2J locked\\n' >&2; exit 3";
+        let why = call(&dns(&folder, script, 20), Action::Cleanup, &record()).await.unwrap_err();
+        assert!(
+            why.ends_with(r"hook cleanup ended with exit status: 3: zone \u{1b}[2J locked"),
+            "{why}"
+        );
+        let absent = Dns { program: PathBuf::from("/nowhere/hook"), ..dns(&folder, "", 20) };
+        let why = call(&absent, Action::Present, &record()).await.unwrap_err();
+        assert!(why.starts_with("the program /nowhere/hook does not start: No such file"), "{why}");
+        // Much output neither blocks the program nor fills memory.
+        let much = "i=0; while [ $i -lt 3000 ]; do echo 0123456789012345678901234567890123456789 >&2; \
+                    i=$((i+1)); done";
+        call(&dns(&folder, much, 20), Action::Present, &record()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_program_that_hangs_ends_with_its_children() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = folder.path().join("child");
+        let script = format!("sleep 600 & echo $! > {}; wait", at.display());
+        let why = call(&dns(&folder, &script, 1), Action::Present, &record()).await.unwrap_err();
+        assert!(why.ends_with("hook present took longer than 1 s"), "{why}");
+        let child = fs::read_to_string(&at).unwrap();
+        let stat = PathBuf::from(format!("/proc/{}/stat", child.trim()));
+        // A dead child that nobody has awaited yet is a zombie.
+        let is_gone = || fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "));
+        wait_for(is_gone).await;
+    }
+
+    #[tokio::test]
+    async fn a_process_that_stays_behind_delays_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let began = std::time::Instant::now();
+        call(&dns(&folder, "sleep 600 & exit 0", 60), Action::Present, &record()).await.unwrap();
+        assert!(began.elapsed() < Duration::from_secs(30));
+    }
+}

@@ -1,0 +1,469 @@
+//! Waits until a record of dns-01 is visible at every name server of its zone. The authority asks
+//! one of them, and a check that comes too early counts as a failure.
+//!
+//! The questions are one packet over UDP each (RFC 1035 section 4); answers of a record that is a
+//! CNAME are followed. The parser reads TXT, NS and CNAME, and allocates by what has arrived, not
+//! by the counts that a head claims.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::hash::{BuildHasher as _, RandomState};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use tokio::net::{UdpSocket, lookup_host};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::hook::Record;
+use crate::plain;
+use crate::settings::{Dns, Wait};
+
+/// The pause between two looks, and the time for one answer.
+const LOOK: Duration = Duration::from_secs(2);
+const ANSWER: Duration = Duration::from_secs(2);
+
+/// How often a question is sent, because a packet may be lost.
+const ATTEMPTS: u32 = 2;
+
+/// Most name servers of a zone that are asked, most steps of a CNAME, and most records of an
+/// answer.
+const SERVERS_MAX: usize = 8;
+const STEPS_MAX: usize = 8;
+const RECORDS_MAX: usize = 64;
+
+/// The size of an answer over UDP without EDNS is 512; larger ones are cut by the server.
+const PACKET: usize = 4096;
+
+const DNS_PORT: u16 = 53;
+
+/// Waits as the settings say.
+///
+/// # Errors
+/// The record is not visible in time; the sentence says where.
+pub(super) async fn wait(dns: &Dns, record: &Record) -> Result<(), String> {
+    wait_at(DNS_PORT, dns, record).await
+}
+
+/// As [`wait`], for name servers at another port.
+async fn wait_at(port: u16, dns: &Dns, record: &Record) -> Result<(), String> {
+    let most = match dns.wait {
+        Wait::Fixed(pause) => {
+            sleep(pause).await;
+            return Ok(());
+        }
+        Wait::Visible(most) => most,
+    };
+    let until = Instant::now() + most;
+    loop {
+        let look =
+            timeout(until.saturating_duration_since(Instant::now()), look(port, dns, record));
+        let why = match look.await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(why)) => why,
+            Err(_) => "the name servers do not answer".to_owned(),
+        };
+        if Instant::now() + LOOK >= until {
+            return Err(format!(
+                "the record {} was not visible after {} s: {why} (hint: `wait: 60s` in \
+                 `tls_routes.acme.dns` waits without a question)",
+                record.name,
+                most.as_secs()
+            ));
+        }
+        sleep(LOOK).await;
+    }
+}
+
+/// Whether every name server of the zone has the record now.
+async fn look(port: u16, dns: &Dns, record: &Record) -> Result<(), String> {
+    let resolvers = if dns.resolvers.is_empty() { of_system() } else { dns.resolvers.clone() };
+    let mut name = record.name.clone();
+    for _ in 0..STEPS_MAX {
+        let servers = servers_of(port, &resolvers, &name).await?;
+        let mut further = None;
+        for (host, server) in &servers {
+            let answer = ask(&[*server], &name, Type::Txt)
+                .await
+                .map_err(|why| format!("{host} does not answer: {why}"))?;
+            let texts = answer.iter().any(|found| *found == Found::Text(record.value.clone()));
+            let alias = answer.into_iter().find_map(|found| match found {
+                Found::Alias(to) => Some(to),
+                Found::Text(_) | Found::Server(_) => None,
+            });
+            match alias {
+                _ if texts => {}
+                Some(to) => further = Some(to),
+                None => return Err(format!("{host} does not have it")),
+            }
+        }
+        match further {
+            None => return Ok(()),
+            Some(to) => name = to,
+        }
+    }
+    Err(format!("{} has too many aliases", plain(&record.name)))
+}
+
+/// The name servers of the zone that has a name, with an address each.
+async fn servers_of(
+    port: u16,
+    resolvers: &[SocketAddr],
+    name: &str,
+) -> Result<Vec<(String, SocketAddr)>, String> {
+    let mut zone = name;
+    let hosts = loop {
+        let found = ask(resolvers, zone, Type::Ns).await?;
+        let hosts: BTreeSet<String> = found
+            .into_iter()
+            .filter_map(|found| match found {
+                Found::Server(host) => Some(host),
+                Found::Text(_) | Found::Alias(_) => None,
+            })
+            .collect();
+        if !hosts.is_empty() {
+            break hosts;
+        }
+        zone = match zone.split_once('.') {
+            Some((_, rest)) => rest,
+            None => return Err(format!("no zone has {}", plain(name))),
+        };
+    };
+    let mut servers = Vec::new();
+    for host in hosts.into_iter().take(SERVERS_MAX) {
+        let shown = plain(&host);
+        let mut addresses = lookup_host((host.as_str(), port))
+            .await
+            .map_err(|error| format!("the name server {shown} has no address: {error}"))?;
+        let address = addresses.next();
+        let address = address.ok_or_else(|| format!("the name server {shown} has no address"))?;
+        servers.push((shown, address));
+    }
+    Ok(servers)
+}
+
+/// The resolvers of the system (resolv.conf(5)).
+fn of_system() -> Vec<SocketAddr> {
+    let text = fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+    let address = |line: &str| {
+        let address = line.trim().strip_prefix("nameserver")?.trim();
+        Some(SocketAddr::new(address.parse().ok()?, DNS_PORT))
+    };
+    let found: Vec<_> = text.lines().filter_map(address).take(3).collect();
+    if found.is_empty() {
+        return vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), DNS_PORT)];
+    }
+    found
+}
+
+/// The type of a question (RFC 1035 section 3.2.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Type {
+    Ns = 2,
+    Txt = 16,
+}
+
+/// A record of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Found {
+    Text(String),
+    Server(String),
+    Alias(String),
+}
+
+/// Asks servers one after the other until one answers.
+async fn ask(servers: &[SocketAddr], name: &str, kind: Type) -> Result<Vec<Found>, String> {
+    let mut why = "there is no name server to ask".to_owned();
+    for _ in 0..ATTEMPTS {
+        for server in servers {
+            match timeout(ANSWER, ask_one(*server, name, kind)).await {
+                Ok(Ok(found)) => return Ok(found),
+                Ok(Err(error)) => why = error.to_string(),
+                Err(_) => why = format!("{server} is silent"),
+            }
+        }
+    }
+    Err(why)
+}
+
+async fn ask_one(server: SocketAddr, name: &str, kind: Type) -> io::Result<Vec<Found>> {
+    let any: IpAddr = match server {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    // A connected socket takes packets of this server alone.
+    let socket = UdpSocket::bind((any, 0)).await?;
+    socket.connect(server).await?;
+    // `RandomState` has new random keys each time.
+    let id = RandomState::new().hash_one(0_u8).to_be_bytes();
+    let query = query([id[0], id[1]], name, kind).ok_or_else(|| invalid("it is no name of DNS"))?;
+    socket.send(&query).await?;
+    let mut packet = vec![0; PACKET];
+    loop {
+        let length = socket.recv(&mut packet).await?;
+        // A packet that is no answer to this question is another's, or forged.
+        if let Some(answer) = Answer::read(&packet[..length], &query) {
+            return match answer.code {
+                // No error, and no such name.
+                0 | 3 => Ok(answer.found),
+                code => Err(invalid(&format!("{server} refuses with code {code}"))),
+            };
+        }
+    }
+}
+
+fn invalid(text: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, text.to_owned())
+}
+
+/// A question with recursion desired, which a server of a zone ignores.
+fn query(id: [u8; 2], name: &str, kind: Type) -> Option<Vec<u8>> {
+    let mut query = vec![id[0], id[1], 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+    for label in name.split('.') {
+        let length = u8::try_from(label.len()).ok().filter(|length| (1..=63).contains(length))?;
+        query.push(length);
+        query.extend(label.as_bytes());
+    }
+    query.extend([0, 0, kind as u8, 0, 1]);
+    Some(query)
+}
+
+/// The part of an answer that is asked for.
+#[derive(Debug, PartialEq, Eq)]
+struct Answer {
+    code: u8,
+    found: Vec<Found>,
+}
+
+impl Answer {
+    /// Reads the answer to `query`; `None`: the packet is something else.
+    fn read(packet: &[u8], query: &[u8]) -> Option<Self> {
+        let (head, question) = (packet.get(..12)?, query.get(12..)?);
+        let is_answer = head[..2] == query[..2] && head[2] & 0x80 != 0;
+        let rest = packet.get(12..12 + question.len())?;
+        if !is_answer || !rest.eq_ignore_ascii_case(question) {
+            return None;
+        }
+        let mut at = 12 + question.len();
+        let count = usize::from(u16::from_be_bytes([head[6], head[7]]));
+        let mut found = Vec::new();
+        for _ in 0..count.min(RECORDS_MAX) {
+            // A record that is cut ends the answer.
+            let Some((record, next)) = record(packet, at) else { break };
+            found.extend(record);
+            at = next;
+        }
+        Some(Self { code: head[3] & 0x0F, found })
+    }
+}
+
+/// The record at a position, and the position behind it. `None` in the result: another type.
+fn record(packet: &[u8], at: usize) -> Option<(Option<Found>, usize)> {
+    let (_, at) = name(packet, at)?;
+    let head = packet.get(at..at + 10)?;
+    let size = usize::from(u16::from_be_bytes([head[8], head[9]]));
+    let (begin, end) = (at + 10, at + 10 + size);
+    let data = packet.get(begin..end)?;
+    let found = match u16::from_be_bytes([head[0], head[1]]) {
+        2 => Some(Found::Server(name(packet, begin)?.0)),
+        5 => Some(Found::Alias(name(packet, begin)?.0)),
+        16 => Some(Found::Text(text(data)?)),
+        _ => None,
+    };
+    Some((found, end))
+}
+
+/// The strings of a TXT record, joined (RFC 1035 section 3.3.14).
+fn text(mut data: &[u8]) -> Option<String> {
+    let mut all = Vec::with_capacity(data.len());
+    while let Some((length, rest)) = data.split_first() {
+        let (part, rest) = rest.split_at_checked(usize::from(*length))?;
+        all.extend_from_slice(part);
+        data = rest;
+    }
+    Some(String::from_utf8_lossy(&all).into_owned())
+}
+
+/// A name, which may be compressed (RFC 1035 section 4.1.4), and the position behind it.
+fn name(packet: &[u8], mut at: usize) -> Option<(String, usize)> {
+    let (mut name, mut end) = (String::new(), None);
+    // Each pointer leads to the front, so that a loop ends.
+    let mut bound = at;
+    loop {
+        let length = usize::from(*packet.get(at)?);
+        match length {
+            0 => return Some((name, end.unwrap_or(at + 1))),
+            1..=63 => {
+                push(&mut name, packet.get(at + 1..at + 1 + length)?)?;
+                at += 1 + length;
+            }
+            0xC0.. => {
+                let to = ((length & 0x3F) << 8) | usize::from(*packet.get(at + 1)?);
+                end = end.or(Some(at + 2));
+                if to >= bound {
+                    return None;
+                }
+                (at, bound) = (to, to);
+            }
+            _ => return None,
+        }
+    }
+}
+
+/// Adds a label in lower case. `None`: the name is longer than 255 characters, or the label is not
+/// in ASCII.
+fn push(name: &mut String, label: &[u8]) -> Option<()> {
+    if name.len() + label.len() > 255 || !label.is_ascii() {
+        return None;
+    }
+    if !name.is_empty() {
+        name.push('.');
+    }
+    name.push_str(&str::from_utf8(label).ok()?.to_ascii_lowercase());
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// An answer to a query with these records: type, and data. Names are compressed to the
+    /// question.
+    fn answer(query: &[u8], code: u8, records: &[(u8, Vec<u8>)]) -> Vec<u8> {
+        let mut packet = query.to_vec();
+        (packet[2], packet[3]) = (0x81, 0x80 | code);
+        packet[7] = records.len().try_into().unwrap();
+        for (kind, data) in records {
+            packet.extend([0xC0, 12, 0, *kind, 0, 1, 0, 0, 0, 1]);
+            packet.extend(u16::try_from(data.len()).unwrap().to_be_bytes());
+            packet.extend(data);
+        }
+        packet
+    }
+
+    fn string(text: &str) -> Vec<u8> {
+        [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat()
+    }
+
+    fn wire(name: &str) -> Vec<u8> {
+        let mut wire: Vec<u8> = name.split('.').flat_map(string).collect();
+        wire.push(0);
+        wire
+    }
+
+    #[test]
+    fn an_answer_is_read_by_its_types_and_a_forged_one_is_not() {
+        let query = query([1, 2], "_acme-challenge.a.example", Type::Txt).unwrap();
+        let texts = [string("other"), [string("di"), string("gest")].concat()];
+        let records = [
+            (16, texts[0].clone()),
+            (16, texts[1].clone()),
+            (5, wire("B.example")),
+            (2, [&[3], &b"ns1"[..], &[0xC0, 12 + 16]].concat()),
+            (1, vec![127, 0, 0, 1]),
+        ];
+        let packet = answer(&query, 0, &records);
+        let read = Answer::read(&packet, &query).unwrap();
+        assert_eq!(
+            read.found,
+            [
+                Found::Text("other".into()),
+                Found::Text("digest".into()),
+                Found::Alias("b.example".into()),
+                Found::Server("ns1.a.example".into()),
+            ]
+        );
+        for (index, byte) in [(0, 9), (2, 1), (13, b'x')] {
+            let mut forged = packet.clone();
+            forged[index] = byte;
+            assert_eq!(Answer::read(&forged, &query), None, "byte {index}");
+        }
+        // A count that no record stands for, and a pointer to itself.
+        let mut cut = answer(&query, 0, &records[..1]);
+        (cut[6], cut[7]) = (255, 255);
+        assert_eq!(Answer::read(&cut, &query).unwrap().found.len(), 1);
+        let loops = answer(&query, 0, &[(5, vec![0xC0, 60])]);
+        assert_eq!(Answer::read(&loops, &query).unwrap().found, []);
+    }
+
+    proptest! {
+        #[test]
+        fn no_packet_panics(packet in proptest::collection::vec(any::<u8>(), 0..200), at in 0_usize..200) {
+            let query = query([1, 2], "a.example", Type::Ns).unwrap();
+            let _ = name(&packet, at);
+            let _ = record(&packet, at);
+            let _ = Answer::read(&[&query[..], &packet].concat(), &query);
+            let _ = text(&packet);
+        }
+    }
+
+    /// A server for one zone that has the record from the given question about it on.
+    async fn zone(from: usize, value: &str) -> (SocketAddr, Arc<AtomicUsize>) {
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let address = socket.local_addr().unwrap();
+        let asked = Arc::new(AtomicUsize::new(0));
+        let (count, value) = (Arc::clone(&asked), value.to_owned());
+        #[expect(clippy::disallowed_methods, reason = "a server of a test")]
+        tokio::spawn(async move {
+            let mut packet = [0; 512];
+            loop {
+                let (length, peer) = socket.recv_from(&mut packet).await.unwrap();
+                let query = &packet[..length];
+                let records = if query[length - 3] == 16 {
+                    let times = count.fetch_add(1, Ordering::Relaxed) + 1;
+                    if times >= from { vec![(16, string(&value))] } else { Vec::new() }
+                } else if query[12..].starts_with(&wire("a.example")) {
+                    vec![(2, wire("127.0.0.1"))]
+                } else {
+                    Vec::new()
+                };
+                socket.send_to(&answer(query, 0, &records), peer).await.unwrap();
+            }
+        });
+        (address, asked)
+    }
+
+    #[tokio::test]
+    async fn a_record_is_found_when_the_server_has_it() {
+        let (server, asked) = zone(3, "digest").await;
+        let has = || async {
+            let found = ask(&[server], "_acme-challenge.a.example", Type::Txt).await.unwrap();
+            found.contains(&Found::Text("digest".into()))
+        };
+        assert_eq!((has().await, has().await, has().await), (false, false, true));
+        assert_eq!(asked.load(Ordering::Relaxed), 3);
+        assert_eq!(ask(&[server], "b.example", Type::Ns).await, Ok(Vec::new()));
+    }
+
+    fn dns(server: SocketAddr, most: u64) -> Dns {
+        let wait = Wait::Visible(Duration::from_secs(most));
+        let (program, timeout) = (PathBuf::new(), Duration::ZERO);
+        Dns { program, timeout, wait, resolvers: vec![server] }
+    }
+
+    #[tokio::test]
+    async fn the_wait_ends_when_the_servers_of_the_zone_have_the_record() {
+        let (server, asked) = zone(2, "digest").await;
+        let record = Record::new("*.a.example", "digest".into());
+        wait_at(server.port(), &dns(server, 60), &record).await.unwrap();
+        assert_eq!(asked.load(Ordering::Relaxed), 2);
+        let (server, _) = zone(1, "another").await;
+        let why = wait_at(server.port(), &dns(server, 1), &record).await.unwrap_err();
+        assert!(why.contains("127.0.0.1 does not have it"), "{why}");
+    }
+
+    #[tokio::test]
+    async fn a_name_without_a_zone_is_told_in_time() {
+        let (server, _) = zone(1, "digest").await;
+        let record = Record::new("b.test", "digest".into());
+        let why = wait_at(server.port(), &dns(server, 1), &record).await.unwrap_err();
+        assert!(why.contains("no zone has _acme-challenge.b.test"), "{why}");
+        assert!(why.contains("`wait: 60s`"), "{why}");
+    }
+}
