@@ -108,7 +108,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let nameless = s.key("name").is_none();
     let is_exit = target.as_ref().is_some_and(Targets::is_exit);
     let protocol = target.as_ref().map(Targets::protocol).unwrap_or_default();
-    let http = http::options(&s, is_exit, redirect, protocol);
+    let (http, user_file) = http::options(&s, is_exit, redirect, protocol);
     let terms = ServiceTerms { http, ..terms };
     let of_exit = if is_exit { exit::exit(&s) } else { exit::none(&s) };
     let published = publish(&s, &entries, terms.http.path.as_deref(), &mut seen.published);
@@ -170,6 +170,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
         visitors: visitors.clone(),
         proxy_protocol,
         exit: of_exit.clone(),
+        user_file: user_file.clone(),
     };
     if !wide {
         return Some(vec![make(names.pop()?, 0, published)]);

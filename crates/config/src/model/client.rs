@@ -115,6 +115,17 @@ pub struct Service {
     pub proxy_protocol: Option<ProxyProtocol>,
     /// Who may use an exit, and for what; empty unless [`Target::is_exit`].
     pub exit: Exit,
+    /// The file of users whose hashes are among those of the terms; `None`: no file.
+    pub user_file: Option<UserFile>,
+}
+
+/// A file of users of `basic_auth`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserFile {
+    /// The path as written.
+    pub path: PathBuf,
+    /// The number of hashes of the terms that are not of the file. They come first.
+    pub inline: usize,
 }
 
 /// How the client verifies the certificate of a target.
@@ -180,6 +191,7 @@ impl Service {
         if !self.public.iter().all(Public::is_http) {
             // The options were for the names of the other service.
             self.terms.http = HttpOptions::default();
+            self.user_file = None;
         }
         let is_https =
             |public: &Public| matches!(public, Public::Name { kind: NameKind::Https, .. });
@@ -272,7 +284,7 @@ impl Service {
         }
         let HttpOptions { pass_through, basic_auth, host_rewrite, request, response, .. } =
             &self.terms.http;
-        let HttpOptions { forwarded, path, strip_prefix, hsts, .. } = &self.terms.http;
+        let HttpOptions { forwarded, path, strip_prefix, hsts, hashes, .. } = &self.terms.http;
         if let Some(path) = path {
             extras.push_str(&format!(", path {path}"));
         }
@@ -287,7 +299,7 @@ impl Service {
         }
         for (is_set, what) in [
             (*pass_through, "pass_through"),
-            (!basic_auth.is_empty(), "basic_auth"),
+            (!basic_auth.is_empty() || !hashes.is_empty(), "basic_auth"),
             (!request.is_empty(), "headers"),
             (!response.is_empty(), "response_headers"),
             (*forwarded, "forwarded"),

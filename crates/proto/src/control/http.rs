@@ -10,7 +10,8 @@ use super::message::service;
 use super::{IGNORABLE, TEXT_MAX};
 use crate::wire::{Reader, TLV_HEAD, put_tlv, text};
 use crate::{
-    CREDENTIALS_MAX, EDITS_MAX, FieldEdits, HttpOptionError, HttpOptions, Redirect, TargetProtocol,
+    CREDENTIALS_MAX, EDITS_MAX, FieldEdits, HASHES_MAX, HttpOptionError, HttpOptions, Redirect,
+    TargetProtocol,
 };
 
 const FLAGS: u8 = 1;
@@ -24,6 +25,7 @@ const RESPONSE_REMOVE: u8 = 8;
 const REDIRECT: u8 = 9;
 const HSTS: u8 = 10;
 const STRIP_PREFIX: u8 = 11;
+const CREDENTIAL_HASH: u8 = 12;
 const TARGET_PROTOCOL: u8 = 13;
 
 const PROTOCOL_HTTPS: u8 = 1;
@@ -57,8 +59,8 @@ impl HttpOptions {
         let set = edits.iter().flat_map(|edits| &edits.set);
         let set: usize = set.map(|(name, value)| TLV_HEAD + 1 + name.len() + value.len()).sum();
         let removed = edits.iter().flat_map(|edits| &edits.remove);
-        let texts =
-            self.basic_auth.iter().chain(&self.host_rewrite).chain(&self.path).chain(removed);
+        let pairs = self.basic_auth.iter().chain(&self.hashes);
+        let texts = pairs.chain(&self.host_rewrite).chain(&self.path).chain(removed);
         let texts = texts.chain(&self.strip_prefix);
         let target = if self.target == TargetProtocol::Http { 0 } else { TLV_HEAD + 1 };
         let texts = texts.map(|text| TLV_HEAD + text.len()).sum::<usize>();
@@ -78,6 +80,7 @@ impl HttpOptions {
                 put_tlv(out, FLAGS, |out| out.put_u8(self.flags()));
             }
             self.basic_auth.iter().for_each(|pair| text(out, CREDENTIAL, pair));
+            self.hashes.iter().for_each(|pair| text(out, CREDENTIAL_HASH, pair));
             self.host_rewrite.iter().for_each(|host| text(out, HOST, host));
             self.path.iter().for_each(|path| text(out, PATH, path));
             if let Some(to) = &self.redirect {
@@ -126,6 +129,7 @@ impl HttpOptions {
                     value.finish()?;
                 }
                 CREDENTIAL => push(&mut options.basic_auth, CREDENTIALS_MAX, owned(value)?)?,
+                CREDENTIAL_HASH => push(&mut options.hashes, HASHES_MAX, owned(value)?)?,
                 HOST => once(&mut options.host_rewrite, owned(value)?)?,
                 PATH => once(&mut options.path, owned(value)?)?,
                 REDIRECT => once(&mut options.redirect, Redirect::new(&owned(value)?)?)?,

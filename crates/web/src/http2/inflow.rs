@@ -375,9 +375,16 @@ pub(crate) struct Upload {
     /// `None`: memory is short, and what arrives is dropped.
     inbox: Option<Rc<Inbox>>,
     inflow: Rc<Inflow>,
+    /// The body was complete when it was dropped.
+    is_over: Rc<Cell<bool>>,
 }
 
 impl Upload {
+    /// Becomes true once the body is dropped, if it was complete.
+    pub(super) fn is_over(&self) -> Rc<Cell<bool>> {
+        Rc::clone(&self.is_over)
+    }
+
     /// The body of a stream, of `length` bytes if the visitor told.
     pub(super) fn new(
         inflow: &Rc<Inflow>,
@@ -406,7 +413,7 @@ impl Upload {
             inflow.inboxes.borrow_mut().insert(stream, Rc::clone(&inbox));
             inbox
         });
-        Self { inbox, inflow: Rc::clone(inflow) }
+        Self { inbox, inflow: Rc::clone(inflow), is_over: Rc::default() }
     }
 
     /// Whether memory is too short for the body.
@@ -485,6 +492,7 @@ impl Upload {
 impl Drop for Upload {
     fn drop(&mut self) {
         if let Some(inbox) = &self.inbox {
+            self.is_over.set(matches!(inbox.state.borrow().end, Some(Ok(()))));
             self.inflow.inboxes.borrow_mut().remove(&inbox.stream);
             self.inflow.due.borrow_mut().retain(|(stream, _)| *stream != inbox.stream);
         }

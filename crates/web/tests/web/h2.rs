@@ -593,3 +593,53 @@ fn an_orderly_end_answers_the_current_streams() {
         assert!(sender.is_closed());
     });
 }
+
+#[test]
+fn options_hold_over_http2_as_over_http1() {
+    on_worker(async {
+        let site = Site::new();
+        let to = proto::Redirect::new("https://{host}{uri}").unwrap();
+        *site.redirect.borrow_mut() = Some(to);
+        let options = HttpOptions {
+            forwarded: true,
+            host_rewrite: Some("localhost".into()),
+            path: Some("/api".into()),
+            strip_prefix: Some("/".into()),
+            hsts: Some(60),
+            ..HttpOptions::default()
+        };
+        let a = site.add("a.example", &options);
+        let mut sender = speak(connect(&site)).await;
+        let response = sender.send_request(get("http://a.example/x?y")).await.unwrap();
+        assert_eq!(response.status(), StatusCode::PERMANENT_REDIRECT);
+        assert_eq!(response.headers()["location"], "https://a.example/x?y");
+        assert!(!response.headers().contains_key("strict-transport-security"));
+        let tls = web::Visitor { secure: true, protocol: web::Protocol::H2, ..visitor() };
+        let mut sender = speak(connect_as(&site, tls, web::Settings::default())).await;
+        let mut request = get("https://a.example/api/v1?x");
+        for (name, value) in [
+            ("origin", "https://a.example"),
+            ("x-real-ip", "203.0.113.9"),
+            ("x-forwarded-for", "203.0.113.9"),
+            ("true-client-ip", "203.0.113.9"),
+        ] {
+            request.headers_mut().insert(name, value.parse().unwrap());
+        }
+        let answer = spawn_local(sender.send_request(request));
+        let seen = a.accept().await.serve(&ok("")).await;
+        assert!(seen.starts_with("GET /v1?x HTTP/1.1\r\n"), "{seen}");
+        assert!(!seen.contains("203.0.113.9"), "{seen}");
+        for (name, wanted) in [
+            ("host", "localhost"),
+            ("origin", "https://localhost"),
+            ("x-real-ip", "192.0.2.7"),
+            ("x-forwarded-for", "192.0.2.7"),
+            ("x-forwarded-host", "a.example"),
+            ("x-forwarded-prefix", "/api"),
+        ] {
+            assert_eq!(field(&seen, name), Some(wanted), "{name}");
+        }
+        let response = answer.await.unwrap().unwrap();
+        assert_eq!(response.headers()["strict-transport-security"], "max-age=60");
+    });
+}

@@ -14,6 +14,7 @@ mod limits;
 mod memory;
 mod options;
 mod pool;
+mod records;
 mod redirects;
 mod rig;
 mod routing;
