@@ -3,6 +3,7 @@
 
 mod browser;
 mod certificates;
+mod ends;
 mod hostile;
 mod http;
 mod http2;
