@@ -30,7 +30,7 @@ const PROXIED: [&str; 10] = [
 ];
 
 /// The keys about requests to a target and about its answers.
-const OF_TARGET: [&str; 7] = [
+const OF_TARGET: [&str; 8] = [
     "host_rewrite",
     "headers",
     "response_headers",
@@ -38,6 +38,7 @@ const OF_TARGET: [&str; 7] = [
     "strip_prefix",
     "proxy_protocol",
     "health",
+    "target_tls",
 ];
 
 const PASS_THROUGH: &str = "pass_through";
