@@ -37,7 +37,7 @@ const PROXIED: [&str; 12] = [
 const BASIC_AUTH_FILE: &str = "basic_auth_file";
 
 /// The keys about requests to a target and about its answers.
-const OF_TARGET: [&str; 7] = [
+const OF_TARGET: [&str; 8] = [
     "host_rewrite",
     "headers",
     "response_headers",
@@ -45,6 +45,7 @@ const OF_TARGET: [&str; 7] = [
     "strip_prefix",
     "proxy_protocol",
     "health",
+    "target_tls",
 ];
 
 const PASS_THROUGH: &str = "pass_through";

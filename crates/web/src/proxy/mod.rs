@@ -224,7 +224,12 @@ impl Connection {
             }
         }
         if let Some(to) = rules.host() {
-            fields::rewrite_origin(list, (&field, to), is_secure, rules.forwarded);
+            let scheme = match rules.target {
+                TargetProtocol::Https => "https",
+                TargetProtocol::Http | TargetProtocol::H2c => "http",
+            };
+            let scheme = Some(scheme).filter(|_| !rules.forwarded);
+            fields::rewrite_origin(list, (&field, to), is_secure, scheme);
         }
         rules.request.apply(list);
         list.insert(header::HOST, rules.host().cloned().unwrap_or(field));
