@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use proto::{TargetProtocol, UnixAddr, UnixAddrError};
+use proto::{Redirect, TargetProtocol, UnixAddr, UnixAddrError};
 
 use crate::endpoint::{ports, split};
 use crate::{BadValue, Host, Over};
@@ -54,6 +54,8 @@ pub enum Target {
     HttpProxy,
     /// The client serves the files of this directory over HTTP. The path is absolute.
     Files(PathBuf),
+    /// Nothing: the server sends the visitors to this address.
+    Redirect(Redirect),
 }
 
 impl Target {
@@ -67,7 +69,8 @@ impl Target {
             | Self::Https { .. }
             | Self::H2c { .. }
             | Self::Unix(_)
-            | Self::Files(_) => false,
+            | Self::Files(_)
+            | Self::Redirect(_) => false,
         }
     }
 
@@ -82,7 +85,8 @@ impl Target {
             | Self::Unix(_)
             | Self::Socks5
             | Self::HttpProxy
-            | Self::Files(_) => TargetProtocol::Http,
+            | Self::Files(_)
+            | Self::Redirect(_) => TargetProtocol::Http,
         }
     }
 
@@ -94,7 +98,9 @@ impl Target {
             | Self::Udp { host, port }
             | Self::Https { host, port }
             | Self::H2c { host, port } => Some((host, *port)),
-            Self::Unix(_) | Self::Socks5 | Self::HttpProxy | Self::Files(_) => None,
+            Self::Unix(_) | Self::Socks5 | Self::HttpProxy | Self::Files(_) | Self::Redirect(_) => {
+                None
+            }
         }
     }
 
@@ -118,6 +124,7 @@ impl fmt::Display for Target {
             Self::Socks5 => f.write_str(SOCKS5),
             Self::HttpProxy => f.write_str(HTTP_PROXY),
             Self::Files(path) => write!(f, "file://{}", path.display()),
+            Self::Redirect(to) => f.write_str(to.as_str()),
         }
     }
 }

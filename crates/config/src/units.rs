@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use crate::BadValue;
 
-const MILLIS: &[(&str, u64)] = &[("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
+const MILLIS: &[(&str, u64)] =
+    &[("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
 
 /// The longest accepted duration, 10 years. A longer duration is a mistake in the unit, and the
 /// limit keeps sums of times far from overflow.
@@ -45,7 +46,7 @@ impl FromStr for Span {
     type Err = BadValue;
 
     fn from_str(text: &str) -> Result<Self, BadValue> {
-        let hint = "a duration is a whole number and a unit: 250ms, 10s, 1m, 2h";
+        let hint = "a duration is a whole number and a unit: 250ms, 10s, 1m, 2h, 30d";
         match scaled(text, MILLIS, "duration", hint)? {
             n if n > SPAN_MAX => Err(BadValue::new(format!("`{text}` is longer than ten years"))),
             n => Ok(Self(n)),

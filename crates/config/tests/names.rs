@@ -134,6 +134,100 @@ fn the_options_of_a_service_by_name_are_decoded_and_no_secret_is_shown() {
     }
 }
 
+/// The services of a client whose file has this list, or the complaints about it.
+fn services(list: &str) -> Result<Vec<proto::HttpOptions>, String> {
+    match client(&format!("name: a\nservices: [{list}]\n"), &[]) {
+        Ok(config) => {
+            Ok(config.services.iter().map(|service| config.terms_of(service).http).collect())
+        }
+        Err(problems) => {
+            Err(problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
+        }
+    }
+}
+
+#[test]
+fn a_service_redirects_strips_its_path_and_says_hsts() {
+    let list = "{ public: 'https://a.example', target: 1, path: /api, strip_prefix: true, \
+                hsts: 180d, redirect: false, basic_auth: 'u:p', preflight: pass }, \
+                { public: 'http://b.example', target: 1, path: /x/, strip_prefix: /y/, hsts: 0 }, \
+                { public: ['http://c.example', 'https://c.example'], \
+                redirect: 'https://www.c.example{uri}' }, \
+                { public: 'https://d.example', target: 1, redirect: true, strip_prefix: false }";
+    let http = services(list).unwrap();
+    let [a, b, c, d] = &http[..] else { panic!("{http:?}") };
+    assert_eq!((a.strip_prefix.as_deref(), a.hsts), (Some("/"), Some(15_552_000)));
+    assert!(a.no_https_redirect && a.preflight_pass);
+    assert_eq!((b.path.as_deref(), b.strip_prefix.as_deref()), (Some("/x"), Some("/y")));
+    assert_eq!(b.hsts, Some(0));
+    let to = c.redirect.as_ref().map(proto::Redirect::as_str);
+    assert_eq!(to, Some("https://www.c.example{uri}"));
+    assert!(!c.no_https_redirect && d.is_default());
+    let config = client(&format!("name: a\nservices: [{list}]\n"), &[]).unwrap();
+    let summary = config.summary();
+    assert!(summary[1].contains(", path /api as /, hsts 180d, basic_auth, preflight pass"));
+    assert!(summary[3].contains("https://c.example -> https://www.c.example{uri}"), "{summary:?}");
+}
+
+#[test]
+fn options_about_redirects_that_could_not_work_are_refused() {
+    let at = |keys: &str| services(&format!("{{ public: 'https://a.example', {keys} }}"));
+    for (keys, wanted) in [
+        ("redirect: 'https://{uri}'", "a redirect leads to an http:// or https:// URL"),
+        ("redirect: /new", "a redirect leads to an http:// or https:// URL"),
+        ("redirect: 'https://b.example', target: 1", "has no target"),
+        ("redirect: 'https://b.example', host_rewrite: x", "the service redirects alone"),
+        ("redirect: 'https://b.example', health: {}", "the service redirects alone"),
+        ("target: 1, strip_prefix: true", "strip_prefix without `path`"),
+        ("target: 1, path: /a, strip_prefix: b", "is no path of requests"),
+        ("target: 1, preflight: pass", "no effect without `basic_auth`"),
+        ("target: 1, basic_auth: 'u:p', preflight: deny", "no way to treat preflights"),
+        ("target: 1, hsts: forever", "is not a duration"),
+        ("redirect: true", "missing"),
+    ] {
+        let said = at(keys).unwrap_err();
+        assert!(said.contains(wanted), "{keys}: {said}");
+    }
+    let at_port = services("{ public: 80, redirect: 'https://b.example' }").unwrap_err();
+    assert!(at_port.contains("`redirect` has no effect at tcp://:80"), "{at_port}");
+}
+
+#[test]
+fn redirects_that_never_end_are_refused() {
+    let one = |public: &str, to: &str| format!("{{ public: '{public}', redirect: '{to}' }}");
+    for list in [
+        one("https://a.example", "https://a.example{uri}"),
+        one("https://a.example", "https://A.example.:443/x"),
+        // The server sends http:// to the https:// name.
+        one("https://a.example", "http://a.example{uri}"),
+        one("https://a.example", "https://{host}/x{uri}"),
+        one("http://a.example', 'https://a.example", "https://a.example{uri}"),
+        format!("{}, {}", one("http://a.b", "http://b.b{path}"), one("http://b.b", "http://a.b/")),
+        "{ public: 'https://a.example', path: /old, redirect: 'https://a.example/old/new' }".into(),
+    ] {
+        let list = list.replace(
+            "public: 'http://a.example', 'https://a.example'",
+            "public: ['http://a.example', 'https://a.example']",
+        );
+        let said = services(&list).unwrap_err();
+        assert!(said.contains("are redirected for ever"), "{list}: {said}");
+    }
+    for list in [
+        one("https://a.example", "https://www.a.example{uri}"),
+        one("https://a.example", "https://a.example:8443{uri}"),
+        one("http://a.example", "https://a.example{uri}"),
+        one("https://*.a.example", "https://www.a.example{uri}"),
+        format!("{}, {}", one("http://a.b", "http://b.b"), one("http://b.b", "http://c.b/")),
+        "{ public: 'https://a.example', path: /old, redirect: 'https://a.example/new{uri}' }"
+            .into(),
+        "{ public: 'https://a.example', redirect: 'http://a.example{uri}' }, \
+         { public: 'http://a.example', target: 1 }"
+            .into(),
+    ] {
+        assert!(services(&list).is_ok(), "{list}: {:?}", services(&list));
+    }
+}
+
 #[test]
 fn a_target_over_tls_or_http2_has_its_protocol_and_its_verification() {
     let pin = "sha256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
@@ -193,7 +287,7 @@ fn a_server_has_doors_for_visitors_of_names() {
     let config = server(DOORS).unwrap();
     let [one, two] = &config.listen[..] else { panic!("{config:?}") };
     let mux = one.mux.as_ref().unwrap();
-    assert_eq!((mux.default.as_ref(), mux.silence.to_string().as_str()), (None, "300ms"));
+    assert_eq!((mux.default.as_ref(), mux.silence.to_string().as_str()), (None, "3s"));
     assert_eq!((one.endpoint.port, one.endpoint.path.as_deref()), (443, Some("/tunnel")));
     assert_eq!(two.mux.as_ref().unwrap().silence.to_string(), "1s");
     assert_eq!(config.http.domain.as_deref(), Some("example.com"));
@@ -225,7 +319,8 @@ fn ports_of_doors_need_a_restart_and_the_rest_does_not() {
         .replace("8444", "8445")
         .replace("X-Route", "X-Way")
         .replace("1.3", "1.2")
-        .replace("silence: 1s", "silence: 2s");
+        .replace("silence: 1s", "silence: 2s")
+        .replace("route_header:", "redirect: false, route_header:");
     let new = server(&new).unwrap();
     let changed: Vec<_> = old.differs(&new).into_iter().map(|c| (c.key, c.change)).collect();
     assert_eq!(
@@ -234,6 +329,7 @@ fn ports_of_doors_need_a_restart_and_the_rest_does_not() {
             ("listen", Change::Restart),
             ("http.listen", Change::Restart),
             ("http.route_header", Change::Live),
+            ("http.redirect", Change::Live),
             ("tls_routes.listen", Change::Restart),
             ("tls_routes.min_version", Change::Live),
         ]

@@ -173,7 +173,7 @@ fn defaults() -> BTreeMap<String, String> {
 const OTHER_SERVER: &str = "listen: tls://[::]:1\ntls: { cert: c, key: k }\npublic_bind: 127.0.0.1\n\
     trusted_proxies: 10.0.0.1\nclients: [{name: b, token_file: t}]\nallow_any_client: true\n\
     auth: { http: { url: 'http://[::1]:1' } }\n\
-    http: { listen: '[::]:80', domain: a.b, route_header: X, pages: { not_found: p } }\n\
+    http: { listen: '[::]:80', domain: a.b, route_header: X, redirect: false, pages: { not_found: p } }\n\
     tls_routes: { listen: '[::]:443', certificates: [{ cert: c, key: k }], min_version: '1.3', \
                   acme: { accept_terms: true } }\n";
 const OTHER_CLIENT: &str = "allow_from: 10.0.0.0/8\ndeny_from: 10.0.0.1\nservers: tls://b\nname: b\ntoken: Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3u\n\
@@ -200,8 +200,10 @@ fn changes(role: &str) -> BTreeMap<&'static str, Change> {
         let text = Some(Text { name: "client.yaml", text });
         load_client(text, &ClientFlags::default(), &sources).expect("good").config
     };
+    // The requests of visitors are known to a server alone.
+    let both = OTHER_OF_BOTH.replace("access: true", "access: true, requests: /r");
     let (all, left) = if role == "server" {
-        let (old, new) = (server(SERVER), server(&format!("{OTHER_SERVER}{OTHER_OF_BOTH}")));
+        let (old, new) = (server(SERVER), server(&format!("{OTHER_SERVER}{both}")));
         let in_force = new.clone().reloaded(&old);
         assert!(old.differs(&in_force).iter().all(|left| left.change != Change::Restart));
         (old.differs(&new), in_force.differs(&new))

@@ -7,6 +7,7 @@ pub mod control;
 mod flow;
 mod frame;
 pub mod greeting;
+mod hashed;
 mod http;
 mod id;
 mod link;
@@ -14,6 +15,7 @@ mod measure;
 mod network;
 mod offset;
 mod open;
+mod redirect;
 mod special;
 mod stream;
 #[cfg(test)]
@@ -28,9 +30,10 @@ pub use budget::{Budget, Unlimited};
 pub use code::{GoAwayReason, ResetCode};
 pub use flow::{DATAGRAM_MAX, FlowCounts, FlowDrops, FlowKey, Volume};
 pub use frame::{HEAD, Head, Kind, MAX_OPEN, MAX_PAYLOAD};
+pub use hashed::{ARGON2_MEMORY_MAX, BCRYPT_COST_MAX, HashError, PasswordHash};
 pub use http::{
-    CREDENTIALS_MAX, EDITS_MAX, FIELD_NAME_MAX, FieldEdits, HttpOptionError, HttpOptions,
-    TargetProtocol,
+    CREDENTIALS_MAX, EDITS_MAX, FIELD_NAME_MAX, FieldEdits, HASHES_MAX, HttpOptionError,
+    HttpOptions, TargetProtocol,
 };
 pub use id::{CarrierNumber, FlowId, InstanceId, LinkId, Side, StreamId};
 pub use link::{
@@ -39,6 +42,7 @@ pub use link::{
 pub use measure::{Measure, TALLY, Tally, UnknownMeasure};
 pub use network::Network;
 pub use open::{Open, Priority, Target};
+pub use redirect::Redirect;
 pub use special::Special;
 pub use unix::{UnixAddr, UnixAddrError};
 pub use violation::{Initiator, Scope, Violation, ViolationCode};

@@ -8,8 +8,11 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use bytes::{Buf, Bytes};
+use hyper::{
+    StatusCode,
+    body::{Body, Frame, Incoming, SizeHint},
+};
 use tokio::{
     sync::{mpsc, oneshot},
     time::{Sleep, sleep},
@@ -21,6 +24,7 @@ use crate::{
     http2::{Tunnel, Upload},
     interim::Sink,
     multiplex::Lease,
+    record::Note,
     replay::Source,
     upstream::{Exchange, WireState},
 };
@@ -216,7 +220,7 @@ pub(crate) struct AnswerBody {
     content: Content,
     share: Rc<Share>,
     /// The answer counts as given when its body is dropped.
-    _answer: Option<Answer>,
+    answer: Option<Answer>,
 }
 
 #[derive(Debug)]
@@ -239,11 +243,18 @@ enum Content {
 pub(crate) struct Answer {
     progress: Rc<Progress>,
     held: Held,
+    /// The record of a request of a visitor.
+    note: Option<Note>,
 }
 
 impl Answer {
-    pub(crate) fn new(progress: &Rc<Progress>, held: Held) -> Self {
-        Self { progress: Rc::clone(progress), held }
+    pub(crate) fn new(progress: &Rc<Progress>, held: Held, note: Option<Note>) -> Self {
+        Self { progress: Rc::clone(progress), held, note }
+    }
+
+    /// The record of the request.
+    pub(crate) const fn note(&self) -> Option<&Note> {
+        self.note.as_ref()
     }
 
     pub(crate) const fn account(&self) -> &Rc<Account> {
@@ -260,7 +271,8 @@ impl Drop for Answer {
 impl AnswerBody {
     pub(crate) fn page(page: Bytes, account: &Rc<Account>, answer: Option<Answer>) -> Self {
         let page = Some(page).filter(|page| !page.is_empty());
-        Self { content: Content::Page(page), share: Share::new(account), _answer: answer }
+        let share = Share::new(account);
+        Self { content: Content::Page(page), share, answer }.noted()
     }
 
     pub(crate) fn target(incoming: Incoming, exchange: Exchange, answer: Answer) -> Self {
@@ -269,14 +281,41 @@ impl AnswerBody {
         if incoming.is_end_stream() {
             finish(&mut exchange);
         }
-        Self { content: Content::Target { incoming, wire, exchange }, share, _answer: Some(answer) }
+        let content = Content::Target { incoming, wire, exchange };
+        Self { content, share, answer: Some(answer) }.noted()
+    }
+
+    /// The head of the answer goes to the visitor.
+    pub(crate) fn answered(&self, status: StatusCode) {
+        if let Some(note) = self.answer.as_ref().and_then(Answer::note) {
+            note.answered(status);
+        }
+    }
+
+    /// Notes whether the answer is complete.
+    fn noted(self) -> Self {
+        if self.is_end_stream() {
+            self.note(0);
+        }
+        self
+    }
+
+    /// Notes bytes of the answer, and whether it is complete with them.
+    fn note(&self, bytes: usize) {
+        if let Some(note) = self.answer.as_ref().and_then(Answer::note) {
+            note.sent(bytes);
+            if self.is_end_stream() {
+                note.complete();
+            }
+        }
     }
 }
 
 impl AnswerBody {
     pub(crate) fn stream(incoming: Incoming, lease: Lease, answer: Answer) -> Self {
         let share = Share::new(answer.account());
-        Self { content: Content::Stream { incoming, lease }, share, _answer: Some(answer) }
+        let content = Content::Stream { incoming, lease };
+        Self { content, share, answer: Some(answer) }.noted()
     }
 }
 
@@ -296,10 +335,10 @@ impl Body for AnswerBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Piece>, hyper::Error>>> {
         let Self { content, share, .. } = &mut *self;
-        match content {
+        let frame = match content {
             Content::Page(page) => {
                 let page = page.take().map(|page| share.charge(page, 0));
-                Poll::Ready(page.map(|page| Ok(Frame::data(page))))
+                page.map(|page| Ok(Frame::data(page)))
             }
             Content::Target { incoming, wire, exchange } => {
                 if !share.may_take(wire.block() as u64, cx) {
@@ -315,7 +354,7 @@ impl Body for AnswerBody {
                     None => finish(exchange),
                 }
                 let charged = |bytes| share.charge(bytes, wire.block());
-                Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(charged))))
+                frame.map(|frame| frame.map(|frame| frame.map_data(charged)))
             }
             Content::Stream { incoming, lease } => {
                 if !share.may_take(BLOCK as u64, cx) {
@@ -326,9 +365,15 @@ impl Body for AnswerBody {
                     lease.read(bytes.len());
                     share.charge(bytes, BLOCK)
                 };
-                Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(charged))))
+                frame.map(|frame| frame.map(|frame| frame.map_data(charged)))
             }
+        };
+        match &frame {
+            Some(Ok(frame)) => self.note(frame.data_ref().map_or(0, Buf::remaining)),
+            Some(Err(_)) => {}
+            None => self.note(0),
         }
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use hyper::Method;
 use hyper::header::{
     self, CONNECTION, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING, UPGRADE,
 };
@@ -14,6 +15,7 @@ const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const X_FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
 /// The beginning of the names by which a proxy tells of a request, and the other names by which
@@ -130,6 +132,92 @@ pub(crate) fn takes_trailers(fields: &HeaderMap) -> bool {
     tokens(fields, &TE).any(|token| token.eq_ignore_ascii_case("trailers"))
 }
 
+/// Whether a trusted proxy reports that its visitor came over TLS. Any of the usual fields counts: a
+/// redirect to a visitor that has come over TLS would never end.
+pub(crate) fn reports_tls(fields: &HeaderMap) -> bool {
+    const SCHEMES: [&str; 5] = [
+        "x-forwarded-proto",
+        "x-forwarded-protocol",
+        "x-forwarded-scheme",
+        "x-scheme",
+        "cloudfront-forwarded-proto",
+    ];
+    let values = |name: &str| fields.get_all(name).into_iter().map(HeaderValue::as_bytes);
+    let has = |name: &str, words: &[&[u8]]| {
+        let members = values(name).flat_map(|value| value.split(|&byte| byte == b','));
+        members
+            .map(<[u8]>::trim_ascii)
+            .any(|member| words.iter().any(|word| member.eq_ignore_ascii_case(word)))
+    };
+    let is_proto = |pair: &[u8]| {
+        let pair = pair.trim_ascii().to_ascii_lowercase();
+        matches!(&*pair, b"proto=https" | b"proto=\"https\"" | b"proto=wss" | b"proto=\"wss\"")
+    };
+    SCHEMES.iter().any(|name| has(name, &[b"https", b"wss"]))
+        || has("x-forwarded-ssl", &[b"on"])
+        || has("front-end-https", &[b"on"])
+        || values("forwarded")
+            .any(|value| value.split(|&byte| matches!(byte, b',' | b';')).any(is_proto))
+}
+
+/// A request by which a browser asks whether a page of another origin may send a request (the Fetch
+/// standard, section 3.3.2): it has no password, no body and no cookie.
+pub(crate) fn is_preflight(method: &Method, fields: &HeaderMap, has_body: bool) -> bool {
+    let is_one = |name: &HeaderName| fields.get_all(name).into_iter().count() == 1;
+    *method == Method::OPTIONS
+        && !has_body
+        && is_one(&header::ORIGIN)
+        && is_one(&header::ACCESS_CONTROL_REQUEST_METHOD)
+        && !fields.contains_key(header::AUTHORIZATION)
+        && !fields.contains_key(UPGRADE)
+}
+
+/// Removes from a preflight what no browser sends with it, and what a target may take for the
+/// session of a visitor or for another method.
+pub(crate) fn clean_preflight(fields: &mut HeaderMap) {
+    for name in ["cookie", "x-http-method", "x-http-method-override", "x-method-override"] {
+        fields.remove(name);
+    }
+}
+
+/// An `Origin` that is the host of the request becomes the origin of the host that the target sees,
+/// so that a target which compares the two takes the request for one of its own pages. Any other
+/// origin stays. `scheme` is that of the connection of the visitor, if it is certain.
+pub(crate) fn rewrite_origin(
+    fields: &mut HeaderMap,
+    (host, to): (&HeaderValue, &HeaderValue),
+    is_secure: bool,
+    keeps_scheme: bool,
+) {
+    let mut origins = fields.get_all(header::ORIGIN).into_iter();
+    let (Some(origin), None) = (origins.next(), origins.next()) else { return };
+    let Some((scheme, port, authority)) = origin_of(origin.as_bytes()) else { return };
+    // A page over http:// is another origin than the site over https://.
+    if is_secure && scheme != "https" {
+        return;
+    }
+    let port_of = |authority: &h1::Authority<'_>| authority.port.unwrap_or(port);
+    let same = h1::Authority::parse(host.as_bytes())
+        .is_some_and(|host| host.host == authority.host && port_of(&host) == port_of(&authority));
+    if !same {
+        return;
+    }
+    let scheme = if keeps_scheme { scheme } else { "http" };
+    let value = [scheme.as_bytes(), b"://", to.as_bytes()].concat();
+    if let Ok(value) = HeaderValue::from_bytes(&value) {
+        fields.insert(header::ORIGIN, value);
+    }
+}
+
+/// The scheme of an origin, the port that it implies, and the authority.
+fn origin_of(origin: &[u8]) -> Option<(&'static str, u16, h1::Authority<'_>)> {
+    let schemes = [("https", &b"https://"[..], 443), ("http", b"http://", 80)];
+    let (scheme, rest, port) = schemes
+        .into_iter()
+        .find_map(|(scheme, start, port)| Some((scheme, origin.strip_prefix(start)?, port)))?;
+    Some((scheme, port, h1::Authority::parse(rest)?))
+}
+
 /// HTTP/2 may split `Cookie` into several fields, HTTP/1.1 may not (RFC 9113 section 8.2.3).
 pub(crate) fn join_cookies(fields: &mut HeaderMap) {
     let header::Entry::Occupied(mut cookies) = fields.entry(header::COOKIE) else {
@@ -167,6 +255,16 @@ pub(crate) fn forwarded(
         .entry(X_FORWARDED_PROTO)
         .or_insert_with(|| HeaderValue::from_static(if visitor.secure { "https" } else { "http" }));
     fields.entry(X_FORWARDED_HOST).or_insert_with(|| host.clone());
+}
+
+/// Tells the target which part of the path was removed, behind the part that a trusted proxy has
+/// removed.
+pub(crate) fn forwarded_prefix(fields: &mut HeaderMap, prefix: &str) {
+    let earlier = fields.get(X_FORWARDED_PREFIX).map(HeaderValue::as_bytes).unwrap_or_default();
+    let earlier = earlier.strip_suffix(b"/").unwrap_or(earlier);
+    if let Ok(value) = HeaderValue::from_bytes(&[earlier, prefix.as_bytes()].concat()) {
+        fields.insert(X_FORWARDED_PREFIX, value);
+    }
 }
 
 /// An IPv4 visitor of a dual-stack socket is an IPv4 visitor.
@@ -352,6 +450,79 @@ mod tests {
         assert_eq!(proxied["cf-connecting-ip"], "203.0.113.9");
         assert_eq!(proxied.get("x-real-ip"), None);
         assert!(!proxied.keys().any(|name| name.as_str().contains('_')), "{proxied:?}");
+    }
+
+    #[test]
+    fn an_origin_of_the_visitors_own_host_becomes_that_of_the_target() {
+        for (origin, secure, keeps, wanted) in [
+            ("https://a.example", true, false, "http://localhost:3000"),
+            ("https://A.example.:443", true, false, "http://localhost:3000"),
+            ("https://a.example", true, true, "https://localhost:3000"),
+            ("http://a.example", false, false, "http://localhost:3000"),
+            // The proxy in front of the server has ended the TLS.
+            ("https://a.example", false, false, "http://localhost:3000"),
+            ("http://a.example", true, false, "http://a.example"),
+            ("https://a.example:8443", true, false, "https://a.example:8443"),
+            ("https://b.example", true, false, "https://b.example"),
+            ("https://a.example.evil", true, false, "https://a.example.evil"),
+            ("https://a.example/", true, false, "https://a.example/"),
+            ("null", true, false, "null"),
+        ] {
+            let mut list = fields(&[("origin", origin)]);
+            let [host, to] = ["a.example", "localhost:3000"].map(HeaderValue::from_static);
+            rewrite_origin(&mut list, (&host, &to), secure, keeps);
+            assert_eq!(list["origin"], wanted, "{origin}");
+        }
+        let mut list = fields(&[("origin", "http://a.example:8080")]);
+        let [host, to] = ["a.example:8080", "b"].map(HeaderValue::from_static);
+        rewrite_origin(&mut list, (&host, &to), false, false);
+        assert_eq!(list["origin"], "http://b");
+        let mut two = fields(&[("origin", "http://a.example"), ("origin", "http://b.example")]);
+        rewrite_origin(&mut two, (&HeaderValue::from_static("a.example"), &to), false, false);
+        assert_eq!(two.get_all("origin").iter().count(), 2);
+    }
+
+    #[test]
+    fn a_preflight_has_no_password_no_body_and_one_method() {
+        let preflight = [("origin", "https://b.example"), ("access-control-request-method", "PUT")];
+        let is = |method: Method, more: &[(&'static str, &str)], has_body| {
+            is_preflight(&method, &fields(&[&preflight[..], more].concat()), has_body)
+        };
+        assert!(is(Method::OPTIONS, &[("access-control-request-headers", "authorization")], false));
+        assert!(!is(Method::OPTIONS, &[], true));
+        assert!(!is(Method::GET, &[], false));
+        assert!(!is(Method::POST, &[], false));
+        assert!(!is(Method::OPTIONS, &[("authorization", "Basic x")], false));
+        assert!(!is(Method::OPTIONS, &[("upgrade", "websocket")], false));
+        assert!(!is(Method::OPTIONS, &[("origin", "https://c.example")], false));
+        for one in preflight {
+            assert!(!is_preflight(&Method::OPTIONS, &fields(&[one]), false));
+        }
+    }
+
+    #[test]
+    fn a_proxy_reports_tls_in_the_usual_fields() {
+        for field in [
+            ("x-forwarded-proto", "https"),
+            ("x-forwarded-proto", "http, HTTPS"),
+            ("x-forwarded-proto", "wss"),
+            ("forwarded", "for=1.2.3.4;Proto=https;by=x"),
+            ("forwarded", "for=1.2.3.4, for=x; proto=\"https\""),
+            ("x-forwarded-ssl", "on"),
+            ("front-end-https", "on"),
+            ("x-forwarded-scheme", "https"),
+        ] {
+            assert!(reports_tls(&fields(&[field])), "{field:?}");
+        }
+        for field in [
+            ("x-forwarded-proto", "http"),
+            ("x-forwarded-proto", "xhttps"),
+            ("forwarded", "for=1.2.3.4;proto=http"),
+            ("x-forwarded-ssl", "off"),
+            ("x-proto", "https"),
+        ] {
+            assert!(!reports_tls(&fields(&[field])), "{field:?}");
+        }
     }
 
     #[test]

@@ -60,6 +60,28 @@ pub fn longest<'p, T>(
         .map(|(_, entry)| entry)
 }
 
+/// The path that a target gets for a request of a service whose prefix is replaced by `to`. `path` is
+/// the path of the visitor, and `normal` its normal form, which lies below `prefix`.
+///
+/// The target gets the rest as the visitor wrote it, unless the rest means something else without
+/// the prefix in front of it (`/api/../api/x`), or begins with `//`, which targets read as the begin
+/// of a host. Then the target gets the rest in normal form.
+pub(crate) fn replaced(prefix: &str, to: &str, path: &str, normal: &str) -> String {
+    // `OPTIONS *` has no path.
+    if !normal.starts_with('/') {
+        return path.to_owned();
+    }
+    let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
+    let plain = normal.strip_prefix(prefix).unwrap_or(normal);
+    let is_plain = |rest: &&str| {
+        let is_path = rest.starts_with('/') && !rest.starts_with("//");
+        rest.is_empty() || is_path && normal_path(rest) == plain
+    };
+    let rest = path.strip_prefix(prefix).filter(is_plain).unwrap_or(plain);
+    let path = [to.strip_suffix('/').unwrap_or(to), rest].concat();
+    if path.is_empty() { "/".to_owned() } else { path }
+}
+
 /// Whether a target may see a step upwards where [`normal_path`] sees none: `..` beside an escaped
 /// slash or a backslash, or with a parameter (`..;`). Such a path could leave the prefix of a
 /// service, so a service with a prefix refuses it.
@@ -155,6 +177,35 @@ mod tests {
             assert_eq!(longest(entries, path), Some(entry), "{path}");
         }
         assert_eq!(longest([(Some("/api"), 1)], "/admin"), None);
+    }
+
+    #[test]
+    fn a_prefix_is_replaced_and_no_spelling_leaves_the_place() {
+        for (to, path, wanted) in [
+            ("/", "/api", "/"),
+            ("/", "/api/", "/"),
+            ("/", "/api/v1/x", "/v1/x"),
+            ("/app", "/api", "/app"),
+            ("/app", "/api/", "/app/"),
+            ("/app", "/api/v1", "/app/v1"),
+            // As the visitor wrote it.
+            ("/", "/api/a//b%2fc%41", "/a//b%2fc%41"),
+            ("/", "/api/./v1/..", "/./v1/.."),
+            // The prefix in another spelling.
+            ("/", "/%61pi/v1", "/v1"),
+            ("/", "//api/v1", "/v1"),
+            ("/", "/x/../api/v1", "/v1"),
+            // The rest would mean something else.
+            ("/", "/api/../api/v1", "/v1"),
+            ("/", "/api/x/../../api", "/"),
+            ("/app", "/api/x/../../api", "/app"),
+            ("/", "/api//evil.example/x", "/evil.example/x"),
+        ] {
+            assert_eq!(replaced("/api", to, path, &normal_path(path)), wanted, "{to} {path}");
+        }
+        assert_eq!(replaced("/", "/app", "/v1", "/v1"), "/app/v1");
+        assert_eq!(replaced("/", "/", "//v1", "/v1"), "/v1");
+        assert_eq!(replaced("/", "/app", "*", "*"), "*");
     }
 
     #[test]

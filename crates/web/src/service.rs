@@ -4,9 +4,10 @@ use std::{borrow::Cow, fmt, net::SocketAddr, pin::Pin, rc::Rc, sync::Arc};
 
 use bytes::Bytes;
 use hyper::header::{HeaderMap, HeaderName};
+use proto::Redirect;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::{Pages, Rules};
+use crate::{Candidate, Pages, Record, Rules, Wants};
 
 /// A future that stays on its worker.
 pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
@@ -101,11 +102,19 @@ pub trait Services {
         visitor.address.map_or(Sender::Nameless, Sender::Known)
     }
 
-    /// The service for a request of `sender`.
-    ///
-    /// `host` is in the form of [`h1::host`], and `path` in the form of
-    /// [`normal_path`](crate::normal_path), without a query.
-    fn find(&self, host: &str, path: &str, sender: Sender) -> Found;
+    /// The service for a request.
+    fn find(&self, asked: &Asked<'_>) -> Found;
+
+    /// Whether [`Self::answered`] wants the heads of requests, and which parts of them.
+    fn wants(&self) -> Option<Wants> {
+        None
+    }
+
+    /// The answer to a request has ended. A request that was for a service is told to the service
+    /// instead.
+    fn answered(&self, record: &Record) {
+        let _ = record;
+    }
 
     /// Whether requests for `host` may come over this connection. A visitor over TLS gets 421 for
     /// a host that the certificate of the connection does not cover (RFC 9110 section 15.5.20).
@@ -115,12 +124,31 @@ pub trait Services {
     }
 }
 
+/// What [`Services::find`] is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'r> {
+    /// The host, in the form of [`h1::host`].
+    pub host: &'r str,
+    /// The port that the request names beside the host.
+    pub port: Option<u16>,
+    /// The path in the form of [`normal_path`](crate::normal_path), without a query.
+    pub path: &'r str,
+    /// Who sent the request.
+    pub sender: Sender,
+    /// The visitor came over TLS, which ended at this server or at a trusted reverse proxy.
+    pub is_secure: bool,
+}
+
 /// The answer of [`Services::find`].
 pub enum Found {
     /// The service takes the request.
     Service(Rc<dyn Service>),
     /// No service has the name: 404.
     Unknown,
+    /// The visitor is sent to this address: 308.
+    Redirect(Redirect),
+    /// The server answers in place of a service: 200 with these bytes.
+    Answer(Bytes),
     /// The request is refused, for example with 503 at a limit.
     Refused(Refusal),
     /// The answer needs time: a client that had the name may be about to return.
@@ -132,6 +160,8 @@ impl fmt::Debug for Found {
         match self {
             Self::Service(service) => write!(f, "Service({:?})", service.identity()),
             Self::Unknown => f.write_str("Unknown"),
+            Self::Redirect(to) => write!(f, "Redirect({})", to.as_str()),
+            Self::Answer(bytes) => write!(f, "Answer({} bytes)", bytes.len()),
             Self::Refused(refusal) => write!(f, "Refused({refusal:?})"),
             Self::Later(_) => f.write_str("Later"),
         }
@@ -168,11 +198,22 @@ pub trait Service {
     /// The options of the service.
     fn rules(&self) -> &Rules;
 
+    /// Checks a password that the request gave. The check may take long, so the caller answers other
+    /// requests meanwhile.
+    fn check(&self, candidate: Candidate) -> Checked {
+        Checked::Now(candidate.is_right())
+    }
+
     /// The request gave a user and a password. `is_right`: one of the pairs of the service. Returns
     /// when the request may learn that; `None`: at once.
     fn judge(&self, is_right: bool) -> Option<LocalFuture<Verdict>> {
         let _ = is_right;
         None
+    }
+
+    /// The answer to a request for the service has ended.
+    fn answered(&self, record: &Record) {
+        let _ = record;
     }
 
     /// Opens a stream to the target.
@@ -186,6 +227,23 @@ pub enum Verdict {
     Judged,
     /// Its source has guessed too often: 429, whatever the password is.
     Busy,
+}
+
+/// The answer of [`Service::check`].
+pub enum Checked {
+    /// The password is right, or it is not.
+    Now(bool),
+    /// The same later, or the refusal of the request: too many passwords wait for their check.
+    Later(LocalFuture<Result<bool, Refusal>>),
+}
+
+impl fmt::Debug for Checked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Now(is_right) => write!(f, "Now({is_right})"),
+            Self::Later(_) => f.write_str("Later"),
+        }
+    }
 }
 
 /// A connection to a target.

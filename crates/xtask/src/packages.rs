@@ -29,7 +29,7 @@ const NEEDS: &[Need] = &[
     need("node", "nodejs", "unit tests: a second opinion on where responses end"),
     need("go", "golang-go", "unit tests: a second opinion on where responses end; kcp-interop"),
     need("wrk", "wrk", "end-to-end: HTTP load"),
-    need("h2load", "nghttp2-client", "bench: HTTP/2 load"),
+    need("h2load", "nghttp2-client", "end-to-end and bench: many streams of HTTP/2"),
     need("iperf3", "iperf3", "end-to-end: bulk both ways, through a service and a forward"),
     need("dig", "bind9-dnsutils", "end-to-end: a resolver asks through a UDP service"),
     need("dnsmasq", "dnsmasq-base", "end-to-end: a DNS server behind a UDP service"),

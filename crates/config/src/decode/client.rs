@@ -7,7 +7,7 @@ use proto::UnixAddr;
 
 use super::{Cx, Item, Section, common, exit, paths, service, target, terms, values, visit};
 use crate::address::{HTTP_PROXY, SOCKS5, local};
-use crate::keys::{CLIENT, FORWARD, KEPT, RETRY};
+use crate::keys::{CLIENT, FORWARD, KEPT, LOG, RETRY};
 use crate::lists::open_to_all;
 use crate::model::{ClientConfig, Forward, Path};
 use crate::taken::{Bind, Clash, Taken};
@@ -65,7 +65,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     {
         retry.bad("min", BadValue::new(format!("{min} is more than retry.max ({max})")));
     }
-    let (connections, common) = (values::count(&s, "connections"), common::common(&s));
+    let (connections, common) = (values::count(&s, "connections"), common::common(&s, &LOG));
     let (name, (retry_min, retry_max)) = (name?, retry_range?);
     if !is_there {
         return None;
@@ -202,7 +202,7 @@ fn forward(cx: &Cx<'_>, item: Item, taken: &mut Listeners) -> Option<Forward> {
     if listen.is_none() && is_proxy(&s) && s.key("target").is_none() {
         return None;
     }
-    let target = target::target(&s)?.one(over);
+    let target = target::target(&s, None)?.one(over);
     if target.is_none() {
         let bad = BadValue::new("a forward has one port, not a range");
         s.bad("target", bad.hint("one forward per port"));
@@ -280,6 +280,10 @@ fn unfit(listen: &Local, target: &Target) -> Option<BadValue> {
         Target::Https { .. } | Target::H2c { .. } => bad(
             format!("the server carries bytes for a forward: {target} is for a service"),
             "write tcp://host:port: the programs that connect speak HTTP or TLS themselves",
+        ),
+        Target::Redirect(_) => bad(
+            format!("{target} is a redirect, which is for a service"),
+            "a forward dials tcp://host:port, udp://host:port or unix:///path",
         ),
         Target::Files(_) => bad(
             format!("the server serves no files: {target} is for a service"),

@@ -70,6 +70,7 @@ fn http(s: &Section<'_>, taken: &mut Addresses) -> Http {
             Err(why) => Err(BadValue::new(why.to_string())
                 .hint("without the key, Host names the service; X-Route is possible")),
         }),
+        no_redirect: s.value("redirect", values::switch) == Some(false),
         pages: pages.unwrap_or_default(),
     }
 }

@@ -34,7 +34,9 @@ pub(super) fn fit(s: &Section<'_>, target: &Targets, public: &[Public]) {
     }
     let own = match target {
         Targets::Ports(..)
-        | Targets::One(Target::Unix(_) | Target::Https { .. } | Target::H2c { .. }) => None,
+        | Targets::One(
+            Target::Unix(_) | Target::Https { .. } | Target::H2c { .. } | Target::Redirect(_),
+        ) => None,
         Targets::One(target) => Some(target.to_string()),
     };
     let refuse = |key: &str, why: String, hint: &str| {

@@ -1,36 +1,86 @@
 //! The options of a service by HTTP name.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::rc::Rc;
 
-use proto::{CREDENTIALS_MAX, EDITS_MAX, FieldEdits, HttpOptionError, HttpOptions, TargetProtocol};
+use proto::{
+    CREDENTIALS_MAX, EDITS_MAX, FieldEdits, HttpOptionError, HttpOptions, Redirect, TargetProtocol,
+};
 
 use super::{Item, Section, secrecy, values};
 use crate::endpoint::split;
+use crate::htpasswd::{check, htpasswd, is_hashed};
 use crate::keys::{REQUEST_HEADERS, RESPONSE_HEADERS, Table};
-use crate::model::Public;
+use crate::model::{Public, UserFile};
 use crate::names::NameKind;
 use crate::yaml::Kind;
-use crate::{BadValue, Host};
+use crate::{BadValue, Host, Span};
 
 /// The keys that need every message, in the order of the documentation.
-const PROXIED: [&str; 6] =
-    ["basic_auth", "host_rewrite", "headers", "response_headers", "forwarded", "path"];
+const PROXIED: [&str; 11] = [
+    "basic_auth",
+    BASIC_AUTH_FILE,
+    "host_rewrite",
+    "headers",
+    "response_headers",
+    "forwarded",
+    "path",
+    "strip_prefix",
+    "redirect",
+    "hsts",
+    "preflight",
+];
+
+const BASIC_AUTH_FILE: &str = "basic_auth_file";
+
+/// The keys about requests to a target and about its answers.
+const OF_TARGET: [&str; 7] = [
+    "host_rewrite",
+    "headers",
+    "response_headers",
+    "forwarded",
+    "strip_prefix",
+    "proxy_protocol",
+    "health",
+];
 
 const PASS_THROUGH: &str = "pass_through";
 
 /// Decodes the options. The result is incomplete only after a problem was reported. `basic_auth` of
 /// an exit is no such option.
-pub(super) fn options(s: &Section<'_>, is_exit: bool, target: TargetProtocol) -> HttpOptions {
+pub(super) fn options(
+    s: &Section<'_>,
+    is_exit: bool,
+    redirect: Redirects,
+    target: TargetProtocol,
+) -> (HttpOptions, Option<UserFile>) {
+    let Redirects { to: redirect, none: no_https_redirect } = redirect;
+    let pairs = if is_exit { Vec::new() } else { credentials(s) };
+    let (mut hashes, basic_auth) = pairs.into_iter().partition::<Vec<_>, _>(|pair| is_hashed(pair));
+    let inline = hashes.len();
+    let file = file(s, &mut hashes);
+    if let Err(why @ (HttpOptionError::Hashes | HttpOptionError::Twice)) =
+        (HttpOptions { hashes: hashes.clone(), ..HttpOptions::default() }).check()
+    {
+        let key = if file.is_some() { BASIC_AUTH_FILE } else { "basic_auth" };
+        s.bad(key, refused(why));
+    }
     let options = HttpOptions {
         target,
         pass_through: s.value(PASS_THROUGH, values::switch).unwrap_or_default(),
-        basic_auth: if is_exit { Vec::new() } else { credentials(s) },
+        basic_auth,
+        hashes,
         host_rewrite: s.value("host_rewrite", host),
         request: edits(s, "headers", &REQUEST_HEADERS),
         response: edits(s, "response_headers", &RESPONSE_HEADERS),
         forwarded: s.value("forwarded", values::switch).unwrap_or_default(),
         path: s.value("path", path),
+        strip_prefix: strip_prefix(s),
+        redirect,
+        no_https_redirect,
+        hsts: s.value("hsts", hsts),
+        preflight_pass: preflight(s),
     };
     if options.pass_through && options.need_proxy() {
         let with = PROXIED.iter().find(|key| s.key(key).is_some());
@@ -38,7 +88,87 @@ pub(super) fn options(s: &Section<'_>, is_exit: bool, target: TargetProtocol) ->
         let bad = BadValue::new(format!("pass_through with {with}, which needs every request"));
         s.bad(PASS_THROUGH, bad.hint("remove one of the two keys"));
     }
-    options
+    (options, file.map(|path| UserFile { path, inline }))
+}
+
+/// Adds the users of `basic_auth_file`. Returns the path as it is written.
+fn file(s: &Section<'_>, hashes: &mut Vec<String>) -> Option<PathBuf> {
+    s.value(BASIC_AUTH_FILE, |text| {
+        if text.is_empty() {
+            return Err(BadValue::new("an empty path"));
+        }
+        let path = PathBuf::from(text);
+        let read = (s.cx.sources.read)(&path).map_err(|why| secrecy::unreadable(text, &why))?;
+        hashes.extend(htpasswd(&read)?);
+        Ok(path)
+    })
+}
+
+/// The value of `redirect`.
+#[derive(Default)]
+pub(super) struct Redirects {
+    /// The service has no target, and sends its visitors to this address.
+    pub(super) to: Option<Redirect>,
+    /// No visitor is sent from `http://` to `https://`.
+    none: bool,
+}
+
+/// Decodes `redirect`: a switch, or an address.
+pub(super) fn redirect(s: &Section<'_>) -> Redirects {
+    let read = |text: &str| {
+        if let Ok(is_on) = values::switch(text) {
+            return Ok(Redirects { to: None, none: !is_on });
+        }
+        let hint = "https://www.example.com{uri} for a service that redirects alone; false for \
+                    https:// names to which no http:// leads";
+        match Redirect::new(text) {
+            Ok(to) => Ok(Redirects { to: Some(to), none: false }),
+            Err(why) => Err(BadValue::new(why.to_string()).hint(hint)),
+        }
+    };
+    let redirect = s.value("redirect", read).unwrap_or_default();
+    if redirect.to.is_some() {
+        for key in OF_TARGET.into_iter().filter(|key| s.key(key).is_some()) {
+            let bad = BadValue::new(format!("`{key}` has no effect: the service redirects alone"));
+            s.bad(key, bad.hint("remove the key"));
+        }
+    }
+    redirect
+}
+
+fn strip_prefix(s: &Section<'_>) -> Option<String> {
+    let read = |text: &str| match values::switch(text) {
+        Ok(true) => Ok(Some("/".to_owned())),
+        Ok(false) => Ok(None),
+        Err(_) => path(text).map(Some),
+    };
+    let to = s.value("strip_prefix", read)??;
+    if s.key("path").is_none() {
+        let bad = BadValue::new("strip_prefix without `path`, which is what it removes");
+        s.bad("strip_prefix", bad.hint("add `path`, or remove the key"));
+        return None;
+    }
+    Some(to)
+}
+
+fn hsts(text: &str) -> Result<u32, BadValue> {
+    let seconds = text.parse::<Span>()?.duration().as_secs();
+    // A span has at most ten years.
+    Ok(u32::try_from(seconds).unwrap_or(u32::MAX))
+}
+
+fn preflight(s: &Section<'_>) -> bool {
+    let read = |text: &str| match text {
+        "pass" => Ok(true),
+        _ => Err(BadValue::new(format!("`{text}` is no way to treat preflights"))
+            .hint("`pass` lets preflights of browsers through without a password")),
+    };
+    let passes = s.value("preflight", read).unwrap_or_default();
+    if passes && ["basic_auth", "basic_auth_file"].iter().all(|key| s.key(key).is_none()) {
+        let bad = BadValue::new("`preflight` has no effect without `basic_auth`");
+        s.bad("preflight", bad.hint("remove the key"));
+    }
+    passes
 }
 
 /// Checks that the options fit the public addresses of the service. At a port or a `tls://` name,
@@ -74,16 +204,20 @@ fn credentials(s: &Section<'_>) -> Vec<String> {
         let bad = BadValue::new("an empty list, which would let everybody visit");
         s.bad("basic_auth", bad.hint("list `user:password`, or remove the key"));
     }
-    if items.len() > CREDENTIALS_MAX {
-        s.bad("basic_auth", refused(HttpOptionError::Credentials));
-        return Vec::new();
-    }
+    let mut plain = 0;
     // No problem repeats the text, which is a secret.
-    let read = |text: &str| match HttpOptions::check_credential(text) {
-        Ok(()) => Ok(text.to_owned()),
+    let mut read = |text: &str| match HttpOptions::check_credential(text) {
+        Ok(()) if is_hashed(text) => check(text).map(|()| text.to_owned()),
+        Ok(()) if plain == CREDENTIALS_MAX => {
+            Err(refused(HttpOptionError::Credentials).hint("use hashes, or `basic_auth_file`"))
+        }
+        Ok(()) => {
+            plain += 1;
+            Ok(text.to_owned())
+        }
         Err(why) => Err(refused(why).hint("for example \"ann:${APP_PASSWORD}\"")),
     };
-    items.iter().filter_map(|item| s.cx.value(item, read)).collect()
+    items.iter().filter_map(|item| s.cx.value(item, &mut read)).collect()
 }
 
 fn host(text: &str) -> Result<String, BadValue> {

@@ -9,7 +9,7 @@ use proto::greeting::NAME_MAX;
 
 use super::public::{Published, entries, ports, publish};
 use super::target::{Targets, parse_target, target};
-use super::{Cx, Item, Section, exit, fit, http, target_tls, terms, values, visit};
+use super::{Cx, Item, Section, exit, fit, http, redirects, target_tls, terms, values, visit};
 use crate::keys::{HEALTH, SERVICE, SERVICE_LIMITS, SERVICE_SOURCE_LIMITS};
 use crate::lists::PUBLISHED_MAX;
 use crate::model::{Check, Public, Service};
@@ -36,10 +36,13 @@ const ANY_UDP: &str = "udp://:0";
 /// a problem was reported. `prefix` comes before each name.
 pub(super) fn services(s: &Section<'_>, items: Vec<Item>, prefix: Option<&str>) -> Vec<Service> {
     let mut seen = Seen { prefix: prefix.map(str::to_owned), ..Seen::default() };
-    let mut made = Vec::new();
+    let (mut made, mut entries) = (Vec::new(), Vec::new());
     for item in items {
         let item = long(item);
-        made.extend(service(Section::open(s.cx, item, &SERVICE), &mut seen).unwrap_or_default());
+        let before = made.len();
+        let entry = Section::open(s.cx, item.clone(), &SERVICE);
+        made.extend(service(entry, &mut seen).unwrap_or_default());
+        entries.push((item, before..made.len()));
         let (what, most) = if seen.names.len() > SERVICES_MAX {
             ("services", SERVICES_MAX)
         } else if seen.published.count > PUBLISHED_MAX {
@@ -51,6 +54,10 @@ pub(super) fn services(s: &Section<'_>, items: Vec<Item>, prefix: Option<&str>) 
         s.bad("services", bad.hint("each port of a range is one"));
         break;
     }
+    let of = |(item, made_of): &(Item, std::ops::Range<usize>)| {
+        (item.clone(), made.get(made_of.clone()).unwrap_or_default())
+    };
+    redirects::check(s.cx, entries.iter().map(of));
     made
 }
 
@@ -86,7 +93,8 @@ pub(crate) fn services_of(cx: &Cx<'_>, item: Item, prefix: Option<&str>) -> Vec<
 /// Decodes an entry: one service, or one service for each port of a range.
 fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let s = s?;
-    let target = target(&s);
+    let redirect = http::redirect(&s);
+    let target = target(&s, redirect.to.as_ref());
     let entries = entries(&s);
     let terms = terms::terms(&s);
     let limits = s.section("limits", &SERVICE_LIMITS);
@@ -100,7 +108,8 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let nameless = s.key("name").is_none();
     let is_exit = target.as_ref().is_some_and(Targets::is_exit);
     let protocol = target.as_ref().map(Targets::protocol).unwrap_or_default();
-    let terms = ServiceTerms { http: http::options(&s, is_exit, protocol), ..terms };
+    let (http, user_file) = http::options(&s, is_exit, redirect, protocol);
+    let terms = ServiceTerms { http, ..terms };
     let of_exit = if is_exit { exit::exit(&s) } else { exit::none(&s) };
     let published = publish(&s, &entries, terms.http.path.as_deref(), &mut seen.published);
     let mut over = Over::Tcp;
@@ -161,6 +170,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
         visitors: visitors.clone(),
         proxy_protocol,
         exit: of_exit.clone(),
+        user_file: user_file.clone(),
     };
     if !wide {
         return Some(vec![make(names.pop()?, 0, published)]);

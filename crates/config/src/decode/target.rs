@@ -2,7 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-use proto::TargetProtocol;
+use proto::{Redirect, TargetProtocol};
 
 use super::Section;
 use crate::address::{HTTP_PROXY, Kind, Ports, Role, SOCKS5, directory, unix};
@@ -40,6 +40,7 @@ impl Targets {
             Self::One(Target::HttpProxy) => HTTP_PROXY.to_owned(),
             Self::One(Target::Https { port, .. }) => format!("https-{port}"),
             Self::One(Target::H2c { port, .. }) => format!("h2c-{port}"),
+            Self::One(Target::Redirect(_)) => "redirect".to_owned(),
             Self::One(Target::Tcp { port, .. } | Target::Udp { port, .. }) => {
                 format!("{over}-{port}")
             }
@@ -104,8 +105,18 @@ impl Targets {
     }
 }
 
-/// Decodes `target`. `None` after a problem.
-pub(super) fn target(s: &Section<'_>) -> Option<Targets> {
+/// Decodes `target`. `None` after a problem. `redirect`: the service has this address in the place of
+/// a target.
+pub(super) fn target(s: &Section<'_>, redirect: Option<&Redirect>) -> Option<Targets> {
+    if let Some(to) = redirect {
+        if s.key("target").is_some() {
+            let bad =
+                BadValue::new(format!("a service that redirects to {} has no target", to.as_str()));
+            s.bad("target", bad.hint("remove `target` or `redirect`"));
+            return None;
+        }
+        return Some(Targets::One(Target::Redirect(to.clone())));
+    }
     let Some(item) = s.key("target") else {
         s.missing("target", "for example tcp://127.0.0.1:22");
         return None;
@@ -159,7 +170,8 @@ pub fn connect_target(text: &str) -> Result<Target, BadValue> {
             | Target::HttpProxy
             | Target::Files(_)
             | Target::Https { .. }
-            | Target::H2c { .. },
+            | Target::H2c { .. }
+            | Target::Redirect(_),
         ) => Err(bad("is for a service")),
     }
 }

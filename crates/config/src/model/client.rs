@@ -115,6 +115,17 @@ pub struct Service {
     pub proxy_protocol: Option<ProxyProtocol>,
     /// Who may use an exit, and for what; empty unless [`Target::is_exit`].
     pub exit: Exit,
+    /// The file of users whose hashes are among those of the terms; `None`: no file.
+    pub user_file: Option<UserFile>,
+}
+
+/// A file of users of `basic_auth`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserFile {
+    /// The path as written.
+    pub path: PathBuf,
+    /// The number of hashes of the terms that are not of the file. They come first.
+    pub inline: usize,
 }
 
 /// How the client verifies the certificate of a target.
@@ -180,6 +191,7 @@ impl Service {
         if !self.public.iter().all(Public::is_http) {
             // The options were for the names of the other service.
             self.terms.http = HttpOptions::default();
+            self.user_file = None;
         }
         let is_https =
             |public: &Public| matches!(public, Public::Name { kind: NameKind::Https, .. });
@@ -197,7 +209,7 @@ impl Service {
             | Target::Https { .. }
             | Target::H2c { .. }
             | Target::Unix(_) => true,
-            Target::Socks5 | Target::HttpProxy | Target::Files(_) => false,
+            Target::Socks5 | Target::HttpProxy | Target::Files(_) | Target::Redirect(_) => false,
         };
         if !dials || self.carries(Over::Udp) {
             self.proxy_protocol = None;
@@ -216,6 +228,9 @@ impl Service {
         } else {
             TargetProtocol::Http
         };
+        if !matches!(self.target, Target::Redirect(_)) {
+            self.terms.http.redirect = None;
+        }
     }
 
     /// Whether everybody who reaches the server could use the exit. `visitors` are those of the
@@ -269,19 +284,27 @@ impl Service {
         }
         let HttpOptions { pass_through, basic_auth, host_rewrite, request, response, .. } =
             &self.terms.http;
-        let HttpOptions { forwarded, path, .. } = &self.terms.http;
+        let HttpOptions { forwarded, path, strip_prefix, hsts, hashes, .. } = &self.terms.http;
         if let Some(path) = path {
             extras.push_str(&format!(", path {path}"));
+        }
+        if let Some(path) = strip_prefix {
+            extras.push_str(&format!(" as {path}"));
+        }
+        if let Some(seconds) = hsts {
+            extras.push_str(&format!(", hsts {}", Span::from_millis(u64::from(*seconds) * 1000)));
         }
         if let Some(host) = host_rewrite {
             extras.push_str(&format!(", Host {host}"));
         }
         for (is_set, what) in [
             (*pass_through, "pass_through"),
-            (!basic_auth.is_empty(), "basic_auth"),
+            (!basic_auth.is_empty() || !hashes.is_empty(), "basic_auth"),
             (!request.is_empty(), "headers"),
             (!response.is_empty(), "response_headers"),
             (*forwarded, "forwarded"),
+            (self.terms.http.preflight_pass, "preflight pass"),
+            (self.terms.http.no_https_redirect, "no redirect from http://"),
         ] {
             if is_set {
                 extras.push_str(&format!(", {what}"));

@@ -19,6 +19,9 @@ pub struct Http {
     pub domain: Option<String>,
     /// The field of a request that names the service, in the place of `Host`.
     pub route_header: Option<String>,
+    /// Visitors over HTTP of a host that has an `https://` name alone get 404, instead of a redirect
+    /// to this name.
+    pub no_redirect: bool,
     /// Pages that replace the built-in pages.
     pub pages: Pages,
 }
@@ -125,12 +128,13 @@ pub struct Mux {
 }
 
 impl Http {
-    pub(super) fn differs(&self, other: &Self) -> [(bool, Changed); 4] {
-        let Self { listen, domain, route_header, pages } = self;
+    pub(super) fn differs(&self, other: &Self) -> [(bool, Changed); 5] {
+        let Self { listen, domain, route_header, no_redirect, pages } = self;
         [
             (*listen != other.listen, Changed::restart("http.listen")),
             (*domain != other.domain, Changed::live("http.domain")),
             (*route_header != other.route_header, Changed::live("http.route_header")),
+            (*no_redirect != other.no_redirect, Changed::live("http.redirect")),
             (*pages != other.pages, Changed::live("http.pages")),
         ]
     }
@@ -144,6 +148,9 @@ impl Http {
         }
         if let Some(field) = &self.route_header {
             lines.push(format!("the field {field} of a request names the service"));
+        }
+        if self.no_redirect {
+            lines.push("visitors of http:// are not sent to https:// names".to_owned());
         }
         lines
     }

@@ -222,6 +222,8 @@ impl Serves {
         match &service.target {
             config::Target::Socks5 => Some(exit(ProxyKind::Socks5)),
             config::Target::HttpProxy => Some(exit(ProxyKind::HttpConnect)),
+            // The server answers the visitors.
+            config::Target::Redirect(_) => None,
             config::Target::Files(dir) => Some(Self::Files(Folder::new(dir, watch))),
             config::Target::Tcp { .. }
             | config::Target::Udp { .. }

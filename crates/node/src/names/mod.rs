@@ -124,6 +124,19 @@ impl Names {
         host::candidates(host).find_map(|name| self.exactly(space, &name))
     }
 
+    /// What visitors over HTTP without TLS may find under a host, the closest name first: the services
+    /// of its `http://` name, and those of its `https://` name, at least one of the two.
+    pub(crate) fn without_tls(
+        &self,
+        host: &str,
+    ) -> impl Iterator<Item = (Option<Services>, Option<Services>)> {
+        host::candidates(host).filter_map(|name| {
+            let http = self.exactly(Space::Http, &name);
+            let https = self.exactly(Space::Tls, &name).filter(|all| is_https(all));
+            (http.is_some() || https.is_some()).then_some((http, https))
+        })
+    }
+
     /// As [`Self::find`], but a name that is closer to the host and is absent only for a moment is
     /// waited for. A visitor is not given to the service of a wildcard because the service of the
     /// name itself is just coming back.
@@ -151,7 +164,9 @@ impl Names {
     fn may_come(&self, space: Space, host: &str) -> Option<Instant> {
         let now = Instant::now();
         // Just after the start nobody knows which names the clients have.
-        let is_covered = now < self.born + RECONNECT && self.find(space, host).is_some();
+        let is_covered = now < self.born + RECONNECT
+            && (self.find(space, host).is_some()
+                || space == Space::Http && self.without_tls(host).next().is_some());
         let known = self.born + if is_covered { SETTLED } else { RECONNECT };
         if now < known {
             return self.exactly(space, host).is_none().then_some(known);
@@ -209,6 +224,11 @@ impl Names {
         shard.store(Arc::new(Shard { services, lost }));
         self.note_change();
     }
+}
+
+/// Whether the TLS of these services ends at the server. Services of one name are of one kind.
+fn is_https(services: &Services) -> bool {
+    services.first().is_some_and(|first| first.kind == Kind::Https)
 }
 
 /// A place among the visitors that wait.
@@ -343,6 +363,43 @@ mod tests {
         let began = Instant::now();
         let service = found(names.wait(Space::Http, "a.example.com").await);
         assert_eq!((service.as_deref(), began.elapsed()), (Some("http://*"), SETTLED));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn visitors_without_tls_find_the_closest_name_of_both_kinds() {
+        let names = Names::default();
+        for text in ["http://*", "https://a.example.com", "http://b.example.com"] {
+            let host = host(text);
+            names.add(&host, published(&host));
+        }
+        for text in ["https://b.example.com", "tls://c.example.com", "https://*.d.example.com"] {
+            let host = host(text);
+            names.add(&host, published(&host));
+        }
+        let rest = ["http://*".to_owned(), String::new()];
+        let of = |text: &str| {
+            let mut all = Vec::new();
+            for (http, https) in names.without_tls(text) {
+                all.push([found(http), found(https)].map(Option::unwrap_or_default));
+            }
+            all
+        };
+        assert_eq!(
+            of("a.example.com"),
+            [[String::new(), "https://a.example.com".into()], rest.clone()]
+        );
+        let both = ["http://b.example.com".into(), "https://b.example.com".into()];
+        assert_eq!(of("b.example.com"), [both, rest.clone()]);
+        assert_eq!(of("c.example.com"), [rest.clone()]);
+        let wild = [String::new(), "https://*.d.example.com".into()];
+        assert_eq!(of("x.d.example.com"), [wild, rest]);
+        // A visitor without TLS does not wait for an http:// name for long.
+        let names = Names::default();
+        let own = host("https://a.example.com");
+        names.add(&own, published(&own));
+        let began = Instant::now();
+        assert_eq!(found(names.wait(Space::Http, "a.example.com").await), None);
+        assert_eq!(began.elapsed(), SETTLED);
     }
 
     #[tokio::test(start_paused = true)]

@@ -81,6 +81,17 @@ impl Hosts {
         Ok(if port == host.kind.port() { host.to_string() } else { format!("{host}:{port}") })
     }
 
+    /// The port of the `https://` names for a visitor that came over HTTP and named the port `asked`;
+    /// `None`: 443.
+    ///
+    /// A visitor that names another port than that of the door came through a device that maps
+    /// ports, or through a proxy, which offer `https://` at the usual port.
+    pub(crate) fn https_port(&self, asked: Option<u16>) -> Option<u16> {
+        let [http, tls] = *self.ports.get()?;
+        let is_direct = asked.unwrap_or(Kind::Http.port()) == http?;
+        tls.filter(|port| is_direct && *port != Kind::Https.port())
+    }
+
     /// The state of the certificates for the status.
     pub(super) fn certificates(&self) -> Vec<Certificate> {
         let Some(terminator) = &self.terminator else { return Vec::new() };
@@ -135,6 +146,23 @@ mod tests {
     use testkit::certs::Authority;
 
     use super::*;
+
+    #[test]
+    fn a_visitor_is_sent_to_the_port_that_belongs_to_the_port_of_its_own() {
+        let port = |http, tls, asked| {
+            let hosts = Hosts::default();
+            hosts.set_ports(Some(http), Some(tls));
+            hosts.https_port(asked)
+        };
+        assert_eq!(port(80, 443, None), None);
+        assert_eq!(port(80, 8443, None), Some(8443));
+        assert_eq!(port(8080, 8443, Some(8080)), Some(8443));
+        assert_eq!(port(8080, 443, Some(8080)), None);
+        // The ports are mapped.
+        assert_eq!(port(8080, 8443, None), None);
+        assert_eq!(port(8080, 8443, Some(80)), None);
+        assert_eq!(Hosts::default().https_port(None), None);
+    }
 
     fn code(outcome: Result<Option<Wanted>, ServiceError>) -> Option<ServiceErrorCode> {
         outcome.err().map(|error| error.code)

@@ -9,7 +9,10 @@ use super::decode::{ControlError, once};
 use super::message::service;
 use super::{IGNORABLE, TEXT_MAX};
 use crate::wire::{Reader, TLV_HEAD, put_tlv, text};
-use crate::{CREDENTIALS_MAX, EDITS_MAX, FieldEdits, HttpOptionError, HttpOptions, TargetProtocol};
+use crate::{
+    CREDENTIALS_MAX, EDITS_MAX, FieldEdits, HASHES_MAX, HttpOptionError, HttpOptions, Redirect,
+    TargetProtocol,
+};
 
 const FLAGS: u8 = 1;
 const CREDENTIAL: u8 = 2;
@@ -19,6 +22,10 @@ const REQUEST_SET: u8 = 5;
 const REQUEST_REMOVE: u8 = 6;
 const RESPONSE_SET: u8 = 7;
 const RESPONSE_REMOVE: u8 = 8;
+const REDIRECT: u8 = 9;
+const HSTS: u8 = 10;
+const STRIP_PREFIX: u8 = 11;
+const CREDENTIAL_HASH: u8 = 12;
 const TARGET_PROTOCOL: u8 = 13;
 
 const PROTOCOL_HTTPS: u8 = 1;
@@ -26,6 +33,8 @@ const PROTOCOL_H2C: u8 = 2;
 
 const FLAG_PASS_THROUGH: u8 = 1;
 const FLAG_FORWARDED: u8 = 2;
+const FLAG_PREFLIGHT_PASS: u8 = 4;
+const FLAG_NO_HTTPS_REDIRECT: u8 = 8;
 
 impl HttpOptions {
     /// Bytes that the options occupy in a message that registers the service.
@@ -35,21 +44,27 @@ impl HttpOptions {
     }
 
     fn flags(&self) -> u8 {
-        let pass_through = if self.pass_through { FLAG_PASS_THROUGH } else { 0 };
-        let forwarded = if self.forwarded { FLAG_FORWARDED } else { 0 };
-        pass_through | forwarded
+        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        flag(self.pass_through, FLAG_PASS_THROUGH)
+            | flag(self.forwarded, FLAG_FORWARDED)
+            | flag(self.preflight_pass, FLAG_PREFLIGHT_PASS)
+            | flag(self.no_https_redirect, FLAG_NO_HTTPS_REDIRECT)
     }
 
     fn fields_len(&self) -> usize {
         let flags = if self.flags() == 0 { 0 } else { TLV_HEAD + 1 };
+        let hsts = if self.hsts.is_some() { TLV_HEAD + 4 } else { 0 };
+        let redirect = self.redirect.as_ref().map_or(0, |to| TLV_HEAD + to.as_str().len());
         let edits = [&self.request, &self.response];
         let set = edits.iter().flat_map(|edits| &edits.set);
         let set: usize = set.map(|(name, value)| TLV_HEAD + 1 + name.len() + value.len()).sum();
         let removed = edits.iter().flat_map(|edits| &edits.remove);
-        let texts =
-            self.basic_auth.iter().chain(&self.host_rewrite).chain(&self.path).chain(removed);
+        let pairs = self.basic_auth.iter().chain(&self.hashes);
+        let texts = pairs.chain(&self.host_rewrite).chain(&self.path).chain(removed);
+        let texts = texts.chain(&self.strip_prefix);
         let target = if self.target == TargetProtocol::Http { 0 } else { TLV_HEAD + 1 };
-        flags + target + set + texts.map(|text| TLV_HEAD + text.len()).sum::<usize>()
+        let texts = texts.map(|text| TLV_HEAD + text.len()).sum::<usize>();
+        flags + target + hsts + redirect + set + texts
     }
 
     /// Appends the field of the service, if an option differs from its default.
@@ -65,8 +80,16 @@ impl HttpOptions {
                 put_tlv(out, FLAGS, |out| out.put_u8(self.flags()));
             }
             self.basic_auth.iter().for_each(|pair| text(out, CREDENTIAL, pair));
+            self.hashes.iter().for_each(|pair| text(out, CREDENTIAL_HASH, pair));
             self.host_rewrite.iter().for_each(|host| text(out, HOST, host));
             self.path.iter().for_each(|path| text(out, PATH, path));
+            if let Some(to) = &self.redirect {
+                text(out, REDIRECT, to.as_str());
+            }
+            if let Some(seconds) = self.hsts {
+                put_tlv(out, HSTS, |out| out.put_u32(seconds));
+            }
+            self.strip_prefix.iter().for_each(|path| text(out, STRIP_PREFIX, path));
             let lists = [
                 (&self.request, REQUEST_SET, REQUEST_REMOVE),
                 (&self.response, RESPONSE_SET, RESPONSE_REMOVE),
@@ -106,8 +129,15 @@ impl HttpOptions {
                     value.finish()?;
                 }
                 CREDENTIAL => push(&mut options.basic_auth, CREDENTIALS_MAX, owned(value)?)?,
+                CREDENTIAL_HASH => push(&mut options.hashes, HASHES_MAX, owned(value)?)?,
                 HOST => once(&mut options.host_rewrite, owned(value)?)?,
                 PATH => once(&mut options.path, owned(value)?)?,
+                REDIRECT => once(&mut options.redirect, Redirect::new(&owned(value)?)?)?,
+                HSTS => {
+                    once(&mut options.hsts, value.u32()?)?;
+                    value.finish()?;
+                }
+                STRIP_PREFIX => once(&mut options.strip_prefix, owned(value)?)?,
                 REQUEST_SET => push_set(&mut options.request, value)?,
                 REQUEST_REMOVE => push(&mut options.request.remove, EDITS_MAX, owned(value)?)?,
                 RESPONSE_SET => push_set(&mut options.response, value)?,
@@ -123,12 +153,16 @@ impl HttpOptions {
             }
         }
         let flags = flags.unwrap_or_default();
-        if flags & !(FLAG_PASS_THROUGH | FLAG_FORWARDED) != 0 {
+        let known =
+            FLAG_PASS_THROUGH | FLAG_FORWARDED | FLAG_PREFLIGHT_PASS | FLAG_NO_HTTPS_REDIRECT;
+        if flags & !known != 0 {
             return Err(ControlError::Malformed("an unknown flag of HTTP"));
         }
         options.target = target.unwrap_or_default();
         options.pass_through = flags & FLAG_PASS_THROUGH != 0;
         options.forwarded = flags & FLAG_FORWARDED != 0;
+        options.preflight_pass = flags & FLAG_PREFLIGHT_PASS != 0;
+        options.no_https_redirect = flags & FLAG_NO_HTTPS_REDIRECT != 0;
         options.check()?;
         Ok(options)
     }

@@ -11,8 +11,9 @@ use super::*;
 use crate::greeting::Name;
 use crate::wire::put_tlv;
 use crate::{
-    CREDENTIALS_MAX, EDITS_MAX, FieldEdits, FlowId, HttpOptionError, HttpOptions, NETWORKS_MAX,
-    Network, Open, Priority, ResetCode, Target, TargetProtocol, Visitors,
+    CREDENTIALS_MAX, EDITS_MAX, FieldEdits, FlowId, HASHES_MAX, HashError, HttpOptionError,
+    HttpOptions, NETWORKS_MAX, Network, Open, Priority, Redirect, ResetCode, Target,
+    TargetProtocol, Visitors,
 };
 
 fn name(text: &str) -> Name {
@@ -56,6 +57,8 @@ fn terms() -> ServiceTerms {
     }
 }
 
+const HASH: &str = "$2y$05$c4WoMPo3SXsafkva.HHa6uXQZWr7oboPiC2bT/r7q1BB8I2s0BRqC";
+
 /// Options with every field.
 fn options() -> HttpOptions {
     let edits = |name: &str| FieldEdits {
@@ -64,11 +67,17 @@ fn options() -> HttpOptions {
     };
     HttpOptions {
         basic_auth: vec!["ann:secret".to_owned(), "bob:".to_owned()],
+        hashes: vec![format!("eve:{HASH}")],
         host_rewrite: Some("localhost:3000".to_owned()),
         request: edits("X-Request"),
         response: edits("X-Response"),
         forwarded: true,
         path: Some("/api".to_owned()),
+        strip_prefix: Some("/".to_owned()),
+        redirect: Some(Redirect::new("https://www.{host}{uri}").unwrap()),
+        no_https_redirect: true,
+        hsts: Some(15_552_000),
+        preflight_pass: true,
         pass_through: false,
         target: TargetProtocol::Https,
     }
@@ -474,13 +483,13 @@ fn with_http(write: impl FnOnce(&mut BytesMut)) -> Result<HttpOptions, ControlEr
 #[test]
 fn an_unknown_option_of_http_ends_the_link_unless_it_may_be_ignored() {
     let unknown = ControlError::Malformed("an unknown option of HTTP");
-    for kind in [0, 9, 0x7f] {
+    for kind in [0, 0x60, 0x7f] {
         assert_eq!(with_http(|out| text(out, kind, b"x")), Err(unknown), "{kind}");
     }
     for kind in [IGNORABLE, 0xff] {
         assert_eq!(with_http(|out| text(out, kind, b"x")), Ok(HttpOptions::default()), "{kind}");
     }
-    for flags in [4, 0x80] {
+    for flags in [0x40, 0x80] {
         assert!(with_http(|out| text(out, 1, &[flags])).is_err(), "{flags}");
     }
 }
@@ -498,6 +507,14 @@ fn malformed_options_of_http_are_refused() {
         ("two hosts", |out| (text(out, 3, b"a"), text(out, 3, b"a")).1),
         ("a line end in a host", |out| text(out, 3, b"a\r\nb")),
         ("a path with dots", |out| text(out, 4, b"/a/../b")),
+        ("two redirects", |out| (text(out, 9, b"http://a"), text(out, 9, b"http://a")).1),
+        ("a redirect to no host", |out| text(out, 9, b"https://{uri}")),
+        ("a line end in a redirect", |out| text(out, 9, b"https://a/\r\nb: c")),
+        ("a short time of hsts", |out| text(out, 10, b"\0\0\0")),
+        ("a long time of hsts", |out| text(out, 10, b"\0\0\0\0\0")),
+        ("a path in the place of none", |out| text(out, 11, b"/")),
+        ("dots in the place of a path", |out| (text(out, 4, b"/a"), text(out, 11, b"/..")).1),
+        ("pass_through and a redirect", |out| (text(out, 1, &[1]), text(out, 9, b"http://a")).1),
         ("a field without name", |out| text(out, 5, b"\0value")),
         ("a field with a short name", |out| text(out, 5, b"\x05name")),
         ("a field of the framing", |out| text(out, 5, b"\x0econtent-length1")),
@@ -530,6 +547,15 @@ fn the_encoder_refuses_options_of_http_that_the_decoder_would() {
     assert_eq!(send(both), refused(HttpOptionError::PassThrough));
     let many = HttpOptions { basic_auth: vec!["a:b".to_owned(); 17], ..options() };
     assert_eq!(send(many), refused(HttpOptionError::Credentials));
+    let hashes = |hashes| send(HttpOptions { hashes, ..options() });
+    let of = |nth: usize| format!("u{nth}:{HASH}");
+    assert_eq!(hashes((0..=HASHES_MAX).map(of).collect()), refused(HttpOptionError::Hashes));
+    assert_eq!(hashes(vec![of(1), of(1)]), refused(HttpOptionError::Twice));
+    let weak = refused(HttpOptionError::Hash(HashError::Kind));
+    assert_eq!(hashes(vec!["ann:{SHA}x".to_owned()]), weak);
+    assert!(one(&hashes((0..HASHES_MAX).map(of).collect()).unwrap()).is_ok());
+    let alone = HttpOptions { path: None, ..options() };
+    assert_eq!(send(alone), refused(HttpOptionError::StripPrefix));
     let mut forged = options();
     forged.response.set[0].1 = "1\r\nSet-Cookie: x".to_owned();
     assert_eq!(send(forged), refused(HttpOptionError::FieldValue));

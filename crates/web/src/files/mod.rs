@@ -119,7 +119,7 @@ impl Files {
         if is_short {
             account.count_refusal();
         }
-        let answer = Answer::new(progress, held.unwrap_or_else(|| account.refuse()));
+        let answer = Answer::new(progress, held.unwrap_or_else(|| account.refuse()), None);
         let is_head = request.method() == Method::HEAD;
         progress.unstuck().await;
         let outcome = match refused {

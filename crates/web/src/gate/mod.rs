@@ -16,6 +16,7 @@
 
 mod frames;
 mod progress;
+mod target;
 mod windows;
 
 #[cfg(test)]
@@ -34,7 +35,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 
 use frames::{ACK, CONTINUATION, HEADERS, Head, RST_STREAM, SETTINGS};
 pub(crate) use frames::{DATA, Frames};
-pub(crate) use progress::{Due, Progress};
+pub(crate) use progress::{Begun, Due, Progress};
 use windows::{Filter, Next};
 
 use crate::{
@@ -61,6 +62,9 @@ pub(crate) struct Gate<T> {
     released: usize,
     /// Held bytes were not looked at.
     unseen: bool,
+    /// What passes in the place of the head at the front of the held bytes, and the length of that
+    /// head.
+    written: Option<(Vec<u8>, usize)>,
     mode: Mode,
     progress: Rc<Progress>,
     /// What hyper reads into, and the bytes that the gate holds.
@@ -148,6 +152,7 @@ impl<T: AsyncRead + Unpin> Gate<T> {
             held: BytesMut::new(),
             released: 0,
             unseen: false,
+            written: None,
             mode: Mode::Checked(Checked { requests: Requests::new(None), may_switch: false }),
             progress,
             buffers: account.hold(0),
@@ -204,7 +209,16 @@ impl<T: AsyncRead + Unpin> Gate<T> {
     }
 
     /// Looks at bytes that have not passed, and returns how many of them may pass.
-    fn look(&mut self, bytes: &[u8]) -> usize {
+    /// `is_held`: they are the held bytes, in which a head may be replaced.
+    fn look(&mut self, bytes: &[u8], is_held: bool) -> usize {
+        let passed = self.check(bytes, is_held);
+        if let Mode::Checked(checked) = &self.mode {
+            self.progress.passed(!checked.requests.is_between());
+        }
+        passed
+    }
+
+    fn check(&mut self, bytes: &[u8], is_held: bool) -> usize {
         let Mode::Checked(checked) = &mut self.mode else {
             return 0;
         };
@@ -218,6 +232,14 @@ impl<T: AsyncRead + Unpin> Gate<T> {
                 Step::Body(length) => passed += length,
                 Step::Head(request) if request.method == Method::Connect => break NO_CONNECT,
                 Step::Head(request) => {
+                    let head = &rest[..request.length];
+                    if let Some(written) = target::escaped(head) {
+                        if passed > 0 || !is_held {
+                            self.unseen = true;
+                            return passed;
+                        }
+                        self.written = Some((written, head.len()));
+                    }
                     passed += request.length;
                     checked.may_switch = request.may_switch;
                     checked.requests.begin(request.body);
@@ -377,8 +399,12 @@ impl<T: AsyncRead + Unpin> AsyncRead for Gate<T> {
             }
             if gate.unseen {
                 gate.unseen = false;
-                let held = std::mem::take(&mut gate.held);
-                let passed = gate.look(&held);
+                let mut held = std::mem::take(&mut gate.held);
+                let mut passed = gate.look(&held, true);
+                if let Some((written, length)) = gate.written.take() {
+                    passed = passed - length + written.len();
+                    held = [&written, &held[length..]].concat().as_slice().into();
+                }
                 match gate.mode {
                     // The refusal stands behind what may pass.
                     Mode::Refused => {
@@ -392,6 +418,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Gate<T> {
                         gate.released = passed;
                     }
                 }
+                gate.settle();
                 continue;
             }
             if gate.held.is_empty() {
@@ -401,7 +428,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Gate<T> {
                 if read.is_empty() {
                     return Poll::Ready(Ok(()));
                 }
-                let passed = gate.look(read);
+                let passed = gate.look(read, false);
                 if matches!(gate.mode, Mode::Checked(_)) && passed < read.len() {
                     gate.held.extend_from_slice(&read[passed..]);
                     gate.settle();

@@ -1,8 +1,8 @@
 //! What a visitor of HTTP/2 sends, stream by stream.
 //!
-//! Bodies of requests leave h2 at the end of each turn and wait in an inbox per stream. So a byte
-//! costs a byte, however small the frames are, and the window of each stream tells what it may
-//! hold. The windows that a visitor has are charged before it fills them, so the connection is read
+//! Bodies of requests leave h2 at the end of each turn and wait in an inbox per stream. What still
+//! waits at the end of the next turn is packed. So a byte costs a byte, however small the frames
+//! are, and the window of each stream tells what it may hold. The windows that a visitor has are charged before it fills them, so the connection is read
 //! on whatever waits: a stream never holds up another one. The window of the connection never
 //! closes; the sum of the windows of streams takes its place.
 
@@ -38,8 +38,11 @@ const SHORT: u32 = 16 * 1024;
 const FEW_STREAMS: u32 = 32;
 /// The cost of one more upload beside its window: a request, and a connection to its target.
 const UPLOAD: u64 = 32 * 1024;
-/// Bytes that wait are packed into blocks of this size.
+/// Bytes that wait are packed into blocks of this size. h2 reads into larger ones, which a small
+/// piece would pin.
 const BLOCK: usize = 16 * 1024;
+/// The lists of a turn keep room for so many streams.
+const KEPT: usize = 128;
 /// h2 learns of consumed bytes in steps of this size. Its windows are [`LARGE`].
 const STEP: usize = 1024 * 1024;
 /// The windows that h2 knows: of the connection, and of each stream. The window of the connection
@@ -57,6 +60,8 @@ pub(crate) struct Inflow {
     inboxes: RefCell<HashMap<u32, Rc<Inbox>>>,
     /// Streams for which a frame is complete, with the length of the frame if it has a body.
     seen: RefCell<Vec<(u32, u32)>>,
+    /// Streams that got bytes in the last turn.
+    fresh: RefCell<Vec<u32>>,
     /// Increments of windows that were not told.
     due: RefCell<Vec<(u32, u32)>>,
     /// What the visitor may send in this turn.
@@ -90,6 +95,7 @@ impl Inflow {
             is_known: Cell::new(false),
             inboxes: RefCell::default(),
             seen: RefCell::default(),
+            fresh: RefCell::default(),
             due: RefCell::default(),
             turn: Cell::new(0),
             is_violated: Cell::new(false),
@@ -157,17 +163,26 @@ impl Inflow {
 
     /// Takes what is due in WINDOW_UPDATE frames.
     pub(crate) fn take_due(&self, mut write: impl FnMut(u32, u32)) {
-        // h2 enlarges its own windows once the settings are known.
-        if self.is_known.get() {
-            for (stream, increment) in self.due.borrow_mut().drain(..) {
-                write(stream, increment);
-            }
+        // The settings left before. A visitor acknowledges them before it uses what is due, and h2
+        // enlarges its own windows then.
+        for (stream, increment) in self.due.borrow_mut().drain(..) {
+            write(stream, increment);
         }
     }
 
     /// Takes from h2 what has arrived in this turn.
     pub(super) fn deliver(&self) {
-        let mut seen = self.seen.take();
+        let (mut seen, mut fresh) = (self.seen.take(), self.fresh.take());
+        if seen.is_empty() {
+            // Nothing takes the place of what the last turn has brought.
+            *self.fresh.borrow_mut() = fresh;
+            return;
+        }
+        for stream in fresh.drain(..) {
+            if let Some(inbox) = self.inboxes.borrow().get(&stream) {
+                inbox.state.borrow_mut().pack();
+            }
+        }
         for (stream, flow) in seen.drain(..) {
             let inbox = self.inboxes.borrow().get(&stream).cloned();
             // A stream that was refused, or whose body nobody wants.
@@ -175,9 +190,15 @@ impl Inflow {
             if !inbox.fetch(flow) {
                 self.is_violated.set(true);
             }
+            if flow > 0 && fresh.last() != Some(&stream) {
+                fresh.push(stream);
+            }
         }
-        // No stream was seen meanwhile, and the list keeps its memory.
+        // No stream was seen meanwhile, and the lists keep their memory.
+        seen.shrink_to(KEPT);
+        fresh.shrink_to(KEPT);
         *self.seen.borrow_mut() = seen;
+        *self.fresh.borrow_mut() = fresh;
     }
 
     /// The connection has ended.
@@ -224,10 +245,12 @@ struct Inbox {
 struct State {
     incoming: RecvStream,
     window: Window,
-    pieces: VecDeque<Bytes>,
-    /// The last bytes, in a block that is not full.
+    /// Full blocks, and the block that is not full.
+    packed: VecDeque<Bytes>,
     tail: BytesMut,
-    /// Bytes in `pieces` and `tail`.
+    /// What arrived in the last turn, as h2 has it.
+    fresh: VecDeque<Bytes>,
+    /// Bytes in all of these.
     waiting: usize,
     /// Bytes of the body that are yet to come, if the visitor told.
     left: Option<u64>,
@@ -314,24 +337,34 @@ impl State {
             return;
         }
         self.left = self.left.map(|left| left.saturating_sub(length as u64));
-        // A consumer that keeps up gets the bytes as they are. What waits is packed, because a
-        // small piece pins the block that h2 has read into.
-        if self.waiting == 0 {
-            self.pieces.push_back(bytes);
-        } else {
-            if self.tail.len() + length > BLOCK && !self.tail.is_empty() {
-                self.pieces.push_back(std::mem::take(&mut self.tail).freeze());
-            }
-            self.tail.extend_from_slice(&bytes);
-        }
         self.waiting += length;
+        // Frames may be small, and a visitor may send many in a turn.
+        if length < BLOCK / 4 {
+            self.pack();
+            self.add(&bytes);
+        } else {
+            self.fresh.push_back(bytes);
+        }
+    }
+
+    fn pack(&mut self) {
+        while let Some(bytes) = self.fresh.pop_front() {
+            self.add(&bytes);
+        }
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        if self.tail.len() + bytes.len() > BLOCK && !self.tail.is_empty() {
+            self.packed.push_back(std::mem::take(&mut self.tail).freeze());
+        }
+        self.tail.extend_from_slice(bytes);
     }
 
     fn pop(&mut self) -> Option<Bytes> {
-        let piece = self
-            .pieces
-            .pop_front()
-            .or_else(|| (!self.tail.is_empty()).then(|| std::mem::take(&mut self.tail).freeze()))?;
+        let tail = &mut self.tail;
+        let packed = self.packed.pop_front();
+        let packed = packed.or_else(|| (!tail.is_empty()).then(|| std::mem::take(tail).freeze()));
+        let piece = packed.or_else(|| self.fresh.pop_front())?;
         self.waiting -= piece.len();
         Some(piece)
     }
@@ -342,9 +375,16 @@ pub(crate) struct Upload {
     /// `None`: memory is short, and what arrives is dropped.
     inbox: Option<Rc<Inbox>>,
     inflow: Rc<Inflow>,
+    /// The body was complete when it was dropped.
+    is_over: Rc<Cell<bool>>,
 }
 
 impl Upload {
+    /// Becomes true once the body is dropped, if it was complete.
+    pub(super) fn is_over(&self) -> Rc<Cell<bool>> {
+        Rc::clone(&self.is_over)
+    }
+
     /// The body of a stream, of `length` bytes if the visitor told.
     pub(super) fn new(
         inflow: &Rc<Inflow>,
@@ -358,8 +398,9 @@ impl Upload {
             let state = State {
                 incoming,
                 window: Window::new(inflow.initial, granted, Instant::now()),
-                pieces: VecDeque::new(),
+                packed: VecDeque::new(),
                 tail: BytesMut::new(),
+                fresh: VecDeque::new(),
                 waiting: 0,
                 left: length,
                 unread: 0,
@@ -372,7 +413,7 @@ impl Upload {
             inflow.inboxes.borrow_mut().insert(stream, Rc::clone(&inbox));
             inbox
         });
-        Self { inbox, inflow: Rc::clone(inflow) }
+        Self { inbox, inflow: Rc::clone(inflow), is_over: Rc::default() }
     }
 
     /// Whether memory is too short for the body.
@@ -393,13 +434,13 @@ impl Upload {
         let open = state.end.is_none();
         let consumed =
             std::mem::take(&mut state.padding) + piece.as_ref().map_or(0, |p| p.len() as u64);
-        let keeps_up = state.waiting == 0;
+        let waiting = state.waiting as u64;
         let increment = (open && consumed > 0).then(|| {
             let may_grow = |bytes| self.inflow.may_grow(bytes);
             let path = Path {
                 now: Instant::now(),
                 round_trip: self.inflow.round_trip.get(),
-                keeps_up,
+                waiting,
                 may_grow: &may_grow,
             };
             state.window.consume(consumed, &path)
@@ -451,7 +492,9 @@ impl Upload {
 impl Drop for Upload {
     fn drop(&mut self) {
         if let Some(inbox) = &self.inbox {
+            self.is_over.set(matches!(inbox.state.borrow().end, Some(Ok(()))));
             self.inflow.inboxes.borrow_mut().remove(&inbox.stream);
+            self.inflow.due.borrow_mut().retain(|(stream, _)| *stream != inbox.stream);
         }
     }
 }

@@ -41,8 +41,8 @@ pub(super) struct Path<'p> {
     pub(super) now: Instant,
     /// The shortest round trip, if one is known.
     pub(super) round_trip: Option<Duration>,
-    /// The consumer has taken all that arrived.
-    pub(super) keeps_up: bool,
+    /// Bytes that arrived and that the consumer has not taken.
+    pub(super) waiting: u64,
     /// Whether memory for so many further bytes is left.
     pub(super) may_grow: &'p dyn Fn(u64) -> bool,
 }
@@ -91,8 +91,10 @@ impl Window {
         }
         let elapsed = path.now.saturating_duration_since(self.since[0]);
         let is_fast = path.round_trip.is_none_or(|trip| elapsed < trip * ROUND_TRIPS);
+        // A slow consumer finds the whole window waiting, and a fast one what arrived together.
+        let keeps_up = path.waiting <= self.size / 2;
         let larger = (self.size * STEP).min(MOST.into());
-        if is_fast && path.keeps_up && (path.may_grow)(larger - self.size) {
+        if is_fast && keeps_up && (path.may_grow)(larger - self.size) {
             self.size = larger;
         } else if self.size > self.least && !(path.may_grow)(0) {
             self.size = (self.size / 2).max(self.least);
@@ -112,7 +114,8 @@ mod tests {
     const TRIP: Duration = Duration::from_millis(100);
 
     fn path(now: Instant, keeps_up: bool, may_grow: &dyn Fn(u64) -> bool) -> Path<'_> {
-        Path { now, round_trip: Some(TRIP), keeps_up, may_grow }
+        let waiting = if keeps_up { 0 } else { u64::from(INITIAL) };
+        Path { now, round_trip: Some(TRIP), waiting, may_grow }
     }
 
     /// Fills and consumes the window once per `pause`. Returns the largest window of each round.

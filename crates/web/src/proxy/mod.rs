@@ -1,22 +1,24 @@
 //! One request: route, password, fields, target, answer.
 
+mod denied;
 mod exchange;
 mod over_h2;
 mod target;
 
-use std::{borrow::Cow, cell::RefCell, rc::Rc};
+use std::{cell::RefCell, rc::Rc};
 
 use bytes::Bytes;
 use hyper::{
-    Method, Request, Response, StatusCode, Version,
+    Method, Request, Response, StatusCode, Uri, Version,
     body::{Body as _, Incoming},
     header::{self, HeaderMap, HeaderName, HeaderValue},
+    http::uri::PathAndQuery,
 };
 use proto::TargetProtocol;
 use tokio::sync::oneshot;
 
 use crate::{
-    Found, Pages, Refusal, Sender, Service, Services, Verdict, Visitor,
+    Asked, Checked, Found, Pages, Refusal, Rules, Service, Services, Verdict, Visitor,
     account::{Account, REQUEST, UPSTREAM},
     body::{Answer, AnswerBody, VisitorBody},
     fields,
@@ -25,10 +27,12 @@ use crate::{
     interim::Sink,
     multiplex::{Connections, Lease},
     page, path,
+    record::Note,
     rules::Admission,
     upgrade::Switched,
     upstream::{Exchange, Pool, Upstream},
 };
+use denied::Denied;
 use exchange::{Failed, Outgoing};
 use target::Target;
 
@@ -48,18 +52,6 @@ pub(crate) struct Connection {
     pub(crate) h2: bool,
     /// The stream to the target of a visitor of HTTP/1.1 that switches to another protocol.
     pub(crate) switched: RefCell<Option<Switched>>,
-}
-
-/// An answer of the server itself, with the realm of the password that is missing.
-struct Denied {
-    refusal: Refusal,
-    realm: Option<String>,
-}
-
-impl From<Refusal> for Denied {
-    fn from(refusal: Refusal) -> Self {
-        Self { refusal, realm: None }
-    }
 }
 
 /// A request of HTTP/1.1 gets no answer: the connection of its visitor ends, and the visitor may
@@ -92,9 +84,11 @@ impl Connection {
     ) -> Result<Response<AnswerBody>, Unanswered> {
         let (number, refused) = self.progress.called();
         let bodiless = request.method() == Method::HEAD;
+        let takes_chunks = !self.h2 && !bodiless && request.version() == Version::HTTP_11;
         let head = fields::length(request.headers()) + request.uri().path().len();
-        // The head lies in the visitor's buffer, and in that of the target.
-        let cost = REQUEST + 2 * head as u64;
+        // The head lies in the visitor's buffer, in that of the target, and in the record.
+        let copies = if self.services.wants().is_some() { 3 } else { 2 };
+        let cost = REQUEST + copies * head as u64;
         if !self.account.affords(cost + UPSTREAM) {
             self.pool.clear();
         }
@@ -103,12 +97,15 @@ impl Connection {
         if is_short {
             self.account.count_refusal();
         }
-        let answer = Answer::new(&self.progress, held.unwrap_or_else(|| self.account.refuse()));
+        // The gate has replaced the head of a request that it refuses.
+        let note = Note::new(&self.services, &self.visitor, &request, refused.is_none());
+        let held = held.unwrap_or_else(|| self.account.refuse());
+        let answer = Answer::new(&self.progress, held, Some(note));
         self.progress.unstuck().await;
         let outcome = match refused {
             Some(refusal) => Err(refusal.into()),
             None if is_short => Err(NO_MEMORY.into()),
-            None => self.forward(request, head, &sink).await,
+            None => self.forward(request, head, &sink, answer.note()).await,
         };
         sink.sent().await;
         let response = match outcome {
@@ -120,8 +117,16 @@ impl Connection {
                 return Err(Unanswered);
             }
         };
-        let response = response
+        let mut response = response
             .unwrap_or_else(|(refusal, answer)| self.page(refusal.into(), bodiless, answer));
+        response.body().answered(response.status());
+        let in_chunks = takes_chunks && is_open_ended(&response);
+        if in_chunks {
+            // hyper would choose the same.
+            let chunked = HeaderValue::from_static("chunked");
+            response.headers_mut().insert(header::TRANSFER_ENCODING, chunked);
+        }
+        self.progress.answering(in_chunks);
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             self.progress.no_upgrade(number);
         }
@@ -134,6 +139,7 @@ impl Connection {
         request: Request<VisitorBody>,
         head: usize,
         sink: &Sink,
+        note: Option<&Note>,
     ) -> Result<(Response<Incoming>, Forwarded), NoAnswer> {
         if request.headers().len() > h1::FIELDS {
             return Err(Refusal::new(431, "The request has more than 100 fields.").into());
@@ -142,7 +148,7 @@ impl Connection {
         if self.h2 && head > h1::HEAD {
             return Err(Refusal::from(h1::Fault::HeadSize).into());
         }
-        let Target { host, field, uri } = Target::of(&request, self.h2)?;
+        let Target { host, field, mut uri } = Target::of(&request, self.h2)?;
         if !self.services.covers(&host) {
             return Err(Refusal::new(
                 421,
@@ -150,15 +156,33 @@ impl Connection {
             )
             .into());
         }
-        let name = match &self.services.settings().route_header {
-            Some(field) => routed(request.headers(), field)?.unwrap_or(host),
-            None => host,
+        let own_port = h1::Authority::parse(field.as_bytes()).and_then(|named| named.port);
+        let (name, port) = match &self.services.settings().route_header {
+            Some(routes) => match routed(request.headers(), routes)? {
+                Some(named) => (named.host, named.port),
+                None => (host, own_port),
+            },
+            None => (host, own_port),
         };
         let normal = path::normal_path(request.uri().path());
         // Before any field is changed.
         let sender = self.services.sender(&self.visitor, request.headers());
-        let service = self.admitted(&request, &name, &normal, sender).await?;
+        let is_trusted = self.services.trusts();
+        let is_secure = self.visitor.secure || is_trusted && fields::reports_tls(request.headers());
+        let asked = Asked { host: &name, port, path: &normal, sender, is_secure };
+        let service = self.admitted(&request, &asked, note).await?;
         let rules = service.rules();
+        let hsts = rules.hsts.clone().filter(|_| is_secure);
+        let with_hsts = |denied: Denied| Denied { hsts: hsts.clone(), ..denied };
+        if let Some(to) = &rules.redirect {
+            return Err(with_hsts(Denied::redirect(to, &asked, &uri)).into());
+        }
+        let is_preflight = rules.have_password() && self.is_preflight(rules, &request);
+        let stripped = rules.path().zip(rules.stripped.as_deref());
+        if let Some((prefix, to)) = stripped {
+            let path = path::replaced(prefix, to, request.uri().path(), &normal);
+            uri = with_path(&uri, path).ok_or(Refusal::new(400, "The path is malformed."))?;
+        }
         let (mut parts, mut incoming) = request.into_parts();
         let tunnel = self.switch(&mut parts, &mut incoming)?;
         let expects = parts.version >= Version::HTTP_11
@@ -188,9 +212,17 @@ impl Connection {
             }
             None => {}
         }
+        if is_preflight {
+            fields::clean_preflight(list);
+        }
         if rules.forwarded {
-            let from = (&self.visitor, sender);
-            fields::forwarded(list, from, self.services.trusts(), &field);
+            fields::forwarded(list, (&self.visitor, sender), is_trusted, &field);
+            if let Some((prefix, "/")) = stripped {
+                fields::forwarded_prefix(list, prefix);
+            }
+        }
+        if let Some(to) = rules.host() {
+            fields::rewrite_origin(list, (&field, to), is_secure, rules.forwarded);
         }
         rules.request.apply(list);
         list.insert(header::HOST, rules.host().cloned().unwrap_or(field));
@@ -206,59 +238,82 @@ impl Connection {
         // A service of its own that gRPC uses speaks HTTP/2; a device with a web page may not.
         if rules.target == TargetProtocol::H2c || is_secure && !switches && is_grpc {
             let exchanged = over_h2::exchange(shared, account, &*service, outgoing, is_secure);
-            let (response, lease) = exchanged.await?;
+            let exchanged = exchanged.await.map_err(|refusal| with_hsts(refusal.into()));
+            let (response, lease) = exchanged?;
             let upstream = Carrier::Shared(lease);
-            return Ok((response, Forwarded { service, upstream, tunnel: None }));
+            return Ok((response, Forwarded { service, upstream, tunnel: None, hsts }));
         }
         let exchanged = exchange::exchange(pool, progress, account, &*service, outgoing).await;
         let (response, upstream) = exchanged.map_err(|failed| match failed {
-            Failed::Refused(refusal) => refusal.into(),
+            Failed::Refused(refusal) => with_hsts(refusal.into()).into(),
             Failed::Raced => NoAnswer::Unanswered,
         })?;
         let upstream = Carrier::Own(upstream);
-        Ok((response, Forwarded { service, upstream, tunnel }))
+        Ok((response, Forwarded { service, upstream, tunnel, hsts }))
+    }
+
+    /// Whether the request is a preflight that the service admits without a password.
+    fn is_preflight(&self, rules: &Rules, request: &Request<VisitorBody>) -> bool {
+        let has_body = !request.body().is_end_stream();
+        rules.preflight && fields::is_preflight(request.method(), request.headers(), has_body)
     }
 
     /// The service of a request that may use it.
     async fn admitted(
         &self,
         request: &Request<VisitorBody>,
-        name: &str,
-        path: &str,
-        sender: Sender,
+        asked: &Asked<'_>,
+        note: Option<&Note>,
     ) -> Result<Rc<dyn Service>, Denied> {
-        let mut service = self.find(name, path, sender).await?;
+        let mut service = self.find(asked, request).await?;
         loop {
-            let rules = service.rules();
-            if rules.path().is_some() && path::is_ambiguous(request.uri().path()) {
-                return Err(Refusal::new(400, "The path of the request is ambiguous.").into());
+            if let Some(note) = note {
+                note.found(&service);
             }
-            let admission = rules.admit(request.headers());
-            let is_right = admission == Admission::Admitted;
-            let waits = if rules.have_password() && admission != Admission::Missing {
-                service.judge(is_right)
-            } else {
-                None
+            let rules = service.rules();
+            let hsts = rules.hsts.clone().filter(|_| asked.is_secure);
+            let denied = |refusal: Refusal| Denied { hsts: hsts.clone(), ..refusal.into() };
+            if rules.path().is_some() && path::is_ambiguous(request.uri().path()) {
+                return Err(denied(Refusal::new(400, "The path of the request is ambiguous.")));
+            }
+            if self.is_preflight(rules, request) {
+                return Ok(service);
+            }
+            let mut has_waited = false;
+            let (is_given, is_right) = match rules.admit(request.headers()) {
+                Admission::Missing => (false, false),
+                Admission::Wrong => (true, false),
+                Admission::Admitted => (true, true),
+                Admission::Hashed(candidate) => match service.check(candidate) {
+                    Checked::Now(is_right) => (true, is_right),
+                    Checked::Later(later) => {
+                        has_waited = true;
+                        (true, later.await?)
+                    }
+                },
             };
-            let has_waited = waits.is_some();
+            let waits =
+                if rules.have_password() && is_given { service.judge(is_right) } else { None };
+            has_waited |= waits.is_some();
             if let Some(verdict) = waits
                 && verdict.await == Verdict::Busy
             {
                 let reason =
                     "Too many wrong passwords came from your address: try again in a moment.";
-                return Err(Refusal::new(429, reason).into());
+                return Err(denied(Refusal::new(429, reason)));
             }
             if !is_right {
-                return Err(Denied {
-                    refusal: Refusal::new(401, "The service asks for a user and a password."),
-                    realm: Some(name.to_owned()),
-                });
+                let refusal = Refusal::new(401, "The service asks for a user and a password.");
+                return Err(Denied { realm: Some(asked.host.to_owned()), ..denied(refusal) });
             }
             if !has_waited {
                 return Ok(service);
             }
             // The rules may have changed while the request waited.
-            let now = self.find(name, path, sender).await?;
+            let now = self.find(asked, request).await?;
+            if let Some(note) = note {
+                note.found(&now);
+            }
             if now.identity() == service.identity() {
                 return Ok(now);
             }
@@ -268,19 +323,23 @@ impl Connection {
 
     async fn find(
         &self,
-        name: &str,
-        path: &str,
-        sender: Sender,
-    ) -> Result<Rc<dyn Service>, Refusal> {
-        let mut found = self.services.find(name, path, sender);
+        asked: &Asked<'_>,
+        request: &Request<VisitorBody>,
+    ) -> Result<Rc<dyn Service>, Denied> {
+        let mut found = self.services.find(asked);
         loop {
             match found {
                 Found::Service(service) => return Ok(service),
                 Found::Unknown => {
-                    let reason = format!("No service has the name {name}.");
-                    return Err(Refusal { status: 404, reason: reason.into() });
+                    let reason = format!("No service has the name {}.", asked.host);
+                    return Err(Refusal { status: 404, reason: reason.into() }.into());
                 }
-                Found::Refused(refusal) => return Err(refusal),
+                Found::Redirect(to) => return Err(Denied::redirect(&to, asked, request.uri())),
+                Found::Answer(bytes) => {
+                    let refusal = Refusal::new(200, "");
+                    return Err(Denied { bytes: Some(bytes), ..refusal.into() });
+                }
+                Found::Refused(refusal) => return Err(refusal.into()),
                 Found::Later(later) => found = later.await,
             }
         }
@@ -321,7 +380,7 @@ impl Connection {
         forwarded: Forwarded,
         answer: Answer,
     ) -> Result<Response<AnswerBody>, (Refusal, Answer)> {
-        let Forwarded { service, upstream, tunnel } = forwarded;
+        let Forwarded { service, upstream, tunnel, hsts } = forwarded;
         let (mut parts, incoming) = response.into_parts();
         let switches = parts.status == StatusCode::SWITCHING_PROTOCOLS;
         let (upstream, lease) = match upstream {
@@ -341,6 +400,9 @@ impl Connection {
         let protocol = parts.headers.get(header::UPGRADE).cloned();
         fields::strip_hop_by_hop(&mut parts.headers);
         one_length(&mut parts.headers);
+        if let Some(hsts) = hsts {
+            parts.headers.insert(header::STRICT_TRANSPORT_SECURITY, hsts);
+        }
         service.rules().response.apply(&mut parts.headers);
         parts.version = if self.h2 { Version::HTTP_2 } else { Version::HTTP_11 };
         if !switches {
@@ -386,6 +448,11 @@ impl Connection {
         };
         parts.status = StatusCode::OK;
         parts.headers.remove(header::SEC_WEBSOCKET_ACCEPT);
+        if let Some(note) = answer.note() {
+            note.answered(parts.status);
+            note.complete();
+            note.tell();
+        }
         tokio::task::spawn_local(async move {
             let _answer = answer;
             if let Ok(visitor) = visitor.await {
@@ -397,25 +464,33 @@ impl Connection {
 
     /// An answer of the server itself.
     fn page(&self, denied: Denied, bodiless: bool, answer: Answer) -> Response<AnswerBody> {
-        let Denied { refusal: Refusal { status, reason }, realm } = denied;
+        let Denied { refusal: Refusal { status, reason }, realm, location, hsts, bytes } = denied;
         let settings = self.services.settings();
         let pages: &Pages = &settings.pages;
         let own = pages.longest() as u64;
         let default = Pages::default();
         // The pages of the configuration may be long.
         let pages = if self.account.may_grow(own) { pages } else { &default };
-        let page = Bytes::from(page::body(status, &reason, pages));
+        let is_page = bytes.is_none();
+        let page = bytes.unwrap_or_else(|| page::body(status, &reason, pages).into());
         let length = HeaderValue::from(page.len());
         let body = if bodiless { Bytes::new() } else { page };
         let mut response = Response::new(AnswerBody::page(body, &self.account, Some(answer)));
         *response.status_mut() =
             StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let list = response.headers_mut();
-        list.insert(header::CONTENT_TYPE, HeaderValue::from_static(page::CONTENT_TYPE));
+        let kind = if is_page { page::CONTENT_TYPE } else { "application/octet-stream" };
+        list.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
         list.insert(header::CONTENT_LENGTH, length);
         list.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if status == 429 {
             list.insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER));
+        }
+        if let Some(location) = location {
+            list.insert(header::LOCATION, location);
+        }
+        if let Some(hsts) = hsts {
+            list.insert(header::STRICT_TRANSPORT_SECURITY, hsts);
         }
         if let Some(realm) = realm {
             let value = format!("Basic realm=\"{realm}\", charset=\"UTF-8\"");
@@ -441,6 +516,7 @@ struct Forwarded {
     service: Rc<dyn Service>,
     upstream: Carrier,
     tunnel: Option<Tunnel>,
+    hsts: Option<HeaderValue>,
 }
 
 /// The connection to the target on which a request is answered.
@@ -463,8 +539,31 @@ impl Tunnel {
     }
 }
 
+/// The same address with another path.
+fn with_path(uri: &Uri, mut path: String) -> Option<Uri> {
+    if let Some(query) = uri.query() {
+        path.push('?');
+        path.push_str(query);
+    }
+    PathAndQuery::try_from(path).ok().map(Uri::from)
+}
+
+/// Whether nothing in the head of an answer tells the length of its body.
+fn is_open_ended(response: &Response<AnswerBody>) -> bool {
+    let (status, body) = (response.status(), response.body());
+    let is_bodiless = status.is_informational()
+        || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+        || body.is_end_stream();
+    !is_bodiless
+        && body.size_hint().exact().is_none()
+        && !response.headers().contains_key(header::CONTENT_LENGTH)
+}
+
 /// The host that the field of the settings names.
-fn routed<'r>(list: &'r HeaderMap, field: &HeaderName) -> Result<Option<Cow<'r, str>>, Refusal> {
+fn routed<'r>(
+    list: &'r HeaderMap,
+    field: &HeaderName,
+) -> Result<Option<h1::Authority<'r>>, Refusal> {
     let mut values = list.get_all(field).into_iter();
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
@@ -473,9 +572,7 @@ fn routed<'r>(list: &'r HeaderMap, field: &HeaderName) -> Result<Option<Cow<'r, 
     }
     let named = h1::Authority::parse(value.as_bytes());
     let reason = || format!("The value of the field {field} is no host.");
-    named
-        .map(|named| Some(named.host))
-        .ok_or_else(|| Refusal { status: 400, reason: reason().into() })
+    named.map(Some).ok_or_else(|| Refusal { status: 400, reason: reason().into() })
 }
 
 /// `Content-Length` as one number: hyper accepts equal repetitions from a target.

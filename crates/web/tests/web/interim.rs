@@ -218,6 +218,8 @@ fn the_server_invites_a_body_for_a_target_that_knows_no_expectation() {
         let begin = Instant::now();
         peer.send(HEADERS, END_HEADERS, 3, &fields).await;
         peer.send(DATA, END_STREAM, 3, b"again").await;
+        // A request that cannot be repeated has a new connection.
+        let mut target = a.accept().await;
         let seen = head(&mut target.io).await;
         assert_eq!(field(&seen, "content-length"), Some("5"));
         expect(&mut target.io, "again").await;

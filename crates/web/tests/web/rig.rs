@@ -23,8 +23,8 @@ use tokio::{
     task::{JoinHandle, LocalSet, spawn_local},
 };
 use web::{
-    Account, ByteStream, Found, HeaderMap, Identity, LocalFuture, OpenFailed, Protocol, Rules,
-    Sender, Service, Services, Settings, Stream, Verdict, Visitor,
+    Account, Asked, ByteStream, Found, HeaderMap, Identity, LocalFuture, OpenFailed, Protocol,
+    Record, Rules, Sender, Service, Services, Settings, Stream, Verdict, Visitor, Wants,
 };
 
 /// What a socket may hold.
@@ -55,6 +55,14 @@ pub(crate) struct Site {
     /// The number of lookups that find an unknown name later.
     pub(crate) late: Cell<u32>,
     pub(crate) refused: RefCell<Option<web::Refusal>>,
+    /// Which parts of heads the records have.
+    pub(crate) wants: Cell<Option<Wants>>,
+    /// The records of requests that were for no service.
+    pub(crate) records: RefCell<Vec<Record>>,
+    /// Visitors over HTTP are sent to this address.
+    pub(crate) redirect: RefCell<Option<proto::Redirect>>,
+    /// The answer in the place of a service.
+    pub(crate) answer: RefCell<Option<Bytes>>,
     /// The visitors that asked for a service.
     pub(crate) senders: RefCell<Vec<Sender>>,
 }
@@ -75,6 +83,7 @@ impl Site {
             arrival: Notify::new(),
             refusal: RefCell::default(),
             count: Cell::new(0),
+            records: RefCell::default(),
         });
         services.push((host.to_owned(), Rc::clone(&target)));
         target
@@ -105,7 +114,14 @@ impl Services for Site {
         address.map_or(Sender::Hidden, Sender::Known)
     }
 
-    fn find(&self, host: &str, path: &str, sender: Sender) -> Found {
+    fn find(&self, asked: &Asked<'_>) -> Found {
+        let Asked { host, path, sender, is_secure, .. } = *asked;
+        if let Some(bytes) = &*self.answer.borrow() {
+            return Found::Answer(bytes.clone());
+        }
+        if let Some(to) = self.redirect.borrow().as_ref().filter(|_| !is_secure) {
+            return Found::Redirect(to.clone());
+        }
         self.senders.borrow_mut().push(sender);
         if let Some(refusal) = &*self.refused.borrow() {
             return Found::Refused(refusal.clone());
@@ -127,6 +143,14 @@ impl Services for Site {
         Found::Unknown
     }
 
+    fn wants(&self) -> Option<Wants> {
+        self.wants.get()
+    }
+
+    fn answered(&self, record: &Record) {
+        self.records.borrow_mut().push(record.clone());
+    }
+
     fn covers(&self, host: &str) -> bool {
         self.uncovered.borrow().as_deref() != Some(host)
     }
@@ -145,6 +169,8 @@ pub(crate) struct Target {
     pub(crate) refusal: RefCell<Option<OpenFailed>>,
     /// Streams that were opened.
     pub(crate) count: Cell<u32>,
+    /// The records of its requests.
+    pub(crate) records: RefCell<Vec<Record>>,
 }
 
 impl Target {
@@ -185,6 +211,10 @@ impl Service for Visited {
 
     fn rules(&self) -> &Rules {
         &self.0.rules
+    }
+
+    fn answered(&self, record: &Record) {
+        self.0.records.borrow_mut().push(record.clone());
     }
 
     fn open(&self) -> LocalFuture<Result<Box<dyn Stream>, OpenFailed>> {

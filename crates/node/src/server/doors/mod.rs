@@ -20,6 +20,7 @@
 //! | `http` | HTTP by name: the byte path, and the connections that come back from it |
 //! | `tls` | TLS by name: passed through, or ended here |
 //! | `mux` | one port for carriers, TLS, HTTP and a default target |
+//! | `requests` | the log of requests, and the figures of services |
 //! | `secure` | visitors whose TLS ended here, on the byte path |
 //! | `site` | services by name as `web` sees them |
 //! | `certificates` | the settings of TLS that ends here |
@@ -29,6 +30,7 @@ mod answer;
 pub(super) mod certificates;
 mod http;
 mod mux;
+pub(crate) mod requests;
 mod secure;
 mod site;
 mod tls;
@@ -86,6 +88,8 @@ struct Terms {
     route_header: Option<Arc<str>>,
     /// Reverse proxies, whose connections may carry requests of many visitors.
     trusted: Vec<Net>,
+    /// Visitors over HTTP are sent to `https://` names.
+    redirects: bool,
 }
 
 impl Doors {
@@ -147,6 +151,7 @@ impl Terms {
             web: Arc::new(answer::settings(config)?),
             route_header: route_header.map(Arc::from),
             trusted: config.trusted_proxies.clone(),
+            redirects: !config.http.no_redirect,
         })
     }
 
@@ -283,7 +288,8 @@ fn target(target: &Target) -> TargetAddr {
         | Target::H2c { .. }
         | Target::Socks5
         | Target::HttpProxy
-        | Target::Files(_) => TargetAddr::Tcp { host: String::new(), port: 0 },
+        | Target::Files(_)
+        | Target::Redirect(_) => TargetAddr::Tcp { host: String::new(), port: 0 },
     }
 }
 
@@ -385,7 +391,8 @@ mod tests {
 
     fn sender(peer: &str, list: &[(&'static str, &str)]) -> Sender {
         let trusted = vec!["10.0.0.0/8".parse().unwrap(), "::1".parse().unwrap()];
-        let terms = Terms { web: Arc::default(), route_header: None, trusted };
+        let (web, route_header, redirects) = (Arc::default(), None, true);
+        let terms = Terms { web, route_header, trusted, redirects };
         let mut fields = HeaderMap::new();
         for (name, value) in list {
             fields.append(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());

@@ -15,7 +15,7 @@ use bytes::{Bytes, BytesMut};
 use link::Lease;
 use net::brake::{Attempt, Judgement};
 use net::source::prefix;
-use proto::{Open, ResetCode};
+use proto::{Open, Redirect, ResetCode};
 use relay::{Attended, Duplex, Layered, Seated, Socket, Timeouts};
 use termination::{Alpn, TlsIo};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -23,16 +23,18 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::task::spawn_local;
 use tokio::time::Instant;
 use web::{
-    Account, ByteStream, Found, HeaderMap, Identity, LocalFuture, OpenFailed, Protocol, Refusal,
-    Replayed, Rules, Sender, Verdict, Visitor,
+    Account, Asked, ByteStream, Candidate, Checked, Found, HeaderMap, Identity, LocalFuture,
+    OpenFailed, Protocol, Record, Refusal, Replayed, Rules, Sender, Verdict, Visitor, Wants,
 };
 
+use super::http::CHALLENGES;
 use super::tls::NAMELESS;
-use super::{Doors, secure};
+use super::{Doors, requests, secure};
 use crate::aim::Aim;
 use crate::entrance::{self, Answer, Came, Entrance, Guest, HOLD};
 use crate::guesses;
 use crate::names::{Kind, Published, Services, Space};
+use crate::passwords::{Ticket, Turn, passwords};
 use crate::session::Worker;
 
 /// The wait before the answer to a wrong password of a visitor without a source.
@@ -180,21 +182,28 @@ impl web::Services for Site {
         self.doors.sender(self.peer, fields)
     }
 
-    fn find(&self, host: &str, path: &str, sender: Sender) -> Found {
-        if !self.doors.names().is_awaited(self.space, host) {
-            return self.found(
-                self.doors.names().find(self.space, host),
-                path,
-                sender,
-                Instant::now() + HOLD,
-            );
+    fn find(&self, asked: &Asked<'_>) -> Found {
+        if let Some(proof) = self.proof(asked) {
+            return Found::Answer(proof.into());
         }
         let until = Instant::now() + HOLD;
-        let (site, host, path) = (self.clone(), host.to_owned(), path.to_owned());
+        if !self.doors.names().is_awaited(self.space, asked.host) {
+            return self.found(asked, until);
+        }
+        let (site, host, path) = (self.clone(), asked.host.to_owned(), asked.path.to_owned());
+        let Asked { port, sender, is_secure, .. } = *asked;
         Found::Later(Box::pin(async move {
-            let services = site.doors.names().wait(site.space, &host).await;
-            site.found(services, &path, sender, until)
+            site.doors.names().wait(site.space, &host).await;
+            site.found(&Asked { host: &host, port, path: &path, sender, is_secure }, until)
         }))
+    }
+
+    fn wants(&self) -> Option<Wants> {
+        requests::wants()
+    }
+
+    fn answered(&self, record: &Record) {
+        requests::write(record, None);
     }
 
     fn covers(&self, host: &str) -> bool {
@@ -203,19 +212,60 @@ impl web::Services for Site {
 }
 
 impl Site {
-    fn found(
-        &self,
-        services: Option<Services>,
-        path: &str,
-        sender: Sender,
-        until: Instant,
-    ) -> Found {
-        let takes =
-            |one: &&Published| one.path.as_ref().is_none_or(|prefix| web::is_below(prefix, path));
-        // The longest path comes first.
-        let Some(found) = services.iter().flat_map(|all| all.iter()).find(takes) else {
-            return Found::Unknown;
+    /// The proof for an authority that checks the host by http-01 (RFC 8555 section 8.3), which
+    /// comes first.
+    fn proof(&self, asked: &Asked<'_>) -> Option<String> {
+        let token = asked.path.strip_prefix(CHALLENGES).filter(|_| self.space == Space::Http)?;
+        self.doors.terminator()?.challenge_token(asked.host, token)
+    }
+
+    fn found(&self, asked: &Asked<'_>, until: Instant) -> Found {
+        let names = self.doors.names();
+        let takes = |one: &&Published| {
+            one.path.as_ref().is_none_or(|prefix| web::is_below(prefix, asked.path))
         };
+        // The longest path comes first.
+        let of_path = |all: Option<&Services>| all?.iter().find(takes).cloned();
+        if self.space == Space::Tls {
+            let services = names.find(Space::Tls, asked.host);
+            return match of_path(services.as_ref()) {
+                Some(found) => self.service(&found, asked.sender, until),
+                None => Found::Unknown,
+            };
+        }
+        for (http, https) in names.without_tls(asked.host) {
+            if let Some(found) = of_path(http.as_ref()) {
+                return self.service(&found, asked.sender, until);
+            }
+            match of_path(https.as_ref()) {
+                // A trusted reverse proxy has ended the TLS: a redirect would never end.
+                Some(found) if asked.is_secure => {
+                    return self.service(&found, asked.sender, until);
+                }
+                Some(found) if self.doors.redirects(&found) => {
+                    return self.to_https(&found, asked, until);
+                }
+                Some(_) | None if http.is_some() => return Found::Unknown,
+                Some(_) | None => {}
+            }
+        }
+        Found::Unknown
+    }
+
+    /// Sends a visitor over HTTP to the `https://` name of a service that the visitor may visit.
+    fn to_https(&self, found: &Published, asked: &Asked<'_>, until: Instant) -> Found {
+        match self.service(found, asked.sender, until) {
+            Found::Service(_) => {}
+            refused => return refused,
+        }
+        let port = self.doors.shared.hosts.https_port(asked.port);
+        let port = port.map(|port| format!(":{port}")).unwrap_or_default();
+        let address = Redirect::new(&format!("https://{{host}}{port}{{uri}}"));
+        address.map_or(Found::Unknown, Found::Redirect)
+    }
+
+    /// The service for a visitor that may visit it.
+    fn service(&self, found: &Published, sender: Sender, until: Instant) -> Found {
         // The TLS of the visitor ended here, or there is none. A service whose visitors bring their TLS
         // to the target cannot take the request; a new connection reaches the service (RFC 9110
         // section 15.5.20).
@@ -237,7 +287,16 @@ impl Site {
             return Found::Unknown;
         };
         let (site, entrance) = (self.clone(), Arc::clone(&found.entrance));
-        Found::Service(Rc::new(Service { site, sender, entrance, edition, aim, rules, until }))
+        Found::Service(Rc::new(Service {
+            site,
+            sender,
+            entrance,
+            edition,
+            aim,
+            rules,
+            until,
+            ticket: Cell::default(),
+        }))
     }
 }
 
@@ -252,6 +311,8 @@ struct Service {
     rules: Arc<Rules>,
     /// The time until which a request may be held.
     until: Instant,
+    /// The place of a check of a password, until the visitor may know the outcome.
+    ticket: Cell<Option<Ticket>>,
 }
 
 impl web::Service for Service {
@@ -263,7 +324,36 @@ impl web::Service for Service {
         &self.rules
     }
 
+    fn check(&self, candidate: Candidate) -> Checked {
+        let source = self.source().map(prefix);
+        let (service, edition) = (self.entrance.id, self.edition);
+        let budget = self.site.worker.state.budget.shared();
+        let refused = |status, reason: &'static str| {
+            let refusal = Refusal { status, reason: reason.into() };
+            Checked::Later(Box::pin(std::future::ready(Err(refusal))))
+        };
+        match passwords().ask(service, edition, source, candidate, budget) {
+            Turn::Right => Checked::Now(true),
+            Turn::Later(outcome, ticket) => {
+                self.ticket.set(Some(ticket));
+                Checked::Later(Box::pin(async {
+                    let reason = "The server has no memory left to check a password.";
+                    outcome.await.map_err(|_| Refusal { status: 503, reason: reason.into() })
+                }))
+            }
+            Turn::SourceBusy => refused(
+                429,
+                "Too many passwords from your address wait for their check: try again in a moment.",
+            ),
+            Turn::Busy => {
+                refused(503, "Too many passwords wait for their check: try again in a moment.")
+            }
+        }
+    }
+
     fn judge(&self, is_right: bool) -> Option<LocalFuture<Verdict>> {
+        // The next check of the source may begin once the outcome of this one is told.
+        let ticket = self.ticket.take();
         let (source, brake, known) = (self.source(), guesses::brake(), &self.site.known);
         let me = Some((self.entrance.id, source.map(prefix)));
         if is_right && (source.is_none() || brake.is_idle()) {
@@ -279,6 +369,7 @@ impl web::Service for Service {
         let picked = Arc::clone(&self.entrance.backends.first().picked);
         let service = format!("service {} of client {}", picked.aim.name, picked.client);
         Some(Box::pin(async move {
+            let _ticket = ticket;
             let told = match source {
                 Some(source) => {
                     let attempt = Attempt { service: &service, source, is_right, is_known };
@@ -298,6 +389,12 @@ impl web::Service for Service {
             }
             Verdict::Judged
         }))
+    }
+
+    fn answered(&self, record: &Record) {
+        let stats = entrance::stats_of(&self.site.worker, &self.entrance);
+        let picked = Arc::clone(&self.entrance.backends.first().picked);
+        requests::note(record, stats.as_deref(), &picked);
     }
 
     fn open(&self) -> LocalFuture<Result<Box<dyn web::Stream>, OpenFailed>> {

@@ -14,7 +14,7 @@ use crate::harness::{Origin, SOON, Scheme, wait};
 use crate::reload::outcome;
 
 /// A web server that answers each request with its name.
-fn origin(name: &'static str) -> Origin {
+pub(super) fn origin(name: &'static str) -> Origin {
     Origin::start(move |socket| {
         let mut reader = BufReader::new(socket.try_clone().unwrap());
         while head(&mut reader).is_some() {

@@ -42,7 +42,7 @@ fn a_site_over_tls_is_verified_and_reached_on_every_path() {
         lines
     };
     doors.setup.client_lines.push_str(&services(""));
-    let running = doors.setup.start();
+    let mut running = doors.setup.start();
     published(&running, 3);
     let site = dir.join("site.crt");
     let visit = |way: usize| {
@@ -61,7 +61,7 @@ fn a_site_over_tls_is_verified_and_reached_on_every_path() {
         let said = visit(way);
         assert!(said.ends_with(" 502"), "{said}");
     }
-    let log = running.client.log();
+    let log = running.client().log();
     for part in ["is self-signed", "CN=test", "inner.example.com", "issued by itself"] {
         assert!(log.contains(part), "{part}: {log}");
     }
@@ -82,7 +82,7 @@ fn a_site_over_tls_is_verified_and_reached_on_every_path() {
             assert_eq!(visit(way), format!("{name} TLSv1.3 http/1.1 200"), "{way}: {settings}");
         }
     }
-    let warned = running.client.log();
+    let warned = running.client().log();
     assert!(warned.contains("the certificate of the target is not verified"), "{warned}");
 }
 

@@ -1,0 +1,54 @@
+//! What the server answers itself, in the place of a target.
+
+use bytes::Bytes;
+use hyper::{Uri, header::HeaderValue};
+use proto::Redirect;
+
+use crate::{Asked, Refusal};
+
+/// An answer of the server itself.
+pub(super) struct Denied {
+    pub(super) refusal: Refusal,
+    /// The realm of the password that is missing.
+    pub(super) realm: Option<String>,
+    /// Where the visitor is sent.
+    pub(super) location: Option<HeaderValue>,
+    /// What the service says about TLS.
+    pub(super) hsts: Option<HeaderValue>,
+    /// The bytes in the place of a page.
+    pub(super) bytes: Option<Bytes>,
+}
+
+impl From<Refusal> for Denied {
+    fn from(refusal: Refusal) -> Self {
+        Self { refusal, realm: None, location: None, hsts: None, bytes: None }
+    }
+}
+
+impl Denied {
+    /// The answer that sends the visitor of a request elsewhere.
+    pub(super) fn redirect(to: &Redirect, asked: &Asked<'_>, uri: &Uri) -> Self {
+        let location = to.location(asked.host, uri.path(), uri.query());
+        if is_itself(&location, asked, uri) {
+            return Refusal::new(508, "The redirect of this service leads to itself.").into();
+        }
+        let Ok(value) = HeaderValue::from_str(&location) else {
+            return Refusal::new(500, "The redirect of this service has no address.").into();
+        };
+        let reason = format!("The address of this page is {location}.");
+        let refusal = Refusal { status: 308, reason: reason.into() };
+        Self { location: Some(value), ..refusal.into() }
+    }
+}
+
+/// Whether a redirect leads back to the request, so that it would never end.
+fn is_itself(location: &str, asked: &Asked<'_>, uri: &Uri) -> bool {
+    let (scheme, port) = if asked.is_secure { ("https://", 443) } else { ("http://", 80) };
+    let Some(rest) = location.strip_prefix(scheme) else { return false };
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let same_port = |to: Option<u16>| to.unwrap_or(port) == asked.port.unwrap_or(port);
+    let is_here = h1::Authority::parse(authority.as_bytes())
+        .is_some_and(|to| to.host == asked.host && same_port(to.port));
+    let own = uri.path_and_query().map_or("/", |own| own.as_str());
+    is_here && (if path.is_empty() { "/" } else { path }) == own
+}
