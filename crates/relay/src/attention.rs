@@ -178,11 +178,13 @@ fn seen(kernel: &mut Option<Kernel>, ends: Ends) -> Option<Seen> {
     })
 }
 
-/// A byte stream over TCP that fails when its far end has vanished.
+/// A byte stream over TCP that fails when its far end has vanished. Once its far end has ended its
+/// direction, a flush fails when the connection is broken: no read tells it any more.
 #[derive(Debug)]
 pub struct Attended<S> {
     io: S,
     attention: Rc<Attention>,
+    has_ended: bool,
 }
 
 #[derive(Debug)]
@@ -203,7 +205,7 @@ impl<S> Attended<S> {
             let watched: Rc<dyn Watched> = Rc::<Attention>::clone(&attention);
             watch(Rc::downgrade(&watched));
         }
-        Self { io, attention }
+        Self { io, attention, has_ended: false }
     }
 
     /// The stream.
@@ -255,7 +257,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Attended<S> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.used(cx, |io, cx| io.poll_read(cx, buf))
+        let before = buf.remaining();
+        let outcome = self.used(cx, |io, cx| io.poll_read(cx, buf));
+        self.has_ended |=
+            matches!(outcome, Poll::Ready(Ok(()))) && before > 0 && buf.remaining() == before;
+        outcome
     }
 }
 
@@ -283,6 +289,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Attended<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.has_ended {
+            // An empty write returns the error of the socket.
+            let empty = self.used(cx, |io, cx| io.poll_write(cx, &[]));
+            if let Poll::Ready(Err(error)) = empty {
+                return Poll::Ready(Err(error));
+            }
+        }
         self.used(cx, |io, cx| io.poll_flush(cx))
     }
 
@@ -344,6 +357,24 @@ mod tests {
         on_the_way.note();
         assert_eq!(look(&on_the_way), 1);
         assert_eq!(look(&on_the_way), 1, "all bytes were acknowledged");
+    }
+
+    #[tokio::test]
+    async fn a_flush_tells_that_a_connection_broke_after_the_end_of_its_far_end() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let far = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (near, _) = listener.accept().unwrap();
+        near.set_nonblocking(true).unwrap();
+        let mut near = Attended::new(TcpStream::from_std(near).unwrap(), |_| None);
+        far.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(near.read(&mut [0; 4]).await.unwrap(), 0);
+        near.flush().await.unwrap();
+        // A close with this option is a reset.
+        socket2::SockRef::from(&far).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(far);
+        while near.flush().await.is_ok() {
+            yield_now().await;
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -54,6 +54,10 @@ const STEPS: [Duration; 5] = [
 /// 1 s of the end, which takes some of the second for the path.
 const PATIENCE: Duration = STEPS[STEPS.len() - 1];
 
+/// The time between two looks at the connection of a visitor that waits longer. The system probes it
+/// as any other, and nobody reads the error.
+const WATCH: Duration = Duration::from_secs(15);
+
 /// The first bytes of each response: one for each step.
 const START: [u8; STEPS.len()] = *b"HTTP/";
 
@@ -74,7 +78,6 @@ struct End {
     /// The probes that were sent.
     step: usize,
     timer: Pin<Box<Sleep>>,
-    is_unflushed: bool,
     /// Bytes of an answer were written since.
     has_written: bool,
 }
@@ -112,10 +115,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Half<T> {
         let mut io = Pin::new(io);
         loop {
             let Some(begun) = progress.waits(cx) else { return Poll::Ready(Ok(())) };
-            if end.is_unflushed {
-                ready!(io.as_mut().poll_flush(cx))?;
-                end.is_unflushed = false;
-            }
+            // The error of a connection shows here, for nothing is read any more.
+            ready!(io.as_mut().poll_flush(cx))?;
             let (probe, due) = match (begun, STEPS.get(end.step)) {
                 (Begun::Nothing, Some(due)) => (START[*ahead], *due),
                 (Begun::Chunks, Some(due)) => (b'0', *due),
@@ -123,7 +124,10 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Half<T> {
                     ready!(end.poll_timer(PATIENCE, cx));
                     return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
                 }
-                (_, None) | (Begun::Body | Begun::Unsent, _) => return Poll::Pending,
+                (_, None) | (Begun::Body | Begun::Unsent, _) => {
+                    ready!(end.poll_watch(cx));
+                    continue;
+                }
             };
             ready!(end.poll_timer(due, cx));
             // A visitor that does not read has bytes to read first.
@@ -131,7 +135,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Half<T> {
             if begun == Begun::Nothing {
                 *ahead += written;
             }
-            (end.is_unflushed, end.has_written) = (true, true);
+            end.has_written = true;
             end.step += 1;
         }
     }
@@ -143,9 +147,15 @@ impl End {
             since: Instant::now(),
             step: 0,
             timer: Box::pin(sleep(STEPS[0])),
-            is_unflushed: false,
             has_written: false,
         }
+    }
+
+    /// Ready when the connection has to be looked at.
+    fn poll_watch(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        ready!(self.timer.as_mut().poll(cx));
+        self.timer.as_mut().reset(Instant::now() + WATCH);
+        Poll::Ready(())
     }
 
     /// Ready at the time `due` after the end.

@@ -157,7 +157,8 @@ impl Progress {
     /// request is incomplete. Otherwise the task of `cx` is woken when that may have changed.
     pub(crate) fn waits(&self, cx: &Context<'_>) -> Option<Begun> {
         let waits = self.heads.get() > self.answers.get() || self.stuck.get();
-        if self.in_body.get() || !waits {
+        // HTTP/2 has no heads here, and no end of one direction alone.
+        if self.in_body.get() || !waits || self.heads.get() == 0 {
             return None;
         }
         // The rest of a head will not come, and is nobody's fault.
