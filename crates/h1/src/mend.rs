@@ -11,8 +11,8 @@
 //! | a field on several lines | one line | 5.2 |
 //!
 //! A reader of the written head cannot see another end of the body than this crate. All the same no
-//! response follows on the connection: the written head says `Connection: close`, because a service
-//! that is in doubt about one end may be in doubt about others.
+//! response follows on a connection that others share: the written head says `Connection: close`,
+//! because a service that is in doubt about one end may be in doubt about others.
 
 use crate::answer::ANSWER_FIELDS;
 use crate::framing::number;
@@ -22,9 +22,9 @@ use crate::lines::{has_control, is_token, tokens};
 type Field<'h> = (&'h [u8], Vec<u8>);
 
 /// Writes the complete head `head`, each of whose lines ends in CRLF, in a form with one meaning.
-/// `None`: only the service knows what it means.
+/// `closes`: no response follows. `None`: only the service knows what it means.
 #[cold]
-pub(crate) fn mend(head: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn mend(head: &[u8], closes: bool) -> Option<Vec<u8>> {
     let mut lines = head.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r"));
     let status_line = lines.next()??;
     let mut fields: Vec<Field<'_>> = Vec::new();
@@ -52,10 +52,10 @@ pub(crate) fn mend(head: &[u8]) -> Option<Vec<u8>> {
             return None;
         }
     }
-    write(status_line, &fields)
+    write(status_line, &fields, closes)
 }
 
-fn write(status_line: &[u8], fields: &[Field<'_>]) -> Option<Vec<u8>> {
+fn write(status_line: &[u8], fields: &[Field<'_>], closes: bool) -> Option<Vec<u8>> {
     let values = |name: &'static str| {
         let is_it = move |field: &&Field<'_>| field.0.eq_ignore_ascii_case(name.as_bytes());
         fields.iter().filter(is_it).map(|(_, value)| &**value)
@@ -75,7 +75,7 @@ fn write(status_line: &[u8], fields: &[Field<'_>]) -> Option<Vec<u8>> {
         None => None,
     };
     // An interim response ends neither the message nor the connection.
-    let is_final = !matches!(status_line.get(9), Some(b'1'));
+    let closes = closes && !matches!(status_line.get(9), Some(b'1'));
     let mut text = [status_line, b"\r\n"].concat();
     let mut add = |name: &[u8], value: &[u8]| {
         text.extend_from_slice(&[name, b": ", value, b"\r\n"].concat());
@@ -85,7 +85,7 @@ fn write(status_line: &[u8], fields: &[Field<'_>]) -> Option<Vec<u8>> {
         if is("transfer-encoding") || is("content-length") {
             continue;
         }
-        if is_final && is("connection") {
+        if closes && is("connection") {
             let is_kept = |token: &&[u8]| {
                 !token.eq_ignore_ascii_case(b"keep-alive") && !token.eq_ignore_ascii_case(b"close")
             };
@@ -102,7 +102,7 @@ fn write(status_line: &[u8], fields: &[Field<'_>]) -> Option<Vec<u8>> {
     } else if let Some(length) = length {
         add(b"Content-Length", length.to_string().as_bytes());
     }
-    if is_final {
+    if closes {
         add(b"Connection", b"close");
     }
     text.extend_from_slice(b"\r\n");
@@ -115,7 +115,7 @@ mod tests {
 
     fn mended(fields: &str) -> Option<String> {
         let head = format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n");
-        mend(head.as_bytes()).map(|text| String::from_utf8(text).unwrap())
+        mend(head.as_bytes(), true).map(|text| String::from_utf8(text).unwrap())
     }
 
     #[test]
@@ -136,9 +136,13 @@ mod tests {
             let wanted = format!("HTTP/1.1 200 OK\r\n{wanted}\r\nConnection: close\r\n\r\n");
             assert_eq!(mended(fields).as_deref(), Some(&*wanted), "{fields}");
         }
+        let kept = "Connection: keep-alive\r\nContent-Length : 2\r\n\r\n";
+        let head = [b"HTTP/1.1 200 OK\r\n", kept.as_bytes()].concat();
+        let wanted = [b"HTTP/1.1 200 OK\r\n", kept.replace(" :", ":").as_bytes()].concat();
+        assert_eq!(mend(&head, false), Some(wanted));
         let interim = b"HTTP/1.1 103 Early Hints\r\nLink : </x>\r\n\r\n";
         let wanted = b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n";
-        assert_eq!(mend(interim).as_deref(), Some(&wanted[..]));
+        assert_eq!(mend(interim, true).as_deref(), Some(&wanted[..]));
     }
 
     #[test]
@@ -159,6 +163,6 @@ mod tests {
         ] {
             assert_eq!(mended(fields), None, "{fields}");
         }
-        assert_eq!(mend(b"HTTP/1.1 200 OK\r\nX : y\n\r\n"), None);
+        assert_eq!(mend(b"HTTP/1.1 200 OK\r\nX : y\n\r\n", true), None);
     }
 }

@@ -87,7 +87,7 @@ pub use room::Room;
 pub use settings::Settings;
 pub use shares::{Holder, Seat};
 pub use socket::{Detached, Seated, Socket, prepare};
-pub use stats::{Stats, open_error_code};
+pub use stats::{REQUEST_BOUNDS, Requests, Stats, open_error_code};
 pub use straight::{FirstWord, Straight};
 pub use target::{Caller, Layer, Targets, connect_stream, refuse_stream};
 pub use visitor::{bar_socket, drop_socket, refuse_socket, serve_layered, serve_visitor};

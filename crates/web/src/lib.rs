@@ -18,6 +18,9 @@
 //!   those over HTTP/2, which all requests of a visitor to a service share. `replay` keeps the body
 //!   of a request that may have to be sent again.
 //! * `rules` are the options of a service in the form that a request needs.
+//! * `coding` is which content codings a visitor accepts, and `compress` the compression of answers.
+//! * `password` checks a password against a hash.
+//! * `record` is what is told about a request once its answer has ended.
 //! * `account` charges what a connection holds to the budget of the process, and refuses visitors
 //!   and requests for which memory is short.
 //! * `files` serves a directory as a target of its own, without a service behind it.
@@ -26,6 +29,8 @@
 
 mod account;
 mod body;
+mod coding;
+mod compress;
 mod date;
 mod fields;
 mod files;
@@ -35,8 +40,10 @@ mod http2;
 mod interim;
 mod multiplex;
 mod page;
+mod password;
 mod path;
 mod proxy;
+mod record;
 mod replay;
 mod rules;
 mod serve;
@@ -45,14 +52,16 @@ mod upgrade;
 mod upstream;
 
 pub use account::Account;
-pub use files::Files;
+pub use files::{FileOptions, Files};
 pub use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 pub use page::{Pages, page};
+pub use password::{Candidate, candidate};
 pub use path::{is_below, longest, normal_path};
+pub use record::{Record, RequestHead, Wants};
 pub use rules::{InvalidRule, Rules};
 pub use serve::serve;
 pub use service::{
-    Asked, ByteStream, Found, Identity, LocalFuture, OpenFailed, Protocol, Refusal, Sender,
-    Service, Services, Settings, Stream, Verdict, Visitor,
+    Asked, ByteStream, Checked, Found, Identity, LocalFuture, OpenFailed, Protocol, Refusal,
+    Sender, Service, Services, Settings, Stream, Verdict, Visitor,
 };
 pub use upgrade::Replayed;

@@ -7,7 +7,8 @@ use super::{Ended, PIPELINE, Pipeline, Progress, Switch};
 ///
 /// The caller reports each request by [`Answers::asked`] before the service may answer it, and gives
 /// the bytes of the service to [`Answers::responses`]. What is delivered has one meaning, so that
-/// the parser that reads it finds the boundaries that this crate has found.
+/// the parser that reads it finds the boundaries that this crate has found. The connection may take
+/// further requests after a mended response.
 #[derive(Debug)]
 pub struct Answers {
     pipeline: Pipeline,
@@ -16,7 +17,7 @@ pub struct Answers {
 
 impl Default for Answers {
     fn default() -> Self {
-        let pipeline = Pipeline { takes_interims: true, ..Pipeline::default() };
+        let pipeline = Pipeline { is_of_caller: true, ..Pipeline::default() };
         Self { pipeline, responses: Responses::default() }
     }
 }

@@ -22,8 +22,10 @@
 //! | `requests` | the direction to the service |
 //! | `responses` | the direction to the visitor |
 //! | `answers` | the responses alone, for a caller that writes the requests itself |
+//! | `observer` | what is told about them |
 
 mod answers;
+mod observer;
 mod requests;
 mod responses;
 #[cfg(test)]
@@ -32,6 +34,7 @@ mod tests;
 use std::rc::Rc;
 
 pub use self::answers::Answers;
+pub use self::observer::Observer;
 use self::requests::Passing;
 use self::responses::Responses;
 use crate::{Doubt, Fault};
@@ -140,9 +143,9 @@ struct Pipeline {
     /// A response is in doubt, so no request is passed, and no answer is given in the place of a
     /// response.
     is_doubtful: bool,
-    /// The reader of the responses understands every interim response. nginx before version 1.29
-    /// does not.
-    takes_interims: bool,
+    /// The caller makes the requests, and reads the responses itself: it understands every interim
+    /// response, as nginx before version 1.29 does not, and nobody else shares the connection.
+    is_of_caller: bool,
 }
 
 impl Pipeline {
@@ -184,6 +187,12 @@ impl Tracker {
             requests: Passing::new(route_header),
             responses: Responses::default(),
         }
+    }
+
+    /// Tells `observer` about requests and responses from now on.
+    pub fn observe(&mut self, observer: Rc<dyn Observer>) {
+        self.requests.observe(Rc::clone(&observer));
+        self.responses.observe(observer);
     }
 
     /// Looks at the bytes of the visitor that were not passed yet. Returns how many of them go to

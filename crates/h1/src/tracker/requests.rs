@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::{PIPELINE, Pipeline, Switch, Then};
+use super::{Observer, PIPELINE, Pipeline, Switch, Then};
 use crate::{Fault, Method, Request, Requests, Step};
 
 /// Why the rest is not passed.
@@ -24,6 +24,7 @@ pub(super) struct Passing {
     current: Option<Current>,
     /// See [`super::Tracker::expire`].
     is_expired: bool,
+    observer: Option<Rc<dyn Observer>>,
 }
 
 /// The host of the requests.
@@ -38,7 +39,11 @@ struct Current {
 impl Passing {
     pub(super) fn new(route_header: Option<Rc<str>>) -> Self {
         let requests = Requests::new(route_header);
-        Self { requests, stop: None, current: None, is_expired: false }
+        Self { requests, stop: None, current: None, is_expired: false, observer: None }
+    }
+
+    pub(super) fn observe(&mut self, observer: Rc<dyn Observer>) {
+        self.observer = Some(observer);
     }
 
     pub(super) fn expire(&mut self) {
@@ -104,6 +109,9 @@ impl Passing {
                 Step::Head(request) => match self.compare(&request) {
                     Some(stop) => self.stop = Some(stop),
                     None => {
+                        if let Some(observer) = &self.observer {
+                            observer.requested(&rest[..request.length]);
+                        }
                         at += request.length;
                         self.begin(&request, pipeline);
                     }

@@ -1,6 +1,8 @@
 //! The direction to the visitor.
 
-use super::{Ended, Pipeline, Progress, Rest, Switch};
+use std::rc::Rc;
+
+use super::{Ended, Observer, Pipeline, Progress, Rest, Switch};
 use crate::answer::{self, ANSWER_HEAD, Answer};
 use crate::chunked::{Chunked, Passed};
 use crate::mend::mend;
@@ -38,6 +40,9 @@ pub(super) struct Responses {
     scan: Scan,
     /// The number and the bytes of interim responses to the oldest request.
     interims: (u16, usize),
+    /// Bytes behind the head of the present response.
+    sent: u64,
+    observer: Option<Rc<dyn Observer>>,
 }
 
 /// The outcome of a look for a head.
@@ -57,6 +62,10 @@ enum Begun {
 }
 
 impl Responses {
+    pub(super) fn observe(&mut self, observer: Rc<dyn Observer>) {
+        self.observer = Some(observer);
+    }
+
     /// Whether a byte of the oldest response was delivered. Interim responses do not count: the
     /// final response may still be that of the caller.
     pub(super) const fn has_begun(&self) -> bool {
@@ -91,7 +100,7 @@ impl Responses {
                     completed = true;
                     break Rest::Excess;
                 }
-                Phase::Start => match self.look(rest) {
+                Phase::Start => match self.look(rest, !pipeline.is_of_caller) {
                     Ok(Seen::More) => break Rest::Held,
                     Ok(Seen::Head(length, answer, mended)) => {
                         let partial = std::mem::take(&mut self.partial);
@@ -121,16 +130,24 @@ impl Responses {
                     Err(doubt) => break self.refuse(doubt, pipeline),
                 },
                 Phase::Length(left) => match take(left, rest) {
-                    None => at = bytes.len(),
+                    None => {
+                        self.sent += rest.len() as u64;
+                        at = bytes.len();
+                    }
                     Some(length) => {
+                        self.sent += length as u64;
                         at += length;
                         self.complete(pipeline);
                         completed = true;
                     }
                 },
                 Phase::Chunks(chunks) => match chunks.pass(rest) {
-                    Passed::More => at = bytes.len(),
+                    Passed::More => {
+                        self.sent += rest.len() as u64;
+                        at = bytes.len();
+                    }
                     Passed::End(length) => {
+                        self.sent += length as u64;
                         at += length;
                         self.complete(pipeline);
                         completed = true;
@@ -141,7 +158,10 @@ impl Responses {
                         break Rest::Cut(fault.into());
                     }
                 },
-                Phase::UntilEnd => at = bytes.len(),
+                Phase::UntilEnd => {
+                    self.sent += rest.len() as u64;
+                    at = bytes.len();
+                }
             }
         };
         let deliver = match copied {
@@ -165,14 +185,19 @@ impl Responses {
         };
         self.partial = Vec::new();
         pipeline.is_last_response = true;
+        if matches!(ended, Ended::Cut)
+            && let Some(observer) = self.observer.take()
+        {
+            observer.ended(self.sent, false);
+        }
         if !matches!(self.place, Phase::Over) {
             self.complete(pipeline);
         }
         ended
     }
 
-    /// Looks for a head, and keeps a part of a head.
-    fn look(&mut self, rest: &[u8]) -> Result<Seen, Doubt> {
+    /// Looks for a head, and keeps a part of a head. `closes`: no response follows a mended one.
+    fn look(&mut self, rest: &[u8], closes: bool) -> Result<Seen, Doubt> {
         if self.partial.is_empty()
             && let Some(Ok(answer)) = answer::parse(rest)
         {
@@ -191,7 +216,7 @@ impl Responses {
         };
         self.scan = Scan::default();
         let head = &self.partial[..end];
-        let (answer, mended) = read(head)?;
+        let (answer, mended) = read(head, closes)?;
         self.partial.truncate(known);
         Ok(Seen::Head(end - known, answer, mended))
     }
@@ -199,6 +224,9 @@ impl Responses {
     /// Begins a response.
     fn begin(&mut self, answer: &Answer, pipeline: &mut Pipeline) -> Result<Begun, Doubt> {
         let Answer { length, status, version10, body, close } = *answer;
+        if let Some(observer) = &self.observer {
+            observer.responded(status);
+        }
         // The request that may change the protocol is the youngest request.
         let switch = if pipeline.outstanding == 1 { pipeline.switch } else { None };
         let is_head = pipeline.heads & 1 == 1;
@@ -214,7 +242,7 @@ impl Responses {
             (101, _) => return Err(Doubt::Switch),
             (100..=199, _) => {
                 let is_odd = body != Framing::Absent || version10 || is_head;
-                if is_odd && !pipeline.takes_interims {
+                if is_odd && !pipeline.is_of_caller {
                     return Err(Doubt::Interim);
                 }
                 let (count, bytes) = self.interims;
@@ -268,18 +296,22 @@ impl Responses {
 
     fn complete(&mut self, pipeline: &mut Pipeline) {
         (self.place, self.interims) = (Phase::Start, (0, 0));
+        let sent = std::mem::take(&mut self.sent);
+        if let Some(observer) = &self.observer {
+            observer.ended(sent, true);
+        }
         pipeline.pop();
     }
 }
 
 /// Reads a complete head, which is mended if it is in doubt.
-fn read(head: &[u8]) -> Result<(Answer, Option<Vec<u8>>), Doubt> {
+fn read(head: &[u8], closes: bool) -> Result<(Answer, Option<Vec<u8>>), Doubt> {
     let doubt = match answer::parse(head) {
         Some(Ok(answer)) => return Ok((answer, None)),
         Some(Err(doubt)) => doubt,
         None => answer::diagnose(head),
     };
-    let mended = mend(head).ok_or(doubt)?;
+    let mended = mend(head, closes).ok_or(doubt)?;
     // What is written has to be certain as well.
     let answer = answer::parse(&mended).and_then(Result::ok).ok_or(doubt)?;
     Ok((answer, Some(mended)))

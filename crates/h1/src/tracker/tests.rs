@@ -714,3 +714,63 @@ fn no_request_passes_after_the_rules_have_changed() {
     tracker.expire();
     pass(&mut tracker, A);
 }
+
+/// Writes down what it hears.
+#[derive(Debug, Default)]
+struct Heard(std::cell::RefCell<Vec<String>>);
+
+impl Observer for Heard {
+    fn requested(&self, head: &[u8]) {
+        let line = head.split(|byte| *byte == b'\r').next().unwrap();
+        self.0.borrow_mut().push(format!("{} {}", head.len(), String::from_utf8_lossy(line)));
+    }
+    fn responded(&self, status: u16) {
+        self.0.borrow_mut().push(status.to_string());
+    }
+    fn ended(&self, bytes: u64, is_complete: bool) {
+        self.0.borrow_mut().push(format!("{bytes} {is_complete}"));
+    }
+}
+
+#[test]
+fn an_observer_hears_of_each_request_and_response_however_they_are_split() {
+    let post = "POST /2 HTTP/1.1\r\nHost: a.example\r\nContent-Length: 4\r\n\r\nbody";
+    let requests = [A, post, &A.replacen("GET", "HEAD", 1), A].concat();
+    let responses = [
+        OK,
+        "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n\
+         2\r\nok\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n",
+        "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 9\r\n\r\nhalf",
+    ]
+    .concat();
+    for size in [1, 7, 4096] {
+        let (mut tracker, heard) = (fresh(), Rc::new(Heard::default()));
+        tracker.observe(Rc::clone(&heard) as Rc<dyn Observer>);
+        let mut waiting = Vec::new();
+        for piece in requests.as_bytes().chunks(size) {
+            waiting.extend_from_slice(piece);
+            let passed = tracker.requests(&waiting).0;
+            waiting.drain(..passed);
+        }
+        give(&mut tracker, responses.as_bytes(), size);
+        tracker.service_ended();
+        let wanted = [
+            "36 GET /1 HTTP/1.1",
+            "56 POST /2 HTTP/1.1",
+            "37 HEAD /1 HTTP/1.1",
+            "36 GET /1 HTTP/1.1",
+            "200",
+            "2 true",
+            "100",
+            "201",
+            "12 true",
+            "200",
+            "0 true",
+            "502",
+            "4 false",
+        ];
+        let heard: Vec<_> = heard.0.borrow().iter().map(String::clone).collect();
+        assert_eq!(heard[..wanted.len()], wanted, "{size}");
+    }
+}

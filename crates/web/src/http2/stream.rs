@@ -4,6 +4,7 @@ use std::{
     pin::{Pin, pin},
     rc::Rc,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use bytes::Buf;
@@ -13,7 +14,7 @@ use hyper::{
     body::Body as _,
     header::{self, HeaderValue},
 };
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::timeout};
 
 use super::{Inflow, Tunnel, Upload};
 use crate::{
@@ -55,6 +56,11 @@ impl Buf for Chunk {
     }
 }
 
+/// A visitor has its answer and still sends: its stream is reset after this time (RFC 9113 section
+/// 8.1). Programs that get the reset with the answer, as curl 7.88 does, take the request for
+/// broken. Meanwhile the window of the stream bounds what the visitor sends.
+const FAREWELL: Duration = Duration::from_secs(1);
+
 /// Serves a stream that a request has opened.
 pub(super) fn serve(
     connection: Rc<Connection>,
@@ -66,7 +72,7 @@ pub(super) fn serve(
     fields::join_cookies(&mut parts.headers);
     let id = respond.stream_id().as_u32();
     // The body begins to be kept at once: frames of it may follow in this turn.
-    let mut tunnel = None;
+    let (mut tunnel, mut is_over) = (None, None);
     let body = if parts.method == Method::CONNECT {
         let (give, take) = oneshot::channel();
         tunnel = Some((Upload::new(inflow, id, incoming, None), give));
@@ -76,12 +82,20 @@ pub(super) fn serve(
     } else {
         let length = parts.headers.get(header::CONTENT_LENGTH);
         let length = length.and_then(|value| value.to_str().ok()?.parse().ok());
-        VisitorBody::Stream(Upload::new(inflow, id, incoming, length))
+        let upload = Upload::new(inflow, id, incoming, length);
+        is_over = Some(upload.is_over());
+        VisitorBody::Stream(upload)
     };
     async move {
         let request = Request::from_parts(parts, body);
-        if let Err(error) = answer(connection, request, respond, tunnel).await {
-            tracing::debug!(%error, "a stream of a visitor broke");
+        match answer(connection, request, respond, tunnel).await {
+            Ok(Some(mut stream)) if is_over.is_some_and(|is_over| !is_over.get()) => {
+                // A visitor that resets the stream itself waits for nothing.
+                let reset = std::future::poll_fn(|cx| stream.poll_reset(cx));
+                let _ = timeout(FAREWELL, reset).await;
+            }
+            Ok(_) => {}
+            Err(error) => tracing::debug!(%error, "a stream of a visitor broke"),
         }
     }
 }
@@ -89,12 +103,13 @@ pub(super) fn serve(
 /// The end of a tunnel that the visitor's stream is given to.
 type Offer = (Upload, oneshot::Sender<Tunnel>);
 
+/// Returns the stream behind a complete answer.
 async fn answer(
     connection: Rc<Connection>,
     request: Request<VisitorBody>,
     mut respond: SendResponse<Chunk>,
     tunnel: Option<Offer>,
-) -> Result<(), h2::Error> {
+) -> Result<Option<SendStream<Chunk>>, h2::Error> {
     let account = Rc::clone(&connection.account);
     let response = {
         let interim = Rc::<Queue>::default();
@@ -127,11 +142,10 @@ async fn answer(
         head.headers_mut().remove(header::CONTENT_LENGTH);
         let stream = respond.send_response(head, false)?;
         let _ = give.send(Tunnel::new(upload, stream, Share::new(&account)));
-        return Ok(());
+        return Ok(None);
     }
     if body.is_end_stream() {
-        respond.send_response(head, true)?;
-        return Ok(());
+        return respond.send_response(head, true).map(Some);
     }
     if let Some(length) = body.size_hint().exact() {
         let length = || HeaderValue::from(length);
@@ -139,7 +153,8 @@ async fn answer(
     }
     let stream = respond.send_response(head, false)?;
     let mut sending = Sending { stream, body: pin!(body), next: None };
-    std::future::poll_fn(|cx| sending.poll(cx)).await
+    std::future::poll_fn(|cx| sending.poll(cx)).await?;
+    Ok(Some(sending.stream))
 }
 
 /// The body of an answer on its way to h2.

@@ -218,6 +218,8 @@ fn the_server_invites_a_body_for_a_target_that_knows_no_expectation() {
         let begin = Instant::now();
         peer.send(HEADERS, END_HEADERS, 3, &fields).await;
         peer.send(DATA, END_STREAM, 3, b"again").await;
+        // A request that cannot be repeated has a new connection.
+        let mut target = a.accept().await;
         let seen = head(&mut target.io).await;
         assert_eq!(field(&seen, "content-length"), Some("5"));
         expect(&mut target.io, "again").await;
@@ -245,7 +247,7 @@ fn an_expectation_that_is_refused_gets_the_answer_and_no_100() {
         let fields = request("POST", &[("content-length", "500000"), ("expect", "100-continue")]);
         peer.send(HEADERS, END_HEADERS, 1, &fields).await;
         a.accept().await.serve(refusal).await;
-        settle().await;
+        tokio::time::sleep(Duration::from_millis(1_010)).await;
         let seen = peer.seen(1);
         assert!(seen.ended && seen.heads.len() == 1 && seen.reset == Some(0), "{seen:?}");
         assert!(timeout(Duration::from_secs(5), a.accept()).await.is_err());

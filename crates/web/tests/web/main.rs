@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
 
 mod bodies;
+mod compress;
 mod files;
 mod flow;
 mod frames;
@@ -14,6 +15,7 @@ mod limits;
 mod memory;
 mod options;
 mod pool;
+mod records;
 mod redirects;
 mod rig;
 mod routing;

@@ -254,6 +254,7 @@ struct Sniffer {
     found: Option<First>,
     hello: HelloSniffer,
     head: HeadSniffer,
+    peer: Option<SocketAddr>,
     /// The path of carriers without TLS.
     path: Option<Box<str>>,
     doors: Arc<Doors>,
@@ -268,6 +269,7 @@ impl Sniffer {
             found: None,
             hello: HelloSniffer::default(),
             head: visitor.doors.head_sniffer(),
+            peer: visitor.peer,
             path: path.map(Box::from),
             doors: Arc::clone(&visitor.doors),
         }
@@ -299,7 +301,7 @@ impl Sniffer {
                 Sniff::Not => Some(Found::Other),
             },
             First::Http | First::Http2 => {
-                let first = http::first(&mut self.head, bytes)?;
+                let first = http::first(&mut self.head, (&self.doors, self.peer), bytes)?;
                 let is_carrier = match &first.looked {
                     Looked::Head(head) => self.is_carrier(head, bytes),
                     Looked::More | Looked::Http2 | Looked::Bad(_) | Looked::Not => false,

@@ -10,6 +10,7 @@ use relay::sniff::{First, FirstSniffer, Sniff};
 use relay::{Attended, Handler, Socket};
 use tokio::time::{Instant, timeout};
 
+use super::requests::Asked;
 use super::{PATIENCE, Port, Undecided, answer, site};
 use crate::entrance::{self, Came, Guest, HOLD, Lead, NameVisitor};
 use crate::names::{Kind, Space};
@@ -99,7 +100,12 @@ pub(super) async fn admit(visitor: Undecided, hello: &Hello, waits: bool) -> Opt
             let edition = first.entrance.backends.edition();
             let (space, host, tracked, route_header) = (Space::Tls, Box::from(name), false, None);
             let lead = Lead { space, host, generation, edition, tracked, route_header };
-            let came = Came::Name(NameVisitor { door: doors, lead, first: BytesMut::new() });
+            let came = Came::Name(NameVisitor {
+                door: doors,
+                lead,
+                first: BytesMut::new(),
+                asked: Asked::default(),
+            });
             entrance::visit(&worker, &first.entrance, Guest { socket, peer, came, until });
         }
         Kind::Https => {
