@@ -8,9 +8,11 @@
 
 use std::collections::BTreeMap;
 
-use Kind::{Counter, Gauge};
+use Kind::{Counter, Gauge, Histogram};
 use ops::Role;
-use ops::status::{Carrier, Certificate, Link, Sent, Service, Session, Status, TARGET_DOWN, UP};
+use ops::status::{
+    Carrier, Certificate, Link, Requests, Sent, Service, Session, Status, TARGET_DOWN, UP,
+};
 
 /// Most services with their own series; clients may register any number of services.
 const SERVICES_MAX: usize = 2000;
@@ -25,6 +27,8 @@ pub(crate) enum Kind {
     Gauge,
     /// The value only rises, from 0 at the start of the process.
     Counter,
+    /// Numbers of events by a figure of each. They only rise.
+    Histogram,
 }
 
 /// One metric with all its series.
@@ -48,15 +52,33 @@ pub(crate) struct Sample<'a> {
 
 type Label<'a> = (&'static str, &'a str);
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
     Whole(u64),
     Real(f64),
+    Buckets(Buckets),
+}
+
+/// The value of a histogram.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Buckets {
+    /// The upper bounds, in rising order.
+    pub(crate) bounds: Vec<f64>,
+    /// The number of events in each bucket; one more than there are bounds.
+    pub(crate) counts: Vec<u64>,
+    /// The sum of the figures of all events.
+    pub(crate) sum: f64,
 }
 
 impl From<u64> for Value {
     fn from(value: u64) -> Self {
         Self::Whole(value)
+    }
+}
+
+impl From<Buckets> for Value {
+    fn from(buckets: Buckets) -> Self {
+        Self::Buckets(buckets)
     }
 }
 
@@ -144,6 +166,9 @@ fn process<'a>(list: &mut List<'a>, status: &'a Status) {
     let help = "Log lines that were left out, because a client or strangers caused too many.";
     let name = "tunnel_log_lines_left_out_total";
     list.single(name, Counter, help, status.log_lines_left_out);
+    let help = "Lines missing in the log of requests, because its file took none or was too slow.";
+    let name = "tunnel_request_log_lines_lost_total";
+    list.single(name, Counter, help, status.request_log_lines_lost);
     let name = "tunnel_reload_failed";
     list.single(
         name,
@@ -371,7 +396,37 @@ fn services<'a>(list: &mut List<'a>, status: &'a Status, sessions: &Sessions<'a>
     let name = "tunnel_service_refused_total";
     let help = "Visitors, streams and flows refused, failed dials included, by reason.";
     by_reason(list, name, help, &all, |service| &service.refused);
+    requests(list, &all);
     flows(list, &all);
+}
+
+/// The requests of services by name, as far as the server has read them.
+fn requests<'a>(list: &mut List<'a>, all: &[Series<'a>]) {
+    let of = |series: &Series<'a>| series.service.requests.as_ref().map(|of| (series.labels(), of));
+    let all: Vec<_> = all.iter().filter_map(of).collect();
+    let name = "tunnel_service_requests_total";
+    list.metric(name, Counter, "Requests of HTTP whose answers have ended, by class of status.");
+    for (labels, requests) in &all {
+        for (class, count) in &requests.statuses {
+            let labels: Vec<_> = labels.iter().copied().chain([("code", &**class)]).collect();
+            list.value(name, &labels, *count);
+        }
+    }
+    let name = "tunnel_service_first_byte_seconds";
+    let help = "Time from the head of a request of HTTP to the head of its answer.";
+    list.metric(name, Histogram, help);
+    for (labels, requests) in &all {
+        list.value(name, labels, buckets(requests));
+    }
+}
+
+fn buckets(requests: &Requests) -> Buckets {
+    let seconds = |micros: u64| micros as f64 / 1e6;
+    let mut all = requests.first_byte.clone();
+    all.sort_by_key(|bucket| bucket.up_to_micros.unwrap_or(u64::MAX));
+    let bounds = all.iter().filter_map(|bucket| bucket.up_to_micros).map(seconds).collect();
+    let counts = all.iter().map(|bucket| bucket.count).collect();
+    Buckets { bounds, counts, sum: seconds(requests.first_byte_micros) }
 }
 
 /// The services that have addresses which are not published, whether others are or not.
@@ -464,7 +519,7 @@ fn resident_bytes() -> Option<u64> {
 mod tests {
     use super::*;
 
-    use ops::status::{sample, sample_flows, sample_kcp};
+    use ops::status::{sample, sample_flows, sample_kcp, sample_requests};
     fn page(status: &Status) -> String {
         crate::page::page(&list(status))
     }
@@ -511,6 +566,7 @@ mod tests {
         status.sessions[0].add([1 << 40, 5, 2]);
         status.sessions[0].links[0].flows = 3;
         status.sessions[0].services.push(sample_flows());
+        status.sessions[0].services.push(sample_requests());
         let one = client.sessions[0].services[0].clone();
         let refused = Service { address: "tcp://:22".into(), state: "no right".into(), ..one };
         client.sessions[0].services.push(refused);

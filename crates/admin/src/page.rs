@@ -1,8 +1,8 @@
 //! Writes metrics in the Prometheus text exposition format 0.0.4.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
-use super::metrics::{Kind, Metric, Sample, Value};
+use super::metrics::{Buckets, Kind, Metric, Sample, Value};
 
 /// The media type of the page.
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -14,6 +14,7 @@ pub(super) fn page(metrics: &[Metric<'_>]) -> String {
         let kind = match kind {
             Kind::Gauge => "gauge",
             Kind::Counter => "counter",
+            Kind::Histogram => "histogram",
         };
         // Writing into a string cannot fail.
         let _ = writeln!(page, "# HELP {name} {help}\n# TYPE {name} {kind}");
@@ -25,7 +26,33 @@ pub(super) fn page(metrics: &[Metric<'_>]) -> String {
 }
 
 fn line(page: &mut String, name: &str, Sample { labels, value }: &Sample<'_>) {
+    match value {
+        Value::Whole(value) => series(page, (name, ""), labels, value),
+        Value::Real(value) => series(page, (name, ""), labels, value),
+        Value::Buckets(Buckets { bounds, counts, sum }) => {
+            let bounds = bounds.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
+            let mut total = 0;
+            for (bound, count) in bounds.zip(counts) {
+                // Each bucket counts the events of those before as well.
+                total += count;
+                let labels: Vec<_> = labels.iter().copied().chain([("le", &*bound)]).collect();
+                series(page, (name, "_bucket"), &labels, &total);
+            }
+            series(page, (name, "_sum"), labels, sum);
+            series(page, (name, "_count"), labels, &total);
+        }
+    }
+}
+
+/// One series, with the name and what follows it.
+fn series(
+    page: &mut String,
+    (name, suffix): (&str, &str),
+    labels: &[(&str, &str)],
+    value: &dyn Display,
+) {
     page.push_str(name);
+    page.push_str(suffix);
     for (n, (label, text)) in labels.iter().enumerate() {
         let open = if n == 0 { '{' } else { ',' };
         let _ = write!(page, "{open}{label}=\"");
@@ -40,8 +67,6 @@ fn line(page: &mut String, name: &str, Sample { labels, value }: &Sample<'_>) {
         page.push('"');
     }
     let close = if labels.is_empty() { "" } else { "}" };
-    let _ = match value {
-        Value::Whole(value) => writeln!(page, "{close} {value}"),
-        Value::Real(value) => writeln!(page, "{close} {value}"),
-    };
+    // Writing into a string cannot fail.
+    let _ = writeln!(page, "{close} {value}");
 }

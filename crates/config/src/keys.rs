@@ -74,8 +74,8 @@ mod tables {
     pub(crate) const PATH_TLS: Table = table("client:servers[].tls", &["pin", "ca", "cert", "key", "min_version"], &[]);
     pub(crate) const SERVICE: Table = table("client:services[]",
         &["name", "target", "target_tls", "public", "priority", "timeouts", "tcp_keepalive", "health", "allow_from", "deny_from", "proxy_protocol",
-          "basic_auth", "host_rewrite", "headers", "response_headers", "forwarded", "path", "strip_prefix", "redirect", "hsts", "preflight", "pass_through",
-          "allow", "limits"],
+          "basic_auth", "basic_auth_file", "host_rewrite", "headers", "response_headers", "forwarded", "path", "strip_prefix", "redirect", "hsts", "preflight", "compress", "pass_through",
+          "list", "try_files", "allow", "limits"],
         &["resume", "balance", "shared"]);
     pub(crate) const TARGET_TLS: Table = table("client:services[].target_tls", &["pin", "ca", "server_name", "insecure"], &[]);
     pub(crate) const SERVICE_LIMITS: Table = table("client:services[].limits", &["flows", "source"], &["streams", "new_per_second", "up", "down", "stream"]);
@@ -90,6 +90,11 @@ mod tables {
 
     pub(crate) const WINDOW: Table = table("both:window", &["initial", "max"], &[]);
     pub(crate) const LOG: Table = table("both:log", &["level", "format", "file", "rotate", "access"], &[]);
+    /// The keys of `log` that a server has besides those of both.
+    pub(crate) const SERVER_LOG: Table = table("server:log", &["requests"], &[]);
+    /// All keys of `log` of a server.
+    pub(crate) const LOG_OF_SERVER: Table = table("server:log", &["level", "format", "file", "rotate", "access", "requests"], &[]);
+    pub(crate) const REQUESTS: Table = table("server:log.requests", &["file", "format", "query", "user"], &[]);
     pub(crate) const ADMIN: Table = table("both:admin",
         &["listen", "token", "token_file", "read_token", "read_token_file"], &[]);
     pub(crate) const OTLP: Table = table("both:otlp", &["endpoint", "interval", "headers"], &[]);
@@ -142,7 +147,9 @@ pub const TABLES: &[Table] = &[
     RETRY,
     WINDOW,
     LOG,
+    SERVER_LOG,
     ROTATE,
+    REQUESTS,
     ADMIN,
     OTLP,
     QUIC,

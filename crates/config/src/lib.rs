@@ -19,6 +19,7 @@ mod endpoint;
 mod flags;
 mod fuzz;
 mod hosts;
+mod htpasswd;
 mod international;
 pub mod keys;
 mod lists;
@@ -46,6 +47,7 @@ pub use flags::{ClientFlags, ServerFlags};
 #[doc(hidden)]
 pub use fuzz::{fuzz, fuzz_edit};
 pub use hosts::{HostRight, HostRights};
+pub use htpasswd::htpasswd;
 pub use lists::{Kept, Lists, listen_address};
 pub use load::{
     Loaded, Role, Text, has_keys, load_client, load_grant, load_kept, load_lists, load_server,
@@ -53,10 +55,10 @@ pub use load::{
 };
 pub use model::{
     AccessLog, Acme, AcmeBinding, AcmeDns, Admin, Change, Changed, Check, ClientConfig,
-    ClientGrant, Common, Congestion, Exit, Field, FlowLimits, Forward, Http, HttpAuth, Kcp,
+    ClientGrant, Common, Congestion, Exit, Field, Files, FlowLimits, Forward, Http, HttpAuth, Kcp,
     KcpCongestion, KcpFec, KcpPreset, KeyPair, Listen, LogFile, LogFormat, LogLevel, Mux, Otlp,
-    Pages, Path, ProxyProtocol, Public, Quic, Rights, ServerConfig, ServerTls, Service, TargetTls,
-    TlsRoutes, TlsVersion, Token, Trust, VisitorLists,
+    Pages, Path, ProxyProtocol, Public, Quic, RequestFormat, RequestLog, Rights, ServerConfig,
+    ServerTls, Service, TargetTls, TlsRoutes, TlsVersion, Token, Trust, UserFile, VisitorLists,
 };
 pub use names::{NameKind, is_own_name, own_label};
 pub use net::Net;

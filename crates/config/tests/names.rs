@@ -287,7 +287,7 @@ fn a_server_has_doors_for_visitors_of_names() {
     let config = server(DOORS).unwrap();
     let [one, two] = &config.listen[..] else { panic!("{config:?}") };
     let mux = one.mux.as_ref().unwrap();
-    assert_eq!((mux.default.as_ref(), mux.silence.to_string().as_str()), (None, "300ms"));
+    assert_eq!((mux.default.as_ref(), mux.silence.to_string().as_str()), (None, "3s"));
     assert_eq!((one.endpoint.port, one.endpoint.path.as_deref()), (443, Some("/tunnel")));
     assert_eq!(two.mux.as_ref().unwrap().silence.to_string(), "1s");
     assert_eq!(config.http.domain.as_deref(), Some("example.com"));

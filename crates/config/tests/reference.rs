@@ -7,7 +7,7 @@ use config::{
     Change, ClientFlags, Common, KcpPreset, LogFormat, ServerFlags, Size, Sources, Span, Text,
     keys, load_client, load_server,
 };
-use proto::Priority;
+use proto::{Compress, Priority};
 
 const SERVER: &str = "listen: tls://[::]\nclients: [{name: a, token_file: t}]\n";
 const CLIENT: &str = "servers: tls://a\nname: a\ntoken_file: t\n\
@@ -154,6 +154,9 @@ fn defaults() -> BTreeMap<String, String> {
     put(key("priority"), "normal".into());
     put(key("pass_through"), terms.http.pass_through.to_string());
     put(key("forwarded"), terms.http.forwarded.to_string());
+    assert_eq!(terms.http.compress, Compress::Off);
+    put(key("compress"), "false".into());
+    put(key("list"), service.files.list.to_string());
     assert!(terms.http.is_default());
     put(key("tcp_keepalive"), span(terms.timeouts.keepalive));
     put(key("timeouts.dial"), span(terms.timeouts.dial));
@@ -200,8 +203,10 @@ fn changes(role: &str) -> BTreeMap<&'static str, Change> {
         let text = Some(Text { name: "client.yaml", text });
         load_client(text, &ClientFlags::default(), &sources).expect("good").config
     };
+    // The requests of visitors are known to a server alone.
+    let both = OTHER_OF_BOTH.replace("access: true", "access: true, requests: /r");
     let (all, left) = if role == "server" {
-        let (old, new) = (server(SERVER), server(&format!("{OTHER_SERVER}{OTHER_OF_BOTH}")));
+        let (old, new) = (server(SERVER), server(&format!("{OTHER_SERVER}{both}")));
         let in_force = new.clone().reloaded(&old);
         assert!(old.differs(&in_force).iter().all(|left| left.change != Change::Restart));
         (old.differs(&new), in_force.differs(&new))

@@ -1,18 +1,23 @@
 //! The head of a response (RFC 9112 section 4), and the framing of its body (section 6.3).
 //!
 //! A head is accepted if nginx, haproxy, Node, Go and hyper read the same framing in it. Where one
-//! of them differs, the head is a [`Doubt`].
+//! of them differs, the head is a [`Doubt`], which [`mend`](crate::mend) may remove.
 
 use std::mem::MaybeUninit;
 
-use httparse::{Header, Response, Status};
+use httparse::{Error, Header, Response, Status};
 
 use crate::Doubt;
 use crate::framing::{Framing, Said};
 use crate::lines::{self, FIELDS, is_clean};
 
-/// The largest head of a response.
-pub(crate) const HEAD: usize = 64 << 10;
+/// The largest head of a response in bytes. By default nginx takes 4 to 8 KiB from a target, haproxy
+/// and Node 16 KiB, Envoy 60 KiB, Chromium 256 KiB, curl 300 KiB and Go 10 MiB.
+pub const ANSWER_HEAD: usize = 128 << 10;
+
+/// The largest number of fields in a response. By default haproxy takes 101, Node 2,000 and curl
+/// 5,000; nginx and Go have no limit of their own.
+pub const ANSWER_FIELDS: usize = 500;
 
 /// The head of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,25 +32,39 @@ pub(crate) struct Answer {
 }
 
 /// Decodes the head at the front of `bytes`. `None`: the head is incomplete, or its lines are
-/// malformed, or it is over the limit.
+/// malformed, or it is over a limit.
 pub(crate) fn parse(bytes: &[u8]) -> Option<Result<Answer, Doubt>> {
-    let mut fields = [const { MaybeUninit::uninit() }; FIELDS];
-    let mut response = Response::new(&mut []);
-    let bytes = &bytes[..bytes.len().min(HEAD)];
+    let bytes = &bytes[..bytes.len().min(ANSWER_HEAD)];
     // httparse skips any number of empty lines.
     if bytes.first() != Some(&b'H') {
         return None;
     }
-    let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(
-        &mut response,
-        bytes,
-        &mut fields,
-    );
-    match parsed {
+    let mut fields = [const { MaybeUninit::uninit() }; FIELDS];
+    parse_into(bytes, &mut fields).unwrap_or_else(|_| parse_many(bytes))
+}
+
+/// As [`parse`], for a head with more than [`FIELDS`] fields.
+#[cold]
+fn parse_many(bytes: &[u8]) -> Option<Result<Answer, Doubt>> {
+    let mut fields = vec![MaybeUninit::uninit(); ANSWER_FIELDS];
+    parse_into(bytes, &mut fields).ok().flatten()
+}
+
+/// There are too many fields for `fields`.
+struct TooMany;
+
+fn parse_into<'b>(
+    bytes: &'b [u8],
+    fields: &mut [MaybeUninit<Header<'b>>],
+) -> Result<Option<Result<Answer, Doubt>>, TooMany> {
+    let mut response = Response::new(&mut []);
+    let config = httparse::ParserConfig::default();
+    match config.parse_response_with_uninit_headers(&mut response, bytes, fields) {
         Ok(Status::Complete(length)) if is_clean(&bytes[..length]) => {
-            Some(examine(&response, &bytes[..length]))
+            Ok(Some(examine(&response, &bytes[..length])))
         }
-        Ok(_) | Err(_) => None,
+        Err(Error::TooManyHeaders) => Err(TooMany),
+        Ok(_) | Err(_) => Ok(None),
     }
 }
 
@@ -59,7 +78,7 @@ pub(crate) fn diagnose(head: &[u8]) -> Doubt {
     if parse(&status_line).is_none() {
         return Doubt::StatusLine;
     }
-    lines::diagnose(fields.get(1..).unwrap_or_default()).into()
+    lines::diagnose(fields.get(1..).unwrap_or_default(), ANSWER_FIELDS).into()
 }
 
 fn examine(response: &Response<'_, '_>, head: &[u8]) -> Result<Answer, Doubt> {

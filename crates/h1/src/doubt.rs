@@ -15,23 +15,26 @@ pub enum Doubt {
     BareLf,
     /// CR, NUL or another control character inside a line (RFC 9110 section 5.5).
     Control,
-    /// A field is continued on a second line (RFC 9112 section 5.2).
+    /// The first field is a continuation of no field (RFC 9112 section 5.2). Other continued fields
+    /// are mended.
     Fold,
-    /// White space before the colon of a field (RFC 9112 section 5.1).
+    /// White space before the colon of a field (RFC 9112 section 5.1), in a head that another fault
+    /// keeps from being mended.
     Blank,
     /// A field is malformed (RFC 9112 section 5).
     Field,
-    /// The head has more than 100 fields.
+    /// The head has more than [`ANSWER_FIELDS`](crate::ANSWER_FIELDS) fields.
     Fields,
-    /// The head is larger than 64 KiB.
+    /// The head is larger than [`ANSWER_HEAD`](crate::ANSWER_HEAD).
     HeadSize,
     /// The head comes in pieces, and the server has too little memory to keep more of it.
     Memory,
     /// `Content-Length` is no plain number, or too large a number (RFC 9110 section 8.6).
     Length,
-    /// More than one `Content-Length`, equal or not (RFC 9110 section 8.6).
+    /// More than one `Content-Length`, and they differ (RFC 9110 section 8.6).
     Lengths,
-    /// `Content-Length` and `Transfer-Encoding` in one response (RFC 9112 section 6.3).
+    /// `Content-Length` and `Transfer-Encoding` in one response (RFC 9112 section 6.3), in a head
+    /// that another fault keeps from being mended.
     LengthAndEncoding,
     /// `Transfer-Encoding` is another value than `chunked` (RFC 9112 section 6.1).
     Encoding,
@@ -66,8 +69,8 @@ impl Doubt {
             Self::Fold => "a header field is continued on a second line",
             Self::Blank => "a header field has white space before its colon",
             Self::Field => "a header field is malformed",
-            Self::Fields => "the head has more than 100 header fields",
-            Self::HeadSize => "the head is larger than 64 KiB",
+            Self::Fields => "the head has more than 500 header fields",
+            Self::HeadSize => "the head is larger than 128 KiB",
             Self::Memory => "the server has too little memory for the rest of its head",
             Self::Length => "Content-Length is not a plain number",
             Self::Lengths => "Content-Length occurs more than once",

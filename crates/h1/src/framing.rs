@@ -101,7 +101,7 @@ impl Said {
 }
 
 /// A length in bytes: digits alone, no sign and no blank (RFC 9110 section 8.6).
-fn number(value: &[u8]) -> Option<u64> {
+pub(crate) fn number(value: &[u8]) -> Option<u64> {
     let is_number = (1..=DIGITS).contains(&value.len()) && value.iter().all(u8::is_ascii_digit);
     is_number.then(|| str::from_utf8(value).ok()?.parse().ok()).flatten()
 }

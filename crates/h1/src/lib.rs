@@ -5,7 +5,8 @@
 //! of a kept connection and the gate in front of the HTTP proxy ask the same functions. Two parsers
 //! that read one message differently would let a part of the message pass as a message of its own
 //! (request and response smuggling, RFC 9112 section 11). So bytes with more than one meaning are
-//! refused: a request with a [`Fault`], a response with a [`Doubt`].
+//! refused: a request with a [`Fault`], a response with a [`Doubt`]. Some doubtful responses are mended
+//! instead, as RFC 9112 demands of a proxy.
 //!
 //! | file | content |
 //! |---|---|
@@ -17,6 +18,7 @@
 //! | `request` | the head of a request |
 //! | `requests` | the requests of a connection one after the other |
 //! | `answer` | the head of a response |
+//! | `mend` | a doubtful head of a response, written with one meaning |
 //! | `tracker` | requests and responses of a kept connection |
 //! | `fault`, `doubt` | the reasons to refuse a request, and a response |
 
@@ -29,11 +31,13 @@ mod framing;
 pub mod fuzz;
 pub mod host;
 mod lines;
+mod mend;
 mod request;
 mod requests;
 mod scan;
 mod tracker;
 
+pub use answer::{ANSWER_FIELDS, ANSWER_HEAD};
 pub use doubt::Doubt;
 pub use fault::Fault;
 pub use framing::Framing;
@@ -44,4 +48,4 @@ pub use request::{
 };
 pub use requests::{Requests, Step};
 pub use scan::{Scan, Scanned};
-pub use tracker::{Ended, Progress, Rest, Then, Tracker};
+pub use tracker::{Answers, Ended, Observer, Progress, Rest, Then, Tracker};

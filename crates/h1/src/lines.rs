@@ -4,7 +4,7 @@ use httparse::{EMPTY_HEADER, Request, Status};
 
 use crate::Fault;
 
-/// The largest number of fields in a head.
+/// The largest number of fields in the head of a request.
 pub const FIELDS: usize = 100;
 
 /// Reads the lines of the complete head of a request: calls `field` with the name and the value of
@@ -32,9 +32,10 @@ pub(crate) fn is_clean(head: &[u8]) -> bool {
     head.first() != Some(&b'\n') && !pairs.fold(false, |found, pair| found | bare(pair))
 }
 
-/// The fault of the fields of a complete head: the lines after its first line.
+/// The fault of the fields of a complete head, which may have so many: the lines after its first
+/// line.
 #[cold]
-pub(crate) fn diagnose(fields: &[u8]) -> Fault {
+pub(crate) fn diagnose(fields: &[u8], most: usize) -> Fault {
     let mut count = 0;
     for line in fields.split(|byte| *byte == b'\n') {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -52,7 +53,7 @@ pub(crate) fn diagnose(fields: &[u8]) -> Fault {
             _ => return Fault::Field,
         }
     }
-    if count > FIELDS { Fault::Fields } else { Fault::Field }
+    if count > most { Fault::Fields } else { Fault::Field }
 }
 
 pub(crate) fn has_control(line: &[u8]) -> bool {

@@ -35,6 +35,15 @@ impl ProcessBudget {
         self.left.load(Ordering::Relaxed)
     }
 
+    /// Takes bytes that belong to no worker, if the budget has them.
+    #[must_use]
+    pub fn take(self: &Arc<Self>, bytes: u64) -> Option<Held> {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        let is_there = |left: i64| left.checked_sub(bytes).filter(|left| *left >= 0);
+        let taken = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_there);
+        taken.is_ok().then(|| Held { process: Arc::clone(self), bytes })
+    }
+
     /// Bytes of the whole budget.
     #[must_use]
     pub const fn total(&self) -> i64 {
@@ -59,6 +68,12 @@ impl Lease {
     /// The budget from which this lease takes its bytes.
     #[must_use]
     pub fn process(&self) -> &ProcessBudget {
+        &self.process
+    }
+
+    /// The same budget, for another thread.
+    #[must_use]
+    pub const fn shared(&self) -> &Arc<ProcessBudget> {
         &self.process
     }
 

@@ -26,15 +26,38 @@ pub(crate) struct LogFile {
 struct OpenFile {
     file: File,
     size: u64,
+    /// The file is one that can be renamed: no pipe, no terminal (`/dev/stdout`).
+    is_regular: bool,
     /// The last write failed, and the failure was reported.
     is_broken: bool,
+    /// The file ends with a part of a line: the disk was full within the line.
+    is_torn: bool,
 }
 
 impl OpenFile {
     fn new(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().append(true).create(true).mode(MODE).open(path)?;
-        let size = file.metadata()?.len();
-        Ok(Self { file, size, is_broken: false })
+        let metadata = file.metadata()?;
+        let (size, is_regular) = (metadata.len(), metadata.is_file());
+        Ok(Self { file, size, is_regular, is_broken: false, is_torn: false })
+    }
+}
+
+impl OpenFile {
+    /// Writes the bytes, and notes whether a part of a line was written.
+    fn put(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let written = match self.file.write(bytes) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => written,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            self.size += written as u64;
+            self.is_torn = bytes[written - 1] != b'\n';
+            bytes = &bytes[written..];
+        }
+        Ok(())
     }
 }
 
@@ -61,8 +84,13 @@ impl LogFile {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends a line. The first of several consecutive errors is reported on standard error.
-    fn append(&self, line: &[u8]) -> io::Result<()> {
+    /// The size from which on the file is renamed, in bytes.
+    pub(crate) const fn most(&self) -> u64 {
+        self.settings.size.bytes()
+    }
+
+    /// Appends whole lines. The first of several consecutive errors is reported on standard error.
+    pub(crate) fn append(&self, line: &[u8]) -> io::Result<()> {
         let mut open = self.lock();
         let written = self.write_to(&mut open, line);
         if std::mem::replace(&mut open.is_broken, written.is_err()) {
@@ -77,12 +105,15 @@ impl LogFile {
 
     fn write_to(&self, open: &mut OpenFile, line: &[u8]) -> io::Result<()> {
         let size = line.len() as u64;
-        if open.size > 0 && open.size.saturating_add(size) > self.settings.size.bytes() {
+        let is_full = open.size.saturating_add(size) > self.settings.size.bytes();
+        if open.size > 0 && is_full && open.is_regular {
             self.turn(open)?;
         }
-        open.file.write_all(line)?;
-        open.size += size;
-        Ok(())
+        if open.is_torn {
+            open.put(b"\n")?;
+            open.is_torn = false;
+        }
+        open.put(line)
     }
 
     fn turn(&self, open: &mut OpenFile) -> io::Result<()> {

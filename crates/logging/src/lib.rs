@@ -7,6 +7,7 @@
 //! | `file` | a log file of limited size |
 //! | `journal` | the journal of systemd |
 //! | `access` | the access log: one line per ended visitor |
+//! | `requests` | the log of requests: one line per request of HTTP |
 //! | `fields` | message and fields without control characters |
 //! | `quota` | the number of lines that a peer may cause |
 //! | `repeat` | at most one line per key and 10 s for events that a peer can cause at will |
@@ -19,6 +20,7 @@ mod levels;
 mod log;
 mod quota;
 mod repeat;
+pub mod requests;
 
 pub use access::{ACCESS, Access, access, follow_access, has_access_log};
 pub use journal::trouble;

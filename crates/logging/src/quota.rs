@@ -89,6 +89,7 @@ pub fn left_out() -> u64 {
 /// Logs how many lines were left out since the last call; without such lines it logs nothing. The
 /// line has no quota: the caller chooses the period.
 pub fn tell_left_out() {
+    crate::requests::tell_lost();
     let none = Untold { clients: 0, strangers: 0, last: None };
     let untold =
         std::mem::replace(&mut *UNTOLD.lock().unwrap_or_else(PoisonError::into_inner), none);

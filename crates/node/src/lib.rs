@@ -30,6 +30,7 @@ pub mod identity;
 mod listeners;
 mod memory;
 mod names;
+mod passwords;
 mod probes;
 pub mod server;
 mod session;

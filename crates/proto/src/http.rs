@@ -1,13 +1,19 @@
 //! What a server does with the HTTP requests of a service that is published by name.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::Redirect;
 use crate::control::TEXT_MAX;
 use crate::text::is_forbidden;
+use crate::{HashError, PasswordHash};
 
 /// Pairs of `basic_auth` of a service, at most.
 pub const CREDENTIALS_MAX: usize = 16;
+
+/// Pairs of a user and a hash of a password of a service, at most. A hash has about 100 bytes, and all
+/// services share a message of 1 MiB.
+pub const HASHES_MAX: usize = 256;
 
 /// Entries of each list of [`FieldEdits`], at most.
 pub const EDITS_MAX: usize = 32;
@@ -53,6 +59,9 @@ pub struct HttpOptions {
     /// Pairs `user:password`, one of which a visitor has to know (RFC 7617). Empty: everybody may
     /// visit.
     pub basic_auth: Vec<String>,
+    /// Pairs `user:hash` besides those of `basic_auth`; see [`PasswordHash`]. Each user is in one
+    /// pair.
+    pub hashes: Vec<String>,
     /// The value of `Host` that the target sees.
     pub host_rewrite: Option<String>,
     /// Changes of the fields of requests.
@@ -79,6 +88,21 @@ pub struct HttpOptions {
     pub preflight_pass: bool,
     /// The protocol in which the server sends requests to the target.
     pub target: TargetProtocol,
+    /// Which responses the server compresses.
+    pub compress: Compress,
+}
+
+/// Which responses of a target a server compresses, if the visitor accepts that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compress {
+    /// None.
+    #[default]
+    Off,
+    /// Those whose length tells nothing about a secret: responses to requests without credentials,
+    /// and responses that are the same for everybody.
+    Public,
+    /// All.
+    Always,
 }
 
 /// Changes of the fields of an HTTP message.
@@ -99,6 +123,15 @@ pub enum HttpOptionError {
     /// A pair without a colon or a user, one that is too long, or one with a control character.
     #[error("basic_auth is `user:password`, at most {TEXT_MAX} bytes without control characters")]
     Credential,
+    /// Too many pairs with hashes.
+    #[error("more than {HASHES_MAX} pairs of basic_auth with hashes")]
+    Hashes,
+    /// A pair whose second part is no hash, or a hash that costs too much.
+    #[error(transparent)]
+    Hash(#[from] HashError),
+    /// A user is in two pairs with hashes.
+    #[error("a user has two hashes")]
+    Twice,
     /// Too many entries in a list of changes.
     #[error("more than {EDITS_MAX} fields in a list of changes")]
     Edits,
@@ -198,6 +231,15 @@ impl HttpOptions {
             return Err(HttpOptionError::Credentials);
         }
         self.basic_auth.iter().try_for_each(|pair| Self::check_credential(pair))?;
+        if self.hashes.len() > HASHES_MAX {
+            return Err(HttpOptionError::Hashes);
+        }
+        let mut users = BTreeSet::new();
+        for pair in &self.hashes {
+            if !users.insert(Self::check_hashed(pair)?) {
+                return Err(HttpOptionError::Twice);
+            }
+        }
         self.host_rewrite.iter().try_for_each(|host| Self::check_host(host))?;
         self.path.iter().try_for_each(|path| Self::check_path(path))?;
         self.strip_prefix.iter().try_for_each(|path| Self::check_path(path))?;
@@ -218,6 +260,17 @@ impl HttpOptions {
             return Err(HttpOptionError::Credential);
         }
         Ok(())
+    }
+
+    /// Checks a pair `user:hash`, and returns the user.
+    ///
+    /// # Errors
+    /// The text is no such pair, or the check of the hash costs too much.
+    pub fn check_hashed(pair: &str) -> Result<&str, HttpOptionError> {
+        Self::check_credential(pair)?;
+        let (user, hash) = pair.split_once(':').ok_or(HttpOptionError::Credential)?;
+        PasswordHash::parse(hash)?;
+        Ok(user)
     }
 
     /// Checks a value of `Host`.
@@ -249,6 +302,7 @@ impl HttpOptions {
     #[must_use]
     pub const fn need_proxy(&self) -> bool {
         !self.basic_auth.is_empty()
+            || !self.hashes.is_empty()
             || self.host_rewrite.is_some()
             || !self.request.is_empty()
             || !self.response.is_empty()
@@ -258,13 +312,16 @@ impl HttpOptions {
             || self.redirect.is_some()
             || self.hsts.is_some()
             || self.preflight_pass
+            || !matches!(self.compress, Compress::Off)
     }
 }
 
 /// The pairs of `basic_auth` and the values of fields are secrets.
 impl fmt::Debug for HttpOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { pass_through, host_rewrite, forwarded, path, redirect, target, .. } = self;
+        let Self {
+            pass_through, host_rewrite, forwarded, path, redirect, target, compress, ..
+        } = self;
         f.debug_struct("HttpOptions")
             .field("pass_through", pass_through)
             .field("host_rewrite", host_rewrite)
@@ -272,6 +329,7 @@ impl fmt::Debug for HttpOptions {
             .field("path", path)
             .field("target", target)
             .field("redirect", redirect)
+            .field("compress", compress)
             .finish_non_exhaustive()
     }
 }

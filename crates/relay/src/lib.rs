@@ -66,7 +66,7 @@ pub mod watch;
 pub use admit::{Gate, Permit};
 pub use attention::Attended;
 pub use bridge::{Carried, Span, StreamLane, bridge, span};
-pub use dial::{Allow, Destination, DialAccount, DialError, Dials, TargetAddr};
+pub use dial::{Allow, Destination, DialAccount, DialError, Dialled, Dials, TargetAddr};
 pub use duplex::{Duplex, accept_duplex, open_duplex};
 pub use flows::{
     DropReason, FlowBounds, FlowCaller, FlowHandler, FlowSettings, FlowStats, FlowTargets,
@@ -87,8 +87,8 @@ pub use room::Room;
 pub use settings::Settings;
 pub use shares::{Holder, Seat};
 pub use socket::{Detached, Seated, Socket, prepare};
-pub use stats::{Stats, open_error_code};
-pub use straight::Straight;
+pub use stats::{REQUEST_BOUNDS, Requests, Stats, open_error_code};
+pub use straight::{FirstWord, Straight};
 pub use target::{Caller, Layer, Targets, connect_stream, refuse_stream};
 pub use visitor::{bar_socket, drop_socket, refuse_socket, serve_layered, serve_visitor};
 pub use watch::{End, Visit, Watcher};

@@ -2,6 +2,7 @@
 //! metrics scrape asks each worker and adds the values.
 
 use std::cell::Cell;
+use std::time::Duration;
 
 use proto::ResetCode;
 use transport::OpenError;
@@ -22,6 +23,7 @@ pub struct Stats {
     refused: [Cell<u64>; REASONS],
     /// Visitors whose address may not visit.
     barred: Cell<u64>,
+    requests: Requests,
     /// Limits the log lines about refusals; each line gives the counter.
     pub(crate) complaints: Throttle,
 }
@@ -73,6 +75,12 @@ impl Stats {
         self.barred.get()
     }
 
+    /// The requests of HTTP.
+    #[must_use]
+    pub const fn requests(&self) -> &Requests {
+        &self.requests
+    }
+
     /// An identity of these counters, which differs from that of all other counters.
     #[must_use]
     pub const fn identity(&self) -> *const () {
@@ -104,6 +112,57 @@ impl Stats {
 
     pub(crate) fn leave(&self) {
         self.live.set(self.live.get().saturating_sub(1));
+    }
+}
+
+/// The upper bounds of the histogram of requests, in microseconds. They are those of the client
+/// libraries of Prometheus: from an answer out of memory to one that somebody has given up.
+pub const REQUEST_BOUNDS: [u64; 11] = [
+    5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000, 5_000_000,
+    10_000_000,
+];
+
+/// The requests of HTTP of a service whose answers have ended.
+#[derive(Debug, Default)]
+pub struct Requests {
+    /// By the first digit of the status.
+    classes: [Cell<u64>; 5],
+    /// By the time to the head of the answer; the last counts those above all bounds.
+    times: [Cell<u64>; REQUEST_BOUNDS.len() + 1],
+    /// The sum of these times in microseconds.
+    micros: Cell<u64>,
+}
+
+impl Requests {
+    /// Counts a request: the status of its answer, and the time to the head of the answer; `None`:
+    /// it had no answer, so that it has no time.
+    pub fn count(&self, status: u16, first_byte: Option<Duration>) {
+        let class = usize::from(status / 100).clamp(1, self.classes.len()) - 1;
+        add(&self.classes[class], 1);
+        let Some(time) = first_byte else { return };
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let place = REQUEST_BOUNDS.iter().position(|bound| micros <= *bound);
+        add(&self.times[place.unwrap_or(REQUEST_BOUNDS.len())], 1);
+        add(&self.micros, micros);
+    }
+
+    /// The number of requests by the class of the status, from 1xx to 5xx.
+    #[must_use]
+    pub fn classes(&self) -> [u64; 5] {
+        std::array::from_fn(|class| self.classes[class].get())
+    }
+
+    /// The number of requests by the time to the head of the answer: one number for each of
+    /// [`REQUEST_BOUNDS`], for times up to it and above the bound before, and the rest.
+    #[must_use]
+    pub fn times(&self) -> [u64; REQUEST_BOUNDS.len() + 1] {
+        std::array::from_fn(|place| self.times[place].get())
+    }
+
+    /// The sum of these times in microseconds.
+    #[must_use]
+    pub fn micros(&self) -> u64 {
+        self.micros.get()
     }
 }
 
@@ -139,5 +198,18 @@ mod tests {
         assert_eq!(stats.refused(ResetCode::Refused), 1);
         assert_eq!(stats.refused(ResetCode::Limit), 0);
         assert_eq!(stats.refused(ResetCode::Other(10)), 2);
+    }
+
+    #[test]
+    fn requests_are_counted_by_class_and_by_time() {
+        let requests = Requests::default();
+        for (status, millis) in [(200, 5), (204, 6), (101, 0), (404, 10_000), (502, 10_001)] {
+            requests.count(status, Some(Duration::from_millis(millis)));
+        }
+        requests.count(499, None);
+        requests.count(u16::MAX, Some(Duration::MAX));
+        requests.count(0, None);
+        assert_eq!(requests.classes(), [2, 2, 0, 2, 2]);
+        assert_eq!(requests.times(), [2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2]);
     }
 }

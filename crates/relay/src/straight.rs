@@ -2,16 +2,22 @@
 //! target of a port. Both ends are those of a stream, joined by a `passage`.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 
 use proto::{Budget, ResetCode};
 use tokio::task::spawn_local;
+use tokio::time::timeout;
+use transport::{Inlet, Outlet};
 
+use crate::dial::{Dialled, dial_for};
 use crate::passage::{of_target, passage};
 use crate::pipe::{Pipe, Pump};
 use crate::visitor::refuse_socket;
-use crate::{Caller, Held, Permit, Settings, Socket, Stats, TargetAddr, connect_stream};
+use crate::{Caller, Held, Permit, Settings, Socket, Stats, TargetAddr, connect_stream, look};
 
 /// What a connection costs without bytes that wait: two sockets with their registrations, two pipes
 /// and the tasks of two pumps.
@@ -25,6 +31,19 @@ pub struct Straight {
     /// The settings of the targets' ends.
     far: Rc<Settings>,
     budget: Rc<dyn Budget>,
+}
+
+/// Who speaks first on a connection whose visitor was silent.
+#[derive(Debug)]
+pub enum FirstWord<T> {
+    /// The target speaks or ends its direction, or the visitor ends its direction: the connection
+    /// is for this target.
+    Target(Dialled),
+    /// The visitor speaks. The target, if it is connected, has sent no byte.
+    Visitor(T, Option<Dialled>),
+    /// Nobody is served: the visitor has left, the target cannot be reached, or neither speaks for
+    /// the idle time-out of the target.
+    Nobody(ResetCode),
 }
 
 impl Straight {
@@ -51,17 +70,104 @@ impl Straight {
     /// visitor is reset when memory is short, without a permit, and when the target cannot be
     /// reached. Each of these is counted as refused.
     pub fn serve(&self, visitor: Socket, peer: Option<SocketAddr>, permit: Option<Permit>) {
+        let caller = Caller { visitor: peer, ..Caller::default() };
+        self.join(visitor, peer, permit, |inlet| {
+            connect_stream(self.target.clone(), caller, inlet, &self.far, None)
+        });
+    }
+
+    /// As [`Self::serve`], with a target that is connected already.
+    pub fn serve_dialled(
+        &self,
+        visitor: Socket,
+        peer: Option<SocketAddr>,
+        permit: Option<Permit>,
+        target: Dialled,
+    ) {
+        self.join(visitor, peer, permit, |inlet| {
+            let far = Pipe::new(Rc::clone(&self.far), peer);
+            far.connect(target.keep());
+            spawn_local(Pump::new(Rc::clone(&far), inlet, None));
+            far
+        });
+    }
+
+    fn join(
+        &self,
+        visitor: Socket,
+        peer: Option<SocketAddr>,
+        permit: Option<Permit>,
+        target: impl FnOnce(Box<dyn Inlet>) -> Rc<dyn Outlet>,
+    ) {
         let held = permit.is_some().then(|| Held::draw(&self.budget, STATE)).flatten();
         let Some(held) = held else {
             return refuse_socket(visitor, &self.near, ResetCode::Limit);
         };
         let near = Pipe::new(Rc::clone(&self.near), peer);
-        let caller = Caller { visitor: peer, ..Caller::default() };
-        let inlet = passage(&self.budget, held, Rc::<Pipe>::clone(&near), |inlet| {
-            connect_stream(self.target.clone(), caller, inlet, &self.far, None)
-        });
+        let inlet = passage(&self.budget, held, Rc::<Pipe>::clone(&near), target);
         near.connect(visitor);
         spawn_local(Pump::new(near, inlet, permit));
+    }
+
+    /// Dials the target for a visitor that has sent no byte, and waits for the first word of either.
+    /// `decide` gets the bytes of the visitor as in [`look`](crate::look()), which leaves them in
+    /// the socket. The caller may drop the target: a target that has sent no byte has served nobody.
+    pub async fn first_word<T>(
+        &self,
+        visitor: &Socket,
+        decide: impl FnMut(&[u8]) -> Option<T>,
+    ) -> FirstWord<T> {
+        let idle = self.near.timeouts.idle;
+        let waiting = self.wait(visitor, decide);
+        if idle.is_zero() {
+            return waiting.await;
+        }
+        let dialling = self.far.timeouts.dial;
+        let most = idle.saturating_add(dialling);
+        timeout(most, waiting).await.unwrap_or(FirstWord::Nobody(ResetCode::Timeout))
+    }
+
+    async fn wait<T>(
+        &self,
+        visitor: &Socket,
+        decide: impl FnMut(&[u8]) -> Option<T>,
+    ) -> FirstWord<T> {
+        let mut looking = pin!(look(visitor, decide));
+        let mut dialling = pin!(dial_for(&self.far, &self.target, None));
+        let mut target: Option<Dialled> = None;
+        poll_fn(|cx| {
+            if target.is_none()
+                && let Poll::Ready(outcome) = dialling.as_mut().poll(cx)
+            {
+                match outcome {
+                    Ok(dialled) => target = Some(dialled),
+                    Err(error) => {
+                        tracing::debug!(%error, "the default target cannot be reached");
+                        return Poll::Ready(FirstWord::Nobody(error.code()));
+                    }
+                }
+            }
+            // Both may have spoken: the visitor has seen nothing of the target.
+            if let Poll::Ready(found) = looking.as_mut().poll(cx) {
+                return Poll::Ready(match (found, target.take()) {
+                    (Ok(Some(found)), target) => FirstWord::Visitor(found, target),
+                    (Ok(None), Some(target)) => FirstWord::Target(target),
+                    (Ok(None) | Err(_), _) => FirstWord::Nobody(ResetCode::Aborted),
+                });
+            }
+            match target.as_ref().map(|target| target.poll_speaks(cx)) {
+                Some(Poll::Ready(())) => Poll::Ready(
+                    target.take().map_or(FirstWord::Nobody(ResetCode::Aborted), FirstWord::Target),
+                ),
+                Some(Poll::Pending) | None => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    /// Refuses a visitor that nobody serves, and counts it.
+    pub fn refuse(&self, visitor: Socket, code: ResetCode) {
+        refuse_socket(visitor, &self.near, code);
     }
 }
 

@@ -53,6 +53,10 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
             term::out(generate::hash(file.as_deref())?.as_str());
             Ok(())
         }
+        Command::Generate(Generate::Password { user }) => {
+            term::out(generate::hashed(user.as_deref())?);
+            Ok(())
+        }
         Command::Generate(Generate::Completions { shell }) => {
             term::out_bare(generate::completions(*shell)?);
             Ok(())
@@ -238,6 +242,7 @@ fn begin(args: &DaemonArgs, common: &Common, warnings: &[String]) -> anyhow::Res
     let settings = logging::Settings::choose(flag, args.verbose, file, Some(format))?;
     logging::start(&settings, common.log_file.as_ref())?;
     logging::follow_access(&common.log_access, format == Format::Json)?;
+    logging::requests::follow(common.log_requests.as_ref())?;
     for warning in warnings {
         tracing::warn!("{warning}");
     }

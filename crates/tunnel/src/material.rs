@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use config::{AccessLog, ClientConfig, Common, KeyPair, Pages, ServerConfig, Trust};
 
-/// Most bytes that are read of a token file. A token is one line, so the rest of a larger file does
-/// not matter.
-const MAX_TOKEN_FILE: u64 = 4096;
+/// Most bytes that are read of a file with a token or with users. A token is one line, and 256 users
+/// have 30 KiB.
+const MAX_TOKEN_FILE: u64 = 128 << 10;
 
 /// Reads a configuration file, up to one byte more than the parser accepts. So the parser refuses a
 /// larger file with its own message.
@@ -29,7 +29,7 @@ fn bytes_of(file: File) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads a token file, and removes blanks and line breaks at both ends.
+/// Reads a file with a token or with users, and removes blanks and line breaks at both ends.
 pub(crate) fn read_token(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     File::open(path)?.take(MAX_TOKEN_FILE).read_to_string(&mut text)?;
@@ -90,6 +90,8 @@ pub(crate) fn anchor_server(config: &mut ServerConfig, folder: &Path) {
 pub(crate) fn anchor_client(config: &mut ClientConfig, folder: &Path) {
     anchor_common(&mut config.common, folder);
     config.servers.iter_mut().for_each(|path| anchor_way(path, folder));
+    let files = config.services.iter_mut().filter_map(|service| service.user_file.as_mut());
+    files.for_each(|file| anchor(&mut file.path, folder));
     for service in &mut config.services {
         if let Some(Trust::Ca(ca)) = &mut service.target_tls.trust {
             anchor(ca, folder);
@@ -112,7 +114,8 @@ fn anchor_common(common: &mut Common, folder: &Path) {
         AccessLog::File(log) => Some(&mut log.path),
         AccessLog::Off | AccessLog::On => None,
     };
-    let all = [common.state_dir.as_mut(), common.control.as_mut(), log, access];
+    let requests = common.log_requests.as_mut().map(|log| &mut log.file.path);
+    let all = [common.state_dir.as_mut(), common.control.as_mut(), log, access, requests];
     for path in all.into_iter().flatten() {
         anchor(path, folder);
     }

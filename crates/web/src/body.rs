@@ -8,8 +8,11 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use bytes::{Buf, Bytes};
+use hyper::{
+    StatusCode,
+    body::{Body, Frame, Incoming, SizeHint},
+};
 use tokio::{
     sync::{mpsc, oneshot},
     time::{Sleep, sleep},
@@ -17,10 +20,12 @@ use tokio::{
 
 use crate::{
     account::{Account, Hold as Held, Piece, Share, unpinned},
+    compress::{AnswerError, Coded},
     gate::Progress,
     http2::{Tunnel, Upload},
     interim::Sink,
     multiplex::Lease,
+    record::Note,
     replay::Source,
     upstream::{Exchange, WireState},
 };
@@ -216,14 +221,14 @@ pub(crate) struct AnswerBody {
     content: Content,
     share: Rc<Share>,
     /// The answer counts as given when its body is dropped.
-    _answer: Option<Answer>,
+    answer: Option<Answer>,
 }
 
 #[derive(Debug)]
 enum Content {
     Page(Option<Bytes>),
     Target {
-        incoming: Incoming,
+        incoming: Coded,
         wire: Rc<WireState>,
         exchange: Option<Exchange>,
     },
@@ -239,11 +244,18 @@ enum Content {
 pub(crate) struct Answer {
     progress: Rc<Progress>,
     held: Held,
+    /// The record of a request of a visitor.
+    note: Option<Note>,
 }
 
 impl Answer {
-    pub(crate) fn new(progress: &Rc<Progress>, held: Held) -> Self {
-        Self { progress: Rc::clone(progress), held }
+    pub(crate) fn new(progress: &Rc<Progress>, held: Held, note: Option<Note>) -> Self {
+        Self { progress: Rc::clone(progress), held, note }
+    }
+
+    /// The record of the request.
+    pub(crate) const fn note(&self) -> Option<&Note> {
+        self.note.as_ref()
     }
 
     pub(crate) const fn account(&self) -> &Rc<Account> {
@@ -260,23 +272,51 @@ impl Drop for Answer {
 impl AnswerBody {
     pub(crate) fn page(page: Bytes, account: &Rc<Account>, answer: Option<Answer>) -> Self {
         let page = Some(page).filter(|page| !page.is_empty());
-        Self { content: Content::Page(page), share: Share::new(account), _answer: answer }
+        let share = Share::new(account);
+        Self { content: Content::Page(page), share, answer }.noted()
     }
 
-    pub(crate) fn target(incoming: Incoming, exchange: Exchange, answer: Answer) -> Self {
+    pub(crate) fn target(incoming: Coded, exchange: Exchange, answer: Answer) -> Self {
         let (wire, share) = (exchange.wire(), Share::new(answer.account()));
         let mut exchange = Some(exchange);
         if incoming.is_end_stream() {
             finish(&mut exchange);
         }
-        Self { content: Content::Target { incoming, wire, exchange }, share, _answer: Some(answer) }
+        let content = Content::Target { incoming, wire, exchange };
+        Self { content, share, answer: Some(answer) }.noted()
+    }
+
+    /// The head of the answer goes to the visitor.
+    pub(crate) fn answered(&self, status: StatusCode) {
+        if let Some(note) = self.answer.as_ref().and_then(Answer::note) {
+            note.answered(status);
+        }
+    }
+
+    /// Notes whether the answer is complete.
+    fn noted(self) -> Self {
+        if self.is_end_stream() {
+            self.note(0);
+        }
+        self
+    }
+
+    /// Notes bytes of the answer, and whether it is complete with them.
+    fn note(&self, bytes: usize) {
+        if let Some(note) = self.answer.as_ref().and_then(Answer::note) {
+            note.sent(bytes);
+            if self.is_end_stream() {
+                note.complete();
+            }
+        }
     }
 }
 
 impl AnswerBody {
     pub(crate) fn stream(incoming: Incoming, lease: Lease, answer: Answer) -> Self {
         let share = Share::new(answer.account());
-        Self { content: Content::Stream { incoming, lease }, share, _answer: Some(answer) }
+        let content = Content::Stream { incoming, lease };
+        Self { content, share, answer: Some(answer) }.noted()
     }
 }
 
@@ -289,17 +329,17 @@ fn finish(exchange: &mut Option<Exchange>) {
 
 impl Body for AnswerBody {
     type Data = Piece;
-    type Error = hyper::Error;
+    type Error = AnswerError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Piece>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Piece>, AnswerError>>> {
         let Self { content, share, .. } = &mut *self;
-        match content {
+        let frame = match content {
             Content::Page(page) => {
                 let page = page.take().map(|page| share.charge(page, 0));
-                Poll::Ready(page.map(|page| Ok(Frame::data(page))))
+                page.map(|page| Ok(Frame::data(page)))
             }
             Content::Target { incoming, wire, exchange } => {
                 if !share.may_take(wire.block() as u64, cx) {
@@ -315,7 +355,7 @@ impl Body for AnswerBody {
                     None => finish(exchange),
                 }
                 let charged = |bytes| share.charge(bytes, wire.block());
-                Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(charged))))
+                frame.map(|frame| frame.map(|frame| frame.map_data(charged)))
             }
             Content::Stream { incoming, lease } => {
                 if !share.may_take(BLOCK as u64, cx) {
@@ -326,17 +366,23 @@ impl Body for AnswerBody {
                     lease.read(bytes.len());
                     share.charge(bytes, BLOCK)
                 };
-                Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(charged))))
+                let charged = |frame: Frame<Bytes>| frame.map_data(charged);
+                frame.map(|frame| frame.map(charged).map_err(AnswerError::from))
             }
+        };
+        match &frame {
+            Some(Ok(frame)) => self.note(frame.data_ref().map_or(0, Buf::remaining)),
+            Some(Err(_)) => {}
+            None => self.note(0),
         }
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.content {
             Content::Page(page) => page.is_none(),
-            Content::Target { incoming, .. } | Content::Stream { incoming, .. } => {
-                incoming.is_end_stream()
-            }
+            Content::Target { incoming, .. } => incoming.is_end_stream(),
+            Content::Stream { incoming, .. } => incoming.is_end_stream(),
         }
     }
 
@@ -345,9 +391,8 @@ impl Body for AnswerBody {
             Content::Page(page) => {
                 SizeHint::with_exact(page.as_ref().map_or(0, |page| page.len() as u64))
             }
-            Content::Target { incoming, .. } | Content::Stream { incoming, .. } => {
-                incoming.size_hint()
-            }
+            Content::Target { incoming, .. } => incoming.size_hint(),
+            Content::Stream { incoming, .. } => incoming.size_hint(),
         }
     }
 }

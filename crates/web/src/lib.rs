@@ -9,6 +9,7 @@
 //!
 //! * `gate` stands in front of hyper's parser and passes only bytes that have one meaning. It
 //!   limits the head of a request, and finds out which protocol a visitor speaks.
+//! * `half` holds the end of a visitor back until it has its answers, and notices one that has left.
 //! * `serve` drives a connection: time-outs, the orderly end, the switch to another protocol.
 //! * `http2` drives a connection of HTTP/2, with a window for each stream.
 //! * `interim` passes interim answers on.
@@ -17,6 +18,9 @@
 //!   those over HTTP/2, which all requests of a visitor to a service share. `replay` keeps the body
 //!   of a request that may have to be sent again.
 //! * `rules` are the options of a service in the form that a request needs.
+//! * `coding` is which content codings a visitor accepts, and `compress` the compression of answers.
+//! * `password` checks a password against a hash.
+//! * `record` is what is told about a request once its answer has ended.
 //! * `account` charges what a connection holds to the budget of the process, and refuses visitors
 //!   and requests for which memory is short.
 //! * `files` serves a directory as a target of its own, without a service behind it.
@@ -25,16 +29,21 @@
 
 mod account;
 mod body;
+mod coding;
+mod compress;
 mod date;
 mod fields;
 mod files;
 mod gate;
+mod half;
 mod http2;
 mod interim;
 mod multiplex;
 mod page;
+mod password;
 mod path;
 mod proxy;
+mod record;
 mod replay;
 mod rules;
 mod serve;
@@ -43,14 +52,16 @@ mod upgrade;
 mod upstream;
 
 pub use account::Account;
-pub use files::Files;
+pub use files::{FileOptions, Files};
 pub use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 pub use page::{Pages, page};
+pub use password::{Candidate, candidate};
 pub use path::{is_below, longest, normal_path};
+pub use record::{Record, RequestHead, Wants};
 pub use rules::{InvalidRule, Rules};
 pub use serve::serve;
 pub use service::{
-    Asked, ByteStream, Found, Identity, LocalFuture, OpenFailed, Protocol, Refusal, Sender,
-    Service, Services, Settings, Stream, Verdict, Visitor,
+    Asked, ByteStream, Checked, Found, Identity, LocalFuture, OpenFailed, Protocol, Refusal,
+    Sender, Service, Services, Settings, Stream, Verdict, Visitor,
 };
 pub use upgrade::Replayed;

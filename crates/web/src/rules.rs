@@ -1,11 +1,18 @@
 //! The options of a service in the form that a request needs: parsed once, at publishing.
 
+use std::{
+    hash::{BuildHasher as _, RandomState},
+    sync::Arc,
+};
+
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use hyper::header::{
     self, AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, InvalidHeaderName, InvalidHeaderValue,
 };
-use proto::{FieldEdits, HttpOptions, Redirect, TargetProtocol};
-use subtle::{Choice, ConstantTimeEq as _};
+use proto::{Compress, FieldEdits, HashError, HttpOptions, PasswordHash, Redirect, TargetProtocol};
+use subtle::{Choice, ConditionallySelectable as _, ConstantTimeEq as _};
+
+use crate::Candidate;
 
 /// The longest pair `user:password` in bytes. All comparisons have this width.
 const LONGEST_PAIR: usize = 256;
@@ -14,6 +21,9 @@ const LONGEST_PAIR: usize = 256;
 #[derive(Clone, Default)]
 pub struct Rules {
     pairs: Vec<Padded>,
+    hashed: Vec<Hashed>,
+    /// Chooses the hash whose check a user costs that does not exist.
+    chooser: RandomState,
     host: Option<HeaderValue>,
     pub(crate) request: Edits,
     pub(crate) response: Edits,
@@ -28,6 +38,7 @@ pub struct Rules {
     pub(crate) hsts: Option<HeaderValue>,
     /// CORS preflights need no password.
     pub(crate) preflight: bool,
+    pub(crate) compress: Compress,
 }
 
 /// The values are secrets.
@@ -58,6 +69,9 @@ pub enum InvalidRule {
         LONGEST_PAIR
     )]
     Pair,
+    /// The hash of a password is not usable.
+    #[error(transparent)]
+    Hash(HashError),
 }
 
 impl Rules {
@@ -73,6 +87,12 @@ impl Rules {
                 .iter()
                 .map(|pair| Padded::pair(pair))
                 .collect::<Result<_, _>>()?,
+            hashed: options
+                .hashes
+                .iter()
+                .map(|pair| Hashed::new(pair))
+                .collect::<Result<_, _>>()?,
+            chooser: RandomState::new(),
             host: match &options.host_rewrite {
                 Some(host) => Some(value("host", host)?),
                 None => None,
@@ -92,6 +112,7 @@ impl Rules {
                 None => None,
             },
             preflight: options.preflight_pass,
+            compress: options.compress,
         })
     }
 
@@ -108,12 +129,12 @@ impl Rules {
 
     /// Whether the password of a request is that of the service, and not that of the target.
     pub(crate) const fn have_password(&self) -> bool {
-        !self.pairs.is_empty()
+        !self.pairs.is_empty() || !self.hashed.is_empty()
     }
 
     /// Checks the password of a request.
     pub(crate) fn admit(&self, fields: &HeaderMap) -> Admission {
-        if self.pairs.is_empty() {
+        if !self.have_password() {
             return Admission::Admitted;
         }
         let mut values = fields.get_all(AUTHORIZATION).into_iter();
@@ -130,16 +151,55 @@ impl Rules {
         for pair in &self.pairs {
             found |= pair.equals(&given);
         }
-        if bool::from(found) { Admission::Admitted } else { Admission::Wrong }
+        if bool::from(found) {
+            return Admission::Admitted;
+        }
+        self.candidate(&given).map_or(Admission::Wrong, Admission::Hashed)
+    }
+
+    /// The password with the hash of its user. A user that does not exist gets the hash of somebody,
+    /// always of the same one, so that neither the time of a check nor its change tells which users
+    /// exist.
+    fn candidate(&self, given: &Padded) -> Option<Candidate> {
+        let pair = given.text();
+        let user = pair.split(|byte| *byte == b':').next()?;
+        let name = Padded::new(user)?;
+        let most = u64::try_from(self.hashed.len()).ok().filter(|most| *most > 0)?;
+        let someone = usize::try_from(self.chooser.hash_one(user) % most).ok()?;
+        let (mut nth, mut is_known) = (someone as u64, Choice::from(0));
+        for (at, hashed) in self.hashed.iter().enumerate() {
+            let is_this = hashed.user.equals(&name);
+            nth.conditional_assign(&(at as u64), is_this);
+            is_known |= is_this;
+        }
+        let hashed = self.hashed.get(usize::try_from(nth).ok()?)?;
+        Some(Candidate::new(&hashed.hash, is_known.into(), pair))
     }
 }
 
 /// The outcome of the check of a password.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Admission {
     Admitted,
     Missing,
     Wrong,
+    /// The password has to be checked against a hash.
+    Hashed(Candidate),
+}
+
+/// A user with the hash of the password.
+#[derive(Clone)]
+struct Hashed {
+    user: Padded,
+    hash: Arc<PasswordHash>,
+}
+
+impl Hashed {
+    fn new(pair: &str) -> Result<Self, InvalidRule> {
+        let (user, hash) = pair.split_once(':').ok_or(InvalidRule::Pair)?;
+        let user = Padded::new(user.as_bytes()).ok_or(InvalidRule::Pair)?;
+        Ok(Self { user, hash: Arc::new(PasswordHash::parse(hash).map_err(InvalidRule::Hash)?) })
+    }
 }
 
 /// The pair in a field `Authorization: Basic …`.
@@ -172,6 +232,11 @@ impl Padded {
             return Err(InvalidRule::Pair);
         }
         Self::new(text.as_bytes()).ok_or(InvalidRule::Pair)
+    }
+
+    fn text(&self) -> &[u8] {
+        let length = usize::try_from(self.length).unwrap_or(LONGEST_PAIR);
+        &self.bytes[..length.min(LONGEST_PAIR)]
     }
 
     fn equals(&self, other: &Self) -> Choice {
@@ -236,12 +301,32 @@ fn editable(name: &str) -> Result<HeaderName, InvalidRule> {
 mod tests {
     use super::*;
 
-    fn admit(pairs: &[&str], value: &str) -> Admission {
+    /// `Admitted`, `Missing`, `Wrong`, or the outcome of the check of a hash.
+    #[derive(Debug, PartialEq)]
+    enum Outcome {
+        Admitted,
+        Missing,
+        Wrong,
+        Hashed(bool),
+    }
+
+    impl From<Admission> for Outcome {
+        fn from(admission: Admission) -> Self {
+            match admission {
+                Admission::Admitted => Self::Admitted,
+                Admission::Missing => Self::Missing,
+                Admission::Wrong => Self::Wrong,
+                Admission::Hashed(candidate) => Self::Hashed(candidate.is_right()),
+            }
+        }
+    }
+
+    fn admit(pairs: &[&str], value: &str) -> Outcome {
         let basic_auth = pairs.iter().map(|pair| (*pair).to_owned()).collect();
         let rules = Rules::new(&HttpOptions { basic_auth, ..HttpOptions::default() }).unwrap();
         let mut fields = HeaderMap::new();
         fields.insert(AUTHORIZATION, HeaderValue::from_str(value).unwrap());
-        rules.admit(&fields)
+        rules.admit(&fields).into()
     }
 
     fn basic(pair: &str) -> String {
@@ -252,12 +337,9 @@ mod tests {
     fn each_pair_admits_and_nothing_else() {
         let pairs = ["anna:one", "bert:two:three"];
         for pair in pairs {
-            assert_eq!(admit(&pairs, &basic(pair)), Admission::Admitted);
+            assert_eq!(admit(&pairs, &basic(pair)), Outcome::Admitted);
         }
-        assert_eq!(
-            admit(&pairs, &basic("anna:one").replace("Basic", "bASIC")),
-            Admission::Admitted
-        );
+        assert_eq!(admit(&pairs, &basic("anna:one").replace("Basic", "bASIC")), Outcome::Admitted);
         for wrong in [
             basic("anna:two"),
             basic("anna:on"),
@@ -269,8 +351,43 @@ mod tests {
             "Basic".into(),
             STANDARD.encode("anna:one"),
         ] {
-            assert_eq!(admit(&pairs, &wrong), Admission::Wrong, "{wrong}");
+            assert_eq!(admit(&pairs, &wrong), Outcome::Wrong, "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_hash_admits_its_user_alone_and_costs_the_same_for_nobody() {
+        // `U*U` and the empty password, of OpenWall's test vectors.
+        let hashes = [
+            "ann:$2a$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW",
+            "bob:$2b$05$CCCCCCCCCCCCCCCCCCCCC.7uG0VCzI2bS7j6ymqJi9CdcdxiRTWNy",
+        ];
+        let hashes = hashes.map(str::to_owned).to_vec();
+        let basic_auth = vec!["eve:plain".to_owned()];
+        let options = HttpOptions { basic_auth, hashes, ..HttpOptions::default() };
+        let rules = Rules::new(&options).unwrap();
+        assert!(rules.have_password());
+        let admit = |pair: &str| {
+            let mut fields = HeaderMap::new();
+            fields.insert(AUTHORIZATION, HeaderValue::from_str(&basic(pair)).unwrap());
+            Outcome::from(rules.admit(&fields))
+        };
+        assert_eq!(admit("eve:plain"), Outcome::Admitted);
+        for (pair, is_right) in [
+            ("ann:U*U", true),
+            ("bob:", true),
+            ("ann:", false),
+            ("bob:U*U", false),
+            ("eve:U*U", false),
+            ("eve:", false),
+            ("an:U*U", false),
+            ("ann", false),
+            ("", false),
+        ] {
+            assert_eq!(admit(pair), Outcome::Hashed(is_right), "{pair}");
+        }
+        let bad = HttpOptions { hashes: vec!["ann:{SHA}x".into()], ..HttpOptions::default() };
+        assert!(matches!(Rules::new(&bad), Err(InvalidRule::Hash(HashError::Kind))));
     }
 
     #[test]
@@ -281,12 +398,12 @@ mod tests {
         })
         .unwrap();
         let mut fields = HeaderMap::new();
-        assert_eq!(rules.admit(&fields), Admission::Missing);
+        assert_eq!(Outcome::from(rules.admit(&fields)), Outcome::Missing);
         for _ in 0..2 {
             fields.append(AUTHORIZATION, HeaderValue::from_str(&basic("anna:one")).unwrap());
         }
-        assert_eq!(rules.admit(&fields), Admission::Wrong);
-        assert_eq!(Rules::default().admit(&fields), Admission::Admitted);
+        assert_eq!(Outcome::from(rules.admit(&fields)), Outcome::Wrong);
+        assert_eq!(Outcome::from(Rules::default().admit(&fields)), Outcome::Admitted);
     }
 
     #[test]

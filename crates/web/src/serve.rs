@@ -27,6 +27,7 @@ use crate::{
     account::{Account, H1, H2, SWITCHED},
     body::VisitorBody,
     gate::{Due, Gate, Progress},
+    half::Half,
     http2,
     interim::Sink,
     multiplex::Connections,
@@ -59,6 +60,9 @@ pub(crate) const READ_BUFFER: usize = 128 * 1024;
 /// `account` is charged for all that the connection and its requests hold. A visitor, or a request,
 /// for which it has too little is refused.
 ///
+/// A visitor of HTTP/1 that ends its direction gets the answers to its requests; one that has left
+/// is noticed by bytes of the answer that are sent ahead.
+///
 /// When `stop` resolves, the connection ends in order: requests in progress are answered, HTTP/2
 /// gets GOAWAY. Dropping the future ends the connection, and requests in progress, at once.
 ///
@@ -81,6 +85,7 @@ where
         return None;
     }
     let progress = Rc::new(Progress::new());
+    let io = Half::new(io, Rc::clone(&progress));
     let mut gate = Gate::new(io, Rc::clone(&progress), &account, visitor.most_unsent);
     let mut stop = pin!(stop);
     let chosen = tokio::select! {
@@ -114,7 +119,7 @@ where
 }
 
 async fn serve_h1<T>(
-    gate: Gate<T>,
+    gate: Gate<Half<T>>,
     connection: &Rc<Connection>,
     stop: Pin<&mut impl Future<Output = ()>>,
 ) -> Option<T>
@@ -141,13 +146,13 @@ where
     let (end, gate, read) = drive_h1(served, watch).await;
     let target = if end.is_ok() { connection.switched.take() } else { None };
     let Some(target) = target else {
-        return end_h1(end, gate, &connection.progress).await;
+        return end_h1(end, gate, &connection.progress).await.map(Half::into_inner);
     };
     let (io, held) = gate.into_parts();
     let first =
         if read.is_empty() { held.freeze() } else { [&read[..], &held[..]].concat().into() };
     connection.account.shorten(H1 - SWITCHED);
-    target.carry(Replayed::new(first, io)).await;
+    target.carry(Replayed::new(first, io.into_inner())).await;
     None
 }
 

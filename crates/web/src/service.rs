@@ -7,7 +7,7 @@ use hyper::header::{HeaderMap, HeaderName};
 use proto::Redirect;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::{Pages, Rules};
+use crate::{Candidate, Pages, Record, Rules, Wants};
 
 /// A future that stays on its worker.
 pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
@@ -105,6 +105,17 @@ pub trait Services {
     /// The service for a request.
     fn find(&self, asked: &Asked<'_>) -> Found;
 
+    /// Whether [`Self::answered`] wants the heads of requests, and which parts of them.
+    fn wants(&self) -> Option<Wants> {
+        None
+    }
+
+    /// The answer to a request has ended. A request that was for a service is told to the service
+    /// instead.
+    fn answered(&self, record: &Record) {
+        let _ = record;
+    }
+
     /// Whether requests for `host` may come over this connection. A visitor over TLS gets 421 for
     /// a host that the certificate of the connection does not cover (RFC 9110 section 15.5.20).
     fn covers(&self, host: &str) -> bool {
@@ -187,11 +198,22 @@ pub trait Service {
     /// The options of the service.
     fn rules(&self) -> &Rules;
 
+    /// Checks a password that the request gave. The check may take long, so the caller answers other
+    /// requests meanwhile.
+    fn check(&self, candidate: Candidate) -> Checked {
+        Checked::Now(candidate.is_right())
+    }
+
     /// The request gave a user and a password. `is_right`: one of the pairs of the service. Returns
     /// when the request may learn that; `None`: at once.
     fn judge(&self, is_right: bool) -> Option<LocalFuture<Verdict>> {
         let _ = is_right;
         None
+    }
+
+    /// The answer to a request for the service has ended.
+    fn answered(&self, record: &Record) {
+        let _ = record;
     }
 
     /// Opens a stream to the target.
@@ -205,6 +227,23 @@ pub enum Verdict {
     Judged,
     /// Its source has guessed too often: 429, whatever the password is.
     Busy,
+}
+
+/// The answer of [`Service::check`].
+pub enum Checked {
+    /// The password is right, or it is not.
+    Now(bool),
+    /// The same later, or the refusal of the request: too many passwords wait for their check.
+    Later(LocalFuture<Result<bool, Refusal>>),
+}
+
+impl fmt::Debug for Checked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Now(is_right) => write!(f, "Now({is_right})"),
+            Self::Later(_) => f.write_str("Later"),
+        }
+    }
 }
 
 /// A connection to a target.

@@ -6,18 +6,20 @@ use std::{
     cell::{Cell, RefCell},
     fmt, io,
     pin::Pin,
-    rc::Rc,
+    rc::{Rc, Weak},
     task::{Context, Poll, Waker, ready},
     time::Duration,
 };
 
+use bytes::{Buf as _, BytesMut};
+use h1::{Answers, Progress, Rest};
 use hyper::client::conn::http1::{Builder, Connection, Parts, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf},
     sync::oneshot,
     task::{AbortHandle, spawn_local},
-    time::Instant,
+    time::{Instant, sleep},
 };
 
 use crate::{
@@ -28,12 +30,17 @@ use crate::{
 };
 
 /// Idle connections to one service that a visitor keeps, and to all services. A browser over
-/// HTTP/1.1 opens six connections of its own, each with one connection to the target; over HTTP/2
-/// requests come in bursts.
+/// HTTP/1.1 opens six connections of its own, each with one connection to the target.
 const MOST_IDLE: usize = 4;
 const MOST_IDLE_OF_ALL: usize = 16;
-/// hyper reads in pieces that grow up to this size, and the head of an answer is at most as long.
+/// Over HTTP/2 requests come in bursts: as many connections as a visitor has streams stay for this
+/// time, or twice as long. Each one that is opened costs a dial at the client.
+const MOST_OF_BURST: usize = 128;
+const BURST: Duration = Duration::from_secs(1);
+/// hyper reads in pieces that grow to about this size.
 const READ_BUFFER: usize = 128 * 1024;
+/// What hyper keeps of an answer at most. Its longest head has a place, also when it is mended.
+const MOST_BUFFER: usize = h1::ANSWER_HEAD + SMALL;
 
 /// A connection to a target.
 pub(crate) struct Upstream {
@@ -70,6 +77,10 @@ pub(crate) struct WireState {
     queued: Cell<usize>,
     /// The body that waits until they are.
     body: Cell<Option<Waker>>,
+    /// Finds the boundaries of the answers.
+    answers: RefCell<Answers>,
+    /// Bytes that were checked and that hyper has not read.
+    checked: Cell<usize>,
 }
 
 impl WireState {
@@ -88,6 +99,8 @@ impl WireState {
             unparsed: Cell::new(0),
             queued: Cell::new(0),
             body: Cell::new(None),
+            answers: RefCell::default(),
+            checked: Cell::new(0),
         }
     }
 
@@ -108,7 +121,8 @@ impl WireState {
     /// Charges what the connection holds: of the blocks that hyper has it reads into one, and the
     /// last piece of a body pins another.
     fn settle(&self) {
-        let buffers = 2 * self.block.get() + self.head.get() + self.queued.get();
+        let copies = self.queued.get() + self.checked.get();
+        let buffers = 2 * self.block.get() + self.head.get() + copies;
         self.hold.set(self.base + (buffers + self.unparsed.get()) as u64);
     }
 
@@ -121,6 +135,11 @@ impl WireState {
         let buffer = if head > SMALL { 2 * head } else { 0 };
         self.head.set(self.head.get().max(buffer));
         self.settle();
+    }
+
+    /// A request goes to the target. `switches`: it asks for another protocol.
+    pub(crate) fn asked(&self, is_head: bool, switches: bool) {
+        self.answers.borrow_mut().asked(is_head, switches);
     }
 
     /// An interim answer is complete.
@@ -223,11 +242,15 @@ impl Upstream {
         };
         let stream = service.open().await?;
         let wire = Rc::new(WireState::new(hold));
-        let io = TokioIo::new(Wire { stream, state: Rc::clone(&wire) });
+        let io = TokioIo::new(Wire::new(stream, &wire));
         let mut builder = Builder::new();
         // Names stay as the visitor wrote them. Those of HTTP/2 get the usual case: some old devices
         // read no other.
-        builder.preserve_header_case(true).title_case_headers(true).max_buf_size(READ_BUFFER);
+        builder
+            .preserve_header_case(true)
+            .title_case_headers(true)
+            .max_headers(h1::ANSWER_FIELDS)
+            .max_buf_size(MOST_BUFFER);
         let (sender, connection) = builder.handshake(io).await.map_err(|error| OpenFailed {
             status: 502,
             reason: format!("the connection to the target failed: {error}").into(),
@@ -266,7 +289,12 @@ impl Drop for Upstream {
 
 /// The idle connections of one visitor.
 #[derive(Default)]
-pub(crate) struct Pool(RefCell<Vec<Idle>>);
+pub(crate) struct Pool {
+    /// The one that is idle for the longest time is the first.
+    idle: RefCell<Vec<Idle>>,
+    /// A task ends those that are left of a burst.
+    is_swept: Cell<bool>,
+}
 
 struct Idle {
     /// The service of the target.
@@ -277,14 +305,14 @@ struct Idle {
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Pool").field(&self.0.borrow().len()).finish()
+        f.debug_tuple("Pool").field(&self.idle.borrow().len()).finish()
     }
 }
 
 impl Pool {
     /// The connection to a service that was used last, if it was idle for less than `most`.
     pub(crate) fn take(&self, identity: Identity, most: Option<Duration>) -> Option<Upstream> {
-        let mut idle = self.0.borrow_mut();
+        let mut idle = self.idle.borrow_mut();
         idle.retain(|one| !one.upstream.sender.is_closed());
         let at =
             idle.iter().rposition(|one| one.owner == identity && one.upstream.sender.is_ready())?;
@@ -294,11 +322,11 @@ impl Pool {
 
     /// Ends all idle connections.
     pub(crate) fn clear(&self) {
-        let idle = self.0.take();
+        let idle = self.idle.take();
         drop(idle);
     }
 
-    fn put(&self, identity: Identity, upstream: Upstream) {
+    fn put(self: &Rc<Self>, identity: Identity, upstream: Upstream) {
         // The body of the request may still be on its way, or be unwanted.
         if upstream.sender.is_closed() || upstream.wire.sending.get() {
             return;
@@ -307,17 +335,55 @@ impl Pool {
         if !upstream.wire.account().may_grow(0) {
             return;
         }
-        let mut idle = self.0.borrow_mut();
-        let same = idle.iter().filter(|one| one.owner == identity).count();
-        let oldest = if same >= MOST_IDLE {
-            idle.iter().position(|one| one.owner == identity)
-        } else {
-            (idle.len() >= MOST_IDLE_OF_ALL).then_some(0)
-        };
-        let dropped = oldest.map(|at| idle.remove(at));
+        let mut idle = self.idle.borrow_mut();
+        let dropped = (idle.len() >= MOST_OF_BURST).then(|| idle.remove(0));
         idle.push(Idle { owner: identity, since: Instant::now(), upstream });
+        let is_burst = !self.is_swept.get() && surplus(&idle).is_some();
         drop(idle);
         drop(dropped);
+        if is_burst {
+            self.is_swept.set(true);
+            spawn_local(sweep(Rc::downgrade(self)));
+        }
+    }
+
+    /// Takes one that is left of a burst. Returns with it whether there may be others later.
+    fn take_surplus(&self) -> (Option<Idle>, bool) {
+        let mut idle = self.idle.borrow_mut();
+        let at = surplus(&idle);
+        let is_burst = at.is_some();
+        let at = at.filter(|&at| idle[at].since.elapsed() >= BURST);
+        (at.map(|at| idle.remove(at)), is_burst)
+    }
+}
+
+/// The position of the oldest connection that a visitor keeps for a burst alone.
+fn surplus(idle: &[Idle]) -> Option<usize> {
+    // Those that are used stand behind, so the oldest of an owner are the surplus.
+    let of_owner = |owner| idle.iter().filter(|one| one.owner == owner).count();
+    if idle.len() <= MOST_IDLE {
+        return None;
+    }
+    idle.iter()
+        .position(|one| of_owner(one.owner) > MOST_IDLE)
+        .or_else(|| (idle.len() > MOST_IDLE_OF_ALL).then_some(0))
+}
+
+/// Ends connections that are left of a burst, until there are none.
+async fn sweep(pool: Weak<Pool>) {
+    loop {
+        sleep(BURST).await;
+        let Some(pool) = pool.upgrade() else { return };
+        loop {
+            let (taken, is_burst) = pool.take_surplus();
+            if !is_burst {
+                pool.is_swept.set(false);
+                return;
+            }
+            if taken.is_none() {
+                break;
+            }
+        }
     }
 }
 
@@ -349,13 +415,74 @@ impl Exchange {
     }
 }
 
-/// The stream to a target, which notes what hyper's errors do not tell.
+/// The stream to a target, which notes what hyper's errors do not tell. hyper gets only bytes with
+/// one meaning ([`h1`]), so it finds the boundaries of answers that the byte path finds.
 pub(crate) struct Wire {
     stream: Box<dyn Stream>,
     state: Rc<WireState>,
+    /// Bytes that were checked and that hyper has not read: heads that came in pieces, or were
+    /// mended.
+    checked: BytesMut,
+    over: Option<Over>,
+}
+
+/// Why nothing more of the target is read.
+#[derive(Clone, Copy)]
+enum Over {
+    /// Nobody asked for what follows.
+    Excess,
+    /// An answer is in doubt.
+    Doubt,
 }
 
 impl Wire {
+    fn new(stream: Box<dyn Stream>, state: &Rc<WireState>) -> Self {
+        let (state, checked) = (Rc::clone(state), BytesMut::new());
+        Self { stream, state, checked, over: None }
+    }
+
+    /// Checks the bytes of the target that were read behind the first `before` bytes of `buf`, and
+    /// leaves those in it that hyper may read now.
+    fn check(&mut self, buf: &mut ReadBuf<'_>, before: usize) {
+        let answers = &mut *self.state.answers.borrow_mut();
+        if answers.is_raw() {
+            return;
+        }
+        let bytes = &buf.filled()[before..];
+        let Progress { held, deliver, rest, .. } = answers.responses(bytes);
+        if held.is_empty() {
+            buf.set_filled(before + deliver);
+        } else {
+            self.checked.extend_from_slice(&held);
+            self.checked.extend_from_slice(&bytes[..deliver]);
+            self.state.checked.set(self.checked.capacity());
+            self.state.settle();
+            buf.set_filled(before);
+        }
+        self.over = match rest {
+            Rest::Held => return,
+            Rest::Excess => Some(Over::Excess),
+            Rest::Refused(doubt) | Rest::Cut(doubt) => {
+                let reason =
+                    format!("the answer of the target is not valid HTTP: {}", doubt.reason());
+                self.state.failure.set(Some(reason.into()));
+                Some(Over::Doubt)
+            }
+        };
+    }
+
+    /// Gives hyper bytes that were checked before.
+    fn give(&mut self, buf: &mut ReadBuf<'_>) {
+        let length = self.checked.len().min(buf.remaining());
+        buf.put_slice(&self.checked[..length]);
+        self.checked.advance(length);
+        if self.checked.is_empty() {
+            self.checked = BytesMut::new();
+            self.state.checked.set(0);
+            self.state.settle();
+        }
+    }
+
     pub(crate) fn into_stream(self) -> Box<dyn Stream> {
         self.stream
     }
@@ -393,25 +520,39 @@ impl AsyncRead for Wire {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
-        let Self { stream, state } = &mut *self;
-        let unparsed = state.unparsed.get();
-        if unparsed > SMALL && !state.account().affords(unparsed as u64) {
-            let reason = "the answer of the target has a long head, and memory is short";
-            state.failure.set(Some(reason.into()));
-            return Poll::Ready(Err(io::ErrorKind::OutOfMemory.into()));
-        }
-        let (result, block) = poll_bounded(stream, cx, buf, state.block.get(), state.account());
-        if state.block.replace(block) != block {
-            state.settle();
-        }
-        let result = ready!(result);
-        let read = buf.filled().len() - before;
-        if result.is_ok() && read > 0 {
+        loop {
+            if !self.checked.is_empty() {
+                self.give(buf);
+                return Poll::Ready(Ok(()));
+            }
+            match self.over {
+                None => {}
+                Some(Over::Excess) => return Poll::Ready(Ok(())),
+                Some(Over::Doubt) => return Poll::Ready(Err(io::ErrorKind::InvalidData.into())),
+            }
+            let Self { stream, state, .. } = &mut *self;
+            let unparsed = state.unparsed.get();
+            if unparsed > SMALL && !state.account().affords(unparsed as u64) {
+                let reason = "the answer of the target has a long head, and memory is short";
+                state.failure.set(Some(reason.into()));
+                return Poll::Ready(Err(io::ErrorKind::OutOfMemory.into()));
+            }
+            let (result, block) = poll_bounded(stream, cx, buf, state.block.get(), state.account());
+            if state.block.replace(block) != block {
+                state.settle();
+            }
+            let result = ready!(result);
+            let read = buf.filled().len() - before;
+            if result.is_err() || read == 0 {
+                self.state.failure.set(self.stream.failure());
+                return Poll::Ready(result);
+            }
             state.read(read);
-        } else {
-            self.state.failure.set(self.stream.failure());
+            self.check(buf, before);
+            if buf.filled().len() > before {
+                return Poll::Ready(Ok(()));
+            }
         }
-        Poll::Ready(result)
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use ops::status::Status;
 use serde_json::{Value as Json, json};
 
-use crate::metrics::{Kind, Metric, Sample, Value};
+use crate::metrics::{Buckets, Kind, Metric, Sample, Value};
 
 /// `AGGREGATION_TEMPORALITY_CUMULATIVE`: each sum counts from the start of the process.
 const CUMULATIVE: u8 = 2;
@@ -103,6 +103,15 @@ fn metric(metric: &Metric<'_>, times: &(String, String)) -> Json {
             });
             ("sum", sum)
         }
+        Kind::Histogram => {
+            let since = |mut point: Json| {
+                point["startTimeUnixNano"] = times.0.as_str().into();
+                point
+            };
+            let points: Json = points.map(|sample| since(point(sample, &times.1))).collect();
+            let histogram = json!({ "aggregationTemporality": CUMULATIVE, "dataPoints": points });
+            ("histogram", histogram)
+        }
     };
     json[kind] = data;
     json
@@ -114,6 +123,13 @@ fn point(Sample { labels, value }: &Sample<'_>, now: &str) -> Json {
     match value {
         Value::Whole(value) => point["asInt"] = value.to_string().into(),
         Value::Real(value) => point["asDouble"] = (*value).into(),
+        Value::Buckets(Buckets { bounds, counts, sum }) => {
+            let decimal = |count: &u64| Json::from(count.to_string());
+            point["count"] = counts.iter().sum::<u64>().to_string().into();
+            point["sum"] = (*sum).into();
+            point["bucketCounts"] = counts.iter().map(decimal).collect();
+            point["explicitBounds"] = bounds.iter().copied().collect();
+        }
     }
     point
 }

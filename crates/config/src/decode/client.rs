@@ -7,7 +7,7 @@ use proto::UnixAddr;
 
 use super::{Cx, Item, Section, common, exit, paths, service, target, terms, values, visit};
 use crate::address::{HTTP_PROXY, SOCKS5, local};
-use crate::keys::{CLIENT, FORWARD, KEPT, RETRY};
+use crate::keys::{CLIENT, FORWARD, KEPT, LOG, RETRY};
 use crate::lists::open_to_all;
 use crate::model::{ClientConfig, Forward, Path};
 use crate::taken::{Bind, Clash, Taken};
@@ -65,7 +65,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     {
         retry.bad("min", BadValue::new(format!("{min} is more than retry.max ({max})")));
     }
-    let (connections, common) = (values::count(&s, "connections"), common::common(&s));
+    let (connections, common) = (values::count(&s, "connections"), common::common(&s, &LOG));
     let (name, (retry_min, retry_max)) = (name?, retry_range?);
     if !is_there {
         return None;

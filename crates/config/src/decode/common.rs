@@ -7,8 +7,10 @@ use proto::greeting::{StoredCredential, TokenError};
 
 use super::values::{count, path, positive, span, switch};
 use super::{Item, Section, otlp, secrecy, unknown};
-use crate::keys::{ADMIN, LOG, ROTATE, WINDOW};
-use crate::model::{AccessLog, Admin, Common, LogFile, LogFormat, LogLevel, Token};
+use crate::keys::{ADMIN, REQUESTS, ROTATE, Table, WINDOW};
+use crate::model::{
+    AccessLog, Admin, Common, LogFile, LogFormat, LogLevel, RequestFormat, RequestLog, Token,
+};
 use crate::yaml::Kind;
 use crate::{BadValue, Secret, Size, Span};
 
@@ -57,7 +59,8 @@ const WINDOW_INITIAL: u64 = 256 << 10;
 /// Default of `window.max`, in bytes: enough for 100 ms at 1.3 Gbit/s.
 const WINDOW_MAX: u64 = 16 << 20;
 
-pub(crate) fn common(s: &Section<'_>) -> Common {
+/// Decodes the keys of both roles. `of_log`: the keys of `log`.
+pub(crate) fn common(s: &Section<'_>, of_log: &Table) -> Common {
     let window = s.section("window", &WINDOW);
     let window_of = |key, default| match &window {
         Some(w) if w.key(key).is_some() => w.value(key, window_size),
@@ -69,7 +72,7 @@ pub(crate) fn common(s: &Section<'_>) -> Common {
     {
         window.bad("initial", BadValue::new(format!("{initial} is more than window.max ({max})")));
     }
-    let log = s.section("log", &LOG);
+    let log = s.section("log", of_log);
     let log = log.as_ref();
     let log_format = log.and_then(|l| l.value("format", format)).unwrap_or(LogFormat::Text);
     if let (Some(log), LogFormat::Journald) = (log, log_format)
@@ -91,6 +94,7 @@ pub(crate) fn common(s: &Section<'_>) -> Common {
         log_format,
         log_file: log.and_then(log_file),
         log_access: log.and_then(log_access).unwrap_or_default(),
+        log_requests: log.and_then(log_requests),
         control: path(s, "control"),
         watch: s.value("watch", switch).unwrap_or(false),
         otlp: otlp::otlp(s),
@@ -141,7 +145,9 @@ fn is_same(one: &Token, other: &Token) -> bool {
 
 fn log_file(log: &Section<'_>) -> Option<LogFile> {
     let rotate = log.section("rotate", &ROTATE);
-    let has_file = log.key("file").is_some() || matches!(access_text(log), Some(AccessText::File));
+    let has_file = log.key("file").is_some()
+        || log.key("requests").is_some()
+        || matches!(access_text(log), Some(AccessText::File));
     if rotate.is_some() && !has_file {
         log.bad("rotate", BadValue::new("there is no `file` to rotate").hint("add `file: …`"));
     }
@@ -185,6 +191,48 @@ fn log_access(log: &Section<'_>) -> Option<AccessLog> {
             let (size, keep) = rotation(log.section("rotate", &ROTATE).as_ref());
             Some(AccessLog::File(LogFile { path, size, keep }))
         }
+    }
+}
+
+/// Decodes `requests`: the path of a file, or a map with the path and with what the lines have. The
+/// file is rotated as `file` is.
+fn log_requests(log: &Section<'_>) -> Option<RequestLog> {
+    let item = log.key("requests")?;
+    let item = if let Kind::Map(_) = item.node.kind { item } else { item.keyed("file") };
+    let section = Section::open(log.cx, item, &REQUESTS)?;
+    if section.key("file").is_none() {
+        section.missing("file", "the file of the lines, like /var/log/tunnel/requests.log");
+        return None;
+    }
+    let file = section.value("file", |text| match text.parse::<bool>() {
+        Ok(_) => Err(BadValue::new(format!("`{text}` is no file"))
+            .hint("`requests: /var/log/tunnel/requests.log`, or remove the key")),
+        Err(_) if text.is_empty() => Err(BadValue::new("an empty path")),
+        Err(_) => Ok(PathBuf::from(text)),
+    })?;
+    let is_other = |key: &&&str| {
+        let item = log.key(key);
+        let kind = item.as_ref().map(|item| &item.node.kind);
+        matches!(kind, Some(Kind::Scalar { text, .. }) if Path::new(text) == file)
+    };
+    if let Some(other) = ["file", "access"].iter().find(is_other) {
+        let bad = BadValue::new(format!("the same file as `log.{other}`"));
+        section.bad("file", bad.hint("name another file"));
+    }
+    let (size, keep) = rotation(log.section("rotate", &ROTATE).as_ref());
+    Some(RequestLog {
+        file: LogFile { path: file, size, keep },
+        format: section.value("format", request_format).unwrap_or_default(),
+        query: section.value("query", switch).unwrap_or_default(),
+        user: section.value("user", switch).unwrap_or_default(),
+    })
+}
+
+fn request_format(text: &str) -> Result<RequestFormat, BadValue> {
+    match text {
+        "combined" => Ok(RequestFormat::Combined),
+        "json" => Ok(RequestFormat::Json),
+        _ => Err(unknown(&format!("format `{text}`"), text, &["combined", "json"])),
     }
 }
 

@@ -4,6 +4,7 @@
 use proto::{CREDENTIALS_MAX, HttpOptions};
 
 use super::Section;
+use crate::htpasswd::is_hashed;
 use crate::model::Exit;
 use crate::{BadValue, ForwardRight, ForwardRights, Secret};
 
@@ -47,6 +48,10 @@ fn user(text: &str) -> Result<Secret, BadValue> {
     let hint = "for example \"ann:${PROXY_PASSWORD}\"";
     if let Err(why) = HttpOptions::check_credential(text) {
         return Err(BadValue::new(why.to_string()).hint(hint));
+    }
+    if is_hashed(text) {
+        let bad = BadValue::new("a hash of a password is for http:// and https:// names");
+        return Err(bad.hint("the password itself: \"ann:${PROXY_PASSWORD}\""));
     }
     let (user, password) = text.split_once(':').unwrap_or((text, ""));
     let fits = |part: &str| (1..=PART_MAX).contains(&part.len());

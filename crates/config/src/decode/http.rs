@@ -1,23 +1,27 @@
 //! The options of a service by HTTP name.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use proto::{
-    CREDENTIALS_MAX, EDITS_MAX, FieldEdits, HttpOptionError, HttpOptions, Redirect, TargetProtocol,
+    CREDENTIALS_MAX, Compress, EDITS_MAX, FieldEdits, HttpOptionError, HttpOptions, Redirect,
+    TargetProtocol,
 };
 
-use super::{Item, Section, secrecy, values};
+use super::{Item, Section, secrecy, unknown, values};
 use crate::endpoint::split;
+use crate::htpasswd::{check, htpasswd, is_hashed};
 use crate::keys::{REQUEST_HEADERS, RESPONSE_HEADERS, Table};
-use crate::model::Public;
+use crate::model::{Public, UserFile};
 use crate::names::NameKind;
 use crate::yaml::Kind;
 use crate::{BadValue, Host, Span};
 
 /// The keys that need every message, in the order of the documentation.
-const PROXIED: [&str; 10] = [
+const PROXIED: [&str; 12] = [
     "basic_auth",
+    BASIC_AUTH_FILE,
     "host_rewrite",
     "headers",
     "response_headers",
@@ -27,10 +31,13 @@ const PROXIED: [&str; 10] = [
     "redirect",
     "hsts",
     "preflight",
+    "compress",
 ];
 
+const BASIC_AUTH_FILE: &str = "basic_auth_file";
+
 /// The keys about requests to a target and about its answers.
-const OF_TARGET: [&str; 7] = [
+const OF_TARGET: [&str; 8] = [
     "host_rewrite",
     "headers",
     "response_headers",
@@ -38,6 +45,7 @@ const OF_TARGET: [&str; 7] = [
     "strip_prefix",
     "proxy_protocol",
     "health",
+    "target_tls",
 ];
 
 const PASS_THROUGH: &str = "pass_through";
@@ -49,12 +57,23 @@ pub(super) fn options(
     is_exit: bool,
     redirect: Redirects,
     target: TargetProtocol,
-) -> HttpOptions {
+) -> (HttpOptions, Option<UserFile>) {
     let Redirects { to: redirect, none: no_https_redirect } = redirect;
+    let pairs = if is_exit { Vec::new() } else { credentials(s) };
+    let (mut hashes, basic_auth) = pairs.into_iter().partition::<Vec<_>, _>(|pair| is_hashed(pair));
+    let inline = hashes.len();
+    let file = file(s, &mut hashes);
+    if let Err(why @ (HttpOptionError::Hashes | HttpOptionError::Twice)) =
+        (HttpOptions { hashes: hashes.clone(), ..HttpOptions::default() }).check()
+    {
+        let key = if file.is_some() { BASIC_AUTH_FILE } else { "basic_auth" };
+        s.bad(key, refused(why));
+    }
     let options = HttpOptions {
         target,
         pass_through: s.value(PASS_THROUGH, values::switch).unwrap_or_default(),
-        basic_auth: if is_exit { Vec::new() } else { credentials(s) },
+        basic_auth,
+        hashes,
         host_rewrite: s.value("host_rewrite", host),
         request: edits(s, "headers", &REQUEST_HEADERS),
         response: edits(s, "response_headers", &RESPONSE_HEADERS),
@@ -65,6 +84,7 @@ pub(super) fn options(
         no_https_redirect,
         hsts: s.value("hsts", hsts),
         preflight_pass: preflight(s),
+        compress: s.value("compress", compress).unwrap_or_default(),
     };
     if options.pass_through && options.need_proxy() {
         let with = PROXIED.iter().find(|key| s.key(key).is_some());
@@ -72,7 +92,20 @@ pub(super) fn options(
         let bad = BadValue::new(format!("pass_through with {with}, which needs every request"));
         s.bad(PASS_THROUGH, bad.hint("remove one of the two keys"));
     }
-    options
+    (options, file.map(|path| UserFile { path, inline }))
+}
+
+/// Adds the users of `basic_auth_file`. Returns the path as it is written.
+fn file(s: &Section<'_>, hashes: &mut Vec<String>) -> Option<PathBuf> {
+    s.value(BASIC_AUTH_FILE, |text| {
+        if text.is_empty() {
+            return Err(BadValue::new("an empty path"));
+        }
+        let path = PathBuf::from(text);
+        let read = (s.cx.sources.read)(&path).map_err(|why| secrecy::unreadable(text, &why))?;
+        hashes.extend(htpasswd(&read)?);
+        Ok(path)
+    })
 }
 
 /// The value of `redirect`.
@@ -175,16 +208,20 @@ fn credentials(s: &Section<'_>) -> Vec<String> {
         let bad = BadValue::new("an empty list, which would let everybody visit");
         s.bad("basic_auth", bad.hint("list `user:password`, or remove the key"));
     }
-    if items.len() > CREDENTIALS_MAX {
-        s.bad("basic_auth", refused(HttpOptionError::Credentials));
-        return Vec::new();
-    }
+    let mut plain = 0;
     // No problem repeats the text, which is a secret.
-    let read = |text: &str| match HttpOptions::check_credential(text) {
-        Ok(()) => Ok(text.to_owned()),
+    let mut read = |text: &str| match HttpOptions::check_credential(text) {
+        Ok(()) if is_hashed(text) => check(text).map(|()| text.to_owned()),
+        Ok(()) if plain == CREDENTIALS_MAX => {
+            Err(refused(HttpOptionError::Credentials).hint("use hashes, or `basic_auth_file`"))
+        }
+        Ok(()) => {
+            plain += 1;
+            Ok(text.to_owned())
+        }
         Err(why) => Err(refused(why).hint("for example \"ann:${APP_PASSWORD}\"")),
     };
-    items.iter().filter_map(|item| s.cx.value(item, read)).collect()
+    items.iter().filter_map(|item| s.cx.value(item, &mut read)).collect()
 }
 
 fn host(text: &str) -> Result<String, BadValue> {
@@ -197,6 +234,15 @@ fn host(text: &str) -> Result<String, BadValue> {
         Ok(()) => Ok(text.to_owned()),
         Err(_) => Err(BadValue::new(format!("`{text}` is no value of Host"))
             .hint("a host with an optional port: localhost:3000")),
+    }
+}
+
+fn compress(text: &str) -> Result<Compress, BadValue> {
+    match text {
+        "false" => Ok(Compress::Off),
+        "true" => Ok(Compress::Public),
+        "always" => Ok(Compress::Always),
+        _ => Err(unknown(&format!("compress `{text}`"), text, &["true", "false", "always"])),
     }
 }
 

@@ -13,13 +13,14 @@ use crate::{BadValue, Endpoint, Host, Over, Scheme, Span, Target};
 
 const EXAMPLE: &str = "for example tls://[::]:7000";
 
-/// Default of `silence`, in milliseconds: a client that speaks first has spoken by then, over any
-/// path but the slowest.
-const SILENCE: u64 = 300;
+/// Default of `silence`, in milliseconds. A client that speaks first has spoken by then, even if its
+/// first packet was lost twice: Linux repeats a packet after 1 s, and again after 2 s more (RFC 6298
+/// section 2). A client of a protocol in which the server speaks first waits so long, too.
+const SILENCE: u64 = 3_000;
 
 /// Permitted range of `silence`, in milliseconds. A shorter silence would take clients with a long
 /// path for silent, and a longer silence would make visitors of the default target give up.
-const SILENCE_RANGE: (u64, u64) = (50, 5_000);
+const SILENCE_RANGE: (u64, u64) = (50, 30_000);
 
 /// Decodes the list. `tls` is the section of the server's certificates, decoded.
 pub(super) fn listen(s: &Section<'_>, tls: &ServerTls, taken: &mut Addresses) -> Vec<Listen> {

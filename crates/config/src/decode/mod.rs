@@ -8,6 +8,7 @@ pub(crate) mod client;
 pub(crate) mod common;
 mod doors;
 pub(crate) mod exit;
+mod files;
 mod fit;
 mod http;
 mod kcp;
@@ -55,7 +56,7 @@ const FOLDED: &str =
 pub struct Sources<'a> {
     /// The value of an environment variable for `${NAME}`.
     pub env: &'a dyn Fn(&str) -> Option<String>,
-    /// Reads the text of a `token_file`. The path is as written; the caller makes it absolute and
+    /// Reads the text of a `token_file` or a `basic_auth_file`. The path is as written; the caller makes it absolute and
     /// checks the permissions. The error is shown to the user, so it must not contain the path,
     /// which may be a token under the wrong key.
     pub read: &'a dyn Fn(&Path) -> Result<String, String>,

@@ -6,8 +6,8 @@ use std::num::NonZeroU32;
 
 use super::{Cx, Item, Section, auth, common, doors, listen, values};
 use crate::keys::{
-    ALLOW, ANY_ALLOW, ANY_CLIENT, ANY_LIMITS, ANY_SOURCE_LIMITS, CLIENT_ENTRY, LIMITS, SERVER,
-    SERVER_TLS, SOURCE_LIMITS, Table,
+    ALLOW, ANY_ALLOW, ANY_CLIENT, ANY_LIMITS, ANY_SOURCE_LIMITS, CLIENT_ENTRY, LIMITS,
+    LOG_OF_SERVER, SERVER, SERVER_TLS, SOURCE_LIMITS, Table,
 };
 use crate::model::{ClientGrant, Listen, Rights, ServerConfig, ServerTls};
 use crate::yaml::Kind;
@@ -46,7 +46,7 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
         || !tls_routes.listen.is_empty()
         || listen.iter().any(|listen| listen.mux.is_some());
     doors::rights(&s, has_doors, known.into_iter().any(has_names));
-    let common = common::common(&s);
+    let common = common::common(&s, &LOG_OF_SERVER);
     Some(ServerConfig {
         listen,
         tls,

@@ -12,8 +12,8 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 pub use client::{
-    Check, ClientConfig, Exit, Field, FlowLimits, Forward, Path, ProxyProtocol, Public, Service,
-    TargetTls, Trust, VisitorLists,
+    Check, ClientConfig, Exit, Field, Files, FlowLimits, Forward, Path, ProxyProtocol, Public,
+    Service, TargetTls, Trust, UserFile, VisitorLists,
 };
 pub use doors::{Acme, AcmeBinding, AcmeDns, Http, Mux, Pages, TlsRoutes, TlsVersion};
 pub use kcp::{Kcp, KcpCongestion, KcpFec, KcpPreset};
@@ -60,6 +60,8 @@ pub struct Common {
     pub log_file: Option<LogFile>,
     /// The log of visitors.
     pub log_access: AccessLog,
+    /// The log of requests of HTTP, on a server; `None`: there is none.
+    pub log_requests: Option<RequestLog>,
     /// Path of the control socket. `None`: `server.sock` or `client-NAME.sock` in `state_dir` if
     /// that is set, else in the runtime directory (`$RUNTIME_DIRECTORY`, `/run/tunnel` for root,
     /// `$XDG_RUNTIME_DIR/tunnel`).
@@ -115,6 +117,7 @@ impl Common {
             log_format,
             log_file: _,
             log_access,
+            log_requests,
             control,
             watch,
             admin,
@@ -136,6 +139,7 @@ impl Common {
             (log_file(self) != log_file(other), Changed::restart("log.file")),
             (log_rotate(self) != log_rotate(other), Changed::restart("log.rotate")),
             (*log_access != other.log_access, Changed::live("log.access")),
+            (*log_requests != other.log_requests, Changed::live("log.requests")),
             (*control != other.control, Changed::restart("control")),
             (*watch != other.watch, Changed::live("watch")),
             (*admin != other.admin, Changed::restart("admin")),
@@ -225,6 +229,29 @@ pub enum AccessLog {
     On,
     /// In a file of its own.
     File(LogFile),
+}
+
+/// Where and how a line per request of HTTP is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestLog {
+    /// The file.
+    pub file: LogFile,
+    /// The form of the lines.
+    pub format: RequestFormat,
+    /// The lines have the queries of addresses, which may contain secrets.
+    pub query: bool,
+    /// The lines have the names of users of `basic_auth`.
+    pub user: bool,
+}
+
+/// A form of `log.requests.format`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RequestFormat {
+    /// The combined format of Apache and nginx, with further figures at the end.
+    #[default]
+    Combined,
+    /// One JSON object per line.
+    Json,
 }
 
 /// A log file and its rotation.

@@ -48,7 +48,10 @@ pub fn of_client(config: &ClientConfig) -> Vec<Held> {
     }
     for (i, service) in config.services.iter().enumerate() {
         let place = format!("/services/{i}");
-        let pairs = service.terms.http.basic_auth.iter().map(String::as_str);
+        let http = &service.terms.http;
+        let inline = service.user_file.as_ref().map_or(http.hashes.len(), |file| file.inline);
+        let pairs = http.basic_auth.iter().chain(http.hashes.iter().take(inline));
+        let pairs = pairs.map(String::as_str);
         let pairs = pairs.chain(service.exit.basic_auth.iter().map(Secret::reveal));
         passwords(&place, pairs, &mut all);
         let edits = [

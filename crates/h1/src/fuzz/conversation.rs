@@ -51,8 +51,14 @@ struct Exchange {
     request: Range<usize>,
     /// Where its head ends.
     head: usize,
-    response: Vec<u8>,
+    response: Response,
     after: After,
+}
+
+/// A response as the service sends it, and how many bytes the visitor gets.
+struct Response {
+    bytes: Vec<u8>,
+    delivered: usize,
 }
 
 /// Each host with one of its spellings.
@@ -129,7 +135,7 @@ fn exchange(choices: &mut Choices<'_>, visitor: &mut String) -> Exchange {
     }
     let can_switch = upgrades || is_connect;
     let (response, after) = response(choices, method, can_switch, is_last_request);
-    Exchange { host, request: start..visitor.len(), head, response: response.into_bytes(), after }
+    Exchange { host, request: start..visitor.len(), head, response, after }
 }
 
 fn response(
@@ -137,7 +143,8 @@ fn response(
     method: &str,
     can_switch: bool,
     is_last_request: bool,
-) -> (String, After) {
+) -> (Response, After) {
+    let all = |text: String| Response { delivered: text.len(), bytes: text.into_bytes() };
     let mut text = String::new();
     // No interim response answers HEAD.
     if method != "HEAD" && choices.chance(5) {
@@ -149,7 +156,7 @@ fn response(
             _ => "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n",
         });
         text.push_str(BAIT);
-        return (text, After::Raw);
+        return (all(text), After::Raw);
     }
     let status = choices.of(&["200 OK", "404 Not Found", "204 No Content", "304 Not Modified"]);
     // A CONNECT that fails has a status other than 2xx.
@@ -159,8 +166,9 @@ fn response(
         ("1.1", "Connection: keep-alive\r\n"),
         ("1.0", "Connection: keep-alive\r\n"),
     ]);
+    let interim = text.len();
     let _ = write!(text, "HTTP/{version} {status}\r\n{keep}");
-    let (mut is_last, mut is_doubtful) = (choices.chance(8), false);
+    let (mut is_last, mut is_doubtful, mut mended) = (choices.chance(8), false, None);
     if is_last {
         text.push_str("Connection: close\r\n");
     }
@@ -182,9 +190,15 @@ fn response(
         }
         7 => {
             // Both framings.
+            let body = if has_body { "0\r\n\r\n" } else { "" };
             text.push_str("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n");
-            text.push_str(if has_body { "0\r\n\r\n" } else { "" });
-            is_doubtful = true;
+            text.push_str(body);
+            (is_last, is_doubtful) = (true, version == "1.0");
+            mended = Some(format!(
+                "{}HTTP/{version} {status}\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n\
+                 {body}",
+                &text[..interim]
+            ));
         }
         _ => {
             text.push_str("\r\n");
@@ -198,7 +212,8 @@ fn response(
         (false, true) => After::LastRequest,
         (false, false) => After::Next,
     };
-    (text, after)
+    let delivered = mended.map_or(text.len(), |mended| mended.len());
+    (Response { bytes: text.into_bytes(), delivered }, after)
 }
 
 /// What must come out.
@@ -294,7 +309,7 @@ pub fn conversation(input: &[u8]) {
             may_go_on = true;
             assert_ne!(tracker.service_ended(), Ended::Cut);
         } else if let Some(exchange) = answer {
-            let rest = &exchange.response[sent..];
+            let rest = &exchange.response.bytes[sent..];
             let piece = &rest[..rest.len().min(1 + choices.below(100))];
             let progress = tracker.responses(piece);
             sent += piece.len();
@@ -311,8 +326,8 @@ pub fn conversation(input: &[u8]) {
                 }
                 Rest::Cut(_) => panic!("every body is well-formed"),
             }
-            if sent == exchange.response.len() {
-                assert_eq!(delivered, sent, "a byte of a response is lost");
+            if sent == exchange.response.bytes.len() {
+                assert_eq!(delivered, exchange.response.delivered, "a byte of a response is lost");
                 assert!(progress.completed || exchange.after != After::Next);
                 (sending, sent, delivered) = (sending + 1, 0, 0);
             } else if exchange.after == After::Next {

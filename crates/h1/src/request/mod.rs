@@ -86,6 +86,11 @@ impl<'a> Request<'a> {
         }
     }
 
+    /// Whether the visitor asks for HTTP/2 without TLS.
+    pub(crate) const fn asks_for_h2c(&self) -> bool {
+        self.h2c
+    }
+
     /// All bytes that name a host. No part contains a line end, and a part that is missing means
     /// the same as an empty part.
     pub(crate) fn spelling(&self) -> [&'a [u8]; 5] {

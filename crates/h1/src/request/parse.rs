@@ -50,7 +50,7 @@ pub(super) fn diagnose(head: &[u8]) -> Fault {
     if words.len() != 3 || words[1].is_empty() || words[1].contains(&b'\t') {
         return Fault::RequestLine;
     }
-    lines::diagnose(head.get(end + 1..).unwrap_or_default())
+    lines::diagnose(head.get(end + 1..).unwrap_or_default(), FIELDS)
 }
 
 /// Reads what the fields say. `length`: where the head ends.

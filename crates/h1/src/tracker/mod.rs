@@ -15,13 +15,17 @@
 //! of a reverse proxy. A doubtful request is refused ([`Fault`]). A doubtful response ends the
 //! connection ([`Doubt`]): no byte after the certain bytes is delivered, and no later request is
 //! passed. The head of a response is delivered when it is complete and certain, so that a doubtful
-//! head can be answered with a page.
+//! head can be mended, or be answered with a page. The connection ends after a mended response.
 //!
 //! | file | content |
 //! |---|---|
 //! | `requests` | the direction to the service |
 //! | `responses` | the direction to the visitor |
+//! | `answers` | the responses alone, for a caller that writes the requests itself |
+//! | `observer` | what is told about them |
 
+mod answers;
+mod observer;
 mod requests;
 mod responses;
 #[cfg(test)]
@@ -29,6 +33,8 @@ mod tests;
 
 use std::rc::Rc;
 
+pub use self::answers::Answers;
+pub use self::observer::Observer;
 use self::requests::Passing;
 use self::responses::Responses;
 use crate::{Doubt, Fault};
@@ -53,8 +59,9 @@ pub enum Then {
         /// The host in its normalised form.
         host: Option<Box<str>>,
     },
-    /// The rest begins with the head of a request, the rules have changed ([`Tracker::expire`]), and
-    /// all earlier responses are complete: hand the connection over.
+    /// The rest begins with the head of a request, and all earlier responses are complete: hand the
+    /// connection over. The rules have changed ([`Tracker::expire`]), or the request asks for HTTP/2
+    /// (`h2c`), which only a reader of its requests can refuse (RFC 9113 section 3.1).
     Changed,
     /// The rest is no acceptable request, and all earlier responses are complete: answer, and
     /// close.
@@ -67,8 +74,8 @@ pub enum Then {
 /// The outcome of [`Tracker::responses`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes of earlier calls that go to the visitor now, before the bytes of this call. Empty
-    /// unless a head came in pieces.
+    /// Bytes that go to the visitor now, before the bytes of this call: those of earlier calls, or a
+    /// mended head with what surrounds it. Empty unless a head came in pieces or was in doubt.
     pub held: Vec<u8>,
     /// The number of bytes of this call that go to the visitor.
     pub deliver: usize,
@@ -136,6 +143,9 @@ struct Pipeline {
     /// A response is in doubt, so no request is passed, and no answer is given in the place of a
     /// response.
     is_doubtful: bool,
+    /// The caller makes the requests, and reads the responses itself: it understands every interim
+    /// response, as nginx before version 1.29 does not, and nobody else shares the connection.
+    is_of_caller: bool,
 }
 
 impl Pipeline {
@@ -177,6 +187,12 @@ impl Tracker {
             requests: Passing::new(route_header),
             responses: Responses::default(),
         }
+    }
+
+    /// Tells `observer` about requests and responses from now on.
+    pub fn observe(&mut self, observer: Rc<dyn Observer>) {
+        self.requests.observe(Rc::clone(&observer));
+        self.responses.observe(observer);
     }
 
     /// Looks at the bytes of the visitor that were not passed yet. Returns how many of them go to

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::{PIPELINE, Pipeline, Switch, Then};
+use super::{Observer, PIPELINE, Pipeline, Switch, Then};
 use crate::{Fault, Method, Request, Requests, Step};
 
 /// Why the rest is not passed.
@@ -24,6 +24,7 @@ pub(super) struct Passing {
     current: Option<Current>,
     /// See [`super::Tracker::expire`].
     is_expired: bool,
+    observer: Option<Rc<dyn Observer>>,
 }
 
 /// The host of the requests.
@@ -38,7 +39,11 @@ struct Current {
 impl Passing {
     pub(super) fn new(route_header: Option<Rc<str>>) -> Self {
         let requests = Requests::new(route_header);
-        Self { requests, stop: None, current: None, is_expired: false }
+        Self { requests, stop: None, current: None, is_expired: false, observer: None }
+    }
+
+    pub(super) fn observe(&mut self, observer: Rc<dyn Observer>) {
+        self.observer = Some(observer);
     }
 
     pub(super) fn expire(&mut self) {
@@ -97,10 +102,16 @@ impl Passing {
                     at += length;
                     self.stop = Some(Stop::Body(fault));
                 }
-                Step::Head(_) if self.is_expired => self.stop = Some(Stop::Changed),
+                // HTTP/2 has requests for many hosts, and this tracker would not see them.
+                Step::Head(request) if self.is_expired || request.asks_for_h2c() => {
+                    self.stop = Some(Stop::Changed);
+                }
                 Step::Head(request) => match self.compare(&request) {
                     Some(stop) => self.stop = Some(stop),
                     None => {
+                        if let Some(observer) = &self.observer {
+                            observer.requested(&rest[..request.length]);
+                        }
                         at += request.length;
                         self.begin(&request, pipeline);
                     }

@@ -1,8 +1,11 @@
 //! The direction to the visitor.
 
-use super::{Ended, Pipeline, Progress, Rest, Switch};
-use crate::answer::{self, Answer, HEAD};
+use std::rc::Rc;
+
+use super::{Ended, Observer, Pipeline, Progress, Rest, Switch};
+use crate::answer::{self, ANSWER_HEAD, Answer};
 use crate::chunked::{Chunked, Passed};
+use crate::mend::mend;
 use crate::requests::take;
 use crate::{Doubt, Framing, Scan, Scanned};
 
@@ -11,7 +14,7 @@ use crate::{Doubt, Framing, Scan, Scanned};
 const INTERIMS: u16 = 256;
 
 /// The largest number of bytes of interim responses to one request.
-const INTERIM_BYTES: usize = HEAD;
+const INTERIM_BYTES: usize = 64 << 10;
 
 /// The place in the bytes of the service.
 #[derive(Debug, Default)]
@@ -37,14 +40,17 @@ pub(super) struct Responses {
     scan: Scan,
     /// The number and the bytes of interim responses to the oldest request.
     interims: (u16, usize),
+    /// Bytes behind the head of the present response.
+    sent: u64,
+    observer: Option<Rc<dyn Observer>>,
 }
 
 /// The outcome of a look for a head.
 enum Seen {
     /// All bytes are a part of the head.
     More,
-    /// The head ends after so many bytes.
-    Head(usize, Answer),
+    /// The head ends after so many bytes. If it was mended, it is written anew.
+    Head(usize, Answer, Option<Vec<u8>>),
 }
 
 /// What follows a head.
@@ -56,6 +62,10 @@ enum Begun {
 }
 
 impl Responses {
+    pub(super) fn observe(&mut self, observer: Rc<dyn Observer>) {
+        self.observer = Some(observer);
+    }
+
     /// Whether a byte of the oldest response was delivered. Interim responses do not count: the
     /// final response may still be that of the caller.
     pub(super) const fn has_begun(&self) -> bool {
@@ -69,7 +79,10 @@ impl Responses {
 
     /// See [`super::Tracker::responses`].
     pub(super) fn pass(&mut self, bytes: &[u8], pipeline: &mut Pipeline) -> Progress {
-        let (mut at, mut completed, mut held) = (0, false, Vec::new());
+        let (mut at, mut completed) = (0, false);
+        // What goes out before the bytes from `copied` on. A mended head cannot be a part of the
+        // bytes of this call, so what surrounds it is copied.
+        let (mut held, mut copied) = (Vec::new(), None);
         let rest = loop {
             if at == bytes.len() {
                 break Rest::Held;
@@ -87,35 +100,54 @@ impl Responses {
                     completed = true;
                     break Rest::Excess;
                 }
-                Phase::Start => match self.look(rest) {
+                Phase::Start => match self.look(rest, !pipeline.is_of_caller) {
                     Ok(Seen::More) => break Rest::Held,
-                    Ok(Seen::Head(length, answer)) => {
+                    Ok(Seen::Head(length, answer, mended)) => {
                         let partial = std::mem::take(&mut self.partial);
-                        match self.begin(&answer, pipeline) {
-                            Ok(Begun::Response(may_go_on)) => completed |= may_go_on,
-                            Ok(Begun::Last) => {
-                                (at, held) = (at + length, append(held, partial));
+                        let begun = match self.begin(&answer, pipeline) {
+                            Ok(begun) => begun,
+                            Err(doubt) => break self.refuse(doubt, pipeline),
+                        };
+                        match mended {
+                            Some(head) => {
+                                held.extend_from_slice(&bytes[copied.unwrap_or(0)..at]);
+                                held.extend_from_slice(&head);
+                                copied = Some(at + length);
+                            }
+                            // Only the first head of a call has bytes of earlier calls.
+                            None if held.is_empty() => held = partial,
+                            None => {}
+                        }
+                        at += length;
+                        match begun {
+                            Begun::Response(may_go_on) => completed |= may_go_on,
+                            Begun::Last => {
                                 completed = true;
                                 break Rest::Excess;
                             }
-                            Err(doubt) => break self.refuse(doubt, pipeline),
                         }
-                        // Only the first head of a call has bytes of earlier calls.
-                        (at, held) = (at + length, append(held, partial));
                     }
                     Err(doubt) => break self.refuse(doubt, pipeline),
                 },
                 Phase::Length(left) => match take(left, rest) {
-                    None => at = bytes.len(),
+                    None => {
+                        self.sent += rest.len() as u64;
+                        at = bytes.len();
+                    }
                     Some(length) => {
+                        self.sent += length as u64;
                         at += length;
                         self.complete(pipeline);
                         completed = true;
                     }
                 },
                 Phase::Chunks(chunks) => match chunks.pass(rest) {
-                    Passed::More => at = bytes.len(),
+                    Passed::More => {
+                        self.sent += rest.len() as u64;
+                        at = bytes.len();
+                    }
                     Passed::End(length) => {
+                        self.sent += length as u64;
                         at += length;
                         self.complete(pipeline);
                         completed = true;
@@ -126,10 +158,20 @@ impl Responses {
                         break Rest::Cut(fault.into());
                     }
                 },
-                Phase::UntilEnd => at = bytes.len(),
+                Phase::UntilEnd => {
+                    self.sent += rest.len() as u64;
+                    at = bytes.len();
+                }
             }
         };
-        Progress { held, deliver: at, completed, rest }
+        let deliver = match copied {
+            Some(copied) => {
+                held.extend_from_slice(&bytes[copied..at]);
+                0
+            }
+            None => at,
+        };
+        Progress { held, deliver, completed, rest }
     }
 
     /// See [`super::Tracker::service_ended`].
@@ -143,24 +185,29 @@ impl Responses {
         };
         self.partial = Vec::new();
         pipeline.is_last_response = true;
+        if matches!(ended, Ended::Cut)
+            && let Some(observer) = self.observer.take()
+        {
+            observer.ended(self.sent, false);
+        }
         if !matches!(self.place, Phase::Over) {
             self.complete(pipeline);
         }
         ended
     }
 
-    /// Looks for a head, and keeps a part of a head.
-    fn look(&mut self, rest: &[u8]) -> Result<Seen, Doubt> {
+    /// Looks for a head, and keeps a part of a head. `closes`: no response follows a mended one.
+    fn look(&mut self, rest: &[u8], closes: bool) -> Result<Seen, Doubt> {
         if self.partial.is_empty()
-            && let Some(answer) = answer::parse(rest)
+            && let Some(Ok(answer)) = answer::parse(rest)
         {
-            return answer.map(|answer| Seen::Head(answer.length, answer));
+            return Ok(Seen::Head(answer.length, answer, None));
         }
         let known = self.partial.len();
-        self.partial.extend_from_slice(&rest[..rest.len().min(HEAD - known)]);
+        self.partial.extend_from_slice(&rest[..rest.len().min(ANSWER_HEAD - known)]);
         // A service that does not speak HTTP is known by its first bytes.
         let start = &b"HTTP/1."[..self.partial.len().min(7)];
-        let end = match self.scan.look(&self.partial, HEAD) {
+        let end = match self.scan.look(&self.partial, ANSWER_HEAD) {
             _ if !self.partial.starts_with(start) => return Err(Doubt::NotHttp),
             Scanned::More => return Ok(Seen::More),
             Scanned::BareLf => return Err(Doubt::BareLf),
@@ -169,14 +216,17 @@ impl Responses {
         };
         self.scan = Scan::default();
         let head = &self.partial[..end];
-        let answer = answer::parse(head).unwrap_or_else(|| Err(answer::diagnose(head)))?;
+        let (answer, mended) = read(head, closes)?;
         self.partial.truncate(known);
-        Ok(Seen::Head(end - known, answer))
+        Ok(Seen::Head(end - known, answer, mended))
     }
 
     /// Begins a response.
     fn begin(&mut self, answer: &Answer, pipeline: &mut Pipeline) -> Result<Begun, Doubt> {
         let Answer { length, status, version10, body, close } = *answer;
+        if let Some(observer) = &self.observer {
+            observer.responded(status);
+        }
         // The request that may change the protocol is the youngest request.
         let switch = if pipeline.outstanding == 1 { pipeline.switch } else { None };
         let is_head = pipeline.heads & 1 == 1;
@@ -191,7 +241,8 @@ impl Responses {
             }
             (101, _) => return Err(Doubt::Switch),
             (100..=199, _) => {
-                if body != Framing::Absent || version10 || is_head {
+                let is_odd = body != Framing::Absent || version10 || is_head;
+                if is_odd && !pipeline.is_of_caller {
                     return Err(Doubt::Interim);
                 }
                 let (count, bytes) = self.interims;
@@ -245,11 +296,23 @@ impl Responses {
 
     fn complete(&mut self, pipeline: &mut Pipeline) {
         (self.place, self.interims) = (Phase::Start, (0, 0));
+        let sent = std::mem::take(&mut self.sent);
+        if let Some(observer) = &self.observer {
+            observer.ended(sent, true);
+        }
         pipeline.pop();
     }
 }
 
-/// Both in their order. Of two heads in one call, only the first may have bytes of earlier calls.
-fn append(held: Vec<u8>, partial: Vec<u8>) -> Vec<u8> {
-    if held.is_empty() { partial } else { held }
+/// Reads a complete head, which is mended if it is in doubt.
+fn read(head: &[u8], closes: bool) -> Result<(Answer, Option<Vec<u8>>), Doubt> {
+    let doubt = match answer::parse(head) {
+        Some(Ok(answer)) => return Ok((answer, None)),
+        Some(Err(doubt)) => doubt,
+        None => answer::diagnose(head),
+    };
+    let mended = mend(head, closes).ok_or(doubt)?;
+    // What is written has to be certain as well.
+    let answer = answer::parse(&mended).and_then(Result::ok).ok_or(doubt)?;
+    Ok((answer, Some(mended)))
 }

@@ -192,33 +192,27 @@ fn no_part_of_a_head_is_delivered() {
 fn nothing_follows_a_doubt() {
     let ok = "HTTP/1.1 200 OK\r\n";
     let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
-    let large = format!("{ok}X: {}\r\n\r\n", "x".repeat(64 << 10));
-    let many = format!("{ok}{}Content-Length: 2\r\n\r\nok", "X: y\r\n".repeat(100));
+    let large = format!("{ok}X: {}\r\n\r\n", "x".repeat(128 << 10));
+    let many = format!("{ok}{}Content-Length: 2\r\n\r\nok", "X: y\r\n".repeat(500));
     let digits = format!("{ok}Content-Length: {}\r\n\r\n", u64::MAX);
     let heads = [
-        ("Content-Length: 2\r\nTransfer-Encoding: chunked", Doubt::LengthAndEncoding),
-        ("Transfer-Encoding: chunked\r\nContent-Length: 5", Doubt::LengthAndEncoding),
         ("Content-Length: 2\r\nContent-Length: 3", Doubt::Lengths),
-        ("Content-Length: 2\r\ncontent-length: 2", Doubt::Lengths),
-        ("Content-Length: 2, 2", Doubt::Lengths),
+        ("Content-Length: 2, 3", Doubt::Lengths),
+        ("Content-Length: 2\r\nTransfer-Encoding: gzip, chunked", Doubt::LengthAndEncoding),
+        ("Transfer-Encoding: chunked\r\nTransfer-Encoding: gzip", Doubt::Encoding),
+        ("Content-Length : 2\r\nContent-Length: 3", Doubt::Blank),
+        ("X : a\0", Doubt::Control),
         ("Content-Length: +2", Doubt::Length),
         ("Content-Length: 0x2", Doubt::Length),
         ("Content-Length: 2 2", Doubt::Length),
         ("Content-Length:", Doubt::Length),
-        ("Content-Length:\t2", Doubt::Length),
-        ("Content-Length: 2\t", Doubt::Length),
         ("Content-Length: 9223372036854775808", Doubt::Length),
         ("Transfer-Encoding: gzip", Doubt::Encoding),
         ("Transfer-Encoding: identity", Doubt::Encoding),
         ("Transfer-Encoding: gzip, chunked", Doubt::Encoding),
-        ("Transfer-Encoding: chunked, chunked", Doubt::Encoding),
         ("Transfer-Encoding: chunked,", Doubt::Encoding),
         ("Transfer-Encoding: xchunked", Doubt::Encoding),
         ("Transfer-Encoding: \"chunked\"", Doubt::Encoding),
-        ("Transfer-Encoding:\tchunked", Doubt::Encoding),
-        ("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", Doubt::Encoding),
-        ("Content-Length : 2", Doubt::Blank),
-        ("X: a\r\n Content-Length: 2", Doubt::Fold),
         (" X: a", Doubt::Fold),
         ("X y: a", Doubt::Field),
         ("X", Doubt::Field),
@@ -286,6 +280,81 @@ fn nothing_follows_a_doubt() {
             assert_eq!(tracker.requests(A.as_bytes()), (0, Then::Wait));
         }
     }
+}
+
+/// RFC 9112 sections 5.1, 5.2 and 6.3: a proxy writes such a head anew. The connection ends after the
+/// response, whatever follows, in however many pieces it comes.
+#[test]
+fn a_head_that_can_be_mended_is_delivered_with_one_meaning() {
+    let chunks = "2\r\nok\r\n0\r\n\r\n";
+    for (fields, body, mended) in [
+        ("Content-Length : 2", "ok", "Content-Length: 2"),
+        ("X: a\r\n b\r\nContent-Length: 2", "ok", "X: a b\r\nContent-Length: 2"),
+        ("Content-Length: 2, 2\r\ncontent-length: 2", "ok", "Content-Length: 2"),
+        ("Content-Length:\t2", "ok", "Content-Length: 2"),
+        ("Content-Length: 99\r\nTransfer-Encoding: chunked", chunks, "Transfer-Encoding: chunked"),
+        ("Transfer-Encoding: chunked\r\nContent-Length: 1", chunks, "Transfer-Encoding: chunked"),
+        (
+            "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
+            chunks,
+            "Transfer-Encoding: chunked",
+        ),
+        ("Transfer-Encoding: chunked, chunked", chunks, "Transfer-Encoding: chunked"),
+        ("X : y", "until the end", "X: y"),
+    ] {
+        let ends = mended != "X: y";
+        let first = "HTTP/1.1 103 Hints\r\nLink : x\r\n\r\n";
+        let head = format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n");
+        let all = [OK, first, &head, body, OK].concat();
+        let mended = format!("HTTP/1.1 200 OK\r\n{mended}\r\nConnection: close\r\n\r\n");
+        let first = first.replace(" :", ":");
+        let wanted = [OK, &first, &mended, body, if ends { "" } else { OK }].concat();
+        for size in [all.len(), 7, 1] {
+            let mut tracker = fresh();
+            pass(&mut tracker, &A.repeat(3));
+            let (delivered, _, rest) = give(&mut tracker, all.as_bytes(), size);
+            assert_eq!(String::from_utf8_lossy(&delivered), wanted, "{fields} in {size}");
+            assert_eq!(rest, if ends { Rest::Excess } else { Rest::Held });
+            assert_eq!(tracker.service_ended(), Ended::Clean);
+            assert_eq!(tracker.requests(A.as_bytes()), (0, Then::Close));
+        }
+    }
+}
+
+/// The bounds of a head.
+#[test]
+fn a_large_head_and_many_fields_pass() {
+    let ok = "HTTP/1.1 200 OK\r\n";
+    for fields in ["X: y\r\n".repeat(499), format!("X: {}\r\n", "y".repeat(120 << 10))] {
+        let response = format!("{ok}{fields}Content-Length: 2\r\n\r\nok");
+        for size in [response.len(), 1000] {
+            let mut tracker = fresh();
+            pass(&mut tracker, A);
+            let (delivered, completed, rest) = give(&mut tracker, response.as_bytes(), size);
+            assert!(delivered == response.as_bytes());
+            assert_eq!((completed, rest), (1, Rest::Held));
+        }
+    }
+}
+
+#[test]
+fn the_responses_to_requests_of_the_caller_are_followed() {
+    let mut answers = Answers::default();
+    answers.asked(true, false);
+    let interim = "HTTP/1.1 103 Hints\r\n\r\n";
+    let head = [interim, &OK[..OK.len() - 2]].concat();
+    assert_eq!(answers.responses(head.as_bytes()).deliver, head.len());
+    answers.asked(false, false);
+    assert_eq!(answers.responses(OK.as_bytes()).deliver, OK.len());
+    answers.asked(false, true);
+    let switching = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n";
+    assert_eq!(answers.responses(switching.as_bytes()).deliver, switching.len());
+    assert!(answers.is_raw());
+    let mut answers = Answers::default();
+    answers.asked(false, false);
+    assert_eq!(answers.responses(switching.as_bytes()).rest, Rest::Refused(Doubt::Switch));
+    let mut answers = Answers::default();
+    assert_eq!(answers.responses(OK.as_bytes()).rest, Rest::Excess);
 }
 
 /// The end of the service is the end of such a response: no request is passed, and none is answered
@@ -430,6 +499,19 @@ fn an_accepted_upgrade_lets_all_bytes_through() {
     assert!(!deliver(&mut tracker, OK));
     assert_eq!(tracker.service_ended(), Ended::Clean);
     pass(&mut tracker, "rest");
+}
+
+/// Behind an accepted `h2c` come requests for any host, which the tracker cannot read.
+#[test]
+fn a_request_for_http_2_does_not_pass() {
+    let h2c = "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: Upgrade, HTTP2-Settings\r\n\
+               Upgrade: websocket, h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n";
+    let mut tracker = fresh();
+    assert_eq!(tracker.requests(h2c.as_bytes()), (0, Then::Changed));
+    let mut tracker = fresh();
+    assert_eq!(tracker.requests([A, h2c].concat().as_bytes()), (A.len(), Then::Wait));
+    assert!(deliver(&mut tracker, OK));
+    assert_eq!(tracker.requests(h2c.as_bytes()), (0, Then::Changed));
 }
 
 /// Some servers change the protocol for `Upgrade` alone.
@@ -631,4 +713,64 @@ fn no_request_passes_after_the_rules_have_changed() {
     deliver(&mut tracker, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n");
     tracker.expire();
     pass(&mut tracker, A);
+}
+
+/// Writes down what it hears.
+#[derive(Debug, Default)]
+struct Heard(std::cell::RefCell<Vec<String>>);
+
+impl Observer for Heard {
+    fn requested(&self, head: &[u8]) {
+        let line = head.split(|byte| *byte == b'\r').next().unwrap();
+        self.0.borrow_mut().push(format!("{} {}", head.len(), String::from_utf8_lossy(line)));
+    }
+    fn responded(&self, status: u16) {
+        self.0.borrow_mut().push(status.to_string());
+    }
+    fn ended(&self, bytes: u64, is_complete: bool) {
+        self.0.borrow_mut().push(format!("{bytes} {is_complete}"));
+    }
+}
+
+#[test]
+fn an_observer_hears_of_each_request_and_response_however_they_are_split() {
+    let post = "POST /2 HTTP/1.1\r\nHost: a.example\r\nContent-Length: 4\r\n\r\nbody";
+    let requests = [A, post, &A.replacen("GET", "HEAD", 1), A].concat();
+    let responses = [
+        OK,
+        "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n\
+         2\r\nok\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n",
+        "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 9\r\n\r\nhalf",
+    ]
+    .concat();
+    for size in [1, 7, 4096] {
+        let (mut tracker, heard) = (fresh(), Rc::new(Heard::default()));
+        tracker.observe(Rc::clone(&heard) as Rc<dyn Observer>);
+        let mut waiting = Vec::new();
+        for piece in requests.as_bytes().chunks(size) {
+            waiting.extend_from_slice(piece);
+            let passed = tracker.requests(&waiting).0;
+            waiting.drain(..passed);
+        }
+        give(&mut tracker, responses.as_bytes(), size);
+        tracker.service_ended();
+        let wanted = [
+            "36 GET /1 HTTP/1.1",
+            "56 POST /2 HTTP/1.1",
+            "37 HEAD /1 HTTP/1.1",
+            "36 GET /1 HTTP/1.1",
+            "200",
+            "2 true",
+            "100",
+            "201",
+            "12 true",
+            "200",
+            "0 true",
+            "502",
+            "4 false",
+        ];
+        let heard: Vec<_> = heard.0.borrow().iter().map(String::clone).collect();
+        assert_eq!(heard[..wanted.len()], wanted, "{size}");
+    }
 }

@@ -321,6 +321,14 @@ impl Serving for Client {
         self.shared.config.load().common.clone()
     }
 
+    fn user_files(&self) -> Vec<PathBuf> {
+        self.files_of_users()
+    }
+
+    fn renew_users(&self) -> SendFuture<'_, anyhow::Result<Reloaded>> {
+        Box::pin(self.read_users())
+    }
+
     fn certificates(&self) -> &dyn Certificates {
         self
     }

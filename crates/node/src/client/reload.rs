@@ -1,7 +1,9 @@
 //! The reload of a client: services, forwards, and new links where the settings of links have
 //! changed.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -60,6 +62,16 @@ fn forward_lines(before: &ClientConfig, now: &ClientConfig) -> Vec<String> {
     let is_gone = |old: &&Forward| now.forwards.iter().all(|new| at(new) != at(old));
     let gone = before.forwards.iter().filter(is_gone);
     new.chain(gone.map(|forward| format!("forward {} closed", forward.listen))).collect()
+}
+
+/// The largest file of users, in bytes: a line of each of 256 users has about 120.
+const USERS_MAX: u64 = 128 << 10;
+
+/// Reads a file of users of `basic_auth`.
+fn text_of(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(USERS_MAX).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 impl Client {
@@ -199,6 +211,22 @@ impl Client {
         let mut new = ClientConfig::clone(&self.shared.config.load());
         new.keep(&change).map_err(|bad| WrongConfig::one(bad.line()))?;
         self.apply_for(new, Some(&change.lists.services)).await
+    }
+
+    /// The files of users of `basic_auth`.
+    pub(super) fn files_of_users(&self) -> Vec<PathBuf> {
+        let config = self.shared.config.load();
+        let files = config.services.iter().filter_map(|service| service.user_file.as_ref());
+        files.map(|file| file.path.clone()).collect()
+    }
+
+    /// Reads the files of users again, and publishes what has changed. After an error nothing has
+    /// changed.
+    pub(super) async fn read_users(&self) -> anyhow::Result<Reloaded> {
+        let running = ClientConfig::clone(&self.shared.config.load());
+        let read = move || running.with_users(&|path| text_of(path).map_err(|e| e.to_string()));
+        let new = tokio::task::spawn_blocking(read).await?;
+        self.apply(new.map_err(|bad| WrongConfig::one(bad.line()))?).await
     }
 
     /// Makes new links, which read their certificates again.

@@ -97,16 +97,20 @@ pub(super) fn turn_away(worker: &Worker, guest: Guest, settings: &Rc<Settings>, 
         Answer::Down(code) => code,
     };
     let Guest { socket, came, .. } = guest;
-    match came.http() {
-        None if answer == Answer::Forbidden => relay::bar_socket(socket, settings),
-        None => relay::refuse_socket(socket, settings, code),
-        Some(http) => {
+    match came {
+        Came::Name(http) if http.lead.space == Space::Http => {
             if answer == Answer::Forbidden {
                 settings.stats.count_barred();
             } else {
                 settings.stats.count_refused(code);
             }
-            http.door.answer(worker, socket, answer);
+            http.door.answer(worker, socket, http.asked, answer);
+        }
+        Came::Name(_) | Came::Port | Came::Request(_) if answer == Answer::Forbidden => {
+            relay::bar_socket(socket, settings);
+        }
+        Came::Name(_) | Came::Port | Came::Request(_) => {
+            relay::refuse_socket(socket, settings, code);
         }
     }
 }
@@ -195,7 +199,7 @@ fn serve(
     let open = proto::Open { target, visitor: peer, priority };
     let came = match came {
         Came::Name(visitor) if visitor.lead.space == Space::Http => {
-            visitor.serve(worker, link, open, socket, &settings, permit);
+            visitor.serve(worker, link, open, socket, (&settings, picked), permit);
             return Ok(());
         }
         came @ (Came::Name(_) | Came::Port | Came::Request(_)) => came,

@@ -91,7 +91,7 @@ fn back(worker: &Rc<Worker>, visitor: Visitor) {
     };
     let Guest { socket, peer, came, until } = guest;
     match came {
-        Came::Name(NameVisitor { door, lead, first }) => {
+        Came::Name(NameVisitor { door, lead, first, .. }) => {
             door.again(worker, (socket, peer), lead.space, first, until);
         }
         came @ (Came::Port | Came::Request(_)) => {

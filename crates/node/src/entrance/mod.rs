@@ -183,6 +183,12 @@ pub(crate) fn settings_of(worker: &Worker, entrance: &Entrance) -> Option<Rc<Set
     entrances.get(&entrance.id).map(OpenEntrance::settings)
 }
 
+/// The counters of an entrance on this worker. `None`: the entrance was closed meanwhile.
+pub(crate) fn stats_of(worker: &Worker, entrance: &Entrance) -> Option<Rc<Stats>> {
+    let entrances = worker.state.entrances.borrow();
+    entrances.get(&entrance.id).map(OpenEntrance::stats)
+}
+
 /// The settings for a stream of this entrance that is served by what was picked. `None`: the entrance
 /// was closed meanwhile.
 pub(crate) fn served_by(

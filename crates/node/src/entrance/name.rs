@@ -4,7 +4,7 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -12,10 +12,12 @@ use ::link::Link;
 use bytes::BytesMut;
 use h1::Tracker;
 use proto::ResetCode;
-use relay::{Http, Leaving, Onward, Permit, Settings, Socket, open_error_code};
+use relay::{Http, Leaving, Onward, Permit, Settings, Socket, Why, open_error_code};
 use tokio::time::Instant;
 
+use crate::backends::Picked;
 use crate::names::Space;
+use crate::server::doors::requests::{Asked, Carried};
 use crate::session::Worker;
 
 /// A visitor of a name, on its way to a service.
@@ -27,6 +29,8 @@ pub(crate) struct NameVisitor {
     pub(crate) lead: Lead,
     /// The bytes that were read from the socket already.
     pub(crate) first: BytesMut,
+    /// Its first request, for the answer of the door in the place of the service.
+    pub(crate) asked: Asked,
 }
 
 /// The rules by which a door has led a visitor to an entrance.
@@ -53,7 +57,11 @@ pub(crate) trait NameDoor: fmt::Debug + Send + Sync {
     fn onward(self: Arc<Self>, worker: &Rc<Worker>, leaving: Leaving);
 
     /// Answers a visitor in place of a service, and closes its connection.
-    fn answer(&self, worker: &Worker, socket: Socket, answer: Answer);
+    fn answer(&self, worker: &Worker, socket: Socket, asked: Asked, answer: Answer);
+
+    /// The visitor that sent a request with this head over a connection of `peer`, for the log of
+    /// requests.
+    fn visitor(&self, peer: Option<SocketAddr>, head: &[u8]) -> Option<IpAddr>;
 
     /// The generation of the table of names.
     fn generation(&self) -> u64;
@@ -95,25 +103,30 @@ impl NameVisitor {
         link: &Link,
         open: proto::Open,
         socket: Socket,
-        settings: &Rc<Settings>,
+        (settings, picked): (&Rc<Settings>, &Arc<Picked>),
         permit: Permit,
     ) {
-        let Self { door, lead, first } = self;
-        let tracker =
-            lead.tracked.then(|| Tracker::new(lead.route_header.as_deref().map(Rc::from)));
+        let Self { door, lead, first, asked } = self;
+        let carried = Carried::new(&settings.stats, picked, &door, open.visitor);
+        let tracker = lead.tracked.then(|| {
+            let mut tracker = Tracker::new(lead.route_header.as_deref().map(Rc::from));
+            tracker.observe(Rc::clone(&carried) as Rc<dyn h1::Observer>);
+            tracker
+        });
         let onward = Rc::new(Back {
             worker: Rc::clone(worker),
             door: Arc::clone(&door),
             generation: Cell::new(lead.generation),
             lead,
             peer: open.visitor,
+            carried,
         });
         let http = Http { tracker, first, onward };
         let opened = relay::serve_visitor(socket, link, open, settings, Some(permit), Some(http));
         if let Err((socket, error)) = opened {
             tracing::debug!(%error, "visitor refused");
             settings.stats.count_refused(open_error_code(error));
-            door.answer(worker, socket, Answer::Down(ResetCode::Shutdown));
+            door.answer(worker, socket, asked, Answer::Down(ResetCode::Shutdown));
         }
     }
 }
@@ -127,10 +140,17 @@ struct Back {
     peer: Option<SocketAddr>,
     /// The generation for which the lead was found to be the same.
     generation: Cell<u64>,
+    /// The requests of the visitor.
+    carried: Rc<Carried>,
 }
 
 impl Onward for Back {
     fn onward(&self, leaving: Leaving) {
+        match &leaving.why {
+            Why::Down(code) => self.carried.replaced(Answer::Down(*code).status().0),
+            Why::Doubt(_) => self.carried.replaced(502),
+            Why::Other(_) | Why::Changed | Why::Bad(_) => {}
+        }
         Arc::clone(&self.door).onward(&self.worker, leaving);
     }
 

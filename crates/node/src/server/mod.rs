@@ -21,7 +21,7 @@ mod auth;
 mod brake;
 mod clients;
 mod directory;
-mod doors;
+pub(crate) mod doors;
 mod enrolments;
 mod hook;
 mod hosts;

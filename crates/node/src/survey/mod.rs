@@ -15,7 +15,7 @@ use std::time::Duration;
 use ops::status::{self, StreamKind, StreamNumber};
 use ops::{SendFuture, Traffic};
 use proto::{FlowId, StreamId};
-use relay::{FlowStats, Stats, Straight};
+use relay::{FlowStats, REQUEST_BOUNDS, Stats, Straight};
 use tokio::runtime::Handle as Runtime;
 
 use crate::session::{Handle, Worker, Workers};
@@ -53,6 +53,22 @@ pub(crate) fn add_flows(service: &mut status::Service, flows: &FlowStats, to_tar
     for (reason, count) in flows.drops() {
         *service.dropped.entry(reason.name().to_owned()).or_default() += count;
     }
+}
+
+/// The requests of HTTP; `None` without one.
+pub(crate) fn requests(stats: &Stats) -> Option<status::Requests> {
+    const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+    let requests = stats.requests();
+    let statuses = CLASSES.into_iter().zip(requests.classes()).filter(|(_, count)| *count > 0);
+    let statuses: BTreeMap<_, _> =
+        statuses.map(|(class, count)| (class.to_owned(), count)).collect();
+    let bounds = REQUEST_BOUNDS.into_iter().map(Some).chain([None]);
+    let bucket = |(up_to_micros, count)| status::Bucket { up_to_micros, count };
+    (!statuses.is_empty()).then(|| status::Requests {
+        statuses,
+        first_byte: bounds.zip(requests.times()).map(bucket).collect(),
+        first_byte_micros: requests.micros(),
+    })
 }
 
 /// The numbers of refusals by reason.

@@ -12,7 +12,7 @@ use relay::DropReason;
 use transport::Fares;
 
 use super::slices::{SLICE, Slices};
-use super::{add_flows, merge, refused};
+use super::{add_flows, merge, refused, requests};
 use crate::entrance::OpenEntrance;
 use crate::health::Fault;
 use crate::session::{self, Handle, Session, Worker};
@@ -161,6 +161,7 @@ impl Part {
             bytes_in: stats.bytes_in(),
             bytes_out: stats.bytes_out(),
             refused: refused(&stats),
+            requests: requests(&stats),
             down: backend.picked.health.fault().map(Fault::down),
             ..status::Service::default()
         };

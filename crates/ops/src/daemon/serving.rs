@@ -28,6 +28,19 @@ pub trait Serving: Daemon {
     /// The problem with the text.
     fn check(&self, text: String) -> anyhow::Result<()>;
 
+    /// The files of users of `basic_auth` that a client reads besides its configuration.
+    fn user_files(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+
+    /// Reads the files of users again, and publishes what has changed.
+    ///
+    /// # Errors
+    /// The problem with a file; nothing has changed then.
+    fn renew_users(&self) -> SendFuture<'_, anyhow::Result<Reloaded>> {
+        Box::pin(async { Ok(Reloaded::default()) })
+    }
+
     /// Its certificates.
     fn certificates(&self) -> &dyn Certificates;
 

@@ -16,7 +16,7 @@ pub use number::{NoStreamNumber, StreamKind, StreamNumber};
 pub(crate) use render::tables;
 pub use render::{Rates, bytes, duration, render, render_streams};
 #[cfg(any(test, feature = "sample"))]
-pub use sample::{sample, sample_flows, sample_kcp};
+pub use sample::{sample, sample_flows, sample_kcp, sample_requests};
 
 /// The status of a daemon.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -64,6 +64,10 @@ pub struct Status {
     /// The number of log lines that were left out, because a client or strangers caused too many.
     #[serde(skip_serializing_if = "is_zero")]
     pub log_lines_left_out: u64,
+    /// The number of lines that are missing in the log of requests, because its file took none or was
+    /// too slow.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub request_log_lines_lost: u64,
     /// The open descriptors; every visitor takes one.
     pub descriptors: Descriptors,
     /// The buffers of the UDP sockets of `quic://`; absent before there is such a socket.
@@ -427,12 +431,56 @@ pub struct Service {
     /// `timeout` …, and [`VISITOR_DENIED`].
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub refused: BTreeMap<String, u64>,
+    /// The requests of HTTP since the start, on a server; absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests: Option<Requests>,
     /// The service or forward was added at run time, by `tunnel publish` or `tunnel forward`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub kept: bool,
     /// Why the target does not serve; absent while the target serves or no visitor has asked for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub down: Option<Down>,
+}
+
+/// The requests of HTTP of a service whose answers have ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Requests {
+    /// Their numbers by the class of the status: `2xx`, `4xx` … Classes without a request are absent.
+    pub statuses: BTreeMap<String, u64>,
+    /// Their numbers by the time from the head of the request to the head of the answer. A request
+    /// without an answer has no time.
+    pub first_byte: Vec<Bucket>,
+    /// The sum of these times in microseconds.
+    pub first_byte_micros: u64,
+}
+
+/// A bucket of a histogram of times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Bucket {
+    /// The longest time of the bucket in microseconds; absent in the last bucket, which has no bound.
+    /// The buckets before have the shorter times.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub up_to_micros: Option<u64>,
+    /// The number of times.
+    pub count: u64,
+}
+
+impl Requests {
+    fn add(&mut self, part: &Self) {
+        for (class, count) in &part.statuses {
+            *self.statuses.entry(class.clone()).or_default() += count;
+        }
+        self.first_byte_micros += part.first_byte_micros;
+        for part in &part.first_byte {
+            let same = |own: &&mut Bucket| own.up_to_micros == part.up_to_micros;
+            match self.first_byte.iter_mut().find(same) {
+                Some(own) => own.count += part.count,
+                None => self.first_byte.push(*part),
+            }
+        }
+    }
 }
 
 /// A target that does not serve.
@@ -500,6 +548,9 @@ impl Service {
     /// Adds the counts of the same service from elsewhere.
     pub fn add(&mut self, part: &Self) {
         self.down = self.down.take().or_else(|| part.down.clone());
+        if let Some(part) = &part.requests {
+            self.requests.get_or_insert_default().add(part);
+        }
         self.streams += part.streams;
         self.streams_total += part.streams_total;
         self.flows += part.flows;

@@ -62,6 +62,7 @@ pub fn render(status: &Status, rates: Option<&Rates>) -> String {
         // The log-ins are for monitoring programs as well; a person reads them in the log.
         logins: _,
         log_lines_left_out,
+        request_log_lines_lost,
         memory,
         descriptors,
         udp: _,
@@ -100,6 +101,10 @@ pub fn render(status: &Status, rates: Option<&Rates>) -> String {
     if *log_lines_left_out > 0 {
         let lines = term::count(*log_lines_left_out, "log line");
         text.push_str(&format!("{lines} left out: peers caused too many\n"));
+    }
+    if *request_log_lines_lost > 0 {
+        let lines = term::count(*request_log_lines_lost, "line");
+        text.push_str(&format!("{lines} of the log of requests lost: its file took none\n"));
     }
     text.push_str(&defaults_table(default_targets));
     text.push_str(&certificates_table(certificates));
@@ -255,6 +260,7 @@ fn services_table(session: &Session, rates: Option<&Rates>) -> String {
         rows.push([dash(&service.name)].into_iter().chain(cells).collect());
     }
     let mut text = table(&rows);
+    text.push_str(&requests(&session.services));
     text.push_str(&refusals(&session.services));
     text.push_str(&drops(&session.services));
     text.push_str(&downs(&session.services));
@@ -285,6 +291,15 @@ fn kept<'a>(entries: impl Iterator<Item = (&'a String, bool)>) -> String {
     } else {
         format!("added at run time: {}\n", names.join(", "))
     }
+}
+
+/// The numbers of requests of HTTP with their statuses, a line per service.
+fn requests(services: &[Service]) -> String {
+    static NONE: BTreeMap<String, u64> = BTreeMap::new();
+    by_reason("requests of", services, |service| match &service.requests {
+        Some(requests) => &requests.statuses,
+        None => &NONE,
+    })
 }
 
 /// The numbers of refusals with their reasons, a line per service.

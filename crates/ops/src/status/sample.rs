@@ -19,6 +19,24 @@ pub fn sample_flows() -> Service {
     }
 }
 
+/// A service by name that has answered requests.
+pub fn sample_requests() -> Service {
+    let bucket = |up_to_micros, count| Bucket { up_to_micros, count };
+    let requests = Requests {
+        statuses: BTreeMap::from([("2xx".to_owned(), 7), ("5xx".to_owned(), 1)]),
+        first_byte: vec![bucket(Some(5_000), 6), bucket(Some(10_000), 0), bucket(None, 2)],
+        first_byte_micros: 20_500_000,
+    };
+    Service {
+        name: "web".into(),
+        address: "https://a.example".into(),
+        state: "up".into(),
+        streams_total: 4,
+        requests: Some(requests),
+        ..Service::default()
+    }
+}
+
 /// A carrier over `kcp://`, on a path that loses packets.
 pub fn sample_kcp() -> Carrier {
     let kcp = Kcp {

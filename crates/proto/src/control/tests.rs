@@ -11,8 +11,9 @@ use super::*;
 use crate::greeting::Name;
 use crate::wire::put_tlv;
 use crate::{
-    CREDENTIALS_MAX, EDITS_MAX, FieldEdits, FlowId, HttpOptionError, HttpOptions, NETWORKS_MAX,
-    Network, Open, Priority, Redirect, ResetCode, Target, TargetProtocol, Visitors,
+    CREDENTIALS_MAX, Compress, EDITS_MAX, FieldEdits, FlowId, HASHES_MAX, HashError,
+    HttpOptionError, HttpOptions, NETWORKS_MAX, Network, Open, Priority, Redirect, ResetCode,
+    Target, TargetProtocol, Visitors,
 };
 
 fn name(text: &str) -> Name {
@@ -56,6 +57,8 @@ fn terms() -> ServiceTerms {
     }
 }
 
+const HASH: &str = "$2y$05$c4WoMPo3SXsafkva.HHa6uXQZWr7oboPiC2bT/r7q1BB8I2s0BRqC";
+
 /// Options with every field.
 fn options() -> HttpOptions {
     let edits = |name: &str| FieldEdits {
@@ -64,6 +67,7 @@ fn options() -> HttpOptions {
     };
     HttpOptions {
         basic_auth: vec!["ann:secret".to_owned(), "bob:".to_owned()],
+        hashes: vec![format!("eve:{HASH}")],
         host_rewrite: Some("localhost:3000".to_owned()),
         request: edits("X-Request"),
         response: edits("X-Response"),
@@ -74,6 +78,7 @@ fn options() -> HttpOptions {
         no_https_redirect: true,
         hsts: Some(15_552_000),
         preflight_pass: true,
+        compress: Compress::Always,
         pass_through: false,
         target: TargetProtocol::Https,
     }
@@ -543,6 +548,13 @@ fn the_encoder_refuses_options_of_http_that_the_decoder_would() {
     assert_eq!(send(both), refused(HttpOptionError::PassThrough));
     let many = HttpOptions { basic_auth: vec!["a:b".to_owned(); 17], ..options() };
     assert_eq!(send(many), refused(HttpOptionError::Credentials));
+    let hashes = |hashes| send(HttpOptions { hashes, ..options() });
+    let of = |nth: usize| format!("u{nth}:{HASH}");
+    assert_eq!(hashes((0..=HASHES_MAX).map(of).collect()), refused(HttpOptionError::Hashes));
+    assert_eq!(hashes(vec![of(1), of(1)]), refused(HttpOptionError::Twice));
+    let weak = refused(HttpOptionError::Hash(HashError::Kind));
+    assert_eq!(hashes(vec!["ann:{SHA}x".to_owned()]), weak);
+    assert!(one(&hashes((0..HASHES_MAX).map(of).collect()).unwrap()).is_ok());
     let alone = HttpOptions { path: None, ..options() };
     assert_eq!(send(alone), refused(HttpOptionError::StripPrefix));
     let mut forged = options();

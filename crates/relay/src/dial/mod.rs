@@ -11,6 +11,7 @@ use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use net::race::{ADDRESS_STAGGER, interleave, race};
@@ -192,6 +193,11 @@ impl Dialled {
             bytes = bytes.get(written.unwrap_or(0)..).unwrap_or_default();
         }
         Ok(())
+    }
+
+    /// Ready when bytes of the target have arrived, or its end, or an error.
+    pub(crate) fn poll_speaks(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.0.poll_read_ready(cx).map(drop)
     }
 
     /// Keeps the connection: from now on closing the socket is a clean end.

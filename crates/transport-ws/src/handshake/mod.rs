@@ -11,8 +11,9 @@ use base64::engine::general_purpose::STANDARD;
 pub(crate) use accept::accept;
 pub(crate) use connect::connect;
 
-/// The subprotocol that both of our ends agree on.
-pub(crate) const SUBPROTOCOL: &str = "tunnel.1";
+/// The subprotocol that both ends of a carrier agree on (RFC 6455 section 1.9). A client offers it
+/// in `Sec-WebSocket-Protocol`.
+pub const SUBPROTOCOL: &str = "tunnel.1";
 
 /// The constant of section 1.3, which is appended to the client's key before the hash.
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use logging::AUDIT;
-use ops::Settings;
+use ops::{Reloaded, Settings};
 
 use super::told::RunningDaemon;
 use crate::watch::{self, Seen};
@@ -50,6 +50,38 @@ pub(super) async fn watch_configuration(told: Arc<RunningDaemon>, file: PathBuf)
             }
         }
         last = now;
+    }
+}
+
+/// Publishes the users of `basic_auth_file` again when the file has changed.
+pub(super) async fn renew_users(told: Arc<RunningDaemon>) {
+    let look = || Seen::look(told.role.user_files());
+    let mut seen = look().await;
+    let mut last = seen.clone();
+    loop {
+        tokio::time::sleep(watch::LOOK).await;
+        let now = look().await;
+        let is_whole = now == std::mem::replace(&mut last, now.clone());
+        // Two equal looks in a row mean that no program is still writing the file.
+        if !is_whole || now == seen {
+            continue;
+        }
+        let turn = told.turn.lock().await;
+        seen = now;
+        match told.role.renew_users().await {
+            // A reload has read the file before.
+            Ok(done) if done == Reloaded::default() => {}
+            Ok(done) if done.failed.is_empty() => {
+                tracing::info!(target: AUDIT, "the users of basic_auth_file have changed: {done}");
+            }
+            Ok(done) => {
+                tracing::error!(target: AUDIT, "the users of basic_auth_file have changed: {done}");
+            }
+            Err(why) => tracing::warn!(
+                "a basic_auth_file has changed, but the former users stay in force: {why:#}"
+            ),
+        }
+        drop(turn);
     }
 }
 

@@ -32,6 +32,9 @@ use crate::notify;
 use crate::signals::Signals;
 use told::RunningDaemon;
 
+/// The time that the last lines of the log of requests get to reach their file.
+const LAST_LINES: Duration = Duration::from_secs(1);
+
 /// The settings of the frame.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
@@ -99,6 +102,7 @@ async fn live(
     let mut following = vec![
         tokio::spawn(follow::reload_when_asked(Arc::clone(&told))),
         tokio::spawn(follow::renew_certificates(Arc::clone(&told))),
+        tokio::spawn(follow::renew_users(Arc::clone(&told))),
         tokio::spawn(follow::tell_left_out_lines()),
         tokio::spawn(inherit::close_rest()),
     ];
@@ -124,6 +128,8 @@ async fn live(
         push.finish().await;
     }
     role.close().await;
+    // The last requests ended with the role.
+    drop(tokio::task::spawn_blocking(|| logging::requests::flush(LAST_LINES)).await);
     drop(api);
     serving.abort();
     // Waits until the socket file is removed.

@@ -71,6 +71,9 @@ impl RunningDaemon {
             if let Err(why) = logging::follow_access(&common.log_access, json) {
                 tracing::error!("the access log stays as it was: {why:#}");
             }
+            if let Err(why) = logging::requests::follow(common.log_requests.as_ref()) {
+                tracing::error!("the log of requests stays as it was: {why:#}");
+            }
             if reloaded.failed.is_empty() {
                 tracing::info!(target: AUDIT, "reloaded: {reloaded}");
             } else {
@@ -208,6 +211,7 @@ impl Daemon for RunningDaemon {
             env!("CARGO_PKG_VERSION").clone_into(&mut status.version);
             status.pid = std::process::id();
             status.log_lines_left_out = logging::left_out();
+            status.request_log_lines_lost = logging::requests::lost();
             status.reload_error = self.reload_error().clone();
             if self.life.phase() != Phase::Running {
                 "draining".clone_into(&mut status.state);

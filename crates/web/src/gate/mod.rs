@@ -16,6 +16,7 @@
 
 mod frames;
 mod progress;
+mod target;
 mod windows;
 
 #[cfg(test)]
@@ -34,7 +35,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 
 use frames::{ACK, CONTINUATION, HEADERS, Head, RST_STREAM, SETTINGS};
 pub(crate) use frames::{DATA, Frames};
-pub(crate) use progress::{Due, Progress};
+pub(crate) use progress::{Begun, Due, Progress};
 use windows::{Filter, Next};
 
 use crate::{
@@ -51,6 +52,11 @@ const PIECE: usize = 4 * 1024;
 /// A head that is longer is refused when memory is short. Browsers send 1 to 4 KiB.
 const SHORT_HEAD: usize = 8 * 1024;
 
+/// Frames for a visitor of at most this length are gathered, until so many bytes wait or h2 has
+/// nothing more to write.
+const SHORT_FRAME: usize = 4 * 1024;
+const GATHERED: usize = 16 * 1024;
+
 /// The connection of a visitor behind the check.
 #[derive(Debug)]
 pub(crate) struct Gate<T> {
@@ -61,6 +67,9 @@ pub(crate) struct Gate<T> {
     released: usize,
     /// Held bytes were not looked at.
     unseen: bool,
+    /// What passes in the place of the head at the front of the held bytes, and the length of that
+    /// head.
+    written: Option<(Vec<u8>, usize)>,
     mode: Mode,
     progress: Rc<Progress>,
     /// What hyper reads into, and the bytes that the gate holds.
@@ -148,6 +157,7 @@ impl<T: AsyncRead + Unpin> Gate<T> {
             held: BytesMut::new(),
             released: 0,
             unseen: false,
+            written: None,
             mode: Mode::Checked(Checked { requests: Requests::new(None), may_switch: false }),
             progress,
             buffers: account.hold(0),
@@ -204,7 +214,16 @@ impl<T: AsyncRead + Unpin> Gate<T> {
     }
 
     /// Looks at bytes that have not passed, and returns how many of them may pass.
-    fn look(&mut self, bytes: &[u8]) -> usize {
+    /// `is_held`: they are the held bytes, in which a head may be replaced.
+    fn look(&mut self, bytes: &[u8], is_held: bool) -> usize {
+        let passed = self.check(bytes, is_held);
+        if let Mode::Checked(checked) = &self.mode {
+            self.progress.passed(!checked.requests.is_between());
+        }
+        passed
+    }
+
+    fn check(&mut self, bytes: &[u8], is_held: bool) -> usize {
         let Mode::Checked(checked) = &mut self.mode else {
             return 0;
         };
@@ -218,6 +237,14 @@ impl<T: AsyncRead + Unpin> Gate<T> {
                 Step::Body(length) => passed += length,
                 Step::Head(request) if request.method == Method::Connect => break NO_CONNECT,
                 Step::Head(request) => {
+                    let head = &rest[..request.length];
+                    if let Some(written) = target::escaped(head) {
+                        if passed > 0 || !is_held {
+                            self.unseen = true;
+                            return passed;
+                        }
+                        self.written = Some((written, head.len()));
+                    }
                     passed += request.length;
                     checked.may_switch = request.may_switch;
                     checked.requests.begin(request.body);
@@ -377,8 +404,12 @@ impl<T: AsyncRead + Unpin> AsyncRead for Gate<T> {
             }
             if gate.unseen {
                 gate.unseen = false;
-                let held = std::mem::take(&mut gate.held);
-                let passed = gate.look(&held);
+                let mut held = std::mem::take(&mut gate.held);
+                let mut passed = gate.look(&held, true);
+                if let Some((written, length)) = gate.written.take() {
+                    passed = passed - length + written.len();
+                    held = [&written, &held[length..]].concat().as_slice().into();
+                }
                 match gate.mode {
                     // The refusal stands behind what may pass.
                     Mode::Refused => {
@@ -392,6 +423,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Gate<T> {
                         gate.released = passed;
                     }
                 }
+                gate.settle();
                 continue;
             }
             if gate.held.is_empty() {
@@ -401,7 +433,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Gate<T> {
                 if read.is_empty() {
                     return Poll::Ready(Ok(()));
                 }
-                let passed = gate.look(read);
+                let passed = gate.look(read, false);
                 if matches!(gate.mode, Mode::Checked(_)) && passed < read.len() {
                     gate.held.extend_from_slice(&read[passed..]);
                     gate.settle();
@@ -451,13 +483,17 @@ impl<T: AsyncWrite + Unpin> Gate<T> {
     fn poll_own(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Mode::Framed(framed) = &mut self.mode else { return self.poll_interim(cx) };
         framed.add_due();
-        while !framed.filter.own.is_empty() {
-            let written = ready!(Pin::new(&mut self.io).poll_write(cx, &framed.filter.own))?;
+        let own = &mut framed.filter.own;
+        while !own.is_empty() {
+            let written = ready!(Pin::new(&mut self.io).poll_write(cx, own))?;
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
-            framed.filter.own.advance(written);
+            own.advance(written);
+            self.progress.moved();
         }
+        // The block is given back.
+        *own = BytesMut::new();
         Poll::Ready(Ok(()))
     }
 
@@ -485,12 +521,20 @@ impl<T: AsyncWrite + Unpin> Gate<T> {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        ready!(self.poll_own(cx))?;
         let Mode::Framed(framed) = &mut self.mode else { return Poll::Pending };
+        framed.add_due();
         let pass = match framed.filter.next(slices)? {
             Next::Skip(count) => return Poll::Ready(Ok(count)),
             Next::Pass(pass) => pass,
         };
+        framed.has_written = true;
+        // Each frame by itself would be a call of the system, and a record of TLS.
+        if pass <= SHORT_FRAME && framed.filter.own.len() + pass <= GATHERED {
+            framed.filter.gather(slices, pass)?;
+            return Poll::Ready(Ok(pass));
+        }
+        ready!(self.poll_own(cx))?;
+        let Mode::Framed(framed) = &mut self.mode else { return Poll::Pending };
         let first = slices.iter().find(|slice| !slice.is_empty()).map_or(&[][..], |slice| slice);
         let all = slices.iter().map(|slice| slice.len()).sum();
         let written = if pass == all && slices.len() > 1 {
@@ -500,7 +544,6 @@ impl<T: AsyncWrite + Unpin> Gate<T> {
             ready!(Pin::new(&mut self.io).poll_write(cx, &first[..length]))?
         };
         framed.filter.passed(slices, written)?;
-        framed.has_written = true;
         self.progress.moved();
         Poll::Ready(Ok(written))
     }
@@ -524,6 +567,11 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Gate<T> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Mode::Framed(framed) = &self.mode
+            && !framed.inflow.flushes()
+        {
+            return Poll::Ready(Ok(()));
+        }
         let result = match self.poll_own(cx) {
             Poll::Ready(Ok(())) => Pin::new(&mut self.io).poll_flush(cx),
             pending_or_failed @ (Poll::Pending | Poll::Ready(Err(_))) => pending_or_failed,
@@ -532,6 +580,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Gate<T> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_own(cx))?;
         Pin::new(&mut self.io).poll_shutdown(cx)
     }
 

@@ -5,7 +5,7 @@ use std::{
     cell::{Cell, RefCell},
     future::poll_fn,
     rc::Rc,
-    task::{Poll, Waker},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -27,6 +27,12 @@ pub(crate) struct Progress {
     /// The number of a request that asked for an upgrade and has no answer.
     upgrade: Cell<Option<u64>>,
     broken: Cell<Option<&'static str>>,
+    /// The body of the latest request has not passed whole.
+    in_body: Cell<bool>,
+    /// How much of the answer to the current request was written.
+    begun: Cell<Begun>,
+    /// Waits until all answers are written.
+    ending: RefCell<Option<Waker>>,
     /// The visitor does not take the bytes that were written.
     stuck: Cell<bool>,
     /// How often the visitor has taken what was written.
@@ -46,6 +52,19 @@ pub(crate) enum Due {
     Never,
 }
 
+/// How much of the answer to the current request was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Begun {
+    /// Nothing but complete interim responses.
+    Nothing,
+    /// The head, and complete chunks.
+    Chunks,
+    /// The head, and a part of a body without chunks.
+    Body,
+    /// More than has left.
+    Unsent,
+}
+
 impl Progress {
     pub(crate) fn new() -> Self {
         Self {
@@ -58,6 +77,9 @@ impl Progress {
             refused: RefCell::new(None),
             upgrade: Cell::new(None),
             broken: Cell::new(None),
+            in_body: Cell::new(false),
+            begun: Cell::new(Begun::Nothing),
+            ending: RefCell::default(),
             stuck: Cell::new(false),
             taken: Cell::new(0),
             leaving: Rc::default(),
@@ -77,6 +99,11 @@ impl Progress {
         if upgrade {
             self.upgrade.set(Some(self.heads.get()));
         }
+    }
+
+    /// Bytes of requests have passed.
+    pub(super) fn passed(&self, in_body: bool) {
+        self.in_body.set(in_body);
     }
 
     pub(super) fn refuse(&self, refusal: Refusal) {
@@ -101,6 +128,7 @@ impl Progress {
     pub(crate) fn called(&self) -> (u64, Option<Refusal>) {
         let number = self.calls.get() + 1;
         self.calls.set(number);
+        self.begun.set(Begun::Nothing);
         let refused = self.refused.borrow();
         let refusal = refused.as_ref().filter(|(refused, _)| *refused == number);
         (number, refusal.map(|(_, refusal)| refusal.clone()))
@@ -113,10 +141,37 @@ impl Progress {
         }
     }
 
+    /// The head of the answer to the current request is handed over.
+    pub(crate) fn answering(&self, in_chunks: bool) {
+        self.begun.set(if in_chunks { Begun::Chunks } else { Begun::Body });
+    }
+
     /// The last byte of an answer was handed over, or the answer was dropped.
     pub(crate) fn answered(&self) {
         self.answers.set(self.answers.get() + 1);
         self.idle_since.set(Instant::now());
+        self.wake_ending();
+    }
+
+    /// The visitor has ended its direction. `None`: its requests have their answers, or the last
+    /// request is incomplete. Otherwise the task of `cx` is woken when that may have changed.
+    pub(crate) fn waits(&self, cx: &Context<'_>) -> Option<Begun> {
+        let waits = self.heads.get() > self.answers.get() || self.stuck.get();
+        if self.in_body.get() || !waits {
+            return None;
+        }
+        // The rest of a head will not come, and is nobody's fault.
+        self.head_since.set(None);
+        *self.ending.borrow_mut() = Some(cx.waker().clone());
+        let is_current = self.calls.get() == self.answers.get() + 1 && !self.stuck.get();
+        Some(if is_current { self.begun.get() } else { Begun::Unsent })
+    }
+
+    fn wake_ending(&self) {
+        let ending = self.ending.take();
+        if let Some(waker) = ending {
+            waker.wake();
+        }
     }
 
     pub(super) fn stuck(&self) {
@@ -126,6 +181,7 @@ impl Progress {
     /// All bytes that were written have left.
     pub(super) fn flushed(&self) {
         if self.stuck.replace(false) {
+            self.wake_ending();
             self.taken();
         }
     }

@@ -89,6 +89,25 @@ async fn requests_with_one_meaning_pass_unchanged() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn characters_that_no_uri_has_are_escaped_in_the_target_alone() {
+    let post = "POST /a<b>`?<> HTTP/1.1\r\nHost: a\r\nX: <>`\r\nContent-Length: 5\r\n\r\n<>`<>";
+    let wanted =
+        "POST /a%3Cb%3E%60?%3C%3E HTTP/1.1\r\nHost: a\r\nX: <>`\r\nContent-Length: 5\r\n\r\n<>`<>";
+    let get = "GET /plain HTTP/1.1\r\nHost: a\r\n\r\n";
+    for (bytes, wanted) in [
+        (post.to_owned(), wanted.to_owned()),
+        ([get, post, post, get].concat(), [get, wanted, wanted, get].concat()),
+    ] {
+        check(bytes.as_bytes(), wanted.as_bytes(), None).await;
+    }
+    let bad = [post, "GET / HTTP/1.1\r\nHost : a\r\n\r\n"].concat();
+    check(bad.as_bytes(), &[wanted.as_bytes(), REFUSED].concat(), Some(400)).await;
+    let upgrade = "GET /< HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n";
+    let bytes = [upgrade, "early"].concat();
+    check(bytes.as_bytes(), upgrade.replace('<', "%3C").as_bytes(), None).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn heads_with_two_meanings_are_replaced_by_the_request_of_the_refusal() {
     let first = b"GET /first HTTP/1.1\r\nHost: a\r\n\r\n";
     for (status, head) in [

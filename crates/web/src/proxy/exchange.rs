@@ -84,6 +84,7 @@ pub(super) async fn exchange(
             None => Upstream::open(service, account).await.map_err(not_open)?,
         };
         upstream.wire.begin(head);
+        upstream.wire.asked(parts.method == Method::HEAD, switches);
         let copy = (reused && repeatable).then(|| parts.clone());
         let (wants, hold) = expects.then(|| Hold::new(sink)).unzip();
         let wire = Rc::clone(&upstream.wire);

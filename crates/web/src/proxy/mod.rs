@@ -18,15 +18,17 @@ use proto::TargetProtocol;
 use tokio::sync::oneshot;
 
 use crate::{
-    Asked, Found, Pages, Refusal, Rules, Service, Services, Verdict, Visitor,
+    Asked, Checked, Found, Pages, Refusal, Rules, Service, Services, Verdict, Visitor,
     account::{Account, REQUEST, UPSTREAM},
     body::{Answer, AnswerBody, VisitorBody},
+    compress::{Coded, Wish},
     fields,
     gate::{NO_MEMORY, Progress},
     http2,
     interim::Sink,
     multiplex::{Connections, Lease},
     page, path,
+    record::Note,
     rules::Admission,
     upgrade::Switched,
     upstream::{Exchange, Pool, Upstream},
@@ -83,9 +85,11 @@ impl Connection {
     ) -> Result<Response<AnswerBody>, Unanswered> {
         let (number, refused) = self.progress.called();
         let bodiless = request.method() == Method::HEAD;
+        let takes_chunks = !self.h2 && !bodiless && request.version() == Version::HTTP_11;
         let head = fields::length(request.headers()) + request.uri().path().len();
-        // The head lies in the visitor's buffer, and in that of the target.
-        let cost = REQUEST + 2 * head as u64;
+        // The head lies in the visitor's buffer, in that of the target, and in the record.
+        let copies = if self.services.wants().is_some() { 3 } else { 2 };
+        let cost = REQUEST + copies * head as u64;
         if !self.account.affords(cost + UPSTREAM) {
             self.pool.clear();
         }
@@ -94,12 +98,15 @@ impl Connection {
         if is_short {
             self.account.count_refusal();
         }
-        let answer = Answer::new(&self.progress, held.unwrap_or_else(|| self.account.refuse()));
+        // The gate has replaced the head of a request that it refuses.
+        let note = Note::new(&self.services, &self.visitor, &request, refused.is_none());
+        let held = held.unwrap_or_else(|| self.account.refuse());
+        let answer = Answer::new(&self.progress, held, Some(note));
         self.progress.unstuck().await;
         let outcome = match refused {
             Some(refusal) => Err(refusal.into()),
             None if is_short => Err(NO_MEMORY.into()),
-            None => self.forward(request, head, &sink).await,
+            None => self.forward(request, head, &sink, answer.note()).await,
         };
         sink.sent().await;
         let response = match outcome {
@@ -111,8 +118,16 @@ impl Connection {
                 return Err(Unanswered);
             }
         };
-        let response = response
+        let mut response = response
             .unwrap_or_else(|(refusal, answer)| self.page(refusal.into(), bodiless, answer));
+        response.body().answered(response.status());
+        let in_chunks = takes_chunks && is_open_ended(&response);
+        if in_chunks {
+            // hyper would choose the same.
+            let chunked = HeaderValue::from_static("chunked");
+            response.headers_mut().insert(header::TRANSFER_ENCODING, chunked);
+        }
+        self.progress.answering(in_chunks);
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             self.progress.no_upgrade(number);
         }
@@ -125,6 +140,7 @@ impl Connection {
         request: Request<VisitorBody>,
         head: usize,
         sink: &Sink,
+        note: Option<&Note>,
     ) -> Result<(Response<Incoming>, Forwarded), NoAnswer> {
         if request.headers().len() > h1::FIELDS {
             return Err(Refusal::new(431, "The request has more than 100 fields.").into());
@@ -155,8 +171,9 @@ impl Connection {
         let is_trusted = self.services.trusts();
         let is_secure = self.visitor.secure || is_trusted && fields::reports_tls(request.headers());
         let asked = Asked { host: &name, port, path: &normal, sender, is_secure };
-        let service = self.admitted(&request, &asked).await?;
+        let service = self.admitted(&request, &asked, note).await?;
         let rules = service.rules();
+        let compress = Wish::of(&request, rules.compress);
         let hsts = rules.hsts.clone().filter(|_| is_secure);
         let with_hsts = |denied: Denied| Denied { hsts: hsts.clone(), ..denied };
         if let Some(to) = &rules.redirect {
@@ -207,7 +224,12 @@ impl Connection {
             }
         }
         if let Some(to) = rules.host() {
-            fields::rewrite_origin(list, (&field, to), is_secure, rules.forwarded);
+            let scheme = match rules.target {
+                TargetProtocol::Https => "https",
+                TargetProtocol::Http | TargetProtocol::H2c => "http",
+            };
+            let scheme = Some(scheme).filter(|_| !rules.forwarded);
+            fields::rewrite_origin(list, (&field, to), is_secure, scheme);
         }
         rules.request.apply(list);
         list.insert(header::HOST, rules.host().cloned().unwrap_or(field));
@@ -226,7 +248,7 @@ impl Connection {
             let exchanged = exchanged.await.map_err(|refusal| with_hsts(refusal.into()));
             let (response, lease) = exchanged?;
             let upstream = Carrier::Shared(lease);
-            return Ok((response, Forwarded { service, upstream, tunnel: None, hsts }));
+            return Ok((response, Forwarded { service, upstream, tunnel: None, hsts, compress }));
         }
         let exchanged = exchange::exchange(pool, progress, account, &*service, outgoing).await;
         let (response, upstream) = exchanged.map_err(|failed| match failed {
@@ -234,7 +256,7 @@ impl Connection {
             Failed::Raced => NoAnswer::Unanswered,
         })?;
         let upstream = Carrier::Own(upstream);
-        Ok((response, Forwarded { service, upstream, tunnel, hsts }))
+        Ok((response, Forwarded { service, upstream, tunnel, hsts, compress }))
     }
 
     /// Whether the request is a preflight that the service admits without a password.
@@ -248,9 +270,13 @@ impl Connection {
         &self,
         request: &Request<VisitorBody>,
         asked: &Asked<'_>,
+        note: Option<&Note>,
     ) -> Result<Rc<dyn Service>, Denied> {
         let mut service = self.find(asked, request).await?;
         loop {
+            if let Some(note) = note {
+                note.found(&service);
+            }
             let rules = service.rules();
             let hsts = rules.hsts.clone().filter(|_| asked.is_secure);
             let denied = |refusal: Refusal| Denied { hsts: hsts.clone(), ..refusal.into() };
@@ -260,14 +286,22 @@ impl Connection {
             if self.is_preflight(rules, request) {
                 return Ok(service);
             }
-            let admission = rules.admit(request.headers());
-            let is_right = admission == Admission::Admitted;
-            let waits = if rules.have_password() && admission != Admission::Missing {
-                service.judge(is_right)
-            } else {
-                None
+            let mut has_waited = false;
+            let (is_given, is_right) = match rules.admit(request.headers()) {
+                Admission::Missing => (false, false),
+                Admission::Wrong => (true, false),
+                Admission::Admitted => (true, true),
+                Admission::Hashed(candidate) => match service.check(candidate) {
+                    Checked::Now(is_right) => (true, is_right),
+                    Checked::Later(later) => {
+                        has_waited = true;
+                        (true, later.await?)
+                    }
+                },
             };
-            let has_waited = waits.is_some();
+            let waits =
+                if rules.have_password() && is_given { service.judge(is_right) } else { None };
+            has_waited |= waits.is_some();
             if let Some(verdict) = waits
                 && verdict.await == Verdict::Busy
             {
@@ -284,6 +318,9 @@ impl Connection {
             }
             // The rules may have changed while the request waited.
             let now = self.find(asked, request).await?;
+            if let Some(note) = note {
+                note.found(&now);
+            }
             if now.identity() == service.identity() {
                 return Ok(now);
             }
@@ -350,7 +387,7 @@ impl Connection {
         forwarded: Forwarded,
         answer: Answer,
     ) -> Result<Response<AnswerBody>, (Refusal, Answer)> {
-        let Forwarded { service, upstream, tunnel, hsts } = forwarded;
+        let Forwarded { service, upstream, tunnel, hsts, compress } = forwarded;
         let (mut parts, incoming) = response.into_parts();
         let switches = parts.status == StatusCode::SWITCHING_PROTOCOLS;
         let (upstream, lease) = match upstream {
@@ -385,7 +422,10 @@ impl Connection {
                 (Some(upstream), _) => {
                     let pool = Rc::clone(&self.pool);
                     let exchange = Exchange::new(upstream, service.identity(), pool);
-                    AnswerBody::target(incoming, exchange, answer)
+                    let length = incoming.size_hint().exact();
+                    let encoder =
+                        compress.and_then(|wish| wish.begin(&mut parts, length, &self.account));
+                    AnswerBody::target(Coded::new(incoming, encoder), exchange, answer)
                 }
                 (None, Some(lease)) => AnswerBody::stream(incoming, lease, answer),
                 (None, None) => AnswerBody::page(Bytes::new(), &self.account, Some(answer)),
@@ -418,6 +458,11 @@ impl Connection {
         };
         parts.status = StatusCode::OK;
         parts.headers.remove(header::SEC_WEBSOCKET_ACCEPT);
+        if let Some(note) = answer.note() {
+            note.answered(parts.status);
+            note.complete();
+            note.tell();
+        }
         tokio::task::spawn_local(async move {
             let _answer = answer;
             if let Ok(visitor) = visitor.await {
@@ -482,6 +527,7 @@ struct Forwarded {
     upstream: Carrier,
     tunnel: Option<Tunnel>,
     hsts: Option<HeaderValue>,
+    compress: Option<Wish>,
 }
 
 /// The connection to the target on which a request is answered.
@@ -511,6 +557,17 @@ fn with_path(uri: &Uri, mut path: String) -> Option<Uri> {
         path.push_str(query);
     }
     PathAndQuery::try_from(path).ok().map(Uri::from)
+}
+
+/// Whether nothing in the head of an answer tells the length of its body.
+fn is_open_ended(response: &Response<AnswerBody>) -> bool {
+    let (status, body) = (response.status(), response.body());
+    let is_bodiless = status.is_informational()
+        || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+        || body.is_end_stream();
+    !is_bodiless
+        && body.size_hint().exact().is_none()
+        && !response.headers().contains_key(header::CONTENT_LENGTH)
 }
 
 /// The host that the field of the settings names.

@@ -19,9 +19,10 @@ use tokio::{
     time::Instant,
 };
 
+use crate::frames::{frame, request};
 use crate::rig::{
     BUFFER, Client, Site, connect, connect_as, expect, field, head, ok, on_worker, rest, send,
-    visitor,
+    settle, visitor,
 };
 
 #[derive(Clone)]
@@ -286,15 +287,34 @@ fn connections_to_a_target_are_reused_and_four_stay_idle() {
             target.serve(&ok("x")).await;
             text(answer.await.unwrap().unwrap()).await;
         }
-        // The two that were idle for the longest time are closed.
-        for target in &mut targets[..2] {
-            assert_eq!(rest(&mut target.io).await, "");
+        // All of them take the next burst.
+        let mut answers = Vec::new();
+        for _ in 0..6 {
+            sender.ready().await.unwrap();
+            answers.push(spawn_local(sender.send_request(get("http://a.example/"))));
         }
+        for target in targets.iter_mut().rev() {
+            target.serve(&ok("y")).await;
+        }
+        for answer in answers {
+            assert_eq!(text(answer.await.unwrap().unwrap()).await, "y");
+        }
+        // Then the two that were idle for the longest time are closed.
+        let begin = Instant::now();
+        let mut ended = 0;
+        for target in &mut targets {
+            let mut byte = [0];
+            let read = target.io.read(&mut byte);
+            let end = tokio::time::timeout(Duration::from_secs(3), read).await;
+            ended += u32::from(end.is_ok_and(|read| read.unwrap() == 0));
+        }
+        assert_eq!(ended, 2);
+        assert!(begin.elapsed() >= Duration::from_secs(1));
         // The last one takes the next request.
         let answer = spawn_local(sender.send_request(get("http://a.example/")));
-        targets[5].serve(&ok("again")).await;
-        assert_eq!(text(answer.await.unwrap().unwrap()).await, "again");
+        settle().await;
         assert_eq!(a.count.get(), 6);
+        answer.abort();
     });
 }
 
@@ -598,6 +618,28 @@ fn a_visitor_that_answers_no_ping_is_closed() {
 }
 
 #[test]
+fn a_visitor_that_is_gone_within_a_download_is_closed_as_well() {
+    on_worker(async {
+        let site = Site::new();
+        let a = site.plain("a.example");
+        let mut client = connect(&site);
+        let mut begin = PREFACE.to_vec();
+        // Windows that hold the whole answer.
+        begin.extend(frame(4, 0, 0, &[0, 4, 0x40, 0, 0, 0]));
+        begin.extend(frame(8, 0, 0, &(1u32 << 30).to_be_bytes()));
+        begin.extend(frame(1, 5, 1, &request("GET", &[])));
+        client.io.write_all(&begin).await.unwrap();
+        let mut target = a.accept().await;
+        head(&mut target.io).await;
+        let begin = Instant::now();
+        send(&mut target.io, "HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n").await;
+        while target.io.write_all(&[b'x'; 4096]).await.is_ok() {}
+        assert_eq!(begin.elapsed(), Duration::from_secs(80), "the target is told");
+        client.served.await.unwrap();
+    });
+}
+
+#[test]
 fn an_orderly_end_answers_the_current_streams() {
     on_worker(async {
         let site = Site::new();
@@ -619,5 +661,55 @@ fn an_orderly_end_answers_the_current_streams() {
         connection.await.unwrap().unwrap();
         assert_eq!(begin.elapsed(), Duration::ZERO);
         assert!(sender.is_closed());
+    });
+}
+
+#[test]
+fn options_hold_over_http2_as_over_http1() {
+    on_worker(async {
+        let site = Site::new();
+        let to = proto::Redirect::new("https://{host}{uri}").unwrap();
+        *site.redirect.borrow_mut() = Some(to);
+        let options = HttpOptions {
+            forwarded: true,
+            host_rewrite: Some("localhost".into()),
+            path: Some("/api".into()),
+            strip_prefix: Some("/".into()),
+            hsts: Some(60),
+            ..HttpOptions::default()
+        };
+        let a = site.add("a.example", &options);
+        let mut sender = speak(connect(&site)).await;
+        let response = sender.send_request(get("http://a.example/x?y")).await.unwrap();
+        assert_eq!(response.status(), StatusCode::PERMANENT_REDIRECT);
+        assert_eq!(response.headers()["location"], "https://a.example/x?y");
+        assert!(!response.headers().contains_key("strict-transport-security"));
+        let tls = web::Visitor { secure: true, protocol: web::Protocol::H2, ..visitor() };
+        let mut sender = speak(connect_as(&site, tls, web::Settings::default())).await;
+        let mut request = get("https://a.example/api/v1?x");
+        for (name, value) in [
+            ("origin", "https://a.example"),
+            ("x-real-ip", "203.0.113.9"),
+            ("x-forwarded-for", "203.0.113.9"),
+            ("true-client-ip", "203.0.113.9"),
+        ] {
+            request.headers_mut().insert(name, value.parse().unwrap());
+        }
+        let answer = spawn_local(sender.send_request(request));
+        let seen = a.accept().await.serve(&ok("")).await;
+        assert!(seen.starts_with("GET /v1?x HTTP/1.1\r\n"), "{seen}");
+        assert!(!seen.contains("203.0.113.9"), "{seen}");
+        for (name, wanted) in [
+            ("host", "localhost"),
+            ("origin", "https://localhost"),
+            ("x-real-ip", "192.0.2.7"),
+            ("x-forwarded-for", "192.0.2.7"),
+            ("x-forwarded-host", "a.example"),
+            ("x-forwarded-prefix", "/api"),
+        ] {
+            assert_eq!(field(&seen, name), Some(wanted), "{name}");
+        }
+        let response = answer.await.unwrap().unwrap();
+        assert_eq!(response.headers()["strict-transport-security"], "max-age=60");
     });
 }

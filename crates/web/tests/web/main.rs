@@ -4,15 +4,18 @@
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
 
 mod bodies;
+mod compress;
 mod files;
 mod flow;
 mod frames;
 mod h2;
+mod half;
 mod interim;
 mod limits;
 mod memory;
 mod options;
 mod pool;
+mod records;
 mod redirects;
 mod rig;
 mod routing;

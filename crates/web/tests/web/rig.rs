@@ -24,7 +24,7 @@ use tokio::{
 };
 use web::{
     Account, Asked, ByteStream, Found, HeaderMap, Identity, LocalFuture, OpenFailed, Protocol,
-    Rules, Sender, Service, Services, Settings, Stream, Verdict, Visitor,
+    Record, Rules, Sender, Service, Services, Settings, Stream, Verdict, Visitor, Wants,
 };
 
 /// What a socket may hold.
@@ -55,6 +55,10 @@ pub(crate) struct Site {
     /// The number of lookups that find an unknown name later.
     pub(crate) late: Cell<u32>,
     pub(crate) refused: RefCell<Option<web::Refusal>>,
+    /// Which parts of heads the records have.
+    pub(crate) wants: Cell<Option<Wants>>,
+    /// The records of requests that were for no service.
+    pub(crate) records: RefCell<Vec<Record>>,
     /// Visitors over HTTP are sent to this address.
     pub(crate) redirect: RefCell<Option<proto::Redirect>>,
     /// The answer in the place of a service.
@@ -79,6 +83,7 @@ impl Site {
             arrival: Notify::new(),
             refusal: RefCell::default(),
             count: Cell::new(0),
+            records: RefCell::default(),
         });
         services.push((host.to_owned(), Rc::clone(&target)));
         target
@@ -138,6 +143,14 @@ impl Services for Site {
         Found::Unknown
     }
 
+    fn wants(&self) -> Option<Wants> {
+        self.wants.get()
+    }
+
+    fn answered(&self, record: &Record) {
+        self.records.borrow_mut().push(record.clone());
+    }
+
     fn covers(&self, host: &str) -> bool {
         self.uncovered.borrow().as_deref() != Some(host)
     }
@@ -156,6 +169,8 @@ pub(crate) struct Target {
     pub(crate) refusal: RefCell<Option<OpenFailed>>,
     /// Streams that were opened.
     pub(crate) count: Cell<u32>,
+    /// The records of its requests.
+    pub(crate) records: RefCell<Vec<Record>>,
 }
 
 impl Target {
@@ -196,6 +211,10 @@ impl Service for Visited {
 
     fn rules(&self) -> &Rules {
         &self.0.rules
+    }
+
+    fn answered(&self, record: &Record) {
+        self.0.records.borrow_mut().push(record.clone());
     }
 
     fn open(&self) -> LocalFuture<Result<Box<dyn Stream>, OpenFailed>> {

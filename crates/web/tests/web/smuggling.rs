@@ -95,3 +95,90 @@ fn an_ambiguous_answer_reaches_the_visitor_with_one_meaning() {
         expect(&mut client.io, "abc").await;
     });
 }
+
+/// A part of an answer that may be another answer is no answer, and no visitor waits for the end of
+/// the target.
+#[test]
+fn an_answer_in_doubt_is_refused_at_once_with_its_reason() {
+    on_worker(async {
+        let site = Site::new();
+        let a = site.plain("a.example");
+        let ok = "HTTP/1.1 200 OK\r\n";
+        let large = format!("{ok}X: {}\r\n\r\n", "x".repeat(130 << 10));
+        let many = format!("{ok}{}\r\n", "X: y\r\n".repeat(501));
+        for answer in [
+            "HTTP/1.1 200 OK\nContent-Length: 2\n\nok",
+            "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok",
+            "HTTP/1.1 200 OK\r\nContent-Length: 2x\r\n\r\nok",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nok",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+            "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            "HTTP/1.1 200 OK\r\n X: y\r\nContent-Length: 2\r\n\r\nok",
+            "HTTP/1.1 101 Switching Protocols\r\n\r\n",
+            &large,
+            &many,
+        ] {
+            let begin = Instant::now();
+            let mut client = connect(&site);
+            client.send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").await;
+            let mut target = a.accept().await;
+            head(&mut target.io).await;
+            let sending = tokio::task::spawn_local({
+                let answer = answer.to_owned();
+                async move {
+                    let _ = tokio::io::AsyncWriteExt::write_all(&mut target.io, answer.as_bytes())
+                        .await;
+                    target
+                }
+            });
+            let (answered, page) = client.answer().await;
+            assert_eq!(status(&answered), 502, "{answer:.100}");
+            assert!(page.contains("not valid HTTP: "), "{page}");
+            assert!(begin.elapsed() < Duration::from_secs(1));
+            sending.await.unwrap();
+        }
+    });
+}
+
+/// RFC 9112 sections 5.1, 5.2 and 6.3.
+#[test]
+fn an_answer_that_can_be_mended_reaches_the_visitor() {
+    on_worker(async {
+        let site = Site::new();
+        let a = site.plain("a.example");
+        let chunks = "2\r\nok\r\n0\r\n\r\n";
+        let large = format!("X: {}\r\nContent-Length: 2", "x".repeat(100 << 10));
+        let many = format!("{}Content-Length: 2", "X: y\r\n".repeat(300));
+        for (fields, body) in [
+            ("X-Old : y\r\nContent-Length : 2", "ok"),
+            ("X: a\r\n  b\r\nContent-Length: 2", "ok"),
+            ("Content-Length: 2\r\nContent-Length: 2", "ok"),
+            ("Transfer-Encoding: chunked\r\nX: y\r\nTransfer-Encoding: chunked", chunks),
+            ("Transfer-Encoding: chunked, chunked", chunks),
+            (&*large, "ok"),
+            (&*many, "ok"),
+        ] {
+            let answer = format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n{body}");
+            for size in [answer.len(), 1_000, 1] {
+                let mut client = connect(&site);
+                client.send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").await;
+                let mut target = a.accept().await;
+                head(&mut target.io).await;
+                let text = answer.clone();
+                let sending = tokio::task::spawn_local(async move {
+                    for piece in text.as_bytes().chunks(size) {
+                        let io = &mut target.io;
+                        tokio::io::AsyncWriteExt::write_all(io, piece).await.unwrap();
+                    }
+                    target
+                });
+                assert_eq!(status(&client.head().await), 200, "{fields:.100}");
+                expect(&mut client.io, body).await;
+                let mut target = sending.await.unwrap();
+                client.send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").await;
+                target.serve(&ok("next")).await;
+                assert_eq!(client.answer().await.1, "next");
+            }
+        }
+    });
+}

@@ -60,7 +60,7 @@ fn page(path: &Path) -> anyhow::Result<Box<str>> {
 
 impl Answer {
     /// Status and reason.
-    pub(super) const fn status(self) -> (u16, &'static str) {
+    pub(crate) const fn status(self) -> (u16, &'static str) {
         match self {
             Self::Forbidden => (403, "This address may not visit the service."),
             Self::Busy => (503, "The client of this service has as many streams as it may have."),

@@ -1,7 +1,7 @@
 //! HTTP by name. The head of the first request decides; then the byte path carries the connection
 //! and tracks its requests ([`h1`]), unless the service has options that need the proxy.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use relay::{Handler, Leaving, Socket, Why};
 use tokio::task::spawn_local;
 use tokio::time::{Instant, timeout};
 
+use super::requests::{self, Asked};
 use super::{Doors, PATIENCE, Port, UNDECIDED_STATE, Undecided, answer, settled_holder, site, tls};
 use crate::entrance::{self, Answer, Came, Guest, HOLD, Lead, NameDoor, NameVisitor};
 use crate::names::{Kind, Published, Services, Space};
@@ -38,31 +39,48 @@ impl Handler for HttpPort {
 
 async fn decide(visitor: Undecided) {
     let mut sniffer = visitor.doors.head_sniffer();
-    let look = relay::look(&visitor.socket, |bytes| first(&mut sniffer, bytes));
+    let mut has_begun = false;
+    let look = relay::look(&visitor.socket, |bytes| {
+        has_begun |= !b"\r\n".starts_with(bytes);
+        first(&mut sniffer, (&visitor.doors, visitor.peer), bytes)
+    });
     match timeout(PATIENCE, look).await {
         Ok(Ok(Some(first))) => admit(visitor, first).await,
         // The visitor left, or said nothing that an answer would help.
         Ok(Ok(None) | Err(_)) => {}
-        Err(_) => visitor.answer(408, "No complete request came in time."),
+        Err(_) if has_begun => visitor.answer(408, "No complete request came in time."),
+        // A browser that opens a connection in advance would take an answer for that to its first
+        // request.
+        Err(_) => {}
     }
 }
 
 /// What the first bytes of a connection are.
 pub(super) struct First {
     pub(super) looked: Looked,
+    /// The head, if it is complete and the log of requests wants it.
+    asked: Asked,
     /// The token of a challenge of ACME.
     token: Option<Box<str>>,
 }
 
 /// Looks at the first bytes; `None` until they are decided.
-pub(super) fn first(sniffer: &mut HeadSniffer, bytes: &[u8]) -> Option<First> {
+pub(super) fn first(
+    sniffer: &mut HeadSniffer,
+    (doors, peer): (&Doors, Option<SocketAddr>),
+    bytes: &[u8],
+) -> Option<First> {
     let looked = sniffer.look(bytes);
     let token = match &looked {
         Looked::More => return None,
         Looked::Head(head) => token(head, bytes),
         Looked::Http2 | Looked::Bad(_) | Looked::Not => None,
     };
-    Some(First { looked, token })
+    let asked = match &looked {
+        Looked::Head(_) => Asked::of(doors, peer, bytes),
+        Looked::More | Looked::Http2 | Looked::Bad(_) | Looked::Not => Asked::by(peer),
+    };
+    Some(First { looked, asked, token })
 }
 
 fn token(head: &Head, bytes: &[u8]) -> Option<Box<str>> {
@@ -89,16 +107,21 @@ async fn lead(visitor: Undecided, first: First, read: BytesMut) {
                     "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\n\
                      Content-Length: {length}\r\nConnection: close\r\n\r\n{proof}"
                 );
-                return answer::send(&visitor.worker, visitor.socket, said.into());
+                let said = Bytes::from(said);
+                first.asked.answered(200, &said);
+                return answer::send(&visitor.worker, visitor.socket, said);
             }
             let Undecided { worker, doors, socket, peer, until, .. } = visitor;
             let until = until.unwrap_or_else(|| Instant::now() + HOLD);
-            route(worker, doors, (socket, peer, read), host, until).await;
+            // A target that switched to HTTP/2 would read requests for other hosts.
+            let by_bytes = !head.h2c;
+            let asked = (first.asked, until);
+            route(worker, doors, (socket, peer, read), host, asked, by_bytes).await;
         }
         Looked::Http2 => {
             let Undecided { worker, doors, mut socket, peer, .. } = visitor;
             if !socket.move_to(settled_holder()) {
-                return doors.answer(&worker, socket, Answer::Full);
+                return doors.answer(&worker, socket, Asked::by(peer), Answer::Full);
             }
             site::serve_plain(&worker, doors, socket, peer, read);
         }
@@ -109,7 +132,7 @@ async fn lead(visitor: Undecided, first: First, read: BytesMut) {
 
 impl Undecided {
     pub(super) fn answer(self, status: u16, reason: &str) {
-        self.doors.say(&self.worker, self.socket, status, reason);
+        self.doors.say(&self.worker, self.socket, Asked::by(self.peer), status, reason);
     }
 }
 
@@ -121,13 +144,14 @@ pub(super) fn unsafe_response(doubt: Doubt) -> String {
 /// A connection with the bytes that were read from it.
 type Connection = (Socket, Option<SocketAddr>, BytesMut);
 
-/// Leads a connection whose next request is for `host`.
+/// Leads a connection whose next request is for `host`. `by_bytes`: its bytes may go on unchanged.
 async fn route(
     worker: Rc<Worker>,
     doors: Arc<Doors>,
     (mut socket, peer, first): Connection,
     host: Option<&str>,
-    until: Instant,
+    (asked, until): (Asked, Instant),
+    by_bytes: bool,
 ) {
     // A request without a host goes to the service of all hosts.
     let host = host.unwrap_or(HOSTLESS);
@@ -137,22 +161,23 @@ async fn route(
     let services = doors.names().wait(Space::Http, host).await;
     if let Some(https) = doors.https(host, peer) {
         if !entrance::takes(&https, &mut socket) {
-            return doors.answer(&worker, socket, Answer::Full);
+            return doors.answer(&worker, socket, asked, Answer::Full);
         }
         return site::serve_plain(&worker, doors, socket, peer, first);
     }
     let Some(services) = services else {
-        return doors.say(&worker, socket, 404, "No service has this host.");
+        return doors.say(&worker, socket, asked, 404, "No service has this host.");
     };
-    let Some(Direct { service, edition, tracked }) = doors.direct(&services, peer) else {
+    let direct = doors.direct(&services, peer).filter(|direct| by_bytes || !direct.tracked);
+    let Some(Direct { service, edition, tracked }) = direct else {
         if !entrance::takes(&services, &mut socket) {
-            return doors.answer(&worker, socket, Answer::Full);
+            return doors.answer(&worker, socket, asked, Answer::Full);
         }
         return site::serve_plain(&worker, doors, socket, peer, first);
     };
     let (space, host) = (Space::Http, Box::from(host));
     let lead = Lead { space, host, generation, edition, tracked, route_header };
-    let came = Came::Name(NameVisitor { door: doors, lead, first });
+    let came = Came::Name(NameVisitor { door: doors, lead, first, asked });
     entrance::visit(&worker, &service.entrance, Guest { socket, peer, came, until });
 }
 
@@ -211,7 +236,21 @@ impl Doors {
     }
 
     /// Answers a visitor with a page.
-    pub(super) fn say(&self, worker: &Worker, socket: Socket, status: u16, reason: &str) {
+    pub(super) fn say(
+        &self,
+        worker: &Worker,
+        socket: Socket,
+        asked: Asked,
+        status: u16,
+        reason: &str,
+    ) {
+        let page = self.page(status, reason);
+        asked.answered(status, &page);
+        answer::send(worker, socket, page);
+    }
+
+    /// Answers a visitor with a page, after the request was told.
+    fn send_page(&self, worker: &Worker, socket: Socket, status: u16, reason: &str) {
         answer::send(worker, socket, self.page(status, reason));
     }
 
@@ -230,23 +269,36 @@ impl NameDoor for Doors {
             Why::Other(host) => {
                 let worker = Rc::clone(worker);
                 spawn_local(async move {
-                    let until = Instant::now() + HOLD;
-                    route(worker, self, (socket, visitor, rest), host.as_deref(), until).await;
+                    let asked = (Asked::of(&self, visitor, &rest), Instant::now() + HOLD);
+                    let connection = (socket, visitor, rest);
+                    // The tracker has the head, and gives it back if it asks for HTTP/2.
+                    route(worker, self, connection, host.as_deref(), asked, true).await;
                 });
             }
             Why::Changed => {
                 let until = Instant::now() + HOLD;
                 self.again(worker, (socket, visitor), Space::Http, rest, until);
             }
-            Why::Bad(fault) => self.say(worker, socket, fault.status(), fault.reason()),
-            Why::Down(code) => self.answer(worker, socket, Answer::Down(code)),
-            Why::Doubt(doubt) => self.say(worker, socket, 502, &unsafe_response(doubt)),
+            Why::Bad(fault) => {
+                let asked = Asked::by(visitor);
+                self.say(worker, socket, asked, fault.status(), fault.reason());
+            }
+            // The stream has told of the request.
+            Why::Down(code) => {
+                let (status, reason) = Answer::Down(code).status();
+                self.send_page(worker, socket, status, reason);
+            }
+            Why::Doubt(doubt) => self.send_page(worker, socket, 502, &unsafe_response(doubt)),
         }
     }
 
-    fn answer(&self, worker: &Worker, socket: Socket, answer: Answer) {
+    fn answer(&self, worker: &Worker, socket: Socket, asked: Asked, answer: Answer) {
         let (status, reason) = answer.status();
-        self.say(worker, socket, status, reason);
+        self.say(worker, socket, asked, status, reason);
+    }
+
+    fn visitor(&self, peer: Option<SocketAddr>, head: &[u8]) -> Option<IpAddr> {
+        requests::visitor(self, peer, head)
     }
 
     fn generation(&self) -> u64 {
@@ -283,7 +335,7 @@ impl NameDoor for Doors {
         until: Instant,
     ) {
         let Some(held) = worker.state.accounts.draw(UNDECIDED_STATE) else {
-            return self.answer(worker, socket, Answer::Busy);
+            return self.answer(worker, socket, Asked::by(peer), Answer::Busy);
         };
         let (worker, until) = (Rc::clone(worker), Some(until));
         let visitor = Undecided { worker, doors: self, socket, peer, until, _held: held };
@@ -295,7 +347,7 @@ impl NameDoor for Doors {
                 Space::Http => {
                     // A door decides about a complete head, also when it led the visitor here.
                     let mut sniffer = visitor.doors.head_sniffer();
-                    match self::first(&mut sniffer, &first) {
+                    match self::first(&mut sniffer, (&visitor.doors, visitor.peer), &first) {
                         Some(looked) => lead(visitor, looked, first).await,
                         None => visitor.answer(400, "The head of the request is incomplete."),
                     }

@@ -20,6 +20,7 @@
 //! | `http` | HTTP by name: the byte path, and the connections that come back from it |
 //! | `tls` | TLS by name: passed through, or ended here |
 //! | `mux` | one port for carriers, TLS, HTTP and a default target |
+//! | `requests` | the log of requests, and the figures of services |
 //! | `secure` | visitors whose TLS ended here, on the byte path |
 //! | `site` | services by name as `web` sees them |
 //! | `certificates` | the settings of TLS that ends here |
@@ -29,6 +30,7 @@ mod answer;
 pub(super) mod certificates;
 mod http;
 mod mux;
+pub(crate) mod requests;
 mod secure;
 mod site;
 mod tls;

@@ -1,13 +1,18 @@
 //! One port for everything: carriers of clients, TLS by name, HTTP by name, and a default target.
 //!
 //! ```text
-//!   silence, other bytes ─────────────────────────> default target
+//!   silence, until either side speaks ────────────> default target
+//!   other bytes ──────────────────────────────────> default target
 //!   TLS   ── ALPN of carriers ────────────────────> carrier (tls)
 //!         ── name of a service ───────────────────> as a door for TLS
 //!         ── otherwise ───────────────────────────> carrier (wss), with the server's certificate
-//!   HTTP  ── WebSocket at the path ───────────────> carrier (ws)
+//!   HTTP  ── WebSocket at the path, of a carrier ─> carrier (ws)
 //!         ── otherwise ───────────────────────────> as a door for HTTP
 //! ```
+//!
+//! A visitor that is silent may be one of the default target that waits for the target's first
+//! word, or one of a name whose first packet was lost. So the target is dialled after a while, and
+//! whoever speaks first decides.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -19,17 +24,22 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use h1::{HeadSniffer, Looked};
+use h1::{Head, HeadSniffer, Looked};
 use link::Lease;
 use net::resolve::Lookups;
-use proto::Budget;
+use proto::{Budget, ResetCode};
 use relay::sniff::tls::{Hello, HelloSniffer};
 use relay::sniff::{First, FirstSniffer, Sniff};
-use relay::{Gate, Handler, Room, Settings, Socket, Straight, TargetAddr, Timeouts};
+use relay::{
+    Dialled, FirstWord, Gate, Handler, Room, Settings, Socket, Straight, TargetAddr, Timeouts,
+};
+use tokio::task::spawn_local;
 use tokio::time::timeout;
 use transport::{ALPN, Incoming, Listener, Transport};
+use transport_ws::SUBPROTOCOL;
 
-use super::{PATIENCE, Port, Undecided, http, settled_holder, tls};
+use super::{Doors, PATIENCE, Port, Undecided, http, settled_holder, tls};
+use crate::names::Space;
 use crate::transports::MuxCarriers;
 
 /// The protocol inside TLS that carriers of `wss://` offer, and nothing else.
@@ -49,7 +59,7 @@ pub(in crate::server) struct Everything {
     pub(in crate::server) default: Option<TargetAddr>,
     /// Limits the connections to the default target, over all workers.
     pub(in crate::server) gate: Arc<Gate>,
-    /// The silence after which a connection goes to the default target.
+    /// The silence after which the default target is dialled.
     pub(in crate::server) silence: Duration,
     /// The times of a connection to the default target.
     pub(in crate::server) timeouts: Timeouts,
@@ -109,7 +119,7 @@ impl Handler for MuxPort {
 /// What the first bytes of a connection are.
 enum Found {
     Tls(Hello),
-    /// A WebSocket at the path of carriers.
+    /// A WebSocket of a carrier.
     WebSocket,
     Http(http::First),
     Other,
@@ -122,25 +132,64 @@ async fn decide(shared: Rc<Shared>, visitor: Undecided, peer: SocketAddr) {
             Ok(Ok(Some(()))) => {}
             // A visitor that left at once, as port scanners do, is none of the target's business.
             Ok(Ok(None) | Err(_)) => return,
-            Err(_) => return shared.to_default(visitor),
+            Err(_) => return shared.silent(visitor, peer),
         }
     }
     let mut sniffer = Sniffer::new(&visitor, &shared);
     let look = relay::look(&visitor.socket, |bytes| sniffer.look(bytes));
-    match timeout(PATIENCE, look).await {
-        Ok(Ok(Some(Found::Tls(hello)))) => shared.tls(visitor, peer, &hello).await,
-        Ok(Ok(Some(Found::Http(first)))) => http::admit(visitor, first).await,
-        Ok(Ok(Some(Found::WebSocket))) => {
-            let carriers = &shared.everything.carriers;
-            shared.carry(visitor, |socket| carriers.ws(socket, peer));
-        }
-        // The visitor has ended its direction before its bytes were decided.
-        Ok(Ok(Some(Found::Other) | None)) => shared.to_default(visitor),
-        Ok(Err(_)) | Err(_) => {}
+    if let Ok(Ok(found)) = timeout(PATIENCE, look).await {
+        // A visitor may have ended its direction before its bytes were decided.
+        shared.lead(visitor, peer, found.unwrap_or(Found::Other), None).await;
     }
 }
 
 impl Shared {
+    /// Leads a visitor whose first bytes are known. The default target may be connected already.
+    async fn lead(
+        &self,
+        visitor: Undecided,
+        peer: SocketAddr,
+        found: Found,
+        target: Option<Dialled>,
+    ) {
+        match found {
+            Found::Tls(hello) => self.tls(visitor, peer, &hello).await,
+            Found::Http(first) => http::admit(visitor, first).await,
+            Found::WebSocket => {
+                let carriers = &self.everything.carriers;
+                self.carry(visitor, |socket| carriers.ws(socket, peer));
+            }
+            Found::Other => self.to_default(visitor, target),
+        }
+    }
+
+    /// Dials the default target for a silent visitor. Until the target sends a byte, the visitor may
+    /// still be for somebody else. The connection is no longer among the undecided ones of the
+    /// port: its number is limited as that of all connections to the default target.
+    fn silent(self: &Rc<Self>, visitor: Undecided, peer: SocketAddr) {
+        let Some((default, visitor)) = self.settle(visitor) else { return };
+        let Some(permit) = self.everything.gate.admit() else {
+            tracing::debug!(visitor = ?visitor.peer, "limit of connections to the default target");
+            return default.refuse(visitor.socket, ResetCode::Limit);
+        };
+        let shared = Rc::clone(self);
+        spawn_local(async move {
+            let mut sniffer = Sniffer::new(&visitor, &shared);
+            match default.first_word(&visitor.socket, |bytes| sniffer.look(bytes)).await {
+                FirstWord::Target(target) => {
+                    let Undecided { socket, peer, .. } = visitor;
+                    default.serve_dialled(socket, peer, Some(permit), target);
+                }
+                FirstWord::Visitor(found, target) => {
+                    drop(permit);
+                    let target = target.filter(|_| matches!(found, Found::Other));
+                    shared.lead(visitor, peer, found, target).await;
+                }
+                FirstWord::Nobody(code) => default.refuse(visitor.socket, code),
+            }
+        });
+    }
+
     async fn tls(&self, visitor: Undecided, peer: SocketAddr, hello: &Hello) {
         let carriers = &self.everything.carriers;
         if hello.offers(ALPN) {
@@ -169,23 +218,33 @@ impl Shared {
         }
     }
 
-    /// Connects a visitor with the default target.
-    fn to_default(&self, visitor: Undecided) {
+    /// The default target for a visitor, whose descriptor is from now on one of those of all default
+    /// targets.
+    fn settle(&self, mut visitor: Undecided) -> Option<(Rc<Straight>, Undecided)> {
         let Some(default) = &self.default else {
             tracing::debug!(visitor = ?visitor.peer, "a connection is for nobody, and there is no default target");
-            return;
+            return None;
         };
-        let mut visitor = visitor;
         if !visitor.socket.move_to(settled_holder()) {
             tracing::debug!(visitor = ?visitor.peer, "the default target has its share of the descriptors");
-            return relay::drop_socket(visitor.socket);
+            relay::drop_socket(visitor.socket);
+            return None;
         }
+        Some((Rc::clone(default), visitor))
+    }
+
+    /// Connects a visitor with the default target.
+    fn to_default(&self, visitor: Undecided, target: Option<Dialled>) {
+        let Some((default, visitor)) = self.settle(visitor) else { return };
         let permit = self.everything.gate.admit();
         if permit.is_none() {
             tracing::debug!(visitor = ?visitor.peer, "limit of connections to the default target");
         }
         let Undecided { socket, peer, .. } = visitor;
-        default.serve(socket, peer, permit);
+        match target {
+            Some(target) => default.serve_dialled(socket, peer, permit, target),
+            None => default.serve(socket, peer, permit),
+        }
     }
 }
 
@@ -195,8 +254,10 @@ struct Sniffer {
     found: Option<First>,
     hello: HelloSniffer,
     head: HeadSniffer,
+    peer: Option<SocketAddr>,
     /// The path of carriers without TLS.
     path: Option<Box<str>>,
+    doors: Arc<Doors>,
 }
 
 impl Sniffer {
@@ -208,8 +269,25 @@ impl Sniffer {
             found: None,
             hello: HelloSniffer::default(),
             head: visitor.doors.head_sniffer(),
+            peer: visitor.peer,
             path: path.map(Box::from),
+            doors: Arc::clone(&visitor.doors),
         }
+    }
+
+    /// Whether a WebSocket at the path of carriers is one. A published site may have a WebSocket of
+    /// its own there, but not with the subprotocol of carriers.
+    fn is_carrier(&self, head: &Head, bytes: &[u8]) -> bool {
+        let path = bytes.get(head.path.clone());
+        if !head.websocket || self.path.as_ref().is_none_or(|ours| path != Some(ours.as_bytes())) {
+            return false;
+        }
+        let host = head.host.as_deref();
+        let names = self.doors.names();
+        let is_published = host.is_some_and(|host| {
+            names.find(Space::Http, host).is_some() || names.is_awaited(Space::Http, host)
+        });
+        !is_published || offers_carrier(bytes.get(..head.length).unwrap_or_default())
     }
 
     fn look(&mut self, bytes: &[u8]) -> Option<Found> {
@@ -223,17 +301,10 @@ impl Sniffer {
                 Sniff::Not => Some(Found::Other),
             },
             First::Http | First::Http2 => {
-                let first = http::first(&mut self.head, bytes)?;
+                let first = http::first(&mut self.head, (&self.doors, self.peer), bytes)?;
                 let is_carrier = match &first.looked {
-                    Looked::Head(head) if head.websocket => {
-                        let path = bytes.get(head.path.clone());
-                        self.path.as_ref().is_some_and(|ours| path == Some(ours.as_bytes()))
-                    }
-                    Looked::Head(_)
-                    | Looked::More
-                    | Looked::Http2
-                    | Looked::Bad(_)
-                    | Looked::Not => false,
+                    Looked::Head(head) => self.is_carrier(head, bytes),
+                    Looked::More | Looked::Http2 | Looked::Bad(_) | Looked::Not => false,
                 };
                 Some(if is_carrier { Found::WebSocket } else { Found::Http(first) })
             }
@@ -241,6 +312,17 @@ impl Sniffer {
             First::TunnelGreeting | First::Other => Some(Found::Other),
         }
     }
+}
+
+/// Whether the head of a request for WebSocket offers the subprotocol of carriers.
+fn offers_carrier(head: &[u8]) -> bool {
+    let mut offers = false;
+    let _ = h1::lines(head, |name, value| {
+        let mut offered = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+        offers |= name.eq_ignore_ascii_case("sec-websocket-protocol")
+            && offered.any(|one| one == SUBPROTOCOL.as_bytes());
+    });
+    offers
 }
 
 /// Carriers on their way from a port to the accept loop of the same worker.

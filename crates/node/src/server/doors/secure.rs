@@ -31,10 +31,11 @@ use tokio::time::timeout;
 use web::{Account, Replayed};
 
 use super::http::unsafe_response;
+use super::requests::{Asked, Carried};
 use super::site::{self, Io, VisitorSocket, Way};
 use super::{Doors, PATIENCE, answer};
 use crate::backends::Pick;
-use crate::entrance::{self, Answer};
+use crate::entrance::{self, Answer, NameDoor};
 use crate::names::{Kind, Space};
 use crate::session::Worker;
 
@@ -81,6 +82,7 @@ pub(super) async fn serve(
         Ok(Err(_)) => return,
         Err(_) => {
             let page = doors.page(408, "No complete request came in time.");
+            Asked::by(peer).answered(408, &page);
             return say(io, &page).await;
         }
     };
@@ -152,9 +154,13 @@ impl Secured {
         let (target, priority) = (aim.target.clone(), aim.terms.priority);
         let open = proto::Open { target, visitor: *peer, priority };
         let route_header = doors.terms.load().route_header.as_deref().map(Rc::from);
-        let onward =
-            Rc::new(Back { visitor: self.clone(), edition, generation: generation.into() });
-        let http = Http { tracker: Some(Tracker::new(route_header)), first, onward };
+        let door: Arc<dyn NameDoor> = Arc::<Doors>::clone(doors);
+        let carried = Carried::new(&settings.stats, &backend.picked, &door, *peer);
+        let mut tracker = Tracker::new(route_header);
+        tracker.observe(Rc::clone(&carried) as Rc<dyn h1::Observer>);
+        let (visitor, generation) = (self.clone(), generation.into());
+        let onward = Rc::new(Back { visitor, edition, generation, carried });
+        let http = Http { tracker: Some(tracker), first, onward };
         let reset = io.clone();
         let layered = Layered::new(io.clone(), Bytes::new()).cut_by(move || reset.reset_on_close());
         let stop = {
@@ -208,6 +214,8 @@ struct Back {
     edition: u64,
     /// The generation for which the service was found to be the same.
     generation: Cell<u64>,
+    /// The requests of the visitor.
+    carried: Rc<Carried>,
 }
 
 impl fmt::Debug for Back {
@@ -221,8 +229,14 @@ impl Onward for Back {
         let visitor = &self.visitor;
         match leaving.why {
             Why::Other(_) | Why::Changed | Why::Bad(_) => visitor.proxy(leaving.rest),
-            Why::Down(code) => visitor.answer(Answer::Down(code)),
-            Why::Doubt(doubt) => visitor.say(502, &unsafe_response(doubt)),
+            Why::Down(code) => {
+                self.carried.replaced(Answer::Down(code).status().0);
+                visitor.answer(Answer::Down(code));
+            }
+            Why::Doubt(doubt) => {
+                self.carried.replaced(502);
+                visitor.say(502, &unsafe_response(doubt));
+            }
         }
     }
 

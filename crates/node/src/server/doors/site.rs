@@ -23,17 +23,18 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::task::spawn_local;
 use tokio::time::Instant;
 use web::{
-    Account, Asked, ByteStream, Found, HeaderMap, Identity, LocalFuture, OpenFailed, Protocol,
-    Refusal, Replayed, Rules, Sender, Verdict, Visitor,
+    Account, Asked, ByteStream, Candidate, Checked, Found, HeaderMap, Identity, LocalFuture,
+    OpenFailed, Protocol, Record, Refusal, Replayed, Rules, Sender, Verdict, Visitor, Wants,
 };
 
 use super::http::CHALLENGES;
 use super::tls::NAMELESS;
-use super::{Doors, secure};
+use super::{Doors, requests, secure};
 use crate::aim::Aim;
 use crate::entrance::{self, Answer, Came, Entrance, Guest, HOLD};
 use crate::guesses;
 use crate::names::{Kind, Published, Services, Space};
+use crate::passwords::{Ticket, Turn, passwords};
 use crate::session::Worker;
 
 /// The wait before the answer to a wrong password of a visitor without a source.
@@ -197,6 +198,14 @@ impl web::Services for Site {
         }))
     }
 
+    fn wants(&self) -> Option<Wants> {
+        requests::wants()
+    }
+
+    fn answered(&self, record: &Record) {
+        requests::write(record, None);
+    }
+
     fn covers(&self, host: &str) -> bool {
         self.name.as_deref().is_none_or(|name| name == host || name == NAMELESS)
     }
@@ -245,9 +254,9 @@ impl Site {
 
     /// Sends a visitor over HTTP to the `https://` name of a service that the visitor may visit.
     fn to_https(&self, found: &Published, asked: &Asked<'_>, until: Instant) -> Found {
-        match self.service(found, asked.sender, until) {
-            Found::Service(_) => {}
-            refused => return refused,
+        let visited = self.service(found, asked.sender, until);
+        if !matches!(visited, Found::Service(_)) {
+            return visited;
         }
         let port = self.doors.shared.hosts.https_port(asked.port);
         let port = port.map(|port| format!(":{port}")).unwrap_or_default();
@@ -278,7 +287,16 @@ impl Site {
             return Found::Unknown;
         };
         let (site, entrance) = (self.clone(), Arc::clone(&found.entrance));
-        Found::Service(Rc::new(Service { site, sender, entrance, edition, aim, rules, until }))
+        Found::Service(Rc::new(Service {
+            site,
+            sender,
+            entrance,
+            edition,
+            aim,
+            rules,
+            until,
+            ticket: Cell::default(),
+        }))
     }
 }
 
@@ -293,6 +311,8 @@ struct Service {
     rules: Arc<Rules>,
     /// The time until which a request may be held.
     until: Instant,
+    /// The place of a check of a password, until the visitor may know the outcome.
+    ticket: Cell<Option<Ticket>>,
 }
 
 impl web::Service for Service {
@@ -304,7 +324,36 @@ impl web::Service for Service {
         &self.rules
     }
 
+    fn check(&self, candidate: Candidate) -> Checked {
+        let source = self.source().map(prefix);
+        let (service, edition) = (self.entrance.id, self.edition);
+        let budget = self.site.worker.state.budget.shared();
+        let refused = |status, reason: &'static str| {
+            let refusal = Refusal { status, reason: reason.into() };
+            Checked::Later(Box::pin(std::future::ready(Err(refusal))))
+        };
+        match passwords().ask(service, edition, source, candidate, budget) {
+            Turn::Right => Checked::Now(true),
+            Turn::Later(outcome, ticket) => {
+                self.ticket.set(Some(ticket));
+                Checked::Later(Box::pin(async {
+                    let reason = "The server has no memory left to check a password.";
+                    outcome.await.map_err(|_| Refusal { status: 503, reason: reason.into() })
+                }))
+            }
+            Turn::SourceBusy => refused(
+                429,
+                "Too many passwords from your address wait for their check: try again in a moment.",
+            ),
+            Turn::Busy => {
+                refused(503, "Too many passwords wait for their check: try again in a moment.")
+            }
+        }
+    }
+
     fn judge(&self, is_right: bool) -> Option<LocalFuture<Verdict>> {
+        // The next check of the source may begin once the outcome of this one is told.
+        let ticket = self.ticket.take();
         let (source, brake, known) = (self.source(), guesses::brake(), &self.site.known);
         let me = Some((self.entrance.id, source.map(prefix)));
         if is_right && (source.is_none() || brake.is_idle()) {
@@ -320,6 +369,7 @@ impl web::Service for Service {
         let picked = Arc::clone(&self.entrance.backends.first().picked);
         let service = format!("service {} of client {}", picked.aim.name, picked.client);
         Some(Box::pin(async move {
+            let _ticket = ticket;
             let told = match source {
                 Some(source) => {
                     let attempt = Attempt { service: &service, source, is_right, is_known };
@@ -339,6 +389,12 @@ impl web::Service for Service {
             }
             Verdict::Judged
         }))
+    }
+
+    fn answered(&self, record: &Record) {
+        let stats = entrance::stats_of(&self.site.worker, &self.entrance);
+        let picked = Arc::clone(&self.entrance.backends.first().picked);
+        requests::note(record, stats.as_deref(), &picked);
     }
 
     fn open(&self) -> LocalFuture<Result<Box<dyn web::Stream>, OpenFailed>> {

@@ -5,17 +5,21 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use relay::sniff::Sniff;
 use relay::sniff::tls::{Hello, HelloSniffer};
+use relay::sniff::{First, FirstSniffer, Sniff};
 use relay::{Attended, Handler, Socket};
 use tokio::time::{Instant, timeout};
 
+use super::requests::Asked;
 use super::{PATIENCE, Port, Undecided, answer, site};
 use crate::entrance::{self, Came, Guest, HOLD, Lead, NameVisitor};
 use crate::names::{Kind, Space};
 
 /// The alert `unrecognized_name` (RFC 6066 section 3) as a fatal alert in a record of its own.
 const UNKNOWN_NAME: &[u8] = &[21, 3, 3, 0, 2, 2, 112];
+
+/// The answer to a request of HTTP without TLS.
+const PLAIN: &str = "This port speaks TLS: the address of the request begins with https://.";
 
 /// The name under which a visitor without a server name is looked for. No host has this name, so
 /// only a service for all hosts is found.
@@ -33,18 +37,33 @@ impl Handler for TlsPort {
     }
 }
 
+/// What the first bytes of a visitor are.
+enum Found {
+    Hello(Hello),
+    /// HTTP without TLS.
+    Plain,
+    Other,
+}
+
 /// Looks at the first bytes of a visitor, and leads the visitor.
 pub(super) async fn decide(visitor: Undecided) {
-    let mut sniffer = HelloSniffer::default();
+    let (mut sniffer, mut first) = (HelloSniffer::default(), FirstSniffer::default());
     let look = relay::look(&visitor.socket, |bytes| match sniffer.look(bytes) {
         Sniff::More => None,
-        Sniff::Not => Some(None),
-        Sniff::Found(hello) => Some(Some(hello)),
+        Sniff::Found(hello) => Some(Found::Hello(hello)),
+        Sniff::Not => match first.look(bytes)? {
+            First::Http | First::Http2 => Some(Found::Plain),
+            First::Tls | First::TunnelGreeting | First::Other => Some(Found::Other),
+        },
     });
-    if let Ok(Ok(Some(Some(hello)))) = timeout(PATIENCE, look).await
-        && let Some(visitor) = admit(visitor, &hello, true).await
-    {
-        refuse(visitor);
+    match timeout(PATIENCE, look).await {
+        Ok(Ok(Some(Found::Hello(hello)))) => {
+            if let Some(visitor) = admit(visitor, &hello, true).await {
+                refuse(visitor);
+            }
+        }
+        Ok(Ok(Some(Found::Plain))) => visitor.answer(400, PLAIN),
+        Ok(Ok(Some(Found::Other) | None) | Err(_)) | Err(_) => {}
     }
 }
 
@@ -81,7 +100,12 @@ pub(super) async fn admit(visitor: Undecided, hello: &Hello, waits: bool) -> Opt
             let edition = first.entrance.backends.edition();
             let (space, host, tracked, route_header) = (Space::Tls, Box::from(name), false, None);
             let lead = Lead { space, host, generation, edition, tracked, route_header };
-            let came = Came::Name(NameVisitor { door: doors, lead, first: BytesMut::new() });
+            let came = Came::Name(NameVisitor {
+                door: doors,
+                lead,
+                first: BytesMut::new(),
+                asked: Asked::default(),
+            });
             entrance::visit(&worker, &first.entrance, Guest { socket, peer, came, until });
         }
         Kind::Https => {

@@ -12,17 +12,19 @@ use crate::harness::{Nginx, Origin, Scheme, free_port};
 const POISON: &str = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison";
 
 /// Responses, each with the status that nginx may answer: that of a page of the server, or that of
-/// the response where every parser sees the same end.
+/// the response where every parser sees the same end, if need be because its head was mended.
 const RESPONSES: &[(&str, &[&str])] = &[
     ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", &["200"]),
     ("HTTP/1.1 200 OK\nContent-Length: 2\n\nok", &["502"]),
     (
         "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        &["502"],
+        &["200"],
     ),
     ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX(: y\r\n\r\nok", &["502"]),
-    ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nok", &["502"]),
-    ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX: y\r\n z\r\n\r\nok", &["502"]),
+    ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nok", &["200"]),
+    ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX: y\r\n z\r\n\r\nok", &["200"]),
+    ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok", &["502"]),
+    ("HTTP/1.1 200 OK\r\nContent-Length : 2\r\n\r\nok", &["200"]),
     ("HTTP/1.2 200 OK\r\nContent-Length: 2\r\n\r\nok", &["502"]),
     ("HTTP/2.0 200 OK\r\nContent-Length: 2\r\n\r\nok", &["502"]),
     ("HTTP/1.1 099 OK\r\nContent-Length: 2\r\n\r\nok", &["502"]),
@@ -46,7 +48,7 @@ fn a_hostile_service_answers_no_request_for_another_host_behind_a_reverse_proxy(
             let Some(number) = number.filter(|number: &usize| *number <= RESPONSES.len()) else {
                 return;
             };
-            let large = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(66_000));
+            let large = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(140_000));
             let response = RESPONSES.get(number).map_or(&*large, |(response, _)| response);
             // With the response, and when the next request may be on its way.
             let _ = write!(socket, "{response}{POISON}");

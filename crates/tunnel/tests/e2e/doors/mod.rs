@@ -3,6 +3,9 @@
 
 mod browser;
 mod certificates;
+mod conformance;
+mod content;
+mod ends;
 mod hostile;
 mod http;
 mod http2;
@@ -10,7 +13,9 @@ mod load;
 mod mux;
 mod origin;
 mod partly;
+mod passwords;
 mod redirects;
+mod requests;
 mod rules;
 mod status;
 mod targets;

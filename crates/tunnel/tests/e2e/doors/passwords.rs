@@ -1,0 +1,68 @@
+//! `basic_auth` with hashes of passwords, and `basic_auth_file`.
+
+use std::fs;
+use std::io::Write as _;
+use std::process::Stdio;
+
+use super::origin::Web;
+use super::{Doors, curl};
+use crate::harness::{SOON, Scheme, tunnel, wait};
+
+/// The status of a request with this user and password.
+fn ask(http: u16, url: &str, pair: &str) -> String {
+    let output = curl(http, &["-o", "/dev/null", "-w", "%{http_code}", "-u", pair, url]);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A line `ann:hash` that `tunnel generate password` makes.
+fn generated(user: &str, password: &str) -> String {
+    let mut command = tunnel(&["generate", "password", user]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(format!("{password}\n").as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// Lines as `htpasswd -nB` makes them, with the test vectors of OpenWall's crypt_blowfish, and one of
+/// `htpasswd -nm`.
+const BOB: &str = "bob:$2a$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW";
+const DAN: &str = "dan:$2y$05$CCCCCCCCCCCCCCCCCCCCC.VGOzA784oUp/Z0DY336zx7pLYAy0lwK";
+const WEAK: &str = "bob:$apr1$gpsX5z4k$ZsmjUHzHDxZdNvm8zDx4i/";
+
+#[test]
+fn hashes_of_both_kinds_admit_and_a_changed_file_is_published_without_a_reload() {
+    let doors = Doors::new(Scheme::TCP);
+    let dir = doors.setup.dir().to_owned();
+    let users = dir.join("users");
+    fs::write(&users, format!("# people\n{}\n", BOB)).unwrap();
+    let web = Web::start(&dir, "web");
+    let http = doors.http;
+    let keys = format!(
+        ", basic_auth: [\"{}\", \"eve:plain password\"], basic_auth_file: \"{}\"",
+        generated("ann", "her password"),
+        users.display()
+    );
+    let mut running = doors.start(&[("http://a.example", web.port, &keys)]);
+    let url = "http://a.example/";
+    for (pair, status) in [
+        ("ann:her password", "200"),
+        ("bob:U*U", "200"),
+        ("eve:plain password", "200"),
+        ("ann:U*U", "401"),
+        ("nobody:her password", "401"),
+    ] {
+        assert_eq!(ask(http, url, pair), status, "{pair}");
+    }
+    // A bad file changes nothing and says why.
+    fs::write(&users, format!("{}\n", WEAK)).unwrap();
+    running.client().wait_line(&["basic_auth_file", "line 1", "tunnel generate password"], SOON);
+    assert_eq!(ask(http, url, "bob:U*U"), "200");
+    fs::write(&users, format!("{}\n", DAN)).unwrap();
+    wait("the changed file is published", SOON, || {
+        (ask(http, url, "dan:U*U*") == "200").then_some(())
+    });
+    assert_eq!(ask(http, url, "bob:U*U"), "401", "who is gone stays out");
+    assert_eq!(ask(http, url, "ann:her password"), "200");
+}

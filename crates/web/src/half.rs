@@ -1,0 +1,218 @@
+//! A visitor of HTTP/1 that has ended its direction, and waits for its answers or has left.
+//!
+//! Both look alike: the system of a program that shuts its sending direction down sends FIN, and so
+//! does that of a program that has closed its connection. A program that has ended its direction
+//! after a complete request gets its answer (RFC 9112 section 9.6). For a program that has left, the
+//! target should stop at once. The difference shows when a byte is sent: the system of a program
+//! that has left answers with RST, and the next write fails.
+//!
+//! ```text
+//!   visitor ── request, FIN ──> Half ──> Gate ──> hyper: the end is held back until every
+//!                                                 answer is written
+//!   visitor <── "H", "T", … ─── Half             while no byte of the answer was written
+//!   visitor <── "0", "0", … ─── Half             between two chunks of the answer
+//!   visitor <── "P/1.1 200" ─── Half <── hyper   without the bytes that were sent ahead
+//! ```
+//!
+//! So the probe is made of bytes that come anyway: each response begins with `HTTP/`, and the size
+//! of a chunk may begin with zeros (RFC 9112 section 7.1). A few bytes go out in the first second,
+//! and none after that: what is sent later of the answer is a probe by itself.
+//!
+//! Nothing can be sent ahead of the rest of a body with `Content-Length`, or of one that ends with
+//! the connection. If such a body makes a pause of [`PATIENCE`] from the end of the visitor on, the
+//! visitor has left. If it goes on, its own bytes show whether the visitor is there.
+//!
+//! Over TLS only an end with `close_notify` is such an end. FIN without it is an error of the
+//! connection (RFC 8446 section 6.1), and the visitor has left.
+
+use std::{
+    io,
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::{Instant, Sleep, sleep},
+};
+
+use crate::gate::{Begun, Progress};
+
+/// When the bytes of the probe are sent, counted from the end of the visitor. The second byte finds
+/// the reset that the first one caused if the path takes less than 100 ms for both ways, and so on.
+const STEPS: [Duration; 5] = [
+    Duration::ZERO,
+    Duration::from_millis(100),
+    Duration::from_millis(250),
+    Duration::from_millis(450),
+    Duration::from_millis(700),
+];
+
+/// The time after which a visitor that cannot be probed has left. Its target shall notice that within
+/// 1 s of the end, which takes some of the second for the path.
+const PATIENCE: Duration = STEPS[STEPS.len() - 1];
+
+/// The first bytes of each response: one for each step.
+const START: [u8; STEPS.len()] = *b"HTTP/";
+
+/// The connection of a visitor, whose end is held back while it waits for answers.
+#[derive(Debug)]
+pub(crate) struct Half<T> {
+    io: T,
+    progress: Rc<Progress>,
+    end: Option<Box<End>>,
+    /// The bytes of the next response that were sent ahead.
+    ahead: usize,
+}
+
+/// The visitor has ended its direction.
+#[derive(Debug)]
+struct End {
+    since: Instant,
+    /// The probes that were sent.
+    step: usize,
+    timer: Pin<Box<Sleep>>,
+    is_unflushed: bool,
+    /// Bytes of an answer were written since.
+    has_written: bool,
+}
+
+impl<T> Half<T> {
+    pub(crate) const fn new(io: T, progress: Rc<Progress>) -> Self {
+        Self { io, progress, end: None, ahead: 0 }
+    }
+
+    pub(crate) fn into_inner(self) -> T {
+        self.io
+    }
+
+    /// Leaves out the bytes of a response that were sent ahead. `None`: `bytes` are all to be
+    /// written.
+    fn skip(&mut self, bytes: usize) -> Option<usize> {
+        let skipped = self.ahead.min(bytes);
+        self.ahead -= skipped;
+        (skipped > 0).then_some(skipped)
+    }
+
+    fn wrote(&mut self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Some(end) = &mut self.end {
+            end.has_written |= matches!(result, Poll::Ready(Ok(1..)));
+        }
+        result
+    }
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> Half<T> {
+    /// The end of the visitor goes on when its answers are written. An error: the visitor has left.
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Self { io, progress, end, ahead } = self;
+        let end = end.get_or_insert_with(|| Box::new(End::new()));
+        let mut io = Pin::new(io);
+        loop {
+            let Some(begun) = progress.waits(cx) else { return Poll::Ready(Ok(())) };
+            if end.is_unflushed {
+                ready!(io.as_mut().poll_flush(cx))?;
+                end.is_unflushed = false;
+            }
+            let (probe, due) = match (begun, STEPS.get(end.step)) {
+                (Begun::Nothing, Some(due)) => (START[*ahead], *due),
+                (Begun::Chunks, Some(due)) => (b'0', *due),
+                (Begun::Body, Some(_)) if !end.has_written => {
+                    ready!(end.poll_timer(PATIENCE, cx));
+                    return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+                }
+                (_, None) | (Begun::Body | Begun::Unsent, _) => return Poll::Pending,
+            };
+            ready!(end.poll_timer(due, cx));
+            // A visitor that does not read has bytes to read first.
+            let written = ready!(io.as_mut().poll_write(cx, &[probe]))?;
+            if begun == Begun::Nothing {
+                *ahead += written;
+            }
+            (end.is_unflushed, end.has_written) = (true, true);
+            end.step += 1;
+        }
+    }
+}
+
+impl End {
+    fn new() -> Self {
+        Self {
+            since: Instant::now(),
+            step: 0,
+            timer: Box::pin(sleep(STEPS[0])),
+            is_unflushed: false,
+            has_written: false,
+        }
+    }
+
+    /// Ready at the time `due` after the end.
+    fn poll_timer(&mut self, due: Duration, cx: &mut Context<'_>) -> Poll<()> {
+        let at = self.since + due;
+        if self.timer.deadline() != at {
+            self.timer.as_mut().reset(at);
+        }
+        self.timer.as_mut().poll(cx)
+    }
+}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for Half<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.end.is_none() {
+            let before = buf.filled().len();
+            ready!(Pin::new(&mut self.io).poll_read(cx, buf))?;
+            if buf.filled().len() > before || buf.remaining() == 0 {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        self.poll_end(cx)
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Half<T> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.skip(bytes.len()) {
+            Some(skipped) => Poll::Ready(Ok(skipped)),
+            None => {
+                let result = Pin::new(&mut self.io).poll_write(cx, bytes);
+                self.wrote(result)
+            }
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.skip(slices.iter().map(|slice| slice.len()).sum()) {
+            Some(skipped) => Poll::Ready(Ok(skipped)),
+            None => {
+                let result = Pin::new(&mut self.io).poll_write_vectored(cx, slices);
+                self.wrote(result)
+            }
+        }
+    }
+}

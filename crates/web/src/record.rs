@@ -1,0 +1,443 @@
+//! What is told about a request once its answer has ended: for the log of requests, and for the
+//! figures of its service.
+
+use std::{
+    cell::{Cell, RefCell},
+    fmt,
+    net::IpAddr,
+    rc::Rc,
+    time::Duration,
+};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use hyper::{
+    Request, StatusCode, Version,
+    header::{self, HeaderMap, HeaderName, HeaderValue},
+};
+use tokio::time::Instant;
+
+use crate::{Service, Services, Visitor};
+
+/// The status of a request whose visitor left before the answer. No answer has it; nginx writes the
+/// same.
+const LEFT: u16 = 499;
+
+/// Which parts of the head of a request are kept, besides those that every log has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wants {
+    /// The query of the address and of `Referer`.
+    pub query: bool,
+    /// The name of the user in `Authorization`.
+    pub user: bool,
+}
+
+/// A request that was answered.
+#[derive(Clone, Debug, Default)]
+pub struct Record {
+    /// The head, if the services want it, and if the bytes of the visitor were a request.
+    pub head: Option<RequestHead>,
+    /// The visitor, as [`Services::sender`] tells it.
+    pub visitor: Option<IpAddr>,
+    /// The status of the answer; 499: the visitor left before it.
+    pub status: u16,
+    /// Bytes of the body of the answer that the connection has taken.
+    pub bytes: u64,
+    /// The time from the head of the request to the head of the answer; `None` without an answer.
+    pub first_byte: Option<Duration>,
+    /// The time from the head of the request to the end of the answer.
+    pub duration: Duration,
+    /// The connection has taken the whole answer.
+    pub is_complete: bool,
+}
+
+/// Parts of a head.
+#[derive(Clone, Copy)]
+enum Part {
+    Method,
+    Path,
+    Query,
+    Host,
+    Referer,
+    UserAgent,
+    User,
+}
+
+const PARTS: usize = Part::User as usize + 1;
+
+/// The parts of the head of a request that a log has, as the visitor sent them.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct RequestHead {
+    /// The parts, one behind the other.
+    text: Vec<u8>,
+    parts: [Option<(u32, u32)>; PARTS],
+    protocol: &'static str,
+}
+
+impl RequestHead {
+    /// The head of a request, in which the host is named by `host`.
+    fn of<B>(request: &Request<B>, wants: Wants) -> Self {
+        let (uri, fields) = (request.uri(), request.headers());
+        let protocol = match request.version() {
+            Version::HTTP_10 => "HTTP/1.0",
+            Version::HTTP_2 => "HTTP/2.0",
+            _ => "HTTP/1.1",
+        };
+        let mut head = Self { protocol, ..Self::default() };
+        head.put(Part::Method, request.method().as_str().as_bytes());
+        let authority = uri.authority().map(|authority| authority.as_str().as_bytes());
+        let path = Some(uri.path().as_bytes()).filter(|path| !path.is_empty());
+        head.put(Part::Path, path.or(authority).unwrap_or_default());
+        let query = uri.query().map(str::as_bytes);
+        let field = |name: HeaderName| fields.get(name).map(HeaderValue::as_bytes);
+        let host = authority.or_else(|| field(header::HOST));
+        let agent = field(header::USER_AGENT);
+        head.rest(wants, [query, host, field(header::REFERER), agent], user(fields));
+        head
+    }
+
+    /// The head of a request of HTTP/1 in `bytes`, which begin with a complete head.
+    #[must_use]
+    pub fn read(bytes: &[u8], wants: Wants) -> Self {
+        let mut lines = bytes.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii);
+        let mut words = lines.next().unwrap_or_default().split(|&byte| byte == b' ');
+        let [method, target, version] = [(); 3].map(|()| words.next().unwrap_or_default());
+        let protocol = if version == b"HTTP/1.0" { "HTTP/1.0" } else { "HTTP/1.1" };
+        let mut head = Self { protocol, ..Self::default() };
+        head.put(Part::Method, method);
+        let (authority, target) = absolute(target);
+        let (path, query) = cut(target, b'?');
+        head.put(Part::Path, path);
+        let (mut host, mut referer, mut agent, mut given) = (None, None, None, None);
+        for line in lines.take_while(|line| !line.is_empty()) {
+            let (name, Some(value)) = cut(line, b':') else { continue };
+            let value = Some(value.trim_ascii());
+            if name.eq_ignore_ascii_case(b"host") {
+                host = value;
+            } else if name.eq_ignore_ascii_case(b"referer") {
+                referer = value;
+            } else if name.eq_ignore_ascii_case(b"user-agent") {
+                agent = value;
+            } else if name.eq_ignore_ascii_case(b"authorization") {
+                given = value;
+            }
+        }
+        head.rest(wants, [query, authority.or(host), referer, agent], given.and_then(decoded));
+        head
+    }
+
+    /// Keeps what is left of a head besides its first words.
+    fn rest(
+        &mut self,
+        wants: Wants,
+        [query, host, referer, agent]: [Option<&[u8]>; 4],
+        user: Option<Vec<u8>>,
+    ) {
+        if let Some(query) = query.filter(|_| wants.query) {
+            self.put(Part::Query, query);
+        }
+        if let Some(host) = host {
+            self.put(Part::Host, host);
+        }
+        if let Some(referer) = referer {
+            self.put_referer(referer, wants);
+        }
+        if let Some(agent) = agent {
+            self.put(Part::UserAgent, agent);
+        }
+        if let Some(user) = user.filter(|_| wants.user) {
+            self.put(Part::User, &user);
+        }
+    }
+
+    /// `Referer` is an address: without its query, and in any case without user and password.
+    fn put_referer(&mut self, referer: &[u8], wants: Wants) {
+        let shown = if wants.query { referer } else { cut(referer, b'?').0 };
+        let scheme = shown.windows(3).position(|part| part == b"://").map_or(0, |at| at + 3);
+        let (scheme, rest) = shown.split_at(scheme);
+        let authority = rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len());
+        let userinfo = rest[..authority].iter().rposition(|&byte| byte == b'@');
+        let rest = userinfo.map_or(rest, |at| &rest[at + 1..]);
+        self.put(Part::Referer, scheme);
+        self.extend(Part::Referer, rest);
+    }
+
+    fn put(&mut self, part: Part, bytes: &[u8]) {
+        let at = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
+        let begin = at(self.text.len());
+        self.text.extend_from_slice(bytes);
+        self.parts[part as usize] = Some((begin, at(self.text.len())));
+    }
+
+    /// Appends to the part that was put last.
+    fn extend(&mut self, part: Part, bytes: &[u8]) {
+        self.text.extend_from_slice(bytes);
+        if let Some((_, end)) = &mut self.parts[part as usize] {
+            *end = u32::try_from(self.text.len()).unwrap_or(u32::MAX);
+        }
+    }
+
+    fn part(&self, part: Part) -> Option<&[u8]> {
+        let (begin, end) = self.parts[part as usize]?;
+        self.text.get(usize::try_from(begin).ok()?..usize::try_from(end).ok()?)
+    }
+
+    /// The method.
+    #[must_use]
+    pub fn method(&self) -> Option<&[u8]> {
+        self.part(Part::Method)
+    }
+
+    /// The path of the address.
+    #[must_use]
+    pub fn path(&self) -> Option<&[u8]> {
+        self.part(Part::Path)
+    }
+
+    /// The query of the address, if it is wanted.
+    #[must_use]
+    pub fn query(&self) -> Option<&[u8]> {
+        self.part(Part::Query)
+    }
+
+    /// The host, with its port.
+    #[must_use]
+    pub fn host(&self) -> Option<&[u8]> {
+        self.part(Part::Host)
+    }
+
+    /// The field `Referer`, without user and password.
+    #[must_use]
+    pub fn referer(&self) -> Option<&[u8]> {
+        self.part(Part::Referer)
+    }
+
+    /// The field `User-Agent`.
+    #[must_use]
+    pub fn user_agent(&self) -> Option<&[u8]> {
+        self.part(Part::UserAgent)
+    }
+
+    /// The name of the user, if it is wanted.
+    #[must_use]
+    pub fn user(&self) -> Option<&[u8]> {
+        self.part(Part::User)
+    }
+
+    /// The protocol: `HTTP/1.0`, `HTTP/1.1`, `HTTP/2.0`.
+    #[must_use]
+    pub const fn protocol(&self) -> &'static str {
+        self.protocol
+    }
+}
+
+/// The texts may be secrets of the visitor.
+impl fmt::Debug for RequestHead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestHead").field("bytes", &self.text.len()).finish_non_exhaustive()
+    }
+}
+
+/// The text before and after the first such byte.
+fn cut(text: &[u8], at: u8) -> (&[u8], Option<&[u8]>) {
+    match text.iter().position(|&byte| byte == at) {
+        Some(found) => (&text[..found], Some(&text[found + 1..])),
+        None => (text, None),
+    }
+}
+
+/// The authority of a target in absolute-form (RFC 9112 section 3.2.2), and the rest.
+fn absolute(target: &[u8]) -> (Option<&[u8]>, &[u8]) {
+    let Some(rest) = [&b"http://"[..], b"https://"].iter().find_map(|scheme| {
+        let (begin, rest) = target.split_at_checked(scheme.len())?;
+        begin.eq_ignore_ascii_case(scheme).then_some(rest)
+    }) else {
+        return (None, target);
+    };
+    let end = rest.iter().position(|byte| b"/?".contains(byte)).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    (Some(authority), if path.is_empty() { b"/" } else { path })
+}
+
+/// The name of the user in a field `Authorization: Basic …` (RFC 7617).
+fn user(fields: &HeaderMap) -> Option<Vec<u8>> {
+    decoded(fields.get(header::AUTHORIZATION)?.as_bytes())
+}
+
+fn decoded(value: &[u8]) -> Option<Vec<u8>> {
+    let (scheme, token) = value.split_at_checked("Basic ".len())?;
+    if !scheme.eq_ignore_ascii_case(b"Basic ") {
+        return None;
+    }
+    let mut pair = STANDARD.decode(token.trim_ascii()).ok()?;
+    let colon = pair.iter().position(|&byte| byte == b':')?;
+    pair.truncate(colon);
+    Some(pair)
+}
+
+/// The record of a request in progress, which tells it when it is dropped.
+pub(crate) struct Note {
+    services: Rc<dyn Services>,
+    service: RefCell<Option<Rc<dyn Service>>>,
+    begun: Instant,
+    head: RefCell<Option<RequestHead>>,
+    visitor: Option<IpAddr>,
+    /// The status of the answer, and the time of its head.
+    answer: Cell<Option<(u16, Duration)>>,
+    bytes: Cell<u64>,
+    is_complete: Cell<bool>,
+    is_told: Cell<bool>,
+}
+
+impl Note {
+    /// Begins the record of a request of this visitor. `is_known`: the bytes of the visitor were a
+    /// request.
+    pub(crate) fn new<B>(
+        services: &Rc<dyn Services>,
+        visitor: &Visitor,
+        request: &Request<B>,
+        is_known: bool,
+    ) -> Self {
+        let wants = services.wants();
+        let head = wants.filter(|_| is_known).map(|wants| RequestHead::of(request, wants));
+        // Where a proxy names nobody, the connection is all that is known.
+        let sender = |_| services.sender(visitor, request.headers()).address().or(visitor.address);
+        let visitor = wants.and_then(sender).map(|address| address.ip());
+        Self {
+            services: Rc::clone(services),
+            service: RefCell::default(),
+            begun: Instant::now(),
+            head: RefCell::new(head),
+            visitor,
+            answer: Cell::new(None),
+            bytes: Cell::new(0),
+            is_complete: Cell::new(false),
+            is_told: Cell::new(false),
+        }
+    }
+
+    /// The request is for this service.
+    pub(crate) fn found(&self, service: &Rc<dyn Service>) {
+        *self.service.borrow_mut() = Some(Rc::clone(service));
+    }
+
+    /// The head of the answer goes to the visitor.
+    pub(crate) fn answered(&self, status: StatusCode) {
+        self.answer.set(Some((status.as_u16(), self.begun.elapsed())));
+    }
+
+    /// Bytes of the body of the answer go to the visitor.
+    pub(crate) fn sent(&self, bytes: usize) {
+        self.bytes.set(self.bytes.get() + bytes as u64);
+    }
+
+    /// The body of the answer is complete.
+    pub(crate) fn complete(&self) {
+        self.is_complete.set(true);
+    }
+
+    /// Tells the record, once.
+    pub(crate) fn tell(&self) {
+        if self.is_told.replace(true) {
+            return;
+        }
+        let answer = self.answer.get();
+        let record = Record {
+            head: self.head.take(),
+            visitor: self.visitor,
+            status: answer.map_or(LEFT, |(status, _)| status),
+            bytes: self.bytes.get(),
+            first_byte: answer.map(|(_, first)| first),
+            duration: self.begun.elapsed(),
+            is_complete: self.is_complete.get(),
+        };
+        match self.service.take() {
+            Some(service) => service.answered(&record),
+            None => self.services.answered(&record),
+        }
+    }
+}
+
+impl Drop for Note {
+    fn drop(&mut self) {
+        self.tell();
+    }
+}
+
+impl fmt::Debug for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Note").field("answer", &self.answer).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: Wants = Wants { query: true, user: true };
+    const NONE: Wants = Wants { query: false, user: false };
+
+    const HEAD: &[u8] = b"POST /a/b?token=1 HTTP/1.1\r\nHost: a.example\r\nuser-AGENT:  curl \r\n\
+        Referer: https://ann:secret@b.example/x?key=2\r\nAuthorization: Basic YW5uOnNlY3JldA==\r\n\
+        \r\nbody: x\r\n";
+
+    /// A head of each kind with the same content.
+    fn both(wants: Wants) -> [RequestHead; 2] {
+        let request = Request::post("/a/b?token=1")
+            .header("Host", "a.example")
+            .header("User-Agent", "curl")
+            .header("Referer", "https://ann:secret@b.example/x?key=2")
+            .header("Authorization", "Basic YW5uOnNlY3JldA==")
+            .body(())
+            .unwrap();
+        [RequestHead::of(&request, wants), RequestHead::read(HEAD, wants)]
+    }
+
+    #[test]
+    fn a_head_is_the_same_from_bytes_and_from_a_request() {
+        let [of, read] = both(ALL);
+        assert!(of == read);
+        let [of, read] = both(NONE);
+        assert!(of == read);
+    }
+
+    #[test]
+    fn queries_and_users_are_kept_only_where_they_are_wanted_and_passwords_never() {
+        for head in both(ALL) {
+            assert_eq!(head.method(), Some(&b"POST"[..]));
+            assert_eq!(head.path(), Some(&b"/a/b"[..]));
+            assert_eq!(head.query(), Some(&b"token=1"[..]));
+            assert_eq!(head.host(), Some(&b"a.example"[..]));
+            assert_eq!(head.user_agent(), Some(&b"curl"[..]));
+            assert_eq!(head.user(), Some(&b"ann"[..]));
+            assert_eq!(head.referer(), Some(&b"https://b.example/x?key=2"[..]));
+            assert_eq!(head.protocol(), "HTTP/1.1");
+            assert!(!head.text.windows(6).any(|text| text == b"secret"));
+        }
+        for head in both(NONE) {
+            assert_eq!((head.query(), head.user()), (None, None));
+            assert_eq!(head.referer(), Some(&b"https://b.example/x"[..]));
+            assert!(!head.text.contains(&b'?'));
+        }
+    }
+
+    #[test]
+    fn a_target_may_have_any_form() {
+        for (target, host, path) in [
+            ("http://b.example/x?q", Some("b.example"), "/x"),
+            ("HTTP://b.example", Some("b.example"), "/"),
+            ("*", Some("a"), "*"),
+            ("/", Some("a"), "/"),
+        ] {
+            let head = RequestHead::read(
+                format!("GET {target} HTTP/1.0\r\nHost: a\r\n\r\n").as_bytes(),
+                NONE,
+            );
+            assert_eq!(head.host(), host.map(str::as_bytes), "{target}");
+            assert_eq!(head.path(), Some(path.as_bytes()), "{target}");
+            assert_eq!(head.protocol(), "HTTP/1.0");
+        }
+        for bytes in [&b""[..], b"\xff", b"GET", b"\r\n\r\n", b"a b c d e\nx\n:\n"] {
+            let _ = RequestHead::read(bytes, ALL);
+        }
+    }
+}
