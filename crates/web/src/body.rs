@@ -234,7 +234,7 @@ enum Content {
     },
     /// Of a target over HTTP/2.
     Stream {
-        incoming: Incoming,
+        incoming: Coded,
         lease: Lease,
     },
 }
@@ -313,7 +313,7 @@ impl AnswerBody {
 }
 
 impl AnswerBody {
-    pub(crate) fn stream(incoming: Incoming, lease: Lease, answer: Answer) -> Self {
+    pub(crate) fn stream(incoming: Coded, lease: Lease, answer: Answer) -> Self {
         let share = Share::new(answer.account());
         let content = Content::Stream { incoming, lease };
         Self { content, share, answer: Some(answer) }.noted()
@@ -361,13 +361,11 @@ impl Body for AnswerBody {
                 if !share.may_take(BLOCK as u64, cx) {
                     return Poll::Pending;
                 }
-                let frame = ready!(Pin::new(&mut *incoming).poll_frame(cx));
-                let charged = |bytes: Bytes| {
-                    lease.read(bytes.len());
-                    share.charge(bytes, BLOCK)
-                };
-                let charged = |frame: Frame<Bytes>| frame.map_data(charged);
-                frame.map(|frame| frame.map(charged).map_err(AnswerError::from))
+                let polled = Pin::new(&mut *incoming).poll_frame(cx);
+                lease.read(incoming.take_read());
+                let frame = ready!(polled);
+                let charged = |bytes: Bytes| share.charge(bytes, BLOCK);
+                frame.map(|frame| frame.map(|frame| frame.map_data(charged)))
             }
         };
         match &frame {

@@ -10,7 +10,7 @@ use std::{
     io::{self, Write},
     pin::Pin,
     rc::Rc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use bytes::{Buf as _, Bytes};
@@ -176,16 +176,25 @@ pub(crate) enum AnswerError {
 /// The body of a target's answer, as it is or compressed.
 #[derive(Debug)]
 pub(crate) enum Coded {
-    Plain(Incoming),
+    Plain { incoming: Incoming, read: Read },
     Encoded(Box<Encoded<Incoming>>),
 }
 
 impl Coded {
     pub(crate) fn new(incoming: Incoming, encoder: Option<Encoder>) -> Self {
         match encoder {
-            None => Self::Plain(incoming),
+            None => Self::Plain { incoming, read: Read::default() },
             Some(encoder) => Self::Encoded(Box::new(Encoded::new(incoming, encoder))),
         }
+    }
+
+    /// What was read of the target since this was asked last. The connection to a target over HTTP/2
+    /// counts it.
+    pub(crate) fn take_read(&mut self) -> Read {
+        std::mem::take(match self {
+            Self::Plain { read, .. } => read,
+            Self::Encoded(encoded) => &mut encoded.read,
+        })
     }
 }
 
@@ -198,21 +207,29 @@ impl Body for Coded {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, AnswerError>>> {
         match self.get_mut() {
-            Self::Plain(incoming) => Pin::new(incoming).poll_frame(cx).map_err(AnswerError::Target),
+            Self::Plain { incoming, read } => {
+                let frame = ready!(Pin::new(incoming).poll_frame(cx));
+                if let Some(Ok(frame)) = &frame
+                    && let Some(bytes) = frame.data_ref()
+                {
+                    read.add(bytes.len());
+                }
+                Poll::Ready(frame.map(|frame| frame.map_err(AnswerError::Target)))
+            }
             Self::Encoded(encoded) => Pin::new(&mut **encoded).poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Plain(incoming) => incoming.is_end_stream(),
+            Self::Plain { incoming, .. } => incoming.is_end_stream(),
             Self::Encoded(encoded) => encoded.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Plain(incoming) => incoming.size_hint(),
+            Self::Plain { incoming, .. } => incoming.size_hint(),
             Self::Encoded(_) => SizeHint::default(),
         }
     }
@@ -228,6 +245,21 @@ pub(crate) struct Encoded<B> {
     /// The encoder may keep bytes that the visitor has not got.
     kept: Kept,
     trailers: Option<Frame<Bytes>>,
+    read: Read,
+}
+
+/// Pieces of a body that were read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Read {
+    pub(crate) bytes: usize,
+    pub(crate) pieces: u32,
+}
+
+impl Read {
+    const fn add(&mut self, bytes: usize) {
+        self.bytes += bytes;
+        self.pieces += 1;
+    }
 }
 
 /// Whether the encoder keeps bytes of the body.
@@ -241,7 +273,14 @@ enum Kept {
 
 impl<B> Encoded<B> {
     fn new(body: B, encoder: Encoder) -> Self {
-        Self { body, encoder, input: Bytes::new(), kept: Kept::Nothing, trailers: None }
+        Self {
+            body,
+            encoder,
+            input: Bytes::new(),
+            kept: Kept::Nothing,
+            trailers: None,
+            read: Read::default(),
+        }
     }
 
     const fn is_done(&self) -> bool {
@@ -287,7 +326,10 @@ where
             }
             match Pin::new(&mut this.body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
-                    Ok(input) => this.input = input,
+                    Ok(input) => {
+                        this.read.add(input.len());
+                        this.input = input;
+                    }
                     Err(trailers) => {
                         this.trailers = Some(trailers);
                         this.encoder.engine.finish()?;

@@ -24,7 +24,7 @@ use crate::{
     coding::{Accepted, Coding},
 };
 use encoder::Encoder;
-pub(crate) use encoder::{AnswerError, Coded};
+pub(crate) use encoder::{AnswerError, Coded, Read};
 
 /// Bytes below which an answer stays as it is: the head and one packet take as much.
 const SHORTEST: u64 = 1024;

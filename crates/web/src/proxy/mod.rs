@@ -418,16 +418,16 @@ impl Connection {
                 let reason = "The target did not switch to the protocol of the request.";
                 return Err((Refusal::new(502, reason), answer));
             }
+            let length = incoming.size_hint().exact();
+            let encoder = compress.and_then(|wish| wish.begin(&mut parts, length, &self.account));
+            let body = Coded::new(incoming, encoder);
             let body = match (upstream, lease) {
                 (Some(upstream), _) => {
                     let pool = Rc::clone(&self.pool);
                     let exchange = Exchange::new(upstream, service.identity(), pool);
-                    let length = incoming.size_hint().exact();
-                    let encoder =
-                        compress.and_then(|wish| wish.begin(&mut parts, length, &self.account));
-                    AnswerBody::target(Coded::new(incoming, encoder), exchange, answer)
+                    AnswerBody::target(body, exchange, answer)
                 }
-                (None, Some(lease)) => AnswerBody::stream(incoming, lease, answer),
+                (None, Some(lease)) => AnswerBody::stream(body, lease, answer),
                 (None, None) => AnswerBody::page(Bytes::new(), &self.account, Some(answer)),
             };
             return Ok(Response::from_parts(parts, body));
