@@ -212,6 +212,34 @@ fn an_early_answer_is_whole() {
 }
 
 #[test]
+fn an_upload_is_reset_without_an_error_a_moment_after_its_early_answer() {
+    on_worker(async {
+        let site = Site::new();
+        let a = site.plain("a.example");
+        let (mut sender, connection) = h2::client::handshake(connect(&site).io).await.unwrap();
+        spawn_local(connection);
+        // A target answers, and a page of the server itself.
+        for host in ["a.example", "b.example"] {
+            let request = Request::post(format!("http://{host}/")).body(()).unwrap();
+            let (response, mut upload) = sender.send_request(request, false).unwrap();
+            upload.send_data(Bytes::from_static(b"some"), false).unwrap();
+            if host == "a.example" {
+                let mut target = a.accept().await;
+                target.serve("HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno").await;
+            }
+            let mut body = response.await.unwrap().into_body();
+            while let Some(piece) = body.data().await {
+                body.flow_control().release_capacity(piece.unwrap().len()).unwrap();
+            }
+            let begin = Instant::now();
+            let reason = std::future::poll_fn(|cx| upload.poll_reset(cx)).await.unwrap();
+            assert_eq!(reason, h2::Reason::NO_ERROR, "{host}");
+            assert_eq!(begin.elapsed(), Duration::from_secs(1), "{host}");
+        }
+    });
+}
+
+#[test]
 fn a_request_that_cannot_be_repeated_has_a_connection_of_its_own() {
     on_worker(async {
         let site = Site::new();

@@ -3,6 +3,9 @@
 
 mod browser;
 mod certificates;
+mod conformance;
+mod content;
+mod ends;
 mod hostile;
 mod http;
 mod http2;
