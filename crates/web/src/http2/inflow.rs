@@ -70,6 +70,8 @@ pub(crate) struct Inflow {
     flushes: Cell<bool>,
     /// The visitor has sent more than a window permits.
     is_violated: Cell<bool>,
+    /// A window was opened.
+    is_opened: Cell<bool>,
     /// The shortest round trip of the connection.
     pub(super) round_trip: Cell<Option<Duration>>,
     /// The last byte arrived.
@@ -102,6 +104,7 @@ impl Inflow {
             turn: Cell::new(0),
             flushes: Cell::new(true),
             is_violated: Cell::new(false),
+            is_opened: Cell::new(false),
             round_trip: Cell::new(None),
             read_at: Cell::new(Instant::now()),
             driver: RefCell::default(),
@@ -120,9 +123,9 @@ impl Inflow {
         self.is_violated.get()
     }
 
-    /// Whether bodies of requests arrive.
-    pub(super) fn is_receiving(&self) -> bool {
-        !self.inboxes.borrow().is_empty()
+    /// Whether a window was opened since the last call: the round trip is of use.
+    pub(super) fn take_opened(&self) -> bool {
+        self.is_opened.take()
     }
 
     /// The task of `cx` drives h2, and begins a turn.
@@ -224,6 +227,7 @@ impl Inflow {
     }
 
     fn grant(&self, stream: u32, increment: u32) {
+        self.is_opened.set(true);
         let mut due = self.due.borrow_mut();
         match due.iter_mut().find(|(id, _)| *id == stream) {
             Some((_, sum)) => *sum += increment,

@@ -48,8 +48,8 @@ impl Pings {
         }
         let now = Instant::now();
         if self.sent.is_none()
-            && self.inflow.is_receiving()
             && self.last.is_none_or(|last| now.saturating_duration_since(last) >= MEASURE)
+            && self.inflow.take_opened()
         {
             self.send(cx, now);
         }
