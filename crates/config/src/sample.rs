@@ -51,7 +51,7 @@ mod tests {
                         if !is_free {
                             walk(&entry.value, &path, found);
                         }
-                        found.insert(path, line);
+                        found.entry(path).or_insert(line);
                     }
                 }
             }

@@ -1,6 +1,11 @@
 //! TLS to a target: a web site behind the client, often of a device of the local network whose
 //! certificate no authority has issued. A failure says what the certificate is and how to trust it.
 
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "the enums of rustls and x509-parser are open; the rest keeps the text of `words`"
+)]
+
 use std::io;
 use std::pin::Pin as Pinned;
 use std::sync::Arc;
@@ -206,10 +211,6 @@ impl ServerCertVerifier for TargetVerifier {
 }
 
 /// What a refused certificate is, and how to trust it.
-#[allow(
-    clippy::wildcard_enum_match_arm,
-    reason = "the enum of rustls is open; the rest keeps the text of `words`"
-)]
 fn untrusted(
     why: &CertificateError,
     certificate: &CertificateDer<'_>,
@@ -290,10 +291,6 @@ fn names(certificate: &X509Certificate<'_>) -> String {
 }
 
 /// Why a handshake failed, after "the target".
-#[allow(
-    clippy::wildcard_enum_match_arm,
-    reason = "the enum of rustls is open; the rest keeps the text of `words`"
-)]
 fn explain(error: &io::Error, is_http2: bool) -> String {
     let Some(inner) = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) else {
         return if error.kind() == io::ErrorKind::UnexpectedEof {

@@ -32,6 +32,7 @@ use crate::{
     OpenFailed, Service, Stream,
     account::{Account, Hold},
     body::RequestBody,
+    compress::Read,
     gate::{DATA, Frames, NO_MEMORY},
     service::Identity,
     upstream::{Failure, WireState},
@@ -126,10 +127,14 @@ impl Lease {
         self.state.failure.get()
     }
 
-    /// Bytes of the answer were read.
-    pub(crate) fn read(&self, bytes: usize) {
+    /// Pieces of the answer were read.
+    pub(crate) fn read(&self, read: Read) {
+        if read.pieces == 0 {
+            return;
+        }
         let state = &self.state;
-        state.charge(state.unread.get().saturating_sub(bytes as u64 + FRAME));
+        let kept = read.bytes as u64 + u64::from(read.pieces) * FRAME;
+        state.charge(state.unread.get().saturating_sub(kept));
         if let Some(reader) = state.reader.take() {
             reader.wake();
         }

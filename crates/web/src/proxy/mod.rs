@@ -21,6 +21,7 @@ use crate::{
     Asked, Checked, Found, Pages, Refusal, Rules, Service, Services, Verdict, Visitor,
     account::{Account, REQUEST, UPSTREAM},
     body::{Answer, AnswerBody, VisitorBody},
+    compress::{Coded, Wish},
     fields,
     gate::{NO_MEMORY, Progress},
     http2,
@@ -172,6 +173,7 @@ impl Connection {
         let asked = Asked { host: &name, port, path: &normal, sender, is_secure };
         let service = self.admitted(&request, &asked, note).await?;
         let rules = service.rules();
+        let compress = Wish::of(&request, rules.compress);
         let hsts = rules.hsts.clone().filter(|_| is_secure);
         let with_hsts = |denied: Denied| Denied { hsts: hsts.clone(), ..denied };
         if let Some(to) = &rules.redirect {
@@ -222,7 +224,12 @@ impl Connection {
             }
         }
         if let Some(to) = rules.host() {
-            fields::rewrite_origin(list, (&field, to), is_secure, rules.forwarded);
+            let scheme = match rules.target {
+                TargetProtocol::Https => "https",
+                TargetProtocol::Http | TargetProtocol::H2c => "http",
+            };
+            let scheme = Some(scheme).filter(|_| !rules.forwarded);
+            fields::rewrite_origin(list, (&field, to), is_secure, scheme);
         }
         rules.request.apply(list);
         list.insert(header::HOST, rules.host().cloned().unwrap_or(field));
@@ -241,7 +248,7 @@ impl Connection {
             let exchanged = exchanged.await.map_err(|refusal| with_hsts(refusal.into()));
             let (response, lease) = exchanged?;
             let upstream = Carrier::Shared(lease);
-            return Ok((response, Forwarded { service, upstream, tunnel: None, hsts }));
+            return Ok((response, Forwarded { service, upstream, tunnel: None, hsts, compress }));
         }
         let exchanged = exchange::exchange(pool, progress, account, &*service, outgoing).await;
         let (response, upstream) = exchanged.map_err(|failed| match failed {
@@ -249,7 +256,7 @@ impl Connection {
             Failed::Raced => NoAnswer::Unanswered,
         })?;
         let upstream = Carrier::Own(upstream);
-        Ok((response, Forwarded { service, upstream, tunnel, hsts }))
+        Ok((response, Forwarded { service, upstream, tunnel, hsts, compress }))
     }
 
     /// Whether the request is a preflight that the service admits without a password.
@@ -380,7 +387,7 @@ impl Connection {
         forwarded: Forwarded,
         answer: Answer,
     ) -> Result<Response<AnswerBody>, (Refusal, Answer)> {
-        let Forwarded { service, upstream, tunnel, hsts } = forwarded;
+        let Forwarded { service, upstream, tunnel, hsts, compress } = forwarded;
         let (mut parts, incoming) = response.into_parts();
         let switches = parts.status == StatusCode::SWITCHING_PROTOCOLS;
         let (upstream, lease) = match upstream {
@@ -411,13 +418,16 @@ impl Connection {
                 let reason = "The target did not switch to the protocol of the request.";
                 return Err((Refusal::new(502, reason), answer));
             }
+            let length = incoming.size_hint().exact();
+            let encoder = compress.and_then(|wish| wish.begin(&mut parts, length, &self.account));
+            let body = Coded::new(incoming, encoder);
             let body = match (upstream, lease) {
                 (Some(upstream), _) => {
                     let pool = Rc::clone(&self.pool);
                     let exchange = Exchange::new(upstream, service.identity(), pool);
-                    AnswerBody::target(incoming, exchange, answer)
+                    AnswerBody::target(body, exchange, answer)
                 }
-                (None, Some(lease)) => AnswerBody::stream(incoming, lease, answer),
+                (None, Some(lease)) => AnswerBody::stream(body, lease, answer),
                 (None, None) => AnswerBody::page(Bytes::new(), &self.account, Some(answer)),
             };
             return Ok(Response::from_parts(parts, body));
@@ -517,6 +527,7 @@ struct Forwarded {
     upstream: Carrier,
     tunnel: Option<Tunnel>,
     hsts: Option<HeaderValue>,
+    compress: Option<Wish>,
 }
 
 /// The connection to the target on which a request is answered.

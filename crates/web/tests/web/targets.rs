@@ -13,7 +13,7 @@ use hyper::{
     rt::Executor,
 };
 use hyper_util::rt::TokioIo;
-use proto::{HttpOptions, TargetProtocol};
+use proto::{Compress, HttpOptions, TargetProtocol};
 use tokio::{
     io::DuplexStream,
     sync::mpsc,
@@ -395,5 +395,37 @@ fn a_switch_of_protocols_does_not_reach_a_target_over_http2() {
             .await;
         assert_eq!(client.status().await, 501);
         assert_eq!(a.count.get(), 0);
+    });
+}
+
+#[test]
+fn a_long_answer_of_a_target_over_http2_is_compressed_and_arrives_whole() {
+    on_worker(async {
+        let site = Site::new();
+        let (target, compress) = (TargetProtocol::H2c, Compress::Public);
+        let a = site.add("a.example", &HttpOptions { target, compress, ..HttpOptions::default() });
+        let mut sender = speak(connect(&site)).await;
+        let (frames, sent) = body();
+        drop(frames);
+        let mut request = call("text/plain", sent);
+        request.headers_mut().insert("accept-encoding", "gzip".parse().unwrap());
+        let asked = spawn_local(sender.send_request(request));
+        let mut target = serve(&a, &server::Builder::new()).await;
+        let (_, mut respond) = target.next().await;
+        let head = Response::builder().header("content-type", "text/plain").body(()).unwrap();
+        let mut stream = respond.send_response(head, false).unwrap();
+        // More than every window, so what is read has to be counted.
+        let piece = Bytes::from("0123456789abcdef".repeat(1024));
+        for _ in 0..1_000 {
+            stream.send_data(piece.clone(), false).unwrap();
+        }
+        stream.send_trailers(trailers("x-end", "1")).unwrap();
+        let response = asked.await.unwrap().unwrap();
+        assert_eq!(response.headers()["content-encoding"], "gzip");
+        let whole = response.into_body().collect().await.unwrap();
+        assert_eq!(whole.trailers().unwrap()["x-end"], "1");
+        let mut decoder = flate2::write::GzDecoder::new(Vec::new());
+        std::io::Write::write_all(&mut decoder, &whole.to_bytes()).unwrap();
+        assert_eq!(decoder.finish().unwrap().len(), 1_000 * piece.len());
     });
 }

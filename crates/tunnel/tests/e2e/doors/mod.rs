@@ -3,6 +3,8 @@
 
 mod browser;
 mod certificates;
+mod conformance;
+mod content;
 mod ends;
 mod hostile;
 mod http;
