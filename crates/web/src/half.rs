@@ -19,7 +19,7 @@
 //! and none after that: what is sent later of the answer is a probe by itself.
 //!
 //! Nothing can be sent ahead of the rest of a body with `Content-Length`, or of one that ends with
-//! the connection. If such a body makes a pause of [`PATIENCE`] from the end of the visitor on, the
+//! the connection. If such a body makes a pause of `PATIENCE` from the end of the visitor on, the
 //! visitor has left. If it goes on, its own bytes show whether the visitor is there.
 //!
 //! Over TLS only an end with `close_notify` is such an end. FIN without it is an error of the
