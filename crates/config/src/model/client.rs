@@ -305,6 +305,7 @@ impl Service {
             (*forwarded, "forwarded"),
             (self.terms.http.preflight_pass, "preflight pass"),
             (self.terms.http.no_https_redirect, "no redirect from http://"),
+            (self.terms.ephemeral, "not remembered"),
         ] {
             if is_set {
                 extras.push_str(&format!(", {what}"));
