@@ -10,6 +10,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 triple=x86_64-unknown-linux-musl
+# The codings for compressed answers take 1.4 MB: br 1.05 (0.6 of it tables), zstd 0.28, gzip 0.08.
 max_bytes=13400000 # the promise of the manual; a commit that raises it says why
 out="${CARGO_TARGET_DIR:-target}/static"
 

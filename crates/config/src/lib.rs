@@ -55,7 +55,7 @@ pub use load::{
 };
 pub use model::{
     AccessLog, Acme, AcmeBinding, AcmeDns, Admin, Change, Changed, Check, ClientConfig,
-    ClientGrant, Common, Congestion, Exit, Field, FlowLimits, Forward, Http, HttpAuth, Kcp,
+    ClientGrant, Common, Congestion, Exit, Field, Files, FlowLimits, Forward, Http, HttpAuth, Kcp,
     KcpCongestion, KcpFec, KcpPreset, KeyPair, Listen, LogFile, LogFormat, LogLevel, Mux, Otlp,
     Pages, Path, ProxyProtocol, Public, Quic, RequestFormat, RequestLog, Rights, ServerConfig,
     ServerTls, Service, TargetTls, TlsRoutes, TlsVersion, Token, Trust, UserFile, VisitorLists,

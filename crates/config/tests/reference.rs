@@ -7,7 +7,7 @@ use config::{
     Change, ClientFlags, Common, KcpPreset, LogFormat, ServerFlags, Size, Sources, Span, Text,
     keys, load_client, load_server,
 };
-use proto::Priority;
+use proto::{Compress, Priority};
 
 const SERVER: &str = "listen: tls://[::]\nclients: [{name: a, token_file: t}]\n";
 const CLIENT: &str = "servers: tls://a\nname: a\ntoken_file: t\n\
@@ -156,6 +156,9 @@ fn defaults() -> BTreeMap<String, String> {
     put(key("pass_through"), terms.http.pass_through.to_string());
     put(key("forwarded"), terms.http.forwarded.to_string());
     put(key("remember"), (!terms.ephemeral).to_string());
+    assert_eq!(terms.http.compress, Compress::Off);
+    put(key("compress"), "false".into());
+    put(key("list"), service.files.list.to_string());
     assert!(terms.http.is_default());
     put(key("tcp_keepalive"), span(terms.timeouts.keepalive));
     put(key("timeouts.dial"), span(terms.timeouts.dial));

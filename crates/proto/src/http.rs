@@ -88,6 +88,21 @@ pub struct HttpOptions {
     pub preflight_pass: bool,
     /// The protocol in which the server sends requests to the target.
     pub target: TargetProtocol,
+    /// Which responses the server compresses.
+    pub compress: Compress,
+}
+
+/// Which responses of a target a server compresses, if the visitor accepts that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compress {
+    /// None.
+    #[default]
+    Off,
+    /// Those whose length tells nothing about a secret: responses to requests without credentials,
+    /// and responses that are the same for everybody.
+    Public,
+    /// All.
+    Always,
 }
 
 /// Changes of the fields of an HTTP message.
@@ -297,13 +312,16 @@ impl HttpOptions {
             || self.redirect.is_some()
             || self.hsts.is_some()
             || self.preflight_pass
+            || !matches!(self.compress, Compress::Off)
     }
 }
 
 /// The pairs of `basic_auth` and the values of fields are secrets.
 impl fmt::Debug for HttpOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { pass_through, host_rewrite, forwarded, path, redirect, target, .. } = self;
+        let Self {
+            pass_through, host_rewrite, forwarded, path, redirect, target, compress, ..
+        } = self;
         f.debug_struct("HttpOptions")
             .field("pass_through", pass_through)
             .field("host_rewrite", host_rewrite)
@@ -311,6 +329,7 @@ impl fmt::Debug for HttpOptions {
             .field("path", path)
             .field("target", target)
             .field("redirect", redirect)
+            .field("compress", compress)
             .finish_non_exhaustive()
     }
 }

@@ -32,7 +32,7 @@ pub use flow::{DATAGRAM_MAX, FlowCounts, FlowDrops, FlowKey, Volume};
 pub use frame::{HEAD, Head, Kind, MAX_OPEN, MAX_PAYLOAD};
 pub use hashed::{ARGON2_MEMORY_MAX, BCRYPT_COST_MAX, HashError, PasswordHash};
 pub use http::{
-    CREDENTIALS_MAX, EDITS_MAX, FIELD_NAME_MAX, FieldEdits, HASHES_MAX, HttpOptionError,
+    CREDENTIALS_MAX, Compress, EDITS_MAX, FIELD_NAME_MAX, FieldEdits, HASHES_MAX, HttpOptionError,
     HttpOptions, TargetProtocol,
 };
 pub use id::{CarrierNumber, FlowId, InstanceId, LinkId, Side, StreamId};

@@ -200,8 +200,8 @@ impl Ledger {
             return name.error.is_none();
         }
         let Some(client) = self.wildcard_client(host) else { return false };
-        let waits = |(_, name): &(&Box<str>, &Name)| name.is_demanded && name.client == client;
-        if self.names.iter().filter(waits).count() >= DEMANDED_MAX {
+        let waits = |name: &&Name| name.is_demanded && name.client == client;
+        if self.names.values().filter(waits).count() >= DEMANDED_MAX {
             return false;
         }
         self.serial += 1;

@@ -63,6 +63,9 @@ pub struct Terminator {
 /// Takes the outcome of each order: the host, and the reason of a failure.
 type Tell = Box<dyn Fn(&str, Option<&str>) + Send + Sync>;
 
+/// The trouble of a name, and the second in which its authority suggests the renewal.
+type Outlook = (Option<(String, Duration)>, Option<u64>);
+
 /// What a reload replaces.
 #[derive(Debug)]
 pub(crate) struct Live {
@@ -417,7 +420,7 @@ impl Terminator {
         let issued = self.shelf.issued.load_full();
         let live = self.live.load_full();
         let now = Instant::now();
-        let mut hosts: BTreeMap<Box<str>, (Option<(String, Duration)>, Option<u64>)> =
+        let mut hosts: BTreeMap<Box<str>, Outlook> =
             files.keys().map(|host| (host.clone(), (None, None))).collect();
         self.names.with(|ledger| {
             for host in ledger.wanted() {

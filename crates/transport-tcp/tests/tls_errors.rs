@@ -197,9 +197,11 @@ async fn a_client_without_tls_is_told() {
     let server = server_config(&material.own("own"), None, &[ALPN]).unwrap();
     let socket = listen_group(SocketAddr::from(([127, 0, 0, 1], 0)), 1).unwrap().remove(0);
     let mut listener = TcpListener::new(socket, Some(server.into())).unwrap();
+    let other = "TLS: the client does not speak TLS on this port";
     for (text, said) in [
-        ("GET / HTTP/1.1\r\n\r\n", "TLS: the client does not speak TLS on this port"),
-        ("TRACE / HTTP/1.1\r\n\r\n", "TLS: the client does not speak TLS on this port"),
+        ("GET / HTTP/1.1\r\n\r\n", other),
+        ("TRACE / HTTP/1.1\r\n\r\n", other),
+        ("EHLO mail.example\r\n", other),
         ("TNL1", "TLS: the client dials this port as tcp://, without TLS: it must say tls:// here"),
     ] {
         let mut peer = std::net::TcpStream::connect(listener.local_addr()).unwrap();
@@ -207,6 +209,12 @@ async fn a_client_without_tls_is_told() {
         let incoming = poll_fn(|cx| listener.poll_accept(cx)).await.unwrap();
         let error = incoming.handshake().await.unwrap_err();
         assert_eq!(error.to_string(), said);
+        // A browser shows what is wrong.
+        let mut answer = String::new();
+        peer.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+        assert_eq!(head.starts_with("HTTP/1.1 400 "), text.contains(" HTTP/1.1"), "{answer}");
+        assert!(head.is_empty() || head.contains(&format!("Content-Length: {}\r\n", body.len())));
     }
 }
 

@@ -233,7 +233,7 @@ async fn a_client_that_may_speaks_tls_1_2_with_an_old_server() {
         Arc::new(roots),
         tls::provider(),
     );
-    let mut server = rustls::ServerConfig::builder_with_provider(tls::provider())
+    let mut server = ServerConfig::builder_with_provider(tls::provider())
         .with_protocol_versions(&[&rustls::version::TLS12])
         .unwrap()
         .with_client_cert_verifier(clients.build().unwrap())
@@ -244,7 +244,7 @@ async fn a_client_that_may_speaks_tls_1_2_with_an_old_server() {
     let folder = tempfile::tempdir().unwrap();
     let (certificate, key) =
         ca.client(&["home"], "home", Flaw::None).unwrap().save(folder.path(), "home").unwrap();
-    let own = tls::Identity::load(&certificate, &key).unwrap();
+    let own = Identity::load(&certificate, &key).unwrap();
     let client = |oldest| tls::client_config_from(oldest, &trust, Some(&own), &[ALPN]).unwrap();
     let refused = ends(Arc::clone(&server), client(tls::Oldest::Tls13), "a.example").await;
     let said = refused.dialled.unwrap_err().to_string();

@@ -50,7 +50,10 @@ pub(crate) fn server(config: &ServerConfig) -> Vec<Fault> {
     }
     for (n, account) in config.tls_routes.acme.iter().enumerate() {
         // One account may be written without a list.
-        let sections = [format!("tls_routes.acme[{n}]"), "tls_routes.acme".to_owned()];
+        let mut sections = ["tls_routes.acme".to_owned(), format!("tls_routes.acme[{n}]")];
+        if config.tls_routes.acme.len() > 1 {
+            sections.reverse();
+        }
         if let Some(ca) = account.ca.clone() {
             authorities(Trust::Authority(ca), &sections, "ca", &mut faults);
         }

@@ -20,6 +20,7 @@ use tokio::{
 
 use crate::{
     account::{Account, Hold as Held, Piece, Share, unpinned},
+    compress::{AnswerError, Coded},
     gate::Progress,
     http2::{Tunnel, Upload},
     interim::Sink,
@@ -227,7 +228,7 @@ pub(crate) struct AnswerBody {
 enum Content {
     Page(Option<Bytes>),
     Target {
-        incoming: Incoming,
+        incoming: Coded,
         wire: Rc<WireState>,
         exchange: Option<Exchange>,
     },
@@ -275,7 +276,7 @@ impl AnswerBody {
         Self { content: Content::Page(page), share, answer }.noted()
     }
 
-    pub(crate) fn target(incoming: Incoming, exchange: Exchange, answer: Answer) -> Self {
+    pub(crate) fn target(incoming: Coded, exchange: Exchange, answer: Answer) -> Self {
         let (wire, share) = (exchange.wire(), Share::new(answer.account()));
         let mut exchange = Some(exchange);
         if incoming.is_end_stream() {
@@ -328,12 +329,12 @@ fn finish(exchange: &mut Option<Exchange>) {
 
 impl Body for AnswerBody {
     type Data = Piece;
-    type Error = hyper::Error;
+    type Error = AnswerError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Piece>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Piece>, AnswerError>>> {
         let Self { content, share, .. } = &mut *self;
         let frame = match content {
             Content::Page(page) => {
@@ -365,7 +366,8 @@ impl Body for AnswerBody {
                     lease.read(bytes.len());
                     share.charge(bytes, BLOCK)
                 };
-                frame.map(|frame| frame.map(|frame| frame.map_data(charged)))
+                let charged = |frame: Frame<Bytes>| frame.map_data(charged);
+                frame.map(|frame| frame.map(charged).map_err(AnswerError::from))
             }
         };
         match &frame {
@@ -379,9 +381,8 @@ impl Body for AnswerBody {
     fn is_end_stream(&self) -> bool {
         match &self.content {
             Content::Page(page) => page.is_none(),
-            Content::Target { incoming, .. } | Content::Stream { incoming, .. } => {
-                incoming.is_end_stream()
-            }
+            Content::Target { incoming, .. } => incoming.is_end_stream(),
+            Content::Stream { incoming, .. } => incoming.is_end_stream(),
         }
     }
 
@@ -390,9 +391,8 @@ impl Body for AnswerBody {
             Content::Page(page) => {
                 SizeHint::with_exact(page.as_ref().map_or(0, |page| page.len() as u64))
             }
-            Content::Target { incoming, .. } | Content::Stream { incoming, .. } => {
-                incoming.size_hint()
-            }
+            Content::Target { incoming, .. } => incoming.size_hint(),
+            Content::Stream { incoming, .. } => incoming.size_hint(),
         }
     }
 }

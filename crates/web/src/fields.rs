@@ -182,12 +182,12 @@ pub(crate) fn clean_preflight(fields: &mut HeaderMap) {
 
 /// An `Origin` that is the host of the request becomes the origin of the host that the target sees,
 /// so that a target which compares the two takes the request for one of its own pages. Any other
-/// origin stays. `scheme` is that of the connection of the visitor, if it is certain.
+/// origin stays. `scheme`: that of the target; `None`: the target learns the visitor's.
 pub(crate) fn rewrite_origin(
     fields: &mut HeaderMap,
     (host, to): (&HeaderValue, &HeaderValue),
     is_secure: bool,
-    keeps_scheme: bool,
+    scheme_of_target: Option<&'static str>,
 ) {
     let mut origins = fields.get_all(header::ORIGIN).into_iter();
     let (Some(origin), None) = (origins.next(), origins.next()) else { return };
@@ -202,7 +202,7 @@ pub(crate) fn rewrite_origin(
     if !same {
         return;
     }
-    let scheme = if keeps_scheme { scheme } else { "http" };
+    let scheme = scheme_of_target.unwrap_or(scheme);
     let value = [scheme.as_bytes(), b"://", to.as_bytes()].concat();
     if let Ok(value) = HeaderValue::from_bytes(&value) {
         fields.insert(header::ORIGIN, value);
@@ -454,31 +454,33 @@ mod tests {
 
     #[test]
     fn an_origin_of_the_visitors_own_host_becomes_that_of_the_target() {
-        for (origin, secure, keeps, wanted) in [
-            ("https://a.example", true, false, "http://localhost:3000"),
-            ("https://A.example.:443", true, false, "http://localhost:3000"),
-            ("https://a.example", true, true, "https://localhost:3000"),
-            ("http://a.example", false, false, "http://localhost:3000"),
+        let http = Some("http");
+        for (origin, secure, scheme, wanted) in [
+            ("https://a.example", true, http, "http://localhost:3000"),
+            ("https://A.example.:443", true, http, "http://localhost:3000"),
+            ("https://a.example", true, None, "https://localhost:3000"),
+            ("http://a.example", false, http, "http://localhost:3000"),
+            ("https://a.example", true, Some("https"), "https://localhost:3000"),
             // The proxy in front of the server has ended the TLS.
-            ("https://a.example", false, false, "http://localhost:3000"),
-            ("http://a.example", true, false, "http://a.example"),
-            ("https://a.example:8443", true, false, "https://a.example:8443"),
-            ("https://b.example", true, false, "https://b.example"),
-            ("https://a.example.evil", true, false, "https://a.example.evil"),
-            ("https://a.example/", true, false, "https://a.example/"),
-            ("null", true, false, "null"),
+            ("https://a.example", false, http, "http://localhost:3000"),
+            ("http://a.example", true, http, "http://a.example"),
+            ("https://a.example:8443", true, http, "https://a.example:8443"),
+            ("https://b.example", true, http, "https://b.example"),
+            ("https://a.example.evil", true, http, "https://a.example.evil"),
+            ("https://a.example/", true, http, "https://a.example/"),
+            ("null", true, http, "null"),
         ] {
             let mut list = fields(&[("origin", origin)]);
             let [host, to] = ["a.example", "localhost:3000"].map(HeaderValue::from_static);
-            rewrite_origin(&mut list, (&host, &to), secure, keeps);
+            rewrite_origin(&mut list, (&host, &to), secure, scheme);
             assert_eq!(list["origin"], wanted, "{origin}");
         }
         let mut list = fields(&[("origin", "http://a.example:8080")]);
         let [host, to] = ["a.example:8080", "b"].map(HeaderValue::from_static);
-        rewrite_origin(&mut list, (&host, &to), false, false);
+        rewrite_origin(&mut list, (&host, &to), false, http);
         assert_eq!(list["origin"], "http://b");
         let mut two = fields(&[("origin", "http://a.example"), ("origin", "http://b.example")]);
-        rewrite_origin(&mut two, (&HeaderValue::from_static("a.example"), &to), false, false);
+        rewrite_origin(&mut two, (&HeaderValue::from_static("a.example"), &to), false, http);
         assert_eq!(two.get_all("origin").iter().count(), 2);
     }
 

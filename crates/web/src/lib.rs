@@ -18,6 +18,7 @@
 //!   those over HTTP/2, which all requests of a visitor to a service share. `replay` keeps the body
 //!   of a request that may have to be sent again.
 //! * `rules` are the options of a service in the form that a request needs.
+//! * `coding` is which content codings a visitor accepts, and `compress` the compression of answers.
 //! * `password` checks a password against a hash.
 //! * `record` is what is told about a request once its answer has ended.
 //! * `account` charges what a connection holds to the budget of the process, and refuses visitors
@@ -28,6 +29,8 @@
 
 mod account;
 mod body;
+mod coding;
+mod compress;
 mod date;
 mod fields;
 mod files;
@@ -49,7 +52,7 @@ mod upgrade;
 mod upstream;
 
 pub use account::Account;
-pub use files::Files;
+pub use files::{FileOptions, Files};
 pub use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 pub use page::{Pages, page, page_until};
 pub use password::{Candidate, candidate};

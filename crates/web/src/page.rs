@@ -90,7 +90,7 @@ fn filled(page: &str, values: &[(&str, &str)]) -> String {
 }
 
 /// Text as HTML: no character of it is markup, and no control character is left.
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut html = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -9,7 +9,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use hyper::header::{
     self, AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, InvalidHeaderName, InvalidHeaderValue,
 };
-use proto::{FieldEdits, HashError, HttpOptions, PasswordHash, Redirect, TargetProtocol};
+use proto::{Compress, FieldEdits, HashError, HttpOptions, PasswordHash, Redirect, TargetProtocol};
 use subtle::{Choice, ConditionallySelectable as _, ConstantTimeEq as _};
 
 use crate::Candidate;
@@ -38,6 +38,7 @@ pub struct Rules {
     pub(crate) hsts: Option<HeaderValue>,
     /// CORS preflights need no password.
     pub(crate) preflight: bool,
+    pub(crate) compress: Compress,
 }
 
 /// The values are secrets.
@@ -111,6 +112,7 @@ impl Rules {
                 None => None,
             },
             preflight: options.preflight_pass,
+            compress: options.compress,
         })
     }
 

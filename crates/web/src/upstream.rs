@@ -6,7 +6,7 @@ use std::{
     cell::{Cell, RefCell},
     fmt, io,
     pin::Pin,
-    rc::Rc,
+    rc::{Rc, Weak},
     task::{Context, Poll, Waker, ready},
     time::Duration,
 };
@@ -19,7 +19,7 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf},
     sync::oneshot,
     task::{AbortHandle, spawn_local},
-    time::Instant,
+    time::{Instant, sleep},
 };
 
 use crate::{
@@ -30,10 +30,13 @@ use crate::{
 };
 
 /// Idle connections to one service that a visitor keeps, and to all services. A browser over
-/// HTTP/1.1 opens six connections of its own, each with one connection to the target; over HTTP/2
-/// requests come in bursts.
+/// HTTP/1.1 opens six connections of its own, each with one connection to the target.
 const MOST_IDLE: usize = 4;
 const MOST_IDLE_OF_ALL: usize = 16;
+/// Over HTTP/2 requests come in bursts: as many connections as a visitor has streams stay for this
+/// time, or twice as long. Each one that is opened costs a dial at the client.
+const MOST_OF_BURST: usize = 128;
+const BURST: Duration = Duration::from_secs(1);
 /// hyper reads in pieces that grow to about this size.
 const READ_BUFFER: usize = 128 * 1024;
 /// What hyper keeps of an answer at most. Its longest head has a place, also when it is mended.
@@ -286,7 +289,12 @@ impl Drop for Upstream {
 
 /// The idle connections of one visitor.
 #[derive(Default)]
-pub(crate) struct Pool(RefCell<Vec<Idle>>);
+pub(crate) struct Pool {
+    /// The one that is idle for the longest time is the first.
+    idle: RefCell<Vec<Idle>>,
+    /// A task ends those that are left of a burst.
+    is_swept: Cell<bool>,
+}
 
 struct Idle {
     /// The service of the target.
@@ -297,14 +305,14 @@ struct Idle {
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Pool").field(&self.0.borrow().len()).finish()
+        f.debug_tuple("Pool").field(&self.idle.borrow().len()).finish()
     }
 }
 
 impl Pool {
     /// The connection to a service that was used last, if it was idle for less than `most`.
     pub(crate) fn take(&self, identity: Identity, most: Option<Duration>) -> Option<Upstream> {
-        let mut idle = self.0.borrow_mut();
+        let mut idle = self.idle.borrow_mut();
         idle.retain(|one| !one.upstream.sender.is_closed());
         let at =
             idle.iter().rposition(|one| one.owner == identity && one.upstream.sender.is_ready())?;
@@ -314,11 +322,11 @@ impl Pool {
 
     /// Ends all idle connections.
     pub(crate) fn clear(&self) {
-        let idle = self.0.take();
+        let idle = self.idle.take();
         drop(idle);
     }
 
-    fn put(&self, identity: Identity, upstream: Upstream) {
+    fn put(self: &Rc<Self>, identity: Identity, upstream: Upstream) {
         // The body of the request may still be on its way, or be unwanted.
         if upstream.sender.is_closed() || upstream.wire.sending.get() {
             return;
@@ -327,17 +335,55 @@ impl Pool {
         if !upstream.wire.account().may_grow(0) {
             return;
         }
-        let mut idle = self.0.borrow_mut();
-        let same = idle.iter().filter(|one| one.owner == identity).count();
-        let oldest = if same >= MOST_IDLE {
-            idle.iter().position(|one| one.owner == identity)
-        } else {
-            (idle.len() >= MOST_IDLE_OF_ALL).then_some(0)
-        };
-        let dropped = oldest.map(|at| idle.remove(at));
+        let mut idle = self.idle.borrow_mut();
+        let dropped = (idle.len() >= MOST_OF_BURST).then(|| idle.remove(0));
         idle.push(Idle { owner: identity, since: Instant::now(), upstream });
+        let is_burst = !self.is_swept.get() && surplus(&idle).is_some();
         drop(idle);
         drop(dropped);
+        if is_burst {
+            self.is_swept.set(true);
+            spawn_local(sweep(Rc::downgrade(self)));
+        }
+    }
+
+    /// Takes one that is left of a burst. Returns with it whether there may be others later.
+    fn take_surplus(&self) -> (Option<Idle>, bool) {
+        let mut idle = self.idle.borrow_mut();
+        let at = surplus(&idle);
+        let is_burst = at.is_some();
+        let at = at.filter(|&at| idle[at].since.elapsed() >= BURST);
+        (at.map(|at| idle.remove(at)), is_burst)
+    }
+}
+
+/// The position of the oldest connection that a visitor keeps for a burst alone.
+fn surplus(idle: &[Idle]) -> Option<usize> {
+    // Those that are used stand behind, so the oldest of an owner are the surplus.
+    let of_owner = |owner| idle.iter().filter(|one| one.owner == owner).count();
+    if idle.len() <= MOST_IDLE {
+        return None;
+    }
+    idle.iter()
+        .position(|one| of_owner(one.owner) > MOST_IDLE)
+        .or_else(|| (idle.len() > MOST_IDLE_OF_ALL).then_some(0))
+}
+
+/// Ends connections that are left of a burst, until there are none.
+async fn sweep(pool: Weak<Pool>) {
+    loop {
+        sleep(BURST).await;
+        let Some(pool) = pool.upgrade() else { return };
+        loop {
+            let (taken, is_burst) = pool.take_surplus();
+            if !is_burst {
+                pool.is_swept.set(false);
+                return;
+            }
+            if taken.is_none() {
+                break;
+            }
+        }
     }
 }
 

@@ -53,7 +53,7 @@ pub(super) fn accounts(s: &Section<'_>) -> Vec<Acme> {
                 bad.hint(format!("write acme[{every}] last, or give it `names`")),
             );
         }
-        every = every.or(account.names.is_empty().then_some(n));
+        every = every.or_else(|| account.names.is_empty().then_some(n));
         all.push(account);
     }
     all

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use proto::{
-    CREDENTIALS_MAX, EDITS_MAX, FieldEdits, HttpOptionError, HttpOptions, Redirect, TargetProtocol,
+    CREDENTIALS_MAX, Compress, EDITS_MAX, FieldEdits, HttpOptionError, HttpOptions, Redirect,
+    TargetProtocol,
 };
 
-use super::{Item, Section, secrecy, values};
+use super::{Item, Section, secrecy, unknown, values};
 use crate::endpoint::split;
 use crate::htpasswd::{check, htpasswd, is_hashed};
 use crate::keys::{REQUEST_HEADERS, RESPONSE_HEADERS, Table};
@@ -18,7 +19,7 @@ use crate::yaml::Kind;
 use crate::{BadValue, Host, Span};
 
 /// The keys that need every message, in the order of the documentation.
-const PROXIED: [&str; 11] = [
+const PROXIED: [&str; 12] = [
     "basic_auth",
     BASIC_AUTH_FILE,
     "host_rewrite",
@@ -30,12 +31,13 @@ const PROXIED: [&str; 11] = [
     "redirect",
     "hsts",
     "preflight",
+    "compress",
 ];
 
 const BASIC_AUTH_FILE: &str = "basic_auth_file";
 
 /// The keys about requests to a target and about its answers.
-const OF_TARGET: [&str; 7] = [
+const OF_TARGET: [&str; 8] = [
     "host_rewrite",
     "headers",
     "response_headers",
@@ -43,6 +45,7 @@ const OF_TARGET: [&str; 7] = [
     "strip_prefix",
     "proxy_protocol",
     "health",
+    "target_tls",
 ];
 
 const PASS_THROUGH: &str = "pass_through";
@@ -81,6 +84,7 @@ pub(super) fn options(
         no_https_redirect,
         hsts: s.value("hsts", hsts),
         preflight_pass: preflight(s),
+        compress: s.value("compress", compress).unwrap_or_default(),
     };
     if options.pass_through && options.need_proxy() {
         let with = PROXIED.iter().find(|key| s.key(key).is_some());
@@ -230,6 +234,15 @@ fn host(text: &str) -> Result<String, BadValue> {
         Ok(()) => Ok(text.to_owned()),
         Err(_) => Err(BadValue::new(format!("`{text}` is no value of Host"))
             .hint("a host with an optional port: localhost:3000")),
+    }
+}
+
+fn compress(text: &str) -> Result<Compress, BadValue> {
+    match text {
+        "false" => Ok(Compress::Off),
+        "true" => Ok(Compress::Public),
+        "always" => Ok(Compress::Always),
+        _ => Err(unknown(&format!("compress `{text}`"), text, &["true", "false", "always"])),
     }
 }
 

@@ -8,6 +8,7 @@ pub(crate) mod client;
 pub(crate) mod common;
 mod doors;
 pub(crate) mod exit;
+mod files;
 mod fit;
 mod http;
 mod kcp;

@@ -9,7 +9,9 @@ use proto::greeting::NAME_MAX;
 
 use super::public::{Published, entries, ports, publish};
 use super::target::{Targets, parse_target, target};
-use super::{Cx, Item, Section, exit, fit, http, redirects, target_tls, terms, values, visit};
+use super::{
+    Cx, Item, Section, exit, files, fit, http, redirects, target_tls, terms, values, visit,
+};
 use crate::keys::{HEALTH, SERVICE, SERVICE_LIMITS, SERVICE_SOURCE_LIMITS};
 use crate::lists::PUBLISHED_MAX;
 use crate::model::{Check, Public, Service};
@@ -104,6 +106,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let proxy_protocol = visit::proxy_protocol(&s);
     let health = health(&s);
     let target_tls = target_tls::target_tls(&s, target.as_ref());
+    let files = files::files(&s);
     let name = s.value("name", values::name);
     let nameless = s.key("name").is_none();
     let is_exit = target.as_ref().is_some_and(Targets::is_exit);
@@ -118,6 +121,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
         over = fit::visitors(published);
         if let Some(target) = &target {
             fit::fit(&s, target, published);
+            files::fit(&s, target);
         }
     }
     let ports = ports(published.as_deref().unwrap_or_default());
@@ -171,6 +175,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
         proxy_protocol,
         exit: of_exit.clone(),
         user_file: user_file.clone(),
+        files: files.clone(),
     };
     if !wide {
         return Some(vec![make(names.pop()?, 0, published)]);

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use proto::control::ServiceTerms;
-use proto::{HttpOptions, Network, TargetProtocol, Visitors};
+use proto::{Compress, HttpOptions, Network, TargetProtocol, Visitors};
 
 use super::{Changed, Common, KeyPair, TlsVersion, Token, changes};
 use crate::{Endpoint, ForwardRights, Host, Local, NameKind, Over, Proxy, Secret, Span, Target};
@@ -117,6 +117,8 @@ pub struct Service {
     pub exit: Exit,
     /// The file of users whose hashes are among those of the terms; `None`: no file.
     pub user_file: Option<UserFile>,
+    /// How files are served; the default unless the target is [`Target::Files`].
+    pub files: Files,
 }
 
 /// A file of users of `basic_auth`.
@@ -142,6 +144,16 @@ impl Default for TargetTls {
     fn default() -> Self {
         Self { trust: Some(Trust::System), server_name: None }
     }
+}
+
+/// How the client serves the files of a directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Files {
+    /// A directory without `index.html` is listed.
+    pub list: bool,
+    /// The files that are served where the path of a request names none, in the order in which they
+    /// are tried: paths relative to the directory. `{path}` stands for the path of the request.
+    pub try_files: Vec<String>,
 }
 
 /// The settings of a service whose visitors choose what the client dials (`socks5`, `http-proxy`).
@@ -174,6 +186,7 @@ impl Service {
             && self.health.is_none()
             && self.terms == ServiceTerms::default()
             && self.exit == Exit::default()
+            && self.files == Files::default()
             && self.limits == FlowLimits::default()
     }
 
@@ -231,6 +244,9 @@ impl Service {
         if !matches!(self.target, Target::Redirect(_)) {
             self.terms.http.redirect = None;
         }
+        if !matches!(self.target, Target::Files(_)) {
+            self.files = Files::default();
+        }
     }
 
     /// Whether everybody who reaches the server could use the exit. `visitors` are those of the
@@ -282,9 +298,17 @@ impl Service {
             let shown: Vec<_> = allow.iter().map(ToString::to_string).collect();
             extras.push_str(&format!(", may reach [{}]", shown.join(", ")));
         }
+        let Files { list, try_files } = &self.files;
+        if *list {
+            extras.push_str(", list");
+        }
+        if !try_files.is_empty() {
+            extras.push_str(&format!(", try_files [{}]", try_files.join(", ")));
+        }
         let HttpOptions { pass_through, basic_auth, host_rewrite, request, response, .. } =
             &self.terms.http;
-        let HttpOptions { forwarded, path, strip_prefix, hsts, hashes, .. } = &self.terms.http;
+        let HttpOptions { forwarded, path, compress, strip_prefix, hsts, hashes, .. } =
+            &self.terms.http;
         if let Some(path) = path {
             extras.push_str(&format!(", path {path}"));
         }
@@ -306,6 +330,8 @@ impl Service {
             (self.terms.http.preflight_pass, "preflight pass"),
             (self.terms.http.no_https_redirect, "no redirect from http://"),
             (self.terms.ephemeral, "not remembered"),
+            (*compress == Compress::Public, "compress"),
+            (*compress == Compress::Always, "compress always"),
         ] {
             if is_set {
                 extras.push_str(&format!(", {what}"));

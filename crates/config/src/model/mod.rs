@@ -12,8 +12,8 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 pub use client::{
-    Check, ClientConfig, Exit, Field, FlowLimits, Forward, Path, ProxyProtocol, Public, Service,
-    TargetTls, Trust, UserFile, VisitorLists,
+    Check, ClientConfig, Exit, Field, Files, FlowLimits, Forward, Path, ProxyProtocol, Public,
+    Service, TargetTls, Trust, UserFile, VisitorLists,
 };
 pub use doors::{Acme, AcmeBinding, AcmeDns, Http, Mux, Pages, TlsRoutes, TlsVersion};
 pub use kcp::{Kcp, KcpCongestion, KcpFec, KcpPreset};

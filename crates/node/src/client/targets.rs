@@ -224,7 +224,9 @@ impl Serves {
             config::Target::HttpProxy => Some(exit(ProxyKind::HttpConnect)),
             // The server answers the visitors.
             config::Target::Redirect(_) => None,
-            config::Target::Files(dir) => Some(Self::Files(Folder::new(dir, watch))),
+            config::Target::Files(dir) => {
+                Some(Self::Files(Folder::new(dir, file_options(service), watch)))
+            }
             config::Target::Tcp { .. }
             | config::Target::Udp { .. }
             | config::Target::Https { .. }
@@ -256,14 +258,15 @@ fn allow(rights: ForwardRights, target: &TargetAddr) -> Allow {
 #[derive(Debug)]
 struct Folder {
     dir: PathBuf,
+    options: web::FileOptions,
     opened: OnceCell<Rc<web::Files>>,
     watch: Rc<TargetWatch>,
 }
 
 impl Folder {
-    fn new(dir: &Path, watch: &Rc<TargetWatch>) -> Self {
+    fn new(dir: &Path, options: web::FileOptions, watch: &Rc<TargetWatch>) -> Self {
         let (dir, opened) = (dir.to_owned(), OnceCell::new());
-        let folder = Self { dir, opened, watch: Rc::clone(watch) };
+        let folder = Self { dir, options, opened, watch: Rc::clone(watch) };
         folder.files();
         folder
     }
@@ -273,10 +276,20 @@ impl Folder {
         if let Some(files) = self.opened.get() {
             return Some(Rc::clone(files));
         }
-        let opened = web::Files::new(&self.dir).map(Rc::new);
+        let opened = web::Files::new(&self.dir, self.options.clone()).map(Rc::new);
         self.watch.note_opened(&opened);
         let files = opened.ok()?;
         Some(Rc::clone(self.opened.get_or_init(|| files)))
+    }
+}
+
+/// How the files of a service are served.
+fn file_options(service: &config::Service) -> web::FileOptions {
+    let config::Files { list, try_files } = &service.files;
+    web::FileOptions {
+        service: service.name.as_str().into(),
+        list: *list,
+        try_files: try_files.iter().map(|tried| tried.as_str().into()).collect(),
     }
 }
 

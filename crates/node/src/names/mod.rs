@@ -189,7 +189,7 @@ impl Names {
             {
                 return Some(Err(known));
             }
-            let https = self.exactly(Space::Tls, &name).filter(|all| is_https(all));
+            let https = self.exactly(Space::Tls, &name).filter(is_https);
             if http.is_some() || https.is_some() {
                 return Some(Ok((http, https)));
             }
@@ -471,7 +471,7 @@ mod tests {
         );
         let both = ["http://b.example.com".into(), "https://b.example.com".into()];
         assert_eq!(of("b.example.com"), [both, rest.clone()]);
-        assert_eq!(of("c.example.com"), [rest.clone()]);
+        assert_eq!(of("c.example.com"), std::slice::from_ref(&rest));
         let wild = [String::new(), "https://*.d.example.com".into()];
         assert_eq!(of("x.d.example.com"), [wild, rest]);
         // A visitor without TLS does not wait for an http:// name for long.

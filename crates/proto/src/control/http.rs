@@ -10,8 +10,8 @@ use super::message::service;
 use super::{IGNORABLE, TEXT_MAX};
 use crate::wire::{Reader, TLV_HEAD, put_tlv, text};
 use crate::{
-    CREDENTIALS_MAX, EDITS_MAX, FieldEdits, HASHES_MAX, HttpOptionError, HttpOptions, Redirect,
-    TargetProtocol,
+    CREDENTIALS_MAX, Compress, EDITS_MAX, FieldEdits, HASHES_MAX, HttpOptionError, HttpOptions,
+    Redirect, TargetProtocol,
 };
 
 const FLAGS: u8 = 1;
@@ -30,11 +30,16 @@ const TARGET_PROTOCOL: u8 = 13;
 
 const PROTOCOL_HTTPS: u8 = 1;
 const PROTOCOL_H2C: u8 = 2;
+/// A server that does not know it sends every response as it is, which is right.
+const COMPRESS: u8 = IGNORABLE | 90;
 
 const FLAG_PASS_THROUGH: u8 = 1;
 const FLAG_FORWARDED: u8 = 2;
 const FLAG_PREFLIGHT_PASS: u8 = 4;
 const FLAG_NO_HTTPS_REDIRECT: u8 = 8;
+
+const COMPRESS_PUBLIC: u8 = 1;
+const COMPRESS_ALWAYS: u8 = 2;
 
 impl HttpOptions {
     /// Bytes that the options occupy in a message that registers the service.
@@ -51,10 +56,19 @@ impl HttpOptions {
             | flag(self.no_https_redirect, FLAG_NO_HTTPS_REDIRECT)
     }
 
+    const fn compress_code(&self) -> Option<u8> {
+        match self.compress {
+            Compress::Off => None,
+            Compress::Public => Some(COMPRESS_PUBLIC),
+            Compress::Always => Some(COMPRESS_ALWAYS),
+        }
+    }
+
     fn fields_len(&self) -> usize {
         let flags = if self.flags() == 0 { 0 } else { TLV_HEAD + 1 };
         let hsts = if self.hsts.is_some() { TLV_HEAD + 4 } else { 0 };
         let redirect = self.redirect.as_ref().map_or(0, |to| TLV_HEAD + to.as_str().len());
+        let compress = self.compress_code().map_or(0, |_| TLV_HEAD + 1);
         let edits = [&self.request, &self.response];
         let set = edits.iter().flat_map(|edits| &edits.set);
         let set: usize = set.map(|(name, value)| TLV_HEAD + 1 + name.len() + value.len()).sum();
@@ -64,7 +78,7 @@ impl HttpOptions {
         let texts = texts.chain(&self.strip_prefix);
         let target = if self.target == TargetProtocol::Http { 0 } else { TLV_HEAD + 1 };
         let texts = texts.map(|text| TLV_HEAD + text.len()).sum::<usize>();
-        flags + target + hsts + redirect + set + texts
+        flags + compress + target + hsts + redirect + set + texts
     }
 
     /// Appends the field of the service, if an option differs from its default.
@@ -114,14 +128,16 @@ impl HttpOptions {
                     put_tlv(out, TARGET_PROTOCOL, |out| out.put_u8(PROTOCOL_H2C))
                 }
             }
+            if let Some(code) = self.compress_code() {
+                put_tlv(out, COMPRESS, |out| out.put_u8(code));
+            }
         });
     }
 
     /// Decodes the field of the service.
     pub(super) fn decode(mut body: Reader<'_>) -> Result<Self, ControlError> {
         let mut options = Self::default();
-        let mut flags = None;
-        let mut target = None;
+        let (mut flags, mut target, mut compress) = (None, None, None);
         while let Some((kind, mut value)) = body.tlv()? {
             match kind {
                 FLAGS => {
@@ -146,6 +162,10 @@ impl HttpOptions {
                     once(&mut target, protocol(value.u8()?)?)?;
                     value.finish()?;
                 }
+                COMPRESS => {
+                    once(&mut compress, value.u8()?)?;
+                    value.finish()?;
+                }
                 kind if kind & IGNORABLE == 0 => {
                     return Err(ControlError::Malformed("an unknown option of HTTP"));
                 }
@@ -163,6 +183,12 @@ impl HttpOptions {
         options.forwarded = flags & FLAG_FORWARDED != 0;
         options.preflight_pass = flags & FLAG_PREFLIGHT_PASS != 0;
         options.no_https_redirect = flags & FLAG_NO_HTTPS_REDIRECT != 0;
+        options.compress = match compress {
+            None => Compress::Off,
+            Some(COMPRESS_PUBLIC) => Compress::Public,
+            Some(COMPRESS_ALWAYS) => Compress::Always,
+            Some(_) => return Err(ControlError::Malformed("an unknown kind of compression")),
+        };
         options.check()?;
         Ok(options)
     }

@@ -11,9 +11,9 @@ use super::*;
 use crate::greeting::Name;
 use crate::wire::put_tlv;
 use crate::{
-    CREDENTIALS_MAX, EDITS_MAX, FieldEdits, FlowId, HASHES_MAX, HashError, HttpOptionError,
-    HttpOptions, NETWORKS_MAX, Network, Open, Priority, Redirect, ResetCode, Target,
-    TargetProtocol, Visitors,
+    CREDENTIALS_MAX, Compress, EDITS_MAX, FieldEdits, FlowId, HASHES_MAX, HashError,
+    HttpOptionError, HttpOptions, NETWORKS_MAX, Network, Open, Priority, Redirect, ResetCode,
+    Target, TargetProtocol, Visitors,
 };
 
 fn name(text: &str) -> Name {
@@ -79,6 +79,7 @@ fn options() -> HttpOptions {
         no_https_redirect: true,
         hsts: Some(15_552_000),
         preflight_pass: true,
+        compress: Compress::Always,
         pass_through: false,
         target: TargetProtocol::Https,
     }

@@ -77,13 +77,10 @@ pub(super) async fn call(dns: &Dns, action: Action, record: &Record) -> Result<(
         .map_err(|error| format!("the program {program} does not start: {error}"))?;
     let group = Group(child.id());
     let said = child.stderr.take();
-    let (ended, said) = match timeout(dns.timeout, ended(&mut child, said)).await {
-        Ok(ended) => ended,
-        Err(_) => {
-            drop(group);
-            let seconds = dns.timeout.as_secs();
-            return Err(format!("the program {program} {action} took longer than {seconds} s"));
-        }
+    let Ok((ended, said)) = timeout(dns.timeout, ended(&mut child, said)).await else {
+        drop(group);
+        let seconds = dns.timeout.as_secs();
+        return Err(format!("the program {program} {action} took longer than {seconds} s"));
     };
     let lines: Vec<_> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     for line in lines.iter().take(LINES_MAX) {
@@ -209,7 +206,7 @@ mod tests {
                 || KEPT.contains(name)
                 || ["PWD", "OLDPWD", "SHLVL", "_"].contains(name)
         };
-        assert!(names.iter().all(|name| known(&name)), "{text}");
+        assert!(names.iter().all(known), "{text}");
         assert!(text.contains("TUNNEL_HOST=*.home.example.com\n"), "{text}");
     }
 

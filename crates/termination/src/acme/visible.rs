@@ -32,6 +32,9 @@ const SERVERS_MAX: usize = 8;
 const STEPS_MAX: usize = 8;
 const RECORDS_MAX: usize = 64;
 
+/// Most addresses of one name server that are asked.
+const ADDRESSES_MAX: usize = 4;
+
 /// The size of an answer over UDP without EDNS is 512; larger ones are cut by the server.
 const PACKET: usize = 4096;
 
@@ -83,7 +86,7 @@ async fn look(port: u16, dns: &Dns, record: &Record) -> Result<(), String> {
         let servers = servers_of(port, &resolvers, &name).await?;
         let mut further = None;
         for (host, server) in &servers {
-            let answer = ask(&[*server], &name, Type::Txt)
+            let answer = ask(server, &name, Type::Txt)
                 .await
                 .map_err(|why| format!("{host} does not answer: {why}"))?;
             let texts = answer.iter().any(|found| *found == Found::Text(record.value.clone()));
@@ -105,12 +108,12 @@ async fn look(port: u16, dns: &Dns, record: &Record) -> Result<(), String> {
     Err(format!("{} has too many aliases", plain(&record.name)))
 }
 
-/// The name servers of the zone that has a name, with an address each.
+/// The name servers of the zone that has a name, with their addresses.
 async fn servers_of(
     port: u16,
     resolvers: &[SocketAddr],
     name: &str,
-) -> Result<Vec<(String, SocketAddr)>, String> {
+) -> Result<Vec<(String, Vec<SocketAddr>)>, String> {
     let mut zone = name;
     let hosts = loop {
         let found = ask(resolvers, zone, Type::Ns).await?;
@@ -132,12 +135,15 @@ async fn servers_of(
     let mut servers = Vec::new();
     for host in hosts.into_iter().take(SERVERS_MAX) {
         let shown = plain(&host);
-        let mut addresses = lookup_host((host.as_str(), port))
+        let addresses = lookup_host((host.as_str(), port))
             .await
             .map_err(|error| format!("the name server {shown} has no address: {error}"))?;
-        let address = addresses.next();
-        let address = address.ok_or_else(|| format!("the name server {shown} has no address"))?;
-        servers.push((shown, address));
+        // This machine may reach one of IPv4 and IPv6 alone.
+        let addresses: Vec<_> = addresses.take(ADDRESSES_MAX).collect();
+        if addresses.is_empty() {
+            return Err(format!("the name server {shown} has no address"));
+        }
+        servers.push((shown, addresses));
     }
     Ok(servers)
 }

@@ -87,6 +87,10 @@ async fn shake<S: Session>(
         // rustls would fail as well, but it first waits for a whole record by a length that means
         // nothing.
         if before == 0 && !looks_like_tls(engine.incoming(0)) {
+            if S::SIDE == Side::Server && is_request(engine.incoming(0)) {
+                // A browser shows the answer. A peer that does not take it has lost it.
+                let _ = send(&socket, &mut BytesMut::from(PLAIN)).await;
+            }
             return Err(not_tls(S::SIDE, engine.incoming(0)));
         }
         let (what, most) =
@@ -156,6 +160,19 @@ fn looks_like_tls(start: &[u8]) -> bool {
 /// The first bytes of every greeting (SPEC.md, "Greeting"). A peer that starts with them was
 /// configured for `tcp://`.
 const GREETING: &[u8] = b"TNL1";
+
+/// The answer to a request of HTTP without TLS.
+const PLAIN: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n\
+    Content-Length: 74\r\nConnection: close\r\n\r\n\
+    This port speaks TLS: the address of the request has to begin with https.\n";
+
+/// Whether these bytes begin a request of HTTP/1 (RFC 9112 section 3): a method of at most 16
+/// letters, a space, and the begin of a target.
+fn is_request(start: &[u8]) -> bool {
+    let letters = start.iter().take_while(|byte| byte.is_ascii_uppercase()).count();
+    let target = start.get(letters + 1).is_some_and(|byte| matches!(byte, b'/' | b'*' | b'h'));
+    (1..=16).contains(&letters) && start.get(letters) == Some(&b' ') && target
+}
 
 fn not_tls(side: Side, start: &[u8]) -> CarrierError {
     let greeting = start.iter().zip(GREETING).all(|(a, b)| a == b);

@@ -11,39 +11,29 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::future::Future;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
-use std::time::SystemTime;
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2, readlinkat};
 use rustix::io::Errno;
-use tokio::io::{AsyncRead, AsyncSeek, ReadBuf};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
-use tower_http::services::fs::{Backend, File as BackendFile, Metadata};
 
+use super::opened::Facts;
 use super::path::is_hidden;
 
 /// Calls of the file system at a time, for all requests of a directory. Each takes a thread of the
 /// runtime's pool; a disk that hangs must not take all of them.
 const CALLS: usize = 16;
 
-/// Bytes of one read.
-pub(super) const PIECE: usize = 64 << 10;
-
 /// How often a path is resolved again that was renamed meanwhile.
 const AGAIN: usize = 8;
 
 /// Links of a path that are followed, as in Linux.
 const LINKS: usize = 40;
-
-type Later<T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send + Sync>>;
 
 /// A directory whose files are served.
 #[derive(Clone, Debug)]
@@ -74,9 +64,44 @@ impl Beneath {
         Ok(Self { root: root.into(), calls: Arc::new(Semaphore::new(CALLS)), resolver })
     }
 
+    /// The directory as it is now. It blocks.
+    fn enter(&self) -> io::Result<Root> {
+        Ok(Root { at: directory(&self.root)?, resolver: self.resolver })
+    }
+
+    /// The path of the directory.
+    pub(super) fn path(&self) -> &Path {
+        &self.root
+    }
+
+    /// Bounds the calls of the file system.
+    pub(super) const fn calls(&self) -> &Arc<Semaphore> {
+        &self.calls
+    }
+
+    /// Makes calls of the file system on another thread.
+    pub(super) async fn call<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&Root) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let this = self.clone();
+        on_thread(Arc::clone(&self.calls), move || call(&this.enter()?)).await
+    }
+}
+
+/// A directory that is open.
+pub(super) struct Root {
+    at: OwnedFd,
+    resolver: Resolver,
+}
+
+impl Root {
     /// Opens the file or the directory at `path`, which is relative.
-    fn find(&self, path: &Path, flags: OFlags) -> io::Result<(File, Facts)> {
-        let found = self.resolver.open(&directory(&self.root)?, path, flags);
+    ///
+    /// # Errors
+    /// `NotFound`: there is nothing that may be served. Other errors are those of the disk.
+    pub(super) fn find(&self, path: &Path, flags: OFlags) -> io::Result<(File, Facts)> {
+        let found = self.resolver.open(&self.at, path, flags);
         let file = File::from(found.map_err(|error| match error {
             // All of these mean that there is nothing to be served at this path.
             Errno::NOENT
@@ -94,30 +119,13 @@ impl Beneath {
         if !metadata.is_file() && !metadata.is_dir() {
             return Err(io::ErrorKind::NotFound.into());
         }
-        let facts = Facts {
-            is_dir: metadata.is_dir(),
-            length: metadata.len(),
-            modified: metadata.modified().ok(),
-        };
-        Ok((file, facts))
-    }
-
-    /// Makes a call of the file system on another thread.
-    fn call<T: Send + 'static>(
-        &self,
-        call: impl FnOnce(&Self) -> io::Result<T> + Send + Sync + 'static,
-    ) -> Later<T> {
-        let this = self.clone();
-        Box::pin(async move {
-            let calls = Arc::clone(&this.calls);
-            on_thread(calls, move || call(&this)).await
-        })
+        Ok((file, Facts::of(&metadata)))
     }
 }
 
 /// Runs `call` on another thread. The permit is held until the call returns, even if nobody waits
 /// any more.
-async fn on_thread<T: Send + 'static>(
+pub(super) async fn on_thread<T: Send + 'static>(
     calls: Arc<Semaphore>,
     call: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
@@ -222,150 +230,6 @@ fn without_links(root: &OwnedFd, path: &Path) -> Result<PathBuf, Errno> {
     Ok(if names.as_os_str().is_empty() { ".".into() } else { names })
 }
 
-/// What is known of a file or a directory.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Facts {
-    is_dir: bool,
-    length: u64,
-    modified: Option<SystemTime>,
-}
-
-impl Metadata for Facts {
-    fn is_dir(&self) -> bool {
-        self.is_dir
-    }
-
-    fn modified(&self) -> io::Result<SystemTime> {
-        self.modified.ok_or_else(|| io::ErrorKind::Unsupported.into())
-    }
-
-    fn len(&self) -> u64 {
-        self.length
-    }
-}
-
-impl Backend for Beneath {
-    type File = Reader;
-    type Metadata = Facts;
-    type OpenFuture = Later<Reader>;
-    type MetadataFuture = Later<Facts>;
-
-    fn open(&self, path: PathBuf) -> Later<Reader> {
-        self.call(move |this| {
-            let (file, facts) = this.find(&path, OFlags::RDONLY)?;
-            Ok(Reader {
-                file: Arc::new(file),
-                facts,
-                at: 0,
-                piece: Vec::new(),
-                taken: 0,
-                reading: None,
-                calls: Arc::clone(&this.calls),
-            })
-        })
-    }
-
-    fn metadata(&self, path: PathBuf) -> Later<Facts> {
-        self.call(move |this| Ok(this.find(&path, OFlags::PATH)?.1))
-    }
-}
-
-/// An open file. It is read up to the length that it had when it was opened, which the answer
-/// announces.
-pub(super) struct Reader {
-    file: Arc<File>,
-    facts: Facts,
-    /// The place of the next read.
-    at: u64,
-    /// The last piece that was read, and the number of its bytes that were taken.
-    piece: Vec<u8>,
-    taken: usize,
-    reading: Option<Later<Vec<u8>>>,
-    calls: Arc<Semaphore>,
-}
-
-impl Reader {
-    /// Reads the next piece into the memory of the last one.
-    fn read(&mut self) -> Later<Vec<u8>> {
-        let left = usize::try_from(self.facts.length.saturating_sub(self.at)).unwrap_or(PIECE);
-        let (file, calls, at) = (Arc::clone(&self.file), Arc::clone(&self.calls), self.at);
-        let mut piece = std::mem::take(&mut self.piece);
-        Box::pin(on_thread(calls, move || {
-            use std::os::unix::fs::FileExt as _;
-            piece.resize(left.min(PIECE), 0);
-            let size = loop {
-                match file.read_at(&mut piece, at) {
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    outcome => break outcome?,
-                }
-            };
-            piece.truncate(size);
-            // The length of the answer is announced, so an end before it is an error.
-            if size == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(piece) }
-        }))
-    }
-}
-
-impl AsyncRead for Reader {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        if this.reading.is_none() && this.taken == this.piece.len() {
-            if this.at >= this.facts.length {
-                return Poll::Ready(Ok(()));
-            }
-            this.taken = 0;
-            this.reading = Some(this.read());
-        }
-        if let Some(reading) = &mut this.reading {
-            let outcome = ready!(reading.as_mut().poll(cx));
-            this.reading = None;
-            this.piece = outcome?;
-            this.at += this.piece.len() as u64;
-        }
-        let rest = &this.piece[this.taken..];
-        let size = rest.len().min(buf.remaining());
-        buf.put_slice(&rest[..size]);
-        this.taken += size;
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncSeek for Reader {
-    fn start_seek(self: Pin<&mut Self>, position: io::SeekFrom) -> io::Result<()> {
-        let io::SeekFrom::Start(at) = position else {
-            return Err(io::ErrorKind::Unsupported.into());
-        };
-        let this = self.get_mut();
-        *this = Self {
-            file: Arc::clone(&this.file),
-            facts: this.facts,
-            at,
-            piece: Vec::new(),
-            taken: 0,
-            reading: None,
-            calls: Arc::clone(&this.calls),
-        };
-        Ok(())
-    }
-
-    fn poll_complete(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<u64>> {
-        Poll::Ready(Ok(self.at))
-    }
-}
-
-impl BackendFile for Reader {
-    type Metadata = Facts;
-    type MetadataFuture<'a> = std::future::Ready<io::Result<Facts>>;
-
-    fn metadata(&self) -> Self::MetadataFuture<'_> {
-        std::future::ready(Ok(self.facts))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
@@ -405,8 +269,9 @@ mod tests {
         let base = site();
         let mut beneath = Beneath::new(&base.path().join("www")).unwrap();
         beneath.resolver = resolver;
-        let [opened, seen] = [OFlags::RDONLY, OFlags::PATH]
-            .map(|flags| beneath.find(Path::new(path), flags).map(|found| found.1));
+        let [opened, seen] = [OFlags::RDONLY, OFlags::PATH].map(|flags| {
+            beneath.enter().unwrap().find(Path::new(path), flags).map(|found| found.1)
+        });
         assert_eq!(opened.is_ok(), seen.is_ok(), "{path}");
         opened.map_err(|error| error.kind())
     }
@@ -463,7 +328,7 @@ mod tests {
         let _socket = std::os::unix::net::UnixListener::bind(www.join("socket")).unwrap();
         for name in ["pipe", "socket"] {
             for flags in [OFlags::RDONLY, OFlags::PATH] {
-                let error = beneath.find(Path::new(name), flags).unwrap_err();
+                let error = beneath.enter().unwrap().find(Path::new(name), flags).unwrap_err();
                 assert_eq!(error.kind(), io::ErrorKind::NotFound, "{name}");
             }
         }
@@ -475,13 +340,13 @@ mod tests {
         let (www, link) = (base.path().join("www"), base.path().join("current"));
         symlink(&www, &link).unwrap();
         let beneath = Beneath::new(&link).unwrap();
-        assert!(beneath.find(Path::new("new.txt"), OFlags::PATH).is_err());
+        assert!(beneath.enter().unwrap().find(Path::new("new.txt"), OFlags::PATH).is_err());
         let next = base.path().join("next");
         std::fs::create_dir(&next).unwrap();
         std::fs::write(next.join("new.txt"), "new").unwrap();
         symlink(&next, base.path().join("temporary")).unwrap();
         std::fs::rename(base.path().join("temporary"), &link).unwrap();
-        assert!(beneath.find(Path::new("new.txt"), OFlags::PATH).is_ok());
+        assert!(beneath.enter().unwrap().find(Path::new("new.txt"), OFlags::PATH).is_ok());
         assert!(Beneath::new(&base.path().join("absent")).is_err());
         assert!(Beneath::new(&base.path().join("secret")).is_err());
     }

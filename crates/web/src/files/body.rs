@@ -5,17 +5,19 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use super::beneath::PIECE;
+use super::opened::PIECE;
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use tower_http::services::fs::ServeFileSystemResponseBody;
 
-use crate::account::{Piece, Share};
+use crate::account::{Hold, Piece, Share};
 use crate::body::Answer;
 
 pub(super) struct FileBody {
     content: Content,
     share: Rc<Share>,
+    /// What a long page was charged while it was made.
+    held: Option<Hold>,
     /// The answer counts as given when its body is dropped.
     _answer: Answer,
 }
@@ -26,15 +28,15 @@ enum Content {
 }
 
 impl FileBody {
-    pub(super) fn page(page: Bytes, answer: Answer) -> Self {
+    pub(super) fn page(page: Bytes, held: Option<Hold>, answer: Answer) -> Self {
         let page = Some(page).filter(|page| !page.is_empty());
         let share = Share::new(answer.account());
-        Self { content: Content::Page(page), share, _answer: answer }
+        Self { content: Content::Page(page), share, held, _answer: answer }
     }
 
     pub(super) fn file(body: ServeFileSystemResponseBody, answer: Answer) -> Self {
         let share = Share::new(answer.account());
-        Self { content: Content::File(body), share, _answer: answer }
+        Self { content: Content::File(body), share, held: None, _answer: answer }
     }
 }
 
@@ -46,9 +48,10 @@ impl Body for FileBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Piece>>>> {
-        let Self { content, share, .. } = &mut *self;
+        let Self { content, share, held, .. } = &mut *self;
         match content {
             Content::Page(page) => {
+                *held = None;
                 let page = page.take().map(|page| share.charge(page, 0));
                 Poll::Ready(page.map(|page| Ok(Frame::data(page))))
             }

@@ -1,18 +1,27 @@
 //! Static files: a directory as a target that speaks HTTP/1.1.
 //!
-//! GET and HEAD are answered, with `index.html` for a directory, one range, entity tags, conditions
-//! and content types. A directory without `index.html` is not listed. Names that begin with a dot
-//! are not served, but for `/.well-known`, and symbolic links are followed only inside of the
-//! directory.
+//! GET and HEAD are answered, with `index.html` for a directory, one range, entity tags, conditions,
+//! content types, and the variants of a file that lie compressed beside it. A directory without
+//! `index.html` is listed if its owner wants that, and otherwise answered with 403. Names that begin
+//! with a dot are not served, but for `/.well-known`, and symbolic links are followed only inside of
+//! the directory.
 //!
 //! * `path`: which paths name a file;
-//! * `beneath`: how a file is opened and read;
+//! * `look`: what is at a path: a file, a variant of it, a listing, a fallback;
+//! * `list`: the page of a listing;
+//! * `beneath`: how a path is opened;
+//! * `opened`: how an open file is read;
 //! * `body`: the body of an answer.
 //!
-//! The answers themselves are made by `ServeDir` of tower-http.
+//! The answers with files are made by `ServeDir` of tower-http: type, tag, conditions and range. It
+//! gets a file that is open already. Its own search for paths would ask the file system three times
+//! more, take a variant that is older than its file, and give two codings the same tag.
 
 mod beneath;
 mod body;
+mod list;
+mod look;
+mod opened;
 mod path;
 
 use std::convert::Infallible;
@@ -20,6 +29,8 @@ use std::io;
 use std::path::Path;
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use hyper::body::Incoming;
@@ -27,12 +38,15 @@ use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Uri, server::conn::http1};
 use hyper_util::rt::TokioIo;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
 use tower_http::services::ServeDir;
-use tower_http::services::fs::{DefaultServeDirFallback, ServeFileSystemResponseBody};
+use tower_http::services::fs::ServeFileSystemResponseBody;
 
-use crate::account::{Account, H1, REQUEST};
+use crate::account::{Account, H1, Hold, REQUEST};
 use crate::body::Answer;
+use crate::coding::Accepted;
 use crate::fields;
 use crate::gate::{Gate, NO_MEMORY, Progress};
 use crate::page::{self, Pages};
@@ -40,6 +54,9 @@ use crate::serve::{self, Watch};
 use crate::{Protocol, Refusal};
 use beneath::Beneath;
 use body::FileBody;
+pub use look::FileOptions;
+use look::{Found, Look};
+use opened::Opened;
 
 /// The fields of a request that decide about its answer.
 const FIELDS: [HeaderName; 6] = [
@@ -51,11 +68,36 @@ const FIELDS: [HeaderName; 6] = [
     header::RANGE,
 ];
 
+/// What a path keeps as it is for `ServeDir`.
+const PATH: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// The seconds between two lines of the log about directories that nobody may list.
+const BARE_PAUSE: u64 = 60;
+
 /// A directory whose files are served. Its clones share a limit of calls of the file system, also
 /// from several threads.
 #[derive(Clone, Debug)]
 pub struct Files {
-    site: ServeDir<DefaultServeDirFallback, Beneath>,
+    beneath: Beneath,
+    options: Arc<FileOptions>,
+    told: Arc<Told>,
+}
+
+/// When the log was told about a directory that nobody may list.
+#[derive(Debug)]
+struct Told {
+    since: Instant,
+    /// Seconds after `since` from which on it may be told again.
+    next: AtomicU64,
+}
+
+/// The answer to a request, before it has a body.
+enum Outcome {
+    File(Box<Response<ServeFileSystemResponseBody>>),
+    /// The request is for the directory with a slash at the end of its path.
+    Slash(HeaderValue),
+    Listing(String, Hold),
 }
 
 impl Files {
@@ -64,11 +106,13 @@ impl Files {
     ///
     /// # Errors
     /// `dir` is no directory now, or cannot be opened.
-    pub fn new(dir: impl AsRef<Path>) -> io::Result<Self> {
-        let site = ServeDir::with_backend("", Beneath::new(dir.as_ref())?)
-            .ignore_multi_range_requests(true)
-            .with_buf_chunk_size(beneath::PIECE);
-        Ok(Self { site })
+    pub fn new(dir: impl AsRef<Path>, options: FileOptions) -> io::Result<Self> {
+        let told = Told { since: Instant::now(), next: AtomicU64::new(0) };
+        Ok(Self {
+            beneath: Beneath::new(dir.as_ref())?,
+            options: Arc::new(options),
+            told: Arc::new(told),
+        })
     }
 
     /// Serves a visitor until its connection ends. A head that is not complete within 10 s is
@@ -125,11 +169,20 @@ impl Files {
         let outcome = match refused {
             Some(refusal) => Err(refusal),
             None if is_short => Err(NO_MEMORY),
-            None => self.find(&request).await,
+            None => self.find(&request, account).await,
         };
         progress.no_upgrade(number);
         match outcome {
-            Ok(response) => response.map(|body| FileBody::file(body, answer)),
+            Ok(Outcome::File(response)) => response.map(|body| FileBody::file(body, answer)),
+            Ok(Outcome::Slash(location)) => {
+                let mut response = Response::new(FileBody::page(Bytes::new(), None, answer));
+                *response.status_mut() = StatusCode::TEMPORARY_REDIRECT;
+                let fields = response.headers_mut();
+                fields.insert(header::LOCATION, location);
+                fields.insert(header::CONTENT_LENGTH, HeaderValue::from(0));
+                response
+            }
+            Ok(Outcome::Listing(page, held)) => listing(page, held, is_head, answer),
             Err(refusal) => page(refusal, is_head, answer),
         }
     }
@@ -138,52 +191,120 @@ impl Files {
     async fn find<B>(
         &self,
         request: &Request<B>,
-    ) -> Result<Response<ServeFileSystemResponseBody>, Refusal> {
+        account: &Rc<Account>,
+    ) -> Result<Outcome, Refusal> {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return Err(Refusal::new(405, "Files are only read: by GET or HEAD."));
         }
-        let Some(uri) = target(request.uri()) else { return Err(ABSENT) };
+        let Some(path) = path::normal(request.uri().path()) else { return Err(ABSENT) };
+        let decoded = percent_decode_str(&path).decode_utf8().map_err(|_| ABSENT)?.into_owned();
+        let mut held = None;
+        if self.options.list && path.ends_with('/') {
+            let Some(hold) = account.take(list::COST) else {
+                account.count_refusal();
+                return Err(NO_MEMORY);
+            };
+            held = Some(hold);
+        }
+        let (accepted, options) = (Accepted::of(request.headers()), Arc::clone(&self.options));
+        let looked = {
+            let decoded = decoded.clone();
+            self.beneath.call(move |root| look::look(root, &decoded, accepted, &options)).await
+        };
+        match (looked.map_err(|error| unreadable(&error))?, held) {
+            (Look::File(found), _) => {
+                let response = self.serve_found(request, found).await?;
+                Ok(Outcome::File(Box::new(response)))
+            }
+            (Look::Listing(page), Some(held)) => {
+                held.set(page.len() as u64);
+                Ok(Outcome::Listing(page, held))
+            }
+            (Look::Directory, _) => slash(&path, request.uri().query()),
+            (Look::Bare | Look::Listing(_), _) => {
+                self.tell_bare(&decoded);
+                Err(Refusal::new(403, "The directory has no index, and it is not listed."))
+            }
+            (Look::Absent, _) => Err(ABSENT),
+        }
+    }
+
+    /// Tells the owner why visitors of a directory get 403, at most once in a minute.
+    fn tell_bare(&self, path: &str) {
+        let now = self.told.since.elapsed().as_secs();
+        let due = |next| (now >= next).then_some(now + BARE_PAUSE);
+        let order = Ordering::Relaxed;
+        if self.told.next.fetch_update(order, order, due).is_err() {
+            return;
+        }
+        let folder = self.beneath.path().join(path.trim_matches('/'));
+        let service = &*self.options.service;
+        tracing::warn!(
+            service,
+            "service {service}: the directory {folder:?} has no index.html, and visitors get 403: \
+             `list: true` shows its files, `try_files` names a file to serve instead"
+        );
+    }
+
+    /// The answer with a file.
+    async fn serve_found<B>(
+        &self,
+        request: &Request<B>,
+        found: Found,
+    ) -> Result<Response<ServeFileSystemResponseBody>, Refusal> {
+        let Found { path, file, facts, coding, varies } = found;
         let mut wanted = Request::new(());
         *wanted.method_mut() = request.method().clone();
-        *wanted.uri_mut() = uri;
+        let uri = format!("/{}", utf8_percent_encode(&path, PATH));
+        *wanted.uri_mut() = Uri::builder().path_and_query(uri).build().map_err(|_| ABSENT)?;
         let resumes;
         (*wanted.headers_mut(), resumes) = conditions(request.method(), request.headers());
-        if resumes {
-            let response = self.call(wanted.clone()).await?;
-            if response.status() != StatusCode::PRECONDITION_FAILED {
-                return finished(response);
-            }
+        let site = ServeDir::with_backend(
+            "",
+            Opened { file, facts, calls: Arc::clone(self.beneath.calls()) },
+        )
+        .ignore_multi_range_requests(true)
+        .with_buf_chunk_size(opened::PIECE);
+        let call = async |wanted: Request<()>| {
+            site.clone().try_call(wanted).await.map_err(|error| unreadable(&error))
+        };
+        let mut response = call(wanted.clone()).await?;
+        if resumes && response.status() == StatusCode::PRECONDITION_FAILED {
             for field in [header::IF_MATCH, header::RANGE] {
                 wanted.headers_mut().remove(field);
             }
+            response = call(wanted).await?;
         }
-        finished(self.call(wanted).await?)
-    }
-
-    async fn call(
-        &self,
-        request: Request<()>,
-    ) -> Result<Response<ServeFileSystemResponseBody>, Refusal> {
-        self.site.clone().try_call(request).await.map_err(|error| {
-            if error.kind() == io::ErrorKind::NotFound {
-                return ABSENT;
-            }
-            tracing::debug!(%error, "a file cannot be read");
-            Refusal::new(503, "The file cannot be read at present.")
-        })
+        let status = response.status();
+        let fields = response.headers_mut();
+        if let Some(coding) = coding.filter(|_| status.is_success()) {
+            fields.insert(header::CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
+        }
+        if varies {
+            fields.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+        }
+        finished(response)
     }
 }
 
 const ABSENT: Refusal = Refusal::new(404, "There is no such file.");
 
-/// The target of a request with a path in normal form.
-fn target(uri: &Uri) -> Option<Uri> {
-    let path = path::normal(uri.path())?;
-    let target = match uri.query() {
-        Some(query) => format!("{path}?{query}"),
-        None => path,
-    };
-    Uri::builder().path_and_query(target).build().ok()
+fn unreadable(error: &io::Error) -> Refusal {
+    if error.kind() == io::ErrorKind::NotFound {
+        return ABSENT;
+    }
+    tracing::debug!(%error, "a file cannot be read");
+    Refusal::new(503, "The file cannot be read at present.")
+}
+
+/// The answer to a path of a directory without a slash at its end: the links of the page are
+/// relative to the directory. The location is relative, too, because a proxy in front may have
+/// taken a prefix from the path.
+fn slash(path: &str, query: Option<&str>) -> Result<Outcome, Refusal> {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let query = query.map(|query| format!("?{query}")).unwrap_or_default();
+    let location = HeaderValue::try_from(format!("./{name}/{query}")).map_err(|_| ABSENT)?;
+    Ok(Outcome::Slash(location))
 }
 
 /// The fields of a request that `ServeDir` has to see. True: `If-Match` is among them because the
@@ -252,13 +373,32 @@ fn finished(
     Ok(response)
 }
 
+/// The page of a listing.
+fn listing(page: String, held: Hold, is_head: bool, answer: Answer) -> Response<FileBody> {
+    let page = Bytes::from(page);
+    let length = HeaderValue::from(page.len());
+    let body = if is_head { Bytes::new() } else { page };
+    let mut response = Response::new(FileBody::page(body, Some(held), answer));
+    let fields = response.headers_mut();
+    for (name, value) in [
+        (header::CONTENT_TYPE, page::CONTENT_TYPE),
+        (header::CACHE_CONTROL, "no-cache"),
+        (header::CONTENT_SECURITY_POLICY, list::POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ] {
+        fields.insert(name, HeaderValue::from_static(value));
+    }
+    fields.insert(header::CONTENT_LENGTH, length);
+    response
+}
+
 /// An answer of this end.
 fn page(refusal: Refusal, is_head: bool, answer: Answer) -> Response<FileBody> {
     let Refusal { status, reason } = refusal;
     let page = Bytes::from(page::body(status, &reason, &Pages::default()));
     let length = HeaderValue::from(page.len());
     let body = if is_head { Bytes::new() } else { page };
-    let mut response = Response::new(FileBody::page(body, answer));
+    let mut response = Response::new(FileBody::page(body, None, answer));
     *response.status_mut() =
         StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let fields = response.headers_mut();

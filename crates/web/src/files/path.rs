@@ -33,9 +33,21 @@ pub(super) fn is_hidden(name: &[u8], is_first: bool) -> bool {
     name.starts_with(b".") && !(is_first && name == WELL_KNOWN.as_bytes())
 }
 
+/// Whether a character of a name means something else to another program.
+pub(super) fn is_foreign(c: char) -> bool {
+    c == '/' || c == '\\' || c.is_control()
+}
+
+/// Whether a path without escapes, relative to the directory, names a file that may be served.
+pub(super) fn may_be_path(path: &str) -> bool {
+    let mut names = path.split('/').enumerate();
+    names.all(|(nth, name)| {
+        !name.is_empty() && !is_hidden(name.as_bytes(), nth == 0) && !name.contains(is_foreign)
+    })
+}
+
 fn may_be_served(segment: &str, is_first: bool) -> bool {
     let Ok(name) = percent_decode_str(segment).decode_utf8() else { return false };
-    let is_foreign = |c: char| c == '/' || c == '\\' || c.is_control();
     !is_hidden(name.as_bytes(), is_first)
         && !name.contains(is_foreign)
         && has_whole_escapes(segment)

@@ -52,6 +52,11 @@ const PIECE: usize = 4 * 1024;
 /// A head that is longer is refused when memory is short. Browsers send 1 to 4 KiB.
 const SHORT_HEAD: usize = 8 * 1024;
 
+/// Frames for a visitor of at most this length are gathered, until so many bytes wait or h2 has
+/// nothing more to write.
+const SHORT_FRAME: usize = 4 * 1024;
+const GATHERED: usize = 16 * 1024;
+
 /// The connection of a visitor behind the check.
 #[derive(Debug)]
 pub(crate) struct Gate<T> {
@@ -478,13 +483,17 @@ impl<T: AsyncWrite + Unpin> Gate<T> {
     fn poll_own(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Mode::Framed(framed) = &mut self.mode else { return self.poll_interim(cx) };
         framed.add_due();
-        while !framed.filter.own.is_empty() {
-            let written = ready!(Pin::new(&mut self.io).poll_write(cx, &framed.filter.own))?;
+        let own = &mut framed.filter.own;
+        while !own.is_empty() {
+            let written = ready!(Pin::new(&mut self.io).poll_write(cx, own))?;
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
-            framed.filter.own.advance(written);
+            own.advance(written);
+            self.progress.moved();
         }
+        // The block is given back.
+        *own = BytesMut::new();
         Poll::Ready(Ok(()))
     }
 
@@ -512,12 +521,20 @@ impl<T: AsyncWrite + Unpin> Gate<T> {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        ready!(self.poll_own(cx))?;
         let Mode::Framed(framed) = &mut self.mode else { return Poll::Pending };
+        framed.add_due();
         let pass = match framed.filter.next(slices)? {
             Next::Skip(count) => return Poll::Ready(Ok(count)),
             Next::Pass(pass) => pass,
         };
+        framed.has_written = true;
+        // Each frame by itself would be a call of the system, and a record of TLS.
+        if pass <= SHORT_FRAME && framed.filter.own.len() + pass <= GATHERED {
+            framed.filter.gather(slices, pass)?;
+            return Poll::Ready(Ok(pass));
+        }
+        ready!(self.poll_own(cx))?;
+        let Mode::Framed(framed) = &mut self.mode else { return Poll::Pending };
         let first = slices.iter().find(|slice| !slice.is_empty()).map_or(&[][..], |slice| slice);
         let all = slices.iter().map(|slice| slice.len()).sum();
         let written = if pass == all && slices.len() > 1 {
@@ -527,7 +544,6 @@ impl<T: AsyncWrite + Unpin> Gate<T> {
             ready!(Pin::new(&mut self.io).poll_write(cx, &first[..length]))?
         };
         framed.filter.passed(slices, written)?;
-        framed.has_written = true;
         self.progress.moved();
         Poll::Ready(Ok(written))
     }
@@ -551,6 +567,11 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Gate<T> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Mode::Framed(framed) = &self.mode
+            && !framed.inflow.flushes()
+        {
+            return Poll::Ready(Ok(()));
+        }
         let result = match self.poll_own(cx) {
             Poll::Ready(Ok(())) => Pin::new(&mut self.io).poll_flush(cx),
             pending_or_failed @ (Poll::Pending | Poll::Ready(Err(_))) => pending_or_failed,
@@ -559,6 +580,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Gate<T> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_own(cx))?;
         Pin::new(&mut self.io).poll_shutdown(cx)
     }
 

@@ -23,7 +23,7 @@ pub(super) struct Filter {
     rest: usize,
     /// The initial size of windows for the first SETTINGS, which h2 has not yet written.
     initial: Option<u32>,
-    /// Frames that do not come from h2, or not as h2 wrote them.
+    /// Frames that do not come from h2, or not as h2 wrote them, and short ones that are gathered.
     pub(super) own: BytesMut,
 }
 
@@ -98,6 +98,17 @@ impl Filter {
             }
         }
         Ok(())
+    }
+
+    /// Puts so many of the bytes behind the frames of the server.
+    pub(super) fn gather(&mut self, slices: &[IoSlice<'_>], count: usize) -> io::Result<()> {
+        let mut rest = count;
+        for slice in slices {
+            let part = rest.min(slice.len());
+            self.own.extend_from_slice(&slice[..part]);
+            rest -= part;
+        }
+        self.passed(slices, count)
     }
 
     const fn is_changed(&self, head: Head) -> bool {

@@ -66,6 +66,8 @@ pub(crate) struct Inflow {
     due: RefCell<Vec<(u32, u32)>>,
     /// What the visitor may send in this turn.
     turn: Cell<usize>,
+    /// The turn is at its end: what is written leaves.
+    flushes: Cell<bool>,
     /// The visitor has sent more than a window permits.
     is_violated: Cell<bool>,
     /// The shortest round trip of the connection.
@@ -98,6 +100,7 @@ impl Inflow {
             fresh: RefCell::default(),
             due: RefCell::default(),
             turn: Cell::new(0),
+            flushes: Cell::new(true),
             is_violated: Cell::new(false),
             round_trip: Cell::new(None),
             read_at: Cell::new(Instant::now()),
@@ -125,10 +128,21 @@ impl Inflow {
     /// The task of `cx` drives h2, and begins a turn.
     pub(super) fn begin_turn(&self, cx: &Context<'_>) {
         self.turn.set(TURN);
+        self.flushes.set(false);
         let mut driver = self.driver.borrow_mut();
         if !driver.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
             *driver = Some(cx.waker().clone());
         }
+    }
+
+    /// Whether a flush takes place now. h2 flushes after each frame of a body.
+    pub(crate) const fn flushes(&self) -> bool {
+        self.flushes.get()
+    }
+
+    /// h2 has nothing more to write in this turn. Returns false if it was so already.
+    pub(super) fn end_turn(&self) -> bool {
+        !self.flushes.replace(true)
     }
 
     /// Whether h2 may read further bytes in this turn. Otherwise the task of `cx` goes on after

@@ -128,6 +128,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Driver<T> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
         self.inflow.begin_turn(cx);
         if let State::Greeting(handshake) = &mut self.state {
+            self.inflow.end_turn();
             let mut h2 = ready!(Pin::new(handshake).poll(cx))?;
             if self.ends {
                 h2.graceful_shutdown();
@@ -146,10 +147,19 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Driver<T> {
             // What arrived in this turn, also for the streams that it has opened.
             self.inflow.deliver();
             let is_gone = pings.as_mut().is_some_and(|pings| pings.poll(cx).is_ready());
-            let reason = if is_gone { Reason::NO_ERROR } else { Reason::FLOW_CONTROL_ERROR };
-            if (is_gone || self.inflow.is_violated()) && !self.is_shut {
+            if self.is_shut {
+                // GOAWAY of a visitor that is gone may wait behind what it does not read.
+                if is_gone && accepted.is_pending() {
+                    return Poll::Ready(Ok(()));
+                }
+            } else if is_gone || self.inflow.is_violated() {
                 self.is_shut = true;
+                let reason = if is_gone { Reason::NO_ERROR } else { Reason::FLOW_CONTROL_ERROR };
                 h2.abrupt_shutdown(reason);
+                continue;
+            }
+            // Only now the frames that h2 has written leave, together.
+            if accepted.is_pending() && self.inflow.end_turn() {
                 continue;
             }
             return accepted.map(|end| end.map_or(Ok(()), |end| end.map(|_| ())));

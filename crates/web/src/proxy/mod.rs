@@ -21,6 +21,7 @@ use crate::{
     Asked, Checked, Found, Pages, Refusal, Rules, Service, Services, Verdict, Visitor,
     account::{Account, REQUEST, UPSTREAM},
     body::{Answer, AnswerBody, VisitorBody},
+    compress::{Coded, Wish},
     fields,
     gate::{NO_MEMORY, Progress},
     http2,
@@ -172,6 +173,7 @@ impl Connection {
         let asked = Asked { host: &name, port, path: &normal, sender, is_secure };
         let service = self.admitted(&request, &asked, note).await?;
         let rules = service.rules();
+        let compress = Wish::of(&request, rules.compress);
         let hsts = rules.hsts.clone().filter(|_| is_secure);
         let with_hsts = |denied: Denied| Denied { hsts: hsts.clone(), ..denied };
         if let Some(to) = &rules.redirect {
@@ -222,7 +224,12 @@ impl Connection {
             }
         }
         if let Some(to) = rules.host() {
-            fields::rewrite_origin(list, (&field, to), is_secure, rules.forwarded);
+            let scheme = match rules.target {
+                TargetProtocol::Https => "https",
+                TargetProtocol::Http | TargetProtocol::H2c => "http",
+            };
+            let scheme = Some(scheme).filter(|_| !rules.forwarded);
+            fields::rewrite_origin(list, (&field, to), is_secure, scheme);
         }
         rules.request.apply(list);
         list.insert(header::HOST, rules.host().cloned().unwrap_or(field));
@@ -242,7 +249,7 @@ impl Connection {
                 exchanged.await.map_err(|refusal| with_hsts(or_away(&*service, refusal)));
             let (response, lease) = exchanged?;
             let upstream = Carrier::Shared(lease);
-            return Ok((response, Forwarded { service, upstream, tunnel: None, hsts }));
+            return Ok((response, Forwarded { service, upstream, tunnel: None, hsts, compress }));
         }
         let exchanged = exchange::exchange(pool, progress, account, &*service, outgoing).await;
         let (response, upstream) = exchanged.map_err(|failed| match failed {
@@ -250,7 +257,7 @@ impl Connection {
             Failed::Raced => NoAnswer::Unanswered,
         })?;
         let upstream = Carrier::Own(upstream);
-        Ok((response, Forwarded { service, upstream, tunnel, hsts }))
+        Ok((response, Forwarded { service, upstream, tunnel, hsts, compress }))
     }
 
     /// Whether the request is a preflight that the service admits without a password.
@@ -382,7 +389,7 @@ impl Connection {
         forwarded: Forwarded,
         answer: Answer,
     ) -> Result<Response<AnswerBody>, (Refusal, Answer)> {
-        let Forwarded { service, upstream, tunnel, hsts } = forwarded;
+        let Forwarded { service, upstream, tunnel, hsts, compress } = forwarded;
         let (mut parts, incoming) = response.into_parts();
         let switches = parts.status == StatusCode::SWITCHING_PROTOCOLS;
         let (upstream, lease) = match upstream {
@@ -417,7 +424,10 @@ impl Connection {
                 (Some(upstream), _) => {
                     let pool = Rc::clone(&self.pool);
                     let exchange = Exchange::new(upstream, service.identity(), pool);
-                    AnswerBody::target(incoming, exchange, answer)
+                    let length = incoming.size_hint().exact();
+                    let encoder =
+                        compress.and_then(|wish| wish.begin(&mut parts, length, &self.account));
+                    AnswerBody::target(Coded::new(incoming, encoder), exchange, answer)
                 }
                 (None, Some(lease)) => AnswerBody::stream(incoming, lease, answer),
                 (None, None) => AnswerBody::page(Bytes::new(), &self.account, Some(answer)),
@@ -536,6 +546,7 @@ struct Forwarded {
     upstream: Carrier,
     tunnel: Option<Tunnel>,
     hsts: Option<HeaderValue>,
+    compress: Option<Wish>,
 }
 
 /// The connection to the target on which a request is answered.

@@ -8,12 +8,16 @@ use proto::Unlimited;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::Instant;
-use web::{Account, Files};
+use web::{Account, FileOptions, Files};
 
 use crate::rig::{BUFFER, head, on_worker, rest, send, status};
 
 /// A directory with files, beside a secret.
 fn site() -> (tempfile::TempDir, Files) {
+    site_with(FileOptions::default())
+}
+
+fn site_with(options: FileOptions) -> (tempfile::TempDir, Files) {
     let base = tempfile::tempdir().unwrap();
     let www = base.path().join("www");
     for dir in ["sub", "empty", ".git", ".well-known"] {
@@ -36,7 +40,7 @@ fn site() -> (tempfile::TempDir, Files) {
     symlink("../secret", www.join("out.txt")).unwrap();
     symlink("..", www.join("parent")).unwrap();
     symlink("a.txt", www.join("link.txt")).unwrap();
-    let files = Files::new(&www).unwrap();
+    let files = Files::new(&www, options).unwrap();
     (base, files)
 }
 
@@ -119,13 +123,11 @@ fn nothing_outside_of_the_directory_and_nothing_hidden_is_served() {
         let mut client = connect(&files);
         for path in [
             "/absent",
-            "/empty/",
             "/a.txt/",
             "/a.txt/x",
             "/.git/config",
             "/%2egit/config",
             "/.htpasswd",
-            "/.well-known/",
             "/../secret",
             "/sub/../../secret",
             "/%2e%2e/secret",
@@ -157,11 +159,16 @@ fn nothing_outside_of_the_directory_and_nothing_hidden_is_served() {
 #[test]
 fn a_directory_without_a_slash_leads_to_the_one_with_a_slash() {
     on_worker(async {
-        let (_base, files) = site();
+        let (base, files) = site();
         let mut client = connect(&files);
-        for (path, location) in
-            [("/sub", "/sub/"), ("/sub?a=b", "/sub/?a=b"), ("//sub", "/sub/"), ("//sub//", "")]
-        {
+        std::fs::create_dir(base.path().join("www/sub/a:b c")).unwrap();
+        for (path, location) in [
+            ("/sub", "./sub/"),
+            ("/sub?a=b", "./sub/?a=b"),
+            ("//sub", "./sub/"),
+            ("//sub//", ""),
+            ("/sub/a:b%20c", "./a:b%20c/"),
+        ] {
             let (head, _) = client.ask("GET", path, "").await;
             let expected = if location.is_empty() { 200 } else { 307 };
             assert_eq!(status(&head), expected, "{path}");
@@ -350,5 +357,215 @@ fn a_new_version_has_a_new_tag() {
             tags.push(field(&head, "etag").unwrap().to_owned());
         }
         assert_ne!(tags[0], tags[1]);
+    });
+}
+
+#[test]
+fn a_directory_that_is_not_listed_says_so_and_its_files_are_served() {
+    on_worker(async {
+        let (base, files) = site();
+        let mut client = connect(&files);
+        for path in ["/empty/", "/.well-known/"] {
+            let (head, body) = client.ask("GET", path, "").await;
+            assert_eq!(status(&head), 403, "{path}");
+            assert!(String::from_utf8(body).unwrap().contains("is not listed"), "{path}");
+            let (head, _) = client.ask("HEAD", path, "").await;
+            assert_eq!(status(&head), 403, "{path}");
+        }
+        std::fs::write(base.path().join("www/empty/new.txt"), "new").unwrap();
+        assert_eq!(client.get("/empty/new.txt").await, (200, b"new".to_vec()));
+        assert_eq!(client.get("/empty/").await.0, 403);
+    });
+}
+
+fn listed() -> FileOptions {
+    FileOptions { list: true, ..FileOptions::default() }
+}
+
+#[test]
+fn a_listing_shows_what_a_visitor_may_reach_and_no_name_is_markup() {
+    on_worker(async {
+        let (base, files) = site_with(listed());
+        let folder = base.path().join("www/empty");
+        let odd = "<b>&\"'x'.txt";
+        for (name, bytes) in
+            [("b.txt", 1), ("A.txt", 2048), (odd, 3), ("a:b?#%.txt", 4), (".hidden", 5)]
+        {
+            std::fs::write(folder.join(name), vec![b'x'; bytes]).unwrap();
+        }
+        std::fs::create_dir(folder.join("zdir")).unwrap();
+        std::fs::create_dir(folder.join(".git")).unwrap();
+        symlink("../../secret", folder.join("leads-out")).unwrap();
+        symlink("/etc/passwd", folder.join("absolute")).unwrap();
+        symlink("../.htpasswd", folder.join("to-hidden")).unwrap();
+        symlink("b.txt", folder.join("leads-in")).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            folder.join("pipe"),
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR,
+            0,
+        )
+        .unwrap();
+        let mut client = connect(&files);
+        let (head, body) = client.ask("GET", "/empty/", "Accept-Encoding: gzip\r\n").await;
+        assert_eq!(status(&head), 200);
+        assert_eq!(field(&head, "content-type"), Some("text/html; charset=utf-8"));
+        let policy = field(&head, "content-security-policy").unwrap();
+        assert!(policy.starts_with("default-src 'none'"), "{policy}");
+        let page = String::from_utf8(body).unwrap();
+        let links: Vec<&str> =
+            page.split("href=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+        let odd = "./%3Cb%3E%26%22%27x%27.txt";
+        let expected =
+            ["../", "./zdir/", odd, "./A.txt", "./a%3Ab%3F%23%25.txt", "./b.txt", "./leads-in"];
+        assert_eq!(links, expected);
+        assert!(page.contains("&lt;b&gt;&amp;&quot;&#39;x&#39;.txt</a>"), "{page}");
+        assert!(page.contains("2.0 KiB") && !page.contains("<script"), "{page}");
+        for link in links {
+            let path =
+                link.strip_prefix("./").map_or_else(|| "/".into(), |to| format!("/empty/{to}"));
+            assert_eq!(client.get(&path).await.0, 200, "{path}");
+        }
+        let (of_head, _) = client.ask("HEAD", "/empty/", "").await;
+        assert_eq!(field(&of_head, "content-length"), field(&head, "content-length"));
+        // An index goes first, and what is hidden is never listed.
+        assert_eq!(client.get("/").await, (200, b"<p>home</p>".to_vec()));
+        assert_eq!(client.get("/.well-known/").await.0, 403);
+        assert_eq!(client.get("/absent/").await.0, 404);
+    });
+}
+
+#[test]
+fn a_listing_is_bounded_and_says_so() {
+    on_worker(async {
+        let (base, files) = site_with(listed());
+        let folder = base.path().join("www/empty");
+        for n in 0..5_001 {
+            std::fs::write(folder.join(format!("{n}")), "").unwrap();
+        }
+        let mut client = connect(&files);
+        let page = String::from_utf8(client.get("/empty/").await.1).unwrap();
+        assert_eq!(page.matches("<a href=\"./").count(), 5_000);
+        assert!(page.contains("The listing ends after 5000 entries"), "{}", page.len());
+    });
+}
+
+#[test]
+fn the_files_of_try_files_are_served_where_a_path_names_none() {
+    on_worker(async {
+        let try_files = ["{path}.html", "app/index.html"].map(Box::from).into();
+        let options = FileOptions { try_files, ..FileOptions::default() };
+        let (base, files) = site_with(options);
+        std::fs::create_dir(base.path().join("www/app")).unwrap();
+        std::fs::write(base.path().join("www/app/index.html"), "app").unwrap();
+        std::fs::write(base.path().join("www/about.html"), "about").unwrap();
+        std::fs::write(base.path().join("www/sub/page.html"), "page").unwrap();
+        let mut client = connect(&files);
+        for (path, code, body) in [
+            ("/about", 200, "about"),
+            ("/about?x=1", 200, "about"),
+            ("/sub/page", 200, "page"),
+            ("/user/7", 200, "app"),
+            ("/user/7/", 200, "app"),
+            ("/empty/", 200, "app"),
+            ("/a.txt/x", 200, "app"),
+            ("/a.txt", 200, "0123456789"),
+            ("/", 200, "<p>home</p>"),
+            ("/sub/", 200, "<p>sub</p>"),
+            ("/out.txt", 200, "app"),
+        ] {
+            let (head, got) = client.ask("GET", path, "").await;
+            assert_eq!(status(&head), code, "{path}");
+            assert_eq!(String::from_utf8(got).unwrap(), body, "{path}");
+            if body == "app" {
+                let kind = field(&head, "content-type");
+                assert_eq!(kind, Some("text/html; charset=utf-8"), "{path}");
+            }
+        }
+        // What may not be served has no fallback.
+        for path in ["/.git/config", "/%2e%2e/secret", "/..%2fsecret", "/.env"] {
+            assert_eq!(client.get(path).await.0, 404, "{path}");
+        }
+        let (head, _) = client.ask("GET", "/user/7", "").await;
+        let tag = format!("If-None-Match: {}\r\n", field(&head, "etag").unwrap());
+        assert_eq!(status(&client.ask("GET", "/user/8", &tag).await.0), 304);
+    });
+}
+
+/// Sets the time of change, in seconds.
+fn touch(path: &std::path::Path, seconds: u64) {
+    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+    std::fs::File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
+}
+
+#[test]
+fn a_compressed_variant_is_served_to_those_who_accept_it() {
+    on_worker(async {
+        let (base, files) = site();
+        let www = base.path().join("www");
+        for (name, text) in [("a.txt.gz", "gzip......"), ("a.txt.br", "brotli...."), ("x.br", "x")]
+        {
+            std::fs::write(www.join(name), text).unwrap();
+        }
+        for name in ["a.txt", "a.txt.gz", "a.txt.br"] {
+            touch(&www.join(name), 1000);
+        }
+        let mut client = connect(&files);
+        let mut tags = Vec::new();
+        for (accepted, coding, body) in [
+            ("", None, "0123456789"),
+            ("Accept-Encoding: gzip\r\n", Some("gzip"), "gzip......"),
+            ("Accept-Encoding: gzip, br\r\n", Some("br"), "brotli...."),
+            ("Accept-Encoding: gzip, br;q=0.5\r\n", Some("gzip"), "gzip......"),
+            ("Accept-Encoding: zstd, identity\r\n", None, "0123456789"),
+            ("Accept-Encoding: gzip;q=0\r\n", None, "0123456789"),
+        ] {
+            let (head, got) = client.ask("GET", "/a.txt", accepted).await;
+            assert_eq!(status(&head), 200, "{accepted}");
+            assert_eq!(String::from_utf8(got).unwrap(), body, "{accepted}");
+            assert_eq!(field(&head, "content-encoding"), coding, "{accepted}");
+            assert_eq!(field(&head, "vary"), Some("Accept-Encoding"), "{accepted}");
+            assert_eq!(field(&head, "content-type"), Some("text/plain; charset=utf-8"));
+            let tag = field(&head, "etag").unwrap().to_owned();
+            let asked = format!("{accepted}If-None-Match: {tag}\r\n");
+            let (head, _) = client.ask("GET", "/a.txt", &asked).await;
+            assert_eq!(status(&head), 304, "{accepted}");
+            assert_eq!(field(&head, "vary"), Some("Accept-Encoding"), "{accepted}");
+            assert_eq!(field(&head, "content-encoding"), None, "{accepted}");
+            tags.push((coding, tag));
+        }
+        // The length and the time are the same, and the tags are not.
+        tags.sort();
+        tags.dedup();
+        assert_eq!(tags.len(), 3, "{tags:?}");
+        // A range is one of the variant.
+        let part = "Accept-Encoding: br\r\nRange: bytes=0-5\r\n";
+        let (head, body) = client.ask("GET", "/a.txt", part).await;
+        assert_eq!((status(&head), &body[..]), (206, &b"brotli"[..]));
+        assert_eq!(field(&head, "content-encoding"), Some("br"));
+        let past = "Accept-Encoding: br\r\nRange: bytes=50-\r\n";
+        let (head, _) = client.ask("GET", "/a.txt", past).await;
+        assert_eq!((status(&head), field(&head, "content-encoding")), (416, None));
+        // A variant of an earlier version, and one without a file, do not count.
+        touch(&www.join("a.txt"), 1001);
+        let (head, body) = client.ask("GET", "/a.txt", "Accept-Encoding: br\r\n").await;
+        assert_eq!((field(&head, "content-encoding"), &body[..]), (None, &b"0123456789"[..]));
+        assert_eq!(field(&head, "vary"), None);
+        assert_eq!(status(&client.ask("GET", "/x", "Accept-Encoding: br\r\n").await.0), 404);
+        let (head, body) = client.ask("GET", "/a.txt.gz", "Accept-Encoding: gzip\r\n").await;
+        assert_eq!((field(&head, "content-encoding"), &body[..]), (None, &b"gzip......"[..]));
+    });
+}
+
+#[test]
+fn a_file_whose_time_no_field_can_tell_is_served_without_it() {
+    on_worker(async {
+        let (base, files) = site();
+        let path = base.path().join("www/a.txt");
+        let before = SystemTime::UNIX_EPOCH - Duration::from_secs(5);
+        std::fs::File::options().write(true).open(&path).unwrap().set_modified(before).unwrap();
+        let (head, _) = connect(&files).ask("GET", "/a.txt", "").await;
+        assert_eq!((status(&head), field(&head, "last-modified")), (200, None));
     });
 }

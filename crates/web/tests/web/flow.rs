@@ -358,7 +358,8 @@ fn an_answer_before_the_end_of_an_upload_ends_the_stream_without_an_error() {
         settle().await;
         let seen = peer.seen(1);
         assert!(peer.is_ok(1) && seen.ended && seen.body == 6, "{seen:?}");
-        assert_eq!(seen.reset, Some(0), "NO_ERROR");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(peer.seen(1).reset, Some(0), "NO_ERROR");
         // The connection goes on.
         peer.send(HEADERS, END_HEADERS | END_STREAM, 3, &request("GET", &[])).await;
         a.accept().await.serve(&ok("x")).await;

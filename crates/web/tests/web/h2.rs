@@ -19,9 +19,10 @@ use tokio::{
     time::Instant,
 };
 
+use crate::frames::{frame, request};
 use crate::rig::{
     BUFFER, Client, Site, connect, connect_as, expect, field, head, ok, on_worker, rest, send,
-    visitor,
+    settle, visitor,
 };
 
 #[derive(Clone)]
@@ -211,6 +212,34 @@ fn an_early_answer_is_whole() {
 }
 
 #[test]
+fn an_upload_is_reset_without_an_error_a_moment_after_its_early_answer() {
+    on_worker(async {
+        let site = Site::new();
+        let a = site.plain("a.example");
+        let (mut sender, connection) = h2::client::handshake(connect(&site).io).await.unwrap();
+        spawn_local(connection);
+        // A target answers, and a page of the server itself.
+        for host in ["a.example", "b.example"] {
+            let request = Request::post(format!("http://{host}/")).body(()).unwrap();
+            let (response, mut upload) = sender.send_request(request, false).unwrap();
+            upload.send_data(Bytes::from_static(b"some"), false).unwrap();
+            if host == "a.example" {
+                let mut target = a.accept().await;
+                target.serve("HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno").await;
+            }
+            let mut body = response.await.unwrap().into_body();
+            while let Some(piece) = body.data().await {
+                body.flow_control().release_capacity(piece.unwrap().len()).unwrap();
+            }
+            let begin = Instant::now();
+            let reason = std::future::poll_fn(|cx| upload.poll_reset(cx)).await.unwrap();
+            assert_eq!(reason, h2::Reason::NO_ERROR, "{host}");
+            assert_eq!(begin.elapsed(), Duration::from_secs(1), "{host}");
+        }
+    });
+}
+
+#[test]
 fn a_request_that_cannot_be_repeated_has_a_connection_of_its_own() {
     on_worker(async {
         let site = Site::new();
@@ -258,15 +287,34 @@ fn connections_to_a_target_are_reused_and_four_stay_idle() {
             target.serve(&ok("x")).await;
             text(answer.await.unwrap().unwrap()).await;
         }
-        // The two that were idle for the longest time are closed.
-        for target in &mut targets[..2] {
-            assert_eq!(rest(&mut target.io).await, "");
+        // All of them take the next burst.
+        let mut answers = Vec::new();
+        for _ in 0..6 {
+            sender.ready().await.unwrap();
+            answers.push(spawn_local(sender.send_request(get("http://a.example/"))));
         }
+        for target in targets.iter_mut().rev() {
+            target.serve(&ok("y")).await;
+        }
+        for answer in answers {
+            assert_eq!(text(answer.await.unwrap().unwrap()).await, "y");
+        }
+        // Then the two that were idle for the longest time are closed.
+        let begin = Instant::now();
+        let mut ended = 0;
+        for target in &mut targets {
+            let mut byte = [0];
+            let read = target.io.read(&mut byte);
+            let end = tokio::time::timeout(Duration::from_secs(3), read).await;
+            ended += u32::from(end.is_ok_and(|read| read.unwrap() == 0));
+        }
+        assert_eq!(ended, 2);
+        assert!(begin.elapsed() >= Duration::from_secs(1));
         // The last one takes the next request.
         let answer = spawn_local(sender.send_request(get("http://a.example/")));
-        targets[5].serve(&ok("again")).await;
-        assert_eq!(text(answer.await.unwrap().unwrap()).await, "again");
+        settle().await;
         assert_eq!(a.count.get(), 6);
+        answer.abort();
     });
 }
 
@@ -565,6 +613,28 @@ fn a_visitor_that_answers_no_ping_is_closed() {
         let frames = frames(&mut client).await;
         assert!(frames.iter().any(|(kind, _)| *kind == 6), "a ping in {frames:?}");
         assert_eq!(begin.elapsed(), Duration::from_secs(80));
+        client.served.await.unwrap();
+    });
+}
+
+#[test]
+fn a_visitor_that_is_gone_within_a_download_is_closed_as_well() {
+    on_worker(async {
+        let site = Site::new();
+        let a = site.plain("a.example");
+        let mut client = connect(&site);
+        let mut begin = PREFACE.to_vec();
+        // Windows that hold the whole answer.
+        begin.extend(frame(4, 0, 0, &[0, 4, 0x40, 0, 0, 0]));
+        begin.extend(frame(8, 0, 0, &(1u32 << 30).to_be_bytes()));
+        begin.extend(frame(1, 5, 1, &request("GET", &[])));
+        client.io.write_all(&begin).await.unwrap();
+        let mut target = a.accept().await;
+        head(&mut target.io).await;
+        let begin = Instant::now();
+        send(&mut target.io, "HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n").await;
+        while target.io.write_all(&[b'x'; 4096]).await.is_ok() {}
+        assert_eq!(begin.elapsed(), Duration::from_secs(80), "the target is told");
         client.served.await.unwrap();
     });
 }

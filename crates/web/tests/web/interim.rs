@@ -247,7 +247,7 @@ fn an_expectation_that_is_refused_gets_the_answer_and_no_100() {
         let fields = request("POST", &[("content-length", "500000"), ("expect", "100-continue")]);
         peer.send(HEADERS, END_HEADERS, 1, &fields).await;
         a.accept().await.serve(refusal).await;
-        settle().await;
+        tokio::time::sleep(Duration::from_millis(1_010)).await;
         let seen = peer.seen(1);
         assert!(seen.ended && seen.heads.len() == 1 && seen.reset == Some(0), "{seen:?}");
         assert!(timeout(Duration::from_secs(5), a.accept()).await.is_err());

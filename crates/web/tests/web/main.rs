@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
 
 mod bodies;
+mod compress;
 mod files;
 mod flow;
 mod frames;

@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use super::Step;
 use super::advisories;
+use super::conformance;
 use super::miri;
 use super::steps::{self, HEAVY, SLOW};
 use super::wish::Lengths;
@@ -31,6 +32,9 @@ pub(super) const STEPS: &[Step] = &[
     step("heavy", "thousands of visitors and clients, small memories, idle time", heavy),
     step("timed", "tests of node that measure time, in the release profile", timed),
     step("static-e2e", "the static binary against real software", static_e2e),
+    step("conformance", "h2spec, testssl.sh and Autobahn against names", |site, _| {
+        conformance::check(site)
+    }),
     step("schemas", "the admin API before schemathesis, 40 examples of each operation", schemas),
     step("advisories", "Cargo.lock against the RustSec database", |site, _| {
         advisories::check(site)

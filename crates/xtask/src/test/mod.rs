@@ -15,6 +15,7 @@
 
 mod advisories;
 mod cases;
+mod conformance;
 mod long;
 mod miri;
 mod programs;

@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use super::Step;
 use super::cases::Cases;
+use super::conformance;
 use super::long::lab;
 use super::programs::{self, Program};
 use super::wish::Lengths;
@@ -195,8 +196,11 @@ pub(super) const HEAVY: &str = "heavy::";
 /// The module of the end-to-end cases that wait for minutes of wall-clock time.
 pub(super) const SLOW: &str = "slow::";
 
+/// The module of the end-to-end cases that run public suites.
+pub(super) const CONFORMANCE: &str = "doors::conformance::";
+
 pub(super) fn is_short(name: &str) -> bool {
-    !name.starts_with(HEAVY) && !name.starts_with(SLOW)
+    ![HEAVY, SLOW, CONFORMANCE].iter().any(|module| name.starts_with(module))
 }
 
 fn e2e(site: &Site, _: Lengths) -> Result<Verdict> {
@@ -240,6 +244,7 @@ pub(super) fn end_to_end(
     let grpc = bin.join("python");
     let stage = site.target.join("e2e-stage.lock");
     fs::write(&stage, "")?;
+    let tools = conformance::tools(site);
     let cases = Cases {
         program: &program.executable,
         folder: &program.folder,
@@ -247,6 +252,7 @@ pub(super) fn end_to_end(
             ("TUNNEL_TEST_BINARY", binary),
             ("TUNNEL_TEST_STAGE", &stage),
             ("GRPC_PYTHON", &grpc),
+            ("TUNNEL_TEST_TOOLS", &tools),
         ],
         times: site.target.join("e2e-times.json"),
         at_once,

@@ -256,9 +256,9 @@ impl Site {
 
     /// Sends a visitor over HTTP to the `https://` name of a service that the visitor may visit.
     fn to_https(&self, found: &Published, asked: &Asked<'_>, until: Instant) -> Found {
-        match self.service(found, asked.sender, until) {
-            Found::Service(_) => {}
-            refused => return refused,
+        let visited = self.service(found, asked.sender, until);
+        if !matches!(visited, Found::Service(_)) {
+            return visited;
         }
         let port = self.doors.shared.hosts.https_port(asked.port);
         let port = port.map(|port| format!(":{port}")).unwrap_or_default();

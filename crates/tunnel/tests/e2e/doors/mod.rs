@@ -4,6 +4,9 @@
 mod away;
 mod browser;
 mod certificates;
+mod conformance;
+mod content;
+mod ends;
 mod hostile;
 mod http;
 mod http2;

@@ -77,6 +77,95 @@ fn every_kind_of_connection_finds_its_way_at_one_port() {
     assert!(listen.iter().any(|at| at == &format!("mux://127.0.0.1:{mux}/tunnel")), "{shown}");
 }
 
+/// A first packet that is lost once comes after 1 s. The default target is dialled before.
+#[test]
+fn a_late_visitor_is_served_by_its_name_until_the_default_target_speaks() {
+    let silent = Origin::start(|mut socket| {
+        let mut byte = [0];
+        while socket.read(&mut byte).unwrap_or(0) == 1 {
+            let _ = socket.write_all(&byte);
+        }
+    });
+    let port = silent.port();
+    let (doors, mux) = with_mux(&format!(", default: \"tcp://127.0.0.1:{port}\", silence: 50ms"));
+    let web = Web::start(doors.setup.dir(), "web");
+    let running = doors.start(&[
+        ("http://a.example.com", web.port, ""),
+        ("https://ends.example.com", web.port, ""),
+    ]);
+    let late = || {
+        let socket = connect(mux);
+        std::thread::sleep(std::time::Duration::from_millis(400));
+        socket
+    };
+    let mut socket = late();
+    let request = "GET / HTTP/1.1\r\nHost: a.example.com\r\nConnection: close\r\n\r\n";
+    let (first, rest) = request.split_at(3);
+    socket.write_all(first.as_bytes()).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    socket.write_all(rest.as_bytes()).unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("\"name\": \"web\""), "{answer}");
+    // TLS begins with its record: an alert comes back for the rest of it, and no echo.
+    let mut socket = late();
+    socket.write_all(b"\x16\x03\x01\x00\x05hello").unwrap();
+    let mut answer = Vec::new();
+    let _ = socket.read_to_end(&mut answer);
+    assert!(!answer.ends_with(b"hello"), "{}", answer.escape_ascii());
+    // Other bytes are for the default target, which is connected already.
+    let mut socket = late();
+    socket.write_all(b"\x01\x02").unwrap();
+    let mut echo = [0; 2];
+    socket.read_exact(&mut echo).unwrap();
+    assert_eq!(echo, [1, 2]);
+    drop(socket);
+    let shown = running.status("server").unwrap();
+    assert!(shown.to_string().contains("default"), "{shown}");
+}
+
+/// The name and the subprotocol decide.
+#[test]
+fn a_site_has_a_web_socket_of_its_own_at_the_path_of_carriers() {
+    let origin = Origin::start(|mut socket| {
+        let mut seen = Vec::new();
+        while !seen.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            if socket.read(&mut byte).unwrap_or(0) == 0 {
+                return;
+            }
+            seen.push(byte[0]);
+        }
+        let switching = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\
+                         Connection: Upgrade\r\nX-From: site\r\n\r\n";
+        let _ = socket.write_all(switching.as_bytes());
+        let _ = socket.read(&mut [0]);
+    });
+    let (doors, mux) = with_mux("");
+    let _running = doors.start(&[("http://a.example.com", origin.port(), "")]);
+    for (host, offer, is_site) in [
+        ("a.example.com", "", true),
+        ("a.example.com", "Sec-WebSocket-Protocol: chat\r\n", true),
+        ("a.example.com", "Sec-WebSocket-Protocol: tunnel.1\r\n", false),
+        ("nobody.example.com", "", false),
+    ] {
+        let mut socket = connect(mux);
+        let request = format!(
+            "GET /tunnel HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\n\
+             Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n{offer}\
+             Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        );
+        socket.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        let mut reader = BufReader::new(socket);
+        while !answer.ends_with("\r\n\r\n") {
+            assert!(reader.read_line(&mut answer).unwrap() > 0, "{answer}");
+        }
+        assert_eq!(status(&answer), "101", "{host} {offer}");
+        assert_eq!(answer.contains("X-From: site"), is_site, "{host} {offer}: {answer}");
+    }
+}
+
 #[test]
 fn without_a_default_target_strangers_are_closed_and_garbage_is_bounded() {
     let (doors, mux) = with_mux("");

@@ -44,7 +44,7 @@ fn hashes_of_both_kinds_admit_and_a_changed_file_is_published_without_a_reload()
         generated("ann", "her password"),
         users.display()
     );
-    let running = doors.start(&[("http://a.example", web.port, &keys)]);
+    let mut running = doors.start(&[("http://a.example", web.port, &keys)]);
     let url = "http://a.example/";
     for (pair, status) in [
         ("ann:her password", "200"),
@@ -57,7 +57,7 @@ fn hashes_of_both_kinds_admit_and_a_changed_file_is_published_without_a_reload()
     }
     // A bad file changes nothing and says why.
     fs::write(&users, format!("{}\n", WEAK)).unwrap();
-    running.client.wait_line(&["basic_auth_file", "line 1", "tunnel generate password"], SOON);
+    running.client().wait_line(&["basic_auth_file", "line 1", "tunnel generate password"], SOON);
     assert_eq!(ask(http, url, "bob:U*U"), "200");
     fs::write(&users, format!("{}\n", DAN)).unwrap();
     wait("the changed file is published", SOON, || {

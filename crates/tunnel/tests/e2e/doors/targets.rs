@@ -105,7 +105,7 @@ fn python() -> PathBuf {
 
 fn grpc(dir: &Path, args: &[&str]) -> Command {
     let script = dir.join("call.py");
-    fs::write(&script, include_str!("grpc.py")).unwrap();
+    fs::write(&script, include_str!("calls.py")).unwrap();
     let mut command = Command::new(python());
     command.arg(script).args(args);
     command

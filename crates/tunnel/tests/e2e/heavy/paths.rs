@@ -53,8 +53,9 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A hundred requests over HTTP/2, with a window of 0 for each answer, and bytes of each body.
-fn streams(path: &str, body: usize) -> Vec<u8> {
+/// A hundred requests over HTTP/2, with a window of 0 for each answer, and bytes of each body in
+/// frames of at most `size` bytes.
+fn streams(path: &str, body: usize, size: usize) -> Vec<u8> {
     let mut all = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     all.extend(frame(4, 0, 0, &[0, 4, 0, 0, 0, 0]));
     // `:method` and `:scheme: http` of the static table, `:path` and `:authority` as literals.
@@ -67,8 +68,8 @@ fn streams(path: &str, body: usize) -> Vec<u8> {
         all.extend(frame(1, flags, 2 * nth + 1, &fields));
     }
     for nth in 0..100 {
-        if body > 0 {
-            all.extend(frame(0, 0, 2 * nth + 1, &vec![7; body]));
+        for piece in vec![7; body].chunks(size) {
+            all.extend(frame(0, 0, 2 * nth + 1, piece));
         }
     }
     all
@@ -78,8 +79,15 @@ fn streams(path: &str, body: usize) -> Vec<u8> {
 fn push(socket: &mut TcpStream, bytes: &[u8]) {
     let mut rest = bytes;
     socket.set_nonblocking(true).unwrap();
-    while let Ok(size @ 1..) = socket.write(rest) {
-        rest = &rest[size..];
+    // The other side has time to read before the socket counts as full.
+    for _ in 0..3 {
+        while let Ok(size @ 1..) = socket.write(rest) {
+            rest = &rest[size..];
+        }
+        if rest.is_empty() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -104,8 +112,14 @@ fn cases() -> Vec<Case> {
         case("bodies that no target reads", 400, upload),
         case("long heads that do not end", 1500, head),
         case("requests without answers", 150, request("HEAD", "/small", "").repeat(500)),
-        case("HTTP/2 with windows of 0", 120, streams("/", 0)),
-        case("HTTP/2 bodies that no target reads", 120, streams("/deaf", 10_000)),
+        case("HTTP/2 with windows of 0", 120, streams("/", 0, 1)),
+        case("HTTP/2 bodies that no target reads", 120, streams("/deaf", 10_000, 10_000)),
+        case(
+            "HTTP/2 with full windows that no target empties",
+            40,
+            streams("/deaf", 65_000, 16_000),
+        ),
+        case("HTTP/2 bodies in frames of one byte", 40, streams("/deaf", 5_000, 1)),
     ]
 }
 

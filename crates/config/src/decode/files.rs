@@ -1,0 +1,55 @@
+//! How the client serves the files of a directory: `list` and `try_files`.
+
+use super::target::Targets;
+use super::{Section, values};
+use crate::model::Files;
+use crate::{BadValue, Target};
+
+/// Entries of `try_files` at most: each is a look at the disk for a path that does not exist.
+const TRIES: usize = 8;
+
+/// Bytes of an entry at most: the longest path of Linux.
+const LONGEST: usize = 4096;
+
+/// The path of the request in an entry.
+const PLACEHOLDER: &str = "{path}";
+
+/// Decodes the keys. The result is incomplete only after a problem was reported.
+pub(super) fn files(s: &Section<'_>) -> Files {
+    let items = s.key("try_files").map(|item| s.cx.one_or_list(&item)).unwrap_or_default();
+    if items.len() > TRIES {
+        s.bad("try_files", BadValue::new(format!("more than {TRIES} files")));
+        return Files::default();
+    }
+    Files {
+        list: s.value("list", values::switch).unwrap_or_default(),
+        try_files: items.iter().filter_map(|item| s.cx.value(item, tried)).collect(),
+    }
+}
+
+/// Reports the keys at a target that is no directory.
+pub(super) fn fit(s: &Section<'_>, target: &Targets) {
+    if matches!(target, Targets::One(Target::Files(_))) {
+        return;
+    }
+    for key in ["list", "try_files"].iter().filter(|key| s.key(key).is_some()) {
+        let bad = BadValue::new(format!("`{key}` has no effect: the target is no directory"));
+        s.bad(key, bad.hint("it is for a target file:///path: remove the key"));
+    }
+}
+
+fn tried(text: &str) -> Result<String, BadValue> {
+    let below = text.strip_prefix('/').unwrap_or(text);
+    let path = below.replacen(PLACEHOLDER, "path", 1);
+    let is_bad = |name: &str| name.is_empty() || name.starts_with('.');
+    // What may stand in front is the folder for well-known places (RFC 8615).
+    let names = path.strip_prefix(".well-known/").unwrap_or(&path);
+    let has_foreign = path.contains(|c: char| "\\{}".contains(c) || c.is_control());
+    if path.len() > LONGEST || has_foreign || names.split('/').any(is_bad) {
+        return Err(BadValue::new(format!(
+            "`{text}` is no file below the directory of the target"
+        ))
+        .hint("for example index.html, or \"{path}.html\" for the path of the request"));
+    }
+    Ok(below.to_owned())
+}
