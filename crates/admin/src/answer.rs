@@ -52,6 +52,8 @@ pub(super) fn succeeded(answer: Answer, order: Option<&Order>) -> Response {
         Answer::Configuration(shown) => Json(shown).into_response(),
         Answer::Allowed(allowed) => Json(allowed).into_response(),
         Answer::Limited(limits) => Json(limits).into_response(),
+        Answer::Held(Some(held)) => Json(held).into_response(),
+        Answer::Held(None) => StatusCode::NO_CONTENT.into_response(),
         Answer::Clients(clients) => Json(clients).into_response(),
         Answer::Client(Some(client)) => Json(client).into_response(),
         Answer::Client(None) => {

@@ -386,6 +386,7 @@ fn services<'a>(list: &mut List<'a>, status: &'a Status, sessions: &Sessions<'a>
     let help = "1 if the target refused the last visitor or check, or did not answer.";
     metric(list, "tunnel_service_target_down", Gauge, help, is_down);
     refused_addresses(list, sessions);
+    away(list, status);
     metric(list, "tunnel_service_streams", Gauge, "Open streams.", |s| s.streams);
     let help = "Streams that were opened.";
     metric(list, "tunnel_service_streams_opened_total", Counter, help, |s| s.streams_total);
@@ -398,6 +399,17 @@ fn services<'a>(list: &mut List<'a>, status: &'a Status, sessions: &Sessions<'a>
     by_reason(list, name, help, &all, |service| &service.refused);
     requests(list, &all);
     flows(list, &all);
+}
+
+/// The names that a server answers by itself.
+fn away<'a>(list: &mut List<'a>, status: &'a Status) {
+    if status.role != Role::Server {
+        return;
+    }
+    let help = "Names whose clients are away: their visitors get 502.";
+    list.single("tunnel_names_away", Gauge, help, status.names_away_total);
+    let help = "Clients on hold: visitors of their names get 503.";
+    list.single("tunnel_clients_on_hold", Gauge, help, status.holds.len() as u64);
 }
 
 /// The requests of services by name, as far as the server has read them.

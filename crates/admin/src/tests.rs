@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use config::{Admin, Secret, Token};
-use ops::clients::{Applied, Change, Client, Clients, Details, Origin};
+use ops::clients::{Applied, Change, Client, Clients, Details, Held, HoldOrder, Origin};
 use ops::status::{Status, StreamNumber, Streams, sample};
 use ops::{Connector, Daemon, Life, Log, Phase, SendFuture, Traffic};
 
@@ -85,6 +85,13 @@ impl ops::Clients for Fixed {
                 }
             }
             Ok(applied)
+        })
+    }
+
+    fn hold(&self, order: HoldOrder) -> SendFuture<'_, anyhow::Result<Option<Held>>> {
+        Box::pin(async move {
+            let retry_after_seconds = order.retry_after()?.into();
+            Ok((!order.off).then(|| Held { retry_after_seconds, ..Held::default() }))
         })
     }
 }

@@ -24,7 +24,7 @@ const BYTES: &[(&str, u64)] = &[
     ("B", 1),
 ];
 
-/// A duration in milliseconds, 0 to 10 years: `250ms`, `10s`, `1m`, `2h`; `0` needs no unit.
+/// A duration in milliseconds, 0 to 10 years: `250ms`, `10s`, `1m`, `2h`, `30d`; `0` needs no unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(u64);
 

@@ -129,6 +129,7 @@ fn defaults() -> BTreeMap<String, String> {
     for key in ["client: tls", "client: servers[].tls", "server: auth.http.tls"] {
         put(format!("{key}.min_version"), tls.min_version.to_string());
     }
+    put("server: http.remember".into(), doors.http.remember.to_string());
     put("server: tls_routes.min_version".into(), doors.tls_routes.min_version.to_string());
     let acme = &doors.tls_routes.acme[0];
     put("server: tls_routes.acme.directory".into(), acme.directory.clone());
@@ -154,6 +155,7 @@ fn defaults() -> BTreeMap<String, String> {
     put(key("priority"), "normal".into());
     put(key("pass_through"), terms.http.pass_through.to_string());
     put(key("forwarded"), terms.http.forwarded.to_string());
+    put(key("remember"), (!terms.ephemeral).to_string());
     assert_eq!(terms.http.compress, Compress::Off);
     put(key("compress"), "false".into());
     put(key("list"), service.files.list.to_string());
@@ -176,7 +178,7 @@ fn defaults() -> BTreeMap<String, String> {
 const OTHER_SERVER: &str = "listen: tls://[::]:1\ntls: { cert: c, key: k }\npublic_bind: 127.0.0.1\n\
     trusted_proxies: 10.0.0.1\nclients: [{name: b, token_file: t}]\nallow_any_client: true\n\
     auth: { http: { url: 'http://[::1]:1' } }\n\
-    http: { listen: '[::]:80', domain: a.b, route_header: X, redirect: false, pages: { not_found: p } }\n\
+    http: { listen: '[::]:80', domain: a.b, route_header: X, redirect: false, pages: { not_found: p }, remember: 1d }\n\
     tls_routes: { listen: '[::]:443', certificates: [{ cert: c, key: k }], min_version: '1.3', \
                   acme: { accept_terms: true } }\n";
 const OTHER_CLIENT: &str = "allow_from: 10.0.0.0/8\ndeny_from: 10.0.0.1\nservers: tls://b\nname: b\ntoken: Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3u\n\

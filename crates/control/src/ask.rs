@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use ops::clients::{Clients, Details, LimitOrder, Limits};
+use ops::clients::{Clients, Details, Held, HoldOrder, LimitOrder, Limits};
 use ops::command::{Answer, Command};
 use ops::enrol::{Allowed, Opened, Order};
 use ops::events::Heard;
@@ -176,6 +176,14 @@ pub fn limit(instance: &Instance, order: LimitOrder) -> anyhow::Result<Limits> {
     Ok(limits)
 }
 
+/// Puts a client of a server on hold, or ends its hold. The result is the hold in force. The error
+/// may be a [`WrongConfig`].
+pub fn hold(instance: &Instance, order: HoldOrder) -> anyhow::Result<Option<Held>> {
+    let answer = instance.ask(Command::Hold(order))?;
+    let Answer::Held(held) = answer else { bail!(UNASKED) };
+    Ok(held)
+}
+
 /// Lists all clients that the server knows.
 pub fn clients(instance: &Instance) -> anyhow::Result<Clients> {
     let answer = instance.ask(Command::Clients)?;
@@ -232,6 +240,7 @@ pub fn speedtest(
             | Answer::Opened(_)
             | Answer::Allowed(_)
             | Answer::Limited(_)
+            | Answer::Held(_)
             | Answer::Clients(_)
             | Answer::Client(_)
             | Answer::Revoked(_)

@@ -34,7 +34,7 @@ mod serve;
 mod socket_path;
 
 pub use ask::{
-    Connected, Instance, allow, change_lists, client, clients, connect, enroll, events, kill,
+    Connected, Instance, allow, change_lists, client, clients, connect, enroll, events, hold, kill,
     limit, log, ping, reload, revoke, speedtest, status, stop, streams,
 };
 pub use denied::Denied;

@@ -5,12 +5,26 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::WrongConfig;
 use crate::enrol::{Allowed, Order};
 use crate::status::{Session, duration, tables};
 use crate::term;
 
 /// The longest reason of a refusal in bytes. A reason may contain text of a peer.
 pub const REASON_MAX: usize = 200;
+
+/// The most clients on hold at a time.
+pub const HOLDS_MAX: usize = 1_000;
+
+/// The longest page of a hold in bytes: with its escapes it fits a request of the control socket and
+/// of the API.
+pub const HOLD_PAGE_MAX: usize = 32 << 10;
+
+/// The default of `--retry-after`.
+const RETRY_AFTER: &str = "10m";
+
+/// The longest `--retry-after` in seconds: a month.
+const RETRY_AFTER_MAX: u64 = 31 * 86_400;
 
 /// The number of rights that the list shows of a client.
 const RIGHTS_SHOWN: usize = 3;
@@ -72,6 +86,9 @@ pub struct Client {
     /// The last refused log-in by this name since the server's start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<Refused>,
+    /// The hold of the client; absent: the client is not on hold.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hold: Option<Held>,
     /// The rights of the client.
     pub rights: Rights,
     /// A renewed token waits for its first log-in, and the old token is still valid.
@@ -189,6 +206,80 @@ impl LimitOrder {
     }
 }
 
+/// A client on hold: its names answer 503.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Held {
+    /// The seconds since the command.
+    pub seconds: u64,
+    /// The seconds after which a visitor may try again (`Retry-After`).
+    pub retry_after_seconds: u64,
+    /// The hold has a page of its own.
+    pub page: bool,
+}
+
+/// An order of `tunnel clients hold`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HoldOrder {
+    /// The name of the client.
+    pub name: String,
+    /// The HTML page, in which `{reason}` and `{status}` are replaced.
+    #[serde(default)]
+    pub page: Option<String>,
+    /// The duration for `Retry-After`: `10m`.
+    #[serde(default)]
+    pub retry_after: Option<String>,
+    /// Ends the hold.
+    #[serde(default)]
+    pub off: bool,
+}
+
+impl HoldOrder {
+    /// The page.
+    ///
+    /// # Errors
+    /// The page is too long.
+    pub fn page(&self) -> Result<Option<&str>, WrongConfig> {
+        match self.page.as_deref() {
+            Some(page) if page.len() > HOLD_PAGE_MAX => Err(WrongConfig::one(format!(
+                "the page has {} bytes; a page of a hold has at most {HOLD_PAGE_MAX}",
+                page.len()
+            ))),
+            page => Ok(page),
+        }
+    }
+
+    /// The seconds after which a visitor may try again.
+    ///
+    /// # Errors
+    /// The text is no duration of whole seconds from one second to a month.
+    pub fn retry_after(&self) -> Result<u32, WrongConfig> {
+        let text = self.retry_after.as_deref().unwrap_or(RETRY_AFTER);
+        let span = text.parse::<config::Span>().map(config::Span::duration).ok();
+        let seconds = span.filter(|span| span.subsec_nanos() == 0).map(|span| span.as_secs());
+        let seconds = seconds.filter(|seconds| (1..=RETRY_AFTER_MAX).contains(seconds));
+        seconds.and_then(|seconds| u32::try_from(seconds).ok()).ok_or_else(|| {
+            WrongConfig::one(format!(
+                "`{text}` is no time after which a visitor may try again: whole seconds up to a month, \
+                 such as 90s, 10m or 2h"
+            ))
+        })
+    }
+
+    /// Checks that an order that ends a hold has no settings of one.
+    ///
+    /// # Errors
+    /// It has.
+    pub fn check_off(&self) -> Result<(), WrongConfig> {
+        if self.page.is_none() && self.retry_after.is_none() {
+            return Ok(());
+        }
+        let text = "an order that ends a hold has neither a page nor a time";
+        Err(WrongConfig::one(text.to_owned()))
+    }
+}
+
 /// A change of a client's entry in the configuration file, or in the client's own file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
@@ -217,13 +308,27 @@ pub struct Applied {
     pub limits: Limits,
 }
 
+/// A description for people.
+impl fmt::Display for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { seconds, retry_after_seconds, page } = *self;
+        let (since, after) = (duration(seconds), duration(retry_after_seconds));
+        let page = if page { "a page of its own" } else { "the page for unavailable services" };
+        write!(f, "for {since}: visitors of its names get 503 with {page}, Retry-After {after}")
+    }
+}
+
 impl Client {
     /// Whether the client is connected or away, and for how long.
     fn state(&self) -> String {
-        match (self.links, self.away_seconds) {
+        let state = match (self.links, self.away_seconds) {
             (0, Some(seconds)) => format!("away for {}", duration(seconds)),
             (0, None) => "away since the server's start".to_owned(),
             (links, _) => format!("connected, {}", term::count(links, "link")),
+        };
+        match self.hold {
+            Some(hold) => format!("{state}, on hold for {}", duration(hold.seconds)),
+            None => state,
         }
     }
 
@@ -300,6 +405,9 @@ pub fn render_details(details: &Details) -> String {
         row("speed tests", allowed(client.rights.speedtest)),
         row("limits", limits.to_string()),
     ];
+    if let Some(hold) = client.hold {
+        rows.push(row("hold", hold.to_string()));
+    }
     if client.renewal {
         let text = "renewed, and not used yet: the old token is valid until then";
         rows.push(row("token", text.to_owned()));
@@ -339,10 +447,12 @@ mod tests {
             Client { links: 2, address: Some("192.0.2.7:1".into()), ..client("a") },
             Client { away_seconds: Some(3700), from: Origin::Enrolled, ..client("b") },
             Client { refused: Some(refused), ..client("c") },
+            Client { hold: Some(Held { seconds: 90, ..Held::default() }), ..client("d") },
         ];
         let text = render(&Clients { uptime_seconds: 5, list });
         let lines: Vec<_> = text.lines().collect();
-        assert_eq!(lines[0], "3 clients, server started 5s ago");
+        assert_eq!(lines[0], "4 clients, server started 5s ago");
+        assert!(lines[6].contains("start, on hold for 1m30s"), "{text}");
         assert!(
             lines[3].contains("connected, 2 links") && lines[3].contains("192.0.2.7:1"),
             "{text}"
@@ -352,6 +462,23 @@ mod tests {
         assert!(lines[5].contains("away since the server's start"), "{text}");
         assert!(lines[5].contains("1m1s ago from 192.0.2.1:5: wrong\\ntoken"), "{text}");
         assert_eq!(render(&Clients::default()), "the server knows no client");
+    }
+
+    #[test]
+    fn an_order_of_a_hold_is_judged() {
+        let after = |text: &str| {
+            let retry_after = Some(text.to_owned());
+            HoldOrder { retry_after, ..HoldOrder::default() }.retry_after().ok()
+        };
+        assert_eq!(HoldOrder::default().retry_after().ok(), Some(600));
+        assert_eq!([after("90s"), after("2h")], [Some(90), Some(7200)]);
+        for bad in ["0", "0s", "500ms", "1500ms", "800h", "soon", ""] {
+            assert_eq!(after(bad), None, "{bad}");
+        }
+        let held = Held { seconds: 60, retry_after_seconds: 600, page: true };
+        let text =
+            "for 1m0s: visitors of its names get 503 with a page of its own, Retry-After 10m0s";
+        assert_eq!(held.to_string(), text);
     }
 
     #[test]

@@ -115,6 +115,10 @@ pub enum ClientState {
     Revoked,
     /// Its rights or limits were changed by a command.
     Changed,
+    /// Its names answer 503 from now on.
+    Held,
+    /// Its hold has ended.
+    Released,
 }
 
 /// The events of a daemon. Clones tell and hear the same events.

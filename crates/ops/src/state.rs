@@ -117,7 +117,12 @@ impl StateDir {
 /// Reads a text file that [`write_private`] has written; `None` when there is no such file. A
 /// symbolic link is an error, and so is a file of more than 1 MiB.
 pub fn read_private(folder: &Path, name: &str) -> io::Result<Option<String>> {
-    match files::read(&folder.join(name), MAX_FILE) {
+    read_private_at_most(folder, name, MAX_FILE)
+}
+
+/// Reads a text file as [`read_private`], with another limit in bytes.
+pub fn read_private_at_most(folder: &Path, name: &str, most: u64) -> io::Result<Option<String>> {
+    match files::read(&folder.join(name), most) {
         Ok(content) => match String::from_utf8(content) {
             Ok(text) => Ok(Some(text)),
             Err(_) => Err(io::Error::other("the file is not UTF-8")),

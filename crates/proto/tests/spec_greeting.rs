@@ -242,6 +242,7 @@ fn the_control_messages_of_the_document_are_those_of_the_code() {
     let register = ControlMessage::Register(Register {
         generation: 7,
         services: vec![service("ssh", "tcp://:10022", |_| {})],
+        leaving: false,
     });
     let network = |ip: &str, prefix| [Network::new(ip.parse().unwrap(), prefix).unwrap()].into();
     let visitors = Visitors {
@@ -251,6 +252,7 @@ fn the_control_messages_of_the_document_are_those_of_the_code() {
     let restricted = ControlMessage::Register(Register {
         generation: 8,
         services: vec![service("ssh", "tcp://:10022", |terms| terms.visitors = visitors)],
+        leaving: false,
     });
     let http = HttpOptions {
         basic_auth: vec!["ann:secret".to_owned()],
@@ -267,6 +269,7 @@ fn the_control_messages_of_the_document_are_those_of_the_code() {
     let named = ControlMessage::Register(Register {
         generation: 9,
         services: vec![service("web", "http://app.example.com", |terms| terms.http = http)],
+        leaving: false,
     });
     let taken = ServiceError { code: ServiceErrorCode::PortTaken, text: "taken".to_owned() };
     let registered = ControlMessage::Registered(Registered {
@@ -276,6 +279,8 @@ fn the_control_messages_of_the_document_are_those_of_the_code() {
             ServiceResult::whole(name("web"), Err(taken.clone())),
         ],
     });
+    let leaving =
+        ControlMessage::Register(Register { generation: 10, services: Vec::new(), leaving: true });
     let partly = ControlMessage::Registered(Registered {
         generation: 8,
         results: vec![ServiceResult {
@@ -300,6 +305,7 @@ fn the_control_messages_of_the_document_are_those_of_the_code() {
         &[
             ("control-flow-close", bytes(&flow_close)),
             ("control-flow-open", bytes(&flow_open)),
+            ("control-leaving", bytes(&leaving)),
             ("control-named", bytes(&named)),
             ("control-partly", bytes(&partly)),
             ("control-register", bytes(&register)),
@@ -309,7 +315,7 @@ fn the_control_messages_of_the_document_are_those_of_the_code() {
         ],
     );
     let messages =
-        [flow_close, flow_open, named, partly, register, registered, restricted, strained];
+        [flow_close, flow_open, leaving, named, partly, register, registered, restricted, strained];
     for (example, message) in examples("control-").into_values().zip(messages) {
         let mut decoder = ControlDecoder::new();
         assert_eq!(decoder.decode(&mut Bytes::from(example)), Ok(Some(message)));

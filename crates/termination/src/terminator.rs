@@ -330,6 +330,12 @@ impl Terminator {
             && self.slot.tls(&normal(server_name)).is_some()
     }
 
+    /// Whether the server has a certificate for a name, valid or not.
+    #[must_use]
+    pub fn has_certificate(&self, server_name: &str) -> bool {
+        self.shelf.find(&normal(server_name)).is_some()
+    }
+
     /// Shakes hands with a visitor. `io` begins with the ClientHello, and `server_name` is the name
     /// in it. The caller bounds the time.
     ///

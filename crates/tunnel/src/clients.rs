@@ -1,12 +1,16 @@
 //! `tunnel enroll`, `allow` and `clients`: the clients of a running server.
 
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
 use anyhow::bail;
 use control::{self, Instance};
-use ops::clients::{LimitOrder, render, render_details};
+use ops::clients::{HOLD_PAGE_MAX, HoldOrder, LimitOrder, render, render_details};
 use ops::enrol::Order;
 use ops::{Role, WrongConfig, term};
 
-use crate::cli::{AllowArgs, ClientsArgs, ClientsCommand, EnrollArgs, LimitArgs};
+use crate::cli::{AllowArgs, ClientsArgs, ClientsCommand, EnrollArgs, HoldArgs, LimitArgs};
 use crate::instances::find_role;
 
 /// Prints an enrolment code for a new client or for the new token of an enrolled client, or removes
@@ -86,10 +90,42 @@ pub(crate) fn clients(args: &ClientsArgs) -> anyhow::Result<()> {
         }
         Some(ClientsCommand::Allow(args)) => allow(args),
         Some(ClientsCommand::Limit(args)) => limit(args),
+        Some(ClientsCommand::Hold(args)) => hold(args),
         Some(ClientsCommand::Revoke { name, which }) => {
             revoke(&find_role(which, Role::Server)?, name)
         }
     }
+}
+
+/// Puts a client on hold, or ends its hold.
+fn hold(args: &HoldArgs) -> anyhow::Result<()> {
+    let HoldArgs { name, page, retry_after, off, which } = args;
+    let order = HoldOrder {
+        name: name.clone(),
+        page: page.as_deref().map(read_page).transpose()?,
+        retry_after: retry_after.clone(),
+        off: *off,
+    };
+    order.retry_after()?;
+    match control::hold(&find_role(which, Role::Server)?, order)? {
+        Some(held) => term::out(format_args!("client `{name}` is on hold {held}")),
+        None => term::out(format_args!("client `{name}` is not on hold any more")),
+    }
+    Ok(())
+}
+
+/// Reads the page of a hold. The file is read here, because the daemon may run as another user.
+fn read_page(path: &Path) -> anyhow::Result<String> {
+    let shown = path.display();
+    let failed = |why: String| WrongConfig::one(format!("{shown}: {why}"));
+    let file = File::open(path).map_err(|error| failed(error.to_string()))?;
+    let (mut text, most) = (String::new(), HOLD_PAGE_MAX as u64);
+    file.take(most + 1).read_to_string(&mut text).map_err(|error| failed(error.to_string()))?;
+    if text.len() > HOLD_PAGE_MAX {
+        let why = format!("the page of a hold has at most {} KiB", HOLD_PAGE_MAX >> 10);
+        return Err(failed(why).into());
+    }
+    Ok(text)
 }
 
 /// Changes limits of a client, and prints all its limits.

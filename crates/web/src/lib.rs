@@ -54,7 +54,7 @@ mod upstream;
 pub use account::Account;
 pub use files::{FileOptions, Files};
 pub use hyper::header::{HeaderMap, HeaderName, HeaderValue};
-pub use page::{Pages, page};
+pub use page::{Pages, page, page_until};
 pub use password::{Candidate, candidate};
 pub use path::{is_below, longest, normal_path};
 pub use record::{Record, RequestHead, Wants};
@@ -62,6 +62,6 @@ pub use rules::{InvalidRule, Rules};
 pub use serve::serve;
 pub use service::{
     Asked, ByteStream, Checked, Found, Identity, LocalFuture, OpenFailed, Protocol, Refusal,
-    Sender, Service, Services, Settings, Stream, Verdict, Visitor,
+    Sender, Service, Services, Settings, Stream, Unavailable, Verdict, Visitor,
 };
 pub use upgrade::Replayed;

@@ -26,13 +26,26 @@ pub(crate) const CONTENT_TYPE: &str = "text/html; charset=utf-8";
 /// without a proxy. The reason is one sentence in plain text.
 #[must_use]
 pub fn page(status: u16, reason: &str, pages: &Pages) -> Bytes {
+    page_until(status, reason, pages, None)
+}
+
+/// As [`page`], with the seconds after which the visitor may try again (`Retry-After`).
+#[must_use]
+pub fn page_until(status: u16, reason: &str, pages: &Pages, retry_after: Option<u32>) -> Bytes {
     let body = body(status, reason, pages);
     let length = body.len();
     let phrase = phrase(status);
+    let retry = retry_after.map_or_else(String::new, |after| format!("Retry-After: {after}\r\n"));
     Bytes::from(format!(
         "HTTP/1.1 {status} {phrase}\r\nContent-Type: {CONTENT_TYPE}\r\nContent-Length: {length}\r\n\
-         Cache-Control: no-store\r\nConnection: close\r\n\r\n{body}"
+         Cache-Control: no-store\r\n{retry}Connection: close\r\n\r\n{body}"
     ))
+}
+
+/// The HTML of a page that belongs to one answer.
+pub(crate) fn own(page: &str, status: u16, reason: &str) -> String {
+    let reason = escaped(reason);
+    filled(page, &[("{reason}", &reason), ("{status}", &status.to_string())])
 }
 
 /// The HTML of a page.
@@ -112,6 +125,14 @@ mod tests {
         );
         assert!(body.contains("<h1>404 Not Found</h1>"), "{body}");
         assert!(body.contains("host &lt;b&gt;&amp;&quot;x&quot;&lt;/b&gt;\u{fffd}."), "{body}");
+    }
+
+    #[test]
+    fn a_page_says_when_to_try_again() {
+        let answer = page_until(502, "Away.", &Pages::default(), Some(30));
+        let answer = std::str::from_utf8(&answer).unwrap();
+        assert!(answer.contains("\r\nRetry-After: 30\r\nConnection: close\r\n\r\n"), "{answer}");
+        assert_eq!(own("{status}: {reason}", 503, "a<b"), "503: a&lt;b");
     }
 
     #[test]

@@ -151,6 +151,8 @@ pub enum Found {
     Answer(Bytes),
     /// The request is refused, for example with 503 at a limit.
     Refused(Refusal),
+    /// The service is known and cannot be reached: its client is away, or on hold.
+    Unavailable(Unavailable),
     /// The answer needs time: a client that had the name may be about to return.
     Later(LocalFuture<Self>),
 }
@@ -163,6 +165,7 @@ impl fmt::Debug for Found {
             Self::Redirect(to) => write!(f, "Redirect({})", to.as_str()),
             Self::Answer(bytes) => write!(f, "Answer({} bytes)", bytes.len()),
             Self::Refused(refusal) => write!(f, "Refused({refusal:?})"),
+            Self::Unavailable(why) => write!(f, "Unavailable({why:?})"),
             Self::Later(_) => f.write_str("Later"),
         }
     }
@@ -175,6 +178,18 @@ pub struct Refusal {
     pub status: u16,
     /// One sentence about the reason, for the page.
     pub reason: Cow<'static, str>,
+}
+
+/// The answer in the place of a service that cannot be reached for a while. A connection of HTTP/1
+/// ends with the answer, so that its visitor keeps no descriptor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unavailable {
+    /// Status (502 or 503) and reason.
+    pub refusal: Refusal,
+    /// The seconds after which the visitor may try again (`Retry-After`, RFC 9110 section 10.2.3).
+    pub retry_after: u32,
+    /// The HTML page in the place of [`Pages::unavailable`].
+    pub page: Option<Arc<str>>,
 }
 
 impl Refusal {
@@ -208,6 +223,12 @@ pub trait Service {
     /// when the request may learn that; `None`: at once.
     fn judge(&self, is_right: bool) -> Option<LocalFuture<Verdict>> {
         let _ = is_right;
+        None
+    }
+
+    /// The answer in the place of a target that could not be reached, if the reason is known by now:
+    /// the client of the service is away.
+    fn away(&self) -> Option<Unavailable> {
         None
     }
 

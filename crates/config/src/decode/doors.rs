@@ -72,6 +72,7 @@ fn http(s: &Section<'_>, taken: &mut Addresses) -> Http {
         }),
         no_redirect: s.value("redirect", values::switch) == Some(false),
         pages: pages.unwrap_or_default(),
+        remember: s.parse("remember").unwrap_or_else(|| Http::default().remember),
     }
 }
 

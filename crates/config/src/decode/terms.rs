@@ -1,12 +1,12 @@
-//! The terms of a service or a forward: `priority`, `timeouts` and `tcp_keepalive`. The lists of
-//! visitors are in `visit.rs`, and the options of HTTP in `http.rs`.
+//! The terms of a service or a forward: `priority`, `timeouts`, `tcp_keepalive` and `remember`. The
+//! lists of visitors are in `visit.rs`, and the options of HTTP in `http.rs`.
 
 use std::time::Duration;
 
 use proto::Priority;
 use proto::control::{FlowTimes, ServiceTerms, TCP_KEEPALIVE_MAX, Timeouts};
 
-use super::{Section, unknown};
+use super::{Section, unknown, values};
 use crate::keys::{FORWARD_TIMEOUTS, TIMEOUTS};
 use crate::{BadValue, Span};
 
@@ -23,6 +23,7 @@ pub(super) fn terms(s: &Section<'_>) -> ServiceTerms {
     ServiceTerms {
         priority: s.value("priority", priority).unwrap_or_default(),
         timeouts,
+        ephemeral: s.value("remember", values::switch) == Some(false),
         flows: own.as_ref().map(flows).unwrap_or_default(),
         ..ServiceTerms::default()
     }

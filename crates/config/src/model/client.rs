@@ -329,6 +329,7 @@ impl Service {
             (*forwarded, "forwarded"),
             (self.terms.http.preflight_pass, "preflight pass"),
             (self.terms.http.no_https_redirect, "no redirect from http://"),
+            (self.terms.ephemeral, "not remembered"),
             (*compress == Compress::Public, "compress"),
             (*compress == Compress::Always, "compress always"),
         ] {

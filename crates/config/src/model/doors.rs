@@ -11,7 +11,7 @@ use super::{Changed, KeyPair};
 use crate::{Secret, Span, Target};
 
 /// Services by HTTP name.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Http {
     /// Ports for visitors over HTTP without TLS; all different.
     pub listen: Vec<SocketAddr>,
@@ -24,6 +24,23 @@ pub struct Http {
     pub no_redirect: bool,
     /// Pages that replace the built-in pages.
     pub pages: Pages,
+    /// How long a name is known after its client left; zero: not at all.
+    pub remember: Span,
+}
+
+impl Default for Http {
+    fn default() -> Self {
+        // Longer than holidays, and short enough that a forgotten name does not stay for ever.
+        let remember = Span::from_millis(30 * 86_400 * 1000);
+        Self {
+            listen: Vec::new(),
+            domain: None,
+            route_header: None,
+            no_redirect: false,
+            pages: Pages::default(),
+            remember,
+        }
+    }
 }
 
 /// HTML files that replace built-in pages.
@@ -128,14 +145,15 @@ pub struct Mux {
 }
 
 impl Http {
-    pub(super) fn differs(&self, other: &Self) -> [(bool, Changed); 5] {
-        let Self { listen, domain, route_header, no_redirect, pages } = self;
+    pub(super) fn differs(&self, other: &Self) -> [(bool, Changed); 6] {
+        let Self { listen, domain, route_header, no_redirect, pages, remember } = self;
         [
             (*listen != other.listen, Changed::restart("http.listen")),
             (*domain != other.domain, Changed::live("http.domain")),
             (*route_header != other.route_header, Changed::live("http.route_header")),
             (*no_redirect != other.no_redirect, Changed::live("http.redirect")),
             (*pages != other.pages, Changed::live("http.pages")),
+            (*remember != other.remember, Changed::live("http.remember")),
         ]
     }
 

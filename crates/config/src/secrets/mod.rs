@@ -126,6 +126,7 @@ const HARMLESS: &[&str] = &[
     "receive_buffer",
     "receive_window",
     "redirect",
+    "remember",
     "remove",
     "requests",
     "resolvers",

@@ -84,7 +84,8 @@ fn a_registration_and_its_answer_cross_on_the_control_stream() {
                 terms: ServiceTerms::default(),
             })
             .collect();
-        let register = ControlMessage::Register(Register { generation: 3, services });
+        let register =
+            ControlMessage::Register(Register { generation: 3, services, leaving: false });
         assert!(client.live().await.send_message(&register));
         let owner = server.owner();
         until("the registration", || !owner.messages.borrow().is_empty()).await;

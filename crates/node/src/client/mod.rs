@@ -49,7 +49,6 @@ use crate::tcp_info::Ledger;
 use crate::{descriptors, memory, survey, workers};
 use forwards::Forwards;
 use links::{Links, Plan};
-#[cfg(test)]
 pub(crate) use published::may_pass;
 pub use reload::ConfigSource;
 pub(crate) use state::ClientState;

@@ -39,7 +39,8 @@ pub(super) fn register(link: &Link, shared: &ClientShared, uplink: &Uplink) {
     // A server without the feature would skip the lists and let everybody visit.
     let restricts = link.features().have(Features::VISITORS);
     let carries_udp = link.features().have(Features::FLOWS);
-    let services = if shared.leaving.load(Ordering::Relaxed) {
+    let leaving = shared.leaving.load(Ordering::Relaxed);
+    let services = if leaving {
         Vec::new()
     } else {
         let (config, server) = (shared.config.load(), &uplink.session().name);
@@ -63,7 +64,7 @@ pub(super) fn register(link: &Link, shared: &ClientShared, uplink: &Uplink) {
         });
         specs.collect()
     };
-    let message = ControlMessage::Register(Register { generation, services });
+    let message = ControlMessage::Register(Register { generation, services, leaving });
     if !link.send_message(&message) {
         tracing::error!(
             "the services of this client do not fit one registration and none is published; publish \
@@ -81,7 +82,7 @@ fn spec(config: &ClientConfig, service: &config::Service) -> Option<ServiceSpec>
 }
 
 /// Withdraws all services, so that the server accepts no more visitors for them. For a client that
-/// is leaving.
+/// is leaving: its names stay known.
 pub(super) async fn withdraw(handles: &[Handle], shared: &Arc<ClientShared>, uplink: &Arc<Uplink>) {
     anew(handles, shared, uplink).await;
 }

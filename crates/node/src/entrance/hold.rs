@@ -15,6 +15,7 @@ use super::admit::{Came, Guest, enter, turn_away};
 use super::name::{Answer, NameVisitor};
 use super::{Entrance, settings_of};
 use crate::backends::Backends;
+use crate::names::Space;
 use crate::session::{Handle, Session, Worker};
 
 /// The time for which a visitor is held in all while its name or a link of the session is absent.
@@ -174,11 +175,23 @@ fn arrive(worker: &Rc<Worker>, visitor: Visitor) {
     }
 }
 
-fn refuse(worker: &Worker, visitor: Visitor) {
+fn refuse(worker: &Rc<Worker>, visitor: Visitor) {
     // The refusal is counted only while the entrance exists. The visitor is refused in any case.
     let settings = settings_of(worker, &visitor.entrance).unwrap_or_default();
-    if let Ok(guest) = visitor.attach() {
-        turn_away(worker, guest, &settings, Answer::Down(ResetCode::Shutdown));
+    let is_away = visitor.entrance.backends.first().session.is_away();
+    let Ok(Guest { socket, peer, came, until }) = visitor.attach() else { return };
+    match came {
+        // The door gives the answer that a visitor gets who comes now.
+        Came::Name(NameVisitor { door, lead, first, .. })
+            if is_away && lead.space == Space::Http =>
+        {
+            settings.stats.count_refused(ResetCode::Shutdown);
+            door.again(worker, (socket, peer), lead.space, first, until);
+        }
+        came @ (Came::Name(_) | Came::Port | Came::Request(_)) => {
+            let guest = Guest { socket, peer, came, until };
+            turn_away(worker, guest, &settings, Answer::Down(ResetCode::Shutdown));
+        }
     }
 }
 
@@ -231,8 +244,13 @@ mod tests {
             held = visitor => held,
         };
         assert_eq!((moves, held), (2, HOLD));
+        // Long after the last link was lost the client counts as away.
+        assert!(!session.is_away(), "a link was live a moment ago");
+        sleep(HOLD).await;
+        assert!(session.is_away());
         // The time is over, although a link is live now.
         session.set_live(1, true);
+        assert!(!session.is_away());
         assert_eq!(live_worker(0, &backends, until, || true).await, None);
         assert_eq!(live_worker(0, &backends, Instant::now() + HOLD, || true).await, Some(1));
     }

@@ -7,6 +7,9 @@
 //! Each change of the table and of the rules of its entrances has a number ([`Names::generation`]).
 //! A kept connection compares the number, and is judged again when it differs.
 //!
+//! A name whose client is away may be known ([`Known`]): its visitors are told so, and are not given
+//! to the service of a wildcard.
+//!
 //! A name that is published no more may come back in a moment, because its client logs in again
 //! or because the server has just started. [`Names::wait`] lets a visitor wait for that.
 
@@ -60,10 +63,12 @@ pub(crate) struct Names {
     born: Instant,
 }
 
-/// A part of the names of a space. A name is present or lost, so a look at one shard decides.
+/// A part of the names of a space. A look at one shard decides about a name.
 #[derive(Clone, Debug, Default)]
 struct Shard {
     services: HashMap<Arc<str>, Services>,
+    /// The names that are known whether their clients are here or away.
+    known: HashMap<Arc<str>, Arc<Known>>,
     /// The time at which each absent name was withdrawn.
     lost: HashMap<Arc<str>, Instant>,
 }
@@ -77,6 +82,29 @@ pub(crate) struct Published {
     pub(crate) path: Option<Arc<str>>,
     /// The entrance.
     pub(crate) entrance: Arc<Entrance>,
+}
+
+/// The services of an `http://` name and of the `https://` name of the same host.
+type WithoutTls = (Option<Services>, Option<Services>);
+
+/// A name that the server knows while its client is away.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    /// The kind of the name.
+    pub(crate) kind: Kind,
+    /// The client that published it last.
+    pub(crate) client: Arc<str>,
+    /// The paths of its services; `None` is every path.
+    pub(crate) paths: Box<[Option<Arc<str>>]>,
+}
+
+impl Known {
+    /// Whether a service of the name takes requests of this path.
+    pub(crate) fn takes(&self, path: &str) -> bool {
+        let takes =
+            |one: &Option<Arc<str>>| one.as_ref().is_none_or(|own| web::is_below(own, path));
+        self.paths.iter().any(takes)
+    }
 }
 
 /// The services of a host, the longest path first.
@@ -119,21 +147,53 @@ impl Names {
     }
 
     /// The services of a host: under its own name, else under the longest wildcard that covers it,
-    /// else under `*`. `host` is normalised: lower case, no port, no dot at the end.
+    /// else under `*`. `host` is normalised: lower case, no port, no dot at the end. `None` also
+    /// where the closest name is known and its client is away ([`Self::away`]).
     pub(crate) fn find(&self, space: Space, host: &str) -> Option<Services> {
-        host::candidates(host).find_map(|name| self.exactly(space, &name))
+        self.closest(space, host)?.ok()
+    }
+
+    /// The closest name of a host, if it is known and its client is away.
+    pub(crate) fn away(&self, space: Space, host: &str) -> Option<Arc<Known>> {
+        self.closest(space, host)?.err()
+    }
+
+    fn closest(&self, space: Space, host: &str) -> Option<Result<Services, Arc<Known>>> {
+        host::candidates(host).find_map(|name| {
+            let shard = self.shard(space, &name).load();
+            let services = shard.services.get(&*name).map(|services| Ok(Arc::clone(services)));
+            services.or_else(|| shard.known.get(&*name).map(|known| Err(Arc::clone(known))))
+        })
     }
 
     /// What visitors over HTTP without TLS may find under a host, the closest name first: the services
     /// of its `http://` name, and those of its `https://` name, at least one of the two.
-    pub(crate) fn without_tls(
-        &self,
-        host: &str,
-    ) -> impl Iterator<Item = (Option<Services>, Option<Services>)> {
+    pub(crate) fn without_tls(&self, host: &str) -> impl Iterator<Item = WithoutTls> {
+        self.pairs(host).map_while(Result::ok)
+    }
+
+    /// The closest name of a host for visitors over HTTP without TLS, if its client is away: its
+    /// `http://` name, or its `https://` name where neither has a service.
+    pub(crate) fn away_without_tls(&self, host: &str) -> Option<Arc<Known>> {
+        self.pairs(host).next()?.err()
+    }
+
+    /// The services of the names that cover a host, for visitors over HTTP without TLS, or what is
+    /// known of a name whose client is away.
+    fn pairs(&self, host: &str) -> impl Iterator<Item = Result<WithoutTls, Arc<Known>>> {
         host::candidates(host).filter_map(|name| {
+            let known = |space| self.shard(space, &name).load().known.get(&*name).cloned();
             let http = self.exactly(Space::Http, &name);
+            if http.is_none()
+                && let Some(known) = known(Space::Http)
+            {
+                return Some(Err(known));
+            }
             let https = self.exactly(Space::Tls, &name).filter(is_https);
-            (http.is_some() || https.is_some()).then_some((http, https))
+            if http.is_some() || https.is_some() {
+                return Some(Ok((http, https)));
+            }
+            known(Space::Tls).filter(|known| known.kind == Kind::Https).map(Err)
         })
     }
 
@@ -180,6 +240,10 @@ impl Names {
             if let Some(until) = until.filter(|until| *until > now) {
                 return Some(until);
             }
+            // The client of the closest name is away for longer.
+            if shard.known.contains_key(&*name) {
+                return None;
+            }
         }
         None
     }
@@ -200,11 +264,28 @@ impl Names {
         self.change(host, is_final, |services| services.retain(|one| one.entrance.id != entrance));
     }
 
+    /// Sets what is known of a name; `None`: nothing any more.
+    pub(crate) fn set_known(&self, space: Space, name: &Arc<str>, known: Option<Arc<Known>>) {
+        let _turn = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let shard = self.shard(space, name);
+        let before = shard.load();
+        if before.known.get(name) == known.as_ref() {
+            return;
+        }
+        let mut changed = Shard::clone(&before);
+        match known {
+            Some(known) => drop(changed.known.insert(Arc::clone(name), known)),
+            None => drop(changed.known.remove(name)),
+        }
+        shard.store(Arc::new(changed));
+        self.note_change();
+    }
+
     /// Changes the services of a host. A host without a service is lost, unless `is_final`.
     fn change(&self, host: &Host, is_final: bool, change: impl FnOnce(&mut Vec<Published>)) {
         let _turn = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let shard = self.shard(host.kind.space(), &host.name);
-        let Shard { mut services, mut lost } = Shard::clone(&shard.load());
+        let Shard { mut services, known, mut lost } = Shard::clone(&shard.load());
         let mut own = services.remove(&host.name).map(|all| all.to_vec()).unwrap_or_default();
         change(&mut own);
         let length = |one: &Published| one.path.as_ref().map_or(0, |path| path.len());
@@ -221,7 +302,7 @@ impl Names {
                 lost.insert(Arc::clone(&host.name), now);
             }
         }
-        shard.store(Arc::new(Shard { services, lost }));
+        shard.store(Arc::new(Shard { services, known, lost }));
         self.note_change();
     }
 }
@@ -419,6 +500,54 @@ mod tests {
         names.remove(&own, id, true);
         assert_eq!(found(names.wait(Space::Http, "a.example.com").await), None);
         assert_eq!(began.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_known_name_whose_client_is_away_is_closer_than_a_wildcard() {
+        let names = Names::default();
+        tokio::time::advance(RECONNECT).await;
+        let (all, own) = (host("http://*"), host("http://a.example.com"));
+        names.add(&all, published(&all));
+        let known = |paths: &[Option<&str>]| Known {
+            kind: Kind::Http,
+            client: "home".into(),
+            paths: paths.iter().map(|path| path.map(Arc::from)).collect(),
+        };
+        let set = |known: Option<Known>| {
+            names.set_known(Space::Http, &own.name, known.map(Arc::new));
+        };
+        let find = |text| found(names.find(Space::Http, text));
+        let is_away = |text| names.away(Space::Http, text).is_some();
+        let generation = names.generation();
+        set(Some(known(&[None])));
+        assert_ne!(names.generation(), generation, "kept connections are judged again");
+        assert_eq!((find("a.example.com"), is_away("a.example.com")), (None, true));
+        assert_eq!(
+            (find("b.example.com").as_deref(), is_away("b.example.com")),
+            (Some("http://*"), false)
+        );
+        assert!(!names.is_awaited(Space::Http, "a.example.com"), "its client is away for longer");
+        let generation = names.generation();
+        set(Some(known(&[None])));
+        assert_eq!(names.generation(), generation, "nothing has changed");
+
+        // Its client comes, goes, and is waited for.
+        let one = published(&own);
+        let id = one.entrance.id;
+        names.add(&own, one);
+        assert_eq!((find("a.example.com").is_some(), is_away("a.example.com")), (true, false));
+        names.remove(&own, id, false);
+        assert!(is_away("a.example.com"));
+        let began = Instant::now();
+        assert!(names.wait(Space::Http, "a.example.com").await.is_none());
+        assert_eq!(began.elapsed(), RECONNECT);
+        assert!(names.wait(Space::Http, "a.example.com").await.is_none());
+        assert_eq!(began.elapsed(), RECONNECT, "it is answered at once from now on");
+        set(None);
+        assert_eq!(find("a.example.com").as_deref(), Some("http://*"));
+
+        let paths = known(&[Some("/api"), Some("/files")]);
+        assert!(paths.takes("/api/v1") && paths.takes("/files") && !paths.takes("/"));
     }
 
     #[tokio::test(start_paused = true)]

@@ -10,6 +10,8 @@ use ops::status::Certificate;
 use proto::control::{ServiceError, ServiceErrorCode};
 use termination::{Cover, NameStatus, Terminator, Wanted};
 
+use super::holds::Holds;
+use super::remembered::Remembered;
 use crate::names::{Host, Kind, Names};
 
 /// The names of a server and the rules for them.
@@ -24,6 +26,10 @@ pub(crate) struct Hosts {
     domain: ArcSwapOption<String>,
     /// Ends TLS for `https://` names; `None` without a door for TLS.
     terminator: Option<Arc<Terminator>>,
+    /// The names that are known while their clients are away.
+    pub(super) remembered: Remembered,
+    /// The clients whose names answer with a maintenance page.
+    pub(crate) holds: Holds,
     /// What changes in the server.
     pub(crate) events: Events,
 }

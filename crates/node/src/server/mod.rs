@@ -9,6 +9,8 @@
 //!   reload.rs      the reload of the configuration
 //!   doors/         ports that all clients share: HTTP by name, TLS by name, everything at one port
 //!   hosts.rs       the names that clients publish
+//!   remembered/    the names that are known while their clients are away
+//!   holds.rs       clients whose names answer with a maintenance page
 //!   enrolments.rs  codes that let new clients in
 //!   brake.rs       delays failed log-ins and logs each kind once
 //!   registry/      sessions and links, entrances of services
@@ -23,11 +25,13 @@ mod clients;
 mod directory;
 pub(crate) mod doors;
 mod enrolments;
+mod holds;
 mod hook;
 mod hosts;
 mod owner;
 mod registry;
 mod reload;
+mod remembered;
 mod sightings;
 mod state;
 #[cfg(test)]
@@ -44,11 +48,11 @@ use config::{Common, Endpoint, ServerConfig};
 use link::ProcessBudget;
 use logging::AUDIT;
 use net::resolve::{Bounds, Resolver};
-use ops::clients::{self as told, Applied, Change, Details};
+use ops::clients::{self as told, Applied, Change, Details, Held, HoldOrder};
 use ops::enrol::{Opened, Order};
 use ops::events::{Changed, Events};
 use ops::measure::{Meter, Ping};
-use ops::status::{self, Status};
+use ops::status::{self, AWAY_MAX, Status};
 use ops::{
     Certificates, Daemon, Enrolment, Entries, Reloaded, Role, SendFuture, Serving, Traffic,
     WrongConfig,
@@ -58,6 +62,7 @@ use proto::greeting::{Features, Name};
 use tls::Identity;
 use tokio::task::JoinSet;
 
+use crate::names::{Host, Kind};
 use crate::probes::{self, PingRotation};
 #[cfg(test)]
 use crate::session::Handle;
@@ -74,6 +79,7 @@ use hook::{Hook, HookSettings};
 pub(crate) use hosts::Hosts;
 use registry::Registry;
 pub use reload::ConfigSource;
+use remembered::NameAway;
 pub(crate) use state::ServerState;
 
 /// A running server.
@@ -86,7 +92,7 @@ pub struct Server {
     doors: Arc<Doors>,
     /// The state directory.
     state: Option<PathBuf>,
-    /// Orders certificates until it is dropped.
+    /// Orders certificates, and keeps the known names, until it is dropped.
     _orders: JoinSet<()>,
     started: Instant,
     /// The configuration in force, without the clients.
@@ -121,6 +127,21 @@ pub(crate) struct ServerShared {
     pub(crate) names: Resolver,
     /// What changes.
     pub(crate) events: Events,
+}
+
+impl ServerShared {
+    /// Whether a client may have a name. A client that the server does not know may be one of
+    /// `auth.http`, which is asked when the client logs in.
+    fn may_have(&self, client: &str, host: &Host) -> bool {
+        let Some(known) = self.clients.find(client) else { return self.hook.is_asked() };
+        let rights = match host.kind {
+            Kind::Http | Kind::Https => &known.http,
+            Kind::Tls => &known.tls,
+        };
+        let domain = self.hosts.domain().filter(|_| host.kind != Kind::Tls);
+        let is_own = |domain: &String| config::is_own_name(&host.name, domain, client);
+        rights.permits(&host.name) || domain.as_ref().is_some_and(|domain| is_own(domain))
+    }
 }
 
 /// The settings that a new link gets. A reload changes the settings of later links.
@@ -204,6 +225,11 @@ impl Server {
             names: Resolver::new(Bounds::of_clients(descriptors::kept())),
             events,
         });
+        shared.hosts.remember_for(config.http.remember.duration());
+        if let Some(state) = state {
+            shared.hosts.holds.load(state);
+            shared.hosts.load_names(state, |client, host| shared.may_have(client, host));
+        }
         // Ports are bound first, so that a port that is taken is reported before anything runs.
         let doors = Doors::new(Arc::clone(&shared), &config)?;
         let groups = config.listen.iter().enumerate().filter(|(_, listen)| listen.mux.is_none());
@@ -260,7 +286,8 @@ impl Server {
         // In the order of the configuration.
         listen.sort_by_key(|(nth, _)| *nth);
         let listen = listen.into_iter().map(|(_, url)| url).collect();
-        let orders = certificates::drive(terminator.as_ref());
+        let mut orders = certificates::drive(terminator.as_ref());
+        orders.spawn(remembered::keep(Arc::clone(registry.shared_arc())));
         if let Some(worker) = workers.handles().first() {
             hook::keep_asking(Arc::clone(&registry), worker).await?;
         }
@@ -300,6 +327,12 @@ impl Server {
         self.registry.shared()
     }
 
+    /// The clients on hold.
+    fn holds(&self) -> Vec<status::ClientHeld> {
+        let all = self.shared().hosts.holds.all().into_iter();
+        all.map(|(client, hold)| status::ClientHeld { client, hold: hold.shown() }).collect()
+    }
+
     /// The URLs at which the server listens for clients.
     pub fn listen(&self) -> &[String] {
         &self.listen
@@ -332,6 +365,13 @@ impl Daemon for Server {
             let mut sessions = survey::sessions(self.workers.handles(), &self.ledger).await;
             self.registry.add_failures(&mut sessions);
             sessions.values_mut().for_each(status::Session::settle);
+            let hosts = &self.shared().hosts;
+            let names_away = hosts.names_away();
+            let shown = |NameAway { host, client, age }: &NameAway| status::NameAway {
+                address: hosts.url(host).unwrap_or_else(|_| host.to_string()),
+                client: client.to_string(),
+                seconds: age.as_secs(),
+            };
             Status {
                 role: Role::Server,
                 uptime_seconds: self.started.elapsed().as_secs(),
@@ -340,6 +380,9 @@ impl Daemon for Server {
                 doors: self.visitors.clone(),
                 default_targets: survey::defaults(self.workers.handles()).await,
                 certificates: self.shared().hosts.certificates(),
+                names_away: names_away.iter().take(AWAY_MAX).map(shown).collect(),
+                names_away_total: u64::try_from(names_away.len()).unwrap_or(u64::MAX),
+                holds: self.holds(),
                 logins: self.registry.brake().outcomes(),
                 tasks: survey::tasks(self.workers.handles()).await,
                 memory: survey::memory(self.workers.handles()).await,
@@ -404,6 +447,10 @@ impl Entries for Server {
         Box::pin(self.registry.change(change))
     }
 
+    fn hold(&self, order: HoldOrder) -> SendFuture<'_, anyhow::Result<Option<Held>>> {
+        Box::pin(self.registry.hold(order))
+    }
+
     fn apply(&self, change: Change, text: String) -> SendFuture<'_, anyhow::Result<Applied>> {
         Box::pin(async move { self.apply_client_of(&change, text).await })
     }
@@ -450,6 +497,9 @@ impl Serving for Server {
 
     fn close(&self) -> SendFuture<'_, ()> {
         Box::pin(async {
+            let shared = Arc::clone(self.registry.shared_arc());
+            // A panic was logged.
+            let _ = tokio::task::spawn_blocking(move || shared.hosts.save_names()).await;
             survey::say_goodbye(self.workers.handles()).await;
             self.workers.stop().await;
         })

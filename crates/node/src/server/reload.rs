@@ -98,6 +98,7 @@ impl Server {
         if differs.iter().any(|changed| changed.change == Change::Reconnect) {
             *self.registry.shared().link.lock() = memory::link_config(&new.common);
         }
+        shared.hosts.remember_for(new.http.remember.duration());
         self.config.store(Arc::new(without_clients(new)));
         self.registry.follow(&changes).await;
         Ok(Reloaded::new(changes.lines(), &differs))

@@ -54,6 +54,7 @@ impl State {
                 session.revived.notify_waiters();
             } else {
                 session.live[worker].fetch_sub(1, Ordering::Relaxed);
+                session.note_loss();
             }
         }
         drop(links);

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
-use crate::entrance::Entrance;
+use crate::entrance::{Entrance, HOLD};
 
 mod links;
 mod state;
@@ -35,6 +36,8 @@ pub(crate) struct Session {
     pub(crate) held: AtomicU32,
     /// The totals of links that have ended, by worker: bytes received, bytes sent, resumes.
     past: Box<[[AtomicU64; 3]]>,
+    /// When the last live link was lost; at first when the session began.
+    lost: Mutex<Instant>,
     /// The UDP ports whose visitors the session gets. A port that leads to another session now is
     /// dropped at the next look.
     ports: Mutex<Vec<Weak<Entrance>>>,
@@ -83,6 +86,7 @@ impl Session {
             revived: Notify::new(),
             held: AtomicU32::new(0),
             past: (0..workers).map(|_| Default::default()).collect(),
+            lost: Mutex::new(Instant::now()),
             ports: Mutex::default(),
         })
     }
@@ -122,6 +126,7 @@ impl Session {
     #[cfg(test)]
     pub(crate) fn set_live(&self, worker: usize, is_live: bool) {
         self.live[worker].store(is_live.into(), Ordering::Relaxed);
+        self.note_loss();
         self.revived.notify_waiters();
     }
 
@@ -156,6 +161,20 @@ impl Session {
     pub(crate) fn past(&self, worker: usize) -> Totals {
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         self.past.get(worker).map(|past| past.each_ref().map(count)).unwrap_or_default()
+    }
+
+    /// Notes that a live link was lost.
+    fn note_loss(&self) {
+        if self.live() == 0 {
+            *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        }
+    }
+
+    /// Whether no link has been live for so long that a visitor does not wait any more: the client
+    /// is away, although its session may go on.
+    pub(crate) fn is_away(&self) -> bool {
+        self.live() == 0
+            && self.lost.lock().unwrap_or_else(PoisonError::into_inner).elapsed() >= HOLD
     }
 
     /// The number of live links on all workers.

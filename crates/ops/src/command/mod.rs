@@ -21,7 +21,7 @@ mod table;
 
 use serde::{Deserialize, Serialize};
 
-use crate::clients::{Clients, Details, LimitOrder, Limits};
+use crate::clients::{Clients, Details, Held, HoldOrder, LimitOrder, Limits};
 use crate::enrol::{Allowed, Opened, Order};
 use crate::events::Event;
 use crate::lists::ListChange;
@@ -55,6 +55,8 @@ pub enum Command {
     Lists(ListChange),
     /// Changes limits of a client.
     Limit(LimitOrder),
+    /// Puts a client on hold, or ends the hold.
+    Hold(HoldOrder),
     /// Lists all clients that the server knows.
     Clients,
     /// One client in full.
@@ -113,6 +115,8 @@ pub enum Answer {
     Opened(Opened),
     Allowed(Allowed),
     Limited(Limits),
+    /// The hold in force; `None`: the client is not on hold any more.
+    Held(Option<Held>),
     Clients(Clients),
     /// `None`: the server knows no client of this name.
     Client(Option<Box<Details>>),

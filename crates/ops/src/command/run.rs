@@ -117,6 +117,13 @@ pub async fn run(daemon: &dyn Daemon, request: Request<'_>) -> anyhow::Result<An
             told(&what);
             Answer::Limited(limits)
         }
+        Command::Hold(order) => {
+            let (name, is_off) = (order.name.clone(), order.off);
+            let held = clients()?.hold(order).await?;
+            let what = if is_off { "the end of a hold" } else { "a hold" };
+            told(&format!("{what} of client {name}"));
+            Answer::Held(held)
+        }
         Command::Clients => Answer::Clients(timely(clients()?.all()).await??),
         Command::Client { name } => {
             Answer::Client(timely(clients()?.one(name)).await??.map(Box::new))

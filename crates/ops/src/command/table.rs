@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::form::{Form, Misread};
 use super::{Command, Patch, patch};
-use crate::clients::LimitOrder;
+use crate::clients::{HoldOrder, LimitOrder};
 use crate::enrol::Order;
 use crate::status::StreamNumber;
 
@@ -121,6 +121,13 @@ const LIMITS: Form = Form {
     required: 0,
 };
 
+const HOLD: Form = Form {
+    is: "an object",
+    example: r#"{"retry_after":"10m"}"#,
+    keys: &["page", "retry_after"],
+    required: 0,
+};
+
 const LISTS: Form = Form {
     is: "an object",
     example: r#"{"publish":["10022=22"],"without":["web"]}"#,
@@ -150,6 +157,14 @@ struct Limits {
     new_per_second: Option<String>,
     ports: Option<String>,
     hosts: Option<String>,
+}
+
+/// The body of `hold`: a [`HoldOrder`] without the name.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Hold {
+    page: Option<String>,
+    retry_after: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -200,6 +215,14 @@ pub const TABLE: &[Entry] = &[
     body("limit", Method::Patch, "/clients/{name}/limits", &LIMITS, |given, body| {
         let Limits { streams, new_per_second, ports, hosts } = LIMITS.object(body)?;
         Ok(Command::Limit(LimitOrder { name: given.name(), streams, new_per_second, ports, hosts }))
+    }),
+    body("hold", Method::Put, "/clients/{name}/hold", &HOLD, |given, body| {
+        let Hold { page, retry_after } = HOLD.object(body)?;
+        Ok(Command::Hold(HoldOrder { name: given.name(), page, retry_after, off: false }))
+    }),
+    plain("hold", Method::Delete, "/clients/{name}/hold", |given| {
+        let (page, retry_after) = (None, None);
+        Ok(Command::Hold(HoldOrder { name: given.name(), page, retry_after, off: true }))
     }),
     body("lists", Method::Patch, "/lists", &LISTS, |_, body| {
         LISTS.object(body).map(Command::Lists)

@@ -6,7 +6,7 @@ use config::Target;
 use config::edit::Operation;
 
 use super::SendFuture;
-use crate::clients::{self, Applied, Change, Details};
+use crate::clients::{self, Applied, Change, Details, Held, HoldOrder};
 use crate::enrol::{Opened, Order};
 use crate::lists::ListChange;
 use crate::reload::Reloaded;
@@ -74,6 +74,12 @@ pub trait Clients: Send + Sync {
     /// a code, and applies the change. Returns all rights and limits of the client. After an error
     /// nothing has changed.
     fn change(&self, change: Change) -> SendFuture<'_, anyhow::Result<Applied>>;
+
+    /// Puts a client on hold, or ends its hold. Both outlive a restart. Returns the hold in force.
+    ///
+    /// # Errors
+    /// The server knows no such client, there is no hold to end, or the order makes no sense.
+    fn hold(&self, order: HoldOrder) -> SendFuture<'_, anyhow::Result<Option<Held>>>;
 }
 
 /// The services and forwards of a client.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use config::{Common, Kept};
 
 use super::{Daemon, SendFuture};
-use crate::clients::{self, Applied, Change, Details};
+use crate::clients::{self, Applied, Change, Details, Held, HoldOrder};
 use crate::reload::Reloaded;
 
 /// The part of a daemon that serves: a server or a client.
@@ -86,6 +86,9 @@ pub trait Entries: Send + Sync {
     /// Changes the entry of a client that was enrolled by a code, and applies the change. `None`: no
     /// such client was enrolled.
     fn change_enrolled(&self, change: Change) -> SendFuture<'_, anyhow::Result<Option<Applied>>>;
+
+    /// Puts a client on hold, or ends its hold, as [`Clients::hold`](crate::Clients::hold) says.
+    fn hold(&self, order: HoldOrder) -> SendFuture<'_, anyhow::Result<Option<Held>>>;
 
     /// Applies the entry of the changed client in `text`, a configuration file, and nothing else of
     /// it. Returns the rights and limits of the client.

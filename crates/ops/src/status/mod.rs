@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::Role;
+use crate::clients::Held;
 
 pub use number::{NoStreamNumber, StreamKind, StreamNumber};
 pub(crate) use render::tables;
@@ -51,6 +52,16 @@ pub struct Status {
     /// in configured certificates. In the order of the hosts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub certificates: Vec<Certificate>,
+    /// The names whose clients are away, [`AWAY_MAX`] at most, in the order of their clients: a
+    /// server answers their visitors with 502.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub names_away: Vec<NameAway>,
+    /// The number of all names whose clients are away.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub names_away_total: u64,
+    /// The clients on hold, in the order of their names.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub holds: Vec<ClientHeld>,
     /// The URLs of the paths by which a client reaches its server.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<String>,
@@ -81,6 +92,32 @@ pub struct Status {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
 const fn is_zero(n: &u64) -> bool {
     *n == 0
+}
+
+/// The most names in [`Status::names_away`].
+pub const AWAY_MAX: usize = 1_000;
+
+/// A name whose client is away.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NameAway {
+    /// The public address: `https://app.example.com`.
+    pub address: String,
+    /// The client.
+    pub client: String,
+    /// The seconds since the client left.
+    pub seconds: u64,
+}
+
+/// A client on hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClientHeld {
+    /// The client.
+    pub client: String,
+    /// Its hold.
+    #[serde(flatten)]
+    pub hold: Held,
 }
 
 /// The certificate of one host.

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::{
-    Carrier, Certificate, DENIED, Link, SUPERSEDED, Service, Session, Status, StreamKind, Streams,
-    TARGET_DOWN, UP, WAITING,
+    Carrier, Certificate, ClientHeld, DENIED, Link, NameAway, SUPERSEDED, Service, Session, Status,
+    StreamKind, Streams, TARGET_DOWN, UP, WAITING,
 };
 use crate::term;
 
@@ -57,6 +57,9 @@ pub fn render(status: &Status, rates: Option<&Rates>) -> String {
         doors,
         default_targets,
         certificates,
+        names_away,
+        names_away_total,
+        holds,
         servers: _,
         tasks: _,
         // The log-ins are for monitoring programs as well; a person reads them in the log.
@@ -108,6 +111,10 @@ pub fn render(status: &Status, rates: Option<&Rates>) -> String {
     }
     text.push_str(&defaults_table(default_targets));
     text.push_str(&certificates_table(certificates));
+    text.push_str(&away_table(names_away, *names_away_total));
+    for ClientHeld { client, hold } in holds {
+        text.push_str(&format!("\nclient {client} is on hold {hold}\n"));
+    }
     for session in sessions {
         text.push_str(&format!("\n{}: {}\n", session.peer, session.state));
         text.push_str(&tables(session, rates));
@@ -152,6 +159,26 @@ fn certificates_table(certificates: &[Certificate]) -> String {
         text.push_str(&format!("  {host} {what}: {error}{next}\n"));
     }
     if text.is_empty() { text } else { format!("\n{text}") }
+}
+
+/// The most names of clients that are away in the text.
+const AWAY_SHOWN: usize = 20;
+
+/// The names whose clients are away.
+fn away_table(names: &[NameAway], total: u64) -> String {
+    if names.is_empty() {
+        return String::new();
+    }
+    let mut rows = vec![titles(&["name", "client", "away for"])];
+    for NameAway { address, client, seconds } in names.iter().take(AWAY_SHOWN) {
+        rows.push(vec![address.clone(), client.clone(), duration(*seconds)]);
+    }
+    let shown = u64::try_from(rows.len() - 1).unwrap_or(u64::MAX);
+    let more = match total.saturating_sub(shown) {
+        0 => String::new(),
+        more => format!("  and {more} more\n"),
+    };
+    format!("\n{}{more}", indent(&table(&rows)))
 }
 
 /// When a certificate expires, with a unit of days where a day is left or has passed.
@@ -459,6 +486,7 @@ pub fn bytes(n: u64) -> String {
 mod tests {
     use super::super::{Quic, Sent, Tcp, sample, sample_kcp};
     use super::*;
+    use crate::clients::Held;
 
     #[test]
     fn rates_are_what_moved_in_between() {
@@ -569,6 +597,38 @@ stream or flow  peer  service  socket  in   out
 home: up
 ";
         assert!(text.contains(expected), "{text}");
+    }
+
+    #[test]
+    fn names_that_are_away_and_clients_on_hold_are_shown() {
+        let name = |n: u64| NameAway {
+            address: format!("https://n{n}.example.com"),
+            client: "office".into(),
+            seconds: 60 * n,
+        };
+        let hold = Held { seconds: 5, retry_after_seconds: 600, page: false };
+        let status = Status {
+            names_away: vec![name(1), name(2)],
+            names_away_total: 2,
+            holds: vec![ClientHeld { client: "home".into(), hold }],
+            ..sample()
+        };
+        let expected = "
+  name                    client  away for
+  https://n1.example.com  office  1m0s
+  https://n2.example.com  office  2m0s
+
+client home is on hold for 5s: visitors of its names get 503 with the page for unavailable services, Retry-After 10m0s
+
+home: up
+";
+        let text = render(&status, None);
+        assert!(text.contains(expected), "{text}");
+        let many =
+            Status { names_away: (0..30).map(name).collect(), names_away_total: 70, ..status };
+        let text = render(&many, None);
+        assert!(text.contains("n19.example.com") && !text.contains("n20.example.com"), "{text}");
+        assert!(text.contains("\n  and 50 more\n"), "{text}");
     }
 
     #[test]

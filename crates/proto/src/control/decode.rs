@@ -132,11 +132,11 @@ impl ControlDecoder {
 fn decode_message(kind: u8, body: &[u8]) -> Result<ControlMessage, ControlError> {
     match kind {
         message::REGISTER => {
-            let (generation, services) = decode_set(body, decode_spec)?;
-            Ok(ControlMessage::Register(Register { generation, services }))
+            let (generation, services, leaving) = decode_set(body, decode_spec)?;
+            Ok(ControlMessage::Register(Register { generation, services, leaving }))
         }
         message::REGISTERED => {
-            let (generation, results) = decode_set(body, decode_result)?;
+            let (generation, results, _) = decode_set(body, decode_result)?;
             Ok(ControlMessage::Registered(Registered { generation, results }))
         }
         message::STRAINED => decode_strained(body).map(ControlMessage::Strained),
@@ -174,9 +174,9 @@ fn decode_flow_close(body: &[u8]) -> Result<FlowClose, ControlError> {
 fn decode_set<T>(
     body: &[u8],
     decode: fn(Reader<'_>) -> Result<T, ControlError>,
-) -> Result<(u64, Vec<T>), ControlError> {
+) -> Result<(u64, Vec<T>, bool), ControlError> {
     let mut body = Reader::new(body);
-    let mut generation = None;
+    let (mut generation, mut leaving) = (None, None);
     let mut entries = Vec::new();
     while let Some((kind, mut value)) = body.tlv()? {
         match kind {
@@ -184,6 +184,7 @@ fn decode_set<T>(
                 once(&mut generation, value.u64()?)?;
                 value.finish()?;
             }
+            field::LEAVING => once(&mut leaving, value.u8()? & 1 != 0)?,
             field::SERVICE if entries.len() == SERVICES_MAX => {
                 return Err(ControlError::Malformed("too many services"));
             }
@@ -191,7 +192,8 @@ fn decode_set<T>(
             _ => {}
         }
     }
-    Ok((generation.ok_or(ControlError::Malformed("no generation"))?, entries))
+    let generation = generation.ok_or(ControlError::Malformed("no generation"))?;
+    Ok((generation, entries, leaving.unwrap_or(false)))
 }
 
 fn decode_spec(mut body: Reader<'_>) -> Result<ServiceSpec, ControlError> {

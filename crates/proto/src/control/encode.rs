@@ -71,6 +71,9 @@ impl ControlMessage {
                 for spec in &register.services {
                     put_tlv(out, field::SERVICE, |out| put_spec(spec, out));
                 }
+                if register.leaving {
+                    put_tlv(out, field::LEAVING, |out| out.put_u8(1));
+                }
             }),
             Self::Registered(registered) => put_tlv(&mut out, message::REGISTERED, |out| {
                 put_tlv(out, field::GENERATION, |out| out.put_u64(registered.generation));
@@ -174,7 +177,9 @@ impl ControlMessage {
             .sum();
         let own: usize = match self {
             Self::Register(register) => {
-                register.services.iter().map(|spec| spec.terms.encoded_len()).sum()
+                let leaving = if register.leaving { tlv(1) } else { 0 };
+                let terms = register.services.iter().map(|spec| spec.terms.encoded_len());
+                leaving + terms.sum::<usize>()
             }
             Self::Registered(registered) => {
                 let refused = registered.results.iter().flat_map(|result| &result.refused);

@@ -19,6 +19,7 @@ pub(super) mod field {
     pub(in crate::control) const GENERATION: u8 = 1;
     pub(in crate::control) const SERVICE: u8 = 2;
     pub(in crate::control) const RATE: u8 = 1;
+    pub(in crate::control) const LEAVING: u8 = 60;
 }
 
 /// TLV kinds inside a service, asked for or answered.
@@ -38,6 +39,7 @@ pub(super) mod service {
 
     pub(in crate::control) const FLAG_SHARED: u8 = 1;
     pub(in crate::control) const FLAG_RESUME: u8 = 2;
+    pub(in crate::control) const FLAG_EPHEMERAL: u8 = 4;
 }
 
 /// A message on the control stream.
@@ -89,6 +91,8 @@ pub struct Register {
     pub generation: u64,
     /// The set; empty withdraws everything.
     pub services: Vec<ServiceSpec>,
+    /// The client stops, and may come back: its names stay known. An older client does not say so.
+    pub leaving: bool,
 }
 
 /// A service that a client publishes.

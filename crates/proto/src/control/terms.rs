@@ -30,6 +30,9 @@ pub struct ServiceTerms {
     pub shared: bool,
     /// Its streams outlive a carrier.
     pub resume: bool,
+    /// The service is meant to end: the server does not remember its names while the client is
+    /// away. An older server remembers none.
+    pub ephemeral: bool,
     /// Who may visit. A server without [`Features::VISITORS`] would let everybody visit.
     ///
     /// [`Features::VISITORS`]: crate::greeting::Features::VISITORS
@@ -48,6 +51,7 @@ impl Default for ServiceTerms {
             priority: Priority::default(),
             shared: false,
             resume: true,
+            ephemeral: false,
             visitors: Visitors::default(),
             http: HttpOptions::default(),
             timeouts: Timeouts::default(),
@@ -131,11 +135,12 @@ impl ServiceTerms {
 
     /// Appends the fields of the service whose values are not the default.
     pub(super) fn put(&self, out: &mut BytesMut) {
-        let Self { priority, shared, resume, visitors, http, timeouts, flows } = self;
+        let Self { priority, shared, resume, ephemeral, visitors, http, timeouts, flows } = self;
         put_tlv(out, service::PRIORITY, |out| out.put_u8(message::priority_raw(*priority)));
         let shared = if *shared { service::FLAG_SHARED } else { 0 };
         let resume = if *resume { service::FLAG_RESUME } else { 0 };
-        put_tlv(out, service::FLAGS, |out| out.put_u8(shared | resume));
+        let ephemeral = if *ephemeral { service::FLAG_EPHEMERAL } else { 0 };
+        put_tlv(out, service::FLAGS, |out| out.put_u8(shared | resume | ephemeral));
         for (kind, list) in lists(visitors) {
             put_tlv(out, kind, |out| list.iter().for_each(|network| put_network(network, out)));
         }
@@ -247,6 +252,7 @@ impl Reading {
             priority: self.priority.unwrap_or_default(),
             shared: flags & service::FLAG_SHARED != 0,
             resume: flags & service::FLAG_RESUME != 0,
+            ephemeral: flags & service::FLAG_EPHEMERAL != 0,
             visitors: Visitors { allow_from: self.allow_from, deny_from },
             http: self.http.unwrap_or_default(),
             timeouts,

@@ -39,6 +39,7 @@ fn terms() -> ServiceTerms {
     ServiceTerms {
         priority: Priority::Bulk,
         shared: true,
+        ephemeral: true,
         resume: false,
         visitors: Visitors {
             allow_from: Some(networks(&[("192.0.2.0", 24), ("2001:db8::", 32)])),
@@ -89,7 +90,7 @@ fn networks(list: &[(&str, u8)]) -> Arc<[Network]> {
 }
 
 fn register(services: Vec<ServiceSpec>) -> ControlMessage {
-    ControlMessage::Register(Register { generation: 7, services })
+    ControlMessage::Register(Register { generation: 7, services, leaving: false })
 }
 
 fn refused(address: &str, error: &ServiceError) -> RefusedAddress {
@@ -100,6 +101,7 @@ fn examples() -> Vec<ControlMessage> {
     let error = ServiceError { code: ServiceErrorCode::PortTaken, text: "port 22".to_owned() };
     vec![
         register(vec![]),
+        ControlMessage::Register(Register { generation: 9, services: vec![], leaving: true }),
         register(vec![
             spec("ssh"),
             ServiceSpec { public: vec![], ..spec("a") },
@@ -213,8 +215,9 @@ fn unknown_fields_are_skipped_and_absent_ones_have_defaults() {
             text(out, service::NAME, b"ssh");
         });
     });
+    let empty = Register { generation: 1, services: vec![], leaving: false };
     let expected =
-        Register { generation: 1, services: vec![ServiceSpec { public: vec![], ..spec("ssh") }] };
+        Register { services: vec![ServiceSpec { public: vec![], ..spec("ssh") }], ..empty };
     assert_eq!(one(&message), Ok(Some(ControlMessage::Register(expected))));
 }
 
@@ -261,8 +264,8 @@ fn an_unknown_kind_is_skipped_only_if_it_says_so() {
     let mut bytes = BytesMut::new();
     text(&mut bytes, IGNORABLE | 5, &[1; 300]);
     text(&mut bytes, IGNORABLE | 6, b"");
-    bytes.extend_from_slice(&examples()[1].encode().unwrap());
-    assert_eq!(one(&bytes), Ok(Some(examples()[1].clone())));
+    bytes.extend_from_slice(&examples()[2].encode().unwrap());
+    assert_eq!(one(&bytes), Ok(Some(examples()[2].clone())));
     assert_eq!(one(&[5, 0, 0, 0]), Err(ControlError::UnknownKind(5)));
 }
 

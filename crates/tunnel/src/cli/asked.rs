@@ -173,6 +173,9 @@ pub(crate) enum ClientsCommand {
     Allow(AllowArgs),
     /// Change limits of a client at once; the value `none` removes a limit
     Limit(LimitArgs),
+    /// Answer visitors of a client's http:// and https:// names with a maintenance page (503), at once
+    /// and after a restart; running requests finish
+    Hold(HoldArgs),
     /// Disconnect and forget a client that enrolled by a code, as `tunnel enroll --revoke` does
     Revoke {
         /// Name of the client
@@ -180,6 +183,25 @@ pub(crate) enum ClientsCommand {
         #[command(flatten)]
         which: Which,
     },
+}
+
+/// `tunnel clients hold`.
+#[derive(Debug, Args)]
+pub(crate) struct HoldArgs {
+    /// Name of the client, connected or away
+    pub(crate) name: String,
+    /// HTML file with the page, at most 32 KiB; {reason} and {status} are replaced [default: the page
+    /// for unavailable services]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) page: Option<PathBuf>,
+    /// When visitors may try again (Retry-After): 90s, 10m, 2h [default: 10m]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) retry_after: Option<String>,
+    /// End the hold: visitors reach the client again
+    #[arg(long, conflicts_with_all = ["page", "retry_after"])]
+    pub(crate) off: bool,
+    #[command(flatten)]
+    pub(crate) which: Which,
 }
 
 /// `tunnel clients limit`.

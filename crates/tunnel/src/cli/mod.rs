@@ -13,8 +13,8 @@ use clap::{Parser, Subcommand};
 use logging::levels;
 
 pub(crate) use asked::{
-    AllowArgs, ClientsArgs, ClientsCommand, ConnectArgs, EnrollArgs, ForwardArgs, LimitArgs,
-    PingArgs, PublishArgs, SpeedArgs, StreamsArgs, UnpublishArgs, Which,
+    AllowArgs, ClientsArgs, ClientsCommand, ConnectArgs, EnrollArgs, ForwardArgs, HoldArgs,
+    LimitArgs, PingArgs, PublishArgs, SpeedArgs, StreamsArgs, UnpublishArgs, Which,
 };
 pub(crate) use generate::{Generate, Shell, Side};
 pub(crate) use install::{InstallArgs, PlaceArgs, UninstallArgs};
@@ -75,6 +75,8 @@ Examples:
   tunnel clients show home
   tunnel clients allow home --tcp 22
   tunnel clients limit home --streams 100 --new-per-second none
+  tunnel clients hold home --page maintenance.html --retry-after 1h
+  tunnel clients hold home --off
   tunnel clients revoke home
 
 The list also has the clients that are away. What is known of a client that is away is from the
@@ -296,6 +298,7 @@ mod tests {
         assert!(wrong("tunnel enroll --revoke a --allow-tls b").contains("cannot be used with"));
         assert!(wrong("tunnel server --config c --allow-http a").contains("cannot be used with"));
         assert!(wrong("tunnel clients limit home").contains("--streams"));
+        assert!(wrong("tunnel clients hold a --off --page p").contains("cannot be used with"));
         assert!(wrong("tunnel clients limit --ports 1").contains("NAME"));
         assert!(wrong("tunnel clients allow home").contains("--tcp"));
         assert!(wrong("tunnel enroll").contains("NAME"));

@@ -8,7 +8,7 @@ use anyhow::Context;
 use config::LogFormat;
 use config::edit::Operation;
 use logging::AUDIT;
-use ops::clients::{self, Applied, Change, Details};
+use ops::clients::{self, Applied, Change, Details, Held, HoldOrder};
 use ops::enrol::{Opened, Order};
 use ops::events::Events;
 use ops::lists::ListChange;
@@ -315,6 +315,15 @@ impl Clients for RunningDaemon {
 
     fn change(&self, change: Change) -> SendFuture<'_, anyhow::Result<Applied>> {
         Box::pin(self.change_client_now(change))
+    }
+
+    fn hold(&self, order: HoldOrder) -> SendFuture<'_, anyhow::Result<Option<Held>>> {
+        Box::pin(async {
+            // The lock keeps out reloads, which may remove the client.
+            let _turn = self.turn.lock().await;
+            anyhow::ensure!(self.life.phase() == Phase::Running, "it is stopping");
+            self.entries()?.hold(order).await
+        })
     }
 }
 

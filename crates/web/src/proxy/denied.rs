@@ -1,10 +1,12 @@
 //! What the server answers itself, in the place of a target.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use hyper::{Uri, header::HeaderValue};
 use proto::Redirect;
 
-use crate::{Asked, Refusal};
+use crate::{Asked, Refusal, Unavailable};
 
 /// An answer of the server itself.
 pub(super) struct Denied {
@@ -17,11 +19,19 @@ pub(super) struct Denied {
     pub(super) hsts: Option<HeaderValue>,
     /// The bytes in the place of a page.
     pub(super) bytes: Option<Bytes>,
+    /// The seconds until the next attempt, and the page, of a service that cannot be reached.
+    pub(super) away: Option<(u32, Option<Arc<str>>)>,
 }
 
 impl From<Refusal> for Denied {
     fn from(refusal: Refusal) -> Self {
-        Self { refusal, realm: None, location: None, hsts: None, bytes: None }
+        Self { refusal, realm: None, location: None, hsts: None, bytes: None, away: None }
+    }
+}
+
+impl From<Unavailable> for Denied {
+    fn from(Unavailable { refusal, retry_after, page }: Unavailable) -> Self {
+        Self { away: Some((retry_after, page)), ..refusal.into() }
     }
 }
 

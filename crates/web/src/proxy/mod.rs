@@ -245,14 +245,15 @@ impl Connection {
         // A service of its own that gRPC uses speaks HTTP/2; a device with a web page may not.
         if rules.target == TargetProtocol::H2c || is_secure && !switches && is_grpc {
             let exchanged = over_h2::exchange(shared, account, &*service, outgoing, is_secure);
-            let exchanged = exchanged.await.map_err(|refusal| with_hsts(refusal.into()));
+            let exchanged =
+                exchanged.await.map_err(|refusal| with_hsts(or_away(&*service, refusal)));
             let (response, lease) = exchanged?;
             let upstream = Carrier::Shared(lease);
             return Ok((response, Forwarded { service, upstream, tunnel: None, hsts, compress }));
         }
         let exchanged = exchange::exchange(pool, progress, account, &*service, outgoing).await;
         let (response, upstream) = exchanged.map_err(|failed| match failed {
-            Failed::Refused(refusal) => with_hsts(refusal.into()).into(),
+            Failed::Refused(refusal) => with_hsts(or_away(&*service, refusal)).into(),
             Failed::Raced => NoAnswer::Unanswered,
         })?;
         let upstream = Carrier::Own(upstream);
@@ -347,6 +348,7 @@ impl Connection {
                     return Err(Denied { bytes: Some(bytes), ..refusal.into() });
                 }
                 Found::Refused(refusal) => return Err(refusal.into()),
+                Found::Unavailable(why) => return Err(why.into()),
                 Found::Later(later) => found = later.await,
             }
         }
@@ -474,15 +476,21 @@ impl Connection {
 
     /// An answer of the server itself.
     fn page(&self, denied: Denied, bodiless: bool, answer: Answer) -> Response<AnswerBody> {
-        let Denied { refusal: Refusal { status, reason }, realm, location, hsts, bytes } = denied;
+        let Denied { refusal, realm, location, hsts, bytes, away } = denied;
+        let Refusal { status, reason } = refusal;
         let settings = self.services.settings();
         let pages: &Pages = &settings.pages;
-        let own = pages.longest() as u64;
+        let special = away.as_ref().and_then(|(_, page)| page.as_deref());
+        let own = pages.longest().max(special.map_or(0, str::len)) as u64;
         let default = Pages::default();
         // The pages of the configuration may be long.
-        let pages = if self.account.may_grow(own) { pages } else { &default };
+        let is_ample = self.account.may_grow(own);
+        let pages = if is_ample { pages } else { &default };
         let is_page = bytes.is_none();
-        let page = bytes.unwrap_or_else(|| page::body(status, &reason, pages).into());
+        let page = bytes.unwrap_or_else(|| match special.filter(|_| is_ample) {
+            Some(special) => page::own(special, status, &reason).into(),
+            None => page::body(status, &reason, pages).into(),
+        });
         let length = HeaderValue::from(page.len());
         let body = if bodiless { Bytes::new() } else { page };
         let mut response = Response::new(AnswerBody::page(body, &self.account, Some(answer)));
@@ -496,6 +504,9 @@ impl Connection {
         if status == 429 {
             list.insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER));
         }
+        if let Some((seconds, _)) = away {
+            list.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
         if let Some(location) = location {
             list.insert(header::LOCATION, location);
         }
@@ -508,7 +519,8 @@ impl Connection {
                 list.insert(header::WWW_AUTHENTICATE, value);
             }
         }
-        if !self.h2 && matches!(status, 400 | 408 | 414 | 431 | 501 | 505) {
+        let is_last = away.is_some() || matches!(status, 400 | 408 | 414 | 431 | 501 | 505);
+        if !self.h2 && is_last {
             list.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         response
@@ -519,6 +531,13 @@ impl std::fmt::Debug for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Connection").field("visitor", &self.visitor).finish_non_exhaustive()
     }
+}
+
+/// The answer in the place of a target that could not be reached: the client of the service may be
+/// away.
+fn or_away(service: &dyn Service, refusal: Refusal) -> Denied {
+    let away = service.away().filter(|_| refusal.status == 502);
+    away.map_or_else(|| Denied::from(refusal), Denied::from)
 }
 
 /// What is left of a request once its answer begins.

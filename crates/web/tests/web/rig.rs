@@ -65,6 +65,7 @@ pub(crate) struct Site {
     pub(crate) answer: RefCell<Option<Bytes>>,
     /// The visitors that asked for a service.
     pub(crate) senders: RefCell<Vec<Sender>>,
+    pub(crate) away: RefCell<Option<web::Unavailable>>,
 }
 
 impl Site {
@@ -125,6 +126,9 @@ impl Services for Site {
         self.senders.borrow_mut().push(sender);
         if let Some(refusal) = &*self.refused.borrow() {
             return Found::Refused(refusal.clone());
+        }
+        if let Some(away) = &*self.away.borrow() {
+            return Found::Unavailable(away.clone());
         }
         let services = self.services.borrow();
         let of_host = services.iter().filter(|(name, _)| name == host);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proto::HttpOptions;
 use tokio::time::Instant;
-use web::{HeaderName, OpenFailed, Pages, Refusal, Settings};
+use web::{HeaderName, OpenFailed, Pages, Refusal, Settings, Unavailable};
 
 use crate::rig::{Site, connect, connect_as, field, ok, on_worker, status, visitor};
 
@@ -255,6 +255,40 @@ fn the_longest_path_wins_and_no_spelling_leaves_it() {
             let mut client = connect(&site);
             client.send(&format!("GET {path} HTTP/1.1\r\nHost: a.example\r\n\r\n")).await;
             assert_eq!(client.status().await, 400, "{path}");
+        }
+    });
+}
+
+#[test]
+fn a_service_that_is_away_says_when_to_try_again_and_ends_the_connection() {
+    on_worker(async {
+        let site = Site::new();
+        site.plain("a.example");
+        let settings = Settings {
+            pages: Pages {
+                unavailable: Some("away: {status} {reason}".into()),
+                ..Pages::default()
+            },
+            ..Settings::default()
+        };
+        for (page, body) in [
+            (None, "away: 503 &lt;Later&gt;"),
+            (Some("own: {status} {reason}"), "own: 503 &lt;Later&gt;"),
+        ] {
+            *site.away.borrow_mut() = Some(Unavailable {
+                refusal: Refusal { status: 503, reason: "<Later>".into() },
+                retry_after: 600,
+                page: page.map(Into::into),
+            });
+            for (method, body) in [("GET", body), ("HEAD", "")] {
+                let mut client = connect_as(&site, visitor(), settings.clone());
+                client.send(&format!("{method} / HTTP/1.1\r\nHost: a.example\r\n\r\n")).await;
+                let said = client.rest().await;
+                let (head, said) = said.split_once("\r\n\r\n").unwrap();
+                assert_eq!((status(head), said), (503, body), "{method}: {head}");
+                assert!(head.contains("\r\nRetry-After: 600"), "{head}");
+                assert!(head.to_lowercase().contains("\r\nconnection: close"), "{head}");
+            }
         }
     });
 }

@@ -36,6 +36,10 @@ const PIECE: usize = 4 << 10;
 /// What an answer costs beside its bytes: the socket, the task and its timer.
 const FAREWELL_STATE: u64 = 2 << 10;
 
+/// The seconds after which a visitor of a client that is away may try again. A client that lost its
+/// server tries again at least every 1.5 s.
+pub(super) const RETRY_AFTER: u32 = 30;
+
 /// The largest file with a page.
 const PAGE_MAX: u64 = 256 << 10;
 
@@ -77,6 +81,16 @@ impl Answer {
                     (502, "The client does not serve this service.")
                 }
             },
+        }
+    }
+}
+
+impl Answer {
+    /// The seconds after which the visitor may try again, where the client is away.
+    pub(super) const fn retry_after(self) -> Option<u32> {
+        match self {
+            Self::Down(ResetCode::Shutdown) => Some(RETRY_AFTER),
+            Self::Forbidden | Self::Busy | Self::Full | Self::Down(_) => None,
         }
     }
 }

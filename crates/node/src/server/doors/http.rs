@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use h1::{Doubt, Head, HeadSniffer, Looked};
-use proto::HttpOptions;
+use proto::{HttpOptions, ResetCode};
 use relay::{Handler, Leaving, Socket, Why};
 use tokio::task::spawn_local;
 use tokio::time::{Instant, timeout};
+use web::{Refusal, Unavailable};
 
 use super::requests::{self, Asked};
 use super::{Doors, PATIENCE, Port, UNDECIDED_STATE, Undecided, answer, settled_holder, site, tls};
@@ -165,6 +166,13 @@ async fn route(
         }
         return site::serve_plain(&worker, doors, socket, peer, first);
     }
+    if doors.names().away_without_tls(host).is_some() {
+        // The proxy gives the same answer to all visitors of a client that is away.
+        if !socket.move_to(settled_holder()) {
+            return doors.answer(&worker, socket, asked, Answer::Full);
+        }
+        return site::serve_plain(&worker, doors, socket, peer, first);
+    }
     let Some(services) = services else {
         return doors.say(&worker, socket, asked, 404, "No service has this host.");
     };
@@ -227,6 +235,11 @@ impl Doors {
         if options.is_some_and(HttpOptions::need_proxy) {
             return None;
         }
+        // The proxy answers for a client that is on hold or away.
+        let backend = backends.first();
+        if self.unavailable(&backend.picked.client, backend.session.is_away()).is_some() {
+            return None;
+        }
         let passes = options.is_some_and(|options| options.pass_through);
         Some(Direct { service, edition, tracked: !passes })
     }
@@ -257,6 +270,21 @@ impl Doors {
     /// A page of the server itself.
     pub(super) fn page(&self, status: u16, reason: &str) -> Bytes {
         web::page(status, reason, &self.terms.load().web.pages)
+    }
+
+    /// The answer to visitors of a client that is on hold, or else is away.
+    pub(super) fn unavailable(&self, client: &str, is_away: bool) -> Option<Unavailable> {
+        let answer = |(status, reason): (u16, &'static str), retry_after, page| Unavailable {
+            refusal: Refusal { status, reason: reason.into() },
+            retry_after,
+            page,
+        };
+        if let Some(hold) = self.shared.hosts.holds.of(client) {
+            let reason = "The service is not available during maintenance.";
+            return Some(answer((503, reason), hold.retry_after, hold.page.clone()));
+        }
+        let status = Answer::Down(ResetCode::Shutdown).status();
+        is_away.then(|| answer(status, answer::RETRY_AFTER, None))
     }
 }
 
@@ -294,7 +322,10 @@ impl NameDoor for Doors {
 
     fn answer(&self, worker: &Worker, socket: Socket, asked: Asked, answer: Answer) {
         let (status, reason) = answer.status();
-        self.say(worker, socket, asked, status, reason);
+        let pages = &self.terms.load().web.pages;
+        let page = web::page_until(status, reason, pages, answer.retry_after());
+        asked.answered(status, &page);
+        answer::send(worker, socket, page);
     }
 
     fn visitor(&self, peer: Option<SocketAddr>, head: &[u8]) -> Option<IpAddr> {
@@ -316,6 +347,7 @@ impl NameDoor for Doors {
             Space::Http => {
                 self.terms.load().route_header == *route_header
                     && self.https(host, peer).is_none()
+                    && self.names().away_without_tls(host).is_none()
                     && self.direct(&services, peer).is_some_and(|direct| {
                         direct.edition == *edition && direct.tracked == *tracked
                     })

@@ -24,7 +24,8 @@ use tokio::task::spawn_local;
 use tokio::time::Instant;
 use web::{
     Account, Asked, ByteStream, Candidate, Checked, Found, HeaderMap, Identity, LocalFuture,
-    OpenFailed, Protocol, Record, Refusal, Replayed, Rules, Sender, Verdict, Visitor, Wants,
+    OpenFailed, Protocol, Record, Refusal, Replayed, Rules, Sender, Unavailable, Verdict, Visitor,
+    Wants,
 };
 
 use super::http::CHALLENGES;
@@ -33,7 +34,7 @@ use super::{Doors, requests, secure};
 use crate::aim::Aim;
 use crate::entrance::{self, Answer, Came, Entrance, Guest, HOLD};
 use crate::guesses;
-use crate::names::{Kind, Published, Services, Space};
+use crate::names::{Kind, Known as KnownName, Published, Services, Space};
 use crate::passwords::{Ticket, Turn, passwords};
 use crate::session::Worker;
 
@@ -230,7 +231,8 @@ impl Site {
             let services = names.find(Space::Tls, asked.host);
             return match of_path(services.as_ref()) {
                 Some(found) => self.service(&found, asked.sender, until),
-                None => Found::Unknown,
+                None if services.is_some() => Found::Unknown,
+                None => self.away(names.away(Space::Tls, asked.host), asked.path),
             };
         }
         for (http, https) in names.without_tls(asked.host) {
@@ -249,7 +251,7 @@ impl Site {
                 Some(_) | None => {}
             }
         }
-        Found::Unknown
+        self.away(names.away_without_tls(asked.host), asked.path)
     }
 
     /// Sends a visitor over HTTP to the `https://` name of a service that the visitor may visit.
@@ -266,12 +268,11 @@ impl Site {
 
     /// The service for a visitor that may visit it.
     fn service(&self, found: &Published, sender: Sender, until: Instant) -> Found {
-        // The TLS of the visitor ended here, or there is none. A service whose visitors bring their TLS
-        // to the target cannot take the request; a new connection reaches the service (RFC 9110
-        // section 15.5.20).
         if found.kind == Kind::Tls {
-            let reason = "The service of this host is reached over a new connection only.";
-            return Found::Refused(Refusal { status: 421, reason: reason.into() });
+            return misdirected();
+        }
+        if let Some(why) = unavailable(&self.doors, &found.entrance) {
+            return Found::Unavailable(why);
         }
         let edition = found.entrance.backends.edition();
         let aim = Arc::clone(&found.entrance.backends.first().picked.aim);
@@ -298,6 +299,31 @@ impl Site {
             ticket: Cell::default(),
         }))
     }
+}
+
+impl Site {
+    /// The answer for a host that no service has: it may be known, and its client away.
+    fn away(&self, known: Option<Arc<KnownName>>, path: &str) -> Found {
+        let Some(known) = known.filter(|known| known.takes(path)) else { return Found::Unknown };
+        if known.kind == Kind::Tls {
+            return misdirected();
+        }
+        self.doors.unavailable(&known.client, true).map_or(Found::Unknown, Found::Unavailable)
+    }
+}
+
+/// The answer in the place of a service whose client is on hold or away.
+fn unavailable(doors: &Doors, entrance: &Entrance) -> Option<Unavailable> {
+    let backend = entrance.backends.first();
+    doors.unavailable(&backend.picked.client, backend.session.is_away())
+}
+
+/// The TLS of the visitor ended here, or there is none. A service whose visitors bring their TLS to
+/// the target cannot take the request; a new connection reaches the service (RFC 9110 section
+/// 15.5.20).
+fn misdirected() -> Found {
+    let reason = "The service of this host is reached over a new connection only.";
+    Found::Refused(Refusal { status: 421, reason: reason.into() })
 }
 
 /// A service of one visitor.
@@ -389,6 +415,10 @@ impl web::Service for Service {
             }
             Verdict::Judged
         }))
+    }
+
+    fn away(&self) -> Option<Unavailable> {
+        unavailable(&self.site.doors, &self.entrance)
     }
 
     fn answered(&self, record: &Record) {

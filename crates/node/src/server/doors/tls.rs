@@ -8,10 +8,11 @@ use bytes::BytesMut;
 use relay::sniff::tls::{Hello, HelloSniffer};
 use relay::sniff::{First, FirstSniffer, Sniff};
 use relay::{Attended, Handler, Socket};
+use termination::Terminator;
 use tokio::time::{Instant, timeout};
 
 use super::requests::Asked;
-use super::{PATIENCE, Port, Undecided, answer, site};
+use super::{PATIENCE, Port, Undecided, answer, settled_holder, site};
 use crate::entrance::{self, Came, Guest, HOLD, Lead, NameVisitor};
 use crate::names::{Kind, Space};
 
@@ -91,10 +92,16 @@ pub(super) async fn admit(visitor: Undecided, hello: &Hello, waits: bool) -> Opt
     let generation = names.generation();
     let services =
         if waits { names.wait(Space::Tls, name).await } else { names.find(Space::Tls, name) };
-    let Some(services) = services else { return Some(visitor) };
+    let Some(services) = services else {
+        let Some(known) = names.away(Space::Tls, name) else { return Some(visitor) };
+        return away(visitor, name, (known.kind, waits)).await;
+    };
     // Services that share a name are of the same kind.
     let first = services.first()?;
     match first.kind {
+        Kind::Tls | Kind::Http if first.entrance.backends.first().session.is_away() => {
+            visitor.socket.reset_on_close();
+        }
         Kind::Tls | Kind::Http => {
             let Undecided { worker, doors, socket, peer, .. } = visitor;
             let edition = first.entrance.backends.edition();
@@ -111,6 +118,32 @@ pub(super) async fn admit(visitor: Undecided, hello: &Hello, waits: bool) -> Opt
         Kind::Https => {
             let mut visitor = visitor;
             if entrance::takes(&services, &mut visitor.socket) {
+                terminate(visitor, name).await;
+            } else {
+                relay::drop_socket(visitor.socket);
+            }
+        }
+    }
+    None
+}
+
+/// Answers a visitor of a known name whose client is away. Returns a visitor that may be a carrier
+/// (not `waits`) and for whom the server has no certificate.
+async fn away(
+    mut visitor: Undecided,
+    name: &str,
+    (kind, waits): (Kind, bool),
+) -> Option<Undecided> {
+    let is_served = |terminator: &Arc<Terminator>| terminator.has_certificate(name);
+    match kind {
+        // The TLS is between the visitor and the target. An alert would say that the name is wrong,
+        // and a reset is what a visitor of a client that has just gone gets.
+        Kind::Tls | Kind::Http => visitor.socket.reset_on_close(),
+        Kind::Https if !waits && !visitor.doors.terminator().is_some_and(is_served) => {
+            return Some(visitor);
+        }
+        Kind::Https => {
+            if visitor.socket.move_to(settled_holder()) {
                 terminate(visitor, name).await;
             } else {
                 relay::drop_socket(visitor.socket);

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use config::{ClientGrant, HostRights};
 use logging::AUDIT;
-use ops::clients::{Applied, Change};
+use ops::WrongConfig;
+use ops::clients::{Applied, Change, Held, HoldOrder};
 use ops::enrol::Allowed;
 use ops::events::{Changed, ClientState};
 use proto::InstanceId;
@@ -121,6 +122,32 @@ impl Registry {
         }
         self.follow(&changes).await;
         Ok(Applied { allowed, limits })
+    }
+
+    /// Puts a client on hold, or ends its hold.
+    pub(in crate::server) async fn hold(&self, order: HoldOrder) -> anyhow::Result<Option<Held>> {
+        let shared = &self.shared;
+        let _turn = shared.enrolments.turn().await;
+        let (client, hosts) = (order.name.as_str(), &shared.hosts);
+        let is_known = shared.clients.find(client).is_some() || shared.hook.is_asked();
+        if !order.off && !is_known {
+            let text = format!("the server knows no client `{client}`");
+            return Err(WrongConfig::one(text).into());
+        }
+        if !hosts.holds.change(&order).await? {
+            return Err(WrongConfig::one(format!("client `{client}` is not on hold")).into());
+        }
+        // Kept connections are judged again.
+        hosts.names.note_change();
+        let hold = hosts.holds.of(client);
+        if hold.is_some() {
+            tracing::info!(target: AUDIT, client, "client {client} is on hold: visitors of its names get 503");
+            self.tell_of(client, ClientState::Held);
+        } else {
+            tracing::info!(target: AUDIT, client, "the hold of client {client} has ended");
+            self.tell_of(client, ClientState::Released);
+        }
+        Ok(hold.map(|hold| hold.shown()))
     }
 
     /// Removes an enrolled client and its code, and ends its links. Returns whether there was a

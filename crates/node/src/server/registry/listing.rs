@@ -69,6 +69,7 @@ impl Registry {
             away_seconds: seen.left.filter(|_| links == 0).map(ago),
             address: seen.address.map(term::address),
             refused,
+            hold: self.shared.hosts.holds.of(name).map(|hold| hold.shown()),
             rights: rights(client),
             renewal: client.renewal.is_some(),
         }

@@ -83,6 +83,10 @@ impl Registry {
         &self.shared
     }
 
+    pub(super) const fn shared_arc(&self) -> &Arc<ServerShared> {
+        &self.shared
+    }
+
     pub(super) fn brake(&self) -> &Brake {
         &self.brake
     }

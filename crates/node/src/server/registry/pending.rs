@@ -160,7 +160,7 @@ mod tests {
             public: (0..addresses).map(|n| format!("http://n{n}.example")).collect(),
             terms: ServiceTerms::default(),
         };
-        Register { generation, services: vec![spec] }
+        Register { generation, services: vec![spec], leaving: false }
     }
 
     #[test]

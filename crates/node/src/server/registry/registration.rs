@@ -1,7 +1,7 @@
 //! Registrations of clients: each waits for its turn, is published, and is answered. A change of the
 //! rights of a client is applied in the same way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -69,6 +69,14 @@ impl Registry {
     /// Applies the changes of a reload: ends the links of clients that may not stay, and updates
     /// entrances whose rights have changed.
     pub(in crate::server) async fn follow(&self, changes: &Changes) {
+        let hosts = &self.shared.hosts;
+        for name in &changes.removed {
+            hosts.holds.forget(name).await;
+        }
+        let removed: HashSet<_> = changes.removed.iter().map(String::as_str).collect();
+        hosts.forget_names(|client, host| {
+            !removed.contains(client) && self.shared.may_have(client, host)
+        });
         for name in changes.out() {
             let links = self.sessions().links_of(name, None);
             close_links(Arc::clone(&self.handles), links).await;

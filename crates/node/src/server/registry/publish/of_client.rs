@@ -18,6 +18,7 @@ use tracing::field::display;
 
 use crate::aim::Aim;
 use crate::backends::Backends;
+use crate::client::may_pass;
 use crate::descriptors;
 use crate::entrance::{self, Entrance};
 use crate::listeners::Listeners;
@@ -26,6 +27,7 @@ use crate::session::{Handle, Session};
 
 use super::super::super::directory::{Claim, Directory, Key, Port};
 use super::super::super::hosts::Hosts;
+use super::super::super::remembered::Registered;
 use super::Registrant;
 use super::address::{
     Outcome, Place, Public, Settled, error, no_room, parse, refusal, settle, told,
@@ -114,10 +116,16 @@ impl OfClient {
             free: HashMap::new(),
         };
         let mut outcomes = Vec::with_capacity(register.services.len());
+        let mut names = Registered::default();
         for spec in &register.services {
-            outcomes.push(self.publish(to, spec, &mut state).await);
+            outcomes.push(self.publish(to, spec, (&mut state, &mut names)).await);
         }
         self.close_unwanted(to, register).await;
+        if register.leaving {
+            to.hosts.note_away(&self.name);
+        } else {
+            to.hosts.remember(&self.name, &names);
+        }
         outcomes
     }
 
@@ -126,11 +134,29 @@ impl OfClient {
         &mut self,
         to: Registrant<'_>,
         spec: &ServiceSpec,
-        state: &mut Registration,
+        (state, names): (&mut Registration, &mut Registered),
     ) -> Settled {
         let mut all = Vec::with_capacity(spec.public.len());
+        // A client that introduced itself is gone with its last link.
+        let is_known = !spec.terms.ephemeral && !to.client.is_stranger;
+        let path = spec.terms.http.path.as_deref();
         for text in &spec.public {
-            all.push((text.as_str(), self.open(to, spec, text, state).await));
+            let domain = to.hosts.domain();
+            let public = parse(text, to.public_bind, domain.as_ref().map(|domain| domain.as_str()));
+            let name = match &public {
+                Ok(Public::Name(host)) if is_known => Some(host.clone()),
+                Ok(_) | Err(_) => None,
+            };
+            let outcome = match public {
+                Ok(public) => self.open(to, spec, (text, public), state).await,
+                Err(error) => Err(error),
+            };
+            match (name, &outcome) {
+                (Some(host), Ok(_)) => names.publish(host, path),
+                (Some(host), Err(error)) if may_pass(error.code) => names.wait(&host, path),
+                (Some(_) | None, _) => {}
+            }
+            all.push((text.as_str(), outcome));
         }
         settle(all)
     }
@@ -140,11 +166,9 @@ impl OfClient {
         &mut self,
         to: Registrant<'_>,
         spec: &ServiceSpec,
-        text: &str,
+        (text, public): (&str, Public),
         state: &mut Registration,
     ) -> Outcome<String> {
-        let domain = to.hosts.domain();
-        let public = parse(text, to.public_bind, domain.as_ref().map(|domain| domain.as_str()))?;
         let place = public.place(spec.terms.http.path.as_deref());
         match public {
             Public::Port(over, address) => {
@@ -356,11 +380,20 @@ impl OfClient {
     pub(super) async fn close_of(&mut self, session: &Session, at: (&[Handle], &Hosts)) {
         let leads = |entry: &Entry| entry.entrance.backends.first().session.id == session.id;
         self.close(leads, at, Closed { is_news: true, is_final: false }).await;
+        self.note_away(at.1);
+    }
+
+    /// Notes that the names of the client are not published any more, if it has no entrance.
+    fn note_away(&self, hosts: &Hosts) {
+        if self.entrances.values().all(|entry| entry.host.is_none()) {
+            hosts.note_away(&self.name);
+        }
     }
 
     /// Closes all entrances, at the end of the server.
     pub(super) async fn close_all(&mut self, at: (&[Handle], &Hosts)) {
         self.close(|_| true, at, Closed { is_news: false, is_final: true }).await;
+        self.note_away(at.1);
     }
 
     async fn close(

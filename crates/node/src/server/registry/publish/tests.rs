@@ -47,7 +47,7 @@ fn register(generation: u64, ports: &[u16]) -> Register {
         public: vec![format!("tcp://127.0.0.1:{port}")],
         terms: ServiceTerms { resume: false, ..ServiceTerms::default() },
     };
-    Register { generation, services: ports.iter().enumerate().map(spec).collect() }
+    Register { generation, services: ports.iter().enumerate().map(spec).collect(), leaving: false }
 }
 
 fn free_port() -> u16 {
@@ -445,4 +445,59 @@ async fn a_name_may_come_back_unless_its_client_has_dropped_it_alone() {
     assert!(!is_awaited("b.example") && !is_awaited("a.example"));
     rig.apply(&home, &rights, named(3, &[])).await;
     assert!(is_awaited("a.example") && !is_awaited("b.example"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_is_known_after_its_client_left_unless_it_is_withdrawn_or_meant_to_end() {
+    let rig = Rig::new(100);
+    rig.hosts.remember_for(std::time::Duration::from_secs(86_400));
+    // The time after the start of the server is over.
+    tokio::time::advance(std::time::Duration::from_secs(60)).await;
+    let rights = client("allow: { http: '*' }");
+    let [a, b, c] = ["http://a.example", "http://b.example", "http://c.example"];
+    let is_away = |name: &str| {
+        let host = name.strip_prefix("http://").unwrap();
+        rig.hosts.names.away(Space::Http, host).is_some()
+    };
+    let home = Session::new("home", 1);
+    let mut both = named(1, &[a, b]);
+    both.services[1].terms.ephemeral = true;
+    rig.apply(&home, &rights, both).await;
+    assert!(!is_away(a), "its client is here");
+    rig.published.withdraw(&home, rig.at()).await;
+    assert!(is_away(a) && !is_away(b), "the second service was meant to end");
+
+    // The client comes back, and stops.
+    let home = Session::new("home", 1);
+    rig.apply(&home, &rights, named(1, &[a, c])).await;
+    assert!(!is_away(a) && !is_away(c));
+    let leaving = Register { generation: 2, services: Vec::new(), leaving: true };
+    rig.apply(&home, &rights, leaving).await;
+    assert!(is_away(a) && is_away(c));
+
+    // It withdraws one name, and then all.
+    rig.apply(&home, &rights, named(3, &[a])).await;
+    assert!(!is_away(c));
+    rig.apply(&home, &rights, named(4, &[])).await;
+    assert!(!is_away(a));
+
+    // It has no right any more.
+    rig.apply(&home, &rights, named(5, &[a])).await;
+    let told = rig.apply(&home, &client("allow: {}"), named(6, &[a])).await;
+    assert_eq!(code(&told[0]), Some(ServiceErrorCode::NotAllowed));
+    assert!(!is_away(a));
+
+    // Another client takes a name at once, and keeps it when the first client comes back.
+    rig.apply(&home, &rights, named(7, &[a])).await;
+    rig.published.withdraw(&home, rig.at()).await;
+    assert!(is_away(a));
+    let other = Session::new("other", 1);
+    let told = rig.apply(&other, &rights, named(1, &[a])).await;
+    assert!(told[0].is_ok() && !is_away(a), "{told:?}");
+    let home = Session::new("home", 1);
+    let told = rig.apply(&home, &rights, named(1, &[a])).await;
+    assert_eq!(code(&told[0]), Some(ServiceErrorCode::NameTaken));
+    rig.published.withdraw(&other, rig.at()).await;
+    let owners: Vec<_> = rig.hosts.names_away().into_iter().map(|name| name.client).collect();
+    assert_eq!(owners, ["other".into()]);
 }
