@@ -23,7 +23,7 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    sync::{Mutex, Notify},
+    sync::{Notify, Semaphore},
     task::spawn_local,
     time::sleep,
 };
@@ -76,11 +76,16 @@ impl fmt::Debug for Connections {
 }
 
 /// The place of the connection to one service.
-#[derive(Default)]
 struct Place {
     /// One request opens the connection, and the others wait for it.
-    opening: Mutex<()>,
+    opening: Semaphore,
     open: RefCell<Option<Open>>,
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self { opening: Semaphore::new(1), open: RefCell::default() }
+    }
 }
 
 #[derive(Clone)]
@@ -169,7 +174,7 @@ impl Connections {
     ) -> Result<(Lease, bool), OpenFailed> {
         let Some(hold) = account.take(STREAM) else { return Err(no_memory(account)) };
         let place = self.place(service.identity());
-        let _turn = place.opening.lock().await;
+        let _turn = place.opening.acquire().await;
         let kept = place.open.borrow().clone().filter(|open| !open.sender.is_closed());
         let (is_kept, open) = match kept {
             Some(open) => (true, open),

@@ -113,7 +113,7 @@ impl ControlMessage {
                 let count = addresses.len();
                 return Err(EncodeError::Addresses { name: name.clone(), count });
             }
-            if addresses.iter().any(is_bad) {
+            if addresses.iter().any(|address| is_bad(address)) {
                 return Err(EncodeError::Address(name.clone()));
             }
         }
@@ -198,7 +198,7 @@ impl ControlMessage {
 }
 
 /// Whether no peer would take the text of an address.
-fn is_bad(address: &String) -> bool {
+fn is_bad(address: &str) -> bool {
     !(1..=TEXT_MAX).contains(&address.len()) || address.contains(is_forbidden)
 }
 
