@@ -90,7 +90,7 @@ fn connections_end_speak_and_are_read_alike_on_every_path() {
     let port = origin.port();
     let _running = doors.start(&[
         ("http://plain.example.com", port, ""),
-        ("http://options.example.com", port, "forwarded: true"),
+        ("http://options.example.com", port, ", forwarded: true"),
         ("https://ends.example.com", port, ""),
     ]);
     for host in &HOSTS[..2] {

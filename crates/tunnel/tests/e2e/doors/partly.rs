@@ -27,7 +27,7 @@ fn a_refused_address_does_not_hide_the_others_anywhere() {
     let (up, down) = ("http://a.example.com", "https://a.example.com");
     let line = format!(
         "  - {{ name: both, target: {}, public: [\"{down}\", \"{up}\"] }}\n\
-           - {{ name: ports, target: {}, public: [\"tcp://:{taken}\", \"tcp://:{free}\"] }}\n",
+         \x20 - {{ name: ports, target: {}, public: [\"tcp://:{taken}\", \"tcp://:{free}\"] }}\n",
         web.port, web.port
     );
     running.edit_client(|text| text.replacen("services:\n", &format!("services:\n{line}"), 1));
