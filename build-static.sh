@@ -10,8 +10,9 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 triple=x86_64-unknown-linux-musl
-# The codings for compressed answers take 1.4 MB: br 1.05 (0.6 of it tables), zstd 0.28, gzip 0.08.
-max_bytes=13400000 # the promise of the manual; a commit that raises it says why
+# Answers are compressed: br takes 1.05 MB (0.6 of it tables), zstd 0.28, gzip 0.08. International host
+# names take 0.28 MB, hashes of passwords and the log of requests 0.2 MB.
+max_bytes=16000000 # the promise of the manual; a commit that raises it says why
 out="${CARGO_TARGET_DIR:-target}/static"
 
 say() { printf '%s\n' "build-static: $*"; }

@@ -47,6 +47,12 @@ const MOVES: u16 = 1 << 10;
 /// that a stream has before its first byte is consumed, and one more.
 const TAKEN: u16 = 513;
 
+/// The end was dialled: it is a target.
+const TARGET: u8 = 1;
+
+/// A byte or an end came from the far side, so the far side serves the stream.
+const SERVED: u8 = 2;
+
 /// The half of a stream that the link calls. An idle pipe holds no buffer: it takes 144 bytes and
 /// the end.
 pub(crate) struct Pipe {
@@ -66,10 +72,8 @@ pub(crate) struct Pipe {
     active: Cell<bool>,
     /// The bytes that were written to the socket.
     on_the_way: OnTheWay,
-    /// The end was dialled: it is a target.
-    is_target: Cell<bool>,
-    /// A byte or an end came from the far side, so the far side serves the stream.
-    is_served: Cell<bool>,
+    /// [`TARGET`] and [`SERVED`], in one byte: idle streams are many.
+    facts: Cell<u8>,
     /// KiB that were written, up to [`MOVES`].
     written: Cell<u16>,
     /// KiB that were read, up to [`TAKEN`].
@@ -111,14 +115,29 @@ impl Pipe {
             deaf: Cell::new(false),
             active: Cell::new(false),
             on_the_way: OnTheWay::default(),
-            is_target: Cell::new(false),
-            is_served: Cell::new(false),
+            facts: Cell::new(0),
             written: Cell::new(0),
             read: Cell::new(0),
             unmoved: Cell::new(None),
             visit,
             guard,
         })
+    }
+
+    /// Notes a fact. Returns whether it was known.
+    fn note_fact(&self, fact: u8) -> bool {
+        let known = self.facts.get();
+        self.facts.set(known | fact);
+        known & fact != 0
+    }
+
+    const fn is(&self, fact: u8) -> bool {
+        self.facts.get() & fact != 0
+    }
+
+    /// Whether the end was dialled.
+    pub(crate) const fn is_target(&self) -> bool {
+        self.is(TARGET)
     }
 
     pub(crate) fn connect(&self, socket: Socket) {
@@ -131,7 +150,7 @@ impl Pipe {
 
     /// Sets the end of a stream whose target was dialled.
     pub(crate) fn connect_target(&self, end: ByteEnd) {
-        self.is_target.set(true);
+        self.note_fact(TARGET);
         match end {
             ByteEnd::Socket(socket) => self.connect(socket),
             ByteEnd::Layered(_) => {
@@ -280,7 +299,7 @@ impl Pipe {
 
     /// Notes that the far side serves the stream.
     fn note_served(&self) {
-        if !self.is_served.replace(true)
+        if !self.note_fact(SERVED)
             && let Some(watcher) = &self.settings.watcher
         {
             watcher.served();
@@ -349,7 +368,7 @@ impl Pipe {
 
     /// Counts a stream that the far side refused, and logs refusals at most once per period.
     fn note_refusal(&self, code: ResetCode) {
-        if self.is_served.get() {
+        if self.is(SERVED) {
             // A stream that was served ends with this code and was not refused.
             return;
         }
@@ -432,7 +451,7 @@ impl Outlet for Pipe {
             self.finish.set(true);
             return self.wake();
         }
-        if self.is_served.get() && !matches!(code, ResetCode::Shutdown | ResetCode::Internal) {
+        if self.is(SERVED) && !matches!(code, ResetCode::Shutdown | ResetCode::Internal) {
             self.note_end(End::FarSide(code));
         }
         self.reset.set(Some(code));

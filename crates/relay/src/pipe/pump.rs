@@ -403,7 +403,7 @@ impl Pump {
     /// [`LINGER`]: a reset of the stream would make an answer worthless that lies before it.
     fn fail(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.pipe.note_end(End::Socket);
-        if self.reading != Reading::Open || !self.pipe.is_target.get() || !self.inlet.is_untaken() {
+        if self.reading != Reading::Open || !self.pipe.is_target() || !self.inlet.is_untaken() {
             return self.abort(ResetCode::Aborted);
         }
         self.reading = Reading::Broken;
