@@ -245,6 +245,13 @@ impl Tracker {
         self.pipeline.outstanding == 0 && !self.pipeline.is_raw
     }
 
+    /// Whether the connection has to end: no request follows, because a request or a response said
+    /// so, and each request has its complete response (RFC 9112 section 9.6).
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        self.pipeline.is_ending() && self.is_idle() && !self.pipeline.is_raw
+    }
+
     /// The host of the requests, once the first head was passed.
     #[must_use]
     pub fn host(&self) -> Option<&str> {

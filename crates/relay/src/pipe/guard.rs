@@ -203,7 +203,7 @@ impl Guard {
         if matches!(self.state.get(), State::Leaving | State::Cut) {
             return Step::Wait;
         }
-        if self.is_closing.get() && self.is_idle() {
+        if self.state.get() == State::Open && self.is_over() {
             self.state.set(State::Over);
             return Step::End;
         }
@@ -247,6 +247,13 @@ impl Guard {
             tracker.is_idle() && !tracker.is_raw()
         };
         self.tracker.as_ref().is_some_and(is_idle) && self.rest.borrow().bytes.is_empty()
+    }
+
+    /// Whether the connection ends here: it may, or a message said that nothing follows. A service
+    /// that keeps its connection open then does not keep the visitor.
+    fn is_over(&self) -> bool {
+        let is_over = |tracker: &RefCell<Tracker>| tracker.borrow().is_over();
+        self.is_closing.get() && self.is_idle() || self.tracker.as_ref().is_some_and(is_over)
     }
 
     /// Lets the connection end as soon as no request is in progress. The caller wakes the pump.
@@ -400,7 +407,7 @@ impl Guard {
 
     /// Whether a request waits and may go on, or the connection may end.
     pub(super) fn may_go_on(&self) -> bool {
-        self.progress.get() && (self.rest.borrow().then == Then::Wait || self.is_closing.get())
+        self.progress.get() && (self.rest.borrow().then == Then::Wait || self.is_over())
     }
 
     /// Gives the connection away.

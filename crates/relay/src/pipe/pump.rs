@@ -254,6 +254,10 @@ impl Pump {
                     // A reset for bytes that are not read would cost the last response.
                     self.reading = Reading::Stopped;
                     self.inlet.finish();
+                    if guard.state() == State::Over && !pipe.finish.replace(true) {
+                        // The end is written in the next turn.
+                        cx.waker().wake_by_ref();
+                    }
                     return Ok(Pause::Ended);
                 }
             }

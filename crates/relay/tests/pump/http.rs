@@ -673,3 +673,22 @@ fn a_connection_leaves_its_stream_after_the_last_byte_of_a_response() {
         }
     });
 }
+
+#[test]
+fn a_visitor_that_asks_for_the_end_gets_it_from_a_service_that_keeps_its_connection_open() {
+    run(async {
+        let (door, rigs) = two("");
+        let listening = door.listen();
+        visit(listening.local_addr(), |socket| {
+            let mut reader = BufReader::new(socket.try_clone().unwrap());
+            write!(&socket, "{}", get("a.example", "/1")).unwrap();
+            assert_eq!(response(&mut reader), "a: GET /1 HTTP/1.1");
+            write!(&socket, "GET /2 HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n")
+                .unwrap();
+            assert_eq!(response(&mut reader), "a: GET /2 HTTP/1.1");
+            assert_eq!(reader.read(&mut [0]).unwrap(), 0, "the connection ends");
+        })
+        .await;
+        rigs[0].settled().await;
+    });
+}

@@ -159,7 +159,8 @@ fn a_connection_without_a_request_ends_after_the_idle_time() {
         let start = Instant::now();
         assert_eq!(visited.visitor.read(&mut [0]).await.unwrap(), 0);
         let after = start.elapsed();
-        assert!(after >= IDLE - Duration::from_secs(1) && after <= 2 * IDLE, "{after:?}");
+        // The clock also jumps while the socket of the target works.
+        assert!(after >= IDLE - Duration::from_secs(1) && after <= 3 * IDLE, "{after:?}");
         assert!(!visited.is_cut.get());
     });
 }
