@@ -12,7 +12,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 triple=x86_64-unknown-linux-musl
 # Answers are compressed: br takes 1.05 MB (0.6 of it tables), zstd 0.28, gzip 0.08. International host
 # names take 0.28 MB, hashes of passwords and the log of requests 0.2 MB.
-max_bytes=16000000 # the promise of the manual; a commit that raises it says why
+max_bytes=16100000 # the promise of the manual; a commit that raises it says why
 out="${CARGO_TARGET_DIR:-target}/static"
 
 say() { printf '%s\n' "build-static: $*"; }

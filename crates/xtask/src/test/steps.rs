@@ -307,6 +307,10 @@ fn examples(site: &Site, tunnel: &Path) -> Result<Tally> {
     let token = fs::read_to_string(copies.join("token"))?;
     let certs = ["generate", "certs", "-s", "example.com", "--client", "home", "-o"];
     capture(Command::new(tunnel).args(certs).arg(&copies))?;
+    // A program that an example names is looked for beside it.
+    let hook = "acme/dns-hook.sh";
+    fs::create_dir_all(copies.join("acme"))?;
+    fs::copy(site.root.join("examples").join(hook), copies.join(hook))?;
     for file in &files {
         let copy = copies.join(file.file_name().context("an example without a name")?);
         fs::copy(file, &copy)?;
