@@ -24,6 +24,9 @@ const SOON: Duration = Duration::from_secs(60);
 
 const HOST: &str = "app.example.com";
 
+/// A year in seconds.
+const YEAR: u64 = 365 * 86_400;
+
 struct Site {
     dir: tempfile::TempDir,
     ca: PathBuf,
@@ -276,10 +279,12 @@ async fn the_authority_decides_when_a_certificate_is_renewed() {
     // After a restart: the window of 2099 is bounded by the end of the certificate.
     let later = site.run(async |terminator| {
         site.asked(2).await;
-        issued(terminator, |name| name.renews != first.renews).await
+        // Without a window the time is a third of the certificate's five years before its end. The
+        // answer of the first run may have come before its status was read.
+        issued(terminator, |name| name.renews > name.expires.map(|end| end - YEAR)).await
     });
     let later = later.await;
-    assert!(later.renews > first.renews && later.renews < later.expires, "{later:?}");
+    assert!(later.renews >= first.renews && later.renews < later.expires, "{later:?}");
     assert_eq!(later.expires, first.expires, "no order was made");
 
     // The authority has to revoke it: the window is over, so that the order follows at once. The
