@@ -28,8 +28,9 @@ use net::source::{Share, Shares};
 /// the other services of the same owner.
 const ALONE: u32 = 32;
 
-/// Visitors beyond the share of a holder, at most. A holder has an accept loop for each port and
-/// worker, and seldom more than a few of them have visitors at the same moment.
+/// Descriptors by which visitors may exceed the share of a holder, at most. A holder has an accept
+/// loop for each port and worker, and seldom more than a few of them have visitors at the same
+/// moment.
 const SLACK: u32 = 16;
 
 /// The descriptors that holders share.
@@ -119,12 +120,17 @@ impl Holder {
     /// The number of seats that the holder may have now.
     #[must_use]
     pub fn most(&self) -> u32 {
+        self.most_of(self.table.free())
+    }
+
+    /// The number of seats that the holder may have while so many descriptors are free.
+    fn most_of(&self, free: u32) -> u32 {
         let is_alone = match self.kind {
             Kind::Rival => self.table.rivals.load(Ordering::Relaxed) < 2,
             Kind::Own => true,
             Kind::Unclaimed => false,
         };
-        self.table.free().saturating_mul(if is_alone { ALONE } else { 1 })
+        free.saturating_mul(if is_alone { ALONE } else { 1 })
     }
 
     /// Whether the holder may take a further seat.
@@ -134,11 +140,12 @@ impl Holder {
     }
 
     /// Whether an accepted visitor may stay. An accept loop learns only by its own last visitor that
-    /// it has to pause, so each loop exceeds the share by one visitor, and all together by
-    /// `SLACK`.
+    /// it has to pause, so each loop exceeds the share by one visitor, and all together by `SLACK`
+    /// descriptors. The slack counts as free: the share of a holder without rivals falls by
+    /// [`ALONE`] seats for each descriptor that is found to be no seat.
     #[must_use]
     pub fn bears(&self) -> bool {
-        self.seats() < self.most().saturating_add(SLACK)
+        self.seats() < self.most_of(self.table.free().saturating_add(SLACK))
     }
 
     /// Takes a seat for a visitor whose socket was accepted. `source` is the address of the visitor;
@@ -292,6 +299,19 @@ mod tests {
         let mut late = doors.seat(&socket, None).unwrap();
         assert!(!late.move_to(&client));
         assert_eq!(doors.seats(), 1, "the seat stays where it was");
+    }
+
+    /// The visitor of one worker shows that the table is full, while another worker accepts.
+    #[test]
+    fn a_visitor_stays_that_was_accepted_while_another_one_filled_the_table() {
+        let table = Table::new(96);
+        let alone = Holder::new(&table, Kind::Own);
+        let held: Vec<_> = (0..68).map(|_| alone.sit(None)).collect();
+        table.learn(90);
+        assert!(alone.has_room());
+        table.learn(96);
+        assert!(!alone.has_room() && alone.bears(), "{} are free", table.free());
+        drop(held);
     }
 
     #[test]
