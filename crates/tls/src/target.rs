@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::version::{TLS12, TLS13};
 use rustls::{
@@ -50,12 +49,13 @@ impl TargetTls {
     pub fn new(trust: Option<&Trust>, name: &str) -> Result<Self, MaterialError> {
         let name = server_name(name)?;
         let verifier = Arc::new(TargetVerifier {
-            inner: trust.map(verifier).transpose()?,
+            // Without trust it verifies signatures of the handshake alone.
+            inner: verifier(trust.unwrap_or(&Trust::Pins(Vec::new())))?,
+            is_insecure: trust.is_none(),
             listed: match trust {
                 Some(Trust::Authority(path)) => load_certificates(path)?,
                 Some(Trust::System | Trust::Pins(_)) | None => Vec::new(),
             },
-            algorithms: provider().signature_verification_algorithms,
         });
         let config = |protocol: &[u8]| {
             // Devices of the local network may know no TLS 1.3.
@@ -150,12 +150,12 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TargetStream<IO> {
 /// Verifies the certificate of a target, and describes a certificate that it refuses.
 #[derive(Debug)]
 struct TargetVerifier {
-    /// `None`: every certificate will do.
-    inner: Option<Arc<dyn ServerCertVerifier>>,
+    inner: Arc<dyn ServerCertVerifier>,
+    /// Every certificate will do.
+    is_insecure: bool,
     /// Certificates that are trusted themselves. A device shows one certificate that is its own
     /// authority, which webpki takes for no certificate of a server.
     listed: Vec<CertificateDer<'static>>,
-    algorithms: WebPkiSupportedAlgorithms,
 }
 
 /// A certificate that is not trusted, in words; travels inside [`Error`].
@@ -172,9 +172,11 @@ impl ServerCertVerifier for TargetVerifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let Some(inner) = &self.inner else { return Ok(ServerCertVerified::assertion()) };
+        if self.is_insecure {
+            return Ok(ServerCertVerified::assertion());
+        }
         let verified =
-            inner.verify_server_cert(end_entity, intermediates, name, ocsp_response, now);
+            self.inner.verify_server_cert(end_entity, intermediates, name, ocsp_response, now);
         match verified {
             Err(_) if self.listed.iter().any(|one| one == end_entity) => {
                 Ok(ServerCertVerified::assertion())
@@ -193,7 +195,7 @@ impl ServerCertVerifier for TargetVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, cert, dss, &self.algorithms)
+        self.inner.verify_tls12_signature(message, cert, dss)
     }
 
     fn verify_tls13_signature(
@@ -202,11 +204,11 @@ impl ServerCertVerifier for TargetVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, cert, dss, &self.algorithms)
+        self.inner.verify_tls13_signature(message, cert, dss)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
+        self.inner.supported_verify_schemes()
     }
 }
 
@@ -399,11 +401,18 @@ mod tests {
         }
         let pinned = |pin| TargetTls::new(Some(&Trust::Pins(vec![pin])), "192.0.2.7").unwrap();
         assert_eq!(shake(&pinned(device.pin()), &device, &[b"http/1.1"], false).await, Ok(()));
-        let (second, second_ca) = identity("nas.example", tempfile::tempdir().unwrap().path());
+        let second_dir = tempfile::tempdir().unwrap();
+        let (second, second_ca) = identity("nas.example", second_dir.path());
         let wrong = shake(&pinned(second.pin()), &device, &[], false).await.unwrap_err();
         assert!(wrong.contains("not pinned") && wrong.contains(&pin), "{wrong}");
-        let unknown = TargetTls::new(Some(&Trust::Authority(second_ca)), "nas.example");
-        assert!(unknown.is_err(), "the file of the other device is gone");
+        let by_second =
+            || TargetTls::new(Some(&Trust::Authority(second_ca.clone())), "nas.example");
+        let unknown = shake(&by_second().unwrap(), &device, &[], false).await.unwrap_err();
+        for part in ["of an unknown authority", "or `ca` to the file of its authority", &pin] {
+            assert!(unknown.contains(part), "{part}: {unknown}");
+        }
+        drop(second_dir);
+        assert!(by_second().is_err(), "the file of the other device is gone");
         let anything = TargetTls::new(None, "192.0.2.7").unwrap();
         assert_eq!(shake(&anything, &device, &[b"http/1.1"], false).await, Ok(()));
     }
