@@ -2,11 +2,10 @@
 
 use std::fs;
 use std::net::UdpSocket;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Daemon, SOON, free_port, program, run, wait_listening};
+use super::{Daemon, SOON, free_port, program, run, wait_listening, write_program};
 
 /// A name that pebble refuses to certify.
 pub const REFUSED: &str = "refused.example.com";
@@ -90,8 +89,7 @@ impl Pebble {
             "#!/bin/sh\necho \"$@\" >> {folder}/calls\nrecord={folder}/dns/${{2%.}}\n\
              case $1 in\npresent) echo \"$3\" >> \"$record\" ;;\ncleanup) rm \"$record\" ;;\nesac\n"
         );
-        fs::write(&program, script).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
+        write_program(&program, &script);
         program
     }
 

@@ -2,8 +2,9 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
@@ -17,6 +18,18 @@ pub fn program(name: &str) -> PathBuf {
         .map(|dir| dir.join(name))
         .find(|file| file.is_file())
         .unwrap_or_else(|| panic!("install {name} (cargo xtask test does it)"))
+}
+
+/// Writes a program that a test calls, which only its owner may run. Another process writes it: a
+/// process of a test that runs beside has for a moment all open files of this one, and a file that
+/// somebody has open for writing cannot be executed (ETXTBSY, execve(2)).
+pub fn write_program(path: &Path, text: &str) {
+    let mut install = Command::new(program("install"));
+    install.args(["-m", "700", "/dev/stdin"]).arg(path).stdin(Stdio::piped());
+    let mut child = install.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let status = child.wait().unwrap();
+    assert!(status.success(), "{}: {status}", path.display());
 }
 
 /// An nginx in the foreground with one worker.
