@@ -2,8 +2,8 @@
 //! one of them, and a check that comes too early counts as a failure.
 //!
 //! The questions are one packet over UDP each (RFC 1035 section 4); answers of a record that is a
-//! CNAME are followed. The parser reads TXT, NS and CNAME, and allocates by what has arrived, not
-//! by the counts that a head claims.
+//! CNAME are followed. The parser reads TXT, NS, CNAME, A and AAAA, and allocates by what has
+//! arrived, not by the counts that a head claims.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -80,19 +80,19 @@ async fn wait_at(port: u16, dns: &Dns, record: &Record) -> Result<(), String> {
 
 /// Whether every name server of the zone has the record now.
 async fn look(port: u16, dns: &Dns, record: &Record) -> Result<(), String> {
-    let resolvers = if dns.resolvers.is_empty() { of_system() } else { dns.resolvers.clone() };
     let mut name = record.name.clone();
     for _ in 0..STEPS_MAX {
-        let servers = servers_of(port, &resolvers, &name).await?;
+        let servers = servers_of(port, &dns.resolvers, &name).await?;
         let mut further = None;
         for (host, server) in &servers {
             let answer = ask(server, &name, Type::Txt)
                 .await
                 .map_err(|why| format!("{host} does not answer: {why}"))?;
-            let texts = answer.iter().any(|found| *found == Found::Text(record.value.clone()));
-            let alias = answer.into_iter().find_map(|found| match found {
+            let text = Found::Text(record.value.clone());
+            let texts = answer.iter().any(|(_, found)| *found == text);
+            let alias = answer.into_iter().find_map(|(_, found)| match found {
                 Found::Alias(to) => Some(to),
-                Found::Text(_) | Found::Server(_) => None,
+                Found::Text(_) | Found::Server(_) | Found::Address(_) => None,
             });
             match alias {
                 _ if texts => {}
@@ -108,20 +108,25 @@ async fn look(port: u16, dns: &Dns, record: &Record) -> Result<(), String> {
     Err(format!("{} has too many aliases", plain(&record.name)))
 }
 
-/// The name servers of the zone that has a name, with their addresses.
+/// The name servers of the zone that has a name, with their addresses. The resolvers of the system
+/// are asked where none are configured.
 async fn servers_of(
     port: u16,
-    resolvers: &[SocketAddr],
+    configured: &[SocketAddr],
     name: &str,
 ) -> Result<Vec<(String, Vec<SocketAddr>)>, String> {
+    let of_system = if configured.is_empty() { of_system() } else { Vec::new() };
+    let resolvers = if configured.is_empty() { &of_system } else { configured };
     let mut zone = name;
     let hosts = loop {
-        let found = ask(resolvers, zone, Type::Ns).await?;
-        let hosts: BTreeSet<String> = found
+        // Where the name is an alias, a resolver adds the records of the name behind it, which may
+        // be another zone. An alias has no other records, so it is in the zone of a name above it.
+        let hosts: BTreeSet<String> = ask(resolvers, zone, Type::Ns)
+            .await?
             .into_iter()
-            .filter_map(|found| match found {
-                Found::Server(host) => Some(host),
-                Found::Text(_) | Found::Alias(_) => None,
+            .filter_map(|(owner, found)| match found {
+                Found::Server(host) if owner.eq_ignore_ascii_case(zone) => Some(host),
+                Found::Server(_) | Found::Text(_) | Found::Alias(_) | Found::Address(_) => None,
             })
             .collect();
         if !hosts.is_empty() {
@@ -135,17 +140,46 @@ async fn servers_of(
     let mut servers = Vec::new();
     for host in hosts.into_iter().take(SERVERS_MAX) {
         let shown = plain(&host);
-        let addresses = lookup_host((host.as_str(), port))
+        let addresses = addresses_of(port, configured, &host)
             .await
             .map_err(|error| format!("the name server {shown} has no address: {error}"))?;
-        // This machine may reach one of IPv4 and IPv6 alone.
-        let addresses: Vec<_> = addresses.take(ADDRESSES_MAX).collect();
         if addresses.is_empty() {
             return Err(format!("the name server {shown} has no address"));
         }
         servers.push((shown, addresses));
     }
     Ok(servers)
+}
+
+/// The addresses of a name server, from the configured resolvers if there are any. This machine may
+/// reach one of IPv4 and IPv6 alone.
+async fn addresses_of(
+    port: u16,
+    configured: &[SocketAddr],
+    host: &str,
+) -> Result<Vec<SocketAddr>, String> {
+    if configured.is_empty() {
+        let found = lookup_host((host, port)).await.map_err(|error| error.to_string())?;
+        return Ok(found.take(ADDRESSES_MAX).collect());
+    }
+    let mut addresses = Vec::new();
+    let mut failed = None;
+    for kind in [Type::A, Type::Aaaa] {
+        match ask(configured, host, kind).await {
+            Ok(found) => {
+                let found = found.into_iter().filter_map(|(_, found)| match found {
+                    Found::Address(ip) => Some(SocketAddr::new(ip, port)),
+                    Found::Server(_) | Found::Text(_) | Found::Alias(_) => None,
+                });
+                addresses.extend(found.take(ADDRESSES_MAX / 2));
+            }
+            Err(why) => failed = Some(why),
+        }
+    }
+    match failed {
+        Some(why) if addresses.is_empty() => Err(why),
+        Some(_) | None => Ok(addresses),
+    }
 }
 
 /// The resolvers of the system (resolv.conf(5)).
@@ -165,20 +199,26 @@ fn of_system() -> Vec<SocketAddr> {
 /// The type of a question (RFC 1035 section 3.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Type {
+    A = 1,
     Ns = 2,
     Txt = 16,
+    Aaaa = 28,
 }
 
-/// A record of an answer.
+/// What a record of an answer says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Found {
     Text(String),
     Server(String),
     Alias(String),
+    Address(IpAddr),
 }
 
+/// The records of an answer with their owners, in lower case.
+type Records = Vec<(String, Found)>;
+
 /// Asks servers one after the other until one answers.
-async fn ask(servers: &[SocketAddr], name: &str, kind: Type) -> Result<Vec<Found>, String> {
+async fn ask(servers: &[SocketAddr], name: &str, kind: Type) -> Result<Records, String> {
     let mut why = "there is no name server to ask".to_owned();
     for _ in 0..ATTEMPTS {
         for server in servers {
@@ -192,7 +232,7 @@ async fn ask(servers: &[SocketAddr], name: &str, kind: Type) -> Result<Vec<Found
     Err(why)
 }
 
-async fn ask_one(server: SocketAddr, name: &str, kind: Type) -> io::Result<Vec<Found>> {
+async fn ask_one(server: SocketAddr, name: &str, kind: Type) -> io::Result<Records> {
     let any: IpAddr = match server {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -238,7 +278,7 @@ fn query(id: [u8; 2], name: &str, kind: Type) -> Option<Vec<u8>> {
 #[derive(Debug, PartialEq, Eq)]
 struct Answer {
     code: u8,
-    found: Vec<Found>,
+    found: Records,
 }
 
 impl Answer {
@@ -264,19 +304,21 @@ impl Answer {
 }
 
 /// The record at a position, and the position behind it. `None` in the result: another type.
-fn record(packet: &[u8], at: usize) -> Option<(Option<Found>, usize)> {
-    let (_, at) = name(packet, at)?;
+fn record(packet: &[u8], at: usize) -> Option<(Option<(String, Found)>, usize)> {
+    let (owner, at) = name(packet, at)?;
     let head = packet.get(at..at + 10)?;
     let size = usize::from(u16::from_be_bytes([head[8], head[9]]));
     let (begin, end) = (at + 10, at + 10 + size);
     let data = packet.get(begin..end)?;
     let found = match u16::from_be_bytes([head[0], head[1]]) {
+        1 => Some(Found::Address(<[u8; 4]>::try_from(data).ok()?.into())),
         2 => Some(Found::Server(name(packet, begin)?.0)),
         5 => Some(Found::Alias(name(packet, begin)?.0)),
         16 => Some(Found::Text(text(data)?)),
+        28 => Some(Found::Address(<[u8; 16]>::try_from(data).ok()?.into())),
         _ => None,
     };
-    Some((found, end))
+    Some((found.map(|found| (owner, found)), end))
 }
 
 /// The strings of a TXT record, joined (RFC 1035 section 3.3.14).
@@ -339,18 +381,24 @@ mod tests {
 
     use super::*;
 
-    /// An answer to a query with these records: type, and data. Names are compressed to the
-    /// question.
-    fn answer(query: &[u8], code: u8, records: &[(u8, Vec<u8>)]) -> Vec<u8> {
+    /// An answer to a query with these records: owner, type, and data.
+    fn answer_of(query: &[u8], code: u8, records: &[(Vec<u8>, u8, Vec<u8>)]) -> Vec<u8> {
         let mut packet = query.to_vec();
         (packet[2], packet[3]) = (0x81, 0x80 | code);
         packet[7] = records.len().try_into().unwrap();
-        for (kind, data) in records {
-            packet.extend([0xC0, 12, 0, *kind, 0, 1, 0, 0, 0, 1]);
+        for (owner, kind, data) in records {
+            packet.extend(owner);
+            packet.extend([0, *kind, 0, 1, 0, 0, 0, 1]);
             packet.extend(u16::try_from(data.len()).unwrap().to_be_bytes());
             packet.extend(data);
         }
         packet
+    }
+
+    /// As [`answer_of`], with records of the name of the question, which is compressed.
+    fn answer(query: &[u8], code: u8, records: &[(u8, Vec<u8>)]) -> Vec<u8> {
+        let own = |(kind, data): &(u8, Vec<u8>)| (vec![0xC0, 12], *kind, data.clone());
+        answer_of(query, code, &records.iter().map(own).collect::<Vec<_>>())
     }
 
     fn string(text: &str) -> Vec<u8> {
@@ -372,17 +420,22 @@ mod tests {
             (16, texts[1].clone()),
             (5, wire("B.example")),
             (2, [&[3], &b"ns1"[..], &[0xC0, 12 + 16]].concat()),
+            (6, vec![127, 0, 0, 1]),
             (1, vec![127, 0, 0, 1]),
+            (28, Ipv6Addr::LOCALHOST.octets().to_vec()),
         ];
         let packet = answer(&query, 0, &records);
         let read = Answer::read(&packet, &query).unwrap();
+        let of = |found| ("_acme-challenge.a.example".to_owned(), found);
         assert_eq!(
             read.found,
             [
-                Found::Text("other".into()),
-                Found::Text("digest".into()),
-                Found::Alias("b.example".into()),
-                Found::Server("ns1.a.example".into()),
+                of(Found::Text("other".into())),
+                of(Found::Text("digest".into())),
+                of(Found::Alias("b.example".into())),
+                of(Found::Server("ns1.a.example".into())),
+                of(Found::Address(Ipv4Addr::LOCALHOST.into())),
+                of(Found::Address(Ipv6Addr::LOCALHOST.into())),
             ]
         );
         for (index, byte) in [(0, 9), (2, 1), (13, b'x')] {
@@ -409,28 +462,40 @@ mod tests {
         }
     }
 
-    /// A server for one zone that has the record from the given question about it on.
-    async fn zone(from: usize, value: &str) -> (SocketAddr, Arc<AtomicUsize>) {
-        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-        let address = socket.local_addr().unwrap();
-        let asked = Arc::new(AtomicUsize::new(0));
-        let (count, value) = (Arc::clone(&asked), value.to_owned());
+    /// What a server says of a name and a type: a code, and records with their owner.
+    type Says = (u8, Vec<(&'static str, u8, Vec<u8>)>);
+
+    /// Answers all questions.
+    fn serve(socket: UdpSocket, says: impl Fn(&str, u8) -> Says + Send + 'static) {
         #[expect(clippy::disallowed_methods, reason = "a server of a test")]
         tokio::spawn(async move {
             let mut packet = [0; 512];
             loop {
                 let (length, peer) = socket.recv_from(&mut packet).await.unwrap();
                 let query = &packet[..length];
-                let records = if query[length - 3] == 16 {
-                    let times = count.fetch_add(1, Ordering::Relaxed) + 1;
-                    if times >= from { vec![(16, string(&value))] } else { Vec::new() }
-                } else if query[12..].starts_with(&wire("a.example")) {
-                    vec![(2, wire("127.0.0.1"))]
-                } else {
-                    Vec::new()
-                };
-                socket.send_to(&answer(query, 0, &records), peer).await.unwrap();
+                let (code, records) = says(&name(query, 12).unwrap().0, query[length - 3]);
+                let records: Vec<_> =
+                    records.into_iter().map(|(of, kind, data)| (wire(of), kind, data)).collect();
+                socket.send_to(&answer_of(query, code, &records), peer).await.unwrap();
             }
+        });
+    }
+
+    /// A server for one zone that has the record from the given question about it on.
+    async fn zone(from: usize, value: &str) -> (SocketAddr, Arc<AtomicUsize>) {
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let address = socket.local_addr().unwrap();
+        let asked = Arc::new(AtomicUsize::new(0));
+        let (count, value) = (Arc::clone(&asked), value.to_owned());
+        serve(socket, move |name, kind| match (name, kind) {
+            ("_acme-challenge.a.example", 16) => {
+                let times = count.fetch_add(1, Ordering::Relaxed) + 1;
+                let text = ("_acme-challenge.a.example", 16, string(&value));
+                (0, if times >= from { vec![text] } else { Vec::new() })
+            }
+            ("a.example", 2) => (0, vec![("a.example", 2, wire("ns.a.example"))]),
+            ("ns.a.example", 1) => (0, vec![("ns.a.example", 1, vec![127, 0, 0, 1])]),
+            _ => (0, Vec::new()),
         });
         (address, asked)
     }
@@ -440,7 +505,7 @@ mod tests {
         let (server, asked) = zone(3, "digest").await;
         let has = || async {
             let found = ask(&[server], "_acme-challenge.a.example", Type::Txt).await.unwrap();
-            found.contains(&Found::Text("digest".into()))
+            found.iter().any(|(_, found)| *found == Found::Text("digest".into()))
         };
         assert_eq!((has().await, has().await, has().await), (false, false, true));
         assert_eq!(asked.load(Ordering::Relaxed), 3);
@@ -458,18 +523,73 @@ mod tests {
         let (server, asked) = zone(2, "digest").await;
         let record = Record::new("*.a.example", "digest".into());
         wait_at(server.port(), &dns(server, 60), &record).await.unwrap();
-        assert_eq!(asked.load(Ordering::Relaxed), 2);
+        // A slow answer is asked for again, so that more questions are no error.
+        assert!(asked.load(Ordering::Relaxed) >= 2);
         let (server, _) = zone(1, "another").await;
-        let why = wait_at(server.port(), &dns(server, 1), &record).await.unwrap_err();
-        assert!(why.contains("127.0.0.1 does not have it"), "{why}");
+        let why = look(server.port(), &dns(server, 0), &record).await.unwrap_err();
+        assert_eq!(why, "ns.a.example does not have it");
     }
 
     #[tokio::test]
-    async fn a_name_without_a_zone_is_told_in_time() {
+    async fn a_name_without_a_zone_is_told() {
         let (server, _) = zone(1, "digest").await;
         let record = Record::new("b.test", "digest".into());
-        let why = wait_at(server.port(), &dns(server, 1), &record).await.unwrap_err();
-        assert!(why.contains("no zone has _acme-challenge.b.test"), "{why}");
-        assert!(why.contains("`wait: 60s`"), "{why}");
+        let why = look(server.port(), &dns(server, 0), &record).await.unwrap_err();
+        assert_eq!(why, "no zone has _acme-challenge.b.test");
+    }
+
+    #[tokio::test]
+    async fn a_record_that_is_not_visible_in_time_is_told_with_a_hint() {
+        let (server, _) = zone(1, "digest").await;
+        let record = Record::new("b.test", "digest".into());
+        let why = wait_at(server.port(), &dns(server, 0), &record).await.unwrap_err();
+        let begin = "the record _acme-challenge.b.test was not visible after 0 s: ";
+        let end = " (hint: `wait: 60s` in `tls_routes.acme.dns` waits without a question)";
+        assert!(why.starts_with(begin) && why.ends_with(end), "{why}");
+    }
+
+    /// Two servers at one port: at 127.0.0.1 that of `a.example`, where the record is an alias to
+    /// the apex of `d.example`; at 127.0.0.2 that of `d.example`, which refuses other zones. The
+    /// first also answers as a resolver.
+    async fn delegated() -> SocketAddr {
+        let (first, second) = loop {
+            let first = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+            let port = first.local_addr().unwrap().port();
+            if let Ok(second) = UdpSocket::bind(("127.0.0.2", port)).await {
+                break (first, second);
+            }
+        };
+        let address = first.local_addr().unwrap();
+        let apex = || ("d.example", 2, wire("ns.d.example"));
+        serve(first, move |name, kind| {
+            let alias = ("_acme-challenge.a.example", 5, wire("d.example"));
+            match (name, kind) {
+                // A resolver follows the alias.
+                ("_acme-challenge.a.example", 2) => (0, vec![alias, apex()]),
+                ("_acme-challenge.a.example", 16) => (0, vec![alias]),
+                ("a.example", 2) => (0, vec![("a.example", 2, wire("ns.a.example"))]),
+                ("d.example", 2) => (0, vec![apex()]),
+                ("ns.a.example", 1) => (0, vec![("ns.a.example", 1, vec![127, 0, 0, 1])]),
+                ("ns.d.example", 1) => (0, vec![("ns.d.example", 1, vec![127, 0, 0, 2])]),
+                _ => (0, Vec::new()),
+            }
+        });
+        serve(second, |name, kind| match (name, kind) {
+            ("d.example", 16) => (0, vec![("d.example", 16, string("digest"))]),
+            ("d.example", _) => (0, Vec::new()),
+            _ => (5, Vec::new()),
+        });
+        address
+    }
+
+    #[tokio::test]
+    async fn a_record_that_is_an_alias_to_the_apex_of_a_zone_is_found_there() {
+        let server = delegated().await;
+        let has = |value: &str| {
+            let (dns, record) = (dns(server, 0), Record::new("a.example", value.into()));
+            async move { look(server.port(), &dns, &record).await }
+        };
+        assert_eq!(has("digest").await, Ok(()));
+        assert_eq!(has("other").await, Err("ns.d.example does not have it".into()));
     }
 }
