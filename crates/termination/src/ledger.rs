@@ -175,8 +175,28 @@ impl Ledger {
     pub(crate) fn drop_want(&mut self, host: &str) {
         let Some(name) = self.names.get_mut(host) else { return };
         name.wants = name.wants.saturating_sub(1);
+        let is_last = name.wants == 0;
         if !name.is_wanted() && name.not_before.is_none() {
             self.names.remove(host);
+        }
+        // The names below that visitors have asked for go with their wildcard.
+        if is_last && host.starts_with("*.") {
+            self.drop_demands(|_| false);
+            self.names.retain(|_, name| name.is_wanted() || name.not_before.is_some());
+        }
+    }
+
+    /// Forgets what visitors have asked for where the name is below no published wildcard any more,
+    /// or `needs_nothing`.
+    fn drop_demands(&mut self, needs_nothing: impl Fn(&str) -> bool) {
+        let demanded = self.names.iter().filter(|(_, name)| name.is_demanded);
+        let gone = |host: &str| needs_nothing(host) || self.wildcard_client(host).is_none();
+        let gone: Vec<Box<str>> =
+            demanded.map(|(host, _)| host).filter(|host| gone(host)).cloned().collect();
+        for host in gone {
+            if let Some(name) = self.names.get_mut(&host) {
+                name.is_demanded = false;
+            }
         }
     }
 
@@ -194,10 +214,16 @@ impl Ledger {
     }
 
     /// A visitor asks for a name below a published wildcard: the name is ordered once, by the turns
-    /// and pauses of the wildcard's client. Returns whether an order follows.
-    pub(crate) fn demand(&mut self, host: &str) -> bool {
-        if let Some(name) = self.names.get(host).filter(|name| name.is_wanted()) {
-            return name.error.is_none();
+    /// of the wildcard's client. Returns whether an order follows. In the pause of the name it does
+    /// not, and the name takes no place of another one: strangers choose names that fail.
+    pub(crate) fn demand(&mut self, host: &str, now: Instant) -> bool {
+        if let Some(name) = self.names.get(host) {
+            if name.not_before.is_some_and(|until| until > now) {
+                return false;
+            }
+            if name.is_wanted() {
+                return name.error.is_none();
+            }
         }
         let Some(client) = self.wildcard_client(host) else { return false };
         let waits = |name: &&Name| name.is_demanded && name.client == client;
@@ -244,6 +270,7 @@ impl Ledger {
     /// What the driver does next at the moment `now`, which is the second `wall` by the wall clock;
     /// for the order of names see the module. An order counts for its client at once.
     pub(crate) fn next(&mut self, now: Instant, wall: u64, need: impl Fn(&str) -> Need) -> Next {
+        self.drop_demands(|host| need(host) == Need::Nothing);
         // A name that nobody publishes is remembered for the longest pause after its own pause.
         self.names.retain(|_, name| {
             name.is_wanted() || name.not_before.is_some_and(|until| until + PAUSE_MAX > now)
@@ -353,7 +380,7 @@ impl Ledger {
         // The service may have gone meanwhile. The name is remembered all the same.
         let name = self.names.entry(host.into()).or_insert_with(|| Name::new(&Arc::from("")));
         (name.error, name.tried) = (Some(error), true);
-        // The next visitor asks again, and waits for the end of the pause.
+        // The first visitor after the pause asks again.
         name.is_demanded = false;
         match scope {
             Scope::Name => {
@@ -798,26 +825,73 @@ mod tests {
     fn a_visitor_of_a_published_wildcard_has_one_name_ordered() {
         let (mut ledger, now) = (Ledger::default(), Instant::now());
         let need = |host: &str| if host.starts_with('*') { Need::Nothing } else { Need::First };
-        assert!(!ledger.demand("a.home.example"), "nobody publishes it");
+        assert!(!ledger.demand("a.home.example", now), "nobody publishes it");
         want(&mut ledger, "*.home.example");
-        assert!(!ledger.demand("home.example") && !ledger.demand("a.other.example"));
+        assert!(!ledger.demand("home.example", now) && !ledger.demand("a.other.example", now));
         for host in ["a.home.example", "x.y.home.example"] {
-            assert!(ledger.demand(host) && ledger.demand(host));
+            assert!(ledger.demand(host, now) && ledger.demand(host, now));
         }
         assert_eq!(ledger.next(now, WALL, need), order("a.home.example"));
         ledger.succeeded("a.home.example", now);
         assert_eq!(ledger.next(now, WALL, need), order("x.y.home.example"));
-        // After a failure the next visitor asks again, and the pause holds.
+        // After a failure the first visitor after the pause asks again.
         let pause = fail(&mut ledger, "x.y.home.example", now);
-        assert_eq!(ledger.next(now, WALL, need), Next::Sleep(now + SLEEP_MAX));
-        assert!(!ledger.demand("x.y.home.example"), "it has failed");
-        assert_eq!(ledger.next(now, WALL, need), Next::Sleep(now + pause));
-        assert_eq!(ledger.next(now + pause, WALL, need), order("x.y.home.example"));
+        let end = now + pause;
+        for moment in [now, end - MINUTE / 60] {
+            assert!(!ledger.demand("x.y.home.example", moment));
+            assert_eq!(ledger.next(moment, WALL, need), Next::Sleep(moment + SLEEP_MAX));
+        }
+        assert!(!ledger.demand("x.y.home.example", end), "the visitor does not wait for it");
+        assert_eq!(ledger.next(end, WALL, need), order("x.y.home.example"));
         // Strangers fill a bounded place.
-        let taken = (0..1_000).filter(|n| ledger.demand(&format!("n{n}.home.example"))).count();
+        let taken =
+            (0..1_000).filter(|n| ledger.demand(&format!("n{n}.home.example"), end)).count();
         assert_eq!(taken, DEMANDED_MAX - 1, "one more waits for its second order");
+    }
+
+    #[test]
+    fn names_that_fail_take_no_place_of_the_names_that_visitors_ask_for() {
+        let (mut ledger, now) = (Ledger::default(), Instant::now());
+        want(&mut ledger, "*.home.example");
+        for host in (0..DEMANDED_MAX).map(|n| format!("n{n}.home.example")) {
+            assert!(ledger.demand(&host, now));
+            fail(&mut ledger, &host, now);
+            assert!(!ledger.demand(&host, now));
+        }
+        assert!(ledger.demand("good.home.example", now));
+    }
+
+    #[test]
+    fn what_visitors_ask_for_goes_with_its_wildcard_or_with_its_need() {
+        let (mut ledger, now) = (Ledger::default(), Instant::now());
+        let below = |n: usize| format!("n{n}.home.example");
+        // Two services publish the wildcard; one name is published by itself as well.
+        for host in ["*.home.example", "*.home.example", &below(0)] {
+            want(&mut ledger, host);
+        }
+        for n in 0..=DEMANDED_MAX {
+            ledger.demand(&below(n), now);
+        }
         ledger.drop_want("*.home.example");
-        assert!(!ledger.demand("late.home.example"));
+        assert_eq!(ledger.wanted().len(), DEMANDED_MAX + 2);
+        ledger.drop_want("*.home.example");
+        assert_eq!(ledger.wanted(), [below(0).into()]);
+        assert_eq!(ledger.names.len(), 1, "nothing is remembered without a pause");
+        assert!(!ledger.demand(&below(1), now));
+
+        // A certificate for all of them came: nothing is to be ordered, and the places are free.
+        want(&mut ledger, "*.home.example");
+        for n in 1..=DEMANDED_MAX {
+            assert!(ledger.demand(&below(n), now));
+        }
+        assert!(!ledger.demand("late.home.example", now));
+        assert_eq!(ledger.next(now, WALL, |_| Need::Nothing), Next::Sleep(now + SLEEP_MAX));
+        assert_eq!(ledger.wanted(), [below(0).into(), "*.home.example".into()]);
+        assert!(ledger.demand("late.home.example", now));
+        // A wildcard above keeps a name.
+        want(&mut ledger, "*.example");
+        ledger.drop_want("*.home.example");
+        assert!(ledger.wanted().contains(&"late.home.example".into()));
     }
 
     #[test]

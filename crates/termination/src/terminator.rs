@@ -375,23 +375,27 @@ impl Terminator {
         if !is_due || refusal(live, host).is_some() {
             return;
         }
-        let follows = self.names.with(|ledger| ledger.demand(host));
+        let follows = self.names.with(|ledger| ledger.demand(host, Instant::now()));
         self.names.wake();
-        if !follows || shown.is_some() {
+        let is_valid = || self.shelf.find(host).is_some_and(|shown| shown.is_valid(wall()));
+        if !follows || is_valid() {
             return;
         }
+        // The bounds of first orders do not concern a renewal.
+        let is_first = shown.is_none();
         let outcome = async {
             loop {
                 let settled = self.settled.notified();
                 let failed =
-                    || self.names.with(|ledger| ledger.trouble(host, true, Instant::now()));
-                if self.shelf.find(host).is_some() || failed().is_some() {
+                    || self.names.with(|ledger| ledger.trouble(host, is_first, Instant::now()));
+                if is_valid() || failed().is_some() {
                     return;
                 }
                 settled.await;
             }
         };
-        // Without a certificate the handshake fails, and says why.
+        // Without a certificate the handshake fails, and says why. A visitor of an expired one sees
+        // it.
         let _ = timeout(ORDERED_IN, outcome).await;
     }
 
@@ -670,4 +674,61 @@ fn config(
     config.session_storage = Arc::new(NoServerSessionStorage {});
     tls::order_suites(&mut config);
     Ok(Arc::new(config))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shelf::Shown;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_visitor_of_an_expired_certificate_waits_for_the_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let acme = Acme {
+            directory: "https://ca.example/dir".into(),
+            ca: Some(testkit::certs::Authority::new("test").unwrap().save(dir.path()).unwrap()),
+            on_demand: true,
+            ..Acme::default()
+        };
+        let settings = Settings {
+            acme: vec![acme],
+            state_dir: Some(dir.path().to_owned()),
+            doors: Doors { http: true, tls: true },
+            ..Settings::default()
+        };
+        let terminator = Terminator::new(&settings).unwrap();
+        let _wanted = terminator.want("*.home.example", "home");
+        let (live, host) = (terminator.live.load_full(), "a.home.example");
+        let leaf = Shown::of(&tls::fleeting(&[host.into()]).unwrap()).unwrap();
+        let show = |begins, ends| {
+            terminator.shelf.show_issued(host, Shown { begins, ends, ..leaf.clone() });
+        };
+        let visit = || terminator.order_on_demand(&live, host);
+        let soon = Duration::from_secs(1);
+
+        // In its last third the certificate is shown while the order is made.
+        show(wall() - 8_000, wall() + 2_000);
+        timeout(soon, visit()).await.unwrap();
+        assert!(terminator.names.with(|ledger| ledger.wanted().contains(&host.into())));
+
+        show(wall() - 8_000, wall() - 1);
+        let mut visitor = Box::pin(visit());
+        assert!(timeout(soon, &mut visitor).await.is_err());
+        terminator.tell("other.home.example", None);
+        assert!(timeout(soon, &mut visitor).await.is_err());
+        show(wall() - 1, wall() + 8_000);
+        terminator.tell(host, None);
+        timeout(soon, visitor).await.unwrap();
+
+        // The failure of the order ends the wait as well.
+        show(wall() - 8_000, wall() - 1);
+        let mut visitor = Box::pin(visit());
+        assert!(timeout(soon, &mut visitor).await.is_err());
+        let scope = crate::ledger::Scope::Name;
+        terminator
+            .names
+            .with(|ledger| ledger.failed(host, Instant::now(), scope, None, "no".into()));
+        terminator.tell(host, Some("no"));
+        timeout(soon, visitor).await.unwrap();
+    }
 }
