@@ -23,6 +23,9 @@ use crate::wall;
 /// Most names that a line of the log lists.
 const LISTED: usize = 3;
 
+/// How long an issued certificate stays after its end, in seconds.
+const STALE: u64 = 30 * 86_400;
+
 /// A certificate on the shelf.
 #[derive(Clone, Debug)]
 pub(crate) struct Shown {
@@ -51,6 +54,11 @@ impl Shown {
     /// The second from which the certificate is renewed: a third of its life is left.
     pub(crate) const fn renewal(&self) -> u64 {
         self.ends.saturating_sub(self.ends.saturating_sub(self.begins) / 3)
+    }
+
+    /// Whether the certificate ended so long ago that nobody misses it.
+    pub(crate) const fn is_stale(&self, wall: u64) -> bool {
+        self.ends.saturating_add(STALE) < wall
     }
 
     /// Whether less than a quarter of the life is left.
@@ -119,9 +127,12 @@ impl Shelf {
             || wildcard_of(host).is_some_and(|name| files.contains_key(name.as_str()))
     }
 
-    /// Adds an issued certificate. Only one caller at a time may change the table.
+    /// Adds an issued certificate, and drops those that ended long ago. Only one caller at a time may
+    /// change the table.
     pub(crate) fn show_issued(&self, host: &str, shown: Shown) {
         let mut table = ByName::clone(&self.issued.load());
+        let wall = wall();
+        table.retain(|_, shown| !shown.is_stale(wall));
         table.insert(host.into(), shown);
         self.issued.store(Arc::new(table));
     }
@@ -393,6 +404,20 @@ mod tests {
         // A certificate that ends before it begins is renewed at once.
         let wrong = Shown { begins: 2_000, ends: 1_000, ..shown };
         assert_eq!(wrong.renewal(), 1_000);
+    }
+
+    #[test]
+    fn an_issued_certificate_that_ended_long_ago_leaves_with_the_next_order() {
+        let shelf = shelf(&[]);
+        let leaf = Shown::of(&tls::fleeting(&["a.example.com".into()]).unwrap()).unwrap();
+        for (host, ends) in [("old.example.com", -31), ("ended.example.com", -29)] {
+            shelf
+                .show_issued(host, Shown { begins: after(-99), ends: after(ends), ..leaf.clone() });
+            assert!(shelf.find(host).is_some());
+        }
+        shelf.show_issued("a.example.com", leaf);
+        assert!(shelf.find("old.example.com").is_none());
+        assert!(shelf.find("ended.example.com").is_some());
     }
 
     #[test]

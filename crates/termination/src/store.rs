@@ -6,6 +6,7 @@
 //! A certificate and its key are one file, because they are replaced together. A line before the
 //! PEM blocks names the directory and the challenge that proved the name.
 
+use std::collections::HashSet;
 use std::fs::{self, DirBuilder};
 use std::io::{self, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -22,7 +23,7 @@ const FILE_MAX: u64 = 256 << 10;
 /// The longest name of a folder.
 const FOLDER_MAX: usize = 200;
 
-/// Most certificates that are loaded at a start.
+/// Most certificates that are loaded at a start; those that ended long ago do not count.
 const LOADED_MAX: usize = 20_000;
 
 /// The longest name whose file name, with its ending, is at most 255 bytes long.
@@ -55,26 +56,66 @@ impl Store {
         Ok(Self { folder, directory: directory.to_owned() })
     }
 
-    /// Loads the certificates of the folder. A file that cannot be used is logged and left alone;
-    /// the next order replaces it.
-    pub(crate) fn load(&self) -> Result<ByName, MaterialError> {
-        let failed = |error: io::Error| problem(&self.folder, error);
+    /// Loads the certificates of the folder, those of the `published` names first. A file that cannot
+    /// be used is logged and left alone; the next order replaces it. A certificate that ended long
+    /// before the second `wall` is not loaded, and removed if `removes`: strangers choose the names
+    /// of an account that orders on demand, and nobody else would remove what they have left. No
+    /// order may be in progress then, because it may replace the file.
+    pub(crate) fn load(
+        &self,
+        published: &[Box<str>],
+        wall: u64,
+        removes: bool,
+    ) -> Result<ByName, MaterialError> {
+        self.load_at_most(LOADED_MAX, published, wall, removes)
+    }
+
+    fn load_at_most(
+        &self,
+        most: usize,
+        published: &[Box<str>],
+        wall: u64,
+        removes: bool,
+    ) -> Result<ByName, MaterialError> {
         let mut table = ByName::new();
-        for entry in fs::read_dir(&self.folder).map_err(failed)?.take(LOADED_MAX) {
-            let path = entry.map_err(failed)?.path();
-            let Some(host) = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".pem"))
-            else {
-                continue;
-            };
-            match self.load_one(&path, host) {
-                Ok(Some(shown)) => drop(table.insert(host.into(), shown)),
+        let mut count = 0;
+        for host in self.hosts(published)? {
+            if count == most {
+                break;
+            }
+            let path = self.path(&host);
+            match self.load_one(&path, &host) {
+                Ok(Some(shown)) if shown.is_stale(wall) => {
+                    if removes && let Err(error) = fs::remove_file(&path) {
+                        tracing::warn!("the expired {} is not removed: {error}", path.display());
+                    }
+                    continue;
+                }
+                Ok(Some(shown)) => drop(table.insert(host, shown)),
                 Ok(None) => {}
                 Err(problem) => tracing::warn!(
                     "the certificate of {host} is not used and is ordered again: {problem}"
                 ),
             }
+            count += 1;
         }
         Ok(table)
+    }
+
+    /// The names that have a file in the folder, the `published` ones first.
+    fn hosts(&self, published: &[Box<str>]) -> Result<Vec<Box<str>>, MaterialError> {
+        let failed = |error: io::Error| problem(&self.folder, error);
+        let published: HashSet<&str> = published.iter().map(|host| &**host).collect();
+        let (mut first, mut rest) = (Vec::new(), Vec::new());
+        for entry in fs::read_dir(&self.folder).map_err(failed)? {
+            let file = entry.map_err(failed)?.file_name();
+            if let Some(host) = file.to_str().and_then(|name| name.strip_suffix(".pem")) {
+                let hosts = if published.contains(host) { &mut first } else { &mut rest };
+                hosts.push(host.into());
+            }
+        }
+        first.append(&mut rest);
+        Ok(first)
     }
 
     fn load_one(&self, path: &Path, host: &str) -> Result<Option<Shown>, MaterialError> {
@@ -208,10 +249,12 @@ fn problem(path: &Path, problem: impl ToString) -> MaterialError {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::time::{Duration, UNIX_EPOCH};
 
     use rcgen::{CertificateParams, KeyPair};
 
     use super::*;
+    use crate::wall;
 
     const URL: &str = "https://ca.example/dir";
 
@@ -249,15 +292,15 @@ mod tests {
         assert_eq!(store.proved_by("a.example.com"), Some(Kind::Http));
         let again = Store::open(state.path(), URL, None).unwrap();
         assert!(again.is_same(&store));
-        assert_eq!(again.load().unwrap().len(), 1);
+        assert_eq!(again.load(&[], wall(), true).unwrap().len(), 1);
         let other = Store::open(state.path(), "https://other.example/dir", None).unwrap();
-        assert!(!other.is_same(&store) && other.load().unwrap().is_empty());
+        assert!(!other.is_same(&store) && other.load(&[], wall(), true).unwrap().is_empty());
         let second = Store::open(state.path(), URL, Some("work/../x")).unwrap();
-        assert!(!second.is_same(&store) && second.load().unwrap().is_empty());
+        assert!(!second.is_same(&store) && second.load(&[], wall(), true).unwrap().is_empty());
         assert!(second.folder.ends_with("ca.example_dir+work____x"), "{second:?}");
         let (key, chain) = pair("*.example.com");
         second.keep("*.example.com", Some(Kind::Dns), &key, &chain).unwrap();
-        let loaded = second.load().unwrap();
+        let loaded = second.load(&[], wall(), true).unwrap();
         assert_eq!(loaded["*.example.com"].by, Some(Kind::Dns));
         for folder in [state.path().join("acme"), store.folder.clone()] {
             assert_eq!(fs::metadata(folder).unwrap().permissions().mode() & 0o777, 0o700);
@@ -277,17 +320,60 @@ mod tests {
         fs::write(store.path("empty.example.com"), "").unwrap();
         fs::write(store.path("large.example.com"), vec![b'#'; 1 << 20]).unwrap();
         symlink(&good, store.path("link.example.com")).unwrap();
-        let loaded = store.load().unwrap();
+        let loaded = store.load(&[], wall(), true).unwrap();
         assert_eq!(loaded.keys().map(|host| &**host).collect::<Vec<_>>(), ["a.example.com"]);
         assert_eq!(fs::read_dir(&store.folder).unwrap().count(), 6);
         // The next order replaces a link and does not follow it.
         let (key, chain) = pair("link.example.com");
         store.keep("link.example.com", None, &key, &chain).unwrap();
-        assert_eq!(store.load().unwrap().len(), 2);
+        assert_eq!(store.load(&[], wall(), true).unwrap().len(), 2);
         assert_eq!(
             fs::metadata(store.path("link.example.com")).unwrap().permissions().mode() & 0o777,
             0o600
         );
+    }
+
+    /// Keeps a certificate that ended a number of days ago.
+    fn keep_ended(store: &Store, host: &str, days: u64) {
+        let key = KeyPair::generate().unwrap();
+        let mut parameters = CertificateParams::new([host.to_owned()]).unwrap();
+        let at = |days: u64| UNIX_EPOCH + Duration::from_secs(wall() - days * 86_400);
+        (parameters.not_before, parameters.not_after) = (at(days + 90).into(), at(days).into());
+        let chain = parameters.self_signed(&key).unwrap();
+        store.keep(host, Some(Kind::Tls), &key.serialize_pem(), &chain.pem()).unwrap();
+    }
+
+    #[test]
+    fn what_ended_long_ago_is_removed_and_takes_no_place_of_others() {
+        let state = tempfile::tempdir().unwrap();
+        let store = Store::open(state.path(), URL, None).unwrap();
+        for n in 0..10 {
+            keep_ended(&store, &format!("old{n}.example.com"), 31);
+        }
+        keep_ended(&store, "ended.example.com", 29);
+        let (key, chain) = pair("valid.example.com");
+        store.keep("valid.example.com", Some(Kind::Tls), &key, &chain).unwrap();
+        // The file of another account is none of this one, however old it is.
+        let other = Store { directory: "https://other.example/dir".into(), ..store };
+        keep_ended(&other, "other.example.com", 31);
+        let store = Store { directory: URL.into(), ..other };
+
+        let loaded = |most, published: &[Box<str>], removes| {
+            let table = store.load_at_most(most, published, wall(), removes).unwrap();
+            let mut hosts: Vec<_> = table.into_keys().map(String::from).collect();
+            hosts.sort_unstable();
+            hosts
+        };
+        let files = || fs::read_dir(&store.folder).unwrap().count();
+        let both = ["ended.example.com", "valid.example.com"];
+        assert_eq!(loaded(3, &[], false), both);
+        assert_eq!(files(), 13, "orders may be in progress");
+        for host in both {
+            let published = [Box::from("none.example.com"), Box::from(host), "../../x".into()];
+            assert_eq!(loaded(1, &published, false), [host]);
+        }
+        assert_eq!(loaded(100, &[], true), both);
+        assert_eq!(files(), 3);
     }
 
     #[test]

@@ -208,8 +208,10 @@ impl Prepared {
             terminator.shelf.files.store(Arc::new(parts.files));
             if let Some(mut issued) = parts.issued {
                 // The driver may have added one since the files were read.
+                let wall = wall();
                 for (host, shown) in terminator.shelf.issued.load().iter() {
-                    let stays = parts.live.authority_for(host).is_some_and(|of| before.is_of(of));
+                    let stays = !shown.is_stale(wall)
+                        && parts.live.authority_for(host).is_some_and(|of| before.is_of(of));
                     if stays && issued.get(host).is_none_or(|read| read.ends < shown.ends) {
                         issued.insert(host.clone(), shown.clone());
                     }
@@ -243,7 +245,7 @@ impl Terminator {
             |error: rustls::Error| Unusable(vec![MaterialError::Setting(error.to_string())]);
         let ticketer = Ticketer::new().map_err(failed)?;
         let shelf = Arc::new(Shelf { files: ArcSwap::default(), issued: ArcSwap::default() });
-        let parts = prepare(settings, &shelf, &ticketer, None)?;
+        let parts = prepare(settings, &shelf, &ticketer, None, &[])?;
         shelf.files.store(Arc::new(parts.files));
         shelf.issued.store(Arc::new(parts.issued.unwrap_or_default()));
         Ok(Arc::new(Self {
@@ -278,7 +280,8 @@ impl Terminator {
     /// All problems of the settings.
     pub fn reload(self: &Arc<Self>, settings: &Settings) -> Result<Prepared, Unusable> {
         let before = self.live.load_full();
-        let parts = prepare(settings, &self.shelf, &self.ticketer, Some(&before))?;
+        let published = self.names.with(|ledger| ledger.wanted());
+        let parts = prepare(settings, &self.shelf, &self.ticketer, Some(&before), &published)?;
         Ok(Prepared { terminator: Arc::clone(self), parts })
     }
 
@@ -588,12 +591,13 @@ fn refusal(live: &Live, host: &str) -> Option<String> {
     None
 }
 
-/// Loads and checks settings.
+/// Loads and checks settings. `before` is what is in use: then orders may be in progress.
 fn prepare(
     settings: &Settings,
     shelf: &Arc<Shelf>,
     ticketer: &Arc<dyn ProducesTickets>,
     before: Option<&Live>,
+    published: &[Box<str>],
 ) -> Result<Parts, Unusable> {
     let mut problems = Vec::new();
     let files = load(&settings.certificates, &mut problems);
@@ -616,7 +620,11 @@ fn prepare(
         before.acme() == authorities.iter().map(|authority| &authority.acme).collect::<Vec<_>>()
             && authorities.iter().all(was)
     });
-    let issued = if stays { None } else { Some(kept(&authorities, &mut problems)) };
+    let issued = if stays {
+        None
+    } else {
+        Some(kept(&authorities, published, before.is_none(), &mut problems))
+    };
     let config = config(settings.min_version, shelf, ticketer)
         .map_err(|error| problems.push(MaterialError::Setting(error.to_string())));
     match config {
@@ -630,11 +638,17 @@ fn prepare(
 }
 
 /// The kept certificates of all accounts. A name that several accounts have ordered has that of the
-/// account which orders it now.
-fn kept(authorities: &[Authority], problems: &mut Vec<MaterialError>) -> ByName {
+/// account which orders it now. For `published` and `removes` see [`crate::store::Store::load`].
+fn kept(
+    authorities: &[Authority],
+    published: &[Box<str>],
+    removes: bool,
+    problems: &mut Vec<MaterialError>,
+) -> ByName {
+    let wall = wall();
     let mut all = ByName::new();
     for (n, authority) in authorities.iter().enumerate() {
-        let table = match authority.store.load() {
+        let table = match authority.store.load(published, wall, removes) {
             Ok(table) => table,
             Err(problem) => {
                 problems.push(problem);
