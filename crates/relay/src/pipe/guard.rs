@@ -104,10 +104,11 @@ pub(crate) struct Guard {
     head: Held,
     /// The connection ends as soon as no request is in progress.
     is_closing: Cell<bool>,
-    /// Bytes moved since [`Self::is_unused`] was last asked.
+    /// A request or a response went on since [`Self::is_unused`] was last asked.
     moved: Cell<bool>,
     visitor: Option<SocketAddr>,
-    onward: Rc<dyn Onward>,
+    /// `None` after the end: what leads the connection back may hold the connection.
+    onward: RefCell<Option<Rc<dyn Onward>>>,
 }
 
 /// What becomes of the bytes of the service.
@@ -164,6 +165,7 @@ impl Guard {
         let (answered, progress, state, why, doubt, early) = Default::default();
         let (tracker, rest) = (tracker.map(RefCell::new), RefCell::new(rest));
         let (is_closing, moved) = (Cell::new(false), Cell::new(true));
+        let onward = RefCell::new(Some(onward));
         Self {
             tracker,
             rest,
@@ -216,6 +218,7 @@ impl Guard {
             (rest.ready, rest.then) = self.requests(tracker, &rest.bytes);
         }
         if rest.ready > 0 {
+            self.moved.set(true);
             let size = rest.ready.min(room);
             buffer.clear();
             buffer.resize(HEAD_ROOM, 0);
@@ -240,13 +243,16 @@ impl Guard {
         }
     }
 
-    /// Whether no request is in progress, and none has begun.
+    /// Whether no request is in progress. The head of a request that is not complete is none: a
+    /// visitor that never completes it does not keep the connection.
     fn is_idle(&self) -> bool {
         let is_idle = |tracker: &RefCell<Tracker>| {
             let tracker = tracker.borrow();
             tracker.is_idle() && !tracker.is_raw()
         };
-        self.tracker.as_ref().is_some_and(is_idle) && self.rest.borrow().bytes.is_empty()
+        let rest = self.rest.borrow();
+        let is_unread = rest.bytes.is_empty() || (!rest.is_fresh && rest.then == Then::Hold);
+        self.tracker.as_ref().is_some_and(is_idle) && rest.ready == 0 && is_unread
     }
 
     /// Whether the connection ends here: it may, or a message said that nothing follows. A service
@@ -261,7 +267,8 @@ impl Guard {
         self.is_closing.set(true);
     }
 
-    /// Whether no request is in progress, and no byte has moved since the question before.
+    /// Whether no request is in progress, and no request or response went on since the question
+    /// before.
     pub(super) fn is_unused(&self) -> bool {
         !self.moved.replace(false) && self.is_idle()
     }
@@ -269,7 +276,7 @@ impl Guard {
     /// Gives bytes of the visitor to the tracker. Each request is judged by the rules of its moment.
     fn requests(&self, tracker: &RefCell<Tracker>, bytes: &[u8]) -> (usize, Then) {
         let tracker = &mut *tracker.borrow_mut();
-        if !self.onward.is_current() {
+        if self.onward.borrow().as_ref().is_some_and(|onward| !onward.is_current()) {
             tracker.expire();
         }
         tracker.requests(bytes)
@@ -278,7 +285,6 @@ impl Guard {
     /// Looks at bytes that were read into `buffer`, behind its head room. Leaves the bytes in it
     /// that go to the service now.
     pub(super) fn look(&self, buffer: &mut BytesMut) {
-        self.moved.set(true);
         let rest = &mut *self.rest.borrow_mut();
         let Some(tracker) = &self.tracker else { return };
         if !rest.bytes.is_empty() {
@@ -290,6 +296,7 @@ impl Guard {
         }
         let (pass, then) = self.requests(tracker, &buffer[HEAD_ROOM..]);
         rest.then = then;
+        self.moved.set(self.moved.get() || pass > 0);
         if HEAD_ROOM + pass < buffer.len() {
             rest.bytes.extend_from_slice(&buffer[HEAD_ROOM + pass..]);
             rest.held.set(rest.bytes.capacity() as u64);
@@ -410,9 +417,17 @@ impl Guard {
         self.progress.get() && (self.rest.borrow().then == Then::Wait || self.is_over())
     }
 
+    /// The connection has ended, and leads nowhere. The link may keep the stream.
+    pub(super) fn release(&self) {
+        drop(self.onward.take());
+    }
+
     /// Gives the connection away.
     pub(super) fn leave(&self, socket: Option<Socket>, why: Why) {
         let rest = std::mem::take(&mut self.rest.borrow_mut().bytes);
-        self.onward.onward(Leaving { socket, visitor: self.visitor, rest, why });
+        let onward = self.onward.take();
+        if let Some(onward) = onward {
+            onward.onward(Leaving { socket, visitor: self.visitor, rest, why });
+        }
     }
 }

@@ -364,6 +364,9 @@ impl Pipe {
             end.reset_on_close();
         }
         self.end.take();
+        if let Some(guard) = &self.guard {
+            guard.release();
+        }
     }
 
     /// Counts a stream that the far side refused, and logs refusals at most once per period.

@@ -8,6 +8,7 @@
 
 mod ends;
 mod flow;
+mod held_http;
 mod http;
 mod layered;
 mod layered_http;
