@@ -86,8 +86,13 @@ impl Table {
     }
 
     fn free(&self) -> u32 {
+        self.free_below(self.ceiling)
+    }
+
+    /// The free descriptors if the table ended at this number.
+    fn free_below(&self, ceiling: u32) -> u32 {
         let used = self.seats.load(Ordering::Relaxed) + self.others.load(Ordering::Relaxed);
-        self.ceiling.saturating_sub(used)
+        ceiling.saturating_sub(used)
     }
 
     /// Learns from the number of a new descriptor how many descriptors are no seats. A new
@@ -141,11 +146,12 @@ impl Holder {
 
     /// Whether an accepted visitor may stay. An accept loop learns only by its own last visitor that
     /// it has to pause, so each loop exceeds the share by one visitor, and all together by `SLACK`
-    /// descriptors. The slack counts as free: the share of a holder without rivals falls by
-    /// [`ALONE`] seats for each descriptor that is found to be no seat.
+    /// descriptors, by which the table is longer here: the share of a holder without rivals falls by
+    /// `ALONE` seats for each descriptor that is found to be no seat.
     #[must_use]
     pub fn bears(&self) -> bool {
-        self.seats() < self.most_of(self.table.free().saturating_add(SLACK))
+        let ceiling = self.table.ceiling.saturating_add(SLACK);
+        self.seats() < self.most_of(self.table.free_below(ceiling))
     }
 
     /// Takes a seat for a visitor whose socket was accepted. `source` is the address of the visitor;
@@ -311,6 +317,8 @@ mod tests {
         assert!(alone.has_room());
         table.learn(96);
         assert!(!alone.has_room() && alone.bears(), "{} are free", table.free());
+        table.learn(96 + SLACK);
+        assert!(!alone.bears(), "the slack has an end");
         drop(held);
     }
 

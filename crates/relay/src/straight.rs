@@ -86,7 +86,7 @@ impl Straight {
     ) {
         self.join(visitor, peer, permit, |inlet| {
             let far = Pipe::new(Rc::clone(&self.far), peer);
-            far.connect(target.keep());
+            far.connect_target(target.keep().into());
             spawn_local(Pump::new(Rc::clone(&far), inlet, None));
             far
         });
