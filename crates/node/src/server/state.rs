@@ -1,6 +1,6 @@
 //! What a worker of a server has beside the state of every worker: doors.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use relay::{Listening, Straight};
@@ -13,6 +13,24 @@ pub(crate) struct ServerState {
     pub(super) doors: RefCell<Vec<Listening>>,
     /// The default targets of `mux://` doors, with the URLs of the doors.
     pub(crate) defaults: RefCell<Vec<(String, Rc<Straight>)>>,
-    /// Notified when this process leaves: connections that its HTTP proxy serves end.
-    pub(super) leaving: Notify,
+    /// This process leaves: connections of HTTP end that end here.
+    is_leaving: Cell<bool>,
+    /// Notified when this process leaves.
+    leaving: Notify,
+}
+
+impl ServerState {
+    /// This process leaves.
+    pub(super) fn leave(&self) {
+        self.is_leaving.set(true);
+        self.leaving.notify_waiters();
+    }
+
+    /// Waits until this process leaves.
+    pub(super) async fn left(&self) {
+        // State and future live on one thread, so nothing happens between the two.
+        if !self.is_leaving.get() {
+            self.leaving.notified().await;
+        }
+    }
 }

@@ -300,7 +300,7 @@ pub(super) async fn close(handles: &[Handle]) {
         // A worker that has stopped has closed its doors.
         let closed = handle.call(|worker| {
             drop::<Vec<Listening>>(worker.state.server.doors.take());
-            worker.state.server.leaving.notify_waiters();
+            worker.state.server.leave();
         });
         let _ = closed.await;
     }

@@ -153,19 +153,19 @@ impl Secured {
         let aim = &backend.picked.aim;
         let (target, priority) = (aim.target.clone(), aim.terms.priority);
         let open = proto::Open { target, visitor: *peer, priority };
-        let route_header = doors.terms.load().route_header.as_deref().map(Rc::from);
+        let route_header = doors.terms.load().route_header.clone();
         let door: Arc<dyn NameDoor> = Arc::<Doors>::clone(doors);
         let carried = Carried::new(&settings.stats, &backend.picked, &door, *peer);
-        let mut tracker = Tracker::new(route_header);
+        let mut tracker = Tracker::new(route_header.as_deref().map(Rc::from));
         tracker.observe(Rc::clone(&carried) as Rc<dyn h1::Observer>);
         let (visitor, generation) = (self.clone(), generation.into());
-        let onward = Rc::new(Back { visitor, edition, generation, carried });
+        let onward = Rc::new(Back { visitor, edition, route_header, generation, carried });
         let http = Http { tracker: Some(tracker), first, onward };
         let reset = io.clone();
         let layered = Layered::new(io.clone(), Bytes::new()).cut_by(move || reset.reset_on_close());
         let stop = {
             let worker = Rc::clone(worker);
-            async move { worker.state.server.leaving.notified().await }
+            async move { worker.state.server.left().await }
         };
         let visitor = (layered, http);
         let opened =
@@ -212,6 +212,8 @@ async fn say(io: Shared, page: &[u8]) {
 struct Back {
     visitor: Secured,
     edition: u64,
+    /// The field that names the host, which the requests of the connection are judged by.
+    route_header: Option<Arc<str>>,
     /// The generation for which the service was found to be the same.
     generation: Cell<u64>,
     /// The requests of the visitor.
@@ -247,7 +249,8 @@ impl Onward for Back {
             return true;
         }
         let name = way.name.as_deref().unwrap_or_default();
-        let is_same = doors.edition_of(name, *peer) == Some(self.edition);
+        let is_same = doors.edition_of(name, *peer) == Some(self.edition)
+            && doors.terms.load().route_header == self.route_header;
         if is_same {
             self.generation.set(generation);
         }

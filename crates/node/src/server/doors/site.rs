@@ -148,7 +148,7 @@ pub(super) async fn serve(
     let visitor = Visitor { address: peer, secure: space == Space::Tls, protocol, most_unsent };
     let stop = {
         let worker = Rc::clone(&worker);
-        async move { worker.state.server.leaving.notified().await }
+        async move { worker.state.server.left().await }
     };
     let site = Site { worker, doors, space, name, peer, known: Rc::default() };
     if let Some(broken) = web::serve(io, visitor, Rc::new(site), account, stop).await {
