@@ -2,23 +2,29 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use config::{Service, Target};
 use relay::{Attended, Layer, Layered, Socket};
 use tls::TargetTls;
+use tokio::time::Instant;
 use transport::LocalFuture;
 
 use super::targets::text;
 use crate::transports::trust;
+
+/// What was made of the files is made anew after a failure at most once in this time: the authorities
+/// of a system take milliseconds of a worker, and visitors cause the failures.
+const RENEWAL: Duration = Duration::from_secs(10);
 
 /// The layer above the sockets of one target.
 pub(super) struct Site {
     trust: Option<config::Trust>,
     name: String,
     /// Made of the files at the first connection, and anew after a failure: the file of an authority
-    /// may have been replaced.
-    made: Rc<RefCell<Option<Rc<TargetTls>>>>,
+    /// may have been replaced. With the time at which it was made.
+    made: Rc<RefCell<Option<(Rc<TargetTls>, Instant)>>>,
 }
 
 impl std::fmt::Debug for Site {
@@ -37,7 +43,7 @@ impl Site {
     }
 
     fn tls(&self) -> Result<Rc<TargetTls>, String> {
-        if let Some(made) = &*self.made.borrow() {
+        if let Some((made, _)) = &*self.made.borrow() {
             return Ok(Rc::clone(made));
         }
         let failed = |error: &dyn std::fmt::Display| {
@@ -46,7 +52,7 @@ impl Site {
         let trust = self.trust.as_ref().map(trust).transpose().map_err(|error| failed(&error))?;
         let made = TargetTls::new(trust.as_ref(), &self.name).map_err(|error| failed(&error))?;
         let made = Rc::new(made);
-        *self.made.borrow_mut() = Some(Rc::clone(&made));
+        *self.made.borrow_mut() = Some((Rc::clone(&made), Instant::now()));
         Ok(made)
     }
 }
@@ -62,7 +68,7 @@ impl Layer for Site {
             let Socket::Tcp(socket) = socket else { return Err("is no TCP socket".into()) };
             let socket = Attended::new(socket, |socket| Some(socket));
             let stream = tls?.connect(socket, is_http2).await.inspect_err(|_| {
-                made.take();
+                made.borrow_mut().take_if(|(_, at)| at.elapsed() >= RENEWAL);
             })?;
             Ok(Layered::new(stream, Bytes::new()))
         })
