@@ -153,6 +153,11 @@ impl Table {
             let is_same = before == (entry.kind, entry.paths.clone(), entry.away.is_none());
             self.is_new |= !is_same;
             if !entry.paths.is_empty() {
+                let (kind, paths, _) = before;
+                if entry.paths.len() > paths.len() && !self.has_room(&client, &old, &entry) {
+                    (entry.kind, entry.paths) = (kind, paths);
+                    left_out += 1;
+                }
                 self.put(&client, old.clone(), entry);
             }
             if !is_same {
@@ -354,6 +359,24 @@ mod tests {
     fn shown(table: &Table, now: Instant) -> Vec<String> {
         let lines = table.lines(now, WALL).into_iter();
         lines.map(|line| line.to_string()).collect()
+    }
+
+    #[test]
+    fn names_that_get_more_paths_stay_within_the_bytes() {
+        let (mut table, now) = (table(), Instant::now());
+        let hosts: Vec<_> = (0..5_000).map(|n| format!("http://n{n}.example")).collect();
+        let path = |n: usize| format!("/{n}{}", "x".repeat(100));
+        for count in [1, PATHS] {
+            for (client, some) in hosts.chunks(MOST).enumerate() {
+                let mut names = Registered::default();
+                for (name, n) in some.iter().flat_map(|name| (0..count).map(move |n| (name, n))) {
+                    names.publish(host(name), Some(&path(n)));
+                }
+                table.register(&format!("client{client}"), &names, now);
+                assert!(table.bytes <= BYTES, "{} bytes", table.bytes);
+            }
+        }
+        assert_eq!(table.owners.len(), hosts.len(), "each name is still known");
     }
 
     #[tokio::test(start_paused = true)]
