@@ -23,9 +23,12 @@ pub(super) struct Site {
     trust: Option<config::Trust>,
     name: String,
     /// Made of the files at the first connection, and anew after a failure: the file of an authority
-    /// may have been replaced. With the time at which it was made.
-    made: Rc<RefCell<Option<(Rc<TargetTls>, Instant)>>>,
+    /// may have been replaced.
+    made: Rc<RefCell<Option<Made>>>,
 }
+
+/// What was made of the files, with the time at which it was made.
+type Made = (Rc<TargetTls>, Instant);
 
 impl std::fmt::Debug for Site {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
