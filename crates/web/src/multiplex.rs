@@ -11,7 +11,7 @@ use std::{
     error::Error,
     fmt, io,
     pin::Pin,
-    rc::Rc,
+    rc::{Rc, Weak},
     task::{Context, Poll, Waker, ready},
     time::Duration,
 };
@@ -110,6 +110,17 @@ struct State {
 }
 
 impl State {
+    /// Takes the connection out of its place: the next request opens another one.
+    fn leave(&self, place: &Weak<Place>) {
+        let Some(place) = place.upgrade() else { return };
+        let mut open = place.open.borrow_mut();
+        if open.as_ref().is_some_and(|open| std::ptr::eq(&*open.state, self)) {
+            let left = open.take();
+            drop(open);
+            drop(left);
+        }
+    }
+
     /// h2 throws away what remains of the answer to a request that is gone, and does not tell. It
     /// keeps no more than the windows of the other streams.
     fn charge(&self, unread: u64) {
@@ -124,9 +135,15 @@ pub(crate) struct Lease {
     pub(crate) sender: SendRequest<RequestBody>,
     pub(crate) wire: Rc<WireState>,
     state: Rc<State>,
+    place: Weak<Place>,
 }
 
 impl Lease {
+    /// The target takes no further request on the connection, which hyper may learn later.
+    pub(crate) fn leave(&self) {
+        self.state.leave(&self.place);
+    }
+
     /// Why the target broke the connection, if the stream knows.
     pub(crate) fn failure(&self) -> Option<std::borrow::Cow<'static, str>> {
         self.state.failure.get()
@@ -183,7 +200,8 @@ impl Connections {
         let Open { sender, state } = open;
         state.streams.set(state.streams.get() + 1);
         let wire = Rc::new(WireState::of_stream(hold, STREAM));
-        Ok((Lease { sender, wire, state }, is_kept))
+        let place = Rc::downgrade(&place);
+        Ok((Lease { sender, wire, state, place }, is_kept))
     }
 
     fn place(&self, identity: Identity) -> Rc<Place> {
@@ -249,16 +267,9 @@ async fn connect(
 async fn run(
     mut connection: Connection<TokioIo<Wire>, RequestBody, Local>,
     state: Rc<State>,
-    place: std::rc::Weak<Place>,
+    place: Weak<Place>,
 ) {
-    let forget = || {
-        if let Some(place) = place.upgrade() {
-            let mut open = place.open.borrow_mut();
-            if open.as_ref().is_some_and(|open| Rc::ptr_eq(&open.state, &state)) {
-                open.take();
-            }
-        }
-    };
+    let forget = || state.leave(&place);
     loop {
         let is_idle = state.streams.get() == 0;
         tokio::select! {
@@ -372,6 +383,11 @@ pub(crate) fn is_unprocessed(error: &(dyn Error + 'static)) -> bool {
         let is = |reason| error.is_remote() && error.reason() == Some(reason);
         is(h2::Reason::REFUSED_STREAM) || (error.is_go_away() && is(h2::Reason::NO_ERROR))
     })
+}
+
+/// Whether the whole connection was given up, by either side.
+pub(crate) fn is_away(error: &(dyn Error + 'static)) -> bool {
+    broken(error).is_some_and(h2::Error::is_go_away)
 }
 
 fn broken<'e>(mut error: &'e (dyn Error + 'static)) -> Option<&'e h2::Error> {

@@ -15,12 +15,15 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use proto::{Compress, HttpOptions, TargetProtocol};
 use tokio::{
-    io::DuplexStream,
+    io::{AsyncWriteExt as _, DuplexStream},
     sync::mpsc,
     task::{AbortHandle, spawn_local},
 };
 
-use crate::rig::{Client, Site, Target, connect, field, ok, on_worker, status};
+use crate::{
+    frames::{END_HEADERS, END_STREAM, GOAWAY, HEADERS, Peer, SETTINGS, frame, request},
+    rig::{Client, Site, Target, connect, field, ok, on_worker, settle, status},
+};
 
 type Body = BoxBody<Bytes, std::io::Error>;
 
@@ -249,6 +252,36 @@ fn a_target_that_goes_away_gets_no_further_request_and_the_current_ones_are_answ
         let head = Response::builder().header("content-length", "0").body(()).unwrap();
         respond.send_response(head, true).unwrap();
         assert_eq!(client.status().await, 200);
+    });
+}
+
+/// RFC 9113 section 6.8: the request in progress ends on the old connection.
+#[test]
+fn a_request_that_a_target_leaves_behind_as_it_goes_away_is_repeated_on_a_new_connection() {
+    on_worker(async {
+        for method in ["GET", "POST"] {
+            let (site, a) = site(TargetProtocol::H2c);
+            let peer = Peer::new(connect(&site).io, &[]);
+            peer.send(HEADERS, END_HEADERS | END_STREAM, 1, &request("GET", &[])).await;
+            let mut old = a.accept().await.io;
+            old.write_all(&frame(SETTINGS, 0, 0, b"")).await.unwrap();
+            settle().await;
+            peer.send(HEADERS, END_HEADERS | END_STREAM, 3, &request(method, &[])).await;
+            settle().await;
+            let away = [1u32.to_be_bytes(), 0u32.to_be_bytes()].concat();
+            old.write_all(&frame(GOAWAY, 0, 0, &away)).await.unwrap();
+            let mut target = serve(&a, &server::Builder::new()).await;
+            let (asked, mut respond) = target.next().await;
+            assert_eq!(asked.method(), method);
+            respond.send_response(Response::new(()), true).unwrap();
+            settle().await;
+            assert!(peer.is_ok(3), "{:?}", peer.seen(3));
+            assert!(!peer.seen(1).ended);
+            old.write_all(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &[0x88])).await.unwrap();
+            settle().await;
+            assert!(peer.is_ok(1), "{:?}", peer.seen(1));
+            assert_eq!(a.count.get(), 2);
+        }
     });
 }
 
