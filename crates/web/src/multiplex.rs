@@ -80,11 +80,20 @@ struct Place {
     /// One request opens the connection, and the others wait for it.
     opening: Semaphore,
     open: RefCell<Option<Open>>,
+    /// Attempts to open it that failed, and how the last one did. Those that have waited for an
+    /// attempt fail with it: each would wait for one of its own otherwise, one after the other.
+    failures: Cell<u64>,
+    failed: RefCell<Option<OpenFailed>>,
 }
 
 impl Default for Place {
     fn default() -> Self {
-        Self { opening: Semaphore::new(1), open: RefCell::default() }
+        Self {
+            opening: Semaphore::new(1),
+            open: RefCell::default(),
+            failures: Cell::new(0),
+            failed: RefCell::default(),
+        }
     }
 }
 
@@ -191,11 +200,23 @@ impl Connections {
     ) -> Result<(Lease, bool), OpenFailed> {
         let Some(hold) = account.take(STREAM) else { return Err(no_memory(account)) };
         let place = self.place(service.identity());
+        let failures = place.failures.get();
         let _turn = place.opening.acquire().await;
         let kept = place.open.borrow().clone().filter(|open| !open.sender.is_closed());
         let (is_kept, open) = match kept {
             Some(open) => (true, open),
-            None => (false, connect(service, account, &place).await?),
+            None => {
+                let failed = place.failed.borrow().clone();
+                if let Some(failed) = failed.filter(|_| place.failures.get() != failures) {
+                    return Err(failed);
+                }
+                let opened = connect(service, account, &place).await;
+                *place.failed.borrow_mut() = opened.as_ref().err().cloned();
+                if opened.is_err() {
+                    place.failures.set(place.failures.get() + 1);
+                }
+                (false, opened?)
+            }
         };
         let Open { sender, state } = open;
         state.streams.set(state.streams.get() + 1);

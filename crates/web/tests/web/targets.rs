@@ -18,6 +18,7 @@ use tokio::{
     io::{AsyncWriteExt as _, DuplexStream},
     sync::mpsc,
     task::{AbortHandle, spawn_local},
+    time::Instant,
 };
 
 use crate::{
@@ -282,6 +283,36 @@ fn a_request_that_a_target_leaves_behind_as_it_goes_away_is_repeated_on_a_new_co
             assert!(peer.is_ok(1), "{:?}", peer.seen(1));
             assert_eq!(a.count.get(), 2);
         }
+    });
+}
+
+#[test]
+fn requests_that_wait_for_the_same_connection_fail_with_it() {
+    on_worker(async {
+        let (site, a) = site(TargetProtocol::H2c);
+        let mut sender = speak(connect(&site)).await;
+        a.dial.set(Duration::from_secs(10));
+        let reason = "the target does not answer".into();
+        *a.refusal.borrow_mut() = Some(web::OpenFailed { status: 504, reason });
+        let begin = Instant::now();
+        let mut calls = Vec::new();
+        for _ in 0..5 {
+            let (frames, sent) = body();
+            drop(frames);
+            calls.push(spawn_local(sender.send_request(call("application/grpc", sent))));
+        }
+        for asked in calls {
+            assert_eq!(asked.await.unwrap().unwrap().status(), StatusCode::GATEWAY_TIMEOUT);
+        }
+        assert_eq!((a.count.get(), begin.elapsed()), (0, Duration::from_secs(10)));
+        // A later request dials.
+        let (frames, sent) = body();
+        drop(frames);
+        let asked = spawn_local(sender.send_request(call("application/grpc", sent)));
+        let mut target = serve(&a, &server::Builder::new()).await;
+        let (_request, mut respond) = target.next().await;
+        answer(&mut respond).send_trailers(trailers("grpc-status", "0")).unwrap();
+        assert_eq!(asked.await.unwrap().unwrap().status(), StatusCode::OK);
     });
 }
 
