@@ -25,12 +25,12 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     sync::{Notify, Semaphore},
     task::spawn_local,
-    time::sleep,
+    time::{Sleep, sleep},
 };
 
 use crate::{
     OpenFailed, Service, Stream,
-    account::{Account, Hold},
+    account::{Account, Hold, SMALL},
     body::RequestBody,
     compress::Read,
     gate::{DATA, Frames, NO_MEMORY},
@@ -52,6 +52,10 @@ const WINDOW: u32 = 256 * 1024;
 const MOST_STREAMS: u32 = 128;
 /// Bytes that h2 keeps before a short memory stops reading.
 const AHEAD: u64 = 64 * 1024;
+/// While memory is short, so much is read once per this time: what h2 keeps is an estimate, and what
+/// waits for memory may come back elsewhere.
+const TRICKLE: usize = SMALL;
+const TICK: Duration = Duration::from_millis(100);
 /// Bytes of the body of a request that wait for the window of their stream.
 const SEND_BUFFER: usize = 64 * 1024;
 /// The fields of an answer, as much as a head over HTTP/1.1 may have.
@@ -266,7 +270,7 @@ async fn connect(
         streams: Cell::new(0),
         ended: Notify::new(),
     });
-    let io = Wire { stream, state: Rc::clone(&state), frames: Frames::of_target() };
+    let io = Wire { stream, state: Rc::clone(&state), frames: Frames::of_target(), tick: None };
     let mut builder = Builder::new(Local);
     builder
         .initial_stream_window_size(window)
@@ -327,6 +331,8 @@ struct Wire {
     stream: Box<dyn Stream>,
     state: Rc<State>,
     frames: Frames,
+    /// The next piece may be read although memory is short.
+    tick: Option<Pin<Box<Sleep>>>,
 }
 
 impl AsyncRead for Wire {
@@ -335,14 +341,29 @@ impl AsyncRead for Wire {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let Self { stream, state, frames } = &mut *self;
+        let Self { stream, state, frames, tick } = &mut *self;
         let unread = state.unread.get();
+        let mut is_short = false;
         if unread > AHEAD && !state.hold.account().may_grow(AHEAD) {
-            state.reader.set(Some(cx.waker().clone()));
-            return Poll::Pending;
+            let due = tick.get_or_insert_with(|| Box::pin(sleep(TICK)));
+            if due.as_mut().poll(cx).is_pending() {
+                state.reader.set(Some(cx.waker().clone()));
+                return Poll::Pending;
+            }
+            is_short = true;
         }
         let before = buf.filled().len();
-        let result = ready!(Pin::new(&mut *stream).poll_read(cx, buf));
+        let result = if is_short {
+            let most = buf.remaining().min(TRICKLE);
+            let mut part = ReadBuf::new(buf.initialize_unfilled_to(most));
+            let result = ready!(Pin::new(&mut *stream).poll_read(cx, &mut part));
+            let length = part.filled().len();
+            buf.advance(length);
+            result
+        } else {
+            ready!(Pin::new(&mut *stream).poll_read(cx, buf))
+        };
+        *tick = None;
         let read = &buf.filled()[before..];
         if result.is_err() || read.is_empty() {
             state.failure.set(stream.failure());

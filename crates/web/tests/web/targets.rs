@@ -13,7 +13,7 @@ use hyper::{
     rt::Executor,
 };
 use hyper_util::rt::TokioIo;
-use proto::{Compress, HttpOptions, TargetProtocol};
+use proto::{Budget as _, Compress, HttpOptions, TargetProtocol};
 use tokio::{
     io::{AsyncWriteExt as _, DuplexStream},
     sync::mpsc,
@@ -22,7 +22,10 @@ use tokio::{
 };
 
 use crate::{
-    frames::{END_HEADERS, END_STREAM, GOAWAY, HEADERS, Peer, SETTINGS, frame, request},
+    frames::{
+        END_HEADERS, END_STREAM, GOAWAY, HEADERS, Peer, RST_STREAM, SETTINGS, frame, request,
+    },
+    memory::{Crowd, KIB, MIB},
     rig::{Client, Site, Target, connect, field, ok, on_worker, settle, status},
 };
 
@@ -283,6 +286,65 @@ fn a_request_that_a_target_leaves_behind_as_it_goes_away_is_repeated_on_a_new_co
             assert!(peer.is_ok(1), "{:?}", peer.seen(1));
             assert_eq!(a.count.get(), 2);
         }
+    });
+}
+
+/// h2 throws away what it has of an answer that nobody wants, and does not tell how much it was.
+#[test]
+fn an_answer_arrives_after_another_one_was_given_up_while_memory_is_short() {
+    on_worker(async {
+        let options = HttpOptions { target: TargetProtocol::H2c, ..HttpOptions::default() };
+        let crowd = Crowd::of(&options, 64 * MIB);
+        // The visitor takes no body.
+        let peer = Peer::new(crowd.visitor(web::Protocol::H2).unwrap().io, &[(4, 0)]);
+        settle().await;
+        peer.send(HEADERS, END_HEADERS | END_STREAM, 1, &request("GET", &[])).await;
+        let mut target = serve(&crowd.target, &server::Builder::new()).await;
+        let (_, mut first) = target.next().await;
+        peer.send(HEADERS, END_HEADERS | END_STREAM, 3, &request("GET", &[])).await;
+        let (_, mut second) = target.next().await;
+        let mut stream = answer(&mut first);
+        stream.send_data(Bytes::from(vec![b'x'; 1024 * 1024]), true).unwrap();
+        settle().await;
+        crowd.purse.charge(crowd.purse.left() - 4 * MIB);
+        let begin = Instant::now();
+        peer.send(RST_STREAM, 0, 1, &8u32.to_be_bytes()).await;
+        settle().await;
+        second.send_response(Response::new(()), true).unwrap();
+        while !peer.is_ok(3) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+    });
+}
+
+/// What is read meanwhile is a little at a time.
+#[test]
+fn a_target_over_http2_is_slow_while_memory_is_short() {
+    on_worker(async {
+        let options = HttpOptions { target: TargetProtocol::H2c, ..HttpOptions::default() };
+        let crowd = Crowd::of(&options, 64 * MIB);
+        let peer = Peer::new(crowd.visitor(web::Protocol::H2).unwrap().io, &[(4, 0)]);
+        settle().await;
+        let mut target = None;
+        let mut streams = Vec::new();
+        for nth in 0..8 {
+            peer.send(HEADERS, END_HEADERS | END_STREAM, 2 * nth + 1, &request("GET", &[])).await;
+            if target.is_none() {
+                target = Some(serve(&crowd.target, &server::Builder::new()).await);
+            }
+            let (_, mut respond) = target.as_mut().unwrap().next().await;
+            streams.push(answer(&mut respond));
+        }
+        settle().await;
+        crowd.purse.charge(crowd.purse.left() - 4 * MIB);
+        let before = crowd.purse.used();
+        for stream in &mut streams {
+            stream.send_data(Bytes::from(vec![b'x'; 1024 * 1024]), true).unwrap();
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let more = crowd.purse.used() - before;
+        assert!(more < 512 * KIB, "{more} bytes of 2 MiB after a second");
     });
 }
 
