@@ -122,7 +122,7 @@ pub(super) async fn exchange(
             (Some(unsent), Some(body)) => {
                 (parts, _) = unsent.into_parts();
                 again = body;
-                kept = pool.take(service.identity(), None);
+                kept = pool.take(service.identity(), (!repeatable).then_some(FRESH));
                 continue;
             }
             (None, Some(body)) if is_lost => {
