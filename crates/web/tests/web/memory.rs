@@ -27,7 +27,7 @@ pub(crate) struct Purse {
 }
 
 impl Purse {
-    fn new(total: u64) -> Rc<Self> {
+    pub(crate) fn new(total: u64) -> Rc<Self> {
         Rc::new(Self { total, used: Cell::new(0), peak: Cell::new(0) })
     }
 
