@@ -17,7 +17,6 @@ use crate::enroll::{Kept, NOBODY};
 use crate::first_start::{self, Invitation};
 use crate::generate::Order;
 use crate::input::key_exposure;
-use crate::kept_lists::KeptLists;
 use crate::load::{self, Either};
 use crate::runtime::slow_runtime;
 use crate::whereabouts::{client_instance, control};
@@ -182,7 +181,6 @@ fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
     begin(&args.daemon, &config.common, &warnings)?;
     let (instance, places) = (client_instance(&config.name), Places::of_process());
     let frame = frame(&args.daemon, &config.common, &instance, &places)?;
-    let frame = Frame { kept: KeptLists::of(&config, load::flag_lists(args)?), ..frame };
     let alone = Alone::claim(&config, &frame.control, &places)?;
     let args = args.clone();
     let source: client::ConfigSource = Box::new(move |instead| load::client(&args, instead));
@@ -226,7 +224,7 @@ fn frame(
     places: &Places,
 ) -> anyhow::Result<Frame> {
     let control = control(common, instance, places)?;
-    Ok(Frame { control, configuration: args.config.clone(), kept: None })
+    Ok(Frame { control, configuration: args.config.clone() })
 }
 
 /// Starts the log, writes the warnings, and sets the limits of the process.

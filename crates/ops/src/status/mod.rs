@@ -474,6 +474,10 @@ pub struct Service {
     /// The service or forward was added at run time, by `tunnel publish` or `tunnel forward`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub kept: bool,
+    /// The configured entries of a client whose place the service or forward has. They are not in
+    /// force until the place is free.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub shadows: Vec<String>,
     /// Why the target does not serve; absent while the target serves or no visitor has asked for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub down: Option<Down>,

@@ -295,7 +295,8 @@ fn services_table(session: &Session, rates: Option<&Rates>) -> String {
         let at = if address.is_empty() { String::new() } else { format!(" at {address}") };
         text.push_str(&format!("{name} is not published{at}: {state}\n"));
     }
-    text + &kept(session.services.iter().map(|service| (&service.name, service.kept)))
+    text.push_str(&kept(session.services.iter().map(|service| (&service.name, service.kept))));
+    text + &shadows(session.services.iter().map(|service| (&service.name, &service.shadows)))
 }
 
 /// The table of forwards. It has no names, because the name of a forward repeats address and
@@ -307,7 +308,16 @@ fn forwards_table(session: &Session, rates: Option<&Rates>) -> String {
     let mut rows = vec![titles(&heads.concat())];
     rows.extend(forwards.iter().map(|forward| cells(&session.peer, forward, has_flows, rates)));
     let kept = kept(forwards.iter().map(|forward| (&forward.address, forward.kept)));
-    table(&rows) + &refusals(forwards) + &drops(forwards) + &downs(forwards) + &kept
+    let shadows = shadows(forwards.iter().map(|forward| (&forward.address, &forward.shadows)));
+    table(&rows) + &refusals(forwards) + &drops(forwards) + &downs(forwards) + &kept + &shadows
+}
+
+/// The lines about entries that have the place of configured entries.
+fn shadows<'a>(entries: impl Iterator<Item = (&'a String, &'a Vec<String>)>) -> String {
+    let lines = entries.flat_map(|(name, behind)| {
+        behind.iter().map(move |entry| format!("{name} has the place of {entry}\n"))
+    });
+    lines.collect()
 }
 
 /// The line about entries that commands added.

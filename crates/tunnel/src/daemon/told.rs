@@ -21,7 +21,6 @@ use ops::{
 };
 
 use crate::config_file::ConfigFile;
-use crate::kept_lists::KeptLists;
 use crate::notify;
 
 /// A role, with the state that only the frame has.
@@ -29,8 +28,6 @@ pub(super) struct RunningDaemon {
     pub(super) role: Arc<dyn Serving>,
     pub(super) life: Life,
     pub(super) file: Option<ConfigFile>,
-    /// The services and forwards that a client got by commands.
-    pub(super) kept: Option<KeptLists>,
     /// Permits one reload at a time, and counts the successful reloads.
     pub(super) turn: tokio::sync::Mutex<u64>,
     /// The error of the last reload, if it failed.
@@ -38,13 +35,9 @@ pub(super) struct RunningDaemon {
 }
 
 impl RunningDaemon {
-    pub(super) fn new(
-        role: Arc<dyn Serving>,
-        life: Life,
-        (file, kept): (Option<ConfigFile>, Option<KeptLists>),
-    ) -> Self {
+    pub(super) fn new(role: Arc<dyn Serving>, life: Life, file: Option<ConfigFile>) -> Self {
         let (turn, reload_error) = Default::default();
-        Self { role, life, file, kept, turn, reload_error }
+        Self { role, life, file, turn, reload_error }
     }
 
     fn reload_error(&self) -> MutexGuard<'_, Option<String>> {
