@@ -80,6 +80,8 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
         Command::Log { level, which } => instances::log(which, level.clone()),
         Command::Enroll(args) => clients::enroll(args),
         Command::Allow(args) => clients::allow(args),
+        Command::Deny(args) => clients::deny(args),
+        Command::Reconnect { name, which } => instances::reconnect(which, name.clone()),
         Command::Clients(args) => clients::clients(args),
         Command::Publish(args) => published::publish(args),
         Command::Unpublish(args) => published::unpublish(args),
@@ -88,7 +90,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
         Command::Reload { which } => instances::reload(which),
         Command::Install(args) => install::install(args),
         Command::Uninstall(args) => install::uninstall(args),
-        Command::Stop { which } => instances::stop(which),
+        Command::Stop { which, now } => instances::stop(which, *now),
         Command::Ping(args) => measure::ping(args),
         Command::Speedtest(args) => measure::speedtest(args),
     }
@@ -176,7 +178,11 @@ fn ordered(name: &str, args: &ServerArgs) -> ops::enrol::Order {
 
 fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
     let redeemed = args.enroll.as_deref().map(|code| enroll::redeem(args, code)).transpose()?;
-    let args = redeemed.as_ref().unwrap_or(args);
+    let args = match &redeemed {
+        Some(None) => return Ok(()),
+        Some(Some(redeemed)) => redeemed,
+        None => args,
+    };
     let Loaded { config, warnings } = load::client(args, None)?;
     begin(&args.daemon, &config.common, &warnings)?;
     let (instance, places) = (client_instance(&config.name), Places::of_process());

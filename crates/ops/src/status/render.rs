@@ -52,6 +52,7 @@ pub fn render(status: &Status, rates: Option<&Rates>) -> String {
         pid,
         uptime_seconds,
         state,
+        drain_seconds,
         reload_error,
         listen,
         doors,
@@ -74,6 +75,12 @@ pub fn render(status: &Status, rates: Option<&Rates>) -> String {
     let name = if name.is_empty() { String::new() } else { format!(" {name}") };
     let uptime = duration(*uptime_seconds);
     let mut text = format!("tunnel {role}{name} {version}, {state}, up {uptime}, process {pid}\n");
+    if let Some(seconds) = drain_seconds {
+        text.push_str(&format!(
+            "stopping: new visitors are refused, and open streams are reset in {}\n",
+            duration(*seconds)
+        ));
+    }
     if let Some(why) = reload_error {
         text.push_str(&format!("not reloaded, running as before: {why}\n"));
     }
@@ -121,6 +128,31 @@ pub fn render(status: &Status, rates: Option<&Rates>) -> String {
     }
     text
 }
+
+/// The remaining streams of a daemon that stops, by peer and service: `3 streams are left: home web
+/// 2, home ssh 1`.
+pub fn render_left(streams: &Streams) -> String {
+    let mut counts: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    for stream in &streams.list {
+        *counts.entry((&stream.peer, &stream.service)).or_default() += 1;
+    }
+    let mut groups: Vec<_> = counts.into_iter().collect();
+    groups.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let one = |((peer, service), count): &((&str, &str), u64)| {
+        let of = if service.is_empty() { "" } else { " " };
+        format!("{peer}{of}{service} {count}")
+    };
+    let mut shown: Vec<_> = groups.iter().take(GROUPS_SHOWN).map(one).collect();
+    if groups.len() > GROUPS_SHOWN {
+        shown.push(format!("and {} others", groups.len() - GROUPS_SHOWN));
+    }
+    let are = if streams.total == 1 { "is" } else { "are" };
+    let count = term::count(streams.total, "stream");
+    format!("{count} {are} left: {}", shown.join(", "))
+}
+
+/// The number of services with their peers that a line of remaining streams names.
+const GROUPS_SHOWN: usize = 8;
 
 /// The default targets of doors.
 fn defaults_table(defaults: &[Service]) -> String {

@@ -106,7 +106,7 @@ async fn live(
     following.extend(
         file.map(|file| tokio::spawn(follow::watch_configuration(Arc::clone(&told), file))),
     );
-    let serving = tokio::spawn(socket.serve(told, life.clone()));
+    let serving = tokio::spawn(socket.serve(Arc::<RunningDaemon>::clone(&told), life.clone()));
 
     let summary = role.summary();
     notify::ready(&summary);
@@ -118,6 +118,12 @@ async fn live(
     following.iter().for_each(JoinHandle::abort);
     let drain_timeout = role.common().drain_timeout.duration();
     notify::stopping(drain_timeout);
+    told.drains_until(tokio::time::Instant::now() + drain_timeout);
+    tracing::info!(
+        "stopping: new visitors are refused, and open streams may finish within {}; a second signal \
+         or `tunnel stop --now` resets them",
+        role.common().drain_timeout
+    );
     drain(role.as_ref(), drain_timeout, life).await;
     #[cfg(feature = "otlp")]
     if let Some(push) = push {

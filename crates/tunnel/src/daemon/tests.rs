@@ -93,7 +93,7 @@ async fn a_stop_over_the_socket_drains_then_closes_and_shows_meanwhile() {
         let talk = tokio::task::spawn_blocking(move || {
             let connect = || control::Instance::connect(&asked).unwrap();
             let before = control::status(&connect()).unwrap();
-            connect().begin_stop().unwrap();
+            connect().begin_stop(false).unwrap();
             (before, control::status(&connect()).unwrap())
         });
         let (before, after) = talk.await.unwrap();

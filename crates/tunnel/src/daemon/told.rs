@@ -1,7 +1,7 @@
 //! The running daemon as the control socket, the admin API and signals see it: it answers requests
 //! and carries out commands.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -19,6 +19,7 @@ use ops::{
     Clients, Connector, Daemon, Enrolment, Entries, Life, Lists, Log, Phase, Reloaded, SendFuture,
     Serving, Settings, Traffic, WrongConfig,
 };
+use tokio::time::Instant;
 
 use crate::config_file::ConfigFile;
 use crate::notify;
@@ -30,14 +31,22 @@ pub(super) struct RunningDaemon {
     pub(super) file: Option<ConfigFile>,
     /// Permits one reload at a time, and counts the successful reloads.
     pub(super) turn: tokio::sync::Mutex<u64>,
+    /// The end of the drain, as soon as it has begun.
+    drain_end: OnceLock<Instant>,
     /// The error of the last reload, if it failed.
     reload_error: Mutex<Option<String>>,
 }
 
 impl RunningDaemon {
     pub(super) fn new(role: Arc<dyn Serving>, life: Life, file: Option<ConfigFile>) -> Self {
-        let (turn, reload_error) = Default::default();
-        Self { role, life, file, turn, reload_error }
+        let (turn, drain_end, reload_error) = Default::default();
+        Self { role, life, file, turn, drain_end, reload_error }
+    }
+
+    /// Notes the time at which the remaining streams are reset.
+    pub(super) fn drains_until(&self, end: Instant) {
+        // A drain begins once.
+        let _ = self.drain_end.set(end);
     }
 
     fn reload_error(&self) -> MutexGuard<'_, Option<String>> {
@@ -148,7 +157,7 @@ impl RunningDaemon {
         }
         let file = self.file.clone().ok_or_else(|| {
             WrongConfig::one(match &change {
-                Change::Allow(_) => format!(
+                Change::Allow(_) | Change::Deny(_) => format!(
                     "client `{name}` has the rights of the server's command line (hint: start the \
                      server with --allow-tcp, --allow-udp and --allow-forward)"
                 ),
@@ -208,6 +217,8 @@ impl Daemon for RunningDaemon {
             status.reload_error = self.reload_error().clone();
             if self.life.phase() != Phase::Running {
                 "draining".clone_into(&mut status.state);
+                let left = |end: &Instant| end.duration_since(Instant::now()).as_secs();
+                status.drain_seconds = self.drain_end.get().map(left);
             }
             status
         })
