@@ -208,6 +208,7 @@ fn a_renewal_beside_the_running_client_takes_effect_in_it() {
     running.server.wait_line(&["first log-in with the new token", "away"], SOON);
     echo(&stays, 2);
     assert_eq!(listed(&running, "away").unwrap()["renewal"], false);
+    drop(stays);
     client.terminate();
     client.wait_end(LONG);
 }

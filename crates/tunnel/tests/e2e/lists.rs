@@ -32,9 +32,14 @@ fn port_in(said: &str) -> u16 {
     said.trim().rsplit(':').next().unwrap().parse().unwrap()
 }
 
-/// The kept lists of the client.
+/// The kept lists of the client. Their file has the pin of the server in its name.
 fn kept(running: &Running) -> PathBuf {
-    running.file("client-state/client-home@127.0.0.1.yaml")
+    let folder = running.file("client-state");
+    let files = fs::read_dir(&folder).into_iter().flatten().map(|entry| entry.unwrap().path());
+    let is_it = |path: &PathBuf| {
+        path.file_name().unwrap().to_str().unwrap().starts_with("client-home@sha256-")
+    };
+    files.into_iter().find(is_it).unwrap_or_else(|| folder.join("none"))
 }
 
 fn file_of(running: &Running) -> String {
