@@ -71,9 +71,11 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
             term::out(generate::certs(&order)?);
             Ok(())
         }
-        Command::Status { which, json, watch: None } => instances::status(which, *json),
-        Command::Status { which, json, watch: Some(every) } => {
-            instances::watch(which, *json, *every)
+        Command::Status { which, json, wide, watch: None } => {
+            instances::status(which, *json, *wide)
+        }
+        Command::Status { which, json, wide, watch: Some(every) } => {
+            instances::watch(which, *json, *wide, *every)
         }
         Command::Streams(args) => instances::streams(args),
         Command::Connect(args) => connect::connect(args),

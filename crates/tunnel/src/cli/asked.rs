@@ -181,6 +181,9 @@ pub(crate) struct ClientsArgs {
     /// Print JSON, for programs
     #[arg(long)]
     pub(crate) json: bool,
+    /// Show all columns, however narrow the terminal is
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) wide: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -194,6 +197,9 @@ pub(crate) enum ClientsCommand {
         /// Print JSON, for programs
         #[arg(long)]
         json: bool,
+        /// Show all columns, however narrow the terminal is
+        #[arg(long, conflicts_with = "json")]
+        wide: bool,
     },
     /// Add rights to a client at once, as `tunnel allow` does
     Allow(AllowArgs),
@@ -267,9 +273,12 @@ pub(crate) struct StreamsArgs {
     /// Print JSON, for programs
     #[arg(long)]
     pub(crate) json: bool,
+    /// Show all columns, however narrow the terminal is
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) wide: bool,
     /// Reset these streams and end these flows instead, by the numbers of the list: 3/17, 3/u17
     #[arg(long, value_name = "STREAM", num_args = 1.., value_parser = str::parse::<StreamNumber>)]
-    #[arg(conflicts_with_all = ["service", "limit", "json"])]
+    #[arg(conflicts_with_all = ["service", "limit", "json", "wide"])]
     pub(crate) kill: Vec<StreamNumber>,
 }
 

@@ -132,6 +132,9 @@ pub(crate) enum Command {
         /// Print JSON, for programs
         #[arg(long)]
         json: bool,
+        /// Show all columns, however narrow the terminal is
+        #[arg(long, conflicts_with = "json")]
+        wide: bool,
         /// Repeat the status until Ctrl-C, with rates per second; with --json one object per line
         #[arg(long, value_name = "SECONDS", value_parser = interval)]
         #[arg(num_args = 0..=1, default_missing_value = "1")]
