@@ -71,7 +71,12 @@ impl RunningDaemon {
             if let Err(why) = logging::follow_access(&common.log_access, json) {
                 tracing::error!("the access log stays as it was: {why:#}");
             }
-            if let Err(why) = logging::requests::follow(common.log_requests.as_ref()) {
+            // It waits for a disk.
+            let requests = common.log_requests.clone();
+            let follow = move || logging::requests::follow(requests.as_ref());
+            if let Err(why) =
+                tokio::task::spawn_blocking(follow).await.unwrap_or_else(|why| Err(why.into()))
+            {
                 tracing::error!("the log of requests stays as it was: {why:#}");
             }
             if reloaded.failed.is_empty() {
