@@ -3,6 +3,7 @@
 mod asked;
 mod generate;
 mod install;
+mod options;
 mod roles;
 mod values;
 
@@ -18,6 +19,7 @@ pub(crate) use asked::{
 };
 pub(crate) use generate::{Generate, Shell, Side};
 pub(crate) use install::{InstallArgs, PlaceArgs, UninstallArgs};
+pub(crate) use options::OptionArgs;
 pub(crate) use roles::{ClientArgs, DaemonArgs, ServerArgs};
 use values::interval;
 
@@ -63,6 +65,13 @@ Examples:
   Port 22 of another machine here, and a port of UDP:
     tunnel publish 10022=192.168.1.5:22
     tunnel publish udp://51820=udp://51820
+  A web site of this machine at a name, and a part of it under a name of its own:
+    tunnel publish http://app.example.com=3000
+    tunnel publish http://app.example.com=3001 --path /api --name api
+  With a password, for visitors of some networks, for an hour:
+    tunnel publish http://app.example.com=3000 --basic-auth @users
+    tunnel publish 10080=3000 --allow-from 192.0.2.0/24,2001:db8::/32
+    tunnel publish 3000 --for 1h
   Write everything that commands have published into the file:
     tunnel publish --save
 

@@ -33,6 +33,8 @@ pub(super) struct RunningDaemon {
     pub(super) kept: Option<KeptLists>,
     /// Permits one reload at a time, and counts the successful reloads.
     pub(super) turn: tokio::sync::Mutex<u64>,
+    /// Services have changed, perhaps the time at which one ends.
+    pub(super) lists_changed: tokio::sync::Notify,
     /// The error of the last reload, if it failed.
     reload_error: Mutex<Option<String>>,
 }
@@ -43,8 +45,8 @@ impl RunningDaemon {
         life: Life,
         (file, kept): (Option<ConfigFile>, Option<KeptLists>),
     ) -> Self {
-        let (turn, reload_error) = Default::default();
-        Self { role, life, file, kept, turn, reload_error }
+        let (turn, lists_changed, reload_error) = Default::default();
+        Self { role, life, file, kept, turn, lists_changed, reload_error }
     }
 
     fn reload_error(&self) -> MutexGuard<'_, Option<String>> {
@@ -63,6 +65,7 @@ impl RunningDaemon {
         }
         // Each problem of a file is one line.
         let why = outcome.as_ref().err().map(|why| format!("{why:#}").replace('\n', "; "));
+        self.lists_changed.notify_one();
         if let Ok(reloaded) = &outcome {
             *turn += 1;
             let common = self.role.common();
