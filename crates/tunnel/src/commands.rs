@@ -22,7 +22,7 @@ use crate::runtime::slow_runtime;
 use crate::whereabouts::{client_instance, control};
 use crate::{
     clients, connect, cores, demo, enroll, generate, inherit, install, instances, measure,
-    published,
+    published, service_options,
 };
 
 /// Runs a command. If the error is a [`ops::WrongConfig`], the configuration is wrong.
@@ -179,6 +179,7 @@ fn ordered(name: &str, args: &ServerArgs) -> ops::enrol::Order {
 }
 
 fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
+    let args = &settled(args)?;
     let redeemed = args.enroll.as_deref().map(|code| enroll::redeem(args, code)).transpose()?;
     let args = match &redeemed {
         Some(None) => return Ok(()),
@@ -199,6 +200,12 @@ fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
     // The lock is held until here.
     drop(alone);
     outcome
+}
+
+/// The arguments with the options of the services read.
+fn settled(args: &ClientArgs) -> anyhow::Result<ClientArgs> {
+    let options = service_options::read_options(&args.options, args.service_name.clone())?;
+    Ok(ClientArgs { settled: options.config(), ..args.clone() })
 }
 
 fn run_demo(once: bool) -> anyhow::Result<()> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use ops::status::StreamNumber;
 
+use super::OptionArgs;
 use super::values::{forward, interval, patience, server, span, target};
 
 /// The running daemon that a command asks.
@@ -119,7 +120,7 @@ pub(crate) struct PublishArgs {
     /// Services: 3000, 10080=3000, 10022=192.168.1.5:22, http://app.example.com=3000,
     /// udp://51820=udp://51820, tcp://:10022=unix:///run/app.sock. A service takes the place of the service with its name, its
     /// port or its host
-    #[arg(value_name = "[PUBLIC=]TARGET", required_unless_present = "save")]
+    #[arg(id = "publish", value_name = "[PUBLIC=]TARGET", required_unless_present = "save")]
     pub(crate) services: Vec<String>,
     /// Write the services into the configuration file; without services, all that commands have
     /// added
@@ -127,6 +128,12 @@ pub(crate) struct PublishArgs {
     pub(crate) save: bool,
     #[command(flatten)]
     pub(crate) which: Which,
+    /// Name of the service, which takes the place of the service of this name [default: by port or
+    /// host]
+    #[arg(long, requires = "publish", help_heading = "Options of the services")]
+    pub(crate) name: Option<String>,
+    #[command(flatten)]
+    pub(crate) options: OptionArgs,
 }
 
 /// `tunnel unpublish`.

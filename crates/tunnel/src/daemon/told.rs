@@ -31,6 +31,8 @@ pub(super) struct RunningDaemon {
     pub(super) file: Option<ConfigFile>,
     /// Permits one reload at a time, and counts the successful reloads.
     pub(super) turn: tokio::sync::Mutex<u64>,
+    /// Services have changed, perhaps the time at which one ends.
+    pub(super) lists_changed: tokio::sync::Notify,
     /// The end of the drain, as soon as it has begun.
     drain_end: OnceLock<Instant>,
     /// The error of the last reload, if it failed.
@@ -39,8 +41,8 @@ pub(super) struct RunningDaemon {
 
 impl RunningDaemon {
     pub(super) fn new(role: Arc<dyn Serving>, life: Life, file: Option<ConfigFile>) -> Self {
-        let (turn, drain_end, reload_error) = Default::default();
-        Self { role, life, file, turn, drain_end, reload_error }
+        let (turn, lists_changed, drain_end, reload_error) = Default::default();
+        Self { role, life, file, turn, lists_changed, drain_end, reload_error }
     }
 
     /// Notes the time at which the remaining streams are reset.
@@ -65,6 +67,7 @@ impl RunningDaemon {
         }
         // Each problem of a file is one line.
         let why = outcome.as_ref().err().map(|why| format!("{why:#}").replace('\n', "; "));
+        self.lists_changed.notify_one();
         if let Ok(reloaded) = &outcome {
             *turn += 1;
             let common = self.role.common();
