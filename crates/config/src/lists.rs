@@ -45,8 +45,12 @@ pub struct Lists {
 pub struct Kept {
     /// The entries to add.
     pub lists: Lists,
-    /// Names of services and addresses of forwards that are removed.
+    /// Names of services and addresses of forwards that are removed. Of an entry of a command and
+    /// one of the file with the same name, the entry of the command is removed.
     pub without: Vec<String>,
+    /// The change is made in the configuration file as well: no other entry waits behind an added
+    /// or a removed entry.
+    pub saved: bool,
 }
 
 impl Lists {
@@ -58,19 +62,28 @@ impl Lists {
 
     /// Adds `later`. An entry of `later` takes the place of each entry that has its name, one of
     /// its ports or its address. A service that says only where it is and what it dials takes over
-    /// the other settings of the entry, because `allow_from` must not get lost.
-    pub fn add(&mut self, mut later: Self) {
+    /// the other settings of the entry, because `allow_from` must not get lost. Returns the entries
+    /// that have lost their place.
+    pub fn add(&mut self, mut later: Self) -> Self {
         for service in later.services.iter_mut().filter(|service| service.is_short()) {
             let own = Places::of(std::slice::from_ref(service));
             if let Some(before) = self.services.iter().find(|before| own.are_of(before)) {
                 service.take_settings(before);
             }
         }
-        let places = Places::of(&later.services);
-        self.services.retain(|service| !places.are_of(service));
-        self.forwards.retain(|own| !later.forwards.iter().any(|other| is_same_place(own, other)));
+        let lost = self.clear_places_of(&later);
         self.services.extend(later.services);
         self.forwards.extend(later.forwards);
+        lost
+    }
+
+    /// Removes, and returns, each entry that has a name, port or address of an entry of `others`.
+    pub(crate) fn clear_places_of(&mut self, others: &Self) -> Self {
+        let places = Places::of(&others.services);
+        let services = self.services.extract_if(.., |service| places.are_of(service)).collect();
+        let is_placed = |own: &Forward| others.forwards.iter().any(|at| is_same_place(own, at));
+        let forwards = self.forwards.extract_if(.., |own| is_placed(own)).collect();
+        Self { services, forwards }
     }
 
     /// The name of the service at this host name (`http://app.example.com`), if it has no other public
@@ -142,28 +155,6 @@ impl Lists {
 }
 
 impl ClientConfig {
-    /// Adds entries that the running client got by commands.
-    ///
-    /// # Errors
-    /// The result is too long; nothing has changed then.
-    pub fn keep(&mut self, kept: &Kept) -> Result<(), BadValue> {
-        let mut lists = Lists { services: self.services.clone(), forwards: self.forwards.clone() };
-        for what in &kept.without {
-            lists.remove(what);
-        }
-        let mut added = kept.lists.clone();
-        added.expand(&self.full_name())?;
-        lists.add(added);
-        lists.check()?;
-        let kept = Self { services: lists.services, forwards: lists.forwards, ..self.clone() };
-        kept.check_sizes()?;
-        if let Some(service) = kept.open_exits().next() {
-            return Err(open_to_all(service));
-        }
-        *self = kept;
-        Ok(())
-    }
-
     /// The exits that everybody may use.
     pub(crate) fn open_exits(&self) -> impl Iterator<Item = &Service> {
         self.services.iter().filter(|service| service.is_open_exit(&self.visitors_of(service)))
@@ -175,6 +166,8 @@ impl ClientConfig {
         let mut lists = Lists { services, forwards: Vec::new() };
         let outcome = lists.expand(&self.full_name());
         self.services = lists.services;
+        // The services behind others were not checked with each other, and need no check.
+        drop(self.shadowed.expand(&self.full_name()));
         outcome
     }
 
@@ -215,7 +208,7 @@ impl ClientConfig {
 }
 
 /// The names and public addresses of services.
-struct Places {
+pub(crate) struct Places {
     names: BTreeSet<String>,
     tcp: Taken,
     udp: Taken,
@@ -223,7 +216,7 @@ struct Places {
 }
 
 impl Places {
-    fn of(services: &[Service]) -> Self {
+    pub(crate) fn of(services: &[Service]) -> Self {
         let names = services.iter().map(|service| service.name.clone()).collect();
         let (mut tcp, mut udp, mut hosts) = (Taken::default(), Taken::default(), Names::default());
         for service in services {
@@ -242,7 +235,7 @@ impl Places {
     }
 
     /// Whether the service has one of the names or addresses.
-    fn are_of(&self, service: &Service) -> bool {
+    pub(crate) fn are_of(&self, service: &Service) -> bool {
         let path = service.terms.http.path.as_deref();
         let clashes = |public: &Public| match public {
             Public::Tcp { bind, port } => self.tcp.clash(bound(*bind), *port).is_some(),
@@ -258,7 +251,7 @@ fn bound(bind: Option<IpAddr>) -> Bind {
 }
 
 /// Whether two forwards cannot listen at the same time.
-fn is_same_place(one: &Forward, other: &Forward) -> bool {
+pub(crate) fn is_same_place(one: &Forward, other: &Forward) -> bool {
     if let (Local::Unix { address: one, .. }, Local::Unix { address: other, .. }) =
         (&one.listen, &other.listen)
     {
@@ -338,6 +331,38 @@ mod tests {
         let mut now = lists(file);
         now.add(lists("{ name: ssh, public: 22, target: 24, deny_from: 10.1.0.0/16 }"));
         assert_eq!(now.services[0].visitors.allow_from, None, "it has lists of its own");
+    }
+
+    /// A longer time for a service must not cost its password.
+    #[test]
+    fn options_of_a_command_change_these_settings_alone() {
+        let lists = |text: &str| kept(&format!("services: [{text}]\n")).lists;
+        let mut now = lists(
+            "{ name: app, public: 'http://a.example', target: 1, basic_auth: 'u:p', deny_from: \
+             10.0.0.0/8, hsts: 1d, until: 2026-12-01T18:00:00Z }",
+        );
+        let app = |now: &Lists| now.services[0].clone();
+        let before = app(&now);
+        now.add(lists(
+            "{ public: 'http://a.example', target: 2, allow_from: 192.0.2.0/24, \
+             until: 2026-12-02T18:00:00Z }",
+        ));
+        let after = app(&now);
+        assert_eq!(after.terms, before.terms);
+        assert_eq!(after.visitors.deny_from, before.visitors.deny_from);
+        assert!(after.visitors.allow_from.is_some());
+        assert_eq!(after.until.unwrap().to_string(), "2026-12-02T18:00:00Z");
+        now.add(lists("{ public: 'http://a.example', target: 2, basic_auth: 'v:q' }"));
+        assert_eq!(app(&now).terms.http.basic_auth, ["v:q"]);
+        assert_eq!(app(&now).visitors, after.visitors);
+        assert_eq!(app(&now).until, None, "published without an end");
+        let mut other = before.clone();
+        assert!(before.is_in(&app(&lists(
+            "{ name: b, public: 'http://a.example', target: 1, \
+            basic_auth: 'u:p', deny_from: 10.0.0.0/8, hsts: 1d }"
+        ))));
+        other.terms.http.basic_auth = vec!["x:y".to_owned()];
+        assert!(!other.is_in(&before), "another password");
     }
 
     #[test]

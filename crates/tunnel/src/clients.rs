@@ -11,7 +11,9 @@ use ops::enrol::Order;
 use ops::term::{self, Screen};
 use ops::{Role, WrongConfig};
 
-use crate::cli::{AllowArgs, ClientsArgs, ClientsCommand, EnrollArgs, HoldArgs, LimitArgs};
+use crate::cli::{
+    AllowArgs, ClientsArgs, ClientsCommand, DenyArgs, EnrollArgs, HoldArgs, LimitArgs,
+};
 use crate::instances::find_role;
 
 /// Prints an enrolment code for a new client or for the new token of an enrolled client, or removes
@@ -61,6 +63,22 @@ pub(crate) fn allow(args: &AllowArgs) -> anyhow::Result<()> {
         "client `{name}` {}",
         control::allow(&find_role(which, Role::Server)?, order)?
     ));
+    Ok(())
+}
+
+/// Takes rights away from a client, and prints the remaining ones.
+pub(crate) fn deny(args: &DenyArgs) -> anyhow::Result<()> {
+    let DenyArgs { name, tcp, udp, http, tls, forward, which } = args;
+    let order = Order {
+        name: name.clone(),
+        allow_tcp: tcp.clone(),
+        allow_udp: udp.clone(),
+        allow_forward: forward.clone(),
+        ..Order::default()
+    };
+    let order = order.with_hosts(http, tls);
+    let left = control::deny(&find_role(which, Role::Server)?, order)?;
+    term::out(format_args!("client `{name}` {left}"));
     Ok(())
 }
 

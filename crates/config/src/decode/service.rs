@@ -16,7 +16,7 @@ use crate::keys::{HEALTH, SERVICE, SERVICE_LIMITS, SERVICE_SOURCE_LIMITS};
 use crate::lists::PUBLISHED_MAX;
 use crate::model::{Check, Public, Service};
 use crate::names::service_name;
-use crate::yaml::Kind;
+use crate::yaml::{At, Kind};
 use crate::{BadValue, Over, Span};
 
 /// Default of `health.interval`, in milliseconds.
@@ -74,7 +74,7 @@ struct Seen {
 
 /// The long form of an entry: `10080=3000` has the keys `public` and `target`, and `3000` is a
 /// target at any public port.
-pub(super) fn long(item: Item) -> Item {
+pub(crate) fn long(item: Item) -> Item {
     let any = match &item.node.kind {
         Kind::Scalar { text, .. } if is_udp(text) => ANY_UDP,
         Kind::Scalar { .. } | Kind::List(_) | Kind::Map(_) => ANY,
@@ -105,6 +105,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let visitors = visit::visitors(&s);
     let proxy_protocol = visit::proxy_protocol(&s);
     let health = health(&s);
+    let until = s.parse("until");
     let target_tls = target_tls::target_tls(&s, target.as_ref());
     let files = files::files(&s);
     let name = s.value("name", values::name);
@@ -171,6 +172,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
         limits,
         health,
         kept: false,
+        until,
         visitors: visitors.clone(),
         proxy_protocol,
         exit: of_exit.clone(),
@@ -200,7 +202,11 @@ fn check_names(s: &Section<'_>, names: &[String], seen: &mut Seen) {
             s.bad("name", bad);
         } else if !seen.names.insert(name.clone()) {
             let bad = BadValue::new(format!("a second service named {name}"));
-            s.bad("name", bad.hint("names are unique"));
+            let hint = match s.key("name").map(|item| item.at()) {
+                Some(At::Flag(_)) => "publish one service with each command, or leave the name out",
+                Some(At::Text { .. }) | None => "names are unique: give one of them another `name`",
+            };
+            s.bad("name", bad.hint(hint));
         }
     }
 }

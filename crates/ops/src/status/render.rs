@@ -79,6 +79,7 @@ fn head(sheet: &mut Sheet, status: &Status) {
         pid,
         uptime_seconds,
         state,
+        drain_seconds,
         reload_error,
         listen,
         doors,
@@ -105,6 +106,12 @@ fn head(sheet: &mut Sheet, status: &Status) {
         state,
         format_args!(", up {uptime}, process {pid}"),
     );
+    if let Some(seconds) = drain_seconds {
+        let left = duration(*seconds);
+        sheet.line(format_args!(
+            "stopping: new visitors are refused, and open streams are reset in {left}"
+        ));
+    }
     if let Some(why) = reload_error {
         sheet.line(format_args!("not reloaded, running as before: {why}"));
     }
@@ -141,6 +148,31 @@ fn head(sheet: &mut Sheet, status: &Status) {
         sheet.line(format_args!("{lines} of the log of requests lost: its file took none"));
     }
 }
+
+/// The remaining streams of a daemon that stops, by peer and service: `3 streams are left: home web
+/// 2, home ssh 1`.
+pub fn render_left(streams: &Streams) -> String {
+    let mut counts: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    for stream in &streams.list {
+        *counts.entry((&stream.peer, &stream.service)).or_default() += 1;
+    }
+    let mut groups: Vec<_> = counts.into_iter().collect();
+    groups.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let one = |((peer, service), count): &((&str, &str), u64)| {
+        let of = if service.is_empty() { "" } else { " " };
+        format!("{peer}{of}{service} {count}")
+    };
+    let mut shown: Vec<_> = groups.iter().take(GROUPS_SHOWN).map(one).collect();
+    if groups.len() > GROUPS_SHOWN {
+        shown.push(format!("and {} others", groups.len() - GROUPS_SHOWN));
+    }
+    let are = if streams.total == 1 { "is" } else { "are" };
+    let count = term::count(streams.total, "stream");
+    format!("{count} {are} left: {}", shown.join(", "))
+}
+
+/// The number of services with their peers that a line of remaining streams names.
+const GROUPS_SHOWN: usize = 8;
 
 /// The default targets of doors.
 fn defaults_table(sheet: &mut Sheet, defaults: &[Service]) {
@@ -379,6 +411,7 @@ fn services_table(sheet: &mut Sheet, session: &Session, rates: Option<&Rates>) {
         sheet.line(format_args!("{name} is not published{at}: {state}"));
     }
     kept(sheet, services.iter().map(|service| (&service.name, service.kept)));
+    shadows(sheet, services.iter().map(|service| (&service.name, &service.shadows)));
 }
 
 /// The table of forwards. It has no names, because the name of a forward repeats address and
@@ -397,6 +430,16 @@ fn forwards_table(sheet: &mut Sheet, session: &Session, rates: Option<&Rates>) {
     drops(sheet, &forwards);
     downs(sheet, &forwards);
     kept(sheet, forwards.iter().map(|forward| (&forward.address, forward.kept)));
+    shadows(sheet, forwards.iter().map(|forward| (&forward.address, &forward.shadows)));
+}
+
+/// The lines about entries that have the place of configured entries.
+fn shadows<'a>(sheet: &mut Sheet, entries: impl Iterator<Item = (&'a String, &'a Vec<String>)>) {
+    for (name, behind) in entries {
+        for entry in behind {
+            sheet.line(format_args!("{name} has the place of {entry}"));
+        }
+    }
 }
 
 /// The services in the order of their names, and of their addresses where these are the same.

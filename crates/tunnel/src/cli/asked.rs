@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use ops::status::StreamNumber;
 
+use super::OptionArgs;
 use super::values::{forward, interval, patience, server, span, target};
 
 /// The running daemon that a command asks.
@@ -86,6 +87,32 @@ pub(crate) struct AllowArgs {
     pub(crate) which: Which,
 }
 
+/// `tunnel deny`.
+#[derive(Debug, Args)]
+pub(crate) struct DenyArgs {
+    /// Name of the client, which the configuration names or which enrolled by a code
+    pub(crate) name: String,
+    /// TCP ports that it may publish no more: 22, 20000-20100, 127.0.0.1:8080
+    #[arg(long, value_name = "PORTS", num_args = 1..)]
+    #[arg(required_unless_present_any = ["udp", "http", "tls", "forward"])]
+    pub(crate) tcp: Vec<String>,
+    /// UDP ports that it may publish no more: 5353, 20000-20100
+    #[arg(long, value_name = "PORTS", num_args = 1..)]
+    pub(crate) udp: Vec<String>,
+    /// Hosts of http:// and https:// names that it may publish no more: app.example.com,
+    /// '*.home.example.com'
+    #[arg(long, value_name = "HOST", num_args = 1..)]
+    pub(crate) http: Vec<String>,
+    /// Hosts of tls:// names that it may publish no more
+    #[arg(long, value_name = "HOST", num_args = 1..)]
+    pub(crate) tls: Vec<String>,
+    /// Targets on the server's side that it may reach no more: 10.0.0.0/8:*
+    #[arg(long, value_name = "HOST:PORTS", num_args = 1..)]
+    pub(crate) forward: Vec<String>,
+    #[command(flatten)]
+    pub(crate) which: Which,
+}
+
 /// `tunnel publish`.
 #[derive(Debug, Args)]
 pub(crate) struct PublishArgs {
@@ -93,7 +120,7 @@ pub(crate) struct PublishArgs {
     /// Services: 3000, 10080=3000, 10022=192.168.1.5:22, http://app.example.com=3000,
     /// udp://51820=udp://51820, tcp://:10022=unix:///run/app.sock. A service takes the place of the service with its name, its
     /// port or its host
-    #[arg(value_name = "[PUBLIC=]TARGET", required_unless_present = "save")]
+    #[arg(id = "publish", value_name = "[PUBLIC=]TARGET", required_unless_present = "save")]
     pub(crate) services: Vec<String>,
     /// Write the services into the configuration file; without services, all that commands have
     /// added
@@ -101,6 +128,12 @@ pub(crate) struct PublishArgs {
     pub(crate) save: bool,
     #[command(flatten)]
     pub(crate) which: Which,
+    /// Name of the service, which takes the place of the service of this name [default: by port or
+    /// host]
+    #[arg(long, requires = "publish", help_heading = "Options of the services")]
+    pub(crate) name: Option<String>,
+    #[command(flatten)]
+    pub(crate) options: OptionArgs,
 }
 
 /// `tunnel unpublish`.

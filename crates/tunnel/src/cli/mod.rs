@@ -3,6 +3,7 @@
 mod asked;
 mod generate;
 mod install;
+mod options;
 mod roles;
 mod values;
 
@@ -13,31 +14,35 @@ use clap::{Parser, Subcommand};
 use logging::levels;
 
 pub(crate) use asked::{
-    AllowArgs, ClientsArgs, ClientsCommand, ConnectArgs, EnrollArgs, ForwardArgs, HoldArgs,
-    LimitArgs, PingArgs, PublishArgs, SpeedArgs, StreamsArgs, UnpublishArgs, Which,
+    AllowArgs, ClientsArgs, ClientsCommand, ConnectArgs, DenyArgs, EnrollArgs, ForwardArgs,
+    HoldArgs, LimitArgs, PingArgs, PublishArgs, SpeedArgs, StreamsArgs, UnpublishArgs, Which,
 };
 pub(crate) use generate::{Generate, Shell, Side};
 pub(crate) use install::{InstallArgs, PlaceArgs, UninstallArgs};
+pub(crate) use options::OptionArgs;
 pub(crate) use roles::{ClientArgs, DaemonArgs, ServerArgs};
 use values::interval;
 
 const EXAMPLES: &str = "\
 Examples:
-  tunnel demo                       try the tunnel on this machine alone
-  tunnel server                     public side; prints the command for the other machine
+  tunnel demo            try the tunnel on this machine alone
+  tunnel server          public side; prints the command for a client
   tunnel client --server example.com --name home --token-file token \\
       --pin sha256:… --publish 10022=22
-  tunnel publish 3000               publish another port of the running client
+  tunnel publish 3000    publish another port of the running client
   tunnel check --config server.yaml
   tunnel status
-  tunnel speedtest";
+  tunnel speedtest
+
+Manual: the folder crates/tunnel/docs of the sources, beginning with quick-start.md.
+Pages of all commands: `tunnel generate man -o DIR`, then `man -l DIR/tunnel-publish.1`.";
 
 const CLIENT_EXAMPLES: &str = "\
 Examples:
   Publish the local ssh server at port 10022 of the server:
     tunnel client --server example.com --name home --token-file token \\
         --pin sha256:… --publish 10022=22
-  In the opposite direction: port 5203 here leads to port 5201 on the server's side:
+  A forward: port 5203 here leads to port 5201 on the server's side:
     … --forward 5203=5201
   A SOCKS5 proxy here, whose targets the server dials:
     … --forward socks5://127.0.0.1:1080
@@ -52,15 +57,38 @@ Examples:
 
 Rights are added to the file that names the client, and stay after a restart.";
 
+const DENY_EXAMPLES: &str = "\
+Examples:
+  tunnel deny home --tcp 22
+  tunnel deny home --tcp 10500-10600       the other ports of a range stay
+  tunnel deny home --http '*.home.example.com'
+
+The rights leave the file that names the client. A service without a right is withdrawn at once, and
+open streams end with their visitors.";
+
 const PUBLISH_EXAMPLES: &str = "\
 Examples:
-  tunnel publish 3000                      port 3000 here, at a port of the server's choice
-  tunnel publish 10080=3000                port 3000 here, at port 10080 of the server
-  tunnel publish 10022=192.168.1.5:22      port 22 of another machine here
-  tunnel publish udp://51820=udp://51820   UDP
-  tunnel publish --save                    write everything published so into the file
+  Port 3000 of this machine, at a port of the server's choice, and at port 10080:
+    tunnel publish 3000
+    tunnel publish 10080=3000
+  Port 22 of another machine here, and a port of UDP:
+    tunnel publish 10022=192.168.1.5:22
+    tunnel publish udp://51820=udp://51820
+  A web site of this machine at a name, and a part of it under a name of its own:
+    tunnel publish http://app.example.com=3000
+    tunnel publish http://app.example.com=3001 --path /api --name api
+  With a password, for visitors of some networks, for an hour:
+    tunnel publish http://app.example.com=3000 --basic-auth @users
+    tunnel publish 10080=3000 --allow-from 192.0.2.0/24,2001:db8::/32
+    tunnel publish 3000 --for 1h
+  Write everything that commands have published into the file:
+    tunnel publish --save
 
 The client keeps the services in its state directory. `tunnel unpublish NAME` withdraws a service.";
+
+const STOP_NOTE: &str = "\
+Open streams may finish within `drain_timeout`. A second `tunnel stop` and a second signal to the
+daemon do what --now does.";
 
 const CONNECT_EXAMPLES: &str = "\
 Examples:
@@ -146,6 +174,9 @@ pub(crate) enum Command {
     /// Add rights to a client at once; runs on the machine of the server
     #[command(after_help = ALLOW_EXAMPLES)]
     Allow(AllowArgs),
+    /// Take rights away from a client at once; runs on the machine of the server
+    #[command(after_help = DENY_EXAMPLES)]
+    Deny(DenyArgs),
     /// Publish services of a running client, at once and after a restart
     #[command(after_help = PUBLISH_EXAMPLES)]
     Publish(PublishArgs),
@@ -174,10 +205,22 @@ pub(crate) enum Command {
         #[command(flatten)]
         which: Which,
     },
-    /// Make a running daemon finish its streams and end, and wait for its end
+    /// End the connections of a running client, or on a server those of one client, and dial anew;
+    /// streams go on
+    Reconnect {
+        /// On a server: the client
+        name: Option<String>,
+        #[command(flatten)]
+        which: Which,
+    },
+    /// Make a running daemon refuse new visitors, finish its streams and end; and wait for its end
+    #[command(after_help = STOP_NOTE)]
     Stop {
         #[command(flatten)]
         which: Which,
+        /// Reset the remaining streams at once
+        #[arg(long)]
+        now: bool,
     },
 }
 
@@ -205,6 +248,7 @@ mod tests {
             EXAMPLES,
             CLIENT_EXAMPLES,
             ALLOW_EXAMPLES,
+            DENY_EXAMPLES,
             CLIENTS_EXAMPLES,
             CONNECT_EXAMPLES,
             CERTS_EXAMPLES,
@@ -217,6 +261,16 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn the_help_says_where_the_manual_is() {
+        let help = Cli::command().render_help().to_string();
+        let (_, folder) = help.split_once("Manual: the folder ").expect("the manual in the help");
+        let folder = folder.split_whitespace().next().unwrap();
+        let sources = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        assert!(sources.join(folder).join("quick-start.md").is_file(), "{folder}");
+        assert!(help.contains("tunnel generate man -o DIR"), "{help}");
     }
 
     #[test]
