@@ -51,7 +51,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const WRONG: u8 = 2;
 
 fn main() -> ExitCode {
-    match commands::run(&Cli::parse().command) {
+    let cli = Cli::try_parse().unwrap_or_else(|wrong| explain(&wrong));
+    match commands::run(&cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) if e.is::<WrongConfig>() => {
             ops::term::err(logging::trouble(&e.to_string()));
@@ -62,4 +63,15 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Ends with the help, or with the explanation of a wrong command line. clap breaks the lines of the
+/// help alone, and so a longer line of an explanation is broken here, without its colours.
+fn explain(wrong: &clap::Error) -> ! {
+    let text = wrong.render().to_string();
+    if wrong.use_stderr() && ops::term::is_wide(&text) {
+        ops::term::err(text.trim_end());
+        std::process::exit(wrong.exit_code());
+    }
+    wrong.exit()
 }

@@ -49,6 +49,12 @@ pub fn err(text: impl Display) {
     line(io::stderr().lock(), broken(&text.to_string(), Screen::of_stderr()));
 }
 
+/// Whether [`err`] would break a line of the text.
+pub fn is_wide(text: &str) -> bool {
+    let columns = Screen::of_stderr().columns();
+    columns.is_some_and(|columns| text.lines().any(|line| width::width(line) > columns))
+}
+
 /// The text in lines that fit the screen. A line that begins with a blank is a list or a command,
 /// and stays as it is.
 fn broken(text: &str, screen: Screen) -> Cow<'_, str> {

@@ -105,8 +105,15 @@ fn help_and_problems_are_broken_at_blanks() {
     for arguments in [&["--help"][..], &["client", "--help"], &["server", "--help"]] {
         assert_fits(&said(&mut at_terminal(80, arguments)), 80);
     }
-    let wrong = ["status", "--control", "/nonexistent/a/folder/server.sock"];
-    let text = said(&mut at_terminal(60, &wrong));
-    assert!(text.contains("/nonexistent/a/folder/server.sock"), "{text}");
-    assert_fits(&text, 60);
+    let socket = "/nonexistent/a/folder/server.sock";
+    for wrong in [
+        &["status", "--control", socket][..],
+        &["client", "--forward", "10022", "--config", socket],
+        &["clients", "limit", "home"],
+    ] {
+        let output = run(&mut at_terminal(64, wrong));
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.lines().count() > 1, "{text}");
+        assert_fits(&text, 64);
+    }
 }
