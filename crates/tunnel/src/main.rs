@@ -7,6 +7,7 @@ mod alone;
 mod cli;
 mod clients;
 mod commands;
+mod complete;
 mod config_file;
 mod connect;
 mod cores;
@@ -37,7 +38,8 @@ mod whereabouts;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory as _, Parser};
+use clap_complete::CompleteEnv;
 use ops::WrongConfig;
 
 use crate::cli::Cli;
@@ -51,6 +53,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const WRONG: u8 = 2;
 
 fn main() -> ExitCode {
+    // Ends the process if a shell asks for completions.
+    CompleteEnv::with_factory(Cli::command).var(generate::COMPLETE).complete();
     match commands::run(&Cli::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) if e.is::<WrongConfig>() => {

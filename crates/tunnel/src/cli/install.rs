@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::Side;
+use crate::complete::instances;
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct InstallArgs {
@@ -34,7 +35,7 @@ pub(crate) struct UninstallArgs {
     /// Role [default: of the only installed instance]
     pub(crate) side: Option<Side>,
     /// Name of the instance [default: of the only installed instance]
-    #[arg(long)]
+    #[arg(long, add = instances())]
     pub(crate) name: Option<String>,
     /// Remove configuration, secrets and state as well
     #[arg(long)]

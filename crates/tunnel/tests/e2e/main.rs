@@ -19,6 +19,7 @@ mod certificates;
 mod cli;
 mod clients;
 mod clocks;
+mod completions;
 mod config_api;
 mod counters;
 mod doors;
