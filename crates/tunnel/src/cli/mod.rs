@@ -59,13 +59,13 @@ Rights are added to the file that names the client, and stay after a restart.";
 
 const PUBLISH_EXAMPLES: &str = "\
 Examples:
-  Port 3000 of this machine, at a port of the server's choice, and at port 10080:
+  Port 3000 of this machine, at any port of the server, and at port 10080:
     tunnel publish 3000
     tunnel publish 10080=3000
   Port 22 of another machine here, and a port of UDP:
     tunnel publish 10022=192.168.1.5:22
     tunnel publish udp://51820=udp://51820
-  A web site of this machine at a name, and a part of it under a name of its own:
+  A web site of this machine at a host name, and a part of the site:
     tunnel publish http://app.example.com=3000
     tunnel publish http://app.example.com=3001 --path /api --name api
   With a password, for visitors of some networks, for an hour:
