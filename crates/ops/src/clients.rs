@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::WrongConfig;
 use crate::enrol::{Allowed, Order};
 use crate::status::{Session, duration, tables};
-use crate::term;
+use crate::term::{self, Column, Drawn, Screen, Sheet, Table, Tone, natural};
 
 /// The longest reason of a refusal in bytes. A reason may contain text of a peer.
 pub const REASON_MAX: usize = 200;
@@ -285,6 +285,8 @@ impl HoldOrder {
 pub enum Change {
     /// More rights.
     Allow(Order),
+    /// Fewer rights.
+    Deny(Order),
     /// Other limits.
     Limit(LimitOrder),
 }
@@ -293,7 +295,7 @@ impl Change {
     /// The name of the client.
     pub fn name(&self) -> &str {
         match self {
-            Self::Allow(order) => &order.name,
+            Self::Allow(order) | Self::Deny(order) => &order.name,
             Self::Limit(order) => &order.name,
         }
     }
@@ -366,16 +368,25 @@ impl Rights {
 }
 
 /// The list as a table.
-pub fn render(clients: &Clients) -> String {
+pub fn render(clients: &Clients, screen: Screen) -> Drawn {
     let Clients { uptime_seconds, list } = clients;
-    let started = duration(*uptime_seconds);
+    let mut sheet = Sheet::new(screen);
     if list.is_empty() {
-        return "the server knows no client".to_owned();
+        sheet.line("the server knows no client");
+        return sheet.finish();
     }
-    let titles = ["client", "from", "state", "last address", "rights", "last refusal"];
-    let mut rows = vec![titles.map(str::to_owned).to_vec()];
-    for client in list {
-        rows.push(vec![
+    let mut table = Table::new(vec![
+        Column::new("client").text(),
+        Column::new("from").worth(20),
+        Column::new("state").text().state(Tone::of),
+        Column::new("last address").address().worth(60),
+        Column::new("rights").text().worth(30),
+        Column::new("last refusal").text().worth(40),
+    ]);
+    let mut list: Vec<_> = list.iter().collect();
+    list.sort_by(|a, b| natural(&a.name, &b.name));
+    for client in &list {
+        table.row([
             client.name.clone(),
             client.from.to_string(),
             client.state(),
@@ -385,15 +396,18 @@ pub fn render(clients: &Clients) -> String {
         ]);
     }
     let all = term::count(u64::try_from(list.len()).unwrap_or(u64::MAX), "client");
-    format!("{all}, server started {started} ago\n\n{}", term::table(&rows))
+    sheet.line(format_args!("{all}, server started {} ago", duration(*uptime_seconds)));
+    sheet.gap();
+    sheet.table(&table);
+    sheet.finish()
 }
 
 /// One client as text.
-pub fn render_details(details: &Details) -> String {
+pub fn render_details(details: &Details, screen: Screen) -> Drawn {
     let Details { client, limits, sessions } = details;
     let list =
         |all: Vec<String>| if all.is_empty() { "nothing".to_owned() } else { all.join(", ") };
-    let row = |key: &str, value: String| vec![key.to_owned(), value];
+    let row = |key: &str, value: String| (key.to_owned(), value);
     let allowed = |is: bool| if is { "allowed" } else { "denied" }.to_owned();
     let mut rows = vec![
         row("from", client.from.to_string()),
@@ -412,18 +426,15 @@ pub fn render_details(details: &Details) -> String {
         let text = "renewed, and not used yet: the old token is valid until then";
         rows.push(row("token", text.to_owned()));
     }
-    let mut text = format!("{}: {}\n", term::escaped(&client.name), client.state());
-    for line in term::table(&rows).lines() {
-        text.push_str(&format!("  {line}\n"));
-    }
+    let mut sheet = Sheet::new(screen);
+    sheet.state(format_args!("{}: ", client.name), &client.state(), "");
+    sheet.indented(|sheet| sheet.pairs(&rows));
     for session in sessions {
-        text.push_str(&format!(
-            "\nsession: {}\n{}",
-            term::escaped(&session.state),
-            tables(session, None)
-        ));
+        sheet.gap();
+        sheet.state("session: ", &session.state, "");
+        tables(&mut sheet, session, None);
     }
-    text
+    sheet.finish()
 }
 
 #[cfg(test)]
@@ -449,7 +460,7 @@ mod tests {
             Client { refused: Some(refused), ..client("c") },
             Client { hold: Some(Held { seconds: 90, ..Held::default() }), ..client("d") },
         ];
-        let text = render(&Clients { uptime_seconds: 5, list });
+        let text = render(&Clients { uptime_seconds: 5, list }, Screen::PLAIN).to_string();
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines[0], "4 clients, server started 5s ago");
         assert!(lines[6].contains("start, on hold for 1m30s"), "{text}");
@@ -461,7 +472,8 @@ mod tests {
         assert!(lines[4].contains("enrolled  away for 1h1m"), "{text}");
         assert!(lines[5].contains("away since the server's start"), "{text}");
         assert!(lines[5].contains("1m1s ago from 192.0.2.1:5: wrong\\ntoken"), "{text}");
-        assert_eq!(render(&Clients::default()), "the server knows no client");
+        let none = render(&Clients::default(), Screen::PLAIN);
+        assert_eq!(none.as_str(), "the server knows no client\n");
     }
 
     #[test]
@@ -487,7 +499,7 @@ mod tests {
         let session = crate::status::sample().sessions.remove(0);
         let client = Client { renewal: true, ..client("home") };
         let details = Details { client, limits, sessions: vec![session.clone()] };
-        let text = render_details(&details);
+        let text = render_details(&details, Screen::PLAIN).to_string();
         for word in [
             "may publish   1, 2, 3, 4, 5\n",
             "pass_through  denied\n",

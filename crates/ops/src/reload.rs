@@ -15,6 +15,10 @@ pub struct Reloaded {
     pub restart: Vec<String>,
     /// Items that the system refused to open; the rest is in force.
     pub failed: Vec<String>,
+    /// The names of the services of a command that the server has refused. They are in force no
+    /// more, and `failed` has the reasons.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<String>,
 }
 
 impl Reloaded {
@@ -29,7 +33,7 @@ impl Reloaded {
                 Change::Restart => restart.push((*key).to_owned()),
             }
         }
-        Self { applied, restart, failed: Vec::new() }
+        Self { applied, restart, ..Self::default() }
     }
 }
 
@@ -60,7 +64,7 @@ mod tests {
         let reloaded = |applied: &[&str], restart: &[&str]| {
             let [applied, restart] =
                 [applied, restart].map(|list| list.iter().map(ToString::to_string).collect());
-            Reloaded { applied, restart, failed: Vec::new() }.to_string()
+            Reloaded { applied, restart, ..Reloaded::default() }.to_string()
         };
         assert_eq!(reloaded(&[], &[]), "nothing to apply");
         assert_eq!(reloaded(&["a", "b"], &[]), "a; b");

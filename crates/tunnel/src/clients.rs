@@ -8,9 +8,12 @@ use anyhow::bail;
 use control::{self, Instance};
 use ops::clients::{HOLD_PAGE_MAX, HoldOrder, LimitOrder, render, render_details};
 use ops::enrol::Order;
-use ops::{Role, WrongConfig, term};
+use ops::term::{self, Screen};
+use ops::{Role, WrongConfig};
 
-use crate::cli::{AllowArgs, ClientsArgs, ClientsCommand, EnrollArgs, HoldArgs, LimitArgs};
+use crate::cli::{
+    AllowArgs, ClientsArgs, ClientsCommand, DenyArgs, EnrollArgs, HoldArgs, LimitArgs,
+};
 use crate::instances::find_role;
 
 /// Prints an enrolment code for a new client or for the new token of an enrolled client, or removes
@@ -63,20 +66,36 @@ pub(crate) fn allow(args: &AllowArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Takes rights away from a client, and prints the remaining ones.
+pub(crate) fn deny(args: &DenyArgs) -> anyhow::Result<()> {
+    let DenyArgs { name, tcp, udp, http, tls, forward, which } = args;
+    let order = Order {
+        name: name.clone(),
+        allow_tcp: tcp.clone(),
+        allow_udp: udp.clone(),
+        allow_forward: forward.clone(),
+        ..Order::default()
+    };
+    let order = order.with_hosts(http, tls);
+    let left = control::deny(&find_role(which, Role::Server)?, order)?;
+    term::out(format_args!("client `{name}` {left}"));
+    Ok(())
+}
+
 /// Lists the clients of the server, or shows or changes one of them.
 pub(crate) fn clients(args: &ClientsArgs) -> anyhow::Result<()> {
-    let ClientsArgs { command, which, json } = args;
+    let ClientsArgs { command, which, json, wide } = args;
     match command {
         None => {
             let clients = control::clients(&find_role(which, Role::Server)?)?;
             if *json {
                 term::out(serde_json::to_string_pretty(&clients)?);
             } else {
-                term::out(render(&clients).trim_end());
+                render(&clients, Screen::of_stdout(*wide)).show("", "");
             }
             Ok(())
         }
-        Some(ClientsCommand::Show { name, which, json }) => {
+        Some(ClientsCommand::Show { name, which, json, wide }) => {
             let Some(client) = control::client(&find_role(which, Role::Server)?, name.clone())?
             else {
                 bail!("the server knows no client `{name}` (hint: `tunnel clients` lists all)");
@@ -84,7 +103,7 @@ pub(crate) fn clients(args: &ClientsArgs) -> anyhow::Result<()> {
             if *json {
                 term::out(serde_json::to_string_pretty(&client)?);
             } else {
-                term::out(render_details(&client).trim_end());
+                render_details(&client, Screen::of_stdout(*wide)).show("", "");
             }
             Ok(())
         }

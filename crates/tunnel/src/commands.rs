@@ -17,7 +17,6 @@ use crate::enroll::{Kept, NOBODY};
 use crate::first_start::{self, Invitation};
 use crate::generate::Order;
 use crate::input::key_exposure;
-use crate::kept_lists::KeptLists;
 use crate::load::{self, Either};
 use crate::runtime::slow_runtime;
 use crate::whereabouts::{client_instance, control};
@@ -72,15 +71,19 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
             term::out(generate::certs(&order)?);
             Ok(())
         }
-        Command::Status { which, json, watch: None } => instances::status(which, *json),
-        Command::Status { which, json, watch: Some(every) } => {
-            instances::watch(which, *json, *every)
+        Command::Status { which, json, wide, watch: None } => {
+            instances::status(which, *json, *wide)
+        }
+        Command::Status { which, json, wide, watch: Some(every) } => {
+            instances::watch(which, *json, *wide, *every)
         }
         Command::Streams(args) => instances::streams(args),
         Command::Connect(args) => connect::connect(args),
         Command::Log { level, which } => instances::log(which, level.clone()),
         Command::Enroll(args) => clients::enroll(args),
         Command::Allow(args) => clients::allow(args),
+        Command::Deny(args) => clients::deny(args),
+        Command::Reconnect { name, which } => instances::reconnect(which, name.clone()),
         Command::Clients(args) => clients::clients(args),
         Command::Publish(args) => published::publish(args),
         Command::Unpublish(args) => published::unpublish(args),
@@ -89,7 +92,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
         Command::Reload { which } => instances::reload(which),
         Command::Install(args) => install::install(args),
         Command::Uninstall(args) => install::uninstall(args),
-        Command::Stop { which } => instances::stop(which),
+        Command::Stop { which, now } => instances::stop(which, *now),
         Command::Ping(args) => measure::ping(args),
         Command::Speedtest(args) => measure::speedtest(args),
     }
@@ -178,12 +181,15 @@ fn ordered(name: &str, args: &ServerArgs) -> ops::enrol::Order {
 fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
     let args = &settled(args)?;
     let redeemed = args.enroll.as_deref().map(|code| enroll::redeem(args, code)).transpose()?;
-    let args = redeemed.as_ref().unwrap_or(args);
+    let args = match &redeemed {
+        Some(None) => return Ok(()),
+        Some(Some(redeemed)) => redeemed,
+        None => args,
+    };
     let Loaded { config, warnings } = load::client(args, None)?;
     begin(&args.daemon, &config.common, &warnings)?;
     let (instance, places) = (client_instance(&config.name), Places::of_process());
     let frame = frame(&args.daemon, &config.common, &instance, &places)?;
-    let frame = Frame { kept: KeptLists::of(&config, load::flag_lists(args)?), ..frame };
     let alone = Alone::claim(&config, &frame.control, &places)?;
     let args = args.clone();
     let source: client::ConfigSource = Box::new(move |instead| load::client(&args, instead));
@@ -233,7 +239,7 @@ fn frame(
     places: &Places,
 ) -> anyhow::Result<Frame> {
     let control = control(common, instance, places)?;
-    Ok(Frame { control, configuration: args.config.clone(), kept: None })
+    Ok(Frame { control, configuration: args.config.clone() })
 }
 
 /// Starts the log, writes the warnings, and sets the limits of the process.

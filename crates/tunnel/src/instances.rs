@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail};
-use control::{self, Denied, Found, Instance};
+use control::{self, Denied, Found, Instance, Stopping};
 use ops::events::Heard;
 use ops::state::Places;
-use ops::status::{Rates, Status, render, render_streams};
-use ops::{Reloaded, Role, term};
+use ops::status::{Rates, Status, duration, render, render_left, render_streams};
+use ops::term::{self, Screen};
+use ops::{Reloaded, Role};
 
 use crate::cli::{StreamsArgs, Which};
 use crate::whereabouts;
@@ -19,19 +20,19 @@ use crate::whereabouts;
 const CLEAR: &str = "\x1b[H\x1b[J";
 
 /// Prints the status of the daemon.
-pub(crate) fn status(which: &Which, json: bool) -> anyhow::Result<()> {
+pub(crate) fn status(which: &Which, json: bool, wide: bool) -> anyhow::Result<()> {
     let status = control::status(&find(which)?)?;
     if json {
         term::out(serde_json::to_string_pretty(&status)?);
     } else {
-        term::out(render(&status, None).trim_end());
+        render(&status, None, Screen::of_stdout(wide)).show("", "");
     }
     Ok(())
 }
 
 /// Prints the status of the daemon once per interval `every`. Ends when the daemon no longer
 /// answers.
-pub(crate) fn watch(which: &Which, json: bool, every: Duration) -> anyhow::Result<()> {
+pub(crate) fn watch(which: &Which, json: bool, wide: bool, every: Duration) -> anyhow::Result<()> {
     let instance = find(which)?;
     let mut before: Option<(Instant, Status)> = None;
     loop {
@@ -42,12 +43,16 @@ pub(crate) fn watch(which: &Which, json: bool, every: Duration) -> anyhow::Resul
             let rates = before.as_ref().map(|(at, before)| {
                 Rates::between(before, &now.1, now.0.duration_since(*at).as_secs_f64())
             });
+            // The window may have another size each time.
+            let screen = Screen::of_stdout(wide);
+            let text = render(&now.1, Some(&rates.unwrap_or_default()), screen);
             // On a terminal, each status overwrites the previous status in one write, so the screen
-            // does not flicker.
-            let clear = if stdout().is_terminal() { CLEAR } else { "" };
-            // Only the program's own command to the terminal is not escaped.
-            let text = render(&now.1, Some(&rates.unwrap_or_default()));
-            term::out_bare(format_args!("{clear}{}\n", term::clean(&text)));
+            // does not flicker. In a pipe a blank line is in between.
+            if stdout().is_terminal() {
+                text.show(CLEAR, "");
+            } else {
+                text.show("", "\n");
+            }
         }
         before = Some(now);
         std::thread::sleep(every);
@@ -62,7 +67,7 @@ pub(crate) fn streams(args: &StreamsArgs) -> anyhow::Result<()> {
         if args.json {
             term::out(serde_json::to_string_pretty(&streams)?);
         } else {
-            term::out(render_streams(&streams).trim_end());
+            render_streams(&streams, Screen::of_stdout(args.wide)).show("", "");
         }
         return Ok(());
     }
@@ -119,11 +124,38 @@ pub(crate) fn tell(reloaded: &Reloaded) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Ends the connections of a client, which dials anew. `name`: the client, on a server.
+pub(crate) fn reconnect(which: &Which, name: Option<String>) -> anyhow::Result<()> {
+    let role = if name.is_some() { Role::Server } else { Role::Client };
+    let links = control::reconnect(&find_role(which, role)?, name)?;
+    if links == 0 {
+        bail!("no link is connected now (hint: `tunnel status` says why)");
+    }
+    let links = term::count(links, "link");
+    term::out(format_args!("the connections of {links} ended; the client dials anew"));
+    Ok(())
+}
+
 /// Stops the daemon and waits for the end of its process.
-pub(crate) fn stop(which: &Which) -> anyhow::Result<()> {
+pub(crate) fn stop(which: &Which, now: bool) -> anyhow::Result<()> {
     let instance = find(which)?;
-    term::err("stopping: waiting until its streams have ended…");
-    let pid = control::stop(&instance)?;
+    let begun = |stopping: Stopping| {
+        term::err(if stopping.now {
+            "stopping: the remaining streams are reset"
+        } else {
+            "stopping: new visitors are refused, and open streams may finish (`tunnel stop --now`, or \
+             `tunnel stop` once more, resets them)"
+        });
+    };
+    let mut said = String::new();
+    let pid = control::stop(&instance, now, begun, |left| {
+        let text = render_left(&left.streams);
+        if left.streams.total > 0 && text != said {
+            let until = left.seconds.map(|seconds| format!(", for at most {}", duration(seconds)));
+            term::err(format_args!("{text}{}", until.unwrap_or_default()));
+            said = text;
+        }
+    })?;
     term::out(format_args!("process {pid} has ended"));
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The running daemon as the control socket, the admin API and signals see it: it answers requests
 //! and carries out commands.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -19,9 +19,9 @@ use ops::{
     Clients, Connector, Daemon, Enrolment, Entries, Life, Lists, Log, Phase, Reloaded, SendFuture,
     Serving, Settings, Traffic, WrongConfig,
 };
+use tokio::time::Instant;
 
 use crate::config_file::ConfigFile;
-use crate::kept_lists::KeptLists;
 use crate::notify;
 
 /// A role, with the state that only the frame has.
@@ -29,24 +29,26 @@ pub(super) struct RunningDaemon {
     pub(super) role: Arc<dyn Serving>,
     pub(super) life: Life,
     pub(super) file: Option<ConfigFile>,
-    /// The services and forwards that a client got by commands.
-    pub(super) kept: Option<KeptLists>,
     /// Permits one reload at a time, and counts the successful reloads.
     pub(super) turn: tokio::sync::Mutex<u64>,
     /// Services have changed, perhaps the time at which one ends.
     pub(super) lists_changed: tokio::sync::Notify,
+    /// The end of the drain, as soon as it has begun.
+    drain_end: OnceLock<Instant>,
     /// The error of the last reload, if it failed.
     reload_error: Mutex<Option<String>>,
 }
 
 impl RunningDaemon {
-    pub(super) fn new(
-        role: Arc<dyn Serving>,
-        life: Life,
-        (file, kept): (Option<ConfigFile>, Option<KeptLists>),
-    ) -> Self {
-        let (turn, lists_changed, reload_error) = Default::default();
-        Self { role, life, file, kept, turn, lists_changed, reload_error }
+    pub(super) fn new(role: Arc<dyn Serving>, life: Life, file: Option<ConfigFile>) -> Self {
+        let (turn, lists_changed, drain_end, reload_error) = Default::default();
+        Self { role, life, file, turn, lists_changed, drain_end, reload_error }
+    }
+
+    /// Notes the time at which the remaining streams are reset.
+    pub(super) fn drains_until(&self, end: Instant) {
+        // A drain begins once.
+        let _ = self.drain_end.set(end);
     }
 
     fn reload_error(&self) -> MutexGuard<'_, Option<String>> {
@@ -163,7 +165,7 @@ impl RunningDaemon {
         }
         let file = self.file.clone().ok_or_else(|| {
             WrongConfig::one(match &change {
-                Change::Allow(_) => format!(
+                Change::Allow(_) | Change::Deny(_) => format!(
                     "client `{name}` has the rights of the server's command line (hint: start the \
                      server with --allow-tcp, --allow-udp and --allow-forward)"
                 ),
@@ -223,6 +225,8 @@ impl Daemon for RunningDaemon {
             status.reload_error = self.reload_error().clone();
             if self.life.phase() != Phase::Running {
                 "draining".clone_into(&mut status.state);
+                let left = |end: &Instant| end.duration_since(Instant::now()).as_secs();
+                status.drain_seconds = self.drain_end.get().map(left);
             }
             status
         })

@@ -113,6 +113,7 @@ pub(crate) fn client(
         control: flag_path(args.daemon.control.as_deref())?,
         log_level: None,
     };
+    let is_tried = instead.is_some();
     let (mut loaded, input) = client_file(args.daemon.config.as_deref(), instead, &flags)?;
     let given = [
         ("tls.ca", "--ca", args.ca.is_some()),
@@ -124,8 +125,11 @@ pub(crate) fn client(
     loaded.warnings.extend(service_options::warning(&args.options));
     // With --only, the command line has the last word.
     if !args.only
-        && let Some(kept) = KeptLists::of(&loaded.config, Lists::default())
+        && let Some(kept) = KeptLists::of(&loaded.config)
     {
+        if !is_tried {
+            kept.adopt();
+        }
         keep(&mut loaded, &kept)?;
     }
     let ClientConfig { services, forwards, .. } = &loaded.config;
@@ -145,6 +149,10 @@ fn keep(to: &mut Loaded<ClientConfig>, kept: &KeptLists) -> Result<(), WrongConf
     to.config
         .keep(&lists)
         .map_err(|bad| WrongConfig::one(format!("{}: {bad}", kept.path().display())))?;
+    for shadow in to.config.shadows() {
+        to.warnings
+            .push(format!("{shadow} (hint: `tunnel unpublish {}` brings it back)", shadow.by));
+    }
     if !lists.without.is_empty() {
         let what = lists.without.join(", ");
         to.warnings.push(format!(
