@@ -58,13 +58,13 @@ impl RunningDaemon {
         // The lock keeps out reloads and other changes of the files.
         let _turn = self.turn.lock().await;
         let now = Moment::of(SystemTime::now());
-        let running = self.role.lists_in_force()?.config();
-        let times = running.services.iter().filter_map(|service| Some((service, service.until?)));
+        let config = self.role.lists_in_force()?.config();
+        let times = config.services.iter().filter_map(|service| Some((service, service.until?)));
         let (ended, left): (Vec<_>, Vec<_>) = times.partition(|(_, until)| *until <= now);
         let without: Vec<_> = ended.iter().map(|(service, _)| service.name.clone()).collect();
         if !without.is_empty() {
             let names = without.join(", ");
-            if let Err(why) = self.end(without, running.id_prefix.as_deref()).await {
+            if let Err(why) = self.end(without, config.id_prefix.as_deref()).await {
                 tracing::error!("{names}: its time is over, and it cannot be withdrawn: {why:#}");
             } else {
                 tracing::info!(target: AUDIT, "the time of {names} is over");
