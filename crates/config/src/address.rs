@@ -249,6 +249,9 @@ impl Ports {
             None => (None, text),
         };
         let kind = scheme.map(|scheme| kind(scheme, role)).transpose()?;
+        if has_user(rest) {
+            return Err(BadValue::new(USER).hint(role.passwords()));
+        }
         let is_ports = rest.starts_with(|c: char| c.is_ascii_digit())
             && rest.bytes().all(|b| b.is_ascii_digit() || b == b'-');
         if is_ports {
@@ -276,7 +279,33 @@ impl Ports {
     }
 }
 
+/// The problem of an address with a user or a password. It repeats neither of them.
+pub(crate) const USER: &str = "an address has no user and no password";
+
+/// Whether the text behind a scheme has a user or a password in front of its host.
+pub(crate) fn has_user(rest: &str) -> bool {
+    rest.split(['/', '?', '#']).next().is_some_and(|place| place.contains('@'))
+}
+
 impl Role {
+    /// Where users and passwords belong.
+    const fn passwords(self) -> &'static str {
+        match self {
+            Self::Public => {
+                "visitors of a port log in at the target; those of http:// and https:// names are \
+                 asked by `basic_auth: [\"user:password\"]` of the service"
+            }
+            Self::Target => {
+                "visitors log in at the target themselves; those of http:// and https:// names are \
+                 asked by `basic_auth: [\"user:password\"]` of the service"
+            }
+            Self::Listen => {
+                "the programs that use a proxy are asked by `basic_auth: [\"user:password\"]` of \
+                 the forward in the configuration file"
+            }
+        }
+    }
+
     const fn example(self) -> &'static str {
         match self {
             Self::Public => "for example tcp://:10022 or udp://:5353",
@@ -426,6 +455,21 @@ mod tests {
         }
         let hint = Ports::parse("/run/a.sock", Role::Listen).unwrap_err().hint.unwrap();
         assert!(hint.ends_with("unix:///run/a.sock"), "{hint}");
+    }
+
+    #[test]
+    fn a_password_in_an_address_is_led_to_its_key_and_not_repeated() {
+        for (text, role) in [
+            ("tcp://ann:secret@:10022", Role::Public),
+            ("ann:secret@10022", Role::Public),
+            ("tcp://ann:secret@127.0.0.1:22", Role::Target),
+            ("ann@127.0.0.1:22", Role::Target),
+            ("socks5://ann:secret@127.0.0.1:1080", Role::Listen),
+        ] {
+            let bad = Ports::parse(text, role).unwrap_err();
+            assert!(!bad.message.contains("secret"), "{text}: {bad:?}");
+            assert!(bad.hint.is_some_and(|hint| hint.contains("basic_auth")), "{text}");
+        }
     }
 
     #[test]

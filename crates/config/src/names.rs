@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::address::{USER, has_user};
 use crate::endpoint::split;
 use crate::{BadValue, Host};
 
@@ -72,6 +73,15 @@ pub(crate) fn public_name(text: &str) -> Option<Result<(NameKind, String), BadVa
 
 fn host(text: &str, kind: NameKind, rest: &str) -> Result<String, BadValue> {
     let bad = |why: &str| BadValue::new(format!("`{text}` {why}"));
+    if has_user(rest) {
+        let hint = if kind.is_http() {
+            "visitors are asked for both by a key of the service: basic_auth: [\"user:password\"]"
+        } else {
+            "TLS passes through, and visitors log in at the target; `basic_auth` is for http:// and \
+             https:// names"
+        };
+        return Err(BadValue::new(USER).hint(hint));
+    }
     if rest.contains(['/', '?', '#']) {
         let hint = if kind.is_http() {
             "write http://app.example.com, and `path: /api` as a key of the service"
@@ -227,6 +237,19 @@ pub(crate) fn service_name(kind: NameKind, host: &str, most: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_password_in_a_name_is_led_to_its_key_and_not_repeated() {
+        for text in [
+            "http://ann:secret@app.example.com",
+            "https://ann@app.example.com/x",
+            "tls://ann:secret@app.example.com",
+        ] {
+            let bad = public_name(text).unwrap().unwrap_err();
+            assert!(!bad.message.contains("secret"), "{text}: {bad:?}");
+            assert!(bad.hint.is_some_and(|hint| hint.contains("basic_auth")), "{text}");
+        }
+    }
 
     #[test]
     fn hosts_are_normalised_and_everything_else_is_refused() {

@@ -85,6 +85,9 @@ impl fmt::Display for PortRight {
     }
 }
 
+/// The first port that is not a system port, also called well-known (RFC 6335 section 6).
+const USER_PORTS: u16 = 1024;
+
 /// The ports that a client may publish; empty permits none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortRights {
@@ -97,7 +100,7 @@ pub struct PortRights {
 impl PortRights {
     /// Whether a listener on exactly this address and port is permitted. A right without an address
     /// applies to the server's `public_bind` only. Port 0 (the server chooses) is never permitted
-    /// itself: the server chooses from the permitted ports, see [`PortRights::ranges`].
+    /// itself: the server chooses from the permitted ports, see [`PortRights::to_choose_from`].
     #[must_use]
     pub fn permits(&self, bind: IpAddr, port: u16) -> bool {
         let bind = bind.to_canonical();
@@ -115,12 +118,18 @@ impl PortRights {
         self.rights.iter().map(|right| u32::from(right.last - right.first) + 1).sum()
     }
 
-    /// First and last port of each right that covers `bind`.
-    pub fn ranges(&self, bind: IpAddr) -> impl Iterator<Item = (u16, u16)> + '_ {
+    /// First and last port of each run of ports at `bind` from which the server may choose: those
+    /// from [`USER_PORTS`] on. Well-known ports are chosen only where the rights have no others,
+    /// because a port such as 22 or 80 says what listens there, and here anything may.
+    #[must_use]
+    pub fn to_choose_from(&self, bind: IpAddr) -> Vec<(u16, u16)> {
         let bind = bind.to_canonical();
         let default = self.default_bind.map(|ip| ip.to_canonical());
         let covers = move |r: &&PortRight| r.bind.or(default) == Some(bind);
-        self.rights.iter().filter(covers).map(|r| (r.first, r.last))
+        let ranges = || self.rights.iter().filter(covers).map(|r| (r.first, r.last));
+        let usual = ranges().map(|(first, last)| (first.max(USER_PORTS), last));
+        let usual: Vec<_> = usual.filter(|(first, last)| first <= last).collect();
+        if usual.is_empty() { ranges().collect() } else { usual }
     }
 }
 
@@ -329,6 +338,21 @@ mod tests {
             let right = PortRight { bind, first: a.min(b), last: a.max(b) };
             prop_assert_eq!(right.to_string().parse(), Ok(right));
         }
+    }
+
+    #[test]
+    fn a_well_known_port_is_chosen_only_where_the_rights_have_no_other() {
+        let any = IpAddr::from([0, 0, 0, 0]);
+        let of = |rights: &[&str]| {
+            let rights = rights.iter().map(|right| right.parse().unwrap()).collect();
+            PortRights { default_bind: Some(any), rights }.to_choose_from(any)
+        };
+        assert_eq!(of(&["1-65535"]), [(1024, 65535)]);
+        assert_eq!(of(&["22", "80-2000", "5000"]), [(1024, 2000), (5000, 5000)]);
+        assert_eq!(of(&["22", "80-90"]), [(22, 22), (80, 90)]);
+        // The port above is one of another address.
+        assert_eq!(of(&["443", "127.0.0.1:8080"]), [(443, 443)]);
+        assert_eq!(of(&[]), []);
     }
 
     #[test]

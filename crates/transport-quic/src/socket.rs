@@ -4,6 +4,9 @@
 //! (`UDP_MAX_SEGMENTS` and the length field of IP) and answers EMSGSIZE to more. quinn takes
 //! EMSGSIZE for an MTU probe that was too large, so with packets of 8,952 bytes no packet would
 //! arrive.
+//!
+//! quinn's own socket writes a line of a programmer about what the system refuses to send
+//! (`sendmsg error: Os { code: 101, … }`). So this socket sends itself, and reads through quinn's.
 
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
@@ -12,9 +15,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
-use net::udp::{keep_joining, take_one_by_one};
-use quinn::udp::{RecvMeta, Transmit};
+use net::udp::{keep_joining, take_one_by_one, unsent};
+use quinn::udp::{RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 use quinn::{AsyncUdpSocket, Runtime, TokioRuntime, UdpPoller};
+use rustix::io::Errno;
 
 use crate::settings::DATAGRAMS;
 use crate::twice;
@@ -72,6 +76,9 @@ impl Receiving {
 #[derive(Debug)]
 pub(crate) struct Socket {
     inner: Arc<dyn AsyncUdpSocket>,
+    /// The same socket for sending.
+    same: std::net::UdpSocket,
+    sending: UdpSocketState,
     /// The number of segments of the largest size that a received message can hold.
     receive: usize,
     /// The size of the last sent segments. They mostly belong to the same connection as the next
@@ -91,6 +98,8 @@ impl Socket {
         keep_joining();
         let same = socket.try_clone()?;
         let inner = TokioRuntime.wrap_udp_socket(socket)?;
+        // Like quinn's own state it makes the kernel join datagrams, which may be undone below.
+        let sending = UdpSocketState::new(UdpSockRef::from(&same))?;
         // For each of 32 messages quinn makes a buffer of this number of payloads.
         let receive = match receiving {
             Receiving::Joined => {
@@ -101,7 +110,27 @@ impl Socket {
                 1
             }
         };
-        Ok(Arc::new(Self { inner, receive, segment: 1.into(), read: 0.into() }))
+        Ok(Arc::new(Self { inner, same, sending, receive, segment: 1.into(), read: 0.into() }))
+    }
+}
+
+impl Socket {
+    /// Sends with one call. Only a full socket is an error: what else the system refuses counts as
+    /// lost on the path.
+    fn send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        let sent = self.sending.try_send(UdpSockRef::from(&self.same), transmit);
+        let Err(error) = sent else { return Ok(()) };
+        if error.kind() == io::ErrorKind::WouldBlock {
+            // The runtime has to notice it, or the wait for room would end at once.
+            return self.inner.try_send(transmit);
+        }
+        // A device that cannot segment: quinn sends one by one from now on.
+        let is_segmented = transmit.segment_size.is_some();
+        let is_of_device = matches!(Errno::from_io_error(&error), Some(Errno::IO | Errno::INVAL));
+        if !(is_segmented && is_of_device) {
+            unsent(transmit.destination, &error);
+        }
+        Ok(())
     }
 }
 
@@ -116,10 +145,10 @@ impl AsyncUdpSocket for Socket {
             self.segment.store(segment, Ordering::Relaxed);
         }
         let Some(segment) = transmit.segment_size.filter(|_| transmit.contents.len() > CALL) else {
-            self.inner.try_send(transmit)?;
+            self.send(transmit)?;
             if is_twice {
                 // A copy that finds no room is not missed.
-                let _ = self.inner.try_send(transmit);
+                let _ = self.send(transmit);
             }
             return Ok(());
         };
@@ -127,7 +156,7 @@ impl AsyncUdpSocket for Socket {
         for (turn, contents) in transmit.contents.chunks(call).enumerate() {
             let segment_size = (contents.len() > segment).then_some(segment);
             let part = Transmit { contents, segment_size, ..transmit_of(transmit) };
-            match self.inner.try_send(&part) {
+            match self.send(&part) {
                 // The first part has left. Sending it again would be worse than losing the rest.
                 Err(error) if turn > 0 && error.kind() == io::ErrorKind::WouldBlock => break,
                 done => done?,
@@ -167,7 +196,7 @@ impl AsyncUdpSocket for Socket {
 
     fn max_transmit_segments(&self) -> usize {
         let fit = CALL / self.segment.load(Ordering::Relaxed).max(1);
-        self.inner.max_transmit_segments().min(fit.max(1))
+        self.sending.max_gso_segments().min(fit.max(1))
     }
 
     fn max_receive_segments(&self) -> usize {
@@ -347,7 +376,10 @@ mod tests {
     /// The messages of each call of a reader that reads as long as it may, by turns.
     fn turns(size: usize, count: usize) -> Vec<Vec<usize>> {
         let inner = Arc::new(Backlog { size, left: count.into() });
-        let socket = Socket { inner, receive: 1, segment: 1.into(), read: 0.into() };
+        let same = bound();
+        let sending = UdpSocketState::new(UdpSockRef::from(&same)).unwrap();
+        let (segment, read) = (1.into(), 0.into());
+        let socket = Socket { inner, same, sending, receive: 1, segment, read };
         let mut space = [0; 32];
         let mut turns = vec![Vec::new()];
         while turns.iter().flatten().sum::<usize>() < count {
@@ -371,6 +403,21 @@ mod tests {
                 assert!(bytes <= DATAGRAMS, "{size}: {turn:?}");
             }
         }
+    }
+
+    #[tokio::test]
+    async fn what_the_system_refuses_counts_as_lost_and_ends_no_connection() {
+        let socket = Socket::new(bound(), 1_200, Receiving::Joined).unwrap();
+        let transmit = Transmit {
+            // A socket of IPv4 reaches no address of IPv6.
+            destination: "[2001:db8::1]:7000".parse().unwrap(),
+            ecn: None,
+            contents: &[0; 1_200],
+            segment_size: None,
+            src_ip: None,
+        };
+        send(&socket, &transmit).await;
+        send(&socket, &transmit).await;
     }
 
     #[tokio::test]

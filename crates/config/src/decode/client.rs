@@ -221,25 +221,27 @@ fn forward(cx: &Cx<'_>, item: Item, taken: &mut Listeners) -> Option<Forward> {
     Some(Forward { listen, target: Some(target), basic_auth: Vec::new(), terms, kept: false })
 }
 
+/// Whether an address, which may be wrong otherwise, has the scheme of a proxy.
+fn has_proxy_scheme(text: &str) -> bool {
+    text.split_once("://").is_some_and(|(scheme, _)| [SOCKS5, HTTP_PROXY].contains(&scheme))
+}
+
 /// The long form of an entry: `5203=5201` has the keys `listen` and `target`, and a proxy has
 /// `listen` alone.
 fn long(item: Item) -> Item {
     let is_proxy = match &item.node.kind {
-        Kind::Scalar { text, .. } => local(text, SOCKET_MODE).is_ok_and(|listen| listen.is_proxy()),
+        Kind::Scalar { text, .. } => !text.contains('=') && has_proxy_scheme(text),
         Kind::List(_) | Kind::Map(_) => false,
     };
     if is_proxy { item.keyed("listen") } else { item.long("listen", None) }
 }
 
-/// Whether the text of `listen`, which may be wrong otherwise, has the scheme of a proxy.
+/// Whether `listen` has the scheme of a proxy.
 fn is_proxy(s: &Section<'_>) -> bool {
-    let item = s.key("listen");
-    let scheme = |item: &Item| match &item.node.kind {
-        Kind::Scalar { text, .. } => text.split_once("://").map(|(scheme, _)| scheme.to_owned()),
-        Kind::List(_) | Kind::Map(_) => None,
-    };
-    let scheme = item.as_ref().and_then(scheme);
-    scheme.is_some_and(|scheme| [SOCKS5, HTTP_PROXY].contains(&scheme.as_str()))
+    s.key("listen").is_some_and(|item| match &item.node.kind {
+        Kind::Scalar { text, .. } => has_proxy_scheme(text),
+        Kind::List(_) | Kind::Map(_) => false,
+    })
 }
 
 /// Decodes a forward whose programs name what they want to reach.

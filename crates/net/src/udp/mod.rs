@@ -3,7 +3,7 @@
 //!
 //! `buffers` sets how many bytes may wait for a worker, `route` finds how large a datagram may be.
 //! For QUIC and KCP `steer` tells the kernel the worker of a connection. For flows `peers` tells the worker
-//! of a peer, and `flow` reads and writes in batches.
+//! of a peer, and `flow` reads and writes in batches. `unsent` tells that the system refuses to send.
 
 mod buffers;
 mod flow;
@@ -11,6 +11,7 @@ mod peers;
 mod refused;
 mod route;
 mod steer;
+mod unsent;
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -22,6 +23,7 @@ pub use flow::{Arrival, FlowSocket, Loss, Route, Tally, dialling};
 pub use peers::{BUCKETS, Buckets, FlowGroup, Steering, bucket_of, flow_group};
 pub use refused::refused;
 pub use route::{local_address, payload_of_route, socket_to, unspecified};
+pub use unsent::unsent;
 
 /// Sockets in a group at most: the byte that names a worker has as many values.
 pub const MAX_GROUP: usize = 256;

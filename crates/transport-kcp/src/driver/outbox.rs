@@ -53,13 +53,14 @@ impl Outbox {
     /// on the path: routes and devices come and go, and packets are sent again.
     pub(crate) fn poll_send(&mut self, cx: &mut Context<'_>, socket: &Socket) -> Poll<()> {
         while let Some((run, count)) = self.run(socket.longest_run()) {
-            let bytes = run.bytes.len();
+            let (bytes, peer) = (run.bytes.len(), run.to.peer);
             match socket.poll_send(cx, &run) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(error)) => {
                     self.refused += 1;
                     tracing::trace!(%error, refused = self.refused, "datagrams are not sent");
+                    net::udp::unsent(peer, &error);
                 }
             }
             self.gone.0 += count;

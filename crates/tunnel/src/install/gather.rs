@@ -10,9 +10,9 @@ use config::secrets::Held;
 use config::{ClientFlags, ServerFlags, Sources, Text};
 use ops::WrongConfig;
 
-use super::plan::Plan;
+use super::plan::{Plan, below};
 use super::secrets::{self, Credential, Split, split};
-use super::{Instance, check_name, command, drop_in, root, shared, state, unit};
+use super::{Instance, check_name, command, drop_in, root, shared, state, unit, version};
 use crate::cli::{InstallArgs, Side};
 use crate::load::{self, Either};
 use crate::quoted::quoted;
@@ -85,7 +85,13 @@ pub(super) fn plan(args: &InstallArgs) -> anyhow::Result<(Plan, Instance)> {
     for (path, text) in shared()? {
         plan.file(path, 0o644, text);
     }
-    plan.file(super::PROGRAM, 0o755, super::program()?);
+    let program = super::program()?;
+    plan.notes.extend(version::note(
+        &below(&root, Path::new(super::PROGRAM)),
+        &program,
+        args.force,
+    ));
+    plan.file(super::PROGRAM, 0o755, program);
     plan.commands.push(command(&["systemctl", "daemon-reload"]));
     let instance = Instance { side, name, unit, credentials: handed };
     if variables.is_empty() || instance.has_settings(&root) {

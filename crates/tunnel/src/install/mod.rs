@@ -2,7 +2,8 @@
 //!
 //! `secrets` takes the secrets out of a configuration. `state` finds the
 //! state so far. `gather` collects all that belongs to an instance, `plan` writes it, `verify`
-//! checks the result, and `remove` takes it away.
+//! checks the result, and `remove` takes it away. `version` compares the installed program with this
+//! one.
 
 mod gather;
 mod plan;
@@ -10,6 +11,7 @@ mod remove;
 mod secrets;
 mod state;
 mod verify;
+mod version;
 
 use std::cell::Cell;
 use std::fs;

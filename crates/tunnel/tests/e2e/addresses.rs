@@ -66,6 +66,20 @@ fn a_port_that_the_server_chooses_is_told_and_stays_with_the_client() {
     visitor.read_exact(&mut [0]).unwrap();
 }
 
+/// Port 81 is free and the first port of the rights.
+#[test]
+fn a_port_below_1024_is_not_chosen_where_the_client_may_have_others() {
+    let (origin, other) = (Origin::echo(), free_port());
+    let mut setup = Setup::new(Scheme::TLS).service_on("echo", origin.port(), 81);
+    setup.allow.push(other);
+    let mut running = setup.start_server();
+    running.edit_client(|text| text.replace("tcp://:81\"", "tcp://:0\""));
+    running.start_client();
+    let line = running.client().wait_line(&["echo is published at tcp://127.0.0.1:"], SOON);
+    assert!(line.trim_end().ends_with(&format!(":{other}")), "{line}");
+    running.wait_echo(other);
+}
+
 /// Listeners of both families see IPv4 peers as IPv4-mapped addresses (RFC 4291, section 2.5.5.2).
 #[test]
 fn an_ipv4_address_is_shown_as_ipv4_by_listeners_of_both_families() {

@@ -248,3 +248,27 @@ fn a_misspelled_level_of_the_environment_is_refused_instead_of_silencing_the_log
         assert_eq!(output.status.code(), Some(2), "{role}: {said}");
     }
 }
+
+#[test]
+fn a_password_in_an_address_is_led_to_basic_auth_and_not_repeated() {
+    let dir = tempfile::tempdir().unwrap();
+    for (flag, address) in [
+        ("--publish", "http://ann:secret@app.example.com=3000"),
+        ("--publish", "https://ann:secret@app.example.com=3000"),
+        ("--publish", "tcp://ann:secret@:10022=22"),
+        ("--publish", "10080=tcp://ann:secret@127.0.0.1:80"),
+        ("--forward", "socks5://ann:secret@127.0.0.1:1080"),
+    ] {
+        let mut client = tunnel(&["client", "--server", "example.com", "--name", "home"]);
+        client.args(["--token-file", "token", flag, address]).current_dir(dir.path());
+        let output = run(&mut client);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        let line = said.lines().find(|line| line.starts_with(flag));
+        let line = line.unwrap_or_else(|| panic!("{address}: {said}"));
+        for word in ["an address has no user and no password", "hint: ", "basic_auth"] {
+            assert!(line.contains(word), "{word}: {line}");
+        }
+        assert!(!said.contains("secret"), "{said}");
+    }
+}

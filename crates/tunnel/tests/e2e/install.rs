@@ -46,6 +46,42 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
+fn another_version_at_the_place_of_the_program_is_told_with_both_versions() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("root");
+    fs::create_dir(&root).unwrap();
+    let mut own = tunnel(&["--version"]);
+    let (_, own, _) = outcome(run(&mut own));
+    let own = own.trim().strip_prefix("tunnel ").unwrap();
+    let yaml = format!("servers: tls://127.0.0.1:1\nname: home\ntoken: \"{}\"\n", token());
+    fs::write(dir.path().join("client.yaml"), yaml).unwrap();
+    let install = |args: &[&str]| command("install", args, dir.path());
+    let (exit, said, why) = install(&["client"]);
+    assert_eq!(exit, Some(0), "{said}{why}");
+    let program = root.join("usr/bin/tunnel");
+    let put = |version: &str| {
+        let mark = |version: &str| format!("This is tunnel, version {version};").into_bytes();
+        let (mut bytes, own) = (fs::read(binary()).unwrap(), mark(own));
+        let at = bytes.windows(own.len()).position(|part| part == own).expect("the version");
+        bytes.splice(at..at + own.len(), mark(version));
+        fs::write(&program, bytes).unwrap();
+    };
+    for (version, order) in [("0.0.9", "newer"), ("99.0.0", "older")] {
+        put(version);
+        let told = format!("is version {version}, and this program is {own}: {order}");
+        let (exit, _, why) = install(&["client"]);
+        assert!(exit == Some(1) && why.contains(&told) && why.contains("--force"), "{why}");
+        let (exit, _, why) = install(&["client", "--force"]);
+        assert!(exit == Some(0) && why.contains(&format!("{told}; it is replaced")), "{why}");
+        assert!(fs::read(&program).unwrap() == fs::read(binary()).unwrap());
+    }
+}
+
+fn token() -> String {
+    outcome(run(&mut tunnel(&["generate", "token"]))).1.trim().to_owned()
+}
+
+#[test]
 fn an_enrolled_client_and_its_server_run_as_installed_units() {
     let dir = tempfile::tempdir().unwrap();
     let (at, root) = (|name: &str| dir.path().join(name), dir.path().join("root"));

@@ -63,6 +63,7 @@ mod targets;
 mod timeouts;
 mod udp;
 mod unix_sockets;
+mod unsent;
 mod vanish;
 mod visitors;
 mod web_socket;

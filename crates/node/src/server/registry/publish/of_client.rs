@@ -293,14 +293,16 @@ impl OfClient {
         }
         let own = self.directory.chosen(&self.name, service).await.into_iter();
         let own = own.filter(|(of, at)| *of == over && at.ip() == bind);
-        let own = own.map(|(_, at)| at.port()).filter(|port| rights.permits(bind, *port));
+        let choice = rights.to_choose_from(bind);
+        let may = |port: u16| choice.iter().any(|(first, last)| (*first..=*last).contains(&port));
+        let own = own.map(|(_, at)| at.port()).filter(|&port| may(port));
         let own: Vec<_> = own.collect();
         let ports = match state.free.entry((over, bind)) {
             hash_map::Entry::Occupied(known) => known.into_mut(),
             hash_map::Entry::Vacant(place) => {
                 // Ports that other services had are the last choice: the services may come back.
                 let others = self.directory.chosen_by_others(&self.name, service).await;
-                place.insert(free_ports(rights.ranges(bind).collect(), (over, bind), others))
+                place.insert(free_ports(choice.clone(), (over, bind), others))
             }
         };
         let any = format!("{over}://:0");
@@ -326,7 +328,8 @@ impl OfClient {
         Err(error(
             ServiceErrorCode::NotAllowed,
             format!(
-                "client `{name}` has no free port in `allow.{over}` of the server to choose from"
+                "client `{name}` has no free port in `allow.{over}` of the server to choose from \
+                 (ports below 1024 are chosen only where the client may have no others)"
             ),
         ))
     }

@@ -1,0 +1,136 @@
+//! Tells that the system refuses to send datagrams of QUIC and KCP: one plain line per peer and
+//! reason in a while. The datagrams count as lost on the path, because routes, devices and firewalls
+//! come and go; without the line a person sees a time-out alone.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{LazyLock, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+
+/// After this time a line is written again.
+const EVERY: Duration = Duration::from_secs(600);
+
+/// Peers and reasons at a time. What comes on top is not told: peers of a server choose their
+/// addresses.
+const MOST: usize = 64;
+
+/// What was told, of the whole process: each dial has a socket of its own.
+static TOLD: LazyLock<Mutex<Told>> = LazyLock::new(Mutex::default);
+
+/// Reports that the system did not send a datagram to `peer`. A datagram that was too large is no
+/// news: connections find the size of the path by sending such ones.
+pub fn unsent(peer: SocketAddr, error: &io::Error) {
+    let errno = Errno::from_io_error(error);
+    if errno == Some(Errno::MSGSIZE) {
+        return;
+    }
+    let ip = peer.ip().to_canonical();
+    let reason = errno.map_or(0, Errno::raw_os_error);
+    let is_news = {
+        let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+        told.is_news((ip, reason), Instant::now())
+    };
+    if !is_news {
+        return;
+    }
+    let (to, why) = (SocketAddr::new(ip, peer.port()), why(errno, ip));
+    let reason = errno.map_or_else(|| error.to_string(), |errno| plain(&errno.to_string()));
+    // Of several addresses of a server, another may be reachable.
+    if is_unreachable(errno) {
+        tracing::info!(source = %ip, "datagrams to {to} are not sent: {why} ({reason})");
+    } else {
+        tracing::warn!(source = %ip, "datagrams to {to} are not sent: {why} ({reason})");
+    }
+}
+
+/// The text of an error without its number.
+fn plain(text: &str) -> String {
+    text.split(" (os error").next().unwrap_or(text).to_lowercase()
+}
+
+fn is_unreachable(errno: Option<Errno>) -> bool {
+    [Errno::NETUNREACH, Errno::HOSTUNREACH, Errno::AFNOSUPPORT].map(Some).contains(&errno)
+}
+
+/// The reason for a person.
+fn why(errno: Option<Errno>, ip: IpAddr) -> &'static str {
+    match errno {
+        Some(Errno::NETUNREACH | Errno::AFNOSUPPORT) if ip.is_ipv6() => {
+            "this machine has no route to this IPv6 address"
+        }
+        Some(Errno::NETUNREACH | Errno::AFNOSUPPORT) => "this machine has no route to this address",
+        Some(Errno::HOSTUNREACH) => "the network finds no host at this address",
+        Some(Errno::PERM | Errno::ACCESS) => {
+            "a firewall or another rule of this machine forbids it"
+        }
+        Some(Errno::NOBUFS | Errno::NOMEM) => "the queue of the network device is full",
+        Some(Errno::NETDOWN | Errno::NODEV | Errno::NXIO) => "the network device is down",
+        Some(Errno::ADDRNOTAVAIL) => "this machine has lost the address that it sent from",
+        _ => "the system refuses them",
+    }
+}
+
+/// What was told, and when.
+#[derive(Debug, Default)]
+struct Told(HashMap<(IpAddr, i32), Instant>);
+
+impl Told {
+    fn is_news(&mut self, what: (IpAddr, i32), now: Instant) -> bool {
+        let is_recent = |at: &Instant| now.saturating_duration_since(*at) < EVERY;
+        if self.0.get(&what).is_some_and(is_recent) {
+            return false;
+        }
+        if self.0.len() >= MOST {
+            self.0.retain(|_, at| is_recent(at));
+        }
+        let is_news = self.0.len() < MOST || self.0.contains_key(&what);
+        if is_news {
+            self.0.insert(what, now);
+        }
+        is_news
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    fn ip(n: usize) -> IpAddr {
+        Ipv4Addr::from(u32::try_from(n).unwrap()).into()
+    }
+
+    #[test]
+    fn a_reason_is_told_once_in_a_while_per_peer_and_peers_cannot_fill_the_log() {
+        let (mut told, start) = (Told::default(), Instant::now());
+        assert!(told.is_news((ip(0), 101), start));
+        let after = start + EVERY - Duration::from_millis(1);
+        assert!((0..1000).all(|_| !told.is_news((ip(0), 101), after)));
+        assert!(told.is_news((ip(0), 1), after), "another reason");
+        assert!(told.is_news((ip(0), 101), start + EVERY));
+        let lines = (1..1000).filter(|n| told.is_news((ip(*n), 101), start + EVERY)).count();
+        assert_eq!(lines, MOST - 2);
+        assert_eq!(told.0.len(), MOST);
+        let later = start + EVERY * 3;
+        assert!(told.is_news((ip(1000), 101), later));
+        assert_eq!(told.0.len(), 1);
+    }
+
+    #[test]
+    fn each_reason_has_words() {
+        let of = |errno: Errno, ip: &str| {
+            (why(Some(errno), ip.parse().unwrap()), plain(&errno.to_string()))
+        };
+        let (why, text) = of(Errno::NETUNREACH, "2001:db8::1");
+        assert!(why.contains("no route to this IPv6 address"));
+        assert_eq!(text, "network is unreachable");
+        assert!(of(Errno::PERM, "192.0.2.1").0.contains("firewall"));
+        assert!(of(Errno::NOBUFS, "192.0.2.1").0.contains("queue"));
+        assert!(of(Errno::HOSTUNREACH, "192.0.2.1").0.contains("no host"));
+        assert!(of(Errno::IO, "192.0.2.1").0.contains("refuses"));
+    }
+}
