@@ -40,7 +40,8 @@ pub(super) fn services(s: &Section<'_>, items: Vec<Item>, prefix: Option<&str>) 
     let mut seen = Seen { prefix: prefix.map(str::to_owned), ..Seen::default() };
     let (mut made, mut entries) = (Vec::new(), Vec::new());
     for item in items {
-        let item = long(item);
+        // A problem was reported.
+        let Some(item) = long(s.cx, item) else { continue };
         let before = made.len();
         let entry = Section::open(s.cx, item.clone(), &SERVICE);
         made.extend(service(entry, &mut seen).unwrap_or_default());
@@ -74,12 +75,13 @@ struct Seen {
 
 /// The long form of an entry: `10080=3000` has the keys `public` and `target`, and `3000` is a
 /// target at any public port.
-pub(super) fn long(item: Item) -> Item {
+pub(super) fn long(cx: &Cx<'_>, item: Item) -> Option<Item> {
+    let item = item.filled_in(cx)?;
     let any = match &item.node.kind {
         Kind::Scalar { text, .. } if is_udp(text) => ANY_UDP,
         Kind::Scalar { .. } | Kind::List(_) | Kind::Map(_) => ANY,
     };
-    item.long("public", Some(any))
+    Some(item.long("public", Some(any)))
 }
 
 fn is_udp(target: &str) -> bool {
@@ -89,7 +91,8 @@ fn is_udp(target: &str) -> bool {
 /// The services of one entry alone. Empty after a problem.
 pub(crate) fn services_of(cx: &Cx<'_>, item: Item, prefix: Option<&str>) -> Vec<Service> {
     let mut seen = Seen { prefix: prefix.map(str::to_owned), ..Seen::default() };
-    service(Section::open(cx, long(item), &SERVICE), &mut seen).unwrap_or_default()
+    let entry = long(cx, item).and_then(|item| Section::open(cx, item, &SERVICE));
+    service(entry, &mut seen).unwrap_or_default()
 }
 
 /// Decodes an entry: one service, or one service for each port of a range.
