@@ -36,6 +36,9 @@ pub struct Clients {
     /// The seconds since the start of the server. What is known of a client that is away is from
     /// this time.
     pub uptime_seconds: u64,
+    /// The pin of the certificate that clients are shown; absent without TLS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pin: Option<String>,
     /// The clients in the order of their names.
     pub list: Vec<Client>,
 }
@@ -367,10 +370,11 @@ impl Rights {
 
 /// The list as a table.
 pub fn render(clients: &Clients) -> String {
-    let Clients { uptime_seconds, list } = clients;
+    let Clients { uptime_seconds, pin, list } = clients;
+    let pin = pin.as_ref().map(|pin| format!("pin of the server {pin}\n")).unwrap_or_default();
     let started = duration(*uptime_seconds);
     if list.is_empty() {
-        return "the server knows no client".to_owned();
+        return format!("{pin}the server knows no client");
     }
     let titles = ["client", "from", "state", "last address", "rights", "last refusal"];
     let mut rows = vec![titles.map(str::to_owned).to_vec()];
@@ -385,7 +389,7 @@ pub fn render(clients: &Clients) -> String {
         ]);
     }
     let all = term::count(u64::try_from(list.len()).unwrap_or(u64::MAX), "client");
-    format!("{all}, server started {started} ago\n\n{}", term::table(&rows))
+    format!("{all}, server started {started} ago\n{pin}\n{}", term::table(&rows))
 }
 
 /// One client as text.
@@ -449,7 +453,7 @@ mod tests {
             Client { refused: Some(refused), ..client("c") },
             Client { hold: Some(Held { seconds: 90, ..Held::default() }), ..client("d") },
         ];
-        let text = render(&Clients { uptime_seconds: 5, list });
+        let text = render(&Clients { uptime_seconds: 5, list, ..Clients::default() });
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines[0], "4 clients, server started 5s ago");
         assert!(lines[6].contains("start, on hold for 1m30s"), "{text}");
@@ -462,6 +466,8 @@ mod tests {
         assert!(lines[5].contains("away since the server's start"), "{text}");
         assert!(lines[5].contains("1m1s ago from 192.0.2.1:5: wrong\\ntoken"), "{text}");
         assert_eq!(render(&Clients::default()), "the server knows no client");
+        let pinned = Clients { pin: Some("sha256:x".into()), ..Clients::default() };
+        assert_eq!(render(&pinned), "pin of the server sha256:x\nthe server knows no client");
     }
 
     #[test]

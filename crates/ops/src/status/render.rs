@@ -6,7 +6,7 @@ use super::{
     Carrier, Certificate, ClientHeld, DENIED, Link, NameAway, SUPERSEDED, Service, Session, Status,
     StreamKind, Streams, TARGET_DOWN, UP, WAITING,
 };
-use crate::term;
+use crate::{Role, term};
 
 /// The rates of services and forwards in bytes per second, from two statuses.
 #[derive(Debug, Default)]
@@ -54,6 +54,7 @@ pub fn render(status: &Status, rates: Option<&Rates>) -> String {
         state,
         reload_error,
         listen,
+        pins,
         doors,
         default_targets,
         certificates,
@@ -79,6 +80,12 @@ pub fn render(status: &Status, rates: Option<&Rates>) -> String {
     }
     for address in listen {
         text.push_str(&format!("listening on {address}\n"));
+    }
+    for pin in pins {
+        text.push_str(&match role {
+            Role::Server => format!("pin of the server {pin}\n"),
+            Role::Client => format!("trusts a server with the pin {pin}\n"),
+        });
     }
     for address in doors {
         text.push_str(&format!("listening for visitors of names on {address}\n"));
