@@ -15,6 +15,23 @@ pub struct Reloaded {
     pub restart: Vec<String>,
     /// Items that the system refused to open; the rest is in force.
     pub failed: Vec<String>,
+    /// The services of this change that are published, with the addresses that visitors use.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub published: Vec<Published>,
+    /// Warnings about what was read and that there were not before, as the log has them; for the
+    /// person who asked.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+/// A service that is published.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Published {
+    /// The name of the service.
+    pub name: String,
+    /// The public addresses.
+    pub addresses: Vec<String>,
 }
 
 impl Reloaded {
@@ -29,7 +46,7 @@ impl Reloaded {
                 Change::Restart => restart.push((*key).to_owned()),
             }
         }
-        Self { applied, restart, failed: Vec::new() }
+        Self { applied, restart, ..Self::default() }
     }
 }
 
@@ -60,7 +77,7 @@ mod tests {
         let reloaded = |applied: &[&str], restart: &[&str]| {
             let [applied, restart] =
                 [applied, restart].map(|list| list.iter().map(ToString::to_string).collect());
-            Reloaded { applied, restart, failed: Vec::new() }.to_string()
+            Reloaded { applied, restart, ..Reloaded::default() }.to_string()
         };
         assert_eq!(reloaded(&[], &[]), "nothing to apply");
         assert_eq!(reloaded(&["a", "b"], &[]), "a; b");

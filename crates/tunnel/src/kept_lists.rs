@@ -59,7 +59,8 @@ impl KeptLists {
     /// The text of the file; empty if there is no file.
     pub(crate) fn read(&self) -> Result<String, WrongConfig> {
         match fs::symlink_metadata(&self.path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
+            // A folder into which this user cannot look has no list of this user.
+            Err(e) if is_absence(&e) => return Ok(String::new()),
             _ => {}
         }
         // Whoever can write the directory could publish services of this machine.
@@ -143,6 +144,11 @@ impl KeptLists {
         }
         Ok(text)
     }
+}
+
+fn is_absence(error: &io::Error) -> bool {
+    use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
+    matches!(error.kind(), NotFound | NotADirectory | PermissionDenied)
 }
 
 #[cfg(test)]

@@ -58,6 +58,9 @@ pub(crate) struct EnrollArgs {
     pub(crate) revoke: Option<String>,
     #[command(flatten)]
     pub(crate) which: Which,
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `tunnel allow`.
@@ -101,6 +104,9 @@ pub(crate) struct PublishArgs {
     pub(crate) save: bool,
     #[command(flatten)]
     pub(crate) which: Which,
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `tunnel unpublish`.
@@ -116,6 +122,9 @@ pub(crate) struct UnpublishArgs {
     pub(crate) save: bool,
     #[command(flatten)]
     pub(crate) which: Which,
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `tunnel forward`.
@@ -131,6 +140,9 @@ pub(crate) struct ForwardArgs {
     pub(crate) save: bool,
     #[command(flatten)]
     pub(crate) which: Which,
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `tunnel connect`.
@@ -261,6 +273,21 @@ pub(crate) struct PingArgs {
     /// Time to wait for an answer, in seconds, at most 10
     #[arg(short = 'W', long, value_name = "SECS", default_value = "2", value_parser = patience)]
     pub(crate) timeout: Duration,
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `tunnel check`.
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// The file; its content tells whether it is for a server or for a client [default: client.yaml
+    /// or server.yaml in this folder]
+    #[arg(value_name = "FILE", conflicts_with = "config")]
+    pub(crate) file: Option<PathBuf>,
+    /// The same file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     /// Print JSON, for programs
     #[arg(long)]
     pub(crate) json: bool,

@@ -33,6 +33,8 @@ pub(super) struct RunningDaemon {
     pub(super) kept: Option<KeptLists>,
     /// Permits one reload at a time, and counts the successful reloads.
     pub(super) turn: tokio::sync::Mutex<u64>,
+    /// The warnings about the configuration in force. A reload tells the others.
+    warnings: Mutex<Vec<String>>,
     /// The error of the last reload, if it failed.
     reload_error: Mutex<Option<String>>,
 }
@@ -42,9 +44,17 @@ impl RunningDaemon {
         role: Arc<dyn Serving>,
         life: Life,
         (file, kept): (Option<ConfigFile>, Option<KeptLists>),
+        warnings: Vec<String>,
     ) -> Self {
         let (turn, reload_error) = Default::default();
-        Self { role, life, file, kept, turn, reload_error }
+        Self { role, life, file, kept, turn, warnings: Mutex::new(warnings), reload_error }
+    }
+
+    /// Leaves in a report the warnings that there were not before the reload.
+    fn keep_new_warnings(&self, reloaded: &mut Reloaded) {
+        let mut known = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *known, reloaded.warnings.clone());
+        reloaded.warnings.retain(|warning| !before.contains(warning));
     }
 
     fn reload_error(&self) -> MutexGuard<'_, Option<String>> {
@@ -56,7 +66,10 @@ impl RunningDaemon {
         // systemd already knows that the daemon stops, and must not be told that it is ready again.
         anyhow::ensure!(self.life.phase() == Phase::Running, "it is stopping");
         notify::reloading();
-        let outcome = self.role.reload().await;
+        let mut outcome = self.role.reload().await;
+        if let Ok(reloaded) = &mut outcome {
+            self.keep_new_warnings(reloaded);
+        }
         // A stop may have begun during the reload; then systemd must not be told either.
         if self.life.phase() == Phase::Running {
             notify::ready(&self.role.summary());
