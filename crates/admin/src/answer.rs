@@ -50,6 +50,7 @@ pub(super) fn succeeded(answer: Answer, order: Option<&Order>) -> Response {
         Answer::Status(status) => Json(status).into_response(),
         Answer::Reloaded(reloaded) => Json(reloaded).into_response(),
         Answer::Configuration(shown) => Json(shown).into_response(),
+        Answer::Reconnected(links) => Json(json!({ "links": links })).into_response(),
         Answer::Allowed(allowed) => Json(allowed).into_response(),
         Answer::Limited(limits) => Json(limits).into_response(),
         Answer::Held(Some(held)) => Json(held).into_response(),
@@ -63,7 +64,7 @@ pub(super) fn succeeded(answer: Answer, order: Option<&Order>) -> Response {
         Answer::Log { filter } => Json(json!({ "filter": filter })).into_response(),
         Answer::Pong(ping) => Json(ping).into_response(),
         Answer::Speed(speed) => Json(speed).into_response(),
-        Answer::Stopping { pid } => {
+        Answer::Stopping { pid, now: _ } => {
             (StatusCode::ACCEPTED, Json(json!({ "pid": pid }))).into_response()
         }
         // The answer contains all data that `tunnel enroll` prints.

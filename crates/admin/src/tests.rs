@@ -49,6 +49,10 @@ impl Traffic for Fixed {
         Box::pin(async { Streams::default() })
     }
 
+    fn reconnect(&self, _: Option<String>) -> SendFuture<'_, u64> {
+        Box::pin(async { 1 })
+    }
+
     fn kill(&self, _: StreamNumber) -> SendFuture<'_, bool> {
         Box::pin(async { false })
     }
@@ -82,7 +86,7 @@ impl ops::Clients for Fixed {
         Box::pin(async move {
             let mut applied = Applied::default();
             match change {
-                Change::Allow(order) => applied.allowed.tcp = order.allow_tcp,
+                Change::Allow(order) | Change::Deny(order) => applied.allowed.tcp = order.allow_tcp,
                 Change::Limit(order) => {
                     applied.limits.streams = order.streams.unwrap().parse().ok()
                 }
@@ -395,6 +399,10 @@ fn a_daemon_is_stopped_by_a_request() {
     let (status, answer) = get(&api, "POST /api/v1/stop", "");
     assert!(status == 202 && answer.contains(&std::process::id().to_string()), "{answer}");
     assert_eq!(life.phase(), Phase::Draining);
+    assert_eq!(get(&api, "POST /api/v1/stop?now=maybe", "").0, 400);
+    assert_eq!(life.phase(), Phase::Draining);
+    assert_eq!(get(&api, "POST /api/v1/stop", "").0, 202);
+    assert_eq!(life.phase(), Phase::Ending);
 }
 
 #[test]

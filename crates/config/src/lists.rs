@@ -45,8 +45,12 @@ pub struct Lists {
 pub struct Kept {
     /// The entries to add.
     pub lists: Lists,
-    /// Names of services and addresses of forwards that are removed.
+    /// Names of services and addresses of forwards that are removed. Of an entry of a command and
+    /// one of the file with the same name, the entry of the command is removed.
     pub without: Vec<String>,
+    /// The change is made in the configuration file as well: no other entry waits behind an added
+    /// or a removed entry.
+    pub saved: bool,
 }
 
 impl Lists {
@@ -58,19 +62,28 @@ impl Lists {
 
     /// Adds `later`. An entry of `later` takes the place of each entry that has its name, one of
     /// its ports or its address. A service that says only where it is and what it dials takes over
-    /// the other settings of the entry, because `allow_from` must not get lost.
-    pub fn add(&mut self, mut later: Self) {
+    /// the other settings of the entry, because `allow_from` must not get lost. Returns the entries
+    /// that have lost their place.
+    pub fn add(&mut self, mut later: Self) -> Self {
         for service in later.services.iter_mut().filter(|service| service.is_short()) {
             let own = Places::of(std::slice::from_ref(service));
             if let Some(before) = self.services.iter().find(|before| own.are_of(before)) {
                 service.take_settings(before);
             }
         }
-        let places = Places::of(&later.services);
-        self.services.retain(|service| !places.are_of(service));
-        self.forwards.retain(|own| !later.forwards.iter().any(|other| is_same_place(own, other)));
+        let lost = self.clear_places_of(&later);
         self.services.extend(later.services);
         self.forwards.extend(later.forwards);
+        lost
+    }
+
+    /// Removes, and returns, each entry that has a name, port or address of an entry of `others`.
+    pub(crate) fn clear_places_of(&mut self, others: &Self) -> Self {
+        let places = Places::of(&others.services);
+        let services = self.services.extract_if(.., |service| places.are_of(service)).collect();
+        let is_placed = |own: &Forward| others.forwards.iter().any(|at| is_same_place(own, at));
+        let forwards = self.forwards.extract_if(.., |own| is_placed(own)).collect();
+        Self { services, forwards }
     }
 
     /// The name of the service at this host name (`http://app.example.com`), if it has no other public
@@ -142,28 +155,6 @@ impl Lists {
 }
 
 impl ClientConfig {
-    /// Adds entries that the running client got by commands.
-    ///
-    /// # Errors
-    /// The result is too long; nothing has changed then.
-    pub fn keep(&mut self, kept: &Kept) -> Result<(), BadValue> {
-        let mut lists = Lists { services: self.services.clone(), forwards: self.forwards.clone() };
-        for what in &kept.without {
-            lists.remove(what);
-        }
-        let mut added = kept.lists.clone();
-        added.expand(&self.full_name())?;
-        lists.add(added);
-        lists.check()?;
-        let kept = Self { services: lists.services, forwards: lists.forwards, ..self.clone() };
-        kept.check_sizes()?;
-        if let Some(service) = kept.open_exits().next() {
-            return Err(open_to_all(service));
-        }
-        *self = kept;
-        Ok(())
-    }
-
     /// The exits that everybody may use.
     pub(crate) fn open_exits(&self) -> impl Iterator<Item = &Service> {
         self.services.iter().filter(|service| service.is_open_exit(&self.visitors_of(service)))
@@ -175,6 +166,8 @@ impl ClientConfig {
         let mut lists = Lists { services, forwards: Vec::new() };
         let outcome = lists.expand(&self.full_name());
         self.services = lists.services;
+        // The services behind others were not checked with each other, and need no check.
+        drop(self.shadowed.expand(&self.full_name()));
         outcome
     }
 
@@ -215,7 +208,7 @@ impl ClientConfig {
 }
 
 /// The names and public addresses of services.
-struct Places {
+pub(crate) struct Places {
     names: BTreeSet<String>,
     tcp: Taken,
     udp: Taken,
@@ -223,7 +216,7 @@ struct Places {
 }
 
 impl Places {
-    fn of(services: &[Service]) -> Self {
+    pub(crate) fn of(services: &[Service]) -> Self {
         let names = services.iter().map(|service| service.name.clone()).collect();
         let (mut tcp, mut udp, mut hosts) = (Taken::default(), Taken::default(), Names::default());
         for service in services {
@@ -242,7 +235,7 @@ impl Places {
     }
 
     /// Whether the service has one of the names or addresses.
-    fn are_of(&self, service: &Service) -> bool {
+    pub(crate) fn are_of(&self, service: &Service) -> bool {
         let path = service.terms.http.path.as_deref();
         let clashes = |public: &Public| match public {
             Public::Tcp { bind, port } => self.tcp.clash(bound(*bind), *port).is_some(),
@@ -258,7 +251,7 @@ fn bound(bind: Option<IpAddr>) -> Bind {
 }
 
 /// Whether two forwards cannot listen at the same time.
-fn is_same_place(one: &Forward, other: &Forward) -> bool {
+pub(crate) fn is_same_place(one: &Forward, other: &Forward) -> bool {
     if let (Local::Unix { address: one, .. }, Local::Unix { address: other, .. }) =
         (&one.listen, &other.listen)
     {

@@ -34,6 +34,20 @@ impl PortRight {
     pub fn contains(&self, other: &Self) -> bool {
         self.bind == other.bind && self.first <= other.first && other.last <= self.last
     }
+
+    /// The ports of this right that are not in `gone`; `None` if they have no port in common. Rights
+    /// at different addresses have none.
+    #[must_use]
+    pub fn without(&self, gone: &Self) -> Option<Vec<Self>> {
+        if self.bind != gone.bind || gone.last < self.first || self.last < gone.first {
+            return None;
+        }
+        let below = (self.first < gone.first)
+            .then(|| Self { last: gone.first.saturating_sub(1), ..self.clone() });
+        let above = (gone.last < self.last)
+            .then(|| Self { first: gone.last.saturating_add(1), ..self.clone() });
+        Some(below.into_iter().chain(above).collect())
+    }
 }
 
 impl FromStr for PortRight {

@@ -16,7 +16,7 @@ use ops::lists::ListChange;
 use ops::measure::{Ping, Progress, Speed};
 use ops::status::{Status, StreamNumber, Streams};
 use ops::{Reloaded, WrongConfig};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
 
 use crate::denied::Denied;
@@ -71,11 +71,11 @@ impl Instance {
         Ok(Self { path: path.to_owned(), stream })
     }
 
-    /// Asks for a drain and returns immediately. The result is the process id of the daemon.
-    pub fn begin_stop(&self) -> anyhow::Result<u32> {
-        let answer = self.ask(Command::Stop)?;
-        let Answer::Stopping { pid } = answer else { bail!(UNASKED) };
-        Ok(pid)
+    /// Asks for a drain, or with `now` for the end, and returns immediately.
+    pub fn begin_stop(&self, now: bool) -> anyhow::Result<Stopping> {
+        let answer = self.ask(Command::Stop { now })?;
+        let Answer::Stopping { pid, now } = answer else { bail!(UNASKED) };
+        Ok(Stopping { pid, now })
     }
 
     fn ask(&self, request: Command) -> anyhow::Result<Answer> {
@@ -168,6 +168,21 @@ pub fn allow(instance: &Instance, order: Order) -> anyhow::Result<Allowed> {
     Ok(allowed)
 }
 
+/// Takes rights away from a client. Returns its remaining rights. The error may be a [`WrongConfig`].
+pub fn deny(instance: &Instance, order: Order) -> anyhow::Result<Allowed> {
+    instance.stream.set_read_timeout(Some(RELOAD_TIMEOUT))?;
+    let answer = instance.ask(Command::Deny(order))?;
+    let Answer::Allowed(allowed) = answer else { bail!(UNASKED) };
+    Ok(allowed)
+}
+
+/// Ends the carriers of a client's links, which dial anew. Returns the number of these links.
+pub fn reconnect(instance: &Instance, client: Option<String>) -> anyhow::Result<u64> {
+    let answer = instance.ask(Command::Reconnect { client })?;
+    let Answer::Reconnected(links) = answer else { bail!(UNASKED) };
+    Ok(links)
+}
+
 /// Changes limits of a client. Returns all its limits. The error may be a [`WrongConfig`].
 pub fn limit(instance: &Instance, order: LimitOrder) -> anyhow::Result<Limits> {
     instance.stream.set_read_timeout(Some(RELOAD_TIMEOUT))?;
@@ -246,6 +261,7 @@ pub fn speedtest(
             | Answer::Revoked(_)
             | Answer::Streams(_)
             | Answer::Killed(_)
+            | Answer::Reconnected(_)
             | Answer::Log { .. }
             | Answer::Wrong(_)
             | Answer::Pong(_)
@@ -307,19 +323,60 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Asks for a drain and waits, without a time limit, until the process has ended. Returns the
-/// process id.
-pub fn stop(instance: &Instance) -> anyhow::Result<u32> {
+/// A daemon that stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stopping {
+    /// The process id of the daemon.
+    pub pid: u32,
+    /// The remaining streams are reset.
+    pub now: bool,
+}
+
+/// What keeps a daemon that stops.
+#[derive(Clone, Debug)]
+pub struct Left {
+    /// The remaining streams.
+    pub streams: Streams,
+    /// The seconds until they are reset.
+    pub seconds: Option<u64>,
+}
+
+/// The most streams that are looked at while a daemon stops.
+const LEFT_MAX: usize = 10_000;
+
+/// The time between two looks at the remaining streams.
+const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// What keeps the daemon at `path`. `None`: it does not answer any more.
+fn left(path: &Path) -> Option<Left> {
+    let streams = streams(&Instance::connect(path).ok()?, None, LEFT_MAX).ok()?;
+    let seconds = status(&Instance::connect(path).ok()?).ok()?.drain_seconds;
+    Some(Left { streams, seconds })
+}
+
+/// Asks for a drain, or with `now` for the end, and waits, without a time limit, until the process
+/// has ended. `begun` is called with the answer of the daemon, and `news` from time to time with
+/// what is left.
+pub fn stop(
+    instance: &Instance,
+    now: bool,
+    begun: impl FnOnce(Stopping),
+    mut news: impl FnMut(&Left),
+) -> anyhow::Result<u32> {
     // The descriptor is opened before the request, so that it cannot refer to another process that
     // has got the same id.
     let process = process_of(&instance.stream);
-    let pid = instance.begin_stop()?;
+    let stopping = instance.begin_stop(now)?;
+    begun(stopping);
     match process {
         Some(process) => {
             let mut ends = [PollFd::new(&process, PollFlags::IN)];
-            while let Err(e) = poll(&mut ends, None) {
-                if e != rustix::io::Errno::INTR {
-                    return Err(e).context("waiting for the end of the process");
+            loop {
+                match poll(&mut ends, Some(&LOOK)) {
+                    Ok(0) => left(&instance.path).iter().for_each(&mut news),
+                    Ok(_) => break,
+                    Err(rustix::io::Errno::INTR) => {}
+                    Err(e) => return Err(e).context("waiting for the end of the process"),
                 }
             }
         }
@@ -331,7 +388,7 @@ pub fn stop(instance: &Instance) -> anyhow::Result<u32> {
             drop((&instance.stream).read(&mut [0; 1]));
         }
     }
-    Ok(pid)
+    Ok(stopping.pid)
 }
 
 fn process_of(stream: &UnixStream) -> Option<OwnedFd> {

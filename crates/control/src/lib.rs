@@ -34,8 +34,9 @@ mod serve;
 mod socket_path;
 
 pub use ask::{
-    Connected, Instance, allow, change_lists, client, clients, connect, enroll, events, hold, kill,
-    limit, log, ping, reload, revoke, speedtest, status, stop, streams,
+    Connected, Instance, Left, Stopping, allow, change_lists, client, clients, connect, deny,
+    enroll, events, hold, kill, limit, log, ping, reconnect, reload, revoke, speedtest, status,
+    stop, streams,
 };
 pub use denied::Denied;
 pub use serve::ControlSocket;

@@ -119,6 +119,14 @@ impl Link {
         carriers.iter().map(|running| (running.number, running.peer.clone())).collect()
     }
 
+    /// Ends all carriers, as if they were lost: the client of the link dials anew, and the streams go
+    /// on. Returns whether there was one.
+    pub fn cut(&self) -> bool {
+        let carriers = self.carriers();
+        carriers.iter().for_each(|(number, _)| self.inner.carrier_ended(*number));
+        !carriers.is_empty()
+    }
+
     /// The address of the far end of the newest carrier.
     #[must_use]
     pub fn peer_address(&self) -> Option<SocketAddr> {

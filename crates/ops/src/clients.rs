@@ -288,6 +288,8 @@ impl HoldOrder {
 pub enum Change {
     /// More rights.
     Allow(Order),
+    /// Fewer rights.
+    Deny(Order),
     /// Other limits.
     Limit(LimitOrder),
 }
@@ -296,7 +298,7 @@ impl Change {
     /// The name of the client.
     pub fn name(&self) -> &str {
         match self {
-            Self::Allow(order) => &order.name,
+            Self::Allow(order) | Self::Deny(order) => &order.name,
             Self::Limit(order) => &order.name,
         }
     }

@@ -9,7 +9,7 @@ use tokio::sync::{Notify, watch};
 /// A phase of the process.
 ///
 /// ```text
-///   Running --SIGTERM, SIGINT, `tunnel stop`--> Draining --second signal, drain_timeout--> Ending
+///   Running --signal, `tunnel stop`--> Draining --either again, drain_timeout--> Ending
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {

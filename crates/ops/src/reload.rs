@@ -22,6 +22,10 @@ pub struct Reloaded {
     /// person who asked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+    /// The names of the services of a command that the server has refused. They are in force no
+    /// more, and `failed` has the reasons.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<String>,
 }
 
 /// A service that is published.

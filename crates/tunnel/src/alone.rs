@@ -34,10 +34,9 @@ impl Alone {
         control: Option<&SocketPath>,
         places: &Places,
     ) -> anyhow::Result<Self> {
-        let servers: BTreeSet<_> =
-            config.servers.iter().map(|path| path.endpoint.to_string()).collect();
+        let servers = servers(config);
         // An instance of systemd has a folder of its own, in which this process would see no lock.
-        if let Some((pid, socket)) = running(&config.name, &servers, places) {
+        if let Some((pid, socket)) = of(&config.name, &servers, places) {
             return Err(taken(config, &pid.to_string(), &socket));
         }
         // Without a folder there is no place for a lock.
@@ -69,8 +68,17 @@ impl Alone {
     }
 }
 
+/// The process number and the control socket of the running client of this configuration.
+pub(crate) fn running(config: &ClientConfig, places: &Places) -> Option<(u32, PathBuf)> {
+    of(&config.name, &servers(config), places)
+}
+
+fn servers(config: &ClientConfig) -> BTreeSet<String> {
+    config.servers.iter().map(|path| path.endpoint.to_string()).collect()
+}
+
 /// The process number and the control socket of a running client of this name at these servers.
-fn running(name: &str, servers: &BTreeSet<String>, places: &Places) -> Option<(u32, PathBuf)> {
+fn of(name: &str, servers: &BTreeSet<String>, places: &Places) -> Option<(u32, PathBuf)> {
     let begin = SocketPath::file_name(&client_instance(name));
     let is_candidate = |path: &PathBuf| {
         path.file_name().and_then(|file| file.to_str()).is_some_and(|file| file.starts_with(&begin))

@@ -10,7 +10,9 @@ use ops::clients::{HOLD_PAGE_MAX, HoldOrder, LimitOrder, render, render_details}
 use ops::enrol::Order;
 use ops::{Role, WrongConfig, term};
 
-use crate::cli::{AllowArgs, ClientsArgs, ClientsCommand, EnrollArgs, HoldArgs, LimitArgs};
+use crate::cli::{
+    AllowArgs, ClientsArgs, ClientsCommand, DenyArgs, EnrollArgs, HoldArgs, LimitArgs,
+};
 use crate::instances::find_role;
 
 /// Prints an enrolment code for a new client or for the new token of an enrolled client, or removes
@@ -67,6 +69,22 @@ pub(crate) fn allow(args: &AllowArgs) -> anyhow::Result<()> {
         "client `{name}` {}",
         control::allow(&find_role(which, Role::Server)?, order)?
     ));
+    Ok(())
+}
+
+/// Takes rights away from a client, and prints the remaining ones.
+pub(crate) fn deny(args: &DenyArgs) -> anyhow::Result<()> {
+    let DenyArgs { name, tcp, udp, http, tls, forward, which } = args;
+    let order = Order {
+        name: name.clone(),
+        allow_tcp: tcp.clone(),
+        allow_udp: udp.clone(),
+        allow_forward: forward.clone(),
+        ..Order::default()
+    };
+    let order = order.with_hosts(http, tls);
+    let left = control::deny(&find_role(which, Role::Server)?, order)?;
+    term::out(format_args!("client `{name}` {left}"));
     Ok(())
 }
 

@@ -17,7 +17,6 @@ use crate::enroll::{Kept, NOBODY};
 use crate::first_start::{self, Invitation};
 use crate::generate::Order;
 use crate::input::{absolute, key_exposure};
-use crate::kept_lists::KeptLists;
 use crate::load;
 use crate::runtime::slow_runtime;
 use crate::whereabouts::{client_instance, control};
@@ -81,6 +80,8 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
         Command::Log { level, which } => instances::log(which, level.clone()),
         Command::Enroll(args) => clients::enroll(args),
         Command::Allow(args) => clients::allow(args),
+        Command::Deny(args) => clients::deny(args),
+        Command::Reconnect { name, which } => instances::reconnect(which, name.clone()),
         Command::Clients(args) => clients::clients(args),
         Command::Publish(args) => published::publish(args),
         Command::Unpublish(args) => published::unpublish(args),
@@ -89,7 +90,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
         Command::Reload { which, json } => instances::reload(which, *json),
         Command::Install(args) => install::install(args),
         Command::Uninstall(args) => install::uninstall(args),
-        Command::Stop { which } => instances::stop(which),
+        Command::Stop { which, now } => instances::stop(which, *now),
         Command::Ping(args) => measure::ping(args),
         Command::Speedtest(args) => measure::speedtest(args),
     }
@@ -181,7 +182,11 @@ fn ordered(name: &str, args: &ServerArgs) -> ops::enrol::Order {
 
 fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
     let redeemed = args.enroll.as_deref().map(|code| enroll::redeem(args, code)).transpose()?;
-    let args = redeemed.as_ref().unwrap_or(args);
+    let args = match &redeemed {
+        Some(None) => return Ok(()),
+        Some(Some(redeemed)) => redeemed,
+        None => args,
+    };
     let found = found::of_client(args)?;
     let args = &with_file(args, found.as_deref(), |args| &mut args.daemon);
     let Loaded { config, warnings } = load::client(args, None)?;
@@ -193,8 +198,7 @@ fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
     let is_needed = config.common.control.is_some() || config.common.state_dir.is_some();
     let control = control(&config.common, &instance, &places);
     let control = if is_needed { Some(control?) } else { control.ok() };
-    let kept = KeptLists::of(&config, load::flag_lists(args)?);
-    let frame = Frame { control, is_needed, warnings, kept, ..frame(&args.daemon) };
+    let frame = Frame { control, is_needed, warnings, ..frame(&args.daemon) };
     let alone = Alone::claim(&config, frame.control.as_ref(), &places)?;
     let args = args.clone();
     let source: client::ConfigSource = Box::new(move |instead| load::client(&args, instead));
@@ -218,9 +222,8 @@ fn run_demo(once: bool) -> anyhow::Result<()> {
 }
 
 fn frame(args: &DaemonArgs) -> Frame {
-    let (warnings, kept) = Default::default();
     let configuration = args.config.clone();
-    Frame { control: None, is_needed: true, warnings, configuration, kept }
+    Frame { control: None, is_needed: true, warnings: Vec::new(), configuration }
 }
 
 /// The arguments with the file of the folder, if that file counts.

@@ -87,15 +87,19 @@ impl ConfigFile {
 /// Changes the entry of a client in the text of the file `name`.
 pub(crate) fn change(name: &str, text: &str, change: &Change) -> anyhow::Result<String> {
     let edited = match change {
-        Change::Allow(order) => {
-            let new = edit::NewRights {
+        Change::Allow(order) | Change::Deny(order) => {
+            let rights = edit::NewRights {
                 tcp: &order.allow_tcp,
                 udp: &order.allow_udp,
                 http: &order.allow_http,
                 tls: &order.allow_tls,
                 forward: &order.allow_forward,
             };
-            edit::allow(name, text, &order.name, new)
+            if matches!(change, Change::Allow(_)) {
+                edit::allow(name, text, &order.name, rights)
+            } else {
+                edit::deny(name, text, &order.name, rights)
+            }
         }
         Change::Limit(order) => edit::limit(name, text, &order.name, &order.limits()),
     };

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail};
-use control::{self, Denied, Found, Instance};
+use control::{self, Denied, Found, Instance, Stopping};
 use ops::events::Heard;
 use ops::state::Places;
-use ops::status::{Rates, Status, render, render_streams};
+use ops::status::{Rates, Status, duration, render, render_left, render_streams};
 use ops::{Reloaded, Role, term};
 
 use crate::cli::{StreamsArgs, Which};
@@ -131,11 +131,38 @@ fn not_in_force(reloaded: &Reloaded) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Ends the connections of a client, which dials anew. `name`: the client, on a server.
+pub(crate) fn reconnect(which: &Which, name: Option<String>) -> anyhow::Result<()> {
+    let role = if name.is_some() { Role::Server } else { Role::Client };
+    let links = control::reconnect(&find_role(which, role)?, name)?;
+    if links == 0 {
+        bail!("no link is connected now (hint: `tunnel status` says why)");
+    }
+    let links = term::count(links, "link");
+    term::out(format_args!("the connections of {links} ended; the client dials anew"));
+    Ok(())
+}
+
 /// Stops the daemon and waits for the end of its process.
-pub(crate) fn stop(which: &Which) -> anyhow::Result<()> {
+pub(crate) fn stop(which: &Which, now: bool) -> anyhow::Result<()> {
     let instance = find(which)?;
-    term::err("stopping: waiting until its streams have ended…");
-    let pid = control::stop(&instance)?;
+    let begun = |stopping: Stopping| {
+        term::err(if stopping.now {
+            "stopping: the remaining streams are reset"
+        } else {
+            "stopping: new visitors are refused, and open streams may finish (`tunnel stop --now`, or \
+             `tunnel stop` once more, resets them)"
+        });
+    };
+    let mut said = String::new();
+    let pid = control::stop(&instance, now, begun, |left| {
+        let text = render_left(&left.streams);
+        if left.streams.total > 0 && text != said {
+            let until = left.seconds.map(|seconds| format!(", for at most {}", duration(seconds)));
+            term::err(format_args!("{text}{}", until.unwrap_or_default()));
+            said = text;
+        }
+    })?;
     term::out(format_args!("process {pid} has ended"));
     Ok(())
 }

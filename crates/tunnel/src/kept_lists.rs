@@ -2,13 +2,14 @@
 //! directory, because a unit of systemd cannot write its configuration, and are merged with the
 //! configuration at each load.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use config::edit::{list_text, publish, unpublish};
-use config::{ClientConfig, Kept, Lists, Text};
+use config::{ClientConfig, Kept, Lists, Text, Trust};
 use ops::WrongConfig;
 use ops::state::{Places, check_private, create_private, write_private};
 
@@ -23,52 +24,82 @@ const HEAD: &str = "# Made by `tunnel publish`, `tunnel unpublish` and `tunnel f
 /// The file of the kept lists of one client at one server.
 #[derive(Clone, Debug)]
 pub(crate) struct KeptLists {
-    path: PathBuf,
-    /// The services and forwards of the command line, which no edit of a file removes.
-    flags: Lists,
+    /// The files in which the lists are kept, with equal content: one for each pin of the server, or
+    /// else one for its host. While a server gets another key, a client has both pins.
+    paths: Vec<PathBuf>,
+    /// Where an earlier version, or a client with another spelling of the address, has kept them.
+    earlier: Vec<PathBuf>,
     /// The lists are only shown, so it does not matter who can write the directory: the state of a
     /// unit belongs to the unit's own user.
     is_shown: bool,
 }
 
 impl KeptLists {
-    /// The file of a client in the state directory `folder`. The server's host is part of the file's
-    /// name: a service that was published at one server must not appear at another server.
-    pub(crate) fn in_state(folder: &Path, config: &ClientConfig, flags: Lists) -> Self {
-        let host = config.servers.first().map(|path| path.endpoint.host.to_string());
-        let name = format!("client-{}@{}.yaml", config.name, host.unwrap_or_default());
-        Self { path: folder.join(name), flags, is_shown: false }
+    /// The files of a client in the state directory `folder`. The server is part of the file's name:
+    /// a service that was published at one server must not appear at another server. A pin names
+    /// the server itself, while its address can be spelled in several ways.
+    pub(crate) fn in_state(folder: &Path, config: &ClientConfig) -> Self {
+        let place = |server: &str| folder.join(format!("client-{}@{server}.yaml", config.name));
+        let (mut pins, mut hosts) = (Vec::new(), Vec::new());
+        for path in &config.servers {
+            if let Trust::Pins(all) = &path.trust {
+                pins.extend(all.iter().map(|pin| place(&name_of(pin))));
+            }
+            hosts.push(place(&path.endpoint.host.to_string()));
+        }
+        for paths in [&mut pins, &mut hosts] {
+            let mut seen = HashSet::new();
+            paths.retain(|path| seen.insert(path.clone()));
+        }
+        let paths =
+            if pins.is_empty() { hosts.drain(..hosts.len().min(1)).collect() } else { pins };
+        Self { paths, earlier: hosts, is_shown: false }
     }
 
     /// The file for `tunnel check`, which shows the lists.
     pub(crate) fn to_show(folder: &Path, config: &ClientConfig) -> Self {
-        Self { is_shown: true, ..Self::in_state(folder, config, Lists::default()) }
+        Self { is_shown: true, ..Self::in_state(folder, config) }
     }
 
     /// The file of a client of this process. `None`: the environment names no place for state.
-    pub(crate) fn of(config: &ClientConfig, flags: Lists) -> Option<Self> {
+    pub(crate) fn of(config: &ClientConfig) -> Option<Self> {
         let given = config.common.state_dir.clone();
         let folder = given.or_else(|| Places::of_process().state_dir().ok())?;
-        Some(Self::in_state(&folder, config, flags))
+        Some(Self::in_state(&folder, config))
     }
 
+    /// The file that has the lists, or in which they will be.
     pub(crate) fn path(&self) -> &Path {
-        &self.path
+        let is_there = |path: &&PathBuf| fs::symlink_metadata(path).is_ok();
+        let found = self.paths.iter().chain(&self.earlier).find(is_there);
+        found.or_else(|| self.paths.first()).map_or(Path::new(""), |path| path)
+    }
+
+    /// Puts the lists under all present names of the server. A failure leaves them where they are
+    /// read as well.
+    pub(crate) fn adopt(&self) {
+        let is_everywhere = self.paths.iter().all(|path| path.exists());
+        let text = if is_everywhere { Ok(String::new()) } else { self.read() };
+        let Some(text) = text.ok().filter(|text| !text.is_empty()) else { return };
+        if let Err(why) = self.write(&text) {
+            tracing::debug!("the services and forwards of commands stay where they are: {why:#}");
+        }
     }
 
     /// The text of the file; empty if there is no file.
     pub(crate) fn read(&self) -> Result<String, WrongConfig> {
-        match fs::symlink_metadata(&self.path) {
+        let path = self.path();
+        match fs::symlink_metadata(path) {
             // A folder into which this user cannot look has no list of this user.
             Err(e) if is_absence(&e) => return Ok(String::new()),
             _ => {}
         }
         // Whoever can write the directory could publish services of this machine.
-        let folder = self.path.parent().unwrap_or(&self.path);
+        let folder = path.parent().unwrap_or(path);
         if !self.is_shown {
             check_private(folder).map_err(|why| WrongConfig::one(why.to_string()))?;
         }
-        read_own(&self.path)
+        read_own(path)
     }
 
     /// The lists in the file. `prefix` is the `id_prefix` of the configuration.
@@ -77,52 +108,51 @@ impl KeptLists {
     }
 
     fn parse(&self, text: &str, prefix: Option<&str>) -> Result<Kept, WrongConfig> {
-        let name = self.path.display().to_string();
+        let name = self.path().display().to_string();
         let load = |sources: &config::Sources<'_>| {
             config::load_kept(Text { name: &name, text }, prefix, sources)
         };
         Ok(with_sources(Path::new(""), load)?.config)
     }
 
-    /// Replaces the file by a text. A text without entries removes the file.
+    /// Replaces the files by a text. A text without entries removes them.
     pub(crate) fn write(&self, text: &str) -> anyhow::Result<()> {
-        let write = || {
-            let (Some(folder), Some(name)) = (self.path.parent(), self.path.file_name()) else {
+        let is_empty = self.parse(text, None).is_ok_and(|kept| kept == Kept::default());
+        let before = self.path().to_owned();
+        let write = |path: &PathBuf| {
+            let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
                 return Err(io::ErrorKind::InvalidFilename.into());
             };
-            if self.parse(text, None).is_ok_and(|kept| kept == Kept::default()) {
-                return match fs::remove_file(&self.path) {
-                    Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
-                    _ => Ok(()),
-                };
+            if is_empty {
+                return remove(path);
             }
             create_private(folder)?;
             write_private(folder, &name.to_string_lossy(), text.as_bytes())
         };
-        write().with_context(|| format!("writing {}", self.path.display()))
+        for path in &self.paths {
+            write(path).with_context(|| format!("writing {}", path.display()))?;
+        }
+        if !self.paths.contains(&before) {
+            remove(&before).with_context(|| format!("removing {}", before.display()))?;
+        }
+        Ok(())
     }
 
-    /// The text with `lists` added and the entries `gone` removed. `in_file` is the text of the
-    /// configuration file, whose entries are marked as removed. Names have no prefix.
+    /// The text with `lists` added and the entries `gone` removed. An entry that is not here is one of
+    /// the file or of a flag, and is marked as removed. Names have no prefix.
     pub(crate) fn edited(
         &self,
         text: &str,
         lists: &Lists,
         gone: &[String],
-        in_file: &str,
     ) -> anyhow::Result<String> {
-        let name = self.path.display().to_string();
+        let name = self.path().display().to_string();
         let mut text = if text.is_empty() { HEAD.to_owned() } else { text.to_owned() };
         for what in gone {
-            let rest = unpublish(&name, &text, what).map_err(refusal)?;
-            let was_kept = rest.is_some();
-            text = rest.unwrap_or(text);
-            // An entry that would have to be divided is in the file as well.
-            let is_in_file = !matches!(unpublish("", in_file, what), Ok(None));
-            let is_flag = self.flags.clone().remove(what);
-            if !was_kept || is_in_file || is_flag {
-                text = list_text(&name, &text, WITHOUT, what, true).map_err(refusal)?;
-            }
+            text = match unpublish(&name, &text, what).map_err(refusal)? {
+                Some(rest) => rest,
+                None => list_text(&name, &text, WITHOUT, what, true).map_err(refusal)?,
+            };
         }
         let names = lists.services.iter().map(|service| service.name.clone());
         for what in names.chain(lists.forwards.iter().map(|forward| forward.listen.to_string())) {
@@ -136,7 +166,7 @@ impl KeptLists {
     /// The text without any trace of these entries, because the configuration file has them, or has
     /// them no more.
     pub(crate) fn without(&self, text: &str, entries: &[String]) -> anyhow::Result<String> {
-        let name = self.path.display().to_string();
+        let name = self.path().display().to_string();
         let mut text = text.to_owned();
         for what in entries {
             text = unpublish(&name, &text, what).map_err(refusal)?.unwrap_or(text);
@@ -151,6 +181,18 @@ fn is_absence(error: &io::Error) -> bool {
     matches!(error.kind(), NotFound | NotADirectory | PermissionDenied)
 }
 
+/// A pin as part of a file's name. The alphabet of Base64 has characters that it may not have.
+fn name_of(pin: &str) -> String {
+    pin.trim_end_matches('=').replace(':', "-").replace('/', "_").replace('+', "-")
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
@@ -163,6 +205,47 @@ mod tests {
         with_sources(Path::new(""), load).unwrap().config
     }
 
+    fn one(folder: &Path) -> KeptLists {
+        KeptLists { paths: vec![folder.join("c.yaml")], earlier: Vec::new(), is_shown: false }
+    }
+
+    fn client(servers: &str) -> ClientConfig {
+        let sources = config::Sources { env: &|_| None, read: &|_| Err(String::new()) };
+        let text = format!(
+            "servers: {servers}\nname: home\ntoken: q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ\n"
+        );
+        let text = Some(Text { name: "c", text: &text });
+        config::load_client(text, &config::ClientFlags::default(), &sources).unwrap().config
+    }
+
+    #[test]
+    fn entries_belong_to_the_server_and_not_to_the_spelling_of_its_address() {
+        let dir = tempfile::tempdir().unwrap();
+        let [old, new] = ["A", "/"].map(|c| format!("sha256:{}=", c.repeat(42) + "A"));
+        let of = |servers: &str| KeptLists::in_state(dir.path(), &client(servers));
+        let pinned = |host: &str, pins: &str| {
+            of(&format!("[{{ url: 'tls://{host}', tls: {{ pin: [{pins}] }} }}]"))
+        };
+        // An earlier version has named the file for the host.
+        let plain = of("tcp://192.0.2.1");
+        plain.write(&plain.edited("", &lists(&["3000"]), &[]).unwrap()).unwrap();
+        pinned("192.0.2.1", &old).adopt();
+        assert!(!dir.path().join("client-home@192.0.2.1.yaml").exists());
+        let is_known = |kept: &KeptLists| names(&kept.load(None).unwrap()) == ["tcp-3000"];
+        assert!(is_known(&pinned("a.example", &old)));
+        // Another server has other entries, unless the key of the server changes.
+        assert!(!is_known(&pinned("a.example", &new)));
+        pinned("a.example", &format!("{old}, {new}")).adopt();
+        assert!(is_known(&pinned("a.example", &new)));
+        let both = pinned("a.example", &format!("{old}, {new}"));
+        both.write("").unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        // Without a pin, each host among the servers names the server.
+        plain.write(&plain.edited("", &lists(&["3000"]), &[]).unwrap()).unwrap();
+        assert!(is_known(&of("[tcp://a.example, tcp://192.0.2.1]")));
+        assert!(!is_known(&of("tcp://a.example")));
+    }
+
     fn names(kept: &Kept) -> Vec<&str> {
         kept.lists.services.iter().map(|service| service.name.as_str()).collect()
     }
@@ -170,35 +253,32 @@ mod tests {
     #[test]
     fn entries_come_go_and_come_back() {
         let dir = tempfile::tempdir().unwrap();
-        let kept =
-            KeptLists { path: dir.path().join("c.yaml"), flags: lists(&["7=7"]), is_shown: false };
-        let file = "services: [{ name: ssh, public: 22, target: 22 }]\n";
-        let text = kept.edited("", &lists(&["3000", "80=8080"]), &[], file).unwrap();
+        let kept = one(dir.path());
+        let text = kept.edited("", &lists(&["3000", "80=8080"]), &[]).unwrap();
         kept.write(&text).unwrap();
         assert_eq!(names(&kept.load(None).unwrap()), ["tcp-3000", "tcp-80"]);
         assert_eq!(names(&kept.load(Some("a")).unwrap()), ["a-tcp-3000", "a-tcp-80"]);
 
-        // An entry of the file and an entry of a flag are marked; an entry of this file is not.
+        // An entry that is not here is marked; an entry of this file is not.
         let gone = ["tcp-3000", "ssh", "tcp-7"].map(str::to_owned);
-        let text = kept.edited(&text, &Lists::default(), &gone, file).unwrap();
+        let text = kept.edited(&text, &Lists::default(), &gone).unwrap();
         let now = kept.parse(&text, None).unwrap();
         assert_eq!((names(&now), now.without.as_slice()), (vec!["tcp-80"], &gone[1..]));
-        let text = kept.edited(&text, &lists(&["7=8"]), &[], file).unwrap();
+        let text = kept.edited(&text, &lists(&["7=8"]), &[]).unwrap();
         assert_eq!(kept.parse(&text, None).unwrap().without, ["ssh"]);
 
         // Nothing is left: no file is left.
         let text = kept.without(&text, &["tcp-80", "tcp-7", "ssh"].map(str::to_owned)).unwrap();
         kept.write(&text).unwrap();
-        assert!(!kept.path.exists());
+        assert!(!kept.path().exists());
         assert_eq!(kept.load(None).unwrap(), Kept::default());
     }
 
     #[test]
     fn a_directory_that_others_may_write_adds_no_service() {
         let dir = tempfile::tempdir().unwrap();
-        let kept =
-            KeptLists { path: dir.path().join("c.yaml"), flags: Lists::default(), is_shown: false };
-        kept.write(&kept.edited("", &lists(&["3000"]), &[], "").unwrap()).unwrap();
+        let kept = one(dir.path());
+        kept.write(&kept.edited("", &lists(&["3000"]), &[]).unwrap()).unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
         let why = kept.load(None).unwrap_err().to_string();
         assert!(why.contains("mode 0777"), "{why}");

@@ -31,8 +31,19 @@ fn bytes_of(file: File) -> io::Result<Vec<u8>> {
 
 /// Reads a file with a token or with users, and removes blanks and line breaks at both ends.
 pub(crate) fn read_token(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    File::open(path)?.take(MAX_TOKEN_FILE).read_to_string(&mut text)?;
+    let (mut text, file) = (Vec::new(), File::open(path)?);
+    (&file).take(MAX_TOKEN_FILE + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > MAX_TOKEN_FILE {
+        // A pipe has no size.
+        let why = match file.metadata()?.len() {
+            size if size > MAX_TOKEN_FILE => {
+                format!("it has {size} bytes, and may have at most {MAX_TOKEN_FILE}")
+            }
+            _ => format!("it has more than {MAX_TOKEN_FILE} bytes"),
+        };
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+    }
+    let text = str::from_utf8(&text).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
     Ok(text.trim().to_owned())
 }
 
@@ -136,6 +147,22 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    #[test]
+    fn a_file_of_users_or_with_a_token_is_read_as_a_whole_or_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("users");
+        let most = usize::try_from(MAX_TOKEN_FILE).unwrap();
+        fs::write(&file, "x".repeat(most)).unwrap();
+        assert_eq!(read_token(&file).unwrap().len(), most);
+        // The byte at the limit is the first one of a letter of two bytes.
+        fs::write(&file, "x".repeat(most - 1) + "\u{e4}").unwrap();
+        let refused = read_token(&file).unwrap_err().to_string();
+        assert_eq!(refused, "it has 131073 bytes, and may have at most 131072");
+        // A pipe tells no size.
+        let endless = read_token(Path::new("/dev/zero")).unwrap_err().to_string();
+        assert_eq!(endless, "it has more than 131072 bytes");
+    }
 
     #[test]
     fn a_credential_of_systemd_is_not_exposed_by_the_mask_of_its_list() {

@@ -36,10 +36,7 @@ impl Signals {
                 }
             };
             if life.phase() == Phase::Running {
-                tracing::info!(
-                    signal = name,
-                    "stopping: streams may finish; once more to cut them"
-                );
+                tracing::info!(signal = name, "asked to stop by {name}");
                 life.drain();
             } else {
                 tracing::info!(signal = name, "stopping at once");

@@ -253,6 +253,10 @@ impl Share {
         Rc::new(Self { account, held: Cell::new(0), waker: Cell::new(None) })
     }
 
+    pub(crate) const fn account(&self) -> &Rc<Account> {
+        &self.account
+    }
+
     /// Whether the body may hand over one more piece of up to `most` bytes. The first piece always
     /// goes, so a body with too little memory is slow and does not stop. Otherwise the task of
     /// `cx` is woken once the pieces of this body are written.

@@ -11,7 +11,7 @@ use std::{
     error::Error,
     fmt, io,
     pin::Pin,
-    rc::Rc,
+    rc::{Rc, Weak},
     task::{Context, Poll, Waker, ready},
     time::Duration,
 };
@@ -25,12 +25,12 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     sync::{Notify, Semaphore},
     task::spawn_local,
-    time::sleep,
+    time::{Sleep, sleep},
 };
 
 use crate::{
     OpenFailed, Service, Stream,
-    account::{Account, Hold},
+    account::{Account, Hold, SMALL},
     body::RequestBody,
     compress::Read,
     gate::{DATA, Frames, NO_MEMORY},
@@ -52,6 +52,10 @@ const WINDOW: u32 = 256 * 1024;
 const MOST_STREAMS: u32 = 128;
 /// Bytes that h2 keeps before a short memory stops reading.
 const AHEAD: u64 = 64 * 1024;
+/// While memory is short, so much is read once per this time: what h2 keeps is an estimate, and what
+/// waits for memory may come back elsewhere.
+const TRICKLE: usize = SMALL;
+const TICK: Duration = Duration::from_millis(100);
 /// Bytes of the body of a request that wait for the window of their stream.
 const SEND_BUFFER: usize = 64 * 1024;
 /// The fields of an answer, as much as a head over HTTP/1.1 may have.
@@ -80,11 +84,20 @@ struct Place {
     /// One request opens the connection, and the others wait for it.
     opening: Semaphore,
     open: RefCell<Option<Open>>,
+    /// Attempts to open it that failed, and how the last one did. Those that have waited for an
+    /// attempt fail with it: each would wait for one of its own otherwise, one after the other.
+    failures: Cell<u64>,
+    failed: RefCell<Option<OpenFailed>>,
 }
 
 impl Default for Place {
     fn default() -> Self {
-        Self { opening: Semaphore::new(1), open: RefCell::default() }
+        Self {
+            opening: Semaphore::new(1),
+            open: RefCell::default(),
+            failures: Cell::new(0),
+            failed: RefCell::default(),
+        }
     }
 }
 
@@ -110,6 +123,17 @@ struct State {
 }
 
 impl State {
+    /// Takes the connection out of its place: the next request opens another one.
+    fn leave(&self, place: &Weak<Place>) {
+        let Some(place) = place.upgrade() else { return };
+        let mut open = place.open.borrow_mut();
+        if open.as_ref().is_some_and(|open| std::ptr::eq(&*open.state, self)) {
+            let left = open.take();
+            drop(open);
+            drop(left);
+        }
+    }
+
     /// h2 throws away what remains of the answer to a request that is gone, and does not tell. It
     /// keeps no more than the windows of the other streams.
     fn charge(&self, unread: u64) {
@@ -124,9 +148,15 @@ pub(crate) struct Lease {
     pub(crate) sender: SendRequest<RequestBody>,
     pub(crate) wire: Rc<WireState>,
     state: Rc<State>,
+    place: Weak<Place>,
 }
 
 impl Lease {
+    /// The target takes no further request on the connection, which hyper may learn later.
+    pub(crate) fn leave(&self) {
+        self.state.leave(&self.place);
+    }
+
     /// Why the target broke the connection, if the stream knows.
     pub(crate) fn failure(&self) -> Option<std::borrow::Cow<'static, str>> {
         self.state.failure.get()
@@ -174,16 +204,29 @@ impl Connections {
     ) -> Result<(Lease, bool), OpenFailed> {
         let Some(hold) = account.take(STREAM) else { return Err(no_memory(account)) };
         let place = self.place(service.identity());
+        let failures = place.failures.get();
         let _turn = place.opening.acquire().await;
         let kept = place.open.borrow().clone().filter(|open| !open.sender.is_closed());
         let (is_kept, open) = match kept {
             Some(open) => (true, open),
-            None => (false, connect(service, account, &place).await?),
+            None => {
+                let failed = place.failed.borrow().clone();
+                if let Some(failed) = failed.filter(|_| place.failures.get() != failures) {
+                    return Err(failed);
+                }
+                let opened = connect(service, account, &place).await;
+                *place.failed.borrow_mut() = opened.as_ref().err().cloned();
+                if opened.is_err() {
+                    place.failures.set(place.failures.get() + 1);
+                }
+                (false, opened?)
+            }
         };
         let Open { sender, state } = open;
         state.streams.set(state.streams.get() + 1);
         let wire = Rc::new(WireState::of_stream(hold, STREAM));
-        Ok((Lease { sender, wire, state }, is_kept))
+        let place = Rc::downgrade(&place);
+        Ok((Lease { sender, wire, state, place }, is_kept))
     }
 
     fn place(&self, identity: Identity) -> Rc<Place> {
@@ -227,7 +270,7 @@ async fn connect(
         streams: Cell::new(0),
         ended: Notify::new(),
     });
-    let io = Wire { stream, state: Rc::clone(&state), frames: Frames::of_target() };
+    let io = Wire { stream, state: Rc::clone(&state), frames: Frames::of_target(), tick: None };
     let mut builder = Builder::new(Local);
     builder
         .initial_stream_window_size(window)
@@ -249,16 +292,9 @@ async fn connect(
 async fn run(
     mut connection: Connection<TokioIo<Wire>, RequestBody, Local>,
     state: Rc<State>,
-    place: std::rc::Weak<Place>,
+    place: Weak<Place>,
 ) {
-    let forget = || {
-        if let Some(place) = place.upgrade() {
-            let mut open = place.open.borrow_mut();
-            if open.as_ref().is_some_and(|open| Rc::ptr_eq(&open.state, &state)) {
-                open.take();
-            }
-        }
-    };
+    let forget = || state.leave(&place);
     loop {
         let is_idle = state.streams.get() == 0;
         tokio::select! {
@@ -295,6 +331,8 @@ struct Wire {
     stream: Box<dyn Stream>,
     state: Rc<State>,
     frames: Frames,
+    /// The next piece may be read although memory is short.
+    tick: Option<Pin<Box<Sleep>>>,
 }
 
 impl AsyncRead for Wire {
@@ -303,14 +341,29 @@ impl AsyncRead for Wire {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let Self { stream, state, frames } = &mut *self;
+        let Self { stream, state, frames, tick } = &mut *self;
         let unread = state.unread.get();
+        let mut is_short = false;
         if unread > AHEAD && !state.hold.account().may_grow(AHEAD) {
-            state.reader.set(Some(cx.waker().clone()));
-            return Poll::Pending;
+            let due = tick.get_or_insert_with(|| Box::pin(sleep(TICK)));
+            if due.as_mut().poll(cx).is_pending() {
+                state.reader.set(Some(cx.waker().clone()));
+                return Poll::Pending;
+            }
+            is_short = true;
         }
         let before = buf.filled().len();
-        let result = ready!(Pin::new(&mut *stream).poll_read(cx, buf));
+        let result = if is_short {
+            let most = buf.remaining().min(TRICKLE);
+            let mut part = ReadBuf::new(buf.initialize_unfilled_to(most));
+            let result = ready!(Pin::new(&mut *stream).poll_read(cx, &mut part));
+            let length = part.filled().len();
+            buf.advance(length);
+            result
+        } else {
+            ready!(Pin::new(&mut *stream).poll_read(cx, buf))
+        };
+        *tick = None;
         let read = &buf.filled()[before..];
         if result.is_err() || read.is_empty() {
             state.failure.set(stream.failure());
@@ -372,6 +425,11 @@ pub(crate) fn is_unprocessed(error: &(dyn Error + 'static)) -> bool {
         let is = |reason| error.is_remote() && error.reason() == Some(reason);
         is(h2::Reason::REFUSED_STREAM) || (error.is_go_away() && is(h2::Reason::NO_ERROR))
     })
+}
+
+/// Whether the whole connection was given up, by either side.
+pub(crate) fn is_away(error: &(dyn Error + 'static)) -> bool {
+    broken(error).is_some_and(h2::Error::is_go_away)
 }
 
 fn broken<'e>(mut error: &'e (dyn Error + 'static)) -> Option<&'e h2::Error> {

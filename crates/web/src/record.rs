@@ -86,7 +86,7 @@ impl RequestHead {
         head.put(Part::Method, request.method().as_str().as_bytes());
         let authority = uri.authority().map(|authority| authority.as_str().as_bytes());
         let path = Some(uri.path().as_bytes()).filter(|path| !path.is_empty());
-        head.put(Part::Path, path.or(authority).unwrap_or_default());
+        head.put(Part::Path, path.or_else(|| authority.map(host_of)).unwrap_or_default());
         let query = uri.query().map(str::as_bytes);
         let field = |name: HeaderName| fields.get(name).map(HeaderValue::as_bytes);
         let host = authority.or_else(|| field(header::HOST));
@@ -106,7 +106,8 @@ impl RequestHead {
         head.put(Part::Method, method);
         let (authority, target) = absolute(target);
         let (path, query) = cut(target, b'?');
-        head.put(Part::Path, path);
+        // Without a slash it is the authority of a CONNECT.
+        head.put(Part::Path, if path.starts_with(b"/") { path } else { host_of(path) });
         let (mut host, mut referer, mut agent, mut given) = (None, None, None, None);
         for line in lines.take_while(|line| !line.is_empty()) {
             let (name, Some(value)) = cut(line, b':') else { continue };
@@ -136,7 +137,7 @@ impl RequestHead {
             self.put(Part::Query, query);
         }
         if let Some(host) = host {
-            self.put(Part::Host, host);
+            self.put(Part::Host, host_of(host));
         }
         if let Some(referer) = referer {
             self.put_referer(referer, wants);
@@ -152,12 +153,10 @@ impl RequestHead {
     /// `Referer` is an address: without its query, and in any case without user and password.
     fn put_referer(&mut self, referer: &[u8], wants: Wants) {
         let shown = if wants.query { referer } else { cut(referer, b'?').0 };
-        let scheme = shown.windows(3).position(|part| part == b"://").map_or(0, |at| at + 3);
-        let (scheme, rest) = shown.split_at(scheme);
-        let authority = rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len());
-        let userinfo = rest[..authority].iter().rposition(|&byte| byte == b'@');
-        let rest = userinfo.map_or(rest, |at| &rest[at + 1..]);
+        let (scheme, rest) = shown.split_at(scheme(shown));
+        let (authority, rest) = rest.split_at(authority(rest));
         self.put(Part::Referer, scheme);
+        self.extend(Part::Referer, host_of(authority));
         self.extend(Part::Referer, rest);
     }
 
@@ -245,16 +244,37 @@ fn cut(text: &[u8], at: u8) -> (&[u8], Option<&[u8]>) {
     }
 }
 
+/// The length of `https://` or `//` at the begin of an address (RFC 3986 sections 3.1 and 4.2).
+fn scheme(address: &[u8]) -> usize {
+    let Some(at) = address.windows(2).position(|part| part == b"//") else { return 0 };
+    let is_of_scheme = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-.".contains(byte);
+    match &address[..at] {
+        [] => 2,
+        [name @ .., b':'] if name.iter().all(is_of_scheme) => at + 2,
+        _ => 0,
+    }
+}
+
+/// The length of the authority at the begin of what follows a scheme.
+fn authority(rest: &[u8]) -> usize {
+    rest.iter().position(|byte| b"/?#".contains(byte)).unwrap_or(rest.len())
+}
+
+/// An authority without user and password, which may be those of the visitor.
+fn host_of(authority: &[u8]) -> &[u8] {
+    let user = authority.iter().rposition(|&byte| byte == b'@');
+    user.map_or(authority, |at| &authority[at + 1..])
+}
+
 /// The authority of a target in absolute-form (RFC 9112 section 3.2.2), and the rest.
 fn absolute(target: &[u8]) -> (Option<&[u8]>, &[u8]) {
-    let Some(rest) = [&b"http://"[..], b"https://"].iter().find_map(|scheme| {
-        let (begin, rest) = target.split_at_checked(scheme.len())?;
-        begin.eq_ignore_ascii_case(scheme).then_some(rest)
-    }) else {
+    let scheme = scheme(target);
+    // A target that begins with two slashes is a path.
+    if scheme == 0 || target.starts_with(b"/") {
         return (None, target);
-    };
-    let end = rest.iter().position(|byte| b"/?".contains(byte)).unwrap_or(rest.len());
-    let (authority, path) = rest.split_at(end);
+    }
+    let rest = &target[scheme..];
+    let (authority, path) = rest.split_at(authority(rest));
     (Some(authority), if path.is_empty() { b"/" } else { path })
 }
 
@@ -418,6 +438,38 @@ mod tests {
             assert_eq!(head.referer(), Some(&b"https://b.example/x"[..]));
             assert!(!head.text.contains(&b'?'));
         }
+    }
+
+    #[test]
+    fn a_user_in_any_address_is_left_out() {
+        for (target, host, referer) in [
+            ("/x", "ann:secret@a.example", "//ann:secret@b.example/x"),
+            ("http://ann:secret@a.example/x", "b.example", "ann:secret@b.example//x"),
+            ("ftp://ann:secret@a.example/x", "b.example", "ann:secret@b.example/x://y"),
+            ("/x", "ann:secret@x@a.example", "https://ann:secret@x@b.example"),
+        ] {
+            let of = Request::get(target).header("Host", host).header("Referer", referer);
+            let of = RequestHead::of(&of.body(()).unwrap(), ALL);
+            let bytes =
+                format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nReferer: {referer}\r\n\r\n");
+            for head in [of, RequestHead::read(bytes.as_bytes(), ALL)] {
+                assert_eq!(head.path(), Some(&b"/x"[..]), "{target}");
+                assert_eq!(head.host(), Some(&b"a.example"[..]), "{target} {host}");
+                let text = head.text.escape_ascii().to_string();
+                assert!(text.contains("b.example") && !text.contains('@'), "{text}");
+                assert!(!text.contains("secret"), "{text}");
+            }
+        }
+        let request = "CONNECT ann:secret@a.example:1 HTTP/1.1\r\n\r\n";
+        let of = Request::connect("ann:secret@a.example:1").body(()).unwrap();
+        for head in [RequestHead::of(&of, ALL), RequestHead::read(request.as_bytes(), ALL)] {
+            assert_eq!(head.path(), Some(&b"a.example:1"[..]));
+        }
+        // What follows the authority may have the sign of a user.
+        let referer = "https://b.example?x=y@z";
+        let request = Request::get("/@x").header("Referer", referer).body(()).unwrap();
+        let head = RequestHead::of(&request, ALL);
+        assert_eq!((head.path(), head.referer()), (Some(&b"/@x"[..]), Some(referer.as_bytes())));
     }
 
     #[test]

@@ -57,6 +57,8 @@ pub(crate) struct WireState {
     pub(crate) received: Cell<bool>,
     /// The body of the request is not completely sent.
     pub(crate) sending: Cell<bool>,
+    /// A request has asked for another protocol.
+    asked_to_switch: Cell<bool>,
     /// The target takes no more bytes.
     deaf: Cell<bool>,
     failure: Failure,
@@ -88,6 +90,7 @@ impl WireState {
         Self {
             received: Cell::new(false),
             sending: Cell::new(false),
+            asked_to_switch: Cell::new(false),
             deaf: Cell::new(false),
             failure: Failure::default(),
             hold,
@@ -139,6 +142,7 @@ impl WireState {
 
     /// A request goes to the target. `switches`: it asks for another protocol.
     pub(crate) fn asked(&self, is_head: bool, switches: bool) {
+        self.asked_to_switch.set(switches);
         self.answers.borrow_mut().asked(is_head, switches);
     }
 
@@ -329,6 +333,11 @@ impl Pool {
     fn put(self: &Rc<Self>, identity: Identity, upstream: Upstream) {
         // The body of the request may still be on its way, or be unwanted.
         if upstream.sender.is_closed() || upstream.wire.sending.get() {
+            return;
+        }
+        // What a target makes of the bytes behind a request to switch is not certain: it may have
+        // begun the other protocol, or a body.
+        if upstream.wire.asked_to_switch.get() {
             return;
         }
         // An idle connection is no need.

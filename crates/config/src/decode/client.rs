@@ -52,7 +52,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     let is_there = token.is_some() || s.key("token").is_none() && s.key("token_file").is_none();
     let introduce = s.value("introduce", values::switch).unwrap_or_default();
     let id_prefix = s.value("id_prefix", values::name);
-    let Lists { services, forwards } = lists(&s, id_prefix.as_deref());
+    let (Lists { services, forwards }, shadowed) = lists(&s, id_prefix.as_deref());
     let visitors = visit::visitors(&s);
     let retry = s.section("retry", &RETRY);
     let pause = |key, default| match &retry {
@@ -80,6 +80,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
         visitors,
         services,
         forwards,
+        shadowed,
         retry_min,
         retry_max,
         common,
@@ -113,8 +114,9 @@ fn entry_of(s: &Section<'_>, name: &str, prefix: Option<&str>) -> Option<Item> {
     items.into_iter().rev().find(makes).and_then(|item| service::long(&cx, item))
 }
 
-/// Decodes `services` and `forwards`. The entries of flags add to the entries of the file.
-fn lists(s: &Section<'_>, prefix: Option<&str>) -> Lists {
+/// Decodes `services` and `forwards`. The entries of flags add to the entries of the file. The second
+/// lists have the entries of the file whose place a flag has taken.
+fn lists(s: &Section<'_>, prefix: Option<&str>) -> (Lists, Lists) {
     let [mut of_file, of_flags] = [false, true].map(|of_flags| {
         let [services, forwards] = ["services", "forwards"].map(|key| {
             let all = s.key(key).map(|item| s.cx.list(&item)).unwrap_or_default();
@@ -134,13 +136,13 @@ fn lists(s: &Section<'_>, prefix: Option<&str>) -> Lists {
         }
     });
     if of_flags.is_empty() {
-        return of_file;
+        return (of_file, Lists::default());
     }
-    of_file.add(of_flags);
+    let shadowed = of_file.add(of_flags);
     if let Err(bad) = of_file.check() {
         s.bad("services", bad);
     }
-    of_file
+    (of_file, shadowed)
 }
 
 /// Decodes the lists that a client keeps in its state directory.
@@ -148,10 +150,10 @@ pub(crate) fn kept(cx: &Cx<'_>, root: Item, prefix: Option<&str>) -> Option<Kept
     let s = Section::open(cx, root, &KEPT)?;
     let without = s.key("without").map(|item| cx.one_or_list(&item)).unwrap_or_default();
     let without = without.iter().filter_map(|item| cx.text(item)).collect();
-    let mut lists = lists(&s, prefix);
+    let (mut lists, _) = lists(&s, prefix);
     lists.services.iter_mut().for_each(|service| service.kept = true);
     lists.forwards.iter_mut().for_each(|forward| forward.kept = true);
-    Some(Kept { lists, without })
+    Some(Kept { lists, without, saved: false })
 }
 
 /// The addresses of the forwards that were decoded so far.

@@ -92,7 +92,7 @@ fn refused(why: String) -> EditError {
 }
 
 /// The rights, each with its text.
-fn rights<R: std::str::FromStr<Err = BadValue>>(
+pub(super) fn rights<R: std::str::FromStr<Err = BadValue>>(
     flag: &str,
     texts: &[String],
 ) -> Result<Vec<(R, Value)>, EditError> {
@@ -155,7 +155,7 @@ pub(super) fn key_of<'a>(map: &'a Value, key: &str) -> Option<&'a Value> {
     entries.iter().find(|(found, _)| found == key).map(|(_, value)| value)
 }
 
-fn text_of(value: &Value) -> Option<&str> {
+pub(super) fn text_of(value: &Value) -> Option<&str> {
     match value {
         Value::Text(text) | Value::Number(text) => Some(text),
         Value::Null | Value::Bool(_) | Value::List(_) | Value::Map(_) => None,

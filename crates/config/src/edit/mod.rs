@@ -13,6 +13,7 @@
 //! | module | what |
 //! |---|---|
 //! | `allow` | adds rights to a client |
+//! | `deny` | takes rights away from a client |
 //! | `lists` | adds and removes services and forwards of a client |
 //! | `client` | sets the tokens and the limits of a client |
 //! | `pointer` | resolves the path of an operation |
@@ -25,6 +26,7 @@
 mod allow;
 mod client;
 mod cut;
+mod deny;
 mod lists;
 mod pointer;
 #[cfg(test)]
@@ -47,6 +49,7 @@ use spans::{Node, Shape};
 
 pub use allow::{NewRights, allow};
 pub use client::{LIMITS, limit, set_tokens};
+pub use deny::deny;
 pub use lists::{list_text, publish, unpublish};
 pub use redact::{SECRET, show};
 pub use value::Value;

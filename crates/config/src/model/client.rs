@@ -11,7 +11,9 @@ use proto::control::ServiceTerms;
 use proto::{Compress, HttpOptions, Network, TargetProtocol, Visitors};
 
 use super::{Changed, Common, KeyPair, TlsVersion, Token, changes};
-use crate::{Endpoint, ForwardRights, Host, Local, NameKind, Over, Proxy, Secret, Span, Target};
+use crate::{
+    Endpoint, ForwardRights, Host, Lists, Local, NameKind, Over, Proxy, Secret, Span, Target,
+};
 
 /// Networks of a list that the summary shows.
 const SHOWN: usize = 8;
@@ -38,6 +40,9 @@ pub struct ClientConfig {
     pub services: Vec<Service>,
     /// Local listeners whose targets the server dials.
     pub forwards: Vec<Forward>,
+    /// The entries whose place later entries have taken: those of the file behind those of flags,
+    /// and both behind those of commands.
+    pub shadowed: Lists,
     /// Shortest pause between two attempts to connect.
     pub retry_min: Span,
     /// Longest pause between two attempts to connect.
@@ -487,6 +492,8 @@ impl ClientConfig {
             visitors,
             services,
             forwards,
+            // Visitors do not see it.
+            shadowed: _,
             retry_min,
             retry_max,
             common,
@@ -569,18 +576,25 @@ impl ClientConfig {
                 public.join(", "),
                 service.target,
                 service.extras(&self.visitors_of(service)),
-                origin(service.kept)
+                self.origin(service.kept, &service.name)
             ));
         }
         for forward in &self.forwards {
             let auth = if forward.basic_auth.is_empty() { "" } else { ", basic_auth" };
-            let origin = origin(forward.kept);
+            let origin = self.origin(forward.kept, &forward.listen.to_string());
             lines.push(format!("forward {forward} (dialled by the server){auth}{origin}"));
         }
         lines
     }
-}
 
-const fn origin(kept: bool) -> &'static str {
-    if kept { " (added at run time)" } else { "" }
+    /// Where an entry is from, and whose place it has.
+    fn origin(&self, kept: bool, name: &str) -> String {
+        let mut notes = Vec::new();
+        if kept {
+            notes.push("added at run time".to_owned());
+        }
+        let behind = self.shadows().into_iter().filter(|shadow| shadow.by == name);
+        notes.extend(behind.map(|shadow| format!("in the place of {}", shadow.of)));
+        if notes.is_empty() { String::new() } else { format!(" ({})", notes.join("; ")) }
+    }
 }

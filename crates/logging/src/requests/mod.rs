@@ -34,6 +34,10 @@ const GATHER: Duration = Duration::from_millis(50);
 /// more than this.
 const PIECE: usize = 64 << 10;
 
+/// The lines that wait when the log changes have this time to reach their file. A disk that is
+/// slower must not hold up a reload.
+const CHANGE: Duration = Duration::from_secs(1);
+
 const ON: u8 = 1;
 const JSON: u8 = 2;
 const QUERY: u8 = 4;
@@ -89,17 +93,21 @@ pub(crate) fn tell_lost() {
 }
 
 /// Begins, moves or ends the log of requests. A file that another program has renamed is opened
-/// anew.
+/// anew. The lines that wait go to the file before; blocks at most a second for them.
 ///
 /// # Errors
 /// The file cannot be opened. The log is as before then.
 pub fn follow(wanted: Option<&RequestLog>) -> anyhow::Result<()> {
-    let mut file = lock(&FILE);
     let Some(RequestLog { file: settings, format, query, user }) = wanted else {
         WANTS.store(0, Ordering::Relaxed);
-        file.0 = None;
+        // The writer needs the lock of the file.
+        LINES.flush(CHANGE);
+        lock(&FILE).0 = None;
         return Ok(());
     };
+    // Before the file is opened, which measures it: it may be the same one.
+    LINES.flush(CHANGE);
+    let mut file = lock(&FILE);
     let place = || format!("log.requests {}", settings.path.display());
     let open = LogFile::open(settings.clone()).with_context(place)?;
     if !file.1 {
@@ -142,12 +150,12 @@ pub fn flush(limit: Duration) {
     LINES.flush(limit);
 }
 
-/// Writes whole lines to the file.
+/// Writes whole lines to the file. Lines that come after the end of the log are lost.
 fn write(lines: &[u8]) {
     let file = lock(&FILE).0.clone();
     for piece in pieces(lines, PIECE) {
-        let written = file.as_ref().map_or(Ok(()), |file| append(file, piece));
-        if written.is_err() {
+        let is_written = file.as_ref().is_some_and(|file| append(file, piece).is_ok());
+        if !is_written {
             let count = piece.iter().filter(|&&byte| byte == b'\n').count();
             LOST.fetch_add(count as u64, Ordering::Relaxed);
         }
@@ -186,20 +194,22 @@ struct Queue {
     state: Mutex<State>,
     /// The first line came, or the writer is to hurry.
     some: Condvar,
-    /// All lines are written.
-    none: Condvar,
+    /// Lines were written.
+    less: Condvar,
 }
 
 struct State {
     lines: Vec<u8>,
-    is_writing: bool,
+    /// Bytes of lines since the begin: those that were added, and those that were written.
+    added: u64,
+    written: u64,
     is_hurried: bool,
 }
 
 impl Queue {
     const fn new(most: usize) -> Self {
-        let state = State { lines: Vec::new(), is_writing: false, is_hurried: false };
-        Self { most, state: Mutex::new(state), some: Condvar::new(), none: Condvar::new() }
+        let state = State { lines: Vec::new(), added: 0, written: 0, is_hurried: false };
+        Self { most, state: Mutex::new(state), some: Condvar::new(), less: Condvar::new() }
     }
 
     /// Adds a line. False: there is no room.
@@ -210,6 +220,7 @@ impl Queue {
             return false;
         }
         state.lines.extend_from_slice(line);
+        state.added += line.len() as u64;
         // The writer sleeps before the first line, and while it gathers lines.
         if before == 0 || (before < PIECE && state.lines.len() >= PIECE) {
             self.some.notify_one();
@@ -217,17 +228,19 @@ impl Queue {
         true
     }
 
+    /// Waits for the lines that are there. Others that come meanwhile may wait.
     fn flush(&self, limit: Duration) {
         let end = Instant::now() + limit;
         let mut state = lock(&self.state);
+        let goal = state.added;
         state.is_hurried = true;
         self.some.notify_one();
-        while !state.lines.is_empty() || state.is_writing {
+        while state.written < goal {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
-            state = self.none.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.less.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         state.is_hurried = false;
     }
@@ -238,10 +251,10 @@ impl Queue {
         loop {
             self.take(&mut batch);
             write(&batch);
+            lock(&self.state).written += batch.len() as u64;
+            self.less.notify_all();
             batch.clear();
             batch.shrink_to(PIECE);
-            lock(&self.state).is_writing = false;
-            self.none.notify_all();
         }
     }
 
@@ -259,7 +272,6 @@ impl Queue {
             }
             state = self.some.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        state.is_writing = true;
         std::mem::swap(&mut state.lines, batch);
     }
 }
@@ -281,6 +293,17 @@ mod tests {
         let batches = lock(&BATCHES).clone();
         assert_eq!(batches.concat(), [&b"123456789\n".repeat(10)[..], b"next\n"].concat());
         assert_eq!(batches.len(), 2, "one write has all lines that wait");
+    }
+
+    #[test]
+    fn a_flush_does_not_wait_for_lines_that_come_during_it() {
+        static QUEUE: Queue = Queue::new(100);
+        assert!(QUEUE.add(b"first\n"));
+        // Each write meets the next line.
+        thread::spawn(|| QUEUE.write(&|_| assert!(QUEUE.add(b"next\n"))));
+        let begin = Instant::now();
+        QUEUE.flush(Duration::from_secs(60));
+        assert!(begin.elapsed() < Duration::from_secs(60));
     }
 
     #[test]
@@ -320,6 +343,18 @@ mod tests {
         let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
         assert!(read("old").contains("] \"GET - -\" 200 "), "{}", read("old"));
         assert!(read("requests.log").starts_with("{\"timestamp\":"), "{}", read("requests.log"));
+        // The lines that wait go where the log was when their requests ended.
+        let moved = dir.path().join("moved.log");
+        request(&line);
+        follow(Some(&log(&moved, RequestFormat::Json, false))).unwrap();
+        request(&line);
+        follow(None).unwrap();
+        assert_eq!(read("requests.log").lines().count(), 2);
+        assert_eq!(read("moved.log").lines().count(), 1);
+        // Lines that came too late for the file are lost, and count.
+        let before = lost();
+        write(b"one\ntwo\n");
+        assert_eq!(lost() - before, 2);
         let before = lost();
         follow(Some(&log("/dev/full".as_ref(), RequestFormat::Json, false))).unwrap();
         for _ in 0..3 {

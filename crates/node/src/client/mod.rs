@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use arc_swap::ArcSwap;
-use config::{ClientConfig, Common, Kept, Lists};
+use config::{ClientConfig, Common, Kept};
 use link::ProcessBudget;
 use ops::events::Events;
 use ops::measure::{Meter, Ping, Progress, Speed, SpeedTest};
@@ -169,6 +169,11 @@ impl Client {
         if let Some(error) = uplink.published.trouble() {
             session.state = error;
         }
+        let shadows = config.shadows();
+        let shadows_of = |name: &str| {
+            let own = shadows.iter().filter(|shadow| shadow.by == name);
+            own.map(|shadow| shadow.of.clone()).collect()
+        };
         let live = uplink.session().live() > 0;
         session.services = uplink.published.services(&config.services, live);
         for forward in &mut session.forwards {
@@ -176,6 +181,7 @@ impl Client {
             // The address of a listener on port 0 has the port that the system chose.
             let is_it = |known: &&config::Forward| known.listen.to_string() == forward.address;
             forward.kept = config.forwards.iter().find(is_it).is_some_and(|known| known.kept);
+            forward.shadows = shadows_of(&forward.address);
         }
         let mut counted = None;
         for service in &mut session.services {
@@ -183,6 +189,7 @@ impl Client {
             if counted.replace(service.name.clone()).as_ref() == Some(&service.name) {
                 continue;
             }
+            service.shadows = shadows_of(&service.name);
             let health = self.shared.healths.of(&service.name, &service.target);
             service.down = health.status();
             if let Some(count) = counts.iter().find(|count| count.name == service.name) {
@@ -354,10 +361,8 @@ impl Serving for Client {
 }
 
 impl ListsInForce for Client {
-    fn lists(&self) -> (Lists, Option<String>) {
-        let config = self.shared.config.load();
-        let (services, forwards) = (config.services.clone(), config.forwards.clone());
-        (Lists { services, forwards }, config.id_prefix.clone())
+    fn config(&self) -> Arc<ClientConfig> {
+        self.shared.config.load_full()
     }
 
     fn apply(&self, change: Kept) -> SendFuture<'_, anyhow::Result<Reloaded>> {

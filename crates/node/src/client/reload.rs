@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use config::{Change, ClientConfig, Forward, Kept, Service, Trust};
+use config::{Change, ClientConfig, Forward, Kept, Lists, Service, Trust};
 use ops::{Loaded, Published, Reloaded, WrongConfig, shown};
 use tokio::time::timeout;
 
@@ -50,6 +50,11 @@ fn is_same_service(one: &Service, other: &Service) -> bool {
     one == *other
 }
 
+/// The line about a service that is gone.
+fn gone_line(name: &str) -> String {
+    format!("{name} is published no more")
+}
+
 /// The lines about the forwards that differ.
 fn forward_lines(before: &ClientConfig, now: &ClientConfig) -> Vec<String> {
     let has = |all: &[Forward], forward: &Forward| {
@@ -62,6 +67,13 @@ fn forward_lines(before: &ClientConfig, now: &ClientConfig) -> Vec<String> {
     let is_gone = |old: &&Forward| now.forwards.iter().all(|new| at(new) != at(old));
     let gone = before.forwards.iter().filter(is_gone);
     new.chain(gone.map(|forward| format!("forward {} closed", forward.listen))).collect()
+}
+
+/// The lines about entries that have got the place of a configured entry.
+fn new_shadows(before: &ClientConfig, now: &ClientConfig) -> Vec<String> {
+    let known = before.shadows();
+    let new = now.shadows().into_iter().filter(|shadow| !known.contains(shadow));
+    new.map(|shadow| shadow.to_string()).collect()
 }
 
 /// The largest file of users, in bytes: a line of each of 256 users has about 120.
@@ -94,7 +106,10 @@ impl Client {
 
     /// Applies a new configuration. After an error nothing has changed.
     pub(super) async fn apply(&self, new: ClientConfig) -> anyhow::Result<Reloaded> {
-        self.apply_for(new, None).await
+        let running = self.shared.config.load_full();
+        let mut reloaded = self.apply_for(new, None).await?;
+        reloaded.applied.extend(new_shadows(&running, &self.shared.config.load()));
+        Ok(reloaded)
     }
 
     /// Applies a new configuration. The report is about the services `named`; without them, about all
@@ -204,14 +219,64 @@ impl Client {
         }
         let gone = |name: &String| now.services.iter().all(|service| service.name != *name);
         let names = before.services.iter().map(|service| &service.name).filter(|name| gone(name));
-        to.applied.extend(names.map(|name| format!("{name} is published no more")));
+        to.applied.extend(names.map(|name| gone_line(name)));
     }
 
-    /// Applies a change of services and forwards to the configuration in force.
+    /// Applies a change of services and forwards to the configuration in force. New services that the
+    /// server refuses are dropped again, and what they had displaced is back.
     pub(super) async fn change_lists(&self, change: Kept) -> anyhow::Result<Reloaded> {
-        let mut new = ClientConfig::clone(&self.shared.config.load());
-        new.keep(&change).map_err(|bad| WrongConfig::one(bad.line()))?;
-        self.apply_for(new, Some(&change.lists.services)).await
+        let running = ClientConfig::clone(&self.shared.config.load());
+        let mut reloaded = self.change_from(&running, &change).await?;
+        let published = &self.shared.uplinks.preferred().published;
+        let is_refused = |service: &Service| {
+            published.outcome(&service.name).is_some_and(|outcome| outcome.at.is_err())
+        };
+        let (refused, taken): (Vec<_>, Vec<_>) =
+            change.lists.services.iter().cloned().partition(is_refused);
+        if !refused.is_empty() {
+            let lists = Lists { services: taken, forwards: change.lists.forwards.clone() };
+            self.change_from(&running, &Kept { lists, ..change }).await?;
+            reloaded.refused = refused.into_iter().map(|service| service.name).collect();
+            let now = self.shared.config.load();
+            let is_back = |line: &String| {
+                now.services.iter().any(|service| *line == gone_line(&service.name))
+            };
+            reloaded.applied.retain(|line| !is_back(line));
+        }
+        reloaded.applied.extend(new_shadows(&running, &self.shared.config.load()));
+        Ok(reloaded)
+    }
+
+    /// Puts `running` with a change in force. The report is about the services that the change adds
+    /// or brings back.
+    async fn change_from(&self, running: &ClientConfig, change: &Kept) -> anyhow::Result<Reloaded> {
+        let mut new = running.clone();
+        new.keep(change).map_err(|bad| WrongConfig::one(bad.line()))?;
+        let is_added = |service: &Service| {
+            change.lists.services.iter().any(|added| added.name == service.name)
+        };
+        let is_back = |service: &Service| running.shadowed.services.contains(service);
+        let named: Vec<_> = new
+            .services
+            .iter()
+            .filter(|service| {
+                is_added(service) || is_back(service) && !running.services.contains(service)
+            })
+            .cloned()
+            .collect();
+        let is_back_at = |forward: &&Forward| {
+            !running.forwards.contains(forward) && running.shadowed.forwards.contains(forward)
+        };
+        let back: Vec<_> = named
+            .iter()
+            .filter(|service| !is_added(service))
+            .map(|service| service.name.clone())
+            .chain(new.forwards.iter().filter(is_back_at).map(|forward| forward.listen.to_string()))
+            .map(|name| format!("{name} is the configured entry again"))
+            .collect();
+        let mut reloaded = self.apply_for(new, Some(&named)).await?;
+        reloaded.applied.extend(back);
+        Ok(reloaded)
     }
 
     /// The files of users of `basic_auth`.

@@ -18,7 +18,7 @@ use proto::{FlowId, StreamId};
 use relay::{FlowStats, REQUEST_BOUNDS, Stats, Straight};
 use tokio::runtime::Handle as Runtime;
 
-use crate::session::{Handle, Worker, Workers};
+use crate::session::{Handle, Session, Worker, Workers};
 
 pub(crate) use sessions::{sessions, without_links};
 
@@ -31,6 +31,10 @@ const FAREWELL: Duration = Duration::from_millis(100);
 impl Traffic for Workers {
     fn streams(&self, service: Option<String>, limit: usize) -> SendFuture<'_, status::Streams> {
         Box::pin(streams::streams(self.handles(), service, limit))
+    }
+
+    fn reconnect(&self, peer: Option<String>) -> SendFuture<'_, u64> {
+        Box::pin(reconnect(self.handles(), peer))
     }
 
     fn kill(&self, number: StreamNumber) -> SendFuture<'_, bool> {
@@ -76,6 +80,24 @@ pub(crate) fn refused(stats: &Stats) -> BTreeMap<String, u64> {
     let barred = Some((status::VISITOR_DENIED, stats.barred())).filter(|(_, count)| *count > 0);
     let by_code = stats.refusals().map(|(code, count)| (code.name(), count));
     by_code.chain(barred).map(|(reason, count)| (reason.to_owned(), count)).collect()
+}
+
+/// Ends the carriers of the links to a peer, or of all links.
+async fn reconnect(handles: &[Handle], peer: Option<String>) -> u64 {
+    let mut count = 0;
+    for handle in handles {
+        let peer = peer.clone();
+        let cut = move |worker: &Rc<Worker>| {
+            let is_meant =
+                |session: &Session| peer.as_ref().is_none_or(|name| *name == session.name);
+            let links = worker.state.all_links();
+            let links = links.iter().filter(|(session, _)| is_meant(session));
+            links.map(|(_, link)| u64::from(link.cut())).sum::<u64>()
+        };
+        // A worker that has stopped has no links.
+        count += handle.call(cut).await.unwrap_or(0);
+    }
+    count
 }
 
 /// Resets a stream, or closes a flow, on both sides. False: nothing has this number.

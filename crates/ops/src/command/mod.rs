@@ -40,7 +40,12 @@ pub use table::{Entry, Given, Method, Reading, TABLE};
 #[serde(tag = "command", rename_all = "snake_case")]
 pub enum Command {
     Status,
-    Stop,
+    /// Starts the drain of the daemon. During the drain, or with `now`, the remaining streams are
+    /// reset and the daemon ends.
+    Stop {
+        #[serde(default)]
+        now: bool,
+    },
     Reload,
     /// The configuration file without its secrets.
     Configuration,
@@ -51,6 +56,8 @@ pub enum Command {
     Enroll(Order),
     /// Adds rights to a client.
     Allow(Order),
+    /// Takes rights away from a client.
+    Deny(Order),
     /// Changes the services and forwards of a client.
     Lists(ListChange),
     /// Changes limits of a client.
@@ -75,6 +82,11 @@ pub enum Command {
         /// A daemon of an earlier version, which has no flows, ignores the field of a stream.
         #[serde(default)]
         kind: StreamKind,
+    },
+    /// Ends the carriers of a client's links, which dial anew. On a server, `client` names one.
+    Reconnect {
+        #[serde(default)]
+        client: Option<String>,
     },
     /// Removes a client that was enrolled by a code.
     Revoke {
@@ -109,6 +121,9 @@ pub enum Answer {
     Status(Box<Status>),
     Stopping {
         pid: u32,
+        /// The remaining streams are reset.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        now: bool,
     },
     Reloaded(Reloaded),
     Configuration(Box<Shown>),
@@ -123,6 +138,8 @@ pub enum Answer {
     Revoked(bool),
     Streams(Streams),
     Killed(bool),
+    /// The number of links that dial anew.
+    Reconnected(u64),
     /// The log filter in force from now on.
     Log {
         filter: String,

@@ -11,7 +11,7 @@ use super::{Answer, Command};
 use crate::clients::Change;
 use crate::daemon::Daemon;
 use crate::events::Heard;
-use crate::life::Life;
+use crate::life::{Life, Phase};
 use crate::measure::{LONGEST, PATIENCE_MAX};
 use crate::shown;
 use crate::status::StreamNumber;
@@ -35,6 +35,14 @@ const NO_OTHER_SIDE: &str = "this is a server; its side is reached from where `t
 /// The error of a speed test at a server.
 const NO_SPEED_TEST: &str =
     "this is a server; a client tests the speed: run it where `tunnel client` runs";
+
+/// The error of a server that is not told whose connections to end.
+const RECONNECT_WHOM: &str =
+    "this is a server: name the client whose connections end (hint: tunnel reconnect NAME)";
+
+/// The error of a client that is told a name.
+const RECONNECT_ITSELF: &str =
+    "this is a client, which has one server (hint: leave the name away: tunnel reconnect)";
 
 /// The error of a daemon that lacks a capability of every role.
 const NOT_HERE: &str = "it cannot do that";
@@ -87,10 +95,16 @@ pub async fn run(daemon: &dyn Daemon, request: Request<'_>) -> anyhow::Result<An
     let told = |what: &str| tracing::info!(target: AUDIT, "{over} asked for {what}");
     Ok(match command {
         Command::Status => Answer::Status(Box::new(timely(daemon.status()).await?)),
-        Command::Stop => {
-            tracing::info!(target: AUDIT, "the daemon stops, as asked over {over}");
-            life.drain();
-            Answer::Stopping { pid: std::process::id() }
+        Command::Stop { now } => {
+            let now = now || life.phase() != Phase::Running;
+            let how = if now { " at once" } else { "" };
+            tracing::info!(target: AUDIT, "the daemon stops{how}, as asked over {over}");
+            if now {
+                life.end();
+            } else {
+                life.drain();
+            }
+            Answer::Stopping { pid: std::process::id(), now }
         }
         Command::Reload => Answer::Reloaded(settings()?.reload().await?),
         Command::Configuration => {
@@ -108,6 +122,12 @@ pub async fn run(daemon: &dyn Daemon, request: Request<'_>) -> anyhow::Result<An
         Command::Allow(order) => {
             let what = format!("more rights for client {}", order.name);
             let allowed = clients()?.change(Change::Allow(order)).await?.allowed;
+            told(&what);
+            Answer::Allowed(allowed)
+        }
+        Command::Deny(order) => {
+            let what = format!("fewer rights for client {}", order.name);
+            let allowed = clients()?.change(Change::Deny(order)).await?.allowed;
             told(&what);
             Answer::Allowed(allowed)
         }
@@ -147,6 +167,17 @@ pub async fn run(daemon: &dyn Daemon, request: Request<'_>) -> anyhow::Result<An
                 );
             }
             Answer::Killed(killed)
+        }
+        Command::Reconnect { client } => {
+            match (&client, daemon.clients().is_some()) {
+                (None, true) => anyhow::bail!(RECONNECT_WHOM),
+                (Some(_), false) => anyhow::bail!(RECONNECT_ITSELF),
+                (Some(_), true) | (None, false) => {}
+            }
+            let links = timely(traffic()?.reconnect(client.clone())).await?;
+            let of = client.map(|name| format!(" of client {name}")).unwrap_or_default();
+            told(&format!("new connections{of}"));
+            Answer::Reconnected(links)
         }
         Command::Log { filter } => {
             let log = daemon.log().context(NOT_HERE)?;

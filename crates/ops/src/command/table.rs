@@ -182,7 +182,14 @@ struct Span {
 /// All commands.
 pub const TABLE: &[Entry] = &[
     plain("status", Method::Get, "/status", |_| Ok(Command::Status)),
-    plain("stop", Method::Post, "/stop", |_| Ok(Command::Stop)),
+    plain("stop", Method::Post, "/stop", |given| {
+        let now = match given.field("now")? {
+            None | Some("false") => false,
+            Some("true") => true,
+            Some(_) => return Err(Misread::Query("`now` is true or false".to_owned())),
+        };
+        Ok(Command::Stop { now })
+    }),
     plain("reload", Method::Post, "/reload", |_| Ok(Command::Reload)),
     plain("configuration", Method::Get, "/config", |_| Ok(Command::Configuration)),
     body("amend", Method::Patch, "/config", &patch::FORM, |_, body| {
@@ -203,6 +210,20 @@ pub const TABLE: &[Entry] = &[
             RIGHTS.object(body)?;
         let (name, renew) = (given.name(), false);
         Ok(Command::Allow(Order {
+            name,
+            allow_tcp,
+            allow_udp,
+            allow_forward,
+            allow_http,
+            allow_tls,
+            renew,
+        }))
+    }),
+    body("deny", Method::Delete, "/clients/{name}/rights", &RIGHTS, |given, body| {
+        let Rights { allow_tcp, allow_udp, allow_http, allow_tls, allow_forward } =
+            RIGHTS.object(body)?;
+        let (name, renew) = (given.name(), false);
+        Ok(Command::Deny(Order {
             name,
             allow_tcp,
             allow_udp,
@@ -241,6 +262,9 @@ pub const TABLE: &[Entry] = &[
         let number = text.parse().map_err(|_| Misread::Unknown(unknown))?;
         let StreamNumber { link, kind, number: stream } = number;
         Ok(Command::Kill { link, stream, kind })
+    }),
+    plain("reconnect", Method::Post, "/reconnect", |given| {
+        Ok(Command::Reconnect { client: given.field("client")?.map(str::to_owned) })
     }),
     plain("log", Method::Get, "/log", |_| Ok(Command::Log { filter: None })),
     body("log", Method::Put, "/log", &LOG, |_, body| {

@@ -18,6 +18,10 @@ pub trait Traffic: Send + Sync {
     /// Lists at most `limit` streams and flows. `service` restricts the list to one service.
     fn streams(&self, service: Option<String>, limit: usize) -> SendFuture<'_, Streams>;
 
+    /// Ends the carriers of the links to a peer, or of all links. The client of each link dials anew,
+    /// and the streams go on. Returns the number of links that had a carrier.
+    fn reconnect(&self, peer: Option<String>) -> SendFuture<'_, u64>;
+
     /// Resets a stream on both sides, or ends a flow. False: there is none of this number.
     fn kill(&self, number: StreamNumber) -> SendFuture<'_, bool>;
 }

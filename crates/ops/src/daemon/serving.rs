@@ -1,8 +1,9 @@
 //! The part of a daemon that serves, a server or a client, as the frame of the daemon drives it.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use config::{Common, Kept};
+use config::{ClientConfig, Common, Kept};
 
 use super::{Daemon, SendFuture};
 use crate::clients::{self, Applied, Change, Details, Held, HoldOrder};
@@ -97,9 +98,10 @@ pub trait Entries: Send + Sync {
 
 /// The services and forwards of a client that are in force.
 pub trait ListsInForce: Send + Sync {
-    /// The services and forwards, and `id_prefix`.
-    fn lists(&self) -> (config::Lists, Option<String>);
+    /// The configuration in force.
+    fn config(&self) -> Arc<ClientConfig>;
 
-    /// Applies a change. After an error nothing has changed.
+    /// Applies a change. After an error nothing has changed. A service of the change that the server
+    /// refuses is dropped again; [`Reloaded::refused`] has its name.
     fn apply(&self, change: Kept) -> SendFuture<'_, anyhow::Result<Reloaded>>;
 }

@@ -15,7 +15,7 @@ use crate::clients::Held;
 
 pub use number::{NoStreamNumber, StreamKind, StreamNumber};
 pub(crate) use render::tables;
-pub use render::{Rates, bytes, duration, render, render_streams};
+pub use render::{Rates, bytes, duration, render, render_left, render_streams};
 #[cfg(any(test, feature = "sample"))]
 pub use sample::{sample, sample_flows, sample_kcp, sample_requests};
 
@@ -35,6 +35,9 @@ pub struct Status {
     pub uptime_seconds: u64,
     /// `running`, `draining`, or the reason for which the daemon does not run.
     pub state: String,
+    /// The seconds until a draining daemon resets its remaining streams; absent in any other state.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drain_seconds: Option<u64>,
     /// The reason for which the last reload failed and changed nothing; absent when it succeeded or
     /// there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -478,6 +481,10 @@ pub struct Service {
     /// The service or forward was added at run time, by `tunnel publish` or `tunnel forward`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub kept: bool,
+    /// The configured entries of a client whose place the service or forward has. They are not in
+    /// force until the place is free.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub shadows: Vec<String>,
     /// Why the target does not serve; absent while the target serves or no visitor has asked for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub down: Option<Down>,

@@ -52,6 +52,7 @@ pub fn render(status: &Status, rates: Option<&Rates>) -> String {
         pid,
         uptime_seconds,
         state,
+        drain_seconds,
         reload_error,
         listen,
         pins,
@@ -75,6 +76,12 @@ pub fn render(status: &Status, rates: Option<&Rates>) -> String {
     let name = if name.is_empty() { String::new() } else { format!(" {name}") };
     let uptime = duration(*uptime_seconds);
     let mut text = format!("tunnel {role}{name} {version}, {state}, up {uptime}, process {pid}\n");
+    if let Some(seconds) = drain_seconds {
+        text.push_str(&format!(
+            "stopping: new visitors are refused, and open streams are reset in {}\n",
+            duration(*seconds)
+        ));
+    }
     if let Some(why) = reload_error {
         text.push_str(&format!("not reloaded, running as before: {why}\n"));
     }
@@ -128,6 +135,31 @@ pub fn render(status: &Status, rates: Option<&Rates>) -> String {
     }
     text
 }
+
+/// The remaining streams of a daemon that stops, by peer and service: `3 streams are left: home web
+/// 2, home ssh 1`.
+pub fn render_left(streams: &Streams) -> String {
+    let mut counts: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    for stream in &streams.list {
+        *counts.entry((&stream.peer, &stream.service)).or_default() += 1;
+    }
+    let mut groups: Vec<_> = counts.into_iter().collect();
+    groups.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let one = |((peer, service), count): &((&str, &str), u64)| {
+        let of = if service.is_empty() { "" } else { " " };
+        format!("{peer}{of}{service} {count}")
+    };
+    let mut shown: Vec<_> = groups.iter().take(GROUPS_SHOWN).map(one).collect();
+    if groups.len() > GROUPS_SHOWN {
+        shown.push(format!("and {} others", groups.len() - GROUPS_SHOWN));
+    }
+    let are = if streams.total == 1 { "is" } else { "are" };
+    let count = term::count(streams.total, "stream");
+    format!("{count} {are} left: {}", shown.join(", "))
+}
+
+/// The number of services with their peers that a line of remaining streams names.
+const GROUPS_SHOWN: usize = 8;
 
 /// The default targets of doors.
 fn defaults_table(defaults: &[Service]) -> String {
@@ -302,7 +334,8 @@ fn services_table(session: &Session, rates: Option<&Rates>) -> String {
         let at = if address.is_empty() { String::new() } else { format!(" at {address}") };
         text.push_str(&format!("{name} is not published{at}: {state}\n"));
     }
-    text + &kept(session.services.iter().map(|service| (&service.name, service.kept)))
+    text.push_str(&kept(session.services.iter().map(|service| (&service.name, service.kept))));
+    text + &shadows(session.services.iter().map(|service| (&service.name, &service.shadows)))
 }
 
 /// The table of forwards. It has no names, because the name of a forward repeats address and
@@ -314,7 +347,16 @@ fn forwards_table(session: &Session, rates: Option<&Rates>) -> String {
     let mut rows = vec![titles(&heads.concat())];
     rows.extend(forwards.iter().map(|forward| cells(&session.peer, forward, has_flows, rates)));
     let kept = kept(forwards.iter().map(|forward| (&forward.address, forward.kept)));
-    table(&rows) + &refusals(forwards) + &drops(forwards) + &downs(forwards) + &kept
+    let shadows = shadows(forwards.iter().map(|forward| (&forward.address, &forward.shadows)));
+    table(&rows) + &refusals(forwards) + &drops(forwards) + &downs(forwards) + &kept + &shadows
+}
+
+/// The lines about entries that have the place of configured entries.
+fn shadows<'a>(entries: impl Iterator<Item = (&'a String, &'a Vec<String>)>) -> String {
+    let lines = entries.flat_map(|(name, behind)| {
+        behind.iter().map(move |entry| format!("{name} has the place of {entry}\n"))
+    });
+    lines.collect()
 }
 
 /// The line about entries that commands added.
@@ -504,7 +546,7 @@ mod tests {
         now.sessions[0].services.push(new);
         let rates = Rates::between(&before, &now, 2.0);
         let text = render(&now, Some(&rates));
-        let lines: Vec<_> = text.lines().skip(10).collect();
+        let lines: Vec<_> = text.lines().skip(11).collect();
         assert!(lines[0].ends_with("in       out      in/s     out/s"), "{text}");
         assert!(lines[1].ends_with("4.0 MiB  3.0 GiB  2.0 MiB  0 B"), "{text}");
         assert!(lines[2].ends_with("0 B      0 B"), "{text}");
@@ -518,6 +560,7 @@ mod tests {
         let expected = "\
 tunnel server 0.1.0, running, up 1h1m, process 42
 listening on tls://0.0.0.0:7000
+pin of the server sha256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=
 1 session, 2 links, 1.5 KiB of 3.0 GiB memory budget in use
 room for 936 more visitors, limit of open files 1024
 

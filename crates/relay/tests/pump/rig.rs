@@ -4,6 +4,7 @@
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener};
 use std::rc::Rc;
+use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -176,6 +177,20 @@ pub(crate) async fn until(condition: impl Fn() -> bool) {
     let begin = Instant::now();
     while !condition() {
         assert!(begin.elapsed() < DEADLINE, "the condition did not come true");
+        tokio::task::spawn_blocking(|| std::thread::sleep(Duration::from_millis(2))).await.unwrap();
+    }
+}
+
+/// Holds a paused clock, which does not jump while a blocking task runs, until the value is dropped.
+pub(crate) fn hold() -> Sender<()> {
+    let (held, holds) = channel();
+    drop(tokio::task::spawn_blocking(move || holds.recv()));
+    held
+}
+
+/// Lets the tasks do what is due, under a clock that is held.
+pub(crate) async fn quiet() {
+    for _ in 0..10 {
         tokio::task::spawn_blocking(|| std::thread::sleep(Duration::from_millis(2))).await.unwrap();
     }
 }

@@ -221,7 +221,8 @@ mod tests {
 
     /// Whether a process runs. A zombie is dead: the first process of a container may await nobody.
     fn runs(pid: Pid) -> bool {
-        let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let stat = std::path::Path::new("/proc").join(pid.to_string()).join("stat");
+        let state = fs::read_to_string(stat).unwrap_or_default();
         let is_zombie = state.rsplit(") ").next().is_some_and(|state| state.starts_with('Z'));
         test_kill_process(pid).is_ok() && !is_zombie
     }

@@ -89,6 +89,32 @@ pub(crate) struct AllowArgs {
     pub(crate) which: Which,
 }
 
+/// `tunnel deny`.
+#[derive(Debug, Args)]
+pub(crate) struct DenyArgs {
+    /// Name of the client, which the configuration names or which enrolled by a code
+    pub(crate) name: String,
+    /// TCP ports that it may publish no more: 22, 20000-20100, 127.0.0.1:8080
+    #[arg(long, value_name = "PORTS", num_args = 1..)]
+    #[arg(required_unless_present_any = ["udp", "http", "tls", "forward"])]
+    pub(crate) tcp: Vec<String>,
+    /// UDP ports that it may publish no more: 5353, 20000-20100
+    #[arg(long, value_name = "PORTS", num_args = 1..)]
+    pub(crate) udp: Vec<String>,
+    /// Hosts of http:// and https:// names that it may publish no more: app.example.com,
+    /// '*.home.example.com'
+    #[arg(long, value_name = "HOST", num_args = 1..)]
+    pub(crate) http: Vec<String>,
+    /// Hosts of tls:// names that it may publish no more
+    #[arg(long, value_name = "HOST", num_args = 1..)]
+    pub(crate) tls: Vec<String>,
+    /// Targets on the server's side that it may reach no more: 10.0.0.0/8:*
+    #[arg(long, value_name = "HOST:PORTS", num_args = 1..)]
+    pub(crate) forward: Vec<String>,
+    #[command(flatten)]
+    pub(crate) which: Which,
+}
+
 /// `tunnel publish`.
 #[derive(Debug, Args)]
 pub(crate) struct PublishArgs {

@@ -12,8 +12,9 @@ use clap::{Parser, Subcommand};
 use logging::levels;
 
 pub(crate) use asked::{
-    AllowArgs, CheckArgs, ClientsArgs, ClientsCommand, ConnectArgs, EnrollArgs, ForwardArgs,
-    HoldArgs, LimitArgs, PingArgs, PublishArgs, SpeedArgs, StreamsArgs, UnpublishArgs, Which,
+    AllowArgs, CheckArgs, ClientsArgs, ClientsCommand, ConnectArgs, DenyArgs, EnrollArgs,
+    ForwardArgs, HoldArgs, LimitArgs, PingArgs, PublishArgs, SpeedArgs, StreamsArgs, UnpublishArgs,
+    Which,
 };
 pub(crate) use generate::{Generate, Shell, Side};
 pub(crate) use install::{InstallArgs, PlaceArgs, UninstallArgs};
@@ -51,6 +52,15 @@ Examples:
 
 Rights are added to the file that names the client, and stay after a restart.";
 
+const DENY_EXAMPLES: &str = "\
+Examples:
+  tunnel deny home --tcp 22
+  tunnel deny home --tcp 10500-10600       the other ports of a range stay
+  tunnel deny home --http '*.home.example.com'
+
+The rights leave the file that names the client. A service without a right is withdrawn at once, and
+open streams end with their visitors.";
+
 const PUBLISH_EXAMPLES: &str = "\
 Examples:
   tunnel publish 3000                      port 3000 here, at a port of the server's choice
@@ -60,6 +70,10 @@ Examples:
   tunnel publish --save                    write everything published so into the file
 
 The client keeps the services in its state directory. `tunnel unpublish NAME` withdraws a service.";
+
+const STOP_NOTE: &str = "\
+Open streams may finish within `drain_timeout`. A second `tunnel stop` and a second signal to the
+daemon do what --now does.";
 
 const CONNECT_EXAMPLES: &str = "\
 Examples:
@@ -138,6 +152,9 @@ pub(crate) enum Command {
     /// Add rights to a client at once; runs on the machine of the server
     #[command(after_help = ALLOW_EXAMPLES)]
     Allow(AllowArgs),
+    /// Take rights away from a client at once; runs on the machine of the server
+    #[command(after_help = DENY_EXAMPLES)]
+    Deny(DenyArgs),
     /// Publish services of a running client, at once and after a restart
     #[command(after_help = PUBLISH_EXAMPLES)]
     Publish(PublishArgs),
@@ -169,10 +186,22 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Make a running daemon finish its streams and end, and wait for its end
+    /// End the connections of a running client, or on a server those of one client, and dial anew;
+    /// streams go on
+    Reconnect {
+        /// On a server: the client
+        name: Option<String>,
+        #[command(flatten)]
+        which: Which,
+    },
+    /// Make a running daemon refuse new visitors, finish its streams and end; and wait for its end
+    #[command(after_help = STOP_NOTE)]
     Stop {
         #[command(flatten)]
         which: Which,
+        /// Reset the remaining streams at once
+        #[arg(long)]
+        now: bool,
     },
 }
 
@@ -200,6 +229,7 @@ mod tests {
             EXAMPLES,
             CLIENT_EXAMPLES,
             ALLOW_EXAMPLES,
+            DENY_EXAMPLES,
             CLIENTS_EXAMPLES,
             CONNECT_EXAMPLES,
             CERTS_EXAMPLES,

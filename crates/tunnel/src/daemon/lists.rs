@@ -22,19 +22,22 @@ impl RunningDaemon {
         // The lock keeps out reloads and other changes of the files.
         let _turn = self.turn.lock().await;
         ensure!(self.life.phase() == Phase::Running, "it is stopping");
-        let (running, prefix) = self.lists_in_force()?.lists();
-        let prefix = prefix.as_deref();
-        let kept = self.kept.as_ref().map(|kept| kept.load(prefix)).transpose()?;
+        let config = self.lists_in_force()?.config();
+        let prefix = config.id_prefix.as_deref();
+        let kept = self.kept()?.map(|kept| kept.load(prefix)).transpose()?;
         let kept = kept.unwrap_or_default();
         let hidden: Vec<_> = kept.without.iter().map(|what| with(prefix, what)).collect();
+        let (services, forwards) = (config.services.clone(), config.forwards.clone());
+        let running = Lists { services, forwards };
         let mut known = names(&running);
+        known.extend(names(&config.shadowed));
         if change.save {
             // An entry of the file that an earlier command has left out can leave the file.
             known.extend(hidden.iter().cloned());
         }
         let mut order = Order::new(&change, (&running, &known), prefix)?;
         if change.save && change == (ListChange { save: true, ..ListChange::default() }) {
-            ensure!(self.kept.is_some(), NO_STATE);
+            ensure!(self.kept()?.is_some(), NO_STATE);
             order = Order { added: kept.lists, gone: hidden, warnings: Vec::new() };
         }
         let warnings = std::mem::take(&mut order.warnings);
@@ -54,20 +57,29 @@ impl RunningDaemon {
         self.role.lists_in_force().context("it has no services and forwards")
     }
 
+    /// The services and forwards that commands have added. `None`: the environment names no place
+    /// for state.
+    fn kept(&self) -> anyhow::Result<Option<KeptLists>> {
+        Ok(KeptLists::of(&self.lists_in_force()?.config()))
+    }
+
     /// Puts the change into the state directory and in force.
     async fn keep(&self, order: Order, prefix: Option<&str>) -> anyhow::Result<Reloaded> {
-        let kept = self.kept.as_ref().context(NO_STATE)?;
+        let kept = self.kept()?.context(NO_STATE)?;
         let before = kept.read()?;
         let gone = order.gone_without(prefix);
-        // A file that cannot be read has no entries that could be marked.
-        let in_file = self.file.as_ref().and_then(|file| file.read().ok()).unwrap_or_default();
-        let after = kept.edited(&before, &order.bare(prefix), &gone, &in_file)?;
+        let after = kept.edited(&before, &order.bare(prefix), &gone)?;
         kept.write(&after)?;
         let outcome = self.lists_in_force()?.apply(order.change(true)).await;
         if outcome.is_err() {
-            restore(kept, &before);
+            restore(&kept, &before);
         }
         let mut reloaded = outcome?;
+        if !reloaded.refused.is_empty() {
+            let taken = order.without(&reloaded.refused);
+            kept.write(&kept.edited(&before, &taken.bare(prefix), &gone)?)?;
+            reloaded.failed.push(dropped(&reloaded.refused));
+        }
         let left = kept.load(None)?.without;
         let file = self.file.as_ref().map(|file| file.0.display().to_string());
         let file = file.unwrap_or_else(|| "the command line".to_owned());
@@ -84,32 +96,57 @@ impl RunningDaemon {
         file.writable()?;
         let before = file.read()?;
         let name = file.0.display().to_string();
-        let mut after = before.clone();
-        for what in &order.gone {
-            after = edit::unpublish(&name, &after, what).map_err(refusal)?.unwrap_or(after);
-        }
-        after = edit::publish(&name, &after, &order.added).map_err(refusal)?;
+        let edited = |order: &Order| -> anyhow::Result<String> {
+            let mut after = before.clone();
+            for what in &order.gone {
+                after = edit::unpublish(&name, &after, what).map_err(refusal)?.unwrap_or(after);
+            }
+            edit::publish(&name, &after, &order.added).map_err(refusal)
+        };
+        let after = edited(&order)?;
         self.role.check(after.clone())?;
         if after != before {
             file.replace(&before, &after)?;
         }
-        let kept_before = self.kept.as_ref().map(KeptLists::read).transpose()?;
-        let settled = || -> anyhow::Result<()> {
-            let (Some(kept), Some(text)) = (&self.kept, &kept_before) else { return Ok(()) };
+        let kept = self.kept()?;
+        let kept_before = kept.as_ref().map(KeptLists::read).transpose()?;
+        let settled = |order: &Order| -> anyhow::Result<()> {
+            let (Some(kept), Some(text)) = (&kept, &kept_before) else { return Ok(()) };
             let all = [order.gone_without(prefix), names(&order.bare(prefix))].concat();
             kept.write(&kept.without(text, &all)?)
         };
-        let outcome = match settled() {
+        let outcome = match settled(&order) {
             Ok(()) => self.lists_in_force()?.apply(order.change(false)).await,
             Err(why) => Err(why),
         };
-        outcome.map_err(|why| {
-            if let (Some(kept), Some(text)) = (&self.kept, &kept_before) {
+        let outcome = outcome.map_err(|why| {
+            if let (Some(kept), Some(text)) = (&kept, &kept_before) {
                 restore(kept, text);
             }
             if after == before { why } else { undo(file, &after, &before, why).0 }
-        })
+        });
+        let mut reloaded = outcome?;
+        if !reloaded.refused.is_empty() {
+            let taken = order.without(&reloaded.refused);
+            let rest = edited(&taken)?;
+            if rest != after {
+                file.replace(&after, &rest)?;
+            }
+            if let (Some(kept), Some(text)) = (&kept, &kept_before) {
+                restore(kept, text);
+            }
+            settled(&taken)?;
+            let names = reloaded.refused.join(", ");
+            reloaded.failed.push(format!("{name} stays without {names}"));
+        }
+        Ok(reloaded)
     }
+}
+
+/// The line about services that the server has refused, and that nothing remembers.
+fn dropped(refused: &[String]) -> String {
+    let names = refused.join(", ");
+    format!("nothing of {names} is kept: once the server permits it, publish it again")
 }
 
 fn restore(kept: &KeptLists, text: &str) {
@@ -169,7 +206,14 @@ impl Order {
         let mut lists = self.added.clone();
         lists.services.iter_mut().for_each(|service| service.kept = kept);
         lists.forwards.iter_mut().for_each(|forward| forward.kept = kept);
-        Kept { lists, without: self.gone.clone() }
+        Kept { lists, without: self.gone.clone(), saved: !kept }
+    }
+
+    /// The change without these services.
+    fn without(&self, refused: &[String]) -> Self {
+        let mut added = self.added.clone();
+        added.services.retain(|service| !refused.contains(&service.name));
+        Self { added, gone: self.gone.clone(), warnings: Vec::new() }
     }
 
     /// The new entries without the prefix of their names.

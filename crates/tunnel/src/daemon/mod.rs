@@ -27,7 +27,6 @@ use tokio::time::timeout;
 
 use crate::config_file::ConfigFile;
 use crate::inherit;
-use crate::kept_lists::KeptLists;
 use crate::notify;
 use crate::signals::Signals;
 use told::RunningDaemon;
@@ -46,8 +45,6 @@ pub(crate) struct Frame {
     pub(crate) warnings: Vec<String>,
     /// The configuration file of the role, if there is one.
     pub(crate) configuration: Option<PathBuf>,
-    /// The services and forwards that a client got by commands.
-    pub(crate) kept: Option<KeptLists>,
 }
 
 /// Runs a role from start to end. Must run inside the slow runtime.
@@ -80,13 +77,9 @@ async fn live(
         }
     };
     let file = frame.configuration.clone();
-    let files = (file.clone().map(ConfigFile), frame.kept.clone());
-    let told = Arc::new(RunningDaemon::new(
-        Arc::clone(&role),
-        life.clone(),
-        files,
-        frame.warnings.clone(),
-    ));
+    let config_file = file.clone().map(ConfigFile);
+    let warnings = frame.warnings.clone();
+    let told = Arc::new(RunningDaemon::new(Arc::clone(&role), life.clone(), config_file, warnings));
     let api = match start_api(&role.common(), &told, life) {
         Ok(api) => api,
         Err(why) => {
@@ -117,7 +110,8 @@ async fn live(
     following.extend(
         file.map(|file| tokio::spawn(follow::watch_configuration(Arc::clone(&told), file))),
     );
-    let serving = socket.map(|socket| tokio::spawn(socket.serve(told, life.clone())));
+    let serving = socket
+        .map(|socket| tokio::spawn(socket.serve(Arc::<RunningDaemon>::clone(&told), life.clone())));
 
     let summary = role.summary();
     notify::ready(&summary);
@@ -129,6 +123,12 @@ async fn live(
     following.iter().for_each(JoinHandle::abort);
     let drain_timeout = role.common().drain_timeout.duration();
     notify::stopping(drain_timeout);
+    told.drains_until(tokio::time::Instant::now() + drain_timeout);
+    tracing::info!(
+        "stopping: new visitors are refused, and open streams may finish within {}; a second signal \
+         or `tunnel stop --now` resets them",
+        role.common().drain_timeout
+    );
     drain(role.as_ref(), drain_timeout, life).await;
     #[cfg(feature = "otlp")]
     if let Some(push) = push {

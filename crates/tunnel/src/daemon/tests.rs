@@ -78,13 +78,7 @@ impl Certificates for Recorded {
 
 fn frame(dir: &Path) -> Frame {
     let control = SocketPath { path: dir.join("c.sock"), fixed: true };
-    Frame {
-        control: Some(control),
-        is_needed: true,
-        warnings: Vec::new(),
-        configuration: None,
-        kept: None,
-    }
+    Frame { control: Some(control), is_needed: true, warnings: Vec::new(), configuration: None }
 }
 
 #[tokio::test]
@@ -99,7 +93,7 @@ async fn a_stop_over_the_socket_drains_then_closes_and_shows_meanwhile() {
         let talk = tokio::task::spawn_blocking(move || {
             let connect = || control::Instance::connect(&asked).unwrap();
             let before = control::status(&connect()).unwrap();
-            connect().begin_stop().unwrap();
+            connect().begin_stop(false).unwrap();
             (before, control::status(&connect()).unwrap())
         });
         let (before, after) = talk.await.unwrap();
@@ -119,7 +113,7 @@ async fn a_stop_over_the_socket_drains_then_closes_and_shows_meanwhile() {
 #[tokio::test]
 async fn who_is_stopping_does_not_reload() {
     let (role, life) = (Arc::new(Recorded::default()), Life::new());
-    let told = RunningDaemon::new(role.clone(), life.clone(), (None, None), Vec::new());
+    let told = RunningDaemon::new(role.clone(), life.clone(), None, Vec::new());
     told.reload().await.unwrap();
     life.drain();
     assert_eq!(told.reload().await.unwrap_err().to_string(), "it is stopping");

@@ -1,7 +1,7 @@
 //! The running daemon as the control socket, the admin API and signals see it: it answers requests
 //! and carries out commands.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -19,9 +19,9 @@ use ops::{
     Clients, Connector, Daemon, Enrolment, Entries, Life, Lists, Log, Phase, Reloaded, SendFuture,
     Serving, Settings, Traffic, WrongConfig,
 };
+use tokio::time::Instant;
 
 use crate::config_file::ConfigFile;
-use crate::kept_lists::KeptLists;
 use crate::notify;
 
 /// A role, with the state that only the frame has.
@@ -29,12 +29,12 @@ pub(super) struct RunningDaemon {
     pub(super) role: Arc<dyn Serving>,
     pub(super) life: Life,
     pub(super) file: Option<ConfigFile>,
-    /// The services and forwards that a client got by commands.
-    pub(super) kept: Option<KeptLists>,
     /// Permits one reload at a time, and counts the successful reloads.
     pub(super) turn: tokio::sync::Mutex<u64>,
     /// The warnings about the configuration in force. A reload tells the others.
     warnings: Mutex<Vec<String>>,
+    /// The end of the drain, as soon as it has begun.
+    drain_end: OnceLock<Instant>,
     /// The error of the last reload, if it failed.
     reload_error: Mutex<Option<String>>,
 }
@@ -43,11 +43,12 @@ impl RunningDaemon {
     pub(super) fn new(
         role: Arc<dyn Serving>,
         life: Life,
-        (file, kept): (Option<ConfigFile>, Option<KeptLists>),
+        file: Option<ConfigFile>,
         warnings: Vec<String>,
     ) -> Self {
-        let (turn, reload_error) = Default::default();
-        Self { role, life, file, kept, turn, warnings: Mutex::new(warnings), reload_error }
+        let (turn, drain_end, reload_error) = Default::default();
+        let warnings = Mutex::new(warnings);
+        Self { role, life, file, turn, warnings, drain_end, reload_error }
     }
 
     /// Leaves in a report the warnings that there were not before the reload.
@@ -55,6 +56,12 @@ impl RunningDaemon {
         let mut known = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut *known, reloaded.warnings.clone());
         reloaded.warnings.retain(|warning| !before.contains(warning));
+    }
+
+    /// Notes the time at which the remaining streams are reset.
+    pub(super) fn drains_until(&self, end: Instant) {
+        // A drain begins once.
+        let _ = self.drain_end.set(end);
     }
 
     fn reload_error(&self) -> MutexGuard<'_, Option<String>> {
@@ -84,7 +91,12 @@ impl RunningDaemon {
             if let Err(why) = logging::follow_access(&common.log_access, json) {
                 tracing::error!("the access log stays as it was: {why:#}");
             }
-            if let Err(why) = logging::requests::follow(common.log_requests.as_ref()) {
+            // It waits for a disk.
+            let requests = common.log_requests.clone();
+            let follow = move || logging::requests::follow(requests.as_ref());
+            if let Err(why) =
+                tokio::task::spawn_blocking(follow).await.unwrap_or_else(|why| Err(why.into()))
+            {
                 tracing::error!("the log of requests stays as it was: {why:#}");
             }
             if reloaded.failed.is_empty() {
@@ -168,7 +180,7 @@ impl RunningDaemon {
         }
         let file = self.file.clone().ok_or_else(|| {
             WrongConfig::one(match &change {
-                Change::Allow(_) => format!(
+                Change::Allow(_) | Change::Deny(_) => format!(
                     "client `{name}` has the rights of the server's command line (hint: start the \
                      server with --allow-tcp, --allow-udp and --allow-forward)"
                 ),
@@ -228,6 +240,8 @@ impl Daemon for RunningDaemon {
             status.reload_error = self.reload_error().clone();
             if self.life.phase() != Phase::Running {
                 "draining".clone_into(&mut status.state);
+                let left = |end: &Instant| end.duration_since(Instant::now()).as_secs();
+                status.drain_seconds = self.drain_end.get().map(left);
             }
             status
         })

@@ -32,8 +32,8 @@ const LINE_MAX: u64 = 16 << 10;
 /// Sends the code to the server, writes the new configuration to the file of `--config`, and
 /// returns the arguments of a client that starts with that file. If the file already exists and
 /// belongs to the same client, it is used and the code is not sent. So the whole command may be run
-/// again.
-pub(crate) fn redeem(args: &ClientArgs, code: &str) -> anyhow::Result<ClientArgs> {
+/// again. `None`: the client runs already, and has what the code gives.
+pub(crate) fn redeem(args: &ClientArgs, code: &str) -> anyhow::Result<Option<ClientArgs>> {
     let line = if code == "-" { Some(first_line()?) } else { None };
     let code = line.as_deref().unwrap_or(code);
     let mut code = Code::read(code).map_err(|why| WrongConfig::one(format!("--enroll: {why}")))?;
@@ -51,7 +51,7 @@ pub(crate) fn redeem(args: &ClientArgs, code: &str) -> anyhow::Result<ClientArgs
              another one with --config)"
         ));
         extend(&path, args)?;
-        return Ok(start_with(args, path, false));
+        return Ok(Some(start_with(args, path, false)));
     }
     // Problems of the other flags are reported before the code is used.
     let ways = ways(&code, args)?;
@@ -67,7 +67,7 @@ pub(crate) fn redeem(args: &ClientArgs, code: &str) -> anyhow::Result<ClientArgs
     let rights = rights(&code).map(|rights| format!(" it {rights};")).unwrap_or_default();
     let at = path.display();
     term::err(format_args!("client `{name}` is enrolled;{rights} its configuration is {at}"));
-    Ok(start_with(args, path, true))
+    Ok(Some(start_with(args, path, true)))
 }
 
 /// The rights that the code tells. The server may have changed them since.

@@ -5,28 +5,38 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use config::ClientConfig;
 use config::edit::{Action, Operation, Value};
+use control::Instance;
 use ops::enrol::Code;
-use ops::state::write_like;
-use ops::{WrongConfig, term};
+use ops::state::{Places, write_like};
+use ops::{Role, WrongConfig, term};
 use proto::greeting::{Name, Token};
 
 use super::exchange::{exchange, start_with, ways};
 use super::extend::extend;
+use crate::alone;
 use crate::cli::ClientArgs;
 use crate::config_file::ConfigFile;
+use crate::instances::tell;
 use crate::load::{self, Either};
 use crate::runtime::slow_runtime;
+use crate::whereabouts::control_of;
 
 /// Sends the code to the server, and writes the new token to the configuration at `path`, or to the
 /// file that its `token_file` names. Returns the arguments of a client that starts with this
-/// configuration.
-pub(super) fn renew(path: &Path, code: &Code, args: &ClientArgs) -> anyhow::Result<ClientArgs> {
+/// configuration. `None`: a client runs with this configuration already, and has taken the token.
+pub(super) fn renew(
+    path: &Path,
+    code: &Code,
+    args: &ClientArgs,
+) -> anyhow::Result<Option<ClientArgs>> {
     let file = ConfigFile(path.to_owned());
-    let token_file = match load::file(path)? {
-        Either::Client(loaded) => loaded.config.token.and_then(|token| token.file),
+    let config = match load::file(path)? {
+        Either::Client(loaded) => Some(loaded.config),
         Either::Server(_) => None,
     };
+    let token_file = config.as_ref().and_then(|config| config.token.as_ref()?.file.clone());
     // The code must not be used before it is certain that its result can be written.
     let place = match &token_file {
         Some(named) => {
@@ -47,11 +57,43 @@ pub(super) fn renew(path: &Path, code: &Code, args: &ClientArgs) -> anyhow::Resu
          `tunnel enroll --renew`",
     )?;
     let at = path.display();
-    term::err(format_args!(
-        "client `{name}` has a new token in {at}; a client that runs already takes it by: \
-         tunnel reload --config {at}"
-    ));
-    Ok(start_with(args, path.to_owned(), false))
+    term::err(format_args!("client `{name}` has a new token in {at}"));
+    let running = config.and_then(|config| find(path, &config, args).map(|found| (config, found)));
+    let Some((config, (pid, instance))) = running else {
+        return Ok(Some(start_with(args, path.to_owned(), false)));
+    };
+    let reloaded = control::reload(&instance).with_context(|| {
+        format!(
+            "the running client (process {pid}) has not taken the token, and goes on with the old \
+             one, which stays valid; try again: tunnel reload --config {at}"
+        )
+    })?;
+    let has_changed = reloaded.applied.iter().any(|line| line.starts_with("token "));
+    // A client with the key `watch` may have read the file before.
+    if !has_changed && !config.common.watch {
+        bail!(
+            "the running client (process {pid}) has another configuration file, and goes on with the \
+             old token; to put the new token in force, stop it and start it with --config {at}"
+        );
+    }
+    term::err(format_args!("the running client (process {pid}) has taken the token"));
+    tell(&reloaded, false)?;
+    Ok(None)
+}
+
+/// The running client of this configuration, with its process number.
+fn find(path: &Path, config: &ClientConfig, args: &ClientArgs) -> Option<(u32, Instance)> {
+    let given = args.daemon.control.clone();
+    let place = given.or_else(|| Some(control_of(path).ok()?.path));
+    let is_it = |place: &Path| {
+        let status = control::status(&Instance::connect(place).ok()?).ok()?;
+        let is_own = status.role == Role::Client && status.name == config.name;
+        Some((is_own.then_some(status.pid)?, Instance::connect(place).ok()?))
+    };
+    place.as_deref().and_then(is_it).or_else(|| {
+        let (pid, place) = alone::running(config, &Places::of_process())?;
+        Some((pid, Instance::connect(&place).ok()?))
+    })
 }
 
 /// Writes the token to `token_file`, or to the key `token` of the configuration without one.

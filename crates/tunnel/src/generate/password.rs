@@ -1,6 +1,6 @@
 //! The hash of a password of a visitor, for `basic_auth`.
 
-use std::io::{self, BufRead as _, IsTerminal as _, Read as _};
+use std::io::{self, BufRead, IsTerminal as _};
 
 use anyhow::Context as _;
 use argon2::{Algorithm, Argon2, Params, Version};
@@ -8,7 +8,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use ops::{WrongConfig, term};
 use proto::HttpOptions;
-use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+use rustix::process::{Signal, kill_current_process_group};
+use rustix::termios::{
+    LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr,
+};
 use zeroize::Zeroizing;
 
 /// The memory in KiB, the passes and the lanes that OWASP's "Password Storage Cheat Sheet"
@@ -16,7 +19,7 @@ use zeroize::Zeroizing;
 const COST: (u32, u32, u32) = (19 * 1024, 2, 1);
 
 /// Longer than any password that a server takes, bytes.
-const LINE_MAX: u64 = 1024;
+const LINE_MAX: usize = 1024;
 
 /// The pair of user and password has at most so many bytes.
 const PAIR_MAX: usize = 256;
@@ -59,29 +62,78 @@ fn password() -> anyhow::Result<Zeroizing<String>> {
         term::err("the password, and Enter:");
         Hidden::new()
     });
-    let mut line = Zeroizing::new(String::new());
-    io::stdin().lock().take(LINE_MAX).read_line(&mut line).context("standard input")?;
+    let keys = hidden.as_ref().map_or(&[][..], |hidden| &hidden.keys);
+    let line = line(io::stdin().lock(), keys).context("standard input")?;
+    let last = line.last();
+    let signal = keys.iter().find(|(key, _)| last == Some(key)).map(|&(_, signal)| signal);
+    let is_typed = hidden.is_some();
     drop(hidden);
-    let text = line.strip_suffix('\n').unwrap_or(&line);
-    Ok(Zeroizing::new(text.strip_suffix('\r').unwrap_or(text).to_owned()))
+    if let Some(signal) = signal {
+        // As the terminal itself does: to every program of the pipeline.
+        kill_current_process_group(signal).context("the signal of the terminal")?;
+        anyhow::bail!("interrupted");
+    }
+    let text = str::from_utf8(&line).context("standard input")?;
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    let text = text.strip_suffix('\r').unwrap_or(text);
+    // A key of the terminal that has no meaning here, and no browser sends it (RFC 7617 section 2).
+    if is_typed && text.contains(char::is_control) {
+        return Err(WrongConfig::one("the password has a control character".to_owned()).into());
+    }
+    Ok(Zeroizing::new(text.to_owned()))
 }
 
-/// A terminal that shows nothing of what is typed, until the value is dropped.
-struct Hidden(Option<Termios>);
+/// Bytes up to the end of the line, or to one of the keys.
+fn line(input: impl BufRead, keys: &[(u8, Signal)]) -> io::Result<Zeroizing<Vec<u8>>> {
+    // A larger buffer would leave a copy behind.
+    let mut line = Zeroizing::new(Vec::with_capacity(LINE_MAX));
+    for byte in input.bytes().take(LINE_MAX) {
+        let byte = byte?;
+        line.push(byte);
+        if byte == b'\n' || keys.iter().any(|&(key, _)| key == byte) {
+            break;
+        }
+    }
+    Ok(line)
+}
+
+/// A terminal that shows nothing of what is typed, until the value is dropped. Meanwhile its keys
+/// make no signals, which would end the program and leave the terminal silent: they end the line.
+struct Hidden {
+    before: Option<Termios>,
+    keys: Vec<(u8, Signal)>,
+}
 
 impl Hidden {
     fn new() -> Self {
-        let Ok(before) = tcgetattr(io::stdin()) else { return Self(None) };
-        let mut silent = before.clone();
-        silent.local_modes.remove(LocalModes::ECHO);
-        let is_set = tcsetattr(io::stdin(), OptionalActions::Flush, &silent).is_ok();
-        Self(is_set.then_some(before))
+        let mut hidden = Self { before: None, keys: Vec::new() };
+        let Ok(before) = tcgetattr(io::stdin()) else { return hidden };
+        let (mut silent, modes) = (before.clone(), before.local_modes);
+        silent.local_modes.remove(LocalModes::ECHO | LocalModes::ISIG);
+        for (key, signal, end) in [
+            (SpecialCodeIndex::VINTR, Signal::INT, SpecialCodeIndex::VEOL),
+            (SpecialCodeIndex::VQUIT, Signal::QUIT, SpecialCodeIndex::VEOL2),
+        ] {
+            let key = before.special_codes[key];
+            // 0: there is no such key.
+            if key != 0 && modes.contains(LocalModes::ISIG) {
+                hidden.keys.push((key, signal));
+                // Without lines each byte arrives anyway.
+                if modes.contains(LocalModes::ICANON) {
+                    silent.special_codes[end] = key;
+                }
+            }
+        }
+        if tcsetattr(io::stdin(), OptionalActions::Flush, &silent).is_ok() {
+            hidden.before = Some(before);
+        }
+        hidden
     }
 }
 
 impl Drop for Hidden {
     fn drop(&mut self) {
-        if let Some(before) = &self.0 {
+        if let Some(before) = &self.before {
             // A terminal that is gone shows nothing either.
             let _ = tcsetattr(io::stdin(), OptionalActions::Flush, before);
         }

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use config::{ClientConfig, Lists, Text};
+use config::{ClientConfig, Text};
 use ops::WrongConfig;
 use ops::socket_file::probe;
 use ops::state::Places;
@@ -212,7 +212,7 @@ pub(super) fn add_client(
     name: &str,
 ) -> anyhow::Result<()> {
     for folder in so_far(given)? {
-        let kept = KeptLists::in_state(&folder, config, Lists::default());
+        let kept = KeptLists::in_state(&folder, config);
         let content = match files::read(kept.path(), FILE_MAX) {
             Ok(content) => content,
             Err(e) if e.kind() == io::ErrorKind::NotFound => continue,

@@ -110,6 +110,7 @@ pub(crate) fn client(
         control: flag_path(args.daemon.control.as_deref())?,
         log_level: None,
     };
+    let is_tried = instead.is_some();
     let (mut loaded, input) = client_file(args.daemon.config.as_deref(), instead, &flags)?;
     let given = [
         ("tls.ca", "--ca", args.ca.is_some()),
@@ -120,8 +121,11 @@ pub(crate) fn client(
     warn_of_argument(args.token.as_deref(), &mut loaded.warnings);
     // With --only, the command line has the last word.
     if !args.only
-        && let Some(kept) = KeptLists::of(&loaded.config, Lists::default())
+        && let Some(kept) = KeptLists::of(&loaded.config)
     {
+        if !is_tried {
+            kept.adopt();
+        }
         keep(&mut loaded, &kept)?;
     }
     let ClientConfig { services, forwards, .. } = &loaded.config;
@@ -139,6 +143,10 @@ fn keep(to: &mut Loaded<ClientConfig>, kept: &KeptLists) -> Result<(), WrongConf
     to.config
         .keep(&lists)
         .map_err(|bad| WrongConfig::one(format!("{}: {bad}", kept.path().display())))?;
+    for shadow in to.config.shadows() {
+        to.warnings
+            .push(format!("{shadow} (hint: `tunnel unpublish {}` brings it back)", shadow.by));
+    }
     if !lists.without.is_empty() {
         let what = lists.without.join(", ");
         to.warnings.push(format!(

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use testkit::stage::{Daemon, Running};
 
 use crate::enrol::{Said, allow, code, default_port, enroll, redeem, refused};
-use crate::harness::{Origin, SOON, Scheme, Setup, connect, run, try_connect, tunnel, wait};
+use crate::harness::{LONG, Origin, SOON, Scheme, Setup, connect, run, try_connect, tunnel, wait};
 use crate::reload::{echo, outcome};
 
 /// `tunnel clients …` of the running server.
@@ -103,7 +103,16 @@ fn an_old_token_is_valid_until_the_renewed_one_is_used_and_then_void() {
     let old = dir.path().join("old.yaml");
     fs::write(&old, &text).unwrap();
 
-    // Beside the running client, which keeps a second process from starting.
+    // On another machine, where the client does not start.
+    let other = dir.path().join("other");
+    fs::create_dir(&other).unwrap();
+    let copy = other.join("home.yaml");
+    fs::copy(&mine, &copy).unwrap();
+    let exchange = |code: &str| {
+        let mut command = tunnel(&["client", "--enroll", code, "--config"]);
+        command.arg(&copy).args(["--control", "/proc/none/c.sock"]).env("HOME", &other);
+        outcome(run(&mut command))
+    };
     let renew = || {
         let (exit, said, _) = enroll(&running, &["--renew", "away"]);
         assert_eq!(exit, Some(0));
@@ -112,22 +121,22 @@ fn an_old_token_is_valid_until_the_renewed_one_is_used_and_then_void() {
     };
     let void = renew();
     let given = renew();
-    let (exit, _, complaint) = refused(dir.path(), &void, &[]);
+    let (exit, _, complaint) = exchange(&void);
     assert_eq!(exit, Some(1));
     assert!(complaint.contains("not good (any more)"), "{complaint}");
-    assert_eq!(fs::read_to_string(&mine).unwrap(), text);
-    let (_, _, complaint) = refused(dir.path(), &given, &[]);
+    assert_eq!(fs::read_to_string(&copy).unwrap(), text);
+    let (_, _, complaint) = exchange(&given);
     assert!(complaint.contains("client `away` has a new token in"), "{complaint}");
-    let (before, first) = (token_of(&old), token_of(&mine));
+    let (before, first) = (token_of(&old), token_of(&copy));
     assert_ne!(before, first);
     let expected = text.replace(&format!("\"{before}\""), &first);
-    assert_eq!(fs::read_to_string(&mine).unwrap().replace('"', ""), expected.replace('"', ""));
+    assert_eq!(fs::read_to_string(&copy).unwrap().replace('"', ""), expected.replace('"', ""));
 
     // Nobody uses this token, and another renewal replaces it.
     let again = renew();
-    let (_, _, complaint) = refused(dir.path(), &again, &[]);
+    let (_, _, complaint) = exchange(&again);
     assert!(complaint.contains("has a new token in"), "{complaint}");
-    assert_ne!(token_of(&mine), first);
+    assert_ne!(token_of(&copy), first);
 
     // The running client has the old token, also for a server that starts again.
     let stays = connect(public);
@@ -149,6 +158,7 @@ fn an_old_token_is_valid_until_the_renewed_one_is_used_and_then_void() {
     // The same process takes the new token, and its visitors notice nothing.
     let stays = connect(public);
     echo(&stays, 3);
+    fs::copy(&copy, &mine).unwrap();
     let mut reload = tunnel(&["reload", "--control"]);
     let (exit, _, complaint) = outcome(run(reload.arg(dir.path().join("c.sock"))));
     assert_eq!(exit, Some(0), "{complaint}");
@@ -178,6 +188,94 @@ fn an_old_token_is_valid_until_the_renewed_one_is_used_and_then_void() {
     late.wait_end(SOON);
     assert!(client.log().contains("connected to"));
     assert_eq!(outcome(running.reload("server")).1, "nothing to apply\n");
+}
+
+#[test]
+fn a_renewal_beside_the_running_client_takes_effect_in_it() {
+    let (origin, dir) = (Origin::echo(), TempDir::new().unwrap());
+    let running = Setup::new(Scheme::TLS).start_server();
+    let public = default_port();
+    let mut client = away(&running, dir.path(), &origin, public);
+    let stays = connect(public);
+    echo(&stays, 1);
+    let given = code(&running, &["--renew", "away"]);
+    let (exit, said, complaint) = outcome(run(&mut redeem(dir.path(), &given, &[])));
+    assert_eq!(exit, Some(0), "{complaint}");
+    let pid = client.id();
+    let taken = format!("the running client (process {pid}) has taken the token");
+    assert!(complaint.contains(&taken), "{complaint}");
+    assert_eq!(said, "token changed for new connections\n");
+    running.server.wait_line(&["first log-in with the new token", "away"], SOON);
+    echo(&stays, 2);
+    assert_eq!(listed(&running, "away").unwrap()["renewal"], false);
+    drop(stays);
+    client.terminate();
+    client.wait_end(LONG);
+}
+
+#[test]
+fn a_denied_right_is_gone_at_once_and_its_service_with_it() {
+    let (origin, dir) = (Origin::echo(), TempDir::new().unwrap());
+    let running = Setup::new(Scheme::TLS).service("echo", origin.port()).start();
+    let deny = |args: &[&str]| {
+        let mut command = tunnel(&["deny", "--control"]);
+        outcome(run(command.arg(running.file("server.sock")).args(args)))
+    };
+    // Of a client in the file of the server, and of an enrolled client.
+    let public = default_port();
+    let _client = away(&running, dir.path(), &origin, public);
+    for (name, port) in [("home", running.public("echo")), ("away", public)] {
+        running.wait_echo(port);
+        let port = port.to_string();
+        let (exit, said, complaint) = deny(&[name, "--tcp", &port]);
+        assert_eq!((exit, complaint.as_str()), (Some(0), ""), "{said}");
+        assert!(said.starts_with(&format!("client `{name}` may ")), "{said}");
+        let port = port.parse().unwrap();
+        wait("the end of the service", SOON, || try_connect(port).err());
+        running.server.wait_line(&[&format!("client {name}: rights were taken away")], SOON);
+        let (exit, _, complaint) = deny(&[name, "--tcp", &port.to_string()]);
+        assert_eq!(exit, Some(2), "{complaint}");
+        let told = format!("--tcp: client {name} has no right {port} (hint: ");
+        assert!(complaint.contains(&told), "{complaint}");
+        assert_eq!(outcome(running.reload("server")).1, "nothing to apply\n");
+    }
+    // The range of the enrolled client keeps its other ports.
+    let kept = fs::read_to_string(running.file("state/clients/away.yaml")).unwrap();
+    assert!(kept.contains(&format!("\"{}-10999\"", public + 1)), "{kept}");
+}
+
+#[test]
+fn a_reconnect_dials_anew_and_streams_go_on() {
+    for scheme in [Scheme::TLS, Scheme::QUIC, Scheme::KCP] {
+        let origin = Origin::echo();
+        let mut running = Setup::new(scheme).service("echo", origin.port()).start();
+        let inside = connect(running.public("echo"));
+        echo(&inside, 1);
+        let reconnect = |running: &Running, side: &str, args: &[&str]| {
+            let mut command = tunnel(&["reconnect", "--control"]);
+            outcome(run(command.arg(running.file(&format!("{side}.sock"))).args(args)))
+        };
+        for (turn, (side, args)) in [("client", &[][..]), ("server", &["home"])].iter().enumerate()
+        {
+            let before = running.client().log().matches("resumed over").count();
+            let (exit, said, complaint) = reconnect(&running, side, args);
+            assert_eq!((exit, complaint.as_str()), (Some(0), ""), "{scheme:?} {side}");
+            assert!(said.ends_with("ended; the client dials anew\n"), "{said}");
+            wait("new connections", LONG, || {
+                let now = running.client().log().matches("resumed over").count();
+                (now > before).then_some(())
+            });
+            echo(&inside, 2 + turn as u8);
+        }
+        for (side, args, why) in [
+            ("server", &[][..], "name the client whose connections end"),
+            ("server", &["nobody"], "no link is connected now"),
+            ("client", &["home"], "leave the name away"),
+        ] {
+            let (exit, _, complaint) = reconnect(&running, side, args);
+            assert!(exit == Some(1) && complaint.contains(why), "{complaint}");
+        }
+    }
 }
 
 #[test]

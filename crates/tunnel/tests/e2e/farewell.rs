@@ -7,7 +7,10 @@ use std::time::{Duration, Instant};
 
 use testkit::stage::{Daemon, Running};
 
-use crate::harness::{LONG, Origin, SOON, Scheme, Setup, bytes, connect, try_connect, wait};
+use crate::harness::{
+    LONG, Origin, SOON, Scheme, Setup, bytes, connect, run, try_connect, tunnel, wait,
+};
+use crate::reload::outcome;
 
 const SIZE: u64 = 50_000_000;
 
@@ -100,5 +103,45 @@ fn sigterm_resets_at_the_deadline_who_does_not_finish() {
         let end = daemon(&mut running, side).wait_end(LONG);
         assert!(end.success(), "{scheme:?}, {side:?}: {end}");
         daemon(&mut running, side).wait_line(&["did not finish in time"], SOON);
+    }
+}
+
+/// `tunnel stop` of the server, in the background.
+fn stop(running: &Running, name: &str, args: &[&str]) -> Daemon {
+    let mut command = tunnel(&["stop"]);
+    command.args(args).arg("--control").arg(running.file("server.sock"));
+    Daemon::start(name, running.dir(), &mut command)
+}
+
+#[test]
+fn a_stop_shows_whose_streams_are_left_and_a_second_one_resets_them() {
+    for second in [&["--now"][..], &[]] {
+        let echo = Origin::echo();
+        let setup = Setup::new(Scheme::TLS).service("echo", echo.port());
+        let mut running = setup.start();
+        running.server.wait_line(&["serving clients on"], SOON);
+        let public = running.public("echo");
+        let visitors = [connect(public), connect(public)];
+        for mut visitor in &visitors {
+            visitor.write_all(b"?").unwrap();
+            visitor.read_exact(&mut [0]).unwrap();
+        }
+        let mut first = stop(&running, "stop", &[]);
+        first.wait_line(&["new visitors are refused, and open streams may finish"], SOON);
+        first.wait_line(&["2 streams are left: home echo 2, for at most "], SOON);
+        assert!(is_closed(public));
+        running.server.wait_line(&["stopping: new visitors are refused", "second signal"], SOON);
+        let said = outcome(run(tunnel(&["status", "--control"]).arg(running.file("server.sock"))));
+        assert!(said.1.contains("and open streams are reset in "), "{said:?}");
+
+        let mut second = stop(&running, "second", second);
+        second.wait_line(&["stopping: the remaining streams are reset"], SOON);
+        for visitor in &visitors {
+            bytes::expect_reset(visitor);
+        }
+        for stop in [&mut first, &mut second] {
+            assert!(stop.wait_end(LONG).success());
+        }
+        assert!(running.server.wait_end(LONG).success());
     }
 }

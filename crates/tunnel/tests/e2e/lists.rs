@@ -32,9 +32,14 @@ fn port_in(said: &str) -> u16 {
     said.trim().rsplit(':').next().unwrap().parse().unwrap()
 }
 
-/// The kept lists of the client.
+/// The kept lists of the client. Their file has the pin of the server in its name.
 fn kept(running: &Running) -> PathBuf {
-    running.file("client-state/client-home@127.0.0.1.yaml")
+    let folder = running.file("client-state");
+    let files = fs::read_dir(&folder).into_iter().flatten().map(|entry| entry.unwrap().path());
+    let is_it = |path: &PathBuf| {
+        path.file_name().unwrap().to_str().unwrap().starts_with("client-home@sha256-")
+    };
+    files.into_iter().find(is_it).unwrap_or_else(|| folder.join("none"))
 }
 
 fn file_of(running: &Running) -> String {
@@ -150,7 +155,7 @@ fn a_refused_service_and_an_unknown_name_are_errors_that_say_what_to_do() {
     let again = succeeds(&running, &["publish", &pair]);
     assert!(again.starts_with(&format!("tcp-{own} -> tcp://")), "{again}");
     let said = succeeds(&running, &["unpublish", &own.to_string()]);
-    assert!(said.starts_with(&format!("tcp-{own} is published no more")), "{said}");
+    assert!(said.contains(&format!("tcp-{own} is published no more\n")), "{said}");
 
     // A reload says the same of a service in the file.
     let other = free_port();
@@ -178,10 +183,56 @@ fn a_refused_service_and_an_unknown_name_are_errors_that_say_what_to_do() {
     // What cannot be opened changes nothing.
     let taken = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let pair = format!("{}=5201", taken.local_addr().unwrap().port());
-    let before = fs::read_to_string(kept(&running)).unwrap();
     let (code, _, complaint) = command(&running, &["forward", &pair]);
     assert_eq!(code, Some(1), "{complaint}");
-    assert_eq!(fs::read_to_string(kept(&running)).unwrap(), before);
+    assert!(!kept(&running).exists());
+}
+
+#[test]
+fn an_entry_in_the_place_of_another_is_shown_and_the_other_comes_back_at_once() {
+    let (origin, other) = (Origin::echo(), Origin::echo());
+    let running = Setup::new(Scheme::TLS).service("echo", origin.port()).start();
+    let (own, target) = (running.public("echo"), other.port());
+    let shadow = format!(
+        "tcp-{own} has the place of echo (tcp://:{own} -> tcp://127.0.0.1:{})",
+        origin.port()
+    );
+    let pair = format!("{own}={target}");
+    assert!(succeeds(&running, &["publish", &pair]).contains(&shadow));
+    assert!(succeeds(&running, &["status"]).contains(&shadow));
+    let checked = outcome(run(tunnel(&["check", "--config"]).arg(running.file("client.yaml"))));
+    let hint = format!("{shadow} (hint: `tunnel unpublish tcp-{own}` brings it back)");
+    assert!(checked.2.contains(&hint), "{checked:?}");
+    assert!(checked.1.contains("(added at run time; in the place of echo ("), "{checked:?}");
+    // The entry of the file changes, and stays behind.
+    let again = Origin::echo();
+    running.edit_client(|text| {
+        text.replace(
+            &format!("127.0.0.1:{}", origin.port()),
+            &format!("127.0.0.1:{}", again.port()),
+        )
+    });
+    let said = succeeds(&running, &["reload"]);
+    assert!(said.contains(&format!("tcp-{own} has the place of echo (")), "{said}");
+
+    // A refused service keeps nothing, and what it would have displaced is there.
+    let denied = free_port();
+    let (code, said, complaint) =
+        command(&running, &["publish", &format!("{denied}={target}"), &pair]);
+    assert_eq!(code, Some(1), "{said}");
+    let told = format!("nothing of tcp-{denied} is kept: once the server permits it");
+    assert!(complaint.contains(&told), "{complaint}");
+    assert!(!fs::read_to_string(kept(&running)).unwrap().contains(&denied.to_string()));
+    assert_eq!(services(&running), [(format!("tcp-{own}"), true)]);
+    echo(&connect(own), 1);
+
+    let said = succeeds(&running, &["unpublish", &own.to_string()]);
+    assert!(said.contains("echo -> tcp://"), "{said}");
+    assert!(said.contains("echo is the configured entry again\n"), "{said}");
+    echo(&connect(own), 2);
+    assert_eq!(services(&running), [("echo".to_owned(), false)]);
+    assert!(!kept(&running).exists());
+    assert_eq!(succeeds(&running, &["reload"]), "nothing to apply\n");
 }
 
 /// `tunnel client --config FILE …` in folders of its own.
@@ -226,25 +277,39 @@ fn flags_add_to_the_file_and_a_second_process_of_a_client_does_not_start() {
 }
 
 #[test]
-fn a_line_of_short_forms_is_a_whole_client() {
+fn a_line_of_short_forms_is_a_whole_client_whose_entries_belong_to_the_pin() {
     let origin = Origin::echo();
     let mut setup = Setup::new(Scheme::TLS);
-    let port = free_port();
-    setup.allow.push(port);
+    let ports = [free_port(), free_port()];
+    let port = ports[0];
+    setup.allow.extend(ports);
     let running = setup.start_server();
     let token = running.file("home.token");
     let text = fs::read_to_string(running.file("server.yaml")).unwrap();
     let secret = text.lines().find_map(|line| line.trim().strip_prefix("token: ")).unwrap();
     fs::write(&token, secret.trim_matches('"')).unwrap();
     let state = running.file("short");
-    let mut command = tunnel(&["client", "--name", "home", "--server"]);
-    command.arg(format!("127.0.0.1:{}", running.server_port()));
     let line = running.server.wait_line(&["clients pin it", "pin="], SOON);
-    command.args(["--pin", line.trim().rsplit("pin=").next().unwrap()]);
-    command.arg("--token-file").arg(&token);
-    command.args(["--publish", &origin.port().to_string(), "--state-dir"]).arg(&state);
-    let client = Daemon::start("short", running.dir(), &mut command);
-    client.wait_line(&[&format!("service tcp-{} is published at ", origin.port())], SOON);
+    let pin = line.trim().rsplit("pin=").next().unwrap().to_owned();
+    let start = |name: &str, host: &str| {
+        let mut command = tunnel(&["client", "--name", "home", "--server"]);
+        command.arg(format!("{host}:{}", running.server_port())).args(["--pin", &pin]);
+        command.arg("--token-file").arg(&token);
+        command.args(["--publish", &format!("{port}={}", origin.port()), "--state-dir"]);
+        let client = Daemon::start(name, running.dir(), command.arg(&state));
+        client.wait_line(&[&format!("service tcp-{port} is published at ")], SOON);
+        client
+    };
+    let mut client = start("short", "127.0.0.1");
+    let socket = state.join("client-home.sock");
+    let pair = format!("{}={}", ports[1], origin.port());
+    let mut publish = tunnel(&["publish", &pair, "--control"]);
+    let said = outcome(run(publish.arg(&socket)));
+    assert_eq!(said.0, Some(0), "{said:?}");
+    client.terminate();
+    client.wait_end(SOON);
+    let _client = start("named", "localhost");
+    running.wait_echo(ports[1]);
     let mut visitor = connect(port);
     echo(&visitor, 7);
     drop(visitor.shutdown(std::net::Shutdown::Write));

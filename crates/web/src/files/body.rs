@@ -5,7 +5,6 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use super::opened::PIECE;
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use tower_http::services::fs::ServeFileSystemResponseBody;
@@ -16,7 +15,7 @@ use crate::body::Answer;
 pub(super) struct FileBody {
     content: Content,
     share: Rc<Share>,
-    /// What a long page was charged while it was made.
+    /// What a long page was charged while it was made, or the memory into which a file is read.
     held: Option<Hold>,
     /// The answer counts as given when its body is dropped.
     _answer: Answer,
@@ -24,7 +23,11 @@ pub(super) struct FileBody {
 
 enum Content {
     Page(Option<Bytes>),
-    File(ServeFileSystemResponseBody),
+    File {
+        body: ServeFileSystemResponseBody,
+        /// Bytes of one read.
+        piece: usize,
+    },
 }
 
 impl FileBody {
@@ -34,9 +37,10 @@ impl FileBody {
         Self { content: Content::Page(page), share, held, _answer: answer }
     }
 
-    pub(super) fn file(body: ServeFileSystemResponseBody, answer: Answer) -> Self {
+    /// `piece`: see [`super::opened::piece`].
+    pub(super) fn file(body: ServeFileSystemResponseBody, piece: usize, answer: Answer) -> Self {
         let share = Share::new(answer.account());
-        Self { content: Content::File(body), share, held: None, _answer: answer }
+        Self { content: Content::File { body, piece }, share, held: None, _answer: answer }
     }
 }
 
@@ -55,12 +59,17 @@ impl Body for FileBody {
                 let page = page.take().map(|page| share.charge(page, 0));
                 Poll::Ready(page.map(|page| Ok(Frame::data(page))))
             }
-            Content::File(body) => {
-                if !share.may_take(PIECE as u64, cx) {
+            Content::File { body, piece } => {
+                let size = *piece as u64;
+                if !share.may_take(size, cx) {
                     return Poll::Pending;
                 }
+                // The reader keeps its memory, and the block beside it becomes the piece.
+                let held = held.get_or_insert_with(|| share.account().hold(0));
+                held.set(2 * size);
                 let frame = ready!(Pin::new(body).poll_frame(cx));
-                let charged = |bytes| share.charge(bytes, 0);
+                held.set(size);
+                let charged = |bytes| share.charge(bytes, *piece);
                 Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(charged))))
             }
         }
@@ -69,7 +78,7 @@ impl Body for FileBody {
     fn is_end_stream(&self) -> bool {
         match &self.content {
             Content::Page(page) => page.is_none(),
-            Content::File(body) => body.is_end_stream(),
+            Content::File { body, .. } => body.is_end_stream(),
         }
     }
 
@@ -78,7 +87,7 @@ impl Body for FileBody {
             Content::Page(page) => {
                 SizeHint::with_exact(page.as_ref().map_or(0, |page| page.len() as u64))
             }
-            Content::File(body) => body.size_hint(),
+            Content::File { body, .. } => body.size_hint(),
         }
     }
 }

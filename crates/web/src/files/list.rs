@@ -1,6 +1,6 @@
 //! The listing of a directory: a page that needs no script and fetches nothing.
 
-use std::cmp::Reverse;
+use std::cmp::Ordering;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io;
@@ -70,10 +70,18 @@ pub(super) fn page(root: &Root, folder: File, path: &str) -> io::Result<String> 
             entries.push(Entry { name: name.to_owned(), facts });
         }
     }
-    entries.sort_by_cached_key(|Entry { name, facts }| {
-        (Reverse(facts.is_dir), name.to_lowercase(), name.clone())
-    });
+    entries.sort_unstable_by(order);
     Ok(html(path, &entries, is_whole))
+}
+
+/// Directories come first. Nothing is kept for the comparisons: keys would take more memory than
+/// the entries, which are all that is charged.
+fn order(one: &Entry, other: &Entry) -> Ordering {
+    fn folded(entry: &Entry) -> impl Iterator<Item = char> {
+        entry.name.chars().flat_map(char::to_lowercase)
+    }
+    let kinds = other.facts.is_dir.cmp(&one.facts.is_dir);
+    kinds.then_with(|| folded(one).cmp(folded(other))).then_with(|| one.name.cmp(&other.name))
 }
 
 fn html(path: &str, entries: &[Entry], mut is_whole: bool) -> String {
@@ -166,6 +174,16 @@ mod tests {
         }
         let at = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
         assert_eq!(time(at), "06 Nov 1994 08:49");
+    }
+
+    #[test]
+    fn directories_come_first_and_the_case_of_names_decides_last() {
+        let facts = |is_dir| Facts { is_dir, length: 1, modified: None };
+        let entry = |name: &str| Entry { name: name.to_owned(), facts: facts(name == "z") };
+        let mut entries: Vec<Entry> = ["é", "b", "É", "A", "ab", "B", "a", "z"].map(entry).into();
+        entries.sort_unstable_by(order);
+        let names: Vec<&str> = entries.iter().map(|entry| &*entry.name).collect();
+        assert_eq!(names, ["z", "A", "a", "ab", "B", "b", "É", "é"]);
     }
 
     #[test]

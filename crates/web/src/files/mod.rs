@@ -94,7 +94,8 @@ struct Told {
 
 /// The answer to a request, before it has a body.
 enum Outcome {
-    File(Box<Response<ServeFileSystemResponseBody>>),
+    /// A file, and the bytes of one read of it.
+    File(Box<Response<ServeFileSystemResponseBody>>, usize),
     /// The request is for the directory with a slash at the end of its path.
     Slash(HeaderValue),
     Listing(String, Hold),
@@ -173,7 +174,9 @@ impl Files {
         };
         progress.no_upgrade(number);
         match outcome {
-            Ok(Outcome::File(response)) => response.map(|body| FileBody::file(body, answer)),
+            Ok(Outcome::File(response, piece)) => {
+                response.map(|body| FileBody::file(body, piece, answer))
+            }
             Ok(Outcome::Slash(location)) => {
                 let mut response = Response::new(FileBody::page(Bytes::new(), None, answer));
                 *response.status_mut() = StatusCode::TEMPORARY_REDIRECT;
@@ -212,9 +215,12 @@ impl Files {
             self.beneath.call(move |root| look::look(root, &decoded, accepted, &options)).await
         };
         match (looked.map_err(|error| unreadable(&error))?, held) {
-            (Look::File(found), _) => {
-                let response = self.serve_found(request, found).await?;
-                Ok(Outcome::File(Box::new(response)))
+            (Look::File(found), held) => {
+                // No listing is made.
+                drop(held);
+                let piece = opened::piece(found.facts.length, account);
+                let response = self.serve_found(request, found, piece).await?;
+                Ok(Outcome::File(Box::new(response), piece))
             }
             (Look::Listing(page), Some(held)) => {
                 held.set(page.len() as u64);
@@ -251,6 +257,7 @@ impl Files {
         &self,
         request: &Request<B>,
         found: Found,
+        piece: usize,
     ) -> Result<Response<ServeFileSystemResponseBody>, Refusal> {
         let Found { path, file, facts, coding, varies } = found;
         let mut wanted = Request::new(());
@@ -261,10 +268,10 @@ impl Files {
         (*wanted.headers_mut(), resumes) = conditions(request.method(), request.headers());
         let site = ServeDir::with_backend(
             "",
-            Opened { file, facts, calls: Arc::clone(self.beneath.calls()) },
+            Opened { file, facts, most: piece, calls: Arc::clone(self.beneath.calls()) },
         )
         .ignore_multi_range_requests(true)
-        .with_buf_chunk_size(opened::PIECE);
+        .with_buf_chunk_size(piece);
         let call = async |wanted: Request<()>| {
             site.clone().try_call(wanted).await.map_err(|error| unreadable(&error))
         };

@@ -15,9 +15,18 @@ use tokio::sync::Semaphore;
 use tower_http::services::fs::{Backend, File as BackendFile, Metadata};
 
 use super::beneath::on_thread;
+use crate::account::{Account, SMALL};
 
-/// Bytes of one read.
-pub(super) const PIECE: usize = 64 << 10;
+/// Bytes of one read at most.
+const PIECE: usize = 64 << 10;
+
+/// Bytes of one read of a file of `length` bytes. A file has the memory of the reader, and the
+/// block that becomes a piece of the body: while memory is short, both are small.
+pub(super) fn piece(length: u64, account: &Account) -> usize {
+    let most = if account.may_grow(2 * PIECE as u64) { PIECE } else { SMALL };
+    // An empty file is read, too.
+    usize::try_from(length).unwrap_or(most).clamp(1, most)
+}
 
 type Later<T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send + Sync>>;
 
@@ -78,6 +87,8 @@ impl Metadata for Facts {
 pub(super) struct Opened {
     pub(super) file: Arc<File>,
     pub(super) facts: Facts,
+    /// Bytes of one read at most.
+    pub(super) most: usize,
     pub(super) calls: Arc<Semaphore>,
 }
 
@@ -88,9 +99,9 @@ impl Backend for Opened {
     type MetadataFuture = Ready<io::Result<Facts>>;
 
     fn open(&self, _: PathBuf) -> Self::OpenFuture {
-        let Self { file, facts, calls } = self.clone();
+        let Self { file, facts, most, calls } = self.clone();
         let (at, piece, taken, reading) = (0, Vec::new(), 0, None);
-        ready(Ok(Reader { file, facts, at, piece, taken, reading, calls }))
+        ready(Ok(Reader { file, facts, most, at, piece, taken, reading, calls }))
     }
 
     fn metadata(&self, _: PathBuf) -> Self::MetadataFuture {
@@ -103,6 +114,7 @@ impl Backend for Opened {
 pub(super) struct Reader {
     file: Arc<File>,
     facts: Facts,
+    most: usize,
     /// The place of the next read.
     at: u64,
     /// The last piece that was read, and the number of its bytes that were taken.
@@ -115,12 +127,13 @@ pub(super) struct Reader {
 impl Reader {
     /// Reads the next piece into the memory of the last one.
     fn read(&mut self) -> Later<Vec<u8>> {
-        let left = usize::try_from(self.facts.length.saturating_sub(self.at)).unwrap_or(PIECE);
+        let left = self.facts.length.saturating_sub(self.at);
+        let size = usize::try_from(left).unwrap_or(self.most).min(self.most);
         let (file, calls, at) = (Arc::clone(&self.file), Arc::clone(&self.calls), self.at);
         let mut piece = std::mem::take(&mut self.piece);
         Box::pin(on_thread(calls, move || {
             use std::os::unix::fs::FileExt as _;
-            piece.resize(left.min(PIECE), 0);
+            piece.resize(size, 0);
             let size = loop {
                 match file.read_at(&mut piece, at) {
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -171,6 +184,7 @@ impl AsyncSeek for Reader {
         *this = Self {
             file: Arc::clone(&this.file),
             facts: this.facts,
+            most: this.most,
             at,
             piece: Vec::new(),
             taken: 0,

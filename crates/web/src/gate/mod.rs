@@ -383,6 +383,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Gate<T> {
                     }
                 }
                 Mode::Framed(framed) if gate.held.is_empty() => {
+                    framed.inflow.ripen();
                     if !framed.inflow.may_read(cx) {
                         return Poll::Pending;
                     }

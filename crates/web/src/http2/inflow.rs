@@ -60,6 +60,12 @@ pub(crate) struct Inflow {
     inboxes: RefCell<HashMap<u32, Rc<Inbox>>>,
     /// Streams for which a frame is complete, with the length of the frame if it has a body.
     seen: RefCell<Vec<(u32, u32)>>,
+    /// How many of these frames h2 has taken out of what it has read, all of them at the front. The
+    /// others may wait there: h2 looks at no frame while the answer to a ping or to settings waits
+    /// for room in the socket.
+    ripe: Cell<usize>,
+    /// How many of these frames were looked for in h2.
+    tried: Cell<usize>,
     /// Streams that got bytes in the last turn.
     fresh: RefCell<Vec<u32>>,
     /// Increments of windows that were not told.
@@ -99,6 +105,8 @@ impl Inflow {
             is_known: Cell::new(false),
             inboxes: RefCell::default(),
             seen: RefCell::default(),
+            ripe: Cell::new(0),
+            tried: Cell::new(0),
             fresh: RefCell::default(),
             due: RefCell::default(),
             turn: Cell::new(0),
@@ -168,6 +176,11 @@ impl Inflow {
         self.seen.borrow_mut().push((stream, flow));
     }
 
+    /// h2 reads on: it has taken every complete frame out of what it has read.
+    pub(crate) fn ripen(&self) {
+        self.ripe.set(self.seen.borrow().len());
+    }
+
     /// The visitor has acknowledged the settings.
     pub(crate) fn acknowledged(&self) {
         if !self.is_known.replace(true) && self.initial < INITIAL {
@@ -190,8 +203,11 @@ impl Inflow {
     /// Takes from h2 what has arrived in this turn.
     pub(super) fn deliver(&self) {
         let (mut seen, mut fresh) = (self.seen.take(), self.fresh.take());
-        if seen.is_empty() {
+        let (ripe, tried) = (self.ripe.take(), self.tried.take());
+        if seen.len() <= tried && ripe == 0 {
             // Nothing takes the place of what the last turn has brought.
+            self.tried.set(tried);
+            *self.seen.borrow_mut() = seen;
             *self.fresh.borrow_mut() = fresh;
             return;
         }
@@ -200,17 +216,25 @@ impl Inflow {
                 inbox.state.borrow_mut().pack();
             }
         }
-        for (stream, flow) in seen.drain(..) {
+        let mut fetch = |stream: u32, flow: u32, is_ripe: bool| {
             let inbox = self.inboxes.borrow().get(&stream).cloned();
             // A stream that was refused, or whose body nobody wants.
-            let Some(inbox) = inbox else { continue };
-            if !inbox.fetch(flow) {
+            let Some(inbox) = inbox else { return };
+            if !inbox.fetch(if is_ripe { flow } else { 0 }) {
                 self.is_violated.set(true);
             }
             if flow > 0 && fresh.last() != Some(&stream) {
                 fresh.push(stream);
             }
+        };
+        for (stream, flow) in seen.drain(..ripe) {
+            fetch(stream, flow, true);
         }
+        // What h2 has taken of the others need not wait.
+        for &(stream, flow) in seen.iter().skip(tried.saturating_sub(ripe)) {
+            fetch(stream, flow, false);
+        }
+        self.tried.set(seen.len());
         // No stream was seen meanwhile, and the lists keep their memory.
         seen.shrink_to(KEPT);
         fresh.shrink_to(KEPT);
@@ -274,8 +298,9 @@ struct State {
     left: Option<u64>,
     /// Bytes that h2 takes for unread.
     unread: usize,
-    /// Bytes that arrived in frames, without those of the body so far: padding.
-    padding: u64,
+    /// Bytes of frames that were counted, without those of the body: padding. It is negative while
+    /// the frames of some bytes are not counted.
+    padding: i64,
     trailers: Option<HeaderMap>,
     end: Option<Result<(), Broken>>,
     reader: Option<Waker>,
@@ -286,7 +311,7 @@ impl Inbox {
     fn fetch(&self, flow: u32) -> bool {
         let mut state = self.state.borrow_mut();
         let may = state.window.receive(flow.into());
-        state.padding += u64::from(flow);
+        state.padding += i64::from(flow);
         // The frames at the gate tell when there is something to fetch.
         let mut cx = Context::from_waker(Waker::noop());
         while state.end.is_none() {
@@ -345,7 +370,7 @@ impl Inbox {
 impl State {
     fn push(&mut self, bytes: Bytes) {
         let length = bytes.len();
-        self.padding = self.padding.saturating_sub(length as u64);
+        self.padding = self.padding.saturating_sub_unsigned(length as u64);
         self.unread += length;
         if self.unread >= STEP {
             let _ = self.incoming.flow_control().release_capacity(self.unread);
@@ -450,8 +475,9 @@ impl Upload {
             state.reader = Some(cx.waker().clone());
         }
         let open = state.end.is_none();
-        let consumed =
-            std::mem::take(&mut state.padding) + piece.as_ref().map_or(0, |p| p.len() as u64);
+        let padding = state.padding.max(0);
+        state.padding -= padding;
+        let consumed = padding.unsigned_abs() + piece.as_ref().map_or(0, |p| p.len() as u64);
         let waiting = state.waiting as u64;
         let increment = (open && consumed > 0).then(|| {
             let may_grow = |bytes| self.inflow.may_grow(bytes);
@@ -495,7 +521,10 @@ impl Upload {
 
     /// Whether a byte of the body has arrived.
     pub(crate) fn has_begun(&self) -> bool {
-        self.inbox.as_ref().is_some_and(|inbox| inbox.state.borrow().window.has_begun())
+        self.inbox.as_ref().is_some_and(|inbox| {
+            let state = inbox.state.borrow();
+            state.waiting > 0 || state.window.has_begun()
+        })
     }
 
     pub(crate) fn size_hint(&self) -> SizeHint {

@@ -2,7 +2,12 @@
 
 use std::{borrow::Cow, collections::VecDeque, pin::pin, rc::Rc, task::Poll, time::Duration};
 
-use hyper::{Method, Request, Response, StatusCode, body::Incoming, http::request::Parts};
+use hyper::{
+    Method, Request, Response, StatusCode,
+    body::{Body as _, Incoming},
+    header::{self, HeaderValue},
+    http::request::Parts,
+};
 
 use crate::{
     OpenFailed, Refusal, Service,
@@ -68,6 +73,10 @@ pub(super) async fn exchange(
 ) -> Result<(Response<Incoming>, Upstream), Failed> {
     let Outgoing { mut parts, incoming, expects, switches, head, h2, sink } = outgoing;
     let repeatable = !switches && is_idempotent(&parts.method);
+    if is_open_ended(&parts, &incoming) {
+        // hyper would drop the body of a GET or HEAD, and choose the same for other methods.
+        parts.headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
     let mut kept = if repeatable && Source::is_short(&incoming) {
         pool.take(service.identity(), None)
     } else if switches || h2 {
@@ -122,7 +131,7 @@ pub(super) async fn exchange(
             (Some(unsent), Some(body)) => {
                 (parts, _) = unsent.into_parts();
                 again = body;
-                kept = pool.take(service.identity(), None);
+                kept = pool.take(service.identity(), (!repeatable).then_some(FRESH));
                 continue;
             }
             (None, Some(body)) if is_lost => {
@@ -139,6 +148,13 @@ pub(super) async fn exchange(
         }
         return Err(broken(progress, &upstream, &failed.into_error()).into());
     }
+}
+
+/// Whether a request has a body, and nothing tells its length.
+fn is_open_ended(parts: &Parts, incoming: &VisitorBody) -> bool {
+    !incoming.is_end_stream()
+        && incoming.size_hint().exact().is_none()
+        && !parts.headers.contains_key(header::CONTENT_LENGTH)
 }
 
 /// The methods that may be repeated.

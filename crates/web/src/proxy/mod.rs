@@ -378,6 +378,11 @@ impl Connection {
             VisitorBody::Empty | VisitorBody::Incoming(_) | VisitorBody::Stream(_) => None,
         };
         parts.method = Method::GET;
+        // A CONNECT has no body, whatever its fields say (RFC 9110 section 9.3.6). A target would
+        // wait for the one of a GET, and take the next request for it.
+        for name in [header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::TRAILER] {
+            parts.headers.remove(name);
+        }
         parts.headers.insert(header::SEC_WEBSOCKET_KEY, websocket_key()?);
         Ok(Some(Tunnel { protocol: HeaderValue::from_static("websocket"), visitor }))
     }

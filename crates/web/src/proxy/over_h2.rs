@@ -14,7 +14,7 @@ use crate::{
     Refusal, Service,
     account::Account,
     body::{Hold, RequestBody},
-    multiplex::{Connections, Lease, is_unprocessed},
+    multiplex::{Connections, Lease, is_away, is_unprocessed},
     replay::Source,
 };
 
@@ -59,6 +59,9 @@ pub(super) async fn exchange(
         };
         let is_unsent = failed.take_message().is_some();
         let error = failed.into_error();
+        if is_unsent || is_away(&error) {
+            lease.leave();
+        }
         let may_repeat = is_unsent || is_unprocessed(&error) || (is_kept && repeatable);
         if let (true, Some(copy), Some(body)) = (may_repeat, copy, source.again()) {
             (parts, again, is_first) = (copy, body, false);

@@ -4,8 +4,12 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::rig::{
-    BUFFER, Site, connect, expect, field, head, ok, on_worker, rest, send, silent, status,
+use crate::{
+    frames::{DATA, END_HEADERS, END_STREAM, HEADERS, Peer, request},
+    rig::{
+        BUFFER, Site, connect, expect, field, head, ok, on_worker, rest, send, settle, silent,
+        status,
+    },
 };
 
 #[test]
@@ -356,5 +360,41 @@ fn a_body_that_ends_with_the_targets_connection_is_complete() {
         let mut none = [0];
         let more = tokio::time::timeout(Duration::from_secs(1), client.io.read(&mut none)).await;
         assert!(more.is_err(), "the connection of the visitor stays open");
+    });
+}
+
+/// hyper's client drops such a body.
+#[test]
+fn a_get_with_a_body_of_unknown_length_reaches_the_target_whole() {
+    on_worker(async {
+        let site = Site::new();
+        let a = site.plain("a.example");
+        let chunks = "5\r\nabcde\r\n0\r\n\r\n";
+        let mut client = connect(&site);
+        for method in ["GET", "HEAD"] {
+            let begin = format!("{method} / HTTP/1.1\r\nHost: a.example\r\n");
+            client.send(&format!("{begin}Transfer-Encoding: chunked\r\n\r\n{chunks}")).await;
+            let mut target = a.accept().await;
+            let seen = head(&mut target.io).await;
+            assert_eq!(field(&seen, "transfer-encoding"), Some("chunked"), "{seen}");
+            assert_eq!(field(&seen, "content-length"), None, "{seen}");
+            expect(&mut target.io, chunks).await;
+            let answer = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+            send(&mut target.io, answer).await;
+            assert_eq!(status(&client.head().await), 200);
+        }
+        let peer = Peer::new(connect(&site).io, &[]);
+        peer.send(HEADERS, END_HEADERS, 1, &request("GET", &[])).await;
+        let mut target = a.accept().await;
+        let seen = head(&mut target.io).await;
+        assert_eq!(field(&seen, "transfer-encoding"), Some("chunked"), "{seen}");
+        peer.send(DATA, END_STREAM, 1, b"abcde").await;
+        expect(&mut target.io, chunks).await;
+        send(&mut target.io, &ok("x")).await;
+        settle().await;
+        assert!(peer.is_ok(1), "{:?}", peer.seen(1));
+        // A request without a body gets none.
+        peer.send(HEADERS, END_HEADERS | END_STREAM, 3, &request("GET", &[])).await;
+        assert_eq!(target.serve(&ok("x")).await, "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n");
     });
 }

@@ -10,7 +10,10 @@ use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::Instant;
 use web::{Account, FileOptions, Files};
 
-use crate::rig::{BUFFER, head, on_worker, rest, send, status};
+use crate::{
+    memory::{KIB, MIB, Purse},
+    rig::{BUFFER, head, on_worker, rest, send, status},
+};
 
 /// A directory with files, beside a secret.
 fn site() -> (tempfile::TempDir, Files) {
@@ -50,9 +53,13 @@ struct Client {
 }
 
 fn connect(files: &Files) -> Client {
+    connect_at(files, Account::open(Rc::new(Unlimited), 0).unwrap())
+}
+
+/// A connection whose memory is charged to an account.
+fn connect_at(files: &Files, account: Rc<Account>) -> Client {
     let (io, server) = duplex(BUFFER);
     let files = files.clone();
-    let account = Account::open(Rc::new(Unlimited), 0).unwrap();
     Client { io, served: spawn_local(async move { files.serve(server, account).await }) }
 }
 
@@ -311,6 +318,32 @@ fn many_visitors_that_read_nothing_leave_the_files_to_others() {
         }
         let mut client = connect(&files);
         assert_eq!(client.get("/a.txt").await.0, 200);
+    });
+}
+
+#[test]
+fn what_is_read_of_a_file_is_charged_and_little_is_read_while_memory_is_short() {
+    on_worker(async {
+        let (base, files) = site();
+        let large: Vec<u8> = (0..300_000_u32).map(|n| (n % 251) as u8).collect();
+        std::fs::write(base.path().join("www/large"), &large).unwrap();
+        std::fs::write(base.path().join("www/piece"), &large[..64 << 10]).unwrap();
+        // The memory of the reader, and the piece that it makes.
+        for (path, total, range) in [
+            ("/piece", 8 * MIB, 128 * KIB..200 * KIB),
+            ("/a.txt", 8 * MIB, 0..48 * KIB),
+            ("/large", 64 * KIB, 0..64 * KIB),
+        ] {
+            let purse = Purse::new(total);
+            let account = Account::open(Rc::<Purse>::clone(&purse), 0).unwrap();
+            let mut client = connect_at(&files, account);
+            let (status, body) = client.get(path).await;
+            assert_eq!((status, large.starts_with(&body)), (200, path != "/a.txt"), "{path}");
+            assert!(range.contains(&purse.peak.get()), "{path}: {}", purse.peak.get());
+            drop(client.io);
+            client.served.await.unwrap();
+            assert_eq!(purse.used(), 0, "{path}");
+        }
     });
 }
 

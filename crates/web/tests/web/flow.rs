@@ -1,17 +1,20 @@
 //! Streams of HTTP/2 do not interfere (RFC 9113 section 5.2), their windows grow with the path, and
 //! what they hold is bounded.
 
-use std::{rc::Rc, time::Duration};
+use std::{cell::Cell, rc::Rc, time::Duration};
 
+use proto::Budget as _;
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream},
+    sync::Notify,
     task::spawn_local,
     time::Instant,
 };
 
 use crate::{
     frames::{
-        DATA, END_HEADERS, END_STREAM, HEADERS, Peer, RST_STREAM, WINDOW_UPDATE, path, request,
+        DATA, END_HEADERS, END_STREAM, HEADERS, PING, Peer, RST_STREAM, WINDOW_UPDATE, path,
+        request,
     },
     memory::{Crowd, KIB, MIB},
     rig::{Client, Remote, Site, connect, head, ok, on_worker, send, settle},
@@ -388,5 +391,157 @@ fn as_many_cookies_as_a_browser_keeps_pass_as_one_field() {
         assert!(seen.contains(&expected), "{seen}");
         settle().await;
         assert!(peer.is_ok(1));
+    });
+}
+
+/// One direction of a path.
+#[derive(Default)]
+struct Valve {
+    is_shut: Cell<bool>,
+    moved: Notify,
+}
+
+impl Valve {
+    fn set(&self, is_shut: bool) {
+        self.is_shut.set(is_shut);
+        self.moved.notify_one();
+    }
+
+    async fn pass(
+        self: Rc<Self>,
+        mut from: impl AsyncRead + Unpin,
+        mut to: impl AsyncWrite + Unpin,
+    ) {
+        let mut piece = vec![0; 64 * 1024];
+        loop {
+            while self.is_shut.get() {
+                self.moved.notified().await;
+            }
+            match from.read(&mut piece).await {
+                Ok(length @ 1..) if to.write_all(&piece[..length]).await.is_ok() => {}
+                _ => return,
+            }
+            // Time for the next piece to be shut out.
+            tokio::time::sleep(Duration::from_micros(1)).await;
+        }
+    }
+}
+
+/// A visitor whose directions can be stopped: to the server, and from it.
+fn stoppable(io: DuplexStream) -> (Peer, Rc<Valve>, Rc<Valve>) {
+    let (near, far) = tokio::io::duplex(64 * 1024);
+    let ((up_from, down_to), (down_from, up_to)) = (tokio::io::split(far), tokio::io::split(io));
+    let (up, down) = (Rc::<Valve>::default(), Rc::<Valve>::default());
+    spawn_local(Rc::clone(&up).pass(up_from, up_to));
+    spawn_local(Rc::clone(&down).pass(down_from, down_to));
+    (Peer::new(near, &[(INITIAL_WINDOW_SIZE, 1 << 30)]), up, down)
+}
+
+/// h2 answers a ping before it looks at the next frame, so the socket has to take the answer.
+#[test]
+fn an_upload_behind_a_ping_arrives_once_the_visitor_reads_its_download() {
+    on_worker(async {
+        for is_before in [true, false] {
+            let crowd = Crowd::new(64 * MIB);
+            let client = crowd.visitor(web::Protocol::H2).unwrap();
+            let (peer, up, down) = stoppable(client.io);
+            peer.send(HEADERS, END_HEADERS | END_STREAM, 1, &request("GET", &[])).await;
+            let mut download = crowd.target.accept().await;
+            peer.send(HEADERS, END_HEADERS, 3, &request("POST", &[("content-length", "5")])).await;
+            let mut upload = crowd.target.accept().await;
+            head(&mut upload.io).await;
+            settle().await;
+            down.set(true);
+            spawn_local(async move {
+                head(&mut download.io).await;
+                let length = "HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n";
+                send(&mut download.io, length).await;
+                while download.io.write_all(&[7; 16 << 10]).await.is_ok() {}
+            });
+            settle().await;
+            // Both frames come with one read.
+            up.set(true);
+            settle().await;
+            if is_before {
+                peer.send(DATA, END_STREAM, 3, b"hello").await;
+                peer.send(PING, 0, 0, b"12345678").await;
+            } else {
+                peer.send(PING, 0, 0, b"12345678").await;
+                peer.send(DATA, END_STREAM, 3, b"hello").await;
+            }
+            settle().await;
+            up.set(false);
+            settle().await;
+            if !is_before {
+                down.set(false);
+            }
+            let mut body = [0; 5];
+            let read = upload.io.read_exact(&mut body);
+            let read = tokio::time::timeout(Duration::from_secs(5), read).await;
+            assert!(read.is_ok_and(|read| read.is_ok()), "before the ping: {is_before}");
+            assert_eq!(&body, b"hello");
+            down.set(false);
+            send(&mut upload.io, &ok("x")).await;
+            settle().await;
+            assert!(peer.is_ok(3), "{:?}", peer.seen(3));
+        }
+    });
+}
+
+/// The bytes of such an upload count once.
+#[test]
+fn the_window_of_an_upload_behind_pings_grants_what_was_consumed() {
+    const PART: usize = 16_000;
+    on_worker(async {
+        let crowd = Crowd::new(256 * MIB);
+        let client = crowd.visitor(web::Protocol::H2).unwrap();
+        let (peer, up, down) = stoppable(client.io);
+        peer.send(HEADERS, END_HEADERS | END_STREAM, 1, &request("GET", &[])).await;
+        let mut download = crowd.target.accept().await;
+        peer.send(HEADERS, END_HEADERS, 3, &request("POST", &[])).await;
+        let mut upload = crowd.target.accept().await;
+        head(&mut upload.io).await;
+        // Windows do not grow.
+        crowd.purse.charge(crowd.purse.left() - 68 * MIB);
+        spawn_local(async move {
+            head(&mut download.io).await;
+            let length = "HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n";
+            send(&mut download.io, length).await;
+            while download.io.write_all(&[7; 16 << 10]).await.is_ok() {}
+        });
+        let (mut sent, mut taken) = (0, 0);
+        for round in 0..12 {
+            down.set(true);
+            settle().await;
+            up.set(true);
+            settle().await;
+            // Some bytes stand in front of the ping, and are taken with those behind it.
+            if round % 2 == 1 {
+                peer.body(3, PART / 2, PART).await;
+                peer.send(PING, 0, 0, b"12345678").await;
+                peer.body(3, PART / 2, PART).await;
+            } else {
+                peer.send(PING, 0, 0, b"12345678").await;
+                peer.body(3, PART, PART).await;
+            }
+            sent += PART;
+            settle().await;
+            up.set(false);
+            settle().await;
+            down.set(false);
+            settle().await;
+            // The next frame brings what is left.
+            peer.body(3, 10, 10).await;
+            sent += 10;
+            settle().await;
+            drain(&mut upload, sent - taken).await;
+            taken = sent;
+            settle().await;
+            let granted = usize::try_from(peer.seen(3).granted).unwrap();
+            assert!(granted <= sent, "{granted} bytes beyond the first window after {sent}");
+            assert_eq!(*peer.goaway.borrow(), None);
+        }
+        let granted = usize::try_from(peer.seen(3).granted).unwrap();
+        assert!(granted + WINDOW / 2 >= sent, "{granted} of {sent}");
     });
 }

@@ -3,7 +3,7 @@
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use proto::Budget;
+use proto::{Budget, HttpOptions};
 use tokio::io::AsyncWriteExt as _;
 use web::{Account, Protocol, Settings, Visitor};
 
@@ -27,7 +27,7 @@ pub(crate) struct Purse {
 }
 
 impl Purse {
-    fn new(total: u64) -> Rc<Self> {
+    pub(crate) fn new(total: u64) -> Rc<Self> {
         Rc::new(Self { total, used: Cell::new(0), peak: Cell::new(0) })
     }
 
@@ -73,8 +73,13 @@ pub(crate) struct Crowd {
 
 impl Crowd {
     pub(crate) fn new(budget: u64) -> Self {
+        Self::of(&HttpOptions::default(), budget)
+    }
+
+    /// Visitors of a service with these options.
+    pub(crate) fn of(options: &HttpOptions, budget: u64) -> Self {
         let site = Site::new();
-        let target = site.plain("a.example");
+        let target = site.add("a.example", options);
         Self { site, target, purse: Purse::new(budget), refused: Rc::default() }
     }
 

@@ -53,6 +53,31 @@ fn a_kept_connection_that_closed_is_not_used() {
     });
 }
 
+#[test]
+fn a_request_with_an_effect_that_did_not_leave_takes_no_connection_that_was_idle_for_long() {
+    on_worker(async {
+        let site = Site::new();
+        let a = site.plain("a.example");
+        let mut client = connect(&site);
+        let post = "POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 0\r\n\r\n";
+        client.send(post).await;
+        let mut stale = a.accept().await;
+        stale.serve(&ok("1")).await;
+        client.answer().await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        client.send(post).await;
+        let mut fresh = a.accept().await;
+        fresh.serve(&ok("2")).await;
+        client.answer().await;
+        // The end of the connection is seen after the request was given to it.
+        client.send(post).await;
+        drop(fresh);
+        a.accept().await.serve(&ok("3")).await;
+        assert_eq!(client.answer().await.1, "3");
+        assert_eq!(a.count.get(), 3);
+    });
+}
+
 /// The head of an HTTP/1.1 message up to its end, and a body of known length.
 async fn message(target: &mut Remote, body: &str) -> String {
     let head = head(&mut target.io).await;

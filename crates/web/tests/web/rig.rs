@@ -83,6 +83,7 @@ impl Site {
             opened: RefCell::default(),
             arrival: Notify::new(),
             refusal: RefCell::default(),
+            dial: Cell::default(),
             count: Cell::new(0),
             records: RefCell::default(),
         });
@@ -171,6 +172,8 @@ pub(crate) struct Target {
     arrival: Notify,
     /// The next stream is not opened.
     pub(crate) refusal: RefCell<Option<OpenFailed>>,
+    /// The time after which a stream is refused.
+    pub(crate) dial: Cell<Duration>,
     /// Streams that were opened.
     pub(crate) count: Cell<u32>,
     /// The records of its requests.
@@ -223,8 +226,14 @@ impl Service for Visited {
 
     fn open(&self) -> LocalFuture<Result<Box<dyn Stream>, OpenFailed>> {
         let Self(target, _) = self;
+        let dial = target.dial.get();
         if let Some(refusal) = target.refusal.take() {
-            return Box::pin(async { Err(refusal) });
+            return Box::pin(async move {
+                if !dial.is_zero() {
+                    tokio::time::sleep(dial).await;
+                }
+                Err(refusal)
+            });
         }
         let (near, far) = duplex(BUFFER);
         let failure = Rc::new(RefCell::new(None));

@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::rig::{Site, connect, expect, field, head, ok, on_worker, rest, send, status};
+use crate::{
+    frames::{END_HEADERS, END_STREAM, HEADERS, Peer, literal, request},
+    rig::{Site, connect, expect, field, head, ok, on_worker, rest, send, settle, status},
+};
 
 #[test]
 fn a_smuggled_request_gets_400_and_the_connection_closes() {
@@ -179,6 +182,68 @@ fn an_answer_that_can_be_mended_reaches_the_visitor() {
                 target.serve(&ok("next")).await;
                 assert_eq!(client.answer().await.1, "next");
             }
+        }
+    });
+}
+
+/// An extended CONNECT has no body (RFC 8441 section 4): as a GET that tells the length of one, it
+/// would make the target take the next request for it.
+#[test]
+fn a_switch_over_http2_tells_no_length_and_its_connection_takes_no_other_request() {
+    on_worker(async {
+        let site = Site::new();
+        let a = site.plain("a.example");
+        let peer = Peer::new(connect(&site).io, &[]);
+        settle().await;
+        for (stream, length) in [(1, "50"), (5, "0")] {
+            let more = [("content-length", length), ("sec-websocket-version", "13")];
+            let block = [literal(":protocol", "websocket"), request("CONNECT", &more)].concat();
+            peer.send(HEADERS, END_HEADERS, stream, &block).await;
+            let mut target = a.accept().await;
+            let seen = head(&mut target.io).await;
+            assert!(seen.starts_with("GET / HTTP/1.1\r\n"), "{seen}");
+            assert_eq!(field(&seen, "content-length"), None, "{seen}");
+            assert_eq!(field(&seen, "transfer-encoding"), None, "{seen}");
+            send(&mut target.io, "HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno").await;
+            settle().await;
+            assert!(peer.seen(stream).ended, "{:?}", peer.seen(stream));
+            peer.send(HEADERS, END_HEADERS | END_STREAM, stream + 2, &request("GET", &[])).await;
+            a.accept()
+                .await
+                .serve(&ok("next").replace("OK\r\n", "OK\r\nConnection: close\r\n"))
+                .await;
+            settle().await;
+            assert!(peer.is_ok(stream + 2));
+            assert_eq!(rest(&mut target.io).await, "");
+        }
+    });
+}
+
+/// Over HTTP/1.1 the body of such a request passes as every other one.
+#[test]
+fn a_refused_upgrade_with_a_body_leaves_no_byte_for_the_next_request() {
+    on_worker(async {
+        let site = Site::new();
+        let a = site.plain("a.example");
+        let mut client = connect(&site);
+        let begin = "POST / HTTP/1.1\r\nHost: a.example\r\nConnection: Upgrade\r\n\
+                     Upgrade: websocket\r\n";
+        let next = "GET /next HTTP/1.1\r\nHost: a.example\r\n\r\n";
+        for (field, body) in [
+            ("Content-Length: 5", "abcde"),
+            ("Transfer-Encoding: chunked", "5\r\nabcde\r\n0\r\n\r\n"),
+        ] {
+            client.send(&format!("{begin}{field}\r\n\r\n{body}{next}")).await;
+            let mut target = a.accept().await;
+            let seen = head(&mut target.io).await;
+            assert!(seen.to_lowercase().contains(&field.to_lowercase()), "{seen}");
+            expect(&mut target.io, body).await;
+            send(&mut target.io, &ok("no")).await;
+            assert_eq!(client.answer().await.1, "no");
+            let mut other = a.accept().await;
+            assert!(other.serve(&ok("next")).await.starts_with("GET /next "));
+            assert_eq!(client.answer().await.1, "next");
+            assert_eq!(rest(&mut target.io).await, "");
         }
     });
 }

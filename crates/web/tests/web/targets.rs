@@ -13,14 +13,21 @@ use hyper::{
     rt::Executor,
 };
 use hyper_util::rt::TokioIo;
-use proto::{Compress, HttpOptions, TargetProtocol};
+use proto::{Budget as _, Compress, HttpOptions, TargetProtocol};
 use tokio::{
-    io::DuplexStream,
+    io::{AsyncWriteExt as _, DuplexStream},
     sync::mpsc,
     task::{AbortHandle, spawn_local},
+    time::Instant,
 };
 
-use crate::rig::{Client, Site, Target, connect, field, ok, on_worker, status};
+use crate::{
+    frames::{
+        END_HEADERS, END_STREAM, GOAWAY, HEADERS, Peer, RST_STREAM, SETTINGS, frame, request,
+    },
+    memory::{Crowd, KIB, MIB},
+    rig::{Client, Site, Target, connect, field, ok, on_worker, settle, status},
+};
 
 type Body = BoxBody<Bytes, std::io::Error>;
 
@@ -249,6 +256,125 @@ fn a_target_that_goes_away_gets_no_further_request_and_the_current_ones_are_answ
         let head = Response::builder().header("content-length", "0").body(()).unwrap();
         respond.send_response(head, true).unwrap();
         assert_eq!(client.status().await, 200);
+    });
+}
+
+/// RFC 9113 section 6.8: the request in progress ends on the old connection.
+#[test]
+fn a_request_that_a_target_leaves_behind_as_it_goes_away_is_repeated_on_a_new_connection() {
+    on_worker(async {
+        for method in ["GET", "POST"] {
+            let (site, a) = site(TargetProtocol::H2c);
+            let peer = Peer::new(connect(&site).io, &[]);
+            peer.send(HEADERS, END_HEADERS | END_STREAM, 1, &request("GET", &[])).await;
+            let mut old = a.accept().await.io;
+            old.write_all(&frame(SETTINGS, 0, 0, b"")).await.unwrap();
+            settle().await;
+            peer.send(HEADERS, END_HEADERS | END_STREAM, 3, &request(method, &[])).await;
+            settle().await;
+            let away = [1u32.to_be_bytes(), 0u32.to_be_bytes()].concat();
+            old.write_all(&frame(GOAWAY, 0, 0, &away)).await.unwrap();
+            let mut target = serve(&a, &server::Builder::new()).await;
+            let (asked, mut respond) = target.next().await;
+            assert_eq!(asked.method(), method);
+            respond.send_response(Response::new(()), true).unwrap();
+            settle().await;
+            assert!(peer.is_ok(3), "{:?}", peer.seen(3));
+            assert!(!peer.seen(1).ended);
+            old.write_all(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &[0x88])).await.unwrap();
+            settle().await;
+            assert!(peer.is_ok(1), "{:?}", peer.seen(1));
+            assert_eq!(a.count.get(), 2);
+        }
+    });
+}
+
+/// h2 throws away what it has of an answer that nobody wants, and does not tell how much it was.
+#[test]
+fn an_answer_arrives_after_another_one_was_given_up_while_memory_is_short() {
+    on_worker(async {
+        let options = HttpOptions { target: TargetProtocol::H2c, ..HttpOptions::default() };
+        let crowd = Crowd::of(&options, 64 * MIB);
+        // The visitor takes no body.
+        let peer = Peer::new(crowd.visitor(web::Protocol::H2).unwrap().io, &[(4, 0)]);
+        settle().await;
+        peer.send(HEADERS, END_HEADERS | END_STREAM, 1, &request("GET", &[])).await;
+        let mut target = serve(&crowd.target, &server::Builder::new()).await;
+        let (_, mut first) = target.next().await;
+        peer.send(HEADERS, END_HEADERS | END_STREAM, 3, &request("GET", &[])).await;
+        let (_, mut second) = target.next().await;
+        let mut stream = answer(&mut first);
+        stream.send_data(Bytes::from(vec![b'x'; 1024 * 1024]), true).unwrap();
+        settle().await;
+        crowd.purse.charge(crowd.purse.left() - 4 * MIB);
+        let begin = Instant::now();
+        peer.send(RST_STREAM, 0, 1, &8u32.to_be_bytes()).await;
+        settle().await;
+        second.send_response(Response::new(()), true).unwrap();
+        while !peer.is_ok(3) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+    });
+}
+
+/// What is read meanwhile is a little at a time.
+#[test]
+fn a_target_over_http2_is_slow_while_memory_is_short() {
+    on_worker(async {
+        let options = HttpOptions { target: TargetProtocol::H2c, ..HttpOptions::default() };
+        let crowd = Crowd::of(&options, 64 * MIB);
+        let peer = Peer::new(crowd.visitor(web::Protocol::H2).unwrap().io, &[(4, 0)]);
+        settle().await;
+        let mut target = None;
+        let mut streams = Vec::new();
+        for nth in 0..8 {
+            peer.send(HEADERS, END_HEADERS | END_STREAM, 2 * nth + 1, &request("GET", &[])).await;
+            if target.is_none() {
+                target = Some(serve(&crowd.target, &server::Builder::new()).await);
+            }
+            let (_, mut respond) = target.as_mut().unwrap().next().await;
+            streams.push(answer(&mut respond));
+        }
+        settle().await;
+        crowd.purse.charge(crowd.purse.left() - 4 * MIB);
+        let before = crowd.purse.used();
+        for stream in &mut streams {
+            stream.send_data(Bytes::from(vec![b'x'; 1024 * 1024]), true).unwrap();
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let more = crowd.purse.used() - before;
+        assert!(more < 512 * KIB, "{more} bytes of 2 MiB after a second");
+    });
+}
+
+#[test]
+fn requests_that_wait_for_the_same_connection_fail_with_it() {
+    on_worker(async {
+        let (site, a) = site(TargetProtocol::H2c);
+        let mut sender = speak(connect(&site)).await;
+        a.dial.set(Duration::from_secs(10));
+        let reason = "the target does not answer".into();
+        *a.refusal.borrow_mut() = Some(web::OpenFailed { status: 504, reason });
+        let begin = Instant::now();
+        let mut calls = Vec::new();
+        for _ in 0..5 {
+            let (frames, sent) = body();
+            drop(frames);
+            calls.push(spawn_local(sender.send_request(call("application/grpc", sent))));
+        }
+        for asked in calls {
+            assert_eq!(asked.await.unwrap().unwrap().status(), StatusCode::GATEWAY_TIMEOUT);
+        }
+        assert_eq!((a.count.get(), begin.elapsed()), (0, Duration::from_secs(10)));
+        // A later request dials.
+        let (frames, sent) = body();
+        drop(frames);
+        let asked = spawn_local(sender.send_request(call("application/grpc", sent)));
+        let mut target = serve(&a, &server::Builder::new()).await;
+        let (_request, mut respond) = target.next().await;
+        answer(&mut respond).send_trailers(trailers("grpc-status", "0")).unwrap();
+        assert_eq!(asked.await.unwrap().unwrap().status(), StatusCode::OK);
     });
 }
 

@@ -115,6 +115,9 @@ impl Registry {
                 Change::Allow(_) => {
                     tracing::info!(target: AUDIT, client, "client {client}: rights were added: it {allowed}");
                 }
+                Change::Deny(_) => {
+                    tracing::info!(target: AUDIT, client, "client {client}: rights were taken away: it {allowed}");
+                }
                 Change::Limit(_) => {
                     tracing::info!(target: AUDIT, client, "client {client}: limits were changed: {limits}");
                 }

@@ -42,6 +42,12 @@ def Count(request, context):
         yield b"%d" % n
 
 
+# Whether such a call of `Hang` came.
+@method("unary_unary")
+def Hung(request, context):
+    return b"yes" if request in HUNG else b"no"
+
+
 @method("stream_unary")
 def Sum(requests, context):
     return b"%d" % sum(len(request) for request in requests)
@@ -53,11 +59,17 @@ def Chat(requests, context):
         yield b"re: " + request
 
 
+HUNG = set()
+
+
 @method("unary_unary")
 def Hang(request, context):
     gone = threading.Event()
-    context.add_callback(gone.set)
     began = time.time()
+    if not context.add_callback(gone.set):
+        # The call was given up before.
+        gone.set()
+    HUNG.add(request)
     gone.wait(20)
     # A call that its caller gives up ends here long before.
     print("gone %s after %.0f s" % (request.decode(), time.time() - began), flush=True)
@@ -112,16 +124,30 @@ def call(address, name, *tls):
         assert next(answers) == b"re: %d" % n
     messages.put(None)
     assert list(answers) == []
-    began = time.time()
-    try:
-        of("unary_unary", "Hang")(b"deadline-" + name.encode(), timeout=1)
-        assert False, "no deadline"
-    except grpc.RpcError as error:
-        assert error.code() == grpc.StatusCode.DEADLINE_EXCEEDED, error
-        assert time.time() - began < 10
-    hanging = of("unary_unary", "Hang").future(b"cancel-" + name.encode())
-    time.sleep(0.5)
+    # A deadline may come before its call reaches the target: a longer one then.
+    port = address.rsplit(":")[-1]
+    for deadline in (1, 2, 4, 8, 16):
+        each = b"deadline-%s-%s-%d" % (name.encode(), port.encode(), deadline)
+        began = time.time()
+        try:
+            of("unary_unary", "Hang")(each, timeout=deadline)
+            assert False, "no deadline"
+        except grpc.RpcError as error:
+            assert error.code() == grpc.StatusCode.DEADLINE_EXCEEDED, error
+            # The target answers after 20 s.
+            assert time.time() - began < 20
+        if of("unary_unary", "Hung")(each, timeout=20) == b"yes":
+            break
+    else:
+        assert False, "no call with a deadline reached the target"
+    print("given up:", each.decode())
+    each = b"cancel-%s-%s" % (name.encode(), port.encode())
+    hanging = of("unary_unary", "Hang").future(each)
+    while of("unary_unary", "Hung")(each, timeout=20) != b"yes":
+        assert not hanging.done(), hanging
+        time.sleep(0.05)
     hanging.cancel()
+    print("given up:", each.decode())
     # Many calls at once share the connections.
     many = [of("unary_unary", "Echo").future(b"%d" % n, timeout=20) for n in range(100)]
     assert [one.result() for one in many] == [b"%d" % n for n in range(100)]

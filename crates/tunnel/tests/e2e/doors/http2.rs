@@ -185,8 +185,8 @@ fn curl_sees_interim_answers_and_the_100_that_it_expects() {
         (http, "--http1.1", "http://b.example.com/"),
     ] {
         let common = ["--cacert", ca, version, "--dump-header", "-"];
-        // curl would go on without a 100 after 10 s, and say so by the time.
-        let wait = ["--expect100-timeout", "10", "--write-out", " %{time_total}"];
+        // Without a 100, curl gives up before it would go on.
+        let wait = ["--expect100-timeout", "600"];
         let expects = ["--header", "Expect: 100-continue", "--data-binary", &body, url];
         let said = fetch(port, &[&common[..], &wait, &expects].concat());
         let statuses: Vec<_> = said
@@ -196,7 +196,5 @@ fn curl_sees_interim_answers_and_the_100_that_it_expects() {
             .collect();
         assert_eq!(statuses, ["103", "100", "200"], "{version} {url}: {said}");
         assert!(said.contains("got 200000"), "{said}");
-        let seconds: f64 = said.rsplit(' ').next().unwrap().trim().parse().unwrap();
-        assert!(seconds < 9.0, "{version} {url}: {said}");
     }
 }

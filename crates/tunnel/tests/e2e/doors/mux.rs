@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write as _};
 use std::net::TcpListener;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 
 use super::origin::Web;
 use super::{Doors, certificate, connect, curl, fetch, status, talk};
@@ -81,7 +83,9 @@ fn every_kind_of_connection_finds_its_way_at_one_port() {
 /// A first packet that is lost once comes after 1 s. The default target is dialled before.
 #[test]
 fn a_late_visitor_is_served_by_its_name_until_the_default_target_speaks() {
-    let silent = Origin::start(|mut socket| {
+    let (dialled, dials) = channel();
+    let silent = Origin::start(move |mut socket| {
+        let _ = dialled.send(());
         let mut byte = [0];
         while socket.read(&mut byte).unwrap_or(0) == 1 {
             let _ = socket.write_all(&byte);
@@ -94,9 +98,11 @@ fn a_late_visitor_is_served_by_its_name_until_the_default_target_speaks() {
         ("http://a.example.com", web.port, ""),
         ("https://ends.example.com", web.port, ""),
     ]);
+    // The default target has the connection before the visitor speaks.
+    let dials = Arc::new(Mutex::new(dials));
     let late = move || {
         let socket = connect(mux);
-        std::thread::sleep(std::time::Duration::from_millis(400));
+        dials.lock().unwrap().recv_timeout(LONG).unwrap();
         socket
     };
     let mut socket = late();
@@ -111,9 +117,10 @@ fn a_late_visitor_is_served_by_its_name_until_the_default_target_speaks() {
     // TLS, behind a path on which the first packet is late.
     let path = TcpListener::bind("127.0.0.1:0").unwrap();
     let slow = path.local_addr().unwrap().port();
+    let late_too = late.clone();
     std::thread::spawn(move || {
         let (visitor, _) = path.accept().unwrap();
-        let server = late();
+        let server = late_too();
         let (mut from, mut to) = (visitor.try_clone().unwrap(), server.try_clone().unwrap());
         std::thread::spawn(move || std::io::copy(&mut from, &mut to));
         let _ = std::io::copy(&mut &server, &mut &visitor);

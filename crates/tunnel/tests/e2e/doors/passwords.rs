@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use super::origin::Web;
 use super::{Doors, curl};
-use crate::harness::{SOON, Scheme, tunnel, wait};
+use crate::harness::{SOON, Scheme, binary, program, run, tunnel, wait};
 
 /// The status of a request with this user and password.
 fn ask(http: u16, url: &str, pair: &str) -> String {
@@ -65,4 +65,48 @@ fn hashes_of_both_kinds_admit_and_a_changed_file_is_published_without_a_reload()
     });
     assert_eq!(ask(http, url, "bob:U*U"), "401", "who is gone stays out");
     assert_eq!(ask(http, url, "ann:her password"), "200");
+}
+
+/// Runs a program at a terminal of its own, types when the terminal is silent, and tells how the
+/// program ended and what the terminal was and is.
+const TERMINAL: &str = r#"
+import fcntl, os, pty, subprocess, sys, termios, time
+typed, program = sys.argv[1], sys.argv[2:]
+ours, theirs = pty.openpty()
+before = termios.tcgetattr(theirs)
+child = subprocess.Popen(program, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs,
+    start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+while termios.tcgetattr(theirs)[3] & termios.ECHO:
+    assert child.poll() is None, child.returncode
+    time.sleep(0.01)
+os.write(ours, typed.encode().decode('unicode_escape').encode('latin1'))
+said = child.communicate(timeout=60)[0].decode()
+same = termios.tcgetattr(theirs) == before
+print(child.returncode, 'as before' if same else 'changed', said[:9].strip())
+"#;
+
+#[test]
+fn an_interrupt_at_the_prompt_for_a_password_leaves_the_terminal_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = dir.path().join("terminal.py");
+    fs::write(&script, TERMINAL).unwrap();
+    for (typed, outcome) in [
+        // A signal ends the program.
+        (r"secret\x03", "-2 as before"),
+        (r"secret\x1c", "-3 as before"),
+        (r"secreX\x7ft\n", "0 as before $argon2id"),
+        // Arrow keys and the like belong to no password.
+        (r"sec\x1b[Dret\n", "2 as before"),
+        (r"secret\x1a\n", "2 as before"),
+        // The end of the input ends the password, too.
+        (r"secret\x04\x04", "0 as before $argon2id"),
+    ] {
+        let mut python = Command::new(program("python3"));
+        // A core of the program would be there.
+        python.current_dir(dir.path());
+        python.arg(&script).arg(typed).arg(binary()).args(["generate", "password"]);
+        let done = run(&mut python);
+        let said = String::from_utf8_lossy(&done.stdout).into_owned();
+        assert_eq!(said.trim(), outcome, "{typed}: {done:?}");
+    }
 }
