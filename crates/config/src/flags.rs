@@ -2,7 +2,47 @@
 
 use std::rc::Rc;
 
+use crate::decode::{Item, long};
 use crate::yaml::{At, Entry, Kind, Node};
+
+/// Options of the services of a command line. Each is the key of its name, and empty options leave
+/// the keys away. The texts are as a person wrote them: no variable of the environment is put in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each field is the key of its name")]
+pub struct ServiceOptions {
+    pub name: Option<String>,
+    pub basic_auth: Vec<crate::Secret>,
+    pub path: Option<String>,
+    pub allow_from: Vec<String>,
+    pub until: Option<String>,
+}
+
+impl ServiceOptions {
+    /// A service of the command line in its long form, with these options.
+    fn service(&self, text: &str) -> Rc<Node> {
+        let at = At::Flag("--publish");
+        let short = Node::scalar(text, at);
+        if *self == Self::default() {
+            return short;
+        }
+        let item = long(Item { node: short, path: String::new() });
+        let Kind::Map(entries) = &item.node.kind else { return item.node };
+        let mut tree = Tree(entries.clone());
+        let plain = |text: &str| text.replace("${", "$${");
+        for (key, flag, value) in [
+            ("name", "the name of the service", &self.name),
+            ("path", "--path", &self.path),
+            ("until", "--for", &self.until),
+        ] {
+            tree.one(key, flag, value.as_deref().map(plain).as_deref());
+        }
+        let pairs: Vec<_> = self.basic_auth.iter().map(|pair| plain(pair.reveal())).collect();
+        tree.list("basic_auth", "--basic-auth", &pairs);
+        let networks: Vec<_> = self.allow_from.iter().map(|text| plain(text)).collect();
+        tree.list("allow_from", "--allow-from", &networks);
+        Node::new(Kind::Map(tree.0), at)
+    }
+}
 
 /// Flags of `tunnel server`. An empty field leaves the file's key unchanged.
 #[derive(Clone, Debug, Default)]
@@ -46,6 +86,8 @@ pub struct ClientFlags {
     pub key: Option<String>,
     /// Services in a short form, such as `PUBLIC=TARGET`. They add to the file's `services`.
     pub publish: Vec<String>,
+    /// Options of these services.
+    pub options: ServiceOptions,
     /// `LISTEN=TARGET` pairs. They add to the file's `forwards`.
     pub forward: Vec<String>,
     /// The file's `services` and `forwards` do not count.
@@ -100,8 +142,12 @@ impl ClientFlags {
         tls.one("cert", "--cert", self.cert.as_deref());
         tls.one("key", "--key", self.key.as_deref());
         top.map("tls", "--pin", tls);
-        // The decoder knows the short forms.
-        top.list("services", "--publish", &self.publish);
+        if !self.publish.is_empty() {
+            // The decoder knows the short forms.
+            let services = self.publish.iter().map(|text| self.options.service(text)).collect();
+            let services = Node::new(Kind::List(services), At::Flag("--publish"));
+            top.put("services", "--publish", services);
+        }
         top.list("forwards", "--forward", &self.forward);
         for key in ["services", "forwards"] {
             if self.only && top.0.iter().all(|entry| entry.key != key) {

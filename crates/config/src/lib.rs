@@ -26,6 +26,7 @@ mod lists;
 mod load;
 mod mistakes;
 mod model;
+mod moment;
 mod names;
 mod net;
 mod otlp;
@@ -44,15 +45,15 @@ mod yaml;
 pub use address::{Local, Target};
 pub use decode::{Sources, connect_target};
 pub use endpoint::{Endpoint, Host, server_url};
-pub use flags::{ClientFlags, ServerFlags};
+pub use flags::{ClientFlags, ServerFlags, ServiceOptions};
 #[doc(hidden)]
 pub use fuzz::{fuzz, fuzz_edit};
 pub use hosts::{HostRight, HostRights};
 pub use htpasswd::htpasswd;
 pub use lists::{Kept, Lists, listen_address};
 pub use load::{
-    Loaded, Role, Text, has_keys, load_client, load_grant, load_kept, load_lists, load_server,
-    locate, scalar, text_of,
+    Loaded, Role, Text, has_keys, load_client, load_grant, load_kept, load_lists, load_published,
+    load_server, locate, scalar, text_of,
 };
 pub use model::{
     AccessLog, Acme, AcmeBinding, AcmeDns, Admin, Change, Changed, Check, ClientConfig,
@@ -61,6 +62,7 @@ pub use model::{
     Pages, Path, ProxyProtocol, Public, Quic, RequestFormat, RequestLog, Rights, ServerConfig,
     ServerTls, Service, TargetTls, TlsRoutes, TlsVersion, Token, Trust, UserFile, VisitorLists,
 };
+pub use moment::Moment;
 pub use names::{NameKind, is_own_name, own_label};
 pub use net::Net;
 pub use otlp::Collector;

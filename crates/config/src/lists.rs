@@ -333,6 +333,38 @@ mod tests {
         assert_eq!(now.services[0].visitors.allow_from, None, "it has lists of its own");
     }
 
+    /// A longer time for a service must not cost its password.
+    #[test]
+    fn options_of_a_command_change_these_settings_alone() {
+        let lists = |text: &str| kept(&format!("services: [{text}]\n")).lists;
+        let mut now = lists(
+            "{ name: app, public: 'http://a.example', target: 1, basic_auth: 'u:p', deny_from: \
+             10.0.0.0/8, hsts: 1d, until: 2026-12-01T18:00:00Z }",
+        );
+        let app = |now: &Lists| now.services[0].clone();
+        let before = app(&now);
+        now.add(lists(
+            "{ public: 'http://a.example', target: 2, allow_from: 192.0.2.0/24, \
+             until: 2026-12-02T18:00:00Z }",
+        ));
+        let after = app(&now);
+        assert_eq!(after.terms, before.terms);
+        assert_eq!(after.visitors.deny_from, before.visitors.deny_from);
+        assert!(after.visitors.allow_from.is_some());
+        assert_eq!(after.until.unwrap().to_string(), "2026-12-02T18:00:00Z");
+        now.add(lists("{ public: 'http://a.example', target: 2, basic_auth: 'v:q' }"));
+        assert_eq!(app(&now).terms.http.basic_auth, ["v:q"]);
+        assert_eq!(app(&now).visitors, after.visitors);
+        assert_eq!(app(&now).until, None, "published without an end");
+        let mut other = before.clone();
+        assert!(before.is_in(&app(&lists(
+            "{ name: b, public: 'http://a.example', target: 1, \
+            basic_auth: 'u:p', deny_from: 10.0.0.0/8, hsts: 1d }"
+        ))));
+        other.terms.http.basic_auth = vec!["x:y".to_owned()];
+        assert!(!other.is_in(&before), "another password");
+    }
+
     #[test]
     fn a_later_entry_takes_the_place_of_the_one_with_its_host_and_path() {
         let lists = |text: &str| kept(&format!("services: {text}\n")).lists;

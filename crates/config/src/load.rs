@@ -12,7 +12,7 @@ use crate::decode::{Cx, Item, Sources};
 use crate::mistakes::{self, Mistake};
 use crate::model::{ClientConfig, ClientGrant, ServerConfig};
 use crate::yaml::{At, Entry, Kind, Node, parse};
-use crate::{ClientFlags, Kept, Lists, Problem, ServerFlags};
+use crate::{ClientFlags, Kept, Lists, Problem, ServerFlags, ServiceOptions};
 
 /// A checked model and its warnings.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,8 +174,21 @@ pub fn load_lists(
     prefix: Option<&str>,
     sources: &Sources<'_>,
 ) -> Result<Loaded<Lists>, Vec<Problem>> {
-    let (publish, forward) = (publish.to_vec(), forward.to_vec());
-    let flags = ClientFlags { publish, forward, ..ClientFlags::default() };
+    load_published((publish, &ServiceOptions::default()), forward, prefix, sources)
+}
+
+/// Loads services, all with the same options, and forwards as [`load_lists`] does.
+///
+/// # Errors
+/// All problems, in the order of the arguments.
+pub fn load_published(
+    (publish, options): (&[String], &ServiceOptions),
+    forward: &[String],
+    prefix: Option<&str>,
+    sources: &Sources<'_>,
+) -> Result<Loaded<Lists>, Vec<Problem>> {
+    let (publish, options, forward) = (publish.to_vec(), options.clone(), forward.to_vec());
+    let flags = ClientFlags { publish, options, forward, ..ClientFlags::default() };
     let kept = load(None, flags.tree(), &[], sources, |cx, root| kept(cx, root, prefix))?;
     Ok(Loaded { config: kept.config.lists, warnings: kept.warnings })
 }

@@ -135,7 +135,11 @@ fn an_exit_has_users_and_destinations_or_visitors_by_address() {
 fn a_short_form_of_a_command_is_no_way_to_an_exit_for_everybody() {
     let lists = |publish: &str| {
         let loaded = sources(|s| load_lists(&[publish.to_owned()], &[], None, s));
-        loaded.map(|loaded| config::Kept { lists: loaded.config, without: Vec::new() })
+        loaded.map(|loaded| config::Kept {
+            lists: loaded.config,
+            without: Vec::new(),
+            saved: false,
+        })
     };
     let kept = lists("1080=socks5").unwrap();
     let mut open = client("services: []");

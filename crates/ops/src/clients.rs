@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::WrongConfig;
 use crate::enrol::{Allowed, Order};
 use crate::status::{Session, duration, tables};
-use crate::term;
+use crate::term::{self, Column, Drawn, Screen, Sheet, Table, Tone, natural};
 
 /// The longest reason of a refusal in bytes. A reason may contain text of a peer.
 pub const REASON_MAX: usize = 200;
@@ -371,17 +371,31 @@ impl Rights {
 }
 
 /// The list as a table.
-pub fn render(clients: &Clients) -> String {
+pub fn render(clients: &Clients, screen: Screen) -> Drawn {
     let Clients { uptime_seconds, pin, list } = clients;
-    let pin = pin.as_ref().map(|pin| format!("pin of the server {pin}\n")).unwrap_or_default();
-    let started = duration(*uptime_seconds);
+    let mut sheet = Sheet::new(screen);
+    let tell_pin = |sheet: &mut Sheet| {
+        if let Some(pin) = pin {
+            sheet.line(format_args!("pin of the server {pin}"));
+        }
+    };
     if list.is_empty() {
-        return format!("{pin}the server knows no client");
+        tell_pin(&mut sheet);
+        sheet.line("the server knows no client");
+        return sheet.finish();
     }
-    let titles = ["client", "from", "state", "last address", "rights", "last refusal"];
-    let mut rows = vec![titles.map(str::to_owned).to_vec()];
-    for client in list {
-        rows.push(vec![
+    let mut table = Table::new(vec![
+        Column::new("client").text(),
+        Column::new("from").worth(20),
+        Column::new("state").text().state(Tone::of),
+        Column::new("last address").address().worth(60),
+        Column::new("rights").text().worth(30),
+        Column::new("last refusal").text().worth(40),
+    ]);
+    let mut list: Vec<_> = list.iter().collect();
+    list.sort_by(|a, b| natural(&a.name, &b.name));
+    for client in &list {
+        table.row([
             client.name.clone(),
             client.from.to_string(),
             client.state(),
@@ -391,15 +405,19 @@ pub fn render(clients: &Clients) -> String {
         ]);
     }
     let all = term::count(u64::try_from(list.len()).unwrap_or(u64::MAX), "client");
-    format!("{all}, server started {started} ago\n{pin}\n{}", term::table(&rows))
+    sheet.line(format_args!("{all}, server started {} ago", duration(*uptime_seconds)));
+    tell_pin(&mut sheet);
+    sheet.gap();
+    sheet.table(&table);
+    sheet.finish()
 }
 
 /// One client as text.
-pub fn render_details(details: &Details) -> String {
+pub fn render_details(details: &Details, screen: Screen) -> Drawn {
     let Details { client, limits, sessions } = details;
     let list =
         |all: Vec<String>| if all.is_empty() { "nothing".to_owned() } else { all.join(", ") };
-    let row = |key: &str, value: String| vec![key.to_owned(), value];
+    let row = |key: &str, value: String| (key.to_owned(), value);
     let allowed = |is: bool| if is { "allowed" } else { "denied" }.to_owned();
     let mut rows = vec![
         row("from", client.from.to_string()),
@@ -418,18 +436,15 @@ pub fn render_details(details: &Details) -> String {
         let text = "renewed, and not used yet: the old token is valid until then";
         rows.push(row("token", text.to_owned()));
     }
-    let mut text = format!("{}: {}\n", term::escaped(&client.name), client.state());
-    for line in term::table(&rows).lines() {
-        text.push_str(&format!("  {line}\n"));
-    }
+    let mut sheet = Sheet::new(screen);
+    sheet.state(format_args!("{}: ", client.name), &client.state(), "");
+    sheet.indented(|sheet| sheet.pairs(&rows));
     for session in sessions {
-        text.push_str(&format!(
-            "\nsession: {}\n{}",
-            term::escaped(&session.state),
-            tables(session, None)
-        ));
+        sheet.gap();
+        sheet.state("session: ", &session.state, "");
+        tables(&mut sheet, session, None);
     }
-    text
+    sheet.finish()
 }
 
 #[cfg(test)]
@@ -455,7 +470,8 @@ mod tests {
             Client { refused: Some(refused), ..client("c") },
             Client { hold: Some(Held { seconds: 90, ..Held::default() }), ..client("d") },
         ];
-        let text = render(&Clients { uptime_seconds: 5, list, ..Clients::default() });
+        let clients = Clients { uptime_seconds: 5, list, ..Clients::default() };
+        let text = render(&clients, Screen::PLAIN).to_string();
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines[0], "4 clients, server started 5s ago");
         assert!(lines[6].contains("start, on hold for 1m30s"), "{text}");
@@ -467,9 +483,11 @@ mod tests {
         assert!(lines[4].contains("enrolled  away for 1h1m"), "{text}");
         assert!(lines[5].contains("away since the server's start"), "{text}");
         assert!(lines[5].contains("1m1s ago from 192.0.2.1:5: wrong\\ntoken"), "{text}");
-        assert_eq!(render(&Clients::default()), "the server knows no client");
+        let none = render(&Clients::default(), Screen::PLAIN);
+        assert_eq!(none.as_str(), "the server knows no client\n");
         let pinned = Clients { pin: Some("sha256:x".into()), ..Clients::default() };
-        assert_eq!(render(&pinned), "pin of the server sha256:x\nthe server knows no client");
+        let pinned = render(&pinned, Screen::PLAIN);
+        assert_eq!(pinned.as_str(), "pin of the server sha256:x\nthe server knows no client\n");
     }
 
     #[test]
@@ -495,7 +513,7 @@ mod tests {
         let session = crate::status::sample().sessions.remove(0);
         let client = Client { renewal: true, ..client("home") };
         let details = Details { client, limits, sessions: vec![session.clone()] };
-        let text = render_details(&details);
+        let text = render_details(&details, Screen::PLAIN).to_string();
         for word in [
             "may publish   1, 2, 3, 4, 5\n",
             "pass_through  denied\n",

@@ -1,5 +1,7 @@
 //! Changes of a running client's services and forwards, as data.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// The order to change the services and forwards of a client.
@@ -8,10 +10,58 @@ use serde::{Deserialize, Serialize};
 pub struct ListChange {
     /// Services to publish, in the form of `--publish`.
     pub publish: Vec<String>,
+    /// Options of these services.
+    #[serde(skip_serializing_if = "ServiceOptions::is_empty")]
+    pub options: ServiceOptions,
     /// Forwards to open, in the form of `--forward`.
     pub forward: Vec<String>,
     /// Services to withdraw, by name, and forwards to close, by the address of their listener.
     pub without: Vec<String>,
     /// The change goes into the configuration file instead of the state directory.
     pub save: bool,
+}
+
+/// Options of services, by the keys that they set.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ServiceOptions {
+    /// The name, for one service.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Pairs `user:password`, or users with the hash of their password.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub basic_auth: Vec<Pair>,
+    /// The path of the requests that the service gets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// The networks of the visitors.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub allow_from: Vec<String>,
+    /// When the services end: `2026-12-01T18:00:00Z`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
+}
+
+impl ServiceOptions {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The options as parts of a configuration.
+    pub fn config(&self) -> config::ServiceOptions {
+        let Self { name, basic_auth, path, allow_from, until } = self.clone();
+        let basic_auth = basic_auth.into_iter().map(|pair| config::Secret::new(pair.0)).collect();
+        config::ServiceOptions { name, basic_auth, path, allow_from, until }
+    }
+}
+
+/// A pair `user:password`, which `Debug` does not print.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Pair(pub String);
+
+impl fmt::Debug for Pair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(secret)")
+    }
 }

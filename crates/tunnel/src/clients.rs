@@ -8,7 +8,8 @@ use anyhow::bail;
 use control::{self, Instance};
 use ops::clients::{HOLD_PAGE_MAX, HoldOrder, LimitOrder, render, render_details};
 use ops::enrol::Order;
-use ops::{Role, WrongConfig, term};
+use ops::term::{self, Screen};
+use ops::{Role, WrongConfig};
 
 use crate::cli::{
     AllowArgs, ClientsArgs, ClientsCommand, DenyArgs, EnrollArgs, HoldArgs, LimitArgs,
@@ -90,18 +91,18 @@ pub(crate) fn deny(args: &DenyArgs) -> anyhow::Result<()> {
 
 /// Lists the clients of the server, or shows or changes one of them.
 pub(crate) fn clients(args: &ClientsArgs) -> anyhow::Result<()> {
-    let ClientsArgs { command, which, json } = args;
+    let ClientsArgs { command, which, json, wide } = args;
     match command {
         None => {
             let clients = control::clients(&find_role(which, Role::Server)?)?;
             if *json {
                 term::out(serde_json::to_string_pretty(&clients)?);
             } else {
-                term::out(render(&clients).trim_end());
+                render(&clients, Screen::of_stdout(*wide)).show("", "");
             }
             Ok(())
         }
-        Some(ClientsCommand::Show { name, which, json }) => {
+        Some(ClientsCommand::Show { name, which, json, wide }) => {
             let Some(client) = control::client(&find_role(which, Role::Server)?, name.clone())?
             else {
                 bail!("the server knows no client `{name}` (hint: `tunnel clients` lists all)");
@@ -109,7 +110,7 @@ pub(crate) fn clients(args: &ClientsArgs) -> anyhow::Result<()> {
             if *json {
                 term::out(serde_json::to_string_pretty(&client)?);
             } else {
-                term::out(render_details(&client).trim_end());
+                render_details(&client, Screen::of_stdout(*wide)).show("", "");
             }
             Ok(())
         }

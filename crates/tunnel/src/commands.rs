@@ -22,7 +22,7 @@ use crate::runtime::slow_runtime;
 use crate::whereabouts::{client_instance, control};
 use crate::{
     check, clients, connect, cores, demo, enroll, found, generate, inherit, install, instances,
-    measure, published,
+    measure, published, service_options,
 };
 
 /// Runs a command. If the error is a [`ops::WrongConfig`], the configuration is wrong.
@@ -71,9 +71,11 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
             term::out(generate::certs(&order)?);
             Ok(())
         }
-        Command::Status { which, json, watch: None } => instances::status(which, *json),
-        Command::Status { which, json, watch: Some(every) } => {
-            instances::watch(which, *json, *every)
+        Command::Status { which, json, wide, watch: None } => {
+            instances::status(which, *json, *wide)
+        }
+        Command::Status { which, json, wide, watch: Some(every) } => {
+            instances::watch(which, *json, *wide, *every)
         }
         Command::Streams(args) => instances::streams(args),
         Command::Connect(args) => connect::connect(args),
@@ -181,6 +183,7 @@ fn ordered(name: &str, args: &ServerArgs) -> ops::enrol::Order {
 }
 
 fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
+    let args = &settled(args)?;
     let redeemed = args.enroll.as_deref().map(|code| enroll::redeem(args, code)).transpose()?;
     let args = match &redeemed {
         Some(None) => return Ok(()),
@@ -209,6 +212,12 @@ fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
     // The lock is held until here.
     drop(alone);
     outcome
+}
+
+/// The arguments with the options of the services read.
+fn settled(args: &ClientArgs) -> anyhow::Result<ClientArgs> {
+    let options = service_options::read_options(&args.options, args.service_name.clone())?;
+    Ok(ClientArgs { settled: options.config(), ..args.clone() })
 }
 
 fn run_demo(once: bool) -> anyhow::Result<()> {

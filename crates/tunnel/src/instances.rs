@@ -10,7 +10,8 @@ use control::{self, Denied, Found, Instance, Stopping};
 use ops::events::Heard;
 use ops::state::Places;
 use ops::status::{Rates, Status, duration, render, render_left, render_streams};
-use ops::{Reloaded, Role, term};
+use ops::term::{self, Screen};
+use ops::{Reloaded, Role};
 
 use crate::cli::{StreamsArgs, Which};
 use crate::whereabouts;
@@ -19,19 +20,19 @@ use crate::whereabouts;
 const CLEAR: &str = "\x1b[H\x1b[J";
 
 /// Prints the status of the daemon.
-pub(crate) fn status(which: &Which, json: bool) -> anyhow::Result<()> {
+pub(crate) fn status(which: &Which, json: bool, wide: bool) -> anyhow::Result<()> {
     let status = control::status(&find(which)?)?;
     if json {
         term::out(serde_json::to_string_pretty(&status)?);
     } else {
-        term::out(render(&status, None).trim_end());
+        render(&status, None, Screen::of_stdout(wide)).show("", "");
     }
     Ok(())
 }
 
 /// Prints the status of the daemon once per interval `every`. Ends when the daemon no longer
 /// answers.
-pub(crate) fn watch(which: &Which, json: bool, every: Duration) -> anyhow::Result<()> {
+pub(crate) fn watch(which: &Which, json: bool, wide: bool, every: Duration) -> anyhow::Result<()> {
     let instance = find(which)?;
     let mut before: Option<(Instant, Status)> = None;
     loop {
@@ -42,12 +43,16 @@ pub(crate) fn watch(which: &Which, json: bool, every: Duration) -> anyhow::Resul
             let rates = before.as_ref().map(|(at, before)| {
                 Rates::between(before, &now.1, now.0.duration_since(*at).as_secs_f64())
             });
+            // The window may have another size each time.
+            let screen = Screen::of_stdout(wide);
+            let text = render(&now.1, Some(&rates.unwrap_or_default()), screen);
             // On a terminal, each status overwrites the previous status in one write, so the screen
-            // does not flicker.
-            let clear = if stdout().is_terminal() { CLEAR } else { "" };
-            // Only the program's own command to the terminal is not escaped.
-            let text = render(&now.1, Some(&rates.unwrap_or_default()));
-            term::out_bare(format_args!("{clear}{}\n", term::clean(&text)));
+            // does not flicker. In a pipe a blank line is in between.
+            if stdout().is_terminal() {
+                text.show(CLEAR, "");
+            } else {
+                text.show("", "\n");
+            }
         }
         before = Some(now);
         std::thread::sleep(every);
@@ -62,7 +67,7 @@ pub(crate) fn streams(args: &StreamsArgs) -> anyhow::Result<()> {
         if args.json {
             term::out(serde_json::to_string_pretty(&streams)?);
         } else {
-            term::out(render_streams(&streams).trim_end());
+            render_streams(&streams, Screen::of_stdout(args.wide)).show("", "");
         }
         return Ok(());
     }

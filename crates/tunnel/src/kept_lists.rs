@@ -72,7 +72,7 @@ impl KeptLists {
     pub(crate) fn path(&self) -> &Path {
         let is_there = |path: &&PathBuf| fs::symlink_metadata(path).is_ok();
         let found = self.paths.iter().chain(&self.earlier).find(is_there);
-        found.or_else(|| self.paths.first()).map_or(Path::new(""), |path| path)
+        found.or_else(|| self.paths.first()).map(PathBuf::as_path).unwrap_or_else(|| Path::new(""))
     }
 
     /// Puts the lists under all present names of the server. A failure leaves them where they are

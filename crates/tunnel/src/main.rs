@@ -32,6 +32,7 @@ mod notify;
 mod published;
 mod quoted;
 mod runtime;
+mod service_options;
 mod signals;
 mod watch;
 mod whereabouts;

@@ -5,7 +5,7 @@ use std::thread::sleep;
 use std::time::Instant;
 
 use anyhow::bail;
-use ops::term;
+use ops::term::{self, Drawn, Screen, Sheet};
 use serde::Serialize;
 
 use crate::cli::{PingArgs, SpeedArgs};
@@ -14,6 +14,9 @@ use ops::measure::{Direction, Flow, Ping, Pong, Progress, Speed};
 
 /// Width of the progress bar, in characters.
 const BAR: u64 = 30;
+
+/// The columns of a line of progress beside the bar.
+const BESIDE: u64 = 34;
 
 /// Milliseconds between two progress lines if standard error is not a terminal.
 const PLAIN_NEWS: u64 = 1000;
@@ -161,16 +164,19 @@ pub(crate) fn speedtest(args: &SpeedArgs) -> anyhow::Result<()> {
     if args.json {
         term::out(serde_json::to_string_pretty(&speed)?);
     } else {
-        term::out(text(&speed));
+        text(&speed, Screen::of_stdout(false)).show("", "");
     }
     Ok(())
 }
 
-fn text(speed: &Speed) -> String {
+fn text(speed: &Speed, screen: Screen) -> Drawn {
+    let mut sheet = Sheet::new(screen);
     let links = term::count(speed.links as u64, "link");
-    let lines = [(Direction::Up, &speed.up), (Direction::Down, &speed.down)];
-    let lines = lines.map(|(direction, flow)| flow_line(direction, flow));
-    format!("to {} over {links}\n{}\n{}", speed.peer, lines[0], lines[1])
+    sheet.line(format_args!("to {} over {links}", speed.peer));
+    for (direction, flow) in [(Direction::Up, &speed.up), (Direction::Down, &speed.down)] {
+        sheet.line(flow_line(direction, flow));
+    }
+    sheet.finish()
 }
 
 fn flow_line(direction: Direction, flow: &Flow) -> String {
@@ -210,17 +216,21 @@ fn plain_line(progress: &Progress) -> String {
     format!("{:4}  {seconds} s, {} so far", progress.direction.name(), so_far(progress))
 }
 
-fn bar_line(progress: &Progress) -> String {
+fn bar_line(progress: &Progress, screen: Screen) -> String {
+    // A longer line would not be overwritten as a whole.
+    let room = screen.columns().and_then(|columns| u64::try_from(columns).ok());
+    let bar = room.map_or(BAR, |room| BAR.min(room.saturating_sub(BESIDE)));
     let part = progress.elapsed_millis.min(progress.span_millis);
-    let full = (part * BAR / progress.span_millis.max(1)).min(BAR);
-    let bar: String = (0..BAR).map(|n| if n < full { '#' } else { '-' }).collect();
+    let full = (part * bar / progress.span_millis.max(1)).min(bar);
+    let bar: String = (0..bar).map(|n| if n < full { '#' } else { '-' }).collect();
     let seconds = progress.elapsed_millis as f64 / 1000.0;
     format!("{:4}  [{bar}] {seconds:4.1} s  {}", progress.direction.name(), so_far(progress))
 }
 
 fn draw(progress: &Progress) {
+    let line = bar_line(progress, Screen::of_stderr());
     // The line overwrites the previous line. A failed write to standard error cannot be reported.
-    drop(write!(stderr(), "\r\x1b[K{}", bar_line(progress)).and_then(|()| stderr().flush()));
+    drop(write!(stderr(), "\r\x1b[K{line}").and_then(|()| stderr().flush()));
 }
 
 fn clear() {
@@ -267,9 +277,10 @@ mod tests {
             bytes: 312_500_000,
         };
         let bar = format!("up    [{}{}]  2.5 s  1.00 Gbit/s", "#".repeat(15), "-".repeat(15));
-        assert_eq!(bar_line(&progress), bar);
+        assert_eq!(bar_line(&progress, Screen::PLAIN), bar);
+        assert!(bar_line(&progress, Screen::narrow(40)).len() < 40);
         progress.elapsed_millis = 9000;
-        assert!(bar_line(&progress).contains(&"#".repeat(30)));
+        assert!(bar_line(&progress, Screen::PLAIN).contains(&"#".repeat(30)));
         assert_eq!(plain_line(&progress), "up    9 s, 277.78 Mbit/s so far");
         let flow = Flow {
             bytes: 589_000_000,

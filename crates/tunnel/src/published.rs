@@ -1,15 +1,20 @@
 //! `tunnel publish`, `tunnel unpublish` and `tunnel forward`: change a running client.
 
-use ops::Role;
 use ops::lists::ListChange;
+use ops::{Role, term};
 
 use crate::cli::{ForwardArgs, PublishArgs, UnpublishArgs, Which};
 use crate::instances::{find_role, tell};
+use crate::service_options::{read_options, warning};
 
 /// Publishes services of the running client.
 pub(crate) fn publish(args: &PublishArgs) -> anyhow::Result<()> {
     let publish = args.services.clone();
-    let change = ListChange { publish, save: args.save, ..ListChange::default() };
+    let options = read_options(&args.options, args.name.clone())?;
+    if let Some(warning) = warning(&args.options) {
+        term::err(format_args!("warning: {warning}"));
+    }
+    let change = ListChange { publish, options, save: args.save, ..ListChange::default() };
     change_lists(&args.which, args.json, change)
 }
 

@@ -111,7 +111,7 @@ fn entry_of(s: &Section<'_>, name: &str, prefix: Option<&str>) -> Option<Item> {
         let made = service::services_of(&cx, item.clone(), prefix);
         made.iter().any(|service| service.name == name)
     };
-    items.into_iter().rev().find(makes).and_then(|item| service::long(&cx, item))
+    items.into_iter().rev().find(makes).and_then(|item| service::filled_in(&cx, item))
 }
 
 /// Decodes `services` and `forwards`. The entries of flags add to the entries of the file. The second

@@ -41,7 +41,7 @@ use crate::secrets::url::without_userinfo;
 use crate::yaml::{At, Entry, Kind, Node};
 use crate::{BadValue, Problem};
 pub(crate) use client::forward_of;
-pub(crate) use service::services_of;
+pub(crate) use service::{long, services_of};
 pub use target::connect_target;
 
 /// Most reported problems, and most warnings. A wrong kind of file would otherwise report

@@ -16,7 +16,7 @@ use crate::keys::{HEALTH, SERVICE, SERVICE_LIMITS, SERVICE_SOURCE_LIMITS};
 use crate::lists::PUBLISHED_MAX;
 use crate::model::{Check, Public, Service};
 use crate::names::service_name;
-use crate::yaml::Kind;
+use crate::yaml::{At, Kind};
 use crate::{BadValue, Over, Span};
 
 /// Default of `health.interval`, in milliseconds.
@@ -41,7 +41,7 @@ pub(super) fn services(s: &Section<'_>, items: Vec<Item>, prefix: Option<&str>) 
     let (mut made, mut entries) = (Vec::new(), Vec::new());
     for item in items {
         // A problem was reported.
-        let Some(item) = long(s.cx, item) else { continue };
+        let Some(item) = filled_in(s.cx, item) else { continue };
         let before = made.len();
         let entry = Section::open(s.cx, item.clone(), &SERVICE);
         made.extend(service(entry, &mut seen).unwrap_or_default());
@@ -75,13 +75,17 @@ struct Seen {
 
 /// The long form of an entry: `10080=3000` has the keys `public` and `target`, and `3000` is a
 /// target at any public port.
-pub(super) fn long(cx: &Cx<'_>, item: Item) -> Option<Item> {
-    let item = item.filled_in(cx)?;
+pub(crate) fn long(item: Item) -> Item {
     let any = match &item.node.kind {
         Kind::Scalar { text, .. } if is_udp(text) => ANY_UDP,
         Kind::Scalar { .. } | Kind::List(_) | Kind::Map(_) => ANY,
     };
-    Some(item.long("public", Some(any)))
+    item.long("public", Some(any))
+}
+
+/// The long form of an entry, whose variables are expanded before. `None` after a problem.
+pub(super) fn filled_in(cx: &Cx<'_>, item: Item) -> Option<Item> {
+    item.filled_in(cx).map(long)
 }
 
 fn is_udp(target: &str) -> bool {
@@ -91,7 +95,7 @@ fn is_udp(target: &str) -> bool {
 /// The services of one entry alone. Empty after a problem.
 pub(crate) fn services_of(cx: &Cx<'_>, item: Item, prefix: Option<&str>) -> Vec<Service> {
     let mut seen = Seen { prefix: prefix.map(str::to_owned), ..Seen::default() };
-    let entry = long(cx, item).and_then(|item| Section::open(cx, item, &SERVICE));
+    let entry = filled_in(cx, item).and_then(|item| Section::open(cx, item, &SERVICE));
     service(entry, &mut seen).unwrap_or_default()
 }
 
@@ -108,6 +112,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let visitors = visit::visitors(&s);
     let proxy_protocol = visit::proxy_protocol(&s);
     let health = health(&s);
+    let until = s.parse("until");
     let target_tls = target_tls::target_tls(&s, target.as_ref());
     let files = files::files(&s);
     let name = s.value("name", values::name);
@@ -174,6 +179,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
         limits,
         health,
         kept: false,
+        until,
         visitors: visitors.clone(),
         proxy_protocol,
         exit: of_exit.clone(),
@@ -203,7 +209,11 @@ fn check_names(s: &Section<'_>, names: &[String], seen: &mut Seen) {
             s.bad("name", bad);
         } else if !seen.names.insert(name.clone()) {
             let bad = BadValue::new(format!("a second service named {name}"));
-            s.bad("name", bad.hint("names are unique"));
+            let hint = match s.key("name").map(|item| item.at()) {
+                Some(At::Flag(_)) => "publish one service with each command, or leave the name out",
+                Some(At::Text { .. }) | None => "names are unique: give one of them another `name`",
+            };
+            s.bad("name", bad.hint(hint));
         }
     }
 }

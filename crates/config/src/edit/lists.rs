@@ -4,12 +4,14 @@ use std::cell::RefCell;
 use std::path::Path;
 use std::rc::Rc;
 
+use proto::{HttpOptions, Network};
+
 use super::value::Value;
 use super::{Action, EditError, OPERATIONS_MAX, Operation, edit};
-use crate::Lists;
 use crate::decode::{Cx, Item, Sources};
 use crate::model::{Forward, Service};
 use crate::yaml::{Kind, Node, parse};
+use crate::{Lists, Secret};
 
 /// Adds `lists` to the text of a client's file, and keeps everything else of the text. An entry takes
 /// the place of the entries that have its name, one of its ports or its address. `file` is the file's
@@ -206,13 +208,19 @@ impl Entries {
             operations.push(Operation { path, action: Action::Replace(value) });
             return;
         }
-        for (key, value) in new {
+        for (key, value) in new.iter().cloned() {
             let is_there = old.iter().any(|entry| entry.key == *key);
             // A name that was derived from the port is derived from the new port as well.
             if key != "name" || is_there {
-                let (path, value) = (format!("{path}/{key}"), value.clone());
+                let path = format!("{path}/{key}");
                 operations.push(Operation { path, action: Action::Add(value) });
             }
+        }
+        // Whoever publishes a service without an end means a service without an end.
+        let (has, had) = (new.iter().any(|(key, _)| key == UNTIL), UNTIL);
+        if !has && old.iter().any(|entry| entry.key == had) {
+            let path = format!("{path}/{UNTIL}");
+            operations.push(Operation { path, action: Action::Remove });
         }
     }
 
@@ -231,12 +239,36 @@ impl Entries {
             1 => public.remove(0),
             _ => Value::List(public),
         };
-        map([
+        let entries = [
             ("name", text_value(name.strip_prefix(&prefix).unwrap_or(name))),
             ("public", public),
             ("target", text_value(&service.target.to_string())),
-        ])
+        ];
+        map(entries.into_iter().chain(options(service)))
     }
+}
+
+const UNTIL: &str = "until";
+
+/// The keys of [`ServiceOptions`](crate::ServiceOptions) that a service has.
+fn options(service: &Service) -> Vec<(&'static str, Value)> {
+    let HttpOptions { basic_auth, hashes, path, .. } = &service.terms.http;
+    let inline = service.user_file.as_ref().map_or(hashes.len(), |file| file.inline);
+    let pairs = basic_auth.iter().chain(hashes.iter().take(inline)).map(String::as_str);
+    let pairs = pairs.chain(service.exit.basic_auth.iter().map(Secret::reveal));
+    let pairs: Vec<_> = pairs.map(text_value).collect();
+    let networks = service.visitors.allow_from.as_deref();
+    let text = |network: &Network| text_value(&network.to_string());
+    let networks = networks.map(|all| Value::List(all.iter().map(text).collect()));
+    [
+        ("basic_auth", (!pairs.is_empty()).then_some(Value::List(pairs))),
+        ("path", path.as_deref().map(text_value)),
+        ("allow_from", networks),
+        (UNTIL, service.until.map(|until| text_value(&until.to_string()))),
+    ]
+    .into_iter()
+    .filter_map(|(key, value)| Some((key, value?)))
+    .collect()
 }
 
 fn forward(forward: &Forward) -> Value {
@@ -247,7 +279,7 @@ fn forward(forward: &Forward) -> Value {
     }
 }
 
-fn map<const N: usize>(entries: [(&str, Value); N]) -> Value {
+fn map<'a>(entries: impl IntoIterator<Item = (&'a str, Value)>) -> Value {
     Value::Map(entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
 }
 
@@ -353,6 +385,64 @@ mod tests {
         let turned = published(&whole, &["http://a.example=2"], &[]).unwrap();
         assert!(turned.contains("target: \"tcp://127.0.0.1:2\"") && !turned.contains("tcp://b:1"));
         assert!(unpublish("f", &now, "a-http-name.example.com").unwrap().is_some());
+    }
+
+    #[test]
+    fn options_of_a_command_are_written_and_read_back() {
+        let sources = Sources { env: &|_| None, read: &|_| Err(String::new()) };
+        let options = crate::ServiceOptions {
+            name: Some("app".into()),
+            basic_auth: vec![Secret::new("ann:${HOME}"), Secret::new("bob:b")],
+            path: Some("/api".into()),
+            allow_from: vec!["192.0.2.0/24".into()],
+            until: Some("2026-12-01T18:00:00Z".into()),
+        };
+        let load = |text: &str, options: &crate::ServiceOptions| {
+            let publish = [text.to_owned()];
+            crate::load_published((&publish, options), &[], None, &sources)
+        };
+        let lists = load("http://a.example=3000", &options).unwrap().config;
+        let text = publish("f", "", &lists).unwrap();
+        let file = crate::Text { name: "f", text: &text };
+        let read = crate::load_kept(file, None, &sources).unwrap().config.lists;
+        let [mut read, made] = [&read, &lists].map(|lists| lists.services[0].clone());
+        read.kept = made.kept;
+        assert_eq!(read, made, "{text}");
+        assert_eq!(made.terms.http.basic_auth, ["ann:${HOME}", "bob:b"]);
+        // Published again without an end: the end goes, and the other keys stay.
+        let again = load(
+            "http://a.example=3000",
+            &crate::ServiceOptions {
+                path: Some("/api".into()),
+                name: Some("app".into()),
+                ..crate::ServiceOptions::default()
+            },
+        );
+        let now = publish("f", &text, &again.unwrap().config).unwrap();
+        assert!(!now.contains("until") && now.contains("bob:b"), "{now}");
+
+        let wrong = |text: &str, options: crate::ServiceOptions| {
+            let problems = load(text, &options).unwrap_err();
+            problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+        };
+        let nothing = crate::ServiceOptions::default;
+        let why = wrong(
+            "1=1",
+            crate::ServiceOptions { allow_from: vec!["10.0.0.0/33".into()], ..nothing() },
+        );
+        assert!(why.starts_with("--allow-from: services[0].allow_from"), "{why}");
+        assert!(why.contains("`10.0.0.0/33` is not an address or a network (hint: for example"));
+        let why = wrong("1=1", crate::ServiceOptions { path: Some("/a".into()), ..nothing() });
+        assert!(why.starts_with("--path: ") && why.contains("http:// and https:// names"), "{why}");
+        let secret = vec![Secret::new("no colon")];
+        let why =
+            wrong("http://a.example=1", crate::ServiceOptions { basic_auth: secret, ..nothing() });
+        assert!(why.starts_with("--basic-auth: ") && !why.contains("no colon"), "{why}");
+        let publish = ["1=1", "2=2"].map(str::to_owned);
+        let named = crate::ServiceOptions { name: Some("x".into()), ..nothing() };
+        let why = crate::load_published((&publish, &named), &[], None, &sources).unwrap_err();
+        let why = why[0].to_string();
+        assert!(why.contains("a second service named x (hint: publish one service with"), "{why}");
     }
 
     #[test]

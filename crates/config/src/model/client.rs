@@ -12,7 +12,8 @@ use proto::{Compress, HttpOptions, Network, TargetProtocol, Visitors};
 
 use super::{Changed, Common, KeyPair, TlsVersion, Token, changes};
 use crate::{
-    Endpoint, ForwardRights, Host, Lists, Local, NameKind, Over, Proxy, Secret, Span, Target,
+    Endpoint, ForwardRights, Host, Lists, Local, Moment, NameKind, Over, Proxy, Secret, Span,
+    Target,
 };
 
 /// Networks of a list that the summary shows.
@@ -114,6 +115,8 @@ pub struct Service {
     pub health: Option<Check>,
     /// The service was added at run time, by a command.
     pub kept: bool,
+    /// When the client withdraws the service; `None`: never.
+    pub until: Option<Moment>,
     /// Who may visit. An absent list is that of the client.
     pub visitors: VisitorLists,
     /// The header by which the target learns the visitor's address; `None`: no header.
@@ -183,14 +186,19 @@ pub struct VisitorLists {
 }
 
 impl Service {
-    /// Whether only name, addresses and target are given, as a short form does.
+    /// Whether only name, addresses, target and options of a command line
+    /// ([`ServiceOptions`](crate::ServiceOptions)) are given.
     pub(crate) fn is_short(&self) -> bool {
-        self.visitors == VisitorLists::default()
+        let (http, basic_auth) = (self.terms.http.clone(), Vec::new());
+        let http = HttpOptions { basic_auth, hashes: Vec::new(), path: None, ..http };
+        let terms = ServiceTerms { http, ..self.terms.clone() };
+        self.visitors.deny_from.is_none()
+            && self.user_file.is_none()
             && self.proxy_protocol.is_none()
             && self.target_tls == TargetTls::default()
             && self.health.is_none()
-            && self.terms == ServiceTerms::default()
-            && self.exit == Exit::default()
+            && terms == ServiceTerms::default()
+            && self.exit.allow.is_none()
             && self.files == Files::default()
             && self.limits == FlowLimits::default()
     }
@@ -201,11 +209,12 @@ impl Service {
         self.public.iter().any(|public| public.over() == over)
     }
 
-    /// Takes all settings of another service but name, addresses and target.
+    /// Takes all settings of another service but name, addresses, target and the time of the end,
+    /// and but the options of a command line that this service has.
     pub(crate) fn take_settings(&mut self, from: &Self) {
-        let Self { name, target, public, kept, .. } = self;
-        let (name, target, public) = (mem::take(name), target.clone(), mem::take(public));
-        *self = Self { name, target, public, kept: *kept, ..from.clone() };
+        let own = mem::replace(self, from.clone());
+        let Self { name, target, public, kept, until, .. } = own;
+        *self = Self { name, target, public, kept, until, ..from.clone() };
         if !self.public.iter().all(Public::is_http) {
             // The options were for the names of the other service.
             self.terms.http = HttpOptions::default();
@@ -216,7 +225,32 @@ impl Service {
         if self.public.iter().any(is_https) {
             self.terms.http.pass_through = false;
         }
+        let HttpOptions { basic_auth, hashes, path, .. } = own.terms.http;
+        if !basic_auth.is_empty() || !hashes.is_empty() {
+            let http = &mut self.terms.http;
+            (http.basic_auth, http.hashes, self.user_file) = (basic_auth, hashes, None);
+        }
+        if path.is_some() {
+            self.terms.http.path = path;
+        }
+        if own.visitors.allow_from.is_some() {
+            self.visitors.allow_from = own.visitors.allow_from;
+        }
+        if !own.exit.basic_auth.is_empty() {
+            self.exit.basic_auth = own.exit.basic_auth;
+        }
         self.drop_unfit();
+    }
+
+    /// Whether `known` has the addresses, the target and all options of this service of a command
+    /// line. The name and the time of the end do not matter.
+    #[must_use]
+    pub fn is_in(&self, known: &Self) -> bool {
+        let mut whole = self.clone();
+        whole.take_settings(known);
+        (whole.kept, whole.until) = (known.kept, known.until);
+        whole.name.clone_from(&known.name);
+        whole == *known
     }
 
     /// Drops the settings that another service had for another kind of target.
@@ -279,6 +313,9 @@ impl Service {
             let more = list.len() - shown.len();
             extras.push_str(&format!(", {key} [{}", shown.join(", ")));
             extras.push_str(&if more > 0 { format!(" and {more} more]") } else { "]".to_owned() });
+        }
+        if let Some(until) = self.until {
+            extras.push_str(&format!(", until {until}"));
         }
         if let Some(version) = self.proxy_protocol {
             extras.push_str(&format!(", PROXY protocol {version}"));
@@ -529,6 +566,15 @@ impl ClientConfig {
     #[must_use]
     pub fn terms_of(&self, service: &Service) -> ServiceTerms {
         ServiceTerms { visitors: self.visitors_of(service), ..service.terms.clone() }
+    }
+
+    /// The URL of a visitor at a public address of a service: the address, with the path of the
+    /// requests at a name.
+    #[must_use]
+    pub fn url(&self, service: &Service, address: &str) -> String {
+        let is_http = ["http://", "https://"].iter().any(|scheme| address.starts_with(scheme));
+        let path = self.terms_of(service).http.path.filter(|_| is_http).unwrap_or_default();
+        format!("{address}{path}")
     }
 
     /// Who may visit a service of this client.

@@ -158,6 +158,7 @@ const HARMLESS: &[&str] = &[
     "try_files",
     "udp",
     "unavailable",
+    "until",
     "user",
     "wait",
     "watch",

@@ -212,8 +212,11 @@ impl Client {
             if let Ok(at) = &outcome.at
                 && !is_same
             {
-                to.applied.push(format!("{name} -> {}", at.join(", ")));
-                to.published.push(Published { name: name.clone(), addresses: at.clone() });
+                let until = service.until.map(|until| format!(", until {until}"));
+                let at: Vec<_> = at.iter().map(|at| now.url(service, at)).collect();
+                let line = format!("{name} -> {}{}", at.join(", "), until.unwrap_or_default());
+                to.applied.push(line);
+                to.published.push(Published { name: name.clone(), addresses: at });
             }
             to.failed.extend(outcome.failures(name));
         }

@@ -131,7 +131,7 @@ const HOLD: Form = Form {
 const LISTS: Form = Form {
     is: "an object",
     example: r#"{"publish":["10022=22"],"without":["web"]}"#,
-    keys: &["publish", "forward", "without", "save"],
+    keys: &["publish", "options", "forward", "without", "save"],
     required: 0,
 };
 

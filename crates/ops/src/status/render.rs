@@ -6,7 +6,8 @@ use super::{
     Carrier, Certificate, ClientHeld, DENIED, Link, NameAway, SUPERSEDED, Service, Session, Status,
     StreamKind, Streams, TARGET_DOWN, UP, WAITING,
 };
-use crate::{Role, term};
+use crate::Role;
+use crate::term::{self, Column, Drawn, Screen, Sheet, Table, Tone, natural};
 
 /// The rates of services and forwards in bytes per second, from two statuses.
 #[derive(Debug, Default)]
@@ -43,7 +44,33 @@ fn key(peer: &str, service: &Service) -> [String; 3] {
 
 /// The status as text for a person: a header and tables per session. With `rates` the tables also
 /// show the present rates.
-pub fn render(status: &Status, rates: Option<&Rates>) -> String {
+pub fn render(status: &Status, rates: Option<&Rates>, screen: Screen) -> Drawn {
+    let mut sheet = Sheet::new(screen);
+    head(&mut sheet, status);
+    defaults_table(&mut sheet, &status.default_targets);
+    certificates_table(&mut sheet, &status.certificates);
+    away_table(&mut sheet, &status.names_away, status.names_away_total);
+    let mut holds: Vec<_> = status.holds.iter().collect();
+    holds.sort_by(|a, b| natural(&a.client, &b.client));
+    for ClientHeld { client, hold } in holds {
+        sheet.gap();
+        sheet.line(format_args!("client {client} is on hold {hold}"));
+    }
+    // A client has its current session first.
+    let mut sessions: Vec<_> = status.sessions.iter().collect();
+    if status.role == Role::Server {
+        sessions.sort_by(|a, b| natural(&a.peer, &b.peer));
+    }
+    for session in sessions {
+        sheet.gap();
+        sheet.state(format_args!("{}: ", session.peer), &session.state, "");
+        tables(&mut sheet, session, rates);
+    }
+    sheet.finish()
+}
+
+/// The lines about the whole process.
+fn head(sheet: &mut Sheet, status: &Status) {
     // The number of tasks is for monitoring programs.
     let Status {
         role,
@@ -57,11 +84,11 @@ pub fn render(status: &Status, rates: Option<&Rates>) -> String {
         listen,
         pins,
         doors,
-        default_targets,
-        certificates,
-        names_away,
-        names_away_total,
-        holds,
+        default_targets: _,
+        certificates: _,
+        names_away: _,
+        names_away_total: _,
+        holds: _,
         servers: _,
         tasks: _,
         // The log-ins are for monitoring programs as well; a person reads them in the log.
@@ -75,65 +102,58 @@ pub fn render(status: &Status, rates: Option<&Rates>) -> String {
     } = status;
     let name = if name.is_empty() { String::new() } else { format!(" {name}") };
     let uptime = duration(*uptime_seconds);
-    let mut text = format!("tunnel {role}{name} {version}, {state}, up {uptime}, process {pid}\n");
+    sheet.state(
+        format_args!("tunnel {role}{name} {version}, "),
+        state,
+        format_args!(", up {uptime}, process {pid}"),
+    );
     if let Some(seconds) = drain_seconds {
-        text.push_str(&format!(
-            "stopping: new visitors are refused, and open streams are reset in {}\n",
-            duration(*seconds)
+        let left = duration(*seconds);
+        sheet.line(format_args!(
+            "stopping: new visitors are refused, and open streams are reset in {left}"
         ));
     }
     if let Some(why) = reload_error {
-        text.push_str(&format!("not reloaded, running as before: {why}\n"));
+        sheet.line(format_args!("not reloaded, running as before: {why}"));
     }
     for address in listen {
-        text.push_str(&format!("listening on {address}\n"));
+        sheet.line(format_args!("listening on {address}"));
     }
     for pin in pins {
-        text.push_str(&match role {
-            Role::Server => format!("pin of the server {pin}\n"),
-            Role::Client => format!("trusts a server with the pin {pin}\n"),
+        sheet.line(match role {
+            Role::Server => format!("pin of the server {pin}"),
+            Role::Client => format!("trusts a server with the pin {pin}"),
         });
     }
     for address in doors {
-        text.push_str(&format!("listening for visitors of names on {address}\n"));
+        sheet.line(format_args!("listening for visitors of names on {address}"));
     }
     let links: usize = sessions.iter().map(|session| session.links.len()).sum();
     let count = |n: usize, word| term::count(u64::try_from(n).unwrap_or(u64::MAX), word);
     let [used, budget] = [memory.used_bytes, memory.budget_bytes].map(bytes);
-    text.push_str(&format!(
-        "{}, {}, {used} of {budget} memory budget in use\n",
+    sheet.line(format_args!(
+        "{}, {}, {used} of {budget} memory budget in use",
         count(sessions.len(), "session"),
         count(links, "link")
     ));
     if memory.refused > 0 {
         let refused = memory.refused;
-        text.push_str(&format!(
-            "{refused} visitors and requests refused: the memory budget had too little left\n"
+        sheet.line(format_args!(
+            "{refused} visitors and requests refused: the memory budget had too little left"
         ));
     }
     if let (Some(room), Some(limit)) = (descriptors.room, descriptors.limit) {
         let visitors = term::count(room, "more visitor");
-        text.push_str(&format!("room for {visitors}, limit of open files {limit}\n"));
+        sheet.line(format_args!("room for {visitors}, limit of open files {limit}"));
     }
     if *log_lines_left_out > 0 {
         let lines = term::count(*log_lines_left_out, "log line");
-        text.push_str(&format!("{lines} left out: peers caused too many\n"));
+        sheet.line(format_args!("{lines} left out: peers caused too many"));
     }
     if *request_log_lines_lost > 0 {
         let lines = term::count(*request_log_lines_lost, "line");
-        text.push_str(&format!("{lines} of the log of requests lost: its file took none\n"));
+        sheet.line(format_args!("{lines} of the log of requests lost: its file took none"));
     }
-    text.push_str(&defaults_table(default_targets));
-    text.push_str(&certificates_table(certificates));
-    text.push_str(&away_table(names_away, *names_away_total));
-    for ClientHeld { client, hold } in holds {
-        text.push_str(&format!("\nclient {client} is on hold {hold}\n"));
-    }
-    for session in sessions {
-        text.push_str(&format!("\n{}: {}\n", session.peer, session.state));
-        text.push_str(&tables(session, rates));
-    }
-    text
 }
 
 /// The remaining streams of a daemon that stops, by peer and service: `3 streams are left: home web
@@ -162,22 +182,42 @@ pub fn render_left(streams: &Streams) -> String {
 const GROUPS_SHOWN: usize = 8;
 
 /// The default targets of doors.
-fn defaults_table(defaults: &[Service]) -> String {
+fn defaults_table(sheet: &mut Sheet, defaults: &[Service]) {
     if defaults.is_empty() {
-        return String::new();
+        return;
     }
-    let mut rows = vec![titles(&[&["default of", "target", "state"][..], &COUNTS].concat())];
-    rows.extend(defaults.iter().map(|default| cells("", default, false, None)));
-    format!("\n{}", indent(&(table(&rows) + &refusals(defaults))))
+    let own = [Column::new("default of").address()];
+    let mut table = Table::new([&own[..], &LEADS, &COUNTS].concat());
+    let defaults = sorted(defaults);
+    for default in &defaults {
+        table.row(cells("", default, false, None));
+    }
+    sheet.gap();
+    sheet.indented(|sheet| {
+        sheet.table(&table);
+        refusals(sheet, &defaults);
+    });
 }
 
 /// The certificates, with the reasons of failures below the table: a long cell would widen it.
-fn certificates_table(certificates: &[Certificate]) -> String {
+fn certificates_table(sheet: &mut Sheet, certificates: &[Certificate]) {
+    if certificates.is_empty() {
+        return;
+    }
     // A server with files alone has neither a challenge nor a renewal.
     let has_orders = certificates.iter().any(|it| it.challenge.is_some() || it.renews_at.is_some());
-    let ordered: &[&str] = if has_orders { &["renewed", "challenge"] } else { &[] };
-    let mut rows = vec![titles(&[&["certificate", "source", "expires"], ordered].concat())];
-    for certificate in certificates {
+    let mut columns = vec![
+        Column::new("certificate").text(),
+        Column::new("source").worth(50),
+        Column::new("expires"),
+    ];
+    if has_orders {
+        columns.extend([Column::new("renewed").worth(40), Column::new("challenge").worth(20)]);
+    }
+    let mut table = Table::new(columns);
+    let mut certificates: Vec<_> = certificates.iter().collect();
+    certificates.sort_by(|a, b| natural(&a.host, &b.host));
+    for certificate in &certificates {
         let Certificate { host, source, expires_seconds, challenge, renews_seconds, .. } =
             certificate;
         let none = || "-".to_owned();
@@ -187,37 +227,49 @@ fn certificates_table(certificates: &[Certificate]) -> String {
             row.push(renews_seconds.map_or_else(none, |seconds| expiry(left(seconds))));
             row.push(challenge.clone().unwrap_or_else(none));
         }
-        rows.push(row);
+        table.row(row);
     }
-    let mut text = indent(&table(&rows));
-    for Certificate { host, source, error, retry_seconds, .. } in certificates {
-        let Some(error) = error else { continue };
-        let what = if source == "none" { "has no certificate" } else { "is not renewed" };
-        let next = retry_seconds
-            .map_or_else(String::new, |left| format!(" (next attempt in {})", duration(left)));
-        text.push_str(&format!("  {host} {what}: {error}{next}\n"));
-    }
-    if text.is_empty() { text } else { format!("\n{text}") }
+    sheet.gap();
+    sheet.indented(|sheet| {
+        sheet.table(&table);
+        for Certificate { host, source, error, retry_seconds, .. } in certificates {
+            let Some(error) = error else { continue };
+            let what = if source == "none" { "has no certificate" } else { "is not renewed" };
+            let next = retry_seconds
+                .map_or_else(String::new, |left| format!(" (next attempt in {})", duration(left)));
+            sheet.line(format_args!("{host} {what}: {error}{next}"));
+        }
+    });
 }
 
 /// The most names of clients that are away in the text.
 const AWAY_SHOWN: usize = 20;
 
 /// The names whose clients are away.
-fn away_table(names: &[NameAway], total: u64) -> String {
+fn away_table(sheet: &mut Sheet, names: &[NameAway], total: u64) {
     if names.is_empty() {
-        return String::new();
+        return;
     }
-    let mut rows = vec![titles(&["name", "client", "away for"])];
-    for NameAway { address, client, seconds } in names.iter().take(AWAY_SHOWN) {
-        rows.push(vec![address.clone(), client.clone(), duration(*seconds)]);
+    let mut table = Table::new(vec![
+        Column::new("name").address(),
+        Column::new("client").text().worth(50),
+        Column::new("away for"),
+    ]);
+    let mut names: Vec<_> = names.iter().collect();
+    names.sort_by(|a, b| natural(&a.address, &b.address));
+    names.truncate(AWAY_SHOWN);
+    let shown = u64::try_from(names.len()).unwrap_or(u64::MAX);
+    for NameAway { address, client, seconds } in names {
+        table.row([address.clone(), client.clone(), duration(*seconds)]);
     }
-    let shown = u64::try_from(rows.len() - 1).unwrap_or(u64::MAX);
-    let more = match total.saturating_sub(shown) {
-        0 => String::new(),
-        more => format!("  and {more} more\n"),
-    };
-    format!("\n{}{more}", indent(&table(&rows)))
+    sheet.gap();
+    sheet.indented(|sheet| {
+        sheet.table(&table);
+        match total.saturating_sub(shown) {
+            0 => {}
+            more => sheet.line(format_args!("and {more} more")),
+        }
+    });
 }
 
 /// When a certificate expires, with a unit of days where a day is left or has passed.
@@ -231,33 +283,46 @@ fn expiry(seconds: i64) -> String {
 }
 
 /// The links, services and forwards of a session.
-pub(crate) fn tables(session: &Session, rates: Option<&Rates>) -> String {
-    let tables = [
-        links_table(&session.links),
-        services_table(session, rates),
-        forwards_table(session, rates),
-    ];
-    tables.iter().map(|table| indent(table)).collect()
+pub(crate) fn tables(sheet: &mut Sheet, session: &Session, rates: Option<&Rates>) {
+    sheet.indented(|sheet| {
+        links_table(sheet, &session.links);
+        services_table(sheet, session, rates);
+        forwards_table(sheet, session, rates);
+    });
 }
 
-fn links_table(links: &[Link]) -> String {
+fn links_table(sheet: &mut Sheet, links: &[Link]) {
     // Most tunnels carry no UDP.
     let has_flows = links.iter().any(|link| link.flows > 0);
-    let flows: &[&str] = if has_flows { &["flows"] } else { &[] };
     // Only KCP tells losses, repetitions and repairs apart.
     let has_repairs = links.iter().flat_map(|link| &link.carriers).any(|c| c.kcp.is_some());
-    let repairs: &[&str] = if has_repairs { &["resent", "recovered"] } else { &[] };
-    let (own, path) =
-        (["link", "worker", "state", "streams"], ["carrier", "peer", "rtt", "loss", "queue"]);
-    let mut rows = vec![titles(&[&own[..], flows, &path, repairs].concat())];
-    for link in links {
+    let mut columns = vec![
+        Column::new("link"),
+        Column::new("worker").worth(10),
+        Column::new("state").state(Tone::of),
+        Column::new("streams").worth(60),
+    ];
+    columns.extend(has_flows.then_some(Column::new("flows").worth(50)));
+    columns.extend([
+        Column::new("carrier").worth(70),
+        Column::new("peer").address().worth(80),
+        Column::new("rtt").worth(65),
+        Column::new("loss").worth(40),
+        Column::new("queue").worth(30),
+    ]);
+    if has_repairs {
+        columns.extend([Column::new("resent").worth(20), Column::new("recovered").worth(20)]);
+    }
+    let mut table = Table::new(columns);
+    let mut links: Vec<_> = links.iter().collect();
+    links.sort_by_key(|link| link.serial);
+    for link in &links {
         let own = [link.serial.to_string(), link.worker.to_string(), link.state.clone()];
         let mut own: Vec<String> = own.into_iter().chain([link.streams.to_string()]).collect();
         own.extend(has_flows.then(|| link.flows.to_string()));
         if link.carriers.is_empty() {
-            let dashes = ["-"; 7];
-            let path = titles(&dashes[..path.len() + repairs.len()]);
-            rows.push(own.iter().cloned().chain(path).collect());
+            // A row ends with the columns of the table.
+            table.row(own.iter().cloned().chain(["-"; 7].map(str::to_owned)));
         }
         for carrier in &link.carriers {
             let rtt = carrier.rtt_micros.map_or_else(|| "-".to_owned(), millis);
@@ -267,15 +332,19 @@ fn links_table(links: &[Link]) -> String {
             let loss = share(carrier.sent().and_then(|sent| sent.loss()));
             let path = [rtt, loss, queue.map_or_else(|| "-".to_owned(), bytes)];
             let repairs = has_repairs.then(|| repairs_of(carrier)).into_iter().flatten();
-            rows.push(own.iter().cloned().chain(row).chain(path).chain(repairs).collect());
+            table.row(own.iter().cloned().chain(row).chain(path).chain(repairs));
         }
     }
-    table(&rows) + &ciphers(links)
+    sheet.table(&table);
+    let ciphers = ciphers(&links);
+    if !ciphers.is_empty() {
+        sheet.line(format_args!("cipher: {}", ciphers.join(", ")));
+    }
 }
 
-/// The cipher suites of the carriers with the libraries that compute them, in one line: nearly
-/// always all carriers have the same one, so a column would only widen the table.
-fn ciphers(links: &[Link]) -> String {
+/// The cipher suites of the carriers with the libraries that compute them: nearly always all
+/// carriers have the same one, so a column would only widen the table.
+fn ciphers(links: &[&Link]) -> Vec<String> {
     let carriers = links.iter().flat_map(|link| &link.carriers);
     let name = |carrier: &Carrier| {
         let Carrier { cipher: Some(cipher), backend: Some(backend), .. } = carrier else {
@@ -284,8 +353,7 @@ fn ciphers(links: &[Link]) -> String {
         Some(format!("{cipher} by {backend}"))
     };
     let all: BTreeSet<_> = carriers.filter_map(name).collect();
-    let all: Vec<_> = all.into_iter().collect();
-    if all.is_empty() { String::new() } else { format!("cipher: {}\n", all.join(", ")) }
+    all.into_iter().collect()
 }
 
 /// The share of retransmitted packets, and the number of packets that were rebuilt from parity.
@@ -307,119 +375,161 @@ fn share(counts: Option<(u64, u64)>) -> String {
     }
 }
 
+/// Where a service, a forward or a default leads to, and whether it serves.
+const LEADS: [Column; 2] =
+    [Column::new("target").address().worth(55), Column::new("state").state(Tone::of)];
+
 /// The columns that services and forwards share.
-const COUNTS: [&str; 4] = ["streams", "total", "in", "out"];
+const COUNTS: [Column; 4] = [
+    Column::new("streams").worth(70),
+    Column::new("total").worth(20),
+    Column::new("in").worth(50),
+    Column::new("out").worth(50),
+];
 
 /// The columns behind them, where a service or forward of the table carries UDP.
-const FLOWS: [&str; 4] = ["flows", "total", "datagrams in", "out"];
+const FLOWS: [Column; 4] = [
+    Column::new("flows").worth(60),
+    Column::new("total").worth(10),
+    Column::new("datagrams in").worth(15),
+    Column::new("out").worth(15),
+];
 
 /// The columns behind them, when rates are known.
-const RATES: [&str; 2] = ["in/s", "out/s"];
+const RATES: [Column; 2] = [Column::new("in/s").worth(65), Column::new("out/s").worth(65)];
 
-fn services_table(session: &Session, rates: Option<&Rates>) -> String {
-    let has_flows = carry_flows(&session.services);
-    let heads =
-        [&["service", "address", "target", "state"][..], &COUNTS, flows(has_flows), moving(rates)];
-    let mut rows = vec![titles(&heads.concat())];
-    for service in &session.services {
+fn services_table(sheet: &mut Sheet, session: &Session, rates: Option<&Rates>) {
+    let services = sorted(&session.services);
+    let has_flows = carry_flows(&services);
+    let own = [Column::new("service").text(), Column::new("address").address()];
+    let all = [&own[..], &LEADS, &COUNTS, flows(has_flows), moving(rates)];
+    let mut table = Table::new(all.concat());
+    for service in &services {
         let cells = cells(&session.peer, service, has_flows, rates);
-        rows.push([dash(&service.name)].into_iter().chain(cells).collect());
+        table.row([dash(&service.name)].into_iter().chain(cells));
     }
-    let mut text = table(&rows);
-    text.push_str(&requests(&session.services));
-    text.push_str(&refusals(&session.services));
-    text.push_str(&drops(&session.services));
-    text.push_str(&downs(&session.services));
-    for Service { name, address, state, .. } in session.services.iter().filter(|s| s.is_refused()) {
+    sheet.table(&table);
+    requests(sheet, &services);
+    refusals(sheet, &services);
+    drops(sheet, &services);
+    downs(sheet, &services);
+    for Service { name, address, state, .. } in services.iter().filter(|s| s.is_refused()) {
         let at = if address.is_empty() { String::new() } else { format!(" at {address}") };
-        text.push_str(&format!("{name} is not published{at}: {state}\n"));
+        sheet.line(format_args!("{name} is not published{at}: {state}"));
     }
-    text.push_str(&kept(session.services.iter().map(|service| (&service.name, service.kept))));
-    text + &shadows(session.services.iter().map(|service| (&service.name, &service.shadows)))
+    kept(sheet, services.iter().map(|service| (&service.name, service.kept)));
+    shadows(sheet, services.iter().map(|service| (&service.name, &service.shadows)));
 }
 
 /// The table of forwards. It has no names, because the name of a forward repeats address and
 /// target.
-fn forwards_table(session: &Session, rates: Option<&Rates>) -> String {
-    let forwards = &session.forwards;
-    let has_flows = carry_flows(forwards);
-    let heads = [&["forward", "target", "state"][..], &COUNTS, flows(has_flows), moving(rates)];
-    let mut rows = vec![titles(&heads.concat())];
-    rows.extend(forwards.iter().map(|forward| cells(&session.peer, forward, has_flows, rates)));
-    let kept = kept(forwards.iter().map(|forward| (&forward.address, forward.kept)));
-    let shadows = shadows(forwards.iter().map(|forward| (&forward.address, &forward.shadows)));
-    table(&rows) + &refusals(forwards) + &drops(forwards) + &downs(forwards) + &kept + &shadows
+fn forwards_table(sheet: &mut Sheet, session: &Session, rates: Option<&Rates>) {
+    let forwards = sorted(&session.forwards);
+    let has_flows = carry_flows(&forwards);
+    let own = [Column::new("forward").address()];
+    let all = [&own[..], &LEADS, &COUNTS, flows(has_flows), moving(rates)];
+    let mut table = Table::new(all.concat());
+    for forward in &forwards {
+        table.row(cells(&session.peer, forward, has_flows, rates));
+    }
+    sheet.table(&table);
+    refusals(sheet, &forwards);
+    drops(sheet, &forwards);
+    downs(sheet, &forwards);
+    kept(sheet, forwards.iter().map(|forward| (&forward.address, forward.kept)));
+    shadows(sheet, forwards.iter().map(|forward| (&forward.address, &forward.shadows)));
 }
 
 /// The lines about entries that have the place of configured entries.
-fn shadows<'a>(entries: impl Iterator<Item = (&'a String, &'a Vec<String>)>) -> String {
-    let lines = entries.flat_map(|(name, behind)| {
-        behind.iter().map(move |entry| format!("{name} has the place of {entry}\n"))
-    });
-    lines.collect()
+fn shadows<'a>(sheet: &mut Sheet, entries: impl Iterator<Item = (&'a String, &'a Vec<String>)>) {
+    for (name, behind) in entries {
+        for entry in behind {
+            sheet.line(format_args!("{name} has the place of {entry}"));
+        }
+    }
+}
+
+/// The services in the order of their names, and of their addresses where these are the same.
+fn sorted(services: &[Service]) -> Vec<&Service> {
+    let mut sorted: Vec<_> = services.iter().collect();
+    sorted.sort_by(|a, b| natural(&a.name, &b.name).then_with(|| natural(&a.address, &b.address)));
+    sorted
 }
 
 /// The line about entries that commands added.
-fn kept<'a>(entries: impl Iterator<Item = (&'a String, bool)>) -> String {
+fn kept<'a>(sheet: &mut Sheet, entries: impl Iterator<Item = (&'a String, bool)>) {
     let names: Vec<_> = entries.filter(|(_, kept)| *kept).map(|(name, _)| name.as_str()).collect();
-    if names.is_empty() {
-        String::new()
-    } else {
-        format!("added at run time: {}\n", names.join(", "))
+    if !names.is_empty() {
+        sheet.line(format_args!("added at run time: {}", names.join(", ")));
     }
 }
 
 /// The numbers of requests of HTTP with their statuses, a line per service.
-fn requests(services: &[Service]) -> String {
+fn requests(sheet: &mut Sheet, services: &[&Service]) {
     static NONE: BTreeMap<String, u64> = BTreeMap::new();
-    by_reason("requests of", services, |service| match &service.requests {
+    by_reason(sheet, "requests of", services, |service| match &service.requests {
         Some(requests) => &requests.statuses,
         None => &NONE,
-    })
+    });
 }
 
 /// The numbers of refusals with their reasons, a line per service.
-fn refusals(services: &[Service]) -> String {
-    by_reason("refused by", services, |service| &service.refused)
+fn refusals(sheet: &mut Sheet, services: &[&Service]) {
+    by_reason(sheet, "refused by", services, |service| &service.refused);
 }
 
 /// The numbers of dropped datagrams with their reasons, a line per service.
-fn drops(services: &[Service]) -> String {
-    by_reason("datagrams dropped by", services, |service| &service.dropped)
+fn drops(sheet: &mut Sheet, services: &[&Service]) {
+    by_reason(sheet, "datagrams dropped by", services, |service| &service.dropped);
 }
 
 fn by_reason(
+    sheet: &mut Sheet,
     what: &str,
-    services: &[Service],
+    services: &[&Service],
     of: impl Fn(&Service) -> &BTreeMap<String, u64>,
-) -> String {
-    let line = |service: &Service| {
+) {
+    for service in services {
         let reasons: Vec<_> =
             of(service).iter().map(|(reason, count)| format!("{count} {reason}")).collect();
-        let name = if service.name.is_empty() { &service.address } else { &service.name };
-        (!reasons.is_empty()).then(|| format!("{what} {name}: {}\n", reasons.join(", ")))
-    };
-    services.iter().filter_map(line).collect()
+        if !reasons.is_empty() {
+            sheet.line(format_args!("{what} {}: {}", shown(service), reasons.join(", ")));
+        }
+    }
+}
+
+/// The name of a service, or its address.
+fn shown(service: &Service) -> &str {
+    if service.name.is_empty() { &service.address } else { &service.name }
 }
 
 /// Whether one of the services carries UDP, or did.
-fn carry_flows(services: &[Service]) -> bool {
-    services.iter().any(Service::carries_flows)
+fn carry_flows(services: &[&Service]) -> bool {
+    services.iter().any(|service| service.carries_flows())
 }
 
-const fn flows(has_flows: bool) -> &'static [&'static str] {
+const fn flows(has_flows: bool) -> &'static [Column] {
     if has_flows { &FLOWS } else { &[] }
 }
 
 /// A table of streams and flows for a person, and the number of those that it omits.
-pub fn render_streams(streams: &Streams) -> String {
+pub fn render_streams(streams: &Streams, screen: Screen) -> Drawn {
     let first = match streams.list.iter().any(|stream| stream.kind == StreamKind::Flow) {
         true => "stream or flow",
         false => "stream",
     };
-    let mut rows = vec![titles(&[first, "peer", "service", "socket", "in", "out"])];
-    for stream in &streams.list {
-        rows.push(vec![
+    let mut table = Table::new(vec![
+        Column::new(first),
+        Column::new("peer").text().worth(60),
+        Column::new("service").text(),
+        Column::new("socket").address().worth(70),
+        Column::new("in").worth(50),
+        Column::new("out").worth(50),
+    ]);
+    let mut list: Vec<_> = streams.list.iter().collect();
+    list.sort_by(|a, b| natural(&a.id, &b.id));
+    for stream in list {
+        table.row([
             stream.id.clone(),
             stream.peer.clone(),
             dash(&stream.service),
@@ -428,16 +538,20 @@ pub fn render_streams(streams: &Streams) -> String {
             bytes(stream.bytes_out),
         ]);
     }
+    let mut sheet = Sheet::new(screen);
+    if streams.total == 0 {
+        sheet.line("no open streams");
+    }
+    sheet.table(&table);
     let shown = u64::try_from(streams.list.len()).unwrap_or(u64::MAX);
-    let rest = match streams.total.saturating_sub(shown) {
-        0 => String::new(),
-        more => format!("and {more} more: --limit, --service\n"),
-    };
-    let head = if streams.total == 0 { "no open streams\n" } else { "" };
-    format!("{head}{}{rest}", table(&rows))
+    match streams.total.saturating_sub(shown) {
+        0 => {}
+        more => sheet.line(format_args!("and {more} more: --limit, --service")),
+    }
+    sheet.finish()
 }
 
-const fn moving(rates: Option<&Rates>) -> &'static [&'static str] {
+const fn moving(rates: Option<&Rates>) -> &'static [Column] {
     if rates.is_some() { &RATES } else { &[] }
 }
 
@@ -476,31 +590,16 @@ fn brief(state: &str) -> &str {
 }
 
 /// The lines about targets that do not serve.
-fn downs(services: &[Service]) -> String {
-    let line = |service: &Service| {
-        let down = service.down.as_ref()?;
-        let name = if service.name.is_empty() { &service.address } else { &service.name };
-        let since = duration(down.seconds);
-        Some(format!("the target of {name} is down for {since}: {}\n", down.reason))
-    };
-    services.iter().filter_map(line).collect()
-}
-
-/// A table; an empty text when there are only titles.
-fn table(rows: &[Vec<String>]) -> String {
-    if rows.len() > 1 { term::table(rows) } else { String::new() }
-}
-
-fn titles(names: &[&str]) -> Vec<String> {
-    names.iter().map(|&name| name.to_owned()).collect()
+fn downs(sheet: &mut Sheet, services: &[&Service]) {
+    for service in services {
+        let Some(down) = &service.down else { continue };
+        let (name, since) = (shown(service), duration(down.seconds));
+        sheet.line(format_args!("the target of {name} is down for {since}: {}", down.reason));
+    }
 }
 
 fn dash(text: &str) -> String {
     if text.is_empty() { "-" } else { text }.to_owned()
-}
-
-fn indent(text: &str) -> String {
-    text.lines().map(|line| format!("  {line}\n")).collect()
 }
 
 fn millis(micros: u64) -> String {
@@ -537,6 +636,16 @@ mod tests {
     use super::*;
     use crate::clients::Held;
 
+    fn render(status: &Status, rates: Option<&Rates>) -> String {
+        super::render(status, rates, Screen::PLAIN).to_string()
+    }
+
+    fn drawn(draw: impl FnOnce(&mut Sheet)) -> String {
+        let mut sheet = Sheet::new(Screen::PLAIN);
+        draw(&mut sheet);
+        sheet.finish().to_string()
+    }
+
     #[test]
     fn rates_are_what_moved_in_between() {
         let (before, mut now) = (sample(), sample());
@@ -548,8 +657,9 @@ mod tests {
         let text = render(&now, Some(&rates));
         let lines: Vec<_> = text.lines().skip(11).collect();
         assert!(lines[0].ends_with("in       out      in/s     out/s"), "{text}");
-        assert!(lines[1].ends_with("4.0 MiB  3.0 GiB  2.0 MiB  0 B"), "{text}");
-        assert!(lines[2].ends_with("0 B      0 B"), "{text}");
+        // `new` stands before `ssh`.
+        assert!(lines[1].ends_with("0 B      0 B"), "{text}");
+        assert!(lines[2].ends_with("4.0 MiB  3.0 GiB  2.0 MiB  0 B"), "{text}");
         // A restarted daemon.
         let rates = Rates::between(&now, &before, 2.0);
         assert!(render(&before, Some(&rates)).contains("3.0 GiB  0 B   0 B"), "{text}");
@@ -576,6 +686,54 @@ home: up
     }
 
     #[test]
+    fn a_status_fits_narrow_terminals_with_any_names() {
+        let mut status = sample();
+        status.sessions[0].links[0].flows = 3;
+        let services = &mut status.sessions[0].services;
+        services.push(super::super::sample_flows());
+        services.push(Service {
+            name: "日本語のとても長い名前のウェブサイト".into(),
+            address: "https://a-name-of-many-labels.of.a.long.example.com".into(),
+            target: "unix:///run/a-folder/with/a/long/path/to/web.sock".into(),
+            state: "the host belongs to another client of this server".into(),
+            refused: (0..9).map(|n| (format!("reason_{n}"), n)).collect(),
+            kept: true,
+            ..Service::default()
+        });
+        status.names_away = vec![NameAway {
+            address: format!("https://{}.example.com", "ab".repeat(40)),
+            client: "長い名前".repeat(9),
+            seconds: 5,
+        }];
+        let rates = Rates::default();
+        for columns in [40, 80, 120] {
+            let text = super::render(&status, Some(&rates), Screen::narrow(columns)).to_string();
+            for line in text.lines() {
+                // An address in a sentence stays whole.
+                let is_word = !line.trim().contains(' ');
+                let wide = unicode_width::UnicodeWidthStr::width(line);
+                assert!(wide <= columns || is_word, "{columns}: {line}\n{text}");
+            }
+            for shown in ["service", "address", "state", "ssh", "refused", "up"] {
+                assert!(text.contains(shown), "{columns}: {text}");
+            }
+            assert!(text.contains("--wide"), "{text}");
+        }
+        let text = super::render(&sample(), None, Screen::narrow(80)).to_string();
+        let expected = "
+home: up
+  link  state    streams  carrier      peer             rtt      loss
+  7     up       1        #2 over tls  192.0.2.7:40000  12.3 ms  1.25 %
+  8     stalled  0        -            -                -        -
+  cipher: TLS_AES_128_GCM_SHA256 by ring
+  service  address              target  state  streams  total  in       out
+  ssh      tcp://0.0.0.0:10022  -       up     1        20     1.5 KiB  3.0 GiB
+columns are left out or cut: --wide shows all
+";
+        assert!(text.ends_with(expected), "{text}");
+    }
+
+    #[test]
     fn flows_have_columns_where_there_are_any() {
         let mut status = sample();
         status.sessions[0].links[0].flows = 3;
@@ -586,8 +744,8 @@ home: up
   8     0       stalled  0        0      -            -                -        -       -
   cipher: TLS_AES_128_GCM_SHA256 by ring
   service  address              target  state  streams  total  in       out      flows  total  datagrams in  out
-  ssh      tcp://0.0.0.0:10022  -       up     1        20     1.5 KiB  3.0 GiB  0      0      0             0
   dns      udp://0.0.0.0:5353   -       up     0        0      3.9 KiB  8.7 KiB  3      40     100           99
+  ssh      tcp://0.0.0.0:10022  -       up     1        20     1.5 KiB  3.0 GiB  0      0      0             0
   datagrams dropped by dns: 1 oversize, 7 queue
 ";
         let text = render(&status, None);
@@ -599,7 +757,7 @@ home: up
             ..super::super::Stream::default()
         };
         let list = vec![stream("3/17", StreamKind::Stream), stream("3/u1", StreamKind::Flow)];
-        let text = render_streams(&Streams { total: 2, list });
+        let text = render_streams(&Streams { total: 2, list }, Screen::PLAIN).to_string();
         let expected = "\
 stream or flow  peer  service  socket  in   out
 3/17                  -        -       0 B  0 B
@@ -692,11 +850,10 @@ home: up
         };
         let more = ["TLS_CHACHA20_POLY1305_SHA256"; 2].map(carrier);
         links[0].carriers.extend(more);
-        let expected =
-            "cipher: TLS_AES_128_GCM_SHA256 by ring, TLS_CHACHA20_POLY1305_SHA256 by aws-lc";
-        assert_eq!(ciphers(links).trim_end(), expected);
+        let expected = ["TLS_AES_128_GCM_SHA256 by ring", "TLS_CHACHA20_POLY1305_SHA256 by aws-lc"];
+        assert_eq!(ciphers(&links.iter().collect::<Vec<_>>()), expected);
         links[0].carriers = vec![Carrier { transport: "tcp".into(), ..Carrier::default() }];
-        assert_eq!(ciphers(links), "");
+        assert!(ciphers(&links.iter().collect::<Vec<_>>()).is_empty());
     }
 
     #[test]
@@ -727,7 +884,7 @@ link  worker  state    streams  carrier      peer             rtt      loss    q
 9     0       stalled  0        -            -                -        -       -         -       -
 cipher: TLS_AES_128_GCM_SHA256 by ring
 ";
-        assert_eq!(links_table(&links), expected);
+        assert_eq!(drawn(|sheet| links_table(sheet, &links)), expected);
     }
 
     #[test]
@@ -751,7 +908,7 @@ d        http://d  -       refused     0        0      0 B  0 B
 a is not published: tcp://:22: port 22 is not among the ports that this client may publish
 d is not published at http://d: no right
 ";
-        assert_eq!(services_table(&session, None), expected);
+        assert_eq!(drawn(|sheet| services_table(sheet, &session, None)), expected);
     }
 
     #[test]

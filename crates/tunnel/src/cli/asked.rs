@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use ops::status::StreamNumber;
 
+use super::OptionArgs;
 use super::values::{forward, interval, patience, server, span, target};
 
 /// The running daemon that a command asks.
@@ -122,7 +123,7 @@ pub(crate) struct PublishArgs {
     /// Services: 3000, 10080=3000, 10022=192.168.1.5:22, http://app.example.com=3000,
     /// udp://51820=udp://51820, tcp://:10022=unix:///run/app.sock. A service takes the place of the service with its name, its
     /// port or its host
-    #[arg(value_name = "[PUBLIC=]TARGET", required_unless_present = "save")]
+    #[arg(id = "publish", value_name = "[PUBLIC=]TARGET", required_unless_present = "save")]
     pub(crate) services: Vec<String>,
     /// Write the services into the configuration file; without services, all that commands have
     /// added
@@ -133,6 +134,12 @@ pub(crate) struct PublishArgs {
     /// Print JSON, for programs
     #[arg(long)]
     pub(crate) json: bool,
+    /// Name of the service, which takes the place of the service of this name [default: by port or
+    /// host]
+    #[arg(long, requires = "publish", help_heading = "Options of the services")]
+    pub(crate) name: Option<String>,
+    #[command(flatten)]
+    pub(crate) options: OptionArgs,
 }
 
 /// `tunnel unpublish`.
@@ -193,6 +200,9 @@ pub(crate) struct ClientsArgs {
     /// Print JSON, for programs
     #[arg(long)]
     pub(crate) json: bool,
+    /// Show all columns, however narrow the terminal is
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) wide: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -206,6 +216,9 @@ pub(crate) enum ClientsCommand {
         /// Print JSON, for programs
         #[arg(long)]
         json: bool,
+        /// Show all columns, however narrow the terminal is
+        #[arg(long, conflicts_with = "json")]
+        wide: bool,
     },
     /// Add rights to a client at once, as `tunnel allow` does
     Allow(AllowArgs),
@@ -279,9 +292,12 @@ pub(crate) struct StreamsArgs {
     /// Print JSON, for programs
     #[arg(long)]
     pub(crate) json: bool,
+    /// Show all columns, however narrow the terminal is
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) wide: bool,
     /// Reset these streams and end these flows instead, by the numbers of the list: 3/17, 3/u17
     #[arg(long, value_name = "STREAM", num_args = 1.., value_parser = str::parse::<StreamNumber>)]
-    #[arg(conflicts_with_all = ["service", "limit", "json"])]
+    #[arg(conflicts_with_all = ["service", "limit", "json", "wide"])]
     pub(crate) kill: Vec<StreamNumber>,
 }
 

@@ -9,7 +9,7 @@ use super::values::years;
 
 pub(super) const CERTS_EXAMPLES: &str = "\
 Examples:
-  An authority, a certificate for a server of these names, and one for client `home`:
+  An authority, and certificates of a server and of client `home`:
     tunnel generate certs -s example.com 192.0.2.2 -o certs
   Two more clients of the same authority:
     tunnel generate certs -o certs --client laptop phone";

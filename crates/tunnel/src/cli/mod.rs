@@ -3,6 +3,7 @@
 mod asked;
 mod generate;
 mod install;
+mod options;
 mod roles;
 mod values;
 
@@ -18,26 +19,30 @@ pub(crate) use asked::{
 };
 pub(crate) use generate::{Generate, Shell, Side};
 pub(crate) use install::{InstallArgs, PlaceArgs, UninstallArgs};
+pub(crate) use options::OptionArgs;
 pub(crate) use roles::{ClientArgs, DaemonArgs, ServerArgs};
 use values::interval;
 
 const EXAMPLES: &str = "\
 Examples:
-  tunnel demo                       try the tunnel on this machine alone
-  tunnel server                     public side; prints the command for the other machine
+  tunnel demo            try the tunnel on this machine alone
+  tunnel server          public side; prints the command for a client
   tunnel client --server example.com --name home --token-file token \\
       --pin sha256:… --publish 10022=22
-  tunnel publish 3000               publish another port of the running client
+  tunnel publish 3000    publish another port of the running client
   tunnel check server.yaml
   tunnel status
-  tunnel speedtest";
+  tunnel speedtest
+
+Manual: the folder crates/tunnel/docs of the sources, beginning with quick-start.md.
+Pages of all commands: `tunnel generate man -o DIR`, then `man -l DIR/tunnel-publish.1`.";
 
 const CLIENT_EXAMPLES: &str = "\
 Examples:
   Publish the local ssh server at port 10022 of the server:
     tunnel client --server example.com --name home --token-file token \\
         --pin sha256:… --publish 10022=22
-  In the opposite direction: port 5203 here leads to port 5201 on the server's side:
+  A forward: port 5203 here leads to port 5201 on the server's side:
     … --forward 5203=5201
   A SOCKS5 proxy here, whose targets the server dials:
     … --forward socks5://127.0.0.1:1080
@@ -63,11 +68,21 @@ open streams end with their visitors.";
 
 const PUBLISH_EXAMPLES: &str = "\
 Examples:
-  tunnel publish 3000                      port 3000 here, at a port of the server's choice
-  tunnel publish 10080=3000                port 3000 here, at port 10080 of the server
-  tunnel publish 10022=192.168.1.5:22      port 22 of another machine here
-  tunnel publish udp://51820=udp://51820   UDP
-  tunnel publish --save                    write everything published so into the file
+  Port 3000 of this machine, at a port of the server's choice, and at port 10080:
+    tunnel publish 3000
+    tunnel publish 10080=3000
+  Port 22 of another machine here, and a port of UDP:
+    tunnel publish 10022=192.168.1.5:22
+    tunnel publish udp://51820=udp://51820
+  A web site of this machine at a name, and a part of it under a name of its own:
+    tunnel publish http://app.example.com=3000
+    tunnel publish http://app.example.com=3001 --path /api --name api
+  With a password, for visitors of some networks, for an hour:
+    tunnel publish http://app.example.com=3000 --basic-auth @users
+    tunnel publish 10080=3000 --allow-from 192.0.2.0/24,2001:db8::/32
+    tunnel publish 3000 --for 1h
+  Write everything that commands have published into the file:
+    tunnel publish --save
 
 The client keeps the services in its state directory. `tunnel unpublish NAME` withdraws a service.";
 
@@ -128,6 +143,9 @@ pub(crate) enum Command {
         /// Print JSON, for programs
         #[arg(long)]
         json: bool,
+        /// Show all columns, however narrow the terminal is
+        #[arg(long, conflicts_with = "json")]
+        wide: bool,
         /// Repeat the status until Ctrl-C, with rates per second; with --json one object per line
         #[arg(long, value_name = "SECONDS", value_parser = interval)]
         #[arg(num_args = 0..=1, default_missing_value = "1")]
@@ -242,6 +260,16 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn the_help_says_where_the_manual_is() {
+        let help = Cli::command().render_help().to_string();
+        let (_, folder) = help.split_once("Manual: the folder ").expect("the manual in the help");
+        let folder = folder.split_whitespace().next().unwrap();
+        let sources = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        assert!(sources.join(folder).join("quick-start.md").is_file(), "{folder}");
+        assert!(help.contains("tunnel generate man -o DIR"), "{help}");
     }
 
     #[test]

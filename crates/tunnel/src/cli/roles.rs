@@ -4,8 +4,10 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use config::ServiceOptions;
 use logging::levels;
 
+use super::OptionArgs;
 use super::values::forward;
 
 #[derive(Clone, Debug, Default, Args)]
@@ -115,6 +117,15 @@ pub(crate) struct ClientArgs {
     pub(crate) connections: Option<NonZeroUsize>,
     #[command(flatten)]
     pub(crate) daemon: DaemonArgs,
+    /// Name of the service of --publish [default: by port or host]
+    #[arg(long, value_name = "NAME", requires = "publish")]
+    #[arg(help_heading = "Options of the services")]
+    pub(crate) service_name: Option<String>,
+    #[command(flatten)]
+    pub(crate) options: OptionArgs,
+    /// What the options say, once they have been read: a reload must not read standard input again.
+    #[arg(skip)]
+    pub(crate) settled: ServiceOptions,
 }
 
 /// Flags of both roles.

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use logging::AUDIT;
 use ops::{Reloaded, Settings};
@@ -18,6 +18,10 @@ const RENEW_MAX: Duration = Duration::from_secs(60);
 /// watches the log, and 1,440 lines a day at most.
 const LEFT_OUT: Duration = Duration::from_secs(60);
 
+/// Longest time between two looks at the clock, which may be set, and does not wait for a machine that
+/// sleeps.
+const CLOCK: Duration = Duration::from_secs(60);
+
 /// Reloads at each SIGHUP. The log and the status contain the result.
 pub(super) async fn reload_when_asked(told: Arc<RunningDaemon>) {
     loop {
@@ -31,6 +35,21 @@ pub(super) async fn tell_left_out_lines() {
     loop {
         tokio::time::sleep(LEFT_OUT).await;
         logging::tell_left_out();
+    }
+}
+
+/// Withdraws the services of a client when their time is over.
+pub(super) async fn end_services(told: Arc<RunningDaemon>) {
+    if told.role.lists_in_force().is_none() {
+        return;
+    }
+    loop {
+        let next = told.end_services().await;
+        let pause = next.map_or(CLOCK, |at| at.since(SystemTime::now()).min(CLOCK));
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = told.lists_changed.notified() => {}
+        }
     }
 }
 

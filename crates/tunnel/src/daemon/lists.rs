@@ -1,9 +1,10 @@
 //! `tunnel publish`, `tunnel unpublish` and `tunnel forward` in the running client.
 
 use std::path::Path;
+use std::time::SystemTime;
 
 use anyhow::{Context, ensure};
-use config::{Kept, Lists, edit, listen_address};
+use config::{Kept, Lists, Moment, edit, listen_address};
 use logging::AUDIT;
 use ops::lists::ListChange;
 use ops::{ListsInForce, Phase, Reloaded, WrongConfig};
@@ -47,10 +48,44 @@ impl RunningDaemon {
             self.keep(order, prefix).await
         };
         let outcome = outcome.map(|reloaded| Reloaded { warnings, ..reloaded });
+        self.lists_changed.notify_one();
         if let Ok(reloaded) = &outcome {
             tracing::info!(target: AUDIT, "services and forwards were changed by a command: {reloaded}");
         }
         outcome
+    }
+
+    /// Withdraws the services whose time is over. Returns when the next ends.
+    pub(super) async fn end_services(&self) -> Option<Moment> {
+        // The lock keeps out reloads and other changes of the files.
+        let _turn = self.turn.lock().await;
+        let now = Moment::of(SystemTime::now());
+        let config = self.role.lists_in_force()?.config();
+        let times = config.services.iter().filter_map(|service| Some((service, service.until?)));
+        let (ended, left): (Vec<_>, Vec<_>) = times.partition(|(_, until)| *until <= now);
+        let without: Vec<_> = ended.iter().map(|(service, _)| service.name.clone()).collect();
+        if !without.is_empty() {
+            let names = without.join(", ");
+            if let Err(why) = self.end(without, config.id_prefix.as_deref()).await {
+                tracing::error!("{names}: its time is over, and it cannot be withdrawn: {why:#}");
+            } else {
+                tracing::info!(target: AUDIT, "the time of {names} is over");
+            }
+        }
+        left.into_iter().map(|(_, until)| until).min()
+    }
+
+    async fn end(&self, without: Vec<String>, prefix: Option<&str>) -> anyhow::Result<()> {
+        let bare: Vec<_> = without.iter().map(|name| bare(name, prefix)).collect();
+        // Visitors count more than the file, whose entries are left out at each load.
+        self.lists_in_force()?.apply(Kept { without, ..Kept::default() }).await?;
+        let Some(kept) = self.kept()? else { return Ok(()) };
+        let text = kept.read()?;
+        let rest = kept.without(&text, &bare)?;
+        if rest != text {
+            kept.write(&rest)?;
+        }
+        Ok(())
     }
 
     fn lists_in_force(&self) -> anyhow::Result<&dyn ListsInForce> {
@@ -171,7 +206,8 @@ impl Order {
         prefix: Option<&str>,
     ) -> Result<Self, WrongConfig> {
         let load = |sources: &config::Sources<'_>| {
-            config::load_lists(&change.publish, &change.forward, prefix, sources)
+            let publish = (&change.publish[..], &change.options.config());
+            config::load_published(publish, &change.forward, prefix, sources)
         };
         let added = with_sources(Path::new(""), load)?;
         let warnings: Vec<_> = added.warnings.iter().map(ToString::to_string).collect();

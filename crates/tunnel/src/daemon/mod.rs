@@ -104,6 +104,7 @@ async fn live(
         tokio::spawn(follow::reload_when_asked(Arc::clone(&told))),
         tokio::spawn(follow::renew_certificates(Arc::clone(&told))),
         tokio::spawn(follow::renew_users(Arc::clone(&told))),
+        tokio::spawn(follow::end_services(Arc::clone(&told))),
         tokio::spawn(follow::tell_left_out_lines()),
         tokio::spawn(inherit::close_rest()),
     ];

@@ -33,6 +33,8 @@ pub(super) struct RunningDaemon {
     pub(super) turn: tokio::sync::Mutex<u64>,
     /// The warnings about the configuration in force. A reload tells the others.
     warnings: Mutex<Vec<String>>,
+    /// Services have changed, perhaps the time at which one ends.
+    pub(super) lists_changed: tokio::sync::Notify,
     /// The end of the drain, as soon as it has begun.
     drain_end: OnceLock<Instant>,
     /// The error of the last reload, if it failed.
@@ -46,9 +48,9 @@ impl RunningDaemon {
         file: Option<ConfigFile>,
         warnings: Vec<String>,
     ) -> Self {
-        let (turn, drain_end, reload_error) = Default::default();
+        let (turn, lists_changed, drain_end, reload_error) = Default::default();
         let warnings = Mutex::new(warnings);
-        Self { role, life, file, turn, warnings, drain_end, reload_error }
+        Self { role, life, file, turn, warnings, lists_changed, drain_end, reload_error }
     }
 
     /// Leaves in a report the warnings that there were not before the reload.
@@ -83,6 +85,7 @@ impl RunningDaemon {
         }
         // Each problem of a file is one line.
         let why = outcome.as_ref().err().map(|why| format!("{why:#}").replace('\n', "; "));
+        self.lists_changed.notify_one();
         if let Ok(reloaded) = &outcome {
             *turn += 1;
             let common = self.role.common();

@@ -20,6 +20,7 @@ pub(super) fn start_with(args: &ClientArgs, path: PathBuf, fresh: bool) -> Clien
     let mut args = args.clone();
     args.daemon.config = Some(path);
     (args.enroll, args.publish, args.forward) = Default::default();
+    (args.options, args.settled) = Default::default();
     if fresh {
         (args.connections, args.server) = Default::default();
     }
@@ -81,6 +82,7 @@ pub(super) fn checked(
         token: Some(Secret::new(code.secret.clone())),
         pin: pin.map(str::to_owned).into_iter().collect(),
         publish: args.publish.clone(),
+        options: args.settled.clone(),
         forward: args.forward.clone(),
         connections: args.connections.map(|n| n.to_string()),
         ..ClientFlags::default()

@@ -52,10 +52,8 @@ fn missing(path: &Path, mut lists: Lists) -> anyhow::Result<(Lists, Vec<String>)
     let of_file = &loaded.config;
     let prefix = of_file.id_prefix.as_ref().map(|prefix| format!("{prefix}-")).unwrap_or_default();
     lists.services.retain(|service| {
-        of_file.services.iter().all(|known| {
-            // A name in the file is the choice of its owner.
-            (&known.public, &known.target) != (&service.public, &service.target)
-        })
+        // A name in the file is the choice of its owner.
+        of_file.services.iter().all(|known| !service.is_in(known))
     });
     lists.forwards.retain(|forward| {
         let same = (&forward.listen, &forward.target);

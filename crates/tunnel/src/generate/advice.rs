@@ -4,13 +4,14 @@
 use std::net::IpAddr;
 use std::path::Path;
 
+use ops::term::{Screen, Sheet};
 use tls::HostName;
 
 use super::certs::Made;
 
 /// The whole text.
-pub(super) fn text(folder: &Path, made: &Made) -> String {
-    let mut lines = list(folder, made);
+pub(super) fn text(folder: &Path, made: &Made, screen: Screen) -> String {
+    let mut lines = list(folder, made, screen);
     lines.extend(server(made));
     for (name, _) in &made.clients {
         lines.extend(client(made, name));
@@ -24,11 +25,11 @@ pub(super) fn text(folder: &Path, made: &Made) -> String {
     lines.join("\n")
 }
 
-fn list(folder: &Path, made: &Made) -> Vec<String> {
+fn list(folder: &Path, made: &Made, screen: Screen) -> Vec<String> {
     let mut rows = Vec::new();
     let mut row = |file: &str, what: String| {
         let path = if folder == Path::new(".") { file.into() } else { folder.join(file) };
-        rows.push(vec![path.display().to_string(), what]);
+        rows.push((path.display().to_string(), what));
     };
     let until = |day: &str| {
         // The certificate ends with its authority, perhaps sooner than ordered.
@@ -48,8 +49,9 @@ fn list(folder: &Path, made: &Made) -> Vec<String> {
         row(&format!("{name}.crt"), format!("client {name}, {}", until(&issued.until)));
         row(&format!("{name}.key"), "its key, for that client alone".into());
     }
-    let table = ops::term::table(&rows);
-    table.lines().map(str::to_owned).collect()
+    let mut sheet = Sheet::new(screen);
+    sheet.pairs(&rows);
+    sheet.finish().as_str().lines().map(str::to_owned).collect()
 }
 
 fn server(made: &Made) -> Vec<String> {

@@ -7,6 +7,7 @@
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
+use ops::term::Screen;
 use proto::greeting::Name;
 use tls::{Authority, HostName, Issued};
 
@@ -83,7 +84,7 @@ pub(crate) fn certs(order: &Order<'_>) -> anyhow::Result<String> {
     let clients = clients.into_iter().map(issue).collect::<anyhow::Result<_>>()?;
     let made = Made { authority: root, ends: authority.until(), server, clients };
     folder::write(folder, &files(&made))?;
-    Ok(advice::text(folder, &made))
+    Ok(advice::text(folder, &made, Screen::of_stdout(false)))
 }
 
 /// The authority in this folder, if there is one.

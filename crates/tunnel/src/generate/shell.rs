@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use clap::CommandFactory;
+use clap::builder::Resettable;
 use clap_complete::Shell as Kind;
 use clap_mangen::Man;
 
@@ -58,9 +59,79 @@ pub(crate) fn man_pages(folder: &Path) -> anyhow::Result<()> {
 }
 
 fn page(command: clap::Command) -> anyhow::Result<String> {
+    let after = command.get_after_help().map(ToString::to_string);
     let mut text = Vec::new();
-    Man::new(command).render(&mut text)?;
-    Ok(String::from_utf8(text)?)
+    // clap would fill the lines of the examples as those of a paragraph.
+    Man::new(command.after_help(Resettable::Reset)).render(&mut text)?;
+    let text = String::from_utf8(text)?;
+    let after = after.map(|after| after_help(&after)).unwrap_or_default();
+    Ok(match text.split_once(VERSION) {
+        Some((before, version)) => format!("{before}{after}{VERSION}{version}"),
+        None => text + &after,
+    })
+}
+
+/// The last section of a page, before which the examples stand.
+const VERSION: &str = ".SH VERSION\n";
+
+/// The head of the examples in the text after the options.
+const EXAMPLES: &str = "Examples:";
+
+/// The text after the options as sections of a page. An indented line is an example, whose spaces
+/// and end stay as they are.
+fn after_help(text: &str) -> String {
+    let mut page = String::new();
+    let (mut section, mut is_example) = ("NOTES", false);
+    for line in text.lines() {
+        if line == EXAMPLES {
+            section = "EXAMPLES";
+            continue;
+        }
+        let example = line.strip_prefix("  ");
+        if is_example && example.is_none() {
+            page.push_str(".EE\n");
+            is_example = false;
+        }
+        if !section.is_empty() {
+            page.push_str(&format!(".SH {section}\n"));
+            section = "";
+        }
+        match example {
+            Some(_) if !is_example => {
+                page.push_str(".EX\n");
+                is_example = true;
+            }
+            None if line.is_empty() => {
+                page.push_str(".PP\n");
+                continue;
+            }
+            Some(_) | None => {}
+        }
+        page.push_str(&literal(example.unwrap_or(line)));
+        page.push('\n');
+    }
+    page.push_str(if is_example { ".EE\n" } else { "" });
+    page
+}
+
+/// A line of text in which no character is a command to roff, or is replaced by a typographic one.
+fn literal(line: &str) -> String {
+    let mut text = String::new();
+    if line.starts_with(['.', '\'']) {
+        text.push_str("\\&");
+    }
+    for c in line.chars() {
+        match c {
+            '\\' => text.push_str("\\e"),
+            '-' => text.push_str("\\-"),
+            '\'' => text.push_str("\\(aq"),
+            '`' => text.push_str("\\(ga"),
+            '^' => text.push_str("\\(ha"),
+            '~' => text.push_str("\\(ti"),
+            c => text.push(c),
+        }
+    }
+    text
 }
 
 #[cfg(test)]
@@ -106,6 +177,38 @@ mod tests {
             let script = completions(shell).unwrap();
             for command in Cli::command().get_subcommands() {
                 assert!(script.contains(command.get_name()), "{shell:?}: {}", command.get_name());
+            }
+        }
+    }
+
+    /// What is after the options in the help of each command, with the name of its page.
+    fn texts_after_help(command: &clap::Command) -> Vec<(String, String)> {
+        let name = command.get_display_name().unwrap_or(PROGRAM).to_owned();
+        let own = command.get_after_help().map(|text| (name, text.to_string()));
+        own.into_iter().chain(command.get_subcommands().flat_map(texts_after_help)).collect()
+    }
+
+    #[test]
+    fn examples_keep_their_lines_and_spaces_on_a_terminal_of_80_columns() {
+        let dir = tempfile::tempdir().unwrap();
+        man_pages(dir.path()).unwrap();
+        let mut root = Cli::command();
+        root.build();
+        let texts = texts_after_help(&root);
+        assert!(texts.len() > 5, "{texts:?}");
+        for (name, text) in texts {
+            let mut groff = Command::new("groff");
+            groff.args(["-man", "-ww", "-Tutf8", "-P-cbou", "-rLL=78n", "-K", "utf8"]);
+            let shown = said(groff.arg(dir.path().join(format!("{name}.1"))).output().unwrap());
+            for line in text.lines().filter(|line| line.starts_with("  ")) {
+                let line = format!("       {}", &line[2..]);
+                assert!(shown.lines().any(|other| other == line), "{name}: {line:?} in\n{shown}");
+                assert!(line.chars().count() <= 80, "{name}: {line}");
+            }
+            let prose = text.lines().filter(|line| !line.starts_with("  ") && *line != EXAMPLES);
+            let words = prose.flat_map(str::split_whitespace);
+            for word in words {
+                assert!(shown.contains(word), "{name}: {word} in\n{shown}");
             }
         }
     }

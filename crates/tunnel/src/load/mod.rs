@@ -4,10 +4,12 @@
 mod tests;
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use config::secrets;
 use config::{
-    ClientConfig, ClientFlags, Common, Lists, Role, Secret, ServerConfig, ServerFlags, Token,
+    ClientConfig, ClientFlags, Common, Lists, Moment, Role, Secret, ServerConfig, ServerFlags,
+    Service, Token,
 };
 use ops::state::Places;
 use ops::{Loaded, WrongConfig};
@@ -15,7 +17,7 @@ use ops::{Loaded, WrongConfig};
 use crate::cli::{ClientArgs, ServerArgs};
 use crate::input::{Input, absolute, read, with_sources};
 use crate::kept_lists::KeptLists;
-use crate::{examine, first_start, material};
+use crate::{examine, first_start, material, service_options};
 
 /// Loads a server's configuration from its flags and its file. `instead` replaces the content of
 /// the file. Without a file, `made_token` is the path of the token that the first start made.
@@ -102,6 +104,7 @@ pub(crate) fn client(
         cert: flag_path(args.cert.as_deref())?,
         key: flag_path(args.key.as_deref())?,
         publish: args.publish.clone(),
+        options: args.settled.clone(),
         forward: args.forward.clone(),
         only: args.only,
         connections: args.connections.map(|n| n.to_string()),
@@ -119,6 +122,7 @@ pub(crate) fn client(
     ];
     input.refuse(&examine::client(&loaded.config), &given)?;
     warn_of_argument(args.token.as_deref(), &mut loaded.warnings);
+    loaded.warnings.extend(service_options::warning(&args.options));
     // With --only, the command line has the last word.
     if !args.only
         && let Some(kept) = KeptLists::of(&loaded.config)
@@ -139,7 +143,9 @@ pub(crate) fn client(
 
 /// Adds the services and forwards that commands have added.
 fn keep(to: &mut Loaded<ClientConfig>, kept: &KeptLists) -> Result<(), WrongConfig> {
-    let lists = kept.load(to.config.id_prefix.as_deref())?;
+    let mut lists = kept.load(to.config.id_prefix.as_deref())?;
+    // An entry that has ended does not hide the entry of the file.
+    drop(take_ended(&mut lists.lists.services));
     to.config
         .keep(&lists)
         .map_err(|bad| WrongConfig::one(format!("{}: {bad}", kept.path().display())))?;
@@ -157,10 +163,16 @@ fn keep(to: &mut Loaded<ClientConfig>, kept: &KeptLists) -> Result<(), WrongConf
     Ok(())
 }
 
+/// Takes the services out whose time is over.
+fn take_ended(services: &mut Vec<Service>) -> Vec<Service> {
+    let now = Moment::of(SystemTime::now());
+    services.extract_if(.., |service| service.until.is_some_and(|until| until <= now)).collect()
+}
+
 /// The services and forwards of the command line. Names have no prefix.
 pub(crate) fn flag_lists(args: &ClientArgs) -> Result<Lists, WrongConfig> {
     let load = |sources: &config::Sources<'_>| {
-        config::load_lists(&args.publish, &args.forward, None, sources)
+        config::load_published((&args.publish, &args.settled), &args.forward, None, sources)
     };
     Ok(with_sources(Path::new(""), load)?.config)
 }
@@ -263,7 +275,13 @@ fn client_file(
     material::anchor_client(&mut config, &input.folder);
     let tokens: Vec<&Token> = config.token.iter().chain(admin_tokens(&config.common)).collect();
     let keys = material::client_keys(&config);
-    let warnings = input.warnings(&loaded.warnings, &tokens, &secrets::of_client(&config), &keys);
+    let mut warnings =
+        input.warnings(&loaded.warnings, &tokens, &secrets::of_client(&config), &keys);
+    let ended = take_ended(&mut config.services).into_iter();
+    warnings.extend(ended.filter_map(|service| {
+        let (name, until) = (service.name, service.until?);
+        Some(format!("service {name} has ended at {until} (hint: remove it, or change `until`)"))
+    }));
     Ok((Loaded { config, warnings }, input))
 }
 

@@ -108,6 +108,11 @@ fn an_enrolled_client_and_its_server_run_as_installed_units() {
     assert!(yaml.contains("${CREDENTIALS_DIRECTORY}/token") && !yaml.contains(&token), "{yaml}");
     assert_eq!(fs::read_to_string(root.join("etc/tunnel/home.token")).unwrap(), token);
     let state = root.join("var/lib/private/tunnel/main");
+    // The pin of the server is in the name of the file with the published services.
+    let of_client_state = fs::read_dir(root.join("var/lib/private/tunnel/home")).unwrap();
+    let mut lists = of_client_state.map(|entry| entry.unwrap().path());
+    let is_of_pin = |path: &PathBuf| path.display().to_string().contains("client-home@sha256-");
+    let lists = lists.find(is_of_pin).unwrap();
     for (path, wanted) in [
         (root.join("etc/tunnel/home.yaml"), 0o644),
         (root.join("etc/tunnel/home.token"), 0o600),
@@ -115,7 +120,7 @@ fn an_enrolled_client_and_its_server_run_as_installed_units() {
         (state.join("key.pem"), 0o600),
         (state.join("clients/home.yaml"), 0o600),
         (state.clone(), 0o700),
-        (root.join("var/lib/private/tunnel/home/client-home@127.0.0.1.yaml"), 0o600),
+        (lists, 0o600),
     ] {
         assert_eq!(mode(&path), wanted, "{}", path.display());
     }

@@ -43,6 +43,7 @@ mod measure;
 mod mixed;
 mod mtls;
 mod names;
+mod narrow;
 mod other_user;
 mod peer;
 mod proxies;

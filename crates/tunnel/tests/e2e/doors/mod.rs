@@ -12,6 +12,7 @@ mod http;
 mod http2;
 mod load;
 mod mux;
+mod options;
 mod origin;
 mod partly;
 mod passwords;

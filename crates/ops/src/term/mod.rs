@@ -3,6 +3,15 @@
 //!
 //! Text may come from a peer, so control characters other than line ends and tabs are escaped here.
 //! In a table line ends and tabs are escaped as well.
+//!
+//! [`Sheet`] draws every table and every longer text of a command: it asks the [`Screen`] how many
+//! columns there are.
+
+mod screen;
+mod sheet;
+mod table;
+mod tone;
+mod width;
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -11,6 +20,11 @@ use std::net::SocketAddr;
 
 pub use proto::text::escaped;
 use proto::text::escaped_but;
+pub use screen::Screen;
+pub use sheet::{Drawn, Sheet};
+pub use table::{Column, Table};
+pub use tone::Tone;
+pub use width::natural;
 
 /// Writes a line to stdout: a result.
 pub fn out(text: impl Display) {
@@ -29,9 +43,22 @@ pub fn clean(text: &str) -> Cow<'_, str> {
     escaped_but(text, &['\n', '\t'])
 }
 
-/// Writes a line to stderr: a problem, or a hint that must not mix with the result.
+/// Writes a line to stderr: a problem, or a hint that must not mix with the result. On a terminal
+/// the line is broken at blanks.
 pub fn err(text: impl Display) {
-    line(io::stderr().lock(), text);
+    line(io::stderr().lock(), broken(&text.to_string(), Screen::of_stderr()));
+}
+
+/// The text in lines that fit the screen. A line that begins with a blank is a list or a command,
+/// and stays as it is.
+fn broken(text: &str, screen: Screen) -> Cow<'_, str> {
+    let Some(columns) = screen.columns() else { return Cow::Borrowed(text) };
+    let fits = |line: &str| line.starts_with(' ') || width::width(line) <= columns;
+    let of = |line: &str| match fits(line) {
+        true => line.to_owned(),
+        false => width::wrap(line, columns - 2).join("\n  "),
+    };
+    Cow::Owned(text.split('\n').map(of).collect::<Vec<_>>().join("\n"))
 }
 
 fn line(mut to: impl Write, text: impl Display) {
@@ -65,28 +92,6 @@ pub fn few(parts: impl ExactSizeIterator<Item = String>) -> String {
     text
 }
 
-/// A table with aligned columns: each column is as wide as its widest cell, with two spaces in
-/// between.
-pub fn table(rows: &[Vec<String>]) -> String {
-    let clean = |cell: &String| escaped(cell).into_owned();
-    let rows: Vec<Vec<_>> = rows.iter().map(|row| row.iter().map(clean).collect()).collect();
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| {
-        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
-    };
-    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
-    let mut text = String::new();
-    for row in &rows {
-        let mut line = String::new();
-        for (cell, &width) in row.iter().zip(&widths) {
-            line.push_str(&format!("{cell:width$}  "));
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,17 +108,19 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_of_a_peer_commands_no_terminal_and_forges_no_row() {
-        let rows = [vec!["a\nb  running".into(), "\u{1b}[2J".into()]];
-        assert_eq!(table(&rows), "a\\nb  running  \\u{1b}[2J\n");
+    fn text_of_a_peer_commands_no_terminal() {
         let mut out = Vec::new();
         line(&mut out, "one\n\ttwo\u{1b}[2J");
         assert_eq!(String::from_utf8(out).unwrap(), "one\n\ttwo\\u{1b}[2J\n");
     }
 
     #[test]
-    fn columns_line_up_and_no_line_ends_in_blanks() {
-        let rows = [vec!["a".into(), "bb".into()], vec!["ccc".into(), "d".into()]];
-        assert_eq!(table(&rows), "a    bb\nccc  d\n");
+    fn a_long_problem_is_broken_at_blanks_and_its_lists_stay() {
+        let text = "tunnel: a long word\n  --control a-long-path   server";
+        let broken = broken(text, Screen::narrow(20));
+        assert_eq!(broken, text);
+        let text = "tunnel: a longer word or two";
+        assert_eq!(super::broken(text, Screen::narrow(20)), "tunnel: a longer\n  word or two");
+        assert_eq!(super::broken(text, Screen::PLAIN), text);
     }
 }

@@ -1,0 +1,99 @@
+//! What text for a person is drawn for: the width of the terminal, and whether states are coloured.
+//! A pipe and a file get everything and no colour, so that a script never misses a column.
+
+use std::env;
+use std::ffi::OsString;
+use std::io::{self, IsTerminal};
+use std::os::fd::AsFd;
+
+use rustix::termios::tcgetwinsize;
+
+/// The width of a terminal that reports none.
+const USUAL: usize = 80;
+
+/// The least width that tables are drawn for: below it nothing is readable.
+const LEAST: usize = 20;
+
+/// The columns and colours of the output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Screen {
+    /// Absent: lines may have any length.
+    pub(super) columns: Option<usize>,
+    pub(super) colour: bool,
+}
+
+impl Screen {
+    /// Lines of any length, without colours.
+    pub const PLAIN: Self = Self { columns: None, colour: false };
+
+    /// The screen behind standard output. With `wide`, lines may have any length.
+    pub fn of_stdout(wide: bool) -> Self {
+        let screen = Self::of(&io::stdout(), |key| env::var_os(key));
+        if wide { Self { columns: None, ..screen } } else { screen }
+    }
+
+    /// The screen behind standard error.
+    pub fn of_stderr() -> Self {
+        Self::of(&io::stderr(), |key| env::var_os(key))
+    }
+
+    /// The screen without colours and with this number of columns.
+    pub fn narrow(columns: usize) -> Self {
+        Self { columns: Some(columns.max(LEAST)), colour: false }
+    }
+
+    fn of(stream: &(impl AsFd + IsTerminal), var: impl Fn(&str) -> Option<OsString>) -> Self {
+        if stream.is_terminal() {
+            let reported = tcgetwinsize(stream).ok().map(|size| usize::from(size.ws_col));
+            Self::of_terminal(reported, var)
+        } else {
+            Self::PLAIN
+        }
+    }
+
+    /// `COLUMNS` goes before what the terminal reports, as in the programs of POSIX. Colours follow
+    /// `NO_COLOR` (no-color.org) and `TERM`.
+    fn of_terminal(reported: Option<usize>, var: impl Fn(&str) -> Option<OsString>) -> Self {
+        let chosen = var("COLUMNS").and_then(|text| text.to_str()?.trim().parse().ok());
+        let columns = [chosen, reported].into_iter().flatten().find(|&columns| columns > 0);
+        let none = var("NO_COLOR").is_some_and(|text| !text.is_empty());
+        let dumb = var("TERM").is_some_and(|text| text == "dumb");
+        Self { colour: !none && !dumb, ..Self::narrow(columns.unwrap_or(USUAL)) }
+    }
+
+    /// The number of columns; absent: lines may have any length.
+    pub const fn columns(&self) -> Option<usize> {
+        self.columns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_width_is_the_chosen_then_the_reported_then_the_usual_one() {
+        let of = |reported, chosen: Option<&str>| {
+            let var = |key: &str| chosen.filter(|_| key == "COLUMNS").map(OsString::from);
+            Screen::of_terminal(reported, var).columns
+        };
+        assert_eq!(of(Some(120), Some("100")), Some(100));
+        assert_eq!(of(Some(120), None), Some(120));
+        assert_eq!(of(Some(0), None), Some(80));
+        assert_eq!(of(None, Some("many")), Some(80));
+        assert_eq!(of(Some(120), Some("0")), Some(120));
+        assert_eq!(of(Some(3), None), Some(20));
+    }
+
+    #[test]
+    fn colours_are_for_terminals_whose_user_wants_them() {
+        let of = |set: &'static str, value: &'static str| {
+            let var = |key: &str| (key == set).then(|| OsString::from(value));
+            Screen::of_terminal(None, var).colour
+        };
+        assert!(of("TERM", "xterm") && of("NO_COLOR", ""));
+        assert!(!of("TERM", "dumb") && !of("NO_COLOR", "1"));
+        let reader = std::os::fd::OwnedFd::from(io::pipe().unwrap().0);
+        assert_eq!(Screen::of(&reader, |_| Some("80".into())), Screen::PLAIN);
+    }
+}

@@ -1,0 +1,202 @@
+//! A text for a person, made of lines and tables that fit a screen.
+
+use std::fmt::{self, Display};
+use std::io::{self, Write};
+
+use super::escaped;
+use super::screen::Screen;
+use super::table::Table;
+use super::tone::Tone;
+use super::width::{width, wrap};
+
+/// The blanks in front of what belongs to the line above, and of the rest of a long line.
+const INDENT: usize = 2;
+
+/// The line below a text with missing columns.
+const MISSING: &str = "columns are left out or cut: --wide shows all";
+
+/// A text that grows line by line. Control characters in it are escaped.
+#[derive(Debug)]
+pub struct Sheet {
+    screen: Screen,
+    indent: usize,
+    text: String,
+    is_cut: bool,
+}
+
+impl Sheet {
+    /// An empty text for this screen.
+    pub const fn new(screen: Screen) -> Self {
+        Self { screen, indent: 0, text: String::new(), is_cut: false }
+    }
+
+    /// A blank line.
+    pub fn gap(&mut self) {
+        self.text.push('\n');
+    }
+
+    /// A line of words.
+    pub fn line(&mut self, text: impl Display) {
+        self.hang(0, &text.to_string(), INDENT);
+    }
+
+    /// A line of words with a state in it.
+    pub fn state(&mut self, before: impl Display, state: &str, after: impl Display) {
+        let (before, after) = (before.to_string(), after.to_string());
+        let from = self.text.len();
+        self.line(format_args!("{before}{state}{after}"));
+        let (before, state) = (escaped(&before), escaped(state));
+        // A state that is broken over two lines, a long reason, has no colour.
+        let at = from + self.indent + before.len();
+        let is_there = self.text.get(at..).is_some_and(|rest| rest.starts_with(&*state));
+        if self.screen.colour && is_there {
+            let painted = Tone::of(&state).paint(&state);
+            self.text.replace_range(at..at + state.len(), &painted);
+        }
+    }
+
+    /// A table; nothing when it has no row.
+    pub fn table(&mut self, table: &Table) {
+        if table.is_empty() {
+            return;
+        }
+        let room = self.screen.columns.map(|columns| columns.saturating_sub(self.indent));
+        let (lines, is_cut) = table.draw(room, self.screen.colour);
+        self.is_cut |= is_cut;
+        for line in lines {
+            self.push(self.indent, &line);
+        }
+    }
+
+    /// Keys with their values, the values below each other.
+    pub fn pairs(&mut self, pairs: &[(String, String)]) {
+        let escaped: Vec<_> = pairs.iter().map(|(key, value)| (escaped(key), value)).collect();
+        let widest = escaped.iter().map(|(key, _)| width(key)).max().unwrap_or(0);
+        for (key, value) in escaped {
+            let blanks = " ".repeat(widest - width(&key));
+            let from = self.text.len();
+            self.hang(widest + INDENT, value, 0);
+            // The value stands at its place already: the key replaces the blanks before it.
+            let start = from + self.indent;
+            let end = start + widest + INDENT;
+            self.text.replace_range(start..end, &format!("{key}{blanks}  "));
+        }
+    }
+
+    /// What `part` writes is indented.
+    pub fn indented(&mut self, part: impl FnOnce(&mut Self)) {
+        self.indent += INDENT;
+        part(self);
+        self.indent -= INDENT;
+    }
+
+    /// A line of words whose first line begins `first` columns to the right, and the others `rest`
+    /// columns more.
+    fn hang(&mut self, first: usize, text: &str, rest: usize) {
+        let text = escaped(text);
+        let start = self.indent + first;
+        let Some(columns) = self.screen.columns else {
+            return self.push(start, &text);
+        };
+        // A line that fits keeps its blanks as they are.
+        if start + width(&text) <= columns {
+            return self.push(start, &text);
+        }
+        let room = columns.saturating_sub(start + rest);
+        for (n, line) in wrap(&text, room).iter().enumerate() {
+            self.push(if n == 0 { start } else { start + rest }, line);
+        }
+    }
+
+    fn push(&mut self, indent: usize, line: &str) {
+        self.text.push_str(&" ".repeat(indent));
+        self.text.push_str(line);
+        self.text.push('\n');
+    }
+
+    /// The text.
+    pub fn finish(mut self) -> Drawn {
+        if self.is_cut {
+            self.line(MISSING);
+        }
+        Drawn(self.text)
+    }
+}
+
+/// A text that a [`Sheet`] has drawn: its only control characters are line ends and the colours of
+/// this program.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Drawn(String);
+
+impl Drawn {
+    /// Writes the text to stdout, with text of this program before and after it.
+    pub fn show(&self, before: &str, after: &str) {
+        let mut stdout = io::stdout().lock();
+        // A failure cannot be reported anywhere.
+        drop(write!(stdout, "{before}{}{after}", self.0).and_then(|()| stdout.flush()));
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Display for Drawn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::table::Column;
+    use super::*;
+
+    #[test]
+    fn long_lines_and_values_are_broken_and_hang() {
+        let mut sheet = Sheet::new(Screen::narrow(20));
+        sheet.line("refused by ssh: 3 too many");
+        sheet.indented(|sheet| {
+            sheet.pairs(&[
+                ("may publish".into(), "1, 2, 3, 4".into()),
+                ("from".into(), "file".into()),
+            ]);
+        });
+        let expected = "\
+refused by ssh: 3
+  too many
+  may publish  1, 2,
+               3, 4
+  from         file
+";
+        assert_eq!(sheet.finish().as_str(), expected);
+    }
+
+    #[test]
+    fn a_state_is_coloured_where_it_stands_and_nowhere_else() {
+        let of = |colour, state: &str| {
+            let mut sheet = Sheet::new(Screen { columns: None, colour });
+            sheet.state("up: ", state, ", up 3s");
+            sheet.finish().to_string()
+        };
+        assert_eq!(of(false, "up"), "up: up, up 3s\n");
+        assert_eq!(of(true, "up"), "up: \u{1b}[32mup\u{1b}[0m, up 3s\n");
+        let forged = "\u{1b}[2J";
+        assert_eq!(of(true, forged), "up: \u{1b}[31m\\u{1b}[2J\u{1b}[0m, up 3s\n");
+    }
+
+    #[test]
+    fn missing_columns_are_told_once() {
+        let mut table = Table::new(vec![Column::new("a"), Column::new("b").worth(1)]);
+        table.row(["a".repeat(15), "b".repeat(15)]);
+        let drawn = |screen| {
+            let mut sheet = Sheet::new(screen);
+            sheet.table(&table);
+            sheet.table(&table);
+            sheet.finish().to_string()
+        };
+        assert_eq!(drawn(Screen::narrow(24)).matches("left out").count(), 1);
+        assert!(!drawn(Screen::PLAIN).contains("left out"));
+    }
+}
