@@ -4,6 +4,7 @@
 //! `client`), `demo`, `instances` (commands to a running daemon), or a few lines of output.
 
 mod alone;
+mod check;
 mod cli;
 mod clients;
 mod commands;
@@ -18,6 +19,7 @@ mod documents;
 mod enroll;
 mod examine;
 mod first_start;
+mod found;
 mod generate;
 mod inherit;
 mod input;

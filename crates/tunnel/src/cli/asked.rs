@@ -60,6 +60,9 @@ pub(crate) struct EnrollArgs {
     pub(crate) revoke: Option<String>,
     #[command(flatten)]
     pub(crate) which: Which,
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `tunnel allow`.
@@ -130,6 +133,9 @@ pub(crate) struct PublishArgs {
     pub(crate) save: bool,
     #[command(flatten)]
     pub(crate) which: Which,
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
     /// Name of the service, which takes the place of the service of this name [default: by port or
     /// host]
     #[arg(long, requires = "publish", help_heading = "Options of the services")]
@@ -152,6 +158,9 @@ pub(crate) struct UnpublishArgs {
     pub(crate) save: bool,
     #[command(flatten)]
     pub(crate) which: Which,
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `tunnel forward`.
@@ -167,6 +176,9 @@ pub(crate) struct ForwardArgs {
     pub(crate) save: bool,
     #[command(flatten)]
     pub(crate) which: Which,
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `tunnel connect`.
@@ -310,6 +322,21 @@ pub(crate) struct PingArgs {
     /// Time to wait for an answer, in seconds, at most 10
     #[arg(short = 'W', long, value_name = "SECS", default_value = "2", value_parser = patience)]
     pub(crate) timeout: Duration,
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `tunnel check`.
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// The file; its content tells whether it is for a server or for a client [default: client.yaml
+    /// or server.yaml in this folder]
+    #[arg(value_name = "FILE", conflicts_with = "config")]
+    pub(crate) file: Option<PathBuf>,
+    /// The same file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     /// Print JSON, for programs
     #[arg(long)]
     pub(crate) json: bool,
