@@ -70,7 +70,10 @@ impl Log for Fixed {
 
 impl ops::Clients for Fixed {
     fn all(&self) -> SendFuture<'_, anyhow::Result<Clients>> {
-        Box::pin(async { Ok(Clients { uptime_seconds: 5, list: vec![known("home")] }) })
+        Box::pin(async {
+            let list = vec![known("home")];
+            Ok(Clients { uptime_seconds: 5, list, ..Clients::default() })
+        })
     }
 
     fn one(&self, name: String) -> SendFuture<'_, anyhow::Result<Option<Details>>> {

@@ -37,6 +37,8 @@ pub(crate) enum At {
 pub(crate) struct Node {
     pub(crate) kind: Kind,
     pub(crate) at: At,
+    /// What the file has in the place of a text that is made of values of variables, for messages.
+    pub(crate) written: Option<String>,
     /// The number of values in this node after the expansion of aliases, including the node itself.
     size: usize,
     /// The number of levels below after the expansion of aliases. It bounds the recursion of
@@ -75,7 +77,16 @@ impl Node {
             Kind::List(items) => items.iter().map(|n| n.depth).max().unwrap_or(0),
             Kind::Map(entries) => entries.iter().map(|e| e.value.depth).max().unwrap_or(0),
         };
-        Rc::new(Self { kind, at, size, depth })
+        Rc::new(Self { kind, at, written: None, size, depth })
+    }
+
+    /// The text with values of variables in it, for which the file has the text `written`.
+    pub(crate) fn filled_in(text: &str, at: At, written: &str) -> Rc<Self> {
+        // The value of a variable is not expanded again.
+        let text = text.replace("${", "$${");
+        let size = 1 + text.len() / TEXT_UNIT;
+        let kind = Kind::Scalar { text, plain: false, folded: false };
+        Rc::new(Self { kind, at, written: Some(written.to_owned()), size, depth: 1 })
     }
 
     pub(crate) fn scalar(text: impl Into<String>, at: At) -> Rc<Self> {

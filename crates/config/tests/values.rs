@@ -17,6 +17,10 @@ fn with_sources<T>(f: impl FnOnce(&Sources<'_>) -> T) -> T {
         "TOKEN" => Some(OLD.to_owned()),
         "SECRET" => Some("Very:Secret/Text".to_owned()),
         "EMPTY" => Some(String::new()),
+        "SERVICE" => Some("udp://:5353=udp://127.0.0.1:53".to_owned()),
+        "TARGET" => Some("udp://127.0.0.1:54".to_owned()),
+        "FORWARD" => Some("socks5://1080".to_owned()),
+        "DOLLAR" => Some("7=unix:///run/${HOST}.sock".to_owned()),
         _ => None,
     };
     let read = |path: &std::path::Path| match path.to_str() {
@@ -47,6 +51,36 @@ fn variables_expand_anywhere_in_a_value_and_a_doubled_dollar_does_not() {
     let token = config.token.unwrap();
     assert_eq!(token.secret.reveal(), OLD);
     assert_eq!(token.file, None);
+}
+
+#[test]
+fn an_entry_that_is_a_variable_is_expanded_before_it_is_divided() {
+    let text = |lists: &str| format!("servers: a.example\nname: a\ntoken: {OLD}\n{lists}\n");
+    let config = client(&text(
+        "services: ['${SERVICE}', '${TARGET}', '${DOLLAR}']\nforwards: ['${FORWARD}']",
+    ));
+    let config = config.unwrap();
+    let shown: Vec<_> = config
+        .services
+        .iter()
+        .map(|service| format!("{} {} {}", service.name, service.public[0], service.target))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            "udp-5353 udp://:5353 udp://127.0.0.1:53",
+            "udp-54 udp://:0 udp://127.0.0.1:54",
+            "tcp-7 tcp://:7 unix:///run/${HOST}.sock",
+        ]
+    );
+    assert_eq!(config.forwards[0].listen.to_string(), "socks5://127.0.0.1:1080");
+
+    // A wrong value is not shown, and a variable that is not set is told once.
+    let found = client(&text("services: ['${SECRET}', '${GONE}']\nforwards: ['${SECRET}']"));
+    let found: Vec<_> = found.unwrap_err().iter().map(ToString::to_string).collect();
+    assert!(found.iter().all(|line| !line.contains("Secret/Text")), "{found:?}");
+    assert_eq!(found.iter().filter(|line| line.contains("GONE is not set")).count(), 1);
+    assert_eq!(found.iter().filter(|line| line.contains("services[1]")).count(), 1);
 }
 
 #[test]

@@ -36,6 +36,9 @@ pub struct Clients {
     /// The seconds since the start of the server. What is known of a client that is away is from
     /// this time.
     pub uptime_seconds: u64,
+    /// The pin of the certificate that clients are shown; absent without TLS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pin: Option<String>,
     /// The clients in the order of their names.
     pub list: Vec<Client>,
 }
@@ -369,9 +372,15 @@ impl Rights {
 
 /// The list as a table.
 pub fn render(clients: &Clients, screen: Screen) -> Drawn {
-    let Clients { uptime_seconds, list } = clients;
+    let Clients { uptime_seconds, pin, list } = clients;
     let mut sheet = Sheet::new(screen);
+    let tell_pin = |sheet: &mut Sheet| {
+        if let Some(pin) = pin {
+            sheet.line(format_args!("pin of the server {pin}"));
+        }
+    };
     if list.is_empty() {
+        tell_pin(&mut sheet);
         sheet.line("the server knows no client");
         return sheet.finish();
     }
@@ -397,6 +406,7 @@ pub fn render(clients: &Clients, screen: Screen) -> Drawn {
     }
     let all = term::count(u64::try_from(list.len()).unwrap_or(u64::MAX), "client");
     sheet.line(format_args!("{all}, server started {} ago", duration(*uptime_seconds)));
+    tell_pin(&mut sheet);
     sheet.gap();
     sheet.table(&table);
     sheet.finish()
@@ -460,7 +470,8 @@ mod tests {
             Client { refused: Some(refused), ..client("c") },
             Client { hold: Some(Held { seconds: 90, ..Held::default() }), ..client("d") },
         ];
-        let text = render(&Clients { uptime_seconds: 5, list }, Screen::PLAIN).to_string();
+        let clients = Clients { uptime_seconds: 5, list, ..Clients::default() };
+        let text = render(&clients, Screen::PLAIN).to_string();
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines[0], "4 clients, server started 5s ago");
         assert!(lines[6].contains("start, on hold for 1m30s"), "{text}");
@@ -474,6 +485,9 @@ mod tests {
         assert!(lines[5].contains("1m1s ago from 192.0.2.1:5: wrong\\ntoken"), "{text}");
         let none = render(&Clients::default(), Screen::PLAIN);
         assert_eq!(none.as_str(), "the server knows no client\n");
+        let pinned = Clients { pin: Some("sha256:x".into()), ..Clients::default() };
+        let pinned = render(&pinned, Screen::PLAIN);
+        assert_eq!(pinned.as_str(), "pin of the server sha256:x\nthe server knows no client\n");
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub use daemon::{
 };
 pub use life::{Life, Phase};
 pub use loaded::{Loaded, WrongConfig};
-pub use reload::Reloaded;
+pub use reload::{Published, Reloaded};
 pub use role::Role;
 pub use token::token;
 

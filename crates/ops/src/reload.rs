@@ -15,10 +15,27 @@ pub struct Reloaded {
     pub restart: Vec<String>,
     /// Items that the system refused to open; the rest is in force.
     pub failed: Vec<String>,
+    /// The services of this change that are published, with the addresses that visitors use.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub published: Vec<Published>,
+    /// Warnings about what was read and that there were not before, as the log has them; for the
+    /// person who asked.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// The names of the services of a command that the server has refused. They are in force no
     /// more, and `failed` has the reasons.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<String>,
+}
+
+/// A service that is published.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Published {
+    /// The name of the service.
+    pub name: String,
+    /// The public addresses.
+    pub addresses: Vec<String>,
 }
 
 impl Reloaded {

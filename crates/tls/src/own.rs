@@ -17,6 +17,9 @@ const YEARS: i32 = 10;
 /// The file of the key in the folder of the certificate.
 pub const OWN_KEY: &str = "key.pem";
 
+/// The file of the certificate.
+pub const OWN_CERTIFICATE: &str = "cert.pem";
+
 /// The largest size in bytes of a file that is read. The files have less than 1 KB.
 const MAX_FILE: u64 = 1 << 20;
 
@@ -28,7 +31,7 @@ const MAX_FILE: u64 = 1 << 20;
 /// renamed, so a crash leaves either a complete pair or no certificate. The folder must exist, and
 /// two instances must not share it. A symbolic link in the place of a file is an error.
 pub fn self_signed(folder: &Path, names: &[String]) -> Result<Identity, MaterialError> {
-    let (certificate, key) = (folder.join("cert.pem"), folder.join(OWN_KEY));
+    let (certificate, key) = (folder.join(OWN_CERTIFICATE), folder.join(OWN_KEY));
     // A link without a target counts as existing: it is an error below.
     if fs::symlink_metadata(&certificate).is_err() {
         let (own, secret) = make(names)?;
@@ -43,7 +46,7 @@ pub fn self_signed(folder: &Path, names: &[String]) -> Result<Identity, Material
 /// Makes a self-signed identity that is not stored: the key ends with the process.
 pub fn fleeting(names: &[String]) -> Result<Identity, MaterialError> {
     let (own, secret) = make(names)?;
-    let (certificate, key) = (Path::new("cert.pem"), Path::new(OWN_KEY));
+    let (certificate, key) = (Path::new(OWN_CERTIFICATE), Path::new(OWN_KEY));
     let read = |path: &Path| {
         let text = if path == key { &secret } else { &own };
         Ok(text.clone().into_bytes())

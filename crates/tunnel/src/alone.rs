@@ -31,7 +31,7 @@ impl Alone {
     /// commands that process is reached.
     pub(crate) fn claim(
         config: &ClientConfig,
-        control: &SocketPath,
+        control: Option<&SocketPath>,
         places: &Places,
     ) -> anyhow::Result<Self> {
         let servers = servers(config);
@@ -39,6 +39,8 @@ impl Alone {
         if let Some((pid, socket)) = of(&config.name, &servers, places) {
             return Err(taken(config, &pid.to_string(), &socket));
         }
+        // Without a folder there is no place for a lock.
+        let Some(control) = control else { return Ok(Self { _lock: None }) };
         let Some(folder) = control.path.parent() else { return Ok(Self { _lock: None }) };
         let name = format!("{}.{:016x}.lock", client_instance(&config.name), hash(&servers));
         let path = folder.join(name);
@@ -129,7 +131,7 @@ mod tests {
     fn one_process_per_client_and_server_and_the_other_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let control = SocketPath { path: dir.path().join("client-home.sock"), fixed: false };
-        let claim = |text: &str| Alone::claim(&client(text), &control, &Places::default());
+        let claim = |text: &str| Alone::claim(&client(text), Some(&control), &Places::default());
         let first = claim("name: home\nservers: [tls://a.example, quic://a.example]").unwrap();
         // The order of the paths does not make another server.
         let why = claim("name: home\nservers: [quic://a.example, tls://a.example]").unwrap_err();

@@ -19,9 +19,9 @@ use crate::instances::find_role;
 /// Prints an enrolment code for a new client or for the new token of an enrolled client, or removes
 /// a client that was enrolled by a code.
 pub(crate) fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
-    let EnrollArgs { name, allow_forward, server, renew, revoke: out, which, .. } = args;
+    let EnrollArgs { name, allow_forward, server, renew, revoke: out, which, json, .. } = args;
     if let Some(name) = out {
-        return revoke(&find_role(which, Role::Server)?, name);
+        return revoke(&find_role(which, Role::Server)?, name, *json);
     }
     let ports = [args.allow_tcp.as_slice(), &args.allow_udp];
     let rights = [ports[0], ports[1], allow_forward, &args.allow_http, &args.allow_tls];
@@ -34,17 +34,24 @@ pub(crate) fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
         None => Order::new(name.as_deref().unwrap_or_default(), ports, allow_forward)
             .with_hosts(&args.allow_http, &args.allow_tls),
     };
-    term::out(
-        control::enroll(&find_role(which, Role::Server)?, order.clone())?.text(&order, server),
-    );
+    let opened = control::enroll(&find_role(which, Role::Server)?, order.clone())?;
+    if *json {
+        term::out(serde_json::to_string_pretty(&opened.code(&order, server).shown())?);
+    } else {
+        term::out(opened.text(&order, server));
+    }
     Ok(())
 }
 
-fn revoke(instance: &Instance, name: &str) -> anyhow::Result<()> {
+fn revoke(instance: &Instance, name: &str, json: bool) -> anyhow::Result<()> {
     if !control::revoke(instance, name.to_owned())? {
         bail!("no client `{name}` has come in by a code");
     }
-    term::out(format_args!("client {name} removed: its connections end"));
+    if json {
+        term::out(serde_json::json!({ "name": name, "removed": true }));
+    } else {
+        term::out(format_args!("client {name} removed: its connections end"));
+    }
     Ok(())
 }
 
@@ -111,7 +118,7 @@ pub(crate) fn clients(args: &ClientsArgs) -> anyhow::Result<()> {
         Some(ClientsCommand::Limit(args)) => limit(args),
         Some(ClientsCommand::Hold(args)) => hold(args),
         Some(ClientsCommand::Revoke { name, which }) => {
-            revoke(&find_role(which, Role::Server)?, name)
+            revoke(&find_role(which, Role::Server)?, name, false)
         }
     }
 }

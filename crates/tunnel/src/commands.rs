@@ -16,13 +16,13 @@ use crate::daemon::{self, Frame};
 use crate::enroll::{Kept, NOBODY};
 use crate::first_start::{self, Invitation};
 use crate::generate::Order;
-use crate::input::key_exposure;
-use crate::load::{self, Either};
+use crate::input::{absolute, key_exposure};
+use crate::load;
 use crate::runtime::slow_runtime;
 use crate::whereabouts::{client_instance, control};
 use crate::{
-    clients, connect, cores, demo, enroll, generate, inherit, install, instances, measure,
-    published, service_options,
+    check, clients, connect, cores, demo, enroll, found, generate, inherit, install, instances,
+    measure, published, service_options,
 };
 
 /// Runs a command. If the error is a [`ops::WrongConfig`], the configuration is wrong.
@@ -31,7 +31,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
         Command::Server(args) => run_server(args),
         Command::Client(args) => run_client(args),
         Command::Demo { once } => run_demo(*once),
-        Command::Check { config } => check(config),
+        Command::Check(args) => check::check(args),
         Command::Generate(Generate::Config { side }) => {
             term::out(match side {
                 Side::Server => config::sample::SERVER.trim_end(),
@@ -89,7 +89,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
         Command::Unpublish(args) => published::unpublish(args),
         Command::Forward(args) => published::forward(args),
         Command::Events { which } => instances::events(which),
-        Command::Reload { which } => instances::reload(which),
+        Command::Reload { which, json } => instances::reload(which, *json),
         Command::Install(args) => install::install(args),
         Command::Uninstall(args) => install::uninstall(args),
         Command::Stop { which, now } => instances::stop(which, *now),
@@ -99,6 +99,8 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
 }
 
 fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
+    let found = found::of_server(args);
+    let args = &with_file(args, found.as_deref(), |args| &mut args.daemon);
     let places = Places::of_process();
     let (mut loaded, state, token) = if args.daemon.config.is_some() {
         let loaded = load::server(args, None, None)?;
@@ -129,8 +131,10 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
         loaded.warnings.extend(key_exposure(&state.path().join(tls::OWN_KEY)));
     }
     begin(&args.daemon, &loaded.config.common, &loaded.warnings)?;
+    tell_file(found.as_deref());
     let config = loaded.config;
-    let frame = frame(&args.daemon, &config.common, Role::Server.name(), &places)?;
+    let control = control(&config.common, Role::Server.name(), &places)?;
+    let frame = Frame { control: Some(control), warnings: loaded.warnings, ..frame(&args.daemon) };
     let identity =
         if speaks_tls { Some(node::identity::identity(&config.tls, state.path())?) } else { None };
     if let (Some(identity), None) = (&identity, &config.tls.identity) {
@@ -186,11 +190,19 @@ fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
         Some(Some(redeemed)) => redeemed,
         None => args,
     };
+    let found = found::of_client(args)?;
+    let args = &with_file(args, found.as_deref(), |args| &mut args.daemon);
     let Loaded { config, warnings } = load::client(args, None)?;
     begin(&args.daemon, &config.common, &warnings)?;
+    tell_file(found.as_deref());
     let (instance, places) = (client_instance(&config.name), Places::of_process());
-    let frame = frame(&args.daemon, &config.common, &instance, &places)?;
-    let alone = Alone::claim(&config, &frame.control, &places)?;
+    // A client whose folders were not chosen needs none: the image of a container may have no folder
+    // that the client can write to.
+    let is_needed = config.common.control.is_some() || config.common.state_dir.is_some();
+    let control = control(&config.common, &instance, &places);
+    let control = if is_needed { Some(control?) } else { control.ok() };
+    let frame = Frame { control, is_needed, warnings, ..frame(&args.daemon) };
+    let alone = Alone::claim(&config, frame.control.as_ref(), &places)?;
     let args = args.clone();
     let source: client::ConfigSource = Box::new(move |instead| load::client(&args, instead));
     let start = async || Ok(client::start(config, source).await? as Arc<dyn Serving>);
@@ -218,28 +230,30 @@ fn run_demo(once: bool) -> anyhow::Result<()> {
     outcome
 }
 
-fn check(path: &Path) -> anyhow::Result<()> {
-    let (summary, warnings) = match load::file_and_what_it_names(path)? {
-        Either::Server(loaded) => (loaded.config.summary(), loaded.warnings),
-        Either::Client(loaded) => (loaded.config.summary(), loaded.warnings),
-    };
-    for warning in warnings {
-        term::err(format_args!("warning: {warning}"));
-    }
-    for line in summary {
-        term::out(line);
-    }
-    Ok(())
+fn frame(args: &DaemonArgs) -> Frame {
+    let configuration = args.config.clone();
+    Frame { control: None, is_needed: true, warnings: Vec::new(), configuration }
 }
 
-fn frame(
-    args: &DaemonArgs,
-    common: &Common,
-    instance: &str,
-    places: &Places,
-) -> anyhow::Result<Frame> {
-    let control = control(common, instance, places)?;
-    Ok(Frame { control, configuration: args.config.clone() })
+/// The arguments with the file of the folder, if that file counts.
+fn with_file<A: Clone>(
+    args: &A,
+    found: Option<&Path>,
+    daemon: impl FnOnce(&mut A) -> &mut DaemonArgs,
+) -> A {
+    let mut args = args.clone();
+    if let Some(found) = found {
+        daemon(&mut args).config = Some(found.to_owned());
+    }
+    args
+}
+
+/// Says which file of the folder was taken.
+fn tell_file(found: Option<&Path>) {
+    if let Some(found) = found {
+        let path = absolute(found).unwrap_or_else(|_| found.to_owned());
+        tracing::info!("the configuration is {}", path.display());
+    }
 }
 
 /// Starts the log, writes the warnings, and sets the limits of the process.

@@ -102,12 +102,19 @@ pub(crate) fn events(which: &Which) -> anyhow::Result<()> {
 }
 
 /// Makes the daemon read its configuration again, and prints the result.
-pub(crate) fn reload(which: &Which) -> anyhow::Result<()> {
-    tell(&control::reload(&find(which)?)?)
+pub(crate) fn reload(which: &Which, json: bool) -> anyhow::Result<()> {
+    tell(&control::reload(&find(which)?)?, json)
 }
 
 /// Prints the outcome of a change. An item that is not in force is an error.
-pub(crate) fn tell(reloaded: &Reloaded) -> anyhow::Result<()> {
+pub(crate) fn tell(reloaded: &Reloaded, json: bool) -> anyhow::Result<()> {
+    if json {
+        term::out(serde_json::to_string_pretty(reloaded)?);
+        return not_in_force(reloaded);
+    }
+    for warning in &reloaded.warnings {
+        term::err(format_args!("warning: {warning}"));
+    }
     if reloaded.applied.is_empty() && reloaded.failed.is_empty() {
         term::out("nothing to apply");
     }
@@ -118,6 +125,11 @@ pub(crate) fn tell(reloaded: &Reloaded) -> anyhow::Result<()> {
         let keys = reloaded.restart.join(", ");
         term::err(format_args!("warning: changed, and waiting for a restart: {keys}"));
     }
+    not_in_force(reloaded)
+}
+
+/// The error about the items that are not in force, if there are any.
+fn not_in_force(reloaded: &Reloaded) -> anyhow::Result<()> {
     if !reloaded.failed.is_empty() {
         bail!("not all of it is in force: {}", reloaded.failed.join("; "));
     }

@@ -90,7 +90,8 @@ impl KeptLists {
     pub(crate) fn read(&self) -> Result<String, WrongConfig> {
         let path = self.path();
         match fs::symlink_metadata(path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
+            // A folder into which this user cannot look has no list of this user.
+            Err(e) if is_absence(&e) => return Ok(String::new()),
             _ => {}
         }
         // Whoever can write the directory could publish services of this machine.
@@ -173,6 +174,11 @@ impl KeptLists {
         }
         Ok(text)
     }
+}
+
+fn is_absence(error: &io::Error) -> bool {
+    use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
+    matches!(error.kind(), NotFound | NotADirectory | PermissionDenied)
 }
 
 /// A pin as part of a file's name. The alphabet of Base64 has characters that it may not have.

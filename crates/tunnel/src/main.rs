@@ -4,9 +4,11 @@
 //! `client`), `demo`, `instances` (commands to a running daemon), or a few lines of output.
 
 mod alone;
+mod check;
 mod cli;
 mod clients;
 mod commands;
+mod complete;
 mod config_file;
 mod connect;
 mod cores;
@@ -17,6 +19,7 @@ mod documents;
 mod enroll;
 mod examine;
 mod first_start;
+mod found;
 mod generate;
 mod inherit;
 mod input;
@@ -37,7 +40,8 @@ mod whereabouts;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory as _, Parser};
+use clap_complete::CompleteEnv;
 use ops::WrongConfig;
 
 use crate::cli::Cli;
@@ -51,6 +55,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const WRONG: u8 = 2;
 
 fn main() -> ExitCode {
+    // Ends the process if a shell asks for completions.
+    CompleteEnv::with_factory(Cli::command).var(generate::COMPLETE).complete();
     let cli = Cli::try_parse().unwrap_or_else(|wrong| explain(&wrong));
     match commands::run(&cli.command) {
         Ok(()) => ExitCode::SUCCESS,

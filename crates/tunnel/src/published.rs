@@ -15,23 +15,23 @@ pub(crate) fn publish(args: &PublishArgs) -> anyhow::Result<()> {
         term::err(format_args!("warning: {warning}"));
     }
     let change = ListChange { publish, options, save: args.save, ..ListChange::default() };
-    change_lists(&args.which, change)
+    change_lists(&args.which, args.json, change)
 }
 
 /// Withdraws services and closes forwards of the running client.
 pub(crate) fn unpublish(args: &UnpublishArgs) -> anyhow::Result<()> {
     let without = args.names.clone();
     let change = ListChange { without, save: args.save, ..ListChange::default() };
-    change_lists(&args.which, change)
+    change_lists(&args.which, args.json, change)
 }
 
 /// Opens forwards of the running client.
 pub(crate) fn forward(args: &ForwardArgs) -> anyhow::Result<()> {
     let forward = args.forwards.clone();
     let change = ListChange { forward, save: args.save, ..ListChange::default() };
-    change_lists(&args.which, change)
+    change_lists(&args.which, args.json, change)
 }
 
-fn change_lists(which: &Which, change: ListChange) -> anyhow::Result<()> {
-    tell(&control::change_lists(&find_role(which, Role::Client)?, change)?)
+fn change_lists(which: &Which, json: bool, change: ListChange) -> anyhow::Result<()> {
+    tell(&control::change_lists(&find_role(which, Role::Client)?, change)?, json)
 }

@@ -57,6 +57,8 @@ const NEEDS: &[Need] = &[
          the interoperability tests, too",
     ),
     need("systemd-analyze", "systemd", "checks the units; end-to-end: what `install` wrote"),
+    need("zsh", "zsh", "end-to-end: it completes names"),
+    need("fish", "fish", "end-to-end: it completes names"),
     need("groff", "groff-base", "unit tests: a second opinion on the manual pages"),
     need("systemd-cat", "systemd", "end-to-end: the log in the journal of a real journald"),
 ];

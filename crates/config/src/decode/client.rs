@@ -111,7 +111,7 @@ fn entry_of(s: &Section<'_>, name: &str, prefix: Option<&str>) -> Option<Item> {
         let made = service::services_of(&cx, item.clone(), prefix);
         made.iter().any(|service| service.name == name)
     };
-    items.into_iter().rev().find(makes).map(service::long)
+    items.into_iter().rev().find(makes).and_then(|item| service::filled_in(&cx, item))
 }
 
 /// Decodes `services` and `forwards`. The entries of flags add to the entries of the file. The second
@@ -170,7 +170,7 @@ pub(crate) fn forward_of(cx: &Cx<'_>, item: Item) -> Option<Forward> {
 }
 
 fn forward(cx: &Cx<'_>, item: Item, taken: &mut Listeners) -> Option<Forward> {
-    let s = Section::open(cx, long(item), &FORWARD)?;
+    let s = Section::open(cx, long(cx, item)?, &FORWARD)?;
     if s.key("listen").is_none() {
         s.missing("listen", "for example tcp://127.0.0.1:5203");
     }
@@ -228,12 +228,13 @@ fn has_proxy_scheme(text: &str) -> bool {
 
 /// The long form of an entry: `5203=5201` has the keys `listen` and `target`, and a proxy has
 /// `listen` alone.
-fn long(item: Item) -> Item {
+fn long(cx: &Cx<'_>, item: Item) -> Option<Item> {
+    let item = item.filled_in(cx)?;
     let is_proxy = match &item.node.kind {
         Kind::Scalar { text, .. } => !text.contains('=') && has_proxy_scheme(text),
         Kind::List(_) | Kind::Map(_) => false,
     };
-    if is_proxy { item.keyed("listen") } else { item.long("listen", None) }
+    Some(if is_proxy { item.keyed("listen") } else { item.long("listen", None) })
 }
 
 /// Whether `listen` has the scheme of a proxy.

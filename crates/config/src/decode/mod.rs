@@ -197,6 +197,19 @@ impl Item {
         self.node.at
     }
 
+    /// The entry of a list that a short form may stand for, such as `${SERVICE}`, with its
+    /// variables expanded. An entry with a `=` of its own is divided first, so that a message shows
+    /// its parts. `None` after a problem.
+    fn filled_in(self, cx: &Cx<'_>) -> Option<Self> {
+        match &self.node.kind {
+            Kind::Scalar { text, .. } if text.contains("${") && !text.contains('=') => {
+                let node = Node::filled_in(&cx.text(&self)?, self.at(), text);
+                Some(Self { node, path: self.path })
+            }
+            Kind::Scalar { .. } | Kind::List(_) | Kind::Map(_) => Some(self),
+        }
+    }
+
     /// The long form of a pair `LEFT=TARGET`: a map with the keys `left` and `target`. A value
     /// without `=` is the target, and `alone` is then the value of `left`; without `alone` it stays
     /// as it is.
@@ -205,11 +218,13 @@ impl Item {
         let whole = alone.filter(|_| !self.node.is_null()).map(|alone| (alone, text.as_str()));
         let Some((first, target)) = text.split_once('=').or(whole) else { return self };
         let at = self.at();
-        let entry = |key: &str, value: &str| Entry {
-            key: key.to_owned(),
-            at,
-            value: Node::scalar(value.trim(), at),
+        let part = |value: &str| match &self.node.written {
+            // The text is escaped already.
+            Some(written) => Node::filled_in(&value.replace("$${", "${"), at, written),
+            None => Node::scalar(value, at),
         };
+        let entry =
+            |key: &str, value: &str| Entry { key: key.to_owned(), at, value: part(value.trim()) };
         let entries = vec![entry(left, first), entry("target", target)];
         Self { node: Node::new(Kind::Map(entries), at), path: self.path }
     }

@@ -45,10 +45,12 @@ pub(super) fn not_set(name: &str) -> BadValue {
 /// Replaces the expanded value in a message by the text of the file, so that values of variables
 /// are not shown.
 pub(super) fn unexpanded(bad: BadValue, node: &Node) -> BadValue {
-    let Kind::Scalar { text: raw, .. } = &node.kind else { return bad };
-    if !raw.contains("${") {
-        return bad;
-    }
+    let Kind::Scalar { text, .. } = &node.kind else { return bad };
+    let raw = match &node.written {
+        Some(written) => written,
+        None if text.contains("${") => text,
+        None => return bad,
+    };
     // Everything from the first to the last quote is replaced, because the value may contain
     // quotes.
     let message = match (bad.message.split_once('`'), bad.message.rsplit_once('`')) {

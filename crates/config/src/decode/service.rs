@@ -40,7 +40,8 @@ pub(super) fn services(s: &Section<'_>, items: Vec<Item>, prefix: Option<&str>) 
     let mut seen = Seen { prefix: prefix.map(str::to_owned), ..Seen::default() };
     let (mut made, mut entries) = (Vec::new(), Vec::new());
     for item in items {
-        let item = long(item);
+        // A problem was reported.
+        let Some(item) = filled_in(s.cx, item) else { continue };
         let before = made.len();
         let entry = Section::open(s.cx, item.clone(), &SERVICE);
         made.extend(service(entry, &mut seen).unwrap_or_default());
@@ -82,6 +83,11 @@ pub(crate) fn long(item: Item) -> Item {
     item.long("public", Some(any))
 }
 
+/// The long form of an entry, whose variables are expanded before. `None` after a problem.
+pub(super) fn filled_in(cx: &Cx<'_>, item: Item) -> Option<Item> {
+    item.filled_in(cx).map(long)
+}
+
 fn is_udp(target: &str) -> bool {
     matches!(parse_target(target), Ok(Targets::Ports(Some(Over::Udp), ..)))
 }
@@ -89,7 +95,8 @@ fn is_udp(target: &str) -> bool {
 /// The services of one entry alone. Empty after a problem.
 pub(crate) fn services_of(cx: &Cx<'_>, item: Item, prefix: Option<&str>) -> Vec<Service> {
     let mut seen = Seen { prefix: prefix.map(str::to_owned), ..Seen::default() };
-    service(Section::open(cx, long(item), &SERVICE), &mut seen).unwrap_or_default()
+    let entry = filled_in(cx, item).and_then(|item| Section::open(cx, item, &SERVICE));
+    service(entry, &mut seen).unwrap_or_default()
 }
 
 /// Decodes an entry: one service, or one service for each port of a range.

@@ -588,6 +588,20 @@ impl ClientConfig {
         }
     }
 
+    /// The pins that this client trusts, each once.
+    #[must_use]
+    pub fn pins(&self) -> Vec<String> {
+        let mut all: Vec<String> = Vec::new();
+        for path in &self.servers {
+            if let Trust::Pins(pins) = &path.trust {
+                all.extend(
+                    pins.iter().filter(|pin| !all.contains(pin)).cloned().collect::<Vec<_>>(),
+                );
+            }
+        }
+        all
+    }
+
     /// A summary of the configuration for people, line by line.
     #[must_use]
     pub fn summary(&self) -> Vec<String> {
@@ -599,6 +613,7 @@ impl ClientConfig {
                 format!("client {} to {}{}", self.name, p.endpoint, proxy.unwrap_or_default())
             })
             .collect();
+        lines.extend(self.pins().iter().map(|pin| format!("trusts a server with the pin {pin}")));
         for service in &self.services {
             let public: Vec<String> = service.public.iter().map(ToString::to_string).collect();
             lines.push(format!(

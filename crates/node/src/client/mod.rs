@@ -245,6 +245,7 @@ impl Daemon for Client {
                 role: Role::Client,
                 name: config.name.clone(),
                 servers: config.servers.iter().map(|path| path.endpoint.to_string()).collect(),
+                pins: config.pins(),
                 uptime_seconds: self.started.elapsed().as_secs(),
                 state: "running".to_owned(),
                 tasks: survey::tasks(self.workers.handles()).await,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use config::{Change, ClientConfig, Forward, Kept, Lists, Service, Trust};
-use ops::{Loaded, Reloaded, WrongConfig, shown};
+use ops::{Loaded, Published, Reloaded, WrongConfig, shown};
 use tokio::time::timeout;
 
 use super::links::{Links, Plan};
@@ -91,10 +91,10 @@ impl Client {
     pub(super) async fn reload_source(&self) -> anyhow::Result<Reloaded> {
         let source = self.source.as_ref().context("it was started without a configuration")?;
         let Loaded { config, warnings } = source(None)?;
-        for warning in warnings {
+        for warning in &warnings {
             tracing::warn!("{warning}");
         }
-        self.apply(config).await
+        Ok(Reloaded { warnings, ..self.apply(config).await? })
     }
 
     /// Checks whether a client could start with `text` as its configuration file.
@@ -216,6 +216,7 @@ impl Client {
                 let at: Vec<_> = at.iter().map(|at| now.url(service, at)).collect();
                 let line = format!("{name} -> {}{}", at.join(", "), until.unwrap_or_default());
                 to.applied.push(line);
+                to.published.push(Published { name: name.clone(), addresses: at });
             }
             to.failed.extend(outcome.failures(name));
         }

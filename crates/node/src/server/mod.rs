@@ -377,6 +377,7 @@ impl Daemon for Server {
                 uptime_seconds: self.started.elapsed().as_secs(),
                 state: "running".to_owned(),
                 listen: self.listen.clone(),
+                pins: self.side.pin().into_iter().collect(),
                 doors: self.visitors.clone(),
                 default_targets: survey::defaults(self.workers.handles()).await,
                 certificates: self.shared().hosts.certificates(),
@@ -430,7 +431,8 @@ impl Entries for Server {
 
     fn all(&self) -> told::Clients {
         let uptime_seconds = self.started.elapsed().as_secs();
-        told::Clients { uptime_seconds, list: self.registry.clients() }
+        let pin = self.side.pin();
+        told::Clients { uptime_seconds, pin, list: self.registry.clients() }
     }
 
     fn one(&self, name: String) -> SendFuture<'_, Option<Details>> {

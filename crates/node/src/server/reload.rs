@@ -40,10 +40,10 @@ impl Server {
         // Held so that no client is enrolled between the reading and the applying.
         let _turn = self.registry.shared().enrolments.turn().await;
         let Loaded { config, warnings } = (source.load)(None)?;
-        for warning in warnings {
+        for warning in &warnings {
             tracing::warn!("{warning}");
         }
-        self.apply(config).await
+        Ok(Reloaded { warnings, ..self.apply(config).await? })
     }
 
     /// Checks whether a server could start with `text` as its configuration file.

@@ -1,7 +1,7 @@
 //! The listeners of a server, over all families.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
 use config::{Common, Listen, ServerConfig};
@@ -14,6 +14,8 @@ use super::{Bound, FAMILIES, Listeners, Setup};
 #[derive(Clone, Debug)]
 pub(crate) struct ServerSide {
     has_tls: bool,
+    /// The pin of the certificate that new connections are shown; `None` without TLS.
+    pin: Arc<Mutex<Option<String>>>,
     /// The families whose schemes are listened for.
     families: Vec<(&'static [&'static str], Arc<dyn Listeners>)>,
     /// The carriers of `mux://` listeners, if there are any.
@@ -37,7 +39,13 @@ impl ServerSide {
         let families = families.collect::<anyhow::Result<_>>()?;
         let has_mux = config.listen.iter().any(|listen| listen.mux.is_some());
         let mux = has_mux.then(|| MuxSide::new(&setup)).transpose()?;
-        Ok(Self { has_tls: identity.is_some(), families, mux })
+        let pin = Arc::new(Mutex::new(pin_of(identity)));
+        Ok(Self { has_tls: identity.is_some(), pin, families, mux })
+    }
+
+    /// The pin of the certificate that new connections are shown; `None` without TLS.
+    pub(crate) fn pin(&self) -> Option<String> {
+        self.pin.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Whether one of the listeners speaks TLS.
@@ -56,7 +64,11 @@ impl ServerSide {
         let renewals = self.families.iter().map(|(_, listeners)| listeners.renew(&setup));
         let mux = self.mux.iter().map(|mux| mux.renew(&setup));
         let renewals = renewals.chain(mux).collect::<anyhow::Result<Vec<_>>>()?;
-        Ok(move || renewals.into_iter().for_each(|renew| renew()))
+        let (pin, new) = (Arc::clone(&self.pin), pin_of(identity));
+        Ok(move || {
+            renewals.into_iter().for_each(|renew| renew());
+            *pin.lock().unwrap_or_else(PoisonError::into_inner) = new;
+        })
     }
 
     /// The carriers of a `mux://` listener.
@@ -76,4 +88,8 @@ impl ServerSide {
         let (_, listeners) = found.with_context(|| format!("{name}:// has no transport"))?;
         listeners.bind(listen, common, workers)
     }
+}
+
+fn pin_of(identity: Option<&Identity>) -> Option<String> {
+    identity.map(|identity| identity.pin().to_string())
 }

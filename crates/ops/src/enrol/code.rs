@@ -2,6 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::Serialize;
 
 /// The prefix of each code. It distinguishes a code from a token, and has the version of the
 /// format.
@@ -50,7 +51,52 @@ impl std::fmt::Debug for Code {
     }
 }
 
+/// A code with all that a program needs of it (`tunnel enroll --json`). Field names are an
+/// interface: fields are added, and none is removed.
+#[derive(Clone, PartialEq, Eq, Serialize)]
+pub struct ShownCode {
+    /// The name of the client.
+    pub name: String,
+    /// The code, for `tunnel client --enroll CODE`.
+    pub code: String,
+    /// For how many seconds the code is valid.
+    pub valid_seconds: u64,
+    /// The code gives a new token to a client that is enrolled already.
+    pub renew: bool,
+    /// The URLs that the client dials, the preferred URL first.
+    pub servers: Vec<String>,
+    /// The pin of the server's certificate; absent without TLS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pin: Option<String>,
+    /// What the client may publish, as text; absent if nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub may_publish: Option<String>,
+    /// The targets on the server's side that the client may reach, as text; absent if none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub may_reach: Option<String>,
+}
+
+impl std::fmt::Debug for ShownCode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ShownCode({})", self.name)
+    }
+}
+
 impl Code {
+    /// The code for a program.
+    pub fn shown(self) -> ShownCode {
+        ShownCode {
+            code: self.text(),
+            name: self.name,
+            valid_seconds: super::GOOD_FOR.as_secs(),
+            renew: self.renew,
+            servers: self.urls,
+            pin: self.pin,
+            may_publish: self.may,
+            may_reach: self.reach,
+        }
+    }
+
     /// The code as text, in characters that need no quotes in a shell.
     pub fn text(&self) -> String {
         let pin = self.pin.as_deref().unwrap_or_default();

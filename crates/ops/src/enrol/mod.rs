@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use code::Code;
+pub use code::{Code, ShownCode};
 use reach::at;
 use reach::named;
 pub use reach::{PLACEHOLDER, encrypted, urls};

@@ -44,6 +44,10 @@ pub struct Status {
     pub reload_error: Option<String>,
     /// The URLs at which a server listens for clients: `tls://0.0.0.0:7000`.
     pub listen: Vec<String>,
+    /// On a server the pin of the certificate that its clients are shown, absent without TLS; on a
+    /// client the pins that it trusts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pins: Vec<String>,
     /// The URLs at which a server listens for visitors of names: `http://0.0.0.0:80`,
     /// `tls://0.0.0.0:443`.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -82,6 +82,7 @@ fn head(sheet: &mut Sheet, status: &Status) {
         drain_seconds,
         reload_error,
         listen,
+        pins,
         doors,
         default_targets: _,
         certificates: _,
@@ -117,6 +118,12 @@ fn head(sheet: &mut Sheet, status: &Status) {
     }
     for address in listen {
         sheet.line(format_args!("listening on {address}"));
+    }
+    for pin in pins {
+        sheet.line(match role {
+            Role::Server => format!("pin of the server {pin}"),
+            Role::Client => format!("trusts a server with the pin {pin}"),
+        });
     }
     for address in doors {
         sheet.line(format_args!("listening for visitors of names on {address}"));
@@ -648,7 +655,7 @@ mod tests {
         now.sessions[0].services.push(new);
         let rates = Rates::between(&before, &now, 2.0);
         let text = render(&now, Some(&rates));
-        let lines: Vec<_> = text.lines().skip(10).collect();
+        let lines: Vec<_> = text.lines().skip(11).collect();
         assert!(lines[0].ends_with("in       out      in/s     out/s"), "{text}");
         // `new` stands before `ssh`.
         assert!(lines[1].ends_with("0 B      0 B"), "{text}");
@@ -663,6 +670,7 @@ mod tests {
         let expected = "\
 tunnel server 0.1.0, running, up 1h1m, process 42
 listening on tls://0.0.0.0:7000
+pin of the server sha256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=
 1 session, 2 links, 1.5 KiB of 3.0 GiB memory budget in use
 room for 936 more visitors, limit of open files 1024
 

@@ -102,6 +102,7 @@ pub fn sample() -> Status {
         uptime_seconds: 3_700,
         state: "running".into(),
         listen: vec!["tls://0.0.0.0:7000".into()],
+        pins: vec!["sha256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=".into()],
         memory: Memory { budget_bytes: 3 << 30, used_bytes: 1536, refused: 0 },
         descriptors: Descriptors { open: 24, limit: Some(1024), room: Some(936) },
         udp: Some(Udp { receive_buffer_bytes: 4 << 20, send_buffer_bytes: 2 << 20 }),

@@ -8,6 +8,7 @@ use ops::status::StreamNumber;
 
 use super::OptionArgs;
 use super::values::{forward, interval, patience, server, span, target};
+use crate::complete::{clients, published, services};
 
 /// The running daemon that a command asks.
 #[derive(Debug, Args)]
@@ -50,21 +51,25 @@ pub(crate) struct EnrollArgs {
     pub(crate) server: Vec<String>,
     /// Make a code by which a client that enrolled by a code gets a new token; rights and limits
     /// stay, and the old token is valid until the first log-in with the new one
-    #[arg(long, value_name = "NAME", conflicts_with = "name")]
+    #[arg(long, value_name = "NAME", conflicts_with = "name", add = clients())]
     pub(crate) renew: Option<String>,
     /// Disconnect and forget a client that enrolled by a code
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = clients())]
     #[arg(conflicts_with_all = ["name", "allow_tcp", "allow_udp", "allow_http", "allow_tls"])]
     #[arg(conflicts_with_all = ["allow_forward", "server", "renew"])]
     pub(crate) revoke: Option<String>,
     #[command(flatten)]
     pub(crate) which: Which,
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `tunnel allow`.
 #[derive(Debug, Args)]
 pub(crate) struct AllowArgs {
     /// Name of the client, which the configuration names or which enrolled by a code
+    #[arg(add = clients())]
     pub(crate) name: String,
     /// TCP ports that it may publish as well: 22, 20000-20100, 127.0.0.1:8080
     #[arg(long, value_name = "PORTS", num_args = 1..)]
@@ -128,9 +133,13 @@ pub(crate) struct PublishArgs {
     pub(crate) save: bool,
     #[command(flatten)]
     pub(crate) which: Which,
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
     /// Name of the service, which takes the place of the service of this name [default: by port or
     /// host]
     #[arg(long, requires = "publish", help_heading = "Options of the services")]
+    #[arg(add = published())]
     pub(crate) name: Option<String>,
     #[command(flatten)]
     pub(crate) options: OptionArgs,
@@ -142,13 +151,16 @@ pub(crate) struct UnpublishArgs {
     #[allow(rustdoc::bare_urls, reason = "the comment is the help text of the terminal")]
     /// Names or hosts of services, or addresses of forwards: ssh, tcp-3000, http://app.example.com,
     /// 5203, socks5://1080
-    #[arg(value_name = "NAME", required = true)]
+    #[arg(value_name = "NAME", required = true, add = published())]
     pub(crate) names: Vec<String>,
     /// Remove the entries from the configuration file
     #[arg(long)]
     pub(crate) save: bool,
     #[command(flatten)]
     pub(crate) which: Which,
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `tunnel forward`.
@@ -164,6 +176,9 @@ pub(crate) struct ForwardArgs {
     pub(crate) save: bool,
     #[command(flatten)]
     pub(crate) which: Which,
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `tunnel connect`.
@@ -198,6 +213,7 @@ pub(crate) enum ClientsCommand {
     /// Show one client in full: rights, limits, services and links
     Show {
         /// Name of the client
+        #[arg(add = clients())]
         name: String,
         #[command(flatten)]
         which: Which,
@@ -218,6 +234,7 @@ pub(crate) enum ClientsCommand {
     /// Disconnect and forget a client that enrolled by a code, as `tunnel enroll --revoke` does
     Revoke {
         /// Name of the client
+        #[arg(add = clients())]
         name: String,
         #[command(flatten)]
         which: Which,
@@ -228,6 +245,7 @@ pub(crate) enum ClientsCommand {
 #[derive(Debug, Args)]
 pub(crate) struct HoldArgs {
     /// Name of the client, connected or away
+    #[arg(add = clients())]
     pub(crate) name: String,
     /// HTML file with the page, at most 32 KiB; {reason} and {status} are replaced [default: the page
     /// for unavailable services]
@@ -249,6 +267,7 @@ pub(crate) struct HoldArgs {
 #[group(args = ["streams", "new_per_second", "ports", "hosts"])]
 pub(crate) struct LimitArgs {
     /// Name of the client, which the configuration names or which enrolled by a code
+    #[arg(add = clients())]
     pub(crate) name: String,
     /// Simultaneous streams
     #[arg(long, value_name = "N")]
@@ -272,7 +291,7 @@ pub(crate) struct StreamsArgs {
     #[command(flatten)]
     pub(crate) which: Which,
     /// Only streams and flows of this service, or of the forward with this address
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = services())]
     pub(crate) service: Option<String>,
     /// Maximum number of listed streams and flows
     #[arg(long, value_name = "N", default_value = "100")]
@@ -303,6 +322,21 @@ pub(crate) struct PingArgs {
     /// Time to wait for an answer, in seconds, at most 10
     #[arg(short = 'W', long, value_name = "SECS", default_value = "2", value_parser = patience)]
     pub(crate) timeout: Duration,
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `tunnel check`.
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// The file; its content tells whether it is for a server or for a client [default: client.yaml
+    /// or server.yaml in this folder]
+    #[arg(value_name = "FILE", conflicts_with = "config")]
+    pub(crate) file: Option<PathBuf>,
+    /// The same file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     /// Print JSON, for programs
     #[arg(long)]
     pub(crate) json: bool,

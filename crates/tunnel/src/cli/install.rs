@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::Side;
+use crate::complete::instances;
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct InstallArgs {
@@ -13,7 +14,8 @@ pub(crate) struct InstallArgs {
     /// Name of the instance [default: name of the client; main for a server]
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// Configuration file [default: client.yaml; none for a server that was started without a file]
+    /// Configuration file [default: client.yaml or server.yaml in this folder; none for a server that
+    /// was started without a file]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// State directory so far [default: as for `tunnel server`, also of the user who called sudo]
@@ -34,7 +36,7 @@ pub(crate) struct UninstallArgs {
     /// Role [default: of the only installed instance]
     pub(crate) side: Option<Side>,
     /// Name of the instance [default: of the only installed instance]
-    #[arg(long)]
+    #[arg(long, add = instances())]
     pub(crate) name: Option<String>,
     /// Remove configuration, secrets and state as well
     #[arg(long)]

@@ -7,15 +7,15 @@ mod options;
 mod roles;
 mod values;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use logging::levels;
 
 pub(crate) use asked::{
-    AllowArgs, ClientsArgs, ClientsCommand, ConnectArgs, DenyArgs, EnrollArgs, ForwardArgs,
-    HoldArgs, LimitArgs, PingArgs, PublishArgs, SpeedArgs, StreamsArgs, UnpublishArgs, Which,
+    AllowArgs, CheckArgs, ClientsArgs, ClientsCommand, ConnectArgs, DenyArgs, EnrollArgs,
+    ForwardArgs, HoldArgs, LimitArgs, PingArgs, PublishArgs, SpeedArgs, StreamsArgs, UnpublishArgs,
+    Which,
 };
 pub(crate) use generate::{Generate, Shell, Side};
 pub(crate) use install::{InstallArgs, PlaceArgs, UninstallArgs};
@@ -30,7 +30,7 @@ Examples:
   tunnel client --server example.com --name home --token-file token \\
       --pin sha256:… --publish 10022=22
   tunnel publish 3000    publish another port of the running client
-  tunnel check --config server.yaml
+  tunnel check server.yaml
   tunnel status
   tunnel speedtest
 
@@ -68,13 +68,13 @@ open streams end with their visitors.";
 
 const PUBLISH_EXAMPLES: &str = "\
 Examples:
-  Port 3000 of this machine, at a port of the server's choice, and at port 10080:
+  Port 3000 of this machine, at any port of the server, and at port 10080:
     tunnel publish 3000
     tunnel publish 10080=3000
   Port 22 of another machine here, and a port of UDP:
     tunnel publish 10022=192.168.1.5:22
     tunnel publish udp://51820=udp://51820
-  A web site of this machine at a name, and a part of it under a name of its own:
+  A web site of this machine at a host name, and a part of the site:
     tunnel publish http://app.example.com=3000
     tunnel publish http://app.example.com=3001 --path /api --name api
   With a password, for visitors of some networks, for an hour:
@@ -132,11 +132,7 @@ pub(crate) enum Command {
         once: bool,
     },
     /// Validate a configuration file and print what would run; exit code 2 if it is wrong
-    Check {
-        /// The file; its content tells whether it is for a server or for a client
-        #[arg(long, value_name = "FILE")]
-        config: PathBuf,
-    },
+    Check(CheckArgs),
     /// Create certificates; print a commented configuration, a token or its hash
     #[command(subcommand)]
     Generate(Generate),
@@ -204,6 +200,9 @@ pub(crate) enum Command {
     Reload {
         #[command(flatten)]
         which: Which,
+        /// Print JSON, for programs
+        #[arg(long)]
+        json: bool,
     },
     /// End the connections of a running client, or on a server those of one client, and dial anew;
     /// streams go on
@@ -324,8 +323,7 @@ mod tests {
             panic!("no rights")
         };
         assert_eq!((args.tcp.len(), args.udp.len()), (0, 2));
-        assert!(wrong("tunnel client --name x").contains("--server"));
-        assert!(wrong("tunnel client --server a --name x").contains("--token-file"));
+        assert!(wrong("tunnel check a --config b").contains("cannot be used with"));
         assert!(wrong("tunnel server --log-level loud").contains("`loud` is no level"));
         assert!(wrong("tunnel server --log-level info,link=deep").contains("`deep` is no level"));
         parse("tunnel server --log-level info,link=debug").unwrap();

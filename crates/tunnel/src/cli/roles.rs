@@ -69,15 +69,15 @@ pub(crate) struct ClientArgs {
     #[arg(conflicts_with_all = ["name", "token", "token_file", "pin", "ca", "cert", "key"])]
     pub(crate) enroll: Option<String>,
     /// Server: example.com (tls://example.com:7000), quic://…, kcp://…, wss://…; several URLs are
-    /// paths to the same server, the preferred path first
-    #[arg(long, value_name = "URL", required_unless_present_any = ["config", "enroll"])]
+    /// paths to the same server, the preferred path first. Without --server and --config, the file
+    /// is client.yaml in this folder
+    #[arg(long, value_name = "URL")]
     pub(crate) server: Vec<String>,
     /// Name for the log-in
-    #[arg(long, required_unless_present_any = ["config", "enroll"])]
+    #[arg(long)]
     pub(crate) name: Option<String>,
     /// File with the token for the log-in; a certificate may be enough
     #[arg(long, value_name = "FILE", conflicts_with = "token")]
-    #[arg(required_unless_present_any = ["config", "token", "cert", "enroll"])]
     pub(crate) token_file: Option<PathBuf>,
     /// The token itself; every user of this machine can read the value in /proc: prefer --token-file
     #[arg(long)]
@@ -131,7 +131,8 @@ pub(crate) struct ClientArgs {
 /// Flags of both roles.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct DaemonArgs {
-    /// Configuration file; flags take precedence over the file
+    /// Configuration file; flags take precedence over the file [default: client.yaml or server.yaml
+    /// in this folder, unless flags describe the client or the server]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Folder of keys and tokens [default: $STATE_DIRECTORY, /var/lib/tunnel for root, otherwise

@@ -39,13 +39,15 @@ impl RunningDaemon {
         let mut order = Order::new(&change, (&running, &known), prefix)?;
         if change.save && change == (ListChange { save: true, ..ListChange::default() }) {
             ensure!(self.kept()?.is_some(), NO_STATE);
-            order = Order { added: kept.lists, gone: hidden };
+            order = Order { added: kept.lists, gone: hidden, warnings: Vec::new() };
         }
+        let warnings = std::mem::take(&mut order.warnings);
         let outcome = if change.save {
             self.save(order, prefix).await
         } else {
             self.keep(order, prefix).await
         };
+        let outcome = outcome.map(|reloaded| Reloaded { warnings, ..reloaded });
         self.lists_changed.notify_one();
         if let Ok(reloaded) = &outcome {
             tracing::info!(target: AUDIT, "services and forwards were changed by a command: {reloaded}");
@@ -193,6 +195,8 @@ struct Order {
     added: Lists,
     /// Names of services with their prefix, and addresses of forwards.
     gone: Vec<String>,
+    /// For the log and for the person who asked.
+    warnings: Vec<String>,
 }
 
 impl Order {
@@ -206,7 +210,8 @@ impl Order {
             config::load_published(publish, &change.forward, prefix, sources)
         };
         let added = with_sources(Path::new(""), load)?;
-        for warning in &added.warnings {
+        let warnings: Vec<_> = added.warnings.iter().map(ToString::to_string).collect();
+        for warning in &warnings {
             tracing::warn!("{warning}");
         }
         let added = added.config;
@@ -223,7 +228,7 @@ impl Order {
             }
         }
         if unknown.is_empty() {
-            return Ok(Self { added, gone });
+            return Ok(Self { added, gone, warnings });
         }
         let there = if known.is_empty() { "nothing".to_owned() } else { known.join(", ") };
         Err(WrongConfig::one(format!(
@@ -244,7 +249,7 @@ impl Order {
     fn without(&self, refused: &[String]) -> Self {
         let mut added = self.added.clone();
         added.services.retain(|service| !refused.contains(&service.name));
-        Self { added, gone: self.gone.clone() }
+        Self { added, gone: self.gone.clone(), warnings: Vec::new() }
     }
 
     /// The new entries without the prefix of their names.

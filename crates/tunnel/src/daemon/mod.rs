@@ -37,8 +37,12 @@ const LAST_LINES: Duration = Duration::from_secs(1);
 /// The settings of the frame.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
-    /// The place of the control socket.
-    pub(crate) control: SocketPath,
+    /// The place of the control socket. `None`: the environment names no folder.
+    pub(crate) control: Option<SocketPath>,
+    /// Whether the daemon does not start without a control socket.
+    pub(crate) is_needed: bool,
+    /// The warnings about the configuration.
+    pub(crate) warnings: Vec<String>,
     /// The configuration file of the role, if there is one.
     pub(crate) configuration: Option<PathBuf>,
 }
@@ -61,8 +65,7 @@ async fn live(
     life: &Life,
     start: impl AsyncFnOnce() -> anyhow::Result<Arc<dyn Serving>>,
 ) -> anyhow::Result<()> {
-    let socket = ControlSocket::bind(&frame.control)?;
-    tracing::debug!(path = %socket.path().display(), "control socket");
+    let socket = control_socket(frame)?;
     let role = tokio::select! {
         biased;
         // A role that has started may have visitors, so it drains.
@@ -75,7 +78,8 @@ async fn live(
     };
     let file = frame.configuration.clone();
     let config_file = file.clone().map(ConfigFile);
-    let told = Arc::new(RunningDaemon::new(Arc::clone(&role), life.clone(), config_file));
+    let warnings = frame.warnings.clone();
+    let told = Arc::new(RunningDaemon::new(Arc::clone(&role), life.clone(), config_file, warnings));
     let api = match start_api(&role.common(), &told, life) {
         Ok(api) => api,
         Err(why) => {
@@ -107,7 +111,8 @@ async fn live(
     following.extend(
         file.map(|file| tokio::spawn(follow::watch_configuration(Arc::clone(&told), file))),
     );
-    let serving = tokio::spawn(socket.serve(Arc::<RunningDaemon>::clone(&told), life.clone()));
+    let serving = socket
+        .map(|socket| tokio::spawn(socket.serve(Arc::<RunningDaemon>::clone(&told), life.clone())));
 
     let summary = role.summary();
     notify::ready(&summary);
@@ -135,11 +140,31 @@ async fn live(
     // The last requests ended with the role.
     drop(tokio::task::spawn_blocking(|| logging::requests::flush(LAST_LINES)).await);
     drop(api);
-    serving.abort();
-    // Waits until the socket file is removed.
-    drop(serving.await);
+    if let Some(serving) = serving {
+        serving.abort();
+        // Waits until the socket file is removed.
+        drop(serving.await);
+    }
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Binds the control socket. A daemon that does not need the socket only warns without it.
+fn control_socket(frame: &Frame) -> anyhow::Result<Option<ControlSocket>> {
+    let why = match frame.control.as_ref().map(ControlSocket::bind) {
+        Some(Ok(socket)) => {
+            tracing::debug!(path = %socket.path().display(), "control socket");
+            return Ok(Some(socket));
+        }
+        Some(Err(why)) if frame.is_needed => return Err(why.into()),
+        Some(Err(why)) => why.to_string(),
+        None => "control socket: the environment names no folder for it".to_owned(),
+    };
+    tracing::warn!(
+        "{why}; this process runs without it, and `tunnel status` and the other commands do not \
+         reach this process (hint: --control SOCKET, in a folder that this process can write to)"
+    );
+    Ok(None)
 }
 
 fn start_api(

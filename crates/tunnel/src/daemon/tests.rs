@@ -78,7 +78,7 @@ impl Certificates for Recorded {
 
 fn frame(dir: &Path) -> Frame {
     let control = SocketPath { path: dir.join("c.sock"), fixed: true };
-    Frame { control, configuration: None }
+    Frame { control: Some(control), is_needed: true, warnings: Vec::new(), configuration: None }
 }
 
 #[tokio::test]
@@ -86,7 +86,7 @@ async fn a_stop_over_the_socket_drains_then_closes_and_shows_meanwhile() {
     let dir = tempfile::tempdir().unwrap();
     let role = Arc::new(Recorded::default());
     let (started, frame): (Arc<dyn Serving>, _) = (role.clone(), frame(dir.path()));
-    let path = frame.control.path.clone();
+    let path = frame.control.as_ref().unwrap().path.clone();
     let asked = path.clone();
     let asks = async {
         role.up.notified().await;
@@ -113,7 +113,7 @@ async fn a_stop_over_the_socket_drains_then_closes_and_shows_meanwhile() {
 #[tokio::test]
 async fn who_is_stopping_does_not_reload() {
     let (role, life) = (Arc::new(Recorded::default()), Life::new());
-    let told = RunningDaemon::new(role.clone(), life.clone(), None);
+    let told = RunningDaemon::new(role.clone(), life.clone(), None, Vec::new());
     told.reload().await.unwrap();
     life.drain();
     assert_eq!(told.reload().await.unwrap_err().to_string(), "it is stopping");
@@ -162,5 +162,5 @@ async fn a_role_that_cannot_start_leaves_nothing_behind() {
     let start = async || Err::<Arc<dyn Serving>, _>(anyhow::anyhow!("port taken"));
     let error = live(&frame, &Life::new(), start).await.unwrap_err();
     assert_eq!(error.to_string(), "port taken");
-    assert!(!frame.control.path.exists());
+    assert!(!frame.control.unwrap().path.exists());
 }

@@ -31,6 +31,8 @@ pub(super) struct RunningDaemon {
     pub(super) file: Option<ConfigFile>,
     /// Permits one reload at a time, and counts the successful reloads.
     pub(super) turn: tokio::sync::Mutex<u64>,
+    /// The warnings about the configuration in force. A reload tells the others.
+    warnings: Mutex<Vec<String>>,
     /// Services have changed, perhaps the time at which one ends.
     pub(super) lists_changed: tokio::sync::Notify,
     /// The end of the drain, as soon as it has begun.
@@ -40,9 +42,22 @@ pub(super) struct RunningDaemon {
 }
 
 impl RunningDaemon {
-    pub(super) fn new(role: Arc<dyn Serving>, life: Life, file: Option<ConfigFile>) -> Self {
+    pub(super) fn new(
+        role: Arc<dyn Serving>,
+        life: Life,
+        file: Option<ConfigFile>,
+        warnings: Vec<String>,
+    ) -> Self {
         let (turn, lists_changed, drain_end, reload_error) = Default::default();
-        Self { role, life, file, turn, lists_changed, drain_end, reload_error }
+        let warnings = Mutex::new(warnings);
+        Self { role, life, file, turn, warnings, lists_changed, drain_end, reload_error }
+    }
+
+    /// Leaves in a report the warnings that there were not before the reload.
+    fn keep_new_warnings(&self, reloaded: &mut Reloaded) {
+        let mut known = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *known, reloaded.warnings.clone());
+        reloaded.warnings.retain(|warning| !before.contains(warning));
     }
 
     /// Notes the time at which the remaining streams are reset.
@@ -60,7 +75,10 @@ impl RunningDaemon {
         // systemd already knows that the daemon stops, and must not be told that it is ready again.
         anyhow::ensure!(self.life.phase() == Phase::Running, "it is stopping");
         notify::reloading();
-        let outcome = self.role.reload().await;
+        let mut outcome = self.role.reload().await;
+        if let Ok(reloaded) = &mut outcome {
+            self.keep_new_warnings(reloaded);
+        }
         // A stop may have begun during the reload; then systemd must not be told either.
         if self.life.phase() == Phase::Running {
             notify::ready(&self.role.summary());

@@ -77,7 +77,7 @@ pub(super) fn renew(
         );
     }
     term::err(format_args!("the running client (process {pid}) has taken the token"));
-    tell(&reloaded)?;
+    tell(&reloaded, false)?;
     Ok(None)
 }
 

@@ -1,7 +1,7 @@
 //! `tunnel generate`: files and tokens that are needed before the first start.
 //!
 //! `certs` makes certificates, `folder` writes them and never overwrites a file, `advice` explains
-//! the files, `token` hashes tokens and `password` passwords of visitors. `shell` makes completions and manual pages.
+//! the files, `token` hashes tokens and `password` passwords of visitors. `shell` makes COMPLETE, completions and manual pages.
 
 mod advice;
 mod certs;
@@ -12,5 +12,5 @@ mod token;
 
 pub(crate) use certs::{Order, certs};
 pub(crate) use password::hashed;
-pub(crate) use shell::{all_pages, completions, man_page, man_pages};
+pub(crate) use shell::{COMPLETE, all_pages, completions, man_page, man_pages};
 pub(crate) use token::hash;

@@ -16,20 +16,18 @@ use super::{Instance, check_name, command, drop_in, root, shared, state, unit, v
 use crate::cli::{InstallArgs, Side};
 use crate::load::{self, Either};
 use crate::quoted::quoted;
-use crate::{first_start, input};
-
-const CLIENT_FILE: &str = "client.yaml";
+use crate::{first_start, found, input};
 
 const MAIN: &str = "main";
 
 /// What `tunnel install` writes, and the instance.
 pub(super) fn plan(args: &InstallArgs) -> anyhow::Result<(Plan, Instance)> {
-    let default = || Path::new(CLIENT_FILE).exists().then(|| PathBuf::from(CLIENT_FILE));
+    let of_server = || found::here(found::SERVER).filter(|_| args.listen.is_empty());
     let file = match (&args.config, args.side) {
         (Some(file), _) => Some(file.clone()),
-        (None, Some(Side::Server)) => None,
-        (None, Some(Side::Client)) => Some(CLIENT_FILE.into()),
-        (None, None) => default(),
+        (None, Some(Side::Server)) => of_server(),
+        (None, Some(Side::Client)) => Some(found::CLIENT.into()),
+        (None, None) => found::here(found::CLIENT).or_else(of_server),
     };
     let mut source = match &file {
         Some(file) => of_file(file, args.side)?,
@@ -44,7 +42,7 @@ pub(super) fn plan(args: &InstallArgs) -> anyhow::Result<(Plan, Instance)> {
             state::add_client(&mut plan, &root, &loaded.config, given, &name)?;
         }
         Some(Either::Server(_)) | None => {
-            let (from, files) = state::of_server(given)?;
+            let (from, files) = state::of_server(&mut plan, given, args.place.dry_run)?;
             if file.is_none() {
                 if files.is_empty() {
                     bail!(

@@ -24,7 +24,7 @@ use rustix::process::geteuid;
 
 use crate::cli::{InstallArgs, PlaceArgs, Side};
 
-pub(crate) use remove::uninstall;
+pub(crate) use remove::{names, uninstall};
 
 const UNITS: &str = "/etc/systemd/system";
 

@@ -79,6 +79,12 @@ pub(crate) fn uninstall(args: &UninstallArgs) -> anyhow::Result<()> {
     run(&[command(&["systemctl", "daemon-reload"])], &args.place)
 }
 
+/// The names of the installed instances; none if the units cannot be read.
+pub(crate) fn names() -> Vec<String> {
+    let found = instances(Path::new(UNITS)).unwrap_or_default();
+    found.into_iter().map(|(_, name)| name).collect()
+}
+
 /// The installed instances.
 fn instances(units: &Path) -> anyhow::Result<Vec<(Side, String)>> {
     let mut all = list(units)?;

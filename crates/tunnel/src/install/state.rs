@@ -54,11 +54,27 @@ fn home_of(users: &str, id: &str) -> Option<PathBuf> {
     })
 }
 
-/// The state of a server, and its directory.
-pub(super) fn of_server(given: Option<PathBuf>) -> anyhow::Result<(PathBuf, Files)> {
+/// The state of a server, and its directory. While a daemon uses the directory, its files may
+/// change: that is a note of the plan where the plan is only shown (`is_shown`), and an error
+/// otherwise.
+pub(super) fn of_server(
+    plan: &mut Plan,
+    given: Option<PathBuf>,
+    is_shown: bool,
+) -> anyhow::Result<(PathBuf, Files)> {
     let folders = so_far(given)?;
     let mut found = Vec::new();
     for folder in &folders {
+        if let Some(owner) = holder(folder)? {
+            let why = format!(
+                "the state directory {} belongs to a running tunnel (process {owner})",
+                folder.display()
+            );
+            if !is_shown {
+                bail!("{why}; stop it first: tunnel stop (hint: --dry-run works meanwhile)");
+            }
+            plan.notes.push(format!("{why}; before the installation: tunnel stop"));
+        }
         let files = files(folder)?;
         if !files.is_empty() {
             found.push((folder.clone(), files));
@@ -72,16 +88,9 @@ pub(super) fn of_server(given: Option<PathBuf>) -> anyhow::Result<(PathBuf, File
     Ok(found.pop().unwrap_or_else(none))
 }
 
-/// The files of a state directory, which no daemon may use meanwhile. The owner may be another user
-/// than root, so the directory is read and not opened as one's own.
+/// The files of a state directory. The owner may be another user than root, so the directory is read
+/// and not opened as one's own.
 fn files(folder: &Path) -> anyhow::Result<Files> {
-    if let Some(owner) = holder(folder)? {
-        bail!(
-            "the state directory {} belongs to a running tunnel (process {owner}); stop it first: \
-             tunnel stop",
-            folder.display()
-        );
-    }
     let mut found = Vec::new();
     for below in ["", CLIENTS] {
         let read = match fs::read_dir(folder.join(below)) {

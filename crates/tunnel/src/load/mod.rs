@@ -214,9 +214,9 @@ pub(crate) fn file_with_certificates(path: &Path) -> Result<Either, WrongConfig>
     Ok(either)
 }
 
-/// The folders in which a client that was started with the file `path` keeps its state: by hand, or
+/// The folders in which a daemon that was started with the file `path` keeps its state: by hand, or
 /// as an instance of systemd, which has the name of the file.
-fn state_folders(path: &Path, common: &Common) -> Vec<PathBuf> {
+pub(crate) fn state_folders(path: &Path, common: &Common) -> Vec<PathBuf> {
     if let Some(given) = &common.state_dir {
         return vec![given.clone()];
     }

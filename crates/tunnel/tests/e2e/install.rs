@@ -113,6 +113,14 @@ fn an_enrolled_client_and_its_server_run_as_installed_units() {
     let of_server = ["server", "--listen", &listen, "--state-dir", "s"];
     let (exit, _, why) = install(&of_server);
     assert!(exit == Some(1) && why.contains("stop it first: tunnel stop"), "{why}");
+    // A plan is shown while the daemons run.
+    for args in [&of_server[..], &["client", "--state-dir", "c"]] {
+        let (exit, said, why) = install(&[args, &["--dry-run"]].concat());
+        assert_eq!(exit, Some(0), "{why}");
+        assert!(said.contains("$ systemctl enable --now tunnel-"), "{said}");
+        let is_told = why.contains("before the installation: tunnel stop");
+        assert_eq!(is_told, args[0] == "server", "{why}");
+    }
     assert_eq!(fs::read_dir(&root).unwrap().count(), 0);
     for daemon in [&mut client, &mut server] {
         daemon.terminate();

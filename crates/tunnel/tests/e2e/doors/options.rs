@@ -84,6 +84,9 @@ fn a_service_is_published_with_a_password_a_path_networks_and_an_end() {
     wait("the name leads nowhere", LONG, || {
         (code(http, &["http://short.example/"]) == "404").then_some(())
     });
-    let kept = fs::read_to_string(running.file("client-state/client-home@127.0.0.1.yaml")).unwrap();
+    let files = fs::read_dir(running.file("client-state")).unwrap();
+    let mut kept = files.map(|file| file.unwrap().path());
+    let kept = kept.find(|path| path.extension().is_some_and(|end| end == "yaml")).unwrap();
+    let kept = fs::read_to_string(kept).unwrap();
     assert!(kept.contains("name: app") && !kept.contains("short"), "{kept}");
 }
