@@ -309,7 +309,7 @@ mod tests {
             assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())), "{answer}");
             assert!(head.ends_with("Connection: close"), "{answer}");
             let bodiless = without_body(answer.clone().into());
-            assert_eq!(bodiless, answer[..head.len() + 4].as_bytes());
+            assert_eq!(bodiless, &answer.as_bytes()[..head.len() + 4]);
         }
         assert!(refusal(ResetCode::Denied).starts_with(b"HTTP/1.1 403 "));
         assert!(refusal(ResetCode::Timeout).starts_with(b"HTTP/1.1 504 "));
