@@ -73,7 +73,7 @@ fn curl_reaches_http_addresses_through_a_proxy_without_connect() {
             let proxy = format!("http://ann:secret@127.0.0.1:{port}");
             // Two targets in one call: the program opens a connection for each.
             let both = curl(&proxy, &[&url("localhost"), &url("127.0.0.1")]);
-            assert_eq!(said(&both), shown("localhost") + &shown("127.0.0.1"), "{scheme}");
+            assert_eq!(said(&both), shown("localhost") + &shown("127.0.0.1"), "{scheme:?}");
             // An upload whose body waits for the target.
             let body = running.file(&format!("body-{nth}"));
             let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| (n >> 3) as u8).collect();
