@@ -13,6 +13,7 @@ use super::told::{RunningDaemon, undo};
 use crate::config_file::refusal;
 use crate::input::with_sources;
 use crate::kept_lists::KeptLists;
+use crate::load::shadow_warnings;
 
 /// The error of a change that would not last.
 const NO_STATE: &str = "this client has no state directory, in which the change could be kept (hint: \
@@ -50,6 +51,8 @@ impl RunningDaemon {
         let outcome = outcome.map(|reloaded| Reloaded { warnings, ..reloaded });
         self.lists_changed.notify_one();
         if let Ok(reloaded) = &outcome {
+            // The command has told them.
+            self.know_warnings(shadow_warnings(&self.lists_in_force()?.config()));
             tracing::info!(target: AUDIT, "services and forwards were changed by a command: {reloaded}");
         }
         outcome

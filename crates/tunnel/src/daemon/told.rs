@@ -53,11 +53,21 @@ impl RunningDaemon {
         Self { role, life, file, turn, warnings, lists_changed, drain_end, reload_error }
     }
 
+    /// Notes warnings that a person has been told.
+    pub(super) fn know_warnings(&self, warnings: impl Iterator<Item = String>) {
+        self.warnings.lock().unwrap_or_else(PoisonError::into_inner).extend(warnings);
+    }
+
     /// Leaves in a report the warnings that there were not before the reload.
     fn keep_new_warnings(&self, reloaded: &mut Reloaded) {
         let mut known = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut *known, reloaded.warnings.clone());
-        reloaded.warnings.retain(|warning| !before.contains(warning));
+        // A line of the report is not repeated, such as an entry that has the place of another.
+        let is_told = |warning: &String| {
+            before.contains(warning)
+                || reloaded.applied.iter().any(|line| warning.starts_with(line.as_str()))
+        };
+        reloaded.warnings.retain(|warning| !is_told(warning));
     }
 
     /// Notes the time at which the remaining streams are reset.

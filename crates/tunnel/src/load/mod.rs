@@ -141,6 +141,14 @@ pub(crate) fn client(
     Ok(loaded)
 }
 
+/// The warnings about entries that stand in the place of others.
+pub(crate) fn shadow_warnings(config: &ClientConfig) -> impl Iterator<Item = String> {
+    let text = |shadow: config::Shadow| {
+        format!("{shadow} (hint: `tunnel unpublish {}` brings it back)", shadow.by)
+    };
+    config.shadows().into_iter().map(text)
+}
+
 /// Adds the services and forwards that commands have added.
 fn keep(to: &mut Loaded<ClientConfig>, kept: &KeptLists) -> Result<(), WrongConfig> {
     let mut lists = kept.load(to.config.id_prefix.as_deref())?;
@@ -149,10 +157,7 @@ fn keep(to: &mut Loaded<ClientConfig>, kept: &KeptLists) -> Result<(), WrongConf
     to.config
         .keep(&lists)
         .map_err(|bad| WrongConfig::one(format!("{}: {bad}", kept.path().display())))?;
-    for shadow in to.config.shadows() {
-        to.warnings
-            .push(format!("{shadow} (hint: `tunnel unpublish {}` brings it back)", shadow.by));
-    }
+    to.warnings.extend(shadow_warnings(&to.config));
     if !lists.without.is_empty() {
         let what = lists.without.join(", ");
         to.warnings.push(format!(
