@@ -119,7 +119,7 @@ impl PortRights {
     }
 
     /// First and last port of each run of ports at `bind` from which the server may choose: those
-    /// from [`USER_PORTS`] on. Well-known ports are chosen only where the rights have no others,
+    /// from `USER_PORTS` on. Well-known ports are chosen only where the rights have no others,
     /// because a port such as 22 or 80 says what listens there, and here anything may.
     #[must_use]
     pub fn to_choose_from(&self, bind: IpAddr) -> Vec<(u16, u16)> {

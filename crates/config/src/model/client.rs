@@ -433,7 +433,7 @@ pub enum Public {
         kind: NameKind,
         /// A DNS name in lower case without a dot at the end, `*.` and such a name, or `*` for every
         /// host that no other service has. A host of one label is below the server's `http.domain`.
-        /// In [`Lists`](crate::Lists), the first label may be `{name}`; a [`ClientConfig`] has the
+        /// In [`Lists`], the first label may be `{name}`; a [`ClientConfig`] has the
         /// label of the client there.
         host: String,
     },
