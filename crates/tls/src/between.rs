@@ -1,0 +1,147 @@
+//! TLS between two clients, whose log-in proves who they are.
+//!
+//! Both ends know a secret. The greeting proves the secret and binds the proof to the TLS session
+//! by keying material of that session (RFC 9266 describes such a binding). A machine between the
+//! ends has two sessions with different keying material, so its proofs fail, whichever certificate
+//! it shows. The certificate is therefore not verified, and each process makes its own.
+
+use std::sync::{Arc, OnceLock};
+
+use rustls::client::Resumption;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::version::TLS13;
+use rustls::{ClientConfig, DigitallySignedStruct, Error, ServerConfig, SignatureScheme};
+
+use crate::{Identity, MaterialError, fleeting, provider, server_config};
+
+/// The name that a client asks for; nobody verifies it.
+pub const PEER_NAME: &str = "peer.invalid";
+
+/// The configuration of the visitor's end. The certificate of the other end may be any: the caller
+/// has to demand a greeting with a proof that is bound to the session.
+pub fn peer_client_config(alpn: &[&[u8]]) -> Result<Arc<ClientConfig>, MaterialError> {
+    let algorithms = provider().signature_verification_algorithms;
+    let mut config = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])
+        .map_err(|error| MaterialError::Setting(error.to_string()))?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(BoundByGreeting { algorithms }))
+        .with_no_client_auth();
+    config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+    config.resumption = Resumption::disabled();
+    // The server of the tunnel reads the ClientHello of an inner session.
+    config.enable_sni = false;
+    Ok(Arc::new(config))
+}
+
+/// The configuration of the publisher's end, with a key of this process.
+pub fn peer_server_config(alpn: &[&[u8]]) -> Result<Arc<ServerConfig>, MaterialError> {
+    server_config(process_identity()?, None, alpn)
+}
+
+fn process_identity() -> Result<&'static Identity, MaterialError> {
+    static IDENTITY: OnceLock<Identity> = OnceLock::new();
+    if let Some(known) = IDENTITY.get() {
+        return Ok(known);
+    }
+    let made = fleeting(&[PEER_NAME.to_owned()])?;
+    Ok(IDENTITY.get_or_init(|| made))
+}
+
+/// Accepts every certificate whose key signed the handshake.
+#[derive(Debug)]
+struct BoundByGreeting {
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ServerCertVerifier for BoundByGreeting {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::{ClientConnection, ServerConnection};
+
+    use super::*;
+
+    const ALPN: &[&[u8]] = &[b"tunnel/1"];
+
+    fn visitor() -> ClientConnection {
+        let name = ServerName::try_from(PEER_NAME).unwrap();
+        ClientConnection::new(peer_client_config(ALPN).unwrap(), name).unwrap()
+    }
+
+    fn publisher() -> ServerConnection {
+        ServerConnection::new(peer_server_config(ALPN).unwrap()).unwrap()
+    }
+
+    /// Hands over everything that either end has to say, until both are silent.
+    fn shake(visitor: &mut ClientConnection, publisher: &mut ServerConnection) {
+        while visitor.wants_write() || publisher.wants_write() {
+            let mut said = Vec::new();
+            visitor.write_tls(&mut said).unwrap();
+            publisher.read_tls(&mut said.as_slice()).unwrap();
+            publisher.process_new_packets().unwrap();
+            let mut said = Vec::new();
+            publisher.write_tls(&mut said).unwrap();
+            visitor.read_tls(&mut said.as_slice()).unwrap();
+            visitor.process_new_packets().unwrap();
+        }
+    }
+
+    fn material(end: &rustls::ConnectionCommon<impl rustls::SideData>) -> [u8; 32] {
+        end.export_keying_material([0; 32], b"EXPORTER-test", None).unwrap()
+    }
+
+    #[test]
+    fn both_ends_of_one_session_have_the_same_keying_material_and_two_sessions_have_not() {
+        let (mut visitor_end, mut publisher_end) = (visitor(), publisher());
+        shake(&mut visitor_end, &mut publisher_end);
+        assert!(!visitor_end.is_handshaking() && !publisher_end.is_handshaking());
+        assert_eq!(material(&visitor_end), material(&publisher_end));
+        // A machine in the middle has a session with each end.
+        let (mut middle, mut far) = (visitor(), publisher());
+        shake(&mut middle, &mut far);
+        assert_ne!(material(&visitor_end), material(&far));
+    }
+
+    #[test]
+    fn the_first_message_names_nobody() {
+        let mut said = Vec::new();
+        visitor().write_tls(&mut said).unwrap();
+        assert!(!said.windows(4).any(|part| part == b"peer"));
+    }
+}
