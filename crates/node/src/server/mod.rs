@@ -52,7 +52,7 @@ use ops::clients::{self as told, Applied, Change, Details, Held, HoldOrder};
 use ops::enrol::{Opened, Order};
 use ops::events::{Changed, Events};
 use ops::measure::{Meter, Ping};
-use ops::status::{self, AWAY_MAX, Status};
+use ops::status::{self, AWAY_MAX, DaemonState, Status};
 use ops::{
     Certificates, Daemon, Enrolment, Entries, Reloaded, Role, SendFuture, Serving, Traffic,
     WrongConfig,
@@ -375,7 +375,7 @@ impl Daemon for Server {
             Status {
                 role: Role::Server,
                 uptime_seconds: self.started.elapsed().as_secs(),
-                state: "running".to_owned(),
+                state: DaemonState::Running.into(),
                 listen: self.listen.clone(),
                 pins: self.side.pin().into_iter().collect(),
                 doors: self.visitors.clone(),

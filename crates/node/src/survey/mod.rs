@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use ops::status::{self, StreamKind, StreamNumber};
+use ops::status::{self, ServiceState, StreamKind, StreamNumber};
 use ops::{SendFuture, Traffic};
 use proto::{FlowId, StreamId};
 use relay::{FlowStats, REQUEST_BOUNDS, Stats, Straight};
@@ -181,7 +181,7 @@ fn of_default(door: &str, default: &Straight) -> status::Service {
         name: "default".to_owned(),
         address: door.to_owned(),
         target: default.target().to_string(),
-        state: status::UP.to_owned(),
+        state: ServiceState::Up.into(),
         streams: stats.live(),
         streams_total: stats.opened(),
         bytes_in: stats.bytes_in(),

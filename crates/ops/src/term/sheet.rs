@@ -41,16 +41,21 @@ impl Sheet {
     }
 
     /// A line of words with a state in it.
-    pub fn state(&mut self, before: impl Display, state: &str, after: impl Display) {
-        let (before, after) = (before.to_string(), after.to_string());
+    pub fn state(
+        &mut self,
+        before: impl Display,
+        (tone, state): (Tone, impl Display),
+        after: impl Display,
+    ) {
+        let [before, state, after] = [before.to_string(), state.to_string(), after.to_string()];
         let from = self.text.len();
         self.line(format_args!("{before}{state}{after}"));
-        let (before, state) = (escaped(&before), escaped(state));
+        let (before, state) = (escaped(&before), escaped(&state));
         // A state that is broken over two lines, a long reason, has no colour.
         let at = from + self.indent + before.len();
         let is_there = self.text.get(at..).is_some_and(|rest| rest.starts_with(&*state));
         if self.screen.colour && is_there {
-            let painted = Tone::of(&state).paint(&state);
+            let painted = tone.paint(&state);
             self.text.replace_range(at..at + state.len(), &painted);
         }
     }
@@ -175,15 +180,15 @@ refused by ssh: 3
 
     #[test]
     fn a_state_is_coloured_where_it_stands_and_nowhere_else() {
-        let of = |colour, state: &str| {
+        let of = |colour, tone, state: &str| {
             let mut sheet = Sheet::new(Screen { columns: None, colour });
-            sheet.state("up: ", state, ", up 3s");
+            sheet.state("up: ", (tone, state), ", up 3s");
             sheet.finish().to_string()
         };
-        assert_eq!(of(false, "up"), "up: up, up 3s\n");
-        assert_eq!(of(true, "up"), "up: \u{1b}[32mup\u{1b}[0m, up 3s\n");
+        assert_eq!(of(false, Tone::Good, "up"), "up: up, up 3s\n");
+        assert_eq!(of(true, Tone::Good, "up"), "up: \u{1b}[32mup\u{1b}[0m, up 3s\n");
         let forged = "\u{1b}[2J";
-        assert_eq!(of(true, forged), "up: \u{1b}[31m\\u{1b}[2J\u{1b}[0m, up 3s\n");
+        assert_eq!(of(true, Tone::Bad, forged), "up: \u{1b}[31m\\u{1b}[2J\u{1b}[0m, up 3s\n");
     }
 
     #[test]

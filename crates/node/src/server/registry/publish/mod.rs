@@ -26,7 +26,7 @@ use std::time::Instant;
 use link::Held;
 use logging::{AUDIT, RepeatLimit};
 use ops::events::Changed;
-use ops::status;
+use ops::status::{self, ServiceState, Told};
 use proto::control::{Register, Registered, ServiceError, ServiceResult};
 use tokio::sync::OwnedMutexGuard;
 use tracing::field::display;
@@ -171,7 +171,7 @@ impl Published {
                 let failed = |address: &str, error: &ServiceError| status::Service {
                     name: name.as_str().to_owned(),
                     address: address.to_owned(),
-                    state: error.to_string(),
+                    state: Told::because(ServiceState::Refused, error),
                     ..status::Service::default()
                 };
                 let whole = outcome.as_ref().err().filter(|_| refused.is_empty());
