@@ -13,7 +13,7 @@ use ops::status::{
     ClientState, DaemonState, LinkState, ServiceState, SessionState, State as _, Status,
     StreamNumber, Streams, sample,
 };
-use ops::{Connector, Daemon, Life, Log, Phase, SendFuture, Traffic};
+use ops::{Connector, Daemon, Life, Log, Phase, Reconnected, SendFuture, Traffic};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -55,8 +55,8 @@ impl Traffic for Fixed {
         Box::pin(async { Streams::default() })
     }
 
-    fn reconnect(&self, _: Option<String>) -> SendFuture<'_, u64> {
-        Box::pin(async { 1 })
+    fn reconnect(&self, _: Option<String>) -> SendFuture<'_, Reconnected> {
+        Box::pin(async { Reconnected { links: 1, looking: 0 } })
     }
 
     fn kill(&self, _: StreamNumber) -> SendFuture<'_, bool> {
