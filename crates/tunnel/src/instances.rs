@@ -49,7 +49,7 @@ pub(crate) fn watch(which: &Which, json: bool, wide: bool, every: Duration) -> a
             // On a terminal, each status overwrites the previous status in one write, so the screen
             // does not flicker. In a pipe a blank line is in between.
             if stdout().is_terminal() {
-                text.show(CLEAR, "");
+                text.in_window(screen).show(CLEAR, "");
             } else {
                 text.show("", "\n");
             }
