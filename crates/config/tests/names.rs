@@ -45,7 +45,9 @@ fn services_by_name_have_short_forms_in_files_and_flags() {
             "service tcp-1: http://a.example, tcp://:0 -> tcp://127.0.0.1:1",
             "service http-b.example: http://b.example, tls://c.example -> unix:///run/b",
             "service http-d.example: http://d.example -> tcp://127.0.0.1:3000",
-            "service http-app.example.com: http://app.example.com -> tcp://127.0.0.1:9",
+            "service http-app.example.com: http://app.example.com -> tcp://127.0.0.1:9 \
+             (in the place of http-app.example.com (http://app.example.com -> \
+             tcp://127.0.0.1:3000))",
         ]
     );
     let name = Public::Name { kind: NameKind::Tls, host: "*.vpn.example.com".into() };
@@ -81,7 +83,8 @@ fn a_client_has_its_own_label_in_the_place_of_the_name() {
         [
             "service web-tls-name: tls://web-home -> tcp://127.0.0.1:2",
             "service web-http-name.example.com: http://web-home.example.com -> tcp://127.0.0.1:9 \
-             (added at run time)",
+             (added at run time; in the place of web-http-name.example.com \
+             (http://web-home.example.com -> tcp://127.0.0.1:1))",
             "service web-https-name.a.example: https://web-home.a.example -> tcp://127.0.0.1:8 \
              (added at run time)",
         ]

@@ -68,9 +68,12 @@ fn flags_add_to_the_lists_of_the_file_unless_they_are_alone() {
     assert_eq!(shown(&[], &[], false), [ssh, web, any, forward]);
     let (other, far) =
         ("service a-tcp-80: tcp://:80 -> tcp://:81", "forward tcp://:1 -> tcp://b:2");
-    assert_eq!(shown(&["80=81"], &["1=b:2"], false), [ssh, any, other, forward, far]);
-    let moved = "service a-tcp-3000: tcp://:3000 -> tcp://:3000";
-    let turned = "forward tcp://:5203 -> tcp://b:2";
+    let instead = format!("{other} (in the place of a-tcp-80 (tcp://:80 -> tcp://:8080))");
+    assert_eq!(shown(&["80=81"], &["1=b:2"], false), [ssh, any, &instead, forward, far]);
+    let moved = "service a-tcp-3000: tcp://:3000 -> tcp://:3000 (in the place of a-tcp-3000 \
+                 (tcp://:0 -> tcp://:3000))";
+    let turned = "forward tcp://:5203 -> tcp://b:2 (dialled by the server) \
+                  (in the place of tcp://:5203 -> tcp://:5201)";
     assert_eq!(shown(&["3000=3000"], &["5203=b:2"], false), [ssh, web, moved, turned]);
     assert_eq!(shown(&["80=81"], &[], true), [other]);
     assert_eq!(shown(&[], &[], true), [""; 0]);
