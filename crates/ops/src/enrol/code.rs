@@ -38,8 +38,8 @@ pub struct Code {
     /// The code gives a new token to a client that is enrolled already. An older client, which does
     /// not know of this, writes a new file as for any other code.
     pub renew: bool,
-    /// TLS of the `wss://` URLs ends at a reverse proxy, so the pin is not for them. An older client
-    /// tries the authorities of its system as well as the pin.
+    /// TLS of the `wss://` URLs ends at a reverse proxy, so the pin is not for them. An older
+    /// client tries the authorities of its system as well as the pin.
     pub proxied: bool,
     /// The rights as text, if the code has them: ports and names that the client may publish (`may`),
     /// and targets on the server's side that it may reach (`reach`). The server alone decides.
