@@ -38,20 +38,31 @@ impl Sum for Tally {
 }
 
 impl Tally {
-    /// The counts of one line of output. Each test program ends with the line `test result: ok. 3
-    /// passed; 0 failed; 1 ignored; …`. The tests of the step `timed` are among the ignored tests
-    /// there; `pass_on` takes them off by their own lines.
-    pub fn of_line(line: &str) -> Self {
-        let Some(counts) = line.strip_prefix("test result: ") else { return Self::default() };
-        let count = |word: &str| {
-            counts
-                .split([';', '.'])
-                .filter_map(|part| part.trim().strip_suffix(word)?.trim().parse().ok())
-                .next()
-                .unwrap_or(0)
-        };
-        Self { passed: count("passed"), ignored: count("ignored") }
+    /// The counts of the output of test programs. Each program ends with the line `test result: ok.
+    /// 3 passed; 0 failed; 1 ignored; …`. The tests of the step `timed` are among the ignored tests
+    /// there, and their own lines take them off.
+    pub fn of_text(text: &str) -> Self {
+        let timed = text.lines().filter(|line| is_timed(line)).count() as u64;
+        let Self { passed, ignored } = text.lines().map(of_result).sum();
+        Self { passed, ignored: ignored.saturating_sub(timed) }
     }
+}
+
+fn is_timed(line: &str) -> bool {
+    line.starts_with("test ") && line.contains(TIMED)
+}
+
+/// The counts of the last line of a test program.
+fn of_result(line: &str) -> Tally {
+    let Some(counts) = line.strip_prefix("test result: ") else { return Tally::default() };
+    let count = |word: &str| {
+        counts
+            .split([';', '.'])
+            .filter_map(|part| part.trim().strip_suffix(word)?.trim().parse().ok())
+            .next()
+            .unwrap_or(0)
+    };
+    Tally { passed: count("passed"), ignored: count("ignored") }
 }
 
 /// The command `cargo` with these arguments, in the top level of the checkout.
@@ -91,8 +102,8 @@ fn pass_on(mut from: impl BufRead, mut to: impl Write) -> Result<Tally> {
     while from.read_until(b'\n', &mut line)? > 0 {
         to.write_all(&line)?;
         let text = String::from_utf8_lossy(&line);
-        tally += Tally::of_line(&text);
-        timed += u64::from(text.starts_with("test ") && text.contains(TIMED));
+        tally += of_result(&text);
+        timed += u64::from(is_timed(&text));
         line.clear();
     }
     tally.ignored = tally.ignored.saturating_sub(timed);
@@ -140,8 +151,8 @@ mod tests {
     fn cargo_summaries_are_added_up_and_nothing_else() {
         let line = "test result: ok. 12 passed; 0 failed; 3 ignored; 0 measured; 0 filtered out; \
                     finished in 0.51s\n";
-        assert_eq!(Tally::of_line(line), Tally { passed: 12, ignored: 3 });
-        assert_eq!(Tally::of_line("12 passed; nothing of cargo's"), Tally::default());
+        assert_eq!(Tally::of_text(line), Tally { passed: 12, ignored: 3 });
+        assert_eq!(Tally::of_text("12 passed; nothing of cargo's"), Tally::default());
         let (text, mut copy) = (line.repeat(2) + "cut", Vec::new());
         let tally = pass_on(text.as_bytes(), &mut copy).unwrap();
         assert_eq!(tally, Tally { passed: 24, ignored: 6 });
@@ -155,6 +166,7 @@ mod tests {
                     test result: ok. 1 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out\n";
         let tally = pass_on(text.as_bytes(), std::io::sink()).unwrap();
         assert_eq!(tally, Tally { passed: 1, ignored: 1 });
+        assert_eq!(Tally::of_text(text), tally);
     }
 
     #[test]

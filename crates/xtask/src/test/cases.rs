@@ -125,7 +125,7 @@ fn conclude(mut outcomes: Vec<Outcome>) -> Result<Tally> {
     if !failed.is_empty() {
         bail!("failed: {}", failed.join(", "));
     }
-    Ok(outcomes.iter().flat_map(|o| o.text.lines()).map(Tally::of_line).sum())
+    Ok(outcomes.iter().map(|outcome| Tally::of_text(&outcome.text)).sum())
 }
 
 fn read_times(file: &Path) -> BTreeMap<String, u64> {

@@ -74,7 +74,7 @@ pub(super) fn run(programs: &[&Program], at_once: usize) -> Result<Tally> {
                     let took = start.elapsed().as_secs_f64();
                     let Ok(mut ended) = ended.lock() else { return };
                     println!("\n     Running {} ({took:.1} s)\n{}", program.name, text.trim());
-                    *ended.0 += text.lines().map(Tally::of_line).sum();
+                    *ended.0 += Tally::of_text(&text);
                     if !good {
                         ended.1.push(program.name.as_str());
                     }
