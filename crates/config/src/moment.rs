@@ -24,7 +24,7 @@ impl Moment {
         Self(since.as_secs().min(LAST))
     }
 
-    /// The moment so much later. Begun seconds count as whole seconds.
+    /// The moment after `time`. Begun seconds count as whole seconds.
     #[must_use]
     pub fn after(self, time: Duration) -> Self {
         let seconds = time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0));

@@ -18,8 +18,8 @@ pub struct Reloaded {
     /// The services of this change that are published, with the addresses that visitors use.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub published: Vec<Published>,
-    /// Warnings about what was read and that there were not before, as the log has them; for the
-    /// person who asked.
+    /// The warnings of the log about the new configuration that the configuration before did not
+    /// cause; for the person at the terminal.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
     /// The names of the services of a command that the server has refused. They are in force no

@@ -128,7 +128,7 @@ impl Holder {
         self.most_of(self.table.free())
     }
 
-    /// The number of seats that the holder may have while so many descriptors are free.
+    /// The number of seats that the holder may have while `free` descriptors are free.
     fn most_of(&self, free: u32) -> u32 {
         let is_alone = match self.kind {
             Kind::Rival => self.table.rivals.load(Ordering::Relaxed) < 2,

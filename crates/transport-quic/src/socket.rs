@@ -5,8 +5,9 @@
 //! EMSGSIZE for an MTU probe that was too large, so with packets of 8,952 bytes no packet would
 //! arrive.
 //!
-//! quinn's own socket writes a line of a programmer about what the system refuses to send
-//! (`sendmsg error: Os { code: 101, … }`). So this socket sends itself, and reads through quinn's.
+//! quinn's own socket logs a datagram that the system refuses to send as `sendmsg error: Os { code:
+//! 101, … }`, which only a programmer understands. So this socket sends by itself, and receives
+//! through the socket of quinn.
 
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
@@ -115,8 +116,8 @@ impl Socket {
 }
 
 impl Socket {
-    /// Sends with one call. Only a full socket is an error: what else the system refuses counts as
-    /// lost on the path.
+    /// Sends with one call. Only a full socket is an error: a datagram that the system refuses for
+    /// another reason counts as lost on the path.
     fn send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
         let sent = self.sending.try_send(UdpSockRef::from(&self.same), transmit);
         let Err(error) = sent else { return Ok(()) };

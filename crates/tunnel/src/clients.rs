@@ -11,9 +11,7 @@ use ops::enrol::Order;
 use ops::term::{self, Screen};
 use ops::{Role, WrongConfig};
 
-use crate::cli::{
-    AllowArgs, ClientsArgs, ClientsCommand, DenyArgs, EnrollArgs, HoldArgs, LimitArgs,
-};
+use crate::cli::{ClientsArgs, ClientsCommand, EnrollArgs, HoldArgs, LimitArgs, RightsArgs};
 use crate::instances::find_role;
 
 /// Prints an enrolment code for a new client or for the new token of an enrolled client, or removes
@@ -56,26 +54,21 @@ fn revoke(instance: &Instance, name: &str, json: bool) -> anyhow::Result<()> {
 }
 
 /// Adds rights to a client, and prints all its rights.
-pub(crate) fn allow(args: &AllowArgs) -> anyhow::Result<()> {
-    let AllowArgs { name, tcp, udp, http, tls, forward, which } = args;
-    let order = Order {
-        name: name.clone(),
-        allow_tcp: tcp.clone(),
-        allow_udp: udp.clone(),
-        allow_forward: forward.clone(),
-        ..Order::default()
-    };
-    let order = order.with_hosts(http, tls);
-    term::out(format_args!(
-        "client `{name}` {}",
-        control::allow(&find_role(which, Role::Server)?, order)?
-    ));
+pub(crate) fn allow(args: &RightsArgs) -> anyhow::Result<()> {
+    let all = control::allow(&find_role(&args.which, Role::Server)?, order_of(args))?;
+    term::out(format_args!("client `{}` {all}", args.name));
     Ok(())
 }
 
-/// Takes rights away from a client, and prints the remaining ones.
-pub(crate) fn deny(args: &DenyArgs) -> anyhow::Result<()> {
-    let DenyArgs { name, tcp, udp, http, tls, forward, which } = args;
+/// Takes rights away from a client, and prints the remaining rights.
+pub(crate) fn deny(args: &RightsArgs) -> anyhow::Result<()> {
+    let left = control::deny(&find_role(&args.which, Role::Server)?, order_of(args))?;
+    term::out(format_args!("client `{}` {left}", args.name));
+    Ok(())
+}
+
+fn order_of(args: &RightsArgs) -> Order {
+    let RightsArgs { name, tcp, udp, http, tls, forward, which: _ } = args;
     let order = Order {
         name: name.clone(),
         allow_tcp: tcp.clone(),
@@ -83,10 +76,7 @@ pub(crate) fn deny(args: &DenyArgs) -> anyhow::Result<()> {
         allow_forward: forward.clone(),
         ..Order::default()
     };
-    let order = order.with_hosts(http, tls);
-    let left = control::deny(&find_role(which, Role::Server)?, order)?;
-    term::out(format_args!("client `{name}` {left}"));
-    Ok(())
+    order.with_hosts(http, tls)
 }
 
 /// Lists the clients of the server, or shows or changes one of them.

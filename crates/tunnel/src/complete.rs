@@ -103,14 +103,17 @@ fn sockets(role: Option<Role>) -> Vec<PathBuf> {
         return whereabouts::control_of(&file).map(|place| place.path).into_iter().collect();
     }
     let live = control::running(&Places::of_process()).live;
-    let is_other = |path: &PathBuf| {
+    let is_meant = |path: &PathBuf| {
         let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
-        let of = |role: Role| name.starts_with(role.name());
-        role.is_some_and(|role| {
-            [Role::Server, Role::Client].into_iter().any(|other| other != role && of(other))
-        })
+        // The file of a socket begins with the name of the role, unless the user chose the file.
+        let other = match role {
+            Some(Role::Server) => Role::Client,
+            Some(Role::Client) => Role::Server,
+            None => return true,
+        };
+        !name.starts_with(other.name())
     };
-    live.into_iter().filter(|path| !is_other(path)).collect()
+    live.into_iter().filter(is_meant).collect()
 }
 
 #[cfg(test)]

@@ -52,8 +52,8 @@ const WINDOW: u32 = 256 * 1024;
 const MOST_STREAMS: u32 = 128;
 /// Bytes that h2 keeps before a short memory stops reading.
 const AHEAD: u64 = 64 * 1024;
-/// While memory is short, so much is read once per this time: what h2 keeps is an estimate, and what
-/// waits for memory may come back elsewhere.
+/// While memory is short, this number of bytes is read in each [`TICK`]. Reading does not stop: the
+/// bytes that h2 keeps are an estimate, and a stream that waits for memory may get it elsewhere.
 const TRICKLE: usize = SMALL;
 const TICK: Duration = Duration::from_millis(100);
 /// Bytes of the body of a request that wait for the window of their stream.
@@ -84,8 +84,9 @@ struct Place {
     /// One request opens the connection, and the others wait for it.
     opening: Semaphore,
     open: RefCell<Option<Open>>,
-    /// Attempts to open it that failed, and how the last one did. Those that have waited for an
-    /// attempt fail with it: each would wait for one of its own otherwise, one after the other.
+    /// The number of failed attempts to open the connection, and the error of the last attempt. A
+    /// request that has waited for an attempt fails with it: otherwise each request would make an
+    /// attempt of its own, one after the other.
     failures: Cell<u64>,
     failed: RefCell<Option<OpenFailed>>,
 }

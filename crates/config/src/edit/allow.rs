@@ -28,11 +28,7 @@ pub struct NewRights<'a> {
 /// A text is no right (the problem names the flag, such as `--tcp`), the file has no entry of this
 /// name, or the entry cannot be edited. Nothing is edited then.
 pub fn allow(file: &str, text: &str, name: &str, new: NewRights<'_>) -> Result<String, EditError> {
-    let tcp = rights::<PortRight>("--tcp", new.tcp)?;
-    let udp = rights::<PortRight>("--udp", new.udp)?;
-    let http = rights::<HostRight>("--http", new.http)?;
-    let tls = rights::<HostRight>("--tls", new.tls)?;
-    let targets = rights::<ForwardRight>("--forward", new.forward)?;
+    let Parsed { tcp, udp, http, tls, forward } = new.parse()?;
     let tree = read(file, text).map_err(EditError::File)?;
     let (path, entry) = entry(file, &tree, name)?;
     let there = |key| key_of(entry, "allow").and_then(|allow| key_of(allow, key));
@@ -40,7 +36,7 @@ pub fn allow(file: &str, text: &str, name: &str, new: NewRights<'_>) -> Result<S
     let udp = missing(udp, there("udp"), PortRight::contains);
     let http = missing(http, there("http"), HostRight::contains);
     let tls = missing(tls, there("tls"), HostRight::contains);
-    let forward = missing(targets, there("forward"), PartialEq::eq);
+    let forward = missing(forward, there("forward"), PartialEq::eq);
     let all = [("tcp", tcp), ("udp", udp), ("http", http), ("tls", tls), ("forward", forward)];
     let new = all.into_iter().filter(|(_, new)| !new.is_empty());
     let operations = match key_of(entry, "allow") {
@@ -91,8 +87,30 @@ fn refused(why: String) -> EditError {
     EditError::Refused(why)
 }
 
-/// The rights, each with its text.
-pub(super) fn rights<R: std::str::FromStr<Err = BadValue>>(
+/// The rights of [`NewRights`], each with its text.
+pub(super) struct Parsed {
+    pub(super) tcp: Vec<(PortRight, Value)>,
+    pub(super) udp: Vec<(PortRight, Value)>,
+    pub(super) http: Vec<(HostRight, Value)>,
+    pub(super) tls: Vec<(HostRight, Value)>,
+    pub(super) forward: Vec<(ForwardRight, Value)>,
+}
+
+impl NewRights<'_> {
+    /// # Errors
+    /// A text is no right; the problem names the flag.
+    pub(super) fn parse(&self) -> Result<Parsed, EditError> {
+        Ok(Parsed {
+            tcp: rights("--tcp", self.tcp)?,
+            udp: rights("--udp", self.udp)?,
+            http: rights("--http", self.http)?,
+            tls: rights("--tls", self.tls)?,
+            forward: rights("--forward", self.forward)?,
+        })
+    }
+}
+
+fn rights<R: std::str::FromStr<Err = BadValue>>(
     flag: &str,
     texts: &[String],
 ) -> Result<Vec<(R, Value)>, EditError> {

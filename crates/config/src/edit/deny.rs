@@ -1,9 +1,9 @@
 //! Takes rights away from the entry of a client: the opposite of `allow`.
 
-use super::allow::{edit_client, entry, key_of, rights, text_of};
+use super::allow::{Parsed, edit_client, entry, key_of, text_of};
 use super::value::Value;
 use super::{Action, EditError, NewRights, Operation, read};
-use crate::{ForwardRight, HostRight, PortRight};
+use crate::{HostRight, PortRight};
 
 /// What is left of a present right without a denied right.
 enum Rest<R> {
@@ -24,11 +24,7 @@ enum Rest<R> {
 /// right, a wildcard or a network would have to be divided, or the file has no entry of this name.
 /// Nothing is edited then.
 pub fn deny(file: &str, text: &str, name: &str, gone: NewRights<'_>) -> Result<String, EditError> {
-    let tcp = rights::<PortRight>("--tcp", gone.tcp)?;
-    let udp = rights::<PortRight>("--udp", gone.udp)?;
-    let http = rights::<HostRight>("--http", gone.http)?;
-    let tls = rights::<HostRight>("--tls", gone.tls)?;
-    let forward = rights::<ForwardRight>("--forward", gone.forward)?;
+    let Parsed { tcp, udp, http, tls, forward } = gone.parse()?;
     let tree = read(file, text).map_err(EditError::File)?;
     let (path, entry) = entry(file, &tree, name)?;
     let there = |key| key_of(entry, "allow").and_then(|allow| key_of(allow, key));

@@ -216,9 +216,9 @@ impl Entries {
                 operations.push(Operation { path, action: Action::Add(value) });
             }
         }
-        // Whoever publishes a service without an end means a service without an end.
-        let (has, had) = (new.iter().any(|(key, _)| key == UNTIL), UNTIL);
-        if !has && old.iter().any(|entry| entry.key == had) {
+        // A service that is published again without an end has no end.
+        let has_end = new.iter().any(|(key, _)| key == UNTIL);
+        if !has_end && old.iter().any(|entry| entry.key == UNTIL) {
             let path = format!("{path}/{UNTIL}");
             operations.push(Operation { path, action: Action::Remove });
         }

@@ -200,7 +200,7 @@ struct Queue {
 
 struct State {
     lines: Vec<u8>,
-    /// Bytes of lines since the begin: those that were added, and those that were written.
+    /// The numbers of bytes that were added and that were written since the process began.
     added: u64,
     written: u64,
     is_hurried: bool,

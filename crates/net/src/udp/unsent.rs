@@ -13,11 +13,11 @@ use rustix::io::Errno;
 /// After this time a line is written again.
 const EVERY: Duration = Duration::from_secs(600);
 
-/// Peers and reasons at a time. What comes on top is not told: peers of a server choose their
-/// addresses.
+/// Pairs of a peer and a reason that are remembered. A further pair gets no line: peers of a server
+/// choose their addresses, and must not fill the log.
 const MOST: usize = 64;
 
-/// What was told, of the whole process: each dial has a socket of its own.
+/// The lines of the whole process: each dial has a socket of its own.
 static TOLD: LazyLock<Mutex<Told>> = LazyLock::new(Mutex::default);
 
 /// Reports that the system did not send a datagram to `peer`. A datagram that was too large is no
@@ -73,7 +73,7 @@ fn why(errno: Option<Errno>, ip: IpAddr) -> &'static str {
     }
 }
 
-/// What was told, and when.
+/// Each peer with a reason, and the time of its last line.
 #[derive(Debug, Default)]
 struct Told(HashMap<(IpAddr, i32), Instant>);
 

@@ -31,7 +31,7 @@ impl Column {
         Self { title, worth: None, keep: None, tone: None }
     }
 
-    /// The column leaves a narrow terminal before those of more worth.
+    /// The column leaves a narrow terminal before the columns of more worth.
     #[must_use]
     pub const fn worth(self, worth: u8) -> Self {
         Self { worth: Some(worth), ..self }
@@ -128,8 +128,8 @@ impl Table {
         widths
     }
 
-    /// Takes one column from the widest one: of those with long cells, and of all where these are
-    /// short already.
+    /// Takes one character from the widest column with long cells, or from the widest of all columns
+    /// where the long cells are short already.
     fn shrink(&self, widths: &mut [Option<usize>]) -> bool {
         const SHORT: usize = 8;
         let wider = |least: usize, any: bool| {

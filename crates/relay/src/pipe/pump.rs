@@ -615,7 +615,7 @@ impl Future for Pump {
         if let Some(why) = this.departure(&end, pause) {
             return this.leave(end, why, cx);
         }
-        // The bytes of a connection that leaves are those of the next service.
+        // Unread bytes of a connection that leaves belong to the next service.
         if this.lingering() || (this.is_answered() && !this.is_leaving()) {
             pause = this.discard(&end, cx);
             if pause == Pause::Ended {

@@ -65,53 +65,26 @@ pub(crate) struct EnrollArgs {
     pub(crate) json: bool,
 }
 
-/// `tunnel allow`.
+/// `tunnel allow` and `tunnel deny`.
 #[derive(Debug, Args)]
-pub(crate) struct AllowArgs {
+pub(crate) struct RightsArgs {
     /// Name of the client, which the configuration names or which enrolled by a code
     #[arg(add = clients())]
     pub(crate) name: String,
-    /// TCP ports that it may publish as well: 22, 20000-20100, 127.0.0.1:8080
+    /// TCP ports to publish: 22, 20000-20100, 127.0.0.1:8080
     #[arg(long, value_name = "PORTS", num_args = 1..)]
     #[arg(required_unless_present_any = ["udp", "http", "tls", "forward"])]
     pub(crate) tcp: Vec<String>,
-    /// UDP ports that it may publish as well: 5353, 20000-20100
+    /// UDP ports to publish: 5353, 20000-20100
     #[arg(long, value_name = "PORTS", num_args = 1..)]
     pub(crate) udp: Vec<String>,
-    /// Hosts of http:// and https:// names that it may publish as well: app.example.com,
-    /// '*.home.example.com'
+    /// Hosts of http:// and https:// names to publish: app.example.com, '*.home.example.com'
     #[arg(long, value_name = "HOST", num_args = 1..)]
     pub(crate) http: Vec<String>,
-    /// Hosts of tls:// names that it may publish as well
+    /// Hosts of tls:// names to publish
     #[arg(long, value_name = "HOST", num_args = 1..)]
     pub(crate) tls: Vec<String>,
-    /// Targets on the server's side that it may reach as well: 10.0.0.0/8:*
-    #[arg(long, value_name = "HOST:PORTS", num_args = 1..)]
-    pub(crate) forward: Vec<String>,
-    #[command(flatten)]
-    pub(crate) which: Which,
-}
-
-/// `tunnel deny`.
-#[derive(Debug, Args)]
-pub(crate) struct DenyArgs {
-    /// Name of the client, which the configuration names or which enrolled by a code
-    pub(crate) name: String,
-    /// TCP ports that it may publish no more: 22, 20000-20100, 127.0.0.1:8080
-    #[arg(long, value_name = "PORTS", num_args = 1..)]
-    #[arg(required_unless_present_any = ["udp", "http", "tls", "forward"])]
-    pub(crate) tcp: Vec<String>,
-    /// UDP ports that it may publish no more: 5353, 20000-20100
-    #[arg(long, value_name = "PORTS", num_args = 1..)]
-    pub(crate) udp: Vec<String>,
-    /// Hosts of http:// and https:// names that it may publish no more: app.example.com,
-    /// '*.home.example.com'
-    #[arg(long, value_name = "HOST", num_args = 1..)]
-    pub(crate) http: Vec<String>,
-    /// Hosts of tls:// names that it may publish no more
-    #[arg(long, value_name = "HOST", num_args = 1..)]
-    pub(crate) tls: Vec<String>,
-    /// Targets on the server's side that it may reach no more: 10.0.0.0/8:*
+    /// Targets on the server's side to reach: 10.0.0.0/8:*
     #[arg(long, value_name = "HOST:PORTS", num_args = 1..)]
     pub(crate) forward: Vec<String>,
     #[command(flatten)]
@@ -225,7 +198,7 @@ pub(crate) enum ClientsCommand {
         wide: bool,
     },
     /// Add rights to a client at once, as `tunnel allow` does
-    Allow(AllowArgs),
+    Allow(RightsArgs),
     /// Change limits of a client at once; the value `none` removes a limit
     Limit(LimitArgs),
     /// Answer visitors of a client's http:// and https:// names with a maintenance page (503), at once

@@ -13,9 +13,8 @@ use clap::{Parser, Subcommand};
 use logging::levels;
 
 pub(crate) use asked::{
-    AllowArgs, CheckArgs, ClientsArgs, ClientsCommand, ConnectArgs, DenyArgs, EnrollArgs,
-    ForwardArgs, HoldArgs, LimitArgs, PingArgs, PublishArgs, SpeedArgs, StreamsArgs, UnpublishArgs,
-    Which,
+    CheckArgs, ClientsArgs, ClientsCommand, ConnectArgs, EnrollArgs, ForwardArgs, HoldArgs,
+    LimitArgs, PingArgs, PublishArgs, RightsArgs, SpeedArgs, StreamsArgs, UnpublishArgs, Which,
 };
 pub(crate) use generate::{Generate, Shell, Side};
 pub(crate) use install::{InstallArgs, PlaceArgs, UninstallArgs};
@@ -169,10 +168,10 @@ pub(crate) enum Command {
     Enroll(EnrollArgs),
     /// Add rights to a client at once; runs on the machine of the server
     #[command(after_help = ALLOW_EXAMPLES)]
-    Allow(AllowArgs),
+    Allow(RightsArgs),
     /// Take rights away from a client at once; runs on the machine of the server
     #[command(after_help = DENY_EXAMPLES)]
-    Deny(DenyArgs),
+    Deny(RightsArgs),
     /// Publish services of a running client, at once and after a restart
     #[command(after_help = PUBLISH_EXAMPLES)]
     Publish(PublishArgs),

@@ -1,11 +1,14 @@
 //! The status as text for a person.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod services;
+mod streams;
 
-use super::{
-    Carrier, Certificate, ClientHeld, DENIED, Link, NameAway, SUPERSEDED, Service, Session, Status,
-    StreamKind, Streams, TARGET_DOWN, UP, WAITING,
-};
+use std::collections::{BTreeSet, HashMap};
+
+use super::{Carrier, Certificate, ClientHeld, Link, NameAway, Service, Session, Status};
+use services::{defaults_table, forwards_table, services_table};
+pub use streams::{render_left, render_streams};
+
 use crate::Role;
 use crate::term::{self, Column, Drawn, Screen, Sheet, Table, Tone, natural};
 
@@ -154,49 +157,6 @@ fn head(sheet: &mut Sheet, status: &Status) {
         let lines = term::count(*request_log_lines_lost, "line");
         sheet.line(format_args!("{lines} of the log of requests lost: its file took none"));
     }
-}
-
-/// The remaining streams of a daemon that stops, by peer and service: `3 streams are left: home web
-/// 2, home ssh 1`.
-pub fn render_left(streams: &Streams) -> String {
-    let mut counts: BTreeMap<(&str, &str), u64> = BTreeMap::new();
-    for stream in &streams.list {
-        *counts.entry((&stream.peer, &stream.service)).or_default() += 1;
-    }
-    let mut groups: Vec<_> = counts.into_iter().collect();
-    groups.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let one = |((peer, service), count): &((&str, &str), u64)| {
-        let of = if service.is_empty() { "" } else { " " };
-        format!("{peer}{of}{service} {count}")
-    };
-    let mut shown: Vec<_> = groups.iter().take(GROUPS_SHOWN).map(one).collect();
-    if groups.len() > GROUPS_SHOWN {
-        shown.push(format!("and {} others", groups.len() - GROUPS_SHOWN));
-    }
-    let are = if streams.total == 1 { "is" } else { "are" };
-    let count = term::count(streams.total, "stream");
-    format!("{count} {are} left: {}", shown.join(", "))
-}
-
-/// The number of services with their peers that a line of remaining streams names.
-const GROUPS_SHOWN: usize = 8;
-
-/// The default targets of doors.
-fn defaults_table(sheet: &mut Sheet, defaults: &[Service]) {
-    if defaults.is_empty() {
-        return;
-    }
-    let own = [Column::new("default of").address()];
-    let mut table = Table::new([&own[..], &LEADS, &COUNTS].concat());
-    let defaults = sorted(defaults);
-    for default in &defaults {
-        table.row(cells("", default, false, None));
-    }
-    sheet.gap();
-    sheet.indented(|sheet| {
-        sheet.table(&table);
-        refusals(sheet, &defaults);
-    });
 }
 
 /// The certificates, with the reasons of failures below the table: a long cell would widen it.
@@ -375,229 +335,6 @@ fn share(counts: Option<(u64, u64)>) -> String {
     }
 }
 
-/// Where a service, a forward or a default leads to, and whether it serves.
-const LEADS: [Column; 2] =
-    [Column::new("target").address().worth(55), Column::new("state").state(Tone::of)];
-
-/// The columns that services and forwards share.
-const COUNTS: [Column; 4] = [
-    Column::new("streams").worth(70),
-    Column::new("total").worth(20),
-    Column::new("in").worth(50),
-    Column::new("out").worth(50),
-];
-
-/// The columns behind them, where a service or forward of the table carries UDP.
-const FLOWS: [Column; 4] = [
-    Column::new("flows").worth(60),
-    Column::new("total").worth(10),
-    Column::new("datagrams in").worth(15),
-    Column::new("out").worth(15),
-];
-
-/// The columns behind them, when rates are known.
-const RATES: [Column; 2] = [Column::new("in/s").worth(65), Column::new("out/s").worth(65)];
-
-fn services_table(sheet: &mut Sheet, session: &Session, rates: Option<&Rates>) {
-    let services = sorted(&session.services);
-    let has_flows = carry_flows(&services);
-    let own = [Column::new("service").text(), Column::new("address").address()];
-    let all = [&own[..], &LEADS, &COUNTS, flows(has_flows), moving(rates)];
-    let mut table = Table::new(all.concat());
-    for service in &services {
-        let cells = cells(&session.peer, service, has_flows, rates);
-        table.row([dash(&service.name)].into_iter().chain(cells));
-    }
-    sheet.table(&table);
-    requests(sheet, &services);
-    refusals(sheet, &services);
-    drops(sheet, &services);
-    downs(sheet, &services);
-    for Service { name, address, state, .. } in services.iter().filter(|s| s.is_refused()) {
-        let at = if address.is_empty() { String::new() } else { format!(" at {address}") };
-        sheet.line(format_args!("{name} is not published{at}: {state}"));
-    }
-    kept(sheet, services.iter().map(|service| (&service.name, service.kept)));
-    shadows(sheet, services.iter().map(|service| (&service.name, &service.shadows)));
-}
-
-/// The table of forwards. It has no names, because the name of a forward repeats address and
-/// target.
-fn forwards_table(sheet: &mut Sheet, session: &Session, rates: Option<&Rates>) {
-    let forwards = sorted(&session.forwards);
-    let has_flows = carry_flows(&forwards);
-    let own = [Column::new("forward").address()];
-    let all = [&own[..], &LEADS, &COUNTS, flows(has_flows), moving(rates)];
-    let mut table = Table::new(all.concat());
-    for forward in &forwards {
-        table.row(cells(&session.peer, forward, has_flows, rates));
-    }
-    sheet.table(&table);
-    refusals(sheet, &forwards);
-    drops(sheet, &forwards);
-    downs(sheet, &forwards);
-    kept(sheet, forwards.iter().map(|forward| (&forward.address, forward.kept)));
-    shadows(sheet, forwards.iter().map(|forward| (&forward.address, &forward.shadows)));
-}
-
-/// The lines about entries that have the place of configured entries.
-fn shadows<'a>(sheet: &mut Sheet, entries: impl Iterator<Item = (&'a String, &'a Vec<String>)>) {
-    for (name, behind) in entries {
-        for entry in behind {
-            sheet.line(format_args!("{name} has the place of {entry}"));
-        }
-    }
-}
-
-/// The services in the order of their names, and of their addresses where these are the same.
-fn sorted(services: &[Service]) -> Vec<&Service> {
-    let mut sorted: Vec<_> = services.iter().collect();
-    sorted.sort_by(|a, b| natural(&a.name, &b.name).then_with(|| natural(&a.address, &b.address)));
-    sorted
-}
-
-/// The line about entries that commands added.
-fn kept<'a>(sheet: &mut Sheet, entries: impl Iterator<Item = (&'a String, bool)>) {
-    let names: Vec<_> = entries.filter(|(_, kept)| *kept).map(|(name, _)| name.as_str()).collect();
-    if !names.is_empty() {
-        sheet.line(format_args!("added at run time: {}", names.join(", ")));
-    }
-}
-
-/// The numbers of requests of HTTP with their statuses, a line per service.
-fn requests(sheet: &mut Sheet, services: &[&Service]) {
-    static NONE: BTreeMap<String, u64> = BTreeMap::new();
-    by_reason(sheet, "requests of", services, |service| match &service.requests {
-        Some(requests) => &requests.statuses,
-        None => &NONE,
-    });
-}
-
-/// The numbers of refusals with their reasons, a line per service.
-fn refusals(sheet: &mut Sheet, services: &[&Service]) {
-    by_reason(sheet, "refused by", services, |service| &service.refused);
-}
-
-/// The numbers of dropped datagrams with their reasons, a line per service.
-fn drops(sheet: &mut Sheet, services: &[&Service]) {
-    by_reason(sheet, "datagrams dropped by", services, |service| &service.dropped);
-}
-
-fn by_reason(
-    sheet: &mut Sheet,
-    what: &str,
-    services: &[&Service],
-    of: impl Fn(&Service) -> &BTreeMap<String, u64>,
-) {
-    for service in services {
-        let reasons: Vec<_> =
-            of(service).iter().map(|(reason, count)| format!("{count} {reason}")).collect();
-        if !reasons.is_empty() {
-            sheet.line(format_args!("{what} {}: {}", shown(service), reasons.join(", ")));
-        }
-    }
-}
-
-/// The name of a service, or its address.
-fn shown(service: &Service) -> &str {
-    if service.name.is_empty() { &service.address } else { &service.name }
-}
-
-/// Whether one of the services carries UDP, or did.
-fn carry_flows(services: &[&Service]) -> bool {
-    services.iter().any(|service| service.carries_flows())
-}
-
-const fn flows(has_flows: bool) -> &'static [Column] {
-    if has_flows { &FLOWS } else { &[] }
-}
-
-/// A table of streams and flows for a person, and the number of those that it omits.
-pub fn render_streams(streams: &Streams, screen: Screen) -> Drawn {
-    let first = match streams.list.iter().any(|stream| stream.kind == StreamKind::Flow) {
-        true => "stream or flow",
-        false => "stream",
-    };
-    let mut table = Table::new(vec![
-        Column::new(first),
-        Column::new("peer").text().worth(60),
-        Column::new("service").text(),
-        Column::new("socket").address().worth(70),
-        Column::new("in").worth(50),
-        Column::new("out").worth(50),
-    ]);
-    let mut list: Vec<_> = streams.list.iter().collect();
-    list.sort_by(|a, b| natural(&a.id, &b.id));
-    for stream in list {
-        table.row([
-            stream.id.clone(),
-            stream.peer.clone(),
-            dash(&stream.service),
-            dash(&stream.socket),
-            bytes(stream.bytes_in),
-            bytes(stream.bytes_out),
-        ]);
-    }
-    let mut sheet = Sheet::new(screen);
-    if streams.total == 0 {
-        sheet.line("no open streams");
-    }
-    sheet.table(&table);
-    let shown = u64::try_from(streams.list.len()).unwrap_or(u64::MAX);
-    match streams.total.saturating_sub(shown) {
-        0 => {}
-        more => sheet.line(format_args!("and {more} more: --limit, --service")),
-    }
-    sheet.finish()
-}
-
-const fn moving(rates: Option<&Rates>) -> &'static [Column] {
-    if rates.is_some() { &RATES } else { &[] }
-}
-
-fn cells(peer: &str, service: &Service, has_flows: bool, rates: Option<&Rates>) -> Vec<String> {
-    let mut cells = vec![
-        dash(&service.address),
-        dash(&service.target),
-        brief(&service.state).to_owned(),
-        service.streams.to_string(),
-        service.streams_total.to_string(),
-        bytes(service.bytes_in),
-        bytes(service.bytes_out),
-    ];
-    if has_flows {
-        let counts = [service.flows, service.flows_total];
-        let datagrams = [service.datagrams_in, service.datagrams_out];
-        cells.extend(counts.into_iter().chain(datagrams).map(|count| count.to_string()));
-    }
-    if let Some(Rates(known)) = rates {
-        let (inwards, outwards) = known.get(&key(peer, service)).copied().unwrap_or_default();
-        cells.extend([bytes(inwards), bytes(outwards)]);
-    }
-    cells
-}
-
-/// The cell for a reason of a refusal, which has a line of its own below the table.
-const REFUSED: &str = "refused";
-
-/// The state of a service in a word. A long cell would widen the whole table.
-fn brief(state: &str) -> &str {
-    match state {
-        UP | SUPERSEDED | TARGET_DOWN | DENIED => state,
-        WAITING => "waiting",
-        _ => REFUSED,
-    }
-}
-
-/// The lines about targets that do not serve.
-fn downs(sheet: &mut Sheet, services: &[&Service]) {
-    for service in services {
-        let Some(down) = &service.down else { continue };
-        let (name, since) = (shown(service), duration(down.seconds));
-        sheet.line(format_args!("the target of {name} is down for {since}: {}", down.reason));
-    }
-}
-
 fn dash(text: &str) -> String {
     if text.is_empty() { "-" } else { text }.to_owned()
 }
@@ -632,7 +369,9 @@ pub fn bytes(n: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Quic, Sent, Tcp, sample, sample_kcp};
+    use super::super::{
+        Quic, SUPERSEDED, Sent, StreamKind, Streams, Tcp, WAITING, sample, sample_kcp,
+    };
     use super::*;
     use crate::clients::Held;
 

@@ -1,0 +1,209 @@
+//! The services, forwards and default targets of a status.
+
+use std::collections::BTreeMap;
+
+use super::super::{DENIED, SUPERSEDED, Service, Session, TARGET_DOWN, UP, WAITING};
+use super::{Rates, bytes, dash, duration, key};
+use crate::term::{Column, Sheet, Table, Tone, natural};
+
+/// The default targets of doors.
+pub(super) fn defaults_table(sheet: &mut Sheet, defaults: &[Service]) {
+    if defaults.is_empty() {
+        return;
+    }
+    let own = [Column::new("default of").address()];
+    let mut table = Table::new([&own[..], &LEADS, &COUNTS].concat());
+    let defaults = sorted(defaults);
+    for default in &defaults {
+        table.row(cells("", default, false, None));
+    }
+    sheet.gap();
+    sheet.indented(|sheet| {
+        sheet.table(&table);
+        refusals(sheet, &defaults);
+    });
+}
+
+/// Where a service, a forward or a default leads to, and whether it serves.
+const LEADS: [Column; 2] =
+    [Column::new("target").address().worth(55), Column::new("state").state(Tone::of)];
+
+/// The columns that services and forwards share.
+const COUNTS: [Column; 4] = [
+    Column::new("streams").worth(70),
+    Column::new("total").worth(20),
+    Column::new("in").worth(50),
+    Column::new("out").worth(50),
+];
+
+/// The columns behind them, where a service or forward of the table carries UDP.
+const FLOWS: [Column; 4] = [
+    Column::new("flows").worth(60),
+    Column::new("total").worth(10),
+    Column::new("datagrams in").worth(15),
+    Column::new("out").worth(15),
+];
+
+/// The columns behind them, when rates are known.
+const RATES: [Column; 2] = [Column::new("in/s").worth(65), Column::new("out/s").worth(65)];
+
+pub(super) fn services_table(sheet: &mut Sheet, session: &Session, rates: Option<&Rates>) {
+    let services = sorted(&session.services);
+    let has_flows = carry_flows(&services);
+    let own = [Column::new("service").text(), Column::new("address").address()];
+    let all = [&own[..], &LEADS, &COUNTS, flows(has_flows), moving(rates)];
+    let mut table = Table::new(all.concat());
+    for service in &services {
+        let cells = cells(&session.peer, service, has_flows, rates);
+        table.row([dash(&service.name)].into_iter().chain(cells));
+    }
+    sheet.table(&table);
+    requests(sheet, &services);
+    refusals(sheet, &services);
+    drops(sheet, &services);
+    downs(sheet, &services);
+    for Service { name, address, state, .. } in services.iter().filter(|s| s.is_refused()) {
+        let at = if address.is_empty() { String::new() } else { format!(" at {address}") };
+        sheet.line(format_args!("{name} is not published{at}: {state}"));
+    }
+    kept(sheet, services.iter().map(|service| (&service.name, service.kept)));
+    shadows(sheet, services.iter().map(|service| (&service.name, &service.shadows)));
+}
+
+/// The table of forwards. It has no names, because the name of a forward repeats address and
+/// target.
+pub(super) fn forwards_table(sheet: &mut Sheet, session: &Session, rates: Option<&Rates>) {
+    let forwards = sorted(&session.forwards);
+    let has_flows = carry_flows(&forwards);
+    let own = [Column::new("forward").address()];
+    let all = [&own[..], &LEADS, &COUNTS, flows(has_flows), moving(rates)];
+    let mut table = Table::new(all.concat());
+    for forward in &forwards {
+        table.row(cells(&session.peer, forward, has_flows, rates));
+    }
+    sheet.table(&table);
+    refusals(sheet, &forwards);
+    drops(sheet, &forwards);
+    downs(sheet, &forwards);
+    kept(sheet, forwards.iter().map(|forward| (&forward.address, forward.kept)));
+    shadows(sheet, forwards.iter().map(|forward| (&forward.address, &forward.shadows)));
+}
+
+/// The lines about entries that have the place of configured entries.
+fn shadows<'a>(sheet: &mut Sheet, entries: impl Iterator<Item = (&'a String, &'a Vec<String>)>) {
+    for (name, behind) in entries {
+        for entry in behind {
+            sheet.line(format_args!("{name} has the place of {entry}"));
+        }
+    }
+}
+
+/// The services in the order of their names, and of their addresses where these are the same.
+fn sorted(services: &[Service]) -> Vec<&Service> {
+    let mut sorted: Vec<_> = services.iter().collect();
+    sorted.sort_by(|a, b| natural(&a.name, &b.name).then_with(|| natural(&a.address, &b.address)));
+    sorted
+}
+
+/// The line about entries that commands added.
+fn kept<'a>(sheet: &mut Sheet, entries: impl Iterator<Item = (&'a String, bool)>) {
+    let names: Vec<_> = entries.filter(|(_, kept)| *kept).map(|(name, _)| name.as_str()).collect();
+    if !names.is_empty() {
+        sheet.line(format_args!("added at run time: {}", names.join(", ")));
+    }
+}
+
+/// The numbers of requests of HTTP with their statuses, a line per service.
+fn requests(sheet: &mut Sheet, services: &[&Service]) {
+    static NONE: BTreeMap<String, u64> = BTreeMap::new();
+    by_reason(sheet, "requests of", services, |service| match &service.requests {
+        Some(requests) => &requests.statuses,
+        None => &NONE,
+    });
+}
+
+/// The numbers of refusals with their reasons, a line per service.
+fn refusals(sheet: &mut Sheet, services: &[&Service]) {
+    by_reason(sheet, "refused by", services, |service| &service.refused);
+}
+
+/// The numbers of dropped datagrams with their reasons, a line per service.
+fn drops(sheet: &mut Sheet, services: &[&Service]) {
+    by_reason(sheet, "datagrams dropped by", services, |service| &service.dropped);
+}
+
+fn by_reason(
+    sheet: &mut Sheet,
+    what: &str,
+    services: &[&Service],
+    of: impl Fn(&Service) -> &BTreeMap<String, u64>,
+) {
+    for service in services {
+        let reasons: Vec<_> =
+            of(service).iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+        if !reasons.is_empty() {
+            sheet.line(format_args!("{what} {}: {}", shown(service), reasons.join(", ")));
+        }
+    }
+}
+
+/// The name of a service, or its address.
+fn shown(service: &Service) -> &str {
+    if service.name.is_empty() { &service.address } else { &service.name }
+}
+
+/// Whether one of the services carries UDP, or did.
+fn carry_flows(services: &[&Service]) -> bool {
+    services.iter().any(|service| service.carries_flows())
+}
+
+const fn flows(has_flows: bool) -> &'static [Column] {
+    if has_flows { &FLOWS } else { &[] }
+}
+
+const fn moving(rates: Option<&Rates>) -> &'static [Column] {
+    if rates.is_some() { &RATES } else { &[] }
+}
+
+fn cells(peer: &str, service: &Service, has_flows: bool, rates: Option<&Rates>) -> Vec<String> {
+    let mut cells = vec![
+        dash(&service.address),
+        dash(&service.target),
+        brief(&service.state).to_owned(),
+        service.streams.to_string(),
+        service.streams_total.to_string(),
+        bytes(service.bytes_in),
+        bytes(service.bytes_out),
+    ];
+    if has_flows {
+        let counts = [service.flows, service.flows_total];
+        let datagrams = [service.datagrams_in, service.datagrams_out];
+        cells.extend(counts.into_iter().chain(datagrams).map(|count| count.to_string()));
+    }
+    if let Some(Rates(known)) = rates {
+        let (inwards, outwards) = known.get(&key(peer, service)).copied().unwrap_or_default();
+        cells.extend([bytes(inwards), bytes(outwards)]);
+    }
+    cells
+}
+
+/// The cell for a reason of a refusal, which has a line of its own below the table.
+const REFUSED: &str = "refused";
+
+/// The state of a service in a word. A long cell would widen the whole table.
+fn brief(state: &str) -> &str {
+    match state {
+        UP | SUPERSEDED | TARGET_DOWN | DENIED => state,
+        WAITING => "waiting",
+        _ => REFUSED,
+    }
+}
+
+/// The lines about targets that do not serve.
+fn downs(sheet: &mut Sheet, services: &[&Service]) {
+    for service in services {
+        let Some(down) = &service.down else { continue };
+        let (name, since) = (shown(service), duration(down.seconds));
+        sheet.line(format_args!("the target of {name} is down for {since}: {}", down.reason));
+    }
+}
