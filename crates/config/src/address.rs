@@ -50,7 +50,8 @@ pub enum Target {
     Unix(UnixAddr),
     /// The client is a SOCKS5 proxy for visitors (RFC 1928) and dials what they ask for.
     Socks5,
-    /// The client is an HTTP proxy for visitors (CONNECT, RFC 9110 section 9.3.6).
+    /// The client is an HTTP proxy for visitors (CONNECT of RFC 9110 section 9.3.6, absolute-form
+    /// of RFC 9112 section 3.2.2).
     HttpProxy,
     /// The client serves the files of this directory over HTTP. The path is absolute.
     Files(PathBuf),
@@ -152,7 +153,7 @@ pub enum Local {
     },
     /// The TCP address of a SOCKS5 proxy, whose destinations the server dials.
     Socks5(SocketAddr),
-    /// The TCP address of an HTTP proxy (CONNECT), whose destinations the server dials.
+    /// The TCP address of an HTTP proxy, whose destinations the server dials.
     HttpProxy(SocketAddr),
 }
 

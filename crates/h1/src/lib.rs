@@ -42,9 +42,9 @@ pub use doubt::Doubt;
 pub use fault::Fault;
 pub use framing::Framing;
 pub use host::Authority;
-pub use lines::{FIELDS, is_token, lines};
+pub use lines::{FIELDS, FirstLine, is_token, lines, tokens};
 pub use request::{
-    HEAD, Head, HeadSniffer, Looked, Method, Opened, Opening, PREFACE, Request, named,
+    Absolute, HEAD, Head, HeadSniffer, Looked, Method, Opened, Opening, PREFACE, Request, named,
 };
 pub use requests::{Requests, Step};
 pub use scan::{Scan, Scanned};

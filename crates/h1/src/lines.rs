@@ -7,13 +7,24 @@ use crate::Fault;
 /// The largest number of fields in the head of a request.
 pub const FIELDS: usize = 100;
 
+/// The first line of a request. What its parts mean is not looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FirstLine<'a> {
+    /// The method.
+    pub method: &'a str,
+    /// The target.
+    pub target: &'a str,
+    /// The request is one of HTTP/1.0.
+    pub version10: bool,
+}
+
 /// Reads the lines of the complete head of a request: calls `field` with the name and the value of
-/// each field, and returns the method and the target. `None`: a line is malformed, or there are
-/// more than [`FIELDS`] fields. What the lines mean is not looked at.
+/// each field, and returns the first line. `None`: a line is malformed, or there are more than
+/// [`FIELDS`] fields. What the lines mean is not looked at.
 pub fn lines<'a>(
     head: &'a [u8],
     mut field: impl FnMut(&'a str, &'a [u8]),
-) -> Option<(&'a str, &'a str)> {
+) -> Option<FirstLine<'a>> {
     let mut fields = [EMPTY_HEADER; FIELDS];
     let mut request = Request::new(&mut fields);
     match request.parse(head) {
@@ -21,7 +32,8 @@ pub fn lines<'a>(
         Ok(_) | Err(_) => return None,
     }
     request.headers.iter().for_each(|line| field(line.name, line.value));
-    Some((request.method?, request.path?))
+    let (method, target) = (request.method?, request.path?);
+    Some(FirstLine { method, target, version10: request.version == Some(0) })
 }
 
 /// Whether each line of a complete head ends in CRLF.
@@ -69,7 +81,7 @@ pub const fn is_token(byte: u8) -> bool {
 }
 
 /// The elements of a list (RFC 9110 section 5.6.1) without white space around them.
-pub(crate) fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
 }
 

@@ -22,7 +22,7 @@
 //! | `pipe` | the two halves of a stream's near end: `Pipe` takes bytes inline, `Pump` reads |
 //! | `passage` | two pumps of this process, joined without a link |
 //! | `duplex` | a stream without a socket, for a part of the daemon that reads and writes its bytes |
-//! | [`proxy`] | SOCKS5 and HTTP CONNECT, at a forward and as a target |
+//! | [`proxy`] | SOCKS5 and HTTP proxies, at a forward and as a target |
 //! | `proxy_header` | the header that tells a target the visitor's address |
 //! | `room` | the part of the descriptor table that visitors and targets may fill |
 //! | [`shares`] | how clients, services and sources share the descriptor table |

@@ -22,7 +22,7 @@ use tokio::task::spawn_local;
 use transport::{Inlet, Outlet};
 
 use crate::attention::{self, Ask, Watched};
-use crate::pipe::{Layered, Pipe, Pump};
+use crate::pipe::{Http, Layered, Pipe, Pump};
 use crate::{Held, Settings, Socket, Timeouts};
 
 /// Bytes that may wait in each direction, the largest read of a pump at a time.
@@ -44,12 +44,12 @@ const LOOKS: u8 = 2;
 /// pump and returns the outlet of the target. The inlet of the visitor's pump is returned. `held` is
 /// what the connection costs without bytes that wait.
 pub(crate) fn passage(
-    budget: &Rc<dyn Budget>,
+    budget: Option<&Rc<dyn Budget>>,
     held: Held,
     visitor: Rc<dyn Outlet>,
     target: impl FnOnce(Box<dyn Inlet>) -> Rc<dyn Outlet>,
 ) -> Box<dyn Inlet> {
-    let passage = Passage::new(Rc::clone(budget), held);
+    let passage = Passage::new(budget.cloned(), held);
     passage.halves[TO_VISITOR].outlet.replace(Some(visitor));
     let target = target(Box::new(Side::new(&passage, TO_VISITOR)));
     passage.halves[TO_TARGET].outlet.replace(Some(target));
@@ -63,9 +63,30 @@ pub(crate) fn passage(
 pub async fn join(visitor: Layered, target: Socket, timeouts: Timeouts, budget: Rc<dyn Budget>) {
     let near = Pipe::new(Rc::new(Settings { timeouts, ..Settings::default() }), None);
     near.attach(visitor.into());
-    let inlet = passage(&budget, Held::none(Some(&budget)), Rc::<Pipe>::clone(&near), |inlet| {
+    let held = Held::none(Some(&budget));
+    between(near, target, Some(&budget), held).await;
+}
+
+/// Carries one request of the visitor of a proxy and its answer. `settings`: those of the visitor.
+pub(crate) async fn join_http(
+    visitor: (Layered, Http),
+    target: Socket,
+    settings: &Settings,
+    held: Held,
+) {
+    let (visitor, http) = visitor;
+    let Settings { timeouts, budget, .. } = settings;
+    let near = Settings { timeouts: *timeouts, budget: budget.clone(), ..Settings::default() };
+    let near = Pipe::guarded(Rc::new(near), None, Some(http));
+    near.attach(visitor.into());
+    between(near, target, budget.as_ref(), held).await;
+}
+
+/// Joins the pump of a visitor, which this is, with the pump of a target.
+async fn between(near: Rc<Pipe>, target: Socket, budget: Option<&Rc<dyn Budget>>, held: Held) {
+    let inlet = passage(budget, held, Rc::<Pipe>::clone(&near), |inlet| {
         let far = Pipe::new(Rc::new(of_target(near.settings())), None);
-        far.connect(target);
+        far.connect_target(target.into());
         spawn_local(Pump::new(Rc::clone(&far), inlet, None));
         far
     });
@@ -86,7 +107,8 @@ pub(crate) fn of_target(visitor: &Settings) -> Settings {
 /// A connection: two directions.
 struct Passage {
     halves: [Half; 2],
-    budget: Rc<dyn Budget>,
+    /// `None`: nothing is charged.
+    budget: Option<Rc<dyn Budget>>,
     held: Held,
     /// What the connection costs without bytes that wait.
     base: u64,
@@ -118,7 +140,7 @@ impl Half {
 }
 
 impl Passage {
-    fn new(budget: Rc<dyn Budget>, held: Held) -> Rc<Self> {
+    fn new(budget: Option<Rc<dyn Budget>>, held: Held) -> Rc<Self> {
         Rc::new(Self {
             halves: Default::default(),
             budget,
@@ -141,7 +163,8 @@ impl Passage {
 
     /// Whether a whole window may wait: a connection holds no more than it leaves to all others.
     fn may_grow(&self) -> bool {
-        let spare = self.budget.left().saturating_sub(self.budget.total() / RESERVE);
+        let Some(budget) = &self.budget else { return true };
+        let spare = budget.left().saturating_sub(budget.total() / RESERVE);
         self.base + 2 * (self.waiting() + WINDOW as u64) <= spare
     }
 }

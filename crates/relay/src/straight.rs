@@ -104,7 +104,7 @@ impl Straight {
             return refuse_socket(visitor, &self.near, ResetCode::Limit);
         };
         let near = Pipe::new(Rc::clone(&self.near), peer);
-        let inlet = passage(&self.budget, held, Rc::<Pipe>::clone(&near), target);
+        let inlet = passage(Some(&self.budget), held, Rc::<Pipe>::clone(&near), target);
         near.connect(visitor);
         spawn_local(Pump::new(near, inlet, permit));
     }

@@ -34,6 +34,7 @@ const NEEDS: &[Need] = &[
     need("dig", "bind9-dnsutils", "end-to-end: a resolver asks through a UDP service"),
     need("dnsmasq", "dnsmasq-base", "end-to-end: a DNS server behind a UDP service"),
     need("curl", "curl", "end-to-end: chunked bodies, keep-alive"),
+    need("wget", "wget", "end-to-end: a program that takes its proxy from the environment"),
     need("sshd", "openssh-server", "end-to-end: a server-first protocol"),
     need("ssh", "openssh-client", "end-to-end: interactive stream, carrier of rsync"),
     need("rsync", "rsync", "end-to-end: 200 MB both ways at once, hashes compared"),

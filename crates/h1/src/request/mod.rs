@@ -7,9 +7,11 @@
 //!
 //! | file | content |
 //! |---|---|
+//! | `absolute` | a target that names its host |
 //! | `opening` | the first line: HTTP/1 or another protocol |
 //! | `parse` | the fields of a complete head, as slices |
 
+mod absolute;
 mod opening;
 mod parse;
 #[cfg(test)]
@@ -19,6 +21,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::rc::Rc;
 
+pub use self::absolute::Absolute;
 pub use self::opening::{Opened, Opening};
 use self::parse::Address;
 use crate::{Authority, Fault, Framing, Scan, Scanned};

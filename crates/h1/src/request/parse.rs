@@ -6,7 +6,7 @@ use std::ops::Range;
 use httparse::{Header, Status};
 
 use super::opening::METHOD;
-use super::{HEAD, Method, Request};
+use super::{Absolute, HEAD, Method, Request};
 use crate::Fault;
 use crate::framing::{Framing, Said};
 use crate::lines::{self, FIELDS, has_control, is_clean, tokens};
@@ -173,16 +173,11 @@ fn split_target<'a>(
         [b'/', ..] => Ok((None, 0..query(0))),
         b"*" if method == "OPTIONS" => Ok((None, 0..1)),
         _ => {
-            let schemes = [(&b"http://"[..], 80), (b"https://", 443)];
-            let scheme = schemes.into_iter().find(|(scheme, _)| {
-                target.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme))
-            });
-            let (scheme, port) = scheme.ok_or(Fault::Target)?;
-            let (start, port) = (scheme.len(), Some(port));
-            let is_end = |byte: &u8| matches!(byte, b'/' | b'?' | b'#');
-            let end = target[start..].iter().position(is_end);
-            let end = end.map_or(target.len(), |length| start + length);
-            Ok((Some(Address { authority: &target[start..end], port }), end..query(end)))
+            let absolute = Absolute::parse(target).ok_or(Fault::Target)?;
+            let Absolute { authority, rest, .. } = absolute;
+            let start = target.len() - rest.len();
+            let address = Address { authority, port: Some(absolute.port()) };
+            Ok((Some(address), start..query(start)))
         }
     }
 }

@@ -166,7 +166,7 @@ fn aim(address: &str, forward: &Forward) -> Aim {
     let target = forward.target.as_ref().map(ToString::to_string);
     let kind = match &forward.listen {
         Local::Socks5(_) => Some(ProxyKind::Socks5),
-        Local::HttpProxy(_) => Some(ProxyKind::HttpConnect),
+        Local::HttpProxy(_) => Some(ProxyKind::Http),
         Local::Tcp(_) | Local::Udp(_) | Local::Unix { .. } => None,
     };
     let terms = |kind| Arc::new(ProxyTerms { kind, users: forward.basic_auth.clone() });

@@ -221,7 +221,7 @@ impl Serves {
         };
         match &service.target {
             config::Target::Socks5 => Some(exit(ProxyKind::Socks5)),
-            config::Target::HttpProxy => Some(exit(ProxyKind::HttpConnect)),
+            config::Target::HttpProxy => Some(exit(ProxyKind::Http)),
             // The server answers the visitors.
             config::Target::Redirect(_) => None,
             config::Target::Files(dir) => {

@@ -29,7 +29,7 @@
 //! | `tcp` | visitors that a worker accepts itself, over TCP or a Unix socket |
 //! | `udp` | flows of a UDP port |
 //! | `name` | visitors that a door has led here by a host |
-//! | `proxy` | visitors that name their target by SOCKS5 or HTTP CONNECT |
+//! | `proxy` | visitors that name their target by SOCKS5 or to an HTTP proxy |
 //! | `admit` | from the visitor to the stream, or to the reason why not |
 //! | `hold` | the way to another worker, and the wait for a link |
 //! | `open` | opens and closes entrances on all workers |

@@ -1,4 +1,4 @@
-//! Entrances that are a proxy: their visitors speak SOCKS5 or HTTP CONNECT and name their targets.
+//! Entrances that are a proxy: their visitors speak SOCKS5 or with an HTTP proxy and name their targets.
 
 use std::fmt;
 use std::rc::Rc;

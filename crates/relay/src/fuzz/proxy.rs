@@ -3,10 +3,11 @@
 use std::fmt::Debug;
 
 use h1::fuzz::{ends, pieces};
+use h1::{HeadSniffer, Looked};
 
 use crate::TargetAddr;
-use crate::proxy::connect::Decoder;
-use crate::proxy::{Decoded, Endpoint, Fault, socks5 as messages};
+use crate::proxy::connect::{Decoder, Wish};
+use crate::proxy::{Decoded, Endpoint, Fault, absolute, socks5 as messages};
 
 /// A message of SOCKS5 must mean the same however it is cut, and what it means must fit its bytes.
 /// The two low bits of the first byte of `data` choose the message, the others the size of the
@@ -40,8 +41,9 @@ pub fn socks5(data: &[u8]) {
     }
 }
 
-/// A request of HTTP CONNECT must mean the same however it is cut. The first byte of `data` chooses
-/// the size of the pieces.
+/// A request to an HTTP proxy must mean the same however it is cut, and the head that a target gets
+/// must be one complete request, the last of its connection, for the host that is dialled. The first
+/// byte of `data` chooses the size of the pieces.
 pub fn connect(data: &[u8]) {
     let Some((_, size, bytes)) = pieces(data) else { return };
     let whole = Decoder::default().look(bytes);
@@ -51,10 +53,21 @@ pub fn connect(data: &[u8]) {
     assert_eq!(outcome, whole);
     if let Decoded::Done(request, length) = whole {
         assert!(bytes[..length].ends_with(b"\r\n\r\n"));
-        request.target.into_iter().for_each(|target| {
-            assert_ne!(target.port, 0);
-            check(target);
-        });
+        let target = match request.wish {
+            Ok(Wish::Connect(target)) => target,
+            Ok(Wish::Request(absolute::Request { target, head })) => {
+                let Looked::Head(seen) = HeadSniffer::default().look(&head) else {
+                    panic!("{head:?}")
+                };
+                assert!(seen.length == head.len() && seen.close && !seen.upgrade);
+                let host = seen.host.unwrap_or_default();
+                assert_eq!(Endpoint::new(host.as_bytes(), target.port).as_ref(), Some(&target));
+                target
+            }
+            Err(_) => return,
+        };
+        assert_ne!(target.port, 0);
+        check(target);
     }
 }
 

@@ -209,14 +209,8 @@ impl Guard {
             self.state.set(State::Over);
             return Step::End;
         }
+        self.admit();
         let rest = &mut *self.rest.borrow_mut();
-        if rest.ready == 0
-            && (rest.is_fresh || self.progress.replace(false))
-            && let Some(tracker) = &self.tracker
-        {
-            rest.is_fresh = false;
-            (rest.ready, rest.then) = self.requests(tracker, &rest.bytes);
-        }
         if rest.ready > 0 {
             self.moved.set(true);
             let size = rest.ready.min(room);
@@ -240,6 +234,18 @@ impl Guard {
             Then::Other { host } => Step::Leave(Why::Other(host.clone())),
             Then::Changed => Step::Leave(Why::Changed),
             Then::Refuse(fault) => Step::Leave(Why::Bad(*fault)),
+        }
+    }
+
+    /// Looks at the bytes that wait, if they were not looked at or a response went on since.
+    pub(super) fn admit(&self) {
+        let rest = &mut *self.rest.borrow_mut();
+        if rest.ready == 0
+            && (rest.is_fresh || self.progress.replace(false))
+            && let Some(tracker) = &self.tracker
+        {
+            rest.is_fresh = false;
+            (rest.ready, rest.then) = self.requests(tracker, &rest.bytes);
         }
     }
 

@@ -16,7 +16,7 @@ mod queue;
 mod reader;
 mod watchdog;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ use std::rc::Rc;
 use std::task::Waker;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use proto::ResetCode;
 use tokio::io::ReadBuf;
 use transport::Outlet;
@@ -83,7 +83,7 @@ pub(crate) struct Pipe {
     /// The record for the access log, where one is written.
     visit: Option<Box<Visit>>,
     /// The guard of the stream of an HTTP visitor.
-    guard: Option<Box<Guard>>,
+    guard: OnceCell<Box<Guard>>,
 }
 
 impl Pipe {
@@ -101,6 +101,7 @@ impl Pipe {
     ) -> Rc<Self> {
         let held = || Held::none(settings.budget.as_ref());
         let guard = http.map(|http| Box::new(Guard::new(http, visitor, held())));
+        let guard = guard.map_or_else(OnceCell::new, OnceCell::from);
         settings.stats.enter();
         let is_logged = settings.watcher.as_ref().is_some_and(|watcher| watcher.wants_visits());
         let visit = is_logged.then(|| Box::new(Visit::new(visitor)));
@@ -122,6 +123,28 @@ impl Pipe {
             visit,
             guard,
         })
+    }
+
+    /// Sets the guard of a stream that was opened before, and that has carried no byte of its
+    /// visitor. What the service has sent already is an early answer. Returns how many bytes are to
+    /// be reported as consumed.
+    pub(crate) fn guard_from_now(&self, http: Http, visitor: Option<SocketAddr>) -> usize {
+        let held = Held::none(self.settings.budget.as_ref());
+        let guard = self.guard.get_or_init(|| Box::new(Guard::new(http, visitor, held)));
+        guard.admit();
+        let mut early = BytesMut::new();
+        self.queue.take().take_front(usize::MAX, &mut early);
+        let mut removed = 0;
+        if !early.is_empty() {
+            let mut pieces = VecDeque::from([early.freeze()]);
+            removed = self.look(guard, &mut pieces);
+            let mut queue = self.queue.borrow_mut();
+            pieces.into_iter().for_each(|piece| queue.push(piece));
+        }
+        if self.finish.get() {
+            guard.ended();
+        }
+        removed
     }
 
     /// Notes a fact. Returns whether it was known.
@@ -190,7 +213,7 @@ impl Pipe {
 
     /// Lets the connection of an HTTP visitor end as soon as no request is in progress.
     pub(crate) fn close_when_idle(&self) {
-        if let Some(guard) = &self.guard {
+        if let Some(guard) = self.guard.get() {
             guard.close_when_idle();
             self.wake();
         }
@@ -198,7 +221,7 @@ impl Pipe {
 
     /// Whether no request is in progress, and no byte has moved since the question before.
     pub(crate) fn is_unused(&self) -> bool {
-        self.guard.as_ref().is_some_and(|guard| guard.is_unused())
+        self.guard.get().is_some_and(|guard| guard.is_unused())
     }
 
     fn with_socket(&self, call: impl FnOnce(&Socket)) {
@@ -294,7 +317,7 @@ impl Pipe {
 
     /// Of `bytes` that the socket took, the number that is to be reported as consumed.
     fn unreported(&self, bytes: usize) -> usize {
-        self.guard.as_ref().map_or(bytes, |guard| guard.unreported(bytes))
+        self.guard.get().map_or(bytes, |guard| guard.unreported(bytes))
     }
 
     /// Notes that the far side serves the stream.
@@ -364,7 +387,7 @@ impl Pipe {
             end.reset_on_close();
         }
         self.end.take();
-        if let Some(guard) = &self.guard {
+        if let Some(guard) = self.guard.get() {
             guard.release();
         }
     }
@@ -410,7 +433,7 @@ impl Outlet for Pipe {
         }
         self.active.set(true);
         self.note_served();
-        let removed = self.guard.as_ref().map_or(0, |guard| self.look(guard, pieces));
+        let removed = self.guard.get().map_or(0, |guard| self.look(guard, pieces));
         let mut written = 0;
         if !pieces.is_empty()
             && self.queue.borrow().is_empty()
@@ -437,7 +460,7 @@ impl Outlet for Pipe {
 
     fn finish(&self) {
         self.note_served();
-        if let Some(guard) = &self.guard {
+        if let Some(guard) = self.guard.get() {
             guard.ended();
         }
         self.finish.set(true);
@@ -447,7 +470,7 @@ impl Outlet for Pipe {
     fn reset(&self, code: ResetCode) {
         self.note_refusal(code);
         let is_of_link = matches!(code, ResetCode::Shutdown | ResetCode::Internal);
-        if !is_of_link && self.guard.as_ref().is_some_and(|guard| guard.is_answered()) {
+        if !is_of_link && self.guard.get().is_some_and(|guard| guard.is_answered()) {
             // A target that does not read the rest of an upload resets its connection behind its
             // complete answer. A reset of the visitor would cost the answer (RFC 9112 section 9.6).
             self.stop.set(true);
@@ -460,7 +483,7 @@ impl Outlet for Pipe {
         self.reset.set(Some(code));
         self.deaf.set(true);
         let lost = self.queue.take();
-        if let Some(guard) = self.guard.as_ref().filter(|_| !lost.is_empty()) {
+        if let Some(guard) = self.guard.get().filter(|_| !lost.is_empty()) {
             guard.lose();
         }
         self.wake();

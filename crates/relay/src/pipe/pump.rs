@@ -26,7 +26,7 @@ use proto::{HEAD_ROOM, ResetCode};
 use tokio::time::{Instant, Sleep, sleep};
 use transport::{Inlet, LocalFuture};
 
-use super::guard::{Guard, State, Step, Why};
+use super::guard::{State, Step, Why};
 use super::reader::ReadSize;
 use super::watchdog::Watchdog;
 use super::{ByteEnd, Pipe};
@@ -195,7 +195,7 @@ impl Pump {
         }
         // Only a read takes a buffer from the pool: an idle or stalled stream holds no buffer.
         let mut buffer = BytesMut::new();
-        let is_plain = self.pipe.guard.as_ref().is_none_or(|guard| guard.is_done());
+        let is_plain = self.pipe.guard.get().is_none_or(|guard| guard.is_done());
         let pause = if is_plain {
             self.read_into(&mut buffer, end, cx)
         } else {
@@ -234,7 +234,7 @@ impl Pump {
         cx: &mut Context<'_>,
     ) -> Result<Pause, ()> {
         let pipe = Rc::clone(&self.pipe);
-        let Some(guard) = &pipe.guard else { return self.read_into(buffer, end, cx) };
+        let Some(guard) = pipe.guard.get() else { return self.read_into(buffer, end, cx) };
         let mut turn = Progress::default();
         loop {
             let room = match turn.room(&*self.inlet) {
@@ -344,7 +344,7 @@ impl Pump {
             ByteEnd::Socket(socket) => Some(socket),
             ByteEnd::Layered(_) => None,
         };
-        if let Some(guard) = &self.pipe.guard {
+        if let Some(guard) = self.pipe.guard.get() {
             guard.leave(socket, why);
         }
         if is_refused { Poll::Ready(()) } else { self.farewell(cx) }
@@ -361,7 +361,7 @@ impl Pump {
 
     /// Why the connection of an HTTP visitor leaves the stream, if it does so now.
     fn departure(&self, end: &ByteEnd, pause: Pause) -> Option<Why> {
-        let guard = self.pipe.guard.as_ref()?;
+        let guard = self.pipe.guard.get()?;
         if pause == Pause::Leaving
             && let Step::Leave(why) = guard.step(0, &mut BytesMut::new())
         {
@@ -384,7 +384,7 @@ impl Pump {
     }
 
     fn guard_state(&self) -> State {
-        self.pipe.guard.as_deref().map_or(State::Open, Guard::state)
+        self.pipe.guard.get().map_or(State::Open, |guard| guard.state())
     }
 
     fn is_leaving(&self) -> bool {
@@ -491,7 +491,7 @@ impl Pump {
 
     /// Whether the visitor has sent bytes behind its answer for as long as it may.
     fn has_lingered(&mut self, cx: &mut Context<'_>) -> bool {
-        if self.pipe.guard.is_none() {
+        if self.pipe.guard.get().is_none() {
             return false;
         }
         let timers = self.timers.get_or_insert_default();
@@ -533,13 +533,13 @@ impl Pump {
     /// not ended its direction yet.
     fn is_answered(&self) -> bool {
         self.reading == Reading::Stopped
-            && self.pipe.guard.as_ref().is_some_and(|guard| guard.is_answered())
+            && self.pipe.guard.get().is_some_and(|guard| guard.is_answered())
     }
 
     /// Reads and throws away at most [`DISCARD`] bytes and one buffer, to see the end of the
     /// socket. Of an HTTP visitor all bytes are read as long as the linger lasts.
     fn discard(&mut self, end: &ByteEnd, cx: &mut Context<'_>) -> Pause {
-        let is_http = self.pipe.guard.is_some();
+        let is_http = self.pipe.guard.get().is_some();
         let (mut buffer, mut turn) = (BytesMut::new(), 0);
         let pause = loop {
             if !is_http && self.discarded as usize >= DISCARD {

@@ -1,4 +1,5 @@
-//! The request of HTTP CONNECT (RFC 9110 section 9.3.6), and its answers.
+//! The requests of an HTTP proxy, which are CONNECT (RFC 9110 section 9.3.6) and requests for
+//! `http://` addresses, and its answers.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -6,7 +7,7 @@ use h1::{Scan, Scanned, is_token};
 use proto::ResetCode;
 use zeroize::Zeroizing;
 
-use super::{Decoded, Endpoint, Fault, Given};
+use super::{Decoded, Endpoint, Fault, Given, absolute};
 
 /// Bytes of the largest head. Programs send some hundred; an `Authorization` of Kerberos has up to
 /// 12 KiB.
@@ -17,11 +18,23 @@ pub(crate) const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\
 
 /// A complete request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Connect {
-    /// Where to; `Err`: the request is well-formed, and is refused after the check of the user.
-    pub(crate) target: Result<Endpoint, Fault>,
+pub(crate) struct Request {
+    /// What is asked for; `Err`: the head is well-formed, and is refused after the check of the
+    /// user.
+    pub(crate) wish: Result<Wish, Fault>,
     /// The user and the password; `None`: the request has none that can be understood.
     pub(crate) given: Option<Given>,
+    /// The method is HEAD: an answer has no body.
+    pub(crate) is_head: bool,
+}
+
+/// What a visitor of an HTTP proxy asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// A connection with a target.
+    Connect(Endpoint),
+    /// The answer to one request.
+    Request(absolute::Request),
 }
 
 /// Decodes the head of a request. It looks at each byte once, however the bytes are cut.
@@ -32,7 +45,7 @@ pub(crate) struct Decoder {
 
 impl Decoder {
     /// Looks at `bytes`, which are all that arrived since the first byte of the connection.
-    pub(crate) fn look(&mut self, bytes: &[u8]) -> Decoded<Connect> {
+    pub(crate) fn look(&mut self, bytes: &[u8]) -> Decoded<Request> {
         match bytes {
             [] => return Decoded::More,
             [4 | 5, ..] => return Decoded::Bad(Fault::SocksAtHttp),
@@ -44,7 +57,7 @@ impl Decoder {
             Scanned::BareLf => Decoded::Bad(Fault::Malformed),
             Scanned::Size => Decoded::Bad(Fault::Size),
             Scanned::End(end) => match parse(&bytes[..end]) {
-                Some(connect) => Decoded::Done(connect, end),
+                Some(request) => Decoded::Done(request, end),
                 None => Decoded::Bad(Fault::Malformed),
             },
         }
@@ -52,19 +65,19 @@ impl Decoder {
 }
 
 /// Decodes a complete head.
-fn parse(head: &[u8]) -> Option<Connect> {
-    let (mut given, mut count) = (None, 0);
-    let line = h1::lines(head, |name, value| {
-        if name.eq_ignore_ascii_case("proxy-authorization") {
-            count += 1;
-            given = basic(value);
+fn parse(head: &[u8]) -> Option<Request> {
+    let mut fields = Vec::new();
+    let line = h1::lines(head, |name, value| fields.push((name, value)))?;
+    let is_given = |(name, _): &&(&str, &[u8])| name.eq_ignore_ascii_case("proxy-authorization");
+    let mut given = fields.iter().filter(is_given).map(|(_, value)| basic(value));
+    let given = given.next().flatten().filter(|_| given.next().is_none());
+    let wish = match line.method {
+        "CONNECT" => {
+            Endpoint::parse(line.target.as_bytes()).map(Wish::Connect).ok_or(Fault::Target)
         }
-    });
-    let target = match line? {
-        ("CONNECT", target) => Endpoint::parse(target.as_bytes()).ok_or(Fault::Target),
-        _ => Err(Fault::NotConnect),
+        _ => absolute::request(line, &fields).map(Wish::Request),
     };
-    Some(Connect { target, given: given.filter(|_| count == 1) })
+    Some(Request { wish, given, is_head: line.method == "HEAD" })
 }
 
 /// The user and the password of `Basic …` (RFC 7617).
@@ -109,18 +122,28 @@ pub(crate) fn complaint(fault: Fault) -> Vec<u8> {
             "Retry-After: 5\r\n",
             "Too many wrong passwords came from your address: try again in a moment.",
         ),
-        Fault::NotConnect => page(
-            405,
-            "Allow: CONNECT\r\n",
-            "This proxy carries connections by CONNECT alone, as for https:// addresses.",
+        Fault::OriginForm => {
+            page(400, "", "This port is an HTTP proxy, and the address of the request has no host.")
+        }
+        Fault::Https => page(
+            400,
+            "",
+            "This proxy reaches https:// addresses by CONNECT alone: let the program open a tunnel.",
         ),
+        Fault::Scheme => page(
+            400,
+            "",
+            "This proxy takes addresses that begin with http://, and CONNECT for all others.",
+        ),
+        Fault::Address => page(400, "", "The address of the request has no valid host and port."),
+        Fault::Request(fault) => page(fault.status(), "", fault.reason()),
         Fault::Size => page(431, "", "The head of the request is larger than 16 KiB."),
         Fault::Target => page(400, "", "The target of CONNECT is a host and a port: host:443."),
         Fault::HttpAtSocks => page(
             400,
             "",
-            "This port speaks SOCKS5. Set the program to a SOCKS5 proxy, or use a port for HTTP \
-             CONNECT.",
+            "This port speaks SOCKS5. Set the program to a SOCKS5 proxy, or use the port of an \
+             HTTP proxy.",
         ),
         Fault::Socks4
         | Fault::SocksAtHttp
@@ -134,16 +157,18 @@ pub(crate) fn complaint(fault: Fault) -> Vec<u8> {
 }
 
 /// A complete answer. The connection ends after it.
-fn page(status: u16, fields: &str, reason: &str) -> Vec<u8> {
+pub(super) fn page(status: u16, fields: &str, reason: &str) -> Vec<u8> {
     let phrase = match status {
         400 => "Bad Request",
         403 => "Forbidden",
-        405 => "Method Not Allowed",
         407 => "Proxy Authentication Required",
+        414 => "URI Too Long",
         429 => "Too Many Requests",
         431 => "Request Header Fields Too Large",
+        501 => "Not Implemented",
         503 => "Service Unavailable",
         504 => "Gateway Timeout",
+        505 => "HTTP Version Not Supported",
         _ => "Bad Gateway",
     };
     let length = reason.len() + 1;
@@ -154,19 +179,29 @@ fn page(status: u16, fields: &str, reason: &str) -> Vec<u8> {
     .into_bytes()
 }
 
+/// Takes the body away from a complete answer: the method of the request was HEAD.
+pub(super) fn without_body(mut page: Vec<u8>) -> Vec<u8> {
+    let end = page.windows(4).position(|bytes| bytes == b"\r\n\r\n");
+    page.truncate(end.map_or(0, |end| end + 4));
+    page
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn whole(bytes: &[u8]) -> Decoded<Connect> {
+    fn whole(bytes: &[u8]) -> Decoded<Request> {
         Decoder::default().look(bytes)
     }
 
     fn target(head: &str) -> Result<String, Fault> {
         match whole(head.as_bytes()) {
-            Decoded::Done(connect, length) => {
+            Decoded::Done(request, length) => {
                 assert_eq!(length, head.len());
-                connect.target.map(|target| target.to_string())
+                request.wish.map(|wish| match wish {
+                    Wish::Connect(target) => target.to_string(),
+                    Wish::Request(request) => format!("http {}", request.target),
+                })
             }
             Decoded::Bad(fault) => Err(fault),
             Decoded::More => panic!("incomplete: {head}"),
@@ -183,8 +218,9 @@ mod tests {
             ("CONNECT example.com:0 HTTP/1.1\r\n\r\n", Err(Fault::Target)),
             ("CONNECT http://example.com:80/ HTTP/1.1\r\n\r\n", Err(Fault::Target)),
             ("CONNECT a@example.com:80 HTTP/1.1\r\n\r\n", Err(Fault::Target)),
-            ("connect example.com:80 HTTP/1.1\r\n\r\n", Err(Fault::NotConnect)),
-            ("GET http://example.com/ HTTP/1.1\r\n\r\n", Err(Fault::NotConnect)),
+            ("connect example.com:80 HTTP/1.1\r\n\r\n", Err(Fault::OriginForm)),
+            ("GET http://example.com/ HTTP/1.1\r\nHost: a\r\n\r\n", Ok("http example.com:80")),
+            ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", Err(Fault::OriginForm)),
             ("CONNECT example.com:80\r\n\r\n", Err(Fault::Malformed)),
             ("CONNECT example.com:80 HTTP/2.0\r\n\r\n", Err(Fault::Malformed)),
             ("CONNECT example.com:80 HTTP/1.1\n\n", Err(Fault::Malformed)),
@@ -203,7 +239,7 @@ mod tests {
         let given = |fields: &str| {
             let head = format!("CONNECT a:1 HTTP/1.1\r\n{fields}\r\n");
             match whole(head.as_bytes()) {
-                Decoded::Done(connect, _) => connect.given,
+                Decoded::Done(request, _) => request.given,
                 other @ (Decoded::More | Decoded::Bad(_)) => panic!("{other:?}"),
             }
         };
@@ -256,12 +292,24 @@ mod tests {
     #[test]
     fn answers_are_complete() {
         let codes = (1..=10).map(ResetCode::from_raw).map(refusal);
-        let faults = [Fault::Denied, Fault::NotConnect, Fault::Size, Fault::Target].map(complaint);
+        let faults = [
+            Fault::Denied,
+            Fault::OriginForm,
+            Fault::Https,
+            Fault::Scheme,
+            Fault::Address,
+            Fault::Request(h1::Fault::Coding),
+            Fault::Size,
+            Fault::Target,
+        ];
+        let faults = faults.map(complaint);
         for answer in codes.chain(faults) {
             let answer = String::from_utf8(answer).unwrap();
             let (head, body) = answer.split_once("\r\n\r\n").unwrap();
             assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())), "{answer}");
             assert!(head.ends_with("Connection: close"), "{answer}");
+            let bodiless = without_body(answer.clone().into());
+            assert_eq!(bodiless, &answer.as_bytes()[..head.len() + 4]);
         }
         assert!(refusal(ResetCode::Denied).starts_with(b"HTTP/1.1 403 "));
         assert!(refusal(ResetCode::Timeout).starts_with(b"HTTP/1.1 504 "));

@@ -5,16 +5,24 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
+use bytes::{Bytes, BytesMut};
+use h1::Tracker;
 use proto::ResetCode;
 use tokio::io::AsyncWriteExt as _;
 use tokio::time::timeout;
 use transport::{Inlet, Outlet};
 
-use super::handshake::{Agreed, Asked, Failed, HANDSHAKE, MEMORY, handshake, linger};
+use super::handshake::{Agreed, Asked, Failed, HANDSHAKE, MEMORY, Speech, handshake, linger};
+use super::substitute::{Shared, Substitute};
 use super::{Credentials, ProxyKind};
 use crate::dial::{self, Allow, DialError, TargetAddr};
-use crate::pipe::{Pipe, Pump};
-use crate::{Duplex, End, Permit, Settings};
+use crate::passage::join_http;
+use crate::pipe::{Http, Layered, Pipe, Pump};
+use crate::{Duplex, End, Held, Permit, Settings, Socket};
+
+/// What a request costs without bytes that wait: the socket of the target, two pipes and the tasks
+/// of two pumps.
+const REQUEST: u64 = 4 << 10;
 
 /// A target that lets its visitors out to where they want to go.
 pub struct Exit {
@@ -43,7 +51,7 @@ impl fmt::Debug for Exit {
 }
 
 /// Serves a visitor of an exit in a task of this thread: the handshake over the stream within 10 s,
-/// then the dial and the pump. Only CONNECT is carried out. The outlet is returned at once.
+/// then the dial and the pump. UDP ASSOCIATE is not carried out. The outlet is returned at once.
 pub fn exit_stream(
     exit: &Rc<Exit>,
     visitor: Option<SocketAddr>,
@@ -59,7 +67,7 @@ pub fn exit_stream(
 }
 
 async fn serve(exit: Rc<Exit>, visitor: Option<SocketAddr>, mut stream: Duplex) {
-    let Some(_held) = stream.pipe().settings().hold(MEMORY) else {
+    let Some(held) = stream.pipe().settings().hold(MEMORY) else {
         return stream.refuse(ResetCode::Limit);
     };
     let credentials = exit.credentials.as_ref();
@@ -69,7 +77,7 @@ async fn serve(exit: Rc<Exit>, visitor: Option<SocketAddr>, mut stream: Duplex) 
     let Ok(agreed) = agreed else {
         return tracing::debug!("a visitor of an exit made no request in time");
     };
-    let Agreed { asked, speech, rest } = match agreed {
+    let Agreed { asked, speech, mut rest } = match agreed {
         Ok(agreed) => agreed,
         Err(error) => {
             tracing::debug!(%error, "a visitor of an exit is refused");
@@ -83,9 +91,12 @@ async fn serve(exit: Rc<Exit>, visitor: Option<SocketAddr>, mut stream: Duplex) 
             return;
         }
     };
-    // UDP ASSOCIATE was refused by the handshake.
-    let Asked::Connect(target) = asked else { return };
-    let target = target.target();
+    let (target, first) = match asked {
+        Asked::Connect(target) => (target.target(), None),
+        Asked::Request(target) => (target.target(), Some(rest.split())),
+        // The handshake has refused it.
+        Asked::Associate(_) => return,
+    };
     let allow = (exit.allow)(&target);
     let settings = Rc::clone(stream.pipe().settings());
     let dial = async {
@@ -105,6 +116,9 @@ async fn serve(exit: Rc<Exit>, visitor: Option<SocketAddr>, mut stream: Duplex) 
     };
     match outcome {
         Ok(dialled) => {
+            if let Some(first) = first {
+                return carry_request(stream, first, speech, dialled.keep(), held).await;
+            }
             if stream.write_all(&speech.success()).await.is_err() {
                 return;
             }
@@ -125,8 +139,26 @@ async fn serve(exit: Rc<Exit>, visitor: Option<SocketAddr>, mut stream: Duplex) 
             }
             stream.pipe().note_end(End::Refused(code));
             if stream.write_all(&speech.refusal(code)).await.is_ok() {
-                linger(&mut stream).await;
+                speech.farewell(&mut stream).await;
             }
         }
     }
+}
+
+/// Carries one request and its answer. The guard of HTTP visitors is at the end of the visitor.
+async fn carry_request(
+    stream: Duplex,
+    first: BytesMut,
+    speech: Speech,
+    target: Socket,
+    held: Held,
+) {
+    let settings = Rc::clone(stream.pipe().settings());
+    settings.stats.count_opened();
+    let stream = Shared::new(stream);
+    let layered = Layered::new(stream.clone(), Bytes::new());
+    let onward = Rc::new(Substitute { speech, stream: Some(stream) });
+    let http = Http { tracker: Some(Tracker::new(None)), first, onward };
+    held.set(REQUEST);
+    Box::pin(join_http((layered, http), target, &settings, held)).await;
 }

@@ -10,15 +10,17 @@ use proto::ResetCode;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::timeout;
 
+use super::connect::Wish;
 use super::socks5::{self, Command, Method, Reply};
-use super::{Credentials, Decoded, Endpoint, Fault, ProxyKind, connect};
+use super::{Credentials, Decoded, Endpoint, Fault, ProxyKind, absolute, connect};
 
 /// The time from the first byte to the end of the conversation. A program on a slow link needs four
 /// round trips.
 pub(crate) const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// The memory of a conversation: the longest head of HTTP CONNECT, or what is read after a refusal.
-pub(super) const MEMORY: u64 = 16 << 10;
+/// The memory of a conversation: the longest head of a request to an HTTP proxy, and the head that
+/// its target gets.
+pub(super) const MEMORY: u64 = 32 << 10;
 
 /// Bytes of SOCKS5 that are read ahead. The longest message has 513.
 const AHEAD: usize = 1024;
@@ -27,6 +29,10 @@ const AHEAD: usize = 1024;
 /// and the visitor would lose the answer.
 const LINGER: Duration = Duration::from_secs(2);
 const MOST_LINGERED: u64 = 256 << 10;
+
+/// Many programs read no answer before they have sent the whole body of a request, so the body is
+/// read and thrown away for this time at most, as nginx does.
+const LINGER_UPLOAD: Duration = Duration::from_secs(30);
 
 /// The answer of SOCKS4 that refuses a request.
 const REFUSED_4: [u8; 8] = [0, 0x5b, 0, 0, 0, 0, 0, 0];
@@ -37,7 +43,8 @@ pub(crate) struct Agreed {
     pub(crate) asked: Asked,
     /// How the outcome is told.
     pub(crate) speech: Speech,
-    /// Bytes that the visitor sent behind its request.
+    /// Bytes that the visitor sent behind its request. Those of [`Asked::Request`] begin with the
+    /// head that the target gets.
     pub(crate) rest: BytesMut,
 }
 
@@ -45,6 +52,8 @@ pub(crate) struct Agreed {
 #[derive(Debug)]
 pub(crate) enum Asked {
     Connect(Endpoint),
+    /// The answer of a web server to one request.
+    Request(Endpoint),
     /// A socket for datagrams; the port from which the visitor sends, or 0.
     Associate(u16),
 }
@@ -54,6 +63,10 @@ pub(crate) enum Asked {
 pub(crate) enum Speech {
     Socks5,
     Http,
+    /// The answer is that of the target, or one in its place. `is_head`: it has no body.
+    Answer {
+        is_head: bool,
+    },
     /// These bytes once the target is connected, and nothing before: for a command of this program,
     /// which is told of a refusal in another way.
     Ready(&'static [u8]),
@@ -65,6 +78,7 @@ impl Speech {
         match self {
             Self::Socks5 => socks5::reply(Reply::Succeeded, None),
             Self::Http => connect::ESTABLISHED.to_vec(),
+            Self::Answer { .. } => Vec::new(),
             Self::Ready(line) => line.to_vec(),
         }
     }
@@ -73,8 +87,24 @@ impl Speech {
     pub(crate) fn refusal(self, code: ResetCode) -> Vec<u8> {
         match self {
             Self::Socks5 => socks5::reply(code.into(), None),
-            Self::Http => connect::refusal(code),
+            Self::Http | Self::Answer { .. } => self.answer(connect::refusal(code)),
             Self::Ready(_) => Vec::new(),
+        }
+    }
+
+    /// The page of an HTTP proxy, as the method of the request allows.
+    pub(super) fn answer(self, page: Vec<u8>) -> Vec<u8> {
+        match self {
+            Self::Answer { is_head: true } => connect::without_body(page),
+            Self::Answer { is_head: false } | Self::Http | Self::Socks5 | Self::Ready(_) => page,
+        }
+    }
+
+    /// Ends the connection of a visitor that was refused.
+    pub(crate) async fn farewell(self, io: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
+        match self {
+            Self::Answer { .. } => linger_upload(io).await,
+            Self::Http | Self::Socks5 | Self::Ready(_) => linger(io).await,
         }
     }
 }
@@ -99,22 +129,35 @@ pub(crate) async fn handshake<T: AsyncRead + AsyncWrite + Unpin>(
     visitor: Option<IpAddr>,
     associates: bool,
 ) -> Result<Agreed, Failed> {
-    let mut talk = Talk { io, bytes: BytesMut::new(), visitor };
+    let mut talk = Talk { io, bytes: BytesMut::new(), visitor, is_head: false };
     let agreed = match kind {
         ProxyKind::Socks5 => talk.socks5(credentials, associates).await,
-        ProxyKind::HttpConnect => talk.http(credentials).await,
+        ProxyKind::Http => talk.http(credentials).await,
     };
     if let Err(Failed::Fault(fault)) = agreed {
-        talk.io.write_all(&complaint(kind, fault)).await?;
+        let mut page = complaint(kind, fault);
+        if talk.is_head {
+            page = connect::without_body(page);
+        }
+        talk.io.write_all(&page).await?;
     }
     Ok(Agreed { rest: talk.bytes, ..agreed? })
 }
 
 /// Ends the connection of a visitor that was refused.
 pub(crate) async fn linger(io: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
+    throw_away(io, LINGER, MOST_LINGERED).await;
+}
+
+/// Ends the connection of a visitor whose request may have a body.
+pub(super) async fn linger_upload(io: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
+    throw_away(io, LINGER_UPLOAD, u64::MAX).await;
+}
+
+async fn throw_away(io: &mut (impl AsyncRead + AsyncWrite + Unpin), time: Duration, most: u64) {
     if io.shutdown().await.is_ok() {
-        let mut rest = io.take(MOST_LINGERED);
-        let _ = timeout(LINGER, tokio::io::copy(&mut rest, &mut tokio::io::sink())).await;
+        let mut rest = io.take(most);
+        let _ = timeout(time, tokio::io::copy(&mut rest, &mut tokio::io::sink())).await;
     }
 }
 
@@ -122,6 +165,8 @@ struct Talk<'a, T> {
     io: &'a mut T,
     bytes: BytesMut,
     visitor: Option<IpAddr>,
+    /// The request is HEAD of HTTP.
+    is_head: bool,
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Talk<'_, T> {
@@ -185,14 +230,22 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Talk<'_, T> {
     async fn http(&mut self, credentials: Option<&Credentials>) -> Result<Agreed, Failed> {
         let mut decoder = connect::Decoder::default();
         let request = self.hear(connect::HEAD, |bytes| decoder.look(bytes)).await?;
+        self.is_head = request.is_head;
         if let Some(credentials) = credentials {
             match request.given {
                 None => return Err(Fault::Unauthenticated.into()),
                 Some(given) => credentials.judge(&given, self.visitor).await?,
             }
         }
-        let asked = Asked::Connect(request.target?);
-        Ok(Agreed { asked, speech: Speech::Http, rest: BytesMut::new() })
+        let (asked, speech) = match request.wish? {
+            Wish::Connect(target) => (Asked::Connect(target), Speech::Http),
+            Wish::Request(absolute::Request { target, head }) => {
+                let behind = std::mem::replace(&mut self.bytes, head.as_slice().into());
+                self.bytes.extend_from_slice(&behind);
+                (Asked::Request(target), Speech::Answer { is_head: self.is_head })
+            }
+        };
+        Ok(Agreed { asked, speech, rest: BytesMut::new() })
     }
 }
 
@@ -201,7 +254,7 @@ fn complaint(kind: ProxyKind, fault: Fault) -> Vec<u8> {
     match (kind, fault) {
         (_, Fault::Socks4) => REFUSED_4.to_vec(),
         (_, Fault::Method(_) | Fault::SocksAtHttp) => Method::Unacceptable.choice().to_vec(),
-        (ProxyKind::HttpConnect, _) | (_, Fault::HttpAtSocks) => connect::complaint(fault),
+        (ProxyKind::Http, _) | (_, Fault::HttpAtSocks) => connect::complaint(fault),
         (ProxyKind::Socks5, Fault::Denied | Fault::Busy) => socks5::status(false).to_vec(),
         (ProxyKind::Socks5, Fault::Command | Fault::AddressType | Fault::Target) => {
             socks5::reply(fault.into(), None)
@@ -245,6 +298,9 @@ mod tests {
         match agreed {
             Ok(Agreed { asked: Asked::Connect(to), rest, .. }) => {
                 format!("connect {to} {}", String::from_utf8_lossy(&rest))
+            }
+            Ok(Agreed { asked: Asked::Request(to), rest, .. }) => {
+                format!("request {to} {}", String::from_utf8_lossy(&rest))
             }
             Ok(Agreed { asked: Asked::Associate(port), .. }) => format!("associate {port}"),
             Err(failed) => failed.to_string(),
@@ -327,7 +383,7 @@ mod tests {
         let (agreed, heard) = socks(b"\x16\x03\x01").await;
         assert!(shown(agreed).contains("neither"));
         assert_eq!(heard, b"");
-        let (agreed, heard) = talk(ProxyKind::HttpConnect, None, b"\x05\x01\x00", 1).await;
+        let (agreed, heard) = talk(ProxyKind::Http, None, b"\x05\x01\x00", 1).await;
         assert!(shown(agreed).contains("SOCKS"));
         assert_eq!(heard, [5, 0xff]);
     }
@@ -339,7 +395,7 @@ mod tests {
         let status = async |credentials: Option<&Credentials>, head: &str| {
             let said = format!("{head}\r\nhello");
             let (agreed, heard) =
-                talk(ProxyKind::HttpConnect, credentials, said.as_bytes(), said.len()).await;
+                talk(ProxyKind::Http, credentials, said.as_bytes(), said.len()).await;
             match agreed {
                 Ok(_) => shown(agreed),
                 Err(_) => String::from_utf8(heard).unwrap()[9..12].to_owned(),
@@ -352,7 +408,11 @@ mod tests {
         assert_eq!(status(Some(&anna), &wrong).await, "407");
         assert_eq!(status(Some(&anna), head).await, "407");
         assert_eq!(status(Some(&anna), "GET http://a/ HTTP/1.1\r\n").await, "407");
-        assert_eq!(status(None, "GET http://a/ HTTP/1.1\r\n").await, "405");
+        assert_eq!(status(None, "GET / HTTP/1.1\r\n").await, "400");
+        assert_eq!(
+            status(None, "GET http://a/b HTTP/1.1\r\nHost: a\r\n").await,
+            "request a:80 GET /b HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\nhello"
+        );
         assert_eq!(status(None, "CONNECT a HTTP/1.1\r\n").await, "400");
     }
 
@@ -385,7 +445,7 @@ mod tests {
         .await;
         assert!(begin.elapsed() <= Duration::from_secs(10));
         assert!((5..=9).contains(&denied) && denied + busy == 100, "{denied} {busy}");
-        let (_, heard) = talk(ProxyKind::HttpConnect, Some(&anna), head.as_bytes(), 999).await;
+        let (_, heard) = talk(ProxyKind::Http, Some(&anna), head.as_bytes(), 999).await;
         assert!(heard.starts_with(b"HTTP/1.1 407 "), "the answer to the next guess");
         assert!(connect::complaint(Fault::Busy).starts_with(b"HTTP/1.1 429 Too Many Requests"));
     }
@@ -394,7 +454,7 @@ mod tests {
     async fn a_visitor_is_not_read_beyond_the_limit() {
         let (mut near, mut far) = duplex(1 << 20);
         far.write_all(&[b'A'; 100 << 10]).await.unwrap();
-        let outcome = handshake(&mut near, ProxyKind::HttpConnect, None, None, false).await;
+        let outcome = handshake(&mut near, ProxyKind::Http, None, None, false).await;
         assert!(matches!(outcome, Err(Failed::Fault(Fault::Size))), "{outcome:?}");
         let mut left = Vec::new();
         drop(far);

@@ -114,7 +114,7 @@ async fn serve(
         }
     };
     match asked {
-        Asked::Connect(target) => {
+        Asked::Connect(target) | Asked::Request(target) => {
             let opening = Opening {
                 socket,
                 speech,

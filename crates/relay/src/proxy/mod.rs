@@ -1,4 +1,4 @@
-//! SOCKS5 and HTTP CONNECT: a visitor says itself where its connection leads.
+//! SOCKS5 and HTTP proxies: a visitor says itself where its connection leads.
 //!
 //! ```text
 //!   a forward of the client                       a service of the client (exit)
@@ -15,7 +15,9 @@
 //! | file | content |
 //! |---|---|
 //! | `socks5` | the messages of SOCKS5, as bytes and values |
-//! | `connect` | the request and the answers of HTTP CONNECT |
+//! | `connect` | the requests and the answers of an HTTP proxy |
+//! | `absolute` | the head of a request for an `http://` address, as its target gets it |
+//! | `substitute` | the answer in the place of a target that fails |
 //! | `credentials` | the user and the password, compared in constant time |
 //! | `endpoint` | the host and the port that a visitor asks for |
 //! | `handshake` | the conversation until the visitor has said where it wants to go |
@@ -24,10 +26,14 @@
 //! | `associate` | UDP over SOCKS5: a socket whose datagrams become flows |
 //! | `exit` | [`exit_stream`] |
 //!
+//! A request for an `http://` address has the end of its target's connection: it is one request, and
+//! its bytes go through the guard of HTTP visitors, which lets no byte behind the request through.
+//!
 //! Names go to the far end as names: the side that dials looks them up. A refusal has the code that
 //! SOCKS5 or HTTP has for its reason, and a clean end. A peer before the end of its handshake costs
-//! at most 16 KiB and 10 s.
+//! at most 32 KiB and 10 s.
 
+pub(crate) mod absolute;
 mod associate;
 pub(crate) mod connect;
 mod credentials;
@@ -37,6 +43,7 @@ mod handshake;
 mod local;
 mod opening;
 pub(crate) mod socks5;
+mod substitute;
 
 pub use credentials::Credentials;
 pub use exit::{Exit, exit_stream};
@@ -50,8 +57,9 @@ pub(crate) use endpoint::{Endpoint, Host};
 pub enum ProxyKind {
     /// SOCKS version 5 (RFC 1928, RFC 1929): CONNECT, and at a forward UDP ASSOCIATE.
     Socks5,
-    /// CONNECT of HTTP/1 (RFC 9110 section 9.3.6).
-    HttpConnect,
+    /// CONNECT of HTTP/1 (RFC 9110 section 9.3.6), and requests for `http://` addresses (RFC 9112
+    /// section 3.2.2).
+    Http,
 }
 
 /// What a decoder makes of the bytes that have arrived. Decoders get all bytes of their message
@@ -76,7 +84,7 @@ pub(crate) enum Fault {
     #[error("the program speaks HTTP at a port for SOCKS5; set it to a SOCKS5 proxy (socks5h)")]
     HttpAtSocks,
     /// SOCKS where HTTP is spoken.
-    #[error("the program speaks SOCKS at a port for HTTP CONNECT; set it to an HTTP proxy")]
+    #[error("the program speaks SOCKS at the port of an HTTP proxy; set it to an HTTP proxy")]
     SocksAtHttp,
     /// Another protocol.
     #[error("the bytes are neither SOCKS5 nor HTTP")]
@@ -105,9 +113,21 @@ pub(crate) enum Fault {
     /// A name that no host has, or port 0.
     #[error("the target has no valid host and port")]
     Target,
-    /// A method of HTTP other than CONNECT.
-    #[error("the request is not CONNECT")]
-    NotConnect,
+    /// A request of HTTP whose target has no host, as a web server gets it.
+    #[error("the program takes the HTTP proxy for a web server")]
+    OriginForm,
+    /// A request for an `https://` address without CONNECT.
+    #[error("the program asks for an https:// address without CONNECT")]
+    Https,
+    /// A request for an address with another scheme.
+    #[error("the program asks for an address that is neither http:// nor https://")]
+    Scheme,
+    /// An `http://` address without a valid host and port.
+    #[error("the address of the request has no valid host and port")]
+    Address,
+    /// A request for an `http://` address with more than one meaning.
+    #[error("the request is refused: {}", .0.reason())]
+    Request(h1::Fault),
     /// A malformed request.
     #[error("the request is malformed")]
     Malformed,

@@ -8,6 +8,8 @@
 //!               └─────visitor gone─> end
 //! ```
 //!
+//! A request of HTTP waits for the connection, and then goes through the guard of HTTP visitors.
+//!
 //! A far end that does not report counts as connected at once, and a refusal is a reset then.
 
 use std::future::poll_fn;
@@ -18,6 +20,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
+use h1::Tracker;
 use net::pool;
 use proto::{HEAD_ROOM, Open, Priority, ResetCode, Target};
 use tokio::io::AsyncWriteExt as _;
@@ -25,8 +28,9 @@ use tokio::time::timeout;
 use transport::Inlet;
 
 use super::Connectors;
-use super::handshake::{Speech, linger};
-use crate::pipe::{Pipe, Pump};
+use super::handshake::Speech;
+use super::substitute::Substitute;
+use crate::pipe::{Http, Pipe, Pump};
 use crate::stats::open_error_code;
 use crate::{End, Permit, Settings, Socket};
 
@@ -83,7 +87,7 @@ impl Opening {
         tracing::debug!(target = self.target, reason = %code, "the target cannot be reached");
         let refusal = self.speech.refusal(code);
         if !refusal.is_empty() && self.socket.write_all(&refusal).await.is_ok() {
-            linger(&mut self.socket).await;
+            self.speech.farewell(&mut self.socket).await;
         }
         Err(code)
     }
@@ -136,7 +140,12 @@ impl Opening {
         inlet: &dyn Inlet,
         reports: bool,
     ) -> Result<(), Unconnected> {
-        let (socket, rest) = (&self.socket, &mut self.rest);
+        // A request goes through the guard, once there is one.
+        let mut rest = match self.speech {
+            Speech::Answer { .. } => BytesMut::new(),
+            Speech::Socks5 | Speech::Http | Speech::Ready(_) => std::mem::take(&mut self.rest),
+        };
+        let (socket, rest) = (&self.socket, &mut rest);
         let mut gone = pin!(socket.failed());
         let mut is_connected = !reports;
         poll_fn(|cx: &mut Context<'_>| {
@@ -173,6 +182,15 @@ impl Opening {
         if self.socket.write_all(&self.speech.success()).await.is_err() {
             pipe.note_end(End::Socket);
             return pipe.close(true);
+        }
+        if matches!(self.speech, Speech::Answer { .. }) {
+            let onward = Rc::new(Substitute { speech: self.speech, stream: None });
+            let tracker = Some(Tracker::new(None));
+            let http = Http { tracker, first: std::mem::take(&mut self.rest), onward };
+            let early = pipe.guard_from_now(http, self.visitor);
+            if early > 0 {
+                inlet.consumed(early);
+            }
         }
         pipe.connect(self.socket);
         tokio::task::spawn_local(Pump::new(pipe, inlet, self.permit));

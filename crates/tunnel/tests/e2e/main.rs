@@ -35,6 +35,7 @@ mod forgery;
 mod fronts;
 mod harness;
 mod heavy;
+mod http_proxy;
 mod inherited;
 mod install;
 mod journal;

@@ -222,6 +222,7 @@ pub(super) fn end_to_end(
         "wrk",
         "iperf3",
         "curl",
+        "wget",
         "sshd",
         "ssh",
         "rsync",

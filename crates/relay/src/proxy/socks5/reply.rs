@@ -55,7 +55,11 @@ impl From<Fault> for Reply {
             | Fault::SocksAtHttp
             | Fault::Protocol
             | Fault::Password
-            | Fault::NotConnect
+            | Fault::OriginForm
+            | Fault::Https
+            | Fault::Scheme
+            | Fault::Address
+            | Fault::Request(_)
             | Fault::Malformed
             | Fault::Size => Self::Failure,
         }

@@ -19,16 +19,16 @@ use crate::rig::{FRAME, WINDOW, exchange, receive, run, until, visit};
 
 const MB: u64 = 1_000_000;
 
-struct ExitRig {
-    address: SocketAddr,
+pub(crate) struct ExitRig {
+    pub(crate) address: SocketAddr,
     visitors: Rc<Settings>,
-    far: Rc<Settings>,
+    pub(crate) far: Rc<Settings>,
     _listening: Listening,
 }
 
 impl ExitRig {
     /// An exit that reaches this machine at `named` alone.
-    fn new(kind: ProxyKind, named: u16) -> Self {
+    pub(crate) fn new(kind: ProxyKind, named: u16) -> Self {
         let exit = Exit::new(kind, None, move |_| {
             Allow::new(move |destination| match destination {
                 Destination::Name(..) => true,
@@ -50,7 +50,7 @@ impl ExitRig {
         Self { address: listening.local_addr(), visitors, far, _listening: listening }
     }
 
-    async fn settled(&self) {
+    pub(crate) async fn settled(&self) {
         until(|| self.visitors.stats.live() == 0 && self.far.stats.live() == 0).await;
     }
 }
@@ -128,7 +128,7 @@ fn an_exit_speaks_http_as_well() {
     run(async {
         let origin = Origin::http().unwrap();
         let target = origin.address();
-        let rig = ExitRig::new(ProxyKind::HttpConnect, target.port());
+        let rig = ExitRig::new(ProxyKind::Http, target.port());
         let answers = visit(rig.address, move |mut socket| {
             let said = format!(
                 "CONNECT localhost:{port} HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n\

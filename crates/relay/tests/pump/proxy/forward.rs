@@ -37,7 +37,7 @@ fn all_bytes_arrive_in_both_directions_and_a_half_close_stays_one() {
 
 #[test]
 fn bytes_behind_the_request_are_not_lost() {
-    for kind in [ProxyKind::Socks5, ProxyKind::HttpConnect] {
+    for kind in [ProxyKind::Socks5, ProxyKind::Http] {
         run(async move {
             let origin = Origin::echo().unwrap();
             let target = origin.address();
@@ -46,7 +46,7 @@ fn bytes_behind_the_request_are_not_lost() {
                 .visit(move |mut socket| {
                     let mut said = match kind {
                         ProxyKind::Socks5 => [&[5, 1, 0][..], &request(1, target)].concat(),
-                        ProxyKind::HttpConnect => {
+                        ProxyKind::Http => {
                             format!("CONNECT {target} HTTP/1.1\r\nHost: a\r\n\r\n").into_bytes()
                         }
                     };
@@ -57,7 +57,7 @@ fn bytes_behind_the_request_are_not_lost() {
                             socket.read_exact(&mut [0; 2]).unwrap();
                             assert_eq!(reply(&socket).unwrap(), 0);
                         }
-                        ProxyKind::HttpConnect => {
+                        ProxyKind::Http => {
                             let expected = b"HTTP/1.1 200 Connection established\r\n\r\n";
                             let mut answer = vec![0; expected.len()];
                             socket.read_exact(&mut answer).unwrap();
@@ -128,7 +128,7 @@ fn http_has_a_page_for_each_refusal() {
     run(async {
         let port = ClosedPort::new();
         let closed = port.address();
-        let rig = ProxyRig::new(Options { kind: ProxyKind::HttpConnect, ..Options::default() });
+        let rig = ProxyRig::new(Options { kind: ProxyKind::Http, ..Options::default() });
         let ask = async |head: String| {
             rig.visit(move |mut socket| {
                 socket.write_all(head.as_bytes()).unwrap();
@@ -140,7 +140,7 @@ fn http_has_a_page_for_each_refusal() {
         };
         assert_eq!(ask(format!("CONNECT {closed} HTTP/1.1\r\n\r\n")).await, "502");
         assert_eq!(ask("CONNECT 127.0.0.1:1 HTTP/1.1\r\n\r\n".into()).await, "403");
-        assert_eq!(ask("GET http://127.0.0.1/ HTTP/1.1\r\n\r\n".into()).await, "405");
+        assert_eq!(ask("GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".into()).await, "400");
         assert_eq!(ask("CONNECT 127.0.0.1 HTTP/1.1\r\n\r\n".into()).await, "400");
         rig.settled().await;
     });
@@ -264,7 +264,7 @@ fn curl_speaks_with_both_kinds_and_their_passwords() {
         let socks = ProxyRig::new(Options { credentials: anna(), ..Options::default() });
         let http = ProxyRig::new(Options {
             credentials: anna(),
-            kind: ProxyKind::HttpConnect,
+            kind: ProxyKind::Http,
             ..Options::default()
         });
         let (socks_at, http_at) = (socks.address.to_string(), http.address.to_string());
