@@ -142,7 +142,7 @@ impl PublicUrl {
                 return Err(bad.hint("https://app.example.com, https://*.example.com, https://*"));
             }
         };
-        let port = given.map_or(Ok(PublicNames::usual_port(tls)), port)?;
+        let port = given.map_or_else(|| Ok(PublicNames::usual_port(tls)), port)?;
         if port == 0 {
             return Err(BadValue::new(format!("`{text}`: visitors cannot come to port 0")));
         }
