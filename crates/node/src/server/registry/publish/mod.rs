@@ -151,6 +151,11 @@ impl Published {
         }
     }
 
+    /// The clients that publish.
+    pub(super) fn clients(&self) -> Vec<String> {
+        lock(&self.clients).keys().cloned().collect()
+    }
+
     /// Forgets the ports that the server chose for a client that was removed.
     pub(super) fn forget(&self, client: &str) {
         self.directory.forget(client);
@@ -219,6 +224,17 @@ impl Published {
     }
 }
 
+/// The addresses of a service as others reach them. Two addresses of this server may be one there.
+fn addresses(to: Registrant<'_>, at: Vec<String>) -> Vec<String> {
+    let mut told: Vec<String> = Vec::with_capacity(at.len());
+    for address in at.iter().map(|address| to.hosts.told(address)) {
+        if told.last() != Some(&address) {
+            told.push(address);
+        }
+    }
+    told
+}
+
 impl ClientTurn<'_> {
     /// The answer to the last registration of a session, if it has this generation.
     pub(super) fn known(&self, session: &Session, generation: u64) -> Option<Registered> {
@@ -271,7 +287,7 @@ impl ClientTurn<'_> {
             .zip(settled)
             .map(|(spec, (outcome, refused))| ServiceResult {
                 name: spec.name.clone(),
-                outcome,
+                outcome: outcome.map(|at| addresses(to, at)),
                 refused,
             })
             .collect();
