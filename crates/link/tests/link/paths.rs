@@ -221,7 +221,7 @@ fn a_server_that_drops_all_it_greeted_is_not_tried_without_pause() {
         let (server, dialer) = serve();
         server.state.drops_greeted.set(true);
         let mut plan = plan(vec![direct(&dialer)]);
-        plan.retry = link::Retry::default();
+        plan.retry = Retry::default();
         let _client = Client::start(plan);
         tokio::time::sleep(Duration::from_secs(30)).await;
         let greeted = server.state.greeted.get();
@@ -235,7 +235,7 @@ fn connections_that_die_young_are_not_made_without_pause() {
         let (server, memory) = serve();
         let dialer = Scripted::new(&memory, []);
         let mut plan = plan(vec![path(dialer.clone(), 1)]);
-        plan.retry = link::Retry::default();
+        plan.retry = Retry::default();
         let client = Client::start(plan);
         client.live().await;
         server.state.drops_greeted.set(true);
