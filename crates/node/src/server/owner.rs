@@ -23,6 +23,7 @@ use tokio::sync::Notify;
 use tracing::field::display;
 use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
+use super::private::Joins;
 use super::registry::Registry;
 use crate::descriptors;
 use crate::probes;
@@ -41,6 +42,8 @@ pub(super) struct ServerOwner {
     settings: Rc<Settings>,
     /// Shared by the forwarded flows of this link.
     flows: Rc<FlowSettings>,
+    /// The streams to private services of other clients.
+    joins: Joins,
     /// Limits the log lines about denied targets.
     denied: Rc<RepeatLimit<TargetAddr>>,
 }
@@ -74,9 +77,11 @@ impl ServerOwner {
         };
         let dials = worker.state.dials.of(name);
         let source = registry.shared().clients.find(name).and_then(|client| client.source);
+        let joins = Joins::new(&worker, &registry);
         Rc::new(Self {
             worker,
             registry,
+            joins,
             serial,
             source,
             asked: Rc::default(),
@@ -285,6 +290,10 @@ impl Owner for ServerOwner {
             Target::Forward(text) => self.forward(&text, inlet, false),
             Target::Reported(text) => self.forward(&text, inlet, true),
             Target::Measure(measure) => self.measure(measure, inlet),
+            Target::Private { client, service } => match self.registry.session_of(self.serial) {
+                Some(session) => self.joins.join(&session.name, (client, service), inlet),
+                None => refuse_stream(&*inlet, None, ResetCode::Shutdown),
+            },
             // Only clients have services.
             Target::Service(_) => refuse_stream(&*inlet, None, ResetCode::Unknown),
         }
@@ -299,7 +308,10 @@ impl Owner for ServerOwner {
         match open.target {
             Target::Forward(text) => self.forward_flow(&text, open.visitor, inlet),
             // Only clients have services, and flows of other kinds there are none.
-            Target::Service(_) | Target::Reported(_) | Target::Measure(_) => {
+            Target::Service(_)
+            | Target::Reported(_)
+            | Target::Measure(_)
+            | Target::Private { .. } => {
                 inlet.close(ResetCode::Unknown);
                 None
             }
@@ -310,7 +322,9 @@ impl Owner for ServerOwner {
         match message {
             ControlMessage::Register(register) => self.register(link, register),
             // Not requested, and without effect.
-            ControlMessage::Registered(_) | ControlMessage::Strained(_) => {}
+            ControlMessage::Registered(_)
+            | ControlMessage::Strained(_)
+            | ControlMessage::Signal(_) => {}
             // The link handles these messages itself and does not pass them on.
             ControlMessage::FlowOpen(_) | ControlMessage::FlowClose(_) => {}
         }

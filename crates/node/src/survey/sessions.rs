@@ -16,6 +16,7 @@ use super::slices::{SLICE, Slices};
 use super::{add_flows, merge, refused, requests};
 use crate::entrance::OpenEntrance;
 use crate::health::Fault;
+use crate::server::PrivateStats;
 use crate::session::{self, Handle, Session, Worker};
 use crate::tcp_info::{Connections, Ledger};
 
@@ -59,6 +60,7 @@ pub(super) async fn part(worker: Rc<Worker>) -> Part {
             }
         }
     }
+    worker.state.server.each_private(|private| part.add_private(private));
     let entrances: Vec<_> = worker.state.entrances.borrow().keys().copied().collect();
     for id in entrances {
         if let Some(open) = worker.state.entrances.borrow().get(&id) {
@@ -148,6 +150,9 @@ impl Part {
         let aim = &backend.picked.aim;
         let (list, target) = match &aim.target {
             Target::Service(_) | Target::Measure(_) => (&mut entry.services, String::new()),
+            Target::Private { client, service } => {
+                (&mut entry.forwards, format!("service://{client}/{service}"))
+            }
             Target::Forward(target) | Target::Reported(target) => {
                 (&mut entry.forwards, target.clone())
             }
@@ -172,11 +177,31 @@ impl Part {
         list.push(service);
     }
 
+    /// Adds the joined streams of a private service, which has no entrance.
+    fn add_private(&mut self, private: &PrivateStats) {
+        let stats = &private.stats;
+        let service = status::Service {
+            name: private.service.as_str().to_owned(),
+            address: status::PRIVATE.to_owned(),
+            state: ServiceState::Up.into(),
+            streams: stats.live(),
+            streams_total: stats.opened(),
+            bytes_in: stats.bytes_in(),
+            bytes_out: stats.bytes_out(),
+            refused: refused(stats),
+            ..status::Service::default()
+        };
+        self.entry(&private.session).services.push(service);
+    }
+
     fn entry(&mut self, session: &Arc<Session>) -> &mut status::Session {
         let worker = self.worker;
         let new = || {
-            let is_up = session.live() > 0;
-            let state = if is_up { SessionState::Up } else { SessionState::Connecting };
+            let state = match (session.live() > 0, session.is_on_demand()) {
+                (true, _) => SessionState::Up,
+                (false, true) => SessionState::Idle,
+                (false, false) => SessionState::Connecting,
+            };
             let mut told = status::Session {
                 peer: session.name.clone(),
                 state: state.into(),

@@ -649,6 +649,9 @@ pub struct Streams {
     pub list: Vec<Stream>,
 }
 
+/// The address of a private service.
+pub const PRIVATE: &str = "private";
+
 /// The reason of visitors whose address is not in `allow_from`, or is in `deny_from`.
 pub const VISITOR_DENIED: &str = "visitor_denied";
 

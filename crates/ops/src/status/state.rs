@@ -120,6 +120,8 @@ pub enum SessionState {
     /// No link takes streams, and no attempt has failed.
     #[default]
     Connecting,
+    /// No link is needed at present: the next visitor asks for it.
+    Idle,
     /// The last attempt of a client failed in the network. The text is the error.
     Unreachable,
     /// The server refused the last attempt of a client, or its certificate failed the check: a person
@@ -133,13 +135,20 @@ pub enum SessionState {
 }
 
 impl State for SessionState {
-    const ALL: &'static [Self] =
-        &[Self::Up, Self::Connecting, Self::Unreachable, Self::Refused, Self::Superseded];
+    const ALL: &'static [Self] = &[
+        Self::Up,
+        Self::Connecting,
+        Self::Idle,
+        Self::Unreachable,
+        Self::Refused,
+        Self::Superseded,
+    ];
 
     fn text(self) -> &'static str {
         match self {
             Self::Up => "up",
             Self::Connecting => "connecting",
+            Self::Idle => "idle",
             Self::Unreachable => "unreachable",
             Self::Refused => "refused",
             Self::Superseded => "superseded",
@@ -150,7 +159,7 @@ impl State for SessionState {
     fn tone(self) -> Tone {
         match self {
             Self::Up => Tone::Good,
-            Self::Connecting | Self::Unknown => Tone::Waits,
+            Self::Connecting | Self::Idle | Self::Unknown => Tone::Waits,
             Self::Unreachable | Self::Refused | Self::Superseded => Tone::Bad,
         }
     }
