@@ -364,6 +364,24 @@ fn a_silent_standby_is_given_up_like_an_idle_carrier_and_moves_no_stream() {
 }
 
 #[test]
+fn a_standby_carries_pings_alone_while_the_link_is_busy() {
+    let mut pair = bulk_pair(ms(40), 100);
+    pair.add();
+    let id = pair.open(Client, &open("x"));
+    let minutes = 10;
+    for _ in 0..minutes {
+        pair.feed(Client, id, 1 << 20);
+        pair.run_for(ms(60_000));
+    }
+    // A PING or its PONG in each keepalive, and the first measurements of the round trip.
+    for side in [Client, Server] {
+        let frames = pair.delivered(side) / 16;
+        assert!(frames >= minutes * 4 - 2 && frames < minutes * 8 + 20, "{frames} frames");
+    }
+    assert_eq!(pair.seen(Server, id).count, minutes << 20);
+}
+
+#[test]
 fn a_second_standby_takes_the_place_of_the_first() {
     let mut pair = Pair::connected(1);
     let id = pair.open(Client, &open("x"));

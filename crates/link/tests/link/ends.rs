@@ -151,7 +151,7 @@ fn a_second_carrier_beside_the_first_takes_over_when_that_dies() {
         tap.assert_pattern(3_000_000);
         // Idle for long: the standby is asked as well.
         tokio::time::sleep(Duration::from_mins(2)).await;
-        assert_eq!(client.carriers()[0].0, CarrierNumber(3));
+        assert_eq!(client.active_carrier(), Some(CarrierNumber(3)));
         assert!(!near.saw(State::Stalled) && client.is_live());
     });
 }
