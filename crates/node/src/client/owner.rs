@@ -121,6 +121,10 @@ impl ClientOwner {
                     None => {}
                 }
             }
+            Report::NotBetter { link, path, error, pause } => {
+                let pause = pause.as_secs();
+                tracing::debug!(link, ?path, %error, pause, "a better path failed");
+            }
             Report::Connected { link, path, resumed, reason } => {
                 self.uplink.published.note_trouble(None);
                 *self.told.borrow_mut() = None;

@@ -312,7 +312,11 @@ impl End {
                 self.dead.push(number);
                 self.log.push((now, event));
             }
-            Event::Resumed | Event::ProbeNextPath | Event::GoingAway(_) | Event::Expired => {
+            Event::Resumed
+            | Event::ProbeNextPath
+            | Event::TookOver(_)
+            | Event::GoingAway(_)
+            | Event::Expired => {
                 self.log.push((now, event));
             }
         }
