@@ -12,6 +12,8 @@
 //! | how a carrier comes to be | `dialer.rs`, `listener.rs`, `carrier.rs` |
 //! | what ties 0-RTT data to its connection | `early.rs` |
 //! | what a failed handshake says | `error.rs`, from what `session.rs` keeps |
+//! | how two clients behind NAT have QUIC without a server | `punched/` |
+//! | what shares the port with QUIC | `socket.rs` (`Beside`) |
 //! | how bytes go through | `lane.rs`, `lanes.rs`, `pipe.rs`, `datagrams.rs` |
 //! | how a start uses what an earlier connection measured | `bbr.rs`, `past.rs` |
 //! | which limits the socket has | `socket.rs` |
@@ -38,6 +40,7 @@ mod listener;
 mod past;
 mod pending;
 mod pipe;
+pub mod punched;
 mod reset;
 mod server;
 mod session;

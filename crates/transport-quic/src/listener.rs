@@ -76,7 +76,7 @@ impl QuicListener {
         let past = PastPaths::default();
         let (config, ..) = config(server, local, &past).map_err(io::Error::other)?;
         let settings = server.settings.get();
-        let endpoint = endpoint::server(socket, config, &settings, &server.keys, &ids)?;
+        let endpoint = endpoint::server(socket, config, &settings, &server.keys, &ids, None)?;
         let (accepting, handshakes) = (PendingFuture::default(), Handshakes::default());
         let (server, rates) = (server.clone(), Rates::new(RATE));
         Ok(Self { endpoint, local, server, ids, accepting, handshakes, rates, past })
