@@ -84,7 +84,7 @@ impl EntranceWatch {
                 target: to.clone(),
                 ..no_name
             }),
-            Target::Measure(_) => None,
+            Target::Measure(_) | Target::Private { .. } => None,
         }
     }
 }
@@ -156,7 +156,7 @@ impl Watcher for EntranceWatch {
                 Target::Forward(target) | Target::Reported(target) => {
                     (&self.entrance.address, None, Some(target.as_str()))
                 }
-                Target::Measure(_) => return,
+                Target::Measure(_) | Target::Private { .. } => return,
             };
             access(Access {
                 service,

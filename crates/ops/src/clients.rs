@@ -126,6 +126,8 @@ pub struct Rights {
     pub pass_through: bool,
     /// Targets on the server's side that the client may reach.
     pub forward: Vec<String>,
+    /// Private services of other clients that the client may visit.
+    pub visit: Vec<String>,
     /// Whether the client may run a speed test.
     pub speedtest: bool,
 }
@@ -426,6 +428,7 @@ pub fn render_details(details: &Details, screen: Screen) -> Drawn {
         row("may publish", list(client.rights.public())),
         row("pass_through", allowed(client.rights.pass_through)),
         row("may reach", list(client.rights.forward.clone())),
+        row("may visit", list(client.rights.visit.clone())),
         row("speed tests", allowed(client.rights.speedtest)),
         row("limits", limits.to_string()),
     ];

@@ -288,6 +288,16 @@ fn the_control_messages_of_the_document_are_those_of_the_code() {
             ..ServiceResult::whole(name("web"), Ok(vec!["http://a.example".to_owned()]))
         }],
     });
+    let mut private = service("ssh", "", |terms| {
+        terms.private = Some(["laptop", "office-*"].map(|text| text.parse().unwrap()).into());
+    });
+    private.public.clear();
+    let private = ControlMessage::Register(Register {
+        generation: 11,
+        services: vec![private],
+        leaving: false,
+    });
+    let signal = ControlMessage::Signal(Bytes::from_static(b"hello"));
     let strained = ControlMessage::Strained(Strained { rate: 125_000 });
     let bytes = |message: &ControlMessage| message.encode().unwrap().to_vec();
     let flow = FlowId::new(2);
@@ -308,14 +318,18 @@ fn the_control_messages_of_the_document_are_those_of_the_code() {
             ("control-leaving", bytes(&leaving)),
             ("control-named", bytes(&named)),
             ("control-partly", bytes(&partly)),
+            ("control-private", bytes(&private)),
             ("control-register", bytes(&register)),
             ("control-registered", bytes(&registered)),
             ("control-restricted", bytes(&restricted)),
+            ("control-signal", bytes(&signal)),
             ("control-strained", bytes(&strained)),
         ],
     );
-    let messages =
-        [flow_close, flow_open, leaving, named, partly, register, registered, restricted, strained];
+    let messages = [
+        flow_close, flow_open, leaving, named, partly, private, register, registered, restricted,
+        signal, strained,
+    ];
     for (example, message) in examples("control-").into_values().zip(messages) {
         let mut decoder = ControlDecoder::new();
         assert_eq!(decoder.decode(&mut Bytes::from(example)), Ok(Some(message)));

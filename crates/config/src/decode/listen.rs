@@ -96,7 +96,8 @@ fn mux(s: Option<&Section<'_>>) -> Mux {
                 | Target::Files(_)
                 | Target::Https { .. }
                 | Target::H2c { .. }
-                | Target::Redirect(_) => Err(bad("the server dials an address")),
+                | Target::Redirect(_)
+                | Target::Private(_) => Err(bad("the server dials an address")),
             }
         })
     });

@@ -15,6 +15,7 @@ mod kcp;
 mod listen;
 mod otlp;
 mod paths;
+mod private;
 mod public;
 mod quic;
 mod redirects;

@@ -13,6 +13,7 @@ use crate::model::{ClientGrant, Listen, Rights, ServerConfig, ServerTls};
 use crate::yaml::Kind;
 use crate::{
     BadValue, CLIENT_PORTS, ForwardRights, GUEST_PORTS, Host, HostRights, PortRights, Scheme,
+    VisitRights,
 };
 
 /// Decodes the file. `None` only after a problem was reported.
@@ -149,6 +150,7 @@ fn rights(
     let (tcp, udp) = (of_ports("tcp"), of_ports("udp"));
     let ports = ports.unwrap_or_else(|| tcp.count().saturating_add(udp.count()).min(most));
     let forward = ForwardRights(allow.as_ref().map(|a| entries(a, "forward")).unwrap_or_default());
+    let visit = VisitRights(allow.as_ref().map(|a| entries(a, "visit")).unwrap_or_default());
     let switch = |key| allow.as_ref().and_then(|a| a.value(key, values::switch));
     let speedtest = switch("speedtest").unwrap_or(true);
     let pass_through = switch("pass_through").unwrap_or(false);
@@ -159,6 +161,7 @@ fn rights(
         tls,
         pass_through,
         forward,
+        visit,
         speedtest,
         streams,
         new_per_second,

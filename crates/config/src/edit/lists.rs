@@ -9,7 +9,7 @@ use proto::{HttpOptions, Network};
 use super::value::Value;
 use super::{Action, EditError, OPERATIONS_MAX, Operation, edit};
 use crate::decode::{Cx, Item, Sources};
-use crate::model::{Forward, Service};
+use crate::model::{Forward, PRIVATE, PeerPath, Service, Token};
 use crate::yaml::{Kind, Node, parse};
 use crate::{Lists, Secret};
 
@@ -236,6 +236,7 @@ impl Entries {
         let mut public: Vec<_> =
             service.public.iter().map(|public| text_value(&public.to_string())).collect();
         let public = match public.len() {
+            0 => text_value(PRIVATE),
             1 => public.remove(0),
             _ => Value::List(public),
         };
@@ -274,7 +275,16 @@ fn options(service: &Service) -> Vec<(&'static str, Value)> {
 fn forward(forward: &Forward) -> Value {
     let listen = ("listen", text_value(&forward.listen.to_string()));
     match &forward.target {
-        Some(target) => map([listen, ("target", text_value(&target.to_string()))]),
+        Some(target) => {
+            let target = [listen, ("target", text_value(&target.to_string()))];
+            let p2p = (forward.p2p != PeerPath::Auto)
+                .then(|| ("p2p", text_value(&forward.p2p.to_string())));
+            let token = forward.token.as_ref().map(|Token { secret, file }| match file {
+                Some(file) => ("token_file", text_value(&file.to_string_lossy())),
+                None => ("token", text_value(secret.reveal())),
+            });
+            map(target.into_iter().chain(token).chain(p2p))
+        }
         None => map([listen]),
     }
 }

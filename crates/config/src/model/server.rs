@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use super::{Changed, Common, FlowLimits, Http, KeyPair, Mux, Path, TlsRoutes, Token, changes};
-use crate::{Endpoint, ForwardRights, HostRights, Net, PortRights, Span};
+use crate::{Endpoint, ForwardRights, HostRights, Net, PortRights, Span, VisitRights};
 
 /// A checked server.yaml.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,6 +108,8 @@ pub struct Rights {
     pub pass_through: bool,
     /// Targets that the client's forwards may reach.
     pub forward: ForwardRights,
+    /// Private services of other clients that the client may visit.
+    pub visit: VisitRights,
     /// Whether the client may measure the throughput of its tunnel.
     pub speedtest: bool,
     /// Most simultaneous streams; `None` is no limit.
@@ -235,6 +237,7 @@ impl Rights {
             tls: HostRights(Vec::new()),
             pass_through: false,
             forward: ForwardRights(Vec::new()),
+            visit: VisitRights(Vec::new()),
             speedtest: true,
             streams: None,
             new_per_second: None,
@@ -260,6 +263,11 @@ impl fmt::Display for Rights {
         let forward = join(self.forward.0.iter().map(ToString::to_string).collect());
         let pass_through = if self.pass_through { " (also with pass_through)" } else { "" };
         let speedtest = if self.speedtest { "" } else { "; no speed tests" };
-        write!(f, "may publish {public}{pass_through}; may reach {forward}{speedtest}")
+        write!(f, "may publish {public}{pass_through}; may reach {forward}")?;
+        if !self.visit.0.is_empty() {
+            let visit = join(self.visit.0.iter().map(ToString::to_string).collect());
+            write!(f, "; may visit {visit}")?;
+        }
+        f.write_str(speedtest)
     }
 }

@@ -199,6 +199,8 @@ impl Owner for ClientOwner {
         let name = match &open.target {
             Target::Service(name) => name,
             Target::Measure(Measure::Echo) => return probes::serve_echo(inlet),
+            // Private services are served by no link with a server.
+            Target::Private { .. } => return refuse_stream(&*inlet, None, ResetCode::Unknown),
             // A server dials for clients and serves their speed tests; a client does neither.
             Target::Forward(_)
             | Target::Reported(_)
@@ -249,8 +251,8 @@ impl Owner for ClientOwner {
                 let is_ours = |name: &str| names.contains(name);
                 self.uplink.published.apply(&registered, &self.links.session.name, is_ours);
             }
-            // Only servers take registrations.
-            ControlMessage::Register(_) => {}
+            // Only servers take registrations, and signals are for links between clients.
+            ControlMessage::Register(_) | ControlMessage::Signal(_) => {}
             // The link handles these messages itself and does not pass them on.
             ControlMessage::Strained(_)
             | ControlMessage::FlowOpen(_)

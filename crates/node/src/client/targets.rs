@@ -222,8 +222,8 @@ impl Serves {
         match &service.target {
             config::Target::Socks5 => Some(exit(ProxyKind::Socks5)),
             config::Target::HttpProxy => Some(exit(ProxyKind::Http)),
-            // The server answers the visitors.
-            config::Target::Redirect(_) => None,
+            // The server answers the visitors; only forwards lead to services of other clients.
+            config::Target::Redirect(_) | config::Target::Private(_) => None,
             config::Target::Files(dir) => {
                 Some(Self::Files(Folder::new(dir, file_options(service), watch)))
             }

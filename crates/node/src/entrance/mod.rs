@@ -172,7 +172,7 @@ impl OpenEntrance {
         let aim = &backend.picked.aim;
         match aim.target {
             Target::Forward(_) | Target::Reported(_) => self.entrance.address.clone(),
-            Target::Service(_) | Target::Measure(_) => aim.name.clone(),
+            Target::Service(_) | Target::Measure(_) | Target::Private { .. } => aim.name.clone(),
         }
     }
 }

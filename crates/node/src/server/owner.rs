@@ -285,7 +285,9 @@ impl Owner for ServerOwner {
             Target::Reported(text) => self.forward(&text, inlet, true),
             Target::Measure(measure) => self.measure(measure, inlet),
             // Only clients have services.
-            Target::Service(_) => refuse_stream(&*inlet, None, ResetCode::Unknown),
+            Target::Service(_) | Target::Private { .. } => {
+                refuse_stream(&*inlet, None, ResetCode::Unknown)
+            }
         }
     }
 
@@ -298,7 +300,10 @@ impl Owner for ServerOwner {
         match open.target {
             Target::Forward(text) => self.forward_flow(&text, open.visitor, inlet),
             // Only clients have services, and flows of other kinds there are none.
-            Target::Service(_) | Target::Reported(_) | Target::Measure(_) => {
+            Target::Service(_)
+            | Target::Reported(_)
+            | Target::Measure(_)
+            | Target::Private { .. } => {
                 inlet.close(ResetCode::Unknown);
                 None
             }
@@ -309,7 +314,9 @@ impl Owner for ServerOwner {
         match message {
             ControlMessage::Register(register) => self.register(link, register),
             // Not requested, and without effect.
-            ControlMessage::Registered(_) | ControlMessage::Strained(_) => {}
+            ControlMessage::Registered(_)
+            | ControlMessage::Strained(_)
+            | ControlMessage::Signal(_) => {}
             // The link handles these messages itself and does not pass them on.
             ControlMessage::FlowOpen(_) | ControlMessage::FlowClose(_) => {}
         }

@@ -146,7 +146,9 @@ impl Part {
         let entry = self.entry(&backend.session);
         let aim = &backend.picked.aim;
         let (list, target) = match &aim.target {
-            Target::Service(_) | Target::Measure(_) => (&mut entry.services, String::new()),
+            Target::Service(_) | Target::Measure(_) | Target::Private { .. } => {
+                (&mut entry.services, String::new())
+            }
             Target::Forward(target) | Target::Reported(target) => {
                 (&mut entry.forwards, target.clone())
             }

@@ -4,7 +4,7 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use super::message::{self, field, service};
 use super::terms::Reading;
-use super::{ADDRESSES_MAX, IGNORABLE, MESSAGE_MAX, SERVICES_MAX, TEXT_MAX};
+use super::{ADDRESSES_MAX, IGNORABLE, MESSAGE_MAX, SERVICES_MAX, SIGNAL_MAX, TEXT_MAX};
 use super::{
     ControlMessage, FlowClose, FlowOpen, RefusedAddress, Register, Registered, ServiceError,
     ServiceErrorCode, ServiceResult, ServiceSpec, Strained,
@@ -17,7 +17,7 @@ use crate::{FlowId, ResetCode};
 /// A violation on the control stream. It ends the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ControlError {
-    /// A message beyond [`MESSAGE_MAX`]; found in its head.
+    /// A message beyond [`MESSAGE_MAX`], or a signal beyond [`SIGNAL_MAX`]; found in its head.
     #[error("a control message of {0} bytes")]
     TooLong(usize),
     /// A kind that is unknown and may not be skipped.
@@ -94,6 +94,9 @@ impl ControlDecoder {
                         return Ok(None);
                     }
                     let whole = self.partial.split();
+                    if kind == message::SIGNAL {
+                        return Ok(Some(ControlMessage::Signal(whole.freeze().slice(TLV_HEAD..))));
+                    }
                     return decode_message(kind, &whole[TLV_HEAD..]).map(Some);
                 }
             }
@@ -112,6 +115,8 @@ impl ControlDecoder {
             | message::STRAINED
             | message::FLOW_OPEN
             | message::FLOW_CLOSE => {}
+            message::SIGNAL if length > SIGNAL_MAX => return Err(ControlError::TooLong(length)),
+            message::SIGNAL => {}
             kind if kind & IGNORABLE == 0 => return Err(ControlError::UnknownKind(kind)),
             _ => {
                 self.skip = length;

@@ -5,7 +5,9 @@ use std::borrow::Cow;
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::message::{self, field, service};
-use super::{ADDRESSES_MAX, ControlMessage, MESSAGE_MAX, SERVICES_MAX, TEXT_MAX};
+use super::{
+    ADDRESSES_MAX, ControlMessage, MESSAGE_MAX, SERVICES_MAX, SIGNAL_MAX, TEXT_MAX, VISITORS_MAX,
+};
 use super::{FlowOpen, RefusedAddress, ServiceError, ServiceResult, ServiceSpec};
 use crate::frame::put_request;
 use crate::greeting::Name;
@@ -53,6 +55,17 @@ pub enum EncodeError {
     /// The target of a flow that no peer would take.
     #[error("the target of the flow is too long, or has a control character")]
     Target,
+    /// Too many patterns of visitors of one service.
+    #[error("service {name}: {count} visitors are more than {VISITORS_MAX}")]
+    Visitors {
+        /// Whose.
+        name: Name,
+        /// How many.
+        count: usize,
+    },
+    /// A signal that is too long.
+    #[error("a signal of {0} bytes is longer than {SIGNAL_MAX}")]
+    Signal(usize),
     /// Within all other limits, and too long all the same.
     #[error("{0} bytes of services are more than {MESSAGE_MAX}")]
     Long(usize),
@@ -92,6 +105,10 @@ impl ControlMessage {
                 });
                 return Ok(out.freeze());
             }
+            Self::Signal(signal) => {
+                put_tlv(&mut out, message::SIGNAL, |out| out.put_slice(signal));
+                return Ok(out.freeze());
+            }
         }
         debug_assert_eq!(out.len() - TLV_HEAD, self.body_length(most));
         Ok(out.freeze())
@@ -103,7 +120,10 @@ impl ControlMessage {
         let count = match self {
             Self::Register(register) => register.services.len(),
             Self::Registered(registered) => registered.results.len(),
-            Self::Strained(_) | Self::FlowOpen(_) | Self::FlowClose(_) => 0,
+            Self::Signal(signal) if signal.len() > SIGNAL_MAX => {
+                return Err(EncodeError::Signal(signal.len()));
+            }
+            Self::Strained(_) | Self::FlowOpen(_) | Self::FlowClose(_) | Self::Signal(_) => 0,
         };
         if count > SERVICES_MAX {
             return Err(EncodeError::Services(count));
@@ -139,7 +159,11 @@ impl ControlMessage {
     fn specs(&self) -> &[ServiceSpec] {
         match self {
             Self::Register(register) => &register.services,
-            Self::Registered(_) | Self::Strained(_) | Self::FlowOpen(_) | Self::FlowClose(_) => &[],
+            Self::Registered(_)
+            | Self::Strained(_)
+            | Self::FlowOpen(_)
+            | Self::FlowClose(_)
+            | Self::Signal(_) => &[],
         }
     }
 
@@ -147,7 +171,11 @@ impl ControlMessage {
     fn results(&self) -> &[ServiceResult] {
         match self {
             Self::Registered(registered) => &registered.results,
-            Self::Register(_) | Self::Strained(_) | Self::FlowOpen(_) | Self::FlowClose(_) => &[],
+            Self::Register(_)
+            | Self::Strained(_)
+            | Self::FlowOpen(_)
+            | Self::FlowClose(_)
+            | Self::Signal(_) => &[],
         }
     }
 
@@ -161,7 +189,9 @@ impl ControlMessage {
                 .iter()
                 .map(|r| (&r.name, r.outcome.as_ref().map_or(&[][..], Vec::as_slice)))
                 .collect(),
-            Self::Strained(_) | Self::FlowOpen(_) | Self::FlowClose(_) => Vec::new(),
+            Self::Strained(_) | Self::FlowOpen(_) | Self::FlowClose(_) | Self::Signal(_) => {
+                Vec::new()
+            }
         }
     }
 
@@ -191,7 +221,7 @@ impl ControlMessage {
                 let whole = whole.map(|error| tlv(2 + explanation(error, TEXT_MAX).len()));
                 whole.chain(refused).sum()
             }
-            Self::Strained(_) | Self::FlowOpen(_) | Self::FlowClose(_) => 0,
+            Self::Strained(_) | Self::FlowOpen(_) | Self::FlowClose(_) | Self::Signal(_) => 0,
         };
         tlv(8) + common + own
     }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use bytes::Bytes;
+
 use super::{IGNORABLE, ServiceTerms};
 use crate::greeting::Name;
 use crate::{FlowId, Open, Priority, ResetCode};
@@ -13,6 +15,7 @@ pub(super) const REGISTERED: u8 = 2;
 pub(super) const FLOW_OPEN: u8 = 3;
 pub(super) const FLOW_CLOSE: u8 = 4;
 pub(super) const STRAINED: u8 = IGNORABLE | 1;
+pub(super) const SIGNAL: u8 = IGNORABLE | 2;
 
 /// TLV kinds of a message body.
 pub(super) mod field {
@@ -35,6 +38,7 @@ pub(super) mod service {
     pub(in crate::control) const FLOWS: u8 = 9;
     pub(in crate::control) const KEEPALIVE: u8 = 10;
     pub(in crate::control) const TIMEOUTS: u8 = 11;
+    pub(in crate::control) const VISITORS: u8 = 12;
     pub(in crate::control) const REFUSED: u8 = 60;
 
     pub(in crate::control) const FLAG_SHARED: u8 = 1;
@@ -55,6 +59,10 @@ pub enum ControlMessage {
     FlowOpen(FlowOpen),
     /// From either side: a flow has ended.
     FlowClose(FlowClose),
+    /// From either side of a link between two clients: what the ends tell each other to find a
+    /// direct path. The content is opaque here, and has at most [`SIGNAL_MAX`](super::SIGNAL_MAX)
+    /// bytes.
+    Signal(Bytes),
 }
 
 /// The begin of a flow.

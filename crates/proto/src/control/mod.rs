@@ -33,6 +33,12 @@ pub const SERVICES_MAX: usize = 4096;
 /// Public addresses of a service, at most.
 pub const ADDRESSES_MAX: usize = 1024;
 
+/// Patterns of visitors of a private service, at most.
+pub const VISITORS_MAX: usize = 1024;
+
+/// Bytes of a [`ControlMessage::Signal`], at most.
+pub const SIGNAL_MAX: usize = 4 << 10;
+
 /// Bytes of an address or an explanation, at most.
 pub const TEXT_MAX: usize = 1024;
 

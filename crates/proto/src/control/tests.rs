@@ -6,14 +6,14 @@ use std::time::Duration;
 use bytes::{BufMut, Bytes, BytesMut};
 use proptest::prelude::*;
 
-use super::message::{REGISTER, REGISTERED, STRAINED, field, service};
+use super::message::{REGISTER, REGISTERED, SIGNAL, STRAINED, field, service};
 use super::*;
 use crate::greeting::Name;
 use crate::wire::put_tlv;
 use crate::{
     CREDENTIALS_MAX, Compress, EDITS_MAX, FieldEdits, FlowId, HASHES_MAX, HashError,
-    HttpOptionError, HttpOptions, NETWORKS_MAX, Network, Open, Priority, Redirect, ResetCode,
-    Target, TargetProtocol, Visitors,
+    HttpOptionError, HttpOptions, NETWORKS_MAX, NamePattern, Network, Open, Priority, Redirect,
+    ResetCode, Target, TargetProtocol, Visitors,
 };
 
 fn name(text: &str) -> Name {
@@ -55,6 +55,7 @@ fn terms() -> ServiceTerms {
             keepalive: Duration::from_secs(4),
         },
         flows: FlowTimes { unanswered: 1, answered: 3_600 },
+        private: Some(patterns(&["laptop", "office-*"])),
     }
 }
 
@@ -89,6 +90,10 @@ fn networks(list: &[(&str, u8)]) -> Arc<[Network]> {
     list.iter().map(|(ip, prefix)| Network::new(ip.parse().unwrap(), *prefix).unwrap()).collect()
 }
 
+fn patterns(list: &[&str]) -> Arc<[NamePattern]> {
+    list.iter().map(|text| NamePattern::new(text).unwrap()).collect()
+}
+
 fn register(services: Vec<ServiceSpec>) -> ControlMessage {
     ControlMessage::Register(Register { generation: 7, services, leaving: false })
 }
@@ -106,6 +111,10 @@ fn examples() -> Vec<ControlMessage> {
             spec("ssh"),
             ServiceSpec { public: vec![], ..spec("a") },
             spec_on("all", terms()),
+            spec_on(
+                "nobody",
+                ServiceTerms { private: Some(patterns(&[])), ..ServiceTerms::default() },
+            ),
             spec_on(
                 "none",
                 ServiceTerms {
@@ -149,6 +158,8 @@ fn examples() -> Vec<ControlMessage> {
             ],
         }),
         ControlMessage::Strained(Strained { rate: 125_000 }),
+        ControlMessage::Signal(Bytes::new()),
+        ControlMessage::Signal(Bytes::from(vec![7; SIGNAL_MAX])),
         ControlMessage::FlowOpen(FlowOpen {
             flow: FlowId::new(3),
             open: Open {
@@ -568,4 +579,45 @@ fn the_encoder_refuses_options_of_http_that_the_decoder_would() {
         ..options()
     };
     assert!(one(&send(largest).unwrap()).is_ok());
+}
+
+#[test]
+fn a_signal_that_is_too_long_is_neither_sent_nor_taken() {
+    let long = Bytes::from(vec![0; SIGNAL_MAX + 1]);
+    let message = ControlMessage::Signal(long.clone());
+    assert_eq!(message.encode(), Err(EncodeError::Signal(SIGNAL_MAX + 1)));
+    let mut out = BytesMut::new();
+    put_tlv(&mut out, SIGNAL, |out| out.put_slice(&long));
+    // The head alone is refused, before a byte of the body is kept.
+    assert_eq!(one(&out[..4]), Err(ControlError::TooLong(SIGNAL_MAX + 1)));
+}
+
+#[test]
+fn visitors_of_a_private_service_are_patterns_in_bounds() {
+    let with = |count: usize| {
+        let pattern: NamePattern = "a*".parse().unwrap();
+        let private = Some(vec![pattern; count].into());
+        register(vec![spec_on("a", ServiceTerms { private, ..ServiceTerms::default() })])
+    };
+    let bytes = with(VISITORS_MAX).encode().unwrap();
+    assert_eq!(one(&bytes), Ok(Some(with(VISITORS_MAX))));
+    let count = VISITORS_MAX + 1;
+    let refused = EncodeError::Visitors { name: name("a"), count };
+    assert_eq!(with(count).encode(), Err(refused));
+    let visitors = |list: &[u8]| {
+        one(&body(|out| {
+            generation(out);
+            put_tlv(out, field::SERVICE, |out| {
+                text(out, service::NAME, b"a");
+                text(out, service::VISITORS, list);
+            });
+        }))
+    };
+    let many = b"\x01a".repeat(count);
+    let malformed = |what| Err(ControlError::Malformed(what));
+    assert_eq!(visitors(&many), malformed("too many visitors of one service"));
+    for bad in [&b"\x00"[..], b"\x03a b", b"\x03a*b"] {
+        assert_eq!(visitors(bad), malformed("a visitor is not a name"));
+    }
+    assert_eq!(visitors(b"\x02a"), malformed("a field ends too early"));
 }

@@ -330,7 +330,8 @@ impl End {
                 }
                 ControlMessage::Register(_)
                 | ControlMessage::Registered(_)
-                | ControlMessage::Strained(_) => Ok(()),
+                | ControlMessage::Strained(_)
+                | ControlMessage::Signal(_) => Ok(()),
             };
             self.judge(outcome);
         }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use arc_swap::ArcSwap;
-use config::{ClientGrant, FlowLimits, ForwardRights, HostRights, Net, Over, PortRights, Rights};
+use config::{
+    ClientGrant, FlowLimits, ForwardRights, HostRights, Net, Over, PortRights, Rights, VisitRights,
+};
 use proto::greeting::StoredCredential;
 use relay::shares::Kind;
 use relay::{FlowBounds, Gate, Holder};
@@ -39,6 +41,8 @@ pub(crate) struct Client {
     pub(crate) pass_through: bool,
     /// The targets on the server's side that the client may reach.
     pub(crate) forward: ForwardRights,
+    /// The private services of other clients that the client may visit.
+    pub(crate) visit: VisitRights,
     /// Whether the client may run a speed test.
     pub(crate) speedtest: bool,
     /// Limits the streams of the client over all links.
@@ -110,6 +114,7 @@ impl Client {
             tls: rights.tls.clone(),
             pass_through: rights.pass_through,
             forward: rights.forward.clone(),
+            visit: rights.visit.clone(),
             speedtest: rights.speedtest,
             gate: gate(limits, Holder::new(descriptors::table(), Kind::Rival)),
             limits,
@@ -167,6 +172,7 @@ impl Client {
         let others = has_more
             || waits
             || self.forward != before.forward
+            || self.visit != before.visit
             || self.speedtest != before.speedtest;
         for (list, is_so) in [
             (&mut changes.credential_gone, is_gone),

@@ -87,6 +87,7 @@ fn rights(client: &Client) -> Rights {
         tls: list(&client.tls.0),
         pass_through: client.pass_through,
         forward: list(&client.forward.0),
+        visit: list(&client.visit.0),
         speedtest: client.speedtest,
     }
 }
