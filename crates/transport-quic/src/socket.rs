@@ -178,6 +178,17 @@ impl Socket {
         }
     }
 
+    /// An address in the form that the socket takes: a socket of IPv6 takes IPv4 in the form of IPv6.
+    pub(crate) fn form_of(&self, to: SocketAddr) -> SocketAddr {
+        let is_dual = self.local_addr().is_ok_and(|local| local.is_ipv6());
+        let ip = to.ip().to_canonical();
+        let mapped = match ip {
+            IpAddr::V4(v4) if is_dual => v4.to_ipv6_mapped().into(),
+            IpAddr::V4(_) | IpAddr::V6(_) => ip,
+        };
+        SocketAddr::new(mapped, to.port())
+    }
+
     /// Removes from a received message what is not for QUIC. All datagrams of a message but the last
     /// one have one size, and this stays so.
     fn sift(&self, beside: &dyn Beside, buf: &mut [u8], meta: &mut RecvMeta) {

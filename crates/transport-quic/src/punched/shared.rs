@@ -81,7 +81,7 @@ impl Shared {
         let done = act(&mut attempt, now());
         if let Some(socket) = socket {
             while let Some(datagram) = attempt.poll_datagram() {
-                let to = destination(socket, datagram.to);
+                let to = socket.form_of(datagram.to);
                 socket.send_beside(to, datagram.from, &datagram.bytes);
             }
         }
@@ -159,16 +159,6 @@ async fn sleep_or_never(due: Option<Instant>) {
 /// The time of tokio, which tests may stop.
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
-}
-
-/// The form of an address that the socket takes.
-fn destination(socket: &Socket, to: SocketAddr) -> SocketAddr {
-    use quinn::AsyncUdpSocket as _;
-    let is_dual = socket.local_addr().is_ok_and(|local| local.is_ipv6());
-    match to.ip() {
-        IpAddr::V4(ip) if is_dual => SocketAddr::new(ip.to_ipv6_mapped().into(), to.port()),
-        IpAddr::V4(_) | IpAddr::V6(_) => to,
-    }
 }
 
 impl Beside for Shared {
