@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU32;
 
 use super::{Cx, Item, Section, auth, common, doors, listen, values};
+use crate::endpoint::port;
 use crate::keys::{
     ALLOW, ANY_ALLOW, ANY_CLIENT, ANY_LIMITS, ANY_SOURCE_LIMITS, CLIENT_ENTRY, LIMITS,
     LOG_OF_SERVER, SERVER, SERVER_TLS, SOURCE_LIMITS, Table,
@@ -30,6 +31,7 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
     // With a `client_ca`, the certificate proves the name, and a token is an optional second proof.
     let by_certificate = tls.client_ca.is_some();
     let public_bind = s.value("public_bind", ip).unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
+    let stun = s.value("stun", port);
     let trusted_proxies = entries(&s, "trusted_proxies");
     let mut names = BTreeSet::new();
     let items = s.key("clients").map(|item| cx.list(&item)).unwrap_or_default();
@@ -55,6 +57,7 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
         any_client,
         auth,
         public_bind,
+        stun,
         trusted_proxies,
         http,
         tls_routes,

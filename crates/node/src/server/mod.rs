@@ -34,6 +34,7 @@ mod reload;
 mod remembered;
 mod sightings;
 mod state;
+mod stun;
 #[cfg(test)]
 mod tests;
 
@@ -81,6 +82,7 @@ use registry::Registry;
 pub use reload::ConfigSource;
 use remembered::NameAway;
 pub(crate) use state::ServerState;
+use stun::StunReport;
 
 /// A running server.
 pub struct Server {
@@ -127,6 +129,8 @@ pub(crate) struct ServerShared {
     pub(crate) names: Resolver,
     /// What changes.
     pub(crate) events: Events,
+    /// The ports of STUN, of which each new link is told.
+    pub(crate) stun: StunReport,
 }
 
 impl ServerShared {
@@ -224,6 +228,7 @@ impl Server {
             features,
             names: Resolver::new(Bounds::of_clients(descriptors::kept())),
             events,
+            stun: StunReport::new(side.stun()),
         });
         shared.hosts.remember_for(config.http.remember.duration());
         if let Some(state) = state {
@@ -241,6 +246,10 @@ impl Server {
         let of_doors = BoundDoor::all(&config, &side, count.get());
         let groups = groups.chain(of_doors.map(|door| door.map(Port::Door)));
         let groups = transports::all_bound(groups)?;
+        shared.stun.bound(groups.iter().filter_map(|port| match port {
+            Port::Carriers((_, endpoint, bound)) => Some((endpoint, bound.address)),
+            Port::Door(_) => None,
+        }));
         let budget = ProcessBudget::new(memory::budget(&config.common));
         let workers = Workers::start(count, move |_| State::new(memory::lease(&budget, count)))
             .context("starting workers")?;
@@ -290,6 +299,7 @@ impl Server {
         orders.spawn(remembered::keep(Arc::clone(registry.shared_arc())));
         if let Some(worker) = workers.handles().first() {
             hook::keep_asking(Arc::clone(&registry), worker).await?;
+            stun::serve(side.stun(), &config, worker).await?;
         }
         let config = ArcSwap::from_pointee(reload::without_clients(config));
         let (started, source) = (Instant::now(), None);
