@@ -34,6 +34,7 @@ mod tables {
         "listen", "tls", "clients", "public_bind", "public_url", "state_dir", "workers", "memory_budget", "window",
         "keepalive", "resume_timeout", "drain_timeout", "log", "control", "trusted_proxies",
         "watch", "admin", "allow_any_client", "auth", "otlp", "quic", "kcp", "http", "tls_routes",
+        "stun",
     ], &["limits"]);
     pub(crate) const LISTEN: Table = table("server:listen[]", &["url", "client_ca", "default", "silence", "timeouts"], &[]);
     pub(crate) const LISTEN_TIMEOUTS: Table = table("server:listen[].timeouts", &["dial", "idle", "half_close", "total", "flush"], &[]);
@@ -66,7 +67,7 @@ mod tables {
         "servers", "name", "token", "token_file", "tls", "connections", "services", "forwards", "retry",
         "state_dir", "workers", "memory_budget", "window", "keepalive", "resume_timeout", "drain_timeout",
         "log", "control", "headers", "proxy", "watch", "id_prefix", "introduce", "admin", "otlp", "quic",
-        "kcp", "allow_from", "deny_from", "visits",
+        "kcp", "allow_from", "deny_from", "visits", "p2p",
     ], &["sni", "trusted_proxies", "limits"]);
     pub(crate) const KEPT: Table = table("kept:", &["services", "forwards", "without"], &[]);
     pub(crate) const PATH: Table = table("client:servers[]", &["url", "tls", "sni", "headers", "proxy"], &["name", "paths"]);
@@ -85,6 +86,7 @@ mod tables {
     pub(crate) const HEALTH: Table = table("client:services[].health", &["interval", "timeout"], &[]);
     pub(crate) const TIMEOUTS: Table = table("client:services[].timeouts", &["dial", "idle", "half_close", "total", "flush", "flow", "flow_unanswered"], &[]);
     pub(crate) const VISITOR: Table = table("client:services[].visitors[]", &["name", "token", "token_file"], &[]);
+    pub(crate) const P2P: Table = table("client:p2p", &["stun", "ports", "candidates"], &[]);
     pub(crate) const VISIT: Table = table("client:visits[]", &["service", "token", "token_file", "p2p"], &[]);
     pub(crate) const FORWARD: Table = table("client:forwards[]", &["listen", "target", "mode", "basic_auth", "timeouts", "token", "token_file", "p2p"], &["limits", "name"]);
     pub(crate) const FORWARD_TIMEOUTS: Table = table("client:forwards[].timeouts", STREAM_TIMES, &[]);
@@ -144,6 +146,7 @@ pub const TABLES: &[Table] = &[
     SERVICE_LIMITS,
     SERVICE_SOURCE_LIMITS,
     HEALTH,
+    P2P,
     VISITOR,
     VISIT,
     FORWARD,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use proto::control::{
     ControlDecoder, ControlMessage, FlowClose, FlowOpen, RefusedAddress, Register, Registered,
-    ServiceError, ServiceErrorCode, ServiceResult, ServiceSpec, ServiceTerms, Strained,
+    ServiceError, ServiceErrorCode, ServiceResult, ServiceSpec, ServiceTerms, Strained, StunPorts,
 };
 use proto::greeting::{
     Attach, AttachMode, Binding, ClientAccepted, ClientGreeting, ClientSetup, EarlyBinding,
@@ -299,6 +299,7 @@ fn the_control_messages_of_the_document_are_those_of_the_code() {
     });
     let signal = ControlMessage::Signal(Bytes::from_static(b"hello"));
     let strained = ControlMessage::Strained(Strained { rate: 125_000 });
+    let stun = ControlMessage::Stun(StunPorts(vec![7000, 3478]));
     let bytes = |message: &ControlMessage| message.encode().unwrap().to_vec();
     let flow = FlowId::new(2);
     let flow_open = ControlMessage::FlowOpen(FlowOpen {
@@ -324,11 +325,12 @@ fn the_control_messages_of_the_document_are_those_of_the_code() {
             ("control-restricted", bytes(&restricted)),
             ("control-signal", bytes(&signal)),
             ("control-strained", bytes(&strained)),
+            ("control-stun", bytes(&stun)),
         ],
     );
     let messages = [
         flow_close, flow_open, leaving, named, partly, private, register, registered, restricted,
-        signal, strained,
+        signal, strained, stun,
     ];
     for (example, message) in examples("control-").into_values().zip(messages) {
         let mut decoder = ControlDecoder::new();

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use proto::UnixAddr;
 
 use super::{
-    Cx, Item, Section, common, exit, paths, private, service, target, terms, values, visit,
+    Cx, Item, Section, common, exit, p2p, paths, private, service, target, terms, values, visit,
 };
 use crate::address::{HTTP_PROXY, SOCKS5, local};
 use crate::keys::{CLIENT, FORWARD, KEPT, LOG, RETRY};
@@ -58,6 +58,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     let visitors = visit::visitors(&s);
     let visits = private::visits(&s);
     private::check(&s, &forwards, &visits);
+    let p2p = p2p::p2p(&s);
     let retry = s.section("retry", &RETRY);
     let pause = |key, default| match &retry {
         Some(retry) => values::positive(retry, key, default),
@@ -85,6 +86,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
         services,
         forwards,
         visits,
+        p2p,
         shadowed,
         retry_min,
         retry_max,

@@ -14,6 +14,7 @@ mod http;
 mod kcp;
 mod listen;
 mod otlp;
+mod p2p;
 mod paths;
 mod private;
 mod public;

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU32;
 
 use super::{Cx, Item, Section, auth, common, doors, listen, values};
+use crate::endpoint::port;
 use crate::keys::{
     ALLOW, ANY_ALLOW, ANY_CLIENT, ANY_LIMITS, ANY_SOURCE_LIMITS, CLIENT_ENTRY, LIMITS,
     LOG_OF_SERVER, SERVER, SERVER_TLS, SOURCE_LIMITS, Table,
@@ -32,6 +33,7 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
     let by_certificate = tls.client_ca.is_some();
     let public_bind = s.value("public_bind", ip).unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
     let public_url = public_url(&s);
+    let stun = s.value("stun", port);
     let trusted_proxies = entries(&s, "trusted_proxies");
     let mut names = BTreeSet::new();
     let items = s.key("clients").map(|item| cx.list(&item)).unwrap_or_default();
@@ -58,6 +60,7 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
         auth,
         public_bind,
         public_url,
+        stun,
         trusted_proxies,
         http,
         tls_routes,

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use proto::control::ServiceTerms;
 use proto::{Compress, HttpOptions, Network, TargetProtocol, Visitors};
 
+use super::p2p::P2p;
 use super::private::{PeerPath, Private, PrivateService, Visit};
 use super::{Changed, Common, KeyPair, TlsVersion, Token, changes};
 use crate::{
@@ -47,6 +48,8 @@ pub struct ClientConfig {
     pub forwards: Vec<Forward>,
     /// What is needed to visit private services of other clients, beside the tokens of forwards.
     pub visits: Vec<Visit>,
+    /// How direct paths to other clients are looked for.
+    pub p2p: P2p,
     /// The entries whose place later entries have taken: those of the file behind those of flags,
     /// and both behind those of commands.
     pub shadowed: Lists,
@@ -584,6 +587,7 @@ impl ClientConfig {
             services,
             forwards,
             visits,
+            p2p,
             // Visitors do not see it.
             shadowed: _,
             retry_min,
@@ -604,6 +608,7 @@ impl ClientConfig {
             (*services != other.services, Changed::live("services")),
             (*forwards != other.forwards, Changed::live("forwards")),
             (*visits != other.visits, Changed::live("visits")),
+            (*p2p != other.p2p, Changed::live("p2p")),
             (retry, Changed::reconnect("retry")),
         ];
         changes(own).chain(common.differs(&other.common)).collect()

@@ -13,6 +13,7 @@ mod register;
 mod reload;
 mod site;
 mod state;
+mod stun;
 mod targets;
 #[cfg(test)]
 mod tests;

@@ -255,6 +255,7 @@ impl Owner for ClientOwner {
             }
             // Only servers take registrations, and signals are for links between clients.
             ControlMessage::Register(_) | ControlMessage::Signal(_) => {}
+            ControlMessage::Stun(ports) => self.uplink.note_stun(ports),
             // The link handles these messages itself and does not pass them on.
             ControlMessage::Strained(_)
             | ControlMessage::FlowOpen(_)

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use ops::events::Events;
+use proto::control::StunPorts;
 use tokio::time::Instant;
 
 use super::destination::Places;
@@ -27,6 +28,8 @@ pub(crate) struct Uplink {
     generation: AtomicU64,
     /// Whether this process has logged in at the server at least once.
     pub(super) logged_in: Arc<AtomicBool>,
+    /// The ports at which the server answers STUN.
+    stun: ArcSwap<StunPorts>,
 }
 
 impl Uplink {
@@ -37,7 +40,21 @@ impl Uplink {
             places: Places::default(),
             generation: AtomicU64::new(FIRST),
             logged_in: Arc::default(),
+            stun: ArcSwap::default(),
         })
+    }
+
+    /// The server answers STUN at these ports.
+    pub(super) fn note_stun(&self, ports: StunPorts) {
+        if **self.stun.load() != ports {
+            tracing::debug!(?ports, "the server answers STUN");
+            self.stun.store(Arc::new(ports));
+        }
+    }
+
+    /// The ports at which the server answers STUN, as it said last.
+    pub(super) fn stun(&self) -> Arc<StunPorts> {
+        self.stun.load_full()
     }
 
     /// The session of the current links.

@@ -35,6 +35,7 @@ mod reload;
 mod remembered;
 mod sightings;
 mod state;
+mod stun;
 #[cfg(test)]
 mod tests;
 
@@ -84,6 +85,7 @@ use registry::Registry;
 pub use reload::ConfigSource;
 use remembered::NameAway;
 pub(crate) use state::ServerState;
+use stun::StunReport;
 
 /// A running server.
 pub struct Server {
@@ -132,6 +134,8 @@ pub(crate) struct ServerShared {
     private: PrivateServices,
     /// What changes.
     pub(crate) events: Events,
+    /// The ports of STUN, of which each new link is told.
+    pub(crate) stun: StunReport,
 }
 
 impl ServerShared {
@@ -230,6 +234,7 @@ impl Server {
             names: Resolver::new(Bounds::of_clients(descriptors::kept())),
             private: PrivateServices::default(),
             events,
+            stun: StunReport::new(side.stun()),
         });
         shared.hosts.remember_for(config.http.remember.duration());
         shared.hosts.set_public(&config.public_url);
@@ -248,6 +253,10 @@ impl Server {
         let of_doors = BoundDoor::all(&config, &side, count.get());
         let groups = groups.chain(of_doors.map(|door| door.map(Port::Door)));
         let groups = transports::all_bound(groups)?;
+        shared.stun.bound(groups.iter().filter_map(|port| match port {
+            Port::Carriers((_, endpoint, bound)) => Some((endpoint, bound.address)),
+            Port::Door(_) => None,
+        }));
         let budget = ProcessBudget::new(memory::budget(&config.common));
         let workers = Workers::start(count, move |_| State::new(memory::lease(&budget, count)))
             .context("starting workers")?;
@@ -300,6 +309,7 @@ impl Server {
         orders.spawn(remembered::keep(Arc::clone(registry.shared_arc())));
         if let Some(worker) = workers.handles().first() {
             hook::keep_asking(Arc::clone(&registry), worker).await?;
+            stun::serve(side.stun(), &config, worker).await?;
         }
         let config = ArcSwap::from_pointee(reload::without_clients(config));
         let (started, source) = (Instant::now(), None);

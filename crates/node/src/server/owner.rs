@@ -324,13 +324,14 @@ impl Owner for ServerOwner {
             // Not requested, and without effect.
             ControlMessage::Registered(_)
             | ControlMessage::Strained(_)
-            | ControlMessage::Signal(_) => {}
+            | ControlMessage::Signal(_)
+            | ControlMessage::Stun(_) => {}
             // The link handles these messages itself and does not pass them on.
             ControlMessage::FlowOpen(_) | ControlMessage::FlowClose(_) => {}
         }
     }
 
-    fn changed(&self, _link: &Link, state: State) {
+    fn changed(&self, link: &Link, state: State) {
         let Some(session) = self.registry.session_of(self.serial) else { return };
         let worker = &self.worker;
         let (name, serial) = (session.name.as_str(), self.serial);
@@ -340,7 +341,13 @@ impl Owner for ServerOwner {
             events.tell(|| Changed::Link { peer: name.to_owned(), link: serial, state, reason });
         };
         match state {
-            State::Live => worker.state.set_live(worker.index, &session, serial, true),
+            State::Live => {
+                worker.state.set_live(worker.index, &session, serial, true);
+                if let Some(message) = self.registry.shared().stun.message() {
+                    // Without the ports a client finds fewer paths; the next link brings them.
+                    let _ = link.send_message(&message);
+                }
+            }
             State::Stalled => {
                 tracing::info!(
                     client = name,

@@ -53,7 +53,7 @@ impl Family for Quic {
         let server = |asks: bool| {
             let (keys, peers) = (keys.clone(), peers.clone());
             QuicServer::new(tls.by(asks), ca(config, asks), settings(&config.common), keys, peers)
-                .map(|server| server.behind(proxies.clone()))
+                .map(|server| server.behind(proxies.clone()).with_stun(Arc::clone(setup.stun)))
         };
         let (asking, exempt) = (server(true)?, server(false)?);
         Ok(Arc::new(QuicListeners { tls, asking, exempt, proxies, left: left.into() }))

@@ -4,10 +4,12 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use super::message::{self, field, service};
 use super::terms::Reading;
-use super::{ADDRESSES_MAX, IGNORABLE, MESSAGE_MAX, SERVICES_MAX, SIGNAL_MAX, TEXT_MAX};
+use super::{
+    ADDRESSES_MAX, IGNORABLE, MESSAGE_MAX, SERVICES_MAX, SIGNAL_MAX, STUN_PORTS_MAX, TEXT_MAX,
+};
 use super::{
     ControlMessage, FlowClose, FlowOpen, RefusedAddress, Register, Registered, ServiceError,
-    ServiceErrorCode, ServiceResult, ServiceSpec, Strained,
+    ServiceErrorCode, ServiceResult, ServiceSpec, Strained, StunPorts,
 };
 use crate::frame::decode_request;
 use crate::greeting::Name;
@@ -113,6 +115,7 @@ impl ControlDecoder {
             message::REGISTER
             | message::REGISTERED
             | message::STRAINED
+            | message::STUN
             | message::FLOW_OPEN
             | message::FLOW_CLOSE => {}
             message::SIGNAL if length > SIGNAL_MAX => return Err(ControlError::TooLong(length)),
@@ -145,10 +148,29 @@ fn decode_message(kind: u8, body: &[u8]) -> Result<ControlMessage, ControlError>
             Ok(ControlMessage::Registered(Registered { generation, results }))
         }
         message::STRAINED => decode_strained(body).map(ControlMessage::Strained),
+        message::STUN => decode_stun(body).map(ControlMessage::Stun),
         message::FLOW_OPEN => decode_flow_open(body).map(ControlMessage::FlowOpen),
         message::FLOW_CLOSE => decode_flow_close(body).map(ControlMessage::FlowClose),
         kind => Err(ControlError::UnknownKind(kind)),
     }
+}
+
+fn decode_stun(body: &[u8]) -> Result<StunPorts, ControlError> {
+    let mut ports = None;
+    let mut body = Reader::new(body);
+    while let Some((kind, mut value)) = body.tlv()? {
+        if kind == field::PORTS {
+            let mut list = Vec::new();
+            while !value.is_empty() {
+                list.push(value.u16()?);
+            }
+            if list.len() > STUN_PORTS_MAX {
+                return Err(ControlError::Malformed("too many ports of STUN"));
+            }
+            once(&mut ports, list)?;
+        }
+    }
+    Ok(StunPorts(ports.ok_or(ControlError::Malformed("no ports of STUN"))?))
 }
 
 fn decode_strained(body: &[u8]) -> Result<Strained, ControlError> {

@@ -6,9 +6,10 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use super::message::{self, field, service};
 use super::{
-    ADDRESSES_MAX, ControlMessage, MESSAGE_MAX, SERVICES_MAX, SIGNAL_MAX, TEXT_MAX, VISITORS_MAX,
+    ADDRESSES_MAX, ControlMessage, MESSAGE_MAX, SERVICES_MAX, SIGNAL_MAX, STUN_PORTS_MAX, TEXT_MAX,
+    VISITORS_MAX,
 };
-use super::{FlowOpen, RefusedAddress, ServiceError, ServiceResult, ServiceSpec};
+use super::{FlowOpen, RefusedAddress, ServiceError, ServiceResult, ServiceSpec, StunPorts};
 use crate::frame::put_request;
 use crate::greeting::Name;
 use crate::text::{escaped, is_forbidden};
@@ -97,6 +98,13 @@ impl ControlMessage {
             Self::Strained(strained) => put_tlv(&mut out, message::STRAINED, |out| {
                 put_tlv(out, field::RATE, |out| out.put_u64(strained.rate));
             }),
+            Self::Stun(StunPorts(ports)) => {
+                put_tlv(&mut out, message::STUN, |out| {
+                    let ports = ports.iter().take(STUN_PORTS_MAX);
+                    put_tlv(out, field::PORTS, |out| ports.for_each(|port| out.put_u16(*port)));
+                });
+                return Ok(out.freeze());
+            }
             Self::FlowOpen(open) => return encode_flow_open(open),
             Self::FlowClose(close) => {
                 put_tlv(&mut out, message::FLOW_CLOSE, |out| {
@@ -123,7 +131,11 @@ impl ControlMessage {
             Self::Signal(signal) if signal.len() > SIGNAL_MAX => {
                 return Err(EncodeError::Signal(signal.len()));
             }
-            Self::Strained(_) | Self::FlowOpen(_) | Self::FlowClose(_) | Self::Signal(_) => 0,
+            Self::Strained(_)
+            | Self::FlowOpen(_)
+            | Self::FlowClose(_)
+            | Self::Signal(_)
+            | Self::Stun(_) => 0,
         };
         if count > SERVICES_MAX {
             return Err(EncodeError::Services(count));
@@ -163,7 +175,8 @@ impl ControlMessage {
             | Self::Strained(_)
             | Self::FlowOpen(_)
             | Self::FlowClose(_)
-            | Self::Signal(_) => &[],
+            | Self::Signal(_)
+            | Self::Stun(_) => &[],
         }
     }
 
@@ -175,7 +188,8 @@ impl ControlMessage {
             | Self::Strained(_)
             | Self::FlowOpen(_)
             | Self::FlowClose(_)
-            | Self::Signal(_) => &[],
+            | Self::Signal(_)
+            | Self::Stun(_) => &[],
         }
     }
 
@@ -189,9 +203,11 @@ impl ControlMessage {
                 .iter()
                 .map(|r| (&r.name, r.outcome.as_ref().map_or(&[][..], Vec::as_slice)))
                 .collect(),
-            Self::Strained(_) | Self::FlowOpen(_) | Self::FlowClose(_) | Self::Signal(_) => {
-                Vec::new()
-            }
+            Self::Strained(_)
+            | Self::FlowOpen(_)
+            | Self::FlowClose(_)
+            | Self::Signal(_)
+            | Self::Stun(_) => Vec::new(),
         }
     }
 
@@ -221,7 +237,11 @@ impl ControlMessage {
                 let whole = whole.map(|error| tlv(2 + explanation(error, TEXT_MAX).len()));
                 whole.chain(refused).sum()
             }
-            Self::Strained(_) | Self::FlowOpen(_) | Self::FlowClose(_) | Self::Signal(_) => 0,
+            Self::Strained(_)
+            | Self::FlowOpen(_)
+            | Self::FlowClose(_)
+            | Self::Signal(_)
+            | Self::Stun(_) => 0,
         };
         tlv(8) + common + own
     }

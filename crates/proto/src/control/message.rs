@@ -16,12 +16,14 @@ pub(super) const FLOW_OPEN: u8 = 3;
 pub(super) const FLOW_CLOSE: u8 = 4;
 pub(super) const STRAINED: u8 = IGNORABLE | 1;
 pub(super) const SIGNAL: u8 = IGNORABLE | 2;
+pub(super) const STUN: u8 = IGNORABLE | 3;
 
 /// TLV kinds of a message body.
 pub(super) mod field {
     pub(in crate::control) const GENERATION: u8 = 1;
     pub(in crate::control) const SERVICE: u8 = 2;
     pub(in crate::control) const RATE: u8 = 1;
+    pub(in crate::control) const PORTS: u8 = 1;
     pub(in crate::control) const LEAVING: u8 = 60;
 }
 
@@ -63,6 +65,8 @@ pub enum ControlMessage {
     /// direct path. The content is opaque here, and has at most [`SIGNAL_MAX`](super::SIGNAL_MAX)
     /// bytes.
     Signal(Bytes),
+    /// Server to client.
+    Stun(StunPorts),
 }
 
 /// The begin of a flow.
@@ -90,6 +94,11 @@ pub struct Strained {
     /// The rate of the carrier, bytes per second.
     pub rate: u64,
 }
+
+/// The UDP ports at which the server answers STUN, at the address at which the client reaches it.
+/// The first ones are best. At most [`STUN_PORTS_MAX`](super::STUN_PORTS_MAX).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StunPorts(pub Vec<u16>);
 
 /// The complete service set of a client. It replaces the one before it; of two links that say
 /// different things at the same time, the higher generation is right.

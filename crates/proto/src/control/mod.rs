@@ -20,7 +20,7 @@ pub use encode::EncodeError;
 pub use fuzz::fuzz;
 pub use message::{
     ControlMessage, FlowClose, FlowOpen, RefusedAddress, Register, Registered, ServiceError,
-    ServiceErrorCode, ServiceResult, ServiceSpec, Strained,
+    ServiceErrorCode, ServiceResult, ServiceSpec, Strained, StunPorts,
 };
 pub use terms::{FlowTimes, ServiceTerms, TCP_KEEPALIVE_MAX, Timeouts};
 
@@ -35,6 +35,9 @@ pub const ADDRESSES_MAX: usize = 1024;
 
 /// Patterns of visitors of a private service, at most.
 pub const VISITORS_MAX: usize = 1024;
+
+/// Ports of a [`ControlMessage::Stun`], at most.
+pub const STUN_PORTS_MAX: usize = 8;
 
 /// Bytes of a [`ControlMessage::Signal`], at most.
 pub const SIGNAL_MAX: usize = 4 << 10;

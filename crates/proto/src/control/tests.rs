@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::{BufMut, Bytes, BytesMut};
 use proptest::prelude::*;
 
-use super::message::{REGISTER, REGISTERED, SIGNAL, STRAINED, field, service};
+use super::message::{REGISTER, REGISTERED, SIGNAL, STRAINED, STUN, field, service};
 use super::*;
 use crate::greeting::Name;
 use crate::wire::put_tlv;
@@ -158,6 +158,8 @@ fn examples() -> Vec<ControlMessage> {
             ],
         }),
         ControlMessage::Strained(Strained { rate: 125_000 }),
+        ControlMessage::Stun(StunPorts(Vec::new())),
+        ControlMessage::Stun(StunPorts(vec![7000; STUN_PORTS_MAX])),
         ControlMessage::Signal(Bytes::new()),
         ControlMessage::Signal(Bytes::from(vec![7; SIGNAL_MAX])),
         ControlMessage::FlowOpen(FlowOpen {
@@ -345,6 +347,20 @@ fn malformed_messages_are_refused() {
     for (what, write) in strained {
         let mut message = BytesMut::new();
         put_tlv(&mut message, STRAINED, write);
+        assert!(matches!(one(&message), Err(ControlError::Malformed(_))), "{what}");
+    }
+    let stun: &[(&str, Write)] = &[
+        ("no ports", |_| {}),
+        ("half a port", |out| text(out, field::PORTS, &[1, 2, 3])),
+        ("nine ports", |out| text(out, field::PORTS, &[7; 18])),
+        ("ports twice", |out| {
+            text(out, field::PORTS, &[1, 2]);
+            text(out, field::PORTS, &[1, 2]);
+        }),
+    ];
+    for (what, write) in stun {
+        let mut message = BytesMut::new();
+        put_tlv(&mut message, STUN, write);
         assert!(matches!(one(&message), Err(ControlError::Malformed(_))), "{what}");
     }
 }

@@ -335,7 +335,8 @@ impl End {
                 ControlMessage::Register(_)
                 | ControlMessage::Registered(_)
                 | ControlMessage::Strained(_)
-                | ControlMessage::Signal(_) => Ok(()),
+                | ControlMessage::Signal(_)
+                | ControlMessage::Stun(_) => Ok(()),
             };
             self.judge(outcome);
         }
