@@ -13,7 +13,7 @@ mod register;
 mod reload;
 mod site;
 mod state;
-mod stun;
+pub(crate) mod stun;
 mod targets;
 #[cfg(test)]
 mod tests;
@@ -45,6 +45,7 @@ use tokio::sync::mpsc;
 use crate::descriptors::Holders;
 use crate::health::Healths;
 use crate::peer::accept::PeerHost;
+use crate::peer::direct::DirectPaths;
 use crate::peer::links::PeerLinks;
 use crate::probes;
 use crate::session::{State, Workers};
@@ -82,6 +83,8 @@ pub(crate) struct ClientShared {
     pub(crate) config: ArcSwap<ClientConfig>,
     /// The links of visitors of private services.
     pub(crate) host: PeerHost,
+    /// The direct paths to other clients.
+    pub(crate) direct: DirectPaths,
     /// The links to private services of other clients.
     visits: Arc<PeerLinks>,
     /// The servers.
@@ -163,6 +166,7 @@ impl Client {
         let shared = Arc::new(ClientShared {
             config: ArcSwap::from_pointee(config),
             host: PeerHost::default(),
+            direct: DirectPaths::default(),
             visits,
             uplinks: Uplinks::of(Uplink::new(&links, &events)),
             forwards,

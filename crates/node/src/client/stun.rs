@@ -26,7 +26,7 @@ impl Client {
 }
 
 /// The STUN servers for direct paths to clients of this server.
-pub(super) async fn of(uplink: &Uplink, config: &ClientConfig) -> Vec<SocketAddr> {
+pub(crate) async fn of(uplink: &Uplink, config: &ClientConfig) -> Vec<SocketAddr> {
     let told = uplink.stun();
     let mut hosts: Vec<(String, Vec<u16>)> = Vec::new();
     for path in &config.servers {

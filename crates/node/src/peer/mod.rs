@@ -16,8 +16,10 @@
 //! |---|---|
 //! | [`accept`] | the side that has the service: who may log in, where the links are, what they reach |
 //! | [`links`] | the side that visits: a link for each service, made when somebody asks for it |
+//! | [`direct`] | both sides: carriers that do not pass the server |
 
 pub(crate) mod accept;
+pub(crate) mod direct;
 pub(crate) mod links;
 
 use std::sync::{Arc, OnceLock};

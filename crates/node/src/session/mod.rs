@@ -12,7 +12,10 @@ use tokio::time::Instant;
 use crate::entrance::{Entrance, HOLD};
 
 mod links;
+mod paths;
 mod state;
+
+use paths::PathNotes;
 
 pub(crate) use state::{Handle, State, Worker, Workers};
 
@@ -44,9 +47,13 @@ pub(crate) struct Session {
     /// Called by a visitor that finds no link, with its worker: the links of a peer are made when
     /// somebody asks for them.
     demand: Option<Demand>,
+    /// The other side is a client.
+    is_of_peer: bool,
     /// The UDP ports whose visitors the session gets. A port that leads to another session now is
     /// dropped at the next look.
     ports: Mutex<Vec<Weak<Entrance>>>,
+    /// What is known of the direct paths of links with another client.
+    pub(crate) paths: PathNotes,
 }
 
 /// Makes a link for a visitor that finds none.
@@ -91,7 +98,7 @@ impl Drop for Session {
 
 impl Session {
     pub(crate) fn new(name: &str, workers: usize) -> Arc<Self> {
-        Self::of_peer(name, workers, None)
+        Self::made(name, workers, None, false)
     }
 
     /// A session with another client. `demand` is called, on its worker, by a visitor that finds no
@@ -100,6 +107,15 @@ impl Session {
         name: &str,
         workers: usize,
         demand: Option<Box<dyn Fn(usize) + Send + Sync>>,
+    ) -> Arc<Self> {
+        Self::made(name, workers, demand, true)
+    }
+
+    fn made(
+        name: &str,
+        workers: usize,
+        demand: Option<Box<dyn Fn(usize) + Send + Sync>>,
+        is_of_peer: bool,
     ) -> Arc<Self> {
         static IDS: AtomicU64 = AtomicU64::new(1);
         Arc::new(Self {
@@ -114,7 +130,9 @@ impl Session {
             lost: Mutex::new(Instant::now()),
             refusals: AtomicU64::new(0),
             demand: demand.map(Demand),
+            is_of_peer,
             ports: Mutex::default(),
+            paths: PathNotes::default(),
         })
     }
 
@@ -123,6 +141,11 @@ impl Session {
         if let Some(Demand(make)) = &self.demand {
             make(worker);
         }
+    }
+
+    /// Whether the other side is a client, over a private service.
+    pub(crate) const fn is_of_peer(&self) -> bool {
+        self.is_of_peer
     }
 
     /// Whether links are made when somebody asks for them.

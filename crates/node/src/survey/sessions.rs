@@ -98,6 +98,12 @@ fn kcp(fares: Fares) -> Option<status::Kcp> {
     })
 }
 
+/// The path of a link with another client.
+fn path(session: &Session, link: &Link) -> Option<status::PeerPath> {
+    let peer = link.active_peer()?;
+    Some(session.paths.of(link.serial(), peer.transport))
+}
+
 fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
@@ -105,7 +111,7 @@ fn micros(time: Duration) -> u64 {
 impl Part {
     fn add_link(&mut self, session: &Arc<Session>, link: &Link) {
         let worker = self.worker;
-        let carriers = link.carriers();
+        let (carriers, active) = (link.carriers(), link.active_carrier());
         let round_trip = link.round_trip().map(|rtt| rtt.as_micros());
         let (received, sent, resumes) = link.totals();
         let ends = carriers
@@ -118,6 +124,7 @@ impl Part {
             serial: link.serial(),
             worker,
             state: state(link).into(),
+            path: session.is_of_peer().then(|| path(session, link)).flatten(),
             streams: u64::try_from(link.stream_count()).unwrap_or(u64::MAX),
             flows: u64::try_from(link.flow_count()).unwrap_or(u64::MAX),
             dropped: dropped(link.flow_drops()),
@@ -133,6 +140,7 @@ impl Part {
                         rtt_micros: round_trip.and_then(|micros| u64::try_from(micros).ok()),
                         cipher: peer.cipher.map(|cipher| cipher.suite.to_owned()),
                         backend: peer.cipher.map(|cipher| cipher.backend.to_owned()),
+                        standby: active.is_some_and(|active| active != number),
                         tcp: None,
                         quic: fares.and_then(quic),
                         kcp: fares.and_then(kcp),

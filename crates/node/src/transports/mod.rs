@@ -20,7 +20,7 @@
 mod kcp;
 mod material;
 mod mux;
-mod quic;
+pub(crate) mod quic;
 mod side;
 mod tcp;
 mod way;

@@ -204,6 +204,39 @@ impl State for LinkState {
     }
 }
 
+/// By which path a link with another client goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PathState {
+    /// Through the server. The text is the reason for which there is no direct path, if it is known.
+    #[default]
+    Relayed,
+    /// From client to client.
+    Direct,
+    /// A word of a newer daemon.
+    #[serde(other)]
+    Unknown,
+}
+
+impl State for PathState {
+    const ALL: &'static [Self] = &[Self::Relayed, Self::Direct];
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Relayed => "relayed",
+            Self::Direct => "direct",
+            Self::Unknown => UNKNOWN,
+        }
+    }
+
+    fn tone(self) -> Tone {
+        match self {
+            Self::Direct => Tone::Good,
+            Self::Relayed | Self::Unknown => Tone::Waits,
+        }
+    }
+}
+
 /// The state of a service or forward.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

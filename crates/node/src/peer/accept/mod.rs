@@ -91,7 +91,11 @@ impl PeerHost {
             return refuse(ResetCode::Limit);
         };
         let (outlet, stream) = accept_duplex(inlet, None, &Rc::default(), None);
-        spawn_local(welcome(Rc::clone(worker), Arc::clone(shared), whose, stream, turn));
+        let (worker, shared) = (Rc::clone(worker), Arc::clone(shared));
+        spawn_local(async move {
+            welcome(&worker, &shared, &whose, Box::new(Stream(stream))).await;
+            drop(turn);
+        });
         outlet
     }
 
@@ -167,19 +171,18 @@ impl Drop for Turn {
 }
 
 /// Logs a visitor in, or says why not.
-async fn welcome(
-    worker: Rc<Worker>,
-    shared: Arc<ClientShared>,
-    whose: Whose,
-    stream: Duplex,
-    _turn: Turn,
+pub(super) async fn welcome(
+    worker: &Rc<Worker>,
+    shared: &Arc<ClientShared>,
+    whose: &Whose,
+    incoming: Box<dyn Incoming>,
 ) {
-    let verifier = PeerVerifier::new(&shared, &whose);
-    let arrival = Arrival { worker: &worker, shared: &shared, whose: &whose };
-    let Err(error) = log_in(Box::new(Stream(stream)), &verifier, &arrival).await else { return };
-    let Whose { visitor, service } = &whose;
+    let verifier = PeerVerifier::new(shared, whose);
+    let arrival = Arrival { worker, shared, whose };
+    let Err(error) = log_in(incoming, &verifier, &arrival).await else { return };
+    let Whose { visitor, service } = whose;
     let why = match &error {
-        LogInError::Greeting(error) => reason(error, &shared, &whose),
+        LogInError::Greeting(error) => reason(error, shared, whose),
         LogInError::Handshake(_) | LogInError::LinkGone => None,
     };
     let why = why.map_or_else(|| error.to_string(), str::to_owned);

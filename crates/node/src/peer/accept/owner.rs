@@ -12,6 +12,7 @@ use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
 use super::{Whose, may_visit};
 use crate::client::{ClientShared, Local};
+use crate::peer::direct::offer::Offers;
 use crate::session::{Session, Worker};
 
 /// The owner of a link of a visitor.
@@ -21,6 +22,7 @@ pub(super) struct PeerOwner {
     whose: Whose,
     id: LinkId,
     session: Arc<Session>,
+    offers: Offers,
 }
 
 impl fmt::Debug for PeerOwner {
@@ -37,8 +39,10 @@ impl PeerOwner {
         id: LinkId,
         session: &Arc<Session>,
     ) -> Rc<Self> {
+        let offers = Offers::new(worker, shared, whose, session);
         let (worker, shared) = (Rc::clone(worker), Arc::clone(shared));
-        Rc::new(Self { worker, shared, whose: whose.clone(), id, session: Arc::clone(session) })
+        let (whose, session) = (whose.clone(), Arc::clone(session));
+        Rc::new(Self { worker, shared, whose, id, session, offers })
     }
 
     /// The service, if this is what the visitor asks for.
@@ -82,16 +86,16 @@ impl Owner for PeerOwner {
         }
     }
 
-    fn message(&self, _: &Link, message: ControlMessage) {
+    fn message(&self, link: &Link, message: ControlMessage) {
         match message {
-            // What the visitor says to find a direct path. This version has none to offer.
-            ControlMessage::Signal(_)
+            ControlMessage::Signal(signal) => self.offers.hear(link, signal),
             // A visitor has no services here, and the link handles the others itself.
-            | ControlMessage::Register(_)
+            ControlMessage::Register(_)
             | ControlMessage::Registered(_)
             | ControlMessage::Strained(_)
             | ControlMessage::FlowOpen(_)
-            | ControlMessage::FlowClose(_) => {}
+            | ControlMessage::FlowClose(_)
+            | ControlMessage::Stun(_) => {}
         }
     }
 
@@ -104,6 +108,7 @@ impl Owner for PeerOwner {
             }
             State::Ended(end) => {
                 self.shared.host.forget(self.id);
+                self.session.paths.ended(serial);
                 worker.state.remove_link(worker.index, session, serial);
                 let Whose { visitor, service } = &self.whose;
                 let (client, service) = (visitor.as_str(), service.as_str());

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ::link::client::{Client, Report};
 use ::link::{Lease, Link, Path, Retry};
-use config::Visit;
+use config::{PeerPath, Visit};
 use proto::greeting::{Identity, Name, Token};
 use tokio::sync::Notify;
 use tokio::task::spawn_local;
@@ -19,6 +19,7 @@ use super::owner::VisitorOwner;
 use super::{Keeper, Peer, trouble};
 use crate::client::ClientShared;
 use crate::memory;
+use crate::peer::direct::seek::{Direct, Seeker};
 use crate::session::Worker;
 
 /// A link without a stream and without a flow is kept for this time, because a further visit then
@@ -65,11 +66,13 @@ pub(super) fn start(
     visit: &Visit,
 ) -> Keeper {
     let leaving = Arc::<AtomicBool>::default();
-    let client = client(worker, shared, visit, &leaving);
-    let (worker, peer) = (Rc::clone(worker), Arc::clone(peer));
+    let seeker = (visit.p2p != PeerPath::Relay).then(|| Seeker::new(shared, &peer.session));
+    let client = client(worker, shared, visit, (seeker.as_ref(), &leaving));
+    let owner = VisitorOwner::new(worker, peer, seeker.as_ref(), visit.p2p == PeerPath::Direct);
+    let peer = Arc::clone(peer);
     let task = spawn_local(async move {
         if let Some(client) = client {
-            keep(&worker, client, &peer).await;
+            keep(owner, client, &peer).await;
         }
     });
     Keeper { task: task.abort_handle(), leaving }
@@ -80,7 +83,7 @@ fn client(
     worker: &Rc<Worker>,
     shared: &Arc<ClientShared>,
     visit: &Visit,
-    leaving: &Arc<AtomicBool>,
+    (seeker, leaving): (Option<&Rc<Seeker>>, &Arc<AtomicBool>),
 ) -> Option<Client> {
     let config = shared.config.load();
     let relayed = Relayed {
@@ -88,11 +91,16 @@ fn client(
         shared: Arc::clone(shared),
         service: visit.service.clone(),
     };
-    // The paths in order of preference. A direct path comes first where `visit.p2p` permits it.
+    // The paths in order of preference. The direct path is dialled by means of the relayed carrier.
+    let direct = seeker.map(|seeker| Path {
+        url: format!("direct://{}", visit.service),
+        dialer: Rc::new(Direct(Rc::clone(seeker))),
+    });
     let url = format!("relay://{}", visit.service);
-    let paths = vec![Path { url, dialer: Rc::new(relayed) }];
+    let relayed = Path { url, dialer: Rc::new(relayed) };
     Some(Client {
-        paths,
+        paths: direct.into_iter().chain([relayed]).collect(),
+        standby: true,
         name: Name::new(&config.name).ok()?,
         identity: Identity::Token(Token::new(visit.token.secret.reveal()).ok()?),
         instance: shared.instance(),
@@ -107,21 +115,21 @@ fn client(
 }
 
 /// Keeps a link until it is not used any more, or cannot be had.
-async fn keep(worker: &Rc<Worker>, client: Client, peer: &Arc<Peer>) {
+async fn keep(owner: Rc<VisitorOwner>, client: Client, peer: &Arc<Peer>) {
     let kept = Rc::new(Kept {
         link: RefCell::default(),
         over: Notify::new(),
         since: Cell::new(Instant::now()),
     });
     let leaving = Arc::clone(&client.leaving);
-    let owner = VisitorOwner::new(worker, peer);
     let (begun, of_link) = (Rc::clone(&owner), Rc::clone(&kept));
     let on_link = move |link: Option<&Link>| {
         of_link.set(link);
         begun.begin(link);
     };
     let (told, of_report) = (Arc::clone(peer), Rc::clone(&kept));
-    let report = move |report: Report<'_>| tell(&told, &of_report, &report);
+    let moved = Rc::clone(&owner);
+    let report = move |report: Report<'_>| tell(&told, (&of_report, &moved), &report);
     let running = ::link::client::run(client, owner, Rc::new(on_link), Rc::new(report));
     tokio::select! {
         () = running => {}
@@ -151,7 +159,7 @@ async fn watch(kept: &Kept, leaving: &AtomicBool, peer: &Peer) {
 }
 
 /// Logs a report of the keeper of the link, and ends attempts that are in vain.
-fn tell(peer: &Peer, kept: &Kept, report: &Report<'_>) {
+fn tell(peer: &Peer, (kept, owner): (&Kept, &VisitorOwner), report: &Report<'_>) {
     let service = &peer.service;
     match report {
         Report::Unreachable { error, .. } => {
@@ -168,13 +176,39 @@ fn tell(peer: &Peer, kept: &Kept, report: &Report<'_>) {
                 }
             }
         }
-        Report::Connected { link, resumed, .. } => {
+        Report::Connected { link, path, resumed, reason } => {
             peer.succeed();
-            let what = if *resumed { "resumed" } else { "connected" };
-            tracing::info!(
-                link, service = %service,
-                "link {link} to the private service {service} is {what} through the server"
-            );
+            if let Some(link) = &*kept.link.borrow() {
+                owner.moved(link);
+            }
+            let what = if *resumed { "goes on" } else { "is connected" };
+            let how = if path.url.starts_with("direct://") {
+                "over a direct path"
+            } else {
+                "through the server"
+            };
+            match reason {
+                Some(reason) if *resumed => tracing::info!(
+                    link, %service, %reason,
+                    "link {link} to the private service {service} {what} {how}, because {reason}"
+                ),
+                Some(_) | None => tracing::info!(
+                    link, %service,
+                    "link {link} to the private service {service} {what} {how}"
+                ),
+            }
+        }
+        Report::NotBetter { link, error, pause, .. } => {
+            let seconds = pause.as_secs();
+            if owner.only_direct() {
+                peer.fail(format!("no direct path: {error}"));
+            } else {
+                tracing::info!(
+                    link, %service,
+                    "link {link} to the private service {service} stays relayed: {error}; a direct \
+                     path is tried again in {seconds} s"
+                );
+            }
         }
     }
 }
