@@ -50,6 +50,7 @@ mod other_user;
 mod peer;
 mod private;
 mod proxies;
+mod public_url;
 mod quic;
 mod real_software;
 mod reload;
