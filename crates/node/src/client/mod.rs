@@ -396,8 +396,10 @@ impl Serving for Client {
             }
             // A link between two clients is a stream here as long as it lives.
             self.shared.visits.leave(self.workers.handles()).await;
-            self.shared.host.leave(self.workers.handles()).await;
-            survey::drain_links(self.workers.handles()).await;
+            tokio::select! {
+                () = survey::drain_links(self.workers.handles()) => {}
+                () = self.shared.host.leave(self.workers.handles()) => {}
+            }
         })
     }
 

@@ -48,6 +48,7 @@ mod names;
 mod narrow;
 mod other_user;
 mod peer;
+mod private;
 mod proxies;
 mod public_url;
 mod quic;
