@@ -6,7 +6,9 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use super::{Changed, Common, FlowLimits, Http, KeyPair, Mux, Path, TlsRoutes, Token, changes};
-use crate::{Endpoint, ForwardRights, HostRights, Net, Over, PortRights, Span, VisitRights};
+use crate::{
+    Endpoint, ForwardRights, HostRights, Net, Over, PortRights, PublicUrls, Span, VisitRights,
+};
 
 /// A checked server.yaml.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +28,8 @@ pub struct ServerConfig {
     /// The UDP port at `public_bind` at which STUN is answered, beside the ports of `quic://`; 0 is
     /// none. `None`: 3478 where a listener uses UDP, otherwise none.
     pub stun: Option<u16>,
+    /// How others reach this server, where it cannot know.
+    pub public_url: PublicUrls,
     /// Reverse proxies in front of `ws://` and `wss://`. The server believes their header fields
     /// with the client's address (`X-Forwarded-For`, `Forwarded`, `X-Real-IP`).
     pub trusted_proxies: Vec<Net>,
@@ -157,6 +161,7 @@ impl ServerConfig {
             auth,
             public_bind,
             stun,
+            public_url,
             trusted_proxies,
             http,
             tls_routes,
@@ -171,6 +176,7 @@ impl ServerConfig {
             (*any_client != other.any_client, Changed::live("allow_any_client")),
             (*public_bind != other.public_bind, Changed::restart("public_bind")),
             (*stun != other.stun, Changed::restart("stun")),
+            (*public_url != other.public_url, Changed::live("public_url")),
             (*trusted_proxies != other.trusted_proxies, Changed::reconnect("trusted_proxies")),
         ];
         let doors = changes(http.differs(&other.http))
@@ -222,6 +228,7 @@ impl ServerConfig {
             format!("listen {}{note}{}", at.endpoint, default.unwrap_or_default())
         };
         let mut lines: Vec<String> = self.listen.iter().map(listener).collect();
+        lines.extend(self.public_url.summary());
         lines.extend(self.http.summary());
         lines.extend(self.tls_routes.summary());
         lines.push(match &self.tls.identity {
