@@ -467,8 +467,18 @@ impl Attempt {
     fn why(&self) -> Why {
         match &self.offer {
             None => Why::Silent,
+            Some(offer) if !self.shares_a_family(offer) => Why::Families,
             Some(offer) => Why::of(self.nat(), offer.nat, !self.peers.is_empty()),
         }
+    }
+
+    fn shares_a_family(&self, offer: &Offer) -> bool {
+        let has = |all: &[Candidate], is_v4| all.iter().any(|one| one.address.is_ipv4() == is_v4);
+        let [ours, theirs] = [&self.ours, &offer.candidates];
+        // An end that tells no address may still be found by its checks.
+        ours.is_empty()
+            || theirs.is_empty()
+            || [true, false].iter().any(|is_v4| has(ours, *is_v4) && has(theirs, *is_v4))
     }
 
     fn pair_to(&self, remote: SocketAddr) -> Pair {

@@ -12,6 +12,8 @@ pub enum Why {
     Silent,
     /// The peer does not try.
     Declined(Decline),
+    /// One end has addresses of IPv4 alone, and the other end of IPv6 alone.
+    Families,
     /// UDP does not pass at this end.
     Blocked,
     /// UDP does not pass at the other end.
@@ -58,6 +60,7 @@ impl fmt::Display for Why {
             Self::Declined(Decline::Other(_)) => {
                 "the other side does not try, for a reason that only a newer version knows"
             }
+            Self::Families => "one side has addresses of IPv4 only and the other side of IPv6 only",
             Self::Blocked => "UDP does not pass on this side",
             Self::BlockedThere => "UDP does not pass on the other side",
             Self::BothMove => "the NATs of both sides choose another port per destination",

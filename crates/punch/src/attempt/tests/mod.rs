@@ -89,6 +89,17 @@ fn an_end_without_nat_is_reached_from_behind_any_nat() {
 }
 
 #[test]
+fn ends_without_a_common_family_say_so() {
+    let mut world = World::new();
+    let kinds = Kinds { reflexive: false, ..Kinds::default() };
+    let settings = Settings { kinds, ..Settings::default() };
+    world.end(0, "192.0.2.9:6000", settings);
+    world.end(0, "[2001:db8::9]:6000", settings);
+    world.run(Duration::from_secs(12));
+    assert_eq!(failed(&world, 0), Some((LIMIT, Why::Families)));
+}
+
+#[test]
 fn behind_two_nats_each_ends_meet() {
     let mut world = World::new();
     let outer = world.behind(0, Way::Plain, "203.0.113.1");

@@ -138,6 +138,9 @@ impl World {
         from: SocketAddr,
         to: SocketAddr,
     ) -> Option<(usize, SocketAddr)> {
+        if from.is_ipv4() != to.is_ipv4() {
+            return None;
+        }
         let found = self.ends.iter().position(|end| end.network == network && end.address == to);
         if let Some(end) = found {
             return Some((end, from));
