@@ -279,7 +279,8 @@ fn client_file(
     let loaded = input.with(|text, sources| config::load_client(text, flags, sources))?;
     let mut config = loaded.config;
     material::anchor_client(&mut config, &input.folder);
-    let tokens: Vec<&Token> = config.token.iter().chain(admin_tokens(&config.common)).collect();
+    let tokens = config.token.iter().chain(admin_tokens(&config.common));
+    let tokens: Vec<&Token> = tokens.chain(config.visit_tokens()).collect();
     let keys = material::client_keys(&config);
     let mut warnings =
         input.warnings(&loaded.warnings, &tokens, &secrets::of_client(&config), &keys);

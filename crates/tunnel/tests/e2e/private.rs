@@ -424,7 +424,7 @@ fn a_reload_adds_and_removes_visitors() {
     let echo = Origin::echo();
     let target = tcp(echo.port());
     let nobody = private_for("echo", &target, &format!("{{ name: office, token: {VISIT} }}"));
-    let mut stage = Stage::new(Setup::new(Scheme::TLS), "home/*", &[nobody.clone()]);
+    let mut stage = Stage::new(Setup::new(Scheme::TLS), "home/*", std::slice::from_ref(&nobody));
     let local = free_port();
     stage.visit(&format!("forwards:\n{}", forward(&tcp(local), "home/echo")));
     bytes::expect_refused(try_connect(local));
