@@ -88,6 +88,7 @@ const HARMLESS: &[&str] = &[
     "insecure",
     "interval",
     "introduce",
+    "invite",
     "kcp",
     "keep",
     "keepalive",

@@ -5,6 +5,7 @@ mod checks;
 mod connect;
 mod destination;
 mod forwards;
+mod invites;
 mod links;
 mod outage;
 mod owner;
@@ -35,8 +36,8 @@ use ops::events::Events;
 use ops::measure::{Meter, Ping, Progress, Speed, SpeedTest};
 use ops::status::{self, Status};
 use ops::{
-    Certificates, Connector, Daemon, ListsInForce, Reloaded, Role, SendFuture, Serving, Traffic,
-    term,
+    Certificates, Connector, Daemon, Inviter, ListsInForce, Reloaded, Role, SendFuture, Serving,
+    Traffic, term,
 };
 use proto::{InstanceId, LinkConfig};
 use tokio::sync::mpsc;
@@ -93,6 +94,8 @@ struct ClientShared {
     serials: Arc<AtomicU64>,
     /// What changes.
     events: Events,
+    /// The invitations of visitors.
+    pub(crate) invites: invites::Invites,
 }
 
 /// Starts workers, links and the listeners of forwards.
@@ -140,6 +143,7 @@ impl Client {
             instance: InstanceId(instance),
             serials: Arc::new(AtomicU64::new(1)),
             events,
+            invites: invites::Invites::default(),
         });
         let uplink = shared.uplinks.preferred();
         links.start(workers.handles(), &shared, uplink, plan).await?;
@@ -321,6 +325,10 @@ impl Serving for Client {
     }
 
     fn lists_in_force(&self) -> Option<&dyn ListsInForce> {
+        Some(self)
+    }
+
+    fn inviter(&self) -> Option<&dyn Inviter> {
         Some(self)
     }
 

@@ -6,8 +6,8 @@ use super::message::{self, field, service};
 use super::terms::Reading;
 use super::{ADDRESSES_MAX, IGNORABLE, MESSAGE_MAX, SERVICES_MAX, SIGNAL_MAX, TEXT_MAX};
 use super::{
-    ControlMessage, FlowClose, FlowOpen, RefusedAddress, Register, Registered, ServiceError,
-    ServiceErrorCode, ServiceResult, ServiceSpec, Strained,
+    ControlMessage, FlowClose, FlowOpen, Invite, Invited, RefusedAddress, Register, Registered,
+    ServiceError, ServiceErrorCode, ServiceResult, ServiceSpec, Strained,
 };
 use crate::frame::decode_request;
 use crate::greeting::Name;
@@ -114,7 +114,9 @@ impl ControlDecoder {
             | message::REGISTERED
             | message::STRAINED
             | message::FLOW_OPEN
-            | message::FLOW_CLOSE => {}
+            | message::FLOW_CLOSE
+            | message::INVITE
+            | message::INVITED => {}
             message::SIGNAL if length > SIGNAL_MAX => return Err(ControlError::TooLong(length)),
             message::SIGNAL => {}
             kind if kind & IGNORABLE == 0 => return Err(ControlError::UnknownKind(kind)),
@@ -147,6 +149,8 @@ fn decode_message(kind: u8, body: &[u8]) -> Result<ControlMessage, ControlError>
         message::STRAINED => decode_strained(body).map(ControlMessage::Strained),
         message::FLOW_OPEN => decode_flow_open(body).map(ControlMessage::FlowOpen),
         message::FLOW_CLOSE => decode_flow_close(body).map(ControlMessage::FlowClose),
+        message::INVITE => Invite::decode(body).map(ControlMessage::Invite),
+        message::INVITED => Invited::decode(body).map(ControlMessage::Invited),
         kind => Err(ControlError::UnknownKind(kind)),
     }
 }

@@ -109,6 +109,8 @@ impl ControlMessage {
                 put_tlv(&mut out, message::SIGNAL, |out| out.put_slice(signal));
                 return Ok(out.freeze());
             }
+            Self::Invite(invite) => return Ok(invite.encode()),
+            Self::Invited(invited) => return Ok(invited.encode()),
         }
         debug_assert_eq!(out.len() - TLV_HEAD, self.body_length(most));
         Ok(out.freeze())
@@ -123,7 +125,12 @@ impl ControlMessage {
             Self::Signal(signal) if signal.len() > SIGNAL_MAX => {
                 return Err(EncodeError::Signal(signal.len()));
             }
-            Self::Strained(_) | Self::FlowOpen(_) | Self::FlowClose(_) | Self::Signal(_) => 0,
+            Self::Strained(_)
+            | Self::FlowOpen(_)
+            | Self::FlowClose(_)
+            | Self::Signal(_)
+            | Self::Invite(_)
+            | Self::Invited(_) => 0,
         };
         if count > SERVICES_MAX {
             return Err(EncodeError::Services(count));
@@ -163,7 +170,9 @@ impl ControlMessage {
             | Self::Strained(_)
             | Self::FlowOpen(_)
             | Self::FlowClose(_)
-            | Self::Signal(_) => &[],
+            | Self::Signal(_)
+            | Self::Invite(_)
+            | Self::Invited(_) => &[],
         }
     }
 
@@ -175,7 +184,9 @@ impl ControlMessage {
             | Self::Strained(_)
             | Self::FlowOpen(_)
             | Self::FlowClose(_)
-            | Self::Signal(_) => &[],
+            | Self::Signal(_)
+            | Self::Invite(_)
+            | Self::Invited(_) => &[],
         }
     }
 
@@ -189,9 +200,12 @@ impl ControlMessage {
                 .iter()
                 .map(|r| (&r.name, r.outcome.as_ref().map_or(&[][..], Vec::as_slice)))
                 .collect(),
-            Self::Strained(_) | Self::FlowOpen(_) | Self::FlowClose(_) | Self::Signal(_) => {
-                Vec::new()
-            }
+            Self::Strained(_)
+            | Self::FlowOpen(_)
+            | Self::FlowClose(_)
+            | Self::Signal(_)
+            | Self::Invite(_)
+            | Self::Invited(_) => Vec::new(),
         }
     }
 
@@ -221,7 +235,12 @@ impl ControlMessage {
                 let whole = whole.map(|error| tlv(2 + explanation(error, TEXT_MAX).len()));
                 whole.chain(refused).sum()
             }
-            Self::Strained(_) | Self::FlowOpen(_) | Self::FlowClose(_) | Self::Signal(_) => 0,
+            Self::Strained(_)
+            | Self::FlowOpen(_)
+            | Self::FlowClose(_)
+            | Self::Signal(_)
+            | Self::Invite(_)
+            | Self::Invited(_) => 0,
         };
         tlv(8) + common + own
     }

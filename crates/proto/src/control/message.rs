@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use bytes::Bytes;
 
-use super::{IGNORABLE, ServiceTerms};
+use super::{IGNORABLE, Invite, Invited, ServiceTerms};
 use crate::greeting::Name;
 use crate::{FlowId, Open, Priority, ResetCode};
 
@@ -16,6 +16,9 @@ pub(super) const FLOW_OPEN: u8 = 3;
 pub(super) const FLOW_CLOSE: u8 = 4;
 pub(super) const STRAINED: u8 = IGNORABLE | 1;
 pub(super) const SIGNAL: u8 = IGNORABLE | 2;
+/// Only where the feature Private is in use.
+pub(super) const INVITE: u8 = IGNORABLE | 3;
+pub(super) const INVITED: u8 = IGNORABLE | 4;
 
 /// TLV kinds of a message body.
 pub(super) mod field {
@@ -23,6 +26,16 @@ pub(super) mod field {
     pub(in crate::control) const SERVICE: u8 = 2;
     pub(in crate::control) const RATE: u8 = 1;
     pub(in crate::control) const LEAVING: u8 = 60;
+}
+
+/// TLV kinds of an invitation and its answer.
+pub(super) mod invite {
+    pub(in crate::control) const REQUEST: u8 = 1;
+    pub(in crate::control) const VISITOR: u8 = 2;
+    pub(in crate::control) const SERVICE: u8 = 3;
+    pub(in crate::control) const ACTION: u8 = 4;
+    pub(in crate::control) const SECRET: u8 = 5;
+    pub(in crate::control) const REFUSED: u8 = 6;
 }
 
 /// TLV kinds inside a service, asked for or answered.
@@ -63,6 +76,10 @@ pub enum ControlMessage {
     /// direct path. The content is opaque here, and has at most [`SIGNAL_MAX`](super::SIGNAL_MAX)
     /// bytes.
     Signal(Bytes),
+    /// Client to server.
+    Invite(Invite),
+    /// Server to client.
+    Invited(Invited),
 }
 
 /// The begin of a flow.

@@ -335,7 +335,9 @@ impl End {
                 ControlMessage::Register(_)
                 | ControlMessage::Registered(_)
                 | ControlMessage::Strained(_)
-                | ControlMessage::Signal(_) => Ok(()),
+                | ControlMessage::Signal(_)
+                | ControlMessage::Invite(_)
+                | ControlMessage::Invited(_) => Ok(()),
             };
             self.judge(outcome);
         }
