@@ -84,7 +84,12 @@ impl EntranceWatch {
                 target: to.clone(),
                 ..no_name
             }),
-            Target::Measure(_) | Target::Private { .. } => None,
+            Target::Private { client, service } => Some(Names {
+                forward: Some(self.entrance.address.clone()),
+                target: format!("service://{client}/{service}"),
+                ..no_name
+            }),
+            Target::Measure(_) => None,
         }
     }
 }
@@ -151,12 +156,17 @@ impl Watcher for EntranceWatch {
 
     fn ended(&self, visit: &Visit) {
         self.with(|picked| {
+            let private;
             let (service, client, target) = match &picked.aim.target {
                 Target::Service(service) => (service, Some(picked.client.as_str()), None),
                 Target::Forward(target) | Target::Reported(target) => {
                     (&self.entrance.address, None, Some(target.as_str()))
                 }
-                Target::Measure(_) | Target::Private { .. } => return,
+                Target::Private { client, service } => {
+                    private = format!("service://{client}/{service}");
+                    (&self.entrance.address, None, Some(private.as_str()))
+                }
+                Target::Measure(_) => return,
             };
             access(Access {
                 service,

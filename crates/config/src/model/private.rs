@@ -8,7 +8,7 @@ use std::sync::Arc;
 use proto::NamePattern;
 use proto::greeting::Name;
 
-use super::{ClientConfig, Token};
+use super::{ClientConfig, Forward, Token};
 use crate::{BadValue, Target};
 
 /// A service of another client.
@@ -167,5 +167,11 @@ impl ClientConfig {
             Some(_) | None => None,
         });
         of_forward.or_else(|| self.visits.iter().find(|visit| visit.service == *service).cloned())
+    }
+
+    /// The private services of other clients that the file names.
+    pub fn private_services(&self) -> impl Iterator<Item = &PrivateService> {
+        let visits = self.visits.iter().map(|visit| &visit.service);
+        self.forwards.iter().filter_map(Forward::private).chain(visits)
     }
 }

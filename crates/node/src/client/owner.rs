@@ -22,9 +22,10 @@ use super::ClientShared;
 use super::links::Links;
 use super::outage::{LastLine, Weight};
 use super::register::register;
-use super::targets::{Introduction, Local, Services};
+use super::targets::{Introduction, Local};
 use super::trouble::Trouble;
 use super::uplink::Uplink;
+use crate::peer::accept::Whose;
 use crate::session::{Handle, Worker};
 use crate::{probes, survey};
 
@@ -34,7 +35,6 @@ pub(super) struct ClientOwner {
     shared: Arc<ClientShared>,
     uplink: Arc<Uplink>,
     links: Arc<Links>,
-    services: RefCell<Services>,
     told: RefCell<LastLine>,
     /// When the link in use lost its carrier or ended.
     lost: Cell<Option<Instant>>,
@@ -54,27 +54,21 @@ impl ClientOwner {
         uplink: &Arc<Uplink>,
         links: &Arc<Links>,
     ) -> Rc<Self> {
-        let services = Services::new(worker, shared, shared.config.load_full());
         Rc::new(Self {
             worker: Rc::clone(worker),
             shared: Arc::clone(shared),
             uplink: Arc::clone(uplink),
             links: Arc::clone(links),
-            services: RefCell::new(services),
             told: RefCell::default(),
             lost: Cell::default(),
             serial: Cell::new(0),
         })
     }
 
-    /// Finds a service of the configuration in force.
+    /// Finds a service of the configuration in force that the server's visitors reach. A private
+    /// service is not among them.
     fn service(&self, name: &str) -> Option<Rc<Local>> {
-        let mut services = self.services.borrow_mut();
-        let now = self.shared.config.load();
-        if !Arc::ptr_eq(&services.of, &now) {
-            *services = Services::new(&self.worker, &self.shared, Arc::clone(&now));
-        }
-        services.known.get(name).cloned()
+        Local::of(&self.worker, &self.shared, name).filter(|local| !local.is_private)
     }
 
     /// The header for a stream of this service.
@@ -203,8 +197,11 @@ impl Owner for ClientOwner {
         let name = match &open.target {
             Target::Service(name) => name,
             Target::Measure(Measure::Echo) => return probes::serve_echo(inlet),
-            // Private services are served by no link with a server.
-            Target::Private { .. } => return refuse_stream(&*inlet, None, ResetCode::Unknown),
+            Target::Private { client, service } => {
+                let (visitor, service) = (client.clone(), service.clone());
+                let whose = Whose { visitor, service };
+                return self.shared.host.take(&self.worker, &self.shared, whose, inlet);
+            }
             // A server dials for clients and serves their speed tests; a client does neither.
             Target::Forward(_)
             | Target::Reported(_)

@@ -16,7 +16,7 @@ use crate::session::{Handle, Session};
 
 /// A server as this client knows it.
 #[derive(Debug)]
-pub(super) struct Uplink {
+pub(crate) struct Uplink {
     /// The current links, which take streams.
     links: ArcSwap<Links>,
     /// The state of the services according to the server.
@@ -41,7 +41,7 @@ impl Uplink {
     }
 
     /// The session of the current links.
-    pub(super) fn session(&self) -> Arc<Session> {
+    pub(crate) fn session(&self) -> Arc<Session> {
         Arc::clone(&self.links.load().session)
     }
 
@@ -78,13 +78,13 @@ impl Uplink {
         before.retire(handles).await;
     }
 
-    /// A worker with a live link. Waits for a link up to `limit` when there is none.
-    pub(super) async fn live_worker(&self, limit: Duration) -> Option<usize> {
+    /// A worker with a live link: `from` or another. Waits for a link up to `limit` when there is none.
+    pub(crate) async fn live_worker(&self, from: usize, limit: Duration) -> Option<usize> {
         let deadline = Instant::now() + limit;
         loop {
             let session = self.session();
             let revived = session.revived.notified();
-            if let Some(worker) = session.live_worker(0) {
+            if let Some(worker) = session.live_worker(from) {
                 return Some(worker);
             }
             tokio::select! {

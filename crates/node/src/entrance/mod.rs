@@ -171,8 +171,10 @@ impl OpenEntrance {
         let backend = self.entrance.backends.first();
         let aim = &backend.picked.aim;
         match aim.target {
-            Target::Forward(_) | Target::Reported(_) => self.entrance.address.clone(),
-            Target::Service(_) | Target::Measure(_) | Target::Private { .. } => aim.name.clone(),
+            Target::Forward(_) | Target::Reported(_) | Target::Private { .. } => {
+                self.entrance.address.clone()
+            }
+            Target::Service(_) | Target::Measure(_) => aim.name.clone(),
         }
     }
 }

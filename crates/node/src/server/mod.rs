@@ -30,6 +30,7 @@ mod hook;
 mod hosts;
 mod invitations;
 mod owner;
+mod private;
 mod registry;
 mod reload;
 mod remembered;
@@ -79,6 +80,8 @@ pub use enrolments::Enrolled;
 use enrolments::Enrolments;
 use hook::{Hook, HookSettings};
 pub(crate) use hosts::Hosts;
+use private::PrivateServices;
+pub(crate) use private::PrivateStats;
 use registry::Registry;
 pub use reload::ConfigSource;
 use remembered::NameAway;
@@ -129,6 +132,8 @@ pub(crate) struct ServerShared {
     features: Features,
     /// Looks up the names to which clients forward.
     pub(crate) names: Resolver,
+    /// The private services of clients.
+    private: PrivateServices,
     /// What changes.
     pub(crate) events: Events,
 }
@@ -233,6 +238,7 @@ impl Server {
                 .with_events(events.clone()),
             features,
             names: Resolver::new(Bounds::of_clients(descriptors::kept())),
+            private: PrivateServices::default(),
             events,
         });
         shared.hosts.remember_for(config.http.remember.duration());

@@ -22,6 +22,7 @@ use tokio::sync::Notify;
 use tracing::field::display;
 use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
+use super::private::Joins;
 use super::registry::Registry;
 use crate::descriptors;
 use crate::probes;
@@ -42,6 +43,8 @@ pub(super) struct ServerOwner {
     settings: Rc<Settings>,
     /// Shared by the forwarded flows of this link.
     flows: Rc<FlowSettings>,
+    /// The streams to private services of other clients.
+    joins: Joins,
     /// Limits the log lines about denied targets.
     denied: Rc<RepeatLimit<TargetAddr>>,
 }
@@ -75,9 +78,11 @@ impl ServerOwner {
         };
         let dials = worker.state.dials.of(name);
         let source = registry.shared().clients.find(name).and_then(|client| client.source);
+        let joins = Joins::new(&worker, &registry);
         Rc::new(Self {
             worker,
             registry,
+            joins,
             serial,
             source,
             asked: Rc::default(),
@@ -312,10 +317,12 @@ impl Owner for ServerOwner {
             Target::Forward(text) => self.forward(&text, inlet, false),
             Target::Reported(text) => self.forward(&text, inlet, true),
             Target::Measure(measure) => self.measure(measure, inlet),
+            Target::Private { client, service } => match self.registry.session_of(self.serial) {
+                Some(session) => self.joins.join(&session.name, (client, service), inlet),
+                None => refuse_stream(&*inlet, None, ResetCode::Shutdown),
+            },
             // Only clients have services.
-            Target::Service(_) | Target::Private { .. } => {
-                refuse_stream(&*inlet, None, ResetCode::Unknown)
-            }
+            Target::Service(_) => refuse_stream(&*inlet, None, ResetCode::Unknown),
         }
     }
 

@@ -15,6 +15,7 @@ use super::slices::{SLICE, Slices};
 use super::{add_flows, merge, refused, requests};
 use crate::entrance::OpenEntrance;
 use crate::health::Fault;
+use crate::server::PrivateStats;
 use crate::session::{self, Handle, Session, Worker};
 use crate::tcp_info::{Connections, Ledger};
 
@@ -58,6 +59,7 @@ pub(super) async fn part(worker: Rc<Worker>) -> Part {
             }
         }
     }
+    worker.state.server.each_private(|private| part.add_private(private));
     let entrances: Vec<_> = worker.state.entrances.borrow().keys().copied().collect();
     for id in entrances {
         if let Some(open) = worker.state.entrances.borrow().get(&id) {
@@ -146,8 +148,9 @@ impl Part {
         let entry = self.entry(&backend.session);
         let aim = &backend.picked.aim;
         let (list, target) = match &aim.target {
-            Target::Service(_) | Target::Measure(_) | Target::Private { .. } => {
-                (&mut entry.services, String::new())
+            Target::Service(_) | Target::Measure(_) => (&mut entry.services, String::new()),
+            Target::Private { client, service } => {
+                (&mut entry.forwards, format!("service://{client}/{service}"))
             }
             Target::Forward(target) | Target::Reported(target) => {
                 (&mut entry.forwards, target.clone())
@@ -173,12 +176,34 @@ impl Part {
         list.push(service);
     }
 
+    /// Adds the joined streams of a private service, which has no entrance.
+    fn add_private(&mut self, private: &PrivateStats) {
+        let stats = &private.stats;
+        let service = status::Service {
+            name: private.service.as_str().to_owned(),
+            address: status::PRIVATE.to_owned(),
+            state: status::UP.to_owned(),
+            streams: stats.live(),
+            streams_total: stats.opened(),
+            bytes_in: stats.bytes_in(),
+            bytes_out: stats.bytes_out(),
+            refused: refused(stats),
+            ..status::Service::default()
+        };
+        self.entry(&private.session).services.push(service);
+    }
+
     fn entry(&mut self, session: &Arc<Session>) -> &mut status::Session {
         let worker = self.worker;
         let new = || {
             let mut told = status::Session {
                 peer: session.name.clone(),
-                state: if session.live() > 0 { "up" } else { "connecting" }.to_owned(),
+                state: match (session.live() > 0, session.is_on_demand()) {
+                    (true, _) => "up",
+                    (false, true) => "idle",
+                    (false, false) => "connecting",
+                }
+                .to_owned(),
                 ..status::Session::default()
             };
             told.add(session.past(worker));

@@ -647,6 +647,9 @@ pub struct Streams {
     pub list: Vec<Stream>,
 }
 
+/// The address of a private service.
+pub const PRIVATE: &str = "private";
+
 /// The state of a service or forward that visitors reach.
 pub const UP: &str = "up";
 
