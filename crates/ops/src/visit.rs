@@ -67,6 +67,23 @@ pub struct InvitedVisitor {
     pub valid_seconds: Option<u64>,
 }
 
+/// A visitor has proved a token.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Visited {
+    /// The name of the service.
+    pub service: String,
+    /// The name of the visitor.
+    pub visitor: String,
+    /// The hash of the token.
+    pub token: String,
+}
+
+impl fmt::Debug for Visited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Visited({} at {})", self.visitor, self.service)
+    }
+}
+
 /// What a revocation has done.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Uninvited {

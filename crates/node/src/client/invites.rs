@@ -7,9 +7,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use ops::visit::Visited;
 use ops::{Inviter, SendFuture};
 use proto::control::{ControlMessage, Invite, InviteAction, InviteOutcome, Invited};
-use proto::greeting::{Features, Name};
+use proto::greeting::{Features, Name, StoredCredential};
 use tokio::sync::{Notify, oneshot};
 
 use super::Client;
@@ -26,7 +27,7 @@ const LOG_INS_MAX: usize = 256;
 pub(crate) struct Invites {
     next: AtomicU32,
     waiting: Mutex<HashMap<u32, oneshot::Sender<InviteOutcome>>>,
-    visited: Mutex<VecDeque<(String, String)>>,
+    visited: Mutex<VecDeque<Visited>>,
     has_visited: Notify,
 }
 
@@ -53,9 +54,9 @@ impl Invites {
     }
 
     /// A visitor has proved the token of a private service.
-    #[allow(dead_code, reason = "links between clients come with the private services")]
-    pub(crate) fn note_visit(&self, visitor: &str, service: &str) {
-        let visit = (visitor.to_owned(), service.to_owned());
+    pub(crate) fn note_visit(&self, visitor: &str, service: &str, token: &StoredCredential) {
+        let [service, visitor] = [service, visitor].map(str::to_owned);
+        let visit = Visited { service, visitor, token: token.text().to_string() };
         let mut visited = self.visited.lock().unwrap_or_else(PoisonError::into_inner);
         if visited.len() < LOG_INS_MAX && !visited.contains(&visit) {
             visited.push_back(visit);
@@ -63,7 +64,7 @@ impl Invites {
         }
     }
 
-    async fn visited(&self) -> (String, String) {
+    async fn visited(&self) -> Visited {
         loop {
             let next = self.visited.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
             match next {
@@ -131,7 +132,7 @@ impl Inviter for Client {
         })
     }
 
-    fn visited(&self) -> SendFuture<'_, (String, String)> {
+    fn visited(&self) -> SendFuture<'_, Visited> {
         Box::pin(self.shared.invites.visited())
     }
 }

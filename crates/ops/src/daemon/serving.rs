@@ -10,6 +10,7 @@ use proto::greeting::Name;
 use super::{Daemon, SendFuture};
 use crate::clients::{self, Applied, Change, Details, Held, HoldOrder};
 use crate::reload::Reloaded;
+use crate::visit::Visited;
 
 /// The part of a daemon that serves: a server or a client.
 pub trait Serving: Daemon {
@@ -83,8 +84,8 @@ pub trait Inviter: Send + Sync {
         action: InviteAction,
     ) -> SendFuture<'_, anyhow::Result<Option<String>>>;
 
-    /// Ready when a visitor of a private service has logged in: its name and that of the service.
-    fn visited(&self) -> SendFuture<'_, (String, String)>;
+    /// Ready when a visitor of a private service has logged in.
+    fn visited(&self) -> SendFuture<'_, Visited>;
 }
 
 /// The certificates of a daemon.

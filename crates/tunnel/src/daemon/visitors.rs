@@ -7,7 +7,7 @@ use anyhow::{Context, ensure};
 use config::{ClientConfig, Trust};
 use logging::AUDIT;
 use ops::enrol::{Code, GOOD_FOR};
-use ops::visit::{Invitation, InviteOrder, InvitedVisitor, Uninvited, VisitCode};
+use ops::visit::{Invitation, InviteOrder, InvitedVisitor, Uninvited, VisitCode, Visited};
 use ops::{Inviter, Phase, SendFuture, Visitors, WrongConfig};
 use proto::control::InviteAction;
 use proto::greeting::{Name, StoredCredential};
@@ -124,9 +124,9 @@ impl RunningDaemon {
         Ok(left.map_or(CLOCK, |left| left.min(CLOCK)).max(Duration::from_secs(1)))
     }
 
-    async fn settle(&self, service: &str, visitor: &str) -> anyhow::Result<()> {
+    async fn settle(&self, visited: &Visited) -> anyhow::Result<()> {
         let _turn = self.turn.lock().await;
-        self.kept_visitors()?.settle(service, visitor)
+        self.kept_visitors()?.settle(visited)
     }
 }
 
@@ -146,8 +146,9 @@ pub(super) async fn follow_visitors(told: Arc<RunningDaemon>) {
                 });
             }
             () = told.visitors_changed.notified() => pause = Duration::ZERO,
-            (visitor, service) = inviter.visited() => {
-                if let Err(why) = told.settle(&service, &visitor).await {
+            visited = inviter.visited() => {
+                if let Err(why) = told.settle(&visited).await {
+                    let visitor = visited.visitor;
                     tracing::error!("{visitor} came by a code, and that cannot be kept: {why:#}");
                 }
             }

@@ -10,6 +10,7 @@ use anyhow::Context;
 use config::{ClientConfig, Secret, Token, Visitor};
 use ops::WrongConfig;
 use ops::state::{Places, check_private, create_private, write_private};
+use ops::visit::Visited;
 use proto::NamePattern;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
@@ -135,10 +136,14 @@ impl KeptVisitors {
         self.remove(|one| one.has_ended(now))
     }
 
-    /// The visitor has come: its token is valid from now on without an end.
-    pub(crate) fn settle(&self, service: &str, visitor: &str) -> anyhow::Result<()> {
+    /// A visitor has come. A token that it has used for the first time is valid from now on without
+    /// an end, and takes the place of the token before it.
+    pub(crate) fn settle(&self, visited: &Visited) -> anyhow::Result<()> {
+        let Visited { service, visitor, token } = visited;
         let mut all = self.load()?;
-        let is_new = |one: &KeptVisitor| one.is_of(service, visitor) && one.until.is_some();
+        let is_new = |one: &KeptVisitor| {
+            one.is_of(service, visitor) && one.token == *token && one.until.is_some()
+        };
         let Some(mut new) = all.iter().find(|one| is_new(one)).cloned() else { return Ok(()) };
         all.retain(|one| !one.is_of(service, visitor));
         new.until = None;
@@ -221,13 +226,19 @@ mod tests {
         kept.add(new(1)).unwrap();
         kept.add(new(2)).unwrap();
         assert_eq!(tokens(&kept), [hash(2)], "an unused token is replaced");
-        kept.settle("ssh", "laptop").unwrap();
+        let visited = |n| {
+            let [service, visitor] = ["ssh", "laptop"].map(str::to_owned);
+            kept.settle(&Visited { service, visitor, token: hash(n) }).unwrap();
+        };
+        visited(2);
         assert_eq!(kept.expire(now + 60 * 24 * MINUTE).unwrap().len(), 0);
         kept.add(new(3)).unwrap();
         assert_eq!(tokens(&kept), [hash(3), hash(2)]);
-        kept.settle("ssh", "laptop").unwrap();
+        visited(2);
+        assert_eq!(tokens(&kept), [hash(3), hash(2)], "the new token was not used");
+        visited(3);
         assert_eq!(tokens(&kept), [hash(3)]);
-        kept.settle("ssh", "laptop").unwrap();
+        visited(3);
         assert_eq!(kept.remove(|one| one.visitor == "laptop").unwrap().len(), 1);
         assert!(tokens(&kept).is_empty());
     }

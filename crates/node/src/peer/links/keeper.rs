@@ -93,6 +93,7 @@ fn client(
     let paths = vec![Path { url, dialer: Rc::new(relayed) }];
     Some(Client {
         paths,
+        standby: false,
         name: Name::new(&config.name).ok()?,
         identity: Identity::Token(Token::new(visit.token.secret.reveal()).ok()?),
         instance: shared.instance(),
@@ -166,6 +167,9 @@ fn tell(peer: &Peer, kept: &Kept, report: &Report<'_>) {
                     kept.over.notify_one();
                 }
             }
+        }
+        Report::NotBetter { path, error, .. } => {
+            tracing::debug!(%service, ?path, "a better path failed: {error}");
         }
         Report::Connected { link, resumed, .. } => {
             peer.succeed();
