@@ -99,17 +99,17 @@ The exit code is 1, and the reason on standard error, if there is no connection.
 
 const VISIT_EXAMPLES: &str = "\
 Examples:
-  On the machine with the private service `ssh` (`public: private`), whose client has the right
-  allow.invite on the server:
+  On the machine with the private service `ssh`, for a new client and for
+  the client `office` that the server has already:
     tunnel visit --new ssh --name laptop
-    tunnel visit --new ssh --for office       office is a client of the server already
+    tunnel visit --new ssh --for office
     tunnel visit --list
     tunnel visit --revoke laptop
   On the visitor's machine, with the code that --new printed:
     tunnel visit visit1.… --listen 2222
 
-The code has a secret of the two clients, which the server never sees, and works once within ten
-minutes.";
+The code has a secret of the two clients, which the server never sees. It works once within ten
+minutes. The client with the service needs the right allow.invite on the server.";
 
 const CLIENTS_EXAMPLES: &str = "\
 Examples:
