@@ -44,7 +44,7 @@ pub mod visit;
 
 pub use daemon::{
     Certificates, Clients, Connector, Daemon, Enrolment, Entries, Inviter, Lists, ListsInForce,
-    Log, SendFuture, Serving, Settings, Traffic, Visitors,
+    Log, Reconnected, SendFuture, Serving, Settings, Traffic, Visitors,
 };
 pub use life::{Life, Phase};
 pub use loaded::{Loaded, WrongConfig};

@@ -163,6 +163,7 @@ mod tests {
             pin: Some("sha256:AAAA".into()),
             self_signed: true,
             renew: false,
+            proxied: false,
             may: None,
             reach: None,
             urls: vec!["tls://a.example:7000".into()],

@@ -174,4 +174,13 @@ impl ClientConfig {
         let visits = self.visits.iter().map(|visit| &visit.service);
         self.forwards.iter().filter_map(Forward::private).chain(visits)
     }
+
+    /// The tokens of visits: those of visitors of this client, and those of this client as a visitor.
+    pub fn visit_tokens(&self) -> impl Iterator<Item = &Token> {
+        let private = self.services.iter().filter_map(|service| service.private.as_ref());
+        let of_visitors = private.flat_map(|private| &private.visitors);
+        let own = self.forwards.iter().filter_map(|forward| forward.token.as_ref());
+        let own = own.chain(self.visits.iter().map(|visit| &visit.token));
+        of_visitors.flat_map(|visitor| &visitor.tokens).chain(own)
+    }
 }

@@ -122,6 +122,7 @@ const HARMLESS: &[&str] = &[
     "proxy_protocol",
     "public",
     "public_bind",
+    "public_url",
     "query",
     "quic",
     "rate",

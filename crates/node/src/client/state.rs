@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
+use link::client::Redial;
 use ops::status;
 use relay::{FlowStats, FlowTargets, Stats, TargetAddr};
 
@@ -22,6 +23,8 @@ pub(crate) struct ClientState {
     /// The targets of the services, which all links of this worker share.
     pub(super) targets: RefCell<Option<Services>>,
     shared: RefCell<Weak<ClientShared>>,
+    /// The command that ends the pauses of the links of this worker.
+    pub(crate) redial: Rc<Redial>,
 }
 
 /// The counters of a service on one worker.

@@ -101,8 +101,12 @@ impl Server {
         }
         shared.hosts.remember_for(new.http.remember.duration());
         shared.admits_codes.store(super::admits_codes(&new), Ordering::Relaxed);
+        shared.hosts.set_public(&new.public_url);
         self.config.store(Arc::new(without_clients(new)));
         self.registry.follow(&changes).await;
+        if differs.iter().any(|changed| changed.key == "public_url") {
+            self.registry.tell_addresses().await;
+        }
         Ok(Reloaded::new(changes.lines(), &differs))
     }
 

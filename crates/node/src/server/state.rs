@@ -42,8 +42,8 @@ impl ServerState {
     }
 
     /// Shows the counters of each private service.
-    pub(crate) fn each_private(&self, mut show: impl FnMut(&PrivateStats)) {
-        self.private.borrow().iter().for_each(|one| show(one));
+    pub(crate) fn each_private(&self, show: impl FnMut(&PrivateStats)) {
+        self.private.borrow().iter().for_each(show);
     }
 
     /// This process leaves.

@@ -125,11 +125,6 @@ impl Session {
         }
     }
 
-    /// Whether links are made when somebody asks for them.
-    pub(crate) const fn is_on_demand(&self) -> bool {
-        self.demand.is_some()
-    }
-
     /// Refuses those who wait for a link: there will be none.
     pub(crate) fn refuse_waiting(&self) {
         self.refusals.fetch_add(1, Ordering::Relaxed);

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::link::Link;
-use ops::{status, term};
+use ops::status::{self, LinkState, ServiceState, SessionState};
+use ops::term;
 use proto::{FlowDrops, Target};
 use relay::DropReason;
 use transport::Fares;
@@ -20,11 +21,11 @@ use crate::session::{self, Handle, Session, Worker};
 use crate::tcp_info::{Connections, Ledger};
 
 /// The state of a link, for the status.
-fn state(link: &Link) -> &'static str {
+fn state(link: &Link) -> LinkState {
     match (link.is_live(), link.is_going_away()) {
-        (true, false) => "up",
-        (true, true) => "going away",
-        (false, _) => "stalled",
+        (true, false) => LinkState::Up,
+        (true, true) => LinkState::GoingAway,
+        (false, _) => LinkState::Stalled,
     }
 }
 
@@ -116,7 +117,7 @@ impl Part {
         entry.links.push(status::Link {
             serial: link.serial(),
             worker,
-            state: state(link).to_owned(),
+            state: state(link).into(),
             streams: u64::try_from(link.stream_count()).unwrap_or(u64::MAX),
             flows: u64::try_from(link.flow_count()).unwrap_or(u64::MAX),
             dropped: dropped(link.flow_drops()),
@@ -160,7 +161,7 @@ impl Part {
             name: aim.name.clone(),
             address: entrance.address.clone(),
             target,
-            state: status::UP.to_owned(),
+            state: ServiceState::Up.into(),
             streams: stats.live(),
             streams_total: stats.opened(),
             bytes_in: stats.bytes_in(),
@@ -182,7 +183,7 @@ impl Part {
         let service = status::Service {
             name: private.service.as_str().to_owned(),
             address: status::PRIVATE.to_owned(),
-            state: status::UP.to_owned(),
+            state: ServiceState::Up.into(),
             streams: stats.live(),
             streams_total: stats.opened(),
             bytes_in: stats.bytes_in(),
@@ -196,14 +197,11 @@ impl Part {
     fn entry(&mut self, session: &Arc<Session>) -> &mut status::Session {
         let worker = self.worker;
         let new = || {
+            let is_up = session.live() > 0;
+            let state = if is_up { SessionState::Up } else { SessionState::Connecting };
             let mut told = status::Session {
                 peer: session.name.clone(),
-                state: match (session.live() > 0, session.is_on_demand()) {
-                    (true, _) => "up",
-                    (false, true) => "idle",
-                    (false, false) => "connecting",
-                }
-                .to_owned(),
+                state: state.into(),
                 ..status::Session::default()
             };
             told.add(session.past(worker));
@@ -266,7 +264,7 @@ pub(crate) fn without_links(
 ) -> status::Session {
     let mut told = status::Session {
         peer: session.name.clone(),
-        state: "connecting".to_owned(),
+        state: SessionState::Connecting.into(),
         ..status::Session::default()
     };
     (0..session.workers()).for_each(|worker| told.add(session.past(worker)));

@@ -18,7 +18,9 @@ use crate::events::Events;
 use crate::measure::{Meter, SpeedTest};
 use crate::status::Status;
 
-pub use capability::{Clients, Connector, Enrolment, Lists, Log, Settings, Traffic, Visitors};
+pub use capability::{
+    Clients, Connector, Enrolment, Lists, Log, Reconnected, Settings, Traffic, Visitors,
+};
 pub use serving::{Certificates, Entries, Inviter, ListsInForce, Serving};
 
 /// A future that may move between threads, because the control socket runs beside the workers.

@@ -205,7 +205,8 @@ pub(crate) struct VisitArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ConnectArgs {
     /// What the server's side connects to: host:port, tcp://host:port, unix:///path; the client
-    /// needs a right to it (allow.forward)
+    /// needs a right to it (allow.forward). Or a private service of another client,
+    /// service://CLIENT/SERVICE
     #[arg(value_name = "TARGET", value_parser = target)]
     pub(crate) target: String,
     #[command(flatten)]

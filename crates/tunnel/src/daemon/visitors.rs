@@ -192,10 +192,15 @@ fn enrolment(config: &ClientConfig, visitor: &Name, secret: String) -> Code {
         Trust::Pins(pins) => pins.first().cloned(),
         Trust::System | Trust::Ca(_) => None,
     });
+    // This client trusts the certificate of the proxy, which is not that of the server.
+    let is_of_proxy = |path: &config::Path| {
+        path.endpoint.scheme.name == "wss" && !matches!(path.trust, Trust::Pins(_))
+    };
     Code {
         name: visitor.to_string(),
         secret,
         self_signed: pin.is_some(),
+        proxied: pin.is_some() && config.servers.iter().any(is_of_proxy),
         pin,
         renew: false,
         may: None,

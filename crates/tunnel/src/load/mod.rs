@@ -51,6 +51,7 @@ pub(crate) fn server(
     let hosts = |given: &[String]| if has_one || !alone { given.to_vec() } else { Vec::new() };
     let flags = ServerFlags {
         listen: or(&args.listen, first_start::listen()),
+        public_url: args.public_url.clone(),
         name: has_one.then(|| client_name(args).to_owned()),
         token: args.token.clone().map(Secret::new),
         token_file: flag_path(token_file)?,
@@ -284,7 +285,8 @@ fn client_file(
     let loaded = input.with(|text, sources| config::load_client(text, flags, sources))?;
     let mut config = loaded.config;
     material::anchor_client(&mut config, &input.folder);
-    let tokens: Vec<&Token> = config.token.iter().chain(admin_tokens(&config.common)).collect();
+    let tokens = config.token.iter().chain(admin_tokens(&config.common));
+    let tokens: Vec<&Token> = tokens.chain(config.visit_tokens()).collect();
     let keys = material::client_keys(&config);
     let mut warnings =
         input.warnings(&loaded.warnings, &tokens, &secrets::of_client(&config), &keys);

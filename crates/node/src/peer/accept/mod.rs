@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ::link::GreetError;
 use ::link::server::{LogInError, log_in};
@@ -42,6 +42,9 @@ const GUESSERS: usize = 1024;
 
 /// Doublings of the pause after a wrong token: up to 3.2 s.
 const DOUBLINGS: u32 = 5;
+
+/// The time between two looks for idle links of a process that is stopping.
+const IDLE_LOOK: Duration = Duration::from_millis(100);
 
 /// The links of visitors with this client, over all workers.
 #[derive(Debug)]
@@ -95,9 +98,13 @@ impl PeerHost {
         outlet
     }
 
-    /// This process is stopping: links end with their last streams.
+    /// This process is stopping: ends each link once it is idle. A link that retires would wait for a
+    /// successor. Never ready.
     pub(crate) async fn leave(&self, handles: &[Handle]) {
-        self.places.leave(handles).await;
+        loop {
+            self.places.close_idle(handles).await;
+            tokio::time::sleep(IDLE_LOOK).await;
+        }
     }
 
     /// Forgets a link that has ended.

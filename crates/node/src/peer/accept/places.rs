@@ -82,8 +82,8 @@ impl Places {
         self.links().remove(&link);
     }
 
-    /// Sends all links away: each ends with its last stream.
-    pub(super) async fn leave(&self, handles: &[Handle]) {
+    /// Ends the links that have neither a stream nor a flow.
+    pub(super) async fn close_idle(&self, handles: &[Handle]) {
         let all: Vec<_> = {
             let links = self.links();
             let all = links.values();
@@ -91,13 +91,15 @@ impl Places {
         };
         for (worker, serial, session) in all {
             let Some(handle) = handles.get(worker) else { continue };
-            let leave = move |worker: &Rc<Worker>| {
-                if let Some(link) = worker.state.link(&session, serial) {
-                    link.go_away();
+            let close = move |worker: &Rc<Worker>| {
+                let link = worker.state.link(&session, serial);
+                let is_idle = |link: &Link| link.stream_count() == 0 && link.flow_count() == 0;
+                if let Some(link) = link.filter(is_idle) {
+                    link.say_goodbye();
                 }
             };
             // A worker that has stopped has no links.
-            let _ = handle.call(leave).await;
+            let _ = handle.call(close).await;
         }
     }
 

@@ -103,6 +103,7 @@ fn client(
         link: memory::link_config(&config.common),
         budget: Rc::<Lease>::clone(&worker.state.budget),
         serials: shared.serials(),
+        redial: Rc::clone(&worker.state.client.redial),
     })
 }
 
