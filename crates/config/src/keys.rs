@@ -55,7 +55,7 @@ mod tables {
     pub(crate) const AUTH_HTTP: Table = table("server:auth.http", &["url", "tls", "headers", "timeout", "cache"], &["proxy"]);
     pub(crate) const AUTH_TLS: Table = table("server:auth.http.tls", &["pin", "ca", "cert", "key", "min_version"], &[]);
     pub(crate) const ALLOW: Table = table("server:clients[].allow", 
-        &["tcp", "udp", "http", "tls", "pass_through", "forward", "visit", "speedtest"], &[]);
+        &["tcp", "udp", "http", "tls", "pass_through", "forward", "visit", "invite", "speedtest"], &[]);
     pub(crate) const LIMITS: Table = table("server:clients[].limits",
         &["streams", "new_per_second", "ports", "hosts", "flows", "source"], &["up", "down"]);
     pub(crate) const SOURCE_LIMITS: Table = table("server:clients[].limits.source", &["flows"], &["streams", "up", "down"]);

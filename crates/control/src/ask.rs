@@ -15,6 +15,7 @@ use ops::events::Heard;
 use ops::lists::ListChange;
 use ops::measure::{Ping, Progress, Speed};
 use ops::status::{Status, StreamNumber, Streams};
+use ops::visit::{Invitation, InviteOrder, InvitedVisitor, Uninvited};
 use ops::{Reconnected, Reloaded, WrongConfig};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
@@ -176,6 +177,29 @@ pub fn deny(instance: &Instance, order: Order) -> anyhow::Result<Allowed> {
     Ok(allowed)
 }
 
+/// Makes a code for a visitor of a private service. The error may be a [`WrongConfig`].
+pub fn invite(instance: &Instance, order: InviteOrder) -> anyhow::Result<Invitation> {
+    // The daemon asks its server, and may have to wait for a reload.
+    instance.stream.set_read_timeout(Some(RELOAD_TIMEOUT))?;
+    let answer = instance.ask(Command::Invite(order))?;
+    let Answer::Invitation(invitation) = answer else { bail!(UNASKED) };
+    Ok(invitation)
+}
+
+/// Lists the visitors of private services that came by codes.
+pub fn visitors(instance: &Instance) -> anyhow::Result<Vec<InvitedVisitor>> {
+    let Answer::Visitors(visitors) = instance.ask(Command::Visitors)? else { bail!(UNASKED) };
+    Ok(visitors)
+}
+
+/// Makes the tokens of a visitor void. No service: no visitor of this name came by a code.
+pub fn uninvite(instance: &Instance, visitor: String) -> anyhow::Result<Uninvited> {
+    instance.stream.set_read_timeout(Some(RELOAD_TIMEOUT))?;
+    let answer = instance.ask(Command::Uninvite { visitor })?;
+    let Answer::Uninvited(uninvited) = answer else { bail!(UNASKED) };
+    Ok(uninvited)
+}
+
 /// Ends the carriers of a client's links, which dial anew.
 pub fn reconnect(instance: &Instance, client: Option<String>) -> anyhow::Result<Reconnected> {
     let answer = instance.ask(Command::Reconnect { client })?;
@@ -254,6 +278,9 @@ pub fn speedtest(
             | Answer::Configuration(_)
             | Answer::Opened(_)
             | Answer::Allowed(_)
+            | Answer::Invitation(_)
+            | Answer::Visitors(_)
+            | Answer::Uninvited(_)
             | Answer::Limited(_)
             | Answer::Held(_)
             | Answer::Clients(_)

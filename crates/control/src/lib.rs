@@ -35,8 +35,8 @@ mod socket_path;
 
 pub use ask::{
     Connected, Instance, Left, Stopping, allow, change_lists, client, clients, connect, deny,
-    enroll, events, hold, kill, limit, log, ping, reconnect, reload, revoke, speedtest, status,
-    stop, streams,
+    enroll, events, hold, invite, kill, limit, log, ping, reconnect, reload, revoke, speedtest,
+    status, stop, streams, uninvite, visitors,
 };
 pub use denied::Denied;
 pub use serve::ControlSocket;

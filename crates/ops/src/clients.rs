@@ -131,6 +131,9 @@ pub struct Rights {
     pub forward: Vec<String>,
     /// Private services of other clients that the client may visit.
     pub visit: Vec<String>,
+    /// Whether the client may let visitors come to its private services by codes.
+    #[serde(default)]
+    pub invite: bool,
     /// Whether the client may run a speed test.
     pub speedtest: bool,
 }
@@ -438,6 +441,7 @@ pub fn render_details(details: &Details, screen: Screen) -> Drawn {
         row("pass_through", allowed(client.rights.pass_through)),
         row("may reach", list(client.rights.forward.clone())),
         row("may visit", list(client.rights.visit.clone())),
+        row("invitations", allowed(client.rights.invite)),
         row("speed tests", allowed(client.rights.speedtest)),
         row("limits", limits.to_string()),
     ];

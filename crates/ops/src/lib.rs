@@ -20,6 +20,7 @@
 //! | `life` | the phases running, draining, ending |
 //! | `state`, `socket_file` | the directories of a daemon's files, and its Unix sockets |
 //! | `term`, `token` | text for a person, and a new token |
+//! | `visit` | invitations to private services, and their codes |
 
 pub mod clients;
 pub mod command;
@@ -39,10 +40,11 @@ pub mod state;
 pub mod status;
 pub mod term;
 mod token;
+pub mod visit;
 
 pub use daemon::{
-    Certificates, Clients, Connector, Daemon, Enrolment, Entries, Lists, ListsInForce, Log,
-    Reconnected, SendFuture, Serving, Settings, Traffic,
+    Certificates, Clients, Connector, Daemon, Enrolment, Entries, Inviter, Lists, ListsInForce,
+    Log, Reconnected, SendFuture, Serving, Settings, Traffic, Visitors,
 };
 pub use life::{Life, Phase};
 pub use loaded::{Loaded, WrongConfig};

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use proto::control::{
-    ControlDecoder, ControlMessage, FlowClose, FlowOpen, RefusedAddress, Register, Registered,
-    ServiceError, ServiceErrorCode, ServiceResult, ServiceSpec, ServiceTerms, Strained, StunPorts,
+    ControlDecoder, ControlMessage, FlowClose, FlowOpen, Invite, InviteAction, InviteOutcome,
+    Invited, OneTimeSecret, RefusedAddress, Register, Registered, ServiceError, ServiceErrorCode,
+    ServiceResult, ServiceSpec, ServiceTerms, Strained, StunPorts,
 };
 use proto::greeting::{
     Attach, AttachMode, Binding, ClientAccepted, ClientGreeting, ClientSetup, EarlyBinding,
@@ -298,6 +299,15 @@ fn the_control_messages_of_the_document_are_those_of_the_code() {
         leaving: false,
     });
     let signal = ControlMessage::Signal(Bytes::from_static(b"hello"));
+    let invite = ControlMessage::Invite(Invite {
+        request: 1,
+        visitor: Name::new("laptop").unwrap(),
+        service: Name::new("ssh").unwrap(),
+        action: InviteAction::New,
+    });
+    let code = OneTimeSecret("q7Xb2LmZ0aKc9RtYv4WnPs".to_owned());
+    let outcome = InviteOutcome::Done(Some(code));
+    let invited = ControlMessage::Invited(Invited { request: 1, outcome });
     let strained = ControlMessage::Strained(Strained { rate: 125_000 });
     let stun = ControlMessage::Stun(StunPorts(vec![7000, 3478]));
     let bytes = |message: &ControlMessage| message.encode().unwrap().to_vec();
@@ -316,6 +326,8 @@ fn the_control_messages_of_the_document_are_those_of_the_code() {
         &[
             ("control-flow-close", bytes(&flow_close)),
             ("control-flow-open", bytes(&flow_open)),
+            ("control-invite", bytes(&invite)),
+            ("control-invited", bytes(&invited)),
             ("control-leaving", bytes(&leaving)),
             ("control-named", bytes(&named)),
             ("control-partly", bytes(&partly)),
@@ -329,8 +341,8 @@ fn the_control_messages_of_the_document_are_those_of_the_code() {
         ],
     );
     let messages = [
-        flow_close, flow_open, leaving, named, partly, private, register, registered, restricted,
-        signal, strained, stun,
+        flow_close, flow_open, invite, invited, leaving, named, partly, private, register,
+        registered, restricted, signal, strained, stun,
     ];
     for (example, message) in examples("control-").into_values().zip(messages) {
         let mut decoder = ControlDecoder::new();

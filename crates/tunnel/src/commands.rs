@@ -22,7 +22,7 @@ use crate::runtime::slow_runtime;
 use crate::whereabouts::{client_instance, control};
 use crate::{
     check, clients, connect, cores, demo, enroll, found, generate, inherit, install, instances,
-    measure, published, service_options,
+    measure, published, service_options, visits,
 };
 
 /// Runs a command. If the error is a [`ops::WrongConfig`], the configuration is wrong.
@@ -88,6 +88,10 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
         Command::Publish(args) => published::publish(args),
         Command::Unpublish(args) => published::unpublish(args),
         Command::Forward(args) => published::forward(args),
+        Command::Visit(args) => match visits::command(args)? {
+            Some(client) => run_client(&client),
+            None => Ok(()),
+        },
         Command::Events { which } => instances::events(which),
         Command::Reload { which, json } => instances::reload(which, *json),
         Command::Install(args) => install::install(args),

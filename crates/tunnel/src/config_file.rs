@@ -94,6 +94,7 @@ pub(crate) fn change(name: &str, text: &str, change: &Change) -> anyhow::Result<
                 http: &order.allow_http,
                 tls: &order.allow_tls,
                 forward: &order.allow_forward,
+                visit: &order.allow_visit,
             };
             if matches!(change, Change::Allow(_)) {
                 edit::allow(name, text, &order.name, rights)

@@ -35,6 +35,7 @@ mod quoted;
 mod runtime;
 mod service_options;
 mod signals;
+mod visits;
 mod watch;
 mod whereabouts;
 

@@ -171,6 +171,7 @@ fn rights(
     let switch = |key| allow.as_ref().and_then(|a| a.value(key, values::switch));
     let speedtest = switch("speedtest").unwrap_or(true);
     let pass_through = switch("pass_through").unwrap_or(false);
+    let invite = switch("invite").unwrap_or(false);
     Rights {
         tcp,
         udp,
@@ -179,6 +180,7 @@ fn rights(
         pass_through,
         forward,
         visit,
+        invite,
         speedtest,
         streams,
         new_per_second,

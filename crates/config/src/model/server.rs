@@ -117,6 +117,8 @@ pub struct Rights {
     pub forward: ForwardRights,
     /// Private services of other clients that the client may visit.
     pub visit: VisitRights,
+    /// Whether the client may let visitors come to its private services by codes.
+    pub invite: bool,
     /// Whether the client may measure the throughput of its tunnel.
     pub speedtest: bool,
     /// Most simultaneous streams; `None` is no limit.
@@ -262,6 +264,7 @@ impl Rights {
             pass_through: false,
             forward: ForwardRights(Vec::new()),
             visit: VisitRights(Vec::new()),
+            invite: false,
             speedtest: true,
             streams: None,
             new_per_second: None,
@@ -291,6 +294,9 @@ impl fmt::Display for Rights {
         if !self.visit.0.is_empty() {
             let visit = join(self.visit.0.iter().map(ToString::to_string).collect());
             write!(f, "; may visit {visit}")?;
+        }
+        if self.invite {
+            f.write_str("; may invite visitors")?;
         }
         f.write_str(speedtest)
     }

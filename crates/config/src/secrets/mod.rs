@@ -89,6 +89,7 @@ const HARMLESS: &[&str] = &[
     "insecure",
     "interval",
     "introduce",
+    "invite",
     "kcp",
     "keep",
     "keepalive",

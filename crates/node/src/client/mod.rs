@@ -5,6 +5,7 @@ mod checks;
 mod connect;
 mod destination;
 mod forwards;
+mod invites;
 mod links;
 mod outage;
 mod owner;
@@ -36,8 +37,8 @@ use ops::events::Events;
 use ops::measure::{Meter, Ping, Progress, Speed, SpeedTest};
 use ops::status::{self, DaemonState, Status, Told};
 use ops::{
-    Certificates, Connector, Daemon, ListsInForce, Reloaded, Role, SendFuture, Serving, Traffic,
-    term,
+    Certificates, Connector, Daemon, Inviter, ListsInForce, Reloaded, Role, SendFuture, Serving,
+    Traffic, term,
 };
 use proto::{InstanceId, LinkConfig};
 use tokio::sync::mpsc;
@@ -104,6 +105,8 @@ pub(crate) struct ClientShared {
     serials: Arc<AtomicU64>,
     /// What changes.
     events: Events,
+    /// The invitations of visitors.
+    pub(crate) invites: invites::Invites,
 }
 
 impl ClientShared {
@@ -177,6 +180,7 @@ impl Client {
             instance: InstanceId(instance),
             serials: Arc::new(AtomicU64::new(1)),
             events,
+            invites: invites::Invites::default(),
         });
         let uplink = shared.uplinks.preferred();
         links.start(workers.handles(), &shared, uplink, plan).await?;
@@ -367,6 +371,10 @@ impl Serving for Client {
     }
 
     fn lists_in_force(&self) -> Option<&dyn ListsInForce> {
+        Some(self)
+    }
+
+    fn inviter(&self) -> Option<&dyn Inviter> {
         Some(self)
     }
 

@@ -245,6 +245,7 @@ impl Owner for ClientOwner {
             // The answer to an older set; the answer to the present set follows.
             ControlMessage::Registered(registered)
                 if registered.generation < self.uplink.generation() => {}
+            ControlMessage::Invited(invited) => self.shared.invites.answered(invited),
             ControlMessage::Registered(registered) => {
                 self.uplink.places.note(&registered);
                 let config = self.shared.config.load();
@@ -253,8 +254,9 @@ impl Owner for ClientOwner {
                 let is_ours = |name: &str| names.contains(name);
                 self.uplink.published.apply(&registered, &self.links.session.name, is_ours);
             }
-            // Only servers take registrations, and signals are for links between clients.
-            ControlMessage::Register(_) | ControlMessage::Signal(_) => {}
+            // Only servers take registrations and invitations; signals are for links between clients.
+            ControlMessage::Register(_) | ControlMessage::Invite(_) | ControlMessage::Signal(_) => {
+            }
             ControlMessage::Stun(ports) => self.uplink.note_stun(ports),
             // The link handles these messages itself and does not pass them on.
             ControlMessage::Strained(_)

@@ -28,6 +28,7 @@ mod enrolments;
 mod holds;
 mod hook;
 mod hosts;
+mod invitations;
 mod owner;
 mod private;
 mod registry;
@@ -41,6 +42,7 @@ mod tests;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -120,6 +122,8 @@ impl fmt::Debug for Server {
 pub(crate) struct ServerShared {
     pub(crate) clients: Clients,
     enrolments: Enrolments,
+    /// Whether a listener takes clients without a certificate, and so clients that have a code.
+    admits_codes: AtomicBool,
     hook: Hook,
     /// The settings of new links.
     pub(crate) link: LinkSettings,
@@ -169,6 +173,11 @@ impl LinkSettings {
     fn lock(&self) -> MutexGuard<'_, LinkConfig> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a listener takes clients without a certificate.
+fn admits_codes(config: &ServerConfig) -> bool {
+    config.listen.iter().any(|at| config.is_exempt(at))
 }
 
 /// A port that is bound at the start.
@@ -225,6 +234,7 @@ impl Server {
         let shared = Arc::new(ServerShared {
             clients: Clients::new(&config)?,
             enrolments: Enrolments::new(kept, config.public_bind),
+            admits_codes: AtomicBool::new(admits_codes(&config)),
             hook: Hook::new(HookSettings::new(&config)?),
             link: LinkSettings::new(link),
             public_bind: config.public_bind,
@@ -422,8 +432,8 @@ impl Enrolment for Server {
     fn enroll(&self, order: Order) -> SendFuture<'_, anyhow::Result<Opened>> {
         Box::pin(async {
             let name = order.name.clone();
-            let secret =
-                self.shared().enrolments.begin(order, self.knows(&name), &self.config.load())?;
+            let admits = admits_codes(&self.config.load());
+            let secret = self.shared().enrolments.begin(order, self.knows(&name), admits, None)?;
             tracing::info!(target: AUDIT, client = name, "a code was made with which client {name} can enrol");
             let config = self.config.load();
             let pin = self.identity(&config)?.map(|identity| identity.pin().to_string());

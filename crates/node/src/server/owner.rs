@@ -13,7 +13,7 @@ use logging::{AUDIT, RepeatLimit};
 use net::resolve::Lookups;
 use ops::events::Changed;
 use ops::status::LinkState;
-use proto::control::{ControlMessage, Register, Timeouts};
+use proto::control::{ControlMessage, Invite, InviteOutcome, Invited, Register, Timeouts};
 use proto::{Measure, Open, ResetCode, Special, Target};
 use relay::{
     Allow, Caller, Destination, FlowCaller, FlowSettings, Permit, Settings, TargetAddr, Watcher,
@@ -38,6 +38,8 @@ pub(super) struct ServerOwner {
     /// See [`Client::source`](super::clients::Client).
     source: Option<IpAddr>,
     asked: Rc<Asked>,
+    /// A request for an invitation is under way.
+    invites: Rc<Cell<bool>>,
     /// Shared by the forwarded streams of this link.
     settings: Rc<Settings>,
     /// Shared by the forwarded flows of this link.
@@ -85,6 +87,7 @@ impl ServerOwner {
             serial,
             source,
             asked: Rc::default(),
+            invites: Rc::default(),
             settings: Rc::new(Settings {
                 // The client's end of a forward watches the times: they are those of its file.
                 timeouts: Timeouts::default().without_limits(),
@@ -195,6 +198,28 @@ impl ServerOwner {
         probes::serve(measure, &session, inlet, &self.settings, permit)
     }
 
+    /// Carries out the request for an invitation. One request of a link is under way at a time.
+    fn invite(&self, link: &Link, invite: Invite) {
+        let request = invite.request;
+        let answer = move |link: &Link, outcome| {
+            let message = ControlMessage::Invited(Invited { request, outcome });
+            if !link.send_message(&message) {
+                tracing::debug!(link = link.serial(), "the answer to an invitation has no room");
+            }
+        };
+        if self.invites.replace(true) {
+            return answer(link, InviteOutcome::Refused(BUSY.to_owned()));
+        }
+        let (registry, serial) = (Arc::clone(&self.registry), self.serial);
+        let (link, invites) = (link.clone(), Rc::clone(&self.invites));
+        tokio::task::spawn_local(async move {
+            if let Some(session) = registry.session_of(serial) {
+                answer(&link, registry.invite(&session.name, invite).await);
+            }
+            invites.set(false);
+        });
+    }
+
     /// Takes a registration. One task of the link answers registrations, so further ones wait in
     /// the registry, where the newest takes the place of the former.
     fn register(&self, link: &Link, register: Register) {
@@ -216,6 +241,9 @@ impl ServerOwner {
         }
     }
 }
+
+/// The answer to a request while another request of the link is under way.
+const BUSY: &str = "another request of this client is under way; try again";
 
 /// The registrations of a link that are not answered yet.
 #[derive(Debug, Default)]
@@ -321,9 +349,11 @@ impl Owner for ServerOwner {
     fn message(&self, link: &Link, message: ControlMessage) {
         match message {
             ControlMessage::Register(register) => self.register(link, register),
+            ControlMessage::Invite(invite) => self.invite(link, invite),
             // Not requested, and without effect.
             ControlMessage::Registered(_)
             | ControlMessage::Strained(_)
+            | ControlMessage::Invited(_)
             | ControlMessage::Signal(_)
             | ControlMessage::Stun(_) => {}
             // The link handles these messages itself and does not pass them on.

@@ -30,6 +30,7 @@ use crate::measure::{Ping, Progress, Speed};
 use crate::reload::Reloaded;
 use crate::shown::Shown;
 use crate::status::{Status, StreamKind, Streams};
+use crate::visit::{Invitation, InviteOrder, InvitedVisitor, Uninvited};
 
 pub use form::{Form, Misread};
 pub use patch::{Json, Patch, operations};
@@ -61,6 +62,14 @@ pub enum Command {
     Deny(Order),
     /// Changes the services and forwards of a client.
     Lists(ListChange),
+    /// Makes a code for a visitor of a private service.
+    Invite(InviteOrder),
+    /// Lists the visitors of private services that came by codes.
+    Visitors,
+    /// Makes the tokens of such a visitor void.
+    Uninvite {
+        visitor: String,
+    },
     /// Changes limits of a client.
     Limit(LimitOrder),
     /// Puts a client on hold, or ends the hold.
@@ -130,6 +139,9 @@ pub enum Answer {
     Configuration(Box<Shown>),
     Opened(Opened),
     Allowed(Allowed),
+    Invitation(Invitation),
+    Visitors(Vec<InvitedVisitor>),
+    Uninvited(Uninvited),
     Limited(Limits),
     /// The hold in force; `None`: the client is not on hold any more.
     Held(Option<Held>),

@@ -91,6 +91,7 @@ pub async fn run(daemon: &dyn Daemon, request: Request<'_>) -> anyhow::Result<An
         || daemon.settings().context("its configuration is read at its start only: restart it");
     let enrolment = || daemon.enrolment().context(NOT_A_SERVER);
     let clients = || daemon.clients().context(NOT_A_SERVER);
+    let visitors = || daemon.visitors().context(NOT_A_CLIENT);
     // What was done stands in lines of its own, which do not know the channel.
     let told = |what: &str| tracing::info!(target: AUDIT, "{over} asked for {what}");
     Ok(match command {
@@ -153,6 +154,20 @@ pub async fn run(daemon: &dyn Daemon, request: Request<'_>) -> anyhow::Result<An
             let reloaded = lists.change(change).await?;
             told("a change of services and forwards");
             Answer::Reloaded(reloaded)
+        }
+        Command::Invite(order) => {
+            let invitation = visitors()?.invite(order).await?;
+            told(&format!("a code for {} to visit {}", invitation.visitor, invitation.service));
+            Answer::Invitation(invitation)
+        }
+        Command::Visitors => Answer::Visitors(visitors()?.all().await?),
+        Command::Uninvite { visitor } => {
+            let what = format!("no more visits of {visitor}");
+            let uninvited = visitors()?.uninvite(visitor).await?;
+            if !uninvited.services.is_empty() {
+                told(&what);
+            }
+            Answer::Uninvited(uninvited)
         }
         Command::Streams { service, limit } => {
             Answer::Streams(timely(traffic()?.streams(service, limit)).await?)

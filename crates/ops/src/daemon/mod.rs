@@ -18,8 +18,10 @@ use crate::events::Events;
 use crate::measure::{Meter, SpeedTest};
 use crate::status::Status;
 
-pub use capability::{Clients, Connector, Enrolment, Lists, Log, Reconnected, Settings, Traffic};
-pub use serving::{Certificates, Entries, ListsInForce, Serving};
+pub use capability::{
+    Clients, Connector, Enrolment, Lists, Log, Reconnected, Settings, Traffic, Visitors,
+};
+pub use serving::{Certificates, Entries, Inviter, ListsInForce, Serving};
 
 /// A future that may move between threads, because the control socket runs beside the workers.
 pub type SendFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -76,6 +78,11 @@ pub trait Daemon: Send + Sync {
 
     /// The services and forwards of a client.
     fn lists(&self) -> Option<&dyn Lists> {
+        None
+    }
+
+    /// The visitors of a client's private services that came by codes.
+    fn visitors(&self) -> Option<&dyn Visitors> {
         None
     }
 

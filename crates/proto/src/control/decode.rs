@@ -8,8 +8,8 @@ use super::{
     ADDRESSES_MAX, IGNORABLE, MESSAGE_MAX, SERVICES_MAX, SIGNAL_MAX, STUN_PORTS_MAX, TEXT_MAX,
 };
 use super::{
-    ControlMessage, FlowClose, FlowOpen, RefusedAddress, Register, Registered, ServiceError,
-    ServiceErrorCode, ServiceResult, ServiceSpec, Strained, StunPorts,
+    ControlMessage, FlowClose, FlowOpen, Invite, Invited, RefusedAddress, Register, Registered,
+    ServiceError, ServiceErrorCode, ServiceResult, ServiceSpec, Strained, StunPorts,
 };
 use crate::frame::decode_request;
 use crate::greeting::Name;
@@ -117,7 +117,9 @@ impl ControlDecoder {
             | message::STRAINED
             | message::STUN
             | message::FLOW_OPEN
-            | message::FLOW_CLOSE => {}
+            | message::FLOW_CLOSE
+            | message::INVITE
+            | message::INVITED => {}
             message::SIGNAL if length > SIGNAL_MAX => return Err(ControlError::TooLong(length)),
             message::SIGNAL => {}
             kind if kind & IGNORABLE == 0 => return Err(ControlError::UnknownKind(kind)),
@@ -151,6 +153,8 @@ fn decode_message(kind: u8, body: &[u8]) -> Result<ControlMessage, ControlError>
         message::STUN => decode_stun(body).map(ControlMessage::Stun),
         message::FLOW_OPEN => decode_flow_open(body).map(ControlMessage::FlowOpen),
         message::FLOW_CLOSE => decode_flow_close(body).map(ControlMessage::FlowClose),
+        message::INVITE => Invite::decode(body).map(ControlMessage::Invite),
+        message::INVITED => Invited::decode(body).map(ControlMessage::Invited),
         kind => Err(ControlError::UnknownKind(kind)),
     }
 }

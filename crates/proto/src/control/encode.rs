@@ -117,6 +117,8 @@ impl ControlMessage {
                 put_tlv(&mut out, message::SIGNAL, |out| out.put_slice(signal));
                 return Ok(out.freeze());
             }
+            Self::Invite(invite) => return Ok(invite.encode()),
+            Self::Invited(invited) => return Ok(invited.encode()),
         }
         debug_assert_eq!(out.len() - TLV_HEAD, self.body_length(most));
         Ok(out.freeze())
@@ -135,6 +137,8 @@ impl ControlMessage {
             | Self::FlowOpen(_)
             | Self::FlowClose(_)
             | Self::Signal(_)
+            | Self::Invite(_)
+            | Self::Invited(_)
             | Self::Stun(_) => 0,
         };
         if count > SERVICES_MAX {
@@ -176,6 +180,8 @@ impl ControlMessage {
             | Self::FlowOpen(_)
             | Self::FlowClose(_)
             | Self::Signal(_)
+            | Self::Invite(_)
+            | Self::Invited(_)
             | Self::Stun(_) => &[],
         }
     }
@@ -189,6 +195,8 @@ impl ControlMessage {
             | Self::FlowOpen(_)
             | Self::FlowClose(_)
             | Self::Signal(_)
+            | Self::Invite(_)
+            | Self::Invited(_)
             | Self::Stun(_) => &[],
         }
     }
@@ -207,6 +215,8 @@ impl ControlMessage {
             | Self::FlowOpen(_)
             | Self::FlowClose(_)
             | Self::Signal(_)
+            | Self::Invite(_)
+            | Self::Invited(_)
             | Self::Stun(_) => Vec::new(),
         }
     }
@@ -241,6 +251,8 @@ impl ControlMessage {
             | Self::FlowOpen(_)
             | Self::FlowClose(_)
             | Self::Signal(_)
+            | Self::Invite(_)
+            | Self::Invited(_)
             | Self::Stun(_) => 0,
         };
         tlv(8) + common + own

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use bytes::Bytes;
 
-use super::{IGNORABLE, ServiceTerms};
+use super::{IGNORABLE, Invite, Invited, ServiceTerms};
 use crate::greeting::Name;
 use crate::{FlowId, Open, Priority, ResetCode};
 
@@ -16,7 +16,10 @@ pub(super) const FLOW_OPEN: u8 = 3;
 pub(super) const FLOW_CLOSE: u8 = 4;
 pub(super) const STRAINED: u8 = IGNORABLE | 1;
 pub(super) const SIGNAL: u8 = IGNORABLE | 2;
-pub(super) const STUN: u8 = IGNORABLE | 3;
+/// Only where the feature Private is in use.
+pub(super) const INVITE: u8 = IGNORABLE | 3;
+pub(super) const INVITED: u8 = IGNORABLE | 4;
+pub(super) const STUN: u8 = IGNORABLE | 5;
 
 /// TLV kinds of a message body.
 pub(super) mod field {
@@ -25,6 +28,16 @@ pub(super) mod field {
     pub(in crate::control) const RATE: u8 = 1;
     pub(in crate::control) const PORTS: u8 = 1;
     pub(in crate::control) const LEAVING: u8 = 60;
+}
+
+/// TLV kinds of an invitation and its answer.
+pub(super) mod invite {
+    pub(in crate::control) const REQUEST: u8 = 1;
+    pub(in crate::control) const VISITOR: u8 = 2;
+    pub(in crate::control) const SERVICE: u8 = 3;
+    pub(in crate::control) const ACTION: u8 = 4;
+    pub(in crate::control) const SECRET: u8 = 5;
+    pub(in crate::control) const REFUSED: u8 = 6;
 }
 
 /// TLV kinds inside a service, asked for or answered.
@@ -65,6 +78,10 @@ pub enum ControlMessage {
     /// direct path. The content is opaque here, and has at most [`SIGNAL_MAX`](super::SIGNAL_MAX)
     /// bytes.
     Signal(Bytes),
+    /// Client to server.
+    Invite(Invite),
+    /// Server to client.
+    Invited(Invited),
     /// Server to client.
     Stun(StunPorts),
 }

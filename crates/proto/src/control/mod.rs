@@ -9,6 +9,7 @@ mod decode;
 mod encode;
 mod fuzz;
 mod http;
+mod invite;
 mod message;
 mod terms;
 #[cfg(test)]
@@ -18,6 +19,7 @@ pub use decode::{ControlDecoder, ControlError};
 pub use encode::EncodeError;
 #[doc(hidden)]
 pub use fuzz::fuzz;
+pub use invite::{Invite, InviteAction, InviteOutcome, Invited, OneTimeSecret};
 pub use message::{
     ControlMessage, FlowClose, FlowOpen, RefusedAddress, Register, Registered, ServiceError,
     ServiceErrorCode, ServiceResult, ServiceSpec, Strained, StunPorts,

@@ -28,6 +28,15 @@ fn spec(text: &str) -> ServiceSpec {
     }
 }
 
+fn invite(action: InviteAction) -> ControlMessage {
+    let (visitor, service) = (name("laptop"), name("ssh"));
+    ControlMessage::Invite(Invite { request: 7, visitor, service, action })
+}
+
+fn invited(outcome: InviteOutcome) -> ControlMessage {
+    ControlMessage::Invited(Invited { request: 7, outcome })
+}
+
 /// A service with these terms.
 fn spec_on(text: &str, terms: ServiceTerms) -> ServiceSpec {
     ServiceSpec { terms, ..spec(text) }
@@ -161,6 +170,12 @@ fn examples() -> Vec<ControlMessage> {
         ControlMessage::Stun(StunPorts(Vec::new())),
         ControlMessage::Stun(StunPorts(vec![7000; STUN_PORTS_MAX])),
         ControlMessage::Signal(Bytes::new()),
+        invite(InviteAction::New),
+        invite(InviteAction::Existing),
+        invite(InviteAction::Revoke),
+        invited(InviteOutcome::Done(None)),
+        invited(InviteOutcome::Done(Some(OneTimeSecret("q7Xb2LmZ0aKc9RtYv4WnPs".to_owned())))),
+        invited(InviteOutcome::Refused("client `laptop` is enrolled already".to_owned())),
         ControlMessage::Signal(Bytes::from(vec![7; SIGNAL_MAX])),
         ControlMessage::FlowOpen(FlowOpen {
             flow: FlowId::new(3),
@@ -636,4 +651,22 @@ fn visitors_of_a_private_service_are_patterns_in_bounds() {
         assert_eq!(visitors(bad), malformed("a visitor is not a name"));
     }
     assert_eq!(visitors(b"\x02a"), malformed("a field ends too early"));
+}
+
+#[test]
+fn invitations_are_whole_and_their_secret_is_never_shown() {
+    let secret = "q7Xb2LmZ0aKc9RtYv4WnPs";
+    let done = invited(InviteOutcome::Done(Some(OneTimeSecret(secret.to_owned()))));
+    assert!(!format!("{done:?}").contains(secret));
+    let long = invited(InviteOutcome::Refused(format!("\n{}", "x".repeat(2000))));
+    let Ok(Some(ControlMessage::Invited(cut))) = one(&long.encode().unwrap()) else { panic!() };
+    let InviteOutcome::Refused(why) = cut.outcome else { panic!() };
+    assert_eq!((why.len(), &why[..3]), (TEXT_MAX, "\\nx"));
+    let whole = invite(InviteAction::New).encode().unwrap();
+    let mut unknown = BytesMut::from(&whole[..]);
+    *unknown.last_mut().unwrap() = 9;
+    assert_eq!(one(&unknown), Err(ControlError::Malformed("no such action")));
+    let mut short = BytesMut::new();
+    put_tlv(&mut short, whole[0], |out| out.put_slice(&whole[4..whole.len() - 5]));
+    assert_eq!(one(&short), Err(ControlError::Malformed("an invitation lacks a field")));
 }

@@ -336,7 +336,9 @@ impl End {
                 | ControlMessage::Registered(_)
                 | ControlMessage::Strained(_)
                 | ControlMessage::Signal(_)
-                | ControlMessage::Stun(_) => Ok(()),
+                | ControlMessage::Stun(_)
+                | ControlMessage::Invite(_)
+                | ControlMessage::Invited(_) => Ok(()),
             };
             self.judge(outcome);
         }

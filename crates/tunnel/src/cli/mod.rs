@@ -14,7 +14,8 @@ use logging::levels;
 
 pub(crate) use asked::{
     CheckArgs, ClientsArgs, ClientsCommand, ConnectArgs, EnrollArgs, ForwardArgs, HoldArgs,
-    LimitArgs, PingArgs, PublishArgs, RightsArgs, SpeedArgs, StreamsArgs, UnpublishArgs, Which,
+    LimitArgs, PingArgs, PublishArgs, RightsArgs, SpeedArgs, StreamsArgs, UnpublishArgs, VisitArgs,
+    Which,
 };
 pub(crate) use generate::{Generate, Shell, Side};
 pub(crate) use install::{InstallArgs, PlaceArgs, UninstallArgs};
@@ -96,6 +97,20 @@ Examples:
   ssh -o ProxyCommand='tunnel connect %h:%p' admin@10.0.0.5
 
 The exit code is 1, and the reason on standard error, if there is no connection.";
+
+const VISIT_EXAMPLES: &str = "\
+Examples:
+  On the machine with the private service `ssh`, for a new client and for
+  the client `office` that the server has already:
+    tunnel visit --new ssh --name laptop
+    tunnel visit --new ssh --for office
+    tunnel visit --list
+    tunnel visit --revoke laptop
+  On the visitor's machine, with the code that --new printed:
+    tunnel visit visit1.… --listen 2222
+
+The code has a secret of the two clients, which the server never sees. It works once within ten
+minutes. The client with the service needs the right allow.invite on the server.";
 
 const CLIENTS_EXAMPLES: &str = "\
 Examples:
@@ -183,6 +198,10 @@ pub(crate) enum Command {
     /// Connect standard input and output with a target on the server's side of a running client
     #[command(after_help = CONNECT_EXAMPLES)]
     Connect(ConnectArgs),
+    /// Visit a private service of another client by a code; or make such a code for a service of the
+    /// running client, list its visitors, or revoke one
+    #[command(after_help = VISIT_EXAMPLES)]
+    Visit(VisitArgs),
     /// List the clients of a server, also those that are away; show or change one of them
     #[command(after_help = CLIENTS_EXAMPLES)]
     Clients(ClientsArgs),
@@ -252,6 +271,7 @@ mod tests {
             CONNECT_EXAMPLES,
             CERTS_EXAMPLES,
             PUBLISH_EXAMPLES,
+            VISIT_EXAMPLES,
         ] {
             for line in example.replace("\\\n", " ").lines().map(str::trim) {
                 if let Some(command) = line.strip_prefix("tunnel ") {

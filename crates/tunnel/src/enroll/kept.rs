@@ -134,7 +134,7 @@ impl Enrolled for Kept {
         let text = entry(order, &nothing.text());
         let Err(problems) = load(Path::new(""), &text, public_bind) else { return Ok(name) };
         let said = problems.iter().map(|problem| {
-            let key = ["forward", "http", "tls", "udp"]
+            let key = ["forward", "http", "tls", "udp", "visit"]
                 .into_iter()
                 .find(|key| problem.key_path.starts_with(&format!("allow.{key}")));
             let flag = format!("--allow-{}", key.unwrap_or("tcp"));
@@ -211,12 +211,22 @@ impl Enrolled for Kept {
 }
 
 fn entry(order: &Order, token: &str) -> Zeroizing<String> {
-    let Order { name, allow_tcp, allow_udp, allow_forward, allow_http, allow_tls, renew: _ } =
-        order;
+    let Order {
+        name,
+        allow_tcp,
+        allow_udp,
+        allow_forward,
+        allow_http,
+        allow_tls,
+        allow_visit,
+        renew: _,
+    } = order;
     let list =
         |items: &[String]| items.iter().map(|item| quoted(item)).collect::<Vec<_>>().join(", ");
     let mut others = String::new();
-    for (key, items) in [("udp", allow_udp), ("http", allow_http), ("tls", allow_tls)] {
+    for (key, items) in
+        [("udp", allow_udp), ("http", allow_http), ("tls", allow_tls), ("visit", allow_visit)]
+    {
         if !items.is_empty() {
             others.push_str(&format!(" {key}: [{}],", list(items)));
         }

@@ -53,24 +53,47 @@ pub(crate) fn redeem(args: &ClientArgs, code: &str) -> anyhow::Result<Option<Cli
         extend(&path, args)?;
         return Ok(Some(start_with(args, path, false)));
     }
+    let lists = load::flag_lists(args)?;
+    exchange_for_file(args, &code, &path, &lists)?;
+    Ok(Some(start_with(args, path, true)))
+}
+
+/// Enrols a visitor of a private service: as [`redeem`] does, for a file that is not there, with
+/// these services and forwards.
+pub(crate) fn enroll_with(
+    args: &ClientArgs,
+    mut code: Code,
+    path: &Path,
+    lists: &Lists,
+) -> anyhow::Result<()> {
+    choose_servers(&mut code, args);
+    exchange_for_file(args, &code, path, lists)
+}
+
+/// Sends the code and writes the file.
+fn exchange_for_file(
+    args: &ClientArgs,
+    code: &Code,
+    path: &Path,
+    lists: &Lists,
+) -> anyhow::Result<()> {
     // Problems of the other flags are reported before the code is used.
-    let ways = ways(&code, args)?;
+    let ways = ways(code, args)?;
     let name = Name::new(&code.name).map_err(|why| WrongConfig::one(format!("--enroll: {why}")))?;
     let secret = Token::new(&code.secret)
         .map_err(|_| WrongConfig::one("--enroll: the code is damaged".to_owned()))?;
-    let lists = load::flag_lists(args)?;
-    let place = Reserved::new(&path)?;
+    let place = Reserved::new(path)?;
     let (token, won) = slow_runtime()?.block_on(exchange(&ways, &name, &secret))?;
     // A path without TLS, and a reverse proxy, have not shown the certificate of the server. So the
     // pin of the code is kept.
     let way = &ways[won];
     let is_seen = way.has_tls && !way.is_of_proxy;
     let pin = code.pin.as_deref().filter(|_| way.is_pinned || !is_seen);
-    place.fill(&file(&code, pin, token.reveal(), (args, &lists))?)?;
-    let rights = rights(&code).map(|rights| format!(" it {rights};")).unwrap_or_default();
+    place.fill(&file(code, pin, token.reveal(), (args, lists))?)?;
+    let rights = rights(code).map(|rights| format!(" it {rights};")).unwrap_or_default();
     let at = path.display();
     term::err(format_args!("client `{name}` is enrolled;{rights} its configuration is {at}"));
-    Ok(Some(start_with(args, path, true)))
+    Ok(())
 }
 
 /// The rights that the code tells. The server may have changed them since.

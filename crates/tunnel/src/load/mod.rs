@@ -17,6 +17,7 @@ use ops::{Loaded, WrongConfig};
 use crate::cli::{ClientArgs, ServerArgs};
 use crate::input::{Input, absolute, read, with_sources};
 use crate::kept_lists::KeptLists;
+use crate::visits::KeptVisitors;
 use crate::{examine, first_start, material, service_options};
 
 /// Loads a server's configuration from its flags and its file. `instead` replaces the content of
@@ -132,6 +133,11 @@ pub(crate) fn client(
             kept.adopt();
         }
         keep(&mut loaded, &kept)?;
+    }
+    if loaded.config.services.iter().any(|service| service.private.is_some())
+        && let Some(kept) = KeptVisitors::of(&loaded.config)
+    {
+        kept.join(&mut loaded.config)?;
     }
     let ClientConfig { services, forwards, .. } = &loaded.config;
     if services.is_empty() && forwards.is_empty() {

@@ -70,5 +70,6 @@ mod udp;
 mod unix_sockets;
 mod unsent;
 mod vanish;
+mod visit;
 mod visitors;
 mod web_socket;

@@ -225,7 +225,9 @@ fn arrive(
         None => return,
     };
     let is_new = greeted.grant.attach.is_none();
+    let token = greeted.grant.credential.clone();
     if greeted.attach_to(&link) && is_new {
+        shared.invites.note_visit(visitor.as_str(), service.as_str(), &token);
         tracing::info!(
             target: AUDIT, client = visitor.as_str(), service = service.as_str(), link = serial,
             "client {visitor} visits the private service {service} over link {serial}"

@@ -85,6 +85,8 @@ impl Owner for VisitorOwner {
             ControlMessage::Register(_)
             | ControlMessage::Registered(_)
             | ControlMessage::Strained(_)
+            | ControlMessage::Invite(_)
+            | ControlMessage::Invited(_)
             | ControlMessage::FlowOpen(_)
             | ControlMessage::FlowClose(_)
             | ControlMessage::Stun(_) => {}

@@ -43,6 +43,8 @@ pub(crate) struct Client {
     pub(crate) forward: ForwardRights,
     /// The private services of other clients that the client may visit.
     pub(crate) visit: VisitRights,
+    /// Whether the client may let visitors come to its private services by codes.
+    pub(crate) invite: bool,
     /// Whether the client may run a speed test.
     pub(crate) speedtest: bool,
     /// Limits the streams of the client over all links.
@@ -70,6 +72,13 @@ fn gate((streams, new_per_second): Limits, holder: Arc<Holder>) -> Arc<Gate> {
 }
 
 impl Client {
+    /// Whether the client may publish nothing, reach nothing on this side and invite nobody.
+    pub(in crate::server) fn has_no_right_but_visits(&self) -> bool {
+        let ports = self.tcp.rights.is_empty() && self.udp.rights.is_empty();
+        let hosts = self.http.0.is_empty() && self.tls.0.is_empty();
+        ports && hosts && self.forward.0.is_empty() && !self.invite
+    }
+
     /// Makes a client from its configuration. `certificates`: the server asks clients for
     /// certificates.
     ///
@@ -115,6 +124,7 @@ impl Client {
             pass_through: rights.pass_through,
             forward: rights.forward.clone(),
             visit: rights.visit.clone(),
+            invite: rights.invite,
             speedtest: rights.speedtest,
             gate: gate(limits, Holder::new(descriptors::table(), Kind::Rival)),
             limits,
@@ -173,6 +183,7 @@ impl Client {
             || waits
             || self.forward != before.forward
             || self.visit != before.visit
+            || self.invite != before.invite
             || self.speedtest != before.speedtest;
         for (list, is_so) in [
             (&mut changes.credential_gone, is_gone),

@@ -90,6 +90,7 @@ fn rights(client: &Client) -> Rights {
         pass_through: client.pass_through,
         forward: list(&client.forward.0),
         visit: list(&client.visit.0),
+        invite: client.invite,
         speedtest: client.speedtest,
     }
 }
