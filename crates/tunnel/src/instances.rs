@@ -75,7 +75,7 @@ pub(crate) fn streams(args: &StreamsArgs) -> anyhow::Result<()> {
     for &number in &args.kill {
         if control::kill(&instance, number)? {
             // The other streams are reset even if nobody reads of it.
-            told = told.and(term::out(format_args!("{number} is reset")));
+            told = told.and_then(|()| term::out(format_args!("{number} is reset")));
         } else {
             unknown.push(number.to_string());
         }

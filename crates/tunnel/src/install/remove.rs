@@ -65,10 +65,10 @@ pub(crate) fn uninstall(args: &UninstallArgs) -> anyhow::Result<()> {
         if !args.place.dry_run {
             remove(&path).with_context(|| path.display().to_string())?;
         }
-        told = told.and(term::out(format_args!("{verb} {}", path.display())));
+        told = told.and_then(|()| term::out(format_args!("{verb} {}", path.display())));
     }
     for path in stay {
-        told = told.and(term::out(format_args!("stays {}", path.display())));
+        told = told.and_then(|()| term::out(format_args!("stays {}", path.display())));
     }
     if args.place.dry_run {
         return Ok(told?);
