@@ -209,7 +209,7 @@ impl TargetWatch {
         match outcome {
             Ok(_) => self.note_up(),
             Err(error) => {
-                health.explain(Some(format!("it cannot be opened: {error}")));
+                health.explain(Some(format!("it cannot be reached: {error}")));
                 if health.down(ResetCode::Unreachable) {
                     tracing::warn!(
                         service,
