@@ -50,7 +50,7 @@ pub use flags::{ClientFlags, ServerFlags, ServiceOptions};
 #[doc(hidden)]
 pub use fuzz::{fuzz, fuzz_edit};
 pub use hosts::{HostRight, HostRights};
-pub use htpasswd::htpasswd;
+pub use htpasswd::{htpasswd, is_hashed};
 pub use lists::{Kept, Lists, listen_address};
 pub use load::{
     Loaded, Role, Text, has_keys, load_client, load_grant, load_kept, load_lists, load_published,

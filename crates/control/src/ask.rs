@@ -15,6 +15,7 @@ use ops::events::Heard;
 use ops::lists::ListChange;
 use ops::measure::{Ping, Progress, Speed};
 use ops::status::{Status, StreamNumber, Streams};
+use ops::term;
 use ops::visit::{Invitation, InviteOrder, InvitedVisitor, Uninvited};
 use ops::{Reconnected, Reloaded, WrongConfig};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -299,13 +300,20 @@ pub fn speedtest(
     }
 }
 
-/// Listens to the events of the daemon, until it ends. `news` is called with each.
-pub fn events(instance: &Instance, mut news: impl FnMut(&Heard)) -> anyhow::Result<()> {
+/// Listens to the events of the daemon, until it ends or standard output has no reader any more.
+/// `news` is called with each, and its error ends the listening.
+pub fn events(
+    instance: &Instance,
+    mut news: impl FnMut(&Heard) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     instance.stream.set_read_timeout(Some(EVENTS_TIMEOUT))?;
     instance.send(Command::Events)?;
     let mut answers = BufReader::new(&instance.stream);
     let mut is_heard = false;
     loop {
+        if answers.buffer().is_empty() && !term::wait_for(&instance.stream, EVENTS_TIMEOUT)? {
+            bail!("no sign of life from {}", instance.path.display());
+        }
         if is_heard && answers.fill_buf()?.is_empty() {
             return Ok(());
         }
@@ -313,9 +321,9 @@ pub fn events(instance: &Instance, mut news: impl FnMut(&Heard)) -> anyhow::Resu
         let mut answers = (&mut answers).take(MAX_ANSWER);
         let answer = instance.next(&mut answers)?;
         if let Answer::Event(event) = answer {
-            news(&Heard::Event(event));
+            news(&Heard::Event(event))?;
         } else if let Answer::Lost(count) = answer {
-            news(&Heard::Lost(count));
+            news(&Heard::Lost(count))?;
         } else if answer != Answer::Ok {
             bail!(UNASKED);
         }

@@ -38,9 +38,9 @@ pub(crate) fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
     };
     let opened = control::enroll(&find_role(which, Role::Server)?, order.clone())?;
     if *json {
-        term::out(serde_json::to_string_pretty(&opened.code(&order, server).shown())?);
+        term::out(serde_json::to_string_pretty(&opened.code(&order, server).shown())?)?;
     } else {
-        term::out(opened.text(&order, server));
+        term::out(opened.text(&order, server))?;
     }
     Ok(())
 }
@@ -50,9 +50,9 @@ fn revoke(instance: &Instance, name: &str, json: bool) -> anyhow::Result<()> {
         bail!("no client `{name}` has come in by a code");
     }
     if json {
-        term::out(serde_json::json!({ "name": name, "removed": true }));
+        term::out(serde_json::json!({ "name": name, "removed": true }))?;
     } else {
-        term::out(format_args!("client {name} removed: its connections end"));
+        term::out(format_args!("client {name} removed: its connections end"))?;
     }
     Ok(())
 }
@@ -60,14 +60,14 @@ fn revoke(instance: &Instance, name: &str, json: bool) -> anyhow::Result<()> {
 /// Adds rights to a client, and prints all its rights.
 pub(crate) fn allow(args: &RightsArgs) -> anyhow::Result<()> {
     let all = control::allow(&find_role(&args.which, Role::Server)?, order_of(args))?;
-    term::out(format_args!("client `{}` {all}", args.name));
+    term::out(format_args!("client `{}` {all}", args.name))?;
     Ok(())
 }
 
 /// Takes rights away from a client, and prints the remaining rights.
 pub(crate) fn deny(args: &RightsArgs) -> anyhow::Result<()> {
     let left = control::deny(&find_role(&args.which, Role::Server)?, order_of(args))?;
-    term::out(format_args!("client `{}` {left}", args.name));
+    term::out(format_args!("client `{}` {left}", args.name))?;
     Ok(())
 }
 
@@ -91,9 +91,9 @@ pub(crate) fn clients(args: &ClientsArgs) -> anyhow::Result<()> {
         None => {
             let clients = control::clients(&find_role(which, Role::Server)?)?;
             if *json {
-                term::out(serde_json::to_string_pretty(&clients)?);
+                term::out(serde_json::to_string_pretty(&clients)?)?;
             } else {
-                render(&clients, Screen::of_stdout(*wide)).show("", "");
+                render(&clients, Screen::of_stdout(*wide)).show("", "")?;
             }
             Ok(())
         }
@@ -103,9 +103,9 @@ pub(crate) fn clients(args: &ClientsArgs) -> anyhow::Result<()> {
                 bail!("the server knows no client `{name}` (hint: `tunnel clients` lists all)");
             };
             if *json {
-                term::out(serde_json::to_string_pretty(&client)?);
+                term::out(serde_json::to_string_pretty(&client)?)?;
             } else {
-                render_details(&client, Screen::of_stdout(*wide)).show("", "");
+                render_details(&client, Screen::of_stdout(*wide)).show("", "")?;
             }
             Ok(())
         }
@@ -129,8 +129,8 @@ fn hold(args: &HoldArgs) -> anyhow::Result<()> {
     };
     order.retry_after()?;
     match control::hold(&find_role(which, Role::Server)?, order)? {
-        Some(held) => term::out(format_args!("client `{name}` is on hold {held}")),
-        None => term::out(format_args!("client `{name}` is not on hold any more")),
+        Some(held) => term::out(format_args!("client `{name}` is on hold {held}"))?,
+        None => term::out(format_args!("client `{name}` is not on hold any more"))?,
     }
     Ok(())
 }
@@ -162,6 +162,6 @@ fn limit(args: &LimitArgs) -> anyhow::Result<()> {
     term::out(format_args!(
         "client `{name}`: {}",
         control::limit(&find_role(which, Role::Server)?, order)?
-    ));
+    ))?;
     Ok(())
 }

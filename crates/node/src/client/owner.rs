@@ -107,9 +107,7 @@ impl ClientOwner {
                 });
                 match weight {
                     Some(Weight::News) => {
-                        tracing::info!(
-                            "lost the server, which is away at present: {text}; trying again"
-                        );
+                        tracing::info!("lost the server: {text}; trying again");
                     }
                     Some(Weight::Warning) => {
                         tracing::warn!("cannot connect to {text}; trying again");

@@ -135,8 +135,8 @@ impl Enrolments {
         let has = kept.has(&name);
         let refusal = match (is_client && !has, has, order.renew) {
             (true, ..) => Some(format!(
-                "client `{name}` is in the server's configuration; its token is there, and this \
-                 is for others"
+                "client `{name}` is in the server's configuration and has its token there; a code \
+                 is for a client that is not in the configuration"
             )),
             (false, true, false) => Some(is_enrolled(&name)),
             (false, false, true) => Some(format!(

@@ -367,6 +367,17 @@ impl Server {
     pub fn listen(&self) -> &[String] {
         &self.listen
     }
+
+    /// All sessions, with the addresses of their services as others reach them.
+    async fn sessions(&self) -> Vec<status::Session> {
+        let mut sessions = survey::sessions(self.workers.handles(), &self.ledger).await;
+        let hosts = &self.shared().hosts;
+        let services = sessions.values_mut().flat_map(|session| &mut session.services);
+        services.for_each(|service| service.address = hosts.told(&service.address));
+        self.registry.add_failures(&mut sessions);
+        sessions.values_mut().for_each(status::Session::settle);
+        sessions.into_values().collect()
+    }
 }
 
 impl Daemon for Server {
@@ -392,12 +403,8 @@ impl Daemon for Server {
 
     fn status(&self) -> SendFuture<'_, Status> {
         Box::pin(async {
-            let mut sessions = survey::sessions(self.workers.handles(), &self.ledger).await;
+            let sessions = self.sessions().await;
             let hosts = &self.shared().hosts;
-            let services = sessions.values_mut().flat_map(|session| &mut session.services);
-            services.for_each(|service| service.address = hosts.told(&service.address));
-            self.registry.add_failures(&mut sessions);
-            sessions.values_mut().for_each(status::Session::settle);
             let names_away = hosts.names_away();
             let shown = |NameAway { host, client, age }: &NameAway| status::NameAway {
                 address: hosts.told(&hosts.url(host).unwrap_or_else(|_| host.to_string())),
@@ -421,7 +428,7 @@ impl Daemon for Server {
                 memory: survey::memory(self.workers.handles()).await,
                 descriptors: descriptors::survey(),
                 udp: survey::udp(),
-                sessions: sessions.into_values().collect(),
+                sessions,
                 ..Status::default()
             }
         })
@@ -471,9 +478,8 @@ impl Entries for Server {
     fn one(&self, name: String) -> SendFuture<'_, Option<Details>> {
         Box::pin(async move {
             let mut details = self.registry.client(&name)?;
-            let mut sessions = survey::sessions(self.workers.handles(), &self.ledger).await;
-            self.registry.add_failures(&mut sessions);
-            details.sessions = sessions.into_values().filter(|one| one.peer == name).collect();
+            let sessions = self.sessions().await;
+            details.sessions = sessions.into_iter().filter(|one| one.peer == name).collect();
             Some(details)
         })
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -248,6 +249,12 @@ impl Session {
     pub(crate) fn is_away(&self) -> bool {
         self.live() == 0
             && self.lost.lock().unwrap_or_else(PoisonError::into_inner).elapsed() >= HOLD
+    }
+
+    /// For how long no link has been live. `None`: one is.
+    pub(crate) fn stalled(&self) -> Option<Duration> {
+        let lost = *self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        (self.live() == 0).then(|| lost.elapsed())
     }
 
     /// The number of live links on all workers.

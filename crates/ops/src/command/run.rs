@@ -184,10 +184,17 @@ pub async fn run(daemon: &dyn Daemon, request: Request<'_>) -> anyhow::Result<An
             Answer::Killed(killed)
         }
         Command::Reconnect { client } => {
-            match (&client, daemon.clients().is_some()) {
-                (None, true) => anyhow::bail!(RECONNECT_WHOM),
-                (Some(_), false) => anyhow::bail!(RECONNECT_ITSELF),
-                (Some(_), true) | (None, false) => {}
+            match (&client, daemon.clients()) {
+                (None, Some(_)) => anyhow::bail!(RECONNECT_WHOM),
+                (Some(_), None) => anyhow::bail!(RECONNECT_ITSELF),
+                (Some(name), Some(clients)) => {
+                    let is_known = timely(clients.one(name.clone())).await??.is_some();
+                    anyhow::ensure!(
+                        is_known,
+                        "the server knows no client `{name}` (hint: `tunnel clients` lists all)"
+                    );
+                }
+                (None, None) => {}
             }
             let links = timely(traffic()?.reconnect(client.clone())).await?;
             let of = client.map(|name| format!(" of client {name}")).unwrap_or_default();

@@ -289,6 +289,8 @@ impl State for ServiceState {
 #[serde(rename_all = "snake_case")]
 pub enum ClientState {
     Connected,
+    /// The client has links, and none of them has a connection.
+    Stalled,
     /// The client has left since the server's start.
     Away,
     /// The client has not logged in since the server's start.
@@ -300,11 +302,12 @@ pub enum ClientState {
 }
 
 impl State for ClientState {
-    const ALL: &'static [Self] = &[Self::Connected, Self::Away, Self::NeverSeen];
+    const ALL: &'static [Self] = &[Self::Connected, Self::Stalled, Self::Away, Self::NeverSeen];
 
     fn text(self) -> &'static str {
         match self {
             Self::Connected => "connected",
+            Self::Stalled => "without a connection",
             Self::Away => "away",
             Self::NeverSeen => "away since the server's start",
             Self::Unknown => UNKNOWN,
@@ -314,7 +317,7 @@ impl State for ClientState {
     fn tone(self) -> Tone {
         match self {
             Self::Connected => Tone::Good,
-            Self::Away | Self::NeverSeen | Self::Unknown => Tone::Waits,
+            Self::Stalled | Self::Away | Self::NeverSeen | Self::Unknown => Tone::Waits,
         }
     }
 }
@@ -368,6 +371,7 @@ mod tests {
         assert_eq!(told::<ServiceState>(), expected(&service));
         let client = [
             ("connected", "connected"),
+            ("stalled", "without a connection"),
             ("away", "away"),
             ("never_seen", "away since the server's start"),
         ];

@@ -70,13 +70,14 @@ pub(crate) struct EnrollArgs {
 
 /// `tunnel allow` and `tunnel deny`.
 #[derive(Debug, Args)]
+#[group(id = "rights", required = true, multiple = true)]
+#[group(args = ["tcp", "udp", "http", "tls", "forward", "visit"])]
 pub(crate) struct RightsArgs {
     /// Name of the client, which the configuration names or which enrolled by a code
     #[arg(add = clients())]
     pub(crate) name: String,
     /// TCP ports to publish: 22, 20000-20100, 127.0.0.1:8080
     #[arg(long, value_name = "PORTS", num_args = 1..)]
-    #[arg(required_unless_present_any = ["udp", "http", "tls", "forward", "visit"])]
     pub(crate) tcp: Vec<String>,
     /// UDP ports to publish: 5353, 20000-20100
     #[arg(long, value_name = "PORTS", num_args = 1..)]

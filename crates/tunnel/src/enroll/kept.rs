@@ -6,7 +6,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use config::{ClientGrant, Problem, ServerConfig, Text, edit};
 use node::server::Enrolled;
 use ops::clients::Change;
@@ -91,7 +91,8 @@ impl Kept {
         let grant = parse(&path, &after, public_bind)?.config;
         ensure!(grant.name == name.as_str(), "{}: it belongs to another client", path.display());
         if after != before {
-            write_private(&self.0, &format!("{name}{SUFFIX}"), after.as_bytes())?;
+            write_private(&self.0, &format!("{name}{SUFFIX}"), after.as_bytes())
+                .with_context(|| format!("writing {}", path.display()))?;
         }
         Ok(grant)
     }
@@ -332,6 +333,10 @@ mod tests {
         }
         allow("10022", &[]).unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), now);
+        // The text of a file that could not be replaced names the file.
+        fs::create_dir(kept.0.join(".home.yaml.new")).unwrap();
+        let why = format!("{:#}", allow("23", &[]).unwrap_err());
+        assert!(why.starts_with(&format!("writing {}: ", file.display())), "{why}");
     }
 
     #[test]

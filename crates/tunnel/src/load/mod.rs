@@ -304,7 +304,7 @@ fn admin_tokens(common: &Common) -> impl Iterator<Item = &Token> {
 
 /// The path of a flag in absolute form. The path of a flag is relative to the working directory,
 /// but a path in the configuration is relative to the file.
-fn flag_path(path: Option<&Path>) -> Result<Option<String>, WrongConfig> {
+pub(crate) fn flag_path(path: Option<&Path>) -> Result<Option<String>, WrongConfig> {
     let Some(path) = path else { return Ok(None) };
     match absolute(path)?.into_os_string().into_string() {
         // The configuration would expand variables, but the shell has already done so.

@@ -19,7 +19,7 @@ pub(crate) fn command(args: &VisitArgs) -> anyhow::Result<Option<ClientArgs>> {
     if let Some(visitor) = &args.revoke {
         revoke(&instance, visitor, args.json)?;
     } else if args.list {
-        list(&control::visitors(&instance)?, args.json);
+        list(&control::visitors(&instance)?, args.json)?;
     } else {
         let order = InviteOrder {
             service: args.new.clone().unwrap_or_default(),
@@ -28,9 +28,9 @@ pub(crate) fn command(args: &VisitArgs) -> anyhow::Result<Option<ClientArgs>> {
         };
         let invitation = control::invite(&instance, order)?;
         if args.json {
-            term::out(serde_json::to_string_pretty(&invitation)?);
+            term::out(serde_json::to_string_pretty(&invitation)?)?;
         } else {
-            term::out(text(&invitation, args.existing.is_some()));
+            term::out(text(&invitation, args.existing.is_some()))?;
         }
     }
     Ok(None)
@@ -58,19 +58,20 @@ fn text(invitation: &Invitation, is_client: bool) -> String {
     )
 }
 
-fn list(visitors: &[InvitedVisitor], json: bool) {
+fn list(visitors: &[InvitedVisitor], json: bool) -> anyhow::Result<()> {
     if json {
-        term::out(serde_json::json!({ "visitors": visitors }));
+        term::out(serde_json::json!({ "visitors": visitors }))?;
     } else if visitors.is_empty() {
-        term::out("no visitor came by a code");
+        term::out("no visitor came by a code")?;
     }
     for InvitedVisitor { service, visitor, valid_seconds } in visitors.iter().filter(|_| !json) {
         let state = valid_seconds.map_or_else(
             || "has come".to_owned(),
             |left| format!("has not come; the code is valid for {}", ops::status::duration(left)),
         );
-        term::out(format_args!("{visitor} visits {service}: {state}"));
+        term::out(format_args!("{visitor} visits {service}: {state}"))?;
     }
+    Ok(())
 }
 
 fn revoke(instance: &control::Instance, visitor: &str, json: bool) -> anyhow::Result<()> {
@@ -79,12 +80,12 @@ fn revoke(instance: &control::Instance, visitor: &str, json: bool) -> anyhow::Re
         anyhow::bail!("no visitor `{visitor}` came by a code (hint: tunnel visit --list)");
     }
     if json {
-        term::out(serde_json::to_string_pretty(&done)?);
+        term::out(serde_json::to_string_pretty(&done)?)?;
         return Ok(());
     }
-    term::out(format_args!("{visitor} can no longer visit {}", done.services.join(", ")));
+    term::out(format_args!("{visitor} can no longer visit {}", done.services.join(", ")))?;
     if let Some(left) = done.left_to_do {
-        term::out(format_args!("On the server, the right is still there: {left}"));
+        term::out(format_args!("On the server, the right is still there: {left}"))?;
     }
     Ok(())
 }

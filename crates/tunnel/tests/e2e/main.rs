@@ -47,6 +47,7 @@ mod mtls;
 mod names;
 mod narrow;
 mod other_user;
+mod outputs;
 mod peer;
 mod private;
 mod proxies;

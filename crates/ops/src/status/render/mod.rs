@@ -488,9 +488,9 @@ columns are left out or cut: --wide shows all
   7     1       up       1        3      #2 over tls  192.0.2.7:40000  12.3 ms  1.25 %  20.0 KiB
   8     0       stalled  0        0      -            -                -        -       -
   cipher: TLS_AES_128_GCM_SHA256 by ring
-  service  address              target  state  streams  total  in       out      flows  total  datagrams in  out
-  dns      udp://0.0.0.0:5353   -       up     0        0      3.9 KiB  8.7 KiB  3      40     100           99
-  ssh      tcp://0.0.0.0:10022  -       up     1        20     1.5 KiB  3.0 GiB  0      0      0             0
+  service  address              target  state  streams  total  in       out      flows  flows total  datagrams in  out
+  dns      udp://0.0.0.0:5353   -       up     0        0      3.9 KiB  8.7 KiB  3      40           100           99
+  ssh      tcp://0.0.0.0:10022  -       up     1        20     1.5 KiB  3.0 GiB  0      0            0             0
   datagrams dropped by dns: 1 oversize, 7 queue
 ";
         let text = render(&status, None);
