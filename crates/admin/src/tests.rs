@@ -10,7 +10,7 @@ use config::{Admin, Secret, Token};
 use ops::clients::{Applied, Change, Client, Clients, Details, Held, HoldOrder, Origin};
 use ops::events::{ClientChange, ServiceChange};
 use ops::status::{
-    ClientState, DaemonState, LinkState, ServiceState, SessionState, State as _, Status,
+    ClientState, DaemonState, LinkState, PathState, ServiceState, SessionState, State as _, Status,
     StreamNumber, Streams, sample,
 };
 use ops::{Connector, Daemon, Life, Log, Phase, Reconnected, SendFuture, Traffic};
@@ -566,6 +566,7 @@ fn the_document_lists_the_word_of_every_state() {
     for (name, all) in [
         ("DaemonState", words(DaemonState::ALL)),
         ("SessionState", words(SessionState::ALL)),
+        ("PathState", words(PathState::ALL)),
         ("LinkState", words(LinkState::ALL)),
         ("ServiceState", words(ServiceState::ALL)),
         ("ClientState", words(ClientState::ALL)),

@@ -212,6 +212,7 @@ impl Part {
             };
             let mut told = status::Session {
                 peer: session.name.clone(),
+                private: session.is_of_peer(),
                 state: state.into(),
                 ..status::Session::default()
             };

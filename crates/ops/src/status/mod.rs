@@ -178,6 +178,9 @@ impl Certificate {
 pub struct Session {
     /// The name of the other side: on a server the client's name, on a client the server's.
     pub peer: String,
+    /// Whether the other side is a client, over a private service.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub private: bool,
     /// Whether the session has a link. The text of a failure is the last error.
     #[serde(flatten)]
     pub state: Told<SessionState>,

@@ -117,6 +117,11 @@ fn forward(listen: &str, service: &str) -> String {
     format!("  - {{ listen: \"{listen}\", target: \"service://{service}\", token: {VISIT} }}\n")
 }
 
+/// The same, which no direct path takes away from the wires.
+fn relayed(listen: &str, service: &str) -> String {
+    forward(listen, service).replace(" }", ", p2p: relay }")
+}
+
 /// Each byte that is sent comes back.
 fn echoes(mut stream: impl io::Read + io::Write) -> bool {
     stream.write_all(b"?").is_ok() && stream.read_exact(&mut [0]).is_ok()
@@ -243,7 +248,7 @@ fn unix_sockets_and_datagrams_are_visited_as_tcp_is() {
 }
 
 #[test]
-fn a_transfer_outlives_the_carriers_of_all_three_links_and_the_server() {
+fn a_relayed_transfer_outlives_the_carriers_of_all_three_links_and_the_server() {
     let origin = swallow_then_send(60 * MB);
     let setup = Setup::new(Scheme::TLS).wired();
     let mut stage = Stage::new(setup, "home/*", &[private("bulk", &tcp(origin.port()))]);
@@ -253,7 +258,7 @@ fn a_transfer_outlives_the_carriers_of_all_three_links_and_the_server() {
     let (from, to) = (stage.running.wire().port(), stage.running.server_port());
     stage.running.edit_client(|text| text.replace(&format!(":{from}"), &format!(":{to}")));
     let local = free_port();
-    stage.visit(&format!("forwards:\n{}", forward(&tcp(local), "home/bulk")));
+    stage.visit(&format!("forwards:\n{}", relayed(&tcp(local), "home/bulk")));
     let visitor = thread::spawn(move || send_then_swallow(local, 60 * MB));
     let home = stage.running.wire();
     wait("the first bytes", LONG, || (wire.passed() > 5 * MB).then_some(()));
@@ -264,11 +269,45 @@ fn a_transfer_outlives_the_carriers_of_all_three_links_and_the_server() {
     // The links to the server end, and with them the carrier of the link between the two clients.
     stage.running.server.kill();
     stage.running.start_server_again();
-    stage.laptop().wait_line(&["link", "private service home/bulk", "resumed"], LONG);
+    stage.laptop().wait_line(&["private service home/bulk", "goes on through the server"], LONG);
     stage.running.wire().kill();
     wire.kill();
     visitor.join().unwrap();
     origin.wait_one(LONG);
+}
+
+#[test]
+fn a_direct_path_is_taken_while_bytes_flow_and_serves_without_the_server() {
+    let origin = Origin::echo();
+    let services = [private("echo", &tcp(origin.port()))];
+    let mut stage = Stage::new(Setup::new(Scheme::TLS), "home/*", &services);
+    let (local, by_relay) = (free_port(), free_port());
+    stage.visit(&format!(
+        "forwards:\n{}{}",
+        forward(&tcp(local), "home/echo"),
+        relayed(&tcp(by_relay), "home/other")
+    ));
+    let mut visitor = connect(local);
+    assert!(echoes(&mut visitor), "the visitor is served before there is a direct path");
+    stage.laptop().wait_line(&["private service home/echo", "goes on over a direct path"], LONG);
+    stage.running.server.kill();
+    stage.laptop().wait_line(&["lost the server"], LONG);
+    for _ in 0..3 {
+        assert!(echoes(&mut visitor), "the stream goes on without the server");
+        assert!(echoes(connect(local)), "and new streams begin");
+    }
+    let socket = stage.another_socket();
+    let status = run(tunnel(&["status", "--json", "--control"]).arg(&socket));
+    let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
+    let sessions = status["sessions"].as_array().unwrap();
+    let of = sessions.iter().find(|session| session["peer"] == "home/echo").unwrap();
+    let path = &of["links"][0]["path"];
+    assert_eq!(path["state"], "direct", "{of}");
+    assert!(path["pair"].as_str().unwrap().contains("127.0.0.1:"), "{of}");
+    // The server is back: the relayed carrier stands by again, and the stream is the same.
+    stage.running.start_server_again();
+    stage.laptop().wait_line(&["resumed over"], LONG);
+    assert!(echoes(&mut visitor));
 }
 
 /// Copies connections to `to`, and keeps every byte.
@@ -317,7 +356,7 @@ fn the_server_carries_bytes_that_it_cannot_read() {
     assert!(stage.running.reload("server").status.success());
     stage.visit(&format!(
         "forwards:\n{}  - {{ listen: {openly}, target: {} }}\n",
-        forward(&tcp(local), "home/echo"),
+        relayed(&tcp(local), "home/echo"),
         open.port()
     ));
     let say = |port: u16, text: &[u8]| {
