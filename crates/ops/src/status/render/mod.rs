@@ -6,8 +6,7 @@ mod streams;
 use std::collections::{BTreeSet, HashMap};
 
 use super::{
-    Carrier, Certificate, ClientHeld, Link, NameAway, PathState, PeerPath, Service, Session,
-    State as _, Status,
+    Carrier, Certificate, ClientHeld, Link, NameAway, PathState, PeerPath, Service, Session, Status,
 };
 use services::{defaults_table, forwards_table, services_table};
 pub use streams::{render_left, render_streams};
