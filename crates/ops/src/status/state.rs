@@ -351,8 +351,10 @@ mod tests {
     fn each_state_has_its_word_and_its_text() {
         let daemon = [("running", "running"), ("draining", "draining")];
         assert_eq!(told::<DaemonState>(), expected(&daemon));
-        let session = ["up", "connecting", "unreachable", "refused", "superseded"];
+        let session = ["up", "connecting", "idle", "unreachable", "refused", "superseded"];
         assert_eq!(told::<SessionState>(), expected(&session.map(|word| (word, word))));
+        let path = ["relayed", "direct"];
+        assert_eq!(told::<PathState>(), expected(&path.map(|word| (word, word))));
         let link = [
             ("up", "up"),
             ("stalled", "stalled"),

@@ -303,7 +303,7 @@ fn a_direct_path_is_taken_while_bytes_flow_and_serves_without_the_server() {
     let of = sessions.iter().find(|session| session["peer"] == "home/echo").unwrap();
     let path = &of["links"][0]["path"];
     assert_eq!(path["state"], "direct", "{of}");
-    assert!(path["pair"].as_str().unwrap().contains("127.0.0.1:"), "{of}");
+    assert!(path["pair"].as_str().unwrap().contains("host "), "{of}");
     // The server is back: the relayed carrier stands by again, and the stream is the same.
     stage.running.start_server_again();
     stage.laptop().wait_line(&["resumed over"], LONG);
