@@ -88,8 +88,8 @@ Examples:
 The client keeps the services in its state directory. `tunnel unpublish NAME` withdraws a service.";
 
 const NAT_NOTE: &str = "\
-The client asks the server's STUN ports, and those of p2p.stun, for 3 s at most. The exit code is 0
-also if UDP is blocked; 1 if there is nobody to ask.";
+The client asks the server's STUN ports and those of p2p.stun, for 3 s at most. The exit code is 0,
+also if UDP is blocked, and 1 if no STUN server is known.";
 
 const STOP_NOTE: &str = "\
 Open streams may finish within `drain_timeout`. A second `tunnel stop` and a second signal to the
