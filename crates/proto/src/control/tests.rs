@@ -290,8 +290,8 @@ fn a_text_with_a_control_character_is_refused_and_an_explanation_is_sent_without
 #[test]
 fn an_unknown_kind_is_skipped_only_if_it_says_so() {
     let mut bytes = BytesMut::new();
-    text(&mut bytes, IGNORABLE | 5, &[1; 300]);
-    text(&mut bytes, IGNORABLE | 6, b"");
+    text(&mut bytes, IGNORABLE | 0x70, &[1; 300]);
+    text(&mut bytes, IGNORABLE | 0x71, b"");
     bytes.extend_from_slice(&examples()[2].encode().unwrap());
     assert_eq!(one(&bytes), Ok(Some(examples()[2].clone())));
     assert_eq!(one(&[5, 0, 0, 0]), Err(ControlError::UnknownKind(5)));
