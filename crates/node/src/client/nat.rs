@@ -64,8 +64,8 @@ fn report(peer: String, found: Inquired, tells_hosts: bool) -> NatReport {
     let Inquired { hosts, servers, ipv4, ipv6 } = found;
     // A trial judges itself by IPv4, too, unless only IPv6 passes.
     let passes = |nat: &Nat| nat.udp == punch::Udp::Passes;
-    let judged = ipv4.filter(passes).or(ipv6.filter(passes));
-    let ours = judged.unwrap_or(Nat { udp: punch::Udp::Blocked, ..Nat::default() });
+    let judged = ipv4.filter(passes).or_else(|| ipv6.filter(passes));
+    let ours = judged.unwrap_or_else(|| Nat { udp: punch::Udp::Blocked, ..Nat::default() });
     let servers = servers.into_iter().map(|(address, seen)| StunServer {
         address: address.to_string(),
         outer: seen.as_ref().ok().map(SocketAddr::to_string),

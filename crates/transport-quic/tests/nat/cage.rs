@@ -172,8 +172,8 @@ fn plug(to: &str, device: &str) {
     sh(&format!("ip link set {port} master internet up"));
 }
 
-/// Makes both networks, lets both ends try, and returns the outcome of the visitor.
-pub(crate) fn run(visitor: Network, publisher: Network) -> String {
+/// Makes the bridge between all networks, with the addresses of the server.
+fn internet() {
     sh("mkdir -p /run/netns");
     sh("mount -t tmpfs tmpfs /run/netns");
     sh("mount -t sysfs sysfs /sys");
@@ -182,12 +182,37 @@ pub(crate) fn run(visitor: Network, publisher: Network) -> String {
     sh(&format!("ip address add {SERVER_V4}/24 dev internet"));
     sh(&format!("ip address add {SERVER_V6}/64 dev internet nodad"));
     sh("ip link set internet up");
-    let hosts = [network(1, visitor), network(2, publisher)];
-    let mut server = part("server", None);
+}
+
+/// Starts the server, and waits until it answers at both ports.
+fn server(name: &str) -> Child {
+    let mut server = part(name, None);
     let ready = lines(&mut server);
     for _ in PORTS {
         ready.iter().find(|line| line.starts_with("ready ")).unwrap();
     }
+    server
+}
+
+/// Makes a network, and returns what an inquiry from there finds.
+pub(crate) fn inquire(from: Network) -> String {
+    internet();
+    let host = network(1, from);
+    let mut server = server("server with two ports");
+    let mut inquiry = part("inquiry", Some(&host));
+    let found = lines(&mut inquiry).iter().find(|line| line.starts_with("found "));
+    for child in [&mut inquiry, &mut server] {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    found.unwrap()
+}
+
+/// Makes both networks, lets both ends try, and returns the outcome of the visitor.
+pub(crate) fn run(visitor: Network, publisher: Network) -> String {
+    internet();
+    let hosts = [network(1, visitor), network(2, publisher)];
+    let mut server = server("server");
     let [mut visitor, mut publisher] =
         [("visitor", &hosts[0]), ("publisher", &hosts[1])].map(|(name, at)| part(name, Some(at)));
     let of_visitor = carried(&mut visitor, &mut publisher);
@@ -222,7 +247,7 @@ fn lines(child: &mut Child) -> Receiver<String> {
     let (send, receive) = sync_channel(1_000);
     let output = BufReader::new(child.stdout.take().unwrap());
     thread::spawn(move || {
-        let meant = ["signal ", "direct ", "relayed ", "ready "];
+        let meant = ["signal ", "direct ", "relayed ", "ready ", "found "];
         for line in output.lines().map_while(Result::ok) {
             if meant.iter().any(|begin| line.starts_with(begin)) && send.send(line).is_err() {
                 return;

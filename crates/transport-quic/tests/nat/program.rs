@@ -3,13 +3,14 @@
 use std::io::BufRead as _;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use net::udp::WANTED;
-use punch::{Kinds, Signal};
+use punch::{Kinds, Nat, Signal};
+use tokio::net::UdpSocket;
 use tokio::sync::mpsc::{Receiver, channel};
 use tokio::task::{LocalSet, spawn_local};
-use transport_quic::punched::{Begin, DirectPath, Failure, PunchSettings, Puncher, Trial};
+use transport_quic::punched::{Begin, DirectPath, Failure, PunchSettings, Puncher, Trial, inquire};
 use transport_quic::{QuicSettings, StunServer};
 
 pub(crate) const SERVER_V4: &str = "203.0.113.1";
@@ -26,6 +27,8 @@ pub(crate) fn run(part: &str) {
     let local = LocalSet::new();
     match part {
         "server" => local.block_on(&runtime, server()),
+        "server with two ports" => local.block_on(&runtime, server_with_two_ports()),
+        "inquiry" => local.block_on(&runtime, inquiry()),
         "visitor" => local.block_on(&runtime, visitor()),
         _ => local.block_on(&runtime, publisher()),
     }
@@ -45,15 +48,42 @@ async fn server() {
     std::future::pending().await
 }
 
-fn puncher() -> Puncher {
-    let settings = PunchSettings {
+/// A server whose first port can answer from the second one, as `quic://` beside `stun` can.
+async fn server_with_two_ports() {
+    let bind = |port| UdpSocket::bind(SocketAddr::new("::".parse().unwrap(), port));
+    let ports = [bind(PORTS[0]).await.unwrap(), bind(PORTS[1]).await.unwrap()];
+    PORTS.iter().for_each(|port| println!("ready {port}"));
+    let answer = async |at: usize| loop {
+        let mut datagram = [0; 100];
+        let (length, from) = ports[at].recv_from(&mut datagram).await.unwrap();
+        if let Some(answer) = punch::stun::answer(&datagram[..length], from) {
+            let at = if answer.from_other_port { 1 - at } else { at };
+            ports[at].send_to(answer.bytes(), from).await.unwrap();
+        }
+    };
+    tokio::join!(answer(0), answer(1));
+}
+
+/// Tells what stands between this host and IPv4.
+async fn inquiry() {
+    let until = tokio::time::Instant::now() + Duration::from_secs(3);
+    let Nat { udp, mapping, filtering } =
+        inquire(&settings(), &servers(), until).await.unwrap().ipv4.unwrap();
+    println!("found {udp:?} {mapping:?} {filtering:?}");
+}
+
+fn settings() -> PunchSettings {
+    PunchSettings {
         quic: QuicSettings::default(),
         buffers: WANTED,
         kinds: Kinds::default(),
         ports: None,
         loopback: false,
-    };
-    Puncher::new(settings).unwrap()
+    }
+}
+
+fn puncher() -> Puncher {
+    Puncher::new(settings()).unwrap()
 }
 
 /// The signals of the other end.
