@@ -351,6 +351,7 @@ fn what_is_asked_for_wrongly_is_told_in_json() {
         ("PATCH /api/v1/clients/home/limits", "{\"streams\":7}", 422),
         ("GET /api/v1/ping", "", 409),
         ("GET /api/v1/ping?timeout_millis=soon", "", 400),
+        ("GET /api/v1/nat", "", 409),
         ("POST /api/v1/speedtest", "{\"millis\":1}", 409),
         ("POST /api/v1/connect", "", 400),
         ("POST /api/v1/connect?target=echo:7", "", 426),

@@ -14,6 +14,7 @@ use ops::enrol::{Allowed, Opened, Order};
 use ops::events::Heard;
 use ops::lists::ListChange;
 use ops::measure::{Ping, Progress, Speed};
+use ops::nat::NatReport;
 use ops::status::{Status, StreamNumber, Streams};
 use ops::term;
 use ops::visit::{Invitation, InviteOrder, InvitedVisitor, Uninvited};
@@ -259,6 +260,12 @@ pub fn ping(instance: &Instance, patience: Duration) -> anyhow::Result<Ping> {
     Ok(ping)
 }
 
+/// Asks the client what stands between it and other clients.
+pub fn nat(instance: &Instance) -> anyhow::Result<NatReport> {
+    let Answer::Nat(report) = instance.ask(Command::Nat)? else { bail!(UNASKED) };
+    Ok(report)
+}
+
 /// Measures the throughput of the tunnel, for `span` in each direction. `news` is called with the
 /// progress while the test runs.
 pub fn speedtest(
@@ -293,6 +300,7 @@ pub fn speedtest(
             | Answer::Log { .. }
             | Answer::Wrong(_)
             | Answer::Pong(_)
+            | Answer::Nat(_)
             | Answer::Event(_)
             | Answer::Lost(_)
             | Answer::Error(_) => bail!(UNASKED),

@@ -10,6 +10,7 @@
 //! | `role` | server or client |
 //! | `status` | the result of `tunnel status`, and its text for a terminal |
 //! | `command` | the commands, in one table for control socket and API |
+//! | `nat` | the result of `tunnel nat` |
 //! | `measure` | the results of `tunnel ping` and `tunnel speedtest` |
 //! | `clients` | the results of `tunnel clients`, and the changes of a client's entry |
 //! | `connect` | the target of `tunnel connect`, and the line before its bytes |
@@ -32,6 +33,7 @@ mod life;
 pub mod lists;
 mod loaded;
 pub mod measure;
+pub mod nat;
 mod reload;
 mod role;
 pub mod shown;

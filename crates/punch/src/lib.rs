@@ -10,7 +10,7 @@
 //! | which address may be a candidate, and which one is sent to | `candidate`, `filter` |
 //! | how candidates look on the wire | `signal` |
 //! | how a STUN server answers, and what its answer says | `stun` |
-//! | what a NAT does with the port | `nat` |
+//! | what a NAT does with the port, and what is asked to know it | `nat`, `inquiry` |
 //! | how a pair is found, how long it is used, and why none was found | `attempt` |
 
 mod attempt;
@@ -18,6 +18,7 @@ mod candidate;
 mod filter;
 #[doc(hidden)]
 pub mod fuzz;
+mod inquiry;
 mod nat;
 mod signal;
 pub mod stun;
@@ -27,7 +28,8 @@ pub use attempt::{
 };
 pub use candidate::{Candidate, Kind, Kinds};
 pub use filter::{Refused, is_private, refusal};
-pub use nat::{Filtering, Mapping, Nat, Udp, expectation};
+pub use inquiry::{Asked, Inquiry, Port};
+pub use nat::{Filtering, Mapping, Nat, Udp, expectation, prospect};
 pub use signal::{
     Body, CANDIDATES, Credentials, Decline, Offer, SIGNAL_BYTES, Signal, SignalError,
 };

@@ -52,6 +52,18 @@ pub struct Nat {
     pub filtering: Filtering,
 }
 
+impl Nat {
+    /// Whether datagrams of ports that were not sent to arrive. A machine without NAT has no filter
+    /// unless one was seen.
+    const fn admits_all(self) -> bool {
+        match self.filtering {
+            Filtering::Open => true,
+            Filtering::Unknown => matches!(self.mapping, Mapping::None),
+            Filtering::AddressAndPort => false,
+        }
+    }
+}
+
 impl Mapping {
     /// Judges answers: the server of each, and the address that it saw. `own` tells addresses of
     /// this machine. Only answers of one address family may be given together.
@@ -94,19 +106,41 @@ impl fmt::Display for Filtering {
     }
 }
 
-/// What to expect of a path to a peer.
+/// What to expect of a path to a peer, `direct` or `relayed`.
 #[must_use]
 pub const fn expectation(ours: Nat, theirs: Nat) -> &'static str {
     use Mapping::PerDestination as Moves;
     match (ours, theirs) {
         (Nat { udp: Udp::Blocked, .. }, _) | (_, Nat { udp: Udp::Blocked, .. }) => "relayed",
-        (Nat { mapping: Moves, .. }, Nat { filtering: Filtering::Open, .. })
-        | (Nat { filtering: Filtering::Open, .. }, Nat { mapping: Moves, .. })
-        | (Nat { mapping: Moves, .. }, Nat { mapping: Mapping::None, .. })
-        | (Nat { mapping: Mapping::None, .. }, Nat { mapping: Moves, .. }) => "direct",
+        (Nat { mapping: Moves, .. }, theirs) if theirs.admits_all() => "direct",
+        (ours, Nat { mapping: Moves, .. }) if ours.admits_all() => "direct",
         (Nat { mapping: Moves, .. }, _) | (_, Nat { mapping: Moves, .. }) => "relayed",
         _ => "direct",
     }
+}
+
+/// As [`expectation`], where our side may be known in part: `None` when what is not known decides.
+#[must_use]
+pub fn prospect(ours: Nat, theirs: Nat) -> Option<&'static str> {
+    let mappings = match ours.mapping {
+        Mapping::Unknown => &[Mapping::None, Mapping::Same, Mapping::PerDestination][..],
+        Mapping::None => &[Mapping::None],
+        Mapping::Same => &[Mapping::Same],
+        Mapping::PerDestination => &[Mapping::PerDestination],
+    };
+    let filterings = match ours.filtering {
+        Filtering::Unknown => &[Filtering::Open, Filtering::AddressAndPort][..],
+        Filtering::Open => &[Filtering::Open],
+        Filtering::AddressAndPort => &[Filtering::AddressAndPort],
+    };
+    let mut all = mappings.iter().flat_map(|mapping| {
+        filterings.iter().map(|filtering| {
+            let ours = Nat { mapping: *mapping, filtering: *filtering, ..ours };
+            expectation(ours, theirs)
+        })
+    });
+    let first = all.next()?;
+    all.all(|other| other == first).then_some(first)
 }
 
 #[cfg(test)]
@@ -147,8 +181,24 @@ mod tests {
             (plain, moving, "relayed"),
             (moving, moving, "relayed"),
             (none, blocked, "relayed"),
+            (nat(Mapping::None, Filtering::AddressAndPort), moving, "relayed"),
         ] {
             assert_eq!((expectation(a, b), expectation(b, a)), (expected, expected), "{a:?} {b:?}");
         }
+    }
+    #[test]
+    fn what_is_not_known_leaves_a_prospect_open_only_where_it_decides() {
+        let nat = |mapping, filtering| Nat { udp: Udp::Passes, mapping, filtering };
+        let plain = nat(Mapping::Same, Filtering::AddressAndPort);
+        let moving = nat(Mapping::PerDestination, Filtering::AddressAndPort);
+        let no_filter_known = nat(Mapping::Same, Filtering::Unknown);
+        assert_eq!(prospect(no_filter_known, plain), Some("direct"));
+        assert_eq!(prospect(no_filter_known, moving), None);
+        let one_answer = nat(Mapping::Unknown, Filtering::Unknown);
+        assert_eq!(prospect(one_answer, plain), None);
+        assert_eq!(prospect(one_answer, nat(Mapping::None, Filtering::Open)), Some("direct"));
+        let blocked = Nat { udp: Udp::Blocked, ..Nat::default() };
+        assert_eq!(prospect(blocked, plain), Some("relayed"));
+        assert_eq!(prospect(one_answer, blocked), Some("relayed"));
     }
 }

@@ -22,7 +22,7 @@ use crate::runtime::slow_runtime;
 use crate::whereabouts::{client_instance, control};
 use crate::{
     check, clients, connect, cores, demo, enroll, found, generate, inherit, install, instances,
-    measure, published, service_options, visits,
+    measure, nat, published, service_options, visits,
 };
 
 /// Runs a command. If the error is a [`ops::WrongConfig`], the configuration is wrong.
@@ -98,6 +98,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
         Command::Uninstall(args) => install::uninstall(args),
         Command::Stop { which, now } => instances::stop(which, *now),
         Command::Ping(args) => measure::ping(args),
+        Command::Nat(args) => nat::nat(args),
         Command::Speedtest(args) => measure::speedtest(args),
     }
 }

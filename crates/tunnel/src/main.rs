@@ -29,6 +29,7 @@ mod kept_lists;
 mod load;
 mod material;
 mod measure;
+mod nat;
 mod notify;
 mod published;
 mod quoted;

@@ -7,6 +7,7 @@ mod destination;
 mod forwards;
 mod invites;
 mod links;
+mod nat;
 mod outage;
 mod owner;
 mod published;
@@ -35,6 +36,7 @@ use config::{ClientConfig, Common, Kept};
 use link::ProcessBudget;
 use ops::events::Events;
 use ops::measure::{Meter, Ping, Progress, Speed, SpeedTest};
+use ops::nat::NatProbe;
 use ops::status::{self, DaemonState, Status, Told};
 use ops::{
     Certificates, Connector, Daemon, Inviter, ListsInForce, Reloaded, Role, SendFuture, Serving,
@@ -266,6 +268,10 @@ impl Daemon for Client {
     }
 
     fn speed_test(&self) -> Option<&dyn SpeedTest> {
+        Some(self)
+    }
+
+    fn nat_probe(&self) -> Option<&dyn NatProbe> {
         Some(self)
     }
 

@@ -2,10 +2,12 @@
 //! told at log-in, and those of the file.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use config::ClientConfig;
 use net::resolve::Lookups;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::Client;
 use super::uplink::Uplink;
@@ -16,17 +18,21 @@ const OF_NAME: usize = 3;
 /// Addresses altogether, as many as an attempt asks.
 const ALL: usize = punch::QUERIES;
 
+/// The time that a trial has for names. A silent resolver leaves it the server's own address.
+pub(crate) const LOOKUPS: Duration = Duration::from_secs(5);
+
 impl Client {
     /// The addresses of STUN servers, those of the preferred server first. Names that cannot be
     /// looked up are left out.
     pub async fn stun_servers(&self) -> Vec<SocketAddr> {
         let config = self.shared.config.load_full();
-        of(self.shared.uplinks.preferred(), &config).await
+        of(self.shared.uplinks.preferred(), &config, LOOKUPS).await
     }
 }
 
-/// The STUN servers for direct paths to clients of this server.
-pub(crate) async fn of(uplink: &Uplink, config: &ClientConfig) -> Vec<SocketAddr> {
+/// The STUN servers for direct paths to clients of this server. Names that are not looked up within
+/// `limit` are left out.
+pub(crate) async fn of(uplink: &Uplink, config: &ClientConfig, limit: Duration) -> Vec<SocketAddr> {
     let told = uplink.stun();
     let mut hosts: Vec<(String, Vec<u16>)> = Vec::new();
     for path in &config.servers {
@@ -41,7 +47,8 @@ pub(crate) async fn of(uplink: &Uplink, config: &ClientConfig) -> Vec<SocketAddr
     for (nth, (host, ports)) in hosts.into_iter().enumerate() {
         lookups.spawn(async move {
             let bare = host.trim_start_matches('[').trim_end_matches(']');
-            let ips = Lookups::of_servers().resolve(bare).await.unwrap_or_default();
+            let ips = timeout(limit, Lookups::of_servers().resolve(bare)).await;
+            let ips = ips.ok().and_then(Result::ok).unwrap_or_default();
             (nth, ips, ports)
         });
     }

@@ -27,6 +27,7 @@ use crate::enrol::{Allowed, Opened, Order};
 use crate::events::Event;
 use crate::lists::ListChange;
 use crate::measure::{Ping, Progress, Speed};
+use crate::nat::NatReport;
 use crate::reload::Reloaded;
 use crate::shown::Shown;
 use crate::status::{Status, StreamKind, Streams};
@@ -119,6 +120,8 @@ pub enum Command {
     Speedtest {
         millis: u64,
     },
+    /// Asks STUN servers what stands between a client and other clients.
+    Nat,
 }
 
 /// An answer of the daemon.
@@ -162,6 +165,7 @@ pub enum Answer {
     Pong(Ping),
     Progress(Progress),
     Speed(Box<Speed>),
+    Nat(NatReport),
     Event(Event),
     /// So many events were lost, because the listener was slow.
     Lost(u64),

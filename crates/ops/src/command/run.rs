@@ -36,6 +36,10 @@ const NO_OTHER_SIDE: &str = "this is a server; its side is reached from where `t
 const NO_SPEED_TEST: &str =
     "this is a server; a client tests the speed: run it where `tunnel client` runs";
 
+/// The error of a server that is asked for its NAT.
+const NO_NAT: &str = "this is a server; a client asks what stands between it and other clients: run \
+                      it where `tunnel client` runs";
+
 /// The error of a server that is not told whose connections to end.
 const RECONNECT_WHOM: &str =
     "this is a server: name the client whose connections end (hint: tunnel reconnect NAME)";
@@ -218,6 +222,10 @@ pub async fn run(daemon: &dyn Daemon, request: Request<'_>) -> anyhow::Result<An
             Answer::Pong(ping.map_err(|_| NoAnswer)?)
         }
         Command::Events => listen(daemon, &news).await?,
+        Command::Nat => {
+            let probe = daemon.nat_probe().context(NO_NAT)?;
+            Answer::Nat(timeout(PATIENCE + PATIENCE, probe.probe()).await.map_err(|_| NoAnswer)??)
+        }
         Command::Speedtest { millis } => speed_test(daemon, millis, &news).await?,
         Command::Connect { .. } => anyhow::bail!("`connect` takes a connection for itself"),
     })

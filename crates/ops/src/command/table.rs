@@ -306,6 +306,7 @@ pub const TABLE: &[Entry] = &[
         }
         Ok(Command::Ping { timeout_millis })
     }),
+    plain("nat", Method::Get, "/nat", |_| Ok(Command::Nat)),
     body("speedtest", Method::Post, "/speedtest", &SPEEDTEST, |_, body| {
         let Span { millis } = SPEEDTEST.object(body)?;
         Ok(Command::Speedtest { millis })

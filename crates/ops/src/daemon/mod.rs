@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use crate::events::Events;
 use crate::measure::{Meter, SpeedTest};
+use crate::nat::NatProbe;
 use crate::status::Status;
 
 pub use capability::{
@@ -53,6 +54,11 @@ pub trait Daemon: Send + Sync {
 
     /// The throughput of its links. Only a client measures it.
     fn speed_test(&self) -> Option<&dyn SpeedTest> {
+        None
+    }
+
+    /// What stands between a client and other clients.
+    fn nat_probe(&self) -> Option<&dyn NatProbe> {
         None
     }
 

@@ -48,7 +48,7 @@ pub const LIMIT: Duration = Duration::from_secs(10);
 pub const CONSENT: Duration = Duration::from_secs(30);
 
 /// Checks leave at most this often (Ta of RFC 8445 section 14.2).
-const PACE: Duration = Duration::from_millis(50);
+pub(crate) const PACE: Duration = Duration::from_millis(50);
 
 /// The interval of the checks on a pair that works (RFC 7675 section 5.1).
 const CONSENT_CHECK: Duration = Duration::from_secs(5);

@@ -19,6 +19,7 @@
 //! checks go on beside it: a path that does not answer for 30 s is closed (RFC 7675).
 
 mod hosts;
+mod inquiry;
 mod shared;
 mod trial;
 
@@ -38,6 +39,7 @@ use crate::past::PastPaths;
 use crate::session::Clients;
 use crate::{Keys, QuicSettings, ROTATION, Tickets, TlsClient};
 
+pub use inquiry::{Inquired, inquire};
 pub use shared::DirectPath;
 pub use trial::Trial;
 

@@ -349,6 +349,16 @@ pub(crate) struct PingArgs {
     pub(crate) json: bool,
 }
 
+/// `tunnel nat`.
+#[derive(Debug, Args)]
+pub(crate) struct NatArgs {
+    #[command(flatten)]
+    pub(crate) which: Which,
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// `tunnel check`.
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {

@@ -14,8 +14,8 @@ use logging::levels;
 
 pub(crate) use asked::{
     CheckArgs, ClientsArgs, ClientsCommand, ConnectArgs, EnrollArgs, ForwardArgs, HoldArgs,
-    LimitArgs, PingArgs, PublishArgs, RightsArgs, SpeedArgs, StreamsArgs, UnpublishArgs, VisitArgs,
-    Which,
+    LimitArgs, NatArgs, PingArgs, PublishArgs, RightsArgs, SpeedArgs, StreamsArgs, UnpublishArgs,
+    VisitArgs, Which,
 };
 pub(crate) use generate::{Generate, Shell, Side};
 pub(crate) use install::{InstallArgs, PlaceArgs, UninstallArgs};
@@ -86,6 +86,10 @@ Examples:
     tunnel publish --save
 
 The client keeps the services in its state directory. `tunnel unpublish NAME` withdraws a service.";
+
+const NAT_NOTE: &str = "\
+The client asks the server's STUN ports and those of p2p.stun, for 3 s at most. The exit code is 0,
+also if UDP is blocked, and 1 if no STUN server is known.";
 
 const STOP_NOTE: &str = "\
 Open streams may finish within `drain_timeout`. A second `tunnel stop` and a second signal to the
@@ -180,6 +184,10 @@ pub(crate) enum Command {
     Ping(PingArgs),
     /// Measure the throughput of a running client's tunnel in both directions, and name the limit
     Speedtest(SpeedArgs),
+    /// Show what stands between a running client and other clients: whether UDP passes, the kind of
+    /// NAT, and with which peers to expect a direct path
+    #[command(after_help = NAT_NOTE)]
+    Nat(NatArgs),
     /// Admit a new client by a one-time code; runs on the machine of the server
     Enroll(EnrollArgs),
     /// Add rights to a client at once; runs on the machine of the server

@@ -13,6 +13,7 @@ use ops::enrol::{Opened, Order};
 use ops::events::Events;
 use ops::lists::ListChange;
 use ops::measure::{Meter, SpeedTest};
+use ops::nat::NatProbe;
 use ops::shown::{self, Shown};
 use ops::status::{DaemonState, Status};
 use ops::{
@@ -287,6 +288,10 @@ impl Daemon for RunningDaemon {
 
     fn speed_test(&self) -> Option<&dyn SpeedTest> {
         self.role.speed_test()
+    }
+
+    fn nat_probe(&self) -> Option<&dyn NatProbe> {
+        self.role.nat_probe()
     }
 
     fn settings(&self) -> Option<&dyn Settings> {

@@ -50,6 +50,8 @@ pub(crate) struct DirectPaths {
     puncher: OnceLock<Puncher>,
     /// The trials that this client answers.
     answered: AtomicUsize,
+    /// Held by whoever asks STUN servers without a trial.
+    pub(crate) asking: tokio::sync::Mutex<()>,
 }
 
 impl DirectPaths {
@@ -83,7 +85,7 @@ impl Drop for Answered {
 }
 
 /// The settings of trials.
-fn settings(config: &ClientConfig, loopback: bool) -> PunchSettings {
+pub(crate) fn settings(config: &ClientConfig, loopback: bool) -> PunchSettings {
     let (p2p, common) = (&config.p2p, &config.common);
     PunchSettings {
         quic: quic::settings(common),
@@ -96,7 +98,7 @@ fn settings(config: &ClientConfig, loopback: bool) -> PunchSettings {
 
 /// Whether the server is on this machine: then both clients are, and loopback addresses lead from
 /// the one to the other. Elsewhere such a candidate would make a client send to itself.
-fn is_local(servers: &[SocketAddr]) -> bool {
+pub(crate) fn is_local(servers: &[SocketAddr]) -> bool {
     !servers.is_empty() && servers.iter().all(|server| is_loopback(server.ip()))
 }
 

@@ -114,7 +114,7 @@ impl Trying {
         _turn: Answered,
     ) -> Result<(), Failure> {
         let config = self.shared.config.load_full();
-        let stun = stun::of(self.shared.uplink(), &config).await;
+        let stun = stun::of(self.shared.uplink(), &config, stun::LOOKUPS).await;
         let puncher = self.shared.direct.puncher(&config, is_local(&stun));
         let begin = Begin { round: self.number, stun, is_mapping: false };
         let trial = puncher.map_err(Failure::Quic).and_then(|made| Ok(made.publisher(&begin)?));

@@ -78,7 +78,7 @@ impl Seeker {
 
     async fn attempt(&self, link: &Link) -> Result<Carrier, Failure> {
         let config = self.shared.config.load_full();
-        let stun = stun::of(self.shared.uplink(), &config).await;
+        let stun = stun::of(self.shared.uplink(), &config, stun::LOOKUPS).await;
         let puncher = self.shared.direct.puncher(&config, is_local(&stun));
         let round = self.round.get().saturating_add(1);
         self.round.set(round);
