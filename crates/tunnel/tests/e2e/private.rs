@@ -306,8 +306,32 @@ fn a_direct_path_is_taken_while_bytes_flow_and_serves_without_the_server() {
     assert!(path["pair"].as_str().unwrap().contains("host "), "{of}");
     // The server is back: the relayed carrier stands by again, and the stream is the same.
     stage.running.start_server_again();
-    stage.laptop().wait_line(&["resumed over"], LONG);
+    stage.laptop().wait_line(&["is connected to", "again, after"], LONG);
     assert!(echoes(&mut visitor));
+}
+
+#[test]
+fn a_forward_of_direct_paths_alone_waits_for_one_and_refuses_without_one() {
+    let origin = Origin::echo();
+    let services = [private("echo", &tcp(origin.port()))];
+    let mut stage = Stage::new(Setup::new(Scheme::TLS), "home/*", &services);
+    let local = free_port();
+    let direct = forward(&tcp(local), "home/echo").replace(" }", ", p2p: direct }");
+    stage.visit(&format!("forwards:\n{direct}"));
+    let mut visitor = connect(local);
+    assert!(echoes(&mut visitor));
+    // The stream began on the direct path, so the move stands in the log by now.
+    assert!(stage.laptop().log().contains("over a direct path"), "{}", stage.laptop().log());
+
+    // Without a port there is no socket, and so no direct path.
+    let taken = std::net::UdpSocket::bind("[::]:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let other = free_port();
+    let direct = forward(&tcp(other), "home/echo").replace(" }", ", p2p: direct }");
+    stage.visit(&format!("p2p: {{ ports: {port} }}\nforwards:\n{direct}"));
+    let visitor = wait("the forward listens", LONG, || try_connect(other).ok());
+    bytes::expect_reset(visitor);
+    stage.laptop().wait_line(&["no visit of the private service home/echo", "`p2p.ports`"], LONG);
 }
 
 /// Copies connections to `to`, and keeps every byte.
