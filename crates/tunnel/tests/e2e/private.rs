@@ -324,7 +324,7 @@ fn a_forward_of_direct_paths_alone_waits_for_one_and_refuses_without_one() {
     assert!(stage.laptop().log().contains("over a direct path"), "{}", stage.laptop().log());
 
     // Without a port there is no socket, and so no direct path.
-    let taken = std::net::UdpSocket::bind("[::]:0").unwrap();
+    let taken = UdpSocket::bind("[::]:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     let other = free_port();
     let direct = forward(&tcp(other), "home/echo").replace(" }", ", p2p: direct }");
