@@ -137,7 +137,10 @@ impl Part {
                         number: number.0,
                         transport: peer.transport.name().to_owned(),
                         peer: term::address(peer.address),
-                        rtt_micros: round_trip.and_then(|micros| u64::try_from(micros).ok()),
+                        // The round trips of a link are those of its active carrier.
+                        rtt_micros: round_trip
+                            .filter(|_| active == Some(number))
+                            .and_then(|micros| u64::try_from(micros).ok()),
                         cipher: peer.cipher.map(|cipher| cipher.suite.to_owned()),
                         backend: peer.cipher.map(|cipher| cipher.backend.to_owned()),
                         standby: active.is_some_and(|active| active != number),
