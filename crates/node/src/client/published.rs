@@ -180,9 +180,10 @@ impl Published {
     pub(super) fn reached(&self, live: bool) -> ServiceState {
         let known = self.known();
         let trouble = known.trouble.as_ref().map(|trouble| trouble.state);
-        match (trouble == Some(SessionState::Superseded), live) {
-            (true, _) => ServiceState::Superseded,
-            (false, true) => ServiceState::Up,
+        // A refusal of one link may come after another link was admitted again.
+        match (live, trouble == Some(SessionState::Superseded)) {
+            (true, _) => ServiceState::Up,
+            (false, true) => ServiceState::Superseded,
             (false, false) => ServiceState::Waiting,
         }
     }

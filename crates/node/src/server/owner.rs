@@ -14,6 +14,7 @@ use net::resolve::Lookups;
 use ops::events::Changed;
 use ops::status::LinkState;
 use proto::control::{ControlMessage, Invite, InviteOutcome, Invited, Register, Timeouts};
+use proto::greeting::Features;
 use proto::{Measure, Open, ResetCode, Special, Target};
 use relay::{
     Allow, Caller, Destination, FlowCaller, FlowSettings, Permit, Settings, TargetAddr, Watcher,
@@ -373,7 +374,9 @@ impl Owner for ServerOwner {
         match state {
             State::Live => {
                 worker.state.set_live(worker.index, &session, serial, true);
-                if let Some(message) = self.registry.shared().stun.message() {
+                // Direct paths are between clients that know private services.
+                let wants = link.features().have(Features::PRIVATE);
+                if let Some(message) = self.registry.shared().stun.message().filter(|_| wants) {
                     // Without the ports a client finds fewer paths; the next link brings them.
                     let _ = link.send_message(&message);
                 }

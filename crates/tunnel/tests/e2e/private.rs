@@ -57,6 +57,8 @@ impl Stage {
 
     /// Starts `laptop` with these lines.
     fn visit(&mut self, lines: &str) -> &Daemon {
+        // A second process of one name is refused on one machine.
+        self.laptop = None;
         let port = self.server_port;
         let (own, old) = (format!(":{port}"), format!(":{}", self.running.server_port()));
         self.laptop = Some(self.running.start_another_client(|text| {
