@@ -238,7 +238,7 @@ fn part(name: &str, namespace: Option<&String>) -> Child {
         }
         None => Command::new(exe),
     };
-    command.args(["part", "--exact", "--ignored", "--nocapture"]).env(PART, name);
+    command.args(["part", "--exact", "--nocapture"]).env(PART, name);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
 }
 
