@@ -86,6 +86,7 @@ fn sigterm_resets_at_the_deadline_who_does_not_finish() {
         let mut running = setup.start();
         // Before its start has ended, a daemon ends at once.
         running.server.wait_line(&["serving clients on"], SOON);
+        running.client().wait_line(&["has 1 service"], SOON);
         let public = running.public("echo");
         let mut visitor = connect(public);
         visitor.write_all(b"?").unwrap();
