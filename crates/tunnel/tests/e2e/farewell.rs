@@ -58,6 +58,7 @@ fn sigterm_closes_the_doors_and_lets_transfers_finish() {
         let setup = Setup::new(scheme).service("source", published.port());
         let mut running = setup.forward(forwarded.port()).start();
         running.server.wait_line(&["serving clients on"], SOON);
+        running.client().wait_line(&["has 1 service"], SOON);
         let (public, local) = (running.public("source"), running.local());
         let visitors = [inside(public), inside(local)];
         daemon(&mut running, side).terminate();
