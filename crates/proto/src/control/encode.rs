@@ -9,7 +9,10 @@ use super::{
     ADDRESSES_MAX, ControlMessage, MESSAGE_MAX, SERVICES_MAX, SIGNAL_MAX, STUN_PORTS_MAX, TEXT_MAX,
     VISITORS_MAX,
 };
-use super::{FlowOpen, RefusedAddress, ServiceError, ServiceResult, ServiceSpec, StunPorts};
+use super::{
+    FlowOpen, RefusedAddress, Register, Registered, ServiceError, ServiceResult, ServiceSpec,
+    StunPorts,
+};
 use crate::frame::put_request;
 use crate::greeting::Name;
 use crate::text::{escaped, is_forbidden};
@@ -127,20 +130,12 @@ impl ControlMessage {
     /// Every limit, before a byte is written. Returns the most bytes of an explanation of a refused
     /// address.
     fn check(&self) -> Result<usize, EncodeError> {
-        let count = match self {
-            Self::Register(register) => register.services.len(),
-            Self::Registered(registered) => registered.results.len(),
-            Self::Signal(signal) if signal.len() > SIGNAL_MAX => {
-                return Err(EncodeError::Signal(signal.len()));
-            }
-            Self::Strained(_)
-            | Self::FlowOpen(_)
-            | Self::FlowClose(_)
-            | Self::Signal(_)
-            | Self::Invite(_)
-            | Self::Invited(_)
-            | Self::Stun(_) => 0,
-        };
+        if let Self::Signal(signal) = self
+            && signal.len() > SIGNAL_MAX
+        {
+            return Err(EncodeError::Signal(signal.len()));
+        }
+        let count = self.specs().len() + self.results().len();
         if count > SERVICES_MAX {
             return Err(EncodeError::Services(count));
         }
@@ -171,53 +166,48 @@ impl ControlMessage {
             .ok_or_else(|| EncodeError::Long(self.body_length(0)))
     }
 
-    /// The services of a Register.
-    fn specs(&self) -> &[ServiceSpec] {
+    /// The message as a list of services or of results.
+    fn listing(&self) -> Listing<'_> {
         match self {
-            Self::Register(register) => &register.services,
-            Self::Registered(_)
-            | Self::Strained(_)
-            | Self::FlowOpen(_)
-            | Self::FlowClose(_)
-            | Self::Signal(_)
-            | Self::Invite(_)
-            | Self::Invited(_)
-            | Self::Stun(_) => &[],
-        }
-    }
-
-    /// The results of a Registered.
-    fn results(&self) -> &[ServiceResult] {
-        match self {
-            Self::Registered(registered) => &registered.results,
-            Self::Register(_)
-            | Self::Strained(_)
-            | Self::FlowOpen(_)
-            | Self::FlowClose(_)
-            | Self::Signal(_)
-            | Self::Invite(_)
-            | Self::Invited(_)
-            | Self::Stun(_) => &[],
-        }
-    }
-
-    fn addresses(&self) -> Vec<(&Name, &[String])> {
-        match self {
-            Self::Register(register) => {
-                register.services.iter().map(|s| (&s.name, s.public.as_slice())).collect()
-            }
-            Self::Registered(registered) => registered
-                .results
-                .iter()
-                .map(|r| (&r.name, r.outcome.as_ref().map_or(&[][..], Vec::as_slice)))
-                .collect(),
+            Self::Register(register) => Listing::Asked(register),
+            Self::Registered(registered) => Listing::Answered(registered),
             Self::Strained(_)
             | Self::FlowOpen(_)
             | Self::FlowClose(_)
             | Self::Signal(_)
             | Self::Invite(_)
             | Self::Invited(_)
-            | Self::Stun(_) => Vec::new(),
+            | Self::Stun(_) => Listing::None,
+        }
+    }
+
+    /// The services of a Register.
+    fn specs(&self) -> &[ServiceSpec] {
+        match self.listing() {
+            Listing::Asked(register) => &register.services,
+            Listing::Answered(_) | Listing::None => &[],
+        }
+    }
+
+    /// The results of a Registered.
+    fn results(&self) -> &[ServiceResult] {
+        match self.listing() {
+            Listing::Answered(registered) => &registered.results,
+            Listing::Asked(_) | Listing::None => &[],
+        }
+    }
+
+    fn addresses(&self) -> Vec<(&Name, &[String])> {
+        match self.listing() {
+            Listing::Asked(register) => {
+                register.services.iter().map(|s| (&s.name, s.public.as_slice())).collect()
+            }
+            Listing::Answered(registered) => registered
+                .results
+                .iter()
+                .map(|r| (&r.name, r.outcome.as_ref().map_or(&[][..], Vec::as_slice)))
+                .collect(),
+            Listing::None => Vec::new(),
         }
     }
 
@@ -231,13 +221,13 @@ impl ControlMessage {
                 tlv(tlv(name.as_str().len()) + addresses)
             })
             .sum();
-        let own: usize = match self {
-            Self::Register(register) => {
+        let own: usize = match self.listing() {
+            Listing::Asked(register) => {
                 let leaving = if register.leaving { tlv(1) } else { 0 };
                 let terms = register.services.iter().map(|spec| spec.terms.encoded_len());
                 leaving + terms.sum::<usize>()
             }
-            Self::Registered(registered) => {
+            Listing::Answered(registered) => {
                 let refused = registered.results.iter().flat_map(|result| &result.refused);
                 let refused = refused.map(|RefusedAddress { address, error }| {
                     tlv(4 + address.len() + explanation(error, most).len())
@@ -247,16 +237,17 @@ impl ControlMessage {
                 let whole = whole.map(|error| tlv(2 + explanation(error, TEXT_MAX).len()));
                 whole.chain(refused).sum()
             }
-            Self::Strained(_)
-            | Self::FlowOpen(_)
-            | Self::FlowClose(_)
-            | Self::Signal(_)
-            | Self::Invite(_)
-            | Self::Invited(_)
-            | Self::Stun(_) => 0,
+            Listing::None => 0,
         };
         tlv(8) + common + own
     }
+}
+
+/// What a message says about services; most messages say nothing.
+enum Listing<'a> {
+    Asked(&'a Register),
+    Answered(&'a Registered),
+    None,
 }
 
 /// Whether no peer would take the text of an address.
