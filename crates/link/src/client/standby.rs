@@ -48,6 +48,11 @@ impl Standby {
         self.at
     }
 
+    /// Whether the link has a standby beside a better path.
+    pub(super) const fn is_kept(&self) -> bool {
+        self.path.is_some()
+    }
+
     /// Whether the path of the active carrier is better than that of the standby.
     pub(super) fn is_behind(&self, active: usize) -> bool {
         self.path.is_some_and(|path| active < path)

@@ -27,6 +27,10 @@ use crate::state::End;
 /// A carrier that has lived for this time was accepted by the server, even after early data.
 const LET_IN: Duration = GREETING_TIMEOUT;
 
+/// The time by which the end of a carrier may come before the greeting of the carrier that replaces
+/// it: the two travel by different paths.
+const ARRIVES: Duration = Duration::from_millis(500);
+
 /// The supervisor of one link. Dropping it closes the link.
 pub(super) struct Watch {
     pub(super) keeper: Rc<Keeper>,
@@ -67,7 +71,9 @@ impl Watch {
             let answer = tokio::select! {
                 notice = self.link.inner.notices.next() => match notice {
                     Notice::Ended(_) => return,
-                    Notice::CarrierLost => {
+                    Notice::CarrierLost => if let Some(answer) = self.arriving().await {
+                        answer
+                    } else {
                         // A carrier with a later number replaces the carriers of these attempts.
                         self.trials.clear();
                         self.standby.attempt.clear();
@@ -79,7 +85,7 @@ impl Watch {
                         let Some((answer, rest)) = self.reattach(pause).await else { return };
                         self.trials = rest;
                         answer
-                    }
+                    },
                     Notice::Probe => {
                         self.rates.forget_trial();
                         self.note_life(attached);
@@ -181,6 +187,16 @@ impl Watch {
                 }
             }
         }
+    }
+
+    /// The outcome of an attempt with a better path that was under way when the carrier was lost.
+    /// The far end closes the carrier behind as soon as it has greeted the better one.
+    async fn arriving(&mut self) -> Option<AttemptOutcome> {
+        if self.trials.is_empty() || !self.standby.is_kept() {
+            return None;
+        }
+        let outcome = tokio::time::timeout(ARRIVES, finished(&mut self.trials));
+        while_alive(&self.link, outcome).await?.ok()?.ok()
     }
 
     /// The carrier of that time is silent or dead.

@@ -143,6 +143,25 @@ fn the_first_carrier_takes_the_fallback_at_once_and_the_better_path_is_tried_whe
 }
 
 #[test]
+fn the_end_of_the_carrier_behind_may_come_before_the_greeting_of_the_better_one() {
+    virtually(async {
+        let scene = Scene::new();
+        let link = scene.client.live().await;
+        scene.better.dialer.is_down.set(false);
+        scene.better.dialer.delay.set(Duration::from_millis(300));
+        scene.asks.notify_one();
+        until("the dial", || scene.better.dials() == 2).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        scene.fallback.breaker().kill();
+        until("the better path", || link.is_live() && scene.path() == 1).await;
+        assert_eq!(scene.better.dials(), 2, "the attempt that was under way");
+        scene.is_settled().await;
+        assert_eq!(scene.fallback.dials(), 2, "the first carrier and the standby");
+        assert_eq!(scene.client.links.get(), 1);
+    });
+}
+
+#[test]
 fn the_death_of_the_active_carrier_costs_no_dial_and_no_byte() {
     virtually(async {
         let (scene, link) = Scene::settled().await;
