@@ -71,7 +71,8 @@ impl Mapping {
     pub fn of(answers: &[(SocketAddr, SocketAddr)], own: impl Fn(SocketAddr) -> bool) -> Self {
         match answers {
             [] => Self::Unknown,
-            [(_, seen), ..] if own(*seen) => Self::None,
+            // A server that sees a loopback address is on this machine.
+            [(_, seen), ..] if own(*seen) || seen.ip().to_canonical().is_loopback() => Self::None,
             [(server, seen), rest @ ..] => {
                 if rest.iter().any(|(_, other)| other != seen) {
                     Self::PerDestination

@@ -51,7 +51,7 @@ impl NatProbe for Client {
             }
             let servers = stun::of(uplink, &config, LOOKUPS).await;
             ensure!(!servers.is_empty(), "no name of a STUN server could be looked up");
-            let settings = direct::settings(&config, direct::is_local(&servers));
+            let settings = direct::settings(&config);
             let found = inquire(&settings, &servers, until).await;
             let found = found.context("no socket for the questions")?;
             Ok(report(session.name.clone(), found, config.p2p.host))

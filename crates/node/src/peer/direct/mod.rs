@@ -21,7 +21,7 @@ pub(crate) mod news;
 pub(crate) mod offer;
 pub(crate) mod seek;
 
-use std::net::{IpAddr, SocketAddr};
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -56,8 +56,8 @@ pub(crate) struct DirectPaths {
 
 impl DirectPaths {
     /// Makes trials by the settings in force.
-    fn puncher(&self, config: &ClientConfig, loopback: bool) -> Result<Puncher, CarrierError> {
-        let settings = settings(config, loopback);
+    fn puncher(&self, config: &ClientConfig) -> Result<Puncher, CarrierError> {
+        let settings = settings(config);
         if let Some(known) = self.puncher.get() {
             return Ok(known.with(settings));
         }
@@ -85,29 +85,20 @@ impl Drop for Answered {
 }
 
 /// The settings of trials.
-pub(crate) fn settings(config: &ClientConfig, loopback: bool) -> PunchSettings {
+pub(crate) fn settings(config: &ClientConfig) -> PunchSettings {
     let (p2p, common) = (&config.p2p, &config.common);
     PunchSettings {
         quic: quic::settings(common),
         buffers: quic::sizes(&common.quic),
         kinds: Kinds { host: p2p.host, mapped: false, reflexive: p2p.reflexive },
         ports: p2p.ports.map(|(first, last)| first..=last),
-        loopback,
+        // A loopback address of the peer would make this client send to itself.
+        loopback: false,
     }
 }
 
-/// Whether the server is on this machine: then both clients are, and loopback addresses lead from
-/// the one to the other. Elsewhere such a candidate would make a client send to itself.
-pub(crate) fn is_local(servers: &[SocketAddr]) -> bool {
-    !servers.is_empty() && servers.iter().all(|server| is_loopback(server.ip()))
-}
-
-fn is_loopback(ip: IpAddr) -> bool {
-    ip.to_canonical().is_loopback()
-}
-
 /// Carries the signals of a trial, until the future is dropped.
-async fn converse(link: &Link, trial: &Trial, inbox: &mut mpsc::Receiver<Bytes>) {
+async fn converse(link: &Link, trial: &Trial, inbox: &mut mpsc::Receiver<Bytes>) -> Infallible {
     loop {
         tokio::select! {
             signal = trial.signal() => say(link, signal),

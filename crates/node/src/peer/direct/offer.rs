@@ -3,18 +3,25 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use link::Link;
 use punch::{Body, Decline, Signal};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, spawn_local};
+use tokio::time::Instant;
 use transport_quic::punched::{Begin, Failure};
 
-use super::{Answered, DirectPaths, WAITING_MAX, converse, is_local, say};
+use super::{Answered, DirectPaths, WAITING_MAX, converse, say};
 use crate::client::{ClientShared, stun};
 use crate::peer::accept::{Whose, welcome};
 use crate::session::{Session, Worker};
+
+/// The trials of one link begin at least this far apart. Each one looks names up, binds a socket and
+/// asks STUN servers, so a visitor must not begin as many as it likes. The pauses of an honest visitor
+/// are 5 s and longer, but for a change of its network.
+const APART: Duration = Duration::from_secs(1);
 
 /// Answers the trials of one link, one at a time.
 pub(crate) struct Offers {
@@ -28,6 +35,7 @@ pub(crate) struct Offers {
 /// The trial that is under way, or the last one.
 struct Round {
     number: u32,
+    began: Instant,
     inbox: mpsc::Sender<Bytes>,
     task: AbortHandle,
 }
@@ -61,17 +69,21 @@ impl Offers {
             }
         };
         let mut current = self.current.borrow_mut();
-        let known = current.as_ref().map(|known| known.number);
-        if known.is_none_or(|known| round > known) {
-            *current = Some(self.begin(link, round));
+        let (known, now) =
+            (current.as_ref().map(|known| (known.number, known.began)), Instant::now());
+        match judged(known, round, now) {
+            Judged::Older => return,
+            Judged::TooSoon => return decline(link, round, Decline::Unable),
+            Judged::Begins => *current = Some(self.begin(link, round, now)),
+            Judged::UnderWay => {}
         }
-        if let Some(known) = current.as_ref().filter(|known| known.number == round) {
+        if let Some(known) = &*current {
             // A signal that finds no room is repeated by the next one.
             let _ = known.inbox.try_send(signal);
         }
     }
 
-    fn begin(&self, link: &Link, number: u32) -> Round {
+    fn begin(&self, link: &Link, number: u32, began: Instant) -> Round {
         let (inbox, heard) = mpsc::channel(WAITING_MAX);
         let trying = Trying {
             worker: Rc::clone(&self.worker),
@@ -82,8 +94,34 @@ impl Offers {
             number,
         };
         let task = spawn_local(trying.run(heard)).abort_handle();
-        Round { number, inbox, task }
+        Round { number, began, inbox, task }
     }
+}
+
+/// What a signal is to a link.
+#[derive(Debug, PartialEq, Eq)]
+enum Judged {
+    /// Of a trial that a newer one has ended.
+    Older,
+    UnderWay,
+    Begins,
+    /// The trial before it began less than [`APART`] ago.
+    TooSoon,
+}
+
+/// Judges a signal of this round by the round that is known, and its begin.
+fn judged(known: Option<(u32, Instant)>, round: u32, now: Instant) -> Judged {
+    match known {
+        Some((known, _)) if round < known => Judged::Older,
+        Some((known, _)) if round == known => Judged::UnderWay,
+        Some((_, began)) if now.saturating_duration_since(began) < APART => Judged::TooSoon,
+        Some(_) | None => Judged::Begins,
+    }
+}
+
+/// Tells the visitor that this round has no trial here.
+fn decline(link: &Link, round: u32, why: Decline) {
+    say(link, Signal { round, body: Body::Decline(why) }.encode());
 }
 
 /// The answer to one trial.
@@ -99,7 +137,7 @@ struct Trying {
 impl Trying {
     async fn run(self, mut heard: mpsc::Receiver<Bytes>) {
         let Some(turn) = DirectPaths::answer(&self.shared) else {
-            return self.decline(Decline::Unable);
+            return decline(&self.link, self.number, Decline::Unable);
         };
         let serial = self.link.serial();
         if let Err(error) = self.attempt(&mut heard, turn).await {
@@ -115,25 +153,37 @@ impl Trying {
     ) -> Result<(), Failure> {
         let config = self.shared.config.load_full();
         let stun = stun::of(self.shared.uplink(), &config, stun::LOOKUPS).await;
-        let puncher = self.shared.direct.puncher(&config, is_local(&stun));
+        let puncher = self.shared.direct.puncher(&config);
         let begin = Begin { round: self.number, stun, is_mapping: false };
         let trial = puncher.map_err(Failure::Quic).and_then(|made| Ok(made.publisher(&begin)?));
-        let trial = trial.inspect_err(|_| self.decline(Decline::Unable))?;
+        let trial = trial.inspect_err(|_| decline(&self.link, self.number, Decline::Unable))?;
         let incoming = tokio::select! {
             incoming = trial.accept() => incoming?,
-            () = converse(&self.link, &trial, heard) => return Ok(()),
+            never = converse(&self.link, &trial, heard) => match never {},
         };
         self.session.paths.found(self.link.serial(), trial.path());
         tokio::select! {
             () = welcome(&self.worker, &self.shared, &self.whose, incoming) => {}
             // The visitor may still miss the signal that says which pair it is.
-            () = converse(&self.link, &trial, heard) => {}
+            never = converse(&self.link, &trial, heard) => match never {},
         }
         Ok(())
     }
+}
 
-    fn decline(&self, why: Decline) {
-        let signal = Signal { round: self.number, body: Body::Decline(why) };
-        say(&self.link, signal.encode());
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_newer_round_begins_a_trial_but_not_many_in_a_second() {
+        let begin = Instant::now();
+        let soon = begin + APART - Duration::from_millis(1);
+        assert_eq!(judged(None, 7, begin), Judged::Begins);
+        let known = Some((7, begin));
+        assert_eq!(judged(known, 6, begin + APART), Judged::Older);
+        assert_eq!(judged(known, 7, soon), Judged::UnderWay);
+        assert_eq!(judged(known, 8, soon), Judged::TooSoon);
+        assert_eq!(judged(known, u32::MAX, begin + APART), Judged::Begins);
     }
 }

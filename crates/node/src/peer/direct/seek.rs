@@ -12,7 +12,7 @@ use tokio::sync::{Notify, mpsc};
 use transport::{Carrier, CarrierError, Dialled, LocalFuture, PathDialer, Say};
 use transport_quic::punched::{Begin, Failure};
 
-use super::{WAITING_MAX, converse, is_local, news};
+use super::{WAITING_MAX, converse, news};
 use crate::client::{ClientShared, stun};
 use crate::session::Session;
 
@@ -79,7 +79,7 @@ impl Seeker {
     async fn attempt(&self, link: &Link) -> Result<Carrier, Failure> {
         let config = self.shared.config.load_full();
         let stun = stun::of(self.shared.uplink(), &config, stun::LOOKUPS).await;
-        let puncher = self.shared.direct.puncher(&config, is_local(&stun));
+        let puncher = self.shared.direct.puncher(&config);
         let round = self.round.get().saturating_add(1);
         self.round.set(round);
         let (inbox, mut heard) = mpsc::channel(WAITING_MAX);
@@ -88,16 +88,11 @@ impl Seeker {
         let trial = puncher.map_err(Failure::Quic)?.visitor(&begin)?;
         let carrier = tokio::select! {
             carrier = trial.dial() => carrier?,
-            () = converse(link, &trial, &mut heard) => return Err(gone().into()),
+            never = converse(link, &trial, &mut heard) => match never {},
         };
         self.session.paths.found(link.serial(), trial.path());
         Ok(carrier)
     }
-}
-
-/// The conversation has no end of its own.
-fn gone() -> io::Error {
-    io::Error::from(io::ErrorKind::ConnectionAborted)
 }
 
 /// The direct path of a link.
