@@ -10,6 +10,7 @@
 mod asked;
 mod authority;
 mod between;
+mod certified;
 mod config;
 mod error;
 mod explain;
@@ -26,6 +27,7 @@ mod words;
 pub use asked::Asked;
 pub use authority::{Authority, Issued};
 pub use between::{PEER_NAME, peer_client_config, peer_server_config};
+pub use certified::{PeerFault, PeerMaterial, Shown};
 pub use config::{Oldest, Trust, client_config, client_config_from, server_config};
 pub use error::MaterialError;
 pub use explain::{explain, io_error, of_authority, of_visitor};
