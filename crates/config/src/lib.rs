@@ -58,12 +58,12 @@ pub use load::{
 };
 pub use model::{
     AccessLog, Acme, AcmeBinding, AcmeDns, Admin, Change, Changed, Check, ClientConfig,
-    ClientGrant, Common, Congestion, Exit, Field, Files, FlowLimits, Forward, Http, HttpAuth, Kcp,
-    KcpCongestion, KcpFec, KcpPreset, KeyPair, Listen, LogFile, LogFormat, LogLevel, Mux, Otlp,
-    P2p, Pages, Path, PeerPath, Private, PrivateService, ProxyProtocol, Public, Quic,
-    RequestFormat, RequestLog, Rights, STUN_PORT, ServerConfig, ServerTls, Service, StunAddress,
-    TargetTls, TlsRoutes, TlsVersion, Token, Trust, UserFile, Visit, VisitRight, VisitRights,
-    Visitor, VisitorLists,
+    ClientGrant, Common, Congestion, Demand, Exit, Field, Files, FlowLimits, Forward, Http,
+    HttpAuth, Kcp, KcpCongestion, KcpFec, KcpPreset, KeyPair, Listen, LogFile, LogFormat, LogLevel,
+    Mux, Otlp, P2p, Pages, Path, PeerPath, PeerTls, Private, PrivateService, Proof, ProxyProtocol,
+    Public, Quic, RequestFormat, RequestLog, Rights, STUN_PORT, ServerConfig, ServerTls, Service,
+    StunAddress, TargetTls, TlsRoutes, TlsVersion, Token, Trust, UserFile, Visit, VisitRight,
+    VisitRights, Visitor, VisitorLists,
 };
 pub use moment::Moment;
 pub use names::{NameKind, is_own_name, own_label};

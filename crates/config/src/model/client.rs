@@ -11,7 +11,7 @@ use proto::control::ServiceTerms;
 use proto::{Compress, HttpOptions, Network, TargetProtocol, Visitors};
 
 use super::p2p::P2p;
-use super::private::{PeerPath, Private, PrivateService, Visit};
+use super::private::{PeerPath, PeerTls, Private, PrivateService, Proof, Visit};
 use super::{Changed, Common, KeyPair, TlsVersion, Token, changes};
 use crate::{
     Endpoint, ForwardRights, Host, Lists, Local, Moment, NameKind, Over, Proxy, Secret, Span,
@@ -335,11 +335,15 @@ impl Service {
     /// The settings beside addresses, for people: `, allow_from [10.0.0.0/8], PROXY protocol v2`.
     fn extras(&self, visitors: &Visitors) -> String {
         let mut extras = String::new();
-        if let Some(Private { visitors: named }) = &self.private {
+        if let Some(Private { visitors: named, tls }) = &self.private {
             let shown: Vec<_> = named.iter().take(SHOWN).map(|one| one.name.to_string()).collect();
             let more = named.len() - shown.len();
             extras.push_str(&format!(", visitors [{}", shown.join(", ")));
             extras.push_str(&if more > 0 { format!(" and {more} more]") } else { "]".to_owned() });
+            if let Some(tls) = tls {
+                let ca = tls.ca.display();
+                extras.push_str(&format!(", visitors without a token by certificates of {ca}"));
+            }
         }
         let Visitors { allow_from, deny_from } = visitors;
         let denies = (!deny_from.is_empty()).then_some(deny_from);
@@ -535,6 +539,8 @@ pub struct Forward {
     pub target: Option<Target>,
     /// The token for a private service; `None`: that of [`ClientConfig::visits`].
     pub token: Option<Token>,
+    /// The certificates for a private service, in the place of the token.
+    pub tls: Option<PeerTls>,
     /// The way to a private service.
     pub p2p: PeerPath,
     /// Pairs `user:password` of a proxy, one of which a program has to know; user and password have
@@ -564,10 +570,11 @@ impl Forward {
         }
     }
 
-    /// The visit of the private service, where the forward has a token of its own.
+    /// The visit of the private service, where the forward has a proof of its own.
     pub(super) fn visit(&self) -> Option<Visit> {
-        let (service, token) = (self.private()?.clone(), self.token.clone()?);
-        Some(Visit { service, token, p2p: self.p2p })
+        let token = self.token.clone().map(Proof::Token);
+        let proof = token.or_else(|| self.tls.clone().map(Proof::Certificate))?;
+        Some(Visit { service: self.private()?.clone(), proof, p2p: self.p2p })
     }
 }
 

@@ -21,7 +21,10 @@ pub use client::{
 pub use doors::{Acme, AcmeBinding, AcmeDns, Http, Mux, Pages, TlsRoutes, TlsVersion};
 pub use kcp::{Kcp, KcpCongestion, KcpFec, KcpPreset};
 pub use p2p::{P2p, StunAddress};
-pub use private::{PeerPath, Private, PrivateService, Visit, VisitRight, VisitRights, Visitor};
+pub use private::{
+    Demand, PeerPath, PeerTls, Private, PrivateService, Proof, Visit, VisitRight, VisitRights,
+    Visitor,
+};
 pub use quic::{Congestion, Quic};
 pub use server::{ClientGrant, HttpAuth, Listen, Rights, STUN_PORT, ServerConfig, ServerTls};
 
@@ -216,7 +219,7 @@ fn changes<const N: usize>(all: [(bool, Changed); N]) -> impl Iterator<Item = Ch
 }
 
 /// A certificate chain and its key: PEM files, with paths as written.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KeyPair {
     /// The file with the chain.
     pub cert: PathBuf,

@@ -167,6 +167,7 @@ const HARMLESS: &[&str] = &[
     "until",
     "user",
     "visit",
+    "visitor_tls",
     "visitors",
     "visits",
     "wait",

@@ -50,6 +50,7 @@ use crate::health::Healths;
 use crate::peer::accept::PeerHost;
 use crate::peer::direct::DirectPaths;
 use crate::peer::links::PeerLinks;
+use crate::peer::material::{self, Materials};
 use crate::probes;
 use crate::session::{State, Workers};
 use crate::tcp_info::Ledger;
@@ -86,6 +87,8 @@ pub(crate) struct ClientShared {
     pub(crate) config: ArcSwap<ClientConfig>,
     /// The links of visitors of private services.
     pub(crate) host: PeerHost,
+    /// The certificates of visits.
+    pub(crate) materials: Materials,
     /// The direct paths to other clients.
     pub(crate) direct: DirectPaths,
     /// The links to private services of other clients.
@@ -150,6 +153,7 @@ impl Client {
     pub(crate) async fn start_with(config: ClientConfig, link: LinkConfig) -> anyhow::Result<Self> {
         let count = config.common.workers.unwrap_or_else(workers::automatic);
         let plan = Plan::new(&config, link, count.get())?;
+        let materials = material::read(&config)?;
         let links = Links::of(&plan, count.get());
 
         // All forwards are bound before anything is registered, so that a person learns first of a
@@ -171,6 +175,7 @@ impl Client {
         let shared = Arc::new(ClientShared {
             config: ArcSwap::from_pointee(config),
             host: PeerHost::default(),
+            materials: Materials::new(materials),
             direct: DirectPaths::default(),
             visits,
             uplinks: Uplinks::of(Uplink::new(&links, &events)),

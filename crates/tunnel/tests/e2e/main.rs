@@ -50,6 +50,7 @@ mod other_user;
 mod outputs;
 mod peer;
 mod private;
+mod private_certificates;
 mod proxies;
 mod public_url;
 mod quic;

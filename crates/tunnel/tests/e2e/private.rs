@@ -31,8 +31,8 @@ const OTHER: &str = "Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3uXeWqBn6Tz0A";
 /// The token by which `laptop` logs in.
 const LAPTOP: &str = "aB3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xYzA1bC2dE3fG";
 
-struct Stage {
-    running: Running,
+pub(crate) struct Stage {
+    pub(crate) running: Running,
     laptop: Option<Daemon>,
     /// Where `laptop` finds the server.
     server_port: u16,
@@ -41,10 +41,15 @@ struct Stage {
 impl Stage {
     /// `home` has these services, each a line of a flow map without braces. `right` is the right of
     /// `laptop`.
-    fn new(setup: Setup, right: &str, services: &[String]) -> Self {
+    pub(crate) fn new(setup: Setup, right: &str, services: &[String]) -> Self {
+        Self::with(setup, right, services, "")
+    }
+
+    /// The same with further lines of the server's file.
+    pub(crate) fn with(setup: Setup, right: &str, services: &[String], lines: &str) -> Self {
         let mut setup = setup;
         setup.server_lines.push_str(&format!(
-            "  - {{ name: laptop, token: {LAPTOP}, allow: {{ visit: {right} }} }}\n"
+            "  - {{ name: laptop, token: {LAPTOP}, allow: {{ visit: {right} }} }}\n{lines}"
         ));
         setup.client_lines.push_str("retry: { min: 20ms, max: 200ms }\n");
         let mut running = setup.start_server();
@@ -56,7 +61,7 @@ impl Stage {
     }
 
     /// Starts `laptop` with these lines.
-    fn visit(&mut self, lines: &str) -> &Daemon {
+    pub(crate) fn visit(&mut self, lines: &str) -> &Daemon {
         // A second process of one name is refused on one machine.
         self.laptop = None;
         let port = self.server_port;
@@ -73,20 +78,20 @@ impl Stage {
         self.laptop.as_ref().unwrap()
     }
 
-    fn laptop(&self) -> &Daemon {
+    pub(crate) fn laptop(&self) -> &Daemon {
         self.laptop.as_ref().unwrap()
     }
 
-    fn home(&mut self) -> &mut Daemon {
+    pub(crate) fn home(&mut self) -> &mut Daemon {
         self.running.client()
     }
 
-    fn another_socket(&self) -> PathBuf {
+    pub(crate) fn another_socket(&self) -> PathBuf {
         self.running.file("another/another.sock")
     }
 
     /// Changes the services of `home` and reloads it.
-    fn publish(&self, services: &[String]) {
+    pub(crate) fn publish(&self, services: &[String]) {
         self.running.edit_client(|text| {
             let before = text.split("services:").next().unwrap().to_owned();
             before + &listed(services)
@@ -102,30 +107,30 @@ fn listed(services: &[String]) -> String {
 }
 
 /// A private service for `laptop`.
-fn private(name: &str, target: &str) -> String {
+pub(crate) fn private(name: &str, target: &str) -> String {
     private_for(name, target, &format!("{{ name: laptop, token: {VISIT} }}"))
 }
 
-fn private_for(name: &str, target: &str, visitors: &str) -> String {
+pub(crate) fn private_for(name: &str, target: &str, visitors: &str) -> String {
     format!("name: {name}, public: private, target: \"{target}\", visitors: [{visitors}]")
 }
 
-fn tcp(port: u16) -> String {
+pub(crate) fn tcp(port: u16) -> String {
     format!("tcp://127.0.0.1:{port}")
 }
 
 /// A forward of `laptop`.
-fn forward(listen: &str, service: &str) -> String {
+pub(crate) fn forward(listen: &str, service: &str) -> String {
     format!("  - {{ listen: \"{listen}\", target: \"service://{service}\", token: {VISIT} }}\n")
 }
 
 /// The same, which no direct path takes away from the wires.
-fn relayed(listen: &str, service: &str) -> String {
+pub(crate) fn relayed(listen: &str, service: &str) -> String {
     forward(listen, service).replace(" }", ", p2p: relay }")
 }
 
 /// Each byte that is sent comes back.
-fn echoes(mut stream: impl io::Read + io::Write) -> bool {
+pub(crate) fn echoes(mut stream: impl io::Read + io::Write) -> bool {
     stream.write_all(b"?").is_ok() && stream.read_exact(&mut [0]).is_ok()
 }
 

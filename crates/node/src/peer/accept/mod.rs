@@ -3,6 +3,7 @@
 
 mod owner;
 mod places;
+mod proof;
 mod verifier;
 
 use std::collections::HashMap;
@@ -11,22 +12,22 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ::link::GreetError;
 use ::link::server::{LogInError, log_in};
-use config::ClientConfig;
 use logging::{AUDIT, RepeatLimit};
 use net::brake::Failures;
 use proto::ResetCode;
-use proto::greeting::{Name, Refusal, StoredCredential};
+use proto::greeting::Name;
 use relay::{Duplex, StreamLane, accept_duplex, refuse_stream};
+use tls::{PeerMaterial, Shown};
 use tokio::task::spawn_local;
-use transport::{Carrier, CarrierError, Incoming, Inlet, LocalFuture, Outlet};
+use transport::{ALPN, Carrier, CarrierError, Incoming, Inlet, LocalFuture, Outlet};
 use transport_tcp::accept_inside;
 
 use super::{RELAY, server_tls};
 use crate::client::ClientShared;
 use crate::session::{Handle, Worker};
 use places::{Arrival, Places};
+use proof::{Proved, is_valid, material, may_visit, reason};
 use verifier::PeerVerifier;
 
 /// Visitors before the end of their greeting. Each costs a handshake of TLS and 160 KiB for at most
@@ -95,8 +96,12 @@ impl PeerHost {
         };
         let (outlet, stream) = accept_duplex(inlet, None, &Rc::default(), None);
         let (worker, shared) = (Rc::clone(worker), Arc::clone(shared));
+        let shown = Shown::default();
+        let material = material(&shared, &shared.config.load(), &whose);
+        let visitor = whose.visitor.clone();
+        let stream = Stream { stream, material, shown: shown.clone(), visitor };
         spawn_local(async move {
-            welcome(&worker, &shared, &whose, Box::new(Stream(stream))).await;
+            welcome(&worker, &shared, &whose, (Box::new(stream), &shown)).await;
             drop(turn);
         });
         outlet
@@ -119,33 +124,9 @@ impl PeerHost {
     /// Ends the links of those who may not visit any more, after a change of the configuration.
     pub(crate) async fn review(&self, shared: &ClientShared, handles: &[Handle]) {
         let config = shared.config.load_full();
-        self.places.close(handles, |whose, token| !is_valid(&config, whose, token)).await;
+        let is_valid = |whose: &Whose, proved: &Proved| is_valid(shared, &config, whose, proved);
+        self.places.close(handles, |whose, proved| !is_valid(whose, proved)).await;
     }
-}
-
-/// The private service with its visitors.
-fn private<'a>(config: &'a ClientConfig, service: &Name) -> Option<&'a config::Private> {
-    let found = config.services.iter().find(|known| known.name == service.as_str());
-    found.and_then(|found| found.private.as_ref())
-}
-
-/// Whether the service is private and names the visitor.
-fn may_visit(config: &ClientConfig, whose: &Whose) -> bool {
-    let names = |visitor: &config::Visitor| visitor.name.has(whose.visitor.as_str());
-    private(config, &whose.service).is_some_and(|private| private.visitors.iter().any(names))
-}
-
-/// The credentials of a visitor.
-fn credentials(config: &ClientConfig, whose: &Whose) -> Vec<StoredCredential> {
-    let tokens = private(config, &whose.service).map(|own| own.tokens_of(whose.visitor.as_str()));
-    let tokens = tokens.unwrap_or_default().iter();
-    // The configuration has checked the tokens.
-    tokens.filter_map(|token| StoredCredential::of(token.secret.reveal()).ok()).collect()
-}
-
-/// Whether a link that began with this token may stay.
-fn is_valid(config: &ClientConfig, whose: &Whose, token: &StoredCredential) -> bool {
-    may_visit(config, whose) && credentials(config, whose).contains(token)
 }
 
 /// A place among the visitors before the end of their greeting.
@@ -177,22 +158,23 @@ impl Drop for Turn {
     }
 }
 
-/// Logs a visitor in, or says why not.
+/// Logs a visitor in, or says why not. `shown` is the certificate of the visitor, once it has shown
+/// one.
 pub(super) async fn welcome(
     worker: &Rc<Worker>,
     shared: &Arc<ClientShared>,
     whose: &Whose,
-    incoming: Box<dyn Incoming>,
+    (incoming, shown): (Box<dyn Incoming>, &Shown),
 ) {
     let verifier = PeerVerifier::new(shared, whose);
-    let arrival = Arrival { worker, shared, whose };
+    let arrival = Arrival { worker, shared, whose, shown };
     let Err(error) = log_in(incoming, &verifier, &arrival).await else { return };
     let Whose { visitor, service } = whose;
     let why = match &error {
-        LogInError::Greeting(error) => reason(error, shared, whose),
+        LogInError::Greeting(error) => reason(error, shared, whose, shown),
         LogInError::Handshake(_) | LogInError::LinkGone => None,
     };
-    let why = why.map_or_else(|| error.to_string(), str::to_owned);
+    let why = why.unwrap_or_else(|| error.to_string());
     if lock(&shared.host.told).pass(whose.clone(), Instant::now()).is_some() {
         tracing::warn!(
             target: AUDIT, client = visitor.as_str(), service = service.as_str(),
@@ -201,21 +183,15 @@ pub(super) async fn welcome(
     }
 }
 
-/// Why a visitor is refused, for the log. The visitor gets fewer details.
-fn reason(error: &GreetError, shared: &ClientShared, whose: &Whose) -> Option<&'static str> {
-    if error.refusal() != Some(Refusal::BadCredential) {
-        return None;
-    }
-    Some(if credentials(&shared.config.load(), whose).is_empty() {
-        "its entry in `visitors` has no token"
-    } else {
-        "wrong token: `token` or `token_file` of its forward must be that of its entry in `visitors`"
-    })
-}
-
 /// A stream of the server, before the handshake of TLS.
 #[derive(Debug)]
-struct Stream(Duplex);
+struct Stream {
+    stream: Duplex,
+    /// The certificates that the service demands.
+    material: Option<Arc<PeerMaterial>>,
+    shown: Shown,
+    visitor: Name,
+}
 
 impl Incoming for Stream {
     fn remote(&self) -> SocketAddr {
@@ -223,9 +199,19 @@ impl Incoming for Stream {
     }
 
     fn handshake(self: Box<Self>) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
+        let Self { stream, material, shown, visitor } = *self;
         Box::pin(async move {
-            let lane = Box::new(StreamLane::new(self.0));
-            accept_inside(lane, RELAY, &*server_tls()?).await
+            let lane = Box::new(StreamLane::new(stream));
+            let Some(own) = material else {
+                return accept_inside(lane, RELAY, &*server_tls()?).await;
+            };
+            let config = own.server_config(&[ALPN], &shown)?;
+            let mut carrier = accept_inside(lane, RELAY, &config).await?;
+            if own.verify(&shown, visitor.as_str()).is_err() {
+                // The greeting refuses this visitor as it refuses one with a wrong token.
+                carrier.peer.certificate_name = None;
+            }
+            Ok(carrier)
         })
     }
 }

@@ -10,7 +10,8 @@ use proto::{LinkId, Open, ResetCode, Target};
 use relay::refuse_stream;
 use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
-use super::{Whose, may_visit};
+use super::Whose;
+use super::proof::may_visit;
 use crate::client::{ClientShared, Local};
 use crate::peer::direct::offer::Offers;
 use crate::session::{Session, Worker};

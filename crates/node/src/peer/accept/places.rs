@@ -9,11 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use ::link::server::{Greeted, Placement};
 use ::link::{Lease, Link, Settings};
 use logging::AUDIT;
-use proto::greeting::{LinkSecret, StoredCredential};
+use proto::greeting::LinkSecret;
 use proto::{InstanceId, LinkId, Side};
+use tls::Shown;
 use tokio::task::spawn_local;
 
 use super::owner::PeerOwner;
+use super::proof::Proved;
 use super::{Whose, lock};
 use crate::client::ClientShared;
 use crate::memory;
@@ -40,8 +42,8 @@ struct Place {
     session: Arc<Session>,
     secret: LinkSecret,
     instance: InstanceId,
-    /// The token that the visitor proved.
-    token: StoredCredential,
+    /// What the visitor proved.
+    proved: Proved,
 }
 
 impl Default for Places {
@@ -104,14 +106,10 @@ impl Places {
     }
 
     /// Ends the links that are `gone`.
-    pub(super) async fn close(
-        &self,
-        handles: &[Handle],
-        gone: impl Fn(&Whose, &StoredCredential) -> bool,
-    ) {
+    pub(super) async fn close(&self, handles: &[Handle], gone: impl Fn(&Whose, &Proved) -> bool) {
         let gone: Vec<_> = {
             let links = self.links();
-            let gone = links.values().filter(|place| gone(&place.whose, &place.token));
+            let gone = links.values().filter(|place| gone(&place.whose, &place.proved));
             gone.map(|place| {
                 (place.worker, place.serial, Arc::clone(&place.session), place.whose.clone())
             })
@@ -139,6 +137,7 @@ pub(super) struct Arrival<'a> {
     pub(super) worker: &'a Rc<Worker>,
     pub(super) shared: &'a Arc<ClientShared>,
     pub(super) whose: &'a Whose,
+    pub(super) shown: &'a Shown,
 }
 
 impl Placement for Arrival<'_> {
@@ -186,11 +185,23 @@ impl Arrival<'_> {
             || Session::of_peer(&format!("{visitor} at {service}"), self.worker.peers.len(), None),
             |known| Arc::clone(&known.session),
         );
-        let (instance, token) = (greeted.grant.instance, greeted.grant.credential.clone());
+        let instance = greeted.grant.instance;
+        let proved = if greeted.grant.certificate {
+            Proved::Certificate(self.shown.clone())
+        } else {
+            Proved::Token(greeted.grant.credential.clone())
+        };
         let worker = self.worker.index;
         let whose = self.whose.clone();
-        let place =
-            Place { whose, worker, serial, session: Arc::clone(&session), secret, instance, token };
+        let place = Place {
+            whose,
+            worker,
+            serial,
+            session: Arc::clone(&session),
+            secret,
+            instance,
+            proved,
+        };
         links.insert(id, place);
         Some((worker, serial, session))
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use link::Link;
 use punch::{Body, Decline, Signal};
+use tls::Shown;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::Instant;
@@ -162,8 +163,10 @@ impl Trying {
             never = converse(&self.link, &trial, heard) => match never {},
         };
         self.session.paths.found(self.link.serial(), trial.path());
+        // The link that this path joins has begun with a certificate, where one is demanded.
+        let shown = Shown::default();
         tokio::select! {
-            () = welcome(&self.worker, &self.shared, &self.whose, incoming) => {}
+            () = welcome(&self.worker, &self.shared, &self.whose, (incoming, &shown)) => {}
             // The visitor may still miss the signal that says which pair it is.
             never = converse(&self.link, &trial, heard) => match never {},
         }

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ::link::{End, Link, Owner, State};
+use config::{PeerPath, Proof, Visit};
 use proto::control::ControlMessage;
 use proto::{Open, ResetCode};
 use relay::refuse_stream;
@@ -23,6 +24,8 @@ pub(super) struct VisitorOwner {
     seeker: Option<Rc<Seeker>>,
     /// Streams begin on a direct path alone.
     only_direct: bool,
+    /// A certificate is the proof of this client, not a token.
+    by_certificate: bool,
 }
 
 impl fmt::Debug for VisitorOwner {
@@ -36,10 +39,12 @@ impl VisitorOwner {
         worker: &Rc<Worker>,
         peer: &Arc<Peer>,
         seeker: Option<&Rc<Seeker>>,
-        only_direct: bool,
+        visit: &Visit,
     ) -> Rc<Self> {
         let (worker, peer, seeker) = (Rc::clone(worker), Arc::clone(peer), seeker.cloned());
-        Rc::new(Self { worker, peer, seeker, only_direct })
+        let only_direct = visit.p2p == PeerPath::Direct;
+        let by_certificate = matches!(visit.proof, Proof::Certificate(_));
+        Rc::new(Self { worker, peer, seeker, only_direct, by_certificate })
     }
 
     /// Notes a new link, before its first carrier. `None`: the last link has ended.
@@ -60,6 +65,10 @@ impl VisitorOwner {
 
     pub(super) const fn only_direct(&self) -> bool {
         self.only_direct
+    }
+
+    pub(super) const fn by_certificate(&self) -> bool {
+        self.by_certificate
     }
 
     fn stalled(&self) {
