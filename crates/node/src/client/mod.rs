@@ -52,7 +52,7 @@ use crate::peer::direct::DirectPaths;
 use crate::peer::links::PeerLinks;
 use crate::peer::material::{self, Materials};
 use crate::probes;
-use crate::session::{State, Workers};
+use crate::session::{PathBytes, State, Workers};
 use crate::tcp_info::Ledger;
 use crate::{descriptors, memory, survey, workers};
 use forwards::Forwards;
@@ -158,7 +158,8 @@ impl Client {
 
         // All forwards are bound before anything is registered, so that a person learns first of a
         // port that is taken.
-        let visits = PeerLinks::new(count.get());
+        let bytes = Arc::<PathBytes>::default();
+        let visits = PeerLinks::new(count.get(), &bytes);
         let forwards = Forwards::new(&visits);
         let bound = forwards.bind(&config.forwards, count, &links.session).await?;
         let budget = ProcessBudget::new(memory::budget(&config.common));
@@ -176,7 +177,7 @@ impl Client {
             config: ArcSwap::from_pointee(config),
             host: PeerHost::default(),
             materials: Materials::new(materials),
-            direct: DirectPaths::default(),
+            direct: DirectPaths::counting(&bytes),
             visits,
             uplinks: Uplinks::of(Uplink::new(&links, &events)),
             forwards,
@@ -310,6 +311,7 @@ impl Daemon for Client {
                 memory: survey::memory(self.workers.handles()).await,
                 descriptors: descriptors::survey(),
                 udp: survey::udp(),
+                peers: shared.direct.counted(),
                 // The retiring sessions come after the current sessions.
                 sessions: current.into_iter().chain(sessions.into_values()).collect(),
                 ..Status::default()

@@ -1,15 +1,47 @@
 //! What is known of the direct paths of a session with another client, for the status.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ops::status::{PathState, PeerPath, Told};
+use ::link::Link;
+
+use ops::status::{self, PathState, PeerPath, Told};
 use tokio::time::Instant;
 use transport_quic::punched::{DIRECT, DirectPath};
 
+/// The payload bytes over all links with other clients, by path. Received and sent.
+#[derive(Debug, Default)]
+pub(crate) struct PathBytes {
+    relayed: [AtomicU64; 2],
+    direct: [AtomicU64; 2],
+}
+
+impl PathBytes {
+    fn of(&self, path: PathState) -> &[AtomicU64; 2] {
+        match path {
+            PathState::Direct => &self.direct,
+            PathState::Relayed | PathState::Unknown => &self.relayed,
+        }
+    }
+
+    /// The bytes, for the status. Empty before the first one.
+    pub(crate) fn all(&self) -> BTreeMap<String, status::PathBytes> {
+        let shown = [("relayed", &self.relayed), ("direct", &self.direct)].map(|(name, counts)| {
+            let [received, sent] = counts.each_ref().map(|count| count.load(Ordering::Relaxed));
+            (name.to_owned(), status::PathBytes { received, sent })
+        });
+        let is_used = shown.iter().any(|(_, bytes)| *bytes != status::PathBytes::default());
+        if is_used { shown.into() } else { BTreeMap::new() }
+    }
+}
+
 /// The notes by the serial number of the link.
 #[derive(Debug, Default)]
-pub(crate) struct PathNotes(Mutex<BTreeMap<u64, Note>>);
+pub(crate) struct PathNotes {
+    notes: Mutex<BTreeMap<u64, Note>>,
+    bytes: Arc<PathBytes>,
+}
 
 /// The note of one link.
 #[derive(Debug, Default)]
@@ -20,11 +52,18 @@ struct Note {
     why: Option<String>,
     /// What the link was carried by at the last look, and since when.
     since: Option<(PathState, Instant)>,
+    /// The bytes of the link, received and sent, at the last look.
+    counted: [u64; 2],
 }
 
 impl PathNotes {
+    /// Counts the bytes of the links in `bytes`.
+    pub(crate) fn counting(bytes: &Arc<PathBytes>) -> Self {
+        Self { notes: Mutex::default(), bytes: Arc::clone(bytes) }
+    }
+
     fn notes(&self) -> MutexGuard<'_, BTreeMap<u64, Note>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A trial of the link has found a path.
@@ -39,26 +78,41 @@ impl PathNotes {
         self.notes().entry(link).or_default().why = Some(why);
     }
 
-    /// The link has another carrier, over this transport.
-    pub(crate) fn moved(&self, link: u64, transport: transport::Transport) {
+    /// The link has another carrier, over this transport. Its bytes since the last look went over the
+    /// path before.
+    pub(crate) fn moved(&self, link: &Link, transport: transport::Transport) {
         let state = state(transport);
         let mut notes = self.notes();
-        let note = notes.entry(link).or_default();
+        let note = notes.entry(link.serial()).or_default();
+        self.count(note, link, state);
         if note.since.is_none_or(|(known, _)| known != state) {
             note.since = Some((state, Instant::now()));
         }
     }
 
+    /// Counts the bytes of a link since the last look. `now` is its path if there was no look.
+    fn count(&self, note: &mut Note, link: &Link, now: PathState) {
+        let (received, sent, _) = link.totals();
+        let path = note.since.map_or(now, |(path, _)| path);
+        for (nth, total) in [received, sent].into_iter().enumerate() {
+            let more = total.saturating_sub(note.counted[nth]);
+            self.bytes.of(path)[nth].fetch_add(more, Ordering::Relaxed);
+            note.counted[nth] = total;
+        }
+    }
+
     /// The link has ended.
-    pub(crate) fn ended(&self, link: u64) {
-        self.notes().remove(&link);
+    pub(crate) fn ended(&self, link: &Link) {
+        let mut notes = self.notes();
+        let mut note = notes.remove(&link.serial()).unwrap_or_default();
+        self.count(&mut note, link, PathState::Relayed);
     }
 
     /// The path of a link whose active carrier has this transport.
-    pub(crate) fn of(&self, link: u64, transport: transport::Transport) -> PeerPath {
+    pub(crate) fn of(&self, link: &Link, transport: transport::Transport) -> PeerPath {
         self.moved(link, transport);
         let notes = self.notes();
-        let note = notes.get(&link);
+        let note = notes.get(&link.serial());
         let state = state(transport);
         let pair = note.and_then(|note| note.path.as_ref()?.pair());
         let pair = pair.filter(|_| state == PathState::Direct);

@@ -96,9 +96,48 @@ pub struct Status {
     /// The buffers of the UDP sockets of `quic://`; absent before there is such a socket.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub udp: Option<Udp>,
+    /// What was counted about links between clients.
+    #[serde(skip_serializing_if = "Peers::is_empty")]
+    pub peers: Peers,
     /// The sessions. A server has one per client process. A client has its current session first,
     /// then the sessions that retire.
     pub sessions: Vec<Session>,
+}
+
+/// What was counted about links between clients, since the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Peers {
+    /// On a client, the trials of direct paths that it made and answered, by outcome: `direct`, or
+    /// the name of the reason for which there is no path.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub trials: BTreeMap<String, u64>,
+    /// On a client, the payload bytes over links with other clients, by path: `relayed`, `direct`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub bytes: BTreeMap<String, PathBytes>,
+    /// On a server, the streams to private services by outcome: `joined`, or the name of the reason
+    /// for which the stream was refused.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub streams: BTreeMap<String, u64>,
+    /// On a server, the requests of STUN by outcome: `answered`, `dropped`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub stun: BTreeMap<String, u64>,
+}
+
+impl Peers {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Payload bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PathBytes {
+    /// Those that came.
+    pub received: u64,
+    /// Those that went.
+    pub sent: u64,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]

@@ -49,6 +49,25 @@ impl Why {
     }
 }
 
+impl Why {
+    /// The name in metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Silent => "silent",
+            Self::Declined(_) => "declined",
+            Self::Families => "families",
+            Self::Blocked => "blocked",
+            Self::BlockedThere => "blocked_there",
+            Self::BothMove => "both_symmetric",
+            Self::Moves => "symmetric",
+            Self::MovesThere => "symmetric_there",
+            Self::OneWay => "one_way",
+            Self::Nothing => "nothing_arrived",
+        }
+    }
+}
+
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -99,6 +99,18 @@ pub enum Failure {
     Socket(#[from] io::Error),
 }
 
+impl Failure {
+    /// The name in metrics.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::NoPath(why) => why.name(),
+            Self::Quic(_) => "quic",
+            Self::Socket(_) => "socket",
+        }
+    }
+}
+
 impl From<Failure> for CarrierError {
     fn from(failure: Failure) -> Self {
         match failure {

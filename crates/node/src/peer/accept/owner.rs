@@ -111,7 +111,7 @@ impl Owner for PeerOwner {
             }
             State::Ended(end) => {
                 self.shared.host.forget(self.id);
-                self.session.paths.ended(serial);
+                self.session.paths.ended(link);
                 worker.state.remove_link(worker.index, session, serial);
                 let Whose { visitor, service } = &self.whose;
                 let (client, service) = (visitor.as_str(), service.as_str());

@@ -182,7 +182,10 @@ impl Arrival<'_> {
         let Whose { visitor, service } = self.whose;
         let known = links.values().find(|place| place.whose == *self.whose);
         let session = known.map_or_else(
-            || Session::of_peer(&format!("{visitor} at {service}"), self.worker.peers.len(), None),
+            || {
+                let (name, workers) = (format!("{visitor} at {service}"), self.worker.peers.len());
+                Session::of_peer(&name, workers, None, self.shared.direct.bytes())
+            },
             |known| Arc::clone(&known.session),
         );
         let instance = greeted.grant.instance;
@@ -237,7 +240,13 @@ fn arrive(
     };
     let is_new = greeted.grant.attach.is_none();
     let token = greeted.grant.credential.clone();
-    if greeted.attach_to(&link) && is_new {
+    if !greeted.attach_to(&link) {
+        return;
+    }
+    if let Some(peer) = link.active_peer() {
+        session.paths.moved(&link, peer.transport);
+    }
+    if is_new {
         shared.invites.note_visit(visitor.as_str(), service.as_str(), &token);
         tracing::info!(
             target: AUDIT, client = visitor.as_str(), service = service.as_str(), link = serial,

@@ -21,20 +21,23 @@ pub(crate) mod news;
 pub(crate) mod offer;
 pub(crate) mod seek;
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use config::ClientConfig;
 use link::Link;
+use ops::status::Peers;
 use proto::control::ControlMessage;
 use punch::Kinds;
 use tokio::sync::mpsc;
 use transport::CarrierError;
-use transport_quic::punched::{PunchSettings, Puncher, Trial};
+use transport_quic::punched::{Failure, PunchSettings, Puncher, Trial};
 
 use crate::client::ClientShared;
+use crate::session::PathBytes;
 use crate::transports::quic;
 
 /// The trials that a client answers at a time. Each has a socket for at most 10 s.
@@ -52,9 +55,53 @@ pub(crate) struct DirectPaths {
     answered: AtomicUsize,
     /// Held by whoever asks STUN servers without a trial.
     pub(crate) asking: tokio::sync::Mutex<()>,
+    /// The trials that have ended, by the name of the outcome.
+    outcomes: Mutex<BTreeMap<&'static str, u64>>,
+    /// The bytes over all links with other clients.
+    bytes: Arc<PathBytes>,
 }
 
+/// The name of a trial that has found a path.
+const FOUND: &str = "direct";
+
+/// The name of a trial that this client declines, because it answers too many.
+const BUSY: &str = "busy";
+
 impl DirectPaths {
+    pub(crate) fn counting(bytes: &Arc<PathBytes>) -> Self {
+        Self { bytes: Arc::clone(bytes), ..Self::default() }
+    }
+
+    /// The counter of the bytes over links with other clients.
+    pub(crate) const fn bytes(&self) -> &Arc<PathBytes> {
+        &self.bytes
+    }
+
+    /// A trial has ended; `None`: it has found a path.
+    fn note(&self, failure: Option<&Failure>) {
+        self.count(failure.map_or(FOUND, Failure::name));
+    }
+
+    /// A trial is declined.
+    fn busy(&self) {
+        self.count(BUSY);
+    }
+
+    fn count(&self, outcome: &'static str) {
+        *self.outcomes().entry(outcome).or_default() += 1;
+    }
+
+    fn outcomes(&self) -> MutexGuard<'_, BTreeMap<&'static str, u64>> {
+        self.outcomes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was counted, for the status.
+    pub(crate) fn counted(&self) -> Peers {
+        let outcomes = self.outcomes();
+        let trials = outcomes.iter().map(|(name, count)| ((*name).to_owned(), *count));
+        Peers { trials: trials.collect(), bytes: self.bytes.all(), ..Peers::default() }
+    }
+
     /// Makes trials by the settings in force.
     fn puncher(&self, config: &ClientConfig) -> Result<Puncher, CarrierError> {
         let settings = settings(config);

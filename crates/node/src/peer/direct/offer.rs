@@ -138,10 +138,12 @@ struct Trying {
 impl Trying {
     async fn run(self, mut heard: mpsc::Receiver<Bytes>) {
         let Some(turn) = DirectPaths::answer(&self.shared) else {
+            self.shared.direct.busy();
             return decline(&self.link, self.number, Decline::Unable);
         };
         let serial = self.link.serial();
         if let Err(error) = self.attempt(&mut heard, turn).await {
+            self.shared.direct.note(Some(&error));
             tracing::debug!(link = serial, %error, "no direct path to the visitor");
             self.session.paths.failed(serial, error.to_string());
         }
@@ -162,6 +164,7 @@ impl Trying {
             incoming = trial.accept() => incoming?,
             never = converse(&self.link, &trial, heard) => match never {},
         };
+        self.shared.direct.note(None);
         self.session.paths.found(self.link.serial(), trial.path());
         // The link that this path joins has begun with a certificate, where one is demanded.
         let shown = Shown::default();

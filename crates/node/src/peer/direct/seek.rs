@@ -70,6 +70,7 @@ impl Seeker {
         };
         let outcome = self.attempt(&link).await;
         self.inbox.replace(None);
+        self.shared.direct.note(outcome.as_ref().err());
         if let Err(error) = &outcome {
             self.session.paths.failed(link.serial(), error.to_string());
         }

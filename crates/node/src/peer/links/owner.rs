@@ -58,7 +58,7 @@ impl VisitorOwner {
     pub(super) fn moved(&self, link: &Link) {
         let (worker, session, serial) = (&self.worker, &self.peer.session, link.serial());
         let Some(peer) = link.active_peer() else { return };
-        session.paths.moved(serial, peer.transport);
+        session.paths.moved(link, peer.transport);
         let takes = !self.only_direct || peer.transport == DIRECT;
         worker.state.set_live(worker.index, session, serial, takes);
     }
@@ -124,7 +124,7 @@ impl Owner for VisitorOwner {
             State::GoingAway => worker.state.set_live(worker.index, session, serial, false),
             State::Ended(end) => {
                 self.stalled();
-                session.paths.ended(serial);
+                session.paths.ended(link);
                 worker.state.remove_link(worker.index, session, serial);
                 match end {
                     End::Closed | End::Retired => {
