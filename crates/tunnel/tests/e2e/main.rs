@@ -51,6 +51,7 @@ mod outputs;
 mod peer;
 mod private;
 mod private_certificates;
+mod private_workers;
 mod proxies;
 mod public_url;
 mod quic;
