@@ -43,7 +43,7 @@ pub(super) const STEPS: &[Step] = &[
     step("fuzz", "each fuzz target for some minutes", fuzz),
     step("chaos", "faults under real traffic, over every transport", chaos),
     step("soak", "churn, and whether memory, descriptors and tasks stay flat", soak),
-    step("netem", "emulated paths: quic:// keeps its floors", netem),
+    step("netem", "emulated paths: quic:// and direct paths keep their floors", netem),
     step("kcp-speed", "engine, FEC and envelope of kcp keep their floors", kcp_speed),
     step("bench", "every case on every system; the floors of benches/floors.toml", bench),
 ];
@@ -88,8 +88,11 @@ fn soak(site: &Site, lengths: Lengths) -> Result<Verdict> {
 }
 
 fn netem(site: &Site, _: Lengths) -> Result<Verdict> {
-    let systems = ["--systems", "direct,tunnel-tls,tunnel-quic"];
-    lab(site, &[&["netem", "--check", "--rtt", "60,100", "--loss", "0,1,5"][..], &systems].concat())
+    let systems = ["--systems", "direct,tunnel-tls,tunnel-quic,tunnel-peer-direct"];
+    let floors = ["netem", "--check", "--rtt", "60,100", "--loss", "0,1,5"];
+    lab(site, &[&floors[..], &systems].concat())?;
+    let visits = ["--rtt", "60", "--loss", "0", "--seconds", "20"];
+    lab(site, &[&["netem", "--visits", "--check"][..], &visits].concat())
 }
 
 fn kcp_speed(site: &Site, _: Lengths) -> Result<Verdict> {
