@@ -89,14 +89,17 @@ impl RunningDaemon {
     async fn uninvite_now(&self, visitor: String) -> anyhow::Result<Uninvited> {
         let mut turn = self.turn.lock().await;
         ensure!(self.life.phase() == Phase::Running, "it is stopping");
-        let gone = self.kept_visitors()?.remove(|one| one.visitor == visitor)?;
-        let mut services: Vec<_> = gone.into_iter().map(|one| one.service).collect();
+        let kept = self.kept_visitors()?;
+        let gone = kept.remove(|one| one.visitor == visitor)?;
+        let mut services: Vec<_> = gone.iter().map(|one| one.service.clone()).collect();
         services.sort();
         services.dedup();
         if services.is_empty() {
             return Ok(Uninvited::default());
         }
-        self.reload_now(&mut turn).await?;
+        if let Err(why) = self.reload_now(&mut turn).await {
+            return Err(not_revoked(&visitor, why, kept.restore(gone)));
+        }
         // The token is void already, whatever the server says.
         let name = Name::new(&visitor)?;
         let mut left = Vec::new();
@@ -116,9 +119,12 @@ impl RunningDaemon {
         let now = SystemTime::now();
         let ended = kept.expire(now)?;
         if !ended.is_empty() {
-            let names: Vec<_> = ended.into_iter().map(|one| one.visitor).collect();
-            tracing::info!(target: AUDIT, "the code of {} was not used in time", names.join(", "));
-            self.reload_now(&mut turn).await?;
+            let names: Vec<_> = ended.iter().map(|one| one.visitor.clone()).collect();
+            let names = names.join(", ");
+            if let Err(why) = self.reload_now(&mut turn).await {
+                return Err(not_revoked(&names, why, kept.restore(ended)));
+            }
+            tracing::info!(target: AUDIT, "the code of {names} was not used in time");
         }
         let left = kept.load()?.iter().filter_map(|one| one.left(now)).min();
         Ok(left.map_or(CLOCK, |left| left.min(CLOCK)).max(Duration::from_secs(1)))
@@ -153,6 +159,23 @@ pub(super) async fn follow_visitors(told: Arc<RunningDaemon>) {
                 }
             }
         }
+    }
+}
+
+/// The error of a revocation whose reload failed for the reason `why`: the tokens are in force until
+/// a reload succeeds.
+fn not_revoked(visitor: &str, why: anyhow::Error, restored: anyhow::Result<()>) -> anyhow::Error {
+    let text = format!("the visits of {visitor} go on, because the reload of this client failed");
+    match why.downcast::<WrongConfig>() {
+        Ok(WrongConfig(mut problems)) => {
+            problems.insert(0, text);
+            problems.extend(restored.err().map(|worse| format!("{worse:#}")));
+            WrongConfig(problems).into()
+        }
+        Err(why) => match restored {
+            Ok(()) => why.context(text),
+            Err(worse) => why.context(format!("{text}, and {worse:#}")),
+        },
     }
 }
 

@@ -131,6 +131,13 @@ impl KeptVisitors {
         Ok(gone)
     }
 
+    /// Puts visitors back that were removed, because the removal did not come into force.
+    pub(crate) fn restore(&self, gone: Vec<KeptVisitor>) -> anyhow::Result<()> {
+        let mut all = self.load()?;
+        all.extend(gone);
+        self.write(&all)
+    }
+
     /// Removes the codes that were not used in time.
     pub(crate) fn expire(&self, now: SystemTime) -> anyhow::Result<Vec<KeptVisitor>> {
         self.remove(|one| one.has_ended(now))
@@ -239,8 +246,11 @@ mod tests {
         visited(3);
         assert_eq!(tokens(&kept), [hash(3)]);
         visited(3);
-        assert_eq!(kept.remove(|one| one.visitor == "laptop").unwrap().len(), 1);
+        let gone = kept.remove(|one| one.visitor == "laptop").unwrap();
+        assert_eq!(gone.len(), 1);
         assert!(tokens(&kept).is_empty());
+        kept.restore(gone).unwrap();
+        assert_eq!(tokens(&kept), [hash(3)], "the removal did not come into force");
     }
 
     #[test]

@@ -189,6 +189,20 @@ fn a_visitor_that_is_revoked_reaches_nothing_and_is_forgotten_by_the_server() {
 }
 
 #[test]
+fn a_revocation_that_a_broken_file_keeps_from_coming_into_force_says_so_and_can_be_repeated() {
+    let stage = Stage::new();
+    let _code = stage.code(&["--new", "ssh", "--name", "laptop"]);
+    stage.running.edit_client(|text| text + "nonsense: 1\n");
+    let (exit, said, complaint) = stage.host(&["--revoke", "laptop"]);
+    assert!(exit.is_some_and(|exit| exit > 0) && said.is_empty(), "{said}");
+    assert!(complaint.contains("the visits of laptop go on"), "{complaint}");
+    assert!(complaint.contains("nonsense"), "{complaint}");
+    stage.running.edit_client(|text| text.replace("nonsense: 1\n", ""));
+    let again = stage.host(&["--revoke", "laptop"]);
+    assert_eq!(again.1, "laptop can no longer visit ssh\n", "{again:?}");
+}
+
+#[test]
 fn a_client_that_is_there_already_gets_the_forward_and_the_right() {
     let stage = Stage::new();
     // The second machine is a client by an enrolment.
