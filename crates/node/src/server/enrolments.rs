@@ -76,6 +76,9 @@ pub(super) struct Enrolments {
     kept: Option<Arc<dyn Enrolled>>,
     public_bind: IpAddr,
     open: Mutex<HashMap<String, PendingCode>>,
+    /// By the name of a client: the client that invited it. Only of this process: a client that was
+    /// enrolled before counts as invited by nobody.
+    invited: Mutex<HashMap<String, String>>,
     /// Held while the clients are read or one is added. Otherwise a reload that has read the
     /// clients could remove a client that was added meanwhile.
     turn: Arc<tokio::sync::Mutex<()>>,
@@ -99,7 +102,22 @@ struct PendingCode {
 
 impl Enrolments {
     pub(super) fn new(kept: Option<Arc<dyn Enrolled>>, public_bind: IpAddr) -> Self {
-        Self { kept, public_bind, open: Mutex::default(), turn: Arc::default() }
+        Self {
+            kept,
+            public_bind,
+            open: Mutex::default(),
+            invited: Mutex::default(),
+            turn: Arc::default(),
+        }
+    }
+
+    fn invited(&self) -> MutexGuard<'_, HashMap<String, String>> {
+        self.invited.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the client `name` came by a code that the client `by` asked for.
+    pub(super) fn has_invited(&self, name: &Name, by: &str) -> bool {
+        self.invited().get(name.as_str()).is_some_and(|inviter| inviter == by)
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<String, PendingCode>> {
@@ -214,6 +232,7 @@ impl Enrolments {
             return Ok(None);
         }
         let (order, bind, own) = (used.order.clone(), self.public_bind, name.clone());
+        let (by, is_renewal) = (used.by.clone(), order.renew);
         let write = move || {
             if order.renew {
                 kept.renew(&own, &enrolled, bind)
@@ -226,6 +245,10 @@ impl Enrolments {
         if written.is_err() {
             // The code stays valid, because the disk may have room again in a minute.
             self.open().entry(name.as_str().to_owned()).or_insert(used);
+        } else if let Some(by) = by {
+            self.invited().insert(name.as_str().to_owned(), by);
+        } else if !is_renewal {
+            self.invited().remove(name.as_str());
         }
         written.map(Some)
     }
@@ -264,6 +287,7 @@ impl Enrolments {
     pub(super) async fn revoke(&self, name: &Name) -> anyhow::Result<Revoked> {
         let kept = self.kept.clone().context("this server has no state directory")?;
         let code = self.open().remove(name.as_str()).is_some();
+        self.invited().remove(name.as_str());
         let name = name.clone();
         let client = tokio::task::spawn_blocking(move || kept.remove(&name)).await??;
         Ok(Revoked { code, client })

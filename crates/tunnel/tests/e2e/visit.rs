@@ -238,6 +238,29 @@ fn a_client_that_is_there_already_gets_the_forward_and_the_right() {
 }
 
 #[test]
+fn an_inviter_does_not_remove_a_client_that_it_did_not_invite() {
+    let stage = Stage::new();
+    let machine = TempDir::new().unwrap();
+    let enrolled = crate::enrol::code(&stage.running, &["guest"]);
+    let mut command = tunnel(&["client", "--enroll", &enrolled, "--config"]);
+    command.arg(machine.path().join("client.yaml"));
+    command.arg("--control").arg(machine.path().join("c.sock"));
+    command.env("HOME", machine.path());
+    let guest = Daemon::start("guest", machine.path(), &mut command);
+    guest.wait_line(&["is connected to"], SOON);
+    // It has no right at all, and then the right that the inviter gives.
+    for right in ["tcp", "udp", "http", "tls", "forward", "visit"] {
+        assert_eq!(stage.client("guest").unwrap()["rights"][right], serde_json::json!([]));
+    }
+    stage.code(&["--new", "web", "--for", "guest"]);
+    assert_eq!(stage.client("guest").unwrap()["rights"]["visit"], serde_json::json!(["home/web"]));
+    let (exit, said, complaint) = stage.host(&["--revoke", "guest"]);
+    assert_eq!((exit, said.as_str()), (Some(0), "guest can no longer visit web\n"), "{complaint}");
+    let client = stage.client("guest").expect("the client stays");
+    assert_eq!(client["rights"]["visit"], serde_json::json!([]));
+}
+
+#[test]
 fn without_the_right_to_invite_there_is_no_code_and_a_wrong_order_says_what_is_wrong() {
     let stage = Stage::new();
     for (args, why) in [
