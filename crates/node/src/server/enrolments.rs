@@ -5,10 +5,11 @@ use std::fmt::Debug;
 use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use config::ClientGrant;
+use net::brake::Failures;
 use ops::WrongConfig;
 use ops::clients::Change;
 use ops::enrol::{GOOD_FOR, Order};
@@ -20,6 +21,13 @@ const MAX: usize = 256;
 
 /// The number of codes that may be valid at once of those that one client has asked for.
 const INVITED_MAX: usize = 16;
+
+/// Clients whose refused invitations are remembered.
+const REFUSED_MAX: usize = 1024;
+
+/// Doublings of the pause before the refusal of an invitation: up to 3.2 s, for which the client
+/// waits.
+const DOUBLINGS: u32 = 5;
 
 /// The store of the clients that were enrolled by a code. All methods block.
 pub trait Enrolled: Debug + Send + Sync {
@@ -79,6 +87,8 @@ pub(super) struct Enrolments {
     /// By the name of a client: the client that invited it. Only of this process: a client that was
     /// enrolled before counts as invited by nobody.
     invited: Mutex<HashMap<String, String>>,
+    /// By the name of a client: its invitations that were refused.
+    refused: Mutex<Failures<String>>,
     /// Held while the clients are read or one is added. Otherwise a reload that has read the
     /// clients could remove a client that was added meanwhile.
     turn: Arc<tokio::sync::Mutex<()>>,
@@ -102,13 +112,16 @@ struct PendingCode {
 
 impl Enrolments {
     pub(super) fn new(kept: Option<Arc<dyn Enrolled>>, public_bind: IpAddr) -> Self {
-        Self {
-            kept,
-            public_bind,
-            open: Mutex::default(),
-            invited: Mutex::default(),
-            turn: Arc::default(),
-        }
+        let (open, invited, turn) = Default::default();
+        let refused = Mutex::new(Failures::new(REFUSED_MAX, DOUBLINGS));
+        Self { kept, public_bind, open, invited, refused, turn }
+    }
+
+    /// An invitation that the client `by` asked for is refused. Returns the time to wait before the
+    /// answer.
+    pub(super) fn refuse(&self, by: &str) -> Duration {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        refused.count(by.to_owned(), Instant::now())
     }
 
     fn invited(&self) -> MutexGuard<'_, HashMap<String, String>> {

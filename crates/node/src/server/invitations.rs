@@ -4,6 +4,8 @@
 //!
 //! A revocation removes a client only if this process enrolled it by a code that the same inviter
 //! asked for: an inviter gives rights to clients of others as well, and must not remove them.
+//!
+//! A refusal tells which names the server knows, so that each further one takes longer.
 
 use std::sync::atomic::Ordering;
 
@@ -21,6 +23,9 @@ use super::registry::Registry;
 /// in the state directory.
 const VISITORS_MAX: usize = 256;
 
+/// Most rights of one client to visit services of one other client, as far as inviters give them.
+const RIGHTS_MAX: usize = 64;
+
 impl Registry {
     /// Carries out the request of the client `host`.
     pub(super) async fn invite(&self, host: &str, invite: Invite) -> InviteOutcome {
@@ -32,6 +37,7 @@ impl Registry {
                     target: AUDIT, client = host,
                     "client {host} asked for {visitor} to visit {service}, and was refused: {why:#}"
                 );
+                tokio::time::sleep(self.shared().enrolments.refuse(host)).await;
                 InviteOutcome::Refused(match why.downcast::<WrongConfig>() {
                     Ok(WrongConfig(problems)) => problems.join("; "),
                     Err(why) => format!("{why:#}"),
@@ -73,9 +79,17 @@ impl Registry {
             }
             (InviteAction::Existing, None) => bail!("the server knows no client `{visitor}`"),
             (InviteAction::Existing, Some(client)) => {
-                if !client.visit.permit(host, service.as_str())
-                    && self.change(Change::Allow(order)).await?.is_none()
-                {
+                ensure!(
+                    shared.private.has(host, &service),
+                    "client `{host}` has published no private service `{service}`"
+                );
+                let is_new = !client.visit.permit(host, service.as_str());
+                ensure!(
+                    !is_new || rights_at(&client, host) < RIGHTS_MAX,
+                    "client `{visitor}` has {RIGHTS_MAX} rights to visit services of client \
+                     `{host}` already"
+                );
+                if is_new && self.change(Change::Allow(order)).await?.is_none() {
                     bail!(
                         "client `{visitor}` is in the server's configuration, which this request \
                          does not change (hint: on its machine: tunnel allow {visitor} --visit \
@@ -115,12 +129,16 @@ fn is_only_right(client: &Client, right: &str) -> bool {
         && client.has_no_right_but_visits()
 }
 
+/// The number of rights that a client has to visit services of `host`.
+fn rights_at(client: &Client, host: &str) -> usize {
+    let begin = format!("{host}/");
+    client.visit.0.iter().filter(|right| right.to_string().starts_with(&begin)).count()
+}
+
 /// Whether a client has no other rights than to visit services of `host`.
 fn visits_only(client: &Client, host: &str) -> bool {
-    let begin = format!("{host}/");
-    !client.visit.0.is_empty()
-        && client.visit.0.iter().all(|right| right.to_string().starts_with(&begin))
-        && client.has_no_right_but_visits()
+    let all = client.visit.0.len();
+    all > 0 && rights_at(client, host) == all && client.has_no_right_but_visits()
 }
 
 #[cfg(test)]
@@ -152,5 +170,8 @@ mod tests {
         assert!(!is_only("visit: home/ssh, tcp: 1000"));
         assert!(!is_only("visit: home/ssh, invite: true"));
         assert!(!is_only(""));
+        let client = client("visit: [home/ssh, 'home/*', office/ssh]");
+        assert_eq!((rights_at(&client, "home"), rights_at(&client, "hom")), (2, 0));
+        assert!(!visits_only(&client, "home"));
     }
 }

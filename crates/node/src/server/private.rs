@@ -113,6 +113,11 @@ impl PrivateServices {
         }
     }
 
+    /// Whether a client has registered this private service.
+    pub(super) fn has(&self, client: &str, service: &Name) -> bool {
+        self.clients().get(client).is_some_and(|of| of.services.contains_key(service))
+    }
+
     fn find(&self, client: &Name, service: &Name, visitor: &str) -> Result<Found, Absent> {
         let clients = self.clients();
         let of = clients.get(client.as_str()).ok_or(Absent::Client)?;

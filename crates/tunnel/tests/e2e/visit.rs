@@ -241,17 +241,17 @@ fn a_client_that_is_there_already_gets_the_forward_and_the_right() {
 fn an_inviter_does_not_remove_a_client_that_it_did_not_invite() {
     let stage = Stage::new();
     let machine = TempDir::new().unwrap();
-    let enrolled = crate::enrol::code(&stage.running, &["guest"]);
+    let enrolled = crate::enrol::code(&stage.running, &["guest", "--allow-visit", "home/web"]);
     let mut command = tunnel(&["client", "--enroll", &enrolled, "--config"]);
     command.arg(machine.path().join("client.yaml"));
     command.arg("--control").arg(machine.path().join("c.sock"));
     command.env("HOME", machine.path());
     let guest = Daemon::start("guest", machine.path(), &mut command);
     guest.wait_line(&["is connected to"], SOON);
-    // It has no right at all, and then the right that the inviter gives.
-    for right in ["tcp", "udp", "http", "tls", "forward", "visit"] {
-        assert_eq!(stage.client("guest").unwrap()["rights"][right], serde_json::json!([]));
-    }
+    let control = stage.running.file("server.sock");
+    let ports = "10000-10999";
+    let deny = ["deny", "guest", "--tcp", ports, "--udp", ports, "--control"];
+    assert!(run(tunnel(&deny).arg(control)).status.success());
     stage.code(&["--new", "web", "--for", "guest"]);
     assert_eq!(stage.client("guest").unwrap()["rights"]["visit"], serde_json::json!(["home/web"]));
     let (exit, said, complaint) = stage.host(&["--revoke", "guest"]);
