@@ -11,6 +11,7 @@ use ops::visit::{Invitation, InviteOrder, InvitedVisitor, Uninvited, VisitCode, 
 use ops::{Inviter, Phase, SendFuture, Visitors, WrongConfig};
 use proto::control::InviteAction;
 use proto::greeting::{Name, StoredCredential};
+use tokio::time::{Instant, sleep_until};
 
 use super::told::RunningDaemon;
 use crate::visits::{KeptVisitor, KeptVisitors};
@@ -132,7 +133,12 @@ impl RunningDaemon {
 
     async fn settle(&self, visited: &Visited) -> anyhow::Result<()> {
         let _turn = self.turn.lock().await;
-        self.kept_visitors()?.settle(visited)
+        if !self.kept_visitors()?.settle(visited)? {
+            // Each link of a visitor that is known begins in this way.
+            let Visited { visitor, service, token: _ } = visited;
+            tracing::debug!("{visitor} visits {service} by no token that waits for its first use");
+        }
+        Ok(())
     }
 }
 
@@ -142,21 +148,24 @@ pub(super) async fn follow_visitors(told: Arc<RunningDaemon>) {
     if told.kept_visitors().is_err() {
         return;
     }
-    let mut pause = Duration::ZERO;
+    let mut look = Instant::now();
     loop {
         tokio::select! {
-            () = tokio::time::sleep(pause) => {
-                pause = told.end_codes().await.unwrap_or_else(|why| {
-                    tracing::error!("the visitors of private services: {why:#}");
-                    CLOCK
-                });
-            }
-            () = told.visitors_changed.notified() => pause = Duration::ZERO,
+            // A visitor that comes in the last second of its code is settled before the code ends.
+            biased;
             visited = inviter.visited() => {
                 if let Err(why) = told.settle(&visited).await {
                     let visitor = visited.visitor;
                     tracing::error!("{visitor} came by a code, and that cannot be kept: {why:#}");
                 }
+            }
+            () = told.visitors_changed.notified() => look = Instant::now(),
+            () = sleep_until(look) => {
+                let pause = told.end_codes().await.unwrap_or_else(|why| {
+                    tracing::error!("the visitors of private services: {why:#}");
+                    CLOCK
+                });
+                look = Instant::now() + pause;
             }
         }
     }
