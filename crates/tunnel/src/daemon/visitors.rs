@@ -69,14 +69,14 @@ impl RunningDaemon {
         };
         let hash = StoredCredential::of(&token)?.text();
         let until = SystemTime::now() + GOOD_FOR;
-        kept.add(KeptVisitor::new(service.as_str(), visitor.as_str(), &hash, until))?;
-        if let Err(why) = self.reload_now(&mut turn).await {
-            let is_it = |one: &KeptVisitor| {
-                one.visitor == visitor.as_str() && one.left(SystemTime::now()).is_some()
-            };
-            if let Err(worse) = kept.remove(is_it) {
-                tracing::error!("{worse:#}; the next reload will admit a visitor without a code");
-            }
+        let new = KeptVisitor::new(service.as_str(), visitor.as_str(), &hash, until);
+        let done = match kept.add(new.clone()) {
+            Ok(()) => self.reload_now(&mut turn).await.map(drop),
+            Err(why) => Err(why),
+        };
+        if let Err(why) = done {
+            let was_asked = left_to_do.is_none();
+            self.take_back(&kept, &new, was_asked.then_some((visitor, service))).await;
             return Err(why);
         }
         let service = format!("{}/{service}", config.name);
@@ -85,6 +85,32 @@ impl RunningDaemon {
             VisitCode { service: service.clone(), token, visitor: visitor.clone(), enrolment };
         let (code, valid_seconds) = (code.text(), GOOD_FOR.as_secs());
         Ok(Invitation { service, visitor, code, valid_seconds, left_to_do })
+    }
+
+    /// Takes an invitation back that failed. `on_server`: the visitor and the service, where the
+    /// server has made a code or given the right.
+    async fn take_back(
+        &self,
+        kept: &KeptVisitors,
+        new: &KeptVisitor,
+        on_server: Option<(Name, Name)>,
+    ) {
+        if let Err(worse) = kept.remove(|one| one == new) {
+            tracing::error!("{worse:#}; the next reload will admit a visitor without a code");
+        }
+        // An earlier token of the visitor for the service needs the right.
+        let is_same =
+            |one: &KeptVisitor| (&one.service, &one.visitor) == (&new.service, &new.visitor);
+        let has_other = kept.load().map_or(true, |all| all.iter().any(is_same));
+        let Some((visitor, service)) = on_server.filter(|_| !has_other) else { return };
+        let revoke = async { self.inviter()?.ask(visitor, service, InviteAction::Revoke).await };
+        if let Err(why) = revoke.await {
+            tracing::warn!(
+                "the server keeps the right of {} to visit {}: {why:#}",
+                new.visitor,
+                new.service
+            );
+        }
     }
 
     async fn uninvite_now(&self, visitor: String) -> anyhow::Result<Uninvited> {

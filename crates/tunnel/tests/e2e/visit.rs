@@ -86,6 +86,17 @@ fn visit(dir: &Path, code: &str, args: &[&str]) -> Command {
     command
 }
 
+/// The client `guest`, which the server has enrolled without an inviter.
+fn guest(stage: &Stage, dir: &Path, rights: &[&str]) -> Daemon {
+    let enrolled = crate::enrol::code(&stage.running, &[&["guest"], rights].concat());
+    let mut command = tunnel(&["client", "--enroll", &enrolled, "--config"]);
+    command.arg(dir.join("client.yaml")).arg("--control").arg(dir.join("c.sock"));
+    command.env("HOME", dir);
+    let guest = Daemon::start("guest", dir, &mut command);
+    guest.wait_line(&["is connected to"], SOON);
+    guest
+}
+
 /// A visitor that reaches the echo service at this local port.
 fn echoes(port: u16) {
     wait("an echo of the private service", LONG, || {
@@ -203,6 +214,22 @@ fn a_revocation_that_a_broken_file_keeps_from_coming_into_force_says_so_and_can_
 }
 
 #[test]
+fn an_invitation_that_fails_leaves_other_codes_alone_and_no_right_on_the_server() {
+    let stage = Stage::new();
+    let machine = TempDir::new().unwrap();
+    let _guest = guest(&stage, machine.path(), &[]);
+    let _code = stage.code(&["--new", "ssh", "--name", "laptop"]);
+    stage.running.edit_client(|text| text + "nonsense: 1\n");
+    for whom in [["--name", "laptop"], ["--for", "guest"]] {
+        let (exit, _, complaint) = stage.host(&["--new", "web", whom[0], whom[1]]);
+        assert!(exit.is_some_and(|exit| exit > 0) && complaint.contains("nonsense"), "{complaint}");
+    }
+    let listed = stage.host(&["--list"]).1;
+    assert!(listed.starts_with("laptop visits ssh: ") && listed.lines().count() == 1, "{listed}");
+    assert_eq!(stage.client("guest").unwrap()["rights"]["visit"], serde_json::json!([]));
+}
+
+#[test]
 fn a_client_that_is_there_already_gets_the_forward_and_the_right() {
     let stage = Stage::new();
     // The second machine is a client by an enrolment.
@@ -241,13 +268,7 @@ fn a_client_that_is_there_already_gets_the_forward_and_the_right() {
 fn an_inviter_does_not_remove_a_client_that_it_did_not_invite() {
     let stage = Stage::new();
     let machine = TempDir::new().unwrap();
-    let enrolled = crate::enrol::code(&stage.running, &["guest", "--allow-visit", "home/web"]);
-    let mut command = tunnel(&["client", "--enroll", &enrolled, "--config"]);
-    command.arg(machine.path().join("client.yaml"));
-    command.arg("--control").arg(machine.path().join("c.sock"));
-    command.env("HOME", machine.path());
-    let guest = Daemon::start("guest", machine.path(), &mut command);
-    guest.wait_line(&["is connected to"], SOON);
+    let _guest = guest(&stage, machine.path(), &["--allow-visit", "home/web"]);
     let control = stage.running.file("server.sock");
     let ports = "10000-10999";
     let deny = ["deny", "guest", "--tcp", ports, "--udp", ports, "--control"];
