@@ -170,7 +170,7 @@ fn tell(peer: &Peer, (kept, owner): (&Kept, &VisitorOwner), report: &Report<'_>)
             }
             let is_over = lasting.is_some() || kept.since.get().elapsed() >= GIVE_UP;
             if is_over && !kept.has_link() {
-                peer.fail(lasting.unwrap_or_else(|| error.to_string()));
+                peer.fail(lasting.unwrap_or_else(|| trouble::passing(service, error)));
                 if !peer.state().is_kept {
                     kept.over.notify_one();
                 }
