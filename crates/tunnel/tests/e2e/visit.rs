@@ -117,7 +117,7 @@ fn token_in(file: &Path) -> String {
 
 #[test]
 fn a_code_is_all_that_a_second_machine_needs_and_it_reaches_that_service_and_nothing_else() {
-    let stage = Stage::new();
+    let mut stage = Stage::new();
     let code = stage.code(&["--new", "ssh", "--name", "laptop"]);
     let (exit, said, _) = stage.host(&["--list"]);
     assert_eq!(exit, Some(0));
@@ -174,7 +174,11 @@ fn a_code_is_all_that_a_second_machine_needs_and_it_reaches_that_service_and_not
         // Closed or reset without a byte.
         (!matches!(stream.read(&mut [0]), Ok(1))).then_some(())
     });
-    assert!(!visitor.log().contains("visits the private service web"), "{}", visitor.log());
+    visitor.wait_line(&["no visit of the private service home/web", "the server refuses"], LONG);
+    // The line of a visit, as the publisher writes it.
+    let home = stage.running.client().log();
+    assert!(home.contains("client laptop visits the private service ssh"), "{home}");
+    assert!(!home.contains("visits the private service web"), "{home}");
 }
 
 #[test]
