@@ -191,7 +191,7 @@ impl Enrolments {
         open.retain(|_, one| one.until > now);
         ensure!(
             open.len() < MAX || open.contains_key(&order.name),
-            "{MAX} codes are good at the moment; wait until some are used or {} minutes old",
+            "{MAX} codes are valid at the moment; wait until some are used or {} minutes old",
             GOOD_FOR.as_secs() / 60
         );
         if by.is_some() {
@@ -204,7 +204,7 @@ impl Enrolments {
             let own = own.count();
             ensure!(
                 own < INVITED_MAX,
-                "{own} codes that this client has asked for are good at the moment; wait until some \
+                "{own} codes that this client has asked for are valid at the moment; wait until some \
                  are used or {} minutes old",
                 GOOD_FOR.as_secs() / 60
             );

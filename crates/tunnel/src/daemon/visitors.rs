@@ -229,9 +229,14 @@ fn private_service(config: &ClientConfig, name: &str) -> anyhow::Result<Name> {
     let hint = if all.is_empty() {
         "a private service has `public: private` in the configuration".to_owned()
     } else {
-        format!("there is {}", all.join(", "))
+        format!("there are: {}", all.join(", "))
     };
-    Err(WrongConfig::one(format!("no private service `{name}` here (hint: {hint})")).into())
+    let problem = if name.is_empty() {
+        "which private service?".to_owned()
+    } else {
+        format!("no private service `{name}` here")
+    };
+    Err(WrongConfig::one(format!("{problem} (hint: {hint})")).into())
 }
 
 fn random_name() -> anyhow::Result<Name> {

@@ -289,8 +289,8 @@ fn an_inviter_does_not_remove_a_client_that_it_did_not_invite() {
 fn without_the_right_to_invite_there_is_no_code_and_a_wrong_order_says_what_is_wrong() {
     let stage = Stage::new();
     for (args, why) in [
-        (&["--new", "smtp"][..], "no private service `smtp` here (hint: there is ssh, web)"),
-        (&["--new"], "no private service `` here"),
+        (&["--new", "smtp"][..], "no private service `smtp` here (hint: there are: ssh, web)"),
+        (&["--new"], "which private service? (hint: there are: ssh, web)"),
         (&["--new", "ssh", "--name", "a b"], "visitor `a b`: "),
         (&["--new", "ssh", "--name", "home"], "a client needs no right to its own services"),
     ] {
@@ -301,7 +301,7 @@ fn without_the_right_to_invite_there_is_no_code_and_a_wrong_order_says_what_is_w
     // A client that the server does not know yet: the code is made, and what is missing is told.
     let (exit, said, _) = stage.host(&["--new", "ssh", "--for", "nobody"]);
     assert_eq!(exit, Some(0));
-    assert!(said.contains("the server knows no client `nobody`"), "{said}");
+    assert!(said.contains("the server knows no client `nobody`); on its machine:"), "{said}");
 
     stage.running.edit_server(|text| text.replace(", invite: true", ""));
     assert!(stage.running.reload("server").status.success());
