@@ -15,7 +15,7 @@ use tls::Shown;
 use tokio::task::spawn_local;
 
 use super::owner::PeerOwner;
-use super::proof::Proved;
+use super::proof::{Proved, is_valid};
 use super::{Whose, lock};
 use crate::client::ClientShared;
 use crate::memory;
@@ -177,6 +177,15 @@ impl Arrival<'_> {
             let place = links.get(&id)?;
             return Some((place.worker, place.serial, Arc::clone(&place.session)));
         }
+        let proved = if greeted.grant.certificate {
+            Proved::Certificate(self.shown.clone())
+        } else {
+            Proved::Token(greeted.grant.credential.clone())
+        };
+        // A reload whose review looked at the links before has not seen this link.
+        if !is_valid(self.shared, &self.shared.config.load(), self.whose, &proved) {
+            return None;
+        }
         let secret = greeted.accepted.secret.clone()?;
         let serial = self.shared.serials().fetch_add(1, Ordering::Relaxed);
         let Whose { visitor, service } = self.whose;
@@ -189,11 +198,6 @@ impl Arrival<'_> {
             |known| Arc::clone(&known.session),
         );
         let instance = greeted.grant.instance;
-        let proved = if greeted.grant.certificate {
-            Proved::Certificate(self.shown.clone())
-        } else {
-            Proved::Token(greeted.grant.credential.clone())
-        };
         let worker = self.worker.index;
         let whose = self.whose.clone();
         let place = Place {
