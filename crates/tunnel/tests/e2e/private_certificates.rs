@@ -132,9 +132,10 @@ fn each_wrong_certificate_has_the_answer_of_a_wrong_token_and_its_reason_in_the_
     }
     let untrusted = "client home is not trusted: its certificate";
     stage.laptop().wait_line(&["home/impostor", untrusted, "is that of office"], LONG);
+    stage.home().wait_line(&["private service impostor:", "does not trust our certificate"], LONG);
     stage.laptop().wait_line(&["home/stranger", untrusted, "is of another authority"], LONG);
-    stage.laptop().wait_line(&["home/certificate", "refuses the certificate"], LONG);
-    stage.home().wait_line(&["private service certificate:", "wrong token"], LONG);
+    stage.laptop().wait_line(&["home/certificate", untrusted, "is of another authority"], LONG);
+    stage.home().wait_line(&["service certificate:", "does not trust our certificate"], LONG);
     stage.laptop().wait_line(&["home/token", "client home refuses the token"], LONG);
     stage.home().wait_line(&["private service token:", "it shows no certificate"], LONG);
     assert!(!other_ca.is_empty());

@@ -191,6 +191,9 @@ pub(super) async fn welcome(
     let Whose { visitor, service } = whose;
     let why = match &error {
         LogInError::Greeting(error) => reason(error, shared, whose, shown),
+        LogInError::Handshake(CarrierError::Certificate(_)) => {
+            Some("it does not trust our certificate; its log has the reason".to_owned())
+        }
         LogInError::Handshake(_) | LogInError::LinkGone => None,
     };
     let why = why.unwrap_or_else(|| error.to_string());

@@ -109,11 +109,11 @@ mod tests {
             |refusal| DialError::Greet(GreetError::Greeting(GreetingError::Refused(refusal)));
         let reset = |code| DialError::Carrier(refused(&service, code));
         for error in [reset(ResetCode::Limit), refusal(Refusal::Limit)] {
-            assert_eq!(lasting(&service, &error), None);
+            assert_eq!(lasting(&service, false, &error), None);
             let why = passing(&service, &error);
             assert!(why.contains("a limit of the server or of client home is reached"), "{why}");
         }
-        assert!(lasting(&service, &reset(ResetCode::Unknown)).is_some());
-        assert!(lasting(&service, &refusal(Refusal::BadCredential)).is_some());
+        assert!(lasting(&service, false, &reset(ResetCode::Unknown)).is_some());
+        assert!(lasting(&service, true, &refusal(Refusal::BadCredential)).is_some());
     }
 }
