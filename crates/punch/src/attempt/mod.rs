@@ -400,7 +400,12 @@ impl Attempt {
             return;
         }
         if is_answer {
-            self.peers.answer(now, from, message.mapped_address());
+            let named = message.mapped_address();
+            // The agent keeps each address of ours that an answer names.
+            if !named.is_some_and(|named| self.peers.may_name(named)) {
+                return;
+            }
+            self.peers.answer(now, from, named);
         }
         self.agent.handle_packet(now, ice::packet(from, base, message));
     }

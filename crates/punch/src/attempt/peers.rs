@@ -9,6 +9,10 @@ const AT_ONCE: usize = 32;
 /// Addresses of one attempt: a peer whose NAT moves twice a minute for hours has as many.
 const ALTOGETHER: usize = 1_024;
 
+/// Addresses of this end that the answers of one attempt name. Each NAT before this end makes one per
+/// path, and one more with each move.
+const NAMED: usize = 32;
+
 /// An address that was silent for this long makes room.
 const SILENT: Duration = Duration::from_secs(30);
 
@@ -16,6 +20,8 @@ const SILENT: Duration = Duration::from_secs(30);
 pub(super) struct Peers {
     known: Vec<Peer>,
     altogether: usize,
+    /// The addresses of this end that answers have named.
+    named: Vec<SocketAddr>,
 }
 
 #[derive(Debug)]
@@ -51,6 +57,17 @@ impl Peers {
         self.altogether += 1;
         self.known.push(Peer { address, at, heard: now, answered: None, seen_as: None });
         true
+    }
+
+    /// Whether an answer with the right password may name this address as ours. `false` when answers
+    /// have named too many addresses: one question can get any number of answers.
+    pub(super) fn may_name(&mut self, ours: SocketAddr) -> bool {
+        let is_known = self.named.contains(&ours);
+        if !is_known && self.named.len() < NAMED {
+            self.named.push(ours);
+            return true;
+        }
+        is_known
     }
 
     /// A check was answered from `address`.

@@ -80,7 +80,10 @@ fn a_peer_that_names_ever_new_addresses_gets_checks_to_sixteen_of_them_at_one_pe
 fn check(ufrag: &str, password: &str) -> Vec<u8> {
     let user = format!("{ufrag}:{}", CREDENTIALS.0);
     let id = is::stun::TransId::new();
-    let message = is::stun::StunMessage::binding_request(&user, id, true, 1, 1, false);
+    signed(&is::stun::StunMessage::binding_request(&user, id, true, 1, 1, false), password)
+}
+
+fn signed(message: &is::stun::StunMessage<'_>, password: &str) -> Vec<u8> {
     let mut bytes = vec![0; 200];
     let length = {
         use is::Sha1HmacProvider as _;
@@ -131,6 +134,35 @@ fn checks_from_ever_new_addresses_are_bounded() {
     to.sort();
     to.dedup();
     assert!(to.len() <= PAIRS, "{}", to.len());
+}
+
+#[test]
+fn answers_to_one_check_that_name_ever_new_addresses_of_ours_are_bounded() {
+    let now = Instant::now();
+    let mut attempt = attempt(now, Role::Visitor);
+    let peer = "198.51.100.7:9".parse().unwrap();
+    attempt.handle_signal(now, &offer([peer])).unwrap();
+    let (at, question) = sent_first(&mut attempt, now);
+    let id = is::stun::StunMessage::parse(&question.bytes).unwrap().trans_id();
+    for port in 1..=2_000 {
+        let named = SocketAddr::from(([203, 0, 113, 1], port));
+        let answer = is::stun::StunMessage::binding_reply(id, named);
+        attempt.handle_datagram(at, (peer, None), &signed(&answer, CREDENTIALS.1));
+    }
+    let kept = attempt.agent.local_candidates().count();
+    assert!((3..=40).contains(&kept), "{kept}");
+    assert!(attempt.peers.seen_as(peer).is_some(), "the first answers count");
+}
+
+/// The first datagram that an attempt sends, with its time.
+fn sent_first(attempt: &mut Attempt, mut now: Instant) -> (Instant, Datagram) {
+    loop {
+        if let Some(datagram) = attempt.poll_datagram() {
+            return (now, datagram);
+        }
+        now = now.max(attempt.poll_timeout().unwrap());
+        attempt.handle_timeout(now);
+    }
 }
 
 #[test]
