@@ -85,6 +85,10 @@ impl Receiving {
 
 /// A protocol that shares the port with QUIC.
 pub(crate) trait Beside: std::fmt::Debug + Send + Sync {
+    /// Whether datagrams from this source are read at all. It judges every message, so it takes no
+    /// lock.
+    fn admits(&self, from: SocketAddr) -> bool;
+
     /// Whether QUIC takes every datagram that has the form of one of its packets. Otherwise
     /// [`Self::takes`] judges each datagram.
     fn is_open(&self) -> bool;
@@ -192,6 +196,10 @@ impl Socket {
     /// Removes from a received message what is not for QUIC. All datagrams of a message but the last
     /// one have one size, and this stays so.
     fn sift(&self, beside: &dyn Beside, buf: &mut [u8], meta: &mut RecvMeta) {
+        if !beside.admits(meta.addr) {
+            meta.len = 0;
+            return;
+        }
         let (stride, mut kept) = (meta.stride.max(1), 0);
         let is_open = beside.is_open();
         for from in (0..meta.len).step_by(stride) {
@@ -372,6 +380,10 @@ mod tests {
     struct Takes(u8);
 
     impl Beside for Takes {
+        fn admits(&self, from: SocketAddr) -> bool {
+            from.port() != 666
+        }
+
         fn is_open(&self) -> bool {
             self.0 == 0
         }
@@ -398,6 +410,17 @@ mod tests {
             let mut meta = RecvMeta { len: bytes.len(), stride: 3, ..RecvMeta::default() };
             socket.sift(&Takes(takes), &mut bytes, &mut meta);
             assert_eq!(std::str::from_utf8(&bytes[..meta.len]).unwrap(), left, "{arrived}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_message_from_a_source_that_is_not_admitted_is_dropped() {
+        let socket = Socket::new(bound(), 1_000, Receiving::Joined, None).unwrap();
+        for (port, left) in [(665, 6), (666, 0)] {
+            let addr = SocketAddr::from(([192, 0, 2, 1], port));
+            let mut meta = RecvMeta { addr, len: 6, stride: 3, ..RecvMeta::default() };
+            socket.sift(&Takes(0), &mut [b'a'; 6], &mut meta);
+            assert_eq!(meta.len, left);
         }
     }
 

@@ -29,7 +29,7 @@ use is::{IceAgent, IceAgentEvent, IceCreds};
 
 use crate::nat::{Mapping, Nat, Udp};
 use crate::signal::{Body, Credentials, Offer, Signal, SignalError};
-use crate::{CANDIDATES, Candidate, Kind, is_private, refusal, stun};
+use crate::{CANDIDATES, Candidate, Kind, is_private, stun};
 
 use ice::Bases;
 use peers::Peers;
@@ -243,7 +243,9 @@ impl Attempt {
         if let Some(seen) = self.queries.answered(from, datagram) {
             self.is_news = true;
             // An address that a server invents must not become one that the peer sends to.
-            if self.refusal(seen).is_none() && !self.ours.iter().any(|one| one.address == seen) {
+            if self.settings.refusal(seen).is_none()
+                && !self.ours.iter().any(|one| one.address == seen)
+            {
                 self.tell(Kind::Reflexive, seen);
             }
             self.admit();
@@ -270,7 +272,8 @@ impl Attempt {
     pub fn adopt(&mut self, now: Instant, remote: SocketAddr) {
         let remote = canonical(remote);
         let is_same = matches!(self.state, State::InUse(present, _) if present == remote);
-        if self.state != State::Over && !is_same {
+        let is_refused = self.settings.refusal(remote).is_some();
+        if self.state != State::Over && !is_same && !is_refused {
             self.state = State::InUse(remote, now);
         }
     }
@@ -357,7 +360,7 @@ impl Attempt {
             if self.admitted.contains(&address) || self.admitted.len() >= CANDIDATES {
                 continue;
             }
-            if let Some(why) = self.refusal(address) {
+            if let Some(why) = self.settings.refusal(address) {
                 tracing::debug!("a candidate of the peer is {why}, so nothing is sent to it");
                 continue;
             }
@@ -379,14 +382,9 @@ impl Attempt {
         self.settings.kinds.host || ours.any(|ip| is_private(ip) || theirs(ip))
     }
 
-    fn refusal(&self, address: SocketAddr) -> Option<crate::Refused> {
-        let is_tested = self.settings.loopback && address.ip().is_loopback();
-        refusal(address).filter(|_| !is_tested || address.port() == 0)
-    }
-
     /// A check of the peer, or the answer to one of ours.
     fn check(&mut self, now: Instant, (from, at): (SocketAddr, Option<IpAddr>), datagram: &[u8]) {
-        if self.state == State::Over || self.refusal(from).is_some() {
+        if self.state == State::Over || self.settings.refusal(from).is_some() {
             return;
         }
         let Some(base) = self.bases.of(from.ip()) else { return };

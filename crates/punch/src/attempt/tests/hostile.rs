@@ -116,6 +116,18 @@ fn only_the_right_password_opens_the_port_for_more_than_stun() {
 }
 
 #[test]
+fn a_path_is_not_in_use_towards_an_address_that_a_stranger_must_not_name() {
+    let now = Instant::now();
+    let mut attempt = attempt(now, Role::Publisher);
+    for bad in ["127.0.0.1:9", "169.254.169.254:80", "[::ffff:169.254.169.254]:80"] {
+        attempt.adopt(now, bad.parse().unwrap());
+        assert_eq!(attempt.pair(), None, "{bad}");
+    }
+    attempt.adopt(now, "198.51.100.7:9".parse().unwrap());
+    assert!(attempt.pair().is_some());
+}
+
+#[test]
 fn checks_from_ever_new_addresses_are_bounded() {
     let now = Instant::now();
     let mut attempt = attempt(now, Role::Publisher);
