@@ -68,19 +68,23 @@ impl Offers {
                 return;
             }
         };
-        let mut current = self.current.borrow_mut();
-        let (known, now) =
-            (current.as_ref().map(|known| (known.number, known.began)), Instant::now());
+        let known = self.current.borrow().as_ref().map(|known| (known.number, known.began));
+        let now = Instant::now();
         match judged(known, round, now) {
             Judged::Older => return,
             Judged::TooSoon => return decline(link, round, Decline::Unable),
-            Judged::Begins => *current = Some(self.begin(link, round, now)),
+            Judged::Begins => drop(self.current.replace(Some(self.begin(link, round, now)))),
             Judged::UnderWay => {}
         }
-        if let Some(known) = &*current {
+        if let Some(known) = &*self.current.borrow() {
             // A signal that finds no room is repeated by the next one.
             let _ = known.inbox.try_send(signal);
         }
+    }
+
+    /// The link has ended, and with it its trial.
+    pub(crate) fn end(&self) {
+        drop(self.current.take());
     }
 
     fn begin(&self, link: &Link, number: u32, began: Instant) -> Round {
@@ -139,10 +143,9 @@ impl Trying {
         let Some(turn) = DirectPaths::answer(&self.shared) else {
             return decline(&self.link, self.number, Decline::Unable);
         };
-        let serial = self.link.serial();
         if let Err(error) = self.attempt(&mut heard, turn).await {
-            tracing::debug!(link = serial, %error, "no direct path to the visitor");
-            self.session.paths.failed(serial, error.to_string());
+            tracing::debug!(link = self.link.serial(), %error, "no direct path to the visitor");
+            self.session.paths.failed(&self.link, error.to_string());
         }
     }
 
@@ -161,7 +164,7 @@ impl Trying {
             incoming = trial.accept() => incoming?,
             never = converse(&self.link, &trial, heard) => match never {},
         };
-        self.session.paths.found(self.link.serial(), trial.path());
+        self.session.paths.found(&self.link, trial.path());
         tokio::select! {
             () = welcome(&self.worker, &self.shared, &self.whose, incoming) => {}
             // The visitor may still miss the signal that says which pair it is.

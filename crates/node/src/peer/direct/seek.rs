@@ -71,7 +71,7 @@ impl Seeker {
         let outcome = self.attempt(&link).await;
         self.inbox.replace(None);
         if let Err(error) = &outcome {
-            self.session.paths.failed(link.serial(), error.to_string());
+            self.session.paths.failed(&link, error.to_string());
         }
         Ok(outcome?)
     }
@@ -90,7 +90,7 @@ impl Seeker {
             carrier = trial.dial() => carrier?,
             never = converse(link, &trial, &mut heard) => match never {},
         };
-        self.session.paths.found(link.serial(), trial.path());
+        self.session.paths.found(link, trial.path());
         Ok(carrier)
     }
 }
