@@ -5,7 +5,6 @@ mod owner;
 mod places;
 mod verifier;
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,6 +22,7 @@ use tokio::task::spawn_local;
 use transport::{Carrier, CarrierError, Incoming, Inlet, LocalFuture, Outlet};
 use transport_tcp::accept_inside;
 
+use super::turns::Turns;
 use super::{RELAY, server_tls};
 use crate::client::ClientShared;
 use crate::session::{Handle, Worker};
@@ -50,8 +50,8 @@ const IDLE_LOOK: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct PeerHost {
     places: Places,
-    /// By the name of the visitor: those before the end of their greeting.
-    greeting: Mutex<HashMap<Name, u32>>,
+    /// Those before the end of their greeting.
+    greeting: Arc<Turns>,
     brake: Mutex<Failures<Whose>>,
     told: Mutex<RepeatLimit<Whose>>,
 }
@@ -69,7 +69,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Default for PeerHost {
     fn default() -> Self {
-        let (places, greeting) = Default::default();
+        let places = Places::default();
+        let greeting = Turns::new(GREETING_MAX, GREETING_OF_VISITOR);
         let brake = Mutex::new(Failures::new(GUESSERS, DOUBLINGS));
         Self { places, greeting, brake, told: Mutex::new(RepeatLimit::new()) }
     }
@@ -90,7 +91,7 @@ impl PeerHost {
             tracing::debug!(%visitor, %service, "the service is not private, or is for others");
             return refuse(ResetCode::Unknown);
         }
-        let Some(turn) = Turn::new(shared, &whose.visitor) else {
+        let Some(turn) = self.greeting.take(&whose.visitor) else {
             return refuse(ResetCode::Limit);
         };
         let (outlet, stream) = accept_duplex(inlet, None, &Rc::default(), None);
@@ -146,35 +147,6 @@ fn credentials(config: &ClientConfig, whose: &Whose) -> Vec<StoredCredential> {
 /// Whether a link that began with this token may stay.
 fn is_valid(config: &ClientConfig, whose: &Whose, token: &StoredCredential) -> bool {
     may_visit(config, whose) && credentials(config, whose).contains(token)
-}
-
-/// A place among the visitors before the end of their greeting.
-struct Turn {
-    shared: Arc<ClientShared>,
-    visitor: Name,
-}
-
-impl Turn {
-    fn new(shared: &Arc<ClientShared>, visitor: &Name) -> Option<Self> {
-        let mut greeting = lock(&shared.host.greeting);
-        let own = greeting.get(visitor).copied().unwrap_or(0);
-        if own >= GREETING_OF_VISITOR || greeting.values().sum::<u32>() >= GREETING_MAX {
-            return None;
-        }
-        greeting.insert(visitor.clone(), own + 1);
-        drop(greeting);
-        Some(Self { shared: Arc::clone(shared), visitor: visitor.clone() })
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        let mut greeting = lock(&self.shared.host.greeting);
-        match greeting.get_mut(&self.visitor) {
-            Some(count) if *count > 1 => *count -= 1,
-            Some(_) | None => drop(greeting.remove(&self.visitor)),
-        }
-    }
 }
 
 /// Logs a visitor in, or says why not.

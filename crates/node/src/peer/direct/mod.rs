@@ -22,36 +22,47 @@ pub(crate) mod offer;
 pub(crate) mod seek;
 
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use config::ClientConfig;
 use link::Link;
 use proto::control::ControlMessage;
+use proto::greeting::Name;
 use punch::Kinds;
 use tokio::sync::mpsc;
 use transport::CarrierError;
 use transport_quic::punched::{PunchSettings, Puncher, Trial};
 
-use crate::client::ClientShared;
+use super::turns::{Turn, Turns};
 use crate::transports::quic;
 
-/// The trials that a client answers at a time. Each has a socket for at most 10 s.
-const ANSWERED_MAX: usize = 64;
+/// The trials that a client answers at a time. Each has a socket for at most 10 s, and then the
+/// handshake and the greeting of the visitor.
+const ANSWERED_MAX: u32 = 64;
+
+/// The same of one visitor, which may have many links.
+const ANSWERED_OF_VISITOR: u32 = 8;
 
 /// Signals that wait while names of STUN servers are looked up. A signal repeats all candidates, so
 /// the loss of one delays a trial at most.
 const WAITING_MAX: usize = 16;
 
 /// What the direct paths of a client share.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct DirectPaths {
     puncher: OnceLock<Puncher>,
     /// The trials that this client answers.
-    answered: AtomicUsize,
+    answered: Arc<Turns>,
     /// Held by whoever asks STUN servers without a trial.
     pub(crate) asking: tokio::sync::Mutex<()>,
+}
+
+impl Default for DirectPaths {
+    fn default() -> Self {
+        let answered = Turns::new(ANSWERED_MAX, ANSWERED_OF_VISITOR);
+        Self { puncher: OnceLock::new(), answered, asking: tokio::sync::Mutex::default() }
+    }
 }
 
 impl DirectPaths {
@@ -65,22 +76,9 @@ impl DirectPaths {
         Ok(self.puncher.get_or_init(|| made).with(settings))
     }
 
-    /// Counts a trial that is answered. `None`: there are too many.
-    fn answer(shared: &Arc<ClientShared>) -> Option<Answered> {
-        let count = &shared.direct.answered;
-        let is_taken = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
-            (count < ANSWERED_MAX).then_some(count + 1)
-        });
-        is_taken.is_ok().then(|| Answered(Arc::clone(shared)))
-    }
-}
-
-/// A place among the trials that this client answers.
-struct Answered(Arc<ClientShared>);
-
-impl Drop for Answered {
-    fn drop(&mut self) {
-        self.0.direct.answered.fetch_sub(1, Ordering::Relaxed);
+    /// Takes a place among the trials that are answered. `None`: there are too many.
+    pub(super) fn answer(&self, visitor: &Name) -> Option<Turn> {
+        self.answered.take(visitor)
     }
 }
 

@@ -13,9 +13,10 @@ use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::Instant;
 use transport_quic::punched::{Begin, Failure};
 
-use super::{Answered, DirectPaths, WAITING_MAX, converse, say};
+use super::{WAITING_MAX, converse, say};
 use crate::client::{ClientShared, stun};
 use crate::peer::accept::{Whose, welcome};
+use crate::peer::turns::Turn;
 use crate::session::{Session, Worker};
 
 /// The trials of one link begin at least this far apart. Each one looks names up, binds a socket and
@@ -140,7 +141,7 @@ struct Trying {
 
 impl Trying {
     async fn run(self, mut heard: mpsc::Receiver<Bytes>) {
-        let Some(turn) = DirectPaths::answer(&self.shared) else {
+        let Some(turn) = self.shared.direct.answer(&self.whose.visitor) else {
             return decline(&self.link, self.number, Decline::Unable);
         };
         if let Err(error) = self.attempt(&mut heard, turn).await {
@@ -149,11 +150,7 @@ impl Trying {
         }
     }
 
-    async fn attempt(
-        &self,
-        heard: &mut mpsc::Receiver<Bytes>,
-        _turn: Answered,
-    ) -> Result<(), Failure> {
+    async fn attempt(&self, heard: &mut mpsc::Receiver<Bytes>, _turn: Turn) -> Result<(), Failure> {
         let config = self.shared.config.load_full();
         let stun = stun::of(self.shared.uplink(), &config, stun::LOOKUPS).await;
         let puncher = self.shared.direct.puncher(&config);
