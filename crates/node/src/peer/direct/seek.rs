@@ -27,7 +27,8 @@ pub(crate) struct Seeker {
     /// The number of the last trial.
     round: Cell<u32>,
     /// The link has its first carrier, so that a trial has a chance.
-    asked: Notify,
+    begun: Notify,
+    asked: news::Asked,
 }
 
 impl Seeker {
@@ -38,7 +39,8 @@ impl Seeker {
             link: RefCell::default(),
             inbox: RefCell::default(),
             round: Cell::new(0),
-            asked: Notify::new(),
+            begun: Notify::new(),
+            asked: news::Asked::default(),
         })
     }
 
@@ -46,7 +48,7 @@ impl Seeker {
     pub(crate) fn live(&self, link: &Link) {
         let is_new = self.link.replace(Some(link.clone())).is_none();
         if is_new {
-            self.asked.notify_one();
+            self.begun.notify_one();
         }
     }
 
@@ -115,9 +117,10 @@ impl PathDialer for Direct {
         let seeker = Rc::clone(&self.0);
         Box::pin(async move {
             tokio::select! {
-                () = seeker.asked.notified() => {}
-                () = news::other_addresses() => {}
+                () = seeker.begun.notified() => {}
+                () = seeker.asked.other_addresses() => {}
             }
+            seeker.asked.note();
         })
     }
 }
