@@ -66,7 +66,7 @@ async fn server_with_two_ports() {
 
 /// Tells what stands between this host and IPv4.
 async fn inquiry() {
-    let until = tokio::time::Instant::now() + Duration::from_secs(3);
+    let until = tokio::time::Instant::now() + Duration::from_secs(10);
     let Nat { udp, mapping, filtering } =
         inquire(&settings(), &servers(), until).await.unwrap().ipv4.unwrap();
     println!("found {udp:?} {mapping:?} {filtering:?}");
