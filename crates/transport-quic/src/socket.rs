@@ -169,12 +169,19 @@ impl Socket {
 }
 
 impl Socket {
-    /// Sends a datagram of the protocol beside QUIC from the address `from` of this machine. A
-    /// datagram that finds no room is lost, as datagrams may be.
+    /// Sends a datagram of the protocol beside QUIC from the address `from` of this machine, or from
+    /// that of the route when the machine does not have `from` any more. A datagram that finds no room
+    /// is lost, as datagrams may be.
     pub(crate) fn send_beside(&self, to: SocketAddr, from: Option<IpAddr>, contents: &[u8]) {
-        let transmit =
-            Transmit { destination: to, ecn: None, contents, segment_size: None, src_ip: from };
-        let sent = self.sending.try_send(UdpSockRef::from(&self.same), &transmit);
+        let send = |src_ip| {
+            let transmit =
+                Transmit { destination: to, ecn: None, contents, segment_size: None, src_ip };
+            self.sending.try_send(UdpSockRef::from(&self.same), &transmit)
+        };
+        let sent = match send(from) {
+            Err(error) if from.is_some() && error.kind() != io::ErrorKind::WouldBlock => send(None),
+            sent => sent,
+        };
         if let Err(error) = sent
             && error.kind() != io::ErrorKind::WouldBlock
         {
@@ -373,6 +380,21 @@ mod tests {
     async fn datagrams_come_joined_or_one_by_one() {
         assert_eq!(arrivals(Receiving::Joined).await, (1, 4_000));
         assert_eq!(arrivals(Receiving::OneByOne).await, (4, 4_000));
+    }
+
+    #[tokio::test]
+    async fn a_check_leaves_when_the_machine_has_another_address_now() {
+        let peer = bound();
+        peer.set_nonblocking(false).unwrap();
+        let any = UdpSocket::bind("0.0.0.0:0").unwrap();
+        any.set_nonblocking(true).unwrap();
+        let socket = Socket::new(any, 1_000, Receiving::OneByOne, None).unwrap();
+        // An address of the documents (RFC 5737), which this machine does not have.
+        let gone = "192.0.2.77".parse().unwrap();
+        socket.send_beside(peer.local_addr().unwrap(), Some(gone), b"check");
+        peer.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
+        let mut read = [0; 10];
+        assert_eq!(peer.recv(&mut read).unwrap(), 5);
     }
 
     /// Takes what has the letter of the alphabet that it is told, and all that is not of QUIC.
