@@ -14,6 +14,7 @@
 //! socket is bound to no address and the kernel chooses the route, so pairs that differ in the
 //! address of this machine alone would be the same path.
 
+mod around;
 mod ice;
 mod pair;
 mod peers;
@@ -31,6 +32,7 @@ use crate::nat::{Mapping, Nat, Udp};
 use crate::signal::{Body, Credentials, Offer, Signal, SignalError};
 use crate::{CANDIDATES, Candidate, Kind, is_private, stun};
 
+use around::Around;
 use ice::Bases;
 use peers::Peers;
 use queries::Queries;
@@ -118,6 +120,7 @@ pub struct Attempt {
     /// Those of its candidates that are checked.
     admitted: Vec<SocketAddr>,
     peers: Peers,
+    around: Around,
     /// Whether the peer does not know our latest candidates.
     is_news: bool,
     datagrams: VecDeque<Datagram>,
@@ -154,6 +157,7 @@ impl Attempt {
             offer: None,
             admitted: Vec::new(),
             peers: Peers::default(),
+            around: Around::default(),
             is_news: true,
             datagrams: VecDeque::new(),
             events: VecDeque::new(),
@@ -354,7 +358,7 @@ impl Attempt {
     /// Gives the agent those candidates of the peer that may be sent to.
     fn admit(&mut self) {
         let Some(offer) = &self.offer else { return };
-        let is_open = self.is_private_allowed(offer);
+        let is_open = self.is_private_allowed();
         for candidate in offer.candidates.clone() {
             let address = candidate.address;
             if self.admitted.contains(&address) || self.admitted.len() >= CANDIDATES {
@@ -374,12 +378,15 @@ impl Attempt {
     }
 
     /// Whether private addresses of the peer are sent to: where the configuration tells peers such
-    /// addresses, and where both ends are behind one address, or in one private network.
-    fn is_private_allowed(&self, offer: &Offer) -> bool {
-        let outer = |one: &Candidate| one.kind != Kind::Host;
-        let theirs = |ip: IpAddr| offer.candidates.iter().any(|c| outer(c) && c.address.ip() == ip);
-        let mut ours = self.queries.answers().into_iter().map(|(_, seen)| seen.ip());
-        self.settings.kinds.host || ours.any(|ip| is_private(ip) || theirs(ip))
+    /// addresses, and where both ends are in one private network, or are proved to be behind one
+    /// address. The word of the peer is no proof, as it could name any address of our network.
+    fn is_private_allowed(&self) -> bool {
+        self.settings.kinds.host || self.outer().any(is_private) || self.around.is_proven()
+    }
+
+    /// Our addresses, as STUN servers see them.
+    fn outer(&self) -> impl Iterator<Item = IpAddr> {
+        self.queries.answers().into_iter().map(|(_, seen)| seen.ip())
     }
 
     /// A check of the peer, or the answer to one of ours.
@@ -394,18 +401,22 @@ impl Attempt {
         if (is_answer || message.is_failed_binding_response()) && self.offer.is_none() {
             return;
         }
-        if !self.agent.accepts_message(&message) || !self.peers.heard(now, from, at) {
+        let named = message.mapped_address().filter(|_| is_answer);
+        // The agent keeps each address of ours that an answer names.
+        let is_bounded = !is_answer || named.is_some_and(|named| self.peers.may_name(named));
+        if !is_bounded || !self.peers.has_room(now, from) {
             return;
         }
-        if is_answer {
-            let named = message.mapped_address();
-            // The agent keeps each address of ours that an answer names.
-            if !named.is_some_and(|named| self.peers.may_name(named)) {
-                return;
-            }
-            self.peers.answer(now, from, named);
+        // The agent judges the password.
+        if !self.agent.handle_packet(now, ice::packet(from, base, message)) {
+            return;
         }
-        self.agent.handle_packet(now, ice::packet(from, base, message));
+        self.peers.heard(now, from, at);
+        if is_answer {
+            self.peers.answer(now, from, named);
+            self.around.answered(from, datagram);
+            self.admit();
+        }
     }
 
     /// Carries on what the agent, the queries and the clock have changed.
@@ -418,6 +429,9 @@ impl Attempt {
         while let Some(transmit) = self.agent.poll_transmit() {
             let to = transmit.destination;
             if self.may_send(now, to, &transmit.contents) {
+                if self.outer().any(|ours| ours == to.ip()) {
+                    self.around.sent(to, &transmit.contents);
+                }
                 let from = self.peers.heard_at(to);
                 self.datagrams.push_back(Datagram { to, from, bytes: transmit.contents.to_vec() });
             }

@@ -178,6 +178,39 @@ fn sent_first(attempt: &mut Attempt, mut now: Instant) -> (Instant, Datagram) {
 }
 
 #[test]
+fn the_word_of_a_peer_that_it_is_behind_our_address_opens_no_private_network() {
+    let now = Instant::now();
+    let kinds = crate::Kinds { host: false, ..crate::Kinds::default() };
+    let settings = Settings { kinds, ..Settings::default() };
+    let server: SocketAddr = "198.51.100.1:3478".parse().unwrap();
+    let hosts: [SocketAddr; 1] = ["10.0.0.2:6000".parse().unwrap()];
+    let told: (&[SocketAddr], &[SocketAddr], bool) = (&hosts, &[server], false);
+    let mut attempt =
+        Attempt::new(now, (Role::Visitor, 1), settings, told, &mut |bytes| bytes.fill(7));
+    let question = attempt.poll_datagram().unwrap();
+    let answer = stun::answer(&question.bytes, "203.0.113.1:9".parse().unwrap()).unwrap();
+    attempt.handle_datagram(now, (server, None), answer.bytes());
+    let (ours, inner) = ("203.0.113.1:10".parse().unwrap(), "10.0.0.1:53".parse().unwrap());
+    let candidates =
+        vec![Candidate::new(Kind::Reflexive, ours, 0), Candidate::new(Kind::Host, inner, 0)];
+    let (ufrag, password) = (CREDENTIALS.0.into(), CREDENTIALS.1.into());
+    let credentials = Credentials { ufrag, password };
+    let offer = Offer { credentials, candidates, nat: Nat::default(), more: false };
+    attempt.handle_signal(now, &Signal { round: 1, body: Body::Offer(offer) }.encode()).unwrap();
+    let (at, check) = sent_first(&mut attempt, now);
+    assert_eq!(check.to, ours);
+    // Whoever is elsewhere may answer, but not from there, and does not know the check.
+    let id = is::stun::StunMessage::parse(&check.bytes).unwrap().trans_id();
+    let other = is::stun::TransId::new();
+    for (from, id) in [("198.51.100.7:9".parse().unwrap(), id), (ours, other)] {
+        let answer = is::stun::StunMessage::binding_reply(id, "203.0.113.1:9".parse().unwrap());
+        attempt.handle_datagram(at, (from, None), &signed(&answer, CREDENTIALS.1));
+    }
+    let sent = sent(&mut attempt, at);
+    assert!(!sent.is_empty() && sent.iter().all(|(_, one)| one.to != inner), "{sent:?}");
+}
+
+#[test]
 fn an_answer_of_stun_counts_from_the_server_that_was_asked() {
     let now = Instant::now();
     let server: SocketAddr = "198.51.100.1:3478".parse().unwrap();
