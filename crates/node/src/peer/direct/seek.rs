@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use link::Link;
+use punch::Why;
 use tokio::sync::{Notify, mpsc};
 use transport::{Carrier, CarrierError, Dialled, LocalFuture, PathDialer, Say};
 use transport_quic::punched::{Begin, Failure};
@@ -80,6 +81,9 @@ impl Seeker {
 
     async fn attempt(&self, link: &Link) -> Result<Carrier, Failure> {
         let config = self.shared.config.load_full();
+        if config.p2p.is_relayed() {
+            return Err(Failure::NoPath(Why::Relay));
+        }
         let stun = stun::of(self.shared.uplink(), &config, stun::LOOKUPS).await;
         let puncher = self.shared.direct.puncher(&config);
         let round = self.round.get().saturating_add(1);
