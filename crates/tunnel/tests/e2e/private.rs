@@ -339,14 +339,14 @@ fn a_forward_of_direct_paths_alone_waits_for_one_and_refuses_without_one() {
 #[test]
 fn a_client_whose_services_stay_relayed_says_so_to_the_visitor() {
     let origin = Origin::echo();
-    let services = [private("echo", &tcp(origin.port()))];
+    let services = ["echo", "other"].map(|name| private(name, &tcp(origin.port())));
     let mut stage = Stage::new(Setup::new(Scheme::TLS), "home/*", &services);
     let (by_relay, local) = (free_port(), free_port());
     let direct = forward(&tcp(local), "home/echo").replace(" }", ", p2p: direct }");
     stage.running.edit_client(|text| format!("p2p: {{ candidates: [] }}\n{text}"));
     assert!(stage.running.reload("client").status.success());
     stage.running.edit_client(|text| text.replace("p2p: { candidates: [] }\n", ""));
-    stage.visit(&format!("forwards:\n{direct}{}", relayed(&tcp(by_relay), "home/echo")));
+    stage.visit(&format!("forwards:\n{direct}{}", relayed(&tcp(by_relay), "home/other")));
     assert!(echoes(connect(by_relay)));
     bytes::expect_reset(connect(local));
     let why = "the configuration of the other side permits relayed paths only";
