@@ -40,7 +40,7 @@ fn of_client<'a>(list: &mut List<'a>, status: &'a Status) {
             let of_carriers = link.carriers.iter().filter_map(|carrier| carrier.rtt_micros);
             of_carriers.chain(of_pair).min()
         };
-        if let Some(micros) = on(state).filter_map(|link| of_link(link)).min() {
+        if let Some(micros) = on(state).filter_map(of_link).min() {
             list.value(name, &[("path", path)], micros as f64 / 1e6);
         }
     }

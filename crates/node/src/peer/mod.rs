@@ -23,6 +23,7 @@ pub(crate) mod accept;
 pub(crate) mod direct;
 pub(crate) mod links;
 pub(crate) mod material;
+mod turns;
 
 use std::sync::{Arc, OnceLock};
 
