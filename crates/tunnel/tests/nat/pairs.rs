@@ -95,7 +95,7 @@ pub(crate) fn run(name: &str) -> String {
     echo(3);
     // The status is at most a moment older than the log.
     let path = wait("the status has the outcome", SOON, || {
-        let path = stage.path();
+        let path = stage.paths("laptop").into_iter().next()?;
         (path["state"] == "direct" || path["state_text"] != "relayed").then_some(path)
     });
     for daemon in [&stage.laptop, &stage.home, &stage.server] {

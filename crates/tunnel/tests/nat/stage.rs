@@ -103,14 +103,23 @@ impl Stage {
         self.server = start(self.dir.path(), None, "server", "server");
     }
 
-    /// What `tunnel status` says of the path of `laptop`.
-    pub(crate) fn path(&self) -> Value {
-        let socket = self.dir.path().join("laptop.sock");
+    /// What `tunnel status` says of the paths of a visitor: a link of each worker has its own.
+    pub(crate) fn paths(&self, visitor: &str) -> Vec<Value> {
+        let socket = self.dir.path().join(format!("{visitor}.sock"));
         let command = tunnel(&binary(), &["status", "--json", "--control"]).arg(socket).output();
         let status: Value = serde_json::from_slice(&command.unwrap().stdout).unwrap();
         let sessions = status["sessions"].as_array().unwrap();
         let of = sessions.iter().find(|session| session["peer"] == "home/echo").unwrap();
-        of["links"][0]["path"].clone()
+        of["links"].as_array().unwrap().iter().map(|link| link["path"].clone()).collect()
+    }
+
+    /// Waits until all paths of a visitor are `direct`, or `relayed`.
+    pub(crate) fn wait_all(&self, visitor: &str, state: &str) {
+        wait(&format!("all paths of {visitor} are {state}"), LONG, || {
+            let paths = self.paths(visitor);
+            let are_so = !paths.is_empty() && paths.iter().all(|path| path["state"] == state);
+            are_so.then_some(())
+        });
     }
 
     /// What `tunnel status` prints for a person.
@@ -139,16 +148,6 @@ impl Stage {
     pub(crate) fn mend(&self) {
         ["nat1", "nat2"].into_iter().for_each(|nat| rules(nat, "delete table ip cut"));
     }
-}
-
-/// Waits until a daemon has printed `count` lines with these words.
-pub(crate) fn lines(daemon: &Daemon, words: &[&str], count: usize) {
-    let what = format!("{} prints {count} lines with {words:?}", daemon.name());
-    wait(&what, LONG, || {
-        let log = daemon.log();
-        let has_all = |line: &&str| words.iter().all(|word| line.contains(word));
-        (log.lines().filter(has_all).count() >= count).then_some(())
-    });
 }
 
 fn connect(host: &str, port: u16) -> io::Result<TcpStream> {

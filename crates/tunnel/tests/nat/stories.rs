@@ -7,13 +7,9 @@ use testkit::stage::LONG;
 
 use crate::in_a_cage;
 use crate::load::{Session, Transfer};
-use crate::stage::{Stage, lines};
+use crate::stage::Stage;
 
 const MB: u64 = 1_000_000;
-
-/// What `laptop` logs of its link with `home`.
-const DIRECT: &[&str] = &["private service home/echo", "goes on over a direct path"];
-const RELAYED: &[&str] = &["private service home/echo", "goes on through the server"];
 
 /// Runs a story in a cage. `None`: there is no such story.
 pub(crate) fn run(name: &str) -> Option<String> {
@@ -41,20 +37,17 @@ fn paths_come_and_go(least: u64) -> String {
         transfer.passes(2 * MB);
     };
     all_pass();
-    lines(&stage.laptop, DIRECT, 1);
-    assert_eq!(stage.path()["state"], "direct");
+    stage.wait_all("laptop", "direct");
     all_pass();
     stage.cut();
     let cut = Instant::now();
-    lines(&stage.laptop, RELAYED, 1);
+    stage.wait_all("laptop", "relayed");
     let back = cut.elapsed().as_millis();
-    assert_eq!(stage.path()["state"], "relayed");
     all_pass();
     stage.mend();
     let mended = Instant::now();
-    lines(&stage.laptop, DIRECT, 2);
+    stage.wait_all("laptop", "direct");
     let again = mended.elapsed().as_millis();
-    assert_eq!(stage.path()["state"], "direct");
     all_pass();
     let longest = session.end().as_millis();
     let bytes = transfer.end();
@@ -66,7 +59,7 @@ fn paths_come_and_go(least: u64) -> String {
 
 fn the_server_dies() -> String {
     let (mut stage, transfer, session) = busy(10 * MB);
-    lines(&stage.laptop, DIRECT, 1);
+    stage.wait_all("laptop", "direct");
     stage.kill_server();
     for client in [&stage.laptop, &stage.home] {
         client.wait_line(&["lost the server"], LONG);
@@ -80,17 +73,17 @@ fn the_server_dies() -> String {
         client.wait_line(&["is connected to", "again, after"], LONG);
     }
     // Signals pass again: of a new visitor, and of the link that there is.
-    let phone = stage.start_phone();
+    let _phone = stage.start_phone();
     let by_phone = Session::start(stage.visit_by_phone());
     by_phone.passes();
-    lines(&phone, DIRECT, 1);
+    stage.wait_all("phone", "direct");
     by_phone.passes();
     stage.cut();
-    lines(&stage.laptop, RELAYED, 1);
+    stage.wait_all("laptop", "relayed");
     session.passes();
     transfer.passes(2 * MB);
     stage.mend();
-    lines(&stage.laptop, DIRECT, 2);
+    stage.wait_all("laptop", "direct");
     session.passes();
     transfer.passes(2 * MB);
     by_phone.end();
