@@ -49,18 +49,24 @@ impl PeerOwner {
     /// The service, if this is what the visitor asks for.
     fn service(&self, open: &Open) -> Result<Rc<Local>, ResetCode> {
         let service = self.whose.service.as_str();
-        match &open.target {
-            Target::Service(name) if name == service => {}
-            Target::Service(_)
-            | Target::Forward(_)
-            | Target::Reported(_)
-            | Target::Measure(_)
-            | Target::Private { .. } => return Err(ResetCode::Denied),
+        if !is_of(service, &open.target) {
+            return Err(ResetCode::Denied);
         }
         if !may_visit(&self.shared.config.load(), &self.whose) {
             return Err(ResetCode::Unknown);
         }
         Local::of(&self.worker, &self.shared, service).ok_or(ResetCode::Unknown)
+    }
+}
+
+/// Whether the target of a stream or a flow is this service. The visitor may ask for whatever it
+/// likes: a peer link reaches the service for which its token is, and nothing else.
+fn is_of(service: &str, target: &Target) -> bool {
+    match target {
+        Target::Service(name) => name == service,
+        Target::Forward(_) | Target::Reported(_) | Target::Measure(_) | Target::Private { .. } => {
+            false
+        }
     }
 }
 
@@ -135,6 +141,32 @@ impl Owner for PeerOwner {
                     }
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::Measure;
+    use proto::greeting::Name;
+
+    use super::*;
+
+    #[test]
+    fn a_forged_open_of_a_visitor_reaches_nothing_but_its_service() {
+        assert!(is_of("ssh", &Target::Service("ssh".to_owned())));
+        let name = |text| Name::new(text).unwrap();
+        for target in [
+            Target::Service("web".to_owned()),
+            Target::Service("SSH".to_owned()),
+            Target::Service("ssh/web".to_owned()),
+            Target::Service(String::new()),
+            Target::Forward("tcp://127.0.0.1:22".to_owned()),
+            Target::Reported("tcp://127.0.0.1:22".to_owned()),
+            Target::Private { client: name("laptop"), service: name("ssh") },
+            Target::Measure(Measure::Echo),
+        ] {
+            assert!(!is_of("ssh", &target), "{target:?}");
         }
     }
 }

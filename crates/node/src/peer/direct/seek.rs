@@ -5,17 +5,22 @@ use std::fmt;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use link::Link;
 use punch::Why;
 use tokio::sync::{Notify, mpsc};
-use transport::{Carrier, CarrierError, Dialled, LocalFuture, PathDialer, Say};
+use transport::{Carrier, CarrierError, Dialled, LocalFuture, PathDialer, Patience, Say};
 use transport_quic::punched::{Begin, Failure};
 
 use super::{WAITING_MAX, converse, news};
 use crate::client::{ClientShared, stun};
 use crate::session::Session;
+
+/// The limit of a trial: names of STUN servers take up to 5 s, the checks 10 s, the handshake of QUIC
+/// over a pair that works 8 s.
+const TRIAL: Duration = Duration::from_secs(25);
 
 /// What the owner of a link and the dialer of its direct path share.
 pub(crate) struct Seeker {
@@ -116,6 +121,12 @@ impl PathDialer for Direct {
     fn dial(&self, _: Option<Say>) -> LocalFuture<'static, Dialled> {
         let seeker = Rc::clone(&self.0);
         Box::pin(async move { Ok((seeker.dial().await?, None)) })
+    }
+
+    /// A second trial would end the first one, which sends its checks again and again. And a trial
+    /// knows at its end why there is no path.
+    fn patience(&self) -> Patience {
+        Patience { whole: TRIAL, second: None }
     }
 
     fn asks(&self) -> LocalFuture<'static, ()> {
