@@ -20,6 +20,7 @@
 
 mod hosts;
 mod inquiry;
+mod router;
 mod shared;
 mod trial;
 
@@ -40,6 +41,7 @@ use crate::session::Clients;
 use crate::{Keys, QuicSettings, ROTATION, Tickets, TlsClient};
 
 pub use inquiry::{Inquired, inquire};
+pub use router::Router;
 pub use shared::DirectPath;
 pub use trial::Trial;
 
@@ -81,7 +83,7 @@ pub struct Begin {
     pub round: u32,
     /// The addresses of STUN servers, the server's own first.
     pub stun: Vec<SocketAddr>,
-    /// Whether the owner tries to map a port of the router and calls [`Trial::mapped`].
+    /// Whether the owner asks the router for a port ([`Trial::map_port`]).
     pub is_mapping: bool,
 }
 

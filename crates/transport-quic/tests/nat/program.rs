@@ -6,14 +6,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use net::udp::WANTED;
+use punch::mapper::{Mapped, Protocol, Unmapped};
 use punch::{Kinds, Nat, Signal};
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc::{Receiver, channel};
 use tokio::task::{LocalSet, spawn_local};
-use transport_quic::punched::{Begin, DirectPath, Failure, PunchSettings, Puncher, Trial, inquire};
+use transport_quic::punched::{
+    Begin, DirectPath, Failure, PunchSettings, Puncher, Router, Trial, inquire,
+};
 use transport_quic::{QuicSettings, StunServer};
 
-pub(crate) const SERVER_V4: &str = "203.0.113.1";
+use super::FIRST;
+
+/// The network of the internet of a cage, from which no way leads out. It is no network of
+/// documentation: miniupnpd opens no port at such an address.
+pub(crate) const NET: &str = "11.0.113";
+pub(crate) const SERVER_V4: &str = "11.0.113.1";
 pub(crate) const SERVER_V6: &str = "2001:db8::1";
 pub(crate) const PORTS: [u16; 2] = [7_000, 3_478];
 
@@ -29,6 +37,7 @@ pub(crate) fn run(part: &str) {
         "server" => local.block_on(&runtime, server()),
         "server with two ports" => local.block_on(&runtime, server_with_two_ports()),
         "inquiry" => local.block_on(&runtime, inquiry()),
+        "port" => local.block_on(&runtime, port()),
         "visitor" => local.block_on(&runtime, visitor()),
         _ => local.block_on(&runtime, publisher()),
     }
@@ -72,6 +81,30 @@ async fn inquiry() {
     println!("found {udp:?} {mapping:?} {filtering:?}");
 }
 
+/// Asks the router for a port until a line comes.
+async fn port() {
+    let socket = UdpSocket::bind("0.0.0.0:0").await.unwrap();
+    let port = socket.local_addr().unwrap().port();
+    let (send, mut end) = channel(1);
+    std::thread::spawn(move || {
+        std::io::stdin().lock().lines().next().unwrap().unwrap();
+        send.blocking_send(()).unwrap();
+    });
+    let ended = async { end.recv().await.unwrap() };
+    let tell = |told: Result<Mapped, Unmapped>| match told {
+        Ok(Mapped { outer, protocol }) => println!("found opened by {protocol} {outer}"),
+        Err(why) => println!("found none: {why}"),
+    };
+    router().keep(port, ended, tell).await.unwrap();
+    println!("ready ended");
+    std::future::pending().await
+}
+
+fn router() -> Arc<Router> {
+    let first = std::env::var(FIRST).is_ok();
+    Arc::new(if first { Router::asked_first_by(Protocol::NatPmp) } else { Router::default() })
+}
+
 fn settings() -> PunchSettings {
     PunchSettings {
         quic: QuicSettings::default(),
@@ -109,6 +142,7 @@ async fn try_it(
     done: impl Future<Output = Result<transport::Carrier, Failure>>,
 ) {
     let began = Instant::now();
+    spawn_local(trial.map_port(router()).unwrap());
     let mut done = std::pin::pin!(done);
     let carrier = loop {
         tokio::select! {
@@ -137,7 +171,7 @@ fn tell(signal: &[u8]) {
 }
 
 async fn visitor() {
-    let begin = Begin { round: 1, stun: servers(), is_mapping: false };
+    let begin = Begin { round: 1, stun: servers(), is_mapping: true };
     let trial = puncher().visitor(&begin).unwrap();
     try_it(&trial, heard(), trial.dial()).await;
 }
@@ -146,7 +180,7 @@ async fn publisher() {
     let mut heard = heard();
     let first = heard.recv().await.unwrap();
     let round = Signal::decode(&first).unwrap().round;
-    let begin = Begin { round, stun: servers(), is_mapping: false };
+    let begin = Begin { round, stun: servers(), is_mapping: true };
     let trial = puncher().publisher(&begin).unwrap();
     trial.handle_signal(&first).unwrap();
     let accept = async { trial.accept().await?.handshake().await.map_err(Failure::Quic) };

@@ -158,7 +158,7 @@ fn nat(site: &Site, _: Lengths) -> Result<Verdict> {
     if !packages::is_root()? {
         return Ok(Verdict::Skipped("only root makes network namespaces".to_owned()));
     }
-    if let Some(reason) = packages::lacking(&["unshare", "ip", "nft", "sysctl"]) {
+    if let Some(reason) = packages::lacking(&["unshare", "ip", "nft", "sysctl", "miniupnpd"]) {
         return Ok(Verdict::Skipped(reason));
     }
     let built = test_programs(site)?;
