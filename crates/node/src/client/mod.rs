@@ -171,7 +171,7 @@ impl Client {
         let shared = Arc::new(ClientShared {
             config: ArcSwap::from_pointee(config),
             host: PeerHost::default(),
-            direct: DirectPaths::default(),
+            direct: DirectPaths::new(),
             visits,
             uplinks: Uplinks::of(Uplink::new(&links, &events)),
             forwards,
@@ -421,6 +421,7 @@ impl Serving for Client {
         Box::pin(async {
             survey::say_goodbye(self.workers.handles()).await;
             self.workers.stop().await;
+            self.shared.direct.ports.given_back().await;
         })
     }
 }

@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::Trial;
+use super::{PunchSettings, Trial, hosts};
 
 /// The ports of a router: PCP and NAT-PMP, and the search of UPnP.
 const MAPPING: u16 = 5351;
@@ -45,6 +45,20 @@ impl Router {
     #[must_use]
     pub fn asked_first_by(protocol: Protocol) -> Self {
         Self { known: Mutex::new(Some(protocol)) }
+    }
+
+    /// As [`Self::keep`], for a socket as that of a trial, on which nobody listens.
+    ///
+    /// # Errors
+    /// The system has no socket or no random numbers.
+    pub async fn probe(
+        &self,
+        settings: &PunchSettings,
+        ended: impl Future<Output = ()>,
+        tell: impl FnMut(Result<Mapped, Unmapped>),
+    ) -> io::Result<()> {
+        let socket = hosts::bind(settings)?;
+        self.keep(socket.local_addr()?.port(), ended, tell).await
     }
 
     /// Asks the router for a port that leads to `port` of this machine, and renews it until `ended`

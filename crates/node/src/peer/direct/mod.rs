@@ -16,9 +16,11 @@
 //! | [`offer`] | the side that has the service: answers the trials of a visitor |
 //! | [`seek`] | the side that visits: the path that the keeper of the link dials |
 //! | [`news`] | notices that this machine has other addresses |
+//! | [`ports`] | the ports that the router opened for trials |
 
 pub(crate) mod news;
 pub(crate) mod offer;
+pub(crate) mod ports;
 pub(crate) mod seek;
 
 use std::convert::Infallible;
@@ -37,6 +39,8 @@ use transport_quic::punched::{PunchSettings, Puncher, Trial};
 use crate::client::ClientShared;
 use crate::transports::quic;
 
+use ports::Ports;
+
 /// The trials that a client answers at a time. Each has a socket for at most 10 s.
 const ANSWERED_MAX: usize = 64;
 
@@ -45,16 +49,28 @@ const ANSWERED_MAX: usize = 64;
 const WAITING_MAX: usize = 16;
 
 /// What the direct paths of a client share.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct DirectPaths {
     puncher: OnceLock<Puncher>,
     /// The trials that this client answers.
     answered: AtomicUsize,
     /// Held by whoever asks STUN servers without a trial.
     pub(crate) asking: tokio::sync::Mutex<()>,
+    /// The ports of the router.
+    pub(crate) ports: Arc<Ports>,
 }
 
 impl DirectPaths {
+    /// Must be called in the runtime in which the client is stopped.
+    pub(crate) fn new() -> Self {
+        Self {
+            puncher: OnceLock::new(),
+            answered: AtomicUsize::new(0),
+            asking: tokio::sync::Mutex::default(),
+            ports: Arc::new(Ports::new()),
+        }
+    }
+
     /// Makes trials by the settings in force.
     fn puncher(&self, config: &ClientConfig) -> Result<Puncher, CarrierError> {
         let settings = settings(config);
@@ -90,7 +106,7 @@ pub(crate) fn settings(config: &ClientConfig) -> PunchSettings {
     PunchSettings {
         quic: quic::settings(common),
         buffers: quic::sizes(&common.quic),
-        kinds: Kinds { host: p2p.host, mapped: false, reflexive: p2p.reflexive },
+        kinds: Kinds { host: p2p.host, mapped: p2p.mapped, reflexive: p2p.reflexive },
         ports: p2p.ports.map(|(first, last)| first..=last),
         // A loopback address of the peer would make this client send to itself.
         loopback: false,
