@@ -41,7 +41,7 @@ use crate::session::Clients;
 use crate::{Keys, QuicSettings, ROTATION, Tickets, TlsClient};
 
 pub use inquiry::{Inquired, inquire};
-pub use router::Router;
+pub use router::{Ended, Router, Tell};
 pub use shared::DirectPath;
 pub use trial::Trial;
 

@@ -33,6 +33,12 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// An address of the internet. Nothing is sent there: the route decides from which address it would.
 const SOMEWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 9);
 
+/// Ready when a port is not used any more.
+pub type Ended = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Learns of each port, and at last of an error.
+pub type Tell<'a> = dyn FnMut(Result<Mapped, Unmapped>) + Send + 'a;
+
 /// The router of this machine, as far as sockets know it.
 #[derive(Debug, Default)]
 pub struct Router {
@@ -54,8 +60,8 @@ impl Router {
     pub async fn probe(
         &self,
         settings: &PunchSettings,
-        ended: impl Future<Output = ()>,
-        tell: impl FnMut(Result<Mapped, Unmapped>),
+        ended: Ended,
+        tell: &mut Tell<'_>,
     ) -> io::Result<()> {
         let socket = hosts::bind(settings)?;
         self.keep(socket.local_addr()?.port(), ended, tell).await
@@ -70,12 +76,7 @@ impl Router {
     ///
     /// # Errors
     /// The system has no socket or no random numbers.
-    pub async fn keep(
-        &self,
-        port: u16,
-        ended: impl Future<Output = ()>,
-        mut tell: impl FnMut(Result<Mapped, Unmapped>),
-    ) -> io::Result<()> {
+    pub async fn keep(&self, port: u16, ended: Ended, tell: &mut Tell<'_>) -> io::Result<()> {
         let first = *self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let wanted = match wanted(port, first) {
             Ok(wanted) => wanted,
@@ -125,7 +126,7 @@ impl Trial {
     ) -> io::Result<impl Future<Output = ()> + Send + use<>> {
         let (port, path, ended) = (self.port()?, self.path(), self.ended());
         Ok(async move {
-            let mut ended = Box::pin(ended);
+            let mut ended: Ended = Box::pin(ended);
             tokio::select! {
                 () = &mut ended => return,
                 () = sleep(PATIENCE) => {}
@@ -133,7 +134,7 @@ impl Trial {
             if path.pair().is_some() {
                 return path.mapped(None);
             }
-            let tell = |told: Result<Mapped, Unmapped>| {
+            let mut tell = |told: Result<Mapped, Unmapped>| {
                 match told {
                     Ok(Mapped { outer, protocol }) => {
                         tracing::debug!(%outer, "the router opened a port by {protocol}");
@@ -142,7 +143,7 @@ impl Trial {
                 }
                 path.mapped(told.ok().map(|mapped| mapped.outer));
             };
-            if let Err(error) = router.keep(port, ended, tell).await {
+            if let Err(error) = router.keep(port, ended, &mut tell).await {
                 tracing::debug!(%error, "no socket to ask the router for a port");
                 path.mapped(None);
             }
@@ -177,12 +178,7 @@ impl Keeper {
         }
     }
 
-    async fn run(
-        mut self,
-        ended: impl Future<Output = ()>,
-        tell: &mut impl FnMut(Result<Mapped, Unmapped>),
-    ) {
-        let mut ended = std::pin::pin!(ended);
+    async fn run(mut self, mut ended: Ended, tell: &mut Tell<'_>) {
         let mut has_ended = false;
         let mut exchange: Option<Exchange> = None;
         loop {

@@ -90,12 +90,12 @@ async fn port() {
         std::io::stdin().lock().lines().next().unwrap().unwrap();
         send.blocking_send(()).unwrap();
     });
-    let ended = async { end.recv().await.unwrap() };
-    let tell = |told: Result<Mapped, Unmapped>| match told {
+    let ended = Box::pin(async move { end.recv().await.unwrap() });
+    let mut tell = |told: Result<Mapped, Unmapped>| match told {
         Ok(Mapped { outer, protocol }) => println!("found opened by {protocol} {outer}"),
         Err(why) => println!("found none: {why}"),
     };
-    router().keep(port, ended, tell).await.unwrap();
+    router().keep(port, ended, &mut tell).await.unwrap();
     println!("ready ended");
     std::future::pending().await
 }

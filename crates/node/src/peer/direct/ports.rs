@@ -3,7 +3,7 @@
 //! Each is kept by a task of the runtime that stops the client. A worker ends its tasks at once,
 //! and the router has to be told that a port is not used any more.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use punch::mapper::{Mapped, Unmapped};
@@ -75,15 +75,15 @@ impl Ports {
         let router = Arc::clone(&self.router);
         let (tell, told) = oneshot::channel();
         let (_end, ended) = oneshot::channel::<()>();
-        let tell = Mutex::new(Some(tell));
+        let mut tell = Some(tell);
         self.runtime.spawn(async move {
-            let tell = |outcome| {
-                let tell = tell.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let mut tell = |outcome| {
+                let tell = tell.take();
                 // Whoever asked may have given up.
                 let _ = tell.map(|tell| tell.send(outcome));
             };
-            let ended = async move { drop(ended.await) };
-            if let Err(error) = router.probe(&settings, ended, tell).await {
+            let ended = Box::pin(async move { drop(ended.await) });
+            if let Err(error) = router.probe(&settings, ended, &mut tell).await {
                 tracing::debug!(%error, "no socket to ask the router for a port");
             }
             drop(held);
