@@ -22,6 +22,7 @@ mod hosts;
 mod inquiry;
 mod router;
 mod shared;
+mod sources;
 mod trial;
 
 use std::fmt;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use net::udp::WANTED;
 use punch::mapper::{Mapped, Protocol, Unmapped};
 use punch::{Kinds, Nat, Signal};
+use testkit::cage::{SERVER_V4, SERVER_V6};
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc::{Receiver, channel};
 use tokio::task::{LocalSet, spawn_local};
@@ -18,11 +19,6 @@ use transport_quic::{QuicSettings, StunServer};
 
 use super::FIRST;
 
-/// The network of the internet of a cage, from which no way leads out. It is no network of
-/// documentation: miniupnpd opens no port at such an address.
-pub(crate) const NET: &str = "11.0.113";
-pub(crate) const SERVER_V4: &str = "11.0.113.1";
-pub(crate) const SERVER_V6: &str = "2001:db8::1";
 pub(crate) const PORTS: [u16; 2] = [7_000, 3_478];
 
 fn servers() -> Vec<SocketAddr> {
@@ -75,7 +71,7 @@ async fn server_with_two_ports() {
 
 /// Tells what stands between this host and IPv4.
 async fn inquiry() {
-    let until = tokio::time::Instant::now() + Duration::from_secs(3);
+    let until = tokio::time::Instant::now() + Duration::from_secs(10);
     let Nat { udp, mapping, filtering } =
         inquire(&settings(), &servers(), until).await.unwrap().ipv4.unwrap();
     println!("found {udp:?} {mapping:?} {filtering:?}");

@@ -344,6 +344,23 @@ fn a_forward_of_direct_paths_alone_waits_for_one_and_refuses_without_one() {
     stage.laptop().wait_line(&["no visit of the private service home/echo", "`p2p.ports`"], LONG);
 }
 
+#[test]
+fn a_client_whose_services_stay_relayed_says_so_to_the_visitor() {
+    let origin = Origin::echo();
+    let services = ["echo", "other"].map(|name| private(name, &tcp(origin.port())));
+    let mut stage = Stage::new(Setup::new(Scheme::TLS), "home/*", &services);
+    let (by_relay, local) = (free_port(), free_port());
+    let direct = forward(&tcp(local), "home/echo").replace(" }", ", p2p: direct }");
+    stage.running.edit_client(|text| text.replace(NO_ROUTER, "p2p: { candidates: [] }\n"));
+    assert!(stage.running.reload("client").status.success());
+    stage.running.edit_client(|text| text.replace("p2p: { candidates: [] }\n", NO_ROUTER));
+    stage.visit(&format!("forwards:\n{direct}{}", relayed(&tcp(by_relay), "home/other")));
+    assert!(echoes(connect(by_relay)));
+    bytes::expect_reset(connect(local));
+    let why = "the configuration of the other side permits relayed paths only";
+    stage.laptop().wait_line(&["no visit of the private service home/echo", why], LONG);
+}
+
 /// Copies connections to `to`, and keeps every byte.
 fn tap(to: u16) -> (u16, Arc<Mutex<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
