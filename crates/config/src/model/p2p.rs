@@ -14,13 +14,15 @@ pub struct P2p {
     /// Whether peers are told the addresses of this machine's interfaces, and private addresses of
     /// peers are tried.
     pub host: bool,
+    /// Whether the router is asked for a port where no path is found without one.
+    pub mapped: bool,
     /// Whether peers are told the addresses that STUN servers see.
     pub reflexive: bool,
 }
 
 impl Default for P2p {
     fn default() -> Self {
-        Self { stun: Vec::new(), ports: None, host: true, reflexive: true }
+        Self { stun: Vec::new(), ports: None, host: true, mapped: true, reflexive: true }
     }
 }
 
@@ -28,7 +30,7 @@ impl P2p {
     /// Whether no direct path is tried, as peers are told no address.
     #[must_use]
     pub const fn is_relayed(&self) -> bool {
-        !self.host && !self.reflexive
+        !self.host && !self.mapped && !self.reflexive
     }
 }
 

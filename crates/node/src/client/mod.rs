@@ -428,6 +428,7 @@ impl Serving for Client {
         Box::pin(async {
             survey::say_goodbye(self.workers.handles()).await;
             self.workers.stop().await;
+            self.shared.direct.ports.given_back().await;
         })
     }
 }

@@ -77,9 +77,9 @@ mod tests {
         assert!(turns.taken().is_empty());
     }
 
-    #[test]
-    fn the_trials_of_one_visitor_leave_trials_to_others() {
-        let paths = DirectPaths::default();
+    #[tokio::test]
+    async fn the_trials_of_one_visitor_leave_trials_to_others() {
+        let paths = DirectPaths::counting(&Arc::default());
         let held: Vec<_> = (0..100).filter_map(|_| paths.answer(&name("laptop"))).collect();
         assert_eq!(held.len(), 8);
         assert!(paths.answer(&name("phone")).is_some());

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::nat::{Mapping, Nat, Udp};
+use crate::nat::{Filtering, Mapping, Nat, Udp};
 use crate::signal::Decline;
 
 /// Why there is no direct path.
@@ -43,8 +43,17 @@ impl Why {
                 Nat { mapping: Mapping::PerDestination, .. },
                 Nat { mapping: Mapping::PerDestination, .. },
             ) => Self::BothMove,
-            (Nat { mapping: Mapping::PerDestination, .. }, _) => Self::Moves,
-            (_, Nat { mapping: Mapping::PerDestination, .. }) => Self::MovesThere,
+            // Where the other end admits everybody, a port that moves is none of the reasons.
+            (Nat { mapping: Mapping::PerDestination, .. }, Nat { filtering, .. })
+                if !matches!(filtering, Filtering::Open) =>
+            {
+                Self::Moves
+            }
+            (Nat { filtering, .. }, Nat { mapping: Mapping::PerDestination, .. })
+                if !matches!(filtering, Filtering::Open) =>
+            {
+                Self::MovesThere
+            }
             _ if heard => Self::OneWay,
             _ => Self::Nothing,
         }

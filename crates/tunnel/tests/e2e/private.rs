@@ -31,6 +31,9 @@ const OTHER: &str = "Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3uXeWqBn6Tz0A";
 /// The token by which `laptop` logs in.
 const LAPTOP: &str = "aB3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xYzA1bC2dE3fG";
 
+/// The router of this machine is none of ours to ask.
+const NO_ROUTER: &str = "p2p: { candidates: [host, reflexive] }\n";
+
 pub(crate) struct Stage {
     pub(crate) running: Running,
     laptop: Option<Daemon>,
@@ -52,6 +55,7 @@ impl Stage {
             "  - {{ name: laptop, token: {LAPTOP}, allow: {{ visit: {right} }} }}\n{lines}"
         ));
         setup.client_lines.push_str("retry: { min: 20ms, max: 200ms }\n");
+        setup.client_lines.push_str(NO_ROUTER);
         let mut running = setup.start_server();
         let server_port = running.server_port();
         running.edit_client(|text| text + &listed(services));
@@ -72,6 +76,8 @@ impl Stage {
             let home = text.lines().find(|line| line.starts_with("token:")).unwrap();
             let text = text.replace(home, &format!("token: {LAPTOP}"));
             let text = text.replace("name: home", "name: laptop").replace(&old, &own);
+            // A file has one `p2p`.
+            let text = if lines.contains("p2p: {") { text.replace(NO_ROUTER, "") } else { text };
             format!("{text}{lines}")
         }));
         self.laptop().wait_line(&["is connected to"], SOON);
@@ -335,7 +341,9 @@ fn a_forward_of_direct_paths_alone_waits_for_one_and_refuses_without_one() {
     let port = taken.local_addr().unwrap().port();
     let other = free_port();
     let direct = forward(&tcp(other), "home/echo").replace(" }", ", p2p: direct }");
-    stage.visit(&format!("p2p: {{ ports: {port} }}\nforwards:\n{direct}"));
+    stage.visit(&format!(
+        "p2p: {{ ports: {port}, candidates: [host, reflexive] }}\nforwards:\n{direct}"
+    ));
     let visitor = wait("the forward listens", LONG, || try_connect(other).ok());
     bytes::expect_reset(visitor);
     stage.laptop().wait_line(&["no visit of the private service home/echo", "`p2p.ports`"], LONG);
@@ -348,9 +356,9 @@ fn a_client_whose_services_stay_relayed_says_so_to_the_visitor() {
     let mut stage = Stage::new(Setup::new(Scheme::TLS), "home/*", &services);
     let (by_relay, local) = (free_port(), free_port());
     let direct = forward(&tcp(local), "home/echo").replace(" }", ", p2p: direct }");
-    stage.running.edit_client(|text| format!("p2p: {{ candidates: [] }}\n{text}"));
+    stage.running.edit_client(|text| text.replace(NO_ROUTER, "p2p: { candidates: [] }\n"));
     assert!(stage.running.reload("client").status.success());
-    stage.running.edit_client(|text| text.replace("p2p: { candidates: [] }\n", ""));
+    stage.running.edit_client(|text| text.replace("p2p: { candidates: [] }\n", NO_ROUTER));
     stage.visit(&format!("forwards:\n{direct}{}", relayed(&tcp(by_relay), "home/other")));
     assert!(echoes(connect(by_relay)));
     bytes::expect_reset(connect(local));

@@ -16,9 +16,11 @@
 //! | [`offer`] | the side that has the service: answers the trials of a visitor |
 //! | [`seek`] | the side that visits: the path that the keeper of the link dials |
 //! | [`news`] | notices that this machine has other addresses |
+//! | [`ports`] | the ports that the router opened for trials |
 
 pub(crate) mod news;
 pub(crate) mod offer;
+pub(crate) mod ports;
 pub(crate) mod seek;
 
 use std::collections::BTreeMap;
@@ -41,6 +43,8 @@ use transport_quic::punched::{Failure, PunchSettings, Puncher, Trial};
 use super::turns::{Turn, Turns};
 use crate::session::PathBytes;
 use crate::transports::quic;
+
+use ports::Ports;
 
 /// The trials that a client answers at a time. Each has a socket for at most 10 s, and then the
 /// handshake and the greeting of the visitor.
@@ -68,6 +72,8 @@ pub(crate) struct DirectPaths {
     outcomes: Mutex<BTreeMap<&'static str, u64>>,
     /// The bytes over all links with other clients.
     bytes: Arc<PathBytes>,
+    /// The ports of the router.
+    pub(crate) ports: Arc<Ports>,
 }
 
 /// The name of a trial that has found a path.
@@ -76,17 +82,17 @@ const FOUND: &str = "direct";
 /// The name of a trial that this client declines, because it answers too many.
 const BUSY: &str = "busy";
 
-impl Default for DirectPaths {
-    fn default() -> Self {
-        let answered = Turns::new(ANSWERED_MAX, ANSWERED_OF_VISITOR);
-        let (puncher, outcomes, bytes) = Default::default();
-        Self { puncher, answered, asking: tokio::sync::Mutex::default(), outcomes, bytes }
-    }
-}
-
 impl DirectPaths {
+    /// Must be called in the runtime in which the client is stopped.
     pub(crate) fn counting(bytes: &Arc<PathBytes>) -> Self {
-        Self { bytes: Arc::clone(bytes), ..Self::default() }
+        Self {
+            puncher: OnceLock::new(),
+            answered: Turns::new(ANSWERED_MAX, ANSWERED_OF_VISITOR),
+            asking: tokio::sync::Mutex::default(),
+            outcomes: Mutex::default(),
+            bytes: Arc::clone(bytes),
+            ports: Arc::new(Ports::new()),
+        }
     }
 
     /// The counter of the bytes over links with other clients.
@@ -141,7 +147,7 @@ pub(crate) fn settings(config: &ClientConfig) -> PunchSettings {
     PunchSettings {
         quic: quic::settings(common),
         buffers: quic::sizes(&common.quic),
-        kinds: Kinds { host: p2p.host, mapped: false, reflexive: p2p.reflexive },
+        kinds: Kinds { host: p2p.host, mapped: p2p.mapped, reflexive: p2p.reflexive },
         ports: p2p.ports.map(|(first, last)| first..=last),
         // A loopback address of the peer would make this client send to itself.
         loopback: false,

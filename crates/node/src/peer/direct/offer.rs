@@ -174,7 +174,8 @@ impl Trying {
         let config = self.shared.config.load_full();
         let stun = stun::of(self.shared.uplink(), &config, stun::LOOKUPS).await;
         let puncher = self.shared.direct.puncher(&config);
-        let begin = Begin { round: self.number, stun, is_mapping: false };
+        let is_mapping = config.p2p.mapped;
+        let begin = Begin { round: self.number, stun, is_mapping };
         let trial = puncher.map_err(Failure::Quic).and_then(|made| Ok(made.publisher(&begin)?));
         let trial = match trial {
             Ok(trial) => trial,
@@ -183,6 +184,9 @@ impl Trying {
                 return Err(error);
             }
         };
+        if is_mapping {
+            self.shared.direct.ports.map(&trial);
+        }
         let incoming = tokio::select! {
             incoming = trial.accept() => incoming?,
             never = converse(&self.link, &trial, heard) => match never {},

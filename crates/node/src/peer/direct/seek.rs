@@ -96,8 +96,12 @@ impl Seeker {
         self.round.set(round);
         let (inbox, mut heard) = mpsc::channel(WAITING_MAX);
         self.inbox.replace(Some(inbox));
-        let begin = Begin { round, stun, is_mapping: false };
+        let is_mapping = config.p2p.mapped;
+        let begin = Begin { round, stun, is_mapping };
         let trial = puncher.map_err(Failure::Quic)?.visitor(&begin)?;
+        if is_mapping {
+            self.shared.direct.ports.map(&trial);
+        }
         let carrier = tokio::select! {
             carrier = trial.dial() => carrier?,
             never = converse(link, &trial, &mut heard) => match never {},

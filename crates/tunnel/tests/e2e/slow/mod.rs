@@ -3,4 +3,5 @@
 
 mod limits;
 mod paths;
+mod router;
 mod vanish;
