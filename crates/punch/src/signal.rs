@@ -91,6 +91,9 @@ pub enum Decline {
     Relay,
     /// The sender has no socket or no address to try with.
     Unable,
+    /// The visitor asks more often than the sender answers. Versions before it show it as
+    /// [`Decline::Other`].
+    Often,
     /// A reason of a later version.
     Other(u8),
 }
@@ -263,6 +266,7 @@ impl Decline {
         match self {
             Self::Relay => 0,
             Self::Unable => 1,
+            Self::Often => 2,
             Self::Other(number) => number,
         }
     }
@@ -271,6 +275,7 @@ impl Decline {
         match number {
             0 => Self::Relay,
             1 => Self::Unable,
+            2 => Self::Often,
             other => Self::Other(other),
         }
     }
@@ -348,8 +353,11 @@ mod tests {
                 assert!(Signal::decode(&bytes[..end]).is_err(), "cut at {end}");
             }
         }
-        for why in [Decline::Relay, Decline::Unable, Decline::Other(9)] {
+        for (why, number) in
+            [(Decline::Relay, 0), (Decline::Unable, 1), (Decline::Often, 2), (Decline::Other(9), 9)]
+        {
             let signal = Signal { round: u32::MAX, body: Body::Decline(why) };
+            assert_eq!(signal.encode().last(), Some(&number));
             assert_eq!(Signal::decode(&signal.encode()), Ok(signal));
         }
     }

@@ -21,6 +21,7 @@
 pub(crate) mod accept;
 pub(crate) mod direct;
 pub(crate) mod links;
+mod turns;
 
 use std::sync::{Arc, OnceLock};
 

@@ -7,15 +7,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use link::Link;
-use punch::{Body, Decline, Signal};
+use punch::{Body, Decline, Signal, Why};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::Instant;
 use transport_quic::punched::{Begin, Failure};
 
-use super::{Answered, DirectPaths, WAITING_MAX, converse, say};
+use super::{WAITING_MAX, converse, said, say};
 use crate::client::{ClientShared, stun};
 use crate::peer::accept::{Whose, welcome};
+use crate::peer::turns::Turn;
 use crate::session::{Session, Worker};
 
 /// The trials of one link begin at least this far apart. Each one looks names up, binds a socket and
@@ -30,6 +31,17 @@ pub(crate) struct Offers {
     whose: Whose,
     session: Arc<Session>,
     current: RefCell<Option<Round>>,
+    /// Tells the visitor that its last round has no trial.
+    declining: RefCell<Option<Task>>,
+}
+
+/// A task that ends when it is dropped.
+struct Task(AbortHandle);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// The trial that is under way, or the last one.
@@ -37,13 +49,7 @@ struct Round {
     number: u32,
     began: Instant,
     inbox: mpsc::Sender<Bytes>,
-    task: AbortHandle,
-}
-
-impl Drop for Round {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+    _task: Task,
 }
 
 impl Offers {
@@ -55,7 +61,8 @@ impl Offers {
     ) -> Self {
         let (worker, shared, whose) = (Rc::clone(worker), Arc::clone(shared), whose.clone());
         let session = Arc::clone(session);
-        Self { worker, shared, whose, session, current: RefCell::default() }
+        let (current, declining) = Default::default();
+        Self { worker, shared, whose, session, current, declining }
     }
 
     /// Takes a signal of the visitor. The first signal of a newer round begins a trial, and ends the
@@ -68,19 +75,28 @@ impl Offers {
                 return;
             }
         };
-        let mut current = self.current.borrow_mut();
-        let (known, now) =
-            (current.as_ref().map(|known| (known.number, known.began)), Instant::now());
+        let known = self.current.borrow().as_ref().map(|known| (known.number, known.began));
+        let now = Instant::now();
         match judged(known, round, now) {
             Judged::Older => return,
-            Judged::TooSoon => return decline(link, round, Decline::Unable),
-            Judged::Begins => *current = Some(self.begin(link, round, now)),
+            Judged::TooSoon => {
+                let link = link.clone();
+                let task = spawn_local(async move { decline(&link, round, Decline::Often).await });
+                drop(self.declining.replace(Some(Task(task.abort_handle()))));
+                return;
+            }
+            Judged::Begins => drop(self.current.replace(Some(self.begin(link, round, now)))),
             Judged::UnderWay => {}
         }
-        if let Some(known) = &*current {
+        if let Some(known) = &*self.current.borrow() {
             // A signal that finds no room is repeated by the next one.
             let _ = known.inbox.try_send(signal);
         }
+    }
+
+    /// The link has ended, and with it its trial.
+    pub(crate) fn end(&self) {
+        drop((self.current.take(), self.declining.take()));
     }
 
     fn begin(&self, link: &Link, number: u32, began: Instant) -> Round {
@@ -93,8 +109,8 @@ impl Offers {
             link: link.clone(),
             number,
         };
-        let task = spawn_local(trying.run(heard)).abort_handle();
-        Round { number, began, inbox, task }
+        let task = Task(spawn_local(trying.run(heard)).abort_handle());
+        Round { number, began, inbox, _task: task }
     }
 }
 
@@ -120,8 +136,9 @@ fn judged(known: Option<(u32, Instant)>, round: u32, now: Instant) -> Judged {
 }
 
 /// Tells the visitor that this round has no trial here.
-fn decline(link: &Link, round: u32, why: Decline) {
-    say(link, Signal { round, body: Body::Decline(why) }.encode());
+async fn decline(link: &Link, round: u32, why: Decline) {
+    let signal = Signal { round, body: Body::Decline(why) }.encode();
+    say(&signal, |signal| said(link, signal)).await;
 }
 
 /// The answer to one trial.
@@ -136,32 +153,37 @@ struct Trying {
 
 impl Trying {
     async fn run(self, mut heard: mpsc::Receiver<Bytes>) {
-        let Some(turn) = DirectPaths::answer(&self.shared) else {
-            return decline(&self.link, self.number, Decline::Unable);
+        if self.shared.config.load().p2p.is_relayed() {
+            self.session.paths.failed(&self.link, Why::Relay.to_string());
+            return decline(&self.link, self.number, Decline::Relay).await;
+        }
+        let Some(turn) = self.shared.direct.answer(&self.whose.visitor) else {
+            return decline(&self.link, self.number, Decline::Often).await;
         };
-        let serial = self.link.serial();
         if let Err(error) = self.attempt(&mut heard, turn).await {
-            tracing::debug!(link = serial, %error, "no direct path to the visitor");
-            self.session.paths.failed(serial, error.to_string());
+            tracing::debug!(link = self.link.serial(), %error, "no direct path to the visitor");
+            self.session.paths.failed(&self.link, error.to_string());
         }
     }
 
-    async fn attempt(
-        &self,
-        heard: &mut mpsc::Receiver<Bytes>,
-        _turn: Answered,
-    ) -> Result<(), Failure> {
+    async fn attempt(&self, heard: &mut mpsc::Receiver<Bytes>, _turn: Turn) -> Result<(), Failure> {
         let config = self.shared.config.load_full();
         let stun = stun::of(self.shared.uplink(), &config, stun::LOOKUPS).await;
         let puncher = self.shared.direct.puncher(&config);
         let begin = Begin { round: self.number, stun, is_mapping: false };
         let trial = puncher.map_err(Failure::Quic).and_then(|made| Ok(made.publisher(&begin)?));
-        let trial = trial.inspect_err(|_| decline(&self.link, self.number, Decline::Unable))?;
+        let trial = match trial {
+            Ok(trial) => trial,
+            Err(error) => {
+                decline(&self.link, self.number, Decline::Unable).await;
+                return Err(error);
+            }
+        };
         let incoming = tokio::select! {
             incoming = trial.accept() => incoming?,
             never = converse(&self.link, &trial, heard) => match never {},
         };
-        self.session.paths.found(self.link.serial(), trial.path());
+        self.session.paths.found(&self.link, trial.path());
         tokio::select! {
             () = welcome(&self.worker, &self.shared, &self.whose, incoming) => {}
             // The visitor may still miss the signal that says which pair it is.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use link::Link;
+use punch::Why;
 use tokio::sync::{Notify, mpsc};
 use transport::{Carrier, CarrierError, Dialled, LocalFuture, PathDialer, Say};
 use transport_quic::punched::{Begin, Failure};
@@ -27,7 +28,8 @@ pub(crate) struct Seeker {
     /// The number of the last trial.
     round: Cell<u32>,
     /// The link has its first carrier, so that a trial has a chance.
-    asked: Notify,
+    begun: Notify,
+    asked: news::Asked,
 }
 
 impl Seeker {
@@ -38,7 +40,8 @@ impl Seeker {
             link: RefCell::default(),
             inbox: RefCell::default(),
             round: Cell::new(0),
-            asked: Notify::new(),
+            begun: Notify::new(),
+            asked: news::Asked::default(),
         })
     }
 
@@ -46,7 +49,7 @@ impl Seeker {
     pub(crate) fn live(&self, link: &Link) {
         let is_new = self.link.replace(Some(link.clone())).is_none();
         if is_new {
-            self.asked.notify_one();
+            self.begun.notify_one();
         }
     }
 
@@ -71,13 +74,16 @@ impl Seeker {
         let outcome = self.attempt(&link).await;
         self.inbox.replace(None);
         if let Err(error) = &outcome {
-            self.session.paths.failed(link.serial(), error.to_string());
+            self.session.paths.failed(&link, error.to_string());
         }
         Ok(outcome?)
     }
 
     async fn attempt(&self, link: &Link) -> Result<Carrier, Failure> {
         let config = self.shared.config.load_full();
+        if config.p2p.is_relayed() {
+            return Err(Failure::NoPath(Why::Relay));
+        }
         let stun = stun::of(self.shared.uplink(), &config, stun::LOOKUPS).await;
         let puncher = self.shared.direct.puncher(&config);
         let round = self.round.get().saturating_add(1);
@@ -90,7 +96,7 @@ impl Seeker {
             carrier = trial.dial() => carrier?,
             never = converse(link, &trial, &mut heard) => match never {},
         };
-        self.session.paths.found(link.serial(), trial.path());
+        self.session.paths.found(link, trial.path());
         Ok(carrier)
     }
 }
@@ -115,9 +121,10 @@ impl PathDialer for Direct {
         let seeker = Rc::clone(&self.0);
         Box::pin(async move {
             tokio::select! {
-                () = seeker.asked.notified() => {}
-                () = news::other_addresses() => {}
+                () = seeker.begun.notified() => {}
+                () = seeker.asked.other_addresses() => {}
             }
+            seeker.asked.note();
         })
     }
 }
