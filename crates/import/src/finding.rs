@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use proto::text::escaped;
+
 use crate::Program;
 
 /// The longest piece of a source that a message repeats, in characters.
@@ -9,19 +11,9 @@ const SHOWN_MAX: usize = 100;
 
 /// A text of a source that is safe for a terminal: short, and without control characters.
 pub(crate) fn shown(text: &str) -> String {
-    let turns = |c| matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let mut out = String::new();
-    for (n, c) in text.chars().enumerate() {
-        match c {
-            _ if n == SHOWN_MAX => {
-                out.push('…');
-                break;
-            }
-            c if c.is_control() || turns(c) => out.extend(c.escape_unicode()),
-            c => out.push(c),
-        }
-    }
-    out
+    let short: String = text.chars().take(SHOWN_MAX).collect();
+    let cut = if short.len() < text.len() { "…" } else { "" };
+    format!("{}{cut}", escaped(&short))
 }
 
 /// A line of a source that nothing of the new files does.
@@ -63,13 +55,13 @@ pub struct Problem {
 
 impl Problem {
     pub(crate) fn at(file: &str, line: usize, message: impl Into<String>) -> Self {
-        Self { file: file.to_owned(), line, message: shown_long(&message.into()) }
+        Self { file: file.to_owned(), line, message: escaped(&cut(&message.into())).into_owned() }
     }
 }
 
-/// A message of a library, which may repeat a piece of the source.
-fn shown_long(message: &str) -> String {
-    message.chars().map(|c| if c.is_control() { ' ' } else { c }).take(4 * SHOWN_MAX).collect()
+/// A message of a library may repeat a piece of the source.
+fn cut(message: &str) -> String {
+    message.chars().take(4 * SHOWN_MAX).collect()
 }
 
 impl fmt::Display for Problem {
@@ -86,7 +78,7 @@ pub enum Failure {
     Unreadable(#[from] Problem),
     /// The texts do not tell their program.
     #[error(
-        "{file}: no configuration of a program that is known (hint: name the program by --from: {})",
+        "{file}: no configuration of a program that is known (hint: name one by --from: {})",
         names(programs)
     )]
     Unknown {

@@ -1,9 +1,9 @@
 //! Configurations of other tunnel programs become files of this program.
 //!
 //! ```text
-//!   files ──► read ──► tree with lines ──► programs ──► plan ──► write ──► server.yaml, client.yaml
+//!   files ──► read ──► tree with lines ──► programs ──► plan ──► write ──► server.yaml, …
 //!                            │                                  (config's writer of YAML)
-//!                            └──► every value that no file took ──► tables ──► findings
+//!                            └──► values that no file took ──► tables ──► findings
 //! ```
 //!
 //! * `read`: TOML, INI, YAML, JSON and command lines become one kind of tree

@@ -44,7 +44,8 @@ pub(crate) fn steps(program: Program, plan: &Plan, findings: usize) -> Vec<Strin
         let file = client_file(plan, client);
         let token = client.admin.as_ref().map(|_| format!(" and {}-admin.token", client.name));
         steps.push(format!(
-            "Client `{}`: bring {file}{} to its machine, and stop {program} there. Then: tunnel check {file} && tunnel client \
+            "Client `{}`: bring {file}{} to its machine, and stop {program} there. Then: tunnel check \
+             {file} && tunnel client \
              --config {file}",
             client.name,
             token.unwrap_or_default()

@@ -12,33 +12,46 @@ use crate::tree::Node;
 const VENDOR: &str = "it is about the vendor's network";
 const WARP: &str = "there is no virtual network";
 
+const CHOICE: &str = "a visitor does not choose the target of a name";
+const PROXY: &str = "a `socks5` service";
+const KEPT: &str = "connections to a target are kept as visitors need them";
+const HANDSHAKE: &str = "the handshake is a part of `timeouts.dial`";
+const PROTOCOL: &str = "an `https://` target chooses its protocol; `h2c://` is HTTP/2 without TLS";
+const ACCESS: &str = "Access is the vendor's; nobody may visit until `allow_from: []` is changed";
+
+/// `originRequest` is a key of the file, and of each rule.
 macro_rules! origin {
-    ($($prefix:literal)*) => {
-        [$(
-            to(concat!($prefix, "originRequest.connectTimeout"), "`services[].timeouts.dial`"),
-            already(concat!($prefix, "originRequest.tlsTimeout"), "the handshake is a part of `timeouts.dial`"),
-            to(concat!($prefix, "originRequest.tcpKeepAlive"), "`services[].tcp_keepalive`"),
-            already(concat!($prefix, "originRequest.noHappyEyeballs"), "addresses of a name are tried in turn"),
-            already(concat!($prefix, "originRequest.keepAliveConnections"), "connections to a target are kept as visitors need them"),
-            already(concat!($prefix, "originRequest.keepAliveTimeout"), "connections to a target are kept as visitors need them"),
-            to(concat!($prefix, "originRequest.httpHostHeader"), "`services[].host_rewrite`"),
-            to(concat!($prefix, "originRequest.originServerName"), "`services[].target_tls.server_name`"),
-            to(concat!($prefix, "originRequest.caPool"), "`services[].target_tls.ca`"),
-            to(concat!($prefix, "originRequest.noTLSVerify"), "`services[].target_tls.insecure`"),
-            already(concat!($prefix, "originRequest.disableChunkedEncoding"), "a body passes as it comes"),
-            already(concat!($prefix, "originRequest.http2Origin"), "an `https://` target chooses its protocol; `h2c://` is HTTP/2 without TLS"),
-            lacks(concat!($prefix, "originRequest.matchSNItoHost"), "the name is one of the service", "`target_tls.server_name`"),
-            lacks(concat!($prefix, "originRequest.bastionMode"), "a visitor does not choose the target of a name", "a `socks5` service"),
-            lacks(concat!($prefix, "originRequest.proxyAddress"), "a visitor does not choose the target of a name", "a `socks5` service"),
-            lacks(concat!($prefix, "originRequest.proxyPort"), "a visitor does not choose the target of a name", "a `socks5` service"),
-            lacks(concat!($prefix, "originRequest.proxyType"), "a visitor does not choose the target of a name", "a `socks5` service"),
-            lacks(concat!($prefix, "originRequest.ipRules[].**"), "a visitor does not choose the target of a name", "`allow_from`"),
-            lacks(concat!($prefix, "originRequest.access.**"), "Access is the vendor's; nobody may visit until `allow_from: []` is changed", "`basic_auth`, `allow_from`"),
-        )*]
+    ($prefix:literal) => {
+        [
+            to(concat!($prefix, "connectTimeout"), "`services[].timeouts.dial`"),
+            already(concat!($prefix, "tlsTimeout"), HANDSHAKE),
+            to(concat!($prefix, "tcpKeepAlive"), "`services[].tcp_keepalive`"),
+            already(concat!($prefix, "noHappyEyeballs"), "addresses of a name are tried in turn"),
+            already(concat!($prefix, "keepAliveConnections"), KEPT),
+            already(concat!($prefix, "keepAliveTimeout"), KEPT),
+            to(concat!($prefix, "httpHostHeader"), "`services[].host_rewrite`"),
+            to(concat!($prefix, "originServerName"), "`services[].target_tls.server_name`"),
+            to(concat!($prefix, "caPool"), "`services[].target_tls.ca`"),
+            to(concat!($prefix, "noTLSVerify"), "`services[].target_tls.insecure`"),
+            already(concat!($prefix, "disableChunkedEncoding"), "a body passes as it comes"),
+            already(concat!($prefix, "http2Origin"), PROTOCOL),
+            lacks(
+                concat!($prefix, "matchSNItoHost"),
+                "the name is one of the service",
+                "`target_tls.server_name`",
+            ),
+            lacks(concat!($prefix, "bastionMode"), CHOICE, PROXY),
+            lacks(concat!($prefix, "proxyAddress"), CHOICE, PROXY),
+            lacks(concat!($prefix, "proxyPort"), CHOICE, PROXY),
+            lacks(concat!($prefix, "proxyType"), CHOICE, PROXY),
+            lacks(concat!($prefix, "ipRules[].**"), CHOICE, "`allow_from`"),
+            lacks(concat!($prefix, "access.**"), ACCESS, "`basic_auth`, `allow_from`"),
+        ]
     };
 }
 
-const ORIGIN: [Row; 38] = origin!("" "ingress[].");
+const OF_ALL: [Row; 19] = origin!("originRequest.");
+const OF_RULE: [Row; 19] = origin!("ingress[].originRequest.");
 
 const OTHER: [Row; 37] = [
     already("tunnel", "the server is your own"),
@@ -91,14 +104,13 @@ const OTHER: [Row; 37] = [
 const fn joined() -> [Row; 75] {
     let mut all = [OTHER[0]; 75];
     let mut n = 0;
-    while n < OTHER.len() {
-        all[n] = OTHER[n];
+    while n < all.len() {
+        all[n] = match n {
+            0..37 => OTHER[n],
+            37..56 => OF_ALL[n - 37],
+            _ => OF_RULE[n - 56],
+        };
         n += 1;
-    }
-    let mut m = 0;
-    while m < ORIGIN.len() {
-        all[n + m] = ORIGIN[m];
-        m += 1;
     }
     all
 }
