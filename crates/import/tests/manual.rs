@@ -1,6 +1,10 @@
 //! The tables of the manual page `coming-from.md` are those of the programs.
 
-#![allow(clippy::disallowed_methods, reason = "a test reads its files itself")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "a test reads its files itself, and ends where it cannot"
+)]
 
 use std::fs;
 use std::path::Path;

@@ -87,7 +87,8 @@ fn a_pair_of_frp_becomes_daemons_that_serve_its_visitors() {
 fn page() -> Origin {
     Origin::start(|mut stream| {
         let _ = stream.read(&mut [0; 4096]);
-        let page = "HTTP/1.1 200 OK\r\nContent-Length: 14\r\nConnection: close\r\n\r\nfrom the attic";
+        let page =
+            "HTTP/1.1 200 OK\r\nContent-Length: 14\r\nConnection: close\r\n\r\nfrom the attic";
         let _ = stream.write_all(page.as_bytes());
     })
 }
