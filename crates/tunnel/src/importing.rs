@@ -80,9 +80,10 @@ pub(crate) fn import(args: &ImportArgs) -> anyhow::Result<()> {
         server: args.server.clone(),
         domain: args.domain.clone(),
     };
-    let imported = map(&sources(args)?, &options, &mut Fresh).map_err(|why| match why {
-        Failure::Material(why) => anyhow::anyhow!(why),
-        why => WrongConfig::one(why.to_string()).into(),
+    let imported = map(&sources(args)?, &options, &mut Fresh).map_err(|why| {
+        let is_random = matches!(why, Failure::Material(_));
+        let wrong = WrongConfig::one(why.to_string());
+        if is_random { anyhow::anyhow!(why) } else { anyhow::Error::new(wrong) }
     })?;
     if !args.dry_run {
         write(&args.output, &imported)?;
