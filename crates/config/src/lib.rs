@@ -5,6 +5,7 @@
 //! * `flags`: command line flags as parts of that tree
 //! * `decode`: tree to values; [`keys`] lists the known keys
 //! * `model`: the checked types
+//! * `foreign`: a YAML text of another program as a plain tree
 //! * [`edit`]: edits a text in place, keeping comments; shows a text as JSON without secrets
 //! * [`secrets`]: what a secret is
 //! * [`sample`]: commented files for `tunnel generate config`
@@ -17,6 +18,7 @@ mod decode;
 pub mod edit;
 mod endpoint;
 mod flags;
+mod foreign;
 mod fuzz;
 mod hosts;
 mod htpasswd;
@@ -47,6 +49,7 @@ pub use address::{Local, Target};
 pub use decode::{Sources, connect_target};
 pub use endpoint::{Endpoint, Host, server_url};
 pub use flags::{ClientFlags, ServerFlags, ServiceOptions};
+pub use foreign::{Foreign, ForeignValue, foreign};
 #[doc(hidden)]
 pub use fuzz::{fuzz, fuzz_edit};
 pub use hosts::{HostRight, HostRights};

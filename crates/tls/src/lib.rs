@@ -34,7 +34,7 @@ pub use explain::{explain, io_error, of_authority, of_visitor};
 pub use host::{HostName, HostNameError};
 pub use identity::{Identity, day_of, load_certificates};
 pub use name::{certificate_name, issuer_and_serial, server_name};
-pub use own::{OWN_CERTIFICATE, OWN_KEY, fleeting, self_signed};
+pub use own::{OWN_CERTIFICATE, OWN_KEY, fleeting, self_signed, self_signed_texts};
 pub use pin::{Pin, PinError};
 /// Configurations that [`client_config`] and [`server_config`] make. Only transports read them.
 pub use rustls::{ClientConfig, ServerConfig};

@@ -36,6 +36,7 @@ mod fronts;
 mod harness;
 mod heavy;
 mod http_proxy;
+mod import;
 mod inherited;
 mod install;
 mod journal;

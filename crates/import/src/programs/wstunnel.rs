@@ -1,0 +1,314 @@
+//! wstunnel, version 7 and later: the command line of a server or a client.
+
+use config::edit::Value;
+
+use super::flags::Grammar;
+use crate::Options;
+use crate::address::{at, bind, host_port, is_loopback, local, public, span, url};
+use crate::plan::{Client, Forward, Keys, Path, Plan, Service, set, text, texts_by_name};
+use crate::section::{Book, Read, Section};
+use crate::table::{Row, already, lacks, to};
+
+pub(super) const GRAMMAR: Grammar = Grammar {
+    switches: &[
+        "--tls-verify-certificate",
+        "--tls-sni-disable",
+        "--tls-ech-enable",
+        "--websocket-mask-frame",
+        "--dns-resolver-prefer-ipv4",
+        "--no-color",
+        "--help",
+        "--version",
+    ],
+    aliases: &[
+        ("-L", "--local-to-remote"),
+        ("-R", "--remote-to-local"),
+        ("-c", "--connection-min-idle"),
+        ("-p", "--http-proxy"),
+        ("-P", "--http-upgrade-path-prefix"),
+        ("-H", "--http-headers"),
+        ("-r", "--restrict-http-upgrade-path-prefix"),
+        ("-f", "--websocket-ping-frequency-sec"),
+        ("--websocket-ping-frequency", "--websocket-ping-frequency-sec"),
+        ("-h", "--help"),
+    ],
+};
+
+const ROUTE: &str = "it is a matter of the system's routing";
+
+pub(super) const ROWS: &[Row] = &[
+    to("role", "server.yaml or client.yaml"),
+    to("arguments", "`listen`, `servers`"),
+    to("--local-to-remote", "`forwards`"),
+    to("--remote-to-local", "`services`"),
+    already("--connection-min-idle", "many streams share a link: there is no pool"),
+    to("--tls-sni-override", "`servers[].sni`"),
+    lacks("--tls-sni-disable", "the name is always sent", "`servers[].sni`"),
+    lacks("--tls-ech-enable", "there is no encrypted ClientHello", "`servers[].sni`"),
+    already("--tls-verify-certificate", "the server is always verified: the client pins its key"),
+    to("--tls-certificate", "`tls.cert`"),
+    to("--tls-private-key", "`tls.key`"),
+    to("--tls-client-ca-certs", "`tls.client_ca`"),
+    to("--http-proxy", "`proxy`"),
+    lacks(
+        "--http-proxy-login",
+        "a proxy has its password in its URL",
+        "`proxy: http://user:password@host:port`",
+    ),
+    lacks(
+        "--http-proxy-password",
+        "a proxy has its password in its URL",
+        "`proxy: http://user:password@host:port`",
+    ),
+    to("--http-upgrade-path-prefix", "the path of `servers`"),
+    to(
+        "--restrict-http-upgrade-path-prefix",
+        "the path of `listen`; who may log in is decided by tokens",
+    ),
+    lacks(
+        "--http-upgrade-credentials",
+        "clients log in by tokens",
+        "`headers: { Authorization: … }` for a reverse proxy",
+    ),
+    to("--http-headers", "`headers`"),
+    lacks("--http-headers-file", "fields are in the file of the client", "`headers`"),
+    to("--websocket-ping-frequency-sec", "`keepalive`"),
+    already("--websocket-mask-frame", "frames of clients are masked as RFC 6455 asks"),
+    to("--reverse-tunnel-connection-retry-max-backoff", "`retry.max`"),
+    to("--restrict-to", "`clients[].allow.forward`"),
+    lacks(
+        "--restrict-config",
+        "each client has its rights in the file of the server",
+        "`clients[].allow`",
+    ),
+    lacks("--dns-resolver", "names are looked up as the system does", "/etc/resolv.conf"),
+    lacks("--dns-resolver-prefer-ipv4", "names are looked up as the system does", "/etc/gai.conf"),
+    lacks("--socket-so-mark", ROUTE, "a rule of nftables"),
+    to("--nb-worker-threads", "`workers`"),
+    to("--log-lvl", "`log.level`"),
+    already("--no-color", "colours are for terminals alone, and `NO_COLOR` is obeyed"),
+    already("--help", "it changes nothing"),
+    already("--version", "it changes nothing"),
+];
+
+pub(super) fn map(sources: &[Read], options: &Options, book: &Book, plan: &mut Plan) {
+    // What the server restricts concerns every client.
+    let mut only: Vec<String> = Vec::new();
+    for source in sources {
+        let section = source.section(book);
+        match section.text("role") {
+            Some("server") => server(&section, plan, &mut only),
+            Some("client") => {
+                let wanted = options.name.as_deref().filter(|_| plan.clients.is_empty());
+                client(&section, plan.client(wanted, &source.name));
+            }
+            _ => section.note("neither `wstunnel server` nor `wstunnel client`", ""),
+        }
+    }
+    if only.is_empty() {
+        return;
+    }
+    plan.server.to_come.forward.clone_from(&only);
+    for forward in plan.clients.iter_mut().flat_map(|client| &mut client.forwards) {
+        // A proxy reaches what the server allows, and nothing else.
+        if !forward.reaches.is_empty() {
+            forward.reaches.clone_from(&only);
+        }
+    }
+}
+
+fn one<'a>(section: &Section<'a>, key: &str) -> Option<&'a str> {
+    section.words(key).last().copied()
+}
+
+fn server(section: &Section<'_>, plan: &mut Plan, only: &mut Vec<String>) {
+    let server = &mut plan.server;
+    server.sources.push(section.source.name.clone());
+    let prefix = one(section, "--restrict-http-upgrade-path-prefix");
+    let path = prefix.map(|prefix| format!("/{}", prefix.trim_matches('/'))).unwrap_or_default();
+    for listen in section.words("arguments") {
+        let Some(parts) = url(listen) else { continue };
+        let port = parts.port.unwrap_or(if parts.scheme == "ws" { 80 } else { 443 });
+        server.listen.push(format!("wss://{}{path}", at(bind(&parts.host), port)));
+    }
+    let file = |key| one(section, key).map(|path| section.source.path(path));
+    if let (Some(cert), Some(key)) = (file("--tls-certificate"), file("--tls-private-key")) {
+        server.identity = Some((cert, key));
+    }
+    if let Some(ca) = file("--tls-client-ca-certs") {
+        set(&mut server.keys, "tls.client_ca", text(ca));
+    }
+    for place in section.words("--restrict-to") {
+        if let Some((host, port)) = host_port(place) {
+            only.push(at(local(&host), port));
+        }
+    }
+    common(section, &mut server.keys);
+}
+
+fn common(section: &Section<'_>, keys: &mut Keys) {
+    if let Some(span) = one(section, "--websocket-ping-frequency-sec").and_then(span)
+        && span != "0s"
+    {
+        set(keys, "keepalive", text(span));
+    }
+    if let Some(workers) = one(section, "--nb-worker-threads").and_then(|n| n.parse::<u16>().ok())
+        && (1..=1024).contains(&workers)
+    {
+        set(keys, "workers", Value::Number(workers.to_string()));
+    }
+    if let Some(level) = one(section, "--log-lvl") {
+        let known = ["trace", "debug", "info", "warn", "error"];
+        let found = known.into_iter().find(|known| level.eq_ignore_ascii_case(known));
+        set(keys, "log.level", text(found.unwrap_or("info")));
+    }
+}
+
+fn client(section: &Section<'_>, client: &mut Client) {
+    let prefix = one(section, "--http-upgrade-path-prefix");
+    for server in section.words("arguments") {
+        let Some(parts) = url(server) else { continue };
+        let port = parts.port.unwrap_or(if parts.scheme == "ws" { 80 } else { 443 });
+        let mut path = Path::new("wss", parts.host, port);
+        path.path = prefix.map(|p| format!("/{}", p.trim_matches('/'))).unwrap_or_default();
+        path.sni = one(section, "--tls-sni-override").map(str::to_owned);
+        client.servers.push(path);
+    }
+    let file = |key| one(section, key).map(|path| section.source.path(path));
+    if let (Some(cert), Some(key)) = (file("--tls-certificate"), file("--tls-private-key")) {
+        client.identity = Some((cert, key));
+    }
+    if let Some(proxy) = one(section, "--http-proxy") {
+        let proxy =
+            if proxy.contains("://") { proxy.to_owned() } else { format!("http://{proxy}") };
+        set(&mut client.keys, "proxy", text(proxy));
+    }
+    let back_off = one(section, "--reverse-tunnel-connection-retry-max-backoff").and_then(span);
+    if let Some(span) = back_off.filter(|span| span != "0s") {
+        set(&mut client.keys, "retry.max", text(span));
+    }
+    let lines = section.words("--http-headers");
+    let pairs: Vec<_> = lines.iter().filter_map(|line| line.split_once(':')).collect();
+    let pairs: Vec<_> =
+        pairs.into_iter().map(|(name, value)| (name.trim(), value.trim())).collect();
+    if !pairs.is_empty() {
+        set(&mut client.keys, "headers", texts_by_name(&pairs));
+    }
+    common(section, &mut client.keys);
+    for (key, is_reverse) in [("--local-to-remote", false), ("--remote-to-local", true)] {
+        for (line, written) in section.lines(key) {
+            let note = |why: &str, near: &str| section.note_word(line, written, why, near);
+            if let Err(why) = tunnel(&note, written, is_reverse, client) {
+                note(why, if is_reverse { "`services`" } else { "`forwards`" });
+            }
+        }
+    }
+}
+
+/// Reports why a word has no counterpart, and the nearest thing.
+type Note<'a> = dyn Fn(&str, &str) + 'a;
+
+/// A tunnel: `tcp://[BIND:]PORT:HOST:PORT?options`.
+fn tunnel(
+    note: &Note<'_>,
+    written: &str,
+    is_reverse: bool,
+    client: &mut Client,
+) -> Result<(), &'static str> {
+    const WRONG: &str = "it is not understood";
+    let (scheme, rest) = written.split_once("://").ok_or(WRONG)?;
+    let (rest, options) = rest.split_once('?').unwrap_or((rest, ""));
+    if !options.is_empty() {
+        option(note, options);
+    }
+    let proxy = match scheme {
+        "socks5" | "socks" => Some("socks5"),
+        "http" => Some("http-proxy"),
+        _ => None,
+    };
+    if let Some(kind) = proxy {
+        let (host, port) = host_port(rest).ok_or(WRONG)?;
+        proxied(note, kind, (&host, port), is_reverse, client);
+        return Ok(());
+    }
+    let over = match scheme {
+        "tcp" => "tcp",
+        "udp" => "udp",
+        "stdio" => {
+            let (host, port) = host_port(rest).ok_or(WRONG)?;
+            client.rights.forward.push(at(local(&host), port));
+            return Err("a connection of standard input is a command: `tunnel connect HOST:PORT`");
+        }
+        "unix" if !is_reverse => {
+            let (path, target) = rest.split_once(':').ok_or(WRONG)?;
+            let (host, port) = host_port(target).ok_or(WRONG)?;
+            let target = Some(format!("tcp://{}", at(local(&host), port)));
+            let listen = format!("unix://{path}");
+            client.forwards.push(Forward { listen, target, ..Forward::default() });
+            return Ok(());
+        }
+        _ => return Err("this kind of tunnel has no counterpart"),
+    };
+    let (near, far_host, far) = ends(rest).ok_or(WRONG)?;
+    let (host, port) = host_port(&near).ok_or(WRONG)?;
+    let target = format!("{over}://{}", at(local(&far_host), far));
+    if is_reverse {
+        let service = Service::new(format!("{over}-{port}"), target, public(over, &host, port));
+        client.publish(service);
+    } else {
+        let host = if host.is_empty() { "127.0.0.1" } else { &host };
+        let listen = format!("{over}://{}", at(bind(host), port));
+        client.forwards.push(Forward { listen, target: Some(target), ..Forward::default() });
+    }
+    Ok(())
+}
+
+fn option(note: &Note<'_>, options: &str) {
+    for option in options.split('&') {
+        let name = option.split('=').next().unwrap_or_default();
+        if name == "proxy_protocol" {
+            let why = "a header of the PROXY protocol is sent by services alone";
+            note(why, "`proxy_protocol` of a service");
+        } else if name == "timeout_sec" {
+            let why = "an idle flow of UDP ends after 120 s";
+            note(why, "`timeouts.flow` of a service");
+        } else {
+            note("an option of the tunnel has no counterpart", "");
+        }
+    }
+}
+
+/// The near end, and the far host and port.
+fn ends(text: &str) -> Option<(String, String, u16)> {
+    let (rest, port) = text.rsplit_once(':')?;
+    let port = port.parse().ok()?;
+    if let Some(begin) = rest.rfind('[').filter(|_| rest.ends_with(']')) {
+        let near = rest.get(..begin)?.strip_suffix(':')?;
+        return Some((near.to_owned(), rest.get(begin + 1..rest.len() - 1)?.to_owned(), port));
+    }
+    let (near, host) = rest.rsplit_once(':')?;
+    Some((near.to_owned(), host.to_owned(), port))
+}
+
+fn proxied(
+    note: &Note<'_>,
+    kind: &str,
+    (host, port): (&str, u16),
+    is_reverse: bool,
+    client: &mut Client,
+) {
+    if is_reverse {
+        let public = format!("tcp://127.0.0.1:{port}");
+        client.publish(Service::new(kind, kind, public));
+        if !is_loopback(host) {
+            let why = "a proxy without a password is not published: programs on the server alone \
+                       use it";
+            note(why, "`basic_auth`, `allow_from`");
+        }
+        return;
+    }
+    let host = if host.is_empty() { "127.0.0.1" } else { host };
+    let listen = format!("{kind}://{}", at(bind(host), port));
+    let reaches = vec!["*:*".to_owned()];
+    client.forwards.push(Forward { listen, reaches, ..Forward::default() });
+}
