@@ -200,6 +200,7 @@ impl Watcher for EntranceWatch {
 }
 
 /// Watches the streams that this side dials for a service of this client.
+#[derive(Clone)]
 pub(crate) struct TargetWatch {
     pub(crate) service: String,
     pub(crate) target: String,
@@ -215,7 +216,7 @@ impl fmt::Debug for TargetWatch {
 impl TargetWatch {
     /// Records that a directory was opened or not, and logs news.
     pub(crate) fn note_opened<T>(&self, outcome: &io::Result<T>) {
-        let Self { service, target, health } = self;
+        let Self { service, target, health, .. } = self;
         match outcome {
             Ok(_) => self.note_up(),
             Err(error) => {
@@ -232,7 +233,7 @@ impl TargetWatch {
     }
 
     fn note_up(&self) {
-        let Self { service, target, health } = self;
+        let Self { service, target, health, .. } = self;
         if let Some(down) = health.up() {
             let down = status::duration(down.as_secs());
             tracing::info!(

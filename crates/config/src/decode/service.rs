@@ -10,7 +10,8 @@ use proto::greeting::NAME_MAX;
 use super::public::{Published, entries, ports, publish};
 use super::target::{Targets, parse_target, target};
 use super::{
-    Cx, Item, Section, exit, files, fit, http, private, redirects, target_tls, terms, values, visit,
+    Cx, Item, Section, exit, files, fit, http, private, redirects, spread, target_tls, terms,
+    values, visit,
 };
 use crate::keys::{HEALTH, SERVICE, SERVICE_LIMITS, SERVICE_SOURCE_LIMITS};
 use crate::lists::PUBLISHED_MAX;
@@ -103,7 +104,9 @@ pub(crate) fn services_of(cx: &Cx<'_>, item: Item, prefix: Option<&str>) -> Vec<
 fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let s = s?;
     let redirect = http::redirect(&s);
-    let target = target(&s, redirect.to.as_ref());
+    let targets = target(&s, redirect.to.as_ref());
+    let balance = spread::balance(&s, targets.as_ref());
+    let target = targets.as_ref().map(|targets| &targets.first);
     let is_private = private::is_private(&s);
     let entries = if is_private { Vec::new() } else { entries(&s) };
     let private = private::private(&s, is_private);
@@ -115,17 +118,17 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let proxy_protocol = visit::proxy_protocol(&s);
     let health = health(&s);
     let until = s.parse("until");
-    let target_tls = target_tls::target_tls(&s, target.as_ref());
+    let target_tls = target_tls::target_tls(&s, target);
     let files = files::files(&s);
     let name = s.value("name", values::name);
     let nameless = s.key("name").is_none();
-    let is_exit = target.as_ref().is_some_and(Targets::is_exit);
-    let protocol = target.as_ref().map(Targets::protocol).unwrap_or_default();
+    let is_exit = target.is_some_and(Targets::is_exit);
+    let protocol = target.map(Targets::protocol).unwrap_or_default();
     let (http, user_file) = http::options(&s, is_exit, redirect, protocol);
     let terms = ServiceTerms { http, ..terms };
     let of_exit = if is_exit { exit::exit(&s) } else { exit::none(&s) };
     let published = if is_private {
-        if !private::fit(&s, target.as_ref()) {
+        if !private::fit(&s, target) {
             return None;
         }
         Some(Vec::new())
@@ -133,14 +136,14 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
         publish(&s, &entries, terms.http.path.as_deref(), &mut seen.published)
     };
     let mut over = Over::Tcp;
-    if let Some(target) = target.as_ref().filter(|_| is_private) {
+    if let Some(target) = target.filter(|_| is_private) {
         files::fit(&s, target);
     } else if let Some(published) = &published {
         http::fit(&s, &terms.http, is_exit, published);
         over = fit::visitors(published);
-        if let Some(target) = &target {
-            fit::fit(&s, target, published);
-            files::fit(&s, target);
+        if let Some(targets) = &targets {
+            fit::fit(&s, targets, published);
+            files::fit(&s, &targets.first);
         }
     }
     let ports = ports(published.as_deref().unwrap_or_default());
@@ -169,7 +172,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
         }
         check_names(&s, &names, seen);
     }
-    let target = target?;
+    let (targets, target) = (targets.as_ref()?, target?);
     let published = published?;
     if is_private && private.is_none() {
         return None;
@@ -179,7 +182,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
         // At a port the bytes of the visitors go to the target as they are.
         terms.http.target = TargetProtocol::Http;
     }
-    if target.width() > 0 && !fit::is_as_wide(&target, &entries) {
+    if target.width() > 0 && !fit::is_as_wide(target, &entries) {
         let bad = BadValue::new("the target's range is not as wide as the public one");
         s.bad("target", bad);
         return None;
@@ -187,6 +190,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let make = |name, nth, public: Vec<Public>| Service {
         name,
         target: target.nth(nth, target.over(&public)),
+        spread: targets.spread(balance, target.over(&public)),
         target_tls: target_tls.clone(),
         public,
         private: private.clone(),
