@@ -84,7 +84,7 @@ mod tables {
     pub(crate) const SERVICE_SOURCE_LIMITS: Table = Table { path: "client:services[].limits.source", ..SOURCE_LIMITS };
     pub(crate) const REQUEST_HEADERS: Table = table("client:services[].headers", &["set", "remove"], &[]);
     pub(crate) const RESPONSE_HEADERS: Table = Table { path: "client:services[].response_headers", ..REQUEST_HEADERS };
-    pub(crate) const HEALTH: Table = table("client:services[].health", &["interval", "timeout"], &[]);
+    pub(crate) const HEALTH: Table = table("client:services[].health", &["interval", "timeout", "path"], &[]);
     pub(crate) const TIMEOUTS: Table = table("client:services[].timeouts", &["dial", "idle", "half_close", "total", "flush", "flow", "flow_unanswered"], &[]);
     pub(crate) const VISITOR: Table = table("client:services[].visitors[]", &["name", "token", "token_file"], &[]);
     pub(crate) const P2P: Table = table("client:p2p", &["stun", "ports", "candidates"], &[]);

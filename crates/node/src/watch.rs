@@ -205,6 +205,8 @@ pub(crate) struct TargetWatch {
     pub(crate) service: String,
     pub(crate) target: String,
     pub(crate) health: Arc<Health>,
+    /// Checks send requests: a connection alone does not say that the target serves.
+    pub(crate) is_asked: bool,
 }
 
 impl fmt::Debug for TargetWatch {
@@ -272,7 +274,9 @@ impl TargetWatch {
 
 impl Watcher for TargetWatch {
     fn dialled(&self, outcome: Result<(), &DialError>) {
-        self.note(outcome);
+        if outcome.is_err() || !self.is_asked {
+            self.note(outcome);
+        }
     }
 
     fn complain_of_dial(&self, error: &DialError, failures: u64) {

@@ -63,6 +63,13 @@ pub(super) fn fit(s: &Section<'_>, targets: &Listed, public: &[Public]) {
             refuse("tcp_keepalive", why, "remove the key: it is for connections over TCP");
         }
     }
+    let has_path = s.key("health").and_then(|item| Section::quiet(s.cx, item));
+    if let Some(health) = has_path.filter(|health| health.key("path").is_some())
+        && let Targets::One(h2c @ Target::H2c { .. }) = target
+    {
+        let bad = BadValue::new(format!("{h2c} speaks HTTP/2 alone, and checks speak HTTP/1.1"));
+        health.bad("path", bad.hint("remove the key: the check then connects"));
+    }
     let Some(timeouts) = s.key("timeouts") else { return };
     let Some(timeouts) = Section::quiet(s.cx, timeouts) else { return };
     let (keys, hint) = match (tcp, udp) {

@@ -2,6 +2,7 @@
 //! values that it needs, so a bad target does not hide a port that is published twice.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use proto::TargetProtocol;
 use proto::control::{SERVICES_MAX, ServiceTerms};
@@ -28,6 +29,9 @@ const CHECK_LEAST: u64 = 1_000;
 
 /// Default of `health.timeout`, in milliseconds: a target that needs longer serves nobody well.
 const CHECK_TIMEOUT: u64 = 2_000;
+
+/// The longest `health.path`.
+const PATH_MAX: usize = 1024;
 
 /// The public address of a short form without one: the server chooses the port.
 const ANY: &str = "tcp://:0";
@@ -196,7 +200,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
         private: private.clone(),
         terms: terms.clone(),
         limits,
-        health,
+        health: health.clone(),
         kept: false,
         until,
         visitors: visitors.clone(),
@@ -253,5 +257,14 @@ fn health(s: &Section<'_>) -> Option<Check> {
         own.bad("timeout", bad);
         return None;
     }
-    Some(Check { interval, timeout })
+    Some(Check { interval, timeout, path: own.value("path", request_path) })
+}
+
+/// A path of a request, perhaps with a query.
+fn request_path(text: &str) -> Result<Arc<str>, BadValue> {
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && byte != b'#';
+    if text.starts_with('/') && text.bytes().all(is_plain) && text.len() <= PATH_MAX {
+        return Ok(text.into());
+    }
+    Err(BadValue::new(format!("`{text}` is no path of a request")).hint("for example /healthz"))
 }

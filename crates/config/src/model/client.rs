@@ -232,6 +232,12 @@ impl Service {
         all.join(", ")
     }
 
+    /// The options of HTTP.
+    #[must_use]
+    pub const fn http(&self) -> &HttpOptions {
+        &self.terms.http
+    }
+
     /// The public addresses for people, or `private`.
     #[must_use]
     pub fn places(&self) -> String {
@@ -458,13 +464,16 @@ impl fmt::Display for ProxyProtocol {
     }
 }
 
-/// How a target is checked: the client connects to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How a target is checked: the client connects to it, and may send a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
     /// The time between two checks.
     pub interval: Span,
-    /// The longest time until the target accepts the connection.
+    /// The longest time until the target accepts the connection, and has answered the request.
     pub timeout: Span,
+    /// The path of the request over HTTP/1.1, which a target that serves answers with a status from
+    /// 200 to 399. `None`: there is no request.
+    pub path: Option<Arc<str>>,
 }
 
 /// A public address.

@@ -99,7 +99,7 @@ impl Targets for Choice {
 impl Watcher for Choice {
     fn dialled(&self, outcome: Result<(), &DialError>) {
         // A failure was noted when the next target was asked for, or it is that of a flow.
-        self.member().note(outcome);
+        self.of.pool.dialled(self.place(), outcome);
     }
 
     fn complain_of_dial(&self, error: &DialError, failures: u64) {

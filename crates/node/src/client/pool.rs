@@ -53,7 +53,7 @@ impl Member {
         let (service, health) = (service.to_owned(), Arc::<Health>::default());
         Self {
             id: fingerprint(&text),
-            watch: TargetWatch { service, target: text, health },
+            watch: TargetWatch { service, target: text, health, is_asked: false },
             target: target.clone(),
             live: AtomicU32::new(0),
             total: AtomicU64::new(0),
@@ -137,6 +137,8 @@ pub(super) struct Pool {
     leaving: Vec<Arc<Member>>,
     /// Checks find out when a target serves again.
     has_checks: bool,
+    /// Checks send requests, so that a connection alone brings no target back.
+    is_asked: bool,
     turns: Mutex<Turns>,
 }
 
@@ -159,8 +161,8 @@ impl Pool {
         });
         let leaving = former.filter(|one| !is_here(one) && !one.is_empty()).cloned().collect();
         let policy = policy(service.spread.balance);
-        let (has_checks, turns) = (service.health.is_some(), Mutex::default());
-        Self { policy, members, leaving, has_checks, turns }
+        let (has_checks, is_asked) = (service.health.is_some(), is_asked(service));
+        Self { policy, members, leaving, has_checks, is_asked, turns: Mutex::default() }
     }
 
     /// Whether the configuration of the service has these targets, and this way to choose.
@@ -168,6 +170,7 @@ impl Pool {
         let own = self.members.iter().map(|(member, weight)| (&member.target, *weight));
         self.policy == policy(service.spread.balance)
             && self.has_checks == service.health.is_some()
+            && self.is_asked == is_asked(service)
             && own.eq(service.targets())
     }
 
@@ -181,6 +184,18 @@ impl Pool {
         // Every pool has a target, and a place comes from `pick`.
         let (member, _) = self.members.get(place).unwrap_or(&self.members[0]);
         member
+    }
+
+    /// The watch of the only target of a service.
+    pub(super) fn watch(&self) -> TargetWatch {
+        TargetWatch { is_asked: self.is_asked, ..self.member(0).watch.clone() }
+    }
+
+    /// Records how the dial of a visitor ended.
+    pub(super) fn dialled(&self, place: usize, outcome: Result<(), &DialError>) {
+        if outcome.is_err() || !self.is_asked {
+            self.member(place).note(outcome);
+        }
     }
 
     /// The place of the target for a visitor, other than those that were `tried`. `None`: each was.
@@ -238,6 +253,10 @@ impl Pool {
         let own = self.members.iter().map(|(member, weight)| member.status(Some(*weight), now));
         own.chain(gone).collect()
     }
+}
+
+fn is_asked(service: &Service) -> bool {
+    service.health.as_ref().is_some_and(|check| check.path.is_some())
 }
 
 const fn policy(balance: Balance) -> Policy {
@@ -324,6 +343,16 @@ mod tests {
         assert_eq!(pool.pick_at(None, &[0], 1_000_000), Some(1));
         assert_eq!(pool.pick_at(None, &[0, 1], 1_000_000), None);
         assert!(pool.down().is_some());
+    }
+
+    #[test]
+    fn a_visitor_brings_no_target_back_that_fails_the_request_of_a_check() {
+        for (health, is_back) in [("health: {}", true), ("health: { path: /ok }", false)] {
+            let pool = Pools::default().of(&service(&format!("{TWO}, {health}")));
+            refused(pool.member(1), 1_000);
+            pool.dialled(1, Ok(()));
+            assert_eq!(pool.member(1).watch.health.fault().is_none(), is_back, "{health}");
+        }
     }
 
     #[test]

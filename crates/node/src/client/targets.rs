@@ -162,7 +162,7 @@ impl Local {
         let (name, room) = (&service.name, descriptors::room());
         let ServiceTerms { timeouts, flows: times, .. } = terms;
         let pool = shared.pools.of(service);
-        let watch = Rc::new(pool.member(0).watch.clone());
+        let watch = Rc::new(pool.watch());
         let several = Several::of(service, &pool);
         let streams = Serves::of(service, &watch, several.as_ref());
         let watcher: Option<Rc<dyn Watcher>> = Some(watch);

@@ -249,3 +249,33 @@ fn an_origin_that_dies_and_returns_under_load_costs_the_requests_in_flight_there
     assert!(number(&report, ", read") <= 20, "{report}");
     assert_eq!(number(&report, "timeout"), 0, "{report}");
 }
+
+#[test]
+fn a_check_over_http_keeps_visitors_away_from_a_target_that_is_not_well() {
+    let dir = tempfile::tempdir().unwrap();
+    let [a, b] = [(); 2].map(|()| free_port());
+    let ill = dir.path().join("ill");
+    fs::create_dir_all(dir.path().join("a")).unwrap();
+    let conf = format!(
+        "worker_processes 1; error_log stderr crit; events {{ worker_connections 100; }}\n\
+         http {{ access_log off; server {{ listen 127.0.0.1:{a}; location / {{ return 200 a; }}\n\
+         location = /ok {{ if (-f {}) {{ return 503; }} return 204; }} }} }}\n",
+        ill.display()
+    );
+    fs::write(&ill, "").unwrap();
+    let _first = Nginx::start_with(&dir.path().join("a"), &conf, a);
+    let _second = nginx(&dir.path().join("b"), b);
+    let list = format!("[\"tcp://127.0.0.1:{a}\", \"tcp://127.0.0.1:{b}\"]");
+    let keys = ", health: { interval: 1s, timeout: 1s, path: /ok }";
+    let (mut running, public) = start(Scheme::TLS, &list, keys);
+    is_in_state(&running, 0, "down");
+    running.client().wait_line(&["is down", "answers the check with 503"], SOON);
+    let before = targets(&running)[0].3;
+    for _ in 0..5 {
+        drop(connect(public));
+    }
+    wait("five visitors were served", LONG, || (targets(&running)[1].3 >= 5).then_some(()));
+    assert_eq!(targets(&running)[0].3, before);
+    fs::remove_file(&ill).unwrap();
+    is_in_state(&running, 0, "returning");
+}
