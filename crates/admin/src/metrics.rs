@@ -12,7 +12,7 @@ use Kind::{Counter, Gauge, Histogram};
 use ops::Role;
 use ops::status::{
     Carrier, Certificate, DaemonState, Link, LinkState, Requests, Sent, Service, ServiceState,
-    Session, Status,
+    ServiceTarget, Session, Status,
 };
 
 use crate::peer_metrics;
@@ -410,6 +410,7 @@ fn services<'a>(list: &mut List<'a>, status: &'a Status, sessions: &Sessions<'a>
     by_reason(list, name, help, &all, |service| &service.refused);
     requests(list, &all);
     flows(list, &all);
+    targets(list, &all);
 }
 
 /// The names that a server answers by itself.
@@ -492,6 +493,28 @@ fn flows<'a>(list: &mut List<'a>, all: &[Series<'a>]) {
     }
     let name = "tunnel_service_datagrams_dropped_total";
     by_reason(list, name, "Datagrams dropped, by reason.", &all, |service| &service.dropped);
+}
+
+/// The targets of services that have several.
+fn targets<'a>(list: &mut List<'a>, all: &[Series<'a>]) {
+    type Of = fn(&ServiceTarget) -> u64;
+    let is_up: Of = |target| u64::from(target.down.is_none());
+    let visitors: Of = |target| target.visitors;
+    let total: Of = |target| target.visitors_total;
+    let up = "1 if the target serves, as far as is known.";
+    for (name, kind, help, of) in [
+        ("tunnel_target_up", Gauge, up, is_up),
+        ("tunnel_target_visitors", Gauge, "Open streams and flows.", visitors),
+        ("tunnel_target_visitors_total", Counter, "Streams and flows.", total),
+    ] {
+        list.metric(name, kind, help);
+        for series in all {
+            for target in &series.service.targets {
+                let labels = series.labels().into_iter().chain([("target", &*target.target)]);
+                list.value(name, &labels.collect::<Vec<_>>(), of(target));
+            }
+        }
+    }
 }
 
 fn by_reason<'a>(
@@ -600,6 +623,13 @@ mod tests {
             ..one
         };
         client.sessions[0].services.push(refused);
+        client.sessions[0].services[0].targets = vec![ServiceTarget {
+            target: "tcp://10.0.0.5:22".into(),
+            weight: 1,
+            visitors: 2,
+            visitors_total: 30,
+            ..ServiceTarget::default()
+        }];
         let kcp = sample_kcp();
         status.sessions[0].sent.insert("kcp".into(), kcp.sent().unwrap());
         status.sessions[0].links[1].carriers.push(kcp);

@@ -60,13 +60,13 @@ pub use load::{
     load_server, locate, scalar, text_of,
 };
 pub use model::{
-    AccessLog, Acme, AcmeBinding, AcmeDns, Admin, Change, Changed, Check, ClientConfig,
+    AccessLog, Acme, AcmeBinding, AcmeDns, Admin, Balance, Change, Changed, Check, ClientConfig,
     ClientGrant, Common, Congestion, Demand, Exit, Field, Files, FlowLimits, Forward, Http,
     HttpAuth, Kcp, KcpCongestion, KcpFec, KcpPreset, KeyPair, Listen, LogFile, LogFormat, LogLevel,
     Mux, Otlp, P2p, Pages, Path, PeerPath, PeerTls, Private, PrivateService, Proof, ProxyProtocol,
     Public, Quic, RequestFormat, RequestLog, Rights, STUN_PORT, ServerConfig, ServerTls, Service,
-    StunAddress, TargetTls, TlsRoutes, TlsVersion, Token, Trust, UserFile, Visit, VisitRight,
-    VisitRights, Visitor, VisitorLists,
+    Spread, StunAddress, TargetTls, TlsRoutes, TlsVersion, Token, Trust, UserFile, Visit,
+    VisitRight, VisitRights, Visitor, VisitorLists, Weighted,
 };
 pub use moment::Moment;
 pub use names::{NameKind, is_own_name, own_label};

@@ -200,10 +200,13 @@ impl Watcher for EntranceWatch {
 }
 
 /// Watches the streams that this side dials for a service of this client.
+#[derive(Clone)]
 pub(crate) struct TargetWatch {
     pub(crate) service: String,
     pub(crate) target: String,
     pub(crate) health: Arc<Health>,
+    /// Checks send requests: a connection alone does not say that the target serves.
+    pub(crate) is_asked: bool,
 }
 
 impl fmt::Debug for TargetWatch {
@@ -215,7 +218,7 @@ impl fmt::Debug for TargetWatch {
 impl TargetWatch {
     /// Records that a directory was opened or not, and logs news.
     pub(crate) fn note_opened<T>(&self, outcome: &io::Result<T>) {
-        let Self { service, target, health } = self;
+        let Self { service, target, health, .. } = self;
         match outcome {
             Ok(_) => self.note_up(),
             Err(error) => {
@@ -232,7 +235,7 @@ impl TargetWatch {
     }
 
     fn note_up(&self) {
-        let Self { service, target, health } = self;
+        let Self { service, target, health, .. } = self;
         if let Some(down) = health.up() {
             let down = status::duration(down.as_secs());
             tracing::info!(
@@ -271,7 +274,9 @@ impl TargetWatch {
 
 impl Watcher for TargetWatch {
     fn dialled(&self, outcome: Result<(), &DialError>) {
-        self.note(outcome);
+        if outcome.is_err() || !self.is_asked {
+            self.note(outcome);
+        }
     }
 
     fn complain_of_dial(&self, error: &DialError, failures: u64) {

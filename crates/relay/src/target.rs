@@ -27,8 +27,6 @@ pub struct Caller {
     /// The bytes that the target gets before all bytes of the stream. No counter and no credit
     /// includes them.
     pub header: Option<Bytes>,
-    /// What lies between the socket of the target and the bytes of the stream.
-    pub layer: Option<Rc<dyn Layer>>,
     /// The far side waits for the connection to the target: its first byte is a 0
     /// ([`proto::Target::Reported`]).
     pub reports: bool,
@@ -52,6 +50,26 @@ pub trait Targets: 'static {
     /// The target that is dialled after the targets of `failed`, the last of which has just failed.
     /// `None`: the stream is refused with the last reason.
     fn next(&self, failed: &[DialError]) -> Option<TargetAddr>;
+
+    /// What lies between the socket of this target and the bytes of the stream.
+    fn layer(&self, target: &TargetAddr) -> Option<Rc<dyn Layer>> {
+        let _ = target;
+        None
+    }
+}
+
+impl<T: Targets + ?Sized> Targets for Rc<T> {
+    fn first(&self) -> TargetAddr {
+        (**self).first()
+    }
+
+    fn next(&self, failed: &[DialError]) -> Option<TargetAddr> {
+        (**self).next(failed)
+    }
+
+    fn layer(&self, target: &TargetAddr) -> Option<Rc<dyn Layer>> {
+        (**self).layer(target)
+    }
 }
 
 impl Targets for TargetAddr {
@@ -74,7 +92,7 @@ pub fn connect_stream(
     settings: &Rc<Settings>,
     permit: Option<Permit>,
 ) -> Rc<dyn Outlet> {
-    let Caller { allow, visitor, header, layer, reports } = caller;
+    let Caller { allow, visitor, header, reports } = caller;
     let pipe = Pipe::new(Rc::clone(settings), visitor);
     // A clone of the lookups would touch a counter that all workers share.
     let (own, first) = (Rc::clone(settings), Rc::clone(&pipe));
@@ -82,12 +100,12 @@ pub fn connect_stream(
         let (mut target, mut failed) = (targets.first(), Vec::new());
         loop {
             let connecting = connect(&own, target, allow.as_ref(), header.as_deref());
-            let connected = match (connecting.await, &layer) {
-                (Ok((dialled, target)), Some(layer)) => {
-                    wrap(&**layer, dialled, target, &first, &own).await
-                }
-                (Ok((dialled, _)), None) => Ok(dialled.keep().into()),
-                (Err(error), _) => Err(error),
+            let connected = match connecting.await {
+                Ok((dialled, target)) => match targets.layer(&target) {
+                    Some(layer) => wrap(&*layer, dialled, target, &first, &own).await,
+                    None => Ok(dialled.keep().into()),
+                },
+                Err(error) => Err(error),
             };
             match connected {
                 Ok(dialled) => return Ok(dialled),

@@ -212,7 +212,13 @@ fn forward(cx: &Cx<'_>, item: Item, taken: &mut Listeners) -> Option<Forward> {
     if listen.is_none() && is_proxy(&s) && s.key("target").is_none() {
         return None;
     }
-    let target = target::target(&s, None)?.one(over);
+    let targets = target::target(&s, None)?;
+    if !targets.others.is_empty() {
+        let bad = BadValue::new("a forward has one target");
+        s.bad("target", bad.hint("the server dials it: a service may have several targets"));
+        return None;
+    }
+    let target = targets.first.one(over);
     if target.is_none() {
         let bad = BadValue::new("a forward has one port, not a range");
         s.bad("target", bad.hint("one forward per port"));

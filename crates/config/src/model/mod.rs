@@ -8,6 +8,7 @@ mod p2p;
 mod private;
 mod quic;
 mod server;
+mod spread;
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -27,6 +28,8 @@ pub use private::{
 };
 pub use quic::{Congestion, Quic};
 pub use server::{ClientGrant, HttpAuth, Listen, Rights, STUN_PORT, ServerConfig, ServerTls};
+pub use spread::{Balance, Spread, Weighted};
+pub(crate) use spread::{TARGETS_MAX, WEIGHT_MAX};
 
 use crate::{Collector, Secret, Size, Span};
 

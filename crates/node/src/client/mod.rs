@@ -2,6 +2,7 @@
 //! forwards as entrances.
 
 mod checks;
+mod choice;
 mod connect;
 mod destination;
 mod forwards;
@@ -10,6 +11,7 @@ mod links;
 mod nat;
 mod outage;
 mod owner;
+mod pool;
 mod published;
 mod register;
 mod reload;
@@ -46,7 +48,6 @@ use proto::{InstanceId, LinkConfig};
 use tokio::sync::mpsc;
 
 use crate::descriptors::Holders;
-use crate::health::Healths;
 use crate::peer::accept::PeerHost;
 use crate::peer::direct::DirectPaths;
 use crate::peer::links::PeerLinks;
@@ -57,6 +58,7 @@ use crate::tcp_info::Ledger;
 use crate::{descriptors, memory, survey, workers};
 use forwards::Forwards;
 use links::{Links, Plan};
+use pool::Pools;
 pub(crate) use published::may_pass;
 pub use reload::ConfigSource;
 pub(crate) use state::ClientState;
@@ -97,7 +99,7 @@ pub(crate) struct ClientShared {
     uplinks: Uplinks,
     forwards: Forwards,
     /// Whether the targets of the services serve.
-    healths: Healths,
+    pools: Pools,
     /// How many flows the services may have.
     bounds: targets::Bounds,
     /// The shares that the services have of the descriptors.
@@ -181,7 +183,7 @@ impl Client {
             visits,
             uplinks: Uplinks::of(Uplink::new(&links, &events)),
             forwards,
-            healths: Healths::default(),
+            pools: Pools::default(),
             bounds: targets::Bounds::default(),
             holders: Holders::default(),
             leaving: AtomicBool::new(false),
@@ -245,8 +247,10 @@ impl Client {
                 continue;
             }
             service.shadows = shadows_of(&service.name);
-            let health = self.shared.healths.of(&service.name, &service.target);
-            service.down = health.status();
+            let known = config.services.iter().find(|known| known.name == service.name);
+            if let Some(pool) = known.map(|known| self.shared.pools.of(known)) {
+                (service.down, service.targets) = (pool.down(), pool.status());
+            }
             if let Some(count) = counts.iter().find(|count| count.name == service.name) {
                 service.add(count);
             }

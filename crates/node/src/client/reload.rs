@@ -176,7 +176,7 @@ impl Client {
                 uplink.published.forget_others(&now.services, &uplink.session().name);
             }
             let is_there = |name: &str| now.services.iter().any(|service| service.name == name);
-            shared.healths.retain(is_there);
+            shared.pools.retain(is_there);
             shared.bounds.retain(is_there);
             for handle in handles.iter() {
                 let now = Arc::clone(&now);

@@ -37,9 +37,9 @@ impl std::fmt::Debug for Site {
 }
 
 impl Site {
-    /// The layer of a service. `None`: its target is reached without TLS.
-    pub(super) fn of(service: &Service) -> Option<Rc<dyn Layer>> {
-        let Target::Https { host, .. } = &service.target else { return None };
+    /// The layer of a target of a service. `None`: the target is reached without TLS.
+    pub(super) fn of(service: &Service, target: &Target) -> Option<Rc<dyn Layer>> {
+        let Target::Https { host, .. } = target else { return None };
         let name = text(service.target_tls.server_name.as_ref().unwrap_or(host));
         let trust = service.target_tls.trust.clone();
         Some(Rc::new(Self { trust, name, made: Rc::default() }))

@@ -20,7 +20,8 @@ pub use render::{Rates, bytes, duration, render, render_left, render_streams};
 #[cfg(any(test, feature = "sample"))]
 pub use sample::{sample, sample_flows, sample_kcp, sample_requests};
 pub use state::{
-    ClientState, DaemonState, LinkState, PathState, ServiceState, SessionState, State, Told,
+    ClientState, DaemonState, LinkState, PathState, ServiceState, SessionState, State, TargetState,
+    Told,
 };
 
 /// The status of a daemon.
@@ -558,6 +559,30 @@ pub struct Service {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub shadows: Vec<String>,
     /// Why the target does not serve; absent while the target serves or no visitor has asked for it.
+    /// Of several targets none serves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub down: Option<Down>,
+    /// The targets of a service with several, on its client.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<ServiceTarget>,
+}
+
+/// One of several targets of a service.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ServiceTarget {
+    /// The address that the client dials.
+    pub target: String,
+    /// Its share of the visitors. 0: it gets no new visitor.
+    pub weight: u16,
+    /// Whether it gets visitors.
+    #[serde(flatten)]
+    pub state: Told<TargetState>,
+    /// The number of its open streams and flows.
+    pub visitors: u64,
+    /// The number of its streams and flows since the start.
+    pub visitors_total: u64,
+    /// Why it does not serve; absent while it serves or no visitor has asked for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub down: Option<Down>,
 }

@@ -177,7 +177,8 @@ impl FlowHandler for Opener {
         let to_target = Rc::new(Half::new(link));
         to_visitor.to.replace(Some(outlet));
         let inlet = Box::new(Sending { half: to_visitor.clone(), back: to_target.clone() });
-        let caller = FlowCaller { allow: link.allow.clone(), visitor: Some(peer), permit: None };
+        let caller =
+            FlowCaller { allow: link.allow.clone(), visitor: Some(peer), ..FlowCaller::default() };
         let outlet = connect_flow(link.target.clone(), caller, inlet, &link.targets);
         if !to_target.is_closed.get() {
             to_target.to.replace(Some(outlet));

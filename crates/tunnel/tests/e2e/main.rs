@@ -15,6 +15,7 @@ mod addresses;
 mod admin;
 mod api_commands;
 mod auth_hook;
+mod balance;
 mod certificates;
 mod cli;
 mod clients;
