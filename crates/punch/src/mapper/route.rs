@@ -8,7 +8,7 @@ const GATEWAY: u32 = 2;
 const REJECT: u32 = 0x200;
 
 /// The gateway of the default route of IPv4 with the lowest metric, in the text of
-/// `/proc/net/route`.
+/// `/proc/self/net/route`.
 ///
 /// Only IPv4 has one here: over IPv6 there is no NAT, and the checks of both ends open their
 /// firewalls.

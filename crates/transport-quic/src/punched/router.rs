@@ -97,7 +97,7 @@ impl Router {
 }
 
 fn wanted(port: u16, first: Option<Protocol>) -> Result<Wanted, Unmapped> {
-    let routes = std::fs::read_to_string("/proc/net/route").unwrap_or_default();
+    let routes = std::fs::read_to_string("/proc/self/net/route").unwrap_or_default();
     let router = default_gateway(&routes).ok_or(Unmapped::NoRouter)?;
     let towards = |to| local_address(to).map_err(|_| Unmapped::NoRouter);
     let IpAddr::V4(own) = towards(SocketAddr::from((router, MAPPING)))?.to_canonical() else {
