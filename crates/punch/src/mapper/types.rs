@@ -48,7 +48,7 @@ pub enum Door {
 /// A request of HTTP, over a connection of its own. A newer request takes its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The number of the request, for [`Mapper::handle_response`].
+    /// The number of the request, for [`super::Mapper::handle_response`].
     pub id: u32,
     /// A port of the router.
     pub to: SocketAddrV4,
