@@ -58,6 +58,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     let visitors = visit::visitors(&s);
     let visits = private::visits(&s);
     private::check(&s, &forwards, &visits);
+    private::check_ways(&s, &forwards, &visits);
     private::check_identities(&s, has_one, &services, &forwards, &visits);
     let p2p = p2p::p2p(&s);
     let retry = s.section("retry", &RETRY);

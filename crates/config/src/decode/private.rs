@@ -260,6 +260,31 @@ pub(super) fn check(s: &Section<'_>, forwards: &[Forward], visits: &[Visit]) {
     }
 }
 
+/// Reports a `p2p` that does not count: one link serves all that goes from this client to a service.
+pub(super) fn check_ways(s: &Section<'_>, forwards: &[Forward], visits: &[Visit]) {
+    let counts = |service: &PrivateService| {
+        let mut own = forwards.iter().filter(|forward| forward.private() == Some(service));
+        let of_visits = || visits.iter().find(|visit| visit.service == *service).cloned();
+        own.find_map(Forward::visit).or_else(of_visits).map(|visit| visit.p2p)
+    };
+    let of_forward = |forward: &Forward| {
+        let has_proof = forward.visit().is_some();
+        Some(("forwards", forward.private()?.clone(), forward.p2p, has_proof))
+    };
+    let of_visit = |visit: &Visit| ("visits", visit.service.clone(), visit.p2p, false);
+    let all = forwards.iter().filter_map(of_forward).chain(visits.iter().map(of_visit));
+    for (key, service, p2p, has_proof) in all {
+        // `auto` may be what an entry without the key has.
+        let is_meant = has_proof || p2p != PeerPath::Auto;
+        let Some(way) = counts(&service).filter(|way| is_meant && *way != p2p) else { continue };
+        let bad = BadValue::new(format!(
+            "`p2p: {p2p}` has no effect for service://{service}, where `{way}` of another entry counts"
+        ));
+        let at = s.key(key).map_or_else(|| s.at(), |item| item.at());
+        s.cx.warn(at, &s.path(key), bad.hint("give all entries for a service the same `p2p`"));
+    }
+}
+
 /// Reports certificates of one authority for which this client has none of its own. `has_one`: the
 /// client logs in with a certificate.
 pub(super) fn check_identities(

@@ -601,7 +601,7 @@ impl Forward {
     }
 
     /// The visit of the private service, where the forward has a proof of its own.
-    pub(super) fn visit(&self) -> Option<Visit> {
+    pub(crate) fn visit(&self) -> Option<Visit> {
         let token = self.token.clone().map(Proof::Token);
         let proof = token.or_else(|| self.tls.clone().map(Proof::Certificate))?;
         Some(Visit { service: self.private()?.clone(), proof, p2p: self.p2p })
