@@ -18,7 +18,7 @@ use std::thread;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-pub use networks::{Network, SERVER_V4, SERVER_V6, internet, network, opened, rules};
+pub use networks::{Network, SERVER_V4, SERVER_V6, internet, network, opened, outer_v4, rules};
 
 /// The name of the test that a run in a cage executes.
 const PART: &str = "part";

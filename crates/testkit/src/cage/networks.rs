@@ -13,6 +13,12 @@ const NET: &str = "11.0.113";
 pub const SERVER_V4: &str = "11.0.113.1";
 pub const SERVER_V6: &str = "2001:db8::1";
 
+/// The outer address of an end, which has the number 1 or 2: that of its NAT, if it has one.
+#[must_use]
+pub fn outer_v4(number: u8) -> String {
+    format!("{NET}.{number}0")
+}
+
 /// The network of an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
@@ -84,7 +90,7 @@ pub fn network(number: u8, kind: Network) -> String {
         Network::Open => {
             namespace(&host);
             plug(&host, "eth");
-            sh(&format!("ip -n {host} address add {NET}.{number}0/24 dev eth"));
+            sh(&format!("ip -n {host} address add {}/24 dev eth", outer_v4(number)));
             sh(&format!("ip -n {host} link set eth up"));
         }
         Network::V6 => {
@@ -126,7 +132,7 @@ fn nat(number: u8, kind: Network) {
     let nat = format!("nat{number}");
     namespace(&nat);
     plug(&nat, "wan");
-    sh(&format!("ip -n {nat} address add {NET}.{number}0/24 dev wan"));
+    sh(&format!("ip -n {nat} address add {}/24 dev wan", outer_v4(number)));
     sh(&format!("ip -n {nat} link set wan up"));
     sh(&format!("ip -n {nat} link add lan type bridge"));
     sh(&format!("ip -n {nat} address add 10.{number}.0.1/24 dev lan"));

@@ -11,7 +11,9 @@ use std::thread;
 
 use serde_json::Value;
 use tempfile::TempDir;
-use testkit::cage::{Network, SERVER_V4, SERVER_V6, internet, network, on, rules, within};
+use testkit::cage::{
+    Network, SERVER_V4, SERVER_V6, internet, network, on, outer_v4, rules, within,
+};
 use testkit::stage::{Daemon, LONG, binary, run, tunnel, wait};
 
 /// The token of each visitor for the service of `home`.
@@ -131,7 +133,7 @@ impl Stage {
 
     /// No datagram passes between the NATs of both ends any more. Neither end is told.
     pub(crate) fn cut(&self) {
-        for (nat, other) in [("nat1", "203.0.113.20"), ("nat2", "203.0.113.10")] {
+        for (nat, other) in [("nat1", outer_v4(2)), ("nat2", outer_v4(1))] {
             let text = format!(
                 "table ip cut {{
                     chain through {{
