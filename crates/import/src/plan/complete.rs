@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use config::edit::Value;
 use proto::greeting::Token;
 
-use super::{Admitted, LATER, PORT, Path, Plan, UNKNOWN, as_text, set};
+use super::{Admitted, LATER, PORT, Path, Plan, UNKNOWN, set};
 use crate::address::{at, host_port, is_name, url};
 use crate::section::Book;
 use crate::{Failure, Material, Options};
@@ -197,20 +197,6 @@ impl Plan {
         let mut token = || material.token().map_err(Failure::Material);
         for client in &mut self.clients {
             client.token = token()?;
-            self.secrets.push(client.token.clone());
-            for (key, value) in &client.keys {
-                match (key.as_str(), value) {
-                    ("proxy", Value::Text(url)) if url.contains('@') => {
-                        self.secrets.push(url.clone());
-                    }
-                    // A field for a reverse proxy may be a password.
-                    ("headers", Value::Map(fields)) => {
-                        let texts = fields.iter().filter_map(|(_, value)| as_text(value));
-                        self.secrets.extend(texts.map(str::to_owned));
-                    }
-                    _ => {}
-                }
-            }
             if client.admin.is_some() {
                 let file = format!("{}-admin.token", client.name);
                 set(&mut client.keys, "admin.token_file", Value::Text(file.clone()));
@@ -232,7 +218,6 @@ impl Plan {
             visitors.for_each(|visitor| replace(&mut visitor.token));
             client.forwards.iter_mut().for_each(|forward| replace(&mut forward.token));
         }
-        self.secrets.extend(made);
         if self.server.admin.is_some() {
             self.tokens.push(("admin.token".to_owned(), token()?));
         }
@@ -256,7 +241,6 @@ impl Plan {
                 set(&mut rights.limits, key, value.clone());
             }
             let stored = stored(&client.token)?;
-            self.secrets.push(stored.clone());
             let name = client.name.clone();
             self.server.clients.push(Admitted { name, stored, rights });
         }

@@ -50,11 +50,6 @@ pub(crate) fn map(entries: &[(&str, Value)]) -> Value {
     Value::Map(entries.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect())
 }
 
-/// The text of a value that is one.
-pub(crate) fn as_text(value: &Value) -> Option<&str> {
-    if let Value::Text(text) = value { Some(text) } else { None }
-}
-
 /// Texts by name as a value.
 pub(crate) fn texts_by_name(entries: &[(&str, &str)]) -> Value {
     Value::Map(entries.iter().map(|(key, value)| ((*key).to_owned(), text(value))).collect())
@@ -240,8 +235,6 @@ pub(crate) struct Plan {
     pub(crate) certificate: Option<Certificate>,
     /// Files of secrets, each with its content.
     pub(crate) tokens: Vec<(String, String)>,
-    /// Texts that no terminal shows.
-    pub(crate) secrets: Vec<String>,
     /// Secrets of visits that are too weak for a token: the n-th stands for the n-th new token.
     pub(crate) weak: Vec<String>,
 }
@@ -270,7 +263,6 @@ impl Plan {
     /// later.
     pub(crate) fn shared(&mut self, secret: &str) -> String {
         if self.is_strong(secret) {
-            self.secrets.push(secret.to_owned());
             return secret.to_owned();
         }
         let n = match self.weak.iter().position(|weak| weak == secret) {

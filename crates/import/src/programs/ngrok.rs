@@ -5,7 +5,7 @@ use config::edit::Value;
 use super::domain;
 use crate::Options;
 use crate::address::{at, host_port, is_name, local, span, url};
-use crate::plan::{Client, Plan, Service, Visitor, as_text, set, text, texts_by_name};
+use crate::plan::{Client, Plan, Service, Visitor, set, text, texts_by_name};
 use crate::section::{Book, Read, Section};
 use crate::table::{Row, already, lacks, to};
 use crate::tree::Node;
@@ -177,13 +177,6 @@ pub(super) fn map(sources: &[Read], options: &Options, book: &Book, plan: &mut P
         }
         for endpoint in section.sections("endpoints") {
             services.extend(of_endpoint(&endpoint, domain(options)));
-        }
-        for service in &services {
-            let pair = service.keys.iter().find(|(key, _)| key == "basic_auth");
-            if let Some((_, Value::List(pairs))) = pair {
-                let texts = pairs.iter().filter_map(as_text).map(str::to_owned);
-                plan.secrets.extend(texts);
-            }
         }
         let client = plan.client(wanted, &source.name);
         if services.iter().any(|service| service.visitors.is_some()) {

@@ -1,7 +1,5 @@
 //! The proxies of `frpc`.
 
-use config::edit::Value;
-
 use super::{Secret, plugin};
 use crate::address::{at, local};
 use crate::plan::{DOMAIN, Plan, Service, text, texts_by_name};
@@ -39,9 +37,6 @@ pub(super) fn map<'a>(
     };
     let mut service = service?;
     terms(&section, &mut service);
-    if let Some((_, Value::Text(pair))) = service.keys.iter().find(|(key, _)| key == "basic_auth") {
-        plan.secrets.push(pair.clone());
-    }
     let client = &mut plan.clients[place.client];
     for service in by_locations(&section, service) {
         client.publish(service);
