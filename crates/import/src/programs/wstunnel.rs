@@ -5,6 +5,7 @@ use config::edit::Value;
 use super::flags::Grammar;
 use crate::Options;
 use crate::address::{at, bind, host_port, is_loopback, local, public, span, url};
+use crate::finding::shown;
 use crate::plan::{Client, Forward, Keys, Path, Plan, Service, set, text, texts_by_name};
 use crate::section::{Book, Read, Section};
 use crate::table::{Row, already, lacks, to};
@@ -197,7 +198,9 @@ fn client(section: &Section<'_>, client: &mut Client) {
     common(section, &mut client.keys);
     for (key, is_reverse) in [("--local-to-remote", false), ("--remote-to-local", true)] {
         for (line, written) in section.lines(key) {
-            let note = |why: &str, near: &str| section.note_word(line, written, why, near);
+            // The options of a proxy have its password.
+            let place = written.split('?').next().unwrap_or(written);
+            let note = |why: &str, near: &str| section.note_word(line, place, why, near);
             if let Err(why) = tunnel(&note, written, is_reverse, client) {
                 note(why, if is_reverse { "`services`" } else { "`forwards`" });
             }
@@ -218,9 +221,6 @@ fn tunnel(
     const WRONG: &str = "it is not understood";
     let (scheme, rest) = written.split_once("://").ok_or(WRONG)?;
     let (rest, options) = rest.split_once('?').unwrap_or((rest, ""));
-    if !options.is_empty() {
-        option(note, options);
-    }
     let proxy = match scheme {
         "socks5" | "socks" => Some("socks5"),
         "http" => Some("http-proxy"),
@@ -228,9 +228,9 @@ fn tunnel(
     };
     if let Some(kind) = proxy {
         let (host, port) = host_port(rest).ok_or(WRONG)?;
-        proxied(note, kind, (&host, port), is_reverse, client);
-        return Ok(());
+        return proxied(note, kind, (&host, port), options, is_reverse, client);
     }
+    unknown(note, options.split('&'));
     let over = match scheme {
         "tcp" => "tcp",
         "udp" => "udp",
@@ -263,18 +263,38 @@ fn tunnel(
     Ok(())
 }
 
-fn option(note: &Note<'_>, options: &str) {
-    for option in options.split('&') {
-        let name = option.split('=').next().unwrap_or_default();
-        if name == "proxy_protocol" {
-            let why = "a header of the PROXY protocol is sent by services alone";
-            note(why, "`proxy_protocol` of a service");
-        } else if name == "timeout_sec" {
-            let why = "an idle flow of UDP ends after 120 s";
-            note(why, "`timeouts.flow` of a service");
-        } else {
-            note("an option of the tunnel has no counterpart", "");
+/// Reports the options that nothing does.
+fn unknown<'a>(note: &Note<'_>, options: impl Iterator<Item = &'a str>) {
+    for option in options.filter(|option| !option.is_empty()) {
+        match option.split('=').next().unwrap_or_default() {
+            "proxy_protocol" => {
+                let why = "a header of the PROXY protocol is sent by services alone";
+                note(why, "`proxy_protocol` of a service");
+            }
+            "timeout_sec" => {
+                let why = "an idle flow of UDP ends after 120 s";
+                note(why, "`timeouts.flow` of a service");
+            }
+            name => {
+                let why = format!("the option `{}` of the tunnel has no counterpart", shown(name));
+                note(&why, "");
+            }
         }
+    }
+}
+
+/// The user and the password of a proxy, `login=…&password=…`.
+fn password(options: &str) -> Result<Option<String>, &'static str> {
+    const ODD: &str =
+        "a proxy needs a user and a password without `%` and `+` here; no proxy is written";
+    let of = |key| options.split('&').find_map(|option| option.strip_prefix(key));
+    let plain = |text: &str| !text.is_empty() && !text.contains(['%', '+']);
+    match (of("login="), of("password=")) {
+        (None, None) => Ok(None),
+        (Some(user), Some(word)) if plain(user) && plain(word) && !user.contains(':') => {
+            Ok(Some(format!("{user}:{word}")))
+        }
+        _ => Err(ODD),
     }
 }
 
@@ -294,21 +314,31 @@ fn proxied(
     note: &Note<'_>,
     kind: &str,
     (host, port): (&str, u16),
+    options: &str,
     is_reverse: bool,
     client: &mut Client,
-) {
+) -> Result<(), &'static str> {
+    let pair = password(options)?;
+    let is_pair = |option: &&str| option.starts_with("login=") || option.starts_with("password=");
+    unknown(note, options.split('&').filter(|option| !is_pair(option)));
+    let mut keys = Keys::new();
+    if let Some(pair) = &pair {
+        set(&mut keys, "basic_auth", text(pair));
+    }
     if is_reverse {
-        let public = format!("tcp://127.0.0.1:{port}");
-        client.publish(Service::new(kind, kind, public));
-        if !is_loopback(host) {
+        let near = if pair.is_some() { host } else { "127.0.0.1" };
+        let service = Service::new(kind, kind, public("tcp", near, port));
+        client.publish(Service { keys, ..service });
+        if pair.is_none() && !is_loopback(host) {
             let why = "a proxy without a password is not published: programs on the server alone \
                        use it";
             note(why, "`basic_auth`, `allow_from`");
         }
-        return;
+        return Ok(());
     }
     let host = if host.is_empty() { "127.0.0.1" } else { host };
     let listen = format!("{kind}://{}", at(bind(host), port));
     let reaches = vec!["*:*".to_owned()];
-    client.forwards.push(Forward { listen, reaches, ..Forward::default() });
+    client.forwards.push(Forward { listen, reaches, keys, ..Forward::default() });
+    Ok(())
 }
