@@ -49,7 +49,8 @@ pub(crate) fn bind(host: &str) -> &str {
 
 /// A published port: `tcp://:22`, or with the address where only some address is meant.
 pub(crate) fn public(over: &str, host: &str, port: u16) -> String {
-    if is_everywhere(host) || host.parse::<IpAddr>().is_err() && !is_loopback(host) {
+    // A host name stays, and our own check refuses it: at all addresses the port is more open.
+    if is_everywhere(host) {
         format!("{over}://:{port}")
     } else {
         format!("{over}://{}", at(bind(host), port))
@@ -154,6 +155,7 @@ mod tests {
         }
         assert_eq!(public("tcp", "0.0.0.0", 80), "tcp://:80");
         assert_eq!(public("tcp", "::1", 80), "tcp://[::1]:80");
+        assert_eq!(public("tcp", "inner.example", 80), "tcp://inner.example:80");
         let parts = url("https://me:x@a.example/t?q").unwrap();
         assert_eq!((parts.scheme, parts.host.as_str(), parts.path), ("https", "a.example", "/t?q"));
         assert_eq!(url("ws://[::1]:80").unwrap().port, Some(80));
