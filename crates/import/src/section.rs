@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use crate::Finding;
 use crate::finding::shown;
+use crate::plan::VARIABLE;
 use crate::tree::{Kind, Node};
 
 /// The findings of an import.
@@ -31,7 +32,7 @@ impl Read {
 
     /// A path of the source for a file in another folder.
     pub(crate) fn path(&self, path: &str) -> String {
-        let relative = !path.starts_with(['/', '~']) && !path.contains("${");
+        let relative = !path.starts_with(['/', '~', VARIABLE]);
         if self.folder.is_empty() || !relative {
             return path.to_owned();
         }
@@ -145,6 +146,13 @@ impl<'a> Section<'a> {
     /// A word of the command line at this line has no counterpart, or needs a person.
     pub(crate) fn note_word(&self, line: usize, word: &str, why: &str, nearest: &str) {
         self.book.add(&self.source.name, line, word, why, nearest);
+    }
+
+    /// Marks a key with everything below it.
+    pub(crate) fn mark(&self, key: &str) {
+        if let Some(entry) = self.node.at(key) {
+            entry.node.mark_all();
+        }
     }
 
     /// The map of a key.

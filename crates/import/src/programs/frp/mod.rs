@@ -137,6 +137,10 @@ pub(super) fn map(sources: &[Read], options: &Options, book: &Book, plan: &mut P
         }
         let client = plan.clients.len() - 1;
         let earlier = files.iter().rev().find(|f: &&OfClient<'_>| f.client == client);
+        if let Some(file) = earlier {
+            // This file is one of those that the earlier one includes.
+            file.section.mark("includes");
+        }
         let user = user.or_else(|| earlier.map(|file| file.user)).unwrap_or_default();
         files.push(OfClient { client, user, section });
     }
