@@ -191,10 +191,9 @@ pub(crate) fn client(client: &Client, plan: &Plan) -> Keys {
 }
 
 fn service(service: &Service) -> Value {
-    let mut keys = vec![
-        ("name".to_owned(), text(&service.name)),
-        ("target".to_owned(), text(&service.target)),
-    ];
+    let targets: Vec<&String> = std::iter::once(&service.target).chain(&service.others).collect();
+    let mut keys =
+        vec![("name".to_owned(), text(&service.name)), ("target".to_owned(), texts(&targets))];
     match &service.visitors {
         None => keys.push(("public".to_owned(), texts(&service.public))),
         Some(visitors) => {

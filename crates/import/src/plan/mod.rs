@@ -209,6 +209,20 @@ pub(crate) struct Client {
 }
 
 impl Client {
+    /// Makes the target a further one of a service that is the same in all else, if the source has
+    /// both in one group. Whether there is such a service.
+    pub(crate) fn join(&mut self, service: &Service) -> bool {
+        let same = |other: &&mut Service| {
+            let group = other.group.is_some() && other.group == service.group;
+            group && (&other.public, &other.keys) == (&service.public, &service.keys)
+        };
+        let Some(first) = self.services.iter_mut().find(same) else { return false };
+        if first.target != service.target {
+            add(&mut first.others, &service.target);
+        }
+        true
+    }
+
     /// Adds a service under a name that no other one has.
     pub(crate) fn publish(&mut self, mut service: Service) {
         let wanted = name(&service.name);

@@ -136,7 +136,7 @@ pub(super) const ROWS: &[Row] = &[
     lacks(
         "endpoints[].pooling_enabled",
         "a name belongs to one client",
-        "a balancer as the target",
+        "one client, with `services[].target` as a list",
     ),
     lacks("endpoints[].traffic_policy.**", CLOSED, NEAR),
     lacks("endpoints[].traffic_policy_file", CLOSED, NEAR),
