@@ -136,6 +136,16 @@ impl<'a> Section<'a> {
         entry.node.items().filter_map(Node::as_text).collect()
     }
 
+    /// The value of an option of a command line that counts once: the last one.
+    pub(crate) fn last(&self, key: &str) -> Option<&'a str> {
+        self.words(key).last().copied()
+    }
+
+    /// The path of an option of a command line.
+    pub(crate) fn last_path(&self, key: &str) -> Option<String> {
+        self.last(key).map(|path| self.source.path(path))
+    }
+
     /// The words of an option of a command line, with their lines.
     pub(crate) fn lines(&self, key: &str) -> Vec<(usize, &'a str)> {
         let Some(entry) = self.node.at(key) else { return Vec::new() };
@@ -224,6 +234,12 @@ impl<'a> Section<'a> {
         let Some(entry) = self.node.at(key) else { return self.note(why, nearest) };
         self.book.add(&self.source.name, entry.line, &self.key(key), why, nearest);
     }
+}
+
+/// Header fields, `name: value` each.
+pub(crate) fn fields<'a>(lines: &[&'a str]) -> Vec<(&'a str, &'a str)> {
+    let pairs = lines.iter().filter_map(|line| line.split_once(':'));
+    pairs.map(|(name, value)| (name.trim(), value.trim())).collect()
 }
 
 impl Node {

@@ -7,7 +7,7 @@ use crate::Options;
 use crate::address::{at, bind, host_port, is_loopback, local, public, span, url};
 use crate::finding::shown;
 use crate::plan::{Client, Forward, Keys, Path, Plan, Service, set, text, texts_by_name};
-use crate::section::{Book, Read, Section};
+use crate::section::{Book, Read, Section, fields};
 use crate::table::{Row, already, lacks, to};
 
 pub(super) const GRAMMAR: Grammar = Grammar {
@@ -118,25 +118,22 @@ pub(super) fn map(sources: &[Read], options: &Options, book: &Book, plan: &mut P
     }
 }
 
-fn one<'a>(section: &Section<'a>, key: &str) -> Option<&'a str> {
-    section.words(key).last().copied()
-}
-
 fn server(section: &Section<'_>, plan: &mut Plan, only: &mut Vec<String>) {
     let server = &mut plan.server;
     server.sources.push(section.source.name.clone());
-    let prefix = one(section, "--restrict-http-upgrade-path-prefix");
+    let prefix = section.last("--restrict-http-upgrade-path-prefix");
     let path = prefix.map(|prefix| format!("/{}", prefix.trim_matches('/'))).unwrap_or_default();
     for listen in section.words("arguments") {
         let Some(parts) = url(listen) else { continue };
         let port = parts.port.unwrap_or(if parts.scheme == "ws" { 80 } else { 443 });
         server.listen.push(format!("wss://{}{path}", at(bind(&parts.host), port)));
     }
-    let file = |key| one(section, key).map(|path| section.source.path(path));
-    if let (Some(cert), Some(key)) = (file("--tls-certificate"), file("--tls-private-key")) {
+    if let (Some(cert), Some(key)) =
+        (section.last_path("--tls-certificate"), section.last_path("--tls-private-key"))
+    {
         server.identity = Some((cert, key));
     }
-    if let Some(ca) = file("--tls-client-ca-certs") {
+    if let Some(ca) = section.last_path("--tls-client-ca-certs") {
         set(&mut server.keys, "tls.client_ca", text(ca));
     }
     for place in section.words("--restrict-to") {
@@ -148,17 +145,17 @@ fn server(section: &Section<'_>, plan: &mut Plan, only: &mut Vec<String>) {
 }
 
 fn common(section: &Section<'_>, keys: &mut Keys) {
-    if let Some(span) = one(section, "--websocket-ping-frequency-sec").and_then(span)
+    if let Some(span) = section.last("--websocket-ping-frequency-sec").and_then(span)
         && span != "0s"
     {
         set(keys, "keepalive", text(span));
     }
-    if let Some(workers) = one(section, "--nb-worker-threads").and_then(|n| n.parse::<u16>().ok())
+    if let Some(workers) = section.last("--nb-worker-threads").and_then(|n| n.parse::<u16>().ok())
         && (1..=1024).contains(&workers)
     {
         set(keys, "workers", Value::Number(workers.to_string()));
     }
-    if let Some(level) = one(section, "--log-lvl") {
+    if let Some(level) = section.last("--log-lvl") {
         let known = ["trace", "debug", "info", "warn", "error"];
         let found = known.into_iter().find(|known| level.eq_ignore_ascii_case(known));
         set(keys, "log.level", text(found.unwrap_or("info")));
@@ -166,32 +163,30 @@ fn common(section: &Section<'_>, keys: &mut Keys) {
 }
 
 fn client(section: &Section<'_>, client: &mut Client) {
-    let prefix = one(section, "--http-upgrade-path-prefix");
+    let prefix = section.last("--http-upgrade-path-prefix");
     for server in section.words("arguments") {
         let Some(parts) = url(server) else { continue };
         let port = parts.port.unwrap_or(if parts.scheme == "ws" { 80 } else { 443 });
         let mut path = Path::new("wss", parts.host, port);
         path.path = prefix.map(|p| format!("/{}", p.trim_matches('/'))).unwrap_or_default();
-        path.sni = one(section, "--tls-sni-override").map(str::to_owned);
+        path.sni = section.last("--tls-sni-override").map(str::to_owned);
         client.servers.push(path);
     }
-    let file = |key| one(section, key).map(|path| section.source.path(path));
-    if let (Some(cert), Some(key)) = (file("--tls-certificate"), file("--tls-private-key")) {
+    if let (Some(cert), Some(key)) =
+        (section.last_path("--tls-certificate"), section.last_path("--tls-private-key"))
+    {
         client.identity = Some((cert, key));
     }
-    if let Some(proxy) = one(section, "--http-proxy") {
+    if let Some(proxy) = section.last("--http-proxy") {
         let proxy =
             if proxy.contains("://") { proxy.to_owned() } else { format!("http://{proxy}") };
         set(&mut client.keys, "proxy", text(proxy));
     }
-    let back_off = one(section, "--reverse-tunnel-connection-retry-max-backoff").and_then(span);
+    let back_off = section.last("--reverse-tunnel-connection-retry-max-backoff").and_then(span);
     if let Some(span) = back_off.filter(|span| span != "0s") {
         set(&mut client.keys, "retry.max", text(span));
     }
-    let lines = section.words("--http-headers");
-    let pairs: Vec<_> = lines.iter().filter_map(|line| line.split_once(':')).collect();
-    let pairs: Vec<_> =
-        pairs.into_iter().map(|(name, value)| (name.trim(), value.trim())).collect();
+    let pairs = fields(&section.words("--http-headers"));
     if !pairs.is_empty() {
         set(&mut client.keys, "headers", texts_by_name(&pairs));
     }
