@@ -25,8 +25,7 @@ impl Plan {
         self.open_doors(book);
         self.join_ports();
         self.certify(material, book)?;
-        self.give_tokens(material)?;
-        self.admit()
+        self.give_tokens(material)
     }
 
     /// Every client dials this server: a URL, or a host in the place of the source's.
@@ -226,8 +225,9 @@ impl Plan {
 }
 
 impl Plan {
-    /// The entries of the clients on the server.
-    fn admit(&mut self) -> Result<(), Failure> {
+    /// The entries of the clients on the server, with the rights for what the files of the clients
+    /// have in the end.
+    pub(crate) fn admit(&mut self) -> Result<(), Failure> {
         for client in &self.clients {
             let mut rights = client.needs();
             // A user of the source may do more than the file of its client asks for.
