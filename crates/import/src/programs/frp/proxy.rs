@@ -80,7 +80,8 @@ fn ports(section: &Section<'_>, named: &str, kind: &str) -> Option<Service> {
     match target(section, kind) {
         Some(target) => service.target = target,
         None => {
-            section.lacks_all("`localPort` is missing, and no service is written", "`target`");
+            section
+                .lacks_all("`localPort` is missing or no port; no service is written", "`target`");
             return None;
         }
     }
@@ -140,7 +141,8 @@ fn names(section: &Section<'_>, named: &str, kind: &str, domain: Option<&str>) -
     match target(section, over) {
         Some(target) => service.target = target,
         None => {
-            section.lacks_all("`localPort` is missing, and no service is written", "`target`");
+            section
+                .lacks_all("`localPort` is missing or no port; no service is written", "`target`");
             return None;
         }
     }
@@ -223,7 +225,10 @@ fn secret<'a>(
         match target(&section, if is_udp { "udp" } else { "tcp" }) {
             Some(target) => service.target = target,
             None => {
-                section.lacks_all("`localPort` is missing, and no service is written", "`target`");
+                section.lacks_all(
+                    "`localPort` is missing or no port; no service is written",
+                    "`target`",
+                );
                 return None;
             }
         }
