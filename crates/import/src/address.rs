@@ -27,15 +27,20 @@ pub(crate) fn local(host: &str) -> &str {
     if is_everywhere(host) { "127.0.0.1" } else { host }
 }
 
+/// The address that a host is, perhaps in brackets.
+pub(crate) fn ip(host: &str) -> Option<IpAddr> {
+    host.trim_start_matches('[').trim_end_matches(']').parse().ok()
+}
+
 /// Whether a listener at this host has all addresses of its machine.
 pub(crate) fn is_everywhere(host: &str) -> bool {
-    host.is_empty() || host == "*" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified())
+    host.is_empty() || host == "*" || ip(host).is_some_and(|ip| ip.is_unspecified())
 }
 
 /// Whether nobody but this machine reaches a listener at this host.
 pub(crate) fn is_loopback(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost")
-        || host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
+        || ip(host).is_some_and(|ip| ip.to_canonical().is_loopback())
 }
 
 /// The address where a listener of ours has a literal address.
@@ -49,7 +54,8 @@ pub(crate) fn bind(host: &str) -> &str {
 
 /// A published port: `tcp://:22`, or with the address where only some address is meant.
 pub(crate) fn public(over: &str, host: &str, port: u16) -> String {
-    if is_everywhere(host) || host.parse::<IpAddr>().is_err() && !is_loopback(host) {
+    // A host name stays, and our own check refuses it: at all addresses the port is more open.
+    if is_everywhere(host) {
         format!("{over}://:{port}")
     } else {
         format!("{over}://{}", at(bind(host), port))
@@ -61,6 +67,14 @@ pub(crate) fn name(text: &str) -> String {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let name: String = text.chars().take(64).map(|c| if allowed(c) { c } else { '-' }).collect();
     if name.is_empty() { "unnamed".to_owned() } else { name }
+}
+
+/// A label of a DNS name made of any text.
+pub(crate) fn label(text: &str, otherwise: &str) -> String {
+    let allowed = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+    let label: String = text.chars().take(63).map(allowed).collect();
+    let label = label.trim_matches('-');
+    if label.is_empty() { otherwise.to_owned() } else { label.to_owned() }
 }
 
 /// A URL in its parts.
@@ -153,7 +167,9 @@ mod tests {
             assert_eq!(host_port(wrong), None, "{wrong}");
         }
         assert_eq!(public("tcp", "0.0.0.0", 80), "tcp://:80");
+        assert_eq!(public("tcp", "[::]", 80), "tcp://:80");
         assert_eq!(public("tcp", "::1", 80), "tcp://[::1]:80");
+        assert_eq!(public("tcp", "inner.example", 80), "tcp://inner.example:80");
         let parts = url("https://me:x@a.example/t?q").unwrap();
         assert_eq!((parts.scheme, parts.host.as_str(), parts.path), ("https", "a.example", "/t?q"));
         assert_eq!(url("ws://[::1]:80").unwrap().port, Some(80));

@@ -156,7 +156,9 @@ pub fn import(
         mapped += table::settle(program, source, &book);
     }
     plan.complete(options, material, &book)?;
-    verify::settle(&mut plan, &book)?;
+    verify::settle_clients(&mut plan, &book)?;
+    plan.admit()?;
+    verify::settle_server(&mut plan, &book)?;
     let findings = book.sorted(&read);
     let next = next::steps(program, &plan, findings.len());
     let files = write::files(program, &plan, &findings);

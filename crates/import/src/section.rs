@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use crate::Finding;
 use crate::finding::shown;
+use crate::plan::VARIABLE;
 use crate::tree::{Kind, Node};
 
 /// The findings of an import.
@@ -31,7 +32,7 @@ impl Read {
 
     /// A path of the source for a file in another folder.
     pub(crate) fn path(&self, path: &str) -> String {
-        let relative = !path.starts_with(['/', '~']) && !path.contains("${");
+        let relative = !path.starts_with(['/', '~', VARIABLE]);
         if self.folder.is_empty() || !relative {
             return path.to_owned();
         }
@@ -135,6 +136,16 @@ impl<'a> Section<'a> {
         entry.node.items().filter_map(Node::as_text).collect()
     }
 
+    /// The value of an option of a command line that counts once: the last one.
+    pub(crate) fn last(&self, key: &str) -> Option<&'a str> {
+        self.words(key).last().copied()
+    }
+
+    /// The path of an option of a command line.
+    pub(crate) fn last_path(&self, key: &str) -> Option<String> {
+        self.last(key).map(|path| self.source.path(path))
+    }
+
     /// The words of an option of a command line, with their lines.
     pub(crate) fn lines(&self, key: &str) -> Vec<(usize, &'a str)> {
         let Some(entry) = self.node.at(key) else { return Vec::new() };
@@ -145,6 +156,13 @@ impl<'a> Section<'a> {
     /// A word of the command line at this line has no counterpart, or needs a person.
     pub(crate) fn note_word(&self, line: usize, word: &str, why: &str, nearest: &str) {
         self.book.add(&self.source.name, line, word, why, nearest);
+    }
+
+    /// Marks a key with everything below it.
+    pub(crate) fn mark(&self, key: &str) {
+        if let Some(entry) = self.node.at(key) {
+            entry.node.mark_all();
+        }
     }
 
     /// The map of a key.
@@ -216,6 +234,12 @@ impl<'a> Section<'a> {
         let Some(entry) = self.node.at(key) else { return self.note(why, nearest) };
         self.book.add(&self.source.name, entry.line, &self.key(key), why, nearest);
     }
+}
+
+/// Header fields, `name: value` each.
+pub(crate) fn fields<'a>(lines: &[&'a str]) -> Vec<(&'a str, &'a str)> {
+    let pairs = lines.iter().filter_map(|line| line.split_once(':'));
+    pairs.map(|(name, value)| (name.trim(), value.trim())).collect()
 }
 
 impl Node {

@@ -99,7 +99,13 @@ impl<'a> Settle<'a> {
             self.done += leaves(node);
             return;
         }
+        // A switch that is off asks for nothing.
+        let is_off = matches!(node.as_text(), Some("" | "false"));
         let (why, nearest) = match row {
+            Some(Fate::Lacks(..)) if is_off => {
+                self.done += 1;
+                return;
+            }
             Some(Fate::Already(_)) => {
                 self.done += leaves(node);
                 return;

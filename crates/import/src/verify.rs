@@ -33,8 +33,8 @@ pub(crate) fn check(name: &str, text: &str) -> Result<Vec<String>, Vec<Problem>>
     }
 }
 
-/// Leaves out what the decoder refuses.
-pub(crate) fn settle(plan: &mut Plan, book: &Book) -> Result<(), Failure> {
+/// Leaves out what the decoder refuses in the files of the clients.
+pub(crate) fn settle_clients(plan: &mut Plan, book: &Book) -> Result<(), Failure> {
     for n in 0..plan.clients.len() {
         rounds(plan, |plan| {
             let text = file(&write::client(&plan.clients[n], plan));
@@ -43,6 +43,11 @@ pub(crate) fn settle(plan: &mut Plan, book: &Book) -> Result<(), Failure> {
             Some(problems)
         })?;
     }
+    Ok(())
+}
+
+/// Leaves out what the decoder refuses in the file of the server.
+pub(crate) fn settle_server(plan: &mut Plan, book: &Book) -> Result<(), Failure> {
     rounds(plan, |plan| {
         let text = file(&write::server(plan));
         let problems = check("server.yaml", &text).err()?;
@@ -153,7 +158,7 @@ fn leave_out_of_client(plan: &mut Plan, n: usize, problems: &[Problem], book: &B
 
 fn leave_out_of_server(plan: &mut Plan, problems: &[Problem], book: &Book) {
     let server = &mut plan.server;
-    let mut listen = BTreeSet::new();
+    let (mut listen, mut rights) = (BTreeSet::new(), BTreeSet::new());
     for problem in problems {
         let (key, index, rest) = first(&problem.key_path);
         report(book, server.sources.first(), &problem.key_path, problem);
@@ -162,12 +167,15 @@ fn leave_out_of_server(plan: &mut Plan, problems: &[Problem], book: &Book) {
                 listen.insert(index.unwrap_or(0));
             }
             "clients" => {
-                let client = index.and_then(|index| server.clients.get_mut(index));
-                let Some(client) = client else { continue };
+                let Some(n) = index.filter(|n| *n < server.clients.len()) else { continue };
+                let client = &mut server.clients[n];
                 let (kind, _, below) = first(rest);
-                let (right, _, _) = first(below);
-                match (kind, client.rights.kind(right)) {
-                    ("allow", Some(list)) => list.clear(),
+                let (right, entry, _) = first(below);
+                match (kind, client.rights.kind(right), entry) {
+                    ("allow", Some(_), Some(entry)) => {
+                        rights.insert((n, right, entry));
+                    }
+                    ("allow", Some(list), None) => list.clear(),
                     _ => client.rights.limits.clear(),
                 }
             }
@@ -180,6 +188,12 @@ fn leave_out_of_server(plan: &mut Plan, problems: &[Problem], book: &Book) {
         drop_key(&mut server.keys, key);
     }
     remove(&mut server.listen, &listen);
+    // From the last one on, so that the places of the others stay.
+    for (n, right, entry) in rights.into_iter().rev() {
+        if let Some(list) = server.clients[n].rights.kind(right).filter(|list| entry < list.len()) {
+            list.remove(entry);
+        }
+    }
     if server.listen.is_empty() {
         server.listen.push(format!("tls://[::]:{PORT}"));
     }

@@ -1,12 +1,9 @@
 //! The files of a plan.
 
-use config::edit::{Value, file};
+use config::edit::{SECRET, Value, file, show};
 
 use crate::plan::{Admitted, Client, Keys, Plan, Rights, Service, map, set, text, texts};
 use crate::{File, Finding, Program};
-
-/// What a terminal shows in the place of a secret.
-const HIDDEN: &str = "…";
 
 /// The longest line of a comment.
 const WIDTH: usize = 98;
@@ -14,9 +11,12 @@ const WIDTH: usize = 98;
 pub(crate) fn files(program: Program, plan: &Plan, findings: &[Finding]) -> Vec<File> {
     let head = |what: &str, sources: &[String]| head(program, what, sources, findings);
     let one = |name: String, head: String, keys: &Keys| {
-        let shown: Keys =
-            keys.iter().map(|(key, value)| (key.clone(), hidden(value, &plan.secrets))).collect();
-        File { name, text: format!("{head}{}", file(keys)), shown: head + &file(&shown) }
+        let text = file(keys);
+        let shown = match show(&name, &text) {
+            Ok(Value::Map(keys)) => file(&keys),
+            _ => format!("{SECRET}\n"),
+        };
+        File { name, text: format!("{head}{text}"), shown: head + &shown }
     };
     let server_head = head("server", &plan.server.sources);
     let mut files = vec![one("server.yaml".to_owned(), server_head, &server(plan))];
@@ -27,7 +27,7 @@ pub(crate) fn files(program: Program, plan: &Plan, findings: &[Finding]) -> Vec<
     let whole = |name: &str, text: String| File {
         name: name.to_owned(),
         text,
-        shown: format!("{HIDDEN}\n"),
+        shown: format!("{SECRET}\n"),
     };
     if let Some(made) = &plan.certificate {
         let certificate = made.certificate.clone();
@@ -40,21 +40,6 @@ pub(crate) fn files(program: Program, plan: &Plan, findings: &[Finding]) -> Vec<
     }
     files.extend(plan.tokens.iter().map(|(name, token)| whole(name, format!("{token}\n"))));
     files
-}
-
-/// The value without the secrets.
-fn hidden(value: &Value, secrets: &[String]) -> Value {
-    match value {
-        Value::Text(shown) if secrets.iter().any(|secret| text(secret) == *value) => {
-            Value::Text(if shown.is_empty() { String::new() } else { HIDDEN.to_owned() })
-        }
-        Value::List(items) => Value::List(items.iter().map(|item| hidden(item, secrets)).collect()),
-        Value::Map(entries) => {
-            let entry = |(key, value): &(String, Value)| (key.clone(), hidden(value, secrets));
-            Value::Map(entries.iter().map(entry).collect())
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Text(_) => value.clone(),
-    }
 }
 
 /// The name of a client's file.
@@ -206,10 +191,9 @@ pub(crate) fn client(client: &Client, plan: &Plan) -> Keys {
 }
 
 fn service(service: &Service) -> Value {
-    let mut keys = vec![
-        ("name".to_owned(), text(&service.name)),
-        ("target".to_owned(), text(&service.target)),
-    ];
+    let targets: Vec<&String> = std::iter::once(&service.target).chain(&service.others).collect();
+    let mut keys =
+        vec![("name".to_owned(), text(&service.name)), ("target".to_owned(), texts(&targets))];
     match &service.visitors {
         None => keys.push(("public".to_owned(), texts(&service.public))),
         Some(visitors) => {

@@ -78,6 +78,7 @@ fn no_secret_is_shown() {
         "a-shared-password",
         "letmein",
         "open-sesame",
+        "sesame-of-the-wiki",
         "geheim",
         "old-password",
         "abcdefg",

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use config::edit::Value;
 use proto::greeting::Token;
 
-use super::{Admitted, LATER, PORT, Path, Plan, UNKNOWN, as_text, set};
+use super::{Admitted, LATER, PORT, Path, Plan, UNKNOWN, set};
 use crate::address::{at, host_port, is_name, url};
 use crate::section::Book;
 use crate::{Failure, Material, Options};
@@ -25,8 +25,7 @@ impl Plan {
         self.open_doors(book);
         self.join_ports();
         self.certify(material, book)?;
-        self.give_tokens(material)?;
-        self.admit()
+        self.give_tokens(material)
     }
 
     /// Every client dials this server: a URL, or a host in the place of the source's.
@@ -197,20 +196,6 @@ impl Plan {
         let mut token = || material.token().map_err(Failure::Material);
         for client in &mut self.clients {
             client.token = token()?;
-            self.secrets.push(client.token.clone());
-            for (key, value) in &client.keys {
-                match (key.as_str(), value) {
-                    ("proxy", Value::Text(url)) if url.contains('@') => {
-                        self.secrets.push(url.clone());
-                    }
-                    // A field for a reverse proxy may be a password.
-                    ("headers", Value::Map(fields)) => {
-                        let texts = fields.iter().filter_map(|(_, value)| as_text(value));
-                        self.secrets.extend(texts.map(str::to_owned));
-                    }
-                    _ => {}
-                }
-            }
             if client.admin.is_some() {
                 let file = format!("{}-admin.token", client.name);
                 set(&mut client.keys, "admin.token_file", Value::Text(file.clone()));
@@ -232,7 +217,6 @@ impl Plan {
             visitors.for_each(|visitor| replace(&mut visitor.token));
             client.forwards.iter_mut().for_each(|forward| replace(&mut forward.token));
         }
-        self.secrets.extend(made);
         if self.server.admin.is_some() {
             self.tokens.push(("admin.token".to_owned(), token()?));
         }
@@ -241,8 +225,9 @@ impl Plan {
 }
 
 impl Plan {
-    /// The entries of the clients on the server.
-    fn admit(&mut self) -> Result<(), Failure> {
+    /// The entries of the clients on the server, with the rights for what the files of the clients
+    /// have in the end.
+    pub(crate) fn admit(&mut self) -> Result<(), Failure> {
         for client in &self.clients {
             let mut rights = client.needs();
             // A user of the source may do more than the file of its client asks for.
@@ -256,7 +241,6 @@ impl Plan {
                 set(&mut rights.limits, key, value.clone());
             }
             let stored = stored(&client.token)?;
-            self.secrets.push(stored.clone());
             let name = client.name.clone();
             self.server.clients.push(Admitted { name, stored, rights });
         }

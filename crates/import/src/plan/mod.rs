@@ -50,11 +50,6 @@ pub(crate) fn map(entries: &[(&str, Value)]) -> Value {
     Value::Map(entries.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect())
 }
 
-/// The text of a value that is one.
-pub(crate) fn as_text(value: &Value) -> Option<&str> {
-    if let Value::Text(text) = value { Some(text) } else { None }
-}
-
 /// Texts by name as a value.
 pub(crate) fn texts_by_name(entries: &[(&str, &str)]) -> Value {
     Value::Map(entries.iter().map(|(key, value)| ((*key).to_owned(), text(value))).collect())
@@ -214,6 +209,20 @@ pub(crate) struct Client {
 }
 
 impl Client {
+    /// Makes the target a further one of a service that is the same in all else, if the source has
+    /// both in one group. Whether there is such a service.
+    pub(crate) fn join(&mut self, service: &Service) -> bool {
+        let same = |other: &&mut Service| {
+            let group = other.group.is_some() && other.group == service.group;
+            group && (&other.public, &other.keys) == (&service.public, &service.keys)
+        };
+        let Some(first) = self.services.iter_mut().find(same) else { return false };
+        if first.target != service.target {
+            add(&mut first.others, &service.target);
+        }
+        true
+    }
+
     /// Adds a service under a name that no other one has.
     pub(crate) fn publish(&mut self, mut service: Service) {
         let wanted = name(&service.name);
@@ -240,8 +249,6 @@ pub(crate) struct Plan {
     pub(crate) certificate: Option<Certificate>,
     /// Files of secrets, each with its content.
     pub(crate) tokens: Vec<(String, String)>,
-    /// Texts that no terminal shows.
-    pub(crate) secrets: Vec<String>,
     /// Secrets of visits that are too weak for a token: the n-th stands for the n-th new token.
     pub(crate) weak: Vec<String>,
 }
@@ -270,7 +277,6 @@ impl Plan {
     /// later.
     pub(crate) fn shared(&mut self, secret: &str) -> String {
         if self.is_strong(secret) {
-            self.secrets.push(secret.to_owned());
             return secret.to_owned();
         }
         let n = match self.weak.iter().position(|weak| weak == secret) {

@@ -10,6 +10,10 @@ use crate::address::host_port;
 pub(crate) struct Service {
     pub(crate) name: String,
     pub(crate) target: String,
+    /// Further targets, which share the visitors with the first one.
+    pub(crate) others: Vec<String>,
+    /// The group of the source whose services of one address are one service.
+    pub(crate) group: Option<String>,
     /// The addresses; none of a private service.
     pub(crate) public: Vec<String>,
     /// The visitors of a private service.

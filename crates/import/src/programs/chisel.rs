@@ -4,7 +4,7 @@ use super::flags::Grammar;
 use crate::Options;
 use crate::address::{at, bind, host_port, is_loopback, public, span, url};
 use crate::plan::{Client, Forward, Path, Plan, Service, set, text, texts_by_name};
-use crate::section::{Book, Read, Section};
+use crate::section::{Book, Read, Section, fields};
 use crate::table::{Row, already, lacks, to};
 
 pub(super) const GRAMMAR: Grammar = Grammar {
@@ -74,22 +74,18 @@ pub(super) fn map(sources: &[Read], options: &Options, book: &Book, plan: &mut P
     }
 }
 
-/// The value of an option that counts once.
-fn one<'a>(section: &Section<'a>, key: &str) -> Option<&'a str> {
-    section.words(key).last().copied()
-}
-
 fn server(section: &Section<'_>, plan: &mut Plan) {
     let server = &mut plan.server;
     server.sources.push(section.source.name.clone());
-    let port = one(section, "--port").and_then(|port| port.parse().ok()).unwrap_or(8080);
-    let host = one(section, "--host").unwrap_or("0.0.0.0");
+    let port = section.last("--port").and_then(|port| port.parse().ok()).unwrap_or(8080);
+    let host = section.last("--host").unwrap_or("0.0.0.0");
     server.listen.push(format!("wss://{}", at(bind(host), port)));
-    let file = |key| one(section, key).map(|path| section.source.path(path));
-    if let (Some(cert), Some(key)) = (file("--tls-cert"), file("--tls-key")) {
+    if let (Some(cert), Some(key)) =
+        (section.last_path("--tls-cert"), section.last_path("--tls-key"))
+    {
         server.identity = Some((cert, key));
     }
-    if let Some(ca) = file("--tls-ca") {
+    if let Some(ca) = section.last_path("--tls-ca") {
         set(&mut server.keys, "tls.client_ca", text(ca));
     }
     for key in ["--reverse", "--socks5", "--auth"] {
@@ -99,10 +95,10 @@ fn server(section: &Section<'_>, plan: &mut Plan) {
 }
 
 fn common(section: &Section<'_>, keys: &mut crate::plan::Keys) {
-    if let Some(span) = one(section, "--keepalive").and_then(span).filter(|span| span != "0s") {
+    if let Some(span) = section.last("--keepalive").and_then(span).filter(|span| span != "0s") {
         set(keys, "keepalive", text(span));
     }
-    if one(section, "--verbose").is_some() {
+    if section.last("--verbose").is_some() {
         set(keys, "log.level", text("debug"));
     }
 }
@@ -115,24 +111,22 @@ fn client(section: &Section<'_>, client: &mut Client) {
         let port = parts.port.unwrap_or(if parts.scheme == "https" { 443 } else { 80 });
         let mut path = Path::new("wss", parts.host, port);
         path.path = parts.path.trim_end_matches('/').to_owned();
-        path.sni = one(section, "--sni").map(str::to_owned);
+        path.sni = section.last("--sni").map(str::to_owned);
         client.servers.push(path);
     }
-    let file = |key| one(section, key).map(|path| section.source.path(path));
-    client.ca = file("--tls-ca");
-    if let (Some(cert), Some(key)) = (file("--tls-cert"), file("--tls-key")) {
+    client.ca = section.last_path("--tls-ca");
+    if let (Some(cert), Some(key)) =
+        (section.last_path("--tls-cert"), section.last_path("--tls-key"))
+    {
         client.identity = Some((cert, key));
     }
-    if let Some(proxy) = one(section, "--proxy") {
+    if let Some(proxy) = section.last("--proxy") {
         set(&mut client.keys, "proxy", text(proxy.replace("socks://", "socks5://")));
     }
-    if let Some(span) = one(section, "--max-retry-interval").and_then(span).filter(|s| s != "0s") {
+    if let Some(span) = section.last("--max-retry-interval").and_then(span).filter(|s| s != "0s") {
         set(&mut client.keys, "retry.max", text(span));
     }
-    let headers = section.words("--header");
-    let pairs: Vec<_> = headers.iter().filter_map(|line| line.split_once(':')).collect();
-    let pairs: Vec<_> =
-        pairs.into_iter().map(|(name, value)| (name.trim(), value.trim())).collect();
+    let pairs = fields(&section.words("--header"));
     if !pairs.is_empty() {
         set(&mut client.keys, "headers", texts_by_name(&pairs));
     }

@@ -15,7 +15,7 @@ pub(super) const ROWS: &[Row] = &[
     to("WorkerNum", "`workers`"),
     already("ProxyConfig[].Type", "TCP is the only kind"),
     to("ProxyConfig[].BindAddr", "`services[].public`"),
-    to("ProxyConfig[].UpstreamAddrs", "`services[].target`: the first one"),
+    to("ProxyConfig[].UpstreamAddrs", "`services[].target`, with `balance: source_hash` as there"),
     already("ProxyConfig[].UpstreamCheckInterval", "evproxy does not read it from a file"),
     to(
         "ProxyConfig[].ConcurrentLimit",
@@ -76,18 +76,20 @@ fn service(section: &Section<'_>) -> Option<Service> {
     }
     let bound = section.text("BindAddr").and_then(host_port);
     let upstreams = section.texts("UpstreamAddrs");
-    let (Some((host, port)), Some((far_host, far))) =
-        (bound, upstreams.first().and_then(|upstream| host_port(upstream)))
-    else {
+    let targets = upstreams.iter().map(|upstream| {
+        let (host, port) = host_port(upstream)?;
+        Some(format!("tcp://{}", at(local(&host), port)))
+    });
+    let targets: Option<Vec<String>> = targets.collect();
+    let (Some((host, port)), Some([first, others @ ..])) = (bound, targets.as_deref()) else {
         section.lacks_all("an address is missing or wrong; no service is written", "`target`");
         return None;
     };
-    if upstreams.len() > 1 {
-        let why = "a service of this version has one target: the first of them";
-        section.note_at("UpstreamAddrs", why, "a balancer as the target");
+    let mut service = Service::new(format!("tcp-{port}"), first, public("tcp", &host, port));
+    if !others.is_empty() {
+        service.others = others.to_vec();
+        service.set("balance", text("source_hash"));
     }
-    let target = format!("tcp://{}", at(local(&far_host), far));
-    let mut service = Service::new(format!("tcp-{port}"), target, public("tcp", &host, port));
     for (theirs, ours) in [("DialTimeout", "timeouts.dial"), ("WriteTimeout", "timeouts.flush")] {
         if let Some(seconds) = section.number::<u32>(theirs).filter(|n| (1..86_400).contains(n)) {
             service.set(ours, text(format!("{seconds}s")));

@@ -4,7 +4,7 @@ use config::edit::Value;
 
 use super::domain;
 use crate::Options;
-use crate::address::{at, bind, host_port, local, name, span, url};
+use crate::address::{at, bind, host_port, label, local, name, span, url};
 use crate::plan::{Client, Path, Plan, Rights, Service, set, text};
 use crate::section::{Book, Read, Section};
 use crate::table::{Row, already, lacks, to};
@@ -259,14 +259,8 @@ fn of_service(section: &Section<'_>, id: &str, domain: &str) -> Option<Service> 
         return None;
     };
     let port = |default| parts.port.unwrap_or(default);
-    let label = |label: &str| {
-        let label: String =
-            label.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-        let label = label.trim_matches('-').to_owned();
-        if label.is_empty() { "home".to_owned() } else { label }
-    };
     let prefix = section.text("hostPrefix").unwrap_or(id).to_ascii_lowercase();
-    let host = format!("{}.{domain}", label(&prefix));
+    let host = format!("{}.{domain}", label(&prefix, "home"));
     let mut service = match parts.scheme {
         "http" => {
             let target = format!("http://{}", at(local(&parts.host), port(80)));

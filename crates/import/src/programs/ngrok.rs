@@ -4,9 +4,9 @@ use config::edit::Value;
 
 use super::domain;
 use crate::Options;
-use crate::address::{at, host_port, is_name, local, span, url};
-use crate::plan::{Client, Plan, Service, Visitor, as_text, set, text, texts_by_name};
-use crate::section::{Book, Read, Section};
+use crate::address::{at, host_port, is_name, label, local, span, url};
+use crate::plan::{Client, Plan, Service, Visitor, set, text, texts_by_name};
+use crate::section::{Book, Read, Section, fields};
 use crate::table::{Row, already, lacks, to};
 use crate::tree::Node;
 
@@ -136,7 +136,7 @@ pub(super) const ROWS: &[Row] = &[
     lacks(
         "endpoints[].pooling_enabled",
         "a name belongs to one client",
-        "a balancer as the target",
+        "one client, with `services[].target` as a list",
     ),
     lacks("endpoints[].traffic_policy.**", CLOSED, NEAR),
     lacks("endpoints[].traffic_policy_file", CLOSED, NEAR),
@@ -177,13 +177,6 @@ pub(super) fn map(sources: &[Read], options: &Options, book: &Book, plan: &mut P
         }
         for endpoint in section.sections("endpoints") {
             services.extend(of_endpoint(&endpoint, domain(options)));
-        }
-        for service in &services {
-            let pair = service.keys.iter().find(|(key, _)| key == "basic_auth");
-            if let Some((_, Value::List(pairs))) = pair {
-                let texts = pairs.iter().filter_map(as_text).map(str::to_owned);
-                plan.secrets.extend(texts);
-            }
         }
         let client = plan.client(wanted, &source.name);
         if services.iter().any(|service| service.visitors.is_some()) {
@@ -242,7 +235,7 @@ fn of_tunnel(name: &str, section: &Section<'_>, domain: &str) -> Option<Service>
             let port = section.text("remote_addr").and_then(host_port).map_or(0, |(_, port)| port);
             vec![format!("tcp://:{port}")]
         }
-        "tls" => vec![format!("tls://{}", host(name, section, domain))],
+        "tls" => vec![format!("tls://{}", tunnel_host(name, section, domain))],
         _ => {
             section.lacks_all("the kind of this tunnel is not known; no service is written", "");
             return None;
@@ -253,24 +246,41 @@ fn of_tunnel(name: &str, section: &Section<'_>, domain: &str) -> Option<Service>
     Some(service)
 }
 
-fn host(name: &str, section: &Section<'_>, domain: &str) -> String {
-    let given = section.text("hostname").or_else(|| section.text("domain"));
-    match given.map(str::to_ascii_lowercase).filter(|host| is_name(host)) {
-        Some(host) => host,
-        None => {
-            let label = section.text("subdomain").unwrap_or(name).to_ascii_lowercase();
-            let label: String =
-                label.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-            let label = label.trim_matches('-');
-            let host = format!("{}.{domain}", if label.is_empty() { "app" } else { label });
-            section.note("the vendor chose the name; your own is needed", "`public`, or --domain");
-            host
+/// The zones of the vendor, whose names lead to the vendor alone.
+const ZONES: [&str; 7] = [
+    ".ngrok.app",
+    ".ngrok.dev",
+    ".ngrok.io",
+    ".ngrok.pizza",
+    ".ngrok-free.app",
+    ".ngrok-free.dev",
+    ".ngrok-free.pizza",
+];
+
+/// The name of a service. In the place of a name of the vendor stands its first label, or else the
+/// given label, below the domain.
+fn host(section: &Section<'_>, given: Option<&str>, wanted: &str, domain: &str) -> String {
+    let given = given.map(str::to_ascii_lowercase);
+    let is_own = |host: &String| is_name(host) && !ZONES.iter().any(|zone| host.ends_with(zone));
+    match given {
+        Some(host) if is_own(&host) => host,
+        given => {
+            let first = given.as_deref().filter(|host| is_name(host));
+            let first = first.and_then(|host| host.split('.').next());
+            section.note("the name is the vendor's; your own is needed", "`public`, or --domain");
+            format!("{}.{domain}", label(first.unwrap_or(wanted), "app"))
         }
     }
 }
 
+/// The name of a tunnel of version 2.
+fn tunnel_host(name: &str, section: &Section<'_>, domain: &str) -> String {
+    let given = section.text("hostname").or_else(|| section.text("domain"));
+    host(section, given, section.text("subdomain").unwrap_or(name), domain)
+}
+
 fn http_names(name: &str, section: &Section<'_>, domain: &str) -> Vec<String> {
-    let host = host(name, section, domain);
+    let host = tunnel_host(name, section, domain);
     let mut schemes = section.texts("schemes");
     if schemes.is_empty() {
         schemes = match section.text("bind_tls") {
@@ -319,18 +329,19 @@ fn requests(section: &Section<'_>, service: &mut Service) {
     match section.text("host_header") {
         None | Some("preserve") => {}
         Some("rewrite") => {
+            // A target without a host is `localhost` there, and the field Host says so.
+            let addr = section.text("addr").and_then(host_port);
+            let is_local = addr.is_some_and(|(host, _)| host.is_empty());
             if let Some(parts) = url(&service.target) {
-                let rewritten =
-                    parts.port.map_or_else(|| parts.host.clone(), |port| at(&parts.host, port));
+                let host = if is_local { "localhost" } else { &parts.host };
+                let rewritten = parts.port.map_or_else(|| host.to_owned(), |port| at(host, port));
                 service.set("host_rewrite", text(rewritten));
             }
         }
         Some(host) => service.set("host_rewrite", text(host)),
     }
     for (theirs, ours) in [("request_header", "headers"), ("response_header", "response_headers")] {
-        let lines = section.texts(&format!("{theirs}.add"));
-        let pairs: Vec<_> = lines.iter().filter_map(|line| line.split_once(':')).collect();
-        let pairs: Vec<_> = pairs.into_iter().map(|(n, v)| (n.trim(), v.trim())).collect();
+        let pairs = fields(&section.texts(&format!("{theirs}.add")));
         if !pairs.is_empty() {
             service.set(&format!("{ours}.set"), texts_by_name(&pairs));
         }
@@ -393,13 +404,7 @@ fn of_endpoint(section: &Section<'_>, domain: &str) -> Option<Service> {
     let public = if proto == "tcp" {
         format!("tcp://:{}", parts.port.unwrap_or(0))
     } else {
-        let host = parts.host.to_ascii_lowercase();
-        let host = if is_name(&host) {
-            host
-        } else {
-            section.note("the vendor chose the name; your own is needed", "`public`, or --domain");
-            format!("{}.{domain}", crate::address::name(name).replace(['.', '_'], "-"))
-        };
+        let host = host(section, Some(&parts.host), name, domain);
         format!("{scheme}://{host}")
     };
     let mut service = Service::new(name, target, public);

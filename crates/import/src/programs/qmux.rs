@@ -32,7 +32,7 @@ pub(super) const ROWS: &[Row] = &[
     lacks(
         "load_balancer",
         "a port belongs to one client",
-        "a client with a balancer as its target",
+        "one client, with `services[].target` as a list",
     ),
     already("heartbeat_interval", "`keepalive` pings each link"),
     already("health_timeout", "a link that is silent for longer than its pings allow is replaced"),

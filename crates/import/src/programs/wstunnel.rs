@@ -5,8 +5,9 @@ use config::edit::Value;
 use super::flags::Grammar;
 use crate::Options;
 use crate::address::{at, bind, host_port, is_loopback, local, public, span, url};
+use crate::finding::shown;
 use crate::plan::{Client, Forward, Keys, Path, Plan, Service, set, text, texts_by_name};
-use crate::section::{Book, Read, Section};
+use crate::section::{Book, Read, Section, fields};
 use crate::table::{Row, already, lacks, to};
 
 pub(super) const GRAMMAR: Grammar = Grammar {
@@ -117,25 +118,22 @@ pub(super) fn map(sources: &[Read], options: &Options, book: &Book, plan: &mut P
     }
 }
 
-fn one<'a>(section: &Section<'a>, key: &str) -> Option<&'a str> {
-    section.words(key).last().copied()
-}
-
 fn server(section: &Section<'_>, plan: &mut Plan, only: &mut Vec<String>) {
     let server = &mut plan.server;
     server.sources.push(section.source.name.clone());
-    let prefix = one(section, "--restrict-http-upgrade-path-prefix");
+    let prefix = section.last("--restrict-http-upgrade-path-prefix");
     let path = prefix.map(|prefix| format!("/{}", prefix.trim_matches('/'))).unwrap_or_default();
     for listen in section.words("arguments") {
         let Some(parts) = url(listen) else { continue };
         let port = parts.port.unwrap_or(if parts.scheme == "ws" { 80 } else { 443 });
         server.listen.push(format!("wss://{}{path}", at(bind(&parts.host), port)));
     }
-    let file = |key| one(section, key).map(|path| section.source.path(path));
-    if let (Some(cert), Some(key)) = (file("--tls-certificate"), file("--tls-private-key")) {
+    if let (Some(cert), Some(key)) =
+        (section.last_path("--tls-certificate"), section.last_path("--tls-private-key"))
+    {
         server.identity = Some((cert, key));
     }
-    if let Some(ca) = file("--tls-client-ca-certs") {
+    if let Some(ca) = section.last_path("--tls-client-ca-certs") {
         set(&mut server.keys, "tls.client_ca", text(ca));
     }
     for place in section.words("--restrict-to") {
@@ -147,17 +145,17 @@ fn server(section: &Section<'_>, plan: &mut Plan, only: &mut Vec<String>) {
 }
 
 fn common(section: &Section<'_>, keys: &mut Keys) {
-    if let Some(span) = one(section, "--websocket-ping-frequency-sec").and_then(span)
+    if let Some(span) = section.last("--websocket-ping-frequency-sec").and_then(span)
         && span != "0s"
     {
         set(keys, "keepalive", text(span));
     }
-    if let Some(workers) = one(section, "--nb-worker-threads").and_then(|n| n.parse::<u16>().ok())
+    if let Some(workers) = section.last("--nb-worker-threads").and_then(|n| n.parse::<u16>().ok())
         && (1..=1024).contains(&workers)
     {
         set(keys, "workers", Value::Number(workers.to_string()));
     }
-    if let Some(level) = one(section, "--log-lvl") {
+    if let Some(level) = section.last("--log-lvl") {
         let known = ["trace", "debug", "info", "warn", "error"];
         let found = known.into_iter().find(|known| level.eq_ignore_ascii_case(known));
         set(keys, "log.level", text(found.unwrap_or("info")));
@@ -165,39 +163,39 @@ fn common(section: &Section<'_>, keys: &mut Keys) {
 }
 
 fn client(section: &Section<'_>, client: &mut Client) {
-    let prefix = one(section, "--http-upgrade-path-prefix");
+    let prefix = section.last("--http-upgrade-path-prefix");
     for server in section.words("arguments") {
         let Some(parts) = url(server) else { continue };
         let port = parts.port.unwrap_or(if parts.scheme == "ws" { 80 } else { 443 });
         let mut path = Path::new("wss", parts.host, port);
         path.path = prefix.map(|p| format!("/{}", p.trim_matches('/'))).unwrap_or_default();
-        path.sni = one(section, "--tls-sni-override").map(str::to_owned);
+        path.sni = section.last("--tls-sni-override").map(str::to_owned);
         client.servers.push(path);
     }
-    let file = |key| one(section, key).map(|path| section.source.path(path));
-    if let (Some(cert), Some(key)) = (file("--tls-certificate"), file("--tls-private-key")) {
+    if let (Some(cert), Some(key)) =
+        (section.last_path("--tls-certificate"), section.last_path("--tls-private-key"))
+    {
         client.identity = Some((cert, key));
     }
-    if let Some(proxy) = one(section, "--http-proxy") {
+    if let Some(proxy) = section.last("--http-proxy") {
         let proxy =
             if proxy.contains("://") { proxy.to_owned() } else { format!("http://{proxy}") };
         set(&mut client.keys, "proxy", text(proxy));
     }
-    let back_off = one(section, "--reverse-tunnel-connection-retry-max-backoff").and_then(span);
+    let back_off = section.last("--reverse-tunnel-connection-retry-max-backoff").and_then(span);
     if let Some(span) = back_off.filter(|span| span != "0s") {
         set(&mut client.keys, "retry.max", text(span));
     }
-    let lines = section.words("--http-headers");
-    let pairs: Vec<_> = lines.iter().filter_map(|line| line.split_once(':')).collect();
-    let pairs: Vec<_> =
-        pairs.into_iter().map(|(name, value)| (name.trim(), value.trim())).collect();
+    let pairs = fields(&section.words("--http-headers"));
     if !pairs.is_empty() {
         set(&mut client.keys, "headers", texts_by_name(&pairs));
     }
     common(section, &mut client.keys);
     for (key, is_reverse) in [("--local-to-remote", false), ("--remote-to-local", true)] {
         for (line, written) in section.lines(key) {
-            let note = |why: &str, near: &str| section.note_word(line, written, why, near);
+            // The options of a proxy have its password.
+            let place = written.split('?').next().unwrap_or(written);
+            let note = |why: &str, near: &str| section.note_word(line, place, why, near);
             if let Err(why) = tunnel(&note, written, is_reverse, client) {
                 note(why, if is_reverse { "`services`" } else { "`forwards`" });
             }
@@ -218,9 +216,6 @@ fn tunnel(
     const WRONG: &str = "it is not understood";
     let (scheme, rest) = written.split_once("://").ok_or(WRONG)?;
     let (rest, options) = rest.split_once('?').unwrap_or((rest, ""));
-    if !options.is_empty() {
-        option(note, options);
-    }
     let proxy = match scheme {
         "socks5" | "socks" => Some("socks5"),
         "http" => Some("http-proxy"),
@@ -228,9 +223,9 @@ fn tunnel(
     };
     if let Some(kind) = proxy {
         let (host, port) = host_port(rest).ok_or(WRONG)?;
-        proxied(note, kind, (&host, port), is_reverse, client);
-        return Ok(());
+        return proxied(note, kind, (&host, port), options, is_reverse, client);
     }
+    unknown(note, options.split('&'));
     let over = match scheme {
         "tcp" => "tcp",
         "udp" => "udp",
@@ -263,18 +258,38 @@ fn tunnel(
     Ok(())
 }
 
-fn option(note: &Note<'_>, options: &str) {
-    for option in options.split('&') {
-        let name = option.split('=').next().unwrap_or_default();
-        if name == "proxy_protocol" {
-            let why = "a header of the PROXY protocol is sent by services alone";
-            note(why, "`proxy_protocol` of a service");
-        } else if name == "timeout_sec" {
-            let why = "an idle flow of UDP ends after 120 s";
-            note(why, "`timeouts.flow` of a service");
-        } else {
-            note("an option of the tunnel has no counterpart", "");
+/// Reports the options that nothing does.
+fn unknown<'a>(note: &Note<'_>, options: impl Iterator<Item = &'a str>) {
+    for option in options.filter(|option| !option.is_empty()) {
+        match option.split('=').next().unwrap_or_default() {
+            "proxy_protocol" => {
+                let why = "a header of the PROXY protocol is sent by services alone";
+                note(why, "`proxy_protocol` of a service");
+            }
+            "timeout_sec" => {
+                let why = "an idle flow of UDP ends after 120 s";
+                note(why, "`timeouts.flow` of a service");
+            }
+            name => {
+                let why = format!("the option `{}` of the tunnel has no counterpart", shown(name));
+                note(&why, "");
+            }
         }
+    }
+}
+
+/// The user and the password of a proxy, `login=…&password=…`.
+fn password(options: &str) -> Result<Option<String>, &'static str> {
+    const ODD: &str =
+        "a proxy needs a user and a password without `%` and `+` here; no proxy is written";
+    let of = |key| options.split('&').find_map(|option| option.strip_prefix(key));
+    let plain = |text: &str| !text.is_empty() && !text.contains(['%', '+']);
+    match (of("login="), of("password=")) {
+        (None, None) => Ok(None),
+        (Some(user), Some(word)) if plain(user) && plain(word) && !user.contains(':') => {
+            Ok(Some(format!("{user}:{word}")))
+        }
+        _ => Err(ODD),
     }
 }
 
@@ -294,21 +309,31 @@ fn proxied(
     note: &Note<'_>,
     kind: &str,
     (host, port): (&str, u16),
+    options: &str,
     is_reverse: bool,
     client: &mut Client,
-) {
+) -> Result<(), &'static str> {
+    let pair = password(options)?;
+    let is_pair = |option: &&str| option.starts_with("login=") || option.starts_with("password=");
+    unknown(note, options.split('&').filter(|option| !is_pair(option)));
+    let mut keys = Keys::new();
+    if let Some(pair) = &pair {
+        set(&mut keys, "basic_auth", text(pair));
+    }
     if is_reverse {
-        let public = format!("tcp://127.0.0.1:{port}");
-        client.publish(Service::new(kind, kind, public));
-        if !is_loopback(host) {
+        let near = if pair.is_some() { host } else { "127.0.0.1" };
+        let service = Service::new(kind, kind, public("tcp", near, port));
+        client.publish(Service { keys, ..service });
+        if pair.is_none() && !is_loopback(host) {
             let why = "a proxy without a password is not published: programs on the server alone \
                        use it";
             note(why, "`basic_auth`, `allow_from`");
         }
-        return;
+        return Ok(());
     }
     let host = if host.is_empty() { "127.0.0.1" } else { host };
     let listen = format!("{kind}://{}", at(bind(host), port));
     let reaches = vec!["*:*".to_owned()];
-    client.forwards.push(Forward { listen, reaches, ..Forward::default() });
+    client.forwards.push(Forward { listen, reaches, keys, ..Forward::default() });
+    Ok(())
 }

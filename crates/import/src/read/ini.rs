@@ -18,13 +18,14 @@ pub(super) fn read(file: &str, text: &str) -> Result<Node, Problem> {
             sections.push(Entry { key: name, line: at, node });
             continue;
         }
-        let Some((key, value)) = line.split_once(['=', ':']) else {
-            let why = if line.contains("{{") {
-                "a template, `{{ … }}`, is read inside of a value alone"
-            } else {
-                "neither a section nor `key = value`"
-            };
-            return Err(Problem::at(file, at, why));
+        let (key, value) = match line.split_once(['=', ':']) {
+            Some(pair) => pair,
+            None if line.contains("{{") => {
+                let why = "a template, `{{ … }}`, is read inside of a value alone";
+                return Err(Problem::at(file, at, why));
+            }
+            // frp reads a key alone as one that is true.
+            None => (line, "true"),
         };
         let Some(section) = sections.last_mut() else {
             return Err(Problem::at(file, at, "a value before the first section"));
@@ -37,15 +38,35 @@ pub(super) fn read(file: &str, text: &str) -> Result<Node, Problem> {
     Ok(Node::new(1, Kind::Map(sections)))
 }
 
-/// The value without its quotation marks and without a comment behind it.
+/// The value without the quotation marks around it. frp reads no comment behind a value: a password
+/// may have ` #` in it.
 fn unquoted(value: &str) -> String {
-    for quote in ['"', '\'', '`'] {
-        if let Some(rest) = value.strip_prefix(quote)
-            && let Some((inner, _)) = rest.split_once(quote)
-        {
-            return inner.to_owned();
-        }
+    if let Some((inner, _)) = value.strip_prefix('`').and_then(|rest| rest.rsplit_once('`')) {
+        return inner.to_owned();
     }
-    let comment = [" #", " ;", "\t#", "\t;"].iter().filter_map(|mark| value.find(mark)).min();
-    value[..comment.unwrap_or(value.len())].trim_end().to_owned()
+    let inside = |quote: char| {
+        let inner = value.strip_prefix(quote)?.strip_suffix(quote)?;
+        (!inner.contains(quote)).then_some(inner)
+    };
+    inside('"').or_else(|| inside('\'')).unwrap_or(value).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_the_whole_line_as_frp_reads_it() {
+        let text = "\u{feff}[common]\r\ntls_enable\r\na = p;w #1\r\nb = \"x y\"\r\n\
+                    c = `q\"`\r\nd = \"x\" # y\r\n# e = 1\r\n;f = 1\r\ng: 2\r\n";
+        let root = read("f", text).unwrap();
+        let value = |key: &str| root.at(&format!("common.{key}"))?.node.as_text();
+        assert_eq!(value("tls_enable"), Some("true"));
+        assert_eq!(value("a"), Some("p;w #1"));
+        assert_eq!(value("b"), Some("x y"));
+        assert_eq!(value("c"), Some("q\""));
+        assert_eq!(value("d"), Some("\"x\" # y"));
+        assert_eq!((value("e"), value("f"), value("g")), (None, None, Some("2")));
+        assert!(read("f", "[common]\n{{ range 1 }}\n").is_err());
+    }
 }

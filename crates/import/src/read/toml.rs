@@ -14,7 +14,7 @@ pub(super) fn read(file: &str, text: &str) -> Result<Node, Problem> {
     let table = DeTable::parse(text).map_err(|error| {
         let line = error.span().map_or(1, |span| lines.at(span.start));
         let mut message = format!("this is no TOML: {}", error.message());
-        if text.contains("{{") {
+        if text.lines().nth(line - 1).is_some_and(|line| line.contains("{{")) {
             message.push_str(TEMPLATE);
         }
         Problem::at(file, line, message)
@@ -24,7 +24,7 @@ pub(super) fn read(file: &str, text: &str) -> Result<Node, Problem> {
 
 /// frp fills in templates before it reads a file.
 pub(super) const TEMPLATE: &str =
-    " (a template, `{{ … }}`, is read inside of a text alone; write out what it stands for)";
+    " (a template, `{{ … }}`, is read inside of a text alone: write here what it stands for)";
 
 /// Whether brackets are nested beyond what a file needs. Values are dropped recursively.
 fn nests_deeply(text: &str) -> bool {

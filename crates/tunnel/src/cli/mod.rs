@@ -130,8 +130,8 @@ files that are written have secrets, and nothing is written over.
 
 Each line of the source that nothing does here is printed with its reason and the nearest thing.
 The exit code is 0 if there is no such line, 3 if there are some, 2 if a source cannot be read or
-is of no known program, 1 if a file cannot be written. crates/tunnel/docs/coming-from.md has all
-keys of all programs.";
+is of no known program, 1 if a file cannot be written. The page coming-from.md of the manual
+(`tunnel --help` says where it is) has all keys of all programs.";
 
 const CLIENTS_EXAMPLES: &str = "\
 Examples:
@@ -320,6 +320,12 @@ mod tests {
         let sources = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         assert!(sources.join(folder).join("quick-start.md").is_file(), "{folder}");
         assert!(help.contains("tunnel generate man -o DIR"), "{help}");
+        let mut cli = Cli::command();
+        let import = cli.find_subcommand_mut("import").expect("a command");
+        let help = import.render_long_help().to_string();
+        let (_, page) = help.split_once("The page ").expect("the page of the manual in the help");
+        let page = page.split_whitespace().next().unwrap();
+        assert!(sources.join(folder).join(page).is_file(), "{page}");
     }
 
     #[test]

@@ -11,6 +11,8 @@ mod server;
 mod table;
 mod visitor;
 
+use std::collections::BTreeMap;
+
 use crate::Options;
 use crate::address::name;
 use crate::plan::{Plan, VARIABLE};
@@ -137,12 +139,17 @@ pub(super) fn map(sources: &[Read], options: &Options, book: &Book, plan: &mut P
         }
         let client = plan.clients.len() - 1;
         let earlier = files.iter().rev().find(|f: &&OfClient<'_>| f.client == client);
+        if let Some(file) = earlier {
+            // This file is one of those that the earlier one includes.
+            file.section.mark("includes");
+        }
         let user = user.or_else(|| earlier.map(|file| file.user)).unwrap_or_default();
         files.push(OfClient { client, user, section });
     }
-    let mut secrets = Vec::new();
+    let (mut secrets, mut groups) = (Vec::new(), BTreeMap::new());
     for file in &files {
         let start = file.section.texts("start");
+        let groups = groups.entry(file.client).or_default();
         for section in file.section.sections("proxies") {
             let named = section.text("name").unwrap_or("unnamed");
             if section.flag("enabled") == Some(false)
@@ -152,7 +159,7 @@ pub(super) fn map(sources: &[Read], options: &Options, book: &Book, plan: &mut P
                 continue;
             }
             let target = proxy::Place { domain, client: file.client, user: file.user };
-            secrets.extend(proxy::map(section, named, &target, plan));
+            secrets.extend(proxy::map(section, named, &target, groups, plan));
         }
     }
     visitor::map(&files, secrets, plan);

@@ -1,7 +1,5 @@
 //! The proxies of `frpc`.
 
-use config::edit::Value;
-
 use super::{Secret, plugin};
 use crate::address::{at, local};
 use crate::plan::{DOMAIN, Plan, Service, text, texts_by_name};
@@ -19,6 +17,7 @@ pub(super) fn map<'a>(
     section: Section<'a>,
     named: &'a str,
     place: &Place<'a>,
+    groups: &mut Vec<Section<'a>>,
     plan: &mut Plan,
 ) -> Option<Secret<'a>> {
     let kind = section.text("type").unwrap_or("tcp");
@@ -39,14 +38,27 @@ pub(super) fn map<'a>(
     };
     let mut service = service?;
     terms(&section, &mut service);
-    if let Some((_, Value::Text(pair))) = service.keys.iter().find(|(key, _)| key == "basic_auth") {
-        plan.secrets.push(pair.clone());
-    }
+    service.group = group(&section).map(str::to_owned);
     let client = &mut plan.clients[place.client];
+    let mut is_shared = false;
     for service in by_locations(&section, service) {
-        client.publish(service);
+        if client.join(&service) {
+            is_shared = true;
+        } else {
+            client.publish(service);
+        }
     }
+    if is_shared {
+        let same = |other: &&Section<'_>| group(other) == group(&section);
+        groups.iter().filter(same).chain([&section]).for_each(|one| one.mark("loadBalancer"));
+    }
+    groups.push(section);
     None
+}
+
+/// The group of a proxy, which stays unread: a group of one client alone is mapped.
+fn group<'a>(section: &Section<'a>) -> Option<&'a str> {
+    section.node.at("loadBalancer.group")?.node.as_text().filter(|group| !group.is_empty())
 }
 
 /// The target of a proxy, which a plugin may replace.
@@ -68,7 +80,8 @@ fn ports(section: &Section<'_>, named: &str, kind: &str) -> Option<Service> {
     match target(section, kind) {
         Some(target) => service.target = target,
         None => {
-            section.lacks_all("`localPort` is missing, and no service is written", "`target`");
+            section
+                .lacks_all("`localPort` is missing or no port; no service is written", "`target`");
             return None;
         }
     }
@@ -128,7 +141,8 @@ fn names(section: &Section<'_>, named: &str, kind: &str, domain: Option<&str>) -
     match target(section, over) {
         Some(target) => service.target = target,
         None => {
-            section.lacks_all("`localPort` is missing, and no service is written", "`target`");
+            section
+                .lacks_all("`localPort` is missing or no port; no service is written", "`target`");
             return None;
         }
     }
@@ -171,6 +185,11 @@ fn terms(section: &Section<'_>, service: &mut Service) {
         } else {
             service.set("health.interval", text(format!("{interval}s")));
             service.set("health.timeout", text(format!("{timeout}s")));
+            if section.text("healthCheck.type") == Some("http")
+                && let Some(path) = section.text("healthCheck.path")
+            {
+                service.set("health.path", text(format!("/{}", path.trim_start_matches('/'))));
+            }
         }
     }
 }
@@ -206,7 +225,10 @@ fn secret<'a>(
         match target(&section, if is_udp { "udp" } else { "tcp" }) {
             Some(target) => service.target = target,
             None => {
-                section.lacks_all("`localPort` is missing, and no service is written", "`target`");
+                section.lacks_all(
+                    "`localPort` is missing or no port; no service is written",
+                    "`target`",
+                );
                 return None;
             }
         }

@@ -2,7 +2,7 @@
 
 use config::edit::Value;
 
-use crate::address::{at, bind, is_everywhere};
+use crate::address::{at, bind, ip, is_everywhere};
 use crate::plan::{Plan, Rights, set, text};
 use crate::section::Section;
 
@@ -25,6 +25,15 @@ pub(super) fn map<'a>(section: &Section<'a>, plan: &mut Plan) -> Option<&'a str>
         }
     }
     let proxies = section.text("proxyBindAddr").unwrap_or(host);
+    let proxies = if is_everywhere(proxies) || ip(bind(proxies)).is_some() {
+        proxies
+    } else {
+        let key = if section.has("proxyBindAddr") { "proxyBindAddr" } else { "bindAddr" };
+        let why = "a listener has a literal address; services are at 127.0.0.1 until \
+                   `public_bind` is changed";
+        section.note_at(key, why, "`public_bind`, `http.listen`");
+        "127.0.0.1"
+    };
     if !is_everywhere(proxies) {
         set(&mut server.keys, "public_bind", text(bind(proxies)));
     }

@@ -4,7 +4,8 @@ use crate::table::{Row, already, lacks, to};
 
 const FILES: &str = "give the included files as well: `tunnel import frpc.toml confd/*.toml`";
 const PLUGIN: &str = "plugins of frps alone read it";
-const GROUP: &str = "a port or name belongs to one client, and a service has one target";
+const GROUP: &str =
+    "a port or name belongs to one client; proxies of one client and group are one service";
 const REACHES: &str = "it is the way of this host's routing table";
 
 pub(crate) const ROWS: &[Row] = &[
@@ -182,7 +183,7 @@ pub(crate) const ROWS: &[Row] = &[
         "the link compresses nothing",
         "`compress: true` of services by HTTP name",
     ),
-    lacks("proxies[].loadBalancer.**", GROUP, "a balancer as the target"),
+    lacks("proxies[].loadBalancer.**", GROUP, "`services[].target` as a list"),
     to("proxies[].healthCheck.type", "`services[].health`"),
     to("proxies[].healthCheck.timeoutSeconds", "`services[].health.timeout`"),
     to("proxies[].healthCheck.intervalSeconds", "`services[].health.interval`"),
@@ -191,11 +192,11 @@ pub(crate) const ROWS: &[Row] = &[
         "the first failed check counts, and so does the first good one",
         "`health.interval`",
     ),
-    lacks("proxies[].healthCheck.path", "a check is a connection, without a request", "`health`"),
+    to("proxies[].healthCheck.path", "`services[].health.path`"),
     lacks(
         "proxies[].healthCheck.httpHeaders[].**",
-        "a check is a connection, without a request",
-        "`health`",
+        "the request of a check has no fields of the source",
+        "`health.path`",
     ),
     lacks("proxies[].metadatas.**", PLUGIN, ""),
     lacks(
