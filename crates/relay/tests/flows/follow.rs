@@ -184,3 +184,25 @@ async fn a_flow_whose_targets_all_refuse_keeps_one_reason_of_each() {
     })
     .await;
 }
+
+/// Many protocols have no answers, as syslog has none.
+#[tokio::test(start_paused = true)]
+async fn what_a_target_has_taken_for_long_goes_to_no_other_target() {
+    run(async {
+        let [(first, at), (second, next)] = [target().await, target().await];
+        let stand_ins = StandIns::of(&[next]);
+        let plan = Plan { stand_ins: Some(stand_ins.clone()), ..Plan::to(at) };
+        let rig = plan.rig();
+        let visitor = rig.visitor().await;
+        visitor.send(b"old").await.unwrap();
+        assert_eq!(soon(&first).await.0, b"old");
+        advance(Duration::from_secs(5)).await;
+        drop(first);
+        visitor.send(b"lost").await.unwrap();
+        until(|| !stand_ins.asked.borrow().is_empty()).await;
+        visitor.send(b"new").await.unwrap();
+        assert_eq!(soon(&second).await.0, b"new");
+        assert_eq!(rig.live(), (1, 1));
+    })
+    .await;
+}

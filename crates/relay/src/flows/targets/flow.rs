@@ -103,8 +103,17 @@ impl Doubt {
     }
 
     fn is_there(&self, now: Instant) -> bool {
-        let is_silent = || self.unanswered_since.get().is_some_and(|since| since + SILENT <= now);
-        self.until.get().is_none_or(|until| until <= now) && (self.is_refused.get() || is_silent())
+        self.until.get().is_none_or(|until| until <= now)
+            && (self.is_refused.get() || self.is_silent(now))
+    }
+
+    fn is_silent(&self, now: Instant) -> bool {
+        self.unanswered_since.get().is_some_and(|since| since + SILENT <= now)
+    }
+
+    /// All datagrams without an answer are sent now, after a lookup or to another address.
+    fn begin_anew(&self, now: Instant) {
+        self.unanswered_since.set(Some(now));
     }
 }
 
@@ -191,6 +200,9 @@ impl Target {
         };
         let waiting =
             if self.may_move() { self.waiting.borrow().clone() } else { self.waiting.take() };
+        if !waiting.is_empty() {
+            self.doubt.begin_anew(Instant::now());
+        }
         for datagram in waiting {
             self.send(&socket, datagram);
         }
@@ -285,6 +297,11 @@ impl Target {
         }
         if !self.was_refused.take() {
             return false;
+        }
+        // A refusal follows the first datagram at once. A target that took datagrams for long got
+        // them, and no other address may get them a second time.
+        if self.doubt.is_silent(Instant::now()) {
+            self.waiting.take();
         }
         if !self.others.borrow().is_empty() {
             self.connect();
