@@ -21,8 +21,8 @@ use super::targets::address;
 use crate::health::{Health, clock_millis};
 use crate::watch::TargetWatch;
 
-/// Without checks a target that is down gets one visitor in this time (milliseconds). If the target
-/// still does not serve, the visitor pays with one dial.
+/// Without checks a target that is down gets one visitor this time after its last failure
+/// (milliseconds). If the target still does not serve, the visitor pays with one dial.
 const TRIAL: u64 = 10_000;
 
 /// The time in which the share of a target that has returned grows to the whole (milliseconds).
@@ -43,7 +43,7 @@ pub(super) struct Member {
     total: AtomicU64,
     /// When it came back; 0: it was not down.
     back: AtomicU64,
-    /// When a visitor was last let through to it while it was down.
+    /// When a visitor was last led to it, or a dial or a check last failed.
     tried: AtomicU64,
 }
 
@@ -73,8 +73,13 @@ impl Member {
     }
 
     fn note_at(&self, outcome: Result<(), &DialError>, now: u64) {
-        if outcome.is_ok() && self.watch.health.fault().is_some() {
-            self.back.store(now, Ordering::Relaxed);
+        match outcome {
+            Ok(()) if self.watch.health.fault().is_some() => {
+                self.back.store(now, Ordering::Relaxed);
+            }
+            Ok(()) => {}
+            // A dial may have taken as long as a trial has to wait.
+            Err(_) => self.tried.store(now, Ordering::Relaxed),
         }
         self.watch.note(outcome);
     }
@@ -315,7 +320,6 @@ mod tests {
         let target = member.address(Over::Tcp).unwrap();
         let source = io::ErrorKind::ConnectionRefused.into();
         let error = DialError::Connect { target, source };
-        member.tried.store(now, Ordering::Relaxed);
         member.note_at(Err(&error), now);
     }
 
