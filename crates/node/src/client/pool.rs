@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use config::{Balance, Over, Service, Target};
 use ops::status::{Down, ServiceTarget, TargetState};
@@ -148,12 +148,9 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    fn new(service: &Service, before: Option<&Self>) -> Self {
-        let known = |text: &str| {
-            let before = before?;
-            let members = before.members.iter().map(|(member, _)| member).chain(&before.leaving);
-            members.into_iter().find(|member| member.watch.target == text).cloned()
-        };
+    /// `former`: the targets that the service has had, as far as somebody has them still.
+    fn new(service: &Service, former: &[Arc<Member>]) -> Self {
+        let known = |text: &str| former.iter().find(|one| one.watch.target == text).cloned();
         let member = |(target, weight): (&Target, u16)| {
             let known = known(&target.to_string());
             (known.unwrap_or_else(|| Arc::new(Member::new(&service.name, target))), weight)
@@ -161,10 +158,8 @@ impl Pool {
         let members: Vec<_> = service.targets().map(member).collect();
         let is_here =
             |one: &Arc<Member>| members.iter().any(|(member, _)| Arc::ptr_eq(member, one));
-        let former = before.into_iter().flat_map(|before| {
-            before.members.iter().map(|(member, _)| member).chain(&before.leaving)
-        });
-        let leaving = former.filter(|one| !is_here(one) && !one.is_empty()).cloned().collect();
+        let is_left = |one: &&Arc<Member>| !is_here(one) && !one.is_empty();
+        let leaving = former.iter().filter(is_left).cloned().collect();
         let policy = policy(service.spread.balance);
         let (has_checks, is_asked) = (service.health.is_some(), is_asked(service));
         Self { policy, members, leaving, has_checks, is_asked, turns: Mutex::default() }
@@ -274,18 +269,33 @@ const fn policy(balance: Balance) -> Policy {
 
 /// The targets of a client's services by the name of the service.
 #[derive(Debug, Default)]
-pub(super) struct Pools(Mutex<HashMap<String, Arc<Pool>>>);
+pub(super) struct Pools(Mutex<HashMap<String, Known>>);
+
+/// The targets of one service.
+#[derive(Debug)]
+struct Known {
+    pool: Arc<Pool>,
+    /// Every target that a pool, a worker or a visitor has. During a reload, somebody may ask for the
+    /// pool of the former configuration after a worker has the new one: a target must not have a
+    /// second record then, because the checks would write to one and the visitors read the other.
+    members: Vec<Weak<Member>>,
+}
 
 impl Pools {
     /// The targets of a service. What is known of a target that stays is kept.
     pub(super) fn of(&self, service: &Service) -> Arc<Pool> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = all.get(&service.name);
-        if let Some(known) = known.filter(|known| known.is_of(service)) {
-            return Arc::clone(known);
+        if let Some(known) = known.filter(|known| known.pool.is_of(service)) {
+            return Arc::clone(&known.pool);
         }
-        let pool = Arc::new(Pool::new(service, known.map(|known| &**known)));
-        all.insert(service.name.clone(), Arc::clone(&pool));
+        let former = known.map(|known| known.members.iter().filter_map(Weak::upgrade).collect());
+        let former: Vec<_> = former.unwrap_or_default();
+        let pool = Arc::new(Pool::new(service, &former));
+        let is_new = |one: &&Arc<Member>| !former.iter().any(|other| Arc::ptr_eq(other, one));
+        let members = former.iter().chain(pool.members().filter(is_new)).map(Arc::downgrade);
+        let known = Known { pool: Arc::clone(&pool), members: members.collect() };
+        all.insert(service.name.clone(), known);
         pool
     }
 
@@ -388,6 +398,16 @@ mod tests {
         assert_eq!(shown(&after), [b.clone(), c.clone(), row("tcp://a:1", 0, 1)]);
         before.member(0).leave();
         assert_eq!(shown(&after), [b, c]);
+    }
+
+    #[test]
+    fn a_reader_of_the_former_configuration_gives_no_target_a_second_record() {
+        let pools = Pools::default();
+        let [before, after] = [TWO, "target: ['tcp://b:1', 'tcp://c:1']"].map(service);
+        drop(pools.of(&before));
+        let of_worker = pools.of(&after);
+        drop(pools.of(&before));
+        assert!(Arc::ptr_eq(of_worker.member(1), pools.of(&after).member(1)));
     }
 
     #[test]
