@@ -8,6 +8,7 @@ use std::net::{TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use testkit::stage::Running;
 
@@ -237,15 +238,18 @@ fn an_origin_that_dies_and_returns_under_load_costs_the_requests_in_flight_there
     let keys = ", health: { interval: 1s, timeout: 1s }";
     let (running, public) = start(Scheme::TLS, &list, keys);
     let mut wrk = Command::new(program("wrk"));
-    wrk.args(["-t1", "-c20", "-d8s", "--timeout", "60s"]);
+    // Longer than any machine needs for the rest; it is told when to stop.
+    wrk.args(["-t1", "-c20", "-d100s", "--timeout", "60s"]);
     let wrk = wrk.arg(format!("http://127.0.0.1:{public}/")).stdout(Stdio::piped()).spawn();
-    let wrk = wrk.unwrap();
+    let mut wrk = wrk.unwrap();
     wait("both serve", LONG, || targets(&running).iter().all(|one| one.2 > 5).then_some(()));
     drop(first);
     is_in_state(&running, 0, "down");
     wait("the other serves all", LONG, || (targets(&running)[1].2 >= 20).then_some(()));
     let _first = nginx(&dir.path().join("a"), a);
     is_in_state(&running, 0, "returning");
+    assert!(wrk.try_wait().unwrap().is_none(), "all of it was under load");
+    kill_process(Pid::from_child(&wrk), Signal::INT).unwrap();
     let report = String::from_utf8(wrk.wait_with_output().unwrap().stdout).unwrap();
     assert!(report.contains("Requests/sec") && !report.contains("Non-2xx"), "{report}");
     assert_eq!(number(&report, "errors: connect"), 0, "{report}");
