@@ -12,7 +12,7 @@ use bytes::{Bytes, BytesMut};
 use config::{Check, Over, Public, Service, Target};
 use net::resolve::Lookups;
 use relay::dial::dial;
-use relay::{DialError, Layered, proxy_header};
+use relay::{DialError, LayerError, Layered, proxy_header};
 use tokio::task::spawn_local;
 use tokio::time::{Instant, timeout_at};
 
@@ -92,7 +92,7 @@ fn begin(shared: &ClientShared, service: &Service, target: &Target, check: &Chec
                     // show.
                     Some(layer) => match timeout_at(end, layer.wrap(socket, false)).await {
                         Ok(Ok(layered)) => layered,
-                        Ok(Err(reason)) => {
+                        Ok(Err(LayerError { reason, .. })) => {
                             return member.note(Err(&DialError::Layer { target, reason }));
                         }
                         Err(_) => return member.note(Err(&DialError::Timeout(target))),

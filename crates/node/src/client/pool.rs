@@ -370,6 +370,15 @@ mod tests {
     }
 
     #[test]
+    fn a_visitor_whose_protocol_a_target_lacks_takes_no_target_down() {
+        let pool = Pools::default().of(&service(TWO));
+        let target = pool.member(0).address(Over::Tcp).unwrap();
+        let error = DialError::Protocol { target, reason: "does not speak HTTP/2".into() };
+        pool.dialled(0, Err(&error));
+        assert_eq!(pool.member(0).watch.health.fault(), None);
+    }
+
+    #[test]
     fn the_share_of_a_target_that_returns_grows() {
         let pool = Pools::default().of(&service(TWO));
         refused(pool.member(1), 1_000);
