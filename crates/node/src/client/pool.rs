@@ -161,7 +161,7 @@ impl Pool {
         let is_left = |one: &&Arc<Member>| !is_here(one) && !one.is_empty();
         let leaving = former.iter().filter(is_left).cloned().collect();
         let policy = policy(service.spread.balance);
-        let (has_checks, is_asked) = (service.health.is_some(), is_asked(service));
+        let (has_checks, is_asked) = (has_checks(service), is_asked(service));
         Self { policy, members, leaving, has_checks, is_asked, turns: Mutex::default() }
     }
 
@@ -169,7 +169,7 @@ impl Pool {
     fn is_of(&self, service: &Service) -> bool {
         let own = self.members.iter().map(|(member, weight)| (&member.target, *weight));
         self.policy == policy(service.spread.balance)
-            && self.has_checks == service.health.is_some()
+            && self.has_checks == has_checks(service)
             && self.is_asked == is_asked(service)
             && own.eq(service.targets())
     }
@@ -255,8 +255,13 @@ impl Pool {
     }
 }
 
+/// Checks connect over TCP. A private service of UDP may have `health` as well, without effect.
+fn has_checks(service: &Service) -> bool {
+    service.health.is_some() && service.carries(Over::Tcp)
+}
+
 fn is_asked(service: &Service) -> bool {
-    service.health.as_ref().is_some_and(|check| check.path.is_some())
+    has_checks(service) && service.health.as_ref().is_some_and(|check| check.path.is_some())
 }
 
 const fn policy(balance: Balance) -> Policy {
@@ -315,9 +320,13 @@ mod tests {
     use super::*;
 
     fn service(keys: &str) -> Service {
+        service_at("'tcp://:1'", keys)
+    }
+
+    fn service_at(public: &str, keys: &str) -> Service {
         let text = format!(
             "servers: tls://a\nname: a\ntoken: q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi\n\
-             services: [{{ name: web, public: 'tcp://:1', {keys} }}]\n"
+             services: [{{ name: web, public: {public}, {keys} }}]\n"
         );
         let sources = Sources { env: &|_| None, read: &|_| Err(String::new()) };
         let text = Some(Text { name: "client.yaml", text: &text });
@@ -326,8 +335,8 @@ mod tests {
 
     const TWO: &str = "target: ['tcp://a:1', 'tcp://b:1']";
 
-    fn refused(member: &Member, now: u64) {
-        let target = member.address(Over::Tcp).unwrap();
+    fn refused(member: &Member, over: Over, now: u64) {
+        let target = member.address(over).unwrap();
         let source = io::ErrorKind::ConnectionRefused.into();
         let error = DialError::Connect { target, source };
         member.note_at(Err(&error), now);
@@ -341,7 +350,7 @@ mod tests {
     fn a_target_that_is_down_gets_one_visitor_in_ten_seconds() {
         let pool = Pools::default().of(&service(TWO));
         assert_eq!(picks(&pool, 1, 4), [0, 1, 0, 1]);
-        refused(pool.member(1), 1_000);
+        refused(pool.member(1), Over::Tcp, 1_000);
         assert_eq!(picks(&pool, 1_000 + TRIAL - 1, 3), [0, 0, 0]);
         let later = picks(&pool, 1_000 + TRIAL, 4);
         assert_eq!(later.iter().filter(|place| **place == 1).count(), 1, "{later:?}");
@@ -350,20 +359,34 @@ mod tests {
     #[test]
     fn with_checks_a_target_that_is_down_gets_no_visitor() {
         let pool = Pools::default().of(&service(&format!("{TWO}, health: {{}}")));
-        refused(pool.member(1), 1_000);
+        refused(pool.member(1), Over::Tcp, 1_000);
         assert_eq!(picks(&pool, 1_000_000, 3), [0, 0, 0]);
         // Unless none serves.
-        refused(pool.member(0), 1_000);
+        refused(pool.member(0), Over::Tcp, 1_000);
         assert_eq!(pool.pick_at(None, &[0], 1_000_000), Some(1));
         assert_eq!(pool.pick_at(None, &[0, 1], 1_000_000), None);
         assert!(pool.down().is_some());
     }
 
     #[test]
+    fn a_target_of_udp_alone_has_no_checks_and_gets_visitors_as_a_trial() {
+        let pool = Pools::default().of(&service_at(
+            "private",
+            "target: ['udp://a:1', 'udp://b:1'], health: { path: /ok }, \
+             visitors: [{ name: b, token: w3Jb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi }]",
+        ));
+        refused(pool.member(1), Over::Udp, 1_000);
+        let later = picks(&pool, 1_000 + TRIAL, 4);
+        assert!(later.contains(&1), "{later:?}");
+        pool.dialled(1, Ok(()));
+        assert_eq!(pool.member(1).watch.health.fault(), None);
+    }
+
+    #[test]
     fn a_visitor_brings_no_target_back_that_fails_the_request_of_a_check() {
         for (health, is_back) in [("health: {}", true), ("health: { path: /ok }", false)] {
             let pool = Pools::default().of(&service(&format!("{TWO}, {health}")));
-            refused(pool.member(1), 1_000);
+            refused(pool.member(1), Over::Tcp, 1_000);
             pool.dialled(1, Ok(()));
             assert_eq!(pool.member(1).watch.health.fault().is_none(), is_back, "{health}");
         }
@@ -381,7 +404,7 @@ mod tests {
     #[test]
     fn the_share_of_a_target_that_returns_grows() {
         let pool = Pools::default().of(&service(TWO));
-        refused(pool.member(1), 1_000);
+        refused(pool.member(1), Over::Tcp, 1_000);
         pool.member(1).note_at(Ok(()), 100_000);
         let of_it = |now| picks(&pool, now, 110).iter().filter(|place| **place == 1).count();
         assert_eq!(of_it(100_000), 10);
