@@ -145,14 +145,14 @@ fn visitors_of_an_address_keep_their_target_and_only_those_of_a_removed_one_move
     let list = format!("[{}, {}, {}]", url(ports[0]), url(ports[1]), url(ports[2]));
     let (running, public) = start(Scheme::TLS, &list, ", balance: source_hash");
     let home = |last| letter(visit_from(last, public).unwrap()).1;
-    let before: Vec<_> = (1..25).map(home).collect();
-    assert_eq!(before, (1..25).map(home).collect::<Vec<_>>());
+    let before: Vec<_> = (1..61).map(home).collect();
+    assert_eq!(before, (1..61).map(home).collect::<Vec<_>>());
     for letter in *b"abc" {
         assert!(before.contains(&letter), "{before:?}");
     }
     running.edit_client(|text| text.replace(&format!(", {}]", url(ports[2])), "]"));
     assert!(running.reload("client").status.success());
-    for (before, after) in before.into_iter().zip((1..25).map(home)) {
+    for (before, after) in before.into_iter().zip((1..61).map(home)) {
         assert!(before == after || (before == b'c' && after != b'c'), "{before} {after}");
     }
 }
