@@ -250,6 +250,8 @@ impl TargetWatch {
         let Self { service, health, .. } = self;
         match outcome {
             Ok(()) => self.note_up(),
+            // A visitor must not keep others away from a target that serves them.
+            Err(DialError::Protocol { .. }) => {}
             Err(error) => {
                 let is_vague = error.code() == ResetCode::Unreachable;
                 let detail = if let DialError::Layer { reason, .. } = error {

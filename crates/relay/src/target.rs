@@ -35,9 +35,27 @@ pub struct Caller {
 /// A layer above the socket of a target, such as TLS.
 pub trait Layer: fmt::Debug {
     /// Makes the layer. `is_http2`: the bytes of the stream begin with the preface of HTTP/2
-    /// (RFC 9113 section 3.4). An error is a reason that goes on after "the target".
-    fn wrap(&self, socket: Socket, is_http2: bool)
-    -> LocalFuture<'static, Result<Layered, String>>;
+    /// (RFC 9113 section 3.4).
+    fn wrap(
+        &self,
+        socket: Socket,
+        is_http2: bool,
+    ) -> LocalFuture<'static, Result<Layered, LayerError>>;
+}
+
+/// Why a layer could not be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LayerError {
+    /// The reason in words, which goes on after "the target".
+    pub reason: String,
+    /// The target lacks the protocol of this visitor, and may serve other visitors.
+    pub is_of_visitor: bool,
+}
+
+impl From<String> for LayerError {
+    fn from(reason: String) -> Self {
+        Self { reason, is_of_visitor: false }
+    }
 }
 
 /// The targets of one stream, in the order in which they are dialled. A [`TargetAddr`] is the only
@@ -142,7 +160,10 @@ async fn wrap(
     let wrapping = layer.wrap(socket, is_http2);
     match tokio::time::timeout(settings.timeouts.dial, wrapping).await {
         Ok(Ok(layered)) => Ok(layered.into()),
-        Ok(Err(reason)) => Err(DialError::Layer { target, reason }),
+        Ok(Err(LayerError { reason, is_of_visitor: true })) => {
+            Err(DialError::Protocol { target, reason })
+        }
+        Ok(Err(LayerError { reason, .. })) => Err(DialError::Layer { target, reason }),
         Err(_) => Err(DialError::Timeout(target)),
     }
 }

@@ -39,4 +39,4 @@ pub use pin::{Pin, PinError};
 /// Configurations that [`client_config`] and [`server_config`] make. Only transports read them.
 pub use rustls::{ClientConfig, ServerConfig};
 pub use suites::{Backend, Cpu, Suites, cipher, order_suites, provider};
-pub use target::{TargetStream, TargetTls};
+pub use target::{TargetError, TargetStream, TargetTls};

@@ -1,5 +1,6 @@
 //! Checks of the targets of services with `health`: the client connects to the target, asks for
-//! `health.path` if there is one, and closes the connection. Without `health` only visitors find out whether a target serves.
+//! `health.path` if there is one, and closes the connection. Without `health` only visitors find out
+//! whether a target serves.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,7 +13,7 @@ use bytes::{Bytes, BytesMut};
 use config::{Check, Over, Public, Service, Target};
 use net::resolve::Lookups;
 use relay::dial::dial;
-use relay::{DialError, Layered, proxy_header};
+use relay::{DialError, LayerError, Layered, proxy_header};
 use tokio::task::spawn_local;
 use tokio::time::{Instant, timeout_at};
 
@@ -88,12 +89,15 @@ fn begin(shared: &ClientShared, service: &Service, target: &Target, check: &Chec
                 }
                 let socket = dialled.keep();
                 let layered = match layer {
-                    // A target that speaks HTTP/2 alone has no certificate that this handshake would
-                    // show.
                     Some(layer) => match timeout_at(end, layer.wrap(socket, false)).await {
                         Ok(Ok(layered)) => layered,
-                        Ok(Err(reason)) => {
-                            return member.note(Err(&DialError::Layer { target, reason }));
+                        Ok(Err(error)) => {
+                            return match layer_verdict(error, request.is_some()) {
+                                Ok(()) => member.note(Ok(())),
+                                Err(reason) => {
+                                    member.note(Err(&DialError::Layer { target, reason }));
+                                }
+                            };
                         }
                         Err(_) => return member.note(Err(&DialError::Timeout(target))),
                     },
@@ -132,6 +136,14 @@ fn request(service: &Service, target: &Target, path: &str) -> Vec<u8> {
     .into_bytes()
 }
 
+/// What the failed handshake of a check says, as a reason behind "the target". A target that speaks
+/// HTTP/2 alone ends the handshake, which offers HTTP/1.1, before it shows a certificate; it serves
+/// visitors who speak HTTP/2.
+fn layer_verdict(error: LayerError, has_request: bool) -> Result<(), String> {
+    let LayerError { reason, is_of_visitor } = error;
+    if is_of_visitor && !has_request { Ok(()) } else { Err(reason) }
+}
+
 /// What the answer to a check says, as a reason behind "the target".
 fn verdict(answer: io::Result<BytesMut>) -> Result<(), String> {
     let answer = answer.map_err(|error| format!("breaks the check off: {error}"))?;
@@ -152,6 +164,17 @@ fn status(answer: &[u8]) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_target_that_speaks_http2_alone_fails_only_a_check_with_a_request() {
+        let of = |is_of_visitor, has_request| {
+            layer_verdict(LayerError { reason: "fails".into(), is_of_visitor }, has_request)
+        };
+        assert_eq!(of(true, false), Ok(()));
+        for (is_of_visitor, has_request) in [(true, true), (false, true), (false, false)] {
+            assert_eq!(of(is_of_visitor, has_request), Err("fails".into()));
+        }
+    }
 
     #[test]
     fn an_answer_from_200_to_399_says_that_the_target_serves() {

@@ -292,10 +292,10 @@ impl Daemon for Client {
     fn status(&self) -> SendFuture<'_, Status> {
         Box::pin(async {
             let shared = &self.shared;
-            let config = shared.config.load_full();
             let ledger = &self.ledger;
             let mut sessions = survey::sessions(self.workers.handles(), ledger).await;
             let counts = owner::counts(self.workers.handles()).await;
+            let config = shared.config.load_full();
             let mut current = Vec::new();
             for uplink in shared.uplinks.iter() {
                 let of = uplink.session();

@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use config::{Balance, Over, Service, Target};
 use ops::status::{Down, ServiceTarget, TargetState};
@@ -21,8 +21,8 @@ use super::targets::address;
 use crate::health::{Health, clock_millis};
 use crate::watch::TargetWatch;
 
-/// Without checks a target that is down gets one visitor in this time (milliseconds). If the target
-/// still does not serve, the visitor pays with one dial.
+/// Without checks a target that is down gets one visitor this time after its last failure
+/// (milliseconds). If the target still does not serve, the visitor pays with one dial.
 const TRIAL: u64 = 10_000;
 
 /// The time in which the share of a target that has returned grows to the whole (milliseconds).
@@ -43,7 +43,7 @@ pub(super) struct Member {
     total: AtomicU64,
     /// When it came back; 0: it was not down.
     back: AtomicU64,
-    /// When a visitor was last let through to it while it was down.
+    /// When a visitor was last led to it, or a dial or a check last failed.
     tried: AtomicU64,
 }
 
@@ -73,8 +73,13 @@ impl Member {
     }
 
     fn note_at(&self, outcome: Result<(), &DialError>, now: u64) {
-        if outcome.is_ok() && self.watch.health.fault().is_some() {
-            self.back.store(now, Ordering::Relaxed);
+        match outcome {
+            Ok(()) if self.watch.health.fault().is_some() => {
+                self.back.store(now, Ordering::Relaxed);
+            }
+            Ok(()) => {}
+            // A dial may have taken as long as a trial has to wait.
+            Err(_) => self.tried.store(now, Ordering::Relaxed),
         }
         self.watch.note(outcome);
     }
@@ -143,12 +148,9 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    fn new(service: &Service, before: Option<&Self>) -> Self {
-        let known = |text: &str| {
-            let before = before?;
-            let members = before.members.iter().map(|(member, _)| member).chain(&before.leaving);
-            members.into_iter().find(|member| member.watch.target == text).cloned()
-        };
+    /// `former`: the targets that the service has had, as far as somebody has them still.
+    fn new(service: &Service, former: &[Arc<Member>]) -> Self {
+        let known = |text: &str| former.iter().find(|one| one.watch.target == text).cloned();
         let member = |(target, weight): (&Target, u16)| {
             let known = known(&target.to_string());
             (known.unwrap_or_else(|| Arc::new(Member::new(&service.name, target))), weight)
@@ -156,12 +158,10 @@ impl Pool {
         let members: Vec<_> = service.targets().map(member).collect();
         let is_here =
             |one: &Arc<Member>| members.iter().any(|(member, _)| Arc::ptr_eq(member, one));
-        let former = before.into_iter().flat_map(|before| {
-            before.members.iter().map(|(member, _)| member).chain(&before.leaving)
-        });
-        let leaving = former.filter(|one| !is_here(one) && !one.is_empty()).cloned().collect();
+        let is_left = |one: &&Arc<Member>| !is_here(one) && !one.is_empty();
+        let leaving = former.iter().filter(is_left).cloned().collect();
         let policy = policy(service.spread.balance);
-        let (has_checks, is_asked) = (service.health.is_some(), is_asked(service));
+        let (has_checks, is_asked) = (has_checks(service), is_asked(service));
         Self { policy, members, leaving, has_checks, is_asked, turns: Mutex::default() }
     }
 
@@ -169,7 +169,7 @@ impl Pool {
     fn is_of(&self, service: &Service) -> bool {
         let own = self.members.iter().map(|(member, weight)| (&member.target, *weight));
         self.policy == policy(service.spread.balance)
-            && self.has_checks == service.health.is_some()
+            && self.has_checks == has_checks(service)
             && self.is_asked == is_asked(service)
             && own.eq(service.targets())
     }
@@ -255,8 +255,13 @@ impl Pool {
     }
 }
 
+/// Checks connect over TCP. A private service of UDP may have `health` as well, without effect.
+fn has_checks(service: &Service) -> bool {
+    service.health.is_some() && service.carries(Over::Tcp)
+}
+
 fn is_asked(service: &Service) -> bool {
-    service.health.as_ref().is_some_and(|check| check.path.is_some())
+    has_checks(service) && service.health.as_ref().is_some_and(|check| check.path.is_some())
 }
 
 const fn policy(balance: Balance) -> Policy {
@@ -269,18 +274,33 @@ const fn policy(balance: Balance) -> Policy {
 
 /// The targets of a client's services by the name of the service.
 #[derive(Debug, Default)]
-pub(super) struct Pools(Mutex<HashMap<String, Arc<Pool>>>);
+pub(super) struct Pools(Mutex<HashMap<String, Known>>);
+
+/// The targets of one service.
+#[derive(Debug)]
+struct Known {
+    pool: Arc<Pool>,
+    /// Every target that a pool, a worker or a visitor has. During a reload, somebody may ask for the
+    /// pool of the former configuration after a worker has the new one: a target must not have a
+    /// second record then, because the checks would write to one and the visitors read the other.
+    members: Vec<Weak<Member>>,
+}
 
 impl Pools {
     /// The targets of a service. What is known of a target that stays is kept.
     pub(super) fn of(&self, service: &Service) -> Arc<Pool> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = all.get(&service.name);
-        if let Some(known) = known.filter(|known| known.is_of(service)) {
-            return Arc::clone(known);
+        if let Some(known) = known.filter(|known| known.pool.is_of(service)) {
+            return Arc::clone(&known.pool);
         }
-        let pool = Arc::new(Pool::new(service, known.map(|known| &**known)));
-        all.insert(service.name.clone(), Arc::clone(&pool));
+        let former = known.map(|known| known.members.iter().filter_map(Weak::upgrade).collect());
+        let former: Vec<_> = former.unwrap_or_default();
+        let pool = Arc::new(Pool::new(service, &former));
+        let is_new = |one: &&Arc<Member>| !former.iter().any(|other| Arc::ptr_eq(other, one));
+        let members = former.iter().chain(pool.members().filter(is_new)).map(Arc::downgrade);
+        let known = Known { pool: Arc::clone(&pool), members: members.collect() };
+        all.insert(service.name.clone(), known);
         pool
     }
 
@@ -300,9 +320,13 @@ mod tests {
     use super::*;
 
     fn service(keys: &str) -> Service {
+        service_at("'tcp://:1'", keys)
+    }
+
+    fn service_at(public: &str, keys: &str) -> Service {
         let text = format!(
             "servers: tls://a\nname: a\ntoken: q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi\n\
-             services: [{{ name: web, public: 'tcp://:1', {keys} }}]\n"
+             services: [{{ name: web, public: {public}, {keys} }}]\n"
         );
         let sources = Sources { env: &|_| None, read: &|_| Err(String::new()) };
         let text = Some(Text { name: "client.yaml", text: &text });
@@ -311,11 +335,10 @@ mod tests {
 
     const TWO: &str = "target: ['tcp://a:1', 'tcp://b:1']";
 
-    fn refused(member: &Member, now: u64) {
-        let target = member.address(Over::Tcp).unwrap();
+    fn refused(member: &Member, over: Over, now: u64) {
+        let target = member.address(over).unwrap();
         let source = io::ErrorKind::ConnectionRefused.into();
         let error = DialError::Connect { target, source };
-        member.tried.store(now, Ordering::Relaxed);
         member.note_at(Err(&error), now);
     }
 
@@ -327,7 +350,7 @@ mod tests {
     fn a_target_that_is_down_gets_one_visitor_in_ten_seconds() {
         let pool = Pools::default().of(&service(TWO));
         assert_eq!(picks(&pool, 1, 4), [0, 1, 0, 1]);
-        refused(pool.member(1), 1_000);
+        refused(pool.member(1), Over::Tcp, 1_000);
         assert_eq!(picks(&pool, 1_000 + TRIAL - 1, 3), [0, 0, 0]);
         let later = picks(&pool, 1_000 + TRIAL, 4);
         assert_eq!(later.iter().filter(|place| **place == 1).count(), 1, "{later:?}");
@@ -336,29 +359,52 @@ mod tests {
     #[test]
     fn with_checks_a_target_that_is_down_gets_no_visitor() {
         let pool = Pools::default().of(&service(&format!("{TWO}, health: {{}}")));
-        refused(pool.member(1), 1_000);
+        refused(pool.member(1), Over::Tcp, 1_000);
         assert_eq!(picks(&pool, 1_000_000, 3), [0, 0, 0]);
         // Unless none serves.
-        refused(pool.member(0), 1_000);
+        refused(pool.member(0), Over::Tcp, 1_000);
         assert_eq!(pool.pick_at(None, &[0], 1_000_000), Some(1));
         assert_eq!(pool.pick_at(None, &[0, 1], 1_000_000), None);
         assert!(pool.down().is_some());
     }
 
     #[test]
+    fn a_target_of_udp_alone_has_no_checks_and_gets_visitors_as_a_trial() {
+        let pool = Pools::default().of(&service_at(
+            "private",
+            "target: ['udp://a:1', 'udp://b:1'], health: { path: /ok }, \
+             visitors: [{ name: b, token: w3Jb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi }]",
+        ));
+        refused(pool.member(1), Over::Udp, 1_000);
+        let later = picks(&pool, 1_000 + TRIAL, 4);
+        assert!(later.contains(&1), "{later:?}");
+        pool.dialled(1, Ok(()));
+        assert_eq!(pool.member(1).watch.health.fault(), None);
+    }
+
+    #[test]
     fn a_visitor_brings_no_target_back_that_fails_the_request_of_a_check() {
         for (health, is_back) in [("health: {}", true), ("health: { path: /ok }", false)] {
             let pool = Pools::default().of(&service(&format!("{TWO}, {health}")));
-            refused(pool.member(1), 1_000);
+            refused(pool.member(1), Over::Tcp, 1_000);
             pool.dialled(1, Ok(()));
             assert_eq!(pool.member(1).watch.health.fault().is_none(), is_back, "{health}");
         }
     }
 
     #[test]
+    fn a_visitor_whose_protocol_a_target_lacks_takes_no_target_down() {
+        let pool = Pools::default().of(&service(TWO));
+        let target = pool.member(0).address(Over::Tcp).unwrap();
+        let error = DialError::Protocol { target, reason: "does not speak HTTP/2".into() };
+        pool.dialled(0, Err(&error));
+        assert_eq!(pool.member(0).watch.health.fault(), None);
+    }
+
+    #[test]
     fn the_share_of_a_target_that_returns_grows() {
         let pool = Pools::default().of(&service(TWO));
-        refused(pool.member(1), 1_000);
+        refused(pool.member(1), Over::Tcp, 1_000);
         pool.member(1).note_at(Ok(()), 100_000);
         let of_it = |now| picks(&pool, now, 110).iter().filter(|place| **place == 1).count();
         assert_eq!(of_it(100_000), 10);
@@ -384,6 +430,16 @@ mod tests {
         assert_eq!(shown(&after), [b.clone(), c.clone(), row("tcp://a:1", 0, 1)]);
         before.member(0).leave();
         assert_eq!(shown(&after), [b, c]);
+    }
+
+    #[test]
+    fn a_reader_of_the_former_configuration_gives_no_target_a_second_record() {
+        let pools = Pools::default();
+        let [before, after] = [TWO, "target: ['tcp://b:1', 'tcp://c:1']"].map(service);
+        drop(pools.of(&before));
+        let of_worker = pools.of(&after);
+        drop(pools.of(&before));
+        assert!(Arc::ptr_eq(of_worker.member(1), pools.of(&after).member(1)));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use config::{Service, Target};
-use relay::{Attended, Layer, Layered, Socket};
+use relay::{Attended, Layer, LayerError, Layered, Socket};
 use tls::TargetTls;
 use tokio::time::Instant;
 use transport::LocalFuture;
@@ -65,14 +65,18 @@ impl Layer for Site {
         &self,
         socket: Socket,
         is_http2: bool,
-    ) -> LocalFuture<'static, Result<Layered, String>> {
+    ) -> LocalFuture<'static, Result<Layered, LayerError>> {
         let (tls, made) = (self.tls(), Rc::clone(&self.made));
         Box::pin(async move {
-            let Socket::Tcp(socket) = socket else { return Err("is no TCP socket".into()) };
+            let Socket::Tcp(socket) = socket else {
+                return Err("is no TCP socket".to_owned().into());
+            };
             let socket = Attended::new(socket, |socket| Some(socket));
-            let stream = tls?.connect(socket, is_http2).await.inspect_err(|_| {
+            let connected = tls?.connect(socket, is_http2).await.map_err(|error| {
                 made.borrow_mut().take_if(|(_, at)| at.elapsed() >= RENEWAL);
-            })?;
+                LayerError { reason: error.reason, is_of_visitor: error.lacks_protocol }
+            });
+            let stream = connected?;
             Ok(Layered::new(stream, Bytes::new()))
         })
     }

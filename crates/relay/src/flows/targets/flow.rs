@@ -103,8 +103,17 @@ impl Doubt {
     }
 
     fn is_there(&self, now: Instant) -> bool {
-        let is_silent = || self.unanswered_since.get().is_some_and(|since| since + SILENT <= now);
-        self.until.get().is_none_or(|until| until <= now) && (self.is_refused.get() || is_silent())
+        self.until.get().is_none_or(|until| until <= now)
+            && (self.is_refused.get() || self.is_silent(now))
+    }
+
+    fn is_silent(&self, now: Instant) -> bool {
+        self.unanswered_since.get().is_some_and(|since| since + SILENT <= now)
+    }
+
+    /// All datagrams without an answer are sent now, after a lookup or to another address.
+    fn begin_anew(&self, now: Instant) {
+        self.unanswered_since.set(Some(now));
     }
 }
 
@@ -191,6 +200,9 @@ impl Target {
         };
         let waiting =
             if self.may_move() { self.waiting.borrow().clone() } else { self.waiting.take() };
+        if !waiting.is_empty() {
+            self.doubt.begin_anew(Instant::now());
+        }
         for datagram in waiting {
             self.send(&socket, datagram);
         }
@@ -286,13 +298,22 @@ impl Target {
         if !self.was_refused.take() {
             return false;
         }
+        // A refusal follows the first datagram at once. A target that took datagrams for long got
+        // them, and no other address may get them a second time.
+        if self.doubt.is_silent(Instant::now()) {
+            self.waiting.take();
+        }
         if !self.others.borrow().is_empty() {
             self.connect();
             return true;
         }
-        let error = self.refusal();
-        self.tell(&error);
-        self.take_next(error)
+        match self.take_next(self.refusal()) {
+            Ok(()) => true,
+            Err(error) => {
+                self.tell(&error);
+                false
+            }
+        }
     }
 
     fn refusal(&self) -> DialError {
@@ -302,18 +323,24 @@ impl Target {
         }
     }
 
-    /// Takes the next target that stands in. Its name is not looked up yet.
-    fn take_next(&self, error: DialError) -> bool {
-        let Some(StandIns { targets, failed }) = &self.stand_ins else { return false };
-        failed.borrow_mut().push(error);
-        let Some(next) = targets.next(&failed.borrow()) else { return false };
+    /// Takes the next target that stands in, whose name is not looked up yet. Returns the error
+    /// where no target is left; a target may refuse many datagrams, and its reason is kept once.
+    fn take_next(&self, error: DialError) -> Result<(), DialError> {
+        let Some(StandIns { targets, failed }) = &self.stand_ins else { return Err(error) };
+        let mut failed = failed.borrow_mut();
+        failed.push(error);
+        let Some(next) = targets.next(&failed) else {
+            let last = failed.len() - 1;
+            return Err(failed.swap_remove(last));
+        };
+        drop(failed);
         self.address.replace(next);
         self.doubt.end();
         if let State::Open { socket, .. } = self.state.replace(State::Looking) {
             socket.flush_last(&*self.settings.stats);
         }
         self.waker.wake();
-        true
+        Ok(())
     }
 
     /// Ends a flow whose target refuses what it gets, if others stand in.
@@ -330,10 +357,8 @@ impl Target {
     fn fail(&self, error: DialError) {
         let code = error.code();
         tracing::debug!(%error, "the target of a flow cannot be reached");
+        let Err(error) = self.take_next(error) else { return };
         self.tell(&error);
-        if self.take_next(error) {
-            return;
-        }
         let reason = DropReason::of_refusal(code);
         self.settings.stats.count_dropped(reason, self.waiting.borrow().len());
         self.end(Some(code));

@@ -94,6 +94,10 @@ async fn look_again(
     // The address that a new socket would send from, by the target's address.
     let mut from = HashMap::<SocketAddr, Option<IpAddr>>::new();
     for flow in flows {
+        // A flow may have taken another target during the lookup.
+        if *flow.address.borrow() != *address {
+            continue;
+        }
         let Some((target, local)) = flow.ends() else { continue };
         let is_in_doubt = flow.is_in_doubt(now);
         let is_wrong = if !found.contains(&target) {
