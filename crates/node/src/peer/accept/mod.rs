@@ -15,7 +15,7 @@ use ::link::server::{LogInError, log_in};
 use logging::{AUDIT, RepeatLimit};
 use net::brake::Failures;
 use proto::ResetCode;
-use proto::greeting::Name;
+use proto::greeting::{Name, Refusal};
 use relay::{Duplex, StreamLane, accept_duplex, refuse_stream};
 use tls::{PeerMaterial, Shown};
 use tokio::task::spawn_local;
@@ -143,6 +143,14 @@ pub(super) async fn welcome(
     let arrival = Arrival { worker, shared, whose, shown };
     let Err(error) = log_in(incoming, &verifier, &arrival).await else { return };
     let Whose { visitor, service } = whose;
+    if let LogInError::Greeting(error) = &error
+        && error.refusal() == Some(Refusal::UnknownLink)
+    {
+        // The visitor begins another link at once. A line about this link would suppress the line
+        // that has the reason why the other link is refused.
+        tracing::debug!(%visitor, %service, "a carrier of a link that has ended, or may not go on");
+        return;
+    }
     let why = match &error {
         LogInError::Greeting(error) => reason(error, shared, whose, shown),
         LogInError::Handshake(CarrierError::Certificate(_)) => {
