@@ -39,11 +39,13 @@ fn paths_come_and_go(least: u64) -> String {
     all_pass();
     stage.wait_all("laptop", "direct");
     all_pass();
+    let relayed = stage.relayed("home");
     stage.cut();
     let cut = Instant::now();
     stage.wait_all("laptop", "relayed");
     let back = cut.elapsed().as_millis();
     all_pass();
+    assert!(stage.relayed("home") > relayed, "bytes after the cut count as those of the server");
     stage.mend();
     let mended = Instant::now();
     stage.wait_all("laptop", "direct");

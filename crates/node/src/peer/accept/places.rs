@@ -247,9 +247,6 @@ fn arrive(
     if !greeted.attach_to(&link) {
         return;
     }
-    if let Some(peer) = link.active_peer() {
-        session.paths.moved(&link, peer.transport);
-    }
     if is_new {
         shared.invites.note_visit(visitor.as_str(), service.as_str(), &token);
         tracing::info!(
