@@ -19,6 +19,7 @@ mod identity;
 mod name;
 mod own;
 mod pin;
+mod signatures;
 mod suites;
 mod target;
 mod verify;

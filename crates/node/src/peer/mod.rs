@@ -10,7 +10,8 @@
 //!
 //! A peer link is an ordinary link: it resumes, it carries streams and flows, and each carrier of it
 //! greets. Its greeting proves the token that only the two clients have, bound to the session of
-//! TLS; or both ends show certificates of one authority. The server joins the streams that carry it, and can neither read nor change what they carry.
+//! TLS; or both ends show certificates of one authority. The server joins the streams that carry the
+//! link, and can neither read nor change what they carry.
 //!
 //! | module | content |
 //! |---|---|

@@ -8,7 +8,7 @@
 //! ```text
 //!  Asking: PCP ─> NAT-PMP ─> UPnP ──> Failed          (the one that worked before comes first)
 //!     └──> Holding <──> Renewing ──> Lost             (half the lease before its end)
-//!  end(): ──> Ending ──> Over                         (the router is told, and has 1 s)
+//!  end(): ──> Ending ──> Over                         (the router is told, and has up to 1.5 s)
 //! ```
 //!
 //! | protocol | file | messages |
@@ -66,6 +66,7 @@ const REQUEST: Duration = Duration::from_millis(1_500);
 
 /// Ports that are tried where another machine has the port already (UPnP).
 const PORTS: usize = 3;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Asking,

@@ -14,15 +14,15 @@ pub enum Unmapped {
     NoNat,
     /// Datagrams to the internet do not leave through the router: a VPN.
     OtherWay,
-    /// It answers no protocol.
+    /// The router answers no protocol.
     Silent,
-    /// It refuses.
+    /// The router refuses.
     Denied(Protocol, Denied),
-    /// Its outer address is private: another NAT is in front of it.
+    /// The outer address of the router is private: another NAT is in front of the router.
     Private(IpAddr),
-    /// It told an outer address at which nothing can be reached.
+    /// The router told an outer address at which nothing can be reached.
     NoAddress,
-    /// It maps ports without an end only, which would outlive this process.
+    /// The router maps ports without an end only, which would outlive this process.
     Permanent,
     /// The mapping could not be renewed.
     Lost,

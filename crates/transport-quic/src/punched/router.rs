@@ -68,7 +68,7 @@ impl Router {
     }
 
     /// Asks the router for a port that leads to `port` of this machine, and renews it until `ended`
-    /// is ready; then gives it back, for at most a second. `tell` learns of each port, and at last
+    /// is ready; then gives it back, for at most 1.5 s. `tell` learns of each port, and at last
     /// of an error, which ends this.
     ///
     /// Only the gateway of the default route of IPv4 is asked, and only where this machine has a

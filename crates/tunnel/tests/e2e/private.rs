@@ -502,6 +502,8 @@ fn a_visitor_waits_for_a_client_that_comes_back_and_is_refused_when_it_stays_awa
         Stage::new(Setup::new(Scheme::TLS), "home/*", &[private("echo", &tcp(echo.port()))]);
     let local = free_port();
     stage.visit(&format!("forwards:\n{}", forward(&tcp(local), "home/echo")));
+    let mut known = connect(local);
+    assert!(echoes(&mut known));
     stage.home().kill();
     stage.running.server.wait_line(&["link", "of client home"], LONG);
     let waiting = thread::spawn(move || {
@@ -512,6 +514,9 @@ fn a_visitor_waits_for_a_client_that_comes_back_and_is_refused_when_it_stays_awa
     });
     stage.running.start_client();
     waiting.join().unwrap();
+    // The link of the former process is not known any more, and nobody has to look.
+    let log = stage.home().log();
+    assert!(!log.contains("does not visit"), "{log}");
     stage.home().kill();
     wait("a refusal", LONG, || {
         let mut visitor = try_connect(local).ok()?;

@@ -105,11 +105,21 @@ impl Stage {
         self.server = start(self.dir.path(), None, "server", "server");
     }
 
+    /// What `tunnel COMMAND --json` says of a client.
+    pub(crate) fn ask(&self, client: &str, command: &str) -> Value {
+        let socket = self.dir.path().join(format!("{client}.sock"));
+        let command = tunnel(&binary(), &[command, "--json", "--control"]).arg(socket).output();
+        serde_json::from_slice(&command.unwrap().stdout).unwrap()
+    }
+
+    /// The payload bytes that a client has received from other clients through the server.
+    pub(crate) fn relayed(&self, client: &str) -> u64 {
+        self.ask(client, "status")["peers"]["bytes"]["relayed"]["received"].as_u64().unwrap()
+    }
+
     /// What `tunnel status` says of the paths of a visitor: a link of each worker has its own.
     pub(crate) fn paths(&self, visitor: &str) -> Vec<Value> {
-        let socket = self.dir.path().join(format!("{visitor}.sock"));
-        let command = tunnel(&binary(), &["status", "--json", "--control"]).arg(socket).output();
-        let status: Value = serde_json::from_slice(&command.unwrap().stdout).unwrap();
+        let status = self.ask(visitor, "status");
         let sessions = status["sessions"].as_array().unwrap();
         let of = sessions.iter().find(|session| session["peer"] == "home/echo").unwrap();
         of["links"].as_array().unwrap().iter().map(|link| link["path"].clone()).collect()

@@ -1,9 +1,9 @@
-//! Streams go on while paths come and go, and while the server is away.
+//! Streams go on while paths come and go, and while the server is away. A router opens a port.
 
 use std::time::Instant;
 
-use testkit::cage::Network;
-use testkit::stage::LONG;
+use testkit::cage::{Network, opened, outer_v4};
+use testkit::stage::{LONG, wait};
 
 use crate::in_a_cage;
 use crate::load::{Session, Transfer};
@@ -17,6 +17,7 @@ pub(crate) fn run(name: &str) -> Option<String> {
         "paths of 40 MB" => paths_come_and_go(40 * MB),
         "paths of 200 MB" => paths_come_and_go(200 * MB),
         "server" => the_server_dies(),
+        "port" => a_router_opens_a_port(),
         _ => return None,
     })
 }
@@ -39,11 +40,13 @@ fn paths_come_and_go(least: u64) -> String {
     all_pass();
     stage.wait_all("laptop", "direct");
     all_pass();
+    let relayed = stage.relayed("home");
     stage.cut();
     let cut = Instant::now();
     stage.wait_all("laptop", "relayed");
     let back = cut.elapsed().as_millis();
     all_pass();
+    assert!(stage.relayed("home") > relayed, "bytes after the cut count as those of the server");
     stage.mend();
     let mended = Instant::now();
     stage.wait_all("laptop", "direct");
@@ -91,6 +94,41 @@ fn the_server_dies() -> String {
     format!("{} bytes each way; the longest echo took {longest} ms", transfer.end())
 }
 
+/// The visitor's router opens a port, by which two symmetric NATs meet.
+fn a_router_opens_a_port() -> String {
+    let mut stage = Stage::new([Network::Pcp, Network::Symmetric]);
+    let outer = format!("{}:", outer_v4(1));
+    let session = Session::start(stage.visit());
+    session.passes();
+    stage.wait_all("laptop", "direct");
+    let (paths, ports) = (stage.paths("laptop"), opened());
+    assert_eq!(ports.len(), paths.len(), "{ports:?}, {paths:?}");
+    for path in &paths {
+        let pair = path["pair"].as_str().unwrap();
+        let mapped = pair.strip_prefix("mapped ").and_then(|pair| pair.strip_prefix(&outer));
+        let port = mapped.and_then(|rest| rest.split(' ').next());
+        let rule = format!("dport {} dnat", port.unwrap_or_else(|| panic!("{pair}")));
+        assert!(ports.iter().any(|opened| opened.contains(&rule)), "{pair}: {ports:?}");
+    }
+
+    let nat = stage.ask("laptop", "nat");
+    assert_eq!(nat["router"]["protocol"], "PCP", "{nat}");
+    assert!(nat["router"]["outer"].as_str().unwrap().starts_with(&outer), "{nat}");
+    assert_eq!(nat["ipv4"]["mapping"], "per_destination", "{nat}");
+    assert_eq!(nat["peers"][2]["path"], "direct", "{nat}");
+    let nat = stage.ask("home", "nat");
+    assert!(nat["router"]["protocol"].is_null(), "{nat}");
+    let why = "the router answers neither PCP, NAT-PMP nor UPnP";
+    assert_eq!(nat["router"]["error"], why, "{nat}");
+    wait("the port of `tunnel nat` is closed", LONG, || (opened() == ports).then_some(()));
+    session.passes();
+    session.end();
+    stage.laptop.terminate();
+    stage.laptop.wait_end(LONG);
+    assert_eq!(opened(), Vec::<String>::new(), "after `laptop` has ended");
+    format!("by {}", paths[0]["pair"])
+}
+
 #[test]
 fn a_transfer_and_a_session_outlive_paths_that_come_and_go() {
     in_a_cage("paths of 40 MB");
@@ -99,6 +137,11 @@ fn a_transfer_and_a_session_outlive_paths_that_come_and_go() {
 #[test]
 fn a_direct_path_serves_without_the_server_and_signals_pass_when_it_is_back() {
     in_a_cage("server");
+}
+
+#[test]
+fn a_port_of_one_router_joins_two_symmetric_nats_and_closes_with_its_client() {
+    in_a_cage("port");
 }
 
 mod long {

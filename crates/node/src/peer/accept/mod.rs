@@ -6,7 +6,6 @@ mod places;
 mod proof;
 mod verifier;
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,13 +15,14 @@ use ::link::server::{LogInError, log_in};
 use logging::{AUDIT, RepeatLimit};
 use net::brake::Failures;
 use proto::ResetCode;
-use proto::greeting::Name;
+use proto::greeting::{Name, Refusal};
 use relay::{Duplex, StreamLane, accept_duplex, refuse_stream};
 use tls::{PeerMaterial, Shown};
 use tokio::task::spawn_local;
 use transport::{ALPN, Carrier, CarrierError, Incoming, Inlet, LocalFuture, Outlet};
 use transport_tcp::accept_inside;
 
+use super::turns::{Bounds, Turn, Turns};
 use super::{RELAY, server_tls};
 use crate::client::ClientShared;
 use crate::session::{Handle, Worker};
@@ -31,15 +31,9 @@ use proof::{Proved, is_valid, material, may_visit, reason};
 use verifier::PeerVerifier;
 
 /// Visitors before the end of their greeting. Each costs a handshake of TLS and 160 KiB for at most
-/// 20 s.
-const GREETING_MAX: u32 = 256;
-
-/// The same of one visitor to one service. A visitor has one link to a service, and dials a second
-/// time where the first carrier is silent.
-const GREETING_OF_SERVICE: u32 = 8;
-
-/// The same of one visitor to all services.
-const GREETING_OF_VISITOR: u32 = 64;
+/// 20 s. A visitor has one link to a service, and dials a second time where the first carrier is
+/// silent.
+const GREETING: Bounds = Bounds { all: 256, of_visitor: 64, of_service: 8 };
 
 /// Pairs of visitor and service whose wrong tokens are remembered. The server names the visitors.
 const GUESSERS: usize = 1024;
@@ -55,7 +49,7 @@ const IDLE_LOOK: Duration = Duration::from_millis(100);
 pub(crate) struct PeerHost {
     places: Places,
     /// Those before the end of their greeting.
-    greeting: Mutex<Greeting>,
+    greeting: Arc<Turns>,
     brake: Mutex<Failures<Whose>>,
     told: Mutex<RepeatLimit<Whose>>,
 }
@@ -73,7 +67,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Default for PeerHost {
     fn default() -> Self {
-        let (places, greeting) = Default::default();
+        let (places, greeting) = (Places::default(), Turns::new(GREETING));
         let brake = Mutex::new(Failures::new(GUESSERS, DOUBLINGS));
         Self { places, greeting, brake, told: Mutex::new(RepeatLimit::new()) }
     }
@@ -94,7 +88,7 @@ impl PeerHost {
             tracing::debug!(%visitor, %service, "the service is not private, or is for others");
             return refuse(ResetCode::Unknown);
         }
-        let Some(turn) = Turn::new(shared, &whose) else {
+        let Some(turn) = self.greet(&whose) else {
             return refuse(ResetCode::Limit);
         };
         let (outlet, stream) = accept_duplex(inlet, None, &Rc::default(), None);
@@ -108,6 +102,11 @@ impl PeerHost {
             drop(turn);
         });
         outlet
+    }
+
+    /// Takes a place among the visitors before the end of their greeting. `None`: there are too many.
+    pub(super) fn greet(&self, whose: &Whose) -> Option<Turn> {
+        self.greeting.take(whose)
     }
 
     /// This process is stopping: ends each link once it is idle. A link that retires would wait for a
@@ -132,51 +131,6 @@ impl PeerHost {
     }
 }
 
-/// Counts visitors before the end of their greeting.
-#[derive(Debug, Default)]
-struct Greeting(HashMap<Whose, u32>);
-
-impl Greeting {
-    /// Counts one, if the bounds permit it.
-    fn add(&mut self, whose: &Whose) -> bool {
-        let own = self.0.get(whose).copied().unwrap_or(0);
-        let of_visitor = self.0.iter().filter(|(other, _)| other.visitor == whose.visitor);
-        let of_visitor: u32 = of_visitor.map(|(_, count)| count).sum();
-        let all: u32 = self.0.values().sum();
-        if own >= GREETING_OF_SERVICE || of_visitor >= GREETING_OF_VISITOR || all >= GREETING_MAX {
-            return false;
-        }
-        self.0.insert(whose.clone(), own + 1);
-        true
-    }
-
-    fn remove(&mut self, whose: &Whose) {
-        match self.0.get_mut(whose) {
-            Some(count) if *count > 1 => *count -= 1,
-            Some(_) | None => drop(self.0.remove(whose)),
-        }
-    }
-}
-
-/// A place among the visitors before the end of their greeting.
-struct Turn {
-    shared: Arc<ClientShared>,
-    whose: Whose,
-}
-
-impl Turn {
-    fn new(shared: &Arc<ClientShared>, whose: &Whose) -> Option<Self> {
-        let has_room = lock(&shared.host.greeting).add(whose);
-        has_room.then(|| Self { shared: Arc::clone(shared), whose: whose.clone() })
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        lock(&self.shared.host.greeting).remove(&self.whose);
-    }
-}
-
 /// Logs a visitor in, or says why not. `shown` is the certificate of the visitor, once it has shown
 /// one.
 pub(super) async fn welcome(
@@ -189,6 +143,14 @@ pub(super) async fn welcome(
     let arrival = Arrival { worker, shared, whose, shown };
     let Err(error) = log_in(incoming, &verifier, &arrival).await else { return };
     let Whose { visitor, service } = whose;
+    if let LogInError::Greeting(error) = &error
+        && error.refusal() == Some(Refusal::UnknownLink)
+    {
+        // The visitor begins another link at once. A line about this link would suppress the line
+        // that has the reason why the other link is refused.
+        tracing::debug!(%visitor, %service, "a carrier of a link that has ended, or may not go on");
+        return;
+    }
     let why = match &error {
         LogInError::Greeting(error) => reason(error, shared, whose, shown),
         LogInError::Handshake(CarrierError::Certificate(_)) => {
@@ -235,38 +197,5 @@ impl Incoming for Stream {
             }
             Ok(carrier)
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn whose(visitor: &str, service: u32) -> Whose {
-        let service = Name::new(&format!("s{service}")).unwrap();
-        Whose { visitor: Name::new(visitor).unwrap(), service }
-    }
-
-    #[test]
-    fn greetings_at_one_service_leave_room_at_others_up_to_the_bounds_of_a_visitor_and_of_all() {
-        let mut greeting = Greeting::default();
-        let fill = |greeting: &mut Greeting, visitor| {
-            let all = (0..100).flat_map(|service| std::iter::repeat_n(service, 9));
-            all.filter(|service| greeting.add(&whose(visitor, *service))).count()
-        };
-        for _ in 0..8 {
-            assert!(greeting.add(&whose("laptop", 0)));
-        }
-        assert!(!greeting.add(&whose("laptop", 0)));
-        assert!(greeting.add(&whose("laptop", 1)), "another service");
-        assert_eq!(fill(&mut greeting, "laptop"), 64 - 9);
-        let others = ["a", "b", "c", "d"].map(|visitor| fill(&mut greeting, visitor));
-        assert_eq!(others, [64, 64, 64, 0]);
-        greeting.remove(&whose("laptop", 1));
-        assert!(greeting.add(&whose("d", 1)) && !greeting.add(&whose("laptop", 1)));
-        for _ in 0..8 {
-            greeting.remove(&whose("laptop", 0));
-        }
-        assert!(!greeting.0.contains_key(&whose("laptop", 0)));
     }
 }

@@ -111,7 +111,13 @@ impl Owner for PeerOwner {
     fn changed(&self, link: &Link, state: State) {
         let (worker, session, serial) = (&self.worker, &self.session, link.serial());
         match state {
-            State::Live => worker.state.set_live(worker.index, session, serial, true),
+            State::Live => {
+                // The carrier may be a standby that has taken over.
+                if let Some(peer) = link.active_peer() {
+                    session.paths.moved(link, peer.transport);
+                }
+                worker.state.set_live(worker.index, session, serial, true);
+            }
             State::Stalled | State::GoingAway => {
                 worker.state.set_live(worker.index, session, serial, false);
             }

@@ -66,17 +66,17 @@ impl Places {
         self.links().values().filter(|place| place.whose == *whose).count() < LINKS_MAX
     }
 
-    /// The secret of a link of this visitor to this service.
+    /// The secret of a link of this visitor to this service, and what the link began with.
     pub(super) fn secret(
         &self,
         whose: &Whose,
         instance: InstanceId,
         link: LinkId,
-    ) -> Option<LinkSecret> {
+    ) -> Option<(LinkSecret, Proved)> {
         let links = self.links();
         let place = links.get(&link)?;
         let is_own = place.whose == *whose && place.instance == instance;
-        is_own.then(|| place.secret.clone())
+        is_own.then(|| (place.secret.clone(), place.proved.clone()))
     }
 
     /// Forgets a link that has ended.
@@ -246,9 +246,6 @@ fn arrive(
     let token = greeted.grant.credential.clone();
     if !greeted.attach_to(&link) {
         return;
-    }
-    if let Some(peer) = link.active_peer() {
-        session.paths.moved(&link, peer.transport);
     }
     if is_new {
         shared.invites.note_visit(visitor.as_str(), service.as_str(), &token);

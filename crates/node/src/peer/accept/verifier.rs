@@ -9,7 +9,7 @@ use proto::greeting::{Grant, LinkSecret, Name, Refusal, StoredCredential, Terms}
 use proto::{InstanceId, LinkId};
 use transport::Peer;
 
-use super::proof::{credentials, material};
+use super::proof::{credentials, is_valid, material};
 use super::{Whose, lock};
 use crate::client::ClientShared;
 use crate::memory;
@@ -60,9 +60,14 @@ impl Verifier for PeerVerifier<'_> {
         is_named && material(self.shared, &self.shared.config.load(), self.whose).is_some()
     }
 
+    /// The certificate that a link began with may have expired since.
     fn link_secret(&self, name: &Name, instance: InstanceId, link: LinkId) -> Option<LinkSecret> {
-        let is_named = *name == self.whose.visitor;
-        is_named.then(|| self.shared.host.places.secret(self.whose, instance, link))?
+        let (shared, whose) = (self.shared, self.whose);
+        if *name != whose.visitor {
+            return None;
+        }
+        let (secret, proved) = shared.host.places.secret(whose, instance, link)?;
+        is_valid(shared, &shared.config.load(), whose, &proved).then_some(secret)
     }
 
     fn decide<'b>(&'b self, grant: &'b Grant, _: &'b Peer) -> VerifierFuture<'b, Terms> {

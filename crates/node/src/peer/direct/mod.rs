@@ -33,25 +33,22 @@ use config::ClientConfig;
 use link::Link;
 use ops::status::Peers;
 use proto::control::ControlMessage;
-use proto::greeting::Name;
 use punch::Kinds;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 use transport::CarrierError;
 use transport_quic::punched::{Failure, PunchSettings, Puncher, Trial};
 
-use super::turns::{Turn, Turns};
+use super::accept::Whose;
+use super::turns::{Bounds, Turn, Turns};
 use crate::session::PathBytes;
 use crate::transports::quic;
 
 use ports::Ports;
 
 /// The trials that a client answers at a time. Each has a socket for at most 10 s, and then the
-/// handshake and the greeting of the visitor.
-const ANSWERED_MAX: u32 = 64;
-
-/// The same of one visitor, which may have many links.
-const ANSWERED_OF_VISITOR: u32 = 8;
+/// handshake and the greeting of the visitor. A visitor may have many links.
+const ANSWERED: Bounds = Bounds { all: 64, of_visitor: 8, of_service: 8 };
 
 /// Signals that wait while names of STUN servers are looked up. A signal repeats all candidates, so
 /// the loss of one delays a trial at most.
@@ -87,7 +84,7 @@ impl DirectPaths {
     pub(crate) fn counting(bytes: &Arc<PathBytes>) -> Self {
         Self {
             puncher: OnceLock::new(),
-            answered: Turns::new(ANSWERED_MAX, ANSWERED_OF_VISITOR),
+            answered: Turns::new(ANSWERED),
             asking: tokio::sync::Mutex::default(),
             outcomes: Mutex::default(),
             bytes: Arc::clone(bytes),
@@ -136,8 +133,8 @@ impl DirectPaths {
     }
 
     /// Takes a place among the trials that are answered. `None`: there are too many.
-    pub(super) fn answer(&self, visitor: &Name) -> Option<Turn> {
-        self.answered.take(visitor)
+    pub(super) fn answer(&self, whose: &Whose) -> Option<Turn> {
+        self.answered.take(whose)
     }
 }
 

@@ -159,7 +159,7 @@ impl Trying {
             self.session.paths.failed(&self.link, Why::Relay.to_string());
             return decline(&self.link, self.number, Decline::Relay).await;
         }
-        let Some(turn) = self.shared.direct.answer(&self.whose.visitor) else {
+        let Some(turn) = self.shared.direct.answer(&self.whose) else {
             self.shared.direct.busy();
             return decline(&self.link, self.number, Decline::Often).await;
         };

@@ -3,5 +3,4 @@
 
 mod limits;
 mod paths;
-mod router;
 mod vanish;
