@@ -170,7 +170,9 @@ fn behind_nats(site: &Site, names: &[&str], wanted: &[&str]) -> Result<Verdict> 
     if !packages::is_root()? {
         return Ok(Verdict::Skipped("only root makes network namespaces".to_owned()));
     }
-    if let Some(reason) = packages::lacking(&["unshare", "ip", "nft", "sysctl", "miniupnpd"]) {
+    if let Some(reason) =
+        packages::lacking(&["unshare", "ip", "nft", "sysctl", "miniupnpd", "sshd", "ssh"])
+    {
         return Ok(Verdict::Skipped(reason));
     }
     let (built, binary) = (test_programs(site)?, site.daemon()?);
