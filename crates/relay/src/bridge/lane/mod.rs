@@ -71,6 +71,14 @@ impl StreamLane {
         }
         (Self { ways, death: Death::default() }, reason)
     }
+
+    /// Keeps an error: the lane is dead.
+    fn or_death<T>(&mut self, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        match outcome {
+            Poll::Ready(Err(error)) => self.death.by(error),
+            Poll::Ready(Ok(_)) | Poll::Pending => outcome,
+        }
+    }
 }
 
 impl Ways {
@@ -84,10 +92,8 @@ impl Ways {
 impl Lane for StreamLane {
     fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut BytesMut) -> Poll<io::Result<usize>> {
         self.death.check()?;
-        match self.ways.back.poll_read(cx, buf) {
-            Poll::Ready(Err(error)) => self.death.by(error),
-            other => other,
-        }
+        let read = self.ways.back.poll_read(cx, buf);
+        self.or_death(read)
     }
 
     fn poll_write(
@@ -96,10 +102,8 @@ impl Lane for StreamLane {
         frames: &mut VecDeque<Bytes>,
     ) -> Poll<io::Result<usize>> {
         self.death.check()?;
-        match self.ways.out.poll_push(cx, frames) {
-            Poll::Ready(Err(error)) => self.death.by(error),
-            other => other,
-        }
+        let taken = self.ways.out.poll_push(cx, frames);
+        self.or_death(taken)
     }
 
     fn poll_flush(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -109,10 +113,8 @@ impl Lane for StreamLane {
 
     fn poll_close(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.death.check()?;
-        match self.ways.out.end() {
-            Ok(()) => Poll::Ready(Ok(())),
-            Err(error) => self.death.by(error),
-        }
+        let ended = self.ways.out.end();
+        self.or_death(Poll::Ready(ended))
     }
 
     fn held(&self) -> usize {

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
@@ -17,8 +17,15 @@ const WAITING: usize = 128 << 10;
 /// Pieces that may wait before the giver waits: a piece may be part of a larger buffer.
 const PIECES: usize = 64;
 
+#[expect(
+    clippy::disallowed_types,
+    reason = "the lane may be on another worker than its stream, and mostly is on the same: nobody \
+              waits for the lock, which is taken once per batch of records"
+)]
+type Lock<T> = std::sync::Mutex<T>;
+
 #[derive(Debug, Default)]
-pub(super) struct Way(Mutex<Line>);
+pub(super) struct Way(Lock<Line>);
 
 #[derive(Debug, Default)]
 struct Line {
