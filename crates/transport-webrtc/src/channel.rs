@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use tokio::task::spawn_local;
 use tokio::time::{sleep, timeout};
-use webrtc::data_channel::{DataChannel, DataChannelEvent, RTCDataChannelState};
+use webrtc::data_channel::{DataChannel, DataChannelEvent, RTCDataChannelMessage};
 
 use crate::connection::{Core, Hold};
 use crate::error::End;
@@ -20,12 +20,20 @@ const LINGER: Duration = Duration::from_secs(10);
 /// How often a lingering channel is looked at; the library tells nobody that a stream is empty.
 const LOOK: Duration = Duration::from_millis(10);
 
+/// The end mark of a carrier.
+const END: &str = "end";
+
+/// What the reader of a carrier says when it has seen the end mark. The library of the other end
+/// drops what has arrived and was not read yet when the connection closes, so only a receipt of the
+/// reader shows that the connection may close.
+const RECEIPT: &str = "received";
+
 /// What a data channel carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// The one lane of a carrier. It ends by its end mark alone.
+    /// The one lane of a carrier: bytes in binary messages; [`END`] and [`RECEIPT`] are text.
     Carrier,
-    /// A stream of a program that is no tunnel. The program may end it by closing the channel.
+    /// A stream of a program that is no tunnel. An empty message is the end mark.
     Stream,
 }
 
@@ -41,8 +49,14 @@ pub(crate) fn lane(
         // A stranger among programs is turned away before there is a channel.
         shared.lock().authenticated();
     }
-    let sender = Sender { dc: Arc::clone(&dc), core: Arc::clone(core), hold: Arc::clone(&hold) };
-    spawn_local(sender.run(Arc::clone(&shared), used));
+    let sender = Sender {
+        dc: Arc::clone(&dc),
+        core: Arc::clone(core),
+        shared: Arc::clone(&shared),
+        used,
+        hold: Arc::clone(&hold),
+    };
+    spawn_local(sender.run());
     let receiver = Receiver { dc, core: Arc::clone(core), shared: Arc::clone(&shared), used };
     spawn_local(receiver.run());
     ChannelLane::new(shared, hold, used == Use::Carrier)
@@ -52,52 +66,74 @@ pub(crate) fn lane(
 struct Sender {
     dc: Arc<dyn DataChannel>,
     core: Arc<Core>,
+    shared: Arc<Shared>,
+    used: Use,
     hold: Arc<Hold>,
 }
 
 impl Sender {
-    async fn run(self, shared: Arc<Shared>, used: Use) {
-        let is_clean = loop {
-            let message = match shared.next().await {
-                Work::Send(message) => message,
-                Work::Finish => BytesMut::new(),
-                Work::Leave { is_clean } => break is_clean,
-            };
-            let length = message.len();
-            let sent = tokio::select! {
-                biased;
-                () = shared.given_up() => break false,
-                sent = self.dc.send(message) => sent,
-            };
-            if sent.is_err() {
-                shared.die(self.core.end().unwrap_or(End::Closed));
-                break false;
-            }
-            self.core.touch();
-            if length == 0 {
-                shared.finished();
-            } else {
-                shared.sent(length);
-            }
-        };
+    async fn run(self) {
+        let is_clean = self.send_all().await;
         if is_clean {
             // The time is for a peer that reads no more.
             let _ = timeout(LINGER, self.deliver()).await;
-        } else if used == Use::Stream {
+        }
+        if self.used == Use::Stream {
             let _ = self.dc.close().await;
         }
         drop(self.hold);
     }
 
-    /// Waits until the peer has acknowledged all bytes, and closes the channel behind them.
-    async fn deliver(&self) {
-        while self.dc.outstanding_bytes().await.is_ok_and(|bytes| bytes > 0) {
-            sleep(LOOK).await;
+    /// Sends what the lane writes until the lane is dropped. Returns whether the lane had ended.
+    async fn send_all(&self) -> bool {
+        loop {
+            let work = self.shared.next().await;
+            if let Work::Leave { is_clean } = work {
+                return is_clean;
+            }
+            let sent = tokio::select! {
+                biased;
+                () = self.shared.given_up() => return false,
+                sent = self.send(work) => sent,
+            };
+            if sent.is_err() {
+                self.shared.die(self.core.end().unwrap_or(End::Closed));
+                return false;
+            }
+            self.core.touch();
         }
-        // The channel closes behind the end mark (RFC 8831 section 6.7).
-        let _ = self.dc.close().await;
-        while self.dc.ready_state().await.is_ok_and(|state| state != RTCDataChannelState::Closed) {
-            sleep(LOOK).await;
+    }
+
+    async fn send(&self, work: Work) -> webrtc::error::Result<()> {
+        match (work, self.used) {
+            (Work::Send(message), _) => {
+                let length = message.len();
+                self.dc.send(message).await?;
+                self.shared.sent(length);
+            }
+            (Work::Finish, used) => {
+                match used {
+                    Use::Carrier => self.dc.send_text(END).await?,
+                    Use::Stream => self.dc.send(BytesMut::new()).await?,
+                }
+                self.shared.finished();
+            }
+            (Work::Receipt, Use::Carrier) => self.dc.send_text(RECEIPT).await?,
+            (Work::Receipt, Use::Stream) | (Work::Leave { .. }, _) => {}
+        }
+        Ok(())
+    }
+
+    /// Waits until the peer has all bytes.
+    async fn deliver(&self) {
+        match self.used {
+            Use::Carrier => self.shared.received().await,
+            // The channel closes behind the end mark (RFC 8831 section 6.7).
+            Use::Stream => {
+                while self.dc.outstanding_bytes().await.is_ok_and(|bytes| bytes > 0) {
+                    sleep(LOOK).await;
+                }
+            }
         }
     }
 }
@@ -127,29 +163,33 @@ impl Receiver {
             match event {
                 Some(DataChannelEvent::OnMessage(message)) => {
                     self.core.touch();
-                    if let Err(end) = self.message(message.data) {
+                    if let Err(end) = self.message(message) {
                         self.shared.die(end);
                         return;
                     }
                 }
-                Some(DataChannelEvent::OnClose) => return self.closed().await,
+                Some(DataChannelEvent::OnClose) | None => {
+                    return self.shared.die(self.core.end().unwrap_or(End::Closed));
+                }
                 Some(_) => {}
-                None => return self.shared.die(self.core.end().unwrap_or(End::Closed)),
             }
         }
     }
 
-    fn message(&self, data: BytesMut) -> Result<(), End> {
+    fn message(&self, message: RTCDataChannelMessage) -> Result<(), End> {
+        let RTCDataChannelMessage { is_string, data } = message;
         if data.len() > MAX_MESSAGE {
             return Err(End::Long);
         }
-        self.shared.arrive(data)
-    }
-
-    async fn closed(&self) {
-        if self.used == Use::Stream && self.core.is_connected().await {
-            self.shared.end_of_peer();
+        match (self.used, is_string) {
+            (Use::Carrier, true) if *data == *END.as_bytes() => self.shared.end_of_peer(),
+            (Use::Carrier, true) if *data == *RECEIPT.as_bytes() => {
+                self.shared.receipt();
+                Ok(())
+            }
+            (Use::Carrier, true) => Err(End::Foreign),
+            (Use::Stream, _) if data.is_empty() => self.shared.end_of_peer(),
+            _ => self.shared.arrive(data),
         }
-        self.shared.die(self.core.end().unwrap_or(End::Closed));
     }
 }

@@ -62,13 +62,6 @@ impl Core {
         end.ok().and_then(|end| *end).unwrap_or(End::Closed)
     }
 
-    /// Whether channels still work, so that a closed one was closed by itself.
-    pub(crate) async fn is_connected(&self) -> bool {
-        let Some(sctp) = self.pc.sctp().await else { return false };
-        let state = sctp.state().await;
-        state.is_ok_and(|state| state.to_string() == "connected")
-    }
-
     /// The address of the peer on the chosen path.
     pub(crate) async fn remote(&self) -> Option<SocketAddr> {
         let ice = self.pc.sctp().await?.transport().ice_transport();

@@ -48,6 +48,8 @@ pub(crate) enum End {
     Flood,
     /// A message is longer than this end announced.
     Long,
+    /// A message of a carrier that this version does not know.
+    Foreign,
     /// A message came after the end of the direction.
     Late,
     /// The runtime of the connection is gone.
@@ -69,6 +71,10 @@ impl End {
             Self::Long => (
                 io::ErrorKind::InvalidData,
                 "the peer sent a longer message than a=max-message-size permits",
+            ),
+            Self::Foreign => (
+                io::ErrorKind::InvalidData,
+                "the peer sent a message that this version does not know; update the older one",
             ),
             Self::Late => {
                 (io::ErrorKind::InvalidData, "the peer sent a message after the end of its stream")

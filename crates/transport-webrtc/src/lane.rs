@@ -1,4 +1,4 @@
-//! The lane over a data channel: bytes as messages, and an empty message as the end of a direction.
+//! The lane over a data channel: bytes as messages, and a mark as the end of a direction.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -50,7 +50,12 @@ impl Lane for ChannelLane {
             }
             return Poll::Ready(Ok(read));
         }
-        if state.has_ended() {
+        let (has_ended, is_first) = state.read_end();
+        if has_ended {
+            drop(state);
+            if is_first {
+                self.shared.work.notify_one();
+            }
             return Poll::Ready(Ok(0));
         }
         if let Some(end) = state.end() {
@@ -106,7 +111,7 @@ impl Lane for ChannelLane {
     }
 
     /// Ready when the library has all bytes and the end mark. A lane that is dropped then delivers
-    /// them in the background.
+    /// them in the background, as a socket of TCP does.
     fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.death.check()?;
         let mut state = self.shared.lock();

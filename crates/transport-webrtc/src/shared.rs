@@ -51,6 +51,11 @@ pub(crate) struct State {
     incoming: usize,
     /// The end mark of the peer has arrived.
     is_ended: bool,
+    /// The reader has seen the end, and the peer is to learn of it.
+    owes_receipt: bool,
+    has_read_end: bool,
+    /// The peer has read all bytes up to our end mark.
+    is_received: bool,
     /// Why the channel is over. Bytes that arrived before are still read.
     end: Option<End>,
     is_authenticated: bool,
@@ -65,6 +70,8 @@ pub(crate) enum Work {
     Send(BytesMut),
     /// Sends the end mark.
     Finish,
+    /// Tells the peer that its bytes were read to the end.
+    Receipt,
     /// The lane was dropped. `is_clean`: both directions had ended.
     Leave {
         is_clean: bool,
@@ -94,12 +101,12 @@ impl Shared {
     /// Waits until the reader takes a further message. `false`: nobody reads any more.
     pub(crate) async fn wait_for_room(&self) -> bool {
         loop {
-            let (is_dropped, has_room) = {
+            let (has_left, has_room) = {
                 let state = self.lock();
-                (state.is_dropped, state.incoming < INCOMING)
+                (state.has_left(), state.is_dropped || state.incoming < INCOMING)
             };
-            if is_dropped || has_room {
-                return !is_dropped;
+            if has_left || has_room {
+                return !has_left;
             }
             self.room.notified().await;
         }
@@ -119,41 +126,65 @@ impl Shared {
         }
     }
 
-    /// Ready when nobody reads any more.
+    /// Ready when nobody waits for messages any more: no reader, and no lane that lingers.
     pub(crate) async fn left(&self) {
-        while !self.lock().is_dropped {
+        while !self.lock().has_left() {
             self.room.notified().await;
         }
     }
 
-    /// A message has arrived.
+    /// Ready when the peer has read all bytes, or nobody will.
+    pub(crate) async fn received(&self) {
+        loop {
+            let is_over = {
+                let state = self.lock();
+                state.is_received || state.end.is_some()
+            };
+            if is_over {
+                return;
+            }
+            self.work.notified().await;
+        }
+    }
+
+    /// The peer says that it has read all bytes.
+    pub(crate) fn receipt(&self) {
+        self.lock().is_received = true;
+        self.work.notify_one();
+        self.room.notify_one();
+    }
+
+    /// Bytes have arrived.
     pub(crate) fn arrive(&self, message: BytesMut) -> Result<(), End> {
         let mut state = self.lock();
         if state.is_ended {
             return Err(End::Late);
         }
-        if message.is_empty() {
-            state.is_ended = true;
-        } else {
-            state.incoming += message.len();
-            if !state.is_authenticated && state.incoming > STRANGER {
-                return Err(End::Flood);
-            }
-            state.arrived.push_back(message);
+        if state.is_dropped {
+            return Ok(());
         }
+        state.incoming += message.len();
+        if !state.is_authenticated && state.incoming > STRANGER {
+            return Err(End::Flood);
+        }
+        state.arrived.push_back(message);
         let reader = state.reader.take();
         drop(state);
         wake(reader);
         Ok(())
     }
 
-    /// The peer's direction has ended without an end mark.
-    pub(crate) fn end_of_peer(&self) {
+    /// The end mark of the peer has arrived.
+    pub(crate) fn end_of_peer(&self) -> Result<(), End> {
         let mut state = self.lock();
+        if state.is_ended {
+            return Err(End::Late);
+        }
         state.is_ended = true;
         let reader = state.reader.take();
         drop(state);
         wake(reader);
+        Ok(())
     }
 
     /// The library has taken the end mark.
@@ -191,6 +222,7 @@ impl Shared {
         let mut state = self.lock();
         state.is_dropped = true;
         state.arrived = VecDeque::new();
+        state.incoming = 0;
         drop(state);
         self.work.notify_one();
         self.room.notify_one();
@@ -218,6 +250,10 @@ impl State {
         if self.is_finishing && !self.is_finished {
             return Some(Work::Finish);
         }
+        if self.owes_receipt {
+            self.owes_receipt = false;
+            return Some(Work::Receipt);
+        }
         self.is_dropped.then_some(Work::Leave { is_clean: true })
     }
 
@@ -233,8 +269,18 @@ impl State {
         self.is_finished
     }
 
-    pub(crate) const fn has_ended(&self) -> bool {
-        self.is_ended
+    /// Whether the reader has all bytes up to the end. `true`, and the first time: the peer is to
+    /// learn of it.
+    pub(crate) const fn read_end(&mut self) -> (bool, bool) {
+        let is_first = self.is_ended && !self.has_read_end;
+        self.has_read_end = self.is_ended;
+        self.owes_receipt |= is_first;
+        (self.is_ended, is_first)
+    }
+
+    /// Whether nobody waits for messages.
+    const fn has_left(&self) -> bool {
+        self.is_dropped && (!self.is_finishing || self.is_received || self.end.is_some())
     }
 
     pub(crate) const fn finish(&mut self) {
