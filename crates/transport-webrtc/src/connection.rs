@@ -27,6 +27,11 @@ use crate::settings::WebrtcSettings;
 /// How long addresses are looked for. A STUN server that does not answer costs this time.
 const GATHERING: Duration = Duration::from_secs(1);
 
+/// How often each pair of addresses is tried, and how many times: for 10 s. The checks of a socket
+/// leave 50 ms apart all the same (`pace.rs`).
+const CHECKS_EVERY: Duration = Duration::from_millis(200);
+const CHECKS: u16 = 50;
+
 /// The longest message that the library takes, bytes. It drops a longer one, so this is more than
 /// what peers are told ([`crate::sdp::MAX_MESSAGE`]): a peer that does not obey gets an error.
 const LARGEST: u32 = SctpMaxMessageSize::DEFAULT_MESSAGE_SIZE;
@@ -184,6 +189,7 @@ async fn build(
     let engine = SettingEngineBuilder::new()
         // It tells other machines of this one, and fails without a multicast route.
         .with_multicast_dns_mode(MulticastDnsMode::Disabled)
+        .with_ice_connection_attempts(Some(CHECKS_EVERY), Some(CHECKS))
         .with_sctp_max_message_size(SctpMaxMessageSize::Bounded(LARGEST))
         .with_sctp_max_receive_buffer_size(settings.window())
         .build();

@@ -24,7 +24,7 @@
 //! | when a connection ends, and what limits it | `connection.rs`, `peers.rs`, `settings.rs` |
 //! | how bytes become messages, and messages bytes | `lane.rs`, `shared.rs` (both sides), `channel.rs` |
 //! | what a program without a tunnel opens | `channels.rs` |
-//! | what the library runs on | `runtime.rs`, `socket.rs` |
+//! | what the library runs on | `runtime.rs`, `socket.rs`; how fast it asks strangers: `pace.rs` |
 //!
 //! The library `webrtc` does ICE, DTLS and SCTP. Its tasks run on the worker that made the
 //! connection; the lane may live on another thread.
@@ -35,6 +35,7 @@ mod channels;
 mod connection;
 mod error;
 mod lane;
+mod pace;
 mod peers;
 mod runtime;
 mod sdp;
