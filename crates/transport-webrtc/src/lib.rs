@@ -34,6 +34,8 @@ mod channel;
 mod channels;
 mod connection;
 mod error;
+#[doc(hidden)]
+pub mod fuzz;
 mod lane;
 mod pace;
 mod peers;
@@ -48,7 +50,7 @@ pub use candidate::{Admission, Candidate, Kind, MAX_CANDIDATES};
 pub use channels::{Channel, Channels};
 pub use error::SignalError;
 pub use peers::Peers;
-pub use sdp::{MAX_DESCRIPTION, survives};
+pub use sdp::MAX_DESCRIPTION;
 pub use settings::WebrtcSettings;
 pub use signal::{Answerer, Arrived, First, Interfaces, Offerer};
 
