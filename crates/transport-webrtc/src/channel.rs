@@ -1,13 +1,15 @@
 //! The two tasks of a data channel: bytes of its lane become messages, and messages bytes.
 
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use tokio::task::spawn_local;
 use tokio::time::{sleep, timeout};
 use webrtc::data_channel::{DataChannel, DataChannelEvent, RTCDataChannelMessage};
 
+use crate::ahead::Ahead;
 use crate::connection::{Core, Hold};
 use crate::error::End;
 use crate::lane::ChannelLane;
@@ -19,6 +21,9 @@ const LINGER: Duration = Duration::from_secs(10);
 
 /// How often a lingering channel is looked at; the library tells nobody that a stream is empty.
 const LOOK: Duration = Duration::from_millis(10);
+
+/// How often a slow path is looked at; it delivers about one message in this time.
+const STEP: Duration = Duration::from_millis(5);
 
 /// The end mark of a carrier.
 const END: &str = "end";
@@ -55,6 +60,8 @@ pub(crate) fn lane(
         shared: Arc::clone(&shared),
         used,
         hold: Arc::clone(&hold),
+        ahead: RefCell::new(Ahead::new(core.window())),
+        taken: Cell::new(0),
     };
     spawn_local(sender.run());
     let receiver = Receiver { dc, core: Arc::clone(core), shared: Arc::clone(&shared), used };
@@ -69,6 +76,9 @@ struct Sender {
     shared: Arc<Shared>,
     used: Use,
     hold: Arc<Hold>,
+    ahead: RefCell<Ahead>,
+    /// Bytes that the library has taken since the begin.
+    taken: Cell<u64>,
 }
 
 impl Sender {
@@ -108,7 +118,9 @@ impl Sender {
         match (work, self.used) {
             (Work::Send(message), _) => {
                 let length = message.len();
+                self.may_send().await?;
                 self.dc.send(message).await?;
+                self.taken.set(self.taken.get() + length as u64);
                 self.shared.sent(length);
             }
             (Work::Finish, used) => {
@@ -122,6 +134,20 @@ impl Sender {
             (Work::Receipt, Use::Stream) | (Work::Leave { .. }, _) => {}
         }
         Ok(())
+    }
+
+    /// Waits until the library holds less than this path is to be ahead.
+    async fn may_send(&self) -> webrtc::error::Result<()> {
+        loop {
+            let waiting = self.dc.outstanding_bytes().await?;
+            let acknowledged = self.taken.get().saturating_sub(waiting as u64);
+            let allowed = self.ahead.borrow_mut().allowed(Instant::now(), acknowledged);
+            // Of a full window the library itself waits, and wakes when an acknowledgement comes.
+            if waiting < allowed || allowed >= self.core.window() {
+                return Ok(());
+            }
+            sleep(STEP).await;
+        }
     }
 
     /// Waits until the peer has all bytes.

@@ -39,6 +39,8 @@ const LARGEST: u32 = SctpMaxMessageSize::DEFAULT_MESSAGE_SIZE;
 /// The connection, as its lanes and tasks know it.
 pub(crate) struct Core {
     pub(crate) pc: Arc<dyn PeerConnection>,
+    /// Bytes that the library takes of a channel.
+    window: usize,
     /// Counts messages.
     activity: AtomicU64,
     /// Whether a channel is open.
@@ -48,6 +50,10 @@ pub(crate) struct Core {
 }
 
 impl Core {
+    pub(crate) const fn window(&self) -> usize {
+        self.window
+    }
+
     pub(crate) fn touch(&self) {
         self.activity.fetch_add(1, Ordering::Relaxed);
     }
@@ -135,6 +141,7 @@ impl Beginning {
         let pc = build(settings, handler).await?;
         let core = Arc::new(Core {
             pc,
+            window: settings.outstanding(),
             activity: AtomicU64::new(0),
             is_open: AtomicBool::new(false),
             end: watch::Sender::new(None),

@@ -22,13 +22,14 @@
 //! | which addresses of a stranger are sent to | `candidate.rs` |
 //! | how offer and answer become a connection, and what binds a greeting to it | `signal.rs` |
 //! | when a connection ends, and what limits it | `connection.rs`, `peers.rs`, `settings.rs` |
-//! | how bytes become messages, and messages bytes | `lane.rs`, `shared.rs` (both sides), `channel.rs` |
+//! | how bytes become messages, and messages bytes | `lane.rs`, `shared.rs` (both sides), `channel.rs`; how many wait: `ahead.rs` |
 //! | what a program without a tunnel opens | `channels.rs` |
 //! | what the library runs on | `runtime.rs`, `socket.rs`; how fast it asks strangers: `pace.rs` |
 //!
 //! The library `webrtc` does ICE, DTLS and SCTP. Its tasks run on the worker that made the
 //! connection; the lane may live on another thread.
 
+mod ahead;
 mod candidate;
 mod channel;
 mod channels;
