@@ -85,6 +85,7 @@ fn keep(server: &Server, token: &Token, name: Name, told: &Rc<Told>) -> AbortHan
         logged_in: Arc::new(AtomicBool::new(false)),
         leaving: Arc::new(AtomicBool::new(false)),
         retry: Retry::default(),
+        redial: Rc::default(),
         link: LinkConfig::default(),
         budget: Rc::new(Unlimited),
         serials: Arc::new(AtomicU64::new(1)),

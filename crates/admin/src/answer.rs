@@ -50,7 +50,7 @@ pub(super) fn succeeded(answer: Answer, order: Option<&Order>) -> Response {
         Answer::Status(status) => Json(status).into_response(),
         Answer::Reloaded(reloaded) => Json(reloaded).into_response(),
         Answer::Configuration(shown) => Json(shown).into_response(),
-        Answer::Reconnected(links) => Json(json!({ "links": links })).into_response(),
+        Answer::Reconnected(reconnected) => Json(reconnected).into_response(),
         Answer::Allowed(allowed) => Json(allowed).into_response(),
         Answer::Limited(limits) => Json(limits).into_response(),
         Answer::Held(Some(held)) => Json(held).into_response(),

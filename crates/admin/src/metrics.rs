@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 use Kind::{Counter, Gauge, Histogram};
 use ops::Role;
 use ops::status::{
-    Carrier, Certificate, Link, Requests, Sent, Service, Session, Status, TARGET_DOWN, UP,
+    Carrier, Certificate, DaemonState, Link, LinkState, Requests, Sent, Service, ServiceState,
+    Session, Status,
 };
 
 /// Most services with their own series; clients may register any number of services.
@@ -131,7 +132,7 @@ fn process<'a>(list: &mut List<'a>, status: &'a Status) {
     let name = "tunnel_build_info";
     list.metric(name, Gauge, "What runs here, always 1.");
     list.value(name, &[("version", &status.version), ("role", status.role.name())], 1_u64);
-    let up = u64::from(status.state == "running");
+    let up = u64::from(status.state == DaemonState::Running);
     list.single("tunnel_running", Gauge, "1, or 0 while it drains.", up);
     let uptime = status.uptime_seconds;
     list.single("tunnel_uptime_seconds", Gauge, "Time since the start.", uptime);
@@ -200,7 +201,7 @@ fn links<'a>(list: &mut List<'a>, sessions: &Sessions<'a>) {
         };
     gauge(list, "tunnel_links", "Links to the other side.", |_| 1);
     let help = "Links that carry streams.";
-    gauge(list, "tunnel_links_up", help, |link| u64::from(link.state == UP));
+    gauge(list, "tunnel_links_up", help, |link| u64::from(link.state == LinkState::Up));
     gauge(list, "tunnel_link_streams", "Open streams.", |link| link.streams);
     gauge(list, "tunnel_link_flows", "Open flows of UDP.", |link| link.flows);
     let help = "Bytes kept for replay until the other side has consumed them.";
@@ -378,11 +379,18 @@ fn services<'a>(list: &mut List<'a>, status: &'a Status, sessions: &Sessions<'a>
             list.value(name, &series.labels(), of(series.service));
         }
     };
-    let is_up = |service: &Service| u64::from([UP, TARGET_DOWN].contains(&&*service.state));
+    let is_up = |service: &Service| match service.state.state() {
+        ServiceState::Up | ServiceState::TargetDown => 1,
+        ServiceState::Denied
+        | ServiceState::Waiting
+        | ServiceState::Superseded
+        | ServiceState::Refused
+        | ServiceState::Unknown => 0,
+    };
     let help =
         if role == Role::Server { "1 if visitors reach it." } else { "1 if it is published." };
     metric(list, "tunnel_service_up", Gauge, help, is_up);
-    let is_down = |service: &Service| u64::from(service.state == TARGET_DOWN);
+    let is_down = |service: &Service| u64::from(service.state == ServiceState::TargetDown);
     let help = "1 if the target refused the last visitor or check, or did not answer.";
     metric(list, "tunnel_service_target_down", Gauge, help, is_down);
     refused_addresses(list, sessions);
@@ -446,7 +454,7 @@ fn refused_addresses<'a>(list: &mut List<'a>, sessions: &Sessions<'a>) {
     let mut counts: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for (peer, sessions) in sessions {
         let services = sessions.iter().flat_map(|session| &session.services);
-        for service in services.filter(|service| service.is_refused()) {
+        for service in services.filter(|service| service.state == ServiceState::Refused) {
             *counts.entry((peer, &service.name)).or_default() += 1;
         }
     }
@@ -529,9 +537,10 @@ fn resident_bytes() -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use ops::status::{Told, sample, sample_flows, sample_kcp, sample_requests};
+
     use super::*;
 
-    use ops::status::{sample, sample_flows, sample_kcp, sample_requests};
     fn page(status: &Status) -> String {
         crate::page::page(&list(status))
     }
@@ -580,7 +589,11 @@ mod tests {
         status.sessions[0].services.push(sample_flows());
         status.sessions[0].services.push(sample_requests());
         let one = client.sessions[0].services[0].clone();
-        let refused = Service { address: "tcp://:22".into(), state: "no right".into(), ..one };
+        let refused = Service {
+            address: "tcp://:22".into(),
+            state: Told::because(ServiceState::Refused, "no right"),
+            ..one
+        };
         client.sessions[0].services.push(refused);
         let kcp = sample_kcp();
         status.sessions[0].sent.insert("kcp".into(), kcp.sent().unwrap());

@@ -11,7 +11,7 @@ use axum::routing::{MethodRouter, delete, get, patch, post, put};
 use axum::{Json, Router, middleware};
 use ops::command::{self, Answer, Command, Entry, Given, Method, PATIENCE, Reading};
 use ops::measure::Ping;
-use ops::status::Status;
+use ops::status::{DaemonState, SessionState, Status};
 use ops::{Daemon, Life, Role};
 use serde_json::json;
 use tokio::sync::{Semaphore, mpsc};
@@ -158,10 +158,14 @@ async fn healthz(State(api): ApiState) -> Response {
 async fn readyz(State(api): ApiState) -> Response {
     let Some(status) = asked(api.daemon.as_ref()).await else { return no_answer() };
     let unready = |why: &str| problem(StatusCode::SERVICE_UNAVAILABLE, why);
-    if status.state != "running" {
-        return unready(&status.state);
+    match status.state.state() {
+        DaemonState::Running => {}
+        DaemonState::Draining | DaemonState::Unknown => {
+            return unready(&status.state.to_string());
+        }
     }
-    if status.role == Role::Client && !status.sessions.iter().any(|session| session.state == "up") {
+    let mut sessions = status.sessions.iter();
+    if status.role == Role::Client && !sessions.any(|session| session.state == SessionState::Up) {
         return unready("no link to the server");
     }
     "ready\n".into_response()

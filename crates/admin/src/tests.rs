@@ -8,8 +8,14 @@ use std::time::Duration;
 
 use config::{Admin, Secret, Token};
 use ops::clients::{Applied, Change, Client, Clients, Details, Held, HoldOrder, Origin};
-use ops::status::{Status, StreamNumber, Streams, sample};
-use ops::{Connector, Daemon, Life, Log, Phase, SendFuture, Traffic};
+use ops::events::{ClientChange, ServiceChange};
+use ops::status::{
+    ClientState, DaemonState, LinkState, ServiceState, SessionState, State as _, Status,
+    StreamNumber, Streams, sample,
+};
+use ops::{Connector, Daemon, Life, Log, Phase, Reconnected, SendFuture, Traffic};
+use serde::Serialize;
+use serde_json::Value;
 
 use super::AdminApi;
 use super::places::PLACES;
@@ -49,8 +55,8 @@ impl Traffic for Fixed {
         Box::pin(async { Streams::default() })
     }
 
-    fn reconnect(&self, _: Option<String>) -> SendFuture<'_, u64> {
-        Box::pin(async { 1 })
+    fn reconnect(&self, _: Option<String>) -> SendFuture<'_, Reconnected> {
+        Box::pin(async { Reconnected { links: 1, looking: 0 } })
     }
 
     fn kill(&self, _: StreamNumber) -> SendFuture<'_, bool> {
@@ -353,7 +359,7 @@ fn what_is_asked_for_wrongly_is_told_in_json() {
         let (status, answer) = get(&api, line, body);
         assert_eq!(status, expected, "{line}: {answer}");
         let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-        let json: serde_json::Value = serde_json::from_str(body).unwrap();
+        let json: Value = serde_json::from_str(body).unwrap();
         assert_eq!(json["error"].is_string(), expected != 200, "{line}: {body}");
     }
     let (_, answer) = get(&api, "GET /api/v1/status", "");
@@ -364,7 +370,7 @@ fn what_is_asked_for_wrongly_is_told_in_json() {
 #[test]
 fn clients_are_listed_with_what_is_known_of_them() {
     let api = api();
-    let json = |line: &str| -> serde_json::Value {
+    let json = |line: &str| -> Value {
         let (_, answer) = get(&api, line, "");
         serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
     };
@@ -438,7 +444,7 @@ fn every_path_of_the_document_is_served_and_with_its_methods_only() {
     let api = api();
     let (_, answer) = get(&api, "GET /api/v1/openapi.json", "");
     let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-    let document: serde_json::Value = serde_json::from_str(body).unwrap();
+    let document: Value = serde_json::from_str(body).unwrap();
     let paths = document["paths"].as_object().unwrap();
     assert!(paths.len() > 10);
     for (path, operations) in paths {
@@ -476,7 +482,7 @@ fn a_wrong_body_is_answered_with_what_is_right() {
         let head = format!("{line} HTTP/1.1\r\nHost: HOST\r\nAuthorization: Bearer {TOKEN}{kind}");
         let (status, answer) = ask(&api, &head, body);
         let (_, json) = answer.split_once("\r\n\r\n").unwrap();
-        let json: serde_json::Value = serde_json::from_str(json).unwrap();
+        let json: Value = serde_json::from_str(json).unwrap();
         (status, json["error"].as_str().unwrap().to_owned())
     };
     let json = "\r\nContent-Type: application/json";
@@ -545,5 +551,55 @@ fn a_wrong_body_is_answered_with_what_is_right() {
     ] {
         let (found, said) = ask(line, json, "");
         assert!(found == status && !said.is_empty(), "{line}: {found} {said}");
+    }
+}
+
+/// The words of all states of a kind.
+fn words<S: Serialize>(all: &[S]) -> Vec<Value> {
+    all.iter().map(|state| serde_json::to_value(state).unwrap()).collect()
+}
+
+#[test]
+fn the_document_lists_the_word_of_every_state() {
+    let document: Value = serde_json::from_str(include_str!("openapi.json")).unwrap();
+    let schemas = &document["components"]["schemas"];
+    for (name, all) in [
+        ("DaemonState", words(DaemonState::ALL)),
+        ("SessionState", words(SessionState::ALL)),
+        ("LinkState", words(LinkState::ALL)),
+        ("ServiceState", words(ServiceState::ALL)),
+        ("ClientState", words(ClientState::ALL)),
+    ] {
+        assert_eq!(schemas[name]["enum"].as_array(), Some(&all), "{name}");
+    }
+    let mut changes = words(LinkState::ALL);
+    changes.extend(words(ServiceChange::ALL));
+    changes.extend(words(ClientChange::ALL));
+    assert_eq!(schemas["Event"]["properties"]["state"]["enum"].as_array(), Some(&changes));
+    // No state is a free text.
+    let text = document.to_string();
+    assert!(!text.contains(r#""state":{"type":"string""#), "{text}");
+}
+
+#[test]
+fn each_state_of_an_answer_has_its_text_beside_it() {
+    let api = api();
+    for line in ["GET /api/v1/status", "GET /api/v1/clients", "GET /api/v1/clients/home"] {
+        let (_, answer) = get(&api, line, "");
+        let mut rest =
+            vec![serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()];
+        let mut states = 0;
+        while let Some(value) = rest.pop() {
+            match value {
+                Value::Object(object) => {
+                    states += usize::from(object.contains_key("state"));
+                    assert_eq!(object.contains_key("state"), object.contains_key("state_text"));
+                    rest.extend(object.into_iter().map(|(_, value)| value));
+                }
+                Value::Array(list) => rest.extend(list),
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+            }
+        }
+        assert!(states > 0, "{line}: {answer}");
     }
 }

@@ -49,6 +49,7 @@ impl ServiceOptions {
 #[allow(missing_docs, reason = "each field is the flag and the key of its name")]
 pub struct ServerFlags {
     pub listen: Vec<String>,
+    pub public_url: Vec<String>,
     /// Adds one client to `clients`, together with the next seven fields.
     pub name: Option<String>,
     pub token: Option<crate::Secret>,
@@ -103,6 +104,7 @@ impl ServerFlags {
     pub(crate) fn tree(&self) -> Vec<Entry> {
         let mut top = Tree::default();
         top.list("listen", "--listen", &self.listen);
+        top.list("public_url", "--public-url", &self.public_url);
         let mut tls = Tree::default();
         tls.one("cert", "--cert", self.cert.as_deref());
         tls.one("key", "--key", self.key.as_deref());

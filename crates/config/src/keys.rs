@@ -31,7 +31,7 @@ mod tables {
     pub(crate) const STREAM_TIMES: &[&str] = &["idle", "half_close", "total", "flush"];
 
     pub(crate) const SERVER: Table = table("server:", &[
-        "listen", "tls", "clients", "public_bind", "state_dir", "workers", "memory_budget", "window",
+        "listen", "tls", "clients", "public_bind", "public_url", "state_dir", "workers", "memory_budget", "window",
         "keepalive", "resume_timeout", "drain_timeout", "log", "control", "trusted_proxies",
         "watch", "admin", "allow_any_client", "auth", "otlp", "quic", "kcp", "http", "tls_routes",
     ], &["limits"]);

@@ -176,6 +176,7 @@ fn defaults() -> BTreeMap<String, String> {
 
 /// A value for every key that differs from the value in the minimal files.
 const OTHER_SERVER: &str = "listen: tls://[::]:1\ntls: { cert: c, key: k }\npublic_bind: 127.0.0.1\n\
+    public_url: tls://a.b\n\
     trusted_proxies: 10.0.0.1\nclients: [{name: b, token_file: t}]\nallow_any_client: true\n\
     auth: { http: { url: 'http://[::1]:1' } }\n\
     http: { listen: '[::]:80', domain: a.b, route_header: X, redirect: false, pages: { not_found: p }, remember: 1d }\n\

@@ -15,7 +15,7 @@ use ops::events::Heard;
 use ops::lists::ListChange;
 use ops::measure::{Ping, Progress, Speed};
 use ops::status::{Status, StreamNumber, Streams};
-use ops::{Reloaded, WrongConfig};
+use ops::{Reconnected, Reloaded, WrongConfig};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
 
@@ -176,11 +176,11 @@ pub fn deny(instance: &Instance, order: Order) -> anyhow::Result<Allowed> {
     Ok(allowed)
 }
 
-/// Ends the carriers of a client's links, which dial anew. Returns the number of these links.
-pub fn reconnect(instance: &Instance, client: Option<String>) -> anyhow::Result<u64> {
+/// Ends the carriers of a client's links, which dial anew.
+pub fn reconnect(instance: &Instance, client: Option<String>) -> anyhow::Result<Reconnected> {
     let answer = instance.ask(Command::Reconnect { client })?;
-    let Answer::Reconnected(links) = answer else { bail!(UNASKED) };
-    Ok(links)
+    let Answer::Reconnected(reconnected) = answer else { bail!(UNASKED) };
+    Ok(reconnected)
 }
 
 /// Changes limits of a client. Returns all its limits. The error may be a [`WrongConfig`].

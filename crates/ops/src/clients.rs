@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::WrongConfig;
 use crate::enrol::{Allowed, Order};
-use crate::status::{Session, duration, tables};
-use crate::term::{self, Column, Drawn, Screen, Sheet, Table, Tone, natural};
+use crate::status::{ClientState, Session, State as _, Told, duration, tables};
+use crate::term::{self, Column, Drawn, Screen, Sheet, Table, natural};
 
 /// The longest reason of a refusal in bytes. A reason may contain text of a peer.
 pub const REASON_MAX: usize = 200;
@@ -77,6 +77,9 @@ pub struct Client {
     pub name: String,
     /// Where the server has the client from.
     pub from: Origin,
+    /// Whether the client is connected. The text also has the duration and the hold.
+    #[serde(flatten)]
+    pub state: Told<ClientState>,
     /// The number of links; 0: the client is away.
     pub links: u64,
     /// For how many seconds the client has been away. Absent while the client is connected, and
@@ -324,17 +327,22 @@ impl fmt::Display for Held {
 }
 
 impl Client {
-    /// Whether the client is connected or away, and for how long.
-    fn state(&self) -> String {
+    /// The client with the state that follows from its links and its hold.
+    #[must_use]
+    pub fn settled(mut self) -> Self {
         let state = match (self.links, self.away_seconds) {
-            (0, Some(seconds)) => format!("away for {}", duration(seconds)),
-            (0, None) => "away since the server's start".to_owned(),
-            (links, _) => format!("connected, {}", term::count(links, "link")),
+            (0, Some(_)) => ClientState::Away,
+            (0, None) => ClientState::NeverSeen,
+            (1.., _) => ClientState::Connected,
         };
-        match self.hold {
-            Some(hold) => format!("{state}, on hold for {}", duration(hold.seconds)),
-            None => state,
-        }
+        let text = match (self.links, self.away_seconds) {
+            (0, Some(seconds)) => format!("{} for {}", state.text(), duration(seconds)),
+            (0, None) => state.text().to_owned(),
+            (links, _) => format!("{}, {}", state.text(), term::count(links, "link")),
+        };
+        let hold = self.hold.map(|hold| format!(", on hold for {}", duration(hold.seconds)));
+        self.state = Told::because(state, text + &hold.unwrap_or_default());
+        self
     }
 
     fn refusal(&self) -> String {
@@ -387,7 +395,7 @@ pub fn render(clients: &Clients, screen: Screen) -> Drawn {
     let mut table = Table::new(vec![
         Column::new("client").text(),
         Column::new("from").worth(20),
-        Column::new("state").text().state(Tone::of),
+        Column::new("state").text().state(),
         Column::new("last address").address().worth(60),
         Column::new("rights").text().worth(30),
         Column::new("last refusal").text().worth(40),
@@ -395,14 +403,15 @@ pub fn render(clients: &Clients, screen: Screen) -> Drawn {
     let mut list: Vec<_> = list.iter().collect();
     list.sort_by(|a, b| natural(&a.name, &b.name));
     for client in &list {
-        table.row([
+        let cells = [
             client.name.clone(),
             client.from.to_string(),
-            client.state(),
+            client.state.to_string(),
             client.address.clone().unwrap_or_else(|| "-".to_owned()),
             client.rights.short(),
             client.refusal(),
-        ]);
+        ];
+        table.row_of(client.state.tone(), cells);
     }
     let all = term::count(u64::try_from(list.len()).unwrap_or(u64::MAX), "client");
     sheet.line(format_args!("{all}, server started {} ago", duration(*uptime_seconds)));
@@ -437,11 +446,11 @@ pub fn render_details(details: &Details, screen: Screen) -> Drawn {
         rows.push(row("token", text.to_owned()));
     }
     let mut sheet = Sheet::new(screen);
-    sheet.state(format_args!("{}: ", client.name), &client.state(), "");
+    sheet.state(format_args!("{}: ", client.name), (client.state.tone(), &client.state), "");
     sheet.indented(|sheet| sheet.pairs(&rows));
     for session in sessions {
         sheet.gap();
-        sheet.state("session: ", &session.state, "");
+        sheet.state("session: ", (session.state.tone(), &session.state), "");
         tables(&mut sheet, session, None);
     }
     sheet.finish()
@@ -470,6 +479,7 @@ mod tests {
             Client { refused: Some(refused), ..client("c") },
             Client { hold: Some(Held { seconds: 90, ..Held::default() }), ..client("d") },
         ];
+        let list = list.into_iter().map(Client::settled).collect();
         let clients = Clients { uptime_seconds: 5, list, ..Clients::default() };
         let text = render(&clients, Screen::PLAIN).to_string();
         let lines: Vec<_> = text.lines().collect();

@@ -15,6 +15,7 @@ use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::clients::REASON_MAX;
+use crate::status::LinkState;
 
 /// Events that wait for a listener: those of a reconnect of a hundred clients with a service each.
 const RING: usize = 256;
@@ -49,7 +50,7 @@ pub enum Changed {
     Service {
         peer: String,
         service: String,
-        state: ServiceState,
+        state: ServiceChange,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
         /// The refused addresses of a service that asked for several, [`REFUSED_MAX`] at most. The
@@ -58,7 +59,7 @@ pub enum Changed {
         refused: Vec<RefusedAddress>,
     },
     /// A client that a server knows.
-    Client { client: String, state: ClientState },
+    Client { client: String, state: ClientChange },
     /// The certificate of a host. With a reason there is none, or it is not renewed.
     Certificate {
         host: String,
@@ -81,23 +82,11 @@ pub struct RefusedAddress {
 /// The most refused addresses in one event.
 pub const REFUSED_MAX: usize = 16;
 
-/// The state of a link.
+/// What happened to a service. What the service is afterwards is a state of
+/// [the status](crate::status::ServiceState).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum LinkState {
-    /// The link has a carrier.
-    Up,
-    /// The link waits for its next carrier.
-    Stalled,
-    /// The link takes no more streams.
-    GoingAway,
-    Ended,
-}
-
-/// The state of a service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ServiceState {
+pub enum ServiceChange {
     Published,
     /// The service could not be published.
     Refused,
@@ -105,10 +94,15 @@ pub enum ServiceState {
     Withdrawn,
 }
 
+impl ServiceChange {
+    /// The changes that a daemon of this version tells.
+    pub const ALL: &[Self] = &[Self::Published, Self::Refused, Self::Withdrawn];
+}
+
 /// What happened to the entry of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ClientState {
+pub enum ClientChange {
     Enrolled,
     /// The client has a new token.
     Renewed,
@@ -119,6 +113,12 @@ pub enum ClientState {
     Held,
     /// Its hold has ended.
     Released,
+}
+
+impl ClientChange {
+    /// The changes that a daemon of this version tells.
+    pub const ALL: &[Self] =
+        &[Self::Enrolled, Self::Renewed, Self::Revoked, Self::Changed, Self::Held, Self::Released];
 }
 
 /// The events of a daemon. Clones tell and hear the same events.
@@ -190,8 +190,8 @@ impl Changed {
     ) -> Self {
         let (peer, service) = (peer.to_owned(), service.to_owned());
         let (state, reason) = match outcome {
-            Ok(_) => (ServiceState::Published, None),
-            Err(why) => (ServiceState::Refused, Some(why.to_string())),
+            Ok(_) => (ServiceChange::Published, None),
+            Err(why) => (ServiceChange::Refused, Some(why.to_string())),
         };
         let refused = refused.take(REFUSED_MAX).map(|(address, why)| {
             let (address, mut reason) = (address.to_owned(), why.to_string());
@@ -204,7 +204,7 @@ impl Changed {
     /// A service is published no more.
     pub fn withdrawn(peer: &str, service: &str) -> Self {
         let (peer, service) = (peer.to_owned(), service.to_owned());
-        let (state, reason, refused) = (ServiceState::Withdrawn, None, Vec::new());
+        let (state, reason, refused) = (ServiceChange::Withdrawn, None, Vec::new());
         Self::Service { peer, service, state, reason, refused }
     }
 
@@ -269,7 +269,7 @@ mod tests {
         let (why, all) = ("no".repeat(REASON_MAX), "http://a");
         let event = Changed::service("home", "web", &ok, [(all, &why); 40].into_iter());
         let Changed::Service { state, reason, refused, .. } = &event else { panic!("a service") };
-        assert_eq!((*state, reason), (ServiceState::Published, &None));
+        assert_eq!((*state, reason), (ServiceChange::Published, &None));
         assert_eq!((refused.len(), refused[0].reason.len()), (REFUSED_MAX, REASON_MAX));
         let whole = Changed::service("home", "web", &ok, std::iter::empty());
         let json = serde_json::to_string(&whole).unwrap();

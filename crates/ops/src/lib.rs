@@ -42,7 +42,7 @@ mod token;
 
 pub use daemon::{
     Certificates, Clients, Connector, Daemon, Enrolment, Entries, Lists, ListsInForce, Log,
-    SendFuture, Serving, Settings, Traffic,
+    Reconnected, SendFuture, Serving, Settings, Traffic,
 };
 pub use life::{Life, Phase};
 pub use loaded::{Loaded, WrongConfig};

@@ -147,6 +147,7 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
         token,
         pin: identity.as_ref().map(|identity| identity.pin().to_string()),
         rights: ordered("", args).rights(),
+        public: config.public_url.clients.iter().map(ToString::to_string).collect(),
     });
     let order = args.enroll.as_ref();
     let order = order.map(|name| ordered(name, args));

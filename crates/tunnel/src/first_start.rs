@@ -5,7 +5,7 @@ use std::io::{IsTerminal, stdout};
 use std::net::{Ipv6Addr, UdpSocket};
 use std::path::PathBuf;
 
-use ops::enrol::{Allowed, Order};
+use ops::enrol::{Allowed, Order, encrypted};
 use ops::state::StateDir;
 use ops::{Enrolment, Entries, WrongConfig, term};
 
@@ -27,6 +27,8 @@ pub(crate) struct Invitation {
     pub(crate) pin: Option<String>,
     /// The client's rights, which the flags of the server give.
     pub(crate) rights: Allowed,
+    /// The URLs for clients of `public_url`; empty: those of the listeners.
+    pub(crate) public: Vec<String>,
 }
 
 /// Reads the client's token from the state directory, and makes it at the first start. Returns the
@@ -59,7 +61,7 @@ impl Invitation {
     /// (`tls://[::]:7000`). The token is shown only on a terminal, because other output usually
     /// ends in a log.
     pub(crate) fn text(&self, listen: &[String], terminal: bool) -> String {
-        let Self { name, token, pin, rights } = self;
+        let Self { name, token, pin, rights, public } = self;
         let file = format!("{name}.token");
         let bring = match token {
             // `printf` is a shell builtin, so the token does not appear in the arguments of a
@@ -73,8 +75,9 @@ impl Invitation {
             ),
             None => format!("On the other machine, with the token in {file}:\n\n"),
         };
-        let servers: String =
-            ops::enrol::urls(listen).iter().map(|url| format!(" --server {url}")).collect();
+        let urls =
+            if public.is_empty() { ops::enrol::urls(listen) } else { encrypted(public.clone()) };
+        let servers: String = urls.iter().map(|url| format!(" --server {url}")).collect();
         let pin = pin.as_ref().map(|pin| format!(" --pin {pin}")).unwrap_or_default();
         let mut text =
             format!("{bring}  tunnel client{servers} --name {name} --token-file {file}{pin}\n");
@@ -139,6 +142,7 @@ mod tests {
             token: Some(("SECRET".into(), "/state/home.token".into())),
             pin: Some("sha256:AAAA".into()),
             rights: Order::new("home", [&[], &[]], &[]).rights(),
+            public: Vec::new(),
         }
     }
 

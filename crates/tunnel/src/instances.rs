@@ -11,7 +11,7 @@ use ops::events::Heard;
 use ops::state::Places;
 use ops::status::{Rates, Status, duration, render, render_left, render_streams};
 use ops::term::{self, Screen};
-use ops::{Reloaded, Role};
+use ops::{Reconnected, Reloaded, Role};
 
 use crate::cli::{StreamsArgs, Which};
 use crate::whereabouts;
@@ -49,7 +49,7 @@ pub(crate) fn watch(which: &Which, json: bool, wide: bool, every: Duration) -> a
             // On a terminal, each status overwrites the previous status in one write, so the screen
             // does not flicker. In a pipe a blank line is in between.
             if stdout().is_terminal() {
-                text.show(CLEAR, "");
+                text.in_window(screen).show(CLEAR, "");
             } else {
                 text.show("", "\n");
             }
@@ -139,12 +139,18 @@ fn not_in_force(reloaded: &Reloaded) -> anyhow::Result<()> {
 /// Ends the connections of a client, which dials anew. `name`: the client, on a server.
 pub(crate) fn reconnect(which: &Which, name: Option<String>) -> anyhow::Result<()> {
     let role = if name.is_some() { Role::Server } else { Role::Client };
-    let links = control::reconnect(&find_role(which, role)?, name)?;
-    if links == 0 {
+    let Reconnected { links, looking } = control::reconnect(&find_role(which, role)?, name)?;
+    if links == 0 && looking == 0 {
         bail!("no link is connected now (hint: `tunnel status` says why)");
     }
-    let links = term::count(links, "link");
-    term::out(format_args!("the connections of {links} ended; the client dials anew"));
+    if links > 0 {
+        let links = term::count(links, "link");
+        term::out(format_args!("the connections of {links} ended; the client dials anew"));
+    }
+    if looking > 0 {
+        let links = term::count(looking, "link");
+        term::out(format_args!("{links} without a connection: the client dials at once"));
+    }
     Ok(())
 }
 

@@ -10,6 +10,7 @@ use crate::keys::{
     LOG_OF_SERVER, SERVER, SERVER_TLS, SOURCE_LIMITS, Table,
 };
 use crate::model::{ClientGrant, Listen, Rights, ServerConfig, ServerTls};
+use crate::public_url::{PublicUrl, PublicUrls};
 use crate::yaml::Kind;
 use crate::{
     BadValue, CLIENT_PORTS, ForwardRights, GUEST_PORTS, Host, HostRights, PortRights, Scheme,
@@ -29,6 +30,7 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
     // With a `client_ca`, the certificate proves the name, and a token is an optional second proof.
     let by_certificate = tls.client_ca.is_some();
     let public_bind = s.value("public_bind", ip).unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
+    let public_url = public_url(&s);
     let trusted_proxies = entries(&s, "trusted_proxies");
     let mut names = BTreeSet::new();
     let items = s.key("clients").map(|item| cx.list(&item)).unwrap_or_default();
@@ -54,11 +56,23 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
         any_client,
         auth,
         public_bind,
+        public_url,
         trusted_proxies,
         http,
         tls_routes,
         common,
     })
+}
+
+fn public_url(s: &Section<'_>) -> PublicUrls {
+    let mut urls = PublicUrls::default();
+    for url in entries(s, "public_url") {
+        match url {
+            PublicUrl::Client(url) => urls.clients.push(url),
+            PublicUrl::Names(names) => urls.names.push(names),
+        }
+    }
+    urls
 }
 
 pub(crate) fn ip(text: &str) -> Result<IpAddr, BadValue> {

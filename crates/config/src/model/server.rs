@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use super::{Changed, Common, FlowLimits, Http, KeyPair, Mux, Path, TlsRoutes, Token, changes};
-use crate::{Endpoint, ForwardRights, HostRights, Net, PortRights, Span};
+use crate::{Endpoint, ForwardRights, HostRights, Net, PortRights, PublicUrls, Span};
 
 /// A checked server.yaml.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub struct ServerConfig {
     pub auth: Option<HttpAuth>,
     /// IP address of published ports that name no address.
     pub public_bind: IpAddr,
+    /// How others reach this server, where it cannot know.
+    pub public_url: PublicUrls,
     /// Reverse proxies in front of `ws://` and `wss://`. The server believes their header fields
     /// with the client's address (`X-Forwarded-For`, `Forwarded`, `X-Real-IP`).
     pub trusted_proxies: Vec<Net>,
@@ -140,6 +142,7 @@ impl ServerConfig {
             any_client,
             auth,
             public_bind,
+            public_url,
             trusted_proxies,
             http,
             tls_routes,
@@ -153,6 +156,7 @@ impl ServerConfig {
             (*auth != other.auth, Changed::live("auth")),
             (*any_client != other.any_client, Changed::live("allow_any_client")),
             (*public_bind != other.public_bind, Changed::restart("public_bind")),
+            (*public_url != other.public_url, Changed::live("public_url")),
             (*trusted_proxies != other.trusted_proxies, Changed::reconnect("trusted_proxies")),
         ];
         let doors = changes(http.differs(&other.http))
@@ -203,6 +207,7 @@ impl ServerConfig {
             format!("listen {}{note}{}", at.endpoint, default.unwrap_or_default())
         };
         let mut lines: Vec<String> = self.listen.iter().map(listener).collect();
+        lines.extend(self.public_url.summary());
         lines.extend(self.http.summary());
         lines.extend(self.tls_routes.summary());
         lines.push(match &self.tls.identity {

@@ -120,6 +120,7 @@ const HARMLESS: &[&str] = &[
     "proxy_protocol",
     "public",
     "public_bind",
+    "public_url",
     "quic",
     "query",
     "rate",

@@ -19,10 +19,12 @@ mod error;
 mod keeper;
 mod plan;
 mod rates;
+mod redial;
 mod run;
 mod watch;
 
 pub use enroll::enroll;
 pub use error::DialError;
 pub use plan::{Client, OnLink, PathChange, Report};
+pub use redial::Redial;
 pub use run::run;

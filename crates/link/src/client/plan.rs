@@ -10,6 +10,7 @@ use proto::greeting::{Identity, Name};
 use proto::{Budget, InstanceId, LinkConfig};
 
 use super::error::DialError;
+use super::redial::Redial;
 use crate::backoff::Retry;
 use crate::dial::Path;
 use crate::inner::Link;
@@ -32,6 +33,8 @@ pub struct Client {
     pub leaving: Arc<AtomicBool>,
     /// Pauses between attempts.
     pub retry: Retry,
+    /// The command that ends these pauses.
+    pub redial: Rc<Redial>,
     /// Windows and times. The server decides `resume_timeout` and `keepalive`.
     pub link: LinkConfig,
     /// The memory budget; the lease of the worker.

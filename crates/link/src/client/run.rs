@@ -66,9 +66,11 @@ pub async fn run(
             break;
         }
         // If a server sends each link away at once, the client pauses before the next link.
-        let pause = tokio::time::sleep(backoff.after(began.elapsed()));
+        let pause = backoff.after(began.elapsed());
         let room = async {
-            pause.await;
+            let looking = keeper.client.redial.looking();
+            keeper.client.redial.pause(pause).await;
+            drop(looking);
             while living.try_join_next().is_some() {}
             while living.len() >= LIVING_MAX {
                 living.join_next().await;
@@ -137,6 +139,7 @@ impl Keeper {
     /// Retries without end. `None` when the process is about to end.
     async fn connect_new(&self) -> Option<(Connected, Vec<Attempt>)> {
         let mut backoff = Backoff::new(self.client.retry);
+        let _looking = self.client.redial.looking();
         while !self.is_leaving() {
             let pause = match self.connect(None).await {
                 Ok((AttemptOutcome::Greeted(connected), _)) if self.is_leaving() => {
@@ -155,7 +158,7 @@ impl Keeper {
                     pause
                 }
             };
-            tokio::time::sleep(pause).await;
+            self.client.redial.pause(pause).await;
         }
         None
     }

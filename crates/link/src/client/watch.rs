@@ -193,7 +193,9 @@ impl Watch {
     async fn reattach(&self, pause: Duration) -> Option<Won> {
         let (link, known) = (&self.link, &self.known);
         let mut backoff = Backoff::new(self.keeper.client.retry);
-        while_alive(link, tokio::time::sleep(pause)).await?;
+        let redial = &self.keeper.client.redial;
+        let _looking = redial.looking();
+        while_alive(link, redial.pause(pause)).await?;
         loop {
             match while_alive(link, self.keeper.connect(Some((link, known)))).await? {
                 Ok(won) => return Some(won),
@@ -203,7 +205,7 @@ impl Watch {
                     }
                     let pause = backoff.failed(error.failure());
                     self.keeper.tell_failure(path, &error, pause);
-                    while_alive(link, tokio::time::sleep(pause)).await?;
+                    while_alive(link, redial.pause(pause)).await?;
                 }
             }
         }

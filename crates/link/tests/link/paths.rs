@@ -1,7 +1,10 @@
 //! Several paths: order, head start, falling back and coming back.
 
+use std::rc::Rc;
 use std::time::Duration;
 
+use link::Retry;
+use link::client::Client as Plan;
 use tokio::time::Instant;
 
 use crate::rig::{Appetite, Client, Scripted, direct, open, path, plan, serve, until, virtually};
@@ -19,6 +22,36 @@ fn a_path_that_does_not_answer_has_a_head_start_of_two_seconds() {
         assert!((2000..=2100).contains(&took.as_millis()), "{took:?}");
         assert_eq!(*client.connected.borrow(), [(2, false)]);
         assert_eq!(client.reason(), "memory://127.0.0.1:1 did not answer within 2 s");
+    });
+}
+
+#[test]
+fn a_pause_between_attempts_ends_at_a_command() {
+    virtually(async {
+        let (server, memory) = serve();
+        let only = Scripted::new(&memory, []);
+        only.is_down.set(true);
+        let hour = Duration::from_hours(1);
+        let retry = Retry { min: hour, max: hour };
+        let plan = Plan { retry, ..plan(vec![path(only.clone(), 1)]) };
+        let redial = Rc::clone(&plan.redial);
+        let begin = Instant::now();
+        let client = Client::start(plan);
+        // A link that was never connected, and a link that has lost its carrier.
+        until("the first attempt", || client.failures.borrow().len() == 1).await;
+        only.is_down.set(false);
+        assert_eq!(redial.now(), 1);
+        let link = client.live().await;
+        assert_eq!(redial.now(), 0);
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        only.is_down.set(true);
+        memory.breakers()[0].kill();
+        until("the second attempt", || client.failures.borrow().len() == 2).await;
+        only.is_down.set(false);
+        assert_eq!(redial.now(), 1);
+        until("it resumes", || link.is_live()).await;
+        assert!(begin.elapsed() < Duration::from_mins(1), "{:?}", begin.elapsed());
+        drop(server);
     });
 }
 
@@ -188,7 +221,7 @@ fn a_server_that_drops_all_it_greeted_is_not_tried_without_pause() {
         let (server, dialer) = serve();
         server.state.drops_greeted.set(true);
         let mut plan = plan(vec![direct(&dialer)]);
-        plan.retry = link::Retry::default();
+        plan.retry = Retry::default();
         let _client = Client::start(plan);
         tokio::time::sleep(Duration::from_secs(30)).await;
         let greeted = server.state.greeted.get();
@@ -202,7 +235,7 @@ fn connections_that_die_young_are_not_made_without_pause() {
         let (server, memory) = serve();
         let dialer = Scripted::new(&memory, []);
         let mut plan = plan(vec![path(dialer.clone(), 1)]);
-        plan.retry = link::Retry::default();
+        plan.retry = Retry::default();
         let client = Client::start(plan);
         client.live().await;
         server.state.drops_greeted.set(true);

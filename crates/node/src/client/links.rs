@@ -244,6 +244,7 @@ fn keep(
         logged_in: Arc::clone(&uplink.logged_in),
         leaving: Arc::clone(&links.leaving),
         retry: plan.retry,
+        redial: Rc::clone(&worker.state.client.redial),
         link: plan.link,
         budget: Rc::<Lease>::clone(&worker.state.budget),
         serials: Arc::clone(&shared.serials),

@@ -33,7 +33,7 @@ use config::{ClientConfig, Common, Kept};
 use link::ProcessBudget;
 use ops::events::Events;
 use ops::measure::{Meter, Ping, Progress, Speed, SpeedTest};
-use ops::status::{self, Status};
+use ops::status::{self, DaemonState, Status, Told};
 use ops::{
     Certificates, Connector, Daemon, ListsInForce, Reloaded, Role, SendFuture, Serving, Traffic,
     term,
@@ -166,8 +166,8 @@ impl Client {
         mut session: status::Session,
         counts: &[status::Service],
     ) -> status::Session {
-        if let Some(error) = uplink.published.trouble() {
-            session.state = error;
+        if let Some(trouble) = uplink.published.trouble() {
+            session.state = Told::because(trouble.state, trouble.text);
         }
         let shadows = config.shadows();
         let shadows_of = |name: &str| {
@@ -177,7 +177,7 @@ impl Client {
         let live = uplink.session().live() > 0;
         session.services = uplink.published.services(&config.services, live);
         for forward in &mut session.forwards {
-            uplink.published.reached(live).clone_into(&mut forward.state);
+            forward.state = uplink.published.reached(live).into();
             // The address of a listener on port 0 has the port that the system chose.
             let is_it = |known: &&config::Forward| known.listen.to_string() == forward.address;
             forward.kept = config.forwards.iter().find(is_it).is_some_and(|known| known.kept);
@@ -247,7 +247,7 @@ impl Daemon for Client {
                 servers: config.servers.iter().map(|path| path.endpoint.to_string()).collect(),
                 pins: config.pins(),
                 uptime_seconds: self.started.elapsed().as_secs(),
-                state: "running".to_owned(),
+                state: DaemonState::Running.into(),
                 tasks: survey::tasks(self.workers.handles()).await,
                 memory: survey::memory(self.workers.handles()).await,
                 descriptors: descriptors::survey(),
@@ -266,7 +266,8 @@ impl Meter for Client {
             let uplink = self.shared.uplinks.preferred();
             let ping =
                 probes::ping_links(self.workers.handles(), &uplink.session(), patience).await;
-            Ping { trouble: uplink.published.trouble(), ..ping }
+            let trouble = uplink.published.trouble().map(|trouble| trouble.text);
+            Ping { trouble, ..ping }
         })
     }
 }

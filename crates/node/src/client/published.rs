@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
 use ops::events::{Changed, Events};
-use ops::status;
+use ops::status::{self, ServiceState, SessionState, Told};
 use proto::control::{Registered, ServiceErrorCode, ServiceResult};
 
 use super::outage::Outage;
@@ -163,8 +163,8 @@ impl Published {
         known.trouble = trouble;
     }
 
-    pub(super) fn trouble(&self) -> Option<String> {
-        self.known().trouble.as_ref().map(|trouble| trouble.text.clone())
+    pub(super) fn trouble(&self) -> Option<Trouble> {
+        self.known().trouble.clone()
     }
 
     /// What the log has to know about the absence of the server.
@@ -173,12 +173,13 @@ impl Published {
     }
 
     /// The state of a service or forward that the server has accepted.
-    pub(super) fn reached(&self, live: bool) -> &'static str {
-        let superseded = self.known().trouble.as_ref().is_some_and(|trouble| trouble.superseded);
-        match (superseded, live) {
-            (true, _) => status::SUPERSEDED,
-            (false, true) => status::UP,
-            (false, false) => status::WAITING,
+    pub(super) fn reached(&self, live: bool) -> ServiceState {
+        let known = self.known();
+        let trouble = known.trouble.as_ref().map(|trouble| trouble.state);
+        match (trouble == Some(SessionState::Superseded), live) {
+            (true, _) => ServiceState::Superseded,
+            (false, true) => ServiceState::Up,
+            (false, false) => ServiceState::Waiting,
         }
     }
 
@@ -193,25 +194,26 @@ impl Published {
         let known = self.known();
         let mut all = Vec::with_capacity(services.len());
         for service in services {
-            let entry = |address: String, state: &str| status::Service {
+            let entry = |address: String, state: Told<ServiceState>| status::Service {
                 name: service.name.clone(),
                 address,
                 target: service.target.to_string(),
-                state: state.to_owned(),
+                state,
                 kept: service.kept,
                 ..status::Service::default()
             };
+            let no = |why: &str| Told::because(ServiceState::Refused, why);
             let Some(Outcome { at, refused }) = known.services.get(&service.name) else {
                 let wanted: Vec<_> = service.public.iter().map(ToString::to_string).collect();
-                all.push(entry(wanted.join(", "), status::WAITING));
+                all.push(entry(wanted.join(", "), ServiceState::Waiting.into()));
                 continue;
             };
             match at {
-                Ok(at) => all.push(entry(at.join(", "), reached)),
-                Err(error) if refused.is_empty() => all.push(entry(String::new(), error)),
+                Ok(at) => all.push(entry(at.join(", "), reached.into())),
+                Err(error) if refused.is_empty() => all.push(entry(String::new(), no(error))),
                 Err(_) => {}
             }
-            all.extend(refused.iter().map(|(at, why)| entry(at.clone(), why)));
+            all.extend(refused.iter().map(|(at, why)| entry(at.clone(), no(why))));
         }
         all
     }

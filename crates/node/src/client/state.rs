@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use link::client::Redial;
 use ops::status;
 use relay::{FlowStats, FlowTargets, Stats, TargetAddr};
 
@@ -15,6 +16,8 @@ use crate::survey;
 pub(crate) struct ClientState {
     /// By the name of the service.
     services: RefCell<HashMap<String, Counters>>,
+    /// The command that ends the pauses of the links of this worker.
+    pub(crate) redial: Rc<Redial>,
 }
 
 /// The counters of a service on one worker.

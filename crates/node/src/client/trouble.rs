@@ -5,6 +5,7 @@ use std::io;
 
 use link::GreetError;
 use link::client::DialError;
+use ops::status::SessionState;
 use proto::greeting::Refusal;
 use transport::CarrierError;
 
@@ -13,17 +14,22 @@ use transport::CarrierError;
 pub(super) struct Trouble {
     /// URL, error and advice.
     pub(super) text: String,
-    /// A newer process of this client serves in place of this process.
-    pub(super) superseded: bool,
+    /// The state of the session after the attempt.
+    pub(super) state: SessionState,
 }
 
 impl Trouble {
     pub(super) fn new(url: &str, error: &DialError) -> Self {
-        let superseded = matches!(
-            error,
-            DialError::Greet(error) if error.refusal() == Some(Refusal::Superseded)
-        );
-        Self { text: format!("{url}: {error}{}", advice(url, error)), superseded }
+        let refusal = match error {
+            DialError::Greet(error) => error.refusal(),
+            DialError::Carrier(_) => None,
+        };
+        let state = match refusal {
+            Some(Refusal::Superseded) => SessionState::Superseded,
+            Some(_) | None if error.is_refusal() => SessionState::Refused,
+            Some(_) | None => SessionState::Unreachable,
+        };
+        Self { text: format!("{url}: {error}{}", advice(url, error)), state }
     }
 }
 
@@ -99,9 +105,13 @@ mod tests {
     }
 
     #[test]
-    fn who_was_superseded_is_known() {
+    fn a_failed_attempt_has_the_state_of_its_session() {
         let refused = |refusal| DialError::Greet(GreetingError::Refused(refusal).into());
-        assert!(Trouble::new("tls://a:1", &refused(Refusal::Superseded)).superseded);
-        assert!(!Trouble::new("tls://a:1", &refused(Refusal::Limit)).superseded);
+        let state = |error: DialError| Trouble::new("tls://a:1", &error).state;
+        assert_eq!(state(refused(Refusal::Superseded)), SessionState::Superseded);
+        assert_eq!(state(refused(Refusal::Limit)), SessionState::Refused);
+        assert_eq!(state(refused(Refusal::Unavailable)), SessionState::Unreachable);
+        let closed = io::Error::from(io::ErrorKind::ConnectionRefused);
+        assert_eq!(state(CarrierError::Io(closed).into()), SessionState::Unreachable);
     }
 }

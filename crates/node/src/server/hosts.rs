@@ -4,7 +4,8 @@
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
+use config::PublicUrls;
 use ops::events::Events;
 use ops::status::Certificate;
 use proto::control::{ServiceError, ServiceErrorCode};
@@ -24,6 +25,8 @@ pub(crate) struct Hosts {
     ports: OnceLock<[Option<u16>; 2]>,
     /// `http.domain`.
     domain: ArcSwapOption<String>,
+    /// `public_url`.
+    public: ArcSwap<PublicUrls>,
     /// Ends TLS for `https://` names; `None` without a door for TLS.
     terminator: Option<Arc<Terminator>>,
     /// The names that are known while their clients are away.
@@ -66,7 +69,17 @@ impl Hosts {
         self.domain.store(domain.map(|domain| Arc::new(domain.to_owned())));
     }
 
-    /// The URL at which visitors reach a name.
+    /// Replaces the addresses at which others reach the server.
+    pub(crate) fn set_public(&self, urls: &PublicUrls) {
+        self.public.store(Arc::new(urls.clone()));
+    }
+
+    /// The public address of a service as others reach it, where `public_url` says so.
+    pub(crate) fn told(&self, address: &str) -> String {
+        self.public.load().told(address)
+    }
+
+    /// The URL at which visitors reach a name, as far as this server can know.
     ///
     /// # Errors
     /// The server has no port for such visitors.

@@ -52,7 +52,7 @@ use ops::clients::{self as told, Applied, Change, Details, Held, HoldOrder};
 use ops::enrol::{Opened, Order};
 use ops::events::{Changed, Events};
 use ops::measure::{Meter, Ping};
-use ops::status::{self, AWAY_MAX, Status};
+use ops::status::{self, AWAY_MAX, DaemonState, Status};
 use ops::{
     Certificates, Daemon, Enrolment, Entries, Reloaded, Role, SendFuture, Serving, Traffic,
     WrongConfig,
@@ -226,6 +226,7 @@ impl Server {
             events,
         });
         shared.hosts.remember_for(config.http.remember.duration());
+        shared.hosts.set_public(&config.public_url);
         if let Some(state) = state {
             shared.hosts.holds.load(state);
             shared.hosts.load_names(state, |client, host| shared.may_have(client, host));
@@ -282,6 +283,9 @@ impl Server {
                     })
                     .await??;
             }
+        }
+        for url in &config.public_url.clients {
+            tracing::info!("clients reach this server at {url}");
         }
         // In the order of the configuration.
         listen.sort_by_key(|(nth, _)| *nth);
@@ -363,19 +367,21 @@ impl Daemon for Server {
     fn status(&self) -> SendFuture<'_, Status> {
         Box::pin(async {
             let mut sessions = survey::sessions(self.workers.handles(), &self.ledger).await;
+            let hosts = &self.shared().hosts;
+            let services = sessions.values_mut().flat_map(|session| &mut session.services);
+            services.for_each(|service| service.address = hosts.told(&service.address));
             self.registry.add_failures(&mut sessions);
             sessions.values_mut().for_each(status::Session::settle);
-            let hosts = &self.shared().hosts;
             let names_away = hosts.names_away();
             let shown = |NameAway { host, client, age }: &NameAway| status::NameAway {
-                address: hosts.url(host).unwrap_or_else(|_| host.to_string()),
+                address: hosts.told(&hosts.url(host).unwrap_or_else(|_| host.to_string())),
                 client: client.to_string(),
                 seconds: age.as_secs(),
             };
             Status {
                 role: Role::Server,
                 uptime_seconds: self.started.elapsed().as_secs(),
-                state: "running".to_owned(),
+                state: DaemonState::Running.into(),
                 listen: self.listen.clone(),
                 pins: self.side.pin().into_iter().collect(),
                 doors: self.visitors.clone(),
@@ -411,7 +417,8 @@ impl Enrolment for Server {
             let listen = places.filter(|(_, at)| config.is_exempt(at));
             // Clients dial one of the transports of a port for everything.
             let listen = listen.map(|(url, _)| url.replacen("mux://", "tls://", 1)).collect();
-            Ok(Opened { secret, pin, self_signed, listen })
+            let public = config.public_url.clients.iter().map(ToString::to_string).collect();
+            Ok(Opened { secret, pin, self_signed, listen, public })
         })
     }
 

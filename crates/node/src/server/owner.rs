@@ -11,7 +11,8 @@ use config::Over;
 use link::{End, Link, Owner, State};
 use logging::{AUDIT, RepeatLimit};
 use net::resolve::Lookups;
-use ops::events::{Changed, LinkState};
+use ops::events::Changed;
+use ops::status::LinkState;
 use proto::control::{ControlMessage, Register, Timeouts};
 use proto::{Measure, Open, ResetCode, Special, Target};
 use relay::{

@@ -99,8 +99,12 @@ impl Server {
             *self.registry.shared().link.lock() = memory::link_config(&new.common);
         }
         shared.hosts.remember_for(new.http.remember.duration());
+        shared.hosts.set_public(&new.public_url);
         self.config.store(Arc::new(without_clients(new)));
         self.registry.follow(&changes).await;
+        if differs.iter().any(|changed| changed.key == "public_url") {
+            self.registry.tell_addresses().await;
+        }
         Ok(Reloaded::new(changes.lines(), &differs))
     }
 

@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
 use config::{ClientFlags, ServerFlags, Sources, Text};
+use ops::status::LinkState;
 use rustix::io::Errno;
 use transport::{Carrier, CarrierError, Incoming, Lane, Listener, LocalFuture, Transport};
 
@@ -131,7 +132,11 @@ async fn a_link_whose_first_carrier_was_lost_on_the_way_is_given_up_and_another_
     let up = async {
         loop {
             let sessions = server.status().await.sessions;
-            if sessions.iter().flat_map(|session| &session.links).any(|link| link.state == "up") {
+            if sessions
+                .iter()
+                .flat_map(|session| &session.links)
+                .any(|link| link.state == LinkState::Up)
+            {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use ops::status::{self, StreamKind, StreamNumber};
-use ops::{SendFuture, Traffic};
+use ops::status::{self, ServiceState, StreamKind, StreamNumber};
+use ops::{Reconnected, SendFuture, Traffic};
 use proto::{FlowId, StreamId};
 use relay::{FlowStats, REQUEST_BOUNDS, Stats, Straight};
 use tokio::runtime::Handle as Runtime;
@@ -33,7 +33,7 @@ impl Traffic for Workers {
         Box::pin(streams::streams(self.handles(), service, limit))
     }
 
-    fn reconnect(&self, peer: Option<String>) -> SendFuture<'_, u64> {
+    fn reconnect(&self, peer: Option<String>) -> SendFuture<'_, Reconnected> {
         Box::pin(reconnect(self.handles(), peer))
     }
 
@@ -82,9 +82,10 @@ pub(crate) fn refused(stats: &Stats) -> BTreeMap<String, u64> {
     by_code.chain(barred).map(|(reason, count)| (reason.to_owned(), count)).collect()
 }
 
-/// Ends the carriers of the links to a peer, or of all links.
-async fn reconnect(handles: &[Handle], peer: Option<String>) -> u64 {
-    let mut count = 0;
+/// Ends the carriers of the links to a peer, or of all links, and the pauses of links without a
+/// carrier.
+async fn reconnect(handles: &[Handle], peer: Option<String>) -> Reconnected {
+    let mut told = Reconnected::default();
     for handle in handles {
         let peer = peer.clone();
         let cut = move |worker: &Rc<Worker>| {
@@ -92,12 +93,15 @@ async fn reconnect(handles: &[Handle], peer: Option<String>) -> u64 {
                 |session: &Session| peer.as_ref().is_none_or(|name| *name == session.name);
             let links = worker.state.all_links();
             let links = links.iter().filter(|(session, _)| is_meant(session));
-            links.map(|(_, link)| u64::from(link.cut())).sum::<u64>()
+            let looking = worker.state.client.redial.now();
+            (links.map(|(_, link)| u64::from(link.cut())).sum::<u64>(), looking)
         };
         // A worker that has stopped has no links.
-        count += handle.call(cut).await.unwrap_or(0);
+        let (links, looking) = handle.call(cut).await.unwrap_or_default();
+        told.links += links;
+        told.looking += looking;
     }
-    count
+    told
 }
 
 /// Resets a stream, or closes a flow, on both sides. False: nothing has this number.
@@ -181,7 +185,7 @@ fn of_default(door: &str, default: &Straight) -> status::Service {
         name: "default".to_owned(),
         address: door.to_owned(),
         target: default.target().to_string(),
-        state: status::UP.to_owned(),
+        state: ServiceState::Up.into(),
         streams: stats.live(),
         streams_total: stats.opened(),
         bytes_in: stats.bytes_in(),

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::link::Link;
-use ops::{status, term};
+use ops::status::{self, LinkState, ServiceState, SessionState};
+use ops::term;
 use proto::{FlowDrops, Target};
 use relay::DropReason;
 use transport::Fares;
@@ -19,11 +20,11 @@ use crate::session::{self, Handle, Session, Worker};
 use crate::tcp_info::{Connections, Ledger};
 
 /// The state of a link, for the status.
-fn state(link: &Link) -> &'static str {
+fn state(link: &Link) -> LinkState {
     match (link.is_live(), link.is_going_away()) {
-        (true, false) => "up",
-        (true, true) => "going away",
-        (false, _) => "stalled",
+        (true, false) => LinkState::Up,
+        (true, true) => LinkState::GoingAway,
+        (false, _) => LinkState::Stalled,
     }
 }
 
@@ -114,7 +115,7 @@ impl Part {
         entry.links.push(status::Link {
             serial: link.serial(),
             worker,
-            state: state(link).to_owned(),
+            state: state(link).into(),
             streams: u64::try_from(link.stream_count()).unwrap_or(u64::MAX),
             flows: u64::try_from(link.flow_count()).unwrap_or(u64::MAX),
             dropped: dropped(link.flow_drops()),
@@ -155,7 +156,7 @@ impl Part {
             name: aim.name.clone(),
             address: entrance.address.clone(),
             target,
-            state: status::UP.to_owned(),
+            state: ServiceState::Up.into(),
             streams: stats.live(),
             streams_total: stats.opened(),
             bytes_in: stats.bytes_in(),
@@ -174,9 +175,11 @@ impl Part {
     fn entry(&mut self, session: &Arc<Session>) -> &mut status::Session {
         let worker = self.worker;
         let new = || {
+            let is_up = session.live() > 0;
+            let state = if is_up { SessionState::Up } else { SessionState::Connecting };
             let mut told = status::Session {
                 peer: session.name.clone(),
-                state: if session.live() > 0 { "up" } else { "connecting" }.to_owned(),
+                state: state.into(),
                 ..status::Session::default()
             };
             told.add(session.past(worker));
@@ -239,7 +242,7 @@ pub(crate) fn without_links(
 ) -> status::Session {
     let mut told = status::Session {
         peer: session.name.clone(),
-        state: "connecting".to_owned(),
+        state: SessionState::Connecting.into(),
         ..status::Session::default()
     };
     (0..session.workers()).for_each(|worker| told.add(session.past(worker)));

@@ -253,6 +253,7 @@ impl Dialler {
             logged_in: Arc::new(AtomicBool::new(false)),
             leaving: Arc::new(AtomicBool::new(false)),
             retry: Retry { min: Duration::from_millis(2), max: Duration::from_millis(10) },
+            redial: Rc::default(),
             link: config(),
             budget: Rc::new(Unlimited),
             serials: Arc::new(AtomicU64::new(1)),

@@ -21,6 +21,7 @@ mod table;
 
 use serde::{Deserialize, Serialize};
 
+use crate::Reconnected;
 use crate::clients::{Clients, Details, Held, HoldOrder, LimitOrder, Limits};
 use crate::enrol::{Allowed, Opened, Order};
 use crate::events::Event;
@@ -138,8 +139,8 @@ pub enum Answer {
     Revoked(bool),
     Streams(Streams),
     Killed(bool),
-    /// The number of links that dial anew.
-    Reconnected(u64),
+    /// The numbers of links that are dialled anew.
+    Reconnected(Reconnected),
     /// The log filter in force from now on.
     Log {
         filter: String,

@@ -4,6 +4,7 @@ use std::os::unix::net::UnixStream;
 
 use config::Target;
 use config::edit::Operation;
+use serde::{Deserialize, Serialize};
 
 use super::SendFuture;
 use crate::clients::{self, Applied, Change, Details, Held, HoldOrder};
@@ -13,14 +14,24 @@ use crate::reload::Reloaded;
 use crate::shown::Shown;
 use crate::status::{StreamNumber, Streams};
 
+/// The links that are dialled after [`Traffic::reconnect`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Reconnected {
+    /// The number of links that had a carrier.
+    pub links: u64,
+    /// The number of links of a client that had no carrier.
+    pub looking: u64,
+}
+
 /// The streams and flows of a daemon.
 pub trait Traffic: Send + Sync {
     /// Lists at most `limit` streams and flows. `service` restricts the list to one service.
     fn streams(&self, service: Option<String>, limit: usize) -> SendFuture<'_, Streams>;
 
     /// Ends the carriers of the links to a peer, or of all links. The client of each link dials anew,
-    /// and the streams go on. Returns the number of links that had a carrier.
-    fn reconnect(&self, peer: Option<String>) -> SendFuture<'_, u64>;
+    /// and the streams go on. Links of a client without a carrier are dialled at once.
+    fn reconnect(&self, peer: Option<String>) -> SendFuture<'_, Reconnected>;
 
     /// Resets a stream on both sides, or ends a flow. False: there is none of this number.
     fn kill(&self, number: StreamNumber) -> SendFuture<'_, bool>;

@@ -18,7 +18,7 @@ use crate::events::Events;
 use crate::measure::{Meter, SpeedTest};
 use crate::status::Status;
 
-pub use capability::{Clients, Connector, Enrolment, Lists, Log, Settings, Traffic};
+pub use capability::{Clients, Connector, Enrolment, Lists, Log, Reconnected, Settings, Traffic};
 pub use serving::{Certificates, Entries, ListsInForce, Serving};
 
 /// A future that may move between threads, because the control socket runs beside the workers.

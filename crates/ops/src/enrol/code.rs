@@ -12,6 +12,7 @@ const PREFIX: &str = "enroll1.";
 /// it reads any other line as no word. Then it tries the authorities of its system before the pin.
 const SELF_SIGNED: &str = "self-signed";
 const RENEW: &str = "renew";
+const PROXIED: &str = "proxied";
 
 /// The beginning of the optional lines with the rights of the client.
 const MAY: &str = "may ";
@@ -37,6 +38,9 @@ pub struct Code {
     /// The code gives a new token to a client that is enrolled already. An older client, which does
     /// not know of this, writes a new file as for any other code.
     pub renew: bool,
+    /// TLS of the `wss://` URLs ends at a reverse proxy, so the pin is not for them. An older
+    /// client tries the authorities of its system as well as the pin.
+    pub proxied: bool,
     /// The rights as text, if the code has them: ports and names that the client may publish (`may`),
     /// and targets on the server's side that it may reach (`reach`). The server alone decides.
     pub may: Option<String>,
@@ -100,7 +104,7 @@ impl Code {
     /// The code as text, in characters that need no quotes in a shell.
     pub fn text(&self) -> String {
         let pin = self.pin.as_deref().unwrap_or_default();
-        let words = [(SELF_SIGNED, self.self_signed), (RENEW, self.renew)];
+        let words = [(SELF_SIGNED, self.self_signed), (RENEW, self.renew), (PROXIED, self.proxied)];
         let words: Vec<_> = words.iter().filter(|(_, is)| *is).map(|(word, _)| *word).collect();
         let words = words.join(" ");
         let rights = [(MAY, &self.may), (REACH, &self.reach)].map(|(key, text)| {
@@ -131,7 +135,7 @@ impl Code {
         let mut next = || lines.next().ok_or_else(damaged);
         let (name, secret, pin, words) = (next()?, next()?, next()?, next()?);
         let has = |word: &str| words.split(' ').any(|found| found == word);
-        let (self_signed, renew) = (has(SELF_SIGNED), has(RENEW));
+        let (self_signed, renew, proxied) = (has(SELF_SIGNED), has(RENEW), has(PROXIED));
         let mut urls: Vec<_> = lines.collect();
         let mut right = |key: &str| {
             let text = urls.first()?.strip_prefix(key)?.to_owned();
@@ -143,7 +147,7 @@ impl Code {
             return Err(damaged());
         }
         let pin = (!pin.is_empty()).then_some(pin);
-        Ok(Self { name, secret, pin, self_signed, renew, may, reach, urls })
+        Ok(Self { name, secret, pin, self_signed, renew, proxied, may, reach, urls })
     }
 }
 
@@ -159,6 +163,7 @@ mod tests {
             pin: None,
             self_signed: false,
             renew: false,
+            proxied: false,
             may: None,
             reach: None,
             urls: vec!["tls://[2001:db8::1]:7000".into()],
@@ -171,7 +176,15 @@ mod tests {
         ] {
             let [pin, may, reach] = [pin, may, reach].map(|text| text.map(str::to_owned));
             let renew = may.is_none();
-            let code = Code { self_signed: pin.is_some(), renew, pin, may, reach, ..code.clone() };
+            let code = Code {
+                self_signed: pin.is_some(),
+                renew,
+                proxied: !renew,
+                pin,
+                may,
+                reach,
+                ..code.clone()
+            };
             let text = code.text();
             assert!(text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)), "{text}");
             assert_eq!(Code::read(&format!(" {text}\n")), Ok(code));

@@ -9,9 +9,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use code::{Code, ShownCode};
-use reach::at;
-use reach::named;
 pub use reach::{PLACEHOLDER, encrypted, urls};
+use reach::{at, ends_tls, named};
 
 /// The validity of a code.
 pub const GOOD_FOR: Duration = Duration::from_secs(10 * 60);
@@ -204,11 +203,14 @@ pub struct Opened {
     pub self_signed: bool,
     /// The URLs of the bound listeners: `tls://[::]:7000`.
     pub listen: Vec<String>,
+    /// The URLs for clients of `public_url`; absent without one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub public: Vec<String>,
 }
 
 impl Opened {
     /// The code with instructions for a person. `servers`: the URLs under which the client reaches
-    /// this machine; when empty, the URLs come from the listeners.
+    /// this machine; when empty, the URLs come from `public_url`, or else from the listeners.
     pub fn text(self, order: &Order, servers: &[String]) -> String {
         let code = self.code(order, servers);
         let (name, rights) = (&order.name, order.rights());
@@ -242,16 +244,18 @@ impl Opened {
     /// The code itself; `servers` as for [`Self::text`]. A host without a scheme is reached at the
     /// first listener, with TLS if there is one.
     pub fn code(self, order: &Order, servers: &[String]) -> Code {
-        let urls = if servers.is_empty() {
-            urls(&self.listen)
-        } else {
-            servers.iter().map(|server| at(server, &self.listen)).collect()
+        let urls = match (servers, self.public.as_slice()) {
+            ([], []) => urls(&self.listen),
+            ([], public) => encrypted(public.to_vec()),
+            (servers, _) => servers.iter().map(|server| at(server, &self.listen)).collect(),
         };
+        let is_web_socket = |url: &String| url.starts_with("wss://");
+        let proxied = urls.iter().any(is_web_socket) && !ends_tls(&self.listen);
         let Self { secret, pin, self_signed, .. } = self;
         let text = |rights: String| (!rights.is_empty()).then_some(rights);
         let (may, reach) = (text(order.rights().public()), text(order.allow_forward.join(", ")));
         let (name, renew) = (order.name.clone(), order.renew);
-        Code { name, secret, pin, self_signed, renew, may, reach, urls }
+        Code { name, secret, pin, self_signed, renew, proxied, may, reach, urls }
     }
 }
 
@@ -289,6 +293,7 @@ mod tests {
             pin: None,
             self_signed: false,
             listen: vec!["mux://192.0.2.5:443/t".into()],
+            public: Vec::new(),
         };
         let text = opened.clone().text(&order, &[]);
         assert!(text.contains(said) && text.contains("--publish http://app.example.com=3000"));
@@ -316,12 +321,42 @@ mod tests {
     }
 
     #[test]
+    fn the_public_urls_take_the_place_of_the_listeners_and_a_proxy_has_its_own_certificate() {
+        let list = |texts: &[&str]| texts.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let order = Order::new("home", [&[], &[]], &[]);
+        let code = |listen: &[&str], public: &[&str], servers: &[&str]| {
+            let opened = Opened {
+                secret: "q7Xb2LmZ0aKc9RtYv4WnPs".into(),
+                pin: Some("sha256:AAAA".into()),
+                self_signed: true,
+                listen: list(listen),
+                public: list(public),
+            };
+            let code = opened.code(&order, &list(servers));
+            (code.urls, code.proxied)
+        };
+        let behind = ["ws://127.0.0.1:7080/t", "tls://[::]:7000"];
+        let public = ["ws://a.example:80/t", "wss://a.example:443/t", "tls://a.example:7000"];
+        assert_eq!(code(&behind, &public, &[]), (list(&public[1..]), true));
+        assert_eq!(code(&behind, &public[..1], &[]), (list(&public[..1]), false));
+        assert_eq!(code(&behind, &public, &["quic://b"]), (list(&["quic://b"]), false));
+        assert_eq!(code(&behind, &[], &["wss://b/t"]), (list(&["wss://b/t"]), true));
+        let own = ["mux://[::]:443/t"];
+        assert_eq!(code(&own, &public[1..2], &[]), (list(&public[1..2]), false));
+        // What an earlier daemon answers is read.
+        let earlier = r#"{"secret":"s","pin":null,"self_signed":false,"listen":["tls://a:1"]}"#;
+        let earlier: Opened = serde_json::from_str(earlier).unwrap();
+        assert_eq!(earlier.code(&order, &[]).urls, ["tls://a:1"]);
+    }
+
+    #[test]
     fn a_host_alone_is_reached_at_the_port_of_the_listener() {
         let listen = ["tcp://127.0.0.1:7001", "wss://[::]:7443/t"].map(str::to_owned);
         let opened = Opened {
             secret: "q7Xb2LmZ0aKc9RtYv4WnPs".into(),
             pin: None,
             self_signed: false,
+            public: Vec::new(),
             listen: listen.to_vec(),
         };
         let servers = ["a.example", "[2001:db8::1]", "a.example:80", "quic://b"].map(str::to_owned);
@@ -342,6 +377,7 @@ mod tests {
             pin: None,
             self_signed: false,
             listen: vec!["tls://192.0.2.5:7000".into()],
+            public: Vec::new(),
         };
         for (tcp, forward, said) in [
             (&[][..], &[][..], "Client `home` may publish ports 10000-10999 of TCP and UDP.\n"),

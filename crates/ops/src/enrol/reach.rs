@@ -48,6 +48,13 @@ fn reachable(url: &str, own: Option<IpAddr>) -> String {
     }
 }
 
+/// Whether TLS of WebSockets ends at one of the listeners, and not at a reverse proxy.
+pub(super) fn ends_tls(listen: &[String]) -> bool {
+    let scheme = |url: &String| url.split_once("://").map(|(scheme, _)| scheme.to_owned());
+    let own = [Scheme::WSS.name, Scheme::MUX.name];
+    listen.iter().filter_map(scheme).any(|scheme| own.contains(&scheme.as_str()))
+}
+
 /// The URL of a server as a person names it. A host alone is reached at the first listener, with TLS if
 /// there is one; a host with a port is `tls://`.
 pub(super) fn at(server: &str, listen: &[String]) -> String {

@@ -5,6 +5,7 @@ mod number;
 mod render;
 #[cfg(any(test, feature = "sample"))]
 mod sample;
+mod state;
 
 use std::collections::BTreeMap;
 
@@ -18,6 +19,7 @@ pub(crate) use render::tables;
 pub use render::{Rates, bytes, duration, render, render_left, render_streams};
 #[cfg(any(test, feature = "sample"))]
 pub use sample::{sample, sample_flows, sample_kcp, sample_requests};
+pub use state::{ClientState, DaemonState, LinkState, ServiceState, SessionState, State, Told};
 
 /// The status of a daemon.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -33,8 +35,9 @@ pub struct Status {
     pub pid: u32,
     /// The seconds since the start.
     pub uptime_seconds: u64,
-    /// `running`, `draining`, or the reason for which the daemon does not run.
-    pub state: String,
+    /// Whether the daemon runs.
+    #[serde(flatten)]
+    pub state: Told<DaemonState>,
     /// The seconds until a draining daemon resets its remaining streams; absent in any other state.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drain_seconds: Option<u64>,
@@ -173,8 +176,9 @@ impl Certificate {
 pub struct Session {
     /// The name of the other side: on a server the client's name, on a client the server's.
     pub peer: String,
-    /// `up`, `connecting`, or the last error.
-    pub state: String,
+    /// Whether the session has a link. The text of a failure is the last error.
+    #[serde(flatten)]
+    pub state: Told<SessionState>,
     /// The number of carriers that replaced a dead carrier.
     pub resumes: u64,
     /// The payload bytes received and sent over links since the session began. The newest session
@@ -239,9 +243,9 @@ pub struct Link {
     pub serial: u64,
     /// The index of the worker of the link.
     pub worker: usize,
-    /// `up`, `stalled` while the link has no carrier, or `going away`: the link takes no new
-    /// streams, another link does.
-    pub state: String,
+    /// Whether the link takes streams.
+    #[serde(flatten)]
+    pub state: Told<LinkState>,
     /// The number of open streams.
     pub streams: u64,
     /// The number of open flows.
@@ -446,8 +450,9 @@ pub struct Service {
     pub address: String,
     /// The target, as far as this side knows it.
     pub target: String,
-    /// [`UP`], [`TARGET_DOWN`], [`DENIED`], [`WAITING`], [`SUPERSEDED`], or the reason of a refusal.
-    pub state: String,
+    /// Whether visitors reach the service. The text of a refusal is its reason.
+    #[serde(flatten)]
+    pub state: Told<ServiceState>,
     /// The number of open streams.
     pub streams: u64,
     /// The number of streams since the start.
@@ -568,8 +573,10 @@ impl Session {
     /// Puts the states of the targets into the states of services and forwards.
     pub fn settle(&mut self) {
         for service in self.services.iter_mut().chain(&mut self.forwards) {
-            if let (Some(down), true) = (&service.down, service.state == UP) {
-                service.state = if down.denied { DENIED } else { TARGET_DOWN }.to_owned();
+            if let (Some(down), true) = (&service.down, service.state == ServiceState::Up) {
+                let state =
+                    if down.denied { ServiceState::Denied } else { ServiceState::TargetDown };
+                service.state = state.into();
             }
         }
     }
@@ -583,11 +590,6 @@ impl Session {
 }
 
 impl Service {
-    /// Whether the state is the reason of a refusal.
-    pub fn is_refused(&self) -> bool {
-        ![UP, TARGET_DOWN, DENIED, WAITING, SUPERSEDED].contains(&&*self.state)
-    }
-
     /// Whether it carries UDP, or did.
     pub fn carries_flows(&self) -> bool {
         self.flows_total > 0 || self.address.contains("udp://")
@@ -646,21 +648,6 @@ pub struct Streams {
     pub total: u64,
     pub list: Vec<Stream>,
 }
-
-/// The state of a service or forward that visitors reach.
-pub const UP: &str = "up";
-
-/// The state of a service or forward whose target refuses connections, or does not answer.
-pub const TARGET_DOWN: &str = "target down";
-
-/// The state of a forward whose target the server does not allow.
-pub const DENIED: &str = "denied";
-
-/// The state of a service that no live link can carry, or whose registration has no answer yet.
-pub const WAITING: &str = "waiting for the server";
-
-/// The state of a service of a superseded client: a newer process of the same name serves.
-pub const SUPERSEDED: &str = "superseded";
 
 /// The reason of visitors whose address is not in `allow_from`, or is in `deny_from`.
 pub const VISITOR_DENIED: &str = "visitor_denied";

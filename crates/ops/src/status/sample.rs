@@ -7,7 +7,7 @@ pub fn sample_flows() -> Service {
     Service {
         name: "dns".into(),
         address: "udp://0.0.0.0:5353".into(),
-        state: "up".into(),
+        state: ServiceState::Up.into(),
         flows: 3,
         flows_total: 40,
         bytes_in: 4000,
@@ -30,7 +30,7 @@ pub fn sample_requests() -> Service {
     Service {
         name: "web".into(),
         address: "https://a.example".into(),
-        state: "up".into(),
+        state: ServiceState::Up.into(),
         streams_total: 4,
         requests: Some(requests),
         ..Service::default()
@@ -88,7 +88,7 @@ pub fn sample() -> Status {
     let service = Service {
         name: "ssh".into(),
         address: "tcp://0.0.0.0:10022".into(),
-        state: "up".into(),
+        state: ServiceState::Up.into(),
         streams: 1,
         streams_total: 20,
         bytes_in: 1536,
@@ -100,7 +100,7 @@ pub fn sample() -> Status {
         version: "0.1.0".into(),
         pid: 42,
         uptime_seconds: 3_700,
-        state: "running".into(),
+        state: DaemonState::Running.into(),
         listen: vec!["tls://0.0.0.0:7000".into()],
         pins: vec!["sha256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=".into()],
         memory: Memory { budget_bytes: 3 << 30, used_bytes: 1536, refused: 0 },
@@ -108,11 +108,11 @@ pub fn sample() -> Status {
         udp: Some(Udp { receive_buffer_bytes: 4 << 20, send_buffer_bytes: 2 << 20 }),
         sessions: vec![Session {
             peer: "home".into(),
-            state: "up".into(),
+            state: SessionState::Up.into(),
             links: vec![
                 Link {
                     serial: 7,
-                    state: "up".into(),
+                    state: LinkState::Up.into(),
                     streams: 1,
                     flows: 0,
                     dropped: BTreeMap::from([("early".to_owned(), 2)]),
@@ -120,7 +120,7 @@ pub fn sample() -> Status {
                     carriers: vec![carrier],
                     worker: 1,
                 },
-                Link { serial: 8, state: "stalled".into(), ..Link::default() },
+                Link { serial: 8, state: LinkState::Stalled.into(), ..Link::default() },
             ],
             services: vec![service],
             sent: BTreeMap::from([("tls".into(), sent)]),

@@ -20,11 +20,13 @@ pub struct Screen {
     /// Absent: lines may have any length.
     pub(super) columns: Option<usize>,
     pub(super) colour: bool,
+    /// Columns and rows of the terminal; absent: there is none, or it reports no rows.
+    pub(super) window: Option<(usize, usize)>,
 }
 
 impl Screen {
     /// Lines of any length, without colours.
-    pub const PLAIN: Self = Self { columns: None, colour: false };
+    pub const PLAIN: Self = Self { columns: None, colour: false, window: None };
 
     /// The screen behind standard output. With `wide`, lines may have any length.
     pub fn of_stdout(wide: bool) -> Self {
@@ -39,26 +41,33 @@ impl Screen {
 
     /// The screen without colours and with this number of columns.
     pub fn narrow(columns: usize) -> Self {
-        Self { columns: Some(columns.max(LEAST)), colour: false }
+        Self { columns: Some(columns.max(LEAST)), colour: false, window: None }
     }
 
     fn of(stream: &(impl AsFd + IsTerminal), var: impl Fn(&str) -> Option<OsString>) -> Self {
         if stream.is_terminal() {
-            let reported = tcgetwinsize(stream).ok().map(|size| usize::from(size.ws_col));
+            let size = tcgetwinsize(stream).ok();
+            let reported = size.map(|size| [size.ws_col, size.ws_row].map(usize::from));
             Self::of_terminal(reported, var)
         } else {
             Self::PLAIN
         }
     }
 
-    /// `COLUMNS` goes before what the terminal reports, as in the programs of POSIX. Colours follow
-    /// `NO_COLOR` (no-color.org) and `TERM`.
-    fn of_terminal(reported: Option<usize>, var: impl Fn(&str) -> Option<OsString>) -> Self {
-        let chosen = var("COLUMNS").and_then(|text| text.to_str()?.trim().parse().ok());
-        let columns = [chosen, reported].into_iter().flatten().find(|&columns| columns > 0);
+    /// `COLUMNS` and `LINES` go before what the terminal reports, as in the programs of POSIX. Colours
+    /// follow `NO_COLOR` (no-color.org) and `TERM`.
+    fn of_terminal(reported: Option<[usize; 2]>, var: impl Fn(&str) -> Option<OsString>) -> Self {
+        let size = |key: &str, reported: Option<usize>| {
+            let chosen = var(key).and_then(|text| text.to_str()?.trim().parse().ok());
+            [chosen, reported].into_iter().flatten().find(|&size| size > 0)
+        };
+        let columns = size("COLUMNS", reported.map(|[columns, _]| columns));
+        let rows = size("LINES", reported.map(|[_, rows]| rows));
         let none = var("NO_COLOR").is_some_and(|text| !text.is_empty());
         let dumb = var("TERM").is_some_and(|text| text == "dumb");
-        Self { colour: !none && !dumb, ..Self::narrow(columns.unwrap_or(USUAL)) }
+        let columns = columns.unwrap_or(USUAL);
+        let window = rows.map(|rows| (columns, rows));
+        Self { colour: !none && !dumb, window, ..Self::narrow(columns) }
     }
 
     /// The number of columns; absent: lines may have any length.
@@ -73,9 +82,9 @@ mod tests {
 
     #[test]
     fn the_width_is_the_chosen_then_the_reported_then_the_usual_one() {
-        let of = |reported, chosen: Option<&str>| {
+        let of = |reported: Option<usize>, chosen: Option<&str>| {
             let var = |key: &str| chosen.filter(|_| key == "COLUMNS").map(OsString::from);
-            Screen::of_terminal(reported, var).columns
+            Screen::of_terminal(reported.map(|columns| [columns, 24]), var).columns
         };
         assert_eq!(of(Some(120), Some("100")), Some(100));
         assert_eq!(of(Some(120), None), Some(120));
@@ -83,6 +92,18 @@ mod tests {
         assert_eq!(of(None, Some("many")), Some(80));
         assert_eq!(of(Some(120), Some("0")), Some(120));
         assert_eq!(of(Some(3), None), Some(20));
+    }
+
+    #[test]
+    fn the_height_is_the_chosen_or_the_reported_one_or_not_known() {
+        let of = |reported, chosen: Option<&str>| {
+            let var = |key: &str| chosen.filter(|_| key == "LINES").map(OsString::from);
+            Screen::of_terminal(reported, var).window
+        };
+        assert_eq!(of(Some([100, 30]), None), Some((100, 30)));
+        assert_eq!(of(Some([100, 30]), Some("12")), Some((100, 12)));
+        assert_eq!(of(Some([100, 0]), None), None);
+        assert_eq!(of(None, None), None);
     }
 
     #[test]

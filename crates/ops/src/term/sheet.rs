@@ -41,16 +41,21 @@ impl Sheet {
     }
 
     /// A line of words with a state in it.
-    pub fn state(&mut self, before: impl Display, state: &str, after: impl Display) {
-        let (before, after) = (before.to_string(), after.to_string());
+    pub fn state(
+        &mut self,
+        before: impl Display,
+        (tone, state): (Tone, impl Display),
+        after: impl Display,
+    ) {
+        let [before, state, after] = [before.to_string(), state.to_string(), after.to_string()];
         let from = self.text.len();
         self.line(format_args!("{before}{state}{after}"));
-        let (before, state) = (escaped(&before), escaped(state));
+        let (before, state) = (escaped(&before), escaped(&state));
         // A state that is broken over two lines, a long reason, has no colour.
         let at = from + self.indent + before.len();
         let is_there = self.text.get(at..).is_some_and(|rest| rest.starts_with(&*state));
         if self.screen.colour && is_there {
-            let painted = Tone::of(&state).paint(&state);
+            let painted = tone.paint(&state);
             self.text.replace_range(at..at + state.len(), &painted);
         }
     }
@@ -136,10 +141,44 @@ impl Drawn {
         drop(write!(stdout, "{before}{}{after}", self.0).and_then(|()| stdout.flush()));
     }
 
+    /// The text in the rows of the window, with the number of lines that have no room. The last row
+    /// is that of the cursor.
+    #[must_use]
+    pub fn in_window(self, screen: Screen) -> Self {
+        let Some((columns, rows)) = screen.window else { return self };
+        let rows_of = |line: &str| width(&bare(line)).div_ceil(columns).max(1);
+        let room = rows.saturating_sub(1);
+        if self.0.lines().map(rows_of).sum::<usize>() <= room {
+            return self;
+        }
+        let mut left = room.saturating_sub(1);
+        let fits = |line: &&str| {
+            let enough = left.checked_sub(rows_of(line));
+            left = enough.unwrap_or(0);
+            enough.is_some()
+        };
+        let kept: Vec<_> = self.0.lines().take_while(fits).collect();
+        let more = self.0.lines().count() - kept.len();
+        let more = if more == 1 { "1 more line".to_owned() } else { format!("{more} more lines") };
+        Self(
+            kept.into_iter().flat_map(|line| [line, "\n"]).collect::<String>()
+                + "… and "
+                + &more
+                + "\n",
+        )
+    }
+
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+/// The line without colours.
+fn bare(line: &str) -> String {
+    let mut parts = line.split("\x1b[");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |bare, part| bare + part.split_once('m').map_or("", |(_, text)| text))
 }
 
 impl Display for Drawn {
@@ -175,15 +214,36 @@ refused by ssh: 3
 
     #[test]
     fn a_state_is_coloured_where_it_stands_and_nowhere_else() {
-        let of = |colour, state: &str| {
-            let mut sheet = Sheet::new(Screen { columns: None, colour });
-            sheet.state("up: ", state, ", up 3s");
+        let of = |colour, tone, state: &str| {
+            let mut sheet = Sheet::new(Screen { columns: None, colour, window: None });
+            sheet.state("up: ", (tone, state), ", up 3s");
             sheet.finish().to_string()
         };
-        assert_eq!(of(false, "up"), "up: up, up 3s\n");
-        assert_eq!(of(true, "up"), "up: \u{1b}[32mup\u{1b}[0m, up 3s\n");
+        assert_eq!(of(false, Tone::Good, "up"), "up: up, up 3s\n");
+        assert_eq!(of(true, Tone::Good, "up"), "up: \u{1b}[32mup\u{1b}[0m, up 3s\n");
         let forged = "\u{1b}[2J";
-        assert_eq!(of(true, forged), "up: \u{1b}[31m\\u{1b}[2J\u{1b}[0m, up 3s\n");
+        assert_eq!(of(true, Tone::Bad, forged), "up: \u{1b}[31m\\u{1b}[2J\u{1b}[0m, up 3s\n");
+    }
+
+    #[test]
+    fn a_text_fits_the_rows_of_its_window_and_tells_how_much_is_missing() {
+        let text = |lines: usize, window| {
+            let screen = Screen { columns: None, colour: true, window };
+            let mut sheet = Sheet::new(screen);
+            for n in 0..lines {
+                sheet.state(format_args!("{n} "), (Tone::Good, "x".repeat(18)), "");
+            }
+            bare(sheet.finish().in_window(screen).as_str())
+        };
+        let rows = |text: &str| text.lines().count();
+        assert_eq!(rows(&text(9, None)), 9);
+        assert_eq!(rows(&text(9, Some((20, 10)))), 9, "one row is that of the cursor");
+        let cut = text(10, Some((20, 10)));
+        assert_eq!(rows(&cut), 9);
+        assert!(cut.contains("\n7 x") && cut.ends_with("xx\n… and 2 more lines\n"), "{cut}");
+        // A line that is wider than the window takes two rows.
+        assert!(text(9, Some((19, 12))).ends_with("\n… and 4 more lines\n"));
+        assert_eq!(text(3, Some((20, 1))), "… and 3 more lines\n");
     }
 
     #[test]

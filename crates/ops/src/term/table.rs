@@ -22,13 +22,14 @@ pub struct Column {
     worth: Option<u8>,
     /// What is kept of a long cell. Absent: cells are short.
     keep: Option<Keep>,
-    tone: Option<fn(&str) -> Tone>,
+    /// The cells have the colour of their row.
+    is_state: bool,
 }
 
 impl Column {
     /// A column of short cells.
     pub const fn new(title: &'static str) -> Self {
-        Self { title, worth: None, keep: None, tone: None }
+        Self { title, worth: None, keep: None, is_state: false }
     }
 
     /// The column leaves a narrow terminal before the columns of more worth.
@@ -51,8 +52,8 @@ impl Column {
 
     /// The cells are states.
     #[must_use]
-    pub const fn state(self, tone: fn(&str) -> Tone) -> Self {
-        Self { tone: Some(tone), ..self }
+    pub const fn state(self) -> Self {
+        Self { is_state: true, ..self }
     }
 }
 
@@ -60,7 +61,13 @@ impl Column {
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     columns: Vec<Column>,
-    rows: Vec<Vec<String>>,
+    rows: Vec<Row>,
+}
+
+#[derive(Clone, Debug)]
+struct Row {
+    tone: Option<Tone>,
+    cells: Vec<String>,
 }
 
 impl Table {
@@ -71,8 +78,18 @@ impl Table {
 
     /// Adds a row. Cells beyond the columns are not shown.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.push(None, cells);
+    }
+
+    /// Adds a row whose state has this tone.
+    pub fn row_of(&mut self, tone: Tone, cells: impl IntoIterator<Item = String>) {
+        self.push(Some(tone), cells);
+    }
+
+    fn push(&mut self, tone: Option<Tone>, cells: impl IntoIterator<Item = String>) {
         // Text of a peer neither commands the terminal nor forges a row.
-        self.rows.push(cells.into_iter().map(|cell| escaped(&cell).into_owned()).collect());
+        let cells = cells.into_iter().map(|cell| escaped(&cell).into_owned()).collect();
+        self.rows.push(Row { tone, cells });
     }
 
     /// Whether the table has no row.
@@ -88,10 +105,10 @@ impl Table {
             None => full.iter().copied().map(Some).collect(),
         };
         let titles = self.columns.iter().map(|column| column.title).collect::<Vec<_>>();
-        let mut lines = vec![self.line(&titles, &widths, false)];
+        let mut lines = vec![self.line(&titles, &widths, None)];
         for row in &self.rows {
-            let cells: Vec<&str> = row.iter().map(String::as_str).collect();
-            lines.push(self.line(&cells, &widths, colour));
+            let cells: Vec<&str> = row.cells.iter().map(String::as_str).collect();
+            lines.push(self.line(&cells, &widths, row.tone.filter(|_| colour)));
         }
         let is_cut = widths.iter().zip(&full).any(|(width, &full)| *width != Some(full));
         (lines, is_cut)
@@ -100,7 +117,7 @@ impl Table {
     /// The columns that the widest cell of a column takes.
     fn width(&self, n: usize) -> usize {
         let title = self.columns.get(n).map_or(0, |column| width(column.title));
-        let cells = self.rows.iter().filter_map(|row| row.get(n)).map(|cell| width(cell));
+        let cells = self.rows.iter().filter_map(|row| row.cells.get(n)).map(|cell| width(cell));
         cells.max().unwrap_or(0).max(title)
     }
 
@@ -145,7 +162,7 @@ impl Table {
         true
     }
 
-    fn line(&self, cells: &[&str], widths: &[Option<usize>], colour: bool) -> String {
+    fn line(&self, cells: &[&str], widths: &[Option<usize>], tone: Option<Tone>) -> String {
         let mut line = String::new();
         let mut blanks = 0;
         for ((cell, column), room) in cells.iter().zip(&self.columns).zip(widths) {
@@ -157,8 +174,8 @@ impl Table {
                 blanks = 0;
             }
             blanks += room - width(&cell) + GAP;
-            match column.tone.filter(|_| colour) {
-                Some(tone) => line.push_str(&tone(&cell).paint(&cell)),
+            match tone.filter(|_| column.is_state) {
+                Some(tone) => line.push_str(&tone.paint(&cell)),
                 None => line.push_str(&cell),
             }
         }
@@ -178,7 +195,7 @@ mod tests {
     const COLUMNS: [Column; 5] = [
         Column::new("name").text(),
         Column::new("address").address(),
-        Column::new("state").state(Tone::of),
+        Column::new("state").state(),
         Column::new("in").worth(20),
         Column::new("total").worth(10),
     ];
@@ -251,7 +268,9 @@ ssh            tcp://…10022  up
 
     #[test]
     fn only_states_are_coloured_and_colours_take_no_room() {
-        let table = table(&[["up", "a", "up", "1 B", "1"], ["b", "b", "waiting", "2 B", "2"]]);
+        let mut table = Table::new(COLUMNS.to_vec());
+        table.row_of(Tone::Good, ["up", "a", "up", "1 B", "1"].map(str::to_owned));
+        table.row_of(Tone::Waits, ["b", "b", "waiting", "2 B", "2"].map(str::to_owned));
         let (plain, _) = table.draw(None, false);
         let (painted, _) = table.draw(None, true);
         let expected = "up    a        \u{1b}[32mup\u{1b}[0m       1 B  1";

@@ -12,19 +12,6 @@ pub enum Tone {
 }
 
 impl Tone {
-    /// The tone of a state of daemons, sessions, links, services, forwards and clients. A state that
-    /// is unknown here is the text of an error.
-    pub fn of(state: &str) -> Self {
-        let first = state.split([' ', ',']).next().unwrap_or_default();
-        match first {
-            "up" | "running" | "connected" => Self::Good,
-            "waiting" | "stalled" | "connecting" | "draining" | "superseded" | "away" | "going" => {
-                Self::Waits
-            }
-            _ => Self::Bad,
-        }
-    }
-
     /// The text in the colour of the tone (ECMA-48: SGR).
     pub(super) fn paint(self, text: &str) -> String {
         let colour = match self {

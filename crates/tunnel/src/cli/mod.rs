@@ -62,8 +62,9 @@ Examples:
   tunnel deny home --tcp 10500-10600       the other ports of a range stay
   tunnel deny home --http '*.home.example.com'
 
-The rights leave the file that names the client. A service without a right is withdrawn at once, and
-open streams end with their visitors.";
+The rights leave the file that names the client. A service without a right is withdrawn at once: no
+new visitor reaches it. Its open streams go on until a visitor or the target ends them; `tunnel
+streams --kill` resets one.";
 
 const PUBLISH_EXAMPLES: &str = "\
 Examples:

@@ -16,6 +16,10 @@ pub(crate) struct ServerArgs {
     /// HTTP and TLS names as well; may be repeated
     #[arg(long, value_name = "URL")]
     pub(crate) listen: Vec<String>,
+    /// How others reach this server behind a reverse proxy or a NAT, where that differs from
+    /// --listen: wss://tunnel.example.com/tunnel for clients, https://* for names; may be repeated
+    #[arg(long, value_name = "URL")]
+    pub(crate) public_url: Vec<String>,
     /// Admit a new client of this name by a one-time code, which is shown on a terminal; `tunnel
     /// enroll` admits further clients
     #[arg(long, value_name = "NAME", conflicts_with_all = ["name", "token", "token_file"])]

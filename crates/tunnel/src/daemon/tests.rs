@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Mutex;
 
-use ops::status::Status;
+use ops::status::{DaemonState, Status};
 use ops::{Certificates, Daemon, Reloaded, SendFuture, Settings};
 use tokio::sync::Notify;
 
@@ -25,7 +25,7 @@ impl Recorded {
 
 impl Daemon for Recorded {
     fn status(&self) -> SendFuture<'_, Status> {
-        Box::pin(async { Status { state: "running".into(), ..Status::default() } })
+        Box::pin(async { Status { state: DaemonState::Running.into(), ..Status::default() } })
     }
 }
 
@@ -104,8 +104,9 @@ async fn a_stop_over_the_socket_drains_then_closes_and_shows_meanwhile() {
     let running = live(&frame, &life, async || Ok(started));
     let (outcome, (before, after)) = tokio::join!(running, asks);
     outcome.unwrap();
-    assert_eq!((&*before.state, before.pid), ("running", std::process::id()));
-    assert_eq!(after.state, "draining");
+    assert_eq!(before.state, DaemonState::Running);
+    assert_eq!(before.pid, std::process::id());
+    assert_eq!(after.state, DaemonState::Draining);
     assert_eq!(*role.seen.lock().unwrap(), ["drain", "drained", "close"]);
     assert!(!path.exists());
 }

@@ -14,7 +14,7 @@ use ops::events::Events;
 use ops::lists::ListChange;
 use ops::measure::{Meter, SpeedTest};
 use ops::shown::{self, Shown};
-use ops::status::Status;
+use ops::status::{DaemonState, Status};
 use ops::{
     Clients, Connector, Daemon, Enrolment, Entries, Life, Lists, Log, Phase, Reloaded, SendFuture,
     Serving, Settings, Traffic, WrongConfig,
@@ -252,7 +252,7 @@ impl Daemon for RunningDaemon {
             status.request_log_lines_lost = logging::requests::lost();
             status.reload_error = self.reload_error().clone();
             if self.life.phase() != Phase::Running {
-                "draining".clone_into(&mut status.state);
+                status.state = DaemonState::Draining.into();
                 let left = |end: &Instant| end.duration_since(Instant::now()).as_secs();
                 status.drain_seconds = self.drain_end.get().map(left);
             }

@@ -9,6 +9,7 @@ use anyhow::Context;
 use config::{ClientFlags, Loaded, Problem, Secret, ServerFlags, Sources};
 use node::client::Client;
 use node::server::Server;
+use ops::status::ServiceState;
 use ops::{Daemon, WrongConfig};
 
 use super::Assembly;
@@ -59,7 +60,7 @@ async fn published(client: &Client) {
     loop {
         let status = client.status().await;
         let mut services = status.sessions.iter().flat_map(|session| &session.services);
-        if services.all(|service| service.state == "up") {
+        if services.all(|service| service.state == ServiceState::Up) {
             return;
         }
         tokio::time::sleep(LOOK).await;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use config::{ClientConfig, ClientFlags, Secret, Sources};
+use config::{ClientConfig, ClientFlags, Scheme, Secret, Sources};
 use link::GreetError;
 use link::client::{DialError, enroll};
 use node::transports::Way;
@@ -33,6 +33,8 @@ pub(super) struct Candidate {
     way: Way,
     pub(super) is_pinned: bool,
     pub(super) has_tls: bool,
+    /// The certificate is that of a reverse proxy, whose pin nobody has told.
+    pub(super) is_of_proxy: bool,
 }
 
 /// All paths, the best first. A certificate that the system trusts is better than a pin, because a
@@ -50,12 +52,14 @@ pub(super) fn ways(code: &Code, args: &ClientArgs) -> anyhow::Result<Vec<Candida
         let config = checked(code, args, pin)?;
         for path in &config.servers {
             let (has_tls, is_pinned) = (path.endpoint.scheme.tls, pin.is_some());
-            // A path without TLS has no certificate, so it is needed only once.
-            if !has_tls && is_pinned {
+            // A path without TLS has no certificate, and the pin is not for that of a proxy: such
+            // a path is needed only once.
+            let is_of_proxy = code.proxied && path.endpoint.scheme == Scheme::WSS;
+            if is_pinned && (!has_tls || is_of_proxy) {
                 continue;
             }
             match Way::new(path, &config.common) {
-                Ok(way) => found.push(Candidate { way, is_pinned, has_tls }),
+                Ok(way) => found.push(Candidate { way, is_pinned, has_tls, is_of_proxy }),
                 // The usual cause is a system without authorities. The pin needs none.
                 Err(why) => failed = Some(why),
             }

@@ -7,7 +7,7 @@ use std::mem;
 use std::path::Path;
 
 use anyhow::Context;
-use config::{Endpoint, Lists, edit, server_url};
+use config::{Endpoint, Lists, Scheme, edit, server_url};
 use ops::enrol::{Allowed, Code, encrypted};
 use ops::state::write_private;
 use ops::{WrongConfig, term};
@@ -61,8 +61,11 @@ pub(crate) fn redeem(args: &ClientArgs, code: &str) -> anyhow::Result<Option<Cli
     let lists = load::flag_lists(args)?;
     let place = Reserved::new(&path)?;
     let (token, won) = slow_runtime()?.block_on(exchange(&ways, &name, &secret))?;
-    // A path without TLS has shown no certificate, so the pin of the code is kept.
-    let pin = code.pin.as_deref().filter(|_| ways[won].is_pinned || !ways[won].has_tls);
+    // A path without TLS, and a reverse proxy, have not shown the certificate of the server. So the
+    // pin of the code is kept.
+    let way = &ways[won];
+    let is_seen = way.has_tls && !way.is_of_proxy;
+    let pin = code.pin.as_deref().filter(|_| way.is_pinned || !is_seen);
     place.fill(&file(&code, pin, token.reveal(), (args, &lists))?)?;
     let rights = rights(&code).map(|rights| format!(" it {rights};")).unwrap_or_default();
     let at = path.display();
@@ -121,7 +124,7 @@ fn file(
     let mut text = String::from("# Made by `tunnel client --enroll`.\nservers:\n");
     for url in &code.urls {
         let _ = match pin {
-            Some(pin) if has_tls(url) => {
+            Some(pin) if is_pinned(url, code.proxied) => {
                 writeln!(text, "  - {{ url: {}, tls: {{ pin: {} }} }}", quoted(url), quoted(pin))
             }
             _ => writeln!(text, "  - {}", quoted(url)),
@@ -134,8 +137,10 @@ fn file(
     Ok(Zeroizing::new(edit::publish(FILE, &text, lists).map_err(refusal)?))
 }
 
-fn has_tls(url: &str) -> bool {
-    url.parse::<Endpoint>().is_ok_and(|endpoint| endpoint.scheme.tls)
+/// Whether the pin of the server is for this URL.
+fn is_pinned(url: &str, proxied: bool) -> bool {
+    url.parse::<Endpoint>()
+        .is_ok_and(|Endpoint { scheme, .. }| scheme.tls && !(proxied && scheme == Scheme::WSS))
 }
 
 /// A reserved file, which is removed on drop unless it was filled. The code must not be used before
@@ -186,6 +191,7 @@ mod tests {
             pin: None,
             self_signed: false,
             renew: false,
+            proxied: false,
             may: None,
             reach: None,
             urls: vec![url.to_owned()],
@@ -215,6 +221,10 @@ mod tests {
             let nothing = (&ClientArgs::default(), &Lists::default());
             let text = file(&code(url), Some(pin), "t", nothing).unwrap();
             assert_eq!(text.contains(pin), has_tls, "{url}");
+            // Of these, a reverse proxy ends TLS of a WebSocket alone.
+            let proxied = Code { proxied: true, ..code(url) };
+            let text = file(&proxied, Some(pin), "t", nothing).unwrap();
+            assert_eq!(text.contains(pin), has_tls && !url.starts_with("wss"), "{url}");
         }
     }
 

@@ -9,10 +9,9 @@ use base64::engine::general_purpose::STANDARD_NO_PAD;
 use ops::{WrongConfig, term};
 use proto::HttpOptions;
 use rustix::process::{Signal, kill_current_process_group};
-use rustix::termios::{
-    LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr,
-};
 use zeroize::Zeroizing;
+
+use super::hidden::Hidden;
 
 /// The memory in KiB, the passes and the lanes that OWASP's "Password Storage Cheat Sheet"
 /// recommends for Argon2id: 40 ms of a server.
@@ -62,7 +61,7 @@ fn password() -> anyhow::Result<Zeroizing<String>> {
         term::err("the password, and Enter:");
         Hidden::new()
     });
-    let keys = hidden.as_ref().map_or(&[][..], |hidden| &hidden.keys);
+    let keys = hidden.as_ref().map_or(&[][..], Hidden::keys);
     let line = line(io::stdin().lock(), keys).context("standard input")?;
     let last = line.last();
     let signal = keys.iter().find(|(key, _)| last == Some(key)).map(|&(_, signal)| signal);
@@ -95,49 +94,6 @@ fn line(input: impl BufRead, keys: &[(u8, Signal)]) -> io::Result<Zeroizing<Vec<
         }
     }
     Ok(line)
-}
-
-/// A terminal that shows nothing of what is typed, until the value is dropped. Meanwhile its keys
-/// make no signals, which would end the program and leave the terminal silent: they end the line.
-struct Hidden {
-    before: Option<Termios>,
-    keys: Vec<(u8, Signal)>,
-}
-
-impl Hidden {
-    fn new() -> Self {
-        let mut hidden = Self { before: None, keys: Vec::new() };
-        let Ok(before) = tcgetattr(io::stdin()) else { return hidden };
-        let (mut silent, modes) = (before.clone(), before.local_modes);
-        silent.local_modes.remove(LocalModes::ECHO | LocalModes::ISIG);
-        for (key, signal, end) in [
-            (SpecialCodeIndex::VINTR, Signal::INT, SpecialCodeIndex::VEOL),
-            (SpecialCodeIndex::VQUIT, Signal::QUIT, SpecialCodeIndex::VEOL2),
-        ] {
-            let key = before.special_codes[key];
-            // 0: there is no such key.
-            if key != 0 && modes.contains(LocalModes::ISIG) {
-                hidden.keys.push((key, signal));
-                // Without lines each byte arrives anyway.
-                if modes.contains(LocalModes::ICANON) {
-                    silent.special_codes[end] = key;
-                }
-            }
-        }
-        if tcsetattr(io::stdin(), OptionalActions::Flush, &silent).is_ok() {
-            hidden.before = Some(before);
-        }
-        hidden
-    }
-}
-
-impl Drop for Hidden {
-    fn drop(&mut self) {
-        if let Some(before) = &self.before {
-            // A terminal that is gone shows nothing either.
-            let _ = tcsetattr(io::stdin(), OptionalActions::Flush, before);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -18,15 +18,22 @@ pub(crate) const COMPLETE: &str = "TUNNEL_COMPLETE";
 
 /// The script by which a shell asks the program for commands, flags and names.
 pub(crate) fn completions(shell: Shell) -> anyhow::Result<String> {
-    let shell: &dyn EnvCompleter = match shell {
+    let completer: &dyn EnvCompleter = match shell {
         Shell::Bash => &Bash,
         Shell::Zsh => &Zsh,
         Shell::Fish => &Fish,
     };
     let mut script = Vec::new();
-    shell.write_registration(COMPLETE, PROGRAM, PROGRAM, PROGRAM, &mut script)?;
-    Ok(String::from_utf8(script)?)
+    completer.write_registration(COMPLETE, PROGRAM, PROGRAM, PROGRAM, &mut script)?;
+    let script = String::from_utf8(script)?;
+    Ok(match shell {
+        Shell::Bash => script.replace("-F _clap_complete_tunnel ", "-F _tunnel_complete ") + WORDS,
+        Shell::Zsh | Shell::Fish => script,
+    })
 }
+
+/// The function that bash calls: it has the function of clap complete whole words.
+const WORDS: &str = include_str!("words.bash");
 
 /// The manual page of the whole program.
 pub(crate) fn man_page() -> anyhow::Result<String> {

@@ -50,6 +50,7 @@ pub(crate) fn server(
     let hosts = |given: &[String]| if has_one || !alone { given.to_vec() } else { Vec::new() };
     let flags = ServerFlags {
         listen: or(&args.listen, first_start::listen()),
+        public_url: args.public_url.clone(),
         name: has_one.then(|| client_name(args).to_owned()),
         token: args.token.clone().map(Secret::new),
         token_file: flag_path(token_file)?,

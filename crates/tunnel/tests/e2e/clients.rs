@@ -1,6 +1,7 @@
 //! The clients of a server over time: a second enrolment, a renewed token, and `tunnel clients`.
 
 use std::fs;
+use std::io::Read as _;
 use std::path::Path;
 
 use serde_json::Value;
@@ -214,6 +215,33 @@ fn a_renewal_beside_the_running_client_takes_effect_in_it() {
 }
 
 #[test]
+fn a_reconnect_of_a_client_without_a_connection_dials_at_once() {
+    let origin = Origin::echo();
+    let mut running = Setup::new(Scheme::TLS).service("echo", origin.port()).start();
+    running.wait_links(2);
+    // Who is superseded waits for 30 s at least.
+    let mut newer = running.start_another_client(|text| text);
+    running.client().wait_line(&["newer process"], SOON);
+    let state = |running: &Running| running.status("client").unwrap()["sessions"][0].clone();
+    assert_eq!(state(&running)["state"], "superseded", "{}", state(&running));
+    newer.terminate();
+    newer.wait_end(LONG);
+    let mut command = tunnel(&["reconnect", "--control"]);
+    let (exit, said, complaint) = outcome(run(command.arg(running.file("client.sock"))));
+    assert_eq!((exit, complaint.as_str()), (Some(0), ""), "{said}");
+    assert!(said.ends_with("without a connection: the client dials at once\n"), "{said}");
+    wait("the service", SOON, || (state(&running)["services"][0]["state"] == "up").then_some(()));
+    running.wait_echo(running.public("echo"));
+    // On the server there is no such pause.
+    running.client().terminate();
+    running.client().wait_end(LONG);
+    let mut command = tunnel(&["reconnect", "home", "--control"]);
+    let (exit, _, complaint) = outcome(run(command.arg(running.file("server.sock"))));
+    assert_eq!(exit, Some(1), "{complaint}");
+    assert!(complaint.contains("no link is connected now"), "{complaint}");
+}
+
+#[test]
 fn a_denied_right_is_gone_at_once_and_its_service_with_it() {
     let (origin, dir) = (Origin::echo(), TempDir::new().unwrap());
     let running = Setup::new(Scheme::TLS).service("echo", origin.port()).start();
@@ -226,6 +254,8 @@ fn a_denied_right_is_gone_at_once_and_its_service_with_it() {
     let _client = away(&running, dir.path(), &origin, public);
     for (name, port) in [("home", running.public("echo")), ("away", public)] {
         running.wait_echo(port);
+        let stays = connect(port);
+        echo(&stays, 1);
         let port = port.to_string();
         let (exit, said, complaint) = deny(&[name, "--tcp", &port]);
         assert_eq!((exit, complaint.as_str()), (Some(0), ""), "{said}");
@@ -238,6 +268,20 @@ fn a_denied_right_is_gone_at_once_and_its_service_with_it() {
         let told = format!("--tcp: client {name} has no right {port} (hint: ");
         assert!(complaint.contains(&told), "{complaint}");
         assert_eq!(outcome(running.reload("server")).1, "nothing to apply\n");
+        // An open stream goes on, until a command resets it.
+        echo(&stays, 2);
+        let list = |args: &[&str]| {
+            let mut command = tunnel(&["streams", "--control"]);
+            outcome(run(command.arg(running.file("server.sock")).args(args)))
+        };
+        let (_, text, _) = list(&[]);
+        let own = stays.local_addr().unwrap().port();
+        let line = text.lines().find(|line| line.contains(&format!(":{own}")));
+        let line = line.unwrap_or_else(|| panic!("no stream of port {own}: {text}"));
+        let (exit, _, complaint) = list(&["--kill", line.split_whitespace().next().unwrap()]);
+        assert_eq!(exit, Some(0), "{complaint}");
+        let mut rest = Vec::new();
+        assert!(matches!((&stays).read_to_end(&mut rest), Ok(0) | Err(_)), "{rest:?}");
     }
     // The range of the enrolled client keeps its other ports.
     let kept = fs::read_to_string(running.file("state/clients/away.yaml")).unwrap();

@@ -26,7 +26,7 @@ fn offered(shell: &str, bin: &Path, words: &[&str]) -> Vec<String> {
     let script = match shell {
         "bash" => {
             "source \"$0\"; COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1))\n\
-             _clap_complete_tunnel tunnel \"${COMP_WORDS[COMP_CWORD]}\"\n\
+             _tunnel_complete tunnel \"${COMP_WORDS[COMP_CWORD]}\"\n\
              printf '%s\\n' \"${COMPREPLY[@]}\""
         }
         // The line editor needs a terminal: the test takes the place of its last function.
@@ -89,4 +89,57 @@ fn shells_complete_commands_flags_and_the_names_of_the_running_daemon() {
         let words = ["tunnel", "clients", "show", "--control", "/no/such.sock", "ho"];
         assert_eq!(offered(&words), [""; 0], "{shell}");
     }
+}
+
+/// Types the beginning of a line and a tab at a bash of its own, and writes the words of the line that
+/// bash makes of it.
+const TYPED: &str = r#"
+import os, pty, re, sys
+script, typed = sys.argv[1:]
+pid, terminal = pty.fork()
+if pid == 0:
+    os.environ.update(TERM='dumb', INPUTRC='/dev/null')
+    os.execvp('bash', ['bash', '--norc', '--noprofile', '-i'])
+said = b''
+def read_until(mark):
+    global said
+    while not re.search(mark, said):
+        said += os.read(terminal, 65536)
+os.write(terminal, b'source %s; echo re""ady\n' % script.encode())
+read_until(rb'\nready')
+# At the begin of the completed line stands a command that writes its words.
+os.write(terminal, typed.encode() + b"\t\x01printf 'got<%s>' \x05'' e''nd\n")
+read_until(rb'got<end>')
+os.write(terminal, b'exit\n')
+words = re.findall(rb'got<([^%>]*)>', said)
+print('\n'.join(word.decode() for word in words[:-1] if word))
+"#;
+
+#[test]
+fn bash_completes_a_name_with_colons_to_its_end() {
+    let (origin, other) = (Origin::echo(), Origin::echo());
+    let setup = Setup::new(Scheme::TLS).service("web", origin.port()).forward(other.port());
+    let running = setup.start();
+    let bin = installed(running.dir());
+    let control = running.file("client.sock").display().to_string();
+    let listener = format!("tcp://127.0.0.1:{}", running.local());
+    let path = std::env::var("PATH").unwrap_or_default();
+    let completed = |typed: &str| {
+        let mut python = Command::new(program("python3"));
+        python.args(["-c", TYPED]).arg(bin.join("bash")).arg(typed);
+        python.env("PATH", format!("{}:{path}", bin.display())).env("HOME", &bin);
+        let output = run(&mut python);
+        assert!(output.status.success(), "{output:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.lines().last().unwrap().to_owned()
+    };
+    let unpublish = format!("tunnel unpublish --control {control} ");
+    for begin in ["t", "tcp:", "tcp://", "tcp://127.0.0.1:", &listener[..listener.len() - 1]] {
+        assert_eq!(completed(&format!("{unpublish}{begin}")), listener, "{begin}");
+    }
+    // The colons of other words change nothing, and `=` ends no word either.
+    assert_eq!(completed(&format!("{unpublish}tcp://x:1 w")), "web");
+    let streams = format!("tunnel streams --control {control} ");
+    assert_eq!(completed(&format!("{streams}--service=w")), "--service=web");
+    assert_eq!(completed(&format!("{streams}--service w")), "web");
 }

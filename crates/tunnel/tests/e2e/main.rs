@@ -49,6 +49,7 @@ mod narrow;
 mod other_user;
 mod peer;
 mod proxies;
+mod public_url;
 mod quic;
 mod real_software;
 mod reload;

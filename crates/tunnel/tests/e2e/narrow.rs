@@ -87,6 +87,48 @@ fn tables_fit_a_terminal_of_80_columns_and_wide_shows_all() {
     assert!(text.contains(long) && text.contains("worker") && !text.contains('\u{1b}'), "{text}");
 }
 
+/// Runs a command at a pseudo-terminal of this many rows until it has cleared the screen three times,
+/// and writes the text of one screen.
+const WATCHED: &str = "
+import fcntl, os, pty, signal, struct, sys, termios
+pid, terminal = pty.fork()
+if pid == 0:
+    size = struct.pack('HHHH', int(sys.argv[1]), 80, 0, 0)
+    fcntl.ioctl(0, termios.TIOCSWINSZ, size)
+    os.execv(sys.argv[2], sys.argv[2:])
+clear, said = b'\\x1b[H\\x1b[J', b''
+while said.count(clear) < 3:
+    said += os.read(terminal, 65536)
+os.kill(pid, signal.SIGKILL)
+os.waitpid(pid, 0)
+sys.stdout.buffer.write(said.split(clear)[2].replace(b'\\r\\n', b'\\n'))
+";
+
+#[test]
+fn a_watched_status_fits_the_height_of_its_terminal() {
+    let origin = Origin::echo();
+    let mut setup = Setup::new(Scheme::TLS);
+    for n in 0..20 {
+        setup = setup.service(&format!("service-{n}"), origin.port());
+    }
+    let running = setup.start();
+    running.wait_links(2);
+    let watched = |rows: usize| {
+        let mut command = Command::new(program("python3"));
+        command.args(["-c", WATCHED, &rows.to_string()]).arg(binary());
+        command.args(["status", "--watch", "1", "--control"]).arg(running.file("server.sock"));
+        command.env_remove("COLUMNS").env_remove("LINES").env("TERM", "xterm");
+        said(command.env("NO_COLOR", "1"))
+    };
+    let text = watched(20);
+    assert_eq!(text.lines().count(), 19, "the last row is that of the cursor: {text}");
+    let last = text.lines().last().unwrap();
+    assert!(last.starts_with("… and ") && last.ends_with(" more lines"), "{text}");
+    assert!(text.starts_with("tunnel server ") && text.contains("service-0"), "{text}");
+    let text = watched(60);
+    assert!(text.contains("service-19") && !text.contains("more lines"), "{text}");
+}
+
 #[test]
 fn states_are_green_at_a_terminal_unless_its_user_wants_no_colours() {
     let origin = Origin::echo();

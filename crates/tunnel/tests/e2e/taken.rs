@@ -20,7 +20,8 @@ fn a_service_whose_port_was_taken_is_published_when_it_is_free() {
         }
         running.wait_echo(running.public("good"));
         let status = running.status("client").unwrap()["sessions"][0]["services"][1].clone();
-        assert!(status["state"].as_str().unwrap().contains("in use"), "{status}");
+        assert_eq!(status["state"], "refused", "{status}");
+        assert!(status["state_text"].as_str().unwrap().contains("in use"), "{status}");
 
         drop(other);
         running

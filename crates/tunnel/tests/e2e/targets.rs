@@ -68,7 +68,7 @@ fn a_target_that_refuses_is_down_on_both_sides_until_it_serves_again() {
         }
         turned_away(public);
         for role in ["client", "server"] {
-            is_at(&running, role, "services", "web", "target down");
+            is_at(&running, role, "services", "web", "target_down");
             let down = entry(&running, role, "services", "web")["down"].clone();
             assert_eq!(down["reason"], "it refuses connections", "{down}");
             let text = status_text(&running, role);
@@ -132,7 +132,7 @@ fn a_check_finds_out_without_a_visitor() {
     assert_eq!(check.read(&mut [0]).unwrap(), 0);
     is_at(&running, "client", "services", "web", "up");
     drop((check, listener));
-    is_at(&running, "client", "services", "web", "target down");
+    is_at(&running, "client", "services", "web", "target_down");
     let _listener = TcpListener::bind(("127.0.0.1", target)).unwrap();
     is_at(&running, "client", "services", "web", "up");
 }

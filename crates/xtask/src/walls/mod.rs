@@ -1,12 +1,13 @@
 //! Walls between crates, checked on the resolved dependency graph. The pure crates reach no
 //! runtime, the crates that serve every transport reach no TLS, and bans and licences are taken
-//! from `.deny.toml`. The daemon is built without some features. Beside the graph, `links` checks the documents and `proc` what is read in
-//! `/proc`.
+//! from `.deny.toml`. The daemon is built without some features. Beside the graph, `links` checks the
+//! documents, `proc` what is read in `/proc`, and `states` who reads the text of a state.
 
 mod graph;
 mod licence;
 mod links;
 mod proc;
+mod states;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -51,6 +52,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     breaches.extend(licence_breaches(&graph, &rules)?);
     breaches.extend(links::breaches(root)?);
     breaches.extend(proc::breaches(root)?);
+    breaches.extend(states::breaches(root)?);
     for pure in PURE {
         breaches.extend(reached(pure, "is pure", IMPURE, &Graph::of_crate(root, pure)?));
     }

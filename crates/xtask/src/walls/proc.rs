@@ -3,7 +3,7 @@
 //! missing there. sysinfo(2), getsockopt(2) and netlink replace most of these files.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
@@ -19,8 +19,21 @@ const OWN: &[&str] = &["self/", "thread-self/"];
 /// Every breach in the sources of the crates below `root`.
 pub(super) fn breaches(root: &Path) -> Result<Vec<String>> {
     let mut found = Vec::new();
+    for path in sources(root, DEV)? {
+        let lines = foreign(&fs::read_to_string(&path)?);
+        let at = path.strip_prefix(root).unwrap_or(&path).display();
+        found.extend(
+            lines.iter().map(|n| format!("{at}:{n}: the units for systemd hide this file")),
+        );
+    }
+    Ok(found)
+}
+
+/// The sources of all crates below `root` but these.
+pub(super) fn sources(root: &Path, but: &[&str]) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
     let mut folders: Vec<_> = entries(&root.join("crates"))?;
-    folders.retain(|path| !DEV.iter().any(|name| path.ends_with(name)));
+    folders.retain(|path| !but.iter().any(|name| path.ends_with(name)));
     folders.iter_mut().for_each(|path| path.push("src"));
     while let Some(folder) = folders.pop() {
         if !folder.is_dir() {
@@ -30,11 +43,7 @@ pub(super) fn breaches(root: &Path) -> Result<Vec<String>> {
             if path.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let lines = foreign(&fs::read_to_string(&path)?);
-                let at = path.strip_prefix(root).unwrap_or(&path).display();
-                found.extend(
-                    lines.iter().map(|n| format!("{at}:{n}: the units for systemd hide this file")),
-                );
+                found.push(path);
             }
         }
     }
@@ -51,7 +60,7 @@ fn foreign(code: &str) -> Vec<usize> {
     numbered.map(|(_, number)| number).collect()
 }
 
-fn entries(folder: &Path) -> Result<Vec<std::path::PathBuf>> {
+fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     let list = fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))?;
     let mut paths = list.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
     paths.sort();

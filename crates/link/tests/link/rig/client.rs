@@ -35,6 +35,7 @@ pub(crate) fn plan(paths: Vec<Path>) -> Plan {
         logged_in: Arc::new(AtomicBool::new(false)),
         leaving: Arc::new(AtomicBool::new(false)),
         retry: Retry { min: Duration::from_millis(2), max: Duration::from_millis(10) },
+        redial: Rc::default(),
         link: LinkConfig::default(),
         budget: Rc::new(Unlimited),
         serials: Arc::new(AtomicU64::new(1)),

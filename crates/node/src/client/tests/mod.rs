@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use config::{ClientFlags, Loaded, Problem, ServerFlags, Sources, Text};
+use ops::status::{LinkState, ServiceState};
 use proto::greeting::Features;
 use proto::{Measure, Open, Priority, ResetCode, StreamId, Target};
 use testkit::origins::Origin;
@@ -74,8 +75,12 @@ impl Tunnel {
         let link = link_config(&config.common, worn.client);
         let client = Client::start_with(config, link).await.unwrap();
         let tunnel = Self { server, client, public, forward, _origin: origin };
-        tunnel.wait_states("two links", |states| states == ["up", "up"]).await;
-        tunnel.wait("the service", |client, _| client.sessions[0].services[0].state == "up").await;
+        tunnel.wait_states("two links", |states| states == [LinkState::Up; 2]).await;
+        tunnel
+            .wait("the service", |client, _| {
+                client.sessions[0].services[0].state == ServiceState::Up
+            })
+            .await;
         tunnel
     }
 
@@ -94,12 +99,11 @@ impl Tunnel {
     }
 
     /// Waits until both ends show links of such states.
-    async fn wait_states(&self, what: &str, is_so: impl Fn(&[&str]) -> bool) {
+    async fn wait_states(&self, what: &str, is_so: impl Fn(&[LinkState]) -> bool) {
         self.wait(what, |client, server| {
             [client, server].into_iter().all(|status| {
                 let links = status.sessions.iter().flat_map(|session| &session.links);
-                let mut states: Vec<_> = links.map(|link| link.state.as_str()).collect();
-                states.sort_unstable();
+                let states: Vec<_> = links.map(|link| link.state.state()).collect();
                 is_so(&states)
             })
         })
@@ -184,15 +188,15 @@ async fn links_whose_ids_are_used_up_turn_no_visitor_away_and_keep_those_who_sta
         assert!(ever >= 8, "{ever} links for 150 visitors of each door");
         tunnel
             .wait_states("old links beside new ones", |states| {
-                states.contains(&"going away")
-                    && states.iter().filter(|state| **state == "up").count() == 2
+                states.contains(&LinkState::GoingAway)
+                    && states.iter().filter(|state| **state == LinkState::Up).count() == 2
             })
             .await;
         for (word, visitor) in &mut staying {
             converse(visitor, word).await;
         }
         drop(staying);
-        tunnel.wait_states("the new links only", |states| states == ["up", "up"]).await;
+        tunnel.wait_states("the new links only", |states| states == [LinkState::Up; 2]).await;
         visit(tunnel.public, "again").await;
         tunnel.stop().await;
     }
@@ -276,10 +280,10 @@ async fn a_panic_in_a_task_of_a_link_ends_that_link_and_nothing_else() {
     tunnel
         .wait("another link", |_, server| {
             let links = server.sessions.iter().flat_map(|session| &session.links);
-            links.filter(|link| link.state == "up" && link.serial > 2).count() == 1
+            links.filter(|link| link.state == LinkState::Up && link.serial > 2).count() == 1
         })
         .await;
-    tunnel.wait_states("two links", |states| states == ["up", "up"]).await;
+    tunnel.wait_states("two links", |states| states == [LinkState::Up; 2]).await;
     let mut reset = 0;
     for visitor in &mut visitors {
         let outcome = timeout(SOON, async {
@@ -344,7 +348,7 @@ async fn a_client_sends_back_a_few_bytes_of_its_server_and_measures_nothing_else
         let answer = handle.call(move |worker| demand(worker, measure, bytes)).await.unwrap();
         assert_eq!(timeout(SOON, answer).await.unwrap(), Ok(code), "{measure}");
     }
-    tunnel.wait_states("the same links", |states| states == ["up", "up"]).await;
+    tunnel.wait_states("the same links", |states| states == [LinkState::Up; 2]).await;
     assert_eq!(tunnel.links_ever().await, 2);
 
     // A ping without clients is not a failure.

@@ -35,12 +35,12 @@ async fn client(text: &str) -> Client {
 }
 
 /// The states of both services, when the first is published.
-async fn states(client: &Client) -> [String; 2] {
+async fn states(client: &Client) -> [Told<ServiceState>; 2] {
     let poll = async {
         loop {
             let services = client.status().await.sessions.remove(0).services;
             let states = [0, 1].map(|n: usize| services[n].state.clone());
-            if states[0] == "up" && states[1] != "waiting for the server" {
+            if states[0] == ServiceState::Up && states[1] != ServiceState::Waiting {
                 return states;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -56,6 +56,8 @@ async fn a_server_that_cannot_restrict_visitors_publishes_no_service_with_a_list
     let (server, text) = server(Features(0), origin.address(), [open, few]).await;
     let client = client(&text).await;
     let [_, state] = states(&client).await;
+    assert_eq!(state, ServiceState::Refused);
+    let state = state.to_string();
     assert!(state.contains("the server is too old to restrict visitors"), "{state}");
     assert!(state.contains("allow_from") && state.contains("not published"), "{state}");
     drop(visit(open, "open").await);
@@ -74,7 +76,7 @@ async fn a_server_that_cannot_restrict_visitors_publishes_no_service_with_a_list
     };
     timeout(SOON, closed).await.unwrap();
     let services = client.status().await.sessions.remove(0).services;
-    assert!(services[0].state.contains("too old"), "{services:?}");
+    assert!(services[0].state.to_string().contains("too old"), "{services:?}");
     client.close().await;
     server.close().await;
 }
@@ -85,7 +87,7 @@ async fn a_server_that_can_restrict_visitors_publishes_it() {
     let (open, few) = (free_port(), free_port());
     let (server, text) = server(Features::OURS, origin.address(), [open, few]).await;
     let client = client(&text).await;
-    assert_eq!(states(&client).await, ["up", "up"]);
+    assert_eq!(states(&client).await, [ServiceState::Up; 2]);
     drop(visit(few, "few").await);
     client.close().await;
     server.close().await;

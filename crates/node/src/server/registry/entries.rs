@@ -8,7 +8,7 @@ use logging::AUDIT;
 use ops::WrongConfig;
 use ops::clients::{Applied, Change, Held, HoldOrder};
 use ops::enrol::Allowed;
-use ops::events::{Changed, ClientState};
+use ops::events::{Changed, ClientChange};
 use proto::InstanceId;
 use proto::greeting::{Name, StoredCredential};
 
@@ -38,16 +38,16 @@ impl Registry {
         let client = name.as_str();
         if is_client {
             tracing::info!(target: AUDIT, client, "client {client} has a new token; the old token is valid until the new token is used");
-            self.tell_of(client, ClientState::Renewed);
+            self.tell_of(client, ClientChange::Renewed);
         } else {
             tracing::info!(target: AUDIT, client, "client {client} is enrolled");
-            self.tell_of(client, ClientState::Enrolled);
+            self.tell_of(client, ClientChange::Enrolled);
         }
         self.follow(&changes).await;
         Ok(true)
     }
 
-    fn tell_of(&self, client: &str, state: ClientState) {
+    fn tell_of(&self, client: &str, state: ClientChange) {
         self.shared.events.tell(|| Changed::Client { client: client.to_owned(), state });
     }
 
@@ -110,7 +110,7 @@ impl Registry {
         let limits = client.map(|client| listing::limits(&client)).unwrap_or_default();
         if !changes.lines().is_empty() {
             let client = grant.name.as_str();
-            self.tell_of(client, ClientState::Changed);
+            self.tell_of(client, ClientChange::Changed);
             match change {
                 Change::Allow(_) => {
                     tracing::info!(target: AUDIT, client, "client {client}: rights were added: it {allowed}");
@@ -145,10 +145,10 @@ impl Registry {
         let hold = hosts.holds.of(client);
         if hold.is_some() {
             tracing::info!(target: AUDIT, client, "client {client} is on hold: visitors of its names get 503");
-            self.tell_of(client, ClientState::Held);
+            self.tell_of(client, ClientChange::Held);
         } else {
             tracing::info!(target: AUDIT, client, "the hold of client {client} has ended");
-            self.tell_of(client, ClientState::Released);
+            self.tell_of(client, ClientChange::Released);
         }
         Ok(hold.map(|hold| hold.shown()))
     }
@@ -167,7 +167,7 @@ impl Registry {
         self.published.forget(name.as_str());
         self.note_removal(name.as_str());
         tracing::info!(target: AUDIT, client = name.as_str(), "client {name} is revoked");
-        self.tell_of(name.as_str(), ClientState::Revoked);
+        self.tell_of(name.as_str(), ClientChange::Revoked);
         self.follow(&changes).await;
         Ok(true)
     }

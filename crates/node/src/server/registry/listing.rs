@@ -62,7 +62,7 @@ impl Registry {
             address: term::address(address),
             reason: reason.into(),
         });
-        clients::Client {
+        let listed = clients::Client {
             name: name.clone(),
             from: *from,
             links,
@@ -72,7 +72,9 @@ impl Registry {
             hold: self.shared.hosts.holds.of(name).map(|hold| hold.shown()),
             rights: rights(client),
             renewal: client.renewal.is_some(),
-        }
+            ..clients::Client::default()
+        };
+        listed.settled()
     }
 }
 

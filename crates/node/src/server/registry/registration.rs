@@ -82,14 +82,26 @@ impl Registry {
             close_links(Arc::clone(&self.handles), links).await;
         }
         for name in &changes.entrances {
-            let session = self.sessions().current(name).map(|(_, session, _)| Arc::clone(session));
-            let Some(session) = session else { continue };
-            let turn = self.published.turn(name).await;
-            let Some(client) = self.shared.clients.find(name) else { continue };
-            let place = self.place_of(&session, &client);
-            let Some(registered) = turn.review(place).await else { continue };
-            self.tell(&session, &registered).await;
+            self.review(name).await;
         }
+    }
+
+    /// Tells connected clients the addresses of their services, after `public_url` has changed.
+    pub(in crate::server) async fn tell_addresses(&self) {
+        for name in self.published.clients() {
+            self.review(&name).await;
+        }
+    }
+
+    /// Applies the last registration of a client again, and tells the client the outcome.
+    async fn review(&self, name: &str) {
+        let session = self.sessions().current(name).map(|(_, session, _)| Arc::clone(session));
+        let Some(session) = session else { return };
+        let turn = self.published.turn(name).await;
+        let Some(client) = self.shared.clients.find(name) else { return };
+        let place = self.place_of(&session, &client);
+        let Some(registered) = turn.review(place).await else { return };
+        self.tell(&session, &registered).await;
     }
 
     /// Sends a client, over one of its links, the outcome of its registration.

@@ -10,7 +10,7 @@ use services::{defaults_table, forwards_table, services_table};
 pub use streams::{render_left, render_streams};
 
 use crate::Role;
-use crate::term::{self, Column, Drawn, Screen, Sheet, Table, Tone, natural};
+use crate::term::{self, Column, Drawn, Screen, Sheet, Table, natural};
 
 /// The rates of services and forwards in bytes per second, from two statuses.
 #[derive(Debug, Default)]
@@ -66,7 +66,8 @@ pub fn render(status: &Status, rates: Option<&Rates>, screen: Screen) -> Drawn {
     }
     for session in sessions {
         sheet.gap();
-        sheet.state(format_args!("{}: ", session.peer), &session.state, "");
+        let Session { peer, state, .. } = session;
+        sheet.state(format_args!("{peer}: "), (state.tone(), state), "");
         tables(&mut sheet, session, rates);
     }
     sheet.finish()
@@ -107,7 +108,7 @@ fn head(sheet: &mut Sheet, status: &Status) {
     let uptime = duration(*uptime_seconds);
     sheet.state(
         format_args!("tunnel {role}{name} {version}, "),
-        state,
+        (state.tone(), state),
         format_args!(", up {uptime}, process {pid}"),
     );
     if let Some(seconds) = drain_seconds {
@@ -259,7 +260,7 @@ fn links_table(sheet: &mut Sheet, links: &[Link]) {
     let mut columns = vec![
         Column::new("link"),
         Column::new("worker").worth(10),
-        Column::new("state").state(Tone::of),
+        Column::new("state").state(),
         Column::new("streams").worth(60),
     ];
     columns.extend(has_flows.then_some(Column::new("flows").worth(50)));
@@ -277,12 +278,13 @@ fn links_table(sheet: &mut Sheet, links: &[Link]) {
     let mut links: Vec<_> = links.iter().collect();
     links.sort_by_key(|link| link.serial);
     for link in &links {
-        let own = [link.serial.to_string(), link.worker.to_string(), link.state.clone()];
+        let own = [link.serial.to_string(), link.worker.to_string(), link.state.to_string()];
         let mut own: Vec<String> = own.into_iter().chain([link.streams.to_string()]).collect();
         own.extend(has_flows.then(|| link.flows.to_string()));
         if link.carriers.is_empty() {
             // A row ends with the columns of the table.
-            table.row(own.iter().cloned().chain(["-"; 7].map(str::to_owned)));
+            let all = own.iter().cloned().chain(["-"; 7].map(str::to_owned));
+            table.row_of(link.state.tone(), all);
         }
         for carrier in &link.carriers {
             let rtt = carrier.rtt_micros.map_or_else(|| "-".to_owned(), millis);
@@ -292,7 +294,8 @@ fn links_table(sheet: &mut Sheet, links: &[Link]) {
             let loss = share(carrier.sent().and_then(|sent| sent.loss()));
             let path = [rtt, loss, queue.map_or_else(|| "-".to_owned(), bytes)];
             let repairs = has_repairs.then(|| repairs_of(carrier)).into_iter().flatten();
-            table.row(own.iter().cloned().chain(row).chain(path).chain(repairs));
+            let all = own.iter().cloned().chain(row).chain(path).chain(repairs);
+            table.row_of(link.state.tone(), all);
         }
     }
     sheet.table(&table);
@@ -370,7 +373,7 @@ pub fn bytes(n: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::{
-        Quic, SUPERSEDED, Sent, StreamKind, Streams, Tcp, WAITING, sample, sample_kcp,
+        LinkState, Quic, Sent, ServiceState, StreamKind, Streams, Tcp, Told, sample, sample_kcp,
     };
     use super::*;
     use crate::clients::Held;
@@ -434,7 +437,10 @@ home: up
             name: "日本語のとても長い名前のウェブサイト".into(),
             address: "https://a-name-of-many-labels.of.a.long.example.com".into(),
             target: "unix:///run/a-folder/with/a/long/path/to/web.sock".into(),
-            state: "the host belongs to another client of this server".into(),
+            state: Told::because(
+                ServiceState::Refused,
+                "the host belongs to another client of this server",
+            ),
             refused: (0..9).map(|n| (format!("reason_{n}"), n)).collect(),
             kept: true,
             ..Service::default()
@@ -615,7 +621,7 @@ home: up
     fn kcp_has_columns_of_its_repairs_where_there_is_a_carrier() {
         let mut links = sample().sessions.remove(0).links;
         links[1].carriers = vec![sample_kcp()];
-        links.push(Link { serial: 9, state: "stalled".into(), ..Link::default() });
+        links.push(Link { serial: 9, state: LinkState::Stalled.into(), ..Link::default() });
         let expected = "\
 link  worker  state    streams  carrier      peer             rtt      loss    queue     resent  recovered
 7     1       up       1        #2 over tls  192.0.2.7:40000  12.3 ms  1.25 %  20.0 KiB  -       -
@@ -628,15 +634,20 @@ cipher: TLS_AES_128_GCM_SHA256 by ring
 
     #[test]
     fn a_reason_does_not_widen_the_table() {
-        let service = |name: &str, state: &str| Service {
+        let service = |name: &str, state: Told<ServiceState>| Service {
             name: name.into(),
-            state: state.into(),
+            state,
             ..Service::default()
         };
         let why = "tcp://:22: port 22 is not among the ports that this client may publish";
-        let some = Service { address: "http://d".into(), ..service("d", "no right") };
-        let services =
-            vec![service("a", why), service("b", WAITING), service("c", SUPERSEDED), some];
+        let refused = |why: &str| Told::because(ServiceState::Refused, why);
+        let some = Service { address: "http://d".into(), ..service("d", refused("no right")) };
+        let services = vec![
+            service("a", refused(why)),
+            service("b", ServiceState::Waiting.into()),
+            service("c", ServiceState::Superseded.into()),
+            some,
+        ];
         let session = Session { services, ..Session::default() };
         let expected = "\
 service  address   target  state       streams  total  in   out

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::super::{DENIED, SUPERSEDED, Service, Session, TARGET_DOWN, UP, WAITING};
+use super::super::{Service, ServiceState, Session, State as _, Told};
 use super::{Rates, bytes, dash, duration, key};
-use crate::term::{Column, Sheet, Table, Tone, natural};
+use crate::term::{Column, Sheet, Table, natural};
 
 /// The default targets of doors.
 pub(super) fn defaults_table(sheet: &mut Sheet, defaults: &[Service]) {
@@ -15,7 +15,7 @@ pub(super) fn defaults_table(sheet: &mut Sheet, defaults: &[Service]) {
     let mut table = Table::new([&own[..], &LEADS, &COUNTS].concat());
     let defaults = sorted(defaults);
     for default in &defaults {
-        table.row(cells("", default, false, None));
+        table.row_of(default.state.tone(), cells("", default, false, None));
     }
     sheet.gap();
     sheet.indented(|sheet| {
@@ -26,7 +26,7 @@ pub(super) fn defaults_table(sheet: &mut Sheet, defaults: &[Service]) {
 
 /// Where a service, a forward or a default leads to, and whether it serves.
 const LEADS: [Column; 2] =
-    [Column::new("target").address().worth(55), Column::new("state").state(Tone::of)];
+    [Column::new("target").address().worth(55), Column::new("state").state()];
 
 /// The columns that services and forwards share.
 const COUNTS: [Column; 4] = [
@@ -55,14 +55,16 @@ pub(super) fn services_table(sheet: &mut Sheet, session: &Session, rates: Option
     let mut table = Table::new(all.concat());
     for service in &services {
         let cells = cells(&session.peer, service, has_flows, rates);
-        table.row([dash(&service.name)].into_iter().chain(cells));
+        let all = [dash(&service.name)].into_iter().chain(cells);
+        table.row_of(service.state.tone(), all);
     }
     sheet.table(&table);
     requests(sheet, &services);
     refusals(sheet, &services);
     drops(sheet, &services);
     downs(sheet, &services);
-    for Service { name, address, state, .. } in services.iter().filter(|s| s.is_refused()) {
+    let refused = services.iter().filter(|service| service.state == ServiceState::Refused);
+    for Service { name, address, state, .. } in refused {
         let at = if address.is_empty() { String::new() } else { format!(" at {address}") };
         sheet.line(format_args!("{name} is not published{at}: {state}"));
     }
@@ -79,7 +81,8 @@ pub(super) fn forwards_table(sheet: &mut Sheet, session: &Session, rates: Option
     let all = [&own[..], &LEADS, &COUNTS, flows(has_flows), moving(rates)];
     let mut table = Table::new(all.concat());
     for forward in &forwards {
-        table.row(cells(&session.peer, forward, has_flows, rates));
+        let cells = cells(&session.peer, forward, has_flows, rates);
+        table.row_of(forward.state.tone(), cells);
     }
     sheet.table(&table);
     refusals(sheet, &forwards);
@@ -169,7 +172,7 @@ fn cells(peer: &str, service: &Service, has_flows: bool, rates: Option<&Rates>) 
     let mut cells = vec![
         dash(&service.address),
         dash(&service.target),
-        brief(&service.state).to_owned(),
+        brief(&service.state),
         service.streams.to_string(),
         service.streams_total.to_string(),
         bytes(service.bytes_in),
@@ -187,15 +190,18 @@ fn cells(peer: &str, service: &Service, has_flows: bool, rates: Option<&Rates>) 
     cells
 }
 
-/// The cell for a reason of a refusal, which has a line of its own below the table.
-const REFUSED: &str = "refused";
-
-/// The state of a service in a word. A long cell would widen the whole table.
-fn brief(state: &str) -> &str {
+/// The state of a service in a word. A long cell would widen the whole table. The reason of a
+/// refusal has a line of its own below the table.
+fn brief(told: &Told<ServiceState>) -> String {
+    let state = told.state();
     match state {
-        UP | SUPERSEDED | TARGET_DOWN | DENIED => state,
-        WAITING => "waiting",
-        _ => REFUSED,
+        ServiceState::Waiting => "waiting".to_owned(),
+        ServiceState::Up
+        | ServiceState::TargetDown
+        | ServiceState::Denied
+        | ServiceState::Superseded
+        | ServiceState::Refused => state.text().to_owned(),
+        ServiceState::Unknown => told.to_string(),
     }
 }
 

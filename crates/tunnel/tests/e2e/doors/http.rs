@@ -388,7 +388,8 @@ fn pass_through_needs_a_right() {
         let shown = running.status("server")?;
         let services = shown["sessions"][0]["services"].as_array()?.clone();
         let refused = services.iter().find(|one| one["name"] == "s0")?;
-        refused["state"].as_str()?.contains("pass_through").then_some(())
+        let is_told = refused["state_text"].as_str()?.contains("pass_through");
+        (refused["state"] == "refused" && is_told).then_some(())
     });
 }
 

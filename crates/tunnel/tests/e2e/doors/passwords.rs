@@ -70,7 +70,7 @@ fn hashes_of_both_kinds_admit_and_a_changed_file_is_published_without_a_reload()
 /// Runs a program at a terminal of its own, types when the terminal is silent, and tells how the
 /// program ended and what the terminal was and is.
 const TERMINAL: &str = r#"
-import fcntl, os, pty, subprocess, sys, termios, time
+import fcntl, os, pty, signal, subprocess, sys, termios, time
 typed, program = sys.argv[1], sys.argv[2:]
 ours, theirs = pty.openpty()
 before = termios.tcgetattr(theirs)
@@ -79,14 +79,18 @@ child = subprocess.Popen(program, stdin=theirs, stdout=subprocess.PIPE, stderr=t
 while termios.tcgetattr(theirs)[3] & termios.ECHO:
     assert child.poll() is None, child.returncode
     time.sleep(0.01)
-os.write(ours, typed.encode().decode('unicode_escape').encode('latin1'))
+if typed.startswith('SIG'):
+    os.write(ours, b'sec')
+    child.send_signal(getattr(signal, typed))
+else:
+    os.write(ours, typed.encode().decode('unicode_escape').encode('latin1'))
 said = child.communicate(timeout=60)[0].decode()
 same = termios.tcgetattr(theirs) == before
 print(child.returncode, 'as before' if same else 'changed', said[:9].strip())
 "#;
 
 #[test]
-fn an_interrupt_at_the_prompt_for_a_password_leaves_the_terminal_as_it_was() {
+fn a_signal_at_the_prompt_for_a_password_leaves_the_terminal_as_it_was() {
     let dir = tempfile::tempdir().unwrap();
     let script = dir.path().join("terminal.py");
     fs::write(&script, TERMINAL).unwrap();
@@ -94,6 +98,11 @@ fn an_interrupt_at_the_prompt_for_a_password_leaves_the_terminal_as_it_was() {
         // A signal ends the program.
         (r"secret\x03", "-2 as before"),
         (r"secret\x1c", "-3 as before"),
+        // The signal of another program as well.
+        ("SIGTERM", "-15 as before"),
+        ("SIGHUP", "-1 as before"),
+        ("SIGINT", "-2 as before"),
+        ("SIGQUIT", "-3 as before"),
         (r"secreX\x7ft\n", "0 as before $argon2id"),
         // Arrow keys and the like belong to no password.
         (r"sec\x1b[Dret\n", "2 as before"),

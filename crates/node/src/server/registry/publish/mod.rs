@@ -26,7 +26,7 @@ use std::time::Instant;
 use link::Held;
 use logging::{AUDIT, RepeatLimit};
 use ops::events::Changed;
-use ops::status;
+use ops::status::{self, ServiceState, Told};
 use proto::control::{Register, Registered, ServiceError, ServiceResult};
 use tokio::sync::OwnedMutexGuard;
 use tracing::field::display;
@@ -151,6 +151,11 @@ impl Published {
         }
     }
 
+    /// The clients that publish.
+    pub(super) fn clients(&self) -> Vec<String> {
+        lock(&self.clients).keys().cloned().collect()
+    }
+
     /// Forgets the ports that the server chose for a client that was removed.
     pub(super) fn forget(&self, client: &str) {
         self.directory.forget(client);
@@ -171,7 +176,7 @@ impl Published {
                 let failed = |address: &str, error: &ServiceError| status::Service {
                     name: name.as_str().to_owned(),
                     address: address.to_owned(),
-                    state: error.to_string(),
+                    state: Told::because(ServiceState::Refused, error),
                     ..status::Service::default()
                 };
                 let whole = outcome.as_ref().err().filter(|_| refused.is_empty());
@@ -217,6 +222,17 @@ impl Published {
             }
         }
     }
+}
+
+/// The addresses of a service as others reach them. Two addresses of this server may be one there.
+fn addresses(to: Registrant<'_>, at: Vec<String>) -> Vec<String> {
+    let mut told: Vec<String> = Vec::with_capacity(at.len());
+    for address in at.iter().map(|address| to.hosts.told(address)) {
+        if told.last() != Some(&address) {
+            told.push(address);
+        }
+    }
+    told
 }
 
 impl ClientTurn<'_> {
@@ -271,7 +287,7 @@ impl ClientTurn<'_> {
             .zip(settled)
             .map(|(spec, (outcome, refused))| ServiceResult {
                 name: spec.name.clone(),
-                outcome,
+                outcome: outcome.map(|at| addresses(to, at)),
                 refused,
             })
             .collect();

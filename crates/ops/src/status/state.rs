@@ -1,0 +1,345 @@
+//! The states of a daemon and of its parts. Each state is a word for programs (`state`), with a text
+//! for a person beside it (`state_text`). The words are an interface: words are added, and none is
+//! removed. The text may change at any time, so it can be shown and not compared:
+//!
+//! ```compile_fail
+//! use ops::status::{ServiceState, Told};
+//! let state: Told<ServiceState> = ServiceState::Up.into();
+//! assert!(state == "up");
+//! ```
+//!
+//! ```
+//! use ops::status::{ServiceState, Told};
+//! let state: Told<ServiceState> = ServiceState::Up.into();
+//! assert!(state == ServiceState::Up);
+//! ```
+
+use std::fmt::{self, Display};
+
+use serde::{Deserialize, Serialize};
+
+use crate::term::Tone;
+
+/// A kind of states.
+pub trait State: Copy + 'static {
+    /// The states that a daemon of this version tells.
+    const ALL: &'static [Self];
+
+    /// The state for a person who reads no reason.
+    fn text(self) -> &'static str;
+
+    /// What the state means for a person.
+    fn tone(self) -> Tone;
+}
+
+/// A state with its text.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Told<S: Default> {
+    state: S,
+    state_text: String,
+}
+
+impl<S: State + Default> Told<S> {
+    /// A state with its reason as the text.
+    pub fn because(state: S, why: impl Display) -> Self {
+        Self { state, state_text: why.to_string() }
+    }
+
+    /// The state.
+    pub const fn state(&self) -> S {
+        self.state
+    }
+
+    /// What the state means for a person.
+    pub fn tone(&self) -> Tone {
+        self.state.tone()
+    }
+}
+
+impl<S: State + Default> From<S> for Told<S> {
+    fn from(state: S) -> Self {
+        Self::because(state, state.text())
+    }
+}
+
+impl<S: Default + PartialEq> PartialEq<S> for Told<S> {
+    fn eq(&self, other: &S) -> bool {
+        self.state == *other
+    }
+}
+
+/// The text for a person.
+impl<S: State + Default> Display for Told<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.state_text.is_empty() { self.state.text() } else { &self.state_text })
+    }
+}
+
+/// The text of a word that this version does not know.
+const UNKNOWN: &str = "unknown";
+
+/// The state of a daemon.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DaemonState {
+    #[default]
+    Running,
+    /// The daemon stops when its last stream has ended, and refuses new visitors.
+    Draining,
+    /// A word of a newer daemon.
+    #[serde(other)]
+    Unknown,
+}
+
+impl State for DaemonState {
+    const ALL: &'static [Self] = &[Self::Running, Self::Draining];
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Draining => "draining",
+            Self::Unknown => UNKNOWN,
+        }
+    }
+
+    fn tone(self) -> Tone {
+        match self {
+            Self::Running => Tone::Good,
+            Self::Draining | Self::Unknown => Tone::Waits,
+        }
+    }
+}
+
+/// The state of a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SessionState {
+    /// At least one link takes streams.
+    Up,
+    /// No link takes streams, and no attempt has failed.
+    #[default]
+    Connecting,
+    /// The last attempt of a client failed in the network. The text is the error.
+    Unreachable,
+    /// The server refused the last attempt of a client, or its certificate failed the check: a person
+    /// has to act. The text is the reason.
+    Refused,
+    /// A newer process of the client's name serves in the place of this process.
+    Superseded,
+    /// A word of a newer daemon.
+    #[serde(other)]
+    Unknown,
+}
+
+impl State for SessionState {
+    const ALL: &'static [Self] =
+        &[Self::Up, Self::Connecting, Self::Unreachable, Self::Refused, Self::Superseded];
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Connecting => "connecting",
+            Self::Unreachable => "unreachable",
+            Self::Refused => "refused",
+            Self::Superseded => "superseded",
+            Self::Unknown => UNKNOWN,
+        }
+    }
+
+    fn tone(self) -> Tone {
+        match self {
+            Self::Up => Tone::Good,
+            Self::Connecting | Self::Unknown => Tone::Waits,
+            Self::Unreachable | Self::Refused | Self::Superseded => Tone::Bad,
+        }
+    }
+}
+
+/// The state of a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LinkState {
+    /// The link has a carrier.
+    Up,
+    /// The link waits for its next carrier.
+    #[default]
+    Stalled,
+    /// The link takes no more streams, another link does.
+    GoingAway,
+    /// The link has ended: an event tells it, and no status has the link.
+    Ended,
+    /// A word of a newer daemon.
+    #[serde(other)]
+    Unknown,
+}
+
+impl State for LinkState {
+    const ALL: &'static [Self] = &[Self::Up, Self::Stalled, Self::GoingAway, Self::Ended];
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Stalled => "stalled",
+            Self::GoingAway => "going away",
+            Self::Ended => "ended",
+            Self::Unknown => UNKNOWN,
+        }
+    }
+
+    fn tone(self) -> Tone {
+        match self {
+            Self::Up => Tone::Good,
+            Self::Stalled | Self::GoingAway | Self::Ended | Self::Unknown => Tone::Waits,
+        }
+    }
+}
+
+/// The state of a service or forward.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ServiceState {
+    /// Visitors reach the service or forward.
+    Up,
+    /// The target refuses connections, or does not answer.
+    TargetDown,
+    /// The server does not allow the target of a forward.
+    Denied,
+    /// No live link can carry the service, or its registration has no answer yet.
+    #[default]
+    Waiting,
+    /// The client is superseded: a newer process of the same name serves.
+    Superseded,
+    /// The service, or one of its addresses, is not published. The text is the reason.
+    Refused,
+    /// A word of a newer daemon.
+    #[serde(other)]
+    Unknown,
+}
+
+impl State for ServiceState {
+    const ALL: &'static [Self] =
+        &[Self::Up, Self::TargetDown, Self::Denied, Self::Waiting, Self::Superseded, Self::Refused];
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::TargetDown => "target down",
+            Self::Denied => "denied",
+            Self::Waiting => "waiting for the server",
+            Self::Superseded => "superseded",
+            Self::Refused => "refused",
+            Self::Unknown => UNKNOWN,
+        }
+    }
+
+    fn tone(self) -> Tone {
+        match self {
+            Self::Up => Tone::Good,
+            Self::Waiting | Self::Superseded | Self::Unknown => Tone::Waits,
+            Self::TargetDown | Self::Denied | Self::Refused => Tone::Bad,
+        }
+    }
+}
+
+/// Whether a client of a server is connected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClientState {
+    Connected,
+    /// The client has left since the server's start.
+    Away,
+    /// The client has not logged in since the server's start.
+    #[default]
+    NeverSeen,
+    /// A word of a newer daemon.
+    #[serde(other)]
+    Unknown,
+}
+
+impl State for ClientState {
+    const ALL: &'static [Self] = &[Self::Connected, Self::Away, Self::NeverSeen];
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Connected => "connected",
+            Self::Away => "away",
+            Self::NeverSeen => "away since the server's start",
+            Self::Unknown => UNKNOWN,
+        }
+    }
+
+    fn tone(self) -> Tone {
+        match self {
+            Self::Connected => Tone::Good,
+            Self::Away | Self::NeverSeen | Self::Unknown => Tone::Waits,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Debug;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// The words and texts of all states of a kind.
+    fn told<S>() -> Vec<(Value, String)>
+    where
+        S: State + Default + Debug + PartialEq + Serialize + for<'a> Deserialize<'a>,
+    {
+        let each = S::ALL.iter().map(|&state| {
+            let json = serde_json::to_value(Told::from(state)).unwrap();
+            assert_eq!(serde_json::from_value::<Told<S>>(json.clone()).unwrap(), state);
+            (json["state"].clone(), json["state_text"].as_str().unwrap().to_owned())
+        });
+        each.collect()
+    }
+
+    fn expected(all: &[(&str, &str)]) -> Vec<(Value, String)> {
+        all.iter().map(|(word, text)| (json!(word), (*text).to_owned())).collect()
+    }
+
+    #[test]
+    fn each_state_has_its_word_and_its_text() {
+        let daemon = [("running", "running"), ("draining", "draining")];
+        assert_eq!(told::<DaemonState>(), expected(&daemon));
+        let session = ["up", "connecting", "unreachable", "refused", "superseded"];
+        assert_eq!(told::<SessionState>(), expected(&session.map(|word| (word, word))));
+        let link = [
+            ("up", "up"),
+            ("stalled", "stalled"),
+            ("going_away", "going away"),
+            ("ended", "ended"),
+        ];
+        assert_eq!(told::<LinkState>(), expected(&link));
+        let service = [
+            ("up", "up"),
+            ("target_down", "target down"),
+            ("denied", "denied"),
+            ("waiting", "waiting for the server"),
+            ("superseded", "superseded"),
+            ("refused", "refused"),
+        ];
+        assert_eq!(told::<ServiceState>(), expected(&service));
+        let client = [
+            ("connected", "connected"),
+            ("away", "away"),
+            ("never_seen", "away since the server's start"),
+        ];
+        assert_eq!(told::<ClientState>(), expected(&client));
+    }
+
+    #[test]
+    fn a_word_of_a_newer_daemon_keeps_its_text() {
+        let newer = json!({ "state": "paused", "state_text": "paused by a person" });
+        let state: Told<ServiceState> = serde_json::from_value(newer).unwrap();
+        assert_eq!(state, ServiceState::Unknown);
+        assert_eq!((state.to_string().as_str(), state.tone()), ("paused by a person", Tone::Waits));
+        // Without a text the state still has one.
+        let bare: Told<ServiceState> = serde_json::from_value(json!({ "state": "up" })).unwrap();
+        assert_eq!(bare.to_string(), "up");
+    }
+}
