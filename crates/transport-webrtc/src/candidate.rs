@@ -117,7 +117,7 @@ impl Admission {
         if address.port() == 0 {
             return false;
         }
-        match scope(address.ip()) {
+        match scope(address.ip().to_canonical()) {
             Scope::Public => true,
             Scope::Private => self.private || is_near,
             Scope::Loopback => self.loopback,
@@ -128,16 +128,26 @@ impl Admission {
 
 /// The reach of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scope {
+enum Scope {
     Public,
     Private,
     Loopback,
-    /// No peer has it: link-local, multicast, unspecified, reserved.
+    /// No peer has it: link-local, multicast, unspecified, reserved, the metadata of a cloud.
     Nobody,
 }
 
-pub(crate) fn scope(ip: IpAddr) -> Scope {
-    match ip.to_canonical() {
+/// The services from which a machine in a cloud reads its secrets, outside of the link-local
+/// ranges: Alibaba, Azure, Oracle, AWS.
+const METADATA: [IpAddr; 4] = [
+    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
+    IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
+    IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+];
+
+fn scope(ip: IpAddr) -> Scope {
+    match ip {
+        ip if METADATA.contains(&ip) => Scope::Nobody,
         IpAddr::V4(ip) => scope_of_v4(ip),
         IpAddr::V6(ip) => scope_of_v6(ip),
     }
@@ -158,26 +168,18 @@ fn scope_of_v4(ip: Ipv4Addr) -> Scope {
 }
 
 fn scope_of_v6(ip: Ipv6Addr) -> Scope {
-    let first = ip.segments()[0];
+    let [first, second, ..] = ip.segments();
+    // An IPv4 address inside, which a peer can name as such: 6to4 (RFC 3056), Teredo (RFC 4380).
+    let is_embedded = first == 0x2002 || (first == 0x2001 && second == 0);
     if ip.is_loopback() {
         Scope::Loopback
     } else if first & 0xfe00 == 0xfc00 {
         Scope::Private
-    } else if first & 0xe000 == 0x2000 {
-        // Routers of 6to4 and NAT64 send on to the IPv4 address inside.
-        match embedded(ip) {
-            Some(inner) => scope_of_v4(inner),
-            None => Scope::Public,
-        }
+    } else if first & 0xe000 == 0x2000 && !is_embedded {
+        Scope::Public
     } else {
         Scope::Nobody
     }
-}
-
-/// The IPv4 address in an address of 6to4 (RFC 3056).
-fn embedded(ip: Ipv6Addr) -> Option<Ipv4Addr> {
-    let [a, b, c, d, e, f, ..] = ip.octets();
-    (a == 0x20 && b == 0x02).then(|| Ipv4Addr::new(c, d, e, f))
 }
 
 /// Writes each candidate as a line of a session description.
@@ -257,7 +259,10 @@ mod tests {
             "100.64.0.1:5000",
             "[fd00::1]:5000",
             "[2002:7f00:1::]:5000",
-            "[2002:a00:1::]:5000",
+            "[2001:0:a00:1::]:5000",
+            "[64:ff9b::a00:1]:5000",
+            "168.63.129.16:80",
+            "100.100.100.200:80",
         ];
         assert_eq!(admitted(&refused, Admission::default(), &[]), [""; 0]);
         let public = ["198.51.100.7:5000", "[2001:db8::7]:5000"];
@@ -271,6 +276,8 @@ mod tests {
         assert_eq!(admitted(&offered, default, &["203.0.113.1"]), ["198.51.100.7:5000"]);
         assert_eq!(admitted(&offered, default, &["198.51.100.7"]), offered);
         let private = Admission { private: true, ..default };
+        let metadata = ["100.100.100.200:80", "[fd00:ec2::254]:80"];
+        assert_eq!(admitted(&metadata, private, &[]), [""; 0]);
         assert_eq!(admitted(&offered, private, &[]), offered);
         let loopback = Admission { loopback: true, ..default };
         assert_eq!(admitted(&["127.0.0.1:7", "10.0.0.1:7"], loopback, &[]), ["127.0.0.1:7"]);
