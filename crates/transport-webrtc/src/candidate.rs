@@ -104,11 +104,13 @@ pub struct Admission {
 
 impl Admission {
     /// Keeps the candidates that this end sends to, at most [`MAX_CANDIDATES`], in their order.
-    /// `own` are the public addresses of this end: a peer behind one of them may be in the same
+    /// `own` are the addresses of this end: a peer behind a public one of them may be in the same
     /// private network.
     #[must_use]
     pub fn admitted(self, candidates: &[Candidate], own: &[IpAddr]) -> Vec<Candidate> {
-        let is_near = candidates.iter().any(|candidate| own.contains(&candidate.address.ip()));
+        // Two private networks may use one private address.
+        let is_shared = |ip: IpAddr| scope(ip) == Scope::Public && own.contains(&ip);
+        let is_near = candidates.iter().any(|candidate| is_shared(candidate.address.ip()));
         let admits = |candidate: &&Candidate| self.admits(candidate.address, is_near);
         candidates.iter().filter(admits).take(MAX_CANDIDATES).cloned().collect()
     }
@@ -275,6 +277,7 @@ mod tests {
         let default = Admission::default();
         assert_eq!(admitted(&offered, default, &["203.0.113.1"]), ["198.51.100.7:5000"]);
         assert_eq!(admitted(&offered, default, &["198.51.100.7"]), offered);
+        assert_eq!(admitted(&offered, default, &["192.168.1.7"]), ["198.51.100.7:5000"]);
         let private = Admission { private: true, ..default };
         let metadata = ["100.100.100.200:80", "[fd00:ec2::254]:80"];
         assert_eq!(admitted(&metadata, private, &[]), [""; 0]);
