@@ -79,6 +79,7 @@ fn keep(server: &Server, token: &Token, name: Name, told: &Rc<Told>) -> AbortHan
     };
     let client = Client {
         paths: vec![path],
+        standby: false,
         name,
         identity: Identity::Token(token.clone()),
         instance: InstanceId(link::random()),

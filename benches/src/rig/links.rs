@@ -86,6 +86,7 @@ impl End {
             | Event::Control(_)
             | Event::Resumed
             | Event::ProbeNextPath
+            | Event::TookOver(_)
             | Event::CarrierDead(_)
             | Event::GoingAway(_)
             | Event::Expired => {}

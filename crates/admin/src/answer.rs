@@ -52,6 +52,12 @@ pub(super) fn succeeded(answer: Answer, order: Option<&Order>) -> Response {
         Answer::Configuration(shown) => Json(shown).into_response(),
         Answer::Reconnected(reconnected) => Json(reconnected).into_response(),
         Answer::Allowed(allowed) => Json(allowed).into_response(),
+        Answer::Invitation(invitation) => (StatusCode::CREATED, Json(invitation)).into_response(),
+        Answer::Visitors(visitors) => Json(json!({ "visitors": visitors })).into_response(),
+        Answer::Uninvited(uninvited) if uninvited.services.is_empty() => {
+            problem(StatusCode::NOT_FOUND, "no visitor of this name came by a code")
+        }
+        Answer::Uninvited(uninvited) => Json(uninvited).into_response(),
         Answer::Limited(limits) => Json(limits).into_response(),
         Answer::Held(Some(held)) => Json(held).into_response(),
         Answer::Held(None) => StatusCode::NO_CONTENT.into_response(),
@@ -63,6 +69,7 @@ pub(super) fn succeeded(answer: Answer, order: Option<&Order>) -> Response {
         Answer::Streams(streams) => Json(streams).into_response(),
         Answer::Log { filter } => Json(json!({ "filter": filter })).into_response(),
         Answer::Pong(ping) => Json(ping).into_response(),
+        Answer::Nat(report) => Json(report).into_response(),
         Answer::Speed(speed) => Json(speed).into_response(),
         Answer::Stopping { pid, now: _ } => {
             (StatusCode::ACCEPTED, Json(json!({ "pid": pid }))).into_response()

@@ -153,8 +153,8 @@ async fn healthz(State(api): ApiState) -> Response {
     if api.daemon.alive(PATIENCE).await { "alive\n".into_response() } else { no_answer() }
 }
 
-/// Answers 200 if the daemon can serve visitors: it runs, and a client has at least one session
-/// that is up.
+/// Answers 200 if the daemon can serve visitors: it runs, and a client has at least one session with
+/// a server that is up.
 async fn readyz(State(api): ApiState) -> Response {
     let Some(status) = asked(api.daemon.as_ref()).await else { return no_answer() };
     let unready = |why: &str| problem(StatusCode::SERVICE_UNAVAILABLE, why);
@@ -164,7 +164,7 @@ async fn readyz(State(api): ApiState) -> Response {
             return unready(&status.state.to_string());
         }
     }
-    let mut sessions = status.sessions.iter();
+    let mut sessions = status.sessions.iter().filter(|session| !session.private);
     if status.role == Role::Client && !sessions.any(|session| session.state == SessionState::Up) {
         return unready("no link to the server");
     }

@@ -10,7 +10,7 @@ use config::{Admin, Secret, Token};
 use ops::clients::{Applied, Change, Client, Clients, Details, Held, HoldOrder, Origin};
 use ops::events::{ClientChange, ServiceChange};
 use ops::status::{
-    ClientState, DaemonState, LinkState, ServiceState, SessionState, State as _, Status,
+    ClientState, DaemonState, LinkState, PathState, ServiceState, SessionState, State as _, Status,
     StreamNumber, Streams, sample,
 };
 use ops::{Connector, Daemon, Life, Log, Phase, Reconnected, SendFuture, Traffic};
@@ -351,6 +351,7 @@ fn what_is_asked_for_wrongly_is_told_in_json() {
         ("PATCH /api/v1/clients/home/limits", "{\"streams\":7}", 422),
         ("GET /api/v1/ping", "", 409),
         ("GET /api/v1/ping?timeout_millis=soon", "", 400),
+        ("GET /api/v1/nat", "", 409),
         ("POST /api/v1/speedtest", "{\"millis\":1}", 409),
         ("POST /api/v1/connect", "", 400),
         ("POST /api/v1/connect?target=echo:7", "", 426),
@@ -566,6 +567,7 @@ fn the_document_lists_the_word_of_every_state() {
     for (name, all) in [
         ("DaemonState", words(DaemonState::ALL)),
         ("SessionState", words(SessionState::ALL)),
+        ("PathState", words(PathState::ALL)),
         ("LinkState", words(LinkState::ALL)),
         ("ServiceState", words(ServiceState::ALL)),
         ("ClientState", words(ClientState::ALL)),

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use proto::{Redirect, TargetProtocol, UnixAddr, UnixAddrError};
 
 use crate::endpoint::{ports, split};
-use crate::{BadValue, Host, Over};
+use crate::{BadValue, Host, Over, PrivateService};
 
 /// What a service or a forward dials: `tcp://host:port`, `udp://host:port`, `unix:///path`. Only
 /// services have web sites over TLS or HTTP/2, `https://host:port` and `h2c://host:port`, and the
@@ -57,6 +57,8 @@ pub enum Target {
     Files(PathBuf),
     /// Nothing: the server sends the visitors to this address.
     Redirect(Redirect),
+    /// A private service of another client, `service://CLIENT/SERVICE`. Only forwards have it.
+    Private(PrivateService),
 }
 
 impl Target {
@@ -71,7 +73,8 @@ impl Target {
             | Self::H2c { .. }
             | Self::Unix(_)
             | Self::Files(_)
-            | Self::Redirect(_) => false,
+            | Self::Redirect(_)
+            | Self::Private(_) => false,
         }
     }
 
@@ -87,7 +90,8 @@ impl Target {
             | Self::Socks5
             | Self::HttpProxy
             | Self::Files(_)
-            | Self::Redirect(_) => TargetProtocol::Http,
+            | Self::Redirect(_)
+            | Self::Private(_) => TargetProtocol::Http,
         }
     }
 
@@ -99,9 +103,12 @@ impl Target {
             | Self::Udp { host, port }
             | Self::Https { host, port }
             | Self::H2c { host, port } => Some((host, *port)),
-            Self::Unix(_) | Self::Socks5 | Self::HttpProxy | Self::Files(_) | Self::Redirect(_) => {
-                None
-            }
+            Self::Unix(_)
+            | Self::Socks5
+            | Self::HttpProxy
+            | Self::Files(_)
+            | Self::Redirect(_)
+            | Self::Private(_) => None,
         }
     }
 
@@ -126,9 +133,13 @@ impl fmt::Display for Target {
             Self::HttpProxy => f.write_str(HTTP_PROXY),
             Self::Files(path) => write!(f, "file://{}", path.display()),
             Self::Redirect(to) => f.write_str(to.as_str()),
+            Self::Private(service) => write!(f, "{SERVICE}://{service}"),
         }
     }
 }
+
+/// Scheme of the services of other clients.
+pub(crate) const SERVICE: &str = "service";
 
 /// Scheme and target word of SOCKS5.
 pub(crate) const SOCKS5: &str = "socks5";
@@ -343,6 +354,10 @@ fn kind(scheme: &str, role: Role) -> Result<Kind, BadValue> {
         }
         ("file", _) => {
             let bad = BadValue::new("file:// is for the `target` of a service");
+            Err(bad.hint(role.example()))
+        }
+        (SERVICE, _) => {
+            let bad = BadValue::new("service:// is for the `target` of a forward");
             Err(bad.hint(role.example()))
         }
         ("stdio" | "tun", _) => {

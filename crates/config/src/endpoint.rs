@@ -162,7 +162,11 @@ pub(crate) fn split(text: &str) -> Result<(&str, Option<&str>), BadValue> {
 pub(crate) fn port(text: &str) -> Result<u16, BadValue> {
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     text.parse().ok().filter(|_| digits).ok_or_else(|| {
-        BadValue::new(format!("`{text}` is not a port")).hint("a port is a number from 1 to 65535")
+        let hint = match text.contains([':', '.', ',']) {
+            true => "a range of ports is written 10000-10010",
+            false => "a port is a number from 1 to 65535",
+        };
+        BadValue::new(format!("`{text}` is not a port")).hint(hint)
     })
 }
 

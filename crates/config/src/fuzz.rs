@@ -43,7 +43,7 @@ pub fn fuzz(data: &[u8]) {
     if let Some(config) = check(&text, load_client(file, &ClientFlags::default(), &sources)) {
         let names: BTreeSet<_> = config.services.iter().map(|s| &s.name).collect();
         assert_eq!(names.len(), config.services.len());
-        assert!(config.services.iter().all(|s| !s.public.is_empty()));
+        assert!(config.services.iter().all(|s| s.public.is_empty() == s.private.is_some()));
         assert!(!config.servers.is_empty());
         assert!(config.summary().iter().all(|line| !line.is_empty()));
     }

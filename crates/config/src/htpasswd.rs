@@ -76,7 +76,8 @@ impl ClientConfig {
 }
 
 /// Whether the second part of a pair `user:password` is meant as a hash.
-pub(crate) fn is_hashed(pair: &str) -> bool {
+#[must_use]
+pub fn is_hashed(pair: &str) -> bool {
     pair.split_once(':').is_some_and(|(_, password)| PasswordHash::is_meant(password))
 }
 

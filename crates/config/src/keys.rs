@@ -34,6 +34,7 @@ mod tables {
         "listen", "tls", "clients", "public_bind", "public_url", "state_dir", "workers", "memory_budget", "window",
         "keepalive", "resume_timeout", "drain_timeout", "log", "control", "trusted_proxies",
         "watch", "admin", "allow_any_client", "auth", "otlp", "quic", "kcp", "http", "tls_routes",
+        "stun",
     ], &["limits"]);
     pub(crate) const LISTEN: Table = table("server:listen[]", &["url", "client_ca", "default", "silence", "timeouts"], &[]);
     pub(crate) const LISTEN_TIMEOUTS: Table = table("server:listen[].timeouts", &["dial", "idle", "half_close", "total", "flush"], &[]);
@@ -54,7 +55,7 @@ mod tables {
     pub(crate) const AUTH_HTTP: Table = table("server:auth.http", &["url", "tls", "headers", "timeout", "cache"], &["proxy"]);
     pub(crate) const AUTH_TLS: Table = table("server:auth.http.tls", &["pin", "ca", "cert", "key", "min_version"], &[]);
     pub(crate) const ALLOW: Table = table("server:clients[].allow", 
-        &["tcp", "udp", "http", "tls", "pass_through", "forward", "speedtest"], &[]);
+        &["tcp", "udp", "http", "tls", "pass_through", "forward", "visit", "invite", "speedtest"], &[]);
     pub(crate) const LIMITS: Table = table("server:clients[].limits",
         &["streams", "new_per_second", "ports", "hosts", "flows", "source"], &["up", "down"]);
     pub(crate) const SOURCE_LIMITS: Table = table("server:clients[].limits.source", &["flows"], &["streams", "up", "down"]);
@@ -66,7 +67,7 @@ mod tables {
         "servers", "name", "token", "token_file", "tls", "connections", "services", "forwards", "retry",
         "state_dir", "workers", "memory_budget", "window", "keepalive", "resume_timeout", "drain_timeout",
         "log", "control", "headers", "proxy", "watch", "id_prefix", "introduce", "admin", "otlp", "quic",
-        "kcp", "allow_from", "deny_from",
+        "kcp", "allow_from", "deny_from", "visits", "p2p",
     ], &["sni", "trusted_proxies", "limits"]);
     pub(crate) const KEPT: Table = table("kept:", &["services", "forwards", "without"], &[]);
     pub(crate) const PATH: Table = table("client:servers[]", &["url", "tls", "sni", "headers", "proxy"], &["name", "paths"]);
@@ -75,7 +76,7 @@ mod tables {
     pub(crate) const SERVICE: Table = table("client:services[]",
         &["name", "target", "target_tls", "public", "priority", "timeouts", "tcp_keepalive", "health", "allow_from", "deny_from", "proxy_protocol",
           "basic_auth", "basic_auth_file", "host_rewrite", "headers", "response_headers", "forwarded", "path", "strip_prefix", "redirect", "hsts", "preflight", "compress", "pass_through", "remember", "until",
-          "list", "try_files", "allow", "limits"],
+          "list", "try_files", "allow", "limits", "visitors"],
         &["resume", "balance", "shared"]);
     pub(crate) const TARGET_TLS: Table = table("client:services[].target_tls", &["pin", "ca", "server_name", "insecure"], &[]);
     pub(crate) const SERVICE_LIMITS: Table = table("client:services[].limits", &["flows", "source"], &["streams", "new_per_second", "up", "down", "stream"]);
@@ -84,7 +85,10 @@ mod tables {
     pub(crate) const RESPONSE_HEADERS: Table = Table { path: "client:services[].response_headers", ..REQUEST_HEADERS };
     pub(crate) const HEALTH: Table = table("client:services[].health", &["interval", "timeout"], &[]);
     pub(crate) const TIMEOUTS: Table = table("client:services[].timeouts", &["dial", "idle", "half_close", "total", "flush", "flow", "flow_unanswered"], &[]);
-    pub(crate) const FORWARD: Table = table("client:forwards[]", &["listen", "target", "mode", "basic_auth", "timeouts"], &["limits", "name"]);
+    pub(crate) const VISITOR: Table = table("client:services[].visitors[]", &["name", "token", "token_file"], &[]);
+    pub(crate) const P2P: Table = table("client:p2p", &["stun", "ports", "candidates"], &[]);
+    pub(crate) const VISIT: Table = table("client:visits[]", &["service", "token", "token_file", "p2p"], &[]);
+    pub(crate) const FORWARD: Table = table("client:forwards[]", &["listen", "target", "mode", "basic_auth", "timeouts", "token", "token_file", "p2p"], &["limits", "name"]);
     pub(crate) const FORWARD_TIMEOUTS: Table = table("client:forwards[].timeouts", STREAM_TIMES, &[]);
     pub(crate) const RETRY: Table = table("client:retry", &["min", "max"], &[]);
 
@@ -142,6 +146,9 @@ pub const TABLES: &[Table] = &[
     SERVICE_LIMITS,
     SERVICE_SOURCE_LIMITS,
     HEALTH,
+    P2P,
+    VISITOR,
+    VISIT,
     FORWARD,
     FORWARD_TIMEOUTS,
     RETRY,

@@ -50,7 +50,7 @@ pub use flags::{ClientFlags, ServerFlags, ServiceOptions};
 #[doc(hidden)]
 pub use fuzz::{fuzz, fuzz_edit};
 pub use hosts::{HostRight, HostRights};
-pub use htpasswd::htpasswd;
+pub use htpasswd::{htpasswd, is_hashed};
 pub use lists::{Kept, Lists, listen_address};
 pub use load::{
     Loaded, Role, Text, has_keys, load_client, load_grant, load_kept, load_lists, load_published,
@@ -60,8 +60,10 @@ pub use model::{
     AccessLog, Acme, AcmeBinding, AcmeDns, Admin, Change, Changed, Check, ClientConfig,
     ClientGrant, Common, Congestion, Exit, Field, Files, FlowLimits, Forward, Http, HttpAuth, Kcp,
     KcpCongestion, KcpFec, KcpPreset, KeyPair, Listen, LogFile, LogFormat, LogLevel, Mux, Otlp,
-    Pages, Path, ProxyProtocol, Public, Quic, RequestFormat, RequestLog, Rights, ServerConfig,
-    ServerTls, Service, TargetTls, TlsRoutes, TlsVersion, Token, Trust, UserFile, VisitorLists,
+    P2p, Pages, Path, PeerPath, Private, PrivateService, ProxyProtocol, Public, Quic,
+    RequestFormat, RequestLog, Rights, STUN_PORT, ServerConfig, ServerTls, Service, StunAddress,
+    TargetTls, TlsRoutes, TlsVersion, Token, Trust, UserFile, Visit, VisitRight, VisitRights,
+    Visitor, VisitorLists,
 };
 pub use moment::Moment;
 pub use names::{NameKind, is_own_name, own_label};

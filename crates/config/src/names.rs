@@ -84,7 +84,8 @@ fn host(text: &str, kind: NameKind, rest: &str) -> Result<String, BadValue> {
     }
     if rest.contains(['/', '?', '#']) {
         let hint = if kind.is_http() {
-            "write http://app.example.com, and `path: /api` as a key of the service"
+            "write http://app.example.com, and `path: /api` as a key of the service (in a command: \
+             --path /api)"
         } else {
             "TLS is found by its host alone: tls://vpn.example.com"
         };

@@ -42,14 +42,26 @@ impl fmt::Display for Problem {
 /// again.
 const SHOWN_MAX: usize = 200;
 
+/// The longest hint: it lists the known keys of a map.
+const HINT_MAX: usize = 1_000;
+
+/// A hint in the form of [`shown`].
+pub(crate) fn shown_hint(text: &str) -> String {
+    shown_within(text, HINT_MAX)
+}
+
 /// A text of the file in a form that is safe for a line of a terminal or a log. Control characters
 /// and characters that change the writing direction are escaped, and a long text is cut.
 pub(crate) fn shown(text: &str) -> String {
+    shown_within(text, SHOWN_MAX)
+}
+
+fn shown_within(text: &str, most: usize) -> String {
     let turns = |c| matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let mut out = String::new();
     for (i, c) in text.chars().enumerate() {
         match c {
-            _ if i == SHOWN_MAX => {
+            _ if i == most => {
                 out.push('…');
                 break;
             }

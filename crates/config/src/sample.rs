@@ -22,7 +22,8 @@ mod tests {
             let (indent, rest) = line.split_at(line.find(|c| c != ' ').unwrap_or(line.len()));
             let Some(comment) = rest.strip_prefix("# ") else { return line.to_owned() };
             let text = comment.trim_start();
-            let word = text.find(|c: char| !c.is_ascii_lowercase() && c != '_').unwrap_or(0);
+            let of_key = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+            let word = text.find(|c| !of_key(c)).unwrap_or(0);
             let key = word > 0 && text[word..].starts_with(':');
             if key || text.starts_with("- ") { format!("{indent}{comment}") } else { line.into() }
         };

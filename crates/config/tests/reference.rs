@@ -175,7 +175,7 @@ fn defaults() -> BTreeMap<String, String> {
 }
 
 /// A value for every key that differs from the value in the minimal files.
-const OTHER_SERVER: &str = "listen: tls://[::]:1\ntls: { cert: c, key: k }\npublic_bind: 127.0.0.1\n\
+const OTHER_SERVER: &str = "listen: tls://[::]:1\ntls: { cert: c, key: k }\npublic_bind: 127.0.0.1\nstun: 1\n\
     public_url: tls://a.b\n\
     trusted_proxies: 10.0.0.1\nclients: [{name: b, token_file: t}]\nallow_any_client: true\n\
     auth: { http: { url: 'http://[::1]:1' } }\n\
@@ -184,7 +184,8 @@ const OTHER_SERVER: &str = "listen: tls://[::]:1\ntls: { cert: c, key: k }\npubl
                   acme: { accept_terms: true } }\n";
 const OTHER_CLIENT: &str = "allow_from: 10.0.0.0/8\ndeny_from: 10.0.0.1\nservers: tls://b\nname: b\ntoken: Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3u\n\
     introduce: true\nconnections: 3\nretry: { min: 1s, max: 2s }\nforwards:\n\
-    \x20 - { listen: 'tcp://127.0.0.1:1', target: 'tcp://b:1' }\n";
+    \x20 - { listen: 'tcp://127.0.0.1:1', target: 'tcp://b:1' }\n\
+    visits: [{ service: b/c, token_file: t }]\np2p: { ports: '4000' }\n";
 const OTHER_OF_BOTH: &str = "state_dir: /s\nworkers: 3\nmemory_budget: 64MiB\n\
     window: { initial: 32KiB, max: 1MiB }\nkeepalive: 3s\nresume_timeout: 3s\ndrain_timeout: 3s\n\
     log: { level: debug, format: json, file: /l, rotate: { size: 1MiB, keep: 1 }, access: true }\ncontrol: /c\nwatch: true\n\

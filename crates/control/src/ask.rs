@@ -14,7 +14,10 @@ use ops::enrol::{Allowed, Opened, Order};
 use ops::events::Heard;
 use ops::lists::ListChange;
 use ops::measure::{Ping, Progress, Speed};
+use ops::nat::NatReport;
 use ops::status::{Status, StreamNumber, Streams};
+use ops::term;
+use ops::visit::{Invitation, InviteOrder, InvitedVisitor, Uninvited};
 use ops::{Reconnected, Reloaded, WrongConfig};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
@@ -176,6 +179,29 @@ pub fn deny(instance: &Instance, order: Order) -> anyhow::Result<Allowed> {
     Ok(allowed)
 }
 
+/// Makes a code for a visitor of a private service. The error may be a [`WrongConfig`].
+pub fn invite(instance: &Instance, order: InviteOrder) -> anyhow::Result<Invitation> {
+    // The daemon asks its server, and may have to wait for a reload.
+    instance.stream.set_read_timeout(Some(RELOAD_TIMEOUT))?;
+    let answer = instance.ask(Command::Invite(order))?;
+    let Answer::Invitation(invitation) = answer else { bail!(UNASKED) };
+    Ok(invitation)
+}
+
+/// Lists the visitors of private services that came by codes.
+pub fn visitors(instance: &Instance) -> anyhow::Result<Vec<InvitedVisitor>> {
+    let Answer::Visitors(visitors) = instance.ask(Command::Visitors)? else { bail!(UNASKED) };
+    Ok(visitors)
+}
+
+/// Makes the tokens of a visitor void. No service: no visitor of this name came by a code.
+pub fn uninvite(instance: &Instance, visitor: String) -> anyhow::Result<Uninvited> {
+    instance.stream.set_read_timeout(Some(RELOAD_TIMEOUT))?;
+    let answer = instance.ask(Command::Uninvite { visitor })?;
+    let Answer::Uninvited(uninvited) = answer else { bail!(UNASKED) };
+    Ok(uninvited)
+}
+
 /// Ends the carriers of a client's links, which dial anew.
 pub fn reconnect(instance: &Instance, client: Option<String>) -> anyhow::Result<Reconnected> {
     let answer = instance.ask(Command::Reconnect { client })?;
@@ -234,6 +260,12 @@ pub fn ping(instance: &Instance, patience: Duration) -> anyhow::Result<Ping> {
     Ok(ping)
 }
 
+/// Asks the client what stands between it and other clients.
+pub fn nat(instance: &Instance) -> anyhow::Result<NatReport> {
+    let Answer::Nat(report) = instance.ask(Command::Nat)? else { bail!(UNASKED) };
+    Ok(report)
+}
+
 /// Measures the throughput of the tunnel, for `span` in each direction. `news` is called with the
 /// progress while the test runs.
 pub fn speedtest(
@@ -254,6 +286,9 @@ pub fn speedtest(
             | Answer::Configuration(_)
             | Answer::Opened(_)
             | Answer::Allowed(_)
+            | Answer::Invitation(_)
+            | Answer::Visitors(_)
+            | Answer::Uninvited(_)
             | Answer::Limited(_)
             | Answer::Held(_)
             | Answer::Clients(_)
@@ -265,6 +300,7 @@ pub fn speedtest(
             | Answer::Log { .. }
             | Answer::Wrong(_)
             | Answer::Pong(_)
+            | Answer::Nat(_)
             | Answer::Event(_)
             | Answer::Lost(_)
             | Answer::Error(_) => bail!(UNASKED),
@@ -272,13 +308,20 @@ pub fn speedtest(
     }
 }
 
-/// Listens to the events of the daemon, until it ends. `news` is called with each.
-pub fn events(instance: &Instance, mut news: impl FnMut(&Heard)) -> anyhow::Result<()> {
+/// Listens to the events of the daemon, until it ends or standard output has no reader any more.
+/// `news` is called with each, and its error ends the listening.
+pub fn events(
+    instance: &Instance,
+    mut news: impl FnMut(&Heard) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     instance.stream.set_read_timeout(Some(EVENTS_TIMEOUT))?;
     instance.send(Command::Events)?;
     let mut answers = BufReader::new(&instance.stream);
     let mut is_heard = false;
     loop {
+        if answers.buffer().is_empty() && !term::wait_for(&instance.stream, EVENTS_TIMEOUT)? {
+            bail!("no sign of life from {}", instance.path.display());
+        }
         if is_heard && answers.fill_buf()?.is_empty() {
             return Ok(());
         }
@@ -286,9 +329,9 @@ pub fn events(instance: &Instance, mut news: impl FnMut(&Heard)) -> anyhow::Resu
         let mut answers = (&mut answers).take(MAX_ANSWER);
         let answer = instance.next(&mut answers)?;
         if let Answer::Event(event) = answer {
-            news(&Heard::Event(event));
+            news(&Heard::Event(event))?;
         } else if let Answer::Lost(count) = answer {
-            news(&Heard::Lost(count));
+            news(&Heard::Lost(count))?;
         } else if answer != Answer::Ok {
             bail!(UNASKED);
         }

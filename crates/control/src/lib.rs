@@ -11,6 +11,7 @@
 //! | `{"command":"amend","operations":[…]}` | `{"reloaded":{…}}` |
 //! | `{"command":"stop"}` | `{"stopping":{"pid":1}}` |
 //! | `{"command":"ping","timeout_millis":2000}` | `{"pong":{…}}` |
+//! | `{"command":"nat"}` | `{"nat":{…}}` |
 //! | `{"command":"enroll","name":"home",…}` | `{"opened":{…}}` |
 //! | `{"command":"allow","name":"home",…}` | `{"allowed":{…}}` |
 //! | `{"command":"revoke","name":"home"}` | `{"revoked":true}` |
@@ -35,8 +36,8 @@ mod socket_path;
 
 pub use ask::{
     Connected, Instance, Left, Stopping, allow, change_lists, client, clients, connect, deny,
-    enroll, events, hold, kill, limit, log, ping, reconnect, reload, revoke, speedtest, status,
-    stop, streams,
+    enroll, events, hold, invite, kill, limit, log, nat, ping, reconnect, reload, revoke,
+    speedtest, status, stop, streams, uninvite, visitors,
 };
 pub use denied::Denied;
 pub use serve::ControlSocket;

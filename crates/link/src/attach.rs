@@ -89,7 +89,8 @@ impl Link {
         }
         // The former carriers are closed before RESUME is built, so their unread bytes do not
         // count.
-        inner.expect(number, matches!(how, Attach::Replaces(_)));
+        let is_standby = how == Attach::Adds && inner.machine.borrow().active_carrier().is_some();
+        inner.expect(number, !is_standby);
         inner.machine.borrow_mut().attach(crate::now(), number, how);
         start(inner, number, carrier, leftover);
         if how == Attach::New {
@@ -106,11 +107,12 @@ impl Inner {
         number > self.last_carrier.get() && self.ended.get().is_none()
     }
 
-    /// Prepares for a new carrier: drops stale notices, and the carriers that it replaces.
+    /// Prepares for a new carrier: drops the carriers that it replaces, and what was noticed of
+    /// them.
     fn expect(&self, number: CarrierNumber, replaces: bool) {
         self.last_carrier.set(number);
-        self.notices.forget_carriers();
         if replaces {
+            self.notices.forget_carriers();
             self.drop_carriers(|_| true);
         }
     }

@@ -63,6 +63,7 @@ impl Inner {
                 self.owner.changed(&self.handle(), State::Live);
             }
             Event::ProbeNextPath => self.notices.tell(Notice::Probe),
+            Event::TookOver(_) => self.notices.tell(Notice::TookOver),
             Event::CarrierDead(number) => self.carrier_ended(number),
             Event::GoingAway(GoAwayReason::Retire) => self.retire(false),
             Event::GoingAway(GoAwayReason::Done) => self.retire(true),

@@ -18,15 +18,26 @@ impl Inner {
             return;
         }
         let now = crate::now();
+        let active = self.machine.borrow().active_carrier();
         self.machine.borrow_mut().detach(now, number);
         if self.closing.get() {
             return self.end(End::Closed);
         }
-        if self.carriers.borrow().is_empty() && self.ended.get().is_none() {
-            self.owner.changed(&self.handle(), State::Stalled);
-            self.notices.tell(Notice::CarrierLost);
+        if self.ended.get().is_none() {
+            if self.carriers.borrow().is_empty() {
+                self.owner.changed(&self.handle(), State::Stalled);
+                self.notices.tell(Notice::CarrierLost);
+            } else if self.is_standby_lost(number, active) {
+                self.notices.tell(Notice::StandbyLost);
+            }
         }
         self.drive(now);
+    }
+
+    /// Whether the lost carrier was the standby. A carrier that the peer gave up is not the active
+    /// carrier any more: then the active carrier is the former standby, whose number is higher.
+    fn is_standby_lost(&self, lost: CarrierNumber, active: Option<CarrierNumber>) -> bool {
+        active.is_some_and(|active| active < lost)
     }
 
     pub(crate) fn drop_carriers(&self, matches: impl Fn(&CarrierTasks) -> bool) {

@@ -119,18 +119,40 @@ impl Link {
         carriers.iter().map(|running| (running.number, running.peer.clone())).collect()
     }
 
+    /// The carrier by which frames leave.
+    #[must_use]
+    pub fn active_carrier(&self) -> Option<CarrierNumber> {
+        self.inner.machine.borrow().active_carrier()
+    }
+
+    /// The peer at the far end of the active carrier.
+    #[must_use]
+    pub fn active_peer(&self) -> Option<transport::Peer> {
+        let active = self.active_carrier();
+        let carriers = self.inner.carriers.borrow();
+        let running = carriers.iter().find(|running| Some(running.number) == active)?;
+        Some(running.peer.clone())
+    }
+
+    /// Whether a standby is ready beside the active carrier.
+    #[must_use]
+    pub fn has_standby(&self) -> bool {
+        self.inner.carriers.borrow().len() > 1
+    }
+
     /// Ends all carriers, as if they were lost: the client of the link dials anew, and the streams go
     /// on. Returns whether there was one.
     pub fn cut(&self) -> bool {
         let carriers = self.carriers();
-        carriers.iter().for_each(|(number, _)| self.inner.carrier_ended(*number));
+        // The standby first, so that it does not take over.
+        carriers.iter().rev().for_each(|(number, _)| self.inner.carrier_ended(*number));
         !carriers.is_empty()
     }
 
-    /// The address of the far end of the newest carrier.
+    /// The address of the far end of the active carrier.
     #[must_use]
     pub fn peer_address(&self) -> Option<SocketAddr> {
-        self.inner.carriers.borrow().last().map(|running| running.peer.address)
+        self.active_peer().map(|peer| peer.address)
     }
 
     /// Sends a message on the control stream. Returns false if the window of the control stream is

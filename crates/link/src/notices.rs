@@ -12,6 +12,10 @@ use crate::state::End;
 pub(crate) enum Notice {
     /// The active carrier is lost and no standby took over.
     CarrierLost,
+    /// The active carrier is lost and the standby is the active carrier now.
+    TookOver,
+    /// The standby is lost and the active carrier is not.
+    StandbyLost,
     /// The peer is silent for 3 s: the next path is to be tried beside the present path.
     Probe,
     /// The active carrier takes few bytes although more bytes wait to be sent.
@@ -56,9 +60,7 @@ impl Notices {
 
     /// Drops the notices about earlier carriers.
     pub(crate) fn forget_carriers(&self) {
-        let is_stale = |notice: &Notice| {
-            matches!(notice, Notice::CarrierLost | Notice::Probe | Notice::Strained(_))
-        };
+        let is_stale = |notice: &Notice| !matches!(notice, Notice::Ended(_));
         self.waiting.borrow_mut().retain(|notice| !is_stale(notice));
     }
 

@@ -22,8 +22,11 @@ pub fn is_own(ip: IpAddr) -> bool {
     addresses().map_or(true, |all| all.contains(&ip))
 }
 
-/// The addresses of all interfaces.
-fn addresses() -> io::Result<Arc<[IpAddr]>> {
+/// The addresses of all interfaces, as they were a second ago at most.
+///
+/// # Errors
+/// The system does not say which interfaces it has.
+pub fn addresses() -> io::Result<Arc<[IpAddr]>> {
     // The data is consistent at each point where a panic can happen.
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let now = Instant::now();

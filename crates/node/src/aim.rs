@@ -25,6 +25,17 @@ pub(crate) struct Aim {
 }
 
 impl Aim {
+    /// The target of a stream over a link of the session. The links to a private service of another
+    /// client are links to that client.
+    pub(crate) fn opens(&self) -> Target {
+        match &self.target {
+            Target::Private { service, .. } => Target::Service(service.as_str().to_owned()),
+            Target::Service(_) | Target::Forward(_) | Target::Reported(_) | Target::Measure(_) => {
+                self.target.clone()
+            }
+        }
+    }
+
     /// Whether a visitor may visit. A visitor without an address came over a Unix socket, whose
     /// permissions decide.
     pub(crate) fn permits(&self, visitor: Option<SocketAddr>) -> bool {

@@ -14,6 +14,7 @@
 //! | `backends`, `aim` | what serves the visitors of an entrance: session, target, terms, admission |
 //! | `transports` | from a URL to a listener or a dialer |
 //! | `server`, `client` | the roles |
+//! | `peer` | links between two clients, for private services |
 //! | `strangers`, `waiting` | connections before their log-in, or before their first bytes |
 //! | `probes` | the measurements of `tunnel ping` and `tunnel speedtest` |
 //! | `survey`, `tcp_info` | the figures of workers and kernel for the status |
@@ -31,6 +32,7 @@ mod listeners;
 mod memory;
 mod names;
 mod passwords;
+mod peer;
 mod probes;
 pub mod server;
 mod session;

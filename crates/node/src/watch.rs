@@ -84,6 +84,11 @@ impl EntranceWatch {
                 target: to.clone(),
                 ..no_name
             }),
+            Target::Private { client, service } => Some(Names {
+                forward: Some(self.entrance.address.clone()),
+                target: format!("service://{client}/{service}"),
+                ..no_name
+            }),
             Target::Measure(_) => None,
         }
     }
@@ -105,7 +110,14 @@ impl Watcher for EntranceWatch {
         let Some((fault, names)) = told else { return };
         let Names { client, service, forward, .. } = &names;
         // A service is the matter of the client, which warns of its own target.
-        if forward.is_some() {
+        if forward.is_some() && fault.down().denied {
+            let target = &names.target;
+            tracing::warn!(
+                forward,
+                "the server does not allow the target{names} (hint: on the server: tunnel allow NAME \
+                 --forward '{target}')"
+            );
+        } else if forward.is_some() {
             tracing::warn!(forward, "the target{names} is down: {fault}");
         } else {
             tracing::info!(client, service, "the target{names} is down: {fault}");
@@ -121,6 +133,16 @@ impl Watcher for EntranceWatch {
     }
 
     fn complain_of_refusal(&self, code: ResetCode, refused: u64) {
+        // The names of targets are those of programs, and stand in the log of the server alone.
+        if code == ResetCode::Denied && self.with(|picked| picked.aim.proxy.is_some()) {
+            let forward = &self.entrance.address;
+            return tracing::warn!(
+                forward,
+                refused,
+                "the server does not allow a target that a program named at forward {forward} (hint: \
+                 the log of the server has the command that allows it)"
+            );
+        }
         let is_fixed = |picked: &Picked| picked.aim.proxy.is_none();
         let names = self.with(|picked| self.names(picked).filter(|_| is_fixed(picked)));
         let Some(names) = names else { return };
@@ -151,10 +173,15 @@ impl Watcher for EntranceWatch {
 
     fn ended(&self, visit: &Visit) {
         self.with(|picked| {
+            let private;
             let (service, client, target) = match &picked.aim.target {
                 Target::Service(service) => (service, Some(picked.client.as_str()), None),
                 Target::Forward(target) | Target::Reported(target) => {
                     (&self.entrance.address, None, Some(target.as_str()))
+                }
+                Target::Private { client, service } => {
+                    private = format!("service://{client}/{service}");
+                    (&self.entrance.address, None, Some(private.as_str()))
                 }
                 Target::Measure(_) => return,
             };
@@ -192,6 +219,7 @@ impl TargetWatch {
         match outcome {
             Ok(_) => self.note_up(),
             Err(error) => {
+                health.explain(Some(format!("it cannot be reached: {error}")));
                 if health.down(ResetCode::Unreachable) {
                     tracing::warn!(
                         service,
@@ -220,8 +248,15 @@ impl TargetWatch {
         match outcome {
             Ok(()) => self.note_up(),
             Err(error) => {
+                let is_vague = error.code() == ResetCode::Unreachable;
                 let detail = if let DialError::Layer { reason, .. } = error {
                     Some(format!("it {reason}"))
+                } else if let DialError::Connect { source, .. } = error
+                    && is_vague
+                {
+                    Some(format!("it cannot be reached: {source}"))
+                } else if let DialError::Resolve { host, source } = error {
+                    Some(format!("{host} does not resolve: {source}"))
                 } else {
                     None
                 };
@@ -246,8 +281,9 @@ impl Watcher for TargetWatch {
             return tracing::warn!(
                 service,
                 failures,
-                "service {service} leads no visitor to {target}: `allow` of the service does not name \
-                 it"
+                "service {service} leads no visitor to {target}: no entry of the service's `allow` \
+                 permits it (hint: without `allow`, special addresses and those of the client itself \
+                 need an entry)"
             );
         }
         if error.is_own() {

@@ -82,6 +82,9 @@ pub struct Client {
     pub state: Told<ClientState>,
     /// The number of links; 0: the client is away.
     pub links: u64,
+    /// For how many seconds none of the links has had a connection. Absent while one has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stalled_seconds: Option<u64>,
     /// For how many seconds the client has been away. Absent while the client is connected, and
     /// before its first log-in since the server's start.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -129,6 +132,11 @@ pub struct Rights {
     pub pass_through: bool,
     /// Targets on the server's side that the client may reach.
     pub forward: Vec<String>,
+    /// Private services of other clients that the client may visit.
+    pub visit: Vec<String>,
+    /// Whether the client may let visitors come to its private services by codes.
+    #[serde(default)]
+    pub invite: bool,
     /// Whether the client may run a speed test.
     pub speedtest: bool,
 }
@@ -330,16 +338,16 @@ impl Client {
     /// The client with the state that follows from its links and its hold.
     #[must_use]
     pub fn settled(mut self) -> Self {
-        let state = match (self.links, self.away_seconds) {
-            (0, Some(_)) => ClientState::Away,
-            (0, None) => ClientState::NeverSeen,
-            (1.., _) => ClientState::Connected,
+        let (state, since) = match (self.links, self.away_seconds, self.stalled_seconds) {
+            (0, Some(seconds), _) => (ClientState::Away, Some(seconds)),
+            (0, None, _) => (ClientState::NeverSeen, None),
+            (1.., _, Some(seconds)) => (ClientState::Stalled, Some(seconds)),
+            (1.., _, None) => (ClientState::Connected, None),
         };
-        let text = match (self.links, self.away_seconds) {
-            (0, Some(seconds)) => format!("{} for {}", state.text(), duration(seconds)),
-            (0, None) => state.text().to_owned(),
-            (links, _) => format!("{}, {}", state.text(), term::count(links, "link")),
-        };
+        let since = since.map(|seconds| format!(" for {}", duration(seconds)));
+        let links = (self.links > 0).then(|| format!(", {}", term::count(self.links, "link")));
+        let text =
+            [Some(state.text().to_owned()), since, links].into_iter().flatten().collect::<String>();
         let hold = self.hold.map(|hold| format!(", on hold for {}", duration(hold.seconds)));
         self.state = Told::because(state, text + &hold.unwrap_or_default());
         self
@@ -398,7 +406,8 @@ pub fn render(clients: &Clients, screen: Screen) -> Drawn {
         Column::new("state").text().state(),
         Column::new("last address").address().worth(60),
         Column::new("rights").text().worth(30),
-        Column::new("last refusal").text().worth(40),
+        // `tunnel clients show` has it in full.
+        Column::new("last refusal").text().worth(10),
     ]);
     let mut list: Vec<_> = list.iter().collect();
     list.sort_by(|a, b| natural(&a.name, &b.name));
@@ -435,6 +444,8 @@ pub fn render_details(details: &Details, screen: Screen) -> Drawn {
         row("may publish", list(client.rights.public())),
         row("pass_through", allowed(client.rights.pass_through)),
         row("may reach", list(client.rights.forward.clone())),
+        row("may visit", list(client.rights.visit.clone())),
+        row("invitations", allowed(client.rights.invite)),
         row("speed tests", allowed(client.rights.speedtest)),
         row("limits", limits.to_string()),
     ];
@@ -476,6 +487,7 @@ mod tests {
         let list = vec![
             Client { links: 2, address: Some("192.0.2.7:1".into()), ..client("a") },
             Client { away_seconds: Some(3700), from: Origin::Enrolled, ..client("b") },
+            Client { links: 2, stalled_seconds: Some(18), ..client("bb") },
             Client { refused: Some(refused), ..client("c") },
             Client { hold: Some(Held { seconds: 90, ..Held::default() }), ..client("d") },
         ];
@@ -483,16 +495,17 @@ mod tests {
         let clients = Clients { uptime_seconds: 5, list, ..Clients::default() };
         let text = render(&clients, Screen::PLAIN).to_string();
         let lines: Vec<_> = text.lines().collect();
-        assert_eq!(lines[0], "4 clients, server started 5s ago");
-        assert!(lines[6].contains("start, on hold for 1m30s"), "{text}");
+        assert_eq!(lines[0], "5 clients, server started 5s ago");
+        assert!(lines[7].contains("start, on hold for 1m30s"), "{text}");
         assert!(
             lines[3].contains("connected, 2 links") && lines[3].contains("192.0.2.7:1"),
             "{text}"
         );
         assert!(lines[3].contains("publish 1, 2, 3, and 2 more; reach nothing"), "{text}");
         assert!(lines[4].contains("enrolled  away for 1h1m"), "{text}");
-        assert!(lines[5].contains("away since the server's start"), "{text}");
-        assert!(lines[5].contains("1m1s ago from 192.0.2.1:5: wrong\\ntoken"), "{text}");
+        assert!(lines[5].contains("without a connection for 18s, 2 links"), "{text}");
+        assert!(lines[6].contains("away since the server's start"), "{text}");
+        assert!(lines[6].contains("1m1s ago from 192.0.2.1:5: wrong\\ntoken"), "{text}");
         let none = render(&Clients::default(), Screen::PLAIN);
         assert_eq!(none.as_str(), "the server knows no client\n");
         let pinned = Clients { pin: Some("sha256:x".into()), ..Clients::default() };

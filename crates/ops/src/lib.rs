@@ -10,6 +10,7 @@
 //! | `role` | server or client |
 //! | `status` | the result of `tunnel status`, and its text for a terminal |
 //! | `command` | the commands, in one table for control socket and API |
+//! | `nat` | the result of `tunnel nat` |
 //! | `measure` | the results of `tunnel ping` and `tunnel speedtest` |
 //! | `clients` | the results of `tunnel clients`, and the changes of a client's entry |
 //! | `connect` | the target of `tunnel connect`, and the line before its bytes |
@@ -20,6 +21,7 @@
 //! | `life` | the phases running, draining, ending |
 //! | `state`, `socket_file` | the directories of a daemon's files, and its Unix sockets |
 //! | `term`, `token` | text for a person, and a new token |
+//! | `visit` | invitations to private services, and their codes |
 
 pub mod clients;
 pub mod command;
@@ -31,6 +33,7 @@ mod life;
 pub mod lists;
 mod loaded;
 pub mod measure;
+pub mod nat;
 mod reload;
 mod role;
 pub mod shown;
@@ -39,10 +42,11 @@ pub mod state;
 pub mod status;
 pub mod term;
 mod token;
+pub mod visit;
 
 pub use daemon::{
-    Certificates, Clients, Connector, Daemon, Enrolment, Entries, Lists, ListsInForce, Log,
-    Reconnected, SendFuture, Serving, Settings, Traffic,
+    Certificates, Clients, Connector, Daemon, Enrolment, Entries, Inviter, Lists, ListsInForce,
+    Log, Reconnected, SendFuture, Serving, Settings, Traffic, Visitors,
 };
 pub use life::{Life, Phase};
 pub use loaded::{Loaded, WrongConfig};

@@ -5,7 +5,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, Metadata, Permissions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
@@ -146,33 +146,76 @@ pub fn write_like(
     content: &[u8],
     like: Option<&Metadata>,
 ) -> io::Result<()> {
-    // Opened before anything else: a folder that cannot be opened cannot be synchronized later.
-    let opened = File::open(folder)?;
-    let fresh = folder.join(format!(".{name}.new"));
-    let mut file = files::create_fresh(&fresh)?;
-    let mut write = || {
+    Room::reserve(folder, name, 0)?.fill(content, like)
+}
+
+/// Room on the disk for the new content of a file, in a file beside it. What happens only once, such
+/// as the exchange of a code for a token, happens after its result is certain to have room.
+#[derive(Debug)]
+pub struct Room {
+    folder: PathBuf,
+    name: String,
+    /// Opened before anything else: a folder that cannot be opened cannot be synchronized later.
+    opened: File,
+    file: File,
+}
+
+impl Room {
+    /// Reserves room for `size` bytes. The room is given back on drop.
+    ///
+    /// # Errors
+    /// The folder takes no file of this size.
+    pub fn reserve(folder: &Path, name: &str, size: usize) -> io::Result<Self> {
+        let opened = File::open(folder)?;
+        let file = files::create_fresh(&fresh(folder, name))?;
+        let mut room = Self { folder: folder.to_owned(), name: name.to_owned(), opened, file };
+        if size > 0 {
+            room.file.write_all(&vec![0; size])?;
+            // Some file systems find out only now that the disk is full.
+            room.file.sync_all()?;
+            room.file.rewind()?;
+        }
+        Ok(room)
+    }
+
+    /// Writes the content, with the mode and owner of another file if `like` is given, and puts it
+    /// in the place of the file. The write is atomic.
+    ///
+    /// # Errors
+    /// The content cannot be written; the file stays as it was.
+    pub fn fill(mut self, content: &[u8], like: Option<&Metadata>) -> io::Result<()> {
+        let file = &mut self.file;
         file.write_all(content)?;
+        file.set_len(content.len() as u64)?;
         if let Some(like) = like {
             let own = file.metadata()?;
             if (own.uid(), own.gid()) != (like.uid(), like.gid()) {
-                fchown(&file, Some(like.uid()), Some(like.gid()))?;
+                fchown(&*file, Some(like.uid()), Some(like.gid()))?;
             }
             file.set_permissions(Permissions::from_mode(like.mode() & 0o7777))?;
         }
         file.sync_all()?;
-        fs::rename(&fresh, folder.join(name))
-    };
-    if let Err(why) = write() {
-        // The rest of the file is useless.
-        drop(fs::remove_file(&fresh));
-        return Err(why);
+        let folder = &self.folder;
+        fs::rename(fresh(folder, &self.name), folder.join(&self.name))?;
+        // The file is in place. Whether it survives a loss of power is uncertain, but that is no
+        // error of the change.
+        if let Err(error) = self.opened.sync_all() {
+            tracing::warn!(folder = %folder.display(), %error, "a new file in {} may not be on disk yet: {error}", folder.display());
+        }
+        Ok(())
     }
-    // The file is in place. Whether it survives a loss of power is uncertain, but that is no error
-    // of the change.
-    if let Err(error) = opened.sync_all() {
-        tracing::warn!(folder = %folder.display(), %error, "a new file in {} may not be on disk yet: {error}", folder.display());
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        // After a write that failed, the rest of the file is useless. After one that did not, there
+        // is no such file.
+        drop(fs::remove_file(fresh(&self.folder, &self.name)));
     }
-    Ok(())
+}
+
+fn fresh(folder: &Path, name: &str) -> PathBuf {
+    folder.join(format!(".{name}.new"))
 }
 
 /// Checks that only this user and root can put files into a directory.

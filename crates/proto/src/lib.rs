@@ -15,6 +15,7 @@ mod measure;
 mod network;
 mod offset;
 mod open;
+mod pattern;
 mod redirect;
 mod special;
 mod stream;
@@ -42,6 +43,7 @@ pub use link::{
 pub use measure::{Measure, TALLY, Tally, UnknownMeasure};
 pub use network::Network;
 pub use open::{Open, Priority, Target};
+pub use pattern::{NamePattern, NamePatternError};
 pub use redirect::Redirect;
 pub use special::Special;
 pub use unix::{UnixAddr, UnixAddrError};

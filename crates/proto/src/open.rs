@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use crate::Measure;
+use crate::greeting::Name;
 
 /// Priority class of a service: a higher class is sent first, streams within a class take turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -30,6 +31,15 @@ pub enum Target {
     Reported(String),
     /// A measurement: the far end itself is the target.
     Measure(Measure),
+    /// A private service. The stream carries a link between two clients, which the server joins. A
+    /// far end without [`Features::PRIVATE`](crate::greeting::Features::PRIVATE) cannot read it.
+    Private {
+        /// The other client: the client that has the service on the way to the server, the visitor
+        /// on the way to the client that has the service.
+        client: Name,
+        /// The name of the service.
+        service: Name,
+    },
 }
 
 /// The content of an OPEN frame.

@@ -315,6 +315,90 @@ fn silence_is_noticed_in_five_seconds_with_data_outstanding() {
 }
 
 #[test]
+fn a_standby_takes_over_after_three_seconds_of_silence_whichever_end_waits() {
+    for side in [Client, Server] {
+        let mut pair = bulk_pair(ms(40), 100);
+        let id = pair.open(Client, &open("x"));
+        let first = pair.carrier();
+        let standby = pair.add();
+        pair.run_for(ms(8000));
+        pair.silence_carrier(first);
+        pair.write(side, id, b"once");
+        let start = pair.now;
+        pair.run_for(ms(3200));
+        let end = pair.end(side);
+        let took_over = end.log.iter().find(|(_, event)| *event == Event::TookOver(standby));
+        assert_eq!(took_over.map(|(at, _)| *at - start), Some(ms(3000)), "{side:?}");
+        assert_eq!(end.times(|event| *event == Event::ProbeNextPath), 0, "{side:?}");
+        assert_eq!(pair.seen(side.peer(), id).count, 4, "{side:?}");
+        for end in [Client, Server].map(|side| pair.end(side)) {
+            assert_eq!(end.link.active_carrier(), Some(standby));
+            assert_eq!(end.times(|event| *event == Event::Resumed), 1);
+        }
+    }
+}
+
+#[test]
+fn a_silent_standby_is_given_up_like_an_idle_carrier_and_moves_no_stream() {
+    let mut pair = bulk_pair(ms(40), 100);
+    let first = pair.carrier();
+    let standby = pair.add();
+    let id = pair.open(Client, &open("x"));
+    pair.run_for(ms(5000));
+    pair.silence_carrier(standby);
+    let start = pair.now;
+    for _ in 0..60 {
+        pair.write(Client, id, b"while it is silent");
+        pair.run_for(ms(1000));
+    }
+    for side in [Client, Server] {
+        let end = pair.end(side);
+        let dead = end.log.iter().find(|(_, event)| *event == Event::CarrierDead(standby));
+        let after = dead.unwrap().0 - start;
+        assert!((ms(29_000)..=ms(36_000)).contains(&after), "{side:?} after {after:?}");
+        assert_eq!(end.link.active_carrier(), Some(first));
+        assert_eq!(end.times(|event| *event == Event::ProbeNextPath), 0);
+        assert_eq!(end.times(|event| *event == Event::Resumed), 0);
+    }
+    assert_eq!(pair.seen(Server, id).count, 60 * 18);
+}
+
+#[test]
+fn a_standby_carries_pings_alone_while_the_link_is_busy() {
+    let mut pair = bulk_pair(ms(40), 100);
+    pair.add();
+    let id = pair.open(Client, &open("x"));
+    let minutes = 10;
+    for _ in 0..minutes {
+        pair.feed(Client, id, 1 << 20);
+        pair.run_for(ms(60_000));
+    }
+    // A PING or its PONG in each keepalive, and the first measurements of the round trip.
+    for side in [Client, Server] {
+        let frames = pair.delivered(side) / 16;
+        assert!(frames >= minutes * 4 - 2 && frames < minutes * 8 + 20, "{frames} frames");
+    }
+    assert_eq!(pair.seen(Server, id).count, minutes << 20);
+}
+
+#[test]
+fn a_second_standby_takes_the_place_of_the_first() {
+    let mut pair = Pair::connected(1);
+    let id = pair.open(Client, &open("x"));
+    let (first, old) = (pair.carrier(), pair.add());
+    let new = pair.add();
+    pair.run();
+    for side in [Client, Server] {
+        assert_eq!(pair.end(side).times(|event| *event == Event::CarrierDead(old)), 1);
+    }
+    pair.kill_carrier(first);
+    pair.write(Client, id, b"over the newest");
+    pair.run();
+    assert_eq!(pair.end(Client).link.active_carrier(), Some(new));
+    assert_eq!(pair.seen(Server, id).got, b"over the newest");
+}
+
+#[test]
 fn silence_is_noticed_in_thirty_five_seconds_when_idle() {
     let mut pair = bulk_pair(ms(40), 100);
     pair.run_for(ms(5000));

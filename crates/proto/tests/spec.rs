@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
 use proto::{
-    Attach, CarrierNumber, Head, Link, LinkConfig, Measure, Open, Priority, ResetCode, Side,
+    Attach, CarrierNumber, Event, Head, Link, LinkConfig, Measure, Open, Priority, ResetCode, Side,
     StreamKey, Target, Unlimited, ViolationCode,
 };
 use testkit::pair::epoch;
@@ -113,6 +113,32 @@ fn the_example_of_an_open_over_unix_sockets_is_what_the_code_sends() {
     let open = Open { target, visitor: None, priority: Priority::Normal };
     client.open(&open).unwrap();
     assert_sent("open-unix", &mut client);
+}
+
+#[test]
+fn the_example_of_a_private_service_is_what_the_code_sends_and_reads() {
+    let (mut client, _) = opener();
+    sent(&mut client, FIRST);
+    client.open(&unnamed()).unwrap();
+    sent(&mut client, FIRST);
+    let private = Open {
+        target: Target::Private {
+            client: "home".parse().unwrap(),
+            service: "ssh".parse().unwrap(),
+        },
+        visitor: Some("192.0.2.7:50000".parse().unwrap()),
+        priority: Priority::Normal,
+    };
+    client.open(&private).unwrap();
+    let bytes = assert_sent("open-private", &mut client);
+    let mut server = link(Side::Server);
+    let mut buf = BytesMut::from(&bytes[..]);
+    let event = server.handle_input(epoch(), FIRST, &mut buf).unwrap();
+    assert!(matches!(event, Some(Event::Opened { open, .. }) if open == private));
+}
+
+fn unnamed() -> Open {
+    Open { target: Target::Service("x".into()), visitor: None, priority: Priority::Normal }
 }
 
 #[test]

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use proto::control::{
-    ControlDecoder, ControlMessage, FlowClose, FlowOpen, RefusedAddress, Register, Registered,
-    ServiceError, ServiceErrorCode, ServiceResult, ServiceSpec, ServiceTerms, Strained,
+    ControlDecoder, ControlMessage, FlowClose, FlowOpen, Invite, InviteAction, InviteOutcome,
+    Invited, OneTimeSecret, RefusedAddress, Register, Registered, ServiceError, ServiceErrorCode,
+    ServiceResult, ServiceSpec, ServiceTerms, Strained, StunPorts,
 };
 use proto::greeting::{
     Attach, AttachMode, Binding, ClientAccepted, ClientGreeting, ClientSetup, EarlyBinding,
@@ -288,7 +289,27 @@ fn the_control_messages_of_the_document_are_those_of_the_code() {
             ..ServiceResult::whole(name("web"), Ok(vec!["http://a.example".to_owned()]))
         }],
     });
+    let mut private = service("ssh", "", |terms| {
+        terms.private = Some(["laptop", "office-*"].map(|text| text.parse().unwrap()).into());
+    });
+    private.public.clear();
+    let private = ControlMessage::Register(Register {
+        generation: 11,
+        services: vec![private],
+        leaving: false,
+    });
+    let signal = ControlMessage::Signal(Bytes::from_static(b"hello"));
+    let invite = ControlMessage::Invite(Invite {
+        request: 1,
+        visitor: Name::new("laptop").unwrap(),
+        service: Name::new("ssh").unwrap(),
+        action: InviteAction::New,
+    });
+    let code = OneTimeSecret("q7Xb2LmZ0aKc9RtYv4WnPs".to_owned());
+    let outcome = InviteOutcome::Done(Some(code));
+    let invited = ControlMessage::Invited(Invited { request: 1, outcome });
     let strained = ControlMessage::Strained(Strained { rate: 125_000 });
+    let stun = ControlMessage::Stun(StunPorts(vec![7000, 3478]));
     let bytes = |message: &ControlMessage| message.encode().unwrap().to_vec();
     let flow = FlowId::new(2);
     let flow_open = ControlMessage::FlowOpen(FlowOpen {
@@ -305,17 +326,24 @@ fn the_control_messages_of_the_document_are_those_of_the_code() {
         &[
             ("control-flow-close", bytes(&flow_close)),
             ("control-flow-open", bytes(&flow_open)),
+            ("control-invite", bytes(&invite)),
+            ("control-invited", bytes(&invited)),
             ("control-leaving", bytes(&leaving)),
             ("control-named", bytes(&named)),
             ("control-partly", bytes(&partly)),
+            ("control-private", bytes(&private)),
             ("control-register", bytes(&register)),
             ("control-registered", bytes(&registered)),
             ("control-restricted", bytes(&restricted)),
+            ("control-signal", bytes(&signal)),
             ("control-strained", bytes(&strained)),
+            ("control-stun", bytes(&stun)),
         ],
     );
-    let messages =
-        [flow_close, flow_open, leaving, named, partly, register, registered, restricted, strained];
+    let messages = [
+        flow_close, flow_open, invite, invited, leaving, named, partly, private, register,
+        registered, restricted, signal, strained, stun,
+    ];
     for (example, message) in examples("control-").into_values().zip(messages) {
         let mut decoder = ControlDecoder::new();
         assert_eq!(decoder.decode(&mut Bytes::from(example)), Ok(Some(message)));

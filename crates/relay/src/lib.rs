@@ -65,7 +65,7 @@ pub mod watch;
 
 pub use admit::{Gate, Permit};
 pub use attention::Attended;
-pub use bridge::{Carried, Span, StreamLane, bridge, span};
+pub use bridge::{Carried, Crossing, Span, StreamLane, bridge, span};
 pub use dial::{Allow, Destination, DialAccount, DialError, Dialled, Dials, TargetAddr};
 pub use duplex::{Duplex, accept_duplex, open_duplex};
 pub use flows::{

@@ -8,12 +8,10 @@
 use std::sync::{Arc, OnceLock};
 
 use rustls::client::Resumption;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::version::TLS13;
-use rustls::{ClientConfig, DigitallySignedStruct, Error, ServerConfig, SignatureScheme};
+use rustls::{ClientConfig, ServerConfig};
 
+use crate::verify::KeyVerifier;
 use crate::{Identity, MaterialError, fleeting, provider, server_config};
 
 /// The name that a client asks for; nobody verifies it.
@@ -22,12 +20,11 @@ pub const PEER_NAME: &str = "peer.invalid";
 /// The configuration of the visitor's end. The certificate of the other end may be any: the caller
 /// has to demand a greeting with a proof that is bound to the session.
 pub fn peer_client_config(alpn: &[&[u8]]) -> Result<Arc<ClientConfig>, MaterialError> {
-    let algorithms = provider().signature_verification_algorithms;
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])
         .map_err(|error| MaterialError::Setting(error.to_string()))?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(BoundByGreeting { algorithms }))
+        .with_custom_certificate_verifier(Arc::new(KeyVerifier::of_any()))
         .with_no_client_auth();
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
     config.resumption = Resumption::disabled();
@@ -50,49 +47,9 @@ fn process_identity() -> Result<&'static Identity, MaterialError> {
     Ok(IDENTITY.get_or_init(|| made))
 }
 
-/// Accepts every certificate whose key signed the handshake.
-#[derive(Debug)]
-struct BoundByGreeting {
-    algorithms: WebPkiSupportedAlgorithms,
-}
-
-impl ServerCertVerifier for BoundByGreeting {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, cert, dss, &self.algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, cert, dss, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use rustls::pki_types::ServerName;
     use rustls::{ClientConnection, ServerConnection};
 
     use super::*;

@@ -12,7 +12,7 @@ use rustls::sign::SingleCertAndKey;
 use rustls::version::TLS13;
 use rustls::{ALL_VERSIONS, ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
 
-use crate::verify::PinVerifier;
+use crate::verify::KeyVerifier;
 use crate::{Identity, MaterialError, Pin, load_certificates, order_suites, provider};
 
 /// How a client verifies the server.
@@ -118,7 +118,7 @@ pub fn client_config_from(
 
 pub(super) fn verifier(trust: &Trust) -> Result<Arc<dyn ServerCertVerifier>, MaterialError> {
     let roots = match trust {
-        Trust::Pins(pins) => return Ok(Arc::new(PinVerifier::new(pins.clone()))),
+        Trust::Pins(pins) => return Ok(Arc::new(KeyVerifier::of_pins(pins.clone()))),
         Trust::Authority(path) => roots(path, load_certificates(path)?)?,
         Trust::System => {
             let mut roots = RootCertStore::empty();

@@ -1,4 +1,4 @@
-//! The verifier of pinned servers.
+//! The verifier of servers whose certificate proves nothing but the possession of a key.
 
 use std::sync::Arc;
 
@@ -9,12 +9,20 @@ use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, Signatu
 
 use crate::{Pin, provider};
 
-/// Trusts a server whose key is pinned, and ignores names and dates of its certificate. The
-/// handshake signature, which is verified as usual, proves that the server holds the key.
+/// Trusts a server by its key, and ignores names and dates of its certificate. The handshake
+/// signature, which is verified as usual, proves that the server holds the key.
 #[derive(Debug)]
-pub(super) struct PinVerifier {
-    pins: Vec<Pin>,
+pub(super) struct KeyVerifier {
+    trusted: Trusted,
     algorithms: WebPkiSupportedAlgorithms,
+}
+
+/// Which keys are trusted.
+#[derive(Debug)]
+enum Trusted {
+    Pins(Vec<Pin>),
+    /// Every key, where a log-in over the session proves the server.
+    Any,
 }
 
 /// The server's key is none of the pinned ones; travels inside [`rustls::Error`].
@@ -22,13 +30,21 @@ pub(super) struct PinVerifier {
 #[error("the presented key {0} is not pinned")]
 pub(super) struct Unpinned(pub(super) Pin);
 
-impl PinVerifier {
-    pub(super) fn new(pins: Vec<Pin>) -> Self {
-        Self { pins, algorithms: provider().signature_verification_algorithms }
+impl KeyVerifier {
+    pub(super) fn of_pins(pins: Vec<Pin>) -> Self {
+        Self::new(Trusted::Pins(pins))
+    }
+
+    pub(super) fn of_any() -> Self {
+        Self::new(Trusted::Any)
+    }
+
+    fn new(trusted: Trusted) -> Self {
+        Self { trusted, algorithms: provider().signature_verification_algorithms }
     }
 }
 
-impl ServerCertVerifier for PinVerifier {
+impl ServerCertVerifier for KeyVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -37,8 +53,11 @@ impl ServerCertVerifier for PinVerifier {
         _ocsp_response: &[u8],
         _now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
+        let Trusted::Pins(pins) = &self.trusted else {
+            return Ok(ServerCertVerified::assertion());
+        };
         let presented = Pin::of(end_entity)?;
-        if self.pins.contains(&presented) {
+        if pins.contains(&presented) {
             return Ok(ServerCertVerified::assertion());
         }
         let error = OtherError(Arc::new(Unpinned(presented)));

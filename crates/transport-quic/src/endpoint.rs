@@ -9,10 +9,10 @@ use std::time::Duration;
 use quinn::{Endpoint, EndpointConfig, ServerConfig};
 use quinn_proto::RandomConnectionIdGenerator;
 
-use crate::ids::SteeringIds;
+use crate::ids::{self, SteeringIds};
 use crate::keys::Keys;
 use crate::settings::QuicSettings;
-use crate::socket::{Receiving, Socket};
+use crate::socket::{Beside, Receiving, Socket};
 use crate::timer::EarlyRuntime;
 
 /// QUIC version 1 (RFC 9000), the only supported version.
@@ -28,7 +28,7 @@ pub(crate) fn client(
     settings: &QuicSettings,
     receiving: Receiving,
 ) -> io::Result<Endpoint> {
-    let socket = take(socket, settings, receiving)?;
+    let socket = take(socket, settings, receiving, None)?;
     let mut config = EndpointConfig::default();
     // The socket has one connection, so the connection needs no id (RFC 9000 section 5.1). Every
     // incoming packet has room for eight more bytes of payload.
@@ -43,20 +43,42 @@ pub(crate) fn server(
     settings: &QuicSettings,
     keys: &Keys,
     ids: &SteeringIds,
+    beside: Option<Arc<dyn Beside>>,
 ) -> io::Result<Endpoint> {
     let mut config = EndpointConfig::new(keys.reset_key());
     let ids = ids.clone();
     config.cid_generator(move || Box::new(ids.clone())).min_reset_interval(RESETS);
-    open(config, take(socket, settings, Receiving::Joined)?, Some(server), settings)
+    let socket = take(socket, settings, Receiving::Joined, beside)?;
+    open(config, socket, Some(server), settings)
+}
+
+/// Makes the endpoint of one end of a direct path over a socket that it shares with STUN. Both ends
+/// can begin a connection: which of them does decides `server`.
+pub(crate) fn punched(
+    socket: UdpSocket,
+    server: Option<ServerConfig>,
+    settings: &QuicSettings,
+    receiving: Receiving,
+    beside: Arc<dyn Beside>,
+) -> io::Result<(Endpoint, Arc<Socket>)> {
+    let socket = take(socket, settings, receiving, Some(beside))?;
+    let mut config = EndpointConfig::default();
+    // Ids find the connection of a client whose address has changed; a client's own connection
+    // needs none, as in [`client`].
+    let length = if server.is_some() { ids::LENGTH } else { 0 };
+    config.cid_generator(move || Box::new(RandomConnectionIdGenerator::new(length)));
+    let endpoint = open(config, Arc::clone(&socket), server, settings)?;
+    Ok((endpoint, socket))
 }
 
 fn take(
     socket: UdpSocket,
     settings: &QuicSettings,
     receiving: Receiving,
+    beside: Option<Arc<dyn Beside>>,
 ) -> io::Result<Arc<Socket>> {
     socket.set_nonblocking(true)?;
-    Socket::new(socket, settings.mtu(), receiving)
+    Socket::new(socket, settings.mtu(), receiving, beside)
 }
 
 fn open(
@@ -66,6 +88,8 @@ fn open(
     settings: &QuicSettings,
 ) -> io::Result<Endpoint> {
     config.supported_versions(vec![VERSION]);
+    // The first byte tells QUIC from STUN on the same port (RFC 9443).
+    config.grease_quic_bit(false);
     config.max_udp_payload_size(settings.mtu()).map_err(io::Error::other)?;
     Endpoint::new_with_abstract_socket(config, server, socket, Arc::new(EarlyRuntime))
 }

@@ -12,6 +12,8 @@
 //! | how a carrier comes to be | `dialer.rs`, `listener.rs`, `carrier.rs` |
 //! | what ties 0-RTT data to its connection | `early.rs` |
 //! | what a failed handshake says | `error.rs`, from what `session.rs` keeps |
+//! | how two clients behind NAT have QUIC without a server | `punched/` |
+//! | what shares the port with QUIC | `socket.rs` (`Beside`), `stun.rs` |
 //! | how bytes go through | `lane.rs`, `lanes.rs`, `pipe.rs`, `datagrams.rs` |
 //! | how a start uses what an earlier connection measured | `bbr.rs`, `past.rs` |
 //! | which limits the socket has | `socket.rs` |
@@ -38,11 +40,13 @@ mod listener;
 mod past;
 mod pending;
 mod pipe;
+pub mod punched;
 mod reset;
 mod server;
 mod session;
 mod settings;
 mod socket;
+mod stun;
 mod tickets;
 mod timer;
 mod twice;
@@ -56,6 +60,7 @@ pub use listener::QuicListener;
 pub use reset::call_back;
 pub use server::QuicServer;
 pub use settings::{Congestion, QuicSettings};
+pub use stun::{RATE as STUN_RATE, StunServer};
 pub use tickets::{ROTATION, Tickets, client_crypto, server_crypto};
 
 /// `quic://`: QUIC with TLS 1.3 (RFC 9000, RFC 9001).

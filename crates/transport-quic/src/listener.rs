@@ -25,6 +25,7 @@ use crate::pending::PendingFuture;
 use crate::server::QuicServer;
 use crate::session::{Fault, Server};
 use crate::settings::QuicSettings;
+use crate::socket::Beside;
 use crate::{carrier, endpoint, error};
 use files::peers::{Noted, PeerId, RecordedPeer};
 
@@ -76,7 +77,8 @@ impl QuicListener {
         let past = PastPaths::default();
         let (config, ..) = config(server, local, &past).map_err(io::Error::other)?;
         let settings = server.settings.get();
-        let endpoint = endpoint::server(socket, config, &settings, &server.keys, &ids)?;
+        let beside = server.stun.clone().map(|stun| stun as Arc<dyn Beside>);
+        let endpoint = endpoint::server(socket, config, &settings, &server.keys, &ids, beside)?;
         let (accepting, handshakes) = (PendingFuture::default(), Handshakes::default());
         let (server, rates) = (server.clone(), Rates::new(RATE));
         Ok(Self { endpoint, local, server, ids, accepting, handshakes, rates, past })

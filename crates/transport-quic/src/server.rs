@@ -11,7 +11,7 @@ use net::source::Proxies;
 use rustls::time_provider::DefaultTimeProvider;
 use tls::{MaterialError, load_certificates};
 
-use crate::{Keys, Peers, QuicSettings, ROTATION, RecordedPeer, Tickets, call_back};
+use crate::{Keys, Peers, QuicSettings, ROTATION, RecordedPeer, StunServer, Tickets, call_back};
 
 /// The shared state of the listeners. Clones share one state.
 #[derive(Clone)]
@@ -22,6 +22,7 @@ pub struct QuicServer {
     pub(crate) keys: Keys,
     pub(crate) peers: Option<Peers>,
     pub(crate) proxies: Current<Proxies>,
+    pub(crate) stun: Option<Arc<StunServer>>,
 }
 
 impl QuicServer {
@@ -37,13 +38,20 @@ impl QuicServer {
     ) -> Result<Self, MaterialError> {
         let tickets = tickets(&keys, client_ca)?.into();
         let proxies = Proxies::default().into();
-        Ok(Self { tls, settings: settings.into(), tickets, keys, peers, proxies })
+        let settings = settings.into();
+        Ok(Self { tls, settings, tickets, keys, peers, proxies, stun: None })
     }
 
     /// Sets the reverse proxies, whose connections are of many clients.
     #[must_use]
     pub fn behind(self, proxies: Current<Proxies>) -> Self {
         Self { proxies, ..self }
+    }
+
+    /// Answers STUN at the ports of the listeners.
+    #[must_use]
+    pub fn with_stun(self, stun: Arc<StunServer>) -> Self {
+        Self { stun: Some(stun), ..self }
     }
 
     /// Reads the settings of new connections. Returns a function that puts them in force.

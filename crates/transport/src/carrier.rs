@@ -207,6 +207,14 @@ pub trait PathDialer: fmt::Debug {
     /// Connects and does the handshake. Sends `say` as early data where the transport supports
     /// early data. The caller sets the deadline. Dropping the future closes the connection.
     fn dial(&self, say: Option<Say>) -> LocalFuture<'static, Dialled>;
+
+    /// Ready when the path asks for an attempt at once, because something has changed that decides
+    /// whether a dial succeeds: the network, or what the far end offers. The one that keeps the
+    /// carriers of a link then does not wait for the end of its pause. A path whose dials depend on
+    /// nothing but the network never asks.
+    fn asks(&self) -> LocalFuture<'static, ()> {
+        Box::pin(std::future::pending())
+    }
 }
 
 /// Dials addresses of a host. The caller resolves names for each attempt.

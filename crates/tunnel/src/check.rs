@@ -85,20 +85,20 @@ pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<()> {
         Ok(either) => Checked::of(file, either, &path),
         Err(wrong) => {
             if args.json {
-                term::out(serde_json::to_string_pretty(&Checked::wrong(file, &wrong))?);
+                term::out(serde_json::to_string_pretty(&Checked::wrong(file, &wrong))?)?;
             }
             return Err(wrong.into());
         }
     };
     if args.json {
-        term::out(serde_json::to_string_pretty(&checked)?);
+        term::out(serde_json::to_string_pretty(&checked)?)?;
         return Ok(());
     }
     for warning in &checked.warnings {
         term::err(format_args!("warning: {warning}"));
     }
     for line in &checked.runs {
-        term::out(line);
+        term::out(line)?;
     }
     Ok(())
 }

@@ -22,21 +22,25 @@ pub(crate) fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
         return revoke(&find_role(which, Role::Server)?, name, *json);
     }
     let ports = [args.allow_tcp.as_slice(), &args.allow_udp];
-    let rights = [ports[0], ports[1], allow_forward, &args.allow_http, &args.allow_tls];
+    let (http, tls, visit) = (&args.allow_http, &args.allow_tls, &args.allow_visit);
+    let rights = [ports[0], ports[1], allow_forward, http, tls, visit];
     let order = match renew {
         Some(_) if rights.iter().any(|rights| !rights.is_empty()) => {
             let text = format!("--renew: {}", Order::RENEWAL_WITH_RIGHTS);
             return Err(WrongConfig::one(text).into());
         }
         Some(name) => Order::renewal(name),
-        None => Order::new(name.as_deref().unwrap_or_default(), ports, allow_forward)
-            .with_hosts(&args.allow_http, &args.allow_tls),
+        None => Order {
+            allow_visit: visit.clone(),
+            ..Order::new(name.as_deref().unwrap_or_default(), ports, allow_forward)
+                .with_hosts(http, tls)
+        },
     };
     let opened = control::enroll(&find_role(which, Role::Server)?, order.clone())?;
     if *json {
-        term::out(serde_json::to_string_pretty(&opened.code(&order, server).shown())?);
+        term::out(serde_json::to_string_pretty(&opened.code(&order, server).shown())?)?;
     } else {
-        term::out(opened.text(&order, server));
+        term::out(opened.text(&order, server))?;
     }
     Ok(())
 }
@@ -46,9 +50,9 @@ fn revoke(instance: &Instance, name: &str, json: bool) -> anyhow::Result<()> {
         bail!("no client `{name}` has come in by a code");
     }
     if json {
-        term::out(serde_json::json!({ "name": name, "removed": true }));
+        term::out(serde_json::json!({ "name": name, "removed": true }))?;
     } else {
-        term::out(format_args!("client {name} removed: its connections end"));
+        term::out(format_args!("client {name} removed: its connections end"))?;
     }
     Ok(())
 }
@@ -56,24 +60,25 @@ fn revoke(instance: &Instance, name: &str, json: bool) -> anyhow::Result<()> {
 /// Adds rights to a client, and prints all its rights.
 pub(crate) fn allow(args: &RightsArgs) -> anyhow::Result<()> {
     let all = control::allow(&find_role(&args.which, Role::Server)?, order_of(args))?;
-    term::out(format_args!("client `{}` {all}", args.name));
+    term::out(format_args!("client `{}` {all}", args.name))?;
     Ok(())
 }
 
 /// Takes rights away from a client, and prints the remaining rights.
 pub(crate) fn deny(args: &RightsArgs) -> anyhow::Result<()> {
     let left = control::deny(&find_role(&args.which, Role::Server)?, order_of(args))?;
-    term::out(format_args!("client `{}` {left}", args.name));
+    term::out(format_args!("client `{}` {left}", args.name))?;
     Ok(())
 }
 
 fn order_of(args: &RightsArgs) -> Order {
-    let RightsArgs { name, tcp, udp, http, tls, forward, which: _ } = args;
+    let RightsArgs { name, tcp, udp, http, tls, forward, visit, which: _ } = args;
     let order = Order {
         name: name.clone(),
         allow_tcp: tcp.clone(),
         allow_udp: udp.clone(),
         allow_forward: forward.clone(),
+        allow_visit: visit.clone(),
         ..Order::default()
     };
     order.with_hosts(http, tls)
@@ -86,9 +91,9 @@ pub(crate) fn clients(args: &ClientsArgs) -> anyhow::Result<()> {
         None => {
             let clients = control::clients(&find_role(which, Role::Server)?)?;
             if *json {
-                term::out(serde_json::to_string_pretty(&clients)?);
+                term::out(serde_json::to_string_pretty(&clients)?)?;
             } else {
-                render(&clients, Screen::of_stdout(*wide)).show("", "");
+                render(&clients, Screen::of_stdout(*wide)).show("", "")?;
             }
             Ok(())
         }
@@ -98,9 +103,9 @@ pub(crate) fn clients(args: &ClientsArgs) -> anyhow::Result<()> {
                 bail!("the server knows no client `{name}` (hint: `tunnel clients` lists all)");
             };
             if *json {
-                term::out(serde_json::to_string_pretty(&client)?);
+                term::out(serde_json::to_string_pretty(&client)?)?;
             } else {
-                render_details(&client, Screen::of_stdout(*wide)).show("", "");
+                render_details(&client, Screen::of_stdout(*wide)).show("", "")?;
             }
             Ok(())
         }
@@ -124,8 +129,8 @@ fn hold(args: &HoldArgs) -> anyhow::Result<()> {
     };
     order.retry_after()?;
     match control::hold(&find_role(which, Role::Server)?, order)? {
-        Some(held) => term::out(format_args!("client `{name}` is on hold {held}")),
-        None => term::out(format_args!("client `{name}` is not on hold any more")),
+        Some(held) => term::out(format_args!("client `{name}` is on hold {held}"))?,
+        None => term::out(format_args!("client `{name}` is not on hold any more"))?,
     }
     Ok(())
 }
@@ -157,6 +162,6 @@ fn limit(args: &LimitArgs) -> anyhow::Result<()> {
     term::out(format_args!(
         "client `{name}`: {}",
         control::limit(&find_role(which, Role::Server)?, order)?
-    ));
+    ))?;
     Ok(())
 }

@@ -22,7 +22,7 @@ use crate::runtime::slow_runtime;
 use crate::whereabouts::{client_instance, control};
 use crate::{
     check, clients, connect, cores, demo, enroll, found, generate, inherit, install, instances,
-    measure, published, service_options,
+    measure, nat, published, service_options, visits,
 };
 
 /// Runs a command. If the error is a [`ops::WrongConfig`], the configuration is wrong.
@@ -36,39 +36,39 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
             term::out(match side {
                 Side::Server => config::sample::SERVER.trim_end(),
                 Side::Client => config::sample::CLIENT.trim_end(),
-            });
+            })?;
             Ok(())
         }
         Command::Generate(Generate::Token { no_newline }) => {
             let token = ops::token()?;
             if *no_newline {
-                term::out_bare(token)
+                term::out_bare(token)?;
             } else {
-                term::out(token)
+                term::out(token)?;
             }
             Ok(())
         }
         Command::Generate(Generate::Hash { file }) => {
-            term::out(generate::hash(file.as_deref())?.as_str());
+            term::out(generate::hash(file.as_deref())?.as_str())?;
             Ok(())
         }
         Command::Generate(Generate::Password { user }) => {
-            term::out(generate::hashed(user.as_deref())?);
+            term::out(generate::hashed(user.as_deref())?)?;
             Ok(())
         }
         Command::Generate(Generate::Completions { shell }) => {
-            term::out_bare(generate::completions(*shell)?);
+            term::out_bare(generate::completions(*shell)?)?;
             Ok(())
         }
         Command::Generate(Generate::Man { output: None }) => {
-            term::out_bare(generate::man_page()?);
+            term::out_bare(generate::man_page()?)?;
             Ok(())
         }
         Command::Generate(Generate::Man { output: Some(folder) }) => generate::man_pages(folder),
         Command::Generate(Generate::Certs(args)) => {
             let (server, clients) = (args.server.as_slice(), args.client.as_slice());
             let order = Order { server, clients, years: args.years, folder: &args.output };
-            term::out(generate::certs(&order)?);
+            term::out(generate::certs(&order)?)?;
             Ok(())
         }
         Command::Status { which, json, wide, watch: None } => {
@@ -88,12 +88,17 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
         Command::Publish(args) => published::publish(args),
         Command::Unpublish(args) => published::unpublish(args),
         Command::Forward(args) => published::forward(args),
+        Command::Visit(args) => match visits::command(args)? {
+            Some(client) => run_client(&client),
+            None => Ok(()),
+        },
         Command::Events { which } => instances::events(which),
         Command::Reload { which, json } => instances::reload(which, *json),
         Command::Install(args) => install::install(args),
         Command::Uninstall(args) => install::uninstall(args),
         Command::Stop { which, now } => instances::stop(which, *now),
         Command::Ping(args) => measure::ping(args),
+        Command::Nat(args) => nat::nat(args),
         Command::Speedtest(args) => measure::speedtest(args),
     }
 }
@@ -165,7 +170,11 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
             first_start::enroll(server.as_ref(), order).await?;
         }
         if let Some(invitation) = invitation {
-            term::out(invitation.text(server.listen(), stdout().is_terminal()));
+            // The log has what is needed as well, and so the server runs without its output.
+            let text = invitation.text(server.listen(), stdout().is_terminal());
+            if let Err(why) = term::out(text) {
+                tracing::warn!("the command for the client could not be printed: {why}");
+            }
         }
         Ok(server as Arc<dyn Serving>)
     };

@@ -11,7 +11,7 @@ use ops::WrongConfig;
 use ops::clients::Change;
 use ops::command::Json;
 use ops::shown::Shown;
-use ops::state::write_like;
+use ops::state::Room;
 use rustix::fs::{Access, access};
 
 use crate::input;
@@ -55,14 +55,34 @@ impl ConfigFile {
     /// Replaces the file by a text, and keeps its mode and owner. `before` is the text that the
     /// caller has read.
     pub(crate) fn replace(&self, before: &str, after: &str) -> anyhow::Result<()> {
+        self.replace_in(self.room(0)?, before, after)
+    }
+
+    /// Reserves room on the disk for the text of the file and a number of further bytes; with 0
+    /// further bytes, no room.
+    pub(crate) fn room(&self, more: usize) -> anyhow::Result<Room> {
         let (target, like) = self.place()?;
-        // A text that an editor has written since then must not be lost.
-        ensure!(self.read()? == before, "{} has just been changed by somebody else", self.name());
         let (Some(folder), Some(name)) = (target.parent(), target.file_name()) else {
             bail!("{} is no file", target.display());
         };
-        let write = write_like(folder, &name.to_string_lossy(), after.as_bytes(), Some(&like));
-        write.with_context(|| format!("{} cannot be written", target.display()))
+        let size = usize::try_from(like.len()).unwrap_or(usize::MAX);
+        let size = if more > 0 { size.saturating_add(more) } else { 0 };
+        Room::reserve(folder, &name.to_string_lossy(), size)
+            .with_context(|| format!("{} cannot be written", target.display()))
+    }
+
+    /// Replaces the file as [`Self::replace`], in the room of [`Self::room`].
+    pub(crate) fn replace_in(&self, room: Room, before: &str, after: &str) -> anyhow::Result<()> {
+        // A text that an editor has written since then must not be lost.
+        ensure!(self.read()? == before, "{} has just been changed by somebody else", self.name());
+        self.fill(room, after)
+    }
+
+    /// Puts a text in the place of the file, with its mode and owner.
+    pub(crate) fn fill(&self, room: Room, text: &str) -> anyhow::Result<()> {
+        let (target, like) = self.place()?;
+        room.fill(text.as_bytes(), Some(&like))
+            .with_context(|| format!("{} cannot be written", target.display()))
     }
 
     /// The file behind all symbolic links, if it can be written.
@@ -94,6 +114,7 @@ pub(crate) fn change(name: &str, text: &str, change: &Change) -> anyhow::Result<
                 http: &order.allow_http,
                 tls: &order.allow_tls,
                 forward: &order.allow_forward,
+                visit: &order.allow_visit,
             };
             if matches!(change, Change::Allow(_)) {
                 edit::allow(name, text, &order.name, rights)

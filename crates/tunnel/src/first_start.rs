@@ -128,7 +128,7 @@ pub(crate) async fn enroll(
         tracing::info!("for the code of client `{name}`: tunnel enroll {name}{}", order.flags());
         return Ok(());
     }
-    term::out(server.enroll(order.clone()).await?.text(&order, &[]));
+    term::out(server.enroll(order.clone()).await?.text(&order, &[]))?;
     Ok(())
 }
 

@@ -23,9 +23,9 @@ const CLEAR: &str = "\x1b[H\x1b[J";
 pub(crate) fn status(which: &Which, json: bool, wide: bool) -> anyhow::Result<()> {
     let status = control::status(&find(which)?)?;
     if json {
-        term::out(serde_json::to_string_pretty(&status)?);
+        term::out(serde_json::to_string_pretty(&status)?)?;
     } else {
-        render(&status, None, Screen::of_stdout(wide)).show("", "");
+        render(&status, None, Screen::of_stdout(wide)).show("", "")?;
     }
     Ok(())
 }
@@ -38,7 +38,7 @@ pub(crate) fn watch(which: &Which, json: bool, wide: bool, every: Duration) -> a
     loop {
         let now = (Instant::now(), control::status(&instance)?);
         if json {
-            term::out(serde_json::to_string(&now.1)?);
+            term::out(serde_json::to_string(&now.1)?)?;
         } else {
             let rates = before.as_ref().map(|(at, before)| {
                 Rates::between(before, &now.1, now.0.duration_since(*at).as_secs_f64())
@@ -49,13 +49,13 @@ pub(crate) fn watch(which: &Which, json: bool, wide: bool, every: Duration) -> a
             // On a terminal, each status overwrites the previous status in one write, so the screen
             // does not flicker. In a pipe a blank line is in between.
             if stdout().is_terminal() {
-                text.in_window(screen).show(CLEAR, "");
+                text.in_window(screen).show(CLEAR, "")?;
             } else {
-                text.show("", "\n");
+                text.show("", "\n")?;
             }
         }
         before = Some(now);
-        std::thread::sleep(every);
+        term::pause(every)?;
     }
 }
 
@@ -65,16 +65,17 @@ pub(crate) fn streams(args: &StreamsArgs) -> anyhow::Result<()> {
     if args.kill.is_empty() {
         let streams = control::streams(&instance, args.service.clone(), args.limit)?;
         if args.json {
-            term::out(serde_json::to_string_pretty(&streams)?);
+            term::out(serde_json::to_string_pretty(&streams)?)?;
         } else {
-            render_streams(&streams, Screen::of_stdout(args.wide)).show("", "");
+            render_streams(&streams, Screen::of_stdout(args.wide)).show("", "")?;
         }
         return Ok(());
     }
-    let mut unknown = Vec::new();
+    let (mut unknown, mut told) = (Vec::new(), Ok(()));
     for &number in &args.kill {
         if control::kill(&instance, number)? {
-            term::out(format_args!("{number} is reset"));
+            // The other streams are reset even if nobody reads of it.
+            told = told.and_then(|()| term::out(format_args!("{number} is reset")));
         } else {
             unknown.push(number.to_string());
         }
@@ -82,23 +83,22 @@ pub(crate) fn streams(args: &StreamsArgs) -> anyhow::Result<()> {
     if !unknown.is_empty() {
         bail!("no such stream or flow (any more): {}", unknown.join(", "));
     }
-    Ok(())
+    Ok(told?)
 }
 
 /// Sets the log filter of the daemon, if a level is given, and prints the filter in force.
 pub(crate) fn log(which: &Which, level: Option<String>) -> anyhow::Result<()> {
-    term::out(control::log(&find(which)?, level)?);
+    term::out(control::log(&find(which)?, level)?)?;
     Ok(())
 }
 
 /// Prints what changes in the daemon, one JSON object per line, until the daemon ends.
 pub(crate) fn events(which: &Which) -> anyhow::Result<()> {
-    control::events(&find(which)?, |heard| match heard {
+    let print = |heard: &Heard| match heard {
         Heard::Event(event) => term::out(serde_json::to_string(event).unwrap_or_default()),
-        Heard::Lost(count) => {
-            term::out(format_args!("{{\"kind\":\"lost\",\"count\":{count}}}"));
-        }
-    })
+        Heard::Lost(count) => term::out(format_args!("{{\"kind\":\"lost\",\"count\":{count}}}")),
+    };
+    control::events(&find(which)?, |heard| Ok(print(heard)?))
 }
 
 /// Makes the daemon read its configuration again, and prints the result.
@@ -109,17 +109,17 @@ pub(crate) fn reload(which: &Which, json: bool) -> anyhow::Result<()> {
 /// Prints the outcome of a change. An item that is not in force is an error.
 pub(crate) fn tell(reloaded: &Reloaded, json: bool) -> anyhow::Result<()> {
     if json {
-        term::out(serde_json::to_string_pretty(reloaded)?);
+        term::out(serde_json::to_string_pretty(reloaded)?)?;
         return not_in_force(reloaded);
     }
     for warning in &reloaded.warnings {
         term::err(format_args!("warning: {warning}"));
     }
     if reloaded.applied.is_empty() && reloaded.failed.is_empty() {
-        term::out("nothing to apply");
+        term::out("nothing to apply")?;
     }
     for line in &reloaded.applied {
-        term::out(line);
+        term::out(line)?;
     }
     if !reloaded.restart.is_empty() {
         let keys = reloaded.restart.join(", ");
@@ -145,11 +145,11 @@ pub(crate) fn reconnect(which: &Which, name: Option<String>) -> anyhow::Result<(
     }
     if links > 0 {
         let links = term::count(links, "link");
-        term::out(format_args!("the connections of {links} ended; the client dials anew"));
+        term::out(format_args!("the connections of {links} ended; the client dials anew"))?;
     }
     if looking > 0 {
         let links = term::count(looking, "link");
-        term::out(format_args!("{links} without a connection: the client dials at once"));
+        term::out(format_args!("{links} without a connection: the client dials at once"))?;
     }
     Ok(())
 }
@@ -174,7 +174,7 @@ pub(crate) fn stop(which: &Which, now: bool) -> anyhow::Result<()> {
             said = text;
         }
     })?;
-    term::out(format_args!("process {pid} has ended"));
+    term::out(format_args!("process {pid} has ended"))?;
     Ok(())
 }
 
@@ -248,7 +248,7 @@ fn one_of(found: &Found, searched: &[PathBuf]) -> anyhow::Result<Instance> {
             let searched: Vec<_> = searched.iter().map(|p| p.display().to_string()).collect();
             bail!(
                 "no running tunnel found (looked in {}); name its file with --config, or its \
-                 control socket with --control: one that was given a state directory has it there",
+                 control socket with --control (a daemon with --state-dir has the socket there)",
                 searched.join(", ")
             )
         }

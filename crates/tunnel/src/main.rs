@@ -29,12 +29,14 @@ mod kept_lists;
 mod load;
 mod material;
 mod measure;
+mod nat;
 mod notify;
 mod published;
 mod quoted;
 mod runtime;
 mod service_options;
 mod signals;
+mod visits;
 mod watch;
 mod whereabouts;
 
@@ -43,6 +45,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser};
 use clap_complete::CompleteEnv;
 use ops::WrongConfig;
+use ops::term::Unwritten;
 
 use crate::cli::Cli;
 
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
     let cli = Cli::try_parse().unwrap_or_else(|wrong| explain(&wrong));
     match commands::run(&cli.command) {
         Ok(()) => ExitCode::SUCCESS,
+        Err(e) if e.downcast_ref().is_some_and(Unwritten::is_closed_pipe) => ExitCode::SUCCESS,
         Err(e) if e.is::<WrongConfig>() => {
             ops::term::err(logging::trouble(&e.to_string()));
             ExitCode::from(WRONG)
@@ -79,5 +83,11 @@ fn explain(wrong: &clap::Error) -> ! {
         ops::term::err(text.trim_end());
         std::process::exit(wrong.exit_code());
     }
-    wrong.exit()
+    match wrong.print().map_err(Unwritten::from) {
+        Err(unwritten) if !wrong.use_stderr() && !unwritten.is_closed_pipe() => {
+            ops::term::err(format_args!("tunnel: {unwritten}"));
+            std::process::exit(1)
+        }
+        _ => std::process::exit(wrong.exit_code()),
+    }
 }

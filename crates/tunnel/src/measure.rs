@@ -1,11 +1,10 @@
 //! The output of `tunnel ping` and `tunnel speedtest`, for people and as JSON.
 
 use std::io::{IsTerminal, Write, stderr};
-use std::thread::sleep;
 use std::time::Instant;
 
 use anyhow::bail;
-use ops::term::{self, Drawn, Screen, Sheet};
+use ops::term::{self, Drawn, Screen, Sheet, Unwritten};
 use serde::Serialize;
 
 use crate::cli::{PingArgs, SpeedArgs};
@@ -73,10 +72,10 @@ pub(crate) fn ping(args: &PingArgs) -> anyhow::Result<()> {
     let begin = Instant::now();
     for seq in 1..=args.count.get() {
         let due = args.interval * u32::try_from(seq - 1).unwrap_or(u32::MAX);
-        sleep(due.saturating_sub(begin.elapsed()));
+        term::pause(due.saturating_sub(begin.elapsed()))?;
         let round = control::ping(&instance, args.timeout)?;
         if !args.json {
-            show_round(&round, seq);
+            show_round(&round, seq)?;
         }
         let Ping { peer, trouble, links, omitted, ok: _ } = round;
         (answers.peer, answers.omitted) = (peer, omitted);
@@ -91,9 +90,9 @@ pub(crate) fn ping(args: &PingArgs) -> anyhow::Result<()> {
     (answers.sent, answers.received) = (answers.pings.len() as u64, times.len() as u64);
     answers.times = Times::of(&times);
     if args.json {
-        term::out(serde_json::to_string_pretty(&answers)?);
+        term::out(serde_json::to_string_pretty(&answers)?)?;
     } else if let Some(times) = answers.times {
-        term::out(summary(answers.sent, answers.received, times));
+        term::out(summary(answers.sent, answers.received, times))?;
     }
     if answers.received == 0 {
         bail!("nothing came back from {}", answers.peer);
@@ -101,20 +100,21 @@ pub(crate) fn ping(args: &PingArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn show_round(round: &Ping, seq: u64) {
+fn show_round(round: &Ping, seq: u64) -> Result<(), Unwritten> {
     if round.links.is_empty() {
         let why = round.trouble.as_deref().unwrap_or("no link");
-        term::out(format_args!("seq {seq}  {}: {why}", round.peer));
+        term::out(format_args!("seq {seq}  {}: {why}", round.peer))?;
     }
     for pong in &round.links {
         // A client has one server, so the name is needed only on a server.
         let name = (pong.peer != round.peer).then_some(&*pong.peer);
-        term::out(pong_line(pong, seq, name));
+        term::out(pong_line(pong, seq, name))?;
     }
     if round.omitted > 0 {
         let links = term::count(round.omitted as u64, "more link");
-        term::out(format_args!("seq {seq}  {links}, asked the next times"));
+        term::out(format_args!("seq {seq}  {links}, asked the next times"))?;
     }
+    Ok(())
 }
 
 fn pong_line(pong: &Pong, seq: u64, name: Option<&str>) -> String {
@@ -162,9 +162,9 @@ pub(crate) fn speedtest(args: &SpeedArgs) -> anyhow::Result<()> {
     }
     let speed = outcome?;
     if args.json {
-        term::out(serde_json::to_string_pretty(&speed)?);
+        term::out(serde_json::to_string_pretty(&speed)?)?;
     } else {
-        text(&speed, Screen::of_stdout(false)).show("", "");
+        text(&speed, Screen::of_stdout(false)).show("", "")?;
     }
     Ok(())
 }

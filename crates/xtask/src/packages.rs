@@ -51,6 +51,9 @@ const NEEDS: &[Need] = &[
     need("openssl", "openssl", "end-to-end: a second opinion on generated certificates"),
     need("pebble", "pebble", "ACME: an authority that issues certificates by name"),
     need("unshare", "util-linux", "chaos: names that change, in a mount namespace"),
+    need("ip", "iproute2", "direct paths: network namespaces"),
+    need("nft", "nftables", "direct paths: the NAT of the kernel"),
+    need("sysctl", "procps", "direct paths: routers in network namespaces"),
     need(
         "python3",
         "python3-venv",
@@ -128,6 +131,7 @@ fn missing() -> Vec<&'static Need> {
     NEEDS.iter().filter(|need| find(need.program).is_none()).collect()
 }
 
-fn is_root() -> Result<bool> {
+/// Whether this process may do everything.
+pub fn is_root() -> Result<bool> {
     Ok(capture(Command::new("id").arg("-u"))?.1.trim() == "0")
 }

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 
 use proto::UnixAddr;
 
-use super::{Cx, Item, Section, common, exit, paths, service, target, terms, values, visit};
+use super::{
+    Cx, Item, Section, common, exit, p2p, paths, private, service, target, terms, values, visit,
+};
 use crate::address::{HTTP_PROXY, SOCKS5, local};
 use crate::keys::{CLIENT, FORWARD, KEPT, LOG, RETRY};
 use crate::lists::open_to_all;
@@ -54,6 +56,9 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     let id_prefix = s.value("id_prefix", values::name);
     let (Lists { services, forwards }, shadowed) = lists(&s, id_prefix.as_deref());
     let visitors = visit::visitors(&s);
+    let visits = private::visits(&s);
+    private::check(&s, &forwards, &visits);
+    let p2p = p2p::p2p(&s);
     let retry = s.section("retry", &RETRY);
     let pause = |key, default| match &retry {
         Some(retry) => values::positive(retry, key, default),
@@ -80,6 +85,8 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
         visitors,
         services,
         forwards,
+        visits,
+        p2p,
         shadowed,
         retry_min,
         retry_max,
@@ -214,11 +221,13 @@ fn forward(cx: &Cx<'_>, item: Item, taken: &mut Listeners) -> Option<Forward> {
         s.bad("target", bad);
     }
     let terms = terms::of_forward(&s);
+    let (token, p2p) = private::of_forward(&s, Some(&target));
     if over == Over::Udp && s.key("timeouts").is_some() {
         let bad = BadValue::new(format!("`timeouts` has no effect at {listen}"));
         s.bad("timeouts", bad.hint("flows of a forward have the default times: remove it"));
     }
-    Some(Forward { listen, target: Some(target), basic_auth: Vec::new(), terms, kept: false })
+    let (target, basic_auth) = (Some(target), Vec::new());
+    Some(Forward { listen, target, token, p2p, basic_auth, terms, kept: false })
 }
 
 /// Whether an address, which may be wrong otherwise, has the scheme of a proxy.
@@ -260,7 +269,9 @@ fn proxy(s: &Section<'_>, listen: Local) -> Option<Forward> {
         let hint = "add `basic_auth: \"user:password\"`, or listen on 127.0.0.1";
         s.cx.warn(at, &s.path("listen"), bad.hint(hint));
     }
-    Some(Forward { listen, target: None, basic_auth, terms: terms::of_forward(s), kept: false })
+    let (token, p2p) = private::of_forward(s, None);
+    let terms = terms::of_forward(s);
+    Some(Forward { listen, target: None, token, p2p, basic_auth, terms, kept: false })
 }
 
 /// The reason why a target does not fit the listener.
@@ -276,7 +287,8 @@ fn unfit(listen: &Local, target: &Target) -> Option<BadValue> {
             format!("{target} takes datagrams, and {listen} has none"),
             "listen on udp://127.0.0.1:5300, or write a tcp:// target",
         ),
-        Target::Tcp { .. } | Target::Udp { .. } | Target::Unix(_) => None,
+        // What the service carries is known to the other client alone.
+        Target::Tcp { .. } | Target::Udp { .. } | Target::Unix(_) | Target::Private(_) => None,
         Target::Socks5 | Target::HttpProxy => bad(
             format!("the server is no proxy: `{target}` is for a service"),
             "listen on socks5:// or http-proxy:// without a target, and the server dials what \

@@ -71,6 +71,16 @@ pub(super) fn fit(s: &Section<'_>, target: &Targets, public: &[Public]) {
     }
 }
 
+/// The problem of a service whose target is the service of another client.
+pub(super) fn of_another(target: &Targets) -> BadValue {
+    let shown = match target {
+        Targets::One(target) => target.to_string(),
+        Targets::Ports(..) => String::new(),
+    };
+    BadValue::new(format!("{shown} is a private service of another client, and no target here"))
+        .hint("it is the `target` of a forward, where programs of this machine connect")
+}
+
 /// The reason why a target does not fit the addresses.
 fn unfit(
     target: &Targets,
@@ -78,6 +88,9 @@ fn unfit(
     (tcp, udp): (Option<&Public>, Option<&Public>),
 ) -> Option<BadValue> {
     let bad = |why: String, hint: String| Some(BadValue::new(why).hint(hint));
+    if let Targets::One(Target::Private(_)) = target {
+        return Some(of_another(target));
+    }
     let name = public.iter().find(|public| matches!(public, Public::Name { .. }));
     let tls = |public: &&Public| matches!(public, Public::Name { kind: NameKind::Tls, .. });
     match (target, tcp, udp) {

@@ -69,7 +69,11 @@ fn entry(s: &Section<'_>, item: &Item) -> Option<(Item, Listen)> {
         s.value("client_ca", no_client_ca);
         (s.key("url")?, asks, Some(s))
     };
-    let endpoint = s.cx.value(&url, str::parse::<Endpoint>)?;
+    let endpoint = s.cx.value(&url, |text| {
+        let is_url = text.contains("://");
+        // The example of an address that is dialled does not suit a listener.
+        text.parse::<Endpoint>().map_err(|bad| if is_url { bad } else { bad.hint(EXAMPLE) })
+    })?;
     let mux = (endpoint.scheme == Scheme::MUX).then(|| mux(section.as_ref()));
     if let (None, Some(section)) = (&mux, &section) {
         let of_mux = ["default", "silence", "timeouts"];
@@ -96,7 +100,8 @@ fn mux(s: Option<&Section<'_>>) -> Mux {
                 | Target::Files(_)
                 | Target::Https { .. }
                 | Target::H2c { .. }
-                | Target::Redirect(_) => Err(bad("the server dials an address")),
+                | Target::Redirect(_)
+                | Target::Private(_) => Err(bad("the server dials an address")),
             }
         })
     });

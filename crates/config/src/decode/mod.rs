@@ -14,7 +14,9 @@ mod http;
 mod kcp;
 mod listen;
 mod otlp;
+mod p2p;
 mod paths;
+mod private;
 mod public;
 mod quic;
 mod redirects;
@@ -36,7 +38,7 @@ use std::rc::Rc;
 use std::str::FromStr;
 
 use crate::keys::Table;
-use crate::problem::shown;
+use crate::problem::{shown, shown_hint};
 use crate::secrets::url::without_userinfo;
 use crate::yaml::{At, Entry, Kind, Node};
 use crate::{BadValue, Problem};
@@ -82,7 +84,7 @@ impl Cx<'_> {
             At::Flag(flag) => (flag, 0, 0),
         };
         let (file, key_path, message) = (file.to_owned(), shown(path), shown(&bad.message));
-        Problem { file, line, column, key_path, message, hint: bad.hint.as_deref().map(shown) }
+        Problem { file, line, column, key_path, message, hint: bad.hint.as_deref().map(shown_hint) }
     }
 
     pub(crate) fn problem(&self, at: At, path: &str, bad: BadValue) {

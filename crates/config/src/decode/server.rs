@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU32;
 
 use super::{Cx, Item, Section, auth, common, doors, listen, values};
+use crate::endpoint::port;
 use crate::keys::{
     ALLOW, ANY_ALLOW, ANY_CLIENT, ANY_LIMITS, ANY_SOURCE_LIMITS, CLIENT_ENTRY, LIMITS,
     LOG_OF_SERVER, SERVER, SERVER_TLS, SOURCE_LIMITS, Table,
@@ -14,6 +15,7 @@ use crate::public_url::{PublicUrl, PublicUrls};
 use crate::yaml::Kind;
 use crate::{
     BadValue, CLIENT_PORTS, ForwardRights, GUEST_PORTS, Host, HostRights, PortRights, Scheme,
+    VisitRights,
 };
 
 /// Decodes the file. `None` only after a problem was reported.
@@ -31,6 +33,7 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
     let by_certificate = tls.client_ca.is_some();
     let public_bind = s.value("public_bind", ip).unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
     let public_url = public_url(&s);
+    let stun = s.value("stun", port);
     let trusted_proxies = entries(&s, "trusted_proxies");
     let mut names = BTreeSet::new();
     let items = s.key("clients").map(|item| cx.list(&item)).unwrap_or_default();
@@ -57,6 +60,7 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
         auth,
         public_bind,
         public_url,
+        stun,
         trusted_proxies,
         http,
         tls_routes,
@@ -163,9 +167,11 @@ fn rights(
     let (tcp, udp) = (of_ports("tcp"), of_ports("udp"));
     let ports = ports.unwrap_or_else(|| tcp.count().saturating_add(udp.count()).min(most));
     let forward = ForwardRights(allow.as_ref().map(|a| entries(a, "forward")).unwrap_or_default());
+    let visit = VisitRights(allow.as_ref().map(|a| entries(a, "visit")).unwrap_or_default());
     let switch = |key| allow.as_ref().and_then(|a| a.value(key, values::switch));
     let speedtest = switch("speedtest").unwrap_or(true);
     let pass_through = switch("pass_through").unwrap_or(false);
+    let invite = switch("invite").unwrap_or(false);
     Rights {
         tcp,
         udp,
@@ -173,6 +179,8 @@ fn rights(
         tls,
         pass_through,
         forward,
+        visit,
+        invite,
         speedtest,
         streams,
         new_per_second,

@@ -10,7 +10,7 @@ use proto::greeting::NAME_MAX;
 use super::public::{Published, entries, ports, publish};
 use super::target::{Targets, parse_target, target};
 use super::{
-    Cx, Item, Section, exit, files, fit, http, redirects, target_tls, terms, values, visit,
+    Cx, Item, Section, exit, files, fit, http, private, redirects, target_tls, terms, values, visit,
 };
 use crate::keys::{HEALTH, SERVICE, SERVICE_LIMITS, SERVICE_SOURCE_LIMITS};
 use crate::lists::PUBLISHED_MAX;
@@ -104,7 +104,9 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let s = s?;
     let redirect = http::redirect(&s);
     let target = target(&s, redirect.to.as_ref());
-    let entries = entries(&s);
+    let is_private = private::is_private(&s);
+    let entries = if is_private { Vec::new() } else { entries(&s) };
+    let private = private::private(&s, is_private);
     let terms = terms::terms(&s);
     let limits = s.section("limits", &SERVICE_LIMITS);
     let limits =
@@ -122,9 +124,18 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let (http, user_file) = http::options(&s, is_exit, redirect, protocol);
     let terms = ServiceTerms { http, ..terms };
     let of_exit = if is_exit { exit::exit(&s) } else { exit::none(&s) };
-    let published = publish(&s, &entries, terms.http.path.as_deref(), &mut seen.published);
+    let published = if is_private {
+        if !private::fit(&s, target.as_ref()) {
+            return None;
+        }
+        Some(Vec::new())
+    } else {
+        publish(&s, &entries, terms.http.path.as_deref(), &mut seen.published)
+    };
     let mut over = Over::Tcp;
-    if let Some(published) = &published {
+    if let Some(target) = target.as_ref().filter(|_| is_private) {
+        files::fit(&s, target);
+    } else if let Some(published) = &published {
         http::fit(&s, &terms.http, is_exit, published);
         over = fit::visitors(published);
         if let Some(target) = &target {
@@ -160,8 +171,11 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     }
     let target = target?;
     let published = published?;
+    if is_private && private.is_none() {
+        return None;
+    }
     let mut terms = terms;
-    if !published.iter().all(Public::is_http) {
+    if is_private || !published.iter().all(Public::is_http) {
         // At a port the bytes of the visitors go to the target as they are.
         terms.http.target = TargetProtocol::Http;
     }
@@ -175,6 +189,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
         target: target.nth(nth, target.over(&public)),
         target_tls: target_tls.clone(),
         public,
+        private: private.clone(),
         terms: terms.clone(),
         limits,
         health,

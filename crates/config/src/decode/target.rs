@@ -41,6 +41,7 @@ impl Targets {
             Self::One(Target::Https { port, .. }) => format!("https-{port}"),
             Self::One(Target::H2c { port, .. }) => format!("h2c-{port}"),
             Self::One(Target::Redirect(_)) => "redirect".to_owned(),
+            Self::One(Target::Private(service)) => plain(service.service.as_str()),
             Self::One(Target::Tcp { port, .. } | Target::Udp { port, .. }) => {
                 format!("{over}-{port}")
             }
@@ -143,14 +144,17 @@ pub(super) fn parse_target(text: &str) -> Result<Targets, BadValue> {
     if let Some(path) = directory(text) {
         return path.map(|path| Targets::One(Target::Files(path)));
     }
+    if let Some(service) = text.strip_prefix("service://") {
+        return service.parse().map(|service| Targets::One(Target::Private(service)));
+    }
     match unix(text) {
         Some(address) => address.map(|address| Targets::One(Target::Unix(address))),
         None => of_ports(text),
     }
 }
 
-/// Reads a target on the server's side for one connection: `host:port`, `tcp://host:port` or
-/// `unix:///path`. The port is always there, so an IPv6 address needs no brackets: `::1:22`.
+/// Reads a target for one connection: on the server's side `host:port`, `tcp://host:port` or
+/// `unix:///path`, or a private service of another client, `service://CLIENT/SERVICE`. The port is always there, so an IPv6 address needs no brackets: `::1:22`.
 ///
 /// # Errors
 /// The text is another address, or none.
@@ -159,11 +163,12 @@ pub fn connect_target(text: &str) -> Result<Target, BadValue> {
         host.parse::<Ipv6Addr>().is_ok().then(|| format!("[{host}]:{port}"))
     });
     let bad = |why: &str| {
-        BadValue::new(format!("`{text}` {why}")).hint("host:port, tcp://host:port or unix:///path")
+        BadValue::new(format!("`{text}` {why}"))
+            .hint("host:port, tcp://host:port, unix:///path or service://CLIENT/SERVICE")
     };
     match parse_target(bare.as_deref().unwrap_or(text))?.one(Over::Tcp) {
         None => Err(bad("is a range of ports")),
-        Some(target @ (Target::Tcp { .. } | Target::Unix(_))) => Ok(target),
+        Some(target @ (Target::Tcp { .. } | Target::Unix(_) | Target::Private(_))) => Ok(target),
         Some(Target::Udp { .. }) => Err(bad("takes datagrams, and this is a byte stream")),
         Some(
             Target::Socks5

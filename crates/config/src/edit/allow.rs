@@ -3,7 +3,7 @@
 
 use super::value::Value;
 use super::{Action, EditError, Operation, edit, read};
-use crate::{BadValue, ForwardRight, HostRight, PortRight};
+use crate::{BadValue, ForwardRight, HostRight, PortRight, VisitRight};
 
 /// Rights to add, in the form of the keys under `allow`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,6 +18,8 @@ pub struct NewRights<'a> {
     pub tls: &'a [String],
     /// `allow.forward`
     pub forward: &'a [String],
+    /// `allow.visit`
+    pub visit: &'a [String],
 }
 
 /// Adds rights to the entry of the client `name`, and keeps everything else of the text. A right that
@@ -28,7 +30,7 @@ pub struct NewRights<'a> {
 /// A text is no right (the problem names the flag, such as `--tcp`), the file has no entry of this
 /// name, or the entry cannot be edited. Nothing is edited then.
 pub fn allow(file: &str, text: &str, name: &str, new: NewRights<'_>) -> Result<String, EditError> {
-    let Parsed { tcp, udp, http, tls, forward } = new.parse()?;
+    let Parsed { tcp, udp, http, tls, forward, visit } = new.parse()?;
     let tree = read(file, text).map_err(EditError::File)?;
     let (path, entry) = entry(file, &tree, name)?;
     let there = |key| key_of(entry, "allow").and_then(|allow| key_of(allow, key));
@@ -37,7 +39,15 @@ pub fn allow(file: &str, text: &str, name: &str, new: NewRights<'_>) -> Result<S
     let http = missing(http, there("http"), HostRight::contains);
     let tls = missing(tls, there("tls"), HostRight::contains);
     let forward = missing(forward, there("forward"), PartialEq::eq);
-    let all = [("tcp", tcp), ("udp", udp), ("http", http), ("tls", tls), ("forward", forward)];
+    let visit = missing(visit, there("visit"), PartialEq::eq);
+    let all = [
+        ("tcp", tcp),
+        ("udp", udp),
+        ("http", http),
+        ("tls", tls),
+        ("forward", forward),
+        ("visit", visit),
+    ];
     let new = all.into_iter().filter(|(_, new)| !new.is_empty());
     let operations = match key_of(entry, "allow") {
         None | Some(Value::Null) => {
@@ -94,6 +104,7 @@ pub(super) struct Parsed {
     pub(super) http: Vec<(HostRight, Value)>,
     pub(super) tls: Vec<(HostRight, Value)>,
     pub(super) forward: Vec<(ForwardRight, Value)>,
+    pub(super) visit: Vec<(VisitRight, Value)>,
 }
 
 impl NewRights<'_> {
@@ -106,6 +117,7 @@ impl NewRights<'_> {
             http: rights("--http", self.http)?,
             tls: rights("--tls", self.tls)?,
             forward: rights("--forward", self.forward)?,
+            visit: rights("--visit", self.visit)?,
         })
     }
 }

@@ -24,7 +24,7 @@ enum Rest<R> {
 /// right, a wildcard or a network would have to be divided, or the file has no entry of this name.
 /// Nothing is edited then.
 pub fn deny(file: &str, text: &str, name: &str, gone: NewRights<'_>) -> Result<String, EditError> {
-    let Parsed { tcp, udp, http, tls, forward } = gone.parse()?;
+    let Parsed { tcp, udp, http, tls, forward, visit } = gone.parse()?;
     let tree = read(file, text).map_err(EditError::File)?;
     let (path, entry) = entry(file, &tree, name)?;
     let there = |key| key_of(entry, "allow").and_then(|allow| key_of(allow, key));
@@ -46,6 +46,9 @@ pub fn deny(file: &str, text: &str, name: &str, gone: NewRights<'_>) -> Result<S
             if one == gone { Rest::Parts(Vec::new()) } else { Rest::Whole }
         },
     )?);
+    operations.extend(cuts(name, "visit", &at("visit"), there("visit"), visit, |one, gone| {
+        if one == gone { Rest::Parts(Vec::new()) } else { Rest::Whole }
+    })?);
     edit_client(file, text, name, &operations)
 }
 

@@ -9,8 +9,8 @@ use proto::{HttpOptions, Network};
 use super::value::Value;
 use super::{Action, EditError, OPERATIONS_MAX, Operation, edit};
 use crate::decode::{Cx, Item, Sources};
-use crate::model::{Forward, Service};
-use crate::yaml::{Kind, Node, parse};
+use crate::model::{Forward, PRIVATE, PeerPath, Service, Token};
+use crate::yaml::{At, Kind, Node, parse};
 use crate::{Lists, Secret};
 
 /// Adds `lists` to the text of a client's file, and keeps everything else of the text. An entry takes
@@ -38,7 +38,8 @@ pub fn publish(file: &str, text: &str, lists: &Lists) -> Result<String, EditErro
 }
 
 /// Removes the service of this name, or the forward that listens at this address, from the text of a
-/// client's file. `None`: the text has no such entry.
+/// client's file, with the comment lines directly above the entry: they would head another entry
+/// otherwise. `None`: the text has no such entry.
 ///
 /// # Errors
 /// The entry would have to be divided, or cannot be edited.
@@ -58,10 +59,32 @@ pub fn unpublish(file: &str, text: &str, what: &str) -> Result<Option<String>, E
             }
             let remove =
                 Operation { path: format!("/{}/{n}", entries.key), action: Action::Remove };
-            return all(file, text, &[remove]).map(Some);
+            let line = match entries.nodes.get(n).map(|node| &node.at) {
+                Some(At::Text { line, .. }) => *line,
+                _ => 0,
+            };
+            return all(file, &without_heading(text, line), &[remove]).map(Some);
         }
     }
     Ok(None)
+}
+
+/// The text without the comment lines directly above an item that begins in this line (from 1) with a
+/// dash. Only lines in the column of the dash are its own.
+fn without_heading(text: &str, line: usize) -> String {
+    let mut lines: Vec<_> = text.split_inclusive('\n').collect();
+    let indent = |line: &str| line.len() - line.trim_start_matches(' ').len();
+    let Some(item) = line.checked_sub(1).filter(|at| *at < lines.len()) else {
+        return text.to_owned();
+    };
+    let own = indent(lines[item]);
+    if !lines[item][own..].starts_with('-') {
+        return text.to_owned();
+    }
+    let is_heading = |line: &&&str| indent(line) == own && line[own..].starts_with('#');
+    let count = lines[..item].iter().rev().take_while(is_heading).count();
+    lines.drain(item - count..item);
+    lines.concat()
 }
 
 /// Puts a text into the list at the key `key`, or takes the text out of the list.
@@ -236,6 +259,7 @@ impl Entries {
         let mut public: Vec<_> =
             service.public.iter().map(|public| text_value(&public.to_string())).collect();
         let public = match public.len() {
+            0 => text_value(PRIVATE),
             1 => public.remove(0),
             _ => Value::List(public),
         };
@@ -274,7 +298,16 @@ fn options(service: &Service) -> Vec<(&'static str, Value)> {
 fn forward(forward: &Forward) -> Value {
     let listen = ("listen", text_value(&forward.listen.to_string()));
     match &forward.target {
-        Some(target) => map([listen, ("target", text_value(&target.to_string()))]),
+        Some(target) => {
+            let target = [listen, ("target", text_value(&target.to_string()))];
+            let p2p = (forward.p2p != PeerPath::Auto)
+                .then(|| ("p2p", text_value(&forward.p2p.to_string())));
+            let token = forward.token.as_ref().map(|Token { secret, file }| match file {
+                Some(file) => ("token_file", text_value(&file.to_string_lossy())),
+                None => ("token", text_value(secret.reveal())),
+            });
+            map(target.into_iter().chain(token).chain(p2p))
+        }
         None => map([listen]),
     }
 }
@@ -443,6 +476,25 @@ mod tests {
         let why = crate::load_published((&publish, &named), &[], None, &sources).unwrap_err();
         let why = why[0].to_string();
         assert!(why.contains("a second service named x (hint: publish one service with"), "{why}");
+    }
+
+    #[test]
+    fn a_removed_entry_takes_its_comment_with_it_and_no_other() {
+        let of = |entries: &str| format!("# Mine.\nservices:\n{entries}# End.\n");
+        let without = |entries: &str| unpublish("f", &of(entries), "tcp-1").unwrap().unwrap();
+        for (before, after) in [
+            ("  # one\n  # of two lines\n  - 1=1 # here\n  - 2=2\n", "  - 2=2\n"),
+            ("  # all\n\n  # one\n  - 1=1\n  # two\n  - 2=2\n", "  # all\n\n  # two\n  - 2=2\n"),
+            ("  - 2=2 # two\n# low\n  - 1=1\n", "  - 2=2 # two\n# low\n"),
+            ("  - 2=2\n  # one\n  - name: tcp-1\n    public: 1\n    target: 1\n", "  - 2=2\n"),
+        ] {
+            assert_eq!(without(before), of(after));
+        }
+        let crlf = "services:\r\n- 2=2\r\n# one\r\n- 1=1\r\n";
+        assert_eq!(unpublish("f", crlf, "tcp-1").unwrap().unwrap(), "services:\r\n- 2=2\r\n");
+        let flow = "# all\nservices: ['1=1', '2=2']\n";
+        let now = unpublish("f", flow, "tcp-1").unwrap().unwrap();
+        assert_eq!(now, "# all\nservices: ['2=2']\n");
     }
 
     #[test]

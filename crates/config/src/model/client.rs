@@ -10,11 +10,16 @@ use std::sync::Arc;
 use proto::control::ServiceTerms;
 use proto::{Compress, HttpOptions, Network, TargetProtocol, Visitors};
 
+use super::p2p::P2p;
+use super::private::{PeerPath, Private, PrivateService, Visit};
 use super::{Changed, Common, KeyPair, TlsVersion, Token, changes};
 use crate::{
     Endpoint, ForwardRights, Host, Lists, Local, Moment, NameKind, Over, Proxy, Secret, Span,
     Target,
 };
+
+/// The `public` of a private service.
+pub(crate) const PRIVATE: &str = "private";
 
 /// Networks of a list that the summary shows.
 const SHOWN: usize = 8;
@@ -41,6 +46,10 @@ pub struct ClientConfig {
     pub services: Vec<Service>,
     /// Local listeners whose targets the server dials.
     pub forwards: Vec<Forward>,
+    /// What is needed to visit private services of other clients, beside the tokens of forwards.
+    pub visits: Vec<Visit>,
+    /// How direct paths to other clients are looked for.
+    pub p2p: P2p,
     /// The entries whose place later entries have taken: those of the file behind those of flags,
     /// and both behind those of commands.
     pub shadowed: Lists,
@@ -100,12 +109,14 @@ pub struct Service {
     pub name: String,
     /// What the client dials. It fits the public addresses: a service with ports of UDP alone has
     /// a [`Target::Udp`], a service without a port of UDP has none, and a service with both has a
-    /// host and a port.
+    /// host and a port. A private service has either.
     pub target: Target,
     /// How the certificate of a [`Target::Https`] is verified; the default for all other targets.
     pub target_tls: TargetTls,
-    /// Public addresses on the server; at least one.
+    /// Public addresses on the server; at least one, and none of a private service.
     pub public: Vec<Public>,
+    /// Who may visit a private service; `None`: the service is not private.
+    pub private: Option<Private>,
     /// What holds for its visitors, but for the lists that it inherits
     /// ([`ClientConfig::terms_of`]).
     pub(crate) terms: ServiceTerms,
@@ -193,6 +204,7 @@ impl Service {
         let http = HttpOptions { basic_auth, hashes: Vec::new(), path: None, ..http };
         let terms = ServiceTerms { http, ..self.terms.clone() };
         self.visitors.deny_from.is_none()
+            && self.private.is_none()
             && self.user_file.is_none()
             && self.proxy_protocol.is_none()
             && self.target_tls == TargetTls::default()
@@ -203,9 +215,23 @@ impl Service {
             && self.limits == FlowLimits::default()
     }
 
+    /// The public addresses for people, or `private`.
+    #[must_use]
+    pub fn places(&self) -> String {
+        if self.private.is_some() {
+            return PRIVATE.to_owned();
+        }
+        let public: Vec<_> = self.public.iter().map(ToString::to_string).collect();
+        public.join(", ")
+    }
+
     /// Whether visitors come over UDP, over TCP (also to a name), or both.
     #[must_use]
     pub fn carries(&self, over: Over) -> bool {
+        if self.private.is_some() {
+            return over
+                == if matches!(self.target, Target::Udp { .. }) { Over::Udp } else { Over::Tcp };
+        }
         self.public.iter().any(|public| public.over() == over)
     }
 
@@ -214,7 +240,7 @@ impl Service {
     pub(crate) fn take_settings(&mut self, from: &Self) {
         let own = mem::replace(self, from.clone());
         let Self { name, target, public, kept, until, .. } = own;
-        *self = Self { name, target, public, kept, until, ..from.clone() };
+        *self = Self { name, target, public, kept, until, private: None, ..from.clone() };
         if !self.public.iter().all(Public::is_http) {
             // The options were for the names of the other service.
             self.terms.http = HttpOptions::default();
@@ -261,7 +287,11 @@ impl Service {
             | Target::Https { .. }
             | Target::H2c { .. }
             | Target::Unix(_) => true,
-            Target::Socks5 | Target::HttpProxy | Target::Files(_) | Target::Redirect(_) => false,
+            Target::Socks5
+            | Target::HttpProxy
+            | Target::Files(_)
+            | Target::Redirect(_)
+            | Target::Private(_) => false,
         };
         if !dials || self.carries(Over::Udp) {
             self.proxy_protocol = None;
@@ -305,6 +335,12 @@ impl Service {
     /// The settings beside addresses, for people: `, allow_from [10.0.0.0/8], PROXY protocol v2`.
     fn extras(&self, visitors: &Visitors) -> String {
         let mut extras = String::new();
+        if let Some(Private { visitors: named }) = &self.private {
+            let shown: Vec<_> = named.iter().take(SHOWN).map(|one| one.name.to_string()).collect();
+            let more = named.len() - shown.len();
+            extras.push_str(&format!(", visitors [{}", shown.join(", ")));
+            extras.push_str(&if more > 0 { format!(" and {more} more]") } else { "]".to_owned() });
+        }
         let Visitors { allow_from, deny_from } = visitors;
         let denies = (!deny_from.is_empty()).then_some(deny_from);
         for (key, list) in [("allow_from", allow_from.as_ref()), ("deny_from", denies)] {
@@ -495,8 +531,12 @@ pub struct Forward {
     pub listen: Local,
     /// The address that the server dials: [`Target::Tcp`], [`Target::Udp`] or [`Target::Unix`], of
     /// the protocol of the listener. `None` where programs name what they want to reach
-    /// ([`Local::is_proxy`]), and only there.
+    /// ([`Local::is_proxy`]), and only there. [`Target::Private`]: a service of another client.
     pub target: Option<Target>,
+    /// The token for a private service; `None`: that of [`ClientConfig::visits`].
+    pub token: Option<Token>,
+    /// The way to a private service.
+    pub p2p: PeerPath,
     /// Pairs `user:password` of a proxy, one of which a program has to know; user and password have
     /// at most 255 bytes each (RFC 1929). If empty, the proxy asks for none.
     pub basic_auth: Vec<Secret>,
@@ -511,6 +551,23 @@ impl fmt::Display for Forward {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.listen)?;
         self.target.iter().try_for_each(|target| write!(f, " -> {target}"))
+    }
+}
+
+impl Forward {
+    /// The private service to which the forward leads.
+    #[must_use]
+    pub const fn private(&self) -> Option<&PrivateService> {
+        match &self.target {
+            Some(Target::Private(service)) => Some(service),
+            Some(_) | None => None,
+        }
+    }
+
+    /// The visit of the private service, where the forward has a token of its own.
+    pub(super) fn visit(&self) -> Option<Visit> {
+        let (service, token) = (self.private()?.clone(), self.token.clone()?);
+        Some(Visit { service, token, p2p: self.p2p })
     }
 }
 
@@ -529,6 +586,8 @@ impl ClientConfig {
             visitors,
             services,
             forwards,
+            visits,
+            p2p,
             // Visitors do not see it.
             shadowed: _,
             retry_min,
@@ -548,6 +607,8 @@ impl ClientConfig {
             (visitors.deny_from != other.visitors.deny_from, Changed::live("deny_from")),
             (*services != other.services, Changed::live("services")),
             (*forwards != other.forwards, Changed::live("forwards")),
+            (*visits != other.visits, Changed::live("visits")),
+            (*p2p != other.p2p, Changed::live("p2p")),
             (retry, Changed::reconnect("retry")),
         ];
         changes(own).chain(common.differs(&other.common)).collect()
@@ -565,7 +626,11 @@ impl ClientConfig {
     /// What holds for the visitors of a service of this client.
     #[must_use]
     pub fn terms_of(&self, service: &Service) -> ServiceTerms {
-        ServiceTerms { visitors: self.visitors_of(service), ..service.terms.clone() }
+        let private = service.private.as_ref().map(Private::patterns);
+        // The networks of the client are for visitors with an address.
+        let visitors =
+            if private.is_some() { Visitors::default() } else { self.visitors_of(service) };
+        ServiceTerms { visitors, private, ..service.terms.clone() }
     }
 
     /// The URL of a visitor at a public address of a service: the address, with the path of the
@@ -615,20 +680,23 @@ impl ClientConfig {
             .collect();
         lines.extend(self.pins().iter().map(|pin| format!("trusts a server with the pin {pin}")));
         for service in &self.services {
-            let public: Vec<String> = service.public.iter().map(ToString::to_string).collect();
             lines.push(format!(
                 "service {}: {} -> {}{}{}",
                 service.name,
-                public.join(", "),
+                service.places(),
                 service.target,
-                service.extras(&self.visitors_of(service)),
+                service.extras(&self.terms_of(service).visitors),
                 self.origin(service.kept, &service.name)
             ));
         }
         for forward in &self.forwards {
             let auth = if forward.basic_auth.is_empty() { "" } else { ", basic_auth" };
             let origin = self.origin(forward.kept, &forward.listen.to_string());
-            lines.push(format!("forward {forward} (dialled by the server){auth}{origin}"));
+            let how = match forward.private() {
+                Some(service) => format!("a private service of client {}", service.client),
+                None => "dialled by the server".to_owned(),
+            };
+            lines.push(format!("forward {forward} ({how}){auth}{origin}"));
         }
         lines
     }

@@ -4,6 +4,8 @@
 mod client;
 mod doors;
 mod kcp;
+mod p2p;
+mod private;
 mod quic;
 mod server;
 
@@ -11,14 +13,17 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
+pub(crate) use client::PRIVATE;
 pub use client::{
     Check, ClientConfig, Exit, Field, Files, FlowLimits, Forward, Path, ProxyProtocol, Public,
     Service, TargetTls, Trust, UserFile, VisitorLists,
 };
 pub use doors::{Acme, AcmeBinding, AcmeDns, Http, Mux, Pages, TlsRoutes, TlsVersion};
 pub use kcp::{Kcp, KcpCongestion, KcpFec, KcpPreset};
+pub use p2p::{P2p, StunAddress};
+pub use private::{PeerPath, Private, PrivateService, Visit, VisitRight, VisitRights, Visitor};
 pub use quic::{Congestion, Quic};
-pub use server::{ClientGrant, HttpAuth, Listen, Rights, ServerConfig, ServerTls};
+pub use server::{ClientGrant, HttpAuth, Listen, Rights, STUN_PORT, ServerConfig, ServerTls};
 
 use crate::{Collector, Secret, Size, Span};
 

@@ -6,7 +6,9 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use super::{Changed, Common, FlowLimits, Http, KeyPair, Mux, Path, TlsRoutes, Token, changes};
-use crate::{Endpoint, ForwardRights, HostRights, Net, PortRights, PublicUrls, Span};
+use crate::{
+    Endpoint, ForwardRights, HostRights, Net, Over, PortRights, PublicUrls, Span, VisitRights,
+};
 
 /// A checked server.yaml.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +27,9 @@ pub struct ServerConfig {
     pub public_bind: IpAddr,
     /// How others reach this server, where it cannot know.
     pub public_url: PublicUrls,
+    /// The UDP port at `public_bind` at which STUN is answered, beside the ports of `quic://`; 0 is
+    /// none. `None`: 3478 where a listener uses UDP, otherwise none.
+    pub stun: Option<u16>,
     /// Reverse proxies in front of `ws://` and `wss://`. The server believes their header fields
     /// with the client's address (`X-Forwarded-For`, `Forwarded`, `X-Real-IP`).
     pub trusted_proxies: Vec<Net>,
@@ -110,6 +115,10 @@ pub struct Rights {
     pub pass_through: bool,
     /// Targets that the client's forwards may reach.
     pub forward: ForwardRights,
+    /// Private services of other clients that the client may visit.
+    pub visit: VisitRights,
+    /// Whether the client may let visitors come to its private services by codes.
+    pub invite: bool,
     /// Whether the client may measure the throughput of its tunnel.
     pub speedtest: bool,
     /// Most simultaneous streams; `None` is no limit.
@@ -125,7 +134,18 @@ pub struct Rights {
     pub flows: FlowLimits,
 }
 
+/// The port of STUN that IANA has assigned (RFC 8489).
+pub const STUN_PORT: u16 = 3478;
+
 impl ServerConfig {
+    /// The further UDP port at which STUN is answered.
+    #[must_use]
+    pub fn stun_port(&self) -> Option<u16> {
+        let has_udp = || self.listen.iter().any(|at| at.endpoint.scheme.over == Over::Udp);
+        let default = || has_udp().then_some(STUN_PORT);
+        self.stun.or_else(default).filter(|port| *port != 0)
+    }
+
     /// Whether a token alone logs in at this listener.
     #[must_use]
     pub const fn is_exempt(&self, at: &Listen) -> bool {
@@ -143,6 +163,7 @@ impl ServerConfig {
             auth,
             public_bind,
             public_url,
+            stun,
             trusted_proxies,
             http,
             tls_routes,
@@ -157,6 +178,7 @@ impl ServerConfig {
             (*any_client != other.any_client, Changed::live("allow_any_client")),
             (*public_bind != other.public_bind, Changed::restart("public_bind")),
             (*public_url != other.public_url, Changed::live("public_url")),
+            (*stun != other.stun, Changed::restart("stun")),
             (*trusted_proxies != other.trusted_proxies, Changed::reconnect("trusted_proxies")),
         ];
         let doors = changes(http.differs(&other.http))
@@ -180,6 +202,7 @@ impl ServerConfig {
         }
         self.listen.clone_from(&running.listen);
         self.public_bind = running.public_bind;
+        self.stun = running.stun;
         self.http.listen.clone_from(&running.http.listen);
         self.tls_routes.listen.clone_from(&running.tls_routes.listen);
         // Rights without an address apply to the `public_bind` that is in force.
@@ -240,6 +263,8 @@ impl Rights {
             tls: HostRights(Vec::new()),
             pass_through: false,
             forward: ForwardRights(Vec::new()),
+            visit: VisitRights(Vec::new()),
+            invite: false,
             speedtest: true,
             streams: None,
             new_per_second: None,
@@ -265,6 +290,14 @@ impl fmt::Display for Rights {
         let forward = join(self.forward.0.iter().map(ToString::to_string).collect());
         let pass_through = if self.pass_through { " (also with pass_through)" } else { "" };
         let speedtest = if self.speedtest { "" } else { "; no speed tests" };
-        write!(f, "may publish {public}{pass_through}; may reach {forward}{speedtest}")
+        write!(f, "may publish {public}{pass_through}; may reach {forward}")?;
+        if !self.visit.0.is_empty() {
+            let visit = join(self.visit.0.iter().map(ToString::to_string).collect());
+            write!(f, "; may visit {visit}")?;
+        }
+        if self.invite {
+            f.write_str("; may invite visitors")?;
+        }
+        f.write_str(speedtest)
     }
 }

@@ -54,6 +54,9 @@ pub fn of_client(config: &ClientConfig) -> Vec<Held> {
         let pairs = pairs.map(String::as_str);
         let pairs = pairs.chain(service.exit.basic_auth.iter().map(Secret::reveal));
         passwords(&place, pairs, &mut all);
+        for (n, visitor) in service.private.iter().flat_map(|own| own.visitors.iter().enumerate()) {
+            tokens(&format!("{place}/visitors/{n}/token"), visitor.tokens.iter(), &mut all);
+        }
         let edits = [
             ("headers", &service.terms.http.request),
             ("response_headers", &service.terms.http.response),
@@ -71,6 +74,10 @@ pub fn of_client(config: &ClientConfig) -> Vec<Held> {
     for (i, forward) in config.forwards.iter().enumerate() {
         let pairs = forward.basic_auth.iter().map(Secret::reveal);
         passwords(&format!("/forwards/{i}"), pairs, &mut all);
+        tokens(&format!("/forwards/{i}/token"), forward.token.iter(), &mut all);
+    }
+    for (i, visit) in config.visits.iter().enumerate() {
+        tokens(&format!("/visits/{i}/token"), [&visit.token].into_iter(), &mut all);
     }
     all
 }

@@ -148,12 +148,31 @@ impl Keeper {
         index: usize,
         link: Option<(&Link, &JoinedLink, CarrierNumber)>,
     ) -> Attempt {
+        let early = link.filter(|(_, known, _)| known.early.take()).map(|(link, ..)| link.clone());
+        let mode = link.map(|(link, ..)| AttachMode::Replaces(link.last_carrier()));
+        self.attempt(index, link.zip(mode), early)
+    }
+
+    /// Dials and greets a standby over one path. The carrier says nothing early, because early data
+    /// makes a carrier the active carrier.
+    pub(super) fn try_standby(
+        &self,
+        index: usize,
+        link: (&Link, &JoinedLink, CarrierNumber),
+    ) -> Attempt {
+        self.attempt(index, Some((link, AttachMode::Adds)), None)
+    }
+
+    fn attempt(
+        &self,
+        index: usize,
+        link: Option<((&Link, &JoinedLink, CarrierNumber), AttachMode)>,
+        early: Option<Link>,
+    ) -> Attempt {
         let path = self.client.paths.get(index).cloned();
         let client = self.client.clone();
-        let since = link.map(|(link, ..)| link.standing());
-        let early = link.filter(|(_, known, _)| known.early.take()).map(|(link, ..)| link.clone());
-        let claim = link.map(|(link, known, carrier)| {
-            let mode = AttachMode::Replaces(link.last_carrier());
+        let since = link.map(|((link, ..), _)| link.standing());
+        let claim = link.map(|((_, known, carrier), mode)| {
             (Claim { link: known.id, carrier, mode }, known.secret.clone())
         });
         Box::pin(async move {

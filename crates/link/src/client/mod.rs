@@ -5,7 +5,9 @@
 //!   connect --> greet, new link --> watch --carrier lost--> connect, greet, attach --+
 //!      ^                             |  ^------------------------------------------- +
 //!      +--ended, expired, forgotten--+  |--silence of 3 s: the next path replaces it
-//!      |                             |  +--every 60 s: a preferred path replaces it
+//!      |                             |  +--every 60 s: a preferred path replaces it; with a
+//!      |                             |  |  standby after growing pauses, or when a path asks
+//!      |                             |  +--with a standby: silence of 3 s or loss: it takes over
 //!      |                             |  +--low rate: the next path is tried, the quicker is kept
 //!      +--told to go away------------+
 //!           the old link is watched on, until its last stream ends
@@ -18,9 +20,11 @@ mod enroll;
 mod error;
 mod keeper;
 mod plan;
+mod preference;
 mod rates;
 mod redial;
 mod run;
+mod standby;
 mod watch;
 
 pub use enroll::enroll;

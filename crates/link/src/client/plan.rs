@@ -20,6 +20,9 @@ use crate::inner::Link;
 pub struct Client {
     /// Paths to the server, the preferred path first. At least one.
     pub paths: Vec<Path>,
+    /// Whether the last path is a fallback that is always ready: while a better path carries the
+    /// link, a carrier of the last path is the standby of the link.
+    pub standby: bool,
     /// The name of the client.
     pub name: Name,
     /// The proof of the name: a token, a certificate or a one-time code.
@@ -67,6 +70,17 @@ pub enum Report<'a> {
         /// if the link is new. `None` if it is the same path.
         reason: Option<PathChange>,
     },
+    /// A better path than that of the active carrier was tried and failed.
+    NotBetter {
+        /// The serial number of the link.
+        link: u64,
+        /// The path of `error`.
+        path: &'a Path,
+        /// Why the path failed.
+        error: &'a DialError,
+        /// Time until a better path is tried again, unless the path asks for it before.
+        pause: Duration,
+    },
 }
 
 /// Why a link uses another path than before.
@@ -77,6 +91,8 @@ pub enum PathChange {
     Failed(Vec<String>),
     /// The path was silent.
     Silent(String),
+    /// The path was silent or lost, and the standby took over.
+    TookOver(String),
     /// This path has a low rate; in bytes per second.
     LowRate(String, u64),
     /// This path was tried because of the low rate of another path, and is not quicker.
@@ -90,6 +106,7 @@ impl fmt::Display for PathChange {
         match self {
             Self::Failed(errors) => f.write_str(&errors.join(", and ")),
             Self::Silent(path) => write!(f, "{path} is silent"),
+            Self::TookOver(path) => write!(f, "{path} is silent or lost, and a standby was ready"),
             Self::LowRate(path, rate) => write!(f, "{path} carries only {rate} bytes per second"),
             Self::NotQuicker(path) => write!(f, "{path} is not quicker"),
             Self::Preferred => f.write_str("this path is preferred and answers"),

@@ -11,7 +11,9 @@ use tokio::time::Instant;
 use super::attempt::{Attempt, AttemptOutcome, Connected, JoinedLink, dismiss};
 use super::keeper::Keeper;
 use super::plan::{Client, OnLink, PathChange, Report};
+use super::preference::Preference;
 use super::rates::Rates;
+use super::standby::Standby;
 use super::watch::Watch;
 use crate::backoff::{Backoff, Failure};
 use crate::guard::guarded;
@@ -117,6 +119,7 @@ impl Keeper {
         let features = accepted.features;
         let settings = Settings { side: Side::Client, config, budget, serial, features };
         let link = Link::new(settings, Rc::clone(&self.owner));
+        let now = Instant::now();
         let watch = Watch {
             keeper: Rc::clone(self),
             link: link.clone(),
@@ -125,6 +128,8 @@ impl Keeper {
             trials,
             rates: Rates::default(),
             cause: None,
+            preference: Preference::new(&self.client.paths, self.client.standby, now),
+            standby: Standby::new(&self.client, now),
         };
         current(Some(&link));
         if let Some(path) = self.client.paths.get(path) {

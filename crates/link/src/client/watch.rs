@@ -10,11 +10,15 @@ use proto::greeting::GREETING_TIMEOUT;
 use proto::{Attach, CarrierNumber};
 use tokio::time::Instant;
 
-use super::attempt::{Attempt, AttemptOutcome, Connected, JoinedLink, Won, dismiss, finished};
+use super::attempt::{
+    Attempt, AttemptOutcome, Connected, Failed, JoinedLink, Won, dismiss, finished,
+};
 use super::error::DialError;
 use super::keeper::Keeper;
 use super::plan::{PathChange, Report};
-use super::rates::{PREFER_EVERY, Rates, TrialResult};
+use super::preference::Preference;
+use super::rates::{Rates, TrialResult};
+use super::standby::Standby;
 use crate::backoff::Backoff;
 use crate::inner::Link;
 use crate::notices::{LowRate, Notice};
@@ -22,6 +26,10 @@ use crate::state::End;
 
 /// A carrier that has lived for this time was accepted by the server, even after early data.
 const LET_IN: Duration = GREETING_TIMEOUT;
+
+/// The time by which the end of a carrier may come before the greeting of the carrier that replaces
+/// it: the two travel by different paths.
+const ARRIVES: Duration = Duration::from_millis(500);
 
 /// The supervisor of one link. Dropping it closes the link.
 pub(super) struct Watch {
@@ -35,6 +43,8 @@ pub(super) struct Watch {
     pub(super) rates: Rates,
     /// The reason for which the present attempt uses another path.
     pub(super) cause: Option<PathChange>,
+    pub(super) preference: Preference,
+    pub(super) standby: Standby,
 }
 
 impl Drop for Watch {
@@ -51,28 +61,49 @@ impl Watch {
     pub(super) async fn run(mut self) {
         let mut backoff = Backoff::new(self.keeper.client.retry);
         let mut attached = Instant::now();
-        let mut prefer_at = attached + PREFER_EVERY;
         while !self.link.has_ended() {
+            let is_free = self.trials.is_empty();
+            let better = if is_free { self.path } else { 0 };
+            // A trial has its number already. A standby with a higher number would make the carrier
+            // of the trial a late carrier.
+            let wanted = self.standby.wanted(&self.link, self.path).filter(|_| is_free);
+            let standby_at = self.standby.at();
             let answer = tokio::select! {
                 notice = self.link.inner.notices.next() => match notice {
                     Notice::Ended(_) => return,
-                    Notice::CarrierLost => {
+                    Notice::CarrierLost => if let Some(answer) = self.arriving().await {
+                        answer
+                    } else {
                         // A carrier with a later number replaces the carriers of these attempts.
                         self.trials.clear();
+                        self.standby.attempt.clear();
                         self.cause = None;
                         self.rates.forget_trial();
                         self.note_life(attached);
+                        self.note_loss(attached);
                         let pause = backoff.after(attached.elapsed());
                         let Some((answer, rest)) = self.reattach(pause).await else { return };
                         self.trials = rest;
                         answer
-                    }
+                    },
                     Notice::Probe => {
                         self.rates.forget_trial();
                         self.note_life(attached);
                         // The present carrier may recover until another carrier is greeted.
                         let next = (self.path + 1) % self.keeper.client.paths.len().max(1);
                         self.try_beside(next, PathChange::Silent(self.url()));
+                        continue;
+                    }
+                    Notice::TookOver => {
+                        self.note_life(attached);
+                        self.note_loss(attached);
+                        if let Some(path) = self.standby.took_over() {
+                            attached = self.took_over(path);
+                        }
+                        continue;
+                    }
+                    Notice::StandbyLost => {
+                        self.standby.lost(&self.link);
                         continue;
                     }
                     Notice::Strained(low_rate) => {
@@ -83,7 +114,9 @@ impl Watch {
                 () = until(self.rates.next()) => {
                     let count = self.keeper.client.paths.len();
                     match self.rates.look(&self.link, count, Instant::now()) {
-                        Some(TrialResult::Quicker(kept)) => prefer_at = Instant::now() + kept,
+                        Some(TrialResult::Quicker(kept)) => {
+                            self.preference.keep(kept, Instant::now());
+                        }
                         Some(TrialResult::NotQuicker(path)) => {
                             self.try_beside(path, PathChange::NotQuicker(self.url()));
                         }
@@ -91,10 +124,39 @@ impl Watch {
                     }
                     continue;
                 }
-                Ok(answer) = finished(&mut self.trials), if !self.trials.is_empty() => answer,
-                () = tokio::time::sleep_until(prefer_at), if self.path > 0 => {
-                    prefer_at = Instant::now() + PREFER_EVERY;
-                    self.try_beside(0, PathChange::Preferred);
+                outcome = finished(&mut self.trials), if !is_free => match outcome {
+                    Ok(answer) => answer,
+                    Err(failed) => {
+                        self.trial_failed(failed);
+                        continue;
+                    }
+                },
+                () = tokio::time::sleep_until(self.preference.at()), if is_free && self.path > 0 => {
+                    let path = self.preference.choose(self.path, Instant::now());
+                    self.try_beside(path, PathChange::Preferred);
+                    continue;
+                }
+                path = self.preference.asked(better, wanted) => {
+                    self.preference.heard(path, &self.keeper.client.paths);
+                    if path < better {
+                        self.try_beside(path, PathChange::Preferred);
+                    } else {
+                        self.standby.dial(&self.keeper, &self.link, &self.known);
+                    }
+                    continue;
+                }
+                outcome = finished(&mut self.standby.attempt),
+                    if !self.standby.attempt.is_empty() =>
+                {
+                    let active = self.standby.dialled(outcome, &self.link, &self.known).await;
+                    if let Some(path) = active {
+                        self.note_loss(attached);
+                        attached = self.took_over(path);
+                    }
+                    continue;
+                }
+                () = tokio::time::sleep_until(standby_at), if wanted.is_some() => {
+                    self.standby.dial(&self.keeper, &self.link, &self.known);
                     continue;
                 }
             };
@@ -114,7 +176,7 @@ impl Watch {
                     let reason = self.change(connected.path, passed_over);
                     self.path = connected.path;
                     attached = Instant::now();
-                    prefer_at = attached + PREFER_EVERY;
+                    self.preference.attached(attached);
                     if !connected.accepted.early {
                         self.known.early.set(true);
                     }
@@ -127,10 +189,51 @@ impl Watch {
         }
     }
 
+    /// The outcome of an attempt with a better path that was under way when the carrier was lost.
+    /// The far end closes the carrier behind as soon as it has greeted the better one.
+    async fn arriving(&mut self) -> Option<AttemptOutcome> {
+        if self.trials.is_empty() || !self.standby.is_kept() {
+            return None;
+        }
+        let outcome = tokio::time::timeout(ARRIVES, finished(&mut self.trials));
+        while_alive(&self.link, outcome).await?.ok()?.ok()
+    }
+
     /// The carrier of that time is silent or dead.
     fn note_life(&self, attached: Instant) {
         if attached.elapsed() >= LET_IN {
             self.known.early.set(true);
+        }
+    }
+
+    /// The active carrier is lost. With a standby the paths before the last path are the better
+    /// ones.
+    fn note_loss(&mut self, attached: Instant) {
+        if self.standby.is_behind(self.path) {
+            self.preference.lost(attached.elapsed());
+        }
+    }
+
+    /// The standby, a carrier of this path, is the active carrier. Returns the time.
+    fn took_over(&mut self, path: usize) -> Instant {
+        self.rates.forget_trial();
+        let reason = PathChange::TookOver(self.url());
+        self.path = path;
+        self.tell(Some(reason));
+        let now = Instant::now();
+        self.preference.attached(now);
+        now
+    }
+
+    /// An attempt beside the active carrier has failed.
+    fn trial_failed(&mut self, (path, error): Failed) {
+        if !self.trials.is_empty() || self.cause.take() != Some(PathChange::Preferred) {
+            return;
+        }
+        let pause = self.preference.failed(Instant::now());
+        if let Some(path) = self.keeper.client.paths.get(path) {
+            let (link, error) = (self.link.serial(), &error);
+            (self.keeper.report)(Report::NotBetter { link, path, error, pause });
         }
     }
 
@@ -244,7 +347,11 @@ async fn while_alive<T>(link: &Link, work: impl Future<Output = T>) -> Option<T>
             done = &mut work => return (!link.has_ended()).then_some(done),
             notice = link.inner.notices.next() => match notice {
                 Notice::Ended(_) => return None,
-                Notice::CarrierLost | Notice::Probe | Notice::Strained(_) => {}
+                Notice::CarrierLost
+                | Notice::TookOver
+                | Notice::StandbyLost
+                | Notice::Probe
+                | Notice::Strained(_) => {}
             },
         }
     }

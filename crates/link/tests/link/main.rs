@@ -17,6 +17,7 @@ mod paths;
 mod replay;
 mod rig;
 mod silence;
+mod standby;
 mod storm;
 mod strained;
 mod streams;

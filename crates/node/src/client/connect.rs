@@ -2,6 +2,7 @@
 
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -11,13 +12,59 @@ use relay::{Settings, serve_connect};
 use tokio::sync::oneshot;
 use tokio::task::spawn_local;
 
-use super::uplink::Uplink;
+use super::uplink::{Uplink, Uplinks};
 use crate::descriptors;
 use crate::entrance::connectors;
+use crate::peer::links::{Peer, PeerConnector};
 use crate::session::Handle;
 
 /// The time for which the command waits for a link, as a visitor of a forward does.
 const HOLD: Duration = Duration::from_secs(10);
+
+/// Connects `socket` with a private service of another client, as [`ops::Connector::connect`] says.
+pub(super) async fn visit(
+    uplinks: &Uplinks,
+    handles: &[Handle],
+    peer: &Arc<Peer>,
+    socket: UnixStream,
+) -> anyhow::Result<()> {
+    // A link is made where there is one to the server, so that the bytes cross no threads.
+    let worker = match peer.session.live_worker(0) {
+        Some(worker) => worker,
+        None => uplinks.preferred().live_worker(0, HOLD).await.context(NO_SERVER)?,
+    };
+    let handle = handles.get(worker).context("the daemon is stopping")?;
+    let (reply, outcome) = oneshot::channel();
+    let job = {
+        let peer = Arc::clone(peer);
+        move |worker: &Rc<crate::session::Worker>| {
+            let worker = Rc::clone(worker);
+            spawn_local(async move {
+                let link = match peer.link_here(&worker, HOLD).await {
+                    Ok(link) => link,
+                    Err(why) => return drop(reply.send(Err(why))),
+                };
+                let Ok(socket) = tokio::net::UnixStream::from_std(socket) else { return };
+                let room = descriptors::room();
+                let settings = Rc::new(Settings { room, ..Settings::default() });
+                let connectors = PeerConnector::connectors(&link, &peer.service.service);
+                let done = serve_connect(
+                    socket.into(),
+                    ("", ops::connect::CONNECTED),
+                    &connectors,
+                    Priority::Interactive,
+                    &settings,
+                );
+                let _ = reply.send(done.await.map_err(|code| code.to_string()));
+            });
+        }
+    };
+    handle.run(job).await?;
+    let outcome = outcome.await.context("the link to the other client was lost")?;
+    outcome.map_err(|why| anyhow::anyhow!("no visit of service://{}: {why}", peer.service))
+}
+
+const NO_SERVER: &str = "the client is not connected to its server";
 
 /// Connects `socket` with `target`, as [`ops::Connector::connect`] says.
 pub(super) async fn connect(
@@ -26,8 +73,8 @@ pub(super) async fn connect(
     target: Target,
     socket: UnixStream,
 ) -> anyhow::Result<()> {
-    let worker = uplink.live_worker(HOLD).await;
-    let worker = worker.context("the client is not connected to its server")?;
+    let worker = uplink.live_worker(0, HOLD).await;
+    let worker = worker.context(NO_SERVER)?;
     let handle = handles.get(worker).context("the daemon is stopping")?;
     let session = uplink.session();
     let (reply, outcome) = oneshot::channel();

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use config::{Forward, Local, Over};
+use config::{Forward, Local, Over, PrivateService};
 use ops::socket_file;
 use proto::Target;
 use relay::shares::Kind;
@@ -18,17 +18,17 @@ use crate::backends::Backends;
 use crate::descriptors;
 use crate::entrance::{self, Entrance};
 use crate::listeners::{self, Listeners};
+use crate::peer::links::PeerLinks;
 use crate::session::{Handle, Session};
 use crate::transports;
 
-/// The open forwards; `None` after they were closed for good.
+/// The forwards of a client.
 #[derive(Debug)]
-pub(super) struct Forwards(Mutex<Option<Vec<OpenForward>>>);
-
-impl Default for Forwards {
-    fn default() -> Self {
-        Self(Mutex::new(Some(Vec::new())))
-    }
+pub(super) struct Forwards {
+    /// The open forwards; `None` after they were closed for good.
+    open: Mutex<Option<Vec<OpenForward>>>,
+    /// The private services to which forwards lead.
+    visits: Arc<PeerLinks>,
 }
 
 #[derive(Clone, Debug)]
@@ -49,6 +49,19 @@ pub(super) struct Bound {
 }
 
 impl Forwards {
+    pub(super) fn new(visits: &Arc<PeerLinks>) -> Self {
+        Self { open: Mutex::new(Some(Vec::new())), visits: Arc::clone(visits) }
+    }
+
+    /// The session whose links serve the visitors of a forward: that of the server, or that of the
+    /// client whose private service it is.
+    fn session_of(&self, forward: &Forward, server: &Arc<Session>) -> Arc<Session> {
+        match forward.private() {
+            Some(service) => Arc::clone(&self.visits.peer(service).session),
+            None => Arc::clone(server),
+        }
+    }
+
     /// Binds the forwards that are not open yet, and reports all failures at once. Open forwards
     /// with the same address stay open, even if their target changes.
     pub(super) async fn bind(
@@ -57,7 +70,7 @@ impl Forwards {
         workers: NonZeroUsize,
         session: &Arc<Session>,
     ) -> anyhow::Result<Bound> {
-        let mut gone = self.0.lock().await.clone().context("it is stopping")?;
+        let mut gone = self.open.lock().await.clone().context("it is stopping")?;
         let (mut known, mut missing) = (Vec::new(), Vec::new());
         for forward in wanted {
             let same = gone.iter().position(|open| place(&open.forward) == place(forward));
@@ -70,7 +83,9 @@ impl Forwards {
             |forward: &Forward| gone.iter().any(|open| is_in_the_way(&open.forward, forward));
         let (late, missing): (Vec<_>, Vec<_>) = missing.into_iter().partition(|f| frees(f));
         let new = transports::all_bound(
-            missing.into_iter().map(|forward| bind(forward, workers, session)),
+            missing
+                .into_iter()
+                .map(|forward| bind(forward, workers, &self.session_of(forward, session))),
         );
         Ok(Bound { known, new: new?, late: late.into_iter().cloned().collect(), gone })
     }
@@ -84,7 +99,7 @@ impl Forwards {
         workers: NonZeroUsize,
         session: &Arc<Session>,
     ) -> Vec<(Forward, io::Error)> {
-        let (mut all, mut failed) = (self.0.lock().await, Vec::new());
+        let (mut all, mut failed) = (self.open.lock().await, Vec::new());
         let Some(all) = &mut *all else { return failed };
         for OpenForward { entrance, .. } in bound.gone {
             entrance::close_everywhere(handles, entrance.id).await;
@@ -99,8 +114,9 @@ impl Forwards {
             if open.forward.target != forward.target {
                 entrance::renew_flows(handles, open.entrance.id).await;
             }
-            open.entrance.backends.lead_to(session);
-            open.entrance.steer(session);
+            let session = self.session_of(&forward, session);
+            open.entrance.backends.lead_to(&session);
+            open.entrance.steer(&session);
             let entry = all.iter_mut().find(|entry| entry.entrance.id == open.entrance.id);
             if let Some(entry) = entry {
                 entry.forward = forward;
@@ -108,7 +124,7 @@ impl Forwards {
         }
         let mut new = bound.new;
         for forward in bound.late {
-            match bind(&forward, workers, session) {
+            match bind(&forward, workers, &self.session_of(&forward, session)) {
                 Ok(opened) => new.push(opened),
                 Err(why) => failed.push((forward, io::Error::other(format!("{why:#}")))),
             }
@@ -127,14 +143,15 @@ impl Forwards {
 
     /// Leads the visitors of all forwards to the links of another session.
     pub(super) async fn lead_to(&self, session: &Arc<Session>) {
-        for open in self.0.lock().await.iter().flatten() {
-            open.entrance.backends.lead_to(session);
-            open.entrance.steer(session);
+        for open in self.open.lock().await.iter().flatten() {
+            let session = self.session_of(&open.forward, session);
+            open.entrance.backends.lead_to(&session);
+            open.entrance.steer(&session);
         }
     }
 
     pub(super) async fn close_all(&self, handles: &[Handle]) {
-        for OpenForward { entrance, .. } in self.0.lock().await.take().into_iter().flatten() {
+        for OpenForward { entrance, .. } in self.open.lock().await.take().into_iter().flatten() {
             entrance::close_everywhere(handles, entrance.id).await;
         }
     }
@@ -175,7 +192,10 @@ fn aim(address: &str, forward: &Forward) -> Aim {
             Some(target) => format!("{address} -> {target}"),
             None => address.to_owned(),
         },
-        target: Target::Forward(target.unwrap_or_default()),
+        target: match forward.private().cloned() {
+            Some(PrivateService { client, service }) => Target::Private { client, service },
+            None => Target::Forward(target.unwrap_or_default()),
+        },
         terms: forward.terms.clone(),
         rules: None,
         proxy: kind.map(terms),
@@ -205,6 +225,14 @@ fn bind(
 /// Logs what an open forward does, and where its visitors go.
 fn tell(entrance: &Entrance, forward: &Forward, does: &str) {
     let address = &entrance.address;
+    if let Some(service) = forward.private() {
+        let client = &service.client;
+        return tracing::info!(
+            forward = address, target = %service,
+            "forward {address} {does}; its visitors go to the service {} of client {client}",
+            service.service
+        );
+    }
     match forward.target.as_ref().map(ToString::to_string) {
         Some(target) => tracing::info!(
             forward = address,

@@ -238,6 +238,7 @@ fn keep(
     let spread = shared.instance.0[0].wrapping_add(u8::try_from(nth % 256).unwrap_or(0));
     let keeper = Keeper {
         paths: plan.ways.iter().map(|way| way.path_of_link(spread)).collect(),
+        standby: false,
         name: plan.name.clone(),
         identity: plan.identity.clone(),
         instance: shared.instance,

@@ -5,7 +5,9 @@ mod checks;
 mod connect;
 mod destination;
 mod forwards;
+mod invites;
 mod links;
+mod nat;
 mod outage;
 mod owner;
 mod published;
@@ -13,6 +15,7 @@ mod register;
 mod reload;
 mod site;
 mod state;
+pub(crate) mod stun;
 mod targets;
 #[cfg(test)]
 mod tests;
@@ -33,16 +36,20 @@ use config::{ClientConfig, Common, Kept};
 use link::ProcessBudget;
 use ops::events::Events;
 use ops::measure::{Meter, Ping, Progress, Speed, SpeedTest};
+use ops::nat::NatProbe;
 use ops::status::{self, DaemonState, Status, Told};
 use ops::{
-    Certificates, Connector, Daemon, ListsInForce, Reloaded, Role, SendFuture, Serving, Traffic,
-    term,
+    Certificates, Connector, Daemon, Inviter, ListsInForce, Reloaded, Role, SendFuture, Serving,
+    Traffic, term,
 };
 use proto::{InstanceId, LinkConfig};
 use tokio::sync::mpsc;
 
 use crate::descriptors::Holders;
 use crate::health::Healths;
+use crate::peer::accept::PeerHost;
+use crate::peer::direct::DirectPaths;
+use crate::peer::links::PeerLinks;
 use crate::probes;
 use crate::session::{State, Workers};
 use crate::tcp_info::Ledger;
@@ -52,6 +59,7 @@ use links::{Links, Plan};
 pub(crate) use published::may_pass;
 pub use reload::ConfigSource;
 pub(crate) use state::ClientState;
+pub(crate) use targets::Local;
 use uplink::{Uplink, Uplinks};
 
 /// A running client.
@@ -73,9 +81,15 @@ impl fmt::Debug for Client {
 
 /// The data that all parts of a client share.
 #[derive(Debug)]
-struct ClientShared {
+pub(crate) struct ClientShared {
     /// The configuration in force.
-    config: ArcSwap<ClientConfig>,
+    pub(crate) config: ArcSwap<ClientConfig>,
+    /// The links of visitors of private services.
+    pub(crate) host: PeerHost,
+    /// The direct paths to other clients.
+    pub(crate) direct: DirectPaths,
+    /// The links to private services of other clients.
+    visits: Arc<PeerLinks>,
     /// The servers.
     uplinks: Uplinks,
     forwards: Forwards,
@@ -93,6 +107,30 @@ struct ClientShared {
     serials: Arc<AtomicU64>,
     /// What changes.
     events: Events,
+    /// The invitations of visitors.
+    pub(crate) invites: invites::Invites,
+}
+
+impl ClientShared {
+    /// Whether this process is stopping.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::Relaxed)
+    }
+
+    /// The server of forwards and commands.
+    pub(crate) fn uplink(&self) -> &Arc<Uplink> {
+        self.uplinks.preferred()
+    }
+
+    /// The random id of this process.
+    pub(crate) const fn instance(&self) -> InstanceId {
+        self.instance
+    }
+
+    /// The number of the next link.
+    pub(crate) fn serials(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.serials)
+    }
 }
 
 /// Starts workers, links and the listeners of forwards.
@@ -116,7 +154,8 @@ impl Client {
 
         // All forwards are bound before anything is registered, so that a person learns first of a
         // port that is taken.
-        let forwards = Forwards::default();
+        let visits = PeerLinks::new(count.get());
+        let forwards = Forwards::new(&visits);
         let bound = forwards.bind(&config.forwards, count, &links.session).await?;
         let budget = ProcessBudget::new(memory::budget(&config.common));
         let workers = Workers::start(count, move |_| State::new(memory::lease(&budget, count)))
@@ -131,6 +170,9 @@ impl Client {
         let events = Events::default();
         let shared = Arc::new(ClientShared {
             config: ArcSwap::from_pointee(config),
+            host: PeerHost::default(),
+            direct: DirectPaths::default(),
+            visits,
             uplinks: Uplinks::of(Uplink::new(&links, &events)),
             forwards,
             healths: Healths::default(),
@@ -140,9 +182,16 @@ impl Client {
             instance: InstanceId(instance),
             serials: Arc::new(AtomicU64::new(1)),
             events,
+            invites: invites::Invites::default(),
         });
         let uplink = shared.uplinks.preferred();
         links.start(workers.handles(), &shared, uplink, plan).await?;
+        shared.visits.start(workers.handles(), &shared);
+        for handle in workers.handles().iter() {
+            let shared = Arc::clone(&shared);
+            handle.call(move |worker| worker.state.client.start(&shared)).await?;
+        }
+        shared.visits.follow(&shared.config.load_full()).await;
         let handles = Arc::clone(workers.handles());
         let told = Arc::clone(&shared);
         workers.handles()[0]
@@ -222,6 +271,10 @@ impl Daemon for Client {
         Some(self)
     }
 
+    fn nat_probe(&self) -> Option<&dyn NatProbe> {
+        Some(self)
+    }
+
     fn connector(&self) -> Option<&dyn Connector> {
         Some(self)
     }
@@ -291,12 +344,14 @@ impl Connector for Client {
         target: config::Target,
         socket: UnixStream,
     ) -> SendFuture<'_, anyhow::Result<()>> {
-        Box::pin(connect::connect(
-            self.shared.uplinks.preferred(),
-            self.workers.handles(),
-            target,
-            socket,
-        ))
+        Box::pin(async move {
+            let (shared, handles) = (&self.shared, self.workers.handles());
+            if let config::Target::Private(service) = target {
+                let peer = shared.visits.peer(&service);
+                return connect::visit(&shared.uplinks, handles, &peer, socket).await;
+            }
+            connect::connect(shared.uplinks.preferred(), handles, target, socket).await
+        })
     }
 }
 
@@ -325,6 +380,10 @@ impl Serving for Client {
         Some(self)
     }
 
+    fn inviter(&self) -> Option<&dyn Inviter> {
+        Some(self)
+    }
+
     fn common(&self) -> Common {
         self.shared.config.load().common.clone()
     }
@@ -349,7 +408,12 @@ impl Serving for Client {
             for uplink in self.shared.uplinks.iter() {
                 register::withdraw(self.workers.handles(), &self.shared, uplink).await;
             }
-            survey::drain_links(self.workers.handles()).await;
+            // A link between two clients is a stream here as long as it lives.
+            self.shared.visits.leave(self.workers.handles()).await;
+            tokio::select! {
+                () = survey::drain_links(self.workers.handles()) => {}
+                () = self.shared.host.leave(self.workers.handles()) => {}
+            }
         })
     }
 

@@ -23,9 +23,10 @@ use super::ClientShared;
 use super::links::Links;
 use super::outage::{LastLine, Weight};
 use super::register::register;
-use super::targets::{Introduction, Local, Services};
+use super::targets::{Introduction, Local};
 use super::trouble::Trouble;
 use super::uplink::Uplink;
+use crate::peer::accept::Whose;
 use crate::session::{Handle, Worker};
 use crate::{probes, survey};
 
@@ -35,7 +36,6 @@ pub(super) struct ClientOwner {
     shared: Arc<ClientShared>,
     uplink: Arc<Uplink>,
     links: Arc<Links>,
-    services: RefCell<Services>,
     told: RefCell<LastLine>,
     /// When the link in use lost its carrier or ended.
     lost: Cell<Option<Instant>>,
@@ -55,27 +55,21 @@ impl ClientOwner {
         uplink: &Arc<Uplink>,
         links: &Arc<Links>,
     ) -> Rc<Self> {
-        let services = Services::new(worker, shared, shared.config.load_full());
         Rc::new(Self {
             worker: Rc::clone(worker),
             shared: Arc::clone(shared),
             uplink: Arc::clone(uplink),
             links: Arc::clone(links),
-            services: RefCell::new(services),
             told: RefCell::default(),
             lost: Cell::default(),
             serial: Cell::new(0),
         })
     }
 
-    /// Finds a service of the configuration in force.
+    /// Finds a service of the configuration in force that the server's visitors reach. A private
+    /// service is not among them.
     fn service(&self, name: &str) -> Option<Rc<Local>> {
-        let mut services = self.services.borrow_mut();
-        let now = self.shared.config.load();
-        if !Arc::ptr_eq(&services.of, &now) {
-            *services = Services::new(&self.worker, &self.shared, Arc::clone(&now));
-        }
-        services.known.get(name).cloned()
+        Local::of(&self.worker, &self.shared, name).filter(|local| !local.is_private)
     }
 
     /// The header for a stream of this service.
@@ -113,9 +107,7 @@ impl ClientOwner {
                 });
                 match weight {
                     Some(Weight::News) => {
-                        tracing::info!(
-                            "lost the server, which is away at present: {text}; trying again"
-                        );
+                        tracing::info!("lost the server: {text}; trying again");
                     }
                     Some(Weight::Warning) => {
                         tracing::warn!("cannot connect to {text}; trying again");
@@ -126,6 +118,10 @@ impl ClientOwner {
                     }
                     None => {}
                 }
+            }
+            Report::NotBetter { link, path, error, pause } => {
+                let pause = pause.as_secs();
+                tracing::debug!(link, ?path, %error, pause, "a better path failed");
             }
             Report::Connected { link, path, resumed, reason } => {
                 self.uplink.published.note_trouble(None);
@@ -200,6 +196,11 @@ impl Owner for ClientOwner {
         let name = match &open.target {
             Target::Service(name) => name,
             Target::Measure(Measure::Echo) => return probes::serve_echo(inlet),
+            Target::Private { client, service } => {
+                let (visitor, service) = (client.clone(), service.clone());
+                let whose = Whose { visitor, service };
+                return self.shared.host.take(&self.worker, &self.shared, whose, inlet);
+            }
             // A server dials for clients and serves their speed tests; a client does neither.
             Target::Forward(_)
             | Target::Reported(_)
@@ -242,6 +243,7 @@ impl Owner for ClientOwner {
             // The answer to an older set; the answer to the present set follows.
             ControlMessage::Registered(registered)
                 if registered.generation < self.uplink.generation() => {}
+            ControlMessage::Invited(invited) => self.shared.invites.answered(invited),
             ControlMessage::Registered(registered) => {
                 self.uplink.places.note(&registered);
                 let config = self.shared.config.load();
@@ -250,8 +252,10 @@ impl Owner for ClientOwner {
                 let is_ours = |name: &str| names.contains(name);
                 self.uplink.published.apply(&registered, &self.links.session.name, is_ours);
             }
-            // Only servers take registrations.
-            ControlMessage::Register(_) => {}
+            // Only servers take registrations and invitations; signals are for links between clients.
+            ControlMessage::Register(_) | ControlMessage::Invite(_) | ControlMessage::Signal(_) => {
+            }
+            ControlMessage::Stun(ports) => self.uplink.note_stun(ports),
             // The link handles these messages itself and does not pass them on.
             ControlMessage::Strained(_)
             | ControlMessage::FlowOpen(_)

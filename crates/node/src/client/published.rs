@@ -66,7 +66,9 @@ impl Outcomes {
         if self.services.get(name) == Some(&outcome) {
             return;
         }
-        if let Ok(at) = &outcome.at {
+        if outcome.at.as_ref().is_ok_and(|at| *at == [status::PRIVATE]) {
+            tracing::info!(server, "service {name} is private: clients of the server visit it");
+        } else if let Ok(at) = &outcome.at {
             tracing::info!(server, "service {name} is published at {}", at.join(", "));
         }
         for line in outcome.failures(name) {
@@ -106,6 +108,8 @@ impl Published {
                 continue;
             }
             let at = match outcome {
+                // Only private services have no address.
+                Ok(at) if at.is_empty() => Ok(vec![status::PRIVATE.to_owned()]),
                 Ok(at) => Ok(at.iter().map(|address| reachable(address, server)).collect()),
                 Err(error) => Err(error.to_string()),
             };
@@ -176,9 +180,10 @@ impl Published {
     pub(super) fn reached(&self, live: bool) -> ServiceState {
         let known = self.known();
         let trouble = known.trouble.as_ref().map(|trouble| trouble.state);
-        match (trouble == Some(SessionState::Superseded), live) {
-            (true, _) => ServiceState::Superseded,
-            (false, true) => ServiceState::Up,
+        // A refusal of one link may come after another link was admitted again.
+        match (live, trouble == Some(SessionState::Superseded)) {
+            (true, _) => ServiceState::Up,
+            (false, true) => ServiceState::Superseded,
             (false, false) => ServiceState::Waiting,
         }
     }
@@ -204,8 +209,7 @@ impl Published {
             };
             let no = |why: &str| Told::because(ServiceState::Refused, why);
             let Some(Outcome { at, refused }) = known.services.get(&service.name) else {
-                let wanted: Vec<_> = service.public.iter().map(ToString::to_string).collect();
-                all.push(entry(wanted.join(", "), ServiceState::Waiting.into()));
+                all.push(entry(service.places(), ServiceState::Waiting.into()));
                 continue;
             };
             match at {

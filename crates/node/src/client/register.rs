@@ -27,6 +27,10 @@ const TOO_OLD: &str = "the server is too old to restrict visitors (allow_from, d
 const NO_UDP: &str =
     "the server is too old to carry UDP; the service is not published; update the server";
 
+/// The state of a private service at a server without [`Features::PRIVATE`].
+const NO_PRIVATE: &str = "the server is too old for private services; the service is not \
+    published; update the server";
+
 /// The state of a service whose name no server takes.
 const NO_NAME: &str = "its name has characters that services cannot have";
 
@@ -52,8 +56,14 @@ pub(super) fn register(link: &Link, shared: &ClientShared, uplink: &Uplink) {
             .iter()
             .partition(|service| restricts || config.terms_of(service).visitors.are_all());
         refused.iter().for_each(|service| refuse(service, TOO_OLD));
+        let knows_private = link.features().have(Features::PRIVATE);
         let (asked, refused): (Vec<_>, Vec<_>) =
-            asked.into_iter().partition(|service| carries_udp || !service.carries(Over::Udp));
+            asked.into_iter().partition(|service| knows_private || service.private.is_none());
+        refused.iter().for_each(|service| refuse(service, NO_PRIVATE));
+        let is_private = |service: &config::Service| service.private.is_some();
+        let (asked, refused): (Vec<_>, Vec<_>) = asked
+            .into_iter()
+            .partition(|service| is_private(service) || carries_udp || !service.carries(Over::Udp));
         refused.iter().for_each(|service| refuse(service, NO_UDP));
         let specs = asked.into_iter().filter_map(|service| {
             let spec = spec(&config, service);

@@ -146,6 +146,8 @@ impl Client {
             shared.config.store(Arc::new(ClientConfig { forwards, ..new }));
         }
         let now = shared.config.load_full();
+        shared.host.review(shared, handles).await;
+        shared.visits.follow(&now).await;
         let mut reloaded = Reloaded::new(
             Vec::new(),
             // The lines about each entry say more.

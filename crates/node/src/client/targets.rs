@@ -32,13 +32,15 @@ use crate::{descriptors, guesses};
 
 /// The services of one configuration.
 pub(super) struct Services {
-    pub(super) of: Arc<ClientConfig>,
-    pub(super) known: HashMap<String, Rc<Local>>,
+    of: Arc<ClientConfig>,
+    known: HashMap<String, Rc<Local>>,
 }
 
 /// A service on one worker.
 #[derive(Debug)]
-pub(super) struct Local {
+pub(crate) struct Local {
+    /// The service is for visitors of a peer link alone.
+    pub(super) is_private: bool,
     /// Where streams go; `None`: the service takes no streams.
     streams: Option<Serves>,
     settings: Rc<Settings>,
@@ -103,7 +105,7 @@ pub(super) struct Introduction {
 }
 
 impl Services {
-    pub(super) fn new(worker: &Worker, shared: &ClientShared, of: Arc<ClientConfig>) -> Self {
+    fn new(worker: &Worker, shared: &ClientShared, of: Arc<ClientConfig>) -> Self {
         let is_direct = of.servers.iter().all(|path| path.proxy.is_none());
         let local = |service: &config::Service| {
             let local = Local::new(worker, shared, service, of.terms_of(service), is_direct);
@@ -114,6 +116,16 @@ impl Services {
 }
 
 impl Local {
+    /// A service of the configuration in force, on this worker.
+    pub(crate) fn of(worker: &Worker, shared: &ClientShared, name: &str) -> Option<Rc<Self>> {
+        let mut targets = worker.state.client.targets.borrow_mut();
+        let now = shared.config.load();
+        if !targets.as_ref().is_some_and(|known| Arc::ptr_eq(&known.of, &now)) {
+            *targets = Some(Services::new(worker, shared, Arc::clone(&now)));
+        }
+        targets.as_ref()?.known.get(name).cloned()
+    }
+
     fn new(
         worker: &Worker,
         shared: &ClientShared,
@@ -162,11 +174,12 @@ impl Local {
             is_direct,
         });
         let accounts = worker.state.accounts.clone();
-        Self { streams, settings: Rc::new(settings), flows, header, accounts }
+        let is_private = service.private.is_some();
+        Self { is_private, streams, settings: Rc::new(settings), flows, header, accounts }
     }
 
     /// Connects a stream of a visitor.
-    pub(super) fn serve(
+    pub(crate) fn serve(
         &self,
         visitor: Option<SocketAddr>,
         header: Option<Bytes>,
@@ -196,7 +209,7 @@ impl Local {
     }
 
     /// Connects a flow of a visitor. `None`: the service takes no flows, and the inlet is closed.
-    pub(super) fn serve_flow(
+    pub(crate) fn serve_flow(
         &self,
         visitor: Option<SocketAddr>,
         inlet: Box<dyn FlowInlet>,
@@ -222,8 +235,8 @@ impl Serves {
         match &service.target {
             config::Target::Socks5 => Some(exit(ProxyKind::Socks5)),
             config::Target::HttpProxy => Some(exit(ProxyKind::Http)),
-            // The server answers the visitors.
-            config::Target::Redirect(_) => None,
+            // The server answers the visitors; only forwards lead to services of other clients.
+            config::Target::Redirect(_) | config::Target::Private(_) => None,
             config::Target::Files(dir) => {
                 Some(Self::Files(Folder::new(dir, file_options(service), watch)))
             }

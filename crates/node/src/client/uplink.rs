@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use ops::events::Events;
+use proto::control::StunPorts;
 use tokio::time::Instant;
 
 use super::destination::Places;
@@ -16,7 +17,7 @@ use crate::session::{Handle, Session};
 
 /// A server as this client knows it.
 #[derive(Debug)]
-pub(super) struct Uplink {
+pub(crate) struct Uplink {
     /// The current links, which take streams.
     links: ArcSwap<Links>,
     /// The state of the services according to the server.
@@ -27,6 +28,8 @@ pub(super) struct Uplink {
     generation: AtomicU64,
     /// Whether this process has logged in at the server at least once.
     pub(super) logged_in: Arc<AtomicBool>,
+    /// The ports at which the server answers STUN.
+    stun: ArcSwap<StunPorts>,
 }
 
 impl Uplink {
@@ -37,11 +40,25 @@ impl Uplink {
             places: Places::default(),
             generation: AtomicU64::new(FIRST),
             logged_in: Arc::default(),
+            stun: ArcSwap::default(),
         })
     }
 
+    /// The server answers STUN at these ports.
+    pub(super) fn note_stun(&self, ports: StunPorts) {
+        if **self.stun.load() != ports {
+            tracing::debug!(?ports, "the server answers STUN");
+            self.stun.store(Arc::new(ports));
+        }
+    }
+
+    /// The ports at which the server answers STUN, as it said last.
+    pub(super) fn stun(&self) -> Arc<StunPorts> {
+        self.stun.load_full()
+    }
+
     /// The session of the current links.
-    pub(super) fn session(&self) -> Arc<Session> {
+    pub(crate) fn session(&self) -> Arc<Session> {
         Arc::clone(&self.links.load().session)
     }
 
@@ -78,13 +95,13 @@ impl Uplink {
         before.retire(handles).await;
     }
 
-    /// A worker with a live link. Waits for a link up to `limit` when there is none.
-    pub(super) async fn live_worker(&self, limit: Duration) -> Option<usize> {
+    /// A worker with a live link: `from` or another. Waits for a link up to `limit` when there is none.
+    pub(crate) async fn live_worker(&self, from: usize, limit: Duration) -> Option<usize> {
         let deadline = Instant::now() + limit;
         loop {
             let session = self.session();
             let revived = session.revived.notified();
-            if let Some(worker) = session.live_worker(0) {
+            if let Some(worker) = session.live_worker(from) {
                 return Some(worker);
             }
             tokio::select! {

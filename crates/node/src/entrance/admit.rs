@@ -195,7 +195,7 @@ fn serve(
         }
         return Ok(());
     }
-    let (target, priority) = (aim.target.clone(), aim.terms.priority);
+    let (target, priority) = (aim.opens(), aim.terms.priority);
     let open = proto::Open { target, visitor: peer, priority };
     let came = match came {
         Came::Name(visitor) if visitor.lead.space == Space::Http => {

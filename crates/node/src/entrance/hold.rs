@@ -112,6 +112,7 @@ async fn live_worker(
     is_current: impl Fn() -> bool,
 ) -> Option<usize> {
     let mut session = Arc::clone(&backends.first().session);
+    let refusals = session.refusals();
     let mut held = None;
     loop {
         let revived = session.revived.notified();
@@ -122,6 +123,10 @@ async fn live_worker(
         if let Some(to) = session.live_worker(from) {
             return Some(to);
         }
+        if session.refusals() != refusals {
+            return None;
+        }
+        session.demand(from);
         if held.is_none() {
             held = Some(Held::new(&session)?);
         }

@@ -171,7 +171,9 @@ impl OpenEntrance {
         let backend = self.entrance.backends.first();
         let aim = &backend.picked.aim;
         match aim.target {
-            Target::Forward(_) | Target::Reported(_) => self.entrance.address.clone(),
+            Target::Forward(_) | Target::Reported(_) | Target::Private { .. } => {
+                self.entrance.address.clone()
+            }
             Target::Service(_) | Target::Measure(_) => aim.name.clone(),
         }
     }

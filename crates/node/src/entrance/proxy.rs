@@ -14,6 +14,7 @@ use transport::LocalFuture;
 use super::Entrance;
 use crate::aim::ProxyTerms;
 use crate::guesses;
+use crate::peer::links::PeerConnector;
 use crate::session::Worker;
 
 /// The links of a proxy on one worker. There are none any more for visitors that were admitted on
@@ -49,6 +50,10 @@ impl Links for ProxyLinks {
         Some(connectors(&link))
     }
 
+    fn to(&self, target: &str, patience: Duration) -> LocalFuture<'static, Option<Connectors>> {
+        self.visit(target, patience).unwrap_or_else(|| self.soon(patience))
+    }
+
     fn soon(&self, patience: Duration) -> LocalFuture<'static, Option<Connectors>> {
         let links = self.clone();
         Box::pin(async move {
@@ -70,6 +75,33 @@ impl Links for ProxyLinks {
                 }
             }
         })
+    }
+}
+
+impl ProxyLinks {
+    /// The links to the private service that a target names. `None`: the target names none.
+    fn visit(
+        &self,
+        target: &str,
+        patience: Duration,
+    ) -> Option<LocalFuture<'static, Option<Connectors>>> {
+        let service = self.worker.state.client.service_named(target)?;
+        let worker = Rc::clone(&self.worker);
+        Some(Box::pin(async move {
+            let peer = match service {
+                Ok(peer) => peer,
+                Err(name) => {
+                    tracing::info!(
+                        "a program asks for {name}.service.tunnel, which no forward and no entry of `visits` names"
+                    );
+                    return None;
+                }
+            };
+            let link = peer.link_here(&worker, patience).await;
+            let link =
+                link.inspect_err(|why| tracing::debug!(service = %peer.service, why)).ok()?;
+            Some(PeerConnector::connectors(&link, &peer.service.service))
+        }))
     }
 }
 

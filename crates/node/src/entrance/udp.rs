@@ -49,9 +49,12 @@ impl FlowHandler for FlowDoor {
             return Err(ResetCode::Denied);
         }
         let link = self.worker.state.flow_link(&backend.session);
-        let link = link.ok_or(ResetCode::Shutdown)?;
+        let Some(link) = link else {
+            backend.session.demand(self.worker.index);
+            return Err(ResetCode::Shutdown);
+        };
         let permit = backend.gate.admit().ok_or(ResetCode::Limit)?;
-        let (target, priority) = (aim.target.clone(), aim.terms.priority);
+        let (target, priority) = (aim.opens(), aim.terms.priority);
         let open = proto::Open { target, visitor: Some(peer), priority };
         let inlet = link.open_flow(open, outlet).map_err(open_error_code)?;
         Ok((inlet, Some(permit)))

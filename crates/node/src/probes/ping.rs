@@ -171,12 +171,11 @@ fn ask(worker: &Rc<Worker>, is_meant: impl Fn(&Session, &Link) -> bool) -> Vec<(
 }
 
 fn pong_of(session: &Session, link: &Link) -> Pong {
-    let carriers = link.carriers();
-    let peer = carriers.last().map(|(_, peer)| peer);
+    let peer = link.active_peer();
     Pong {
         link: link.serial(),
         peer: session.name.clone(),
-        transport: peer.map_or_else(String::new, |peer| peer.transport.name().to_owned()),
+        transport: peer.as_ref().map_or_else(String::new, |peer| peer.transport.name().to_owned()),
         address: peer.map_or_else(String::new, |peer| term::address(peer.address)),
         ..Pong::default()
     }

@@ -129,7 +129,10 @@ fn complain(registry: &Registry, auth: &Auth<'_>, remote: SocketAddr, why: &anyh
     let remote = told.unwrap_or(remote);
     let name = auth.claimed().unwrap_or_default();
     let reason = reason(registry, auth, &name, why);
-    if !name.is_empty() {
+    // A link that a restart of the server has ended: the client logs in anew at once.
+    let greeting = why.downcast_ref::<GreetError>();
+    let is_of_former = greeting.and_then(GreetError::refusal) == Some(Refusal::UnknownLink);
+    if !name.is_empty() && !is_of_former {
         let text = reason.map_or_else(|| why.to_string(), str::to_owned);
         registry.note_refusal(&name, remote, &text);
     }
@@ -195,7 +198,8 @@ fn reason(
             "no entry under `clients` has this name, and allow_any_client is for tokens over tls://, \
              quic:// and kcp:// only"
         } else {
-            "no entry under `clients` has this name; add one if it shall come in"
+            "no entry under `clients` has this name, and no client of this name is enrolled; to let it \
+             in, add an entry, or make a code: tunnel enroll NAME"
         });
     };
     Some(if client.is_stranger {

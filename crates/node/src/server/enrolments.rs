@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
-use config::{ClientGrant, ServerConfig};
+use config::ClientGrant;
 use ops::WrongConfig;
 use ops::clients::Change;
 use ops::enrol::{GOOD_FOR, Order};
@@ -17,6 +17,9 @@ use proto::greeting::{Name, StoredCredential, Token};
 /// The number of codes that may be valid at once. It suffices for a script that sets up many
 /// clients.
 const MAX: usize = 256;
+
+/// The number of codes that may be valid at once of those that one client has asked for.
+const INVITED_MAX: usize = 16;
 
 /// The store of the clients that were enrolled by a code. All methods block.
 pub trait Enrolled: Debug + Send + Sync {
@@ -90,6 +93,8 @@ struct PendingCode {
     order: Order,
     credential: StoredCredential,
     until: Instant,
+    /// The client that has asked for the code.
+    by: Option<String>,
 }
 
 impl Enrolments {
@@ -108,17 +113,19 @@ impl Enrolments {
 
     /// Makes a code for a new client, or for the new token of an enrolled client, and returns its
     /// secret. An earlier code for the same name becomes void. `is_client`: a client of this name
-    /// may log in already.
+    /// may log in already. `admits`: a listener takes clients without a certificate. `by`: the client
+    /// that asks for the code; it does not replace the code of somebody else.
     ///
     /// # Errors
     /// The server has no state directory, the order cannot be stored, a new client is enrolled
     /// already, a client with a new token is not, the client is in the configuration, every listener
-    /// asks for a certificate, or [`MAX`] codes are valid.
+    /// asks for a certificate, [`MAX`] codes are valid, or [`INVITED_MAX`] of the client `by`.
     pub(super) fn begin(
         &self,
         order: Order,
         is_client: bool,
-        config: &ServerConfig,
+        admits: bool,
+        by: Option<&str>,
     ) -> anyhow::Result<String> {
         let kept = self.kept.as_ref().context("this server has no state directory")?;
         let name = kept.check(&order, self.public_bind)?;
@@ -128,8 +135,8 @@ impl Enrolments {
         let has = kept.has(&name);
         let refusal = match (is_client && !has, has, order.renew) {
             (true, ..) => Some(format!(
-                "client `{name}` is in the server's configuration; its token is there, and this \
-                 is for others"
+                "client `{name}` is in the server's configuration and has its token there; a code \
+                 is for a client that is not in the configuration"
             )),
             (false, true, false) => Some(is_enrolled(&name)),
             (false, false, true) => Some(format!(
@@ -141,7 +148,7 @@ impl Enrolments {
         if let Some(text) = refusal {
             return Err(WrongConfig::one(text).into());
         }
-        if !config.listen.iter().any(|at| config.is_exempt(at)) {
+        if !admits {
             let text = "this server asks clients for certificates (tls.client_ca), which a code \
                         cannot give; make one with `tunnel generate certs --client NAME`";
             return Err(WrongConfig::one(text.to_owned()).into());
@@ -156,7 +163,24 @@ impl Enrolments {
             "{MAX} codes are good at the moment; wait until some are used or {} minutes old",
             GOOD_FOR.as_secs() / 60
         );
-        open.insert(order.name.clone(), PendingCode { order, credential, until: now + GOOD_FOR });
+        if by.is_some() {
+            let of_others = |one: &PendingCode| one.by.as_deref() != by;
+            if open.get(&order.name).is_some_and(of_others) {
+                let text = format!("there is a code for a new client `{name}` already");
+                return Err(WrongConfig::one(text).into());
+            }
+            let own = open.values().filter(|one| !of_others(one) && one.order.name != order.name);
+            let own = own.count();
+            ensure!(
+                own < INVITED_MAX,
+                "{own} codes that this client has asked for are good at the moment; wait until some \
+                 are used or {} minutes old",
+                GOOD_FOR.as_secs() / 60
+            );
+        }
+        let by = by.map(str::to_owned);
+        let until = now + GOOD_FOR;
+        open.insert(order.name.clone(), PendingCode { order, credential, until, by });
         Ok(secret)
     }
 
@@ -226,6 +250,14 @@ impl Enrolments {
             kept.has(&name).then(|| kept.change(&change, bind)).transpose()
         };
         tokio::task::spawn_blocking(work).await?
+    }
+
+    /// Removes the code of a name that the client `by` has asked for.
+    pub(super) fn withdraw(&self, name: &Name, by: &str) {
+        let mut open = self.open();
+        if open.get(name.as_str()).is_some_and(|one| one.by.as_deref() == Some(by)) {
+            open.remove(name.as_str());
+        }
     }
 
     /// Removes the code of a name and the client itself.

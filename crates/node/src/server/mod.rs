@@ -28,17 +28,21 @@ mod enrolments;
 mod holds;
 mod hook;
 mod hosts;
+mod invitations;
 mod owner;
+mod private;
 mod registry;
 mod reload;
 mod remembered;
 mod sightings;
 mod state;
+mod stun;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -77,10 +81,13 @@ pub use enrolments::Enrolled;
 use enrolments::Enrolments;
 use hook::{Hook, HookSettings};
 pub(crate) use hosts::Hosts;
+use private::PrivateServices;
+pub(crate) use private::PrivateStats;
 use registry::Registry;
 pub use reload::ConfigSource;
 use remembered::NameAway;
 pub(crate) use state::ServerState;
+use stun::StunReport;
 
 /// A running server.
 pub struct Server {
@@ -115,6 +122,8 @@ impl fmt::Debug for Server {
 pub(crate) struct ServerShared {
     pub(crate) clients: Clients,
     enrolments: Enrolments,
+    /// Whether a listener takes clients without a certificate, and so clients that have a code.
+    admits_codes: AtomicBool,
     hook: Hook,
     /// The settings of new links.
     pub(crate) link: LinkSettings,
@@ -125,8 +134,12 @@ pub(crate) struct ServerShared {
     features: Features,
     /// Looks up the names to which clients forward.
     pub(crate) names: Resolver,
+    /// The private services of clients.
+    private: PrivateServices,
     /// What changes.
     pub(crate) events: Events,
+    /// The ports of STUN, of which each new link is told.
+    pub(crate) stun: StunReport,
 }
 
 impl ServerShared {
@@ -160,6 +173,11 @@ impl LinkSettings {
     fn lock(&self) -> MutexGuard<'_, LinkConfig> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a listener takes clients without a certificate.
+fn admits_codes(config: &ServerConfig) -> bool {
+    config.listen.iter().any(|at| config.is_exempt(at))
 }
 
 /// A port that is bound at the start.
@@ -216,6 +234,7 @@ impl Server {
         let shared = Arc::new(ServerShared {
             clients: Clients::new(&config)?,
             enrolments: Enrolments::new(kept, config.public_bind),
+            admits_codes: AtomicBool::new(admits_codes(&config)),
             hook: Hook::new(HookSettings::new(&config)?),
             link: LinkSettings::new(link),
             public_bind: config.public_bind,
@@ -223,7 +242,9 @@ impl Server {
                 .with_events(events.clone()),
             features,
             names: Resolver::new(Bounds::of_clients(descriptors::kept())),
+            private: PrivateServices::default(),
             events,
+            stun: StunReport::new(side.stun()),
         });
         shared.hosts.remember_for(config.http.remember.duration());
         shared.hosts.set_public(&config.public_url);
@@ -242,6 +263,10 @@ impl Server {
         let of_doors = BoundDoor::all(&config, &side, count.get());
         let groups = groups.chain(of_doors.map(|door| door.map(Port::Door)));
         let groups = transports::all_bound(groups)?;
+        shared.stun.bound(groups.iter().filter_map(|port| match port {
+            Port::Carriers((_, endpoint, bound)) => Some((endpoint, bound.address)),
+            Port::Door(_) => None,
+        }));
         let budget = ProcessBudget::new(memory::budget(&config.common));
         let workers = Workers::start(count, move |_| State::new(memory::lease(&budget, count)))
             .context("starting workers")?;
@@ -294,6 +319,7 @@ impl Server {
         orders.spawn(remembered::keep(Arc::clone(registry.shared_arc())));
         if let Some(worker) = workers.handles().first() {
             hook::keep_asking(Arc::clone(&registry), worker).await?;
+            stun::serve(side.stun(), &config, worker).await?;
         }
         let config = ArcSwap::from_pointee(reload::without_clients(config));
         let (started, source) = (Instant::now(), None);
@@ -341,6 +367,17 @@ impl Server {
     pub fn listen(&self) -> &[String] {
         &self.listen
     }
+
+    /// All sessions, with the addresses of their services as others reach them.
+    async fn sessions(&self) -> Vec<status::Session> {
+        let mut sessions = survey::sessions(self.workers.handles(), &self.ledger).await;
+        let hosts = &self.shared().hosts;
+        let services = sessions.values_mut().flat_map(|session| &mut session.services);
+        services.for_each(|service| service.address = hosts.told(&service.address));
+        self.registry.add_failures(&mut sessions);
+        sessions.values_mut().for_each(status::Session::settle);
+        sessions.into_values().collect()
+    }
 }
 
 impl Daemon for Server {
@@ -366,12 +403,8 @@ impl Daemon for Server {
 
     fn status(&self) -> SendFuture<'_, Status> {
         Box::pin(async {
-            let mut sessions = survey::sessions(self.workers.handles(), &self.ledger).await;
+            let sessions = self.sessions().await;
             let hosts = &self.shared().hosts;
-            let services = sessions.values_mut().flat_map(|session| &mut session.services);
-            services.for_each(|service| service.address = hosts.told(&service.address));
-            self.registry.add_failures(&mut sessions);
-            sessions.values_mut().for_each(status::Session::settle);
             let names_away = hosts.names_away();
             let shown = |NameAway { host, client, age }: &NameAway| status::NameAway {
                 address: hosts.told(&hosts.url(host).unwrap_or_else(|_| host.to_string())),
@@ -395,7 +428,7 @@ impl Daemon for Server {
                 memory: survey::memory(self.workers.handles()).await,
                 descriptors: descriptors::survey(),
                 udp: survey::udp(),
-                sessions: sessions.into_values().collect(),
+                sessions,
                 ..Status::default()
             }
         })
@@ -406,8 +439,8 @@ impl Enrolment for Server {
     fn enroll(&self, order: Order) -> SendFuture<'_, anyhow::Result<Opened>> {
         Box::pin(async {
             let name = order.name.clone();
-            let secret =
-                self.shared().enrolments.begin(order, self.knows(&name), &self.config.load())?;
+            let admits = admits_codes(&self.config.load());
+            let secret = self.shared().enrolments.begin(order, self.knows(&name), admits, None)?;
             tracing::info!(target: AUDIT, client = name, "a code was made with which client {name} can enrol");
             let config = self.config.load();
             let pin = self.identity(&config)?.map(|identity| identity.pin().to_string());
@@ -445,9 +478,8 @@ impl Entries for Server {
     fn one(&self, name: String) -> SendFuture<'_, Option<Details>> {
         Box::pin(async move {
             let mut details = self.registry.client(&name)?;
-            let mut sessions = survey::sessions(self.workers.handles(), &self.ledger).await;
-            self.registry.add_failures(&mut sessions);
-            details.sessions = sessions.into_values().filter(|one| one.peer == name).collect();
+            let sessions = self.sessions().await;
+            details.sessions = sessions.into_iter().filter(|one| one.peer == name).collect();
             Some(details)
         })
     }

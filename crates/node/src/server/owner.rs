@@ -13,7 +13,8 @@ use logging::{AUDIT, RepeatLimit};
 use net::resolve::Lookups;
 use ops::events::Changed;
 use ops::status::LinkState;
-use proto::control::{ControlMessage, Register, Timeouts};
+use proto::control::{ControlMessage, Invite, InviteOutcome, Invited, Register, Timeouts};
+use proto::greeting::Features;
 use proto::{Measure, Open, ResetCode, Special, Target};
 use relay::{
     Allow, Caller, Destination, FlowCaller, FlowSettings, Permit, Settings, TargetAddr, Watcher,
@@ -23,6 +24,7 @@ use tokio::sync::Notify;
 use tracing::field::display;
 use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
+use super::private::Joins;
 use super::registry::Registry;
 use crate::descriptors;
 use crate::probes;
@@ -37,10 +39,14 @@ pub(super) struct ServerOwner {
     /// See [`Client::source`](super::clients::Client).
     source: Option<IpAddr>,
     asked: Rc<Asked>,
+    /// A request for an invitation is under way.
+    invites: Rc<Cell<bool>>,
     /// Shared by the forwarded streams of this link.
     settings: Rc<Settings>,
     /// Shared by the forwarded flows of this link.
     flows: Rc<FlowSettings>,
+    /// The streams to private services of other clients.
+    joins: Joins,
     /// Limits the log lines about denied targets.
     denied: Rc<RepeatLimit<TargetAddr>>,
 }
@@ -74,12 +80,15 @@ impl ServerOwner {
         };
         let dials = worker.state.dials.of(name);
         let source = registry.shared().clients.find(name).and_then(|client| client.source);
+        let joins = Joins::new(&worker, &registry);
         Rc::new(Self {
             worker,
             registry,
+            joins,
             serial,
             source,
             asked: Rc::default(),
+            invites: Rc::default(),
             settings: Rc::new(Settings {
                 // The client's end of a forward watches the times: they are those of its file.
                 timeouts: Timeouts::default().without_limits(),
@@ -190,6 +199,28 @@ impl ServerOwner {
         probes::serve(measure, &session, inlet, &self.settings, permit)
     }
 
+    /// Carries out the request for an invitation. One request of a link is under way at a time.
+    fn invite(&self, link: &Link, invite: Invite) {
+        let request = invite.request;
+        let answer = move |link: &Link, outcome| {
+            let message = ControlMessage::Invited(Invited { request, outcome });
+            if !link.send_message(&message) {
+                tracing::debug!(link = link.serial(), "the answer to an invitation has no room");
+            }
+        };
+        if self.invites.replace(true) {
+            return answer(link, InviteOutcome::Refused(BUSY.to_owned()));
+        }
+        let (registry, serial) = (Arc::clone(&self.registry), self.serial);
+        let (link, invites) = (link.clone(), Rc::clone(&self.invites));
+        tokio::task::spawn_local(async move {
+            if let Some(session) = registry.session_of(serial) {
+                answer(&link, registry.invite(&session.name, invite).await);
+            }
+            invites.set(false);
+        });
+    }
+
     /// Takes a registration. One task of the link answers registrations, so further ones wait in
     /// the registry, where the newest takes the place of the former.
     fn register(&self, link: &Link, register: Register) {
@@ -211,6 +242,9 @@ impl ServerOwner {
         }
     }
 }
+
+/// The answer to a request while another request of the link is under way.
+const BUSY: &str = "another request of this client is under way; try again";
 
 /// The registrations of a link that are not answered yet.
 #[derive(Debug, Default)]
@@ -285,6 +319,10 @@ impl Owner for ServerOwner {
             Target::Forward(text) => self.forward(&text, inlet, false),
             Target::Reported(text) => self.forward(&text, inlet, true),
             Target::Measure(measure) => self.measure(measure, inlet),
+            Target::Private { client, service } => match self.registry.session_of(self.serial) {
+                Some(session) => self.joins.join(&session.name, (client, service), inlet),
+                None => refuse_stream(&*inlet, None, ResetCode::Shutdown),
+            },
             // Only clients have services.
             Target::Service(_) => refuse_stream(&*inlet, None, ResetCode::Unknown),
         }
@@ -299,7 +337,10 @@ impl Owner for ServerOwner {
         match open.target {
             Target::Forward(text) => self.forward_flow(&text, open.visitor, inlet),
             // Only clients have services, and flows of other kinds there are none.
-            Target::Service(_) | Target::Reported(_) | Target::Measure(_) => {
+            Target::Service(_)
+            | Target::Reported(_)
+            | Target::Measure(_)
+            | Target::Private { .. } => {
                 inlet.close(ResetCode::Unknown);
                 None
             }
@@ -309,14 +350,19 @@ impl Owner for ServerOwner {
     fn message(&self, link: &Link, message: ControlMessage) {
         match message {
             ControlMessage::Register(register) => self.register(link, register),
+            ControlMessage::Invite(invite) => self.invite(link, invite),
             // Not requested, and without effect.
-            ControlMessage::Registered(_) | ControlMessage::Strained(_) => {}
+            ControlMessage::Registered(_)
+            | ControlMessage::Strained(_)
+            | ControlMessage::Invited(_)
+            | ControlMessage::Signal(_)
+            | ControlMessage::Stun(_) => {}
             // The link handles these messages itself and does not pass them on.
             ControlMessage::FlowOpen(_) | ControlMessage::FlowClose(_) => {}
         }
     }
 
-    fn changed(&self, _link: &Link, state: State) {
+    fn changed(&self, link: &Link, state: State) {
         let Some(session) = self.registry.session_of(self.serial) else { return };
         let worker = &self.worker;
         let (name, serial) = (session.name.as_str(), self.serial);
@@ -326,7 +372,15 @@ impl Owner for ServerOwner {
             events.tell(|| Changed::Link { peer: name.to_owned(), link: serial, state, reason });
         };
         match state {
-            State::Live => worker.state.set_live(worker.index, &session, serial, true),
+            State::Live => {
+                worker.state.set_live(worker.index, &session, serial, true);
+                // Direct paths are between clients that know private services.
+                let wants = link.features().have(Features::PRIVATE);
+                if let Some(message) = self.registry.shared().stun.message().filter(|_| wants) {
+                    // Without the ports a client finds fewer paths; the next link brings them.
+                    let _ = link.send_message(&message);
+                }
+            }
             State::Stalled => {
                 tracing::info!(
                     client = name,

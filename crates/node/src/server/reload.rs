@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use anyhow::Context;
 use config::{Change, ServerConfig, Trust};
@@ -99,6 +100,7 @@ impl Server {
             *self.registry.shared().link.lock() = memory::link_config(&new.common);
         }
         shared.hosts.remember_for(new.http.remember.duration());
+        shared.admits_codes.store(super::admits_codes(&new), Ordering::Relaxed);
         shared.hosts.set_public(&new.public_url);
         self.config.store(Arc::new(without_clients(new)));
         self.registry.follow(&changes).await;

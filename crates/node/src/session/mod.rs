@@ -2,8 +2,10 @@
 //! use sessions; they differ in which side opens streams.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -11,7 +13,10 @@ use tokio::time::Instant;
 use crate::entrance::{Entrance, HOLD};
 
 mod links;
+mod paths;
 mod state;
+
+use paths::PathNotes;
 
 pub(crate) use state::{Handle, State, Worker, Workers};
 
@@ -38,9 +43,27 @@ pub(crate) struct Session {
     past: Box<[[AtomicU64; 3]]>,
     /// When the last live link was lost; at first when the session began.
     lost: Mutex<Instant>,
+    /// How many times those who wait for a link were refused.
+    refusals: AtomicU64,
+    /// Called by a visitor that finds no link, with its worker: the links of a peer are made when
+    /// somebody asks for them.
+    demand: Option<Demand>,
+    /// The other side is a client.
+    is_of_peer: bool,
     /// The UDP ports whose visitors the session gets. A port that leads to another session now is
     /// dropped at the next look.
     ports: Mutex<Vec<Weak<Entrance>>>,
+    /// What is known of the direct paths of links with another client.
+    pub(crate) paths: PathNotes,
+}
+
+/// Makes a link for a visitor that finds none.
+struct Demand(Box<dyn Fn(usize) + Send + Sync>);
+
+impl fmt::Debug for Demand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Demand")
+    }
 }
 
 /// Received and sent payload bytes, and resumes.
@@ -76,6 +99,25 @@ impl Drop for Session {
 
 impl Session {
     pub(crate) fn new(name: &str, workers: usize) -> Arc<Self> {
+        Self::made(name, workers, None, false)
+    }
+
+    /// A session with another client. `demand` is called, on its worker, by a visitor that finds no
+    /// link.
+    pub(crate) fn of_peer(
+        name: &str,
+        workers: usize,
+        demand: Option<Box<dyn Fn(usize) + Send + Sync>>,
+    ) -> Arc<Self> {
+        Self::made(name, workers, demand, true)
+    }
+
+    fn made(
+        name: &str,
+        workers: usize,
+        demand: Option<Box<dyn Fn(usize) + Send + Sync>>,
+        is_of_peer: bool,
+    ) -> Arc<Self> {
         static IDS: AtomicU64 = AtomicU64::new(1);
         Arc::new(Self {
             id: IDS.fetch_add(1, Ordering::Relaxed),
@@ -87,8 +129,40 @@ impl Session {
             held: AtomicU32::new(0),
             past: (0..workers).map(|_| Default::default()).collect(),
             lost: Mutex::new(Instant::now()),
+            refusals: AtomicU64::new(0),
+            demand: demand.map(Demand),
+            is_of_peer,
             ports: Mutex::default(),
+            paths: PathNotes::default(),
         })
+    }
+
+    /// A visitor on this worker finds no link.
+    pub(crate) fn demand(&self, worker: usize) {
+        if let Some(Demand(make)) = &self.demand {
+            make(worker);
+        }
+    }
+
+    /// Whether the other side is a client, over a private service.
+    pub(crate) const fn is_of_peer(&self) -> bool {
+        self.is_of_peer
+    }
+
+    /// Whether links are made when somebody asks for them.
+    pub(crate) const fn is_on_demand(&self) -> bool {
+        self.demand.is_some()
+    }
+
+    /// Refuses those who wait for a link: there will be none.
+    pub(crate) fn refuse_waiting(&self) {
+        self.refusals.fetch_add(1, Ordering::Relaxed);
+        self.revived.notify_waiters();
+    }
+
+    /// How many times those who wait for a link were refused.
+    pub(crate) fn refusals(&self) -> u64 {
+        self.refusals.load(Ordering::Relaxed)
     }
 
     /// Remembers a UDP port whose visitors the session gets from now on, and leads its peers.
@@ -175,6 +249,12 @@ impl Session {
     pub(crate) fn is_away(&self) -> bool {
         self.live() == 0
             && self.lost.lock().unwrap_or_else(PoisonError::into_inner).elapsed() >= HOLD
+    }
+
+    /// For how long no link has been live. `None`: one is.
+    pub(crate) fn stalled(&self) -> Option<Duration> {
+        let lost = *self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        (self.live() == 0).then(|| lost.elapsed())
     }
 
     /// The number of live links on all workers.

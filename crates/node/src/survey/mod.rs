@@ -208,17 +208,23 @@ pub(crate) fn merge(whole: &mut Vec<status::Service>, part: Vec<status::Service>
     }
 }
 
-/// Waits until no link has a stream.
+/// Waits until no link has a stream. The two streams of each link between two clients do not count:
+/// the server does not know whether the link is used, and its clients resume it.
 pub(crate) async fn drain_links(handles: &[Handle]) {
     loop {
-        let mut streams = 0;
+        let (mut streams, mut joined) = (0, 0);
         for handle in handles {
-            let count = |worker: &Rc<Worker>| -> usize {
-                worker.state.all_links().iter().map(|(_, link)| link.stream_count()).sum()
+            let count = |worker: &Rc<Worker>| {
+                let links = worker.state.all_links();
+                let streams: usize = links.iter().map(|(_, link)| link.stream_count()).sum();
+                let mut joined = 0;
+                worker.state.server.each_private(|private| joined += private.stats.live());
+                (streams, joined)
             };
-            streams += handle.call(count).await.unwrap_or(0);
+            let (own, of_peers) = handle.call(count).await.unwrap_or_default();
+            (streams, joined) = (streams + own, joined + of_peers);
         }
-        if streams == 0 {
+        if streams <= usize::try_from(2 * joined).unwrap_or(usize::MAX) {
             return;
         }
         tokio::time::sleep(DRAIN_LOOK).await;

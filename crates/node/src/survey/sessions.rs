@@ -16,6 +16,7 @@ use super::slices::{SLICE, Slices};
 use super::{add_flows, merge, refused, requests};
 use crate::entrance::OpenEntrance;
 use crate::health::Fault;
+use crate::server::PrivateStats;
 use crate::session::{self, Handle, Session, Worker};
 use crate::tcp_info::{Connections, Ledger};
 
@@ -59,6 +60,7 @@ pub(super) async fn part(worker: Rc<Worker>) -> Part {
             }
         }
     }
+    worker.state.server.each_private(|private| part.add_private(private));
     let entrances: Vec<_> = worker.state.entrances.borrow().keys().copied().collect();
     for id in entrances {
         if let Some(open) = worker.state.entrances.borrow().get(&id) {
@@ -96,6 +98,12 @@ fn kcp(fares: Fares) -> Option<status::Kcp> {
     })
 }
 
+/// The path of a link with another client.
+fn path(session: &Session, link: &Link) -> Option<status::PeerPath> {
+    let peer = link.active_peer()?;
+    Some(session.paths.of(link.serial(), peer.transport))
+}
+
 fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
@@ -103,7 +111,7 @@ fn micros(time: Duration) -> u64 {
 impl Part {
     fn add_link(&mut self, session: &Arc<Session>, link: &Link) {
         let worker = self.worker;
-        let carriers = link.carriers();
+        let (carriers, active) = (link.carriers(), link.active_carrier());
         let round_trip = link.round_trip().map(|rtt| rtt.as_micros());
         let (received, sent, resumes) = link.totals();
         let ends = carriers
@@ -116,6 +124,7 @@ impl Part {
             serial: link.serial(),
             worker,
             state: state(link).into(),
+            path: session.is_of_peer().then(|| path(session, link)).flatten(),
             streams: u64::try_from(link.stream_count()).unwrap_or(u64::MAX),
             flows: u64::try_from(link.flow_count()).unwrap_or(u64::MAX),
             dropped: dropped(link.flow_drops()),
@@ -128,9 +137,13 @@ impl Part {
                         number: number.0,
                         transport: peer.transport.name().to_owned(),
                         peer: term::address(peer.address),
-                        rtt_micros: round_trip.and_then(|micros| u64::try_from(micros).ok()),
+                        // The round trips of a link are those of its active carrier.
+                        rtt_micros: round_trip
+                            .filter(|_| active == Some(number))
+                            .and_then(|micros| u64::try_from(micros).ok()),
                         cipher: peer.cipher.map(|cipher| cipher.suite.to_owned()),
                         backend: peer.cipher.map(|cipher| cipher.backend.to_owned()),
+                        standby: active.is_some_and(|active| active != number),
                         tcp: None,
                         quic: fares.and_then(quic),
                         kcp: fares.and_then(kcp),
@@ -148,6 +161,9 @@ impl Part {
         let aim = &backend.picked.aim;
         let (list, target) = match &aim.target {
             Target::Service(_) | Target::Measure(_) => (&mut entry.services, String::new()),
+            Target::Private { client, service } => {
+                (&mut entry.forwards, format!("service://{client}/{service}"))
+            }
             Target::Forward(target) | Target::Reported(target) => {
                 (&mut entry.forwards, target.clone())
             }
@@ -172,13 +188,34 @@ impl Part {
         list.push(service);
     }
 
+    /// Adds the joined streams of a private service, which has no entrance.
+    fn add_private(&mut self, private: &PrivateStats) {
+        let stats = &private.stats;
+        let service = status::Service {
+            name: private.service.as_str().to_owned(),
+            address: status::PRIVATE.to_owned(),
+            state: ServiceState::Up.into(),
+            streams: stats.live(),
+            streams_total: stats.opened(),
+            bytes_in: stats.bytes_in(),
+            bytes_out: stats.bytes_out(),
+            refused: refused(stats),
+            ..status::Service::default()
+        };
+        self.entry(&private.session).services.push(service);
+    }
+
     fn entry(&mut self, session: &Arc<Session>) -> &mut status::Session {
         let worker = self.worker;
         let new = || {
-            let is_up = session.live() > 0;
-            let state = if is_up { SessionState::Up } else { SessionState::Connecting };
+            let state = match (session.live() > 0, session.is_on_demand()) {
+                (true, _) => SessionState::Up,
+                (false, true) => SessionState::Idle,
+                (false, false) => SessionState::Connecting,
+            };
             let mut told = status::Session {
                 peer: session.name.clone(),
+                private: session.is_of_peer(),
                 state: state.into(),
                 ..status::Session::default()
             };

@@ -122,6 +122,9 @@ pub(super) async fn streams_of(
 async fn names(worker: &Worker, slices: &mut Slices) -> HashMap<*const (), String> {
     let mut names: HashMap<_, _> = worker.state.former_names().into_iter().collect();
     names.extend(worker.state.client.counted_names());
+    worker.state.server.each_private(|private| {
+        names.insert(private.stats.identity(), private.service.as_str().to_owned());
+    });
     let entrances: Vec<_> = worker.state.entrances.borrow().keys().copied().collect();
     for id in entrances {
         if let Some(open) = worker.state.entrances.borrow().get(&id) {

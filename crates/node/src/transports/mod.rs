@@ -20,7 +20,7 @@
 mod kcp;
 mod material;
 mod mux;
-mod quic;
+pub(crate) mod quic;
 mod side;
 mod tcp;
 mod way;
@@ -39,6 +39,7 @@ use net::source::Proxies;
 use net::udp::{self, Buffers};
 use tls::Identity;
 use transport::{Listener, PathDialer};
+use transport_quic::StunServer;
 
 pub(crate) use material::{plain, trust};
 pub(crate) use mux::MuxCarriers;
@@ -74,6 +75,8 @@ struct Setup<'a> {
     identity: Option<&'a Identity>,
     /// The directory in which a family keeps data for the next process.
     state: Option<&'a Path>,
+    /// What answers STUN at the ports of UDP.
+    stun: &'a Arc<StunServer>,
 }
 
 /// The listeners of one family of a server.

@@ -53,7 +53,7 @@ impl Family for Quic {
         let server = |asks: bool| {
             let (keys, peers) = (keys.clone(), peers.clone());
             QuicServer::new(tls.by(asks), ca(config, asks), settings(&config.common), keys, peers)
-                .map(|server| server.behind(proxies.clone()))
+                .map(|server| server.behind(proxies.clone()).with_stun(Arc::clone(setup.stun)))
         };
         let (asking, exempt) = (server(true)?, server(false)?);
         Ok(Arc::new(QuicListeners { tls, asking, exempt, proxies, left: left.into() }))
@@ -135,11 +135,12 @@ fn ca(config: &ServerConfig, asks: bool) -> Option<&Path> {
 }
 
 /// The socket buffers of the configuration.
-fn sizes(quic: &config::Quic) -> Buffers {
+pub(crate) fn sizes(quic: &config::Quic) -> Buffers {
     buffers(quic.receive_buffer, quic.send_buffer)
 }
 
-fn settings(common: &Common) -> QuicSettings {
+/// The settings of connections.
+pub(crate) fn settings(common: &Common) -> QuicSettings {
     let congestion = match common.quic.congestion {
         Congestion::Bbr => transport_quic::Congestion::Bbr,
         Congestion::Cubic => transport_quic::Congestion::Cubic,

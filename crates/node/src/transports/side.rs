@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::Context;
 use config::{Common, Listen, ServerConfig};
 use tls::Identity;
+use transport_quic::StunServer;
 
 use super::mux::{MuxCarriers, MuxSide};
 use super::{Bound, FAMILIES, Listeners, Setup};
@@ -20,6 +21,7 @@ pub(crate) struct ServerSide {
     families: Vec<(&'static [&'static str], Arc<dyn Listeners>)>,
     /// The carriers of `mux://` listeners, if there are any.
     mux: Option<MuxSide>,
+    stun: Arc<StunServer>,
 }
 
 impl ServerSide {
@@ -30,7 +32,8 @@ impl ServerSide {
         identity: Option<&Identity>,
         state: Option<&Path>,
     ) -> anyhow::Result<Self> {
-        let setup = Setup { config, identity, state };
+        let stun = Arc::<StunServer>::default();
+        let setup = Setup { config, identity, state, stun: &stun };
         let is_wanted = |names: &[&str]| {
             config.listen.iter().any(|at| names.contains(&at.endpoint.scheme.name))
         };
@@ -40,12 +43,17 @@ impl ServerSide {
         let has_mux = config.listen.iter().any(|listen| listen.mux.is_some());
         let mux = has_mux.then(|| MuxSide::new(&setup)).transpose()?;
         let pin = Arc::new(Mutex::new(pin_of(identity)));
-        Ok(Self { has_tls: identity.is_some(), pin, families, mux })
+        Ok(Self { has_tls: identity.is_some(), pin, families, mux, stun })
     }
 
     /// The pin of the certificate that new connections are shown; `None` without TLS.
     pub(crate) fn pin(&self) -> Option<String> {
         self.pin.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What answers STUN at the ports of `quic://`.
+    pub(crate) const fn stun(&self) -> &Arc<StunServer> {
+        &self.stun
     }
 
     /// Whether one of the listeners speaks TLS.
@@ -60,7 +68,7 @@ impl ServerSide {
         config: &ServerConfig,
         identity: Option<&Identity>,
     ) -> anyhow::Result<impl FnOnce() + use<>> {
-        let setup = Setup { config, identity, state: None };
+        let setup = Setup { config, identity, state: None, stun: &self.stun };
         let renewals = self.families.iter().map(|(_, listeners)| listeners.renew(&setup));
         let mux = self.mux.iter().map(|mux| mux.renew(&setup));
         let renewals = renewals.chain(mux).collect::<anyhow::Result<Vec<_>>>()?;

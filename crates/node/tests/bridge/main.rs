@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use link::{Host, Link};
 use proto::ResetCode;
-use relay::{Duplex, bridge, open_duplex, span};
+use relay::{Crossing, Duplex, bridge, open_duplex, span};
 use rig::{Acceptor, Dialler, Party, ThroughLink, WINDOW, to_service, until};
 use testkit::origins::{Digest, Pattern};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -60,7 +60,9 @@ impl World {
         let server = Acceptor::new(Party::new(move |open, inlet| {
             let link = onward.link().expect("the publisher is connected");
             match way {
-                Way::OneWorker => bridge(inlet, &link, open).expect("a link with room"),
+                Way::OneWorker => {
+                    bridge(inlet, &link, open, Crossing::default()).expect("a link with room")
+                }
                 Way::TwoWorkers => through_span(inlet, &link, open),
             }
         }));
@@ -79,7 +81,7 @@ impl World {
 /// Both halves run on one thread here, and exchange messages as two workers do.
 fn through_span(inlet: Box<dyn Inlet>, link: &Link, open: proto::Open) -> Rc<dyn Outlet> {
     let (here, there) = span();
-    let (here, there) = (here.carry(), there.carry());
+    let (here, there) = (here.carry(Crossing::default()), there.carry(Crossing::default()));
     let opened = link.open(open, there.outlet()).expect("a link with room");
     there.join(opened);
     let outlet = here.outlet();

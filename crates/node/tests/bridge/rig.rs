@@ -247,6 +247,7 @@ impl Dialler {
     pub(crate) fn start(dialer: Rc<dyn PathDialer>, owner: Rc<Party>) -> Self {
         let plan = link::client::Client {
             paths: vec![Path { url: "memory://peer".to_owned(), dialer }],
+            standby: false,
             name: Name::new("peer").unwrap(),
             identity: Identity::Token(Token::new(TOKEN).unwrap()),
             instance: InstanceId([7; 16]),

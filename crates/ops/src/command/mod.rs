@@ -27,9 +27,11 @@ use crate::enrol::{Allowed, Opened, Order};
 use crate::events::Event;
 use crate::lists::ListChange;
 use crate::measure::{Ping, Progress, Speed};
+use crate::nat::NatReport;
 use crate::reload::Reloaded;
 use crate::shown::Shown;
 use crate::status::{Status, StreamKind, Streams};
+use crate::visit::{Invitation, InviteOrder, InvitedVisitor, Uninvited};
 
 pub use form::{Form, Misread};
 pub use patch::{Json, Patch, operations};
@@ -61,6 +63,14 @@ pub enum Command {
     Deny(Order),
     /// Changes the services and forwards of a client.
     Lists(ListChange),
+    /// Makes a code for a visitor of a private service.
+    Invite(InviteOrder),
+    /// Lists the visitors of private services that came by codes.
+    Visitors,
+    /// Makes the tokens of such a visitor void.
+    Uninvite {
+        visitor: String,
+    },
     /// Changes limits of a client.
     Limit(LimitOrder),
     /// Puts a client on hold, or ends the hold.
@@ -110,6 +120,8 @@ pub enum Command {
     Speedtest {
         millis: u64,
     },
+    /// Asks STUN servers what stands between a client and other clients.
+    Nat,
 }
 
 /// An answer of the daemon.
@@ -130,6 +142,9 @@ pub enum Answer {
     Configuration(Box<Shown>),
     Opened(Opened),
     Allowed(Allowed),
+    Invitation(Invitation),
+    Visitors(Vec<InvitedVisitor>),
+    Uninvited(Uninvited),
     Limited(Limits),
     /// The hold in force; `None`: the client is not on hold any more.
     Held(Option<Held>),
@@ -150,6 +165,7 @@ pub enum Answer {
     Pong(Ping),
     Progress(Progress),
     Speed(Box<Speed>),
+    Nat(NatReport),
     Event(Event),
     /// So many events were lost, because the listener was slow.
     Lost(u64),

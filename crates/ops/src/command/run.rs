@@ -36,6 +36,10 @@ const NO_OTHER_SIDE: &str = "this is a server; its side is reached from where `t
 const NO_SPEED_TEST: &str =
     "this is a server; a client tests the speed: run it where `tunnel client` runs";
 
+/// The error of a server that is asked for its NAT.
+const NO_NAT: &str = "this is a server; a client asks what stands between it and other clients: run \
+                      it where `tunnel client` runs";
+
 /// The error of a server that is not told whose connections to end.
 const RECONNECT_WHOM: &str =
     "this is a server: name the client whose connections end (hint: tunnel reconnect NAME)";
@@ -91,6 +95,7 @@ pub async fn run(daemon: &dyn Daemon, request: Request<'_>) -> anyhow::Result<An
         || daemon.settings().context("its configuration is read at its start only: restart it");
     let enrolment = || daemon.enrolment().context(NOT_A_SERVER);
     let clients = || daemon.clients().context(NOT_A_SERVER);
+    let visitors = || daemon.visitors().context(NOT_A_CLIENT);
     // What was done stands in lines of its own, which do not know the channel.
     let told = |what: &str| tracing::info!(target: AUDIT, "{over} asked for {what}");
     Ok(match command {
@@ -154,6 +159,20 @@ pub async fn run(daemon: &dyn Daemon, request: Request<'_>) -> anyhow::Result<An
             told("a change of services and forwards");
             Answer::Reloaded(reloaded)
         }
+        Command::Invite(order) => {
+            let invitation = visitors()?.invite(order).await?;
+            told(&format!("a code for {} to visit {}", invitation.visitor, invitation.service));
+            Answer::Invitation(invitation)
+        }
+        Command::Visitors => Answer::Visitors(visitors()?.all().await?),
+        Command::Uninvite { visitor } => {
+            let what = format!("no more visits of {visitor}");
+            let uninvited = visitors()?.uninvite(visitor).await?;
+            if !uninvited.services.is_empty() {
+                told(&what);
+            }
+            Answer::Uninvited(uninvited)
+        }
         Command::Streams { service, limit } => {
             Answer::Streams(timely(traffic()?.streams(service, limit)).await?)
         }
@@ -169,10 +188,17 @@ pub async fn run(daemon: &dyn Daemon, request: Request<'_>) -> anyhow::Result<An
             Answer::Killed(killed)
         }
         Command::Reconnect { client } => {
-            match (&client, daemon.clients().is_some()) {
-                (None, true) => anyhow::bail!(RECONNECT_WHOM),
-                (Some(_), false) => anyhow::bail!(RECONNECT_ITSELF),
-                (Some(_), true) | (None, false) => {}
+            match (&client, daemon.clients()) {
+                (None, Some(_)) => anyhow::bail!(RECONNECT_WHOM),
+                (Some(_), None) => anyhow::bail!(RECONNECT_ITSELF),
+                (Some(name), Some(clients)) => {
+                    let is_known = timely(clients.one(name.clone())).await??.is_some();
+                    anyhow::ensure!(
+                        is_known,
+                        "the server knows no client `{name}` (hint: `tunnel clients` lists all)"
+                    );
+                }
+                (None, None) => {}
             }
             let links = timely(traffic()?.reconnect(client.clone())).await?;
             let of = client.map(|name| format!(" of client {name}")).unwrap_or_default();
@@ -196,6 +222,10 @@ pub async fn run(daemon: &dyn Daemon, request: Request<'_>) -> anyhow::Result<An
             Answer::Pong(ping.map_err(|_| NoAnswer)?)
         }
         Command::Events => listen(daemon, &news).await?,
+        Command::Nat => {
+            let probe = daemon.nat_probe().context(NO_NAT)?;
+            Answer::Nat(timeout(PATIENCE + PATIENCE, probe.probe()).await.map_err(|_| NoAnswer)??)
+        }
         Command::Speedtest { millis } => speed_test(daemon, millis, &news).await?,
         Command::Connect { .. } => anyhow::bail!("`connect` takes a connection for itself"),
     })

@@ -103,14 +103,23 @@ const LOG: Form =
 const ENROLMENT: Form = Form {
     is: "an object",
     example: r#"{"name":"office","allow_tcp":["10000-10100"]}"#,
-    keys: &["name", "allow_tcp", "allow_udp", "allow_http", "allow_tls", "allow_forward", "renew"],
+    keys: &[
+        "name",
+        "allow_tcp",
+        "allow_udp",
+        "allow_http",
+        "allow_tls",
+        "allow_forward",
+        "allow_visit",
+        "renew",
+    ],
     required: 1,
 };
 
 const RIGHTS: Form = Form {
     is: "an object",
     example: r#"{"allow_tcp":["10000-10100"]}"#,
-    keys: &["allow_tcp", "allow_udp", "allow_http", "allow_tls", "allow_forward"],
+    keys: &["allow_tcp", "allow_udp", "allow_http", "allow_tls", "allow_forward", "allow_visit"],
     required: 0,
 };
 
@@ -126,6 +135,13 @@ const HOLD: Form = Form {
     example: r#"{"retry_after":"10m"}"#,
     keys: &["page", "retry_after"],
     required: 0,
+};
+
+const INVITATION: Form = Form {
+    is: "an object",
+    example: r#"{"service":"ssh","visitor":"laptop"}"#,
+    keys: &["service", "visitor", "existing"],
+    required: 1,
 };
 
 const LISTS: Form = Form {
@@ -147,6 +163,7 @@ struct Rights {
     allow_http: Vec<String>,
     allow_tls: Vec<String>,
     allow_forward: Vec<String>,
+    allow_visit: Vec<String>,
 }
 
 /// The body of `limit`: a [`LimitOrder`] without the name.
@@ -206,7 +223,7 @@ pub const TABLE: &[Entry] = &[
         Ok(Command::Client { name: given.name() })
     }),
     body("allow", Method::Post, "/clients/{name}/rights", &RIGHTS, |given, body| {
-        let Rights { allow_tcp, allow_udp, allow_http, allow_tls, allow_forward } =
+        let Rights { allow_tcp, allow_udp, allow_http, allow_tls, allow_forward, allow_visit } =
             RIGHTS.object(body)?;
         let (name, renew) = (given.name(), false);
         Ok(Command::Allow(Order {
@@ -216,11 +233,12 @@ pub const TABLE: &[Entry] = &[
             allow_forward,
             allow_http,
             allow_tls,
+            allow_visit,
             renew,
         }))
     }),
     body("deny", Method::Delete, "/clients/{name}/rights", &RIGHTS, |given, body| {
-        let Rights { allow_tcp, allow_udp, allow_http, allow_tls, allow_forward } =
+        let Rights { allow_tcp, allow_udp, allow_http, allow_tls, allow_forward, allow_visit } =
             RIGHTS.object(body)?;
         let (name, renew) = (given.name(), false);
         Ok(Command::Deny(Order {
@@ -230,6 +248,7 @@ pub const TABLE: &[Entry] = &[
             allow_forward,
             allow_http,
             allow_tls,
+            allow_visit,
             renew,
         }))
     }),
@@ -247,6 +266,13 @@ pub const TABLE: &[Entry] = &[
     }),
     body("lists", Method::Patch, "/lists", &LISTS, |_, body| {
         LISTS.object(body).map(Command::Lists)
+    }),
+    body("invite", Method::Post, "/visitors", &INVITATION, |_, body| {
+        INVITATION.object(body).map(Command::Invite)
+    }),
+    plain("visitors", Method::Get, "/visitors", |_| Ok(Command::Visitors)),
+    plain("uninvite", Method::Delete, "/visitors/{name}", |given| {
+        Ok(Command::Uninvite { visitor: given.name() })
     }),
     plain("streams", Method::Get, "/streams", |given| {
         let must = "service=web&limit=100, where limit is a number";
@@ -280,6 +306,7 @@ pub const TABLE: &[Entry] = &[
         }
         Ok(Command::Ping { timeout_millis })
     }),
+    plain("nat", Method::Get, "/nat", |_| Ok(Command::Nat)),
     body("speedtest", Method::Post, "/speedtest", &SPEEDTEST, |_, body| {
         let Span { millis } = SPEEDTEST.object(body)?;
         Ok(Command::Speedtest { millis })

@@ -13,6 +13,7 @@ use crate::lists::ListChange;
 use crate::reload::Reloaded;
 use crate::shown::Shown;
 use crate::status::{StreamNumber, Streams};
+use crate::visit::{Invitation, InviteOrder, InvitedVisitor, Uninvited};
 
 /// The links that are dialled after [`Traffic::reconnect`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,6 +66,19 @@ pub trait Log: Send + Sync {
     /// # Errors
     /// The text is no filter. The message is for a person.
     fn change(&self, filter: &str) -> Result<(), String>;
+}
+
+/// The visitors of a client's private services that came by codes.
+pub trait Visitors: Send + Sync {
+    /// Makes a code for a visitor.
+    fn invite(&self, order: InviteOrder) -> SendFuture<'_, anyhow::Result<Invitation>>;
+
+    /// Lists the visitors that came by codes, and those that may still come.
+    fn all(&self) -> SendFuture<'_, anyhow::Result<Vec<InvitedVisitor>>>;
+
+    /// Makes the tokens of a visitor void, and takes its right away at the server. No service: no
+    /// visitor of this name came by a code.
+    fn uninvite(&self, visitor: String) -> SendFuture<'_, anyhow::Result<Uninvited>>;
 }
 
 /// The codes of a server that let new clients in.

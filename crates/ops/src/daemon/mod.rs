@@ -16,10 +16,13 @@ use std::time::Duration;
 
 use crate::events::Events;
 use crate::measure::{Meter, SpeedTest};
+use crate::nat::NatProbe;
 use crate::status::Status;
 
-pub use capability::{Clients, Connector, Enrolment, Lists, Log, Reconnected, Settings, Traffic};
-pub use serving::{Certificates, Entries, ListsInForce, Serving};
+pub use capability::{
+    Clients, Connector, Enrolment, Lists, Log, Reconnected, Settings, Traffic, Visitors,
+};
+pub use serving::{Certificates, Entries, Inviter, ListsInForce, Serving};
 
 /// A future that may move between threads, because the control socket runs beside the workers.
 pub type SendFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -54,6 +57,11 @@ pub trait Daemon: Send + Sync {
         None
     }
 
+    /// What stands between a client and other clients.
+    fn nat_probe(&self) -> Option<&dyn NatProbe> {
+        None
+    }
+
     /// Its configuration.
     fn settings(&self) -> Option<&dyn Settings> {
         None
@@ -76,6 +84,11 @@ pub trait Daemon: Send + Sync {
 
     /// The services and forwards of a client.
     fn lists(&self) -> Option<&dyn Lists> {
+        None
+    }
+
+    /// The visitors of a client's private services that came by codes.
+    fn visitors(&self) -> Option<&dyn Visitors> {
         None
     }
 

@@ -4,10 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use config::{ClientConfig, Common, Kept};
+use proto::control::InviteAction;
+use proto::greeting::Name;
 
 use super::{Daemon, SendFuture};
 use crate::clients::{self, Applied, Change, Details, Held, HoldOrder};
 use crate::reload::Reloaded;
+use crate::visit::Visited;
 
 /// The part of a daemon that serves: a server or a client.
 pub trait Serving: Daemon {
@@ -55,12 +58,34 @@ pub trait Serving: Daemon {
         None
     }
 
+    /// The way of a client to its server for invitations.
+    fn inviter(&self) -> Option<&dyn Inviter> {
+        None
+    }
+
     /// Closes the listeners at once and lets streams finish. The future is ready when the last
     /// stream has ended. The caller drops the future at the deadline.
     fn drain(&self) -> SendFuture<'_, ()>;
 
     /// Tells the peers, ends the remaining streams, and stops the workers.
     fn close(&self) -> SendFuture<'_, ()>;
+}
+
+/// The way of a client to its server for invitations.
+pub trait Inviter: Send + Sync {
+    /// Asks the server. Returns the secret of the one-time code of a new client.
+    ///
+    /// # Errors
+    /// A line for a person: the refusal of the server, or no answer.
+    fn ask(
+        &self,
+        visitor: Name,
+        service: Name,
+        action: InviteAction,
+    ) -> SendFuture<'_, anyhow::Result<Option<String>>>;
+
+    /// Ready when a visitor of a private service has logged in.
+    fn visited(&self) -> SendFuture<'_, Visited>;
 }
 
 /// The certificates of a daemon.

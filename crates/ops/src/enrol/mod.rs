@@ -42,6 +42,10 @@ pub struct Order {
     pub allow_http: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow_tls: Vec<String>,
+    /// Private services of other clients, in the form of `allow.visit`. A daemon of an earlier
+    /// version refuses an order with this key.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allow_visit: Vec<String>,
     /// The code gives a client that is enrolled already a new token, and no rights.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub renew: bool,
@@ -88,6 +92,7 @@ impl Order {
             ("--allow-http", &self.allow_http),
             ("--allow-tls", &self.allow_tls),
             ("--allow-forward", &self.allow_forward),
+            ("--allow-visit", &self.allow_visit),
         ];
         let each = |(flag, list): (&str, &Vec<String>)| -> String {
             list.iter().map(|right| format!(" {flag} '{right}'")).collect()
@@ -103,12 +108,13 @@ impl Order {
             http: self.allow_http.clone(),
             tls: self.allow_tls.clone(),
             forward: self.allow_forward.clone(),
+            visit: self.allow_visit.clone(),
         }
     }
 
     /// Whether the order has the default rights.
     pub fn is_default(&self) -> bool {
-        let others = [&self.allow_forward, &self.allow_http, &self.allow_tls];
+        let others = [&self.allow_forward, &self.allow_http, &self.allow_tls, &self.allow_visit];
         let ports = [&self.allow_tcp, &self.allow_udp];
         ports.iter().all(|ports| **ports == [PORTS])
             && others.iter().all(|rights| rights.is_empty())
@@ -120,8 +126,9 @@ impl Order {
     }
 }
 
-/// All rights of a client to ports (`tcp`, `udp`), to hosts (`http`, `tls`) and to targets on the server's
-/// side (`forward`), after rights were added.
+/// All rights of a client to ports (`tcp`, `udp`), to hosts (`http`, `tls`), to targets on the
+/// server's side (`forward`) and to private services of other clients (`visit`), after rights were
+/// added.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allowed {
     pub tcp: Vec<String>,
@@ -132,6 +139,8 @@ pub struct Allowed {
     #[serde(default)]
     pub tls: Vec<String>,
     pub forward: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub visit: Vec<String>,
 }
 
 impl Allowed {
@@ -185,10 +194,13 @@ impl fmt::Display for Allowed {
         } else {
             write!(f, "may publish {}", public.join(", "))?;
         }
-        if self.forward.is_empty() {
-            return Ok(());
+        if !self.forward.is_empty() {
+            write!(f, " and may reach {} on the server's side", self.forward.join(", "))?;
         }
-        write!(f, " and may reach {} on the server's side", self.forward.join(", "))
+        if !self.visit.is_empty() {
+            write!(f, " and may visit {}", self.visit.join(", "))?;
+        }
+        Ok(())
     }
 }
 

@@ -19,7 +19,9 @@ pub(crate) use render::tables;
 pub use render::{Rates, bytes, duration, render, render_left, render_streams};
 #[cfg(any(test, feature = "sample"))]
 pub use sample::{sample, sample_flows, sample_kcp, sample_requests};
-pub use state::{ClientState, DaemonState, LinkState, ServiceState, SessionState, State, Told};
+pub use state::{
+    ClientState, DaemonState, LinkState, PathState, ServiceState, SessionState, State, Told,
+};
 
 /// The status of a daemon.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -176,6 +178,9 @@ impl Certificate {
 pub struct Session {
     /// The name of the other side: on a server the client's name, on a client the server's.
     pub peer: String,
+    /// Whether the other side is a client, over a private service.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub private: bool,
     /// Whether the session has a link. The text of a failure is the last error.
     #[serde(flatten)]
     pub state: Told<SessionState>,
@@ -246,6 +251,9 @@ pub struct Link {
     /// Whether the link takes streams.
     #[serde(flatten)]
     pub state: Told<LinkState>,
+    /// The path of a link with another client; absent on a link with a server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<PeerPath>,
     /// The number of open streams.
     pub streams: u64,
     /// The number of open flows.
@@ -259,6 +267,23 @@ pub struct Link {
     pub retained_bytes: u64,
     /// The live connections of the link.
     pub carriers: Vec<Carrier>,
+}
+
+/// The path of a link with another client.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PeerPath {
+    /// Whether the path passes the server.
+    #[serde(flatten)]
+    pub state: Told<PathState>,
+    /// The seconds since the link was taken to this path.
+    pub since_seconds: u64,
+    /// The two ends of a direct path: the kind and the address of this end as the other client sees
+    /// it, and of the other end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pair: Option<String>,
+    /// The round trip of the last check of a direct path, in microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rtt_micros: Option<u64>,
 }
 
 /// A carrier: one live connection of a link.
@@ -281,6 +306,9 @@ pub struct Carrier {
     /// without TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
+    /// Whether the carrier is ready to take over, and carries nothing meanwhile.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub standby: bool,
     /// The figures of the TCP connection; absent when the kernel does not report them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp: Option<Tcp>,
@@ -648,6 +676,9 @@ pub struct Streams {
     pub total: u64,
     pub list: Vec<Stream>,
 }
+
+/// The address of a private service.
+pub const PRIVATE: &str = "private";
 
 /// The reason of visitors whose address is not in `allow_from`, or is in `deny_from`.
 pub const VISITOR_DENIED: &str = "visitor_denied";

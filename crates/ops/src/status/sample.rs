@@ -81,6 +81,7 @@ pub fn sample() -> Status {
         rtt_micros: Some(12_345),
         cipher: Some("TLS_AES_128_GCM_SHA256".into()),
         backend: Some("ring".into()),
+        standby: false,
         tcp: Some(tcp),
         quic: None,
         kcp: None,
@@ -113,6 +114,7 @@ pub fn sample() -> Status {
                 Link {
                     serial: 7,
                     state: LinkState::Up.into(),
+                    path: None,
                     streams: 1,
                     flows: 0,
                     dropped: BTreeMap::from([("early".to_owned(), 2)]),

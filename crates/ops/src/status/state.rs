@@ -120,6 +120,8 @@ pub enum SessionState {
     /// No link takes streams, and no attempt has failed.
     #[default]
     Connecting,
+    /// No link is needed at present: the next visitor asks for it.
+    Idle,
     /// The last attempt of a client failed in the network. The text is the error.
     Unreachable,
     /// The server refused the last attempt of a client, or its certificate failed the check: a person
@@ -133,13 +135,20 @@ pub enum SessionState {
 }
 
 impl State for SessionState {
-    const ALL: &'static [Self] =
-        &[Self::Up, Self::Connecting, Self::Unreachable, Self::Refused, Self::Superseded];
+    const ALL: &'static [Self] = &[
+        Self::Up,
+        Self::Connecting,
+        Self::Idle,
+        Self::Unreachable,
+        Self::Refused,
+        Self::Superseded,
+    ];
 
     fn text(self) -> &'static str {
         match self {
             Self::Up => "up",
             Self::Connecting => "connecting",
+            Self::Idle => "idle",
             Self::Unreachable => "unreachable",
             Self::Refused => "refused",
             Self::Superseded => "superseded",
@@ -150,7 +159,7 @@ impl State for SessionState {
     fn tone(self) -> Tone {
         match self {
             Self::Up => Tone::Good,
-            Self::Connecting | Self::Unknown => Tone::Waits,
+            Self::Connecting | Self::Idle | Self::Unknown => Tone::Waits,
             Self::Unreachable | Self::Refused | Self::Superseded => Tone::Bad,
         }
     }
@@ -191,6 +200,39 @@ impl State for LinkState {
         match self {
             Self::Up => Tone::Good,
             Self::Stalled | Self::GoingAway | Self::Ended | Self::Unknown => Tone::Waits,
+        }
+    }
+}
+
+/// By which path a link with another client goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PathState {
+    /// Through the server. The text is the reason for which there is no direct path, if it is known.
+    #[default]
+    Relayed,
+    /// From client to client.
+    Direct,
+    /// A word of a newer daemon.
+    #[serde(other)]
+    Unknown,
+}
+
+impl State for PathState {
+    const ALL: &'static [Self] = &[Self::Relayed, Self::Direct];
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Relayed => "relayed",
+            Self::Direct => "direct",
+            Self::Unknown => UNKNOWN,
+        }
+    }
+
+    fn tone(self) -> Tone {
+        match self {
+            Self::Direct => Tone::Good,
+            Self::Relayed | Self::Unknown => Tone::Waits,
         }
     }
 }
@@ -247,6 +289,8 @@ impl State for ServiceState {
 #[serde(rename_all = "snake_case")]
 pub enum ClientState {
     Connected,
+    /// The client has links, and none of them has a connection.
+    Stalled,
     /// The client has left since the server's start.
     Away,
     /// The client has not logged in since the server's start.
@@ -258,11 +302,12 @@ pub enum ClientState {
 }
 
 impl State for ClientState {
-    const ALL: &'static [Self] = &[Self::Connected, Self::Away, Self::NeverSeen];
+    const ALL: &'static [Self] = &[Self::Connected, Self::Stalled, Self::Away, Self::NeverSeen];
 
     fn text(self) -> &'static str {
         match self {
             Self::Connected => "connected",
+            Self::Stalled => "without a connection",
             Self::Away => "away",
             Self::NeverSeen => "away since the server's start",
             Self::Unknown => UNKNOWN,
@@ -272,7 +317,7 @@ impl State for ClientState {
     fn tone(self) -> Tone {
         match self {
             Self::Connected => Tone::Good,
-            Self::Away | Self::NeverSeen | Self::Unknown => Tone::Waits,
+            Self::Stalled | Self::Away | Self::NeverSeen | Self::Unknown => Tone::Waits,
         }
     }
 }
@@ -306,8 +351,10 @@ mod tests {
     fn each_state_has_its_word_and_its_text() {
         let daemon = [("running", "running"), ("draining", "draining")];
         assert_eq!(told::<DaemonState>(), expected(&daemon));
-        let session = ["up", "connecting", "unreachable", "refused", "superseded"];
+        let session = ["up", "connecting", "idle", "unreachable", "refused", "superseded"];
         assert_eq!(told::<SessionState>(), expected(&session.map(|word| (word, word))));
+        let path = ["relayed", "direct"];
+        assert_eq!(told::<PathState>(), expected(&path.map(|word| (word, word))));
         let link = [
             ("up", "up"),
             ("stalled", "stalled"),
@@ -326,6 +373,7 @@ mod tests {
         assert_eq!(told::<ServiceState>(), expected(&service));
         let client = [
             ("connected", "connected"),
+            ("stalled", "without a connection"),
             ("away", "away"),
             ("never_seen", "away since the server's start"),
         ];

@@ -1,5 +1,6 @@
 //! The output of the program for a person. Everything except log lines goes through here: results
-//! to stdout, problems to stderr. A closed pipe (`tunnel status | head -1`) is no error.
+//! to stdout, problems to stderr. A result that stdout does not take is [`Unwritten`]; a closed pipe
+//! (`tunnel status | head -1`) then ends the command without an error.
 //!
 //! Text may come from a peer, so control characters other than line ends and tabs are escaped here.
 //! In a table line ends and tabs are escaped as well.
@@ -11,6 +12,7 @@ mod screen;
 mod sheet;
 mod table;
 mod tone;
+mod unwritten;
 mod width;
 
 use std::borrow::Cow;
@@ -24,18 +26,25 @@ pub use screen::Screen;
 pub use sheet::{Drawn, Sheet};
 pub use table::{Column, Table};
 pub use tone::Tone;
+pub use unwritten::{Unwritten, pause, wait_for};
 pub use width::natural;
 
 /// Writes a line to stdout: a result.
-pub fn out(text: impl Display) {
-    line(io::stdout().lock(), text);
+///
+/// # Errors
+/// Stdout does not take the line.
+pub fn out(text: impl Display) -> Result<(), Unwritten> {
+    Ok(line(io::stdout().lock(), text)?)
 }
 
 /// Writes text of this program to stdout as it is and without a line end: a token for `generate
 /// token -n`, a command of the terminal.
-pub fn out_bare(text: impl Display) {
+///
+/// # Errors
+/// Stdout does not take the text.
+pub fn out_bare(text: impl Display) -> Result<(), Unwritten> {
     let mut stdout = io::stdout().lock();
-    drop(write!(stdout, "{text}").and_then(|()| stdout.flush()));
+    Ok(write!(stdout, "{text}").and_then(|()| stdout.flush())?)
 }
 
 /// The text without control characters other than line ends and tabs.
@@ -46,7 +55,8 @@ pub fn clean(text: &str) -> Cow<'_, str> {
 /// Writes a line to stderr: a problem, or a hint that must not mix with the result. On a terminal
 /// the line is broken at blanks.
 pub fn err(text: impl Display) {
-    line(io::stderr().lock(), broken(&text.to_string(), Screen::of_stderr()));
+    // A failure cannot be reported anywhere.
+    drop(line(io::stderr().lock(), broken(&text.to_string(), Screen::of_stderr())));
 }
 
 /// Whether [`err`] would break a line of the text.
@@ -67,11 +77,10 @@ fn broken(text: &str, screen: Screen) -> Cow<'_, str> {
     Cow::Owned(text.split('\n').map(of).collect::<Vec<_>>().join("\n"))
 }
 
-fn line(mut to: impl Write, text: impl Display) {
+fn line(mut to: impl Write, text: impl Display) -> io::Result<()> {
     let text = text.to_string();
     let text = clean(&text);
-    // A failure cannot be reported anywhere.
-    drop(writeln!(to, "{text}").and_then(|()| to.flush()));
+    writeln!(to, "{text}").and_then(|()| to.flush())
 }
 
 /// An address as text, without an unknown port (0): a reverse proxy reports only the IP address of
@@ -116,7 +125,7 @@ mod tests {
     #[test]
     fn text_of_a_peer_commands_no_terminal() {
         let mut out = Vec::new();
-        line(&mut out, "one\n\ttwo\u{1b}[2J");
+        line(&mut out, "one\n\ttwo\u{1b}[2J").unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), "one\n\ttwo\\u{1b}[2J\n");
     }
 

@@ -7,6 +7,7 @@ use super::escaped;
 use super::screen::Screen;
 use super::table::Table;
 use super::tone::Tone;
+use super::unwritten::Unwritten;
 use super::width::{width, wrap};
 
 /// The blanks in front of what belongs to the line above, and of the rest of a long line.
@@ -135,10 +136,12 @@ pub struct Drawn(String);
 
 impl Drawn {
     /// Writes the text to stdout, with text of this program before and after it.
-    pub fn show(&self, before: &str, after: &str) {
+    ///
+    /// # Errors
+    /// Stdout does not take the text.
+    pub fn show(&self, before: &str, after: &str) -> Result<(), Unwritten> {
         let mut stdout = io::stdout().lock();
-        // A failure cannot be reported anywhere.
-        drop(write!(stdout, "{before}{}{after}", self.0).and_then(|()| stdout.flush()));
+        Ok(write!(stdout, "{before}{}{after}", self.0).and_then(|()| stdout.flush())?)
     }
 
     /// The text in the rows of the window, with the number of lines that have no room. The last row

@@ -4,10 +4,12 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use super::message::{self, field, service};
 use super::terms::Reading;
-use super::{ADDRESSES_MAX, IGNORABLE, MESSAGE_MAX, SERVICES_MAX, TEXT_MAX};
 use super::{
-    ControlMessage, FlowClose, FlowOpen, RefusedAddress, Register, Registered, ServiceError,
-    ServiceErrorCode, ServiceResult, ServiceSpec, Strained,
+    ADDRESSES_MAX, IGNORABLE, MESSAGE_MAX, SERVICES_MAX, SIGNAL_MAX, STUN_PORTS_MAX, TEXT_MAX,
+};
+use super::{
+    ControlMessage, FlowClose, FlowOpen, Invite, Invited, RefusedAddress, Register, Registered,
+    ServiceError, ServiceErrorCode, ServiceResult, ServiceSpec, Strained, StunPorts,
 };
 use crate::frame::decode_request;
 use crate::greeting::Name;
@@ -17,7 +19,7 @@ use crate::{FlowId, ResetCode};
 /// A violation on the control stream. It ends the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ControlError {
-    /// A message beyond [`MESSAGE_MAX`]; found in its head.
+    /// A message beyond [`MESSAGE_MAX`], or a signal beyond [`SIGNAL_MAX`]; found in its head.
     #[error("a control message of {0} bytes")]
     TooLong(usize),
     /// A kind that is unknown and may not be skipped.
@@ -94,6 +96,9 @@ impl ControlDecoder {
                         return Ok(None);
                     }
                     let whole = self.partial.split();
+                    if kind == message::SIGNAL {
+                        return Ok(Some(ControlMessage::Signal(whole.freeze().slice(TLV_HEAD..))));
+                    }
                     return decode_message(kind, &whole[TLV_HEAD..]).map(Some);
                 }
             }
@@ -110,8 +115,13 @@ impl ControlDecoder {
             message::REGISTER
             | message::REGISTERED
             | message::STRAINED
+            | message::STUN
             | message::FLOW_OPEN
-            | message::FLOW_CLOSE => {}
+            | message::FLOW_CLOSE
+            | message::INVITE
+            | message::INVITED => {}
+            message::SIGNAL if length > SIGNAL_MAX => return Err(ControlError::TooLong(length)),
+            message::SIGNAL => {}
             kind if kind & IGNORABLE == 0 => return Err(ControlError::UnknownKind(kind)),
             _ => {
                 self.skip = length;
@@ -140,10 +150,31 @@ fn decode_message(kind: u8, body: &[u8]) -> Result<ControlMessage, ControlError>
             Ok(ControlMessage::Registered(Registered { generation, results }))
         }
         message::STRAINED => decode_strained(body).map(ControlMessage::Strained),
+        message::STUN => decode_stun(body).map(ControlMessage::Stun),
         message::FLOW_OPEN => decode_flow_open(body).map(ControlMessage::FlowOpen),
         message::FLOW_CLOSE => decode_flow_close(body).map(ControlMessage::FlowClose),
+        message::INVITE => Invite::decode(body).map(ControlMessage::Invite),
+        message::INVITED => Invited::decode(body).map(ControlMessage::Invited),
         kind => Err(ControlError::UnknownKind(kind)),
     }
+}
+
+fn decode_stun(body: &[u8]) -> Result<StunPorts, ControlError> {
+    let mut ports = None;
+    let mut body = Reader::new(body);
+    while let Some((kind, mut value)) = body.tlv()? {
+        if kind == field::PORTS {
+            let mut list = Vec::new();
+            while !value.is_empty() {
+                list.push(value.u16()?);
+            }
+            if list.len() > STUN_PORTS_MAX {
+                return Err(ControlError::Malformed("too many ports of STUN"));
+            }
+            once(&mut ports, list)?;
+        }
+    }
+    Ok(StunPorts(ports.ok_or(ControlError::Malformed("no ports of STUN"))?))
 }
 
 fn decode_strained(body: &[u8]) -> Result<Strained, ControlError> {

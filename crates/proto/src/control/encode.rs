@@ -5,8 +5,14 @@ use std::borrow::Cow;
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::message::{self, field, service};
-use super::{ADDRESSES_MAX, ControlMessage, MESSAGE_MAX, SERVICES_MAX, TEXT_MAX};
-use super::{FlowOpen, RefusedAddress, ServiceError, ServiceResult, ServiceSpec};
+use super::{
+    ADDRESSES_MAX, ControlMessage, MESSAGE_MAX, SERVICES_MAX, SIGNAL_MAX, STUN_PORTS_MAX, TEXT_MAX,
+    VISITORS_MAX,
+};
+use super::{
+    FlowOpen, RefusedAddress, Register, Registered, ServiceError, ServiceResult, ServiceSpec,
+    StunPorts,
+};
 use crate::frame::put_request;
 use crate::greeting::Name;
 use crate::text::{escaped, is_forbidden};
@@ -53,6 +59,17 @@ pub enum EncodeError {
     /// The target of a flow that no peer would take.
     #[error("the target of the flow is too long, or has a control character")]
     Target,
+    /// Too many patterns of visitors of one service.
+    #[error("service {name}: {count} visitors are more than {VISITORS_MAX}")]
+    Visitors {
+        /// Whose.
+        name: Name,
+        /// How many.
+        count: usize,
+    },
+    /// A signal that is too long.
+    #[error("a signal of {0} bytes is longer than {SIGNAL_MAX}")]
+    Signal(usize),
     /// Within all other limits, and too long all the same.
     #[error("{0} bytes of services are more than {MESSAGE_MAX}")]
     Long(usize),
@@ -84,6 +101,13 @@ impl ControlMessage {
             Self::Strained(strained) => put_tlv(&mut out, message::STRAINED, |out| {
                 put_tlv(out, field::RATE, |out| out.put_u64(strained.rate));
             }),
+            Self::Stun(StunPorts(ports)) => {
+                put_tlv(&mut out, message::STUN, |out| {
+                    let ports = ports.iter().take(STUN_PORTS_MAX);
+                    put_tlv(out, field::PORTS, |out| ports.for_each(|port| out.put_u16(*port)));
+                });
+                return Ok(out.freeze());
+            }
             Self::FlowOpen(open) => return encode_flow_open(open),
             Self::FlowClose(close) => {
                 put_tlv(&mut out, message::FLOW_CLOSE, |out| {
@@ -92,6 +116,12 @@ impl ControlMessage {
                 });
                 return Ok(out.freeze());
             }
+            Self::Signal(signal) => {
+                put_tlv(&mut out, message::SIGNAL, |out| out.put_slice(signal));
+                return Ok(out.freeze());
+            }
+            Self::Invite(invite) => return Ok(invite.encode()),
+            Self::Invited(invited) => return Ok(invited.encode()),
         }
         debug_assert_eq!(out.len() - TLV_HEAD, self.body_length(most));
         Ok(out.freeze())
@@ -100,11 +130,12 @@ impl ControlMessage {
     /// Every limit, before a byte is written. Returns the most bytes of an explanation of a refused
     /// address.
     fn check(&self) -> Result<usize, EncodeError> {
-        let count = match self {
-            Self::Register(register) => register.services.len(),
-            Self::Registered(registered) => registered.results.len(),
-            Self::Strained(_) | Self::FlowOpen(_) | Self::FlowClose(_) => 0,
-        };
+        if let Self::Signal(signal) = self
+            && signal.len() > SIGNAL_MAX
+        {
+            return Err(EncodeError::Signal(signal.len()));
+        }
+        let count = self.specs().len() + self.results().len();
         if count > SERVICES_MAX {
             return Err(EncodeError::Services(count));
         }
@@ -135,33 +166,48 @@ impl ControlMessage {
             .ok_or_else(|| EncodeError::Long(self.body_length(0)))
     }
 
+    /// The message as a list of services or of results.
+    fn listing(&self) -> Listing<'_> {
+        match self {
+            Self::Register(register) => Listing::Asked(register),
+            Self::Registered(registered) => Listing::Answered(registered),
+            Self::Strained(_)
+            | Self::FlowOpen(_)
+            | Self::FlowClose(_)
+            | Self::Signal(_)
+            | Self::Invite(_)
+            | Self::Invited(_)
+            | Self::Stun(_) => Listing::None,
+        }
+    }
+
     /// The services of a Register.
     fn specs(&self) -> &[ServiceSpec] {
-        match self {
-            Self::Register(register) => &register.services,
-            Self::Registered(_) | Self::Strained(_) | Self::FlowOpen(_) | Self::FlowClose(_) => &[],
+        match self.listing() {
+            Listing::Asked(register) => &register.services,
+            Listing::Answered(_) | Listing::None => &[],
         }
     }
 
     /// The results of a Registered.
     fn results(&self) -> &[ServiceResult] {
-        match self {
-            Self::Registered(registered) => &registered.results,
-            Self::Register(_) | Self::Strained(_) | Self::FlowOpen(_) | Self::FlowClose(_) => &[],
+        match self.listing() {
+            Listing::Answered(registered) => &registered.results,
+            Listing::Asked(_) | Listing::None => &[],
         }
     }
 
     fn addresses(&self) -> Vec<(&Name, &[String])> {
-        match self {
-            Self::Register(register) => {
+        match self.listing() {
+            Listing::Asked(register) => {
                 register.services.iter().map(|s| (&s.name, s.public.as_slice())).collect()
             }
-            Self::Registered(registered) => registered
+            Listing::Answered(registered) => registered
                 .results
                 .iter()
                 .map(|r| (&r.name, r.outcome.as_ref().map_or(&[][..], Vec::as_slice)))
                 .collect(),
-            Self::Strained(_) | Self::FlowOpen(_) | Self::FlowClose(_) => Vec::new(),
+            Listing::None => Vec::new(),
         }
     }
 
@@ -175,13 +221,13 @@ impl ControlMessage {
                 tlv(tlv(name.as_str().len()) + addresses)
             })
             .sum();
-        let own: usize = match self {
-            Self::Register(register) => {
+        let own: usize = match self.listing() {
+            Listing::Asked(register) => {
                 let leaving = if register.leaving { tlv(1) } else { 0 };
                 let terms = register.services.iter().map(|spec| spec.terms.encoded_len());
                 leaving + terms.sum::<usize>()
             }
-            Self::Registered(registered) => {
+            Listing::Answered(registered) => {
                 let refused = registered.results.iter().flat_map(|result| &result.refused);
                 let refused = refused.map(|RefusedAddress { address, error }| {
                     tlv(4 + address.len() + explanation(error, most).len())
@@ -191,10 +237,17 @@ impl ControlMessage {
                 let whole = whole.map(|error| tlv(2 + explanation(error, TEXT_MAX).len()));
                 whole.chain(refused).sum()
             }
-            Self::Strained(_) | Self::FlowOpen(_) | Self::FlowClose(_) => 0,
+            Listing::None => 0,
         };
         tlv(8) + common + own
     }
+}
+
+/// What a message says about services; most messages say nothing.
+enum Listing<'a> {
+    Asked(&'a Register),
+    Answered(&'a Registered),
+    None,
 }
 
 /// Whether no peer would take the text of an address.

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use super::{IGNORABLE, ServiceTerms};
+use bytes::Bytes;
+
+use super::{IGNORABLE, Invite, Invited, ServiceTerms};
 use crate::greeting::Name;
 use crate::{FlowId, Open, Priority, ResetCode};
 
@@ -13,13 +15,29 @@ pub(super) const REGISTERED: u8 = 2;
 pub(super) const FLOW_OPEN: u8 = 3;
 pub(super) const FLOW_CLOSE: u8 = 4;
 pub(super) const STRAINED: u8 = IGNORABLE | 1;
+pub(super) const SIGNAL: u8 = IGNORABLE | 2;
+/// Only where the feature Private is in use.
+pub(super) const INVITE: u8 = IGNORABLE | 3;
+pub(super) const INVITED: u8 = IGNORABLE | 4;
+pub(super) const STUN: u8 = IGNORABLE | 5;
 
 /// TLV kinds of a message body.
 pub(super) mod field {
     pub(in crate::control) const GENERATION: u8 = 1;
     pub(in crate::control) const SERVICE: u8 = 2;
     pub(in crate::control) const RATE: u8 = 1;
+    pub(in crate::control) const PORTS: u8 = 1;
     pub(in crate::control) const LEAVING: u8 = 60;
+}
+
+/// TLV kinds of an invitation and its answer.
+pub(super) mod invite {
+    pub(in crate::control) const REQUEST: u8 = 1;
+    pub(in crate::control) const VISITOR: u8 = 2;
+    pub(in crate::control) const SERVICE: u8 = 3;
+    pub(in crate::control) const ACTION: u8 = 4;
+    pub(in crate::control) const SECRET: u8 = 5;
+    pub(in crate::control) const REFUSED: u8 = 6;
 }
 
 /// TLV kinds inside a service, asked for or answered.
@@ -35,6 +53,7 @@ pub(super) mod service {
     pub(in crate::control) const FLOWS: u8 = 9;
     pub(in crate::control) const KEEPALIVE: u8 = 10;
     pub(in crate::control) const TIMEOUTS: u8 = 11;
+    pub(in crate::control) const VISITORS: u8 = 12;
     pub(in crate::control) const REFUSED: u8 = 60;
 
     pub(in crate::control) const FLAG_SHARED: u8 = 1;
@@ -55,6 +74,16 @@ pub enum ControlMessage {
     FlowOpen(FlowOpen),
     /// From either side: a flow has ended.
     FlowClose(FlowClose),
+    /// From either side of a link between two clients: what the ends tell each other to find a
+    /// direct path. The content is opaque here, and has at most [`SIGNAL_MAX`](super::SIGNAL_MAX)
+    /// bytes.
+    Signal(Bytes),
+    /// Client to server.
+    Invite(Invite),
+    /// Server to client.
+    Invited(Invited),
+    /// Server to client.
+    Stun(StunPorts),
 }
 
 /// The begin of a flow.
@@ -82,6 +111,11 @@ pub struct Strained {
     /// The rate of the carrier, bytes per second.
     pub rate: u64,
 }
+
+/// The UDP ports at which the server answers STUN, at the address at which the client reaches it.
+/// The first ones are best. At most [`STUN_PORTS_MAX`](super::STUN_PORTS_MAX).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StunPorts(pub Vec<u16>);
 
 /// The complete service set of a client. It replaces the one before it; of two links that say
 /// different things at the same time, the higher generation is right.

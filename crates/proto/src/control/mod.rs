@@ -9,6 +9,7 @@ mod decode;
 mod encode;
 mod fuzz;
 mod http;
+mod invite;
 mod message;
 mod terms;
 #[cfg(test)]
@@ -18,9 +19,10 @@ pub use decode::{ControlDecoder, ControlError};
 pub use encode::EncodeError;
 #[doc(hidden)]
 pub use fuzz::fuzz;
+pub use invite::{Invite, InviteAction, InviteOutcome, Invited, OneTimeSecret};
 pub use message::{
     ControlMessage, FlowClose, FlowOpen, RefusedAddress, Register, Registered, ServiceError,
-    ServiceErrorCode, ServiceResult, ServiceSpec, Strained,
+    ServiceErrorCode, ServiceResult, ServiceSpec, Strained, StunPorts,
 };
 pub use terms::{FlowTimes, ServiceTerms, TCP_KEEPALIVE_MAX, Timeouts};
 
@@ -32,6 +34,15 @@ pub const SERVICES_MAX: usize = 4096;
 
 /// Public addresses of a service, at most.
 pub const ADDRESSES_MAX: usize = 1024;
+
+/// Patterns of visitors of a private service, at most.
+pub const VISITORS_MAX: usize = 1024;
+
+/// Ports of a [`ControlMessage::Stun`], at most.
+pub const STUN_PORTS_MAX: usize = 8;
+
+/// Bytes of a [`ControlMessage::Signal`], at most.
+pub const SIGNAL_MAX: usize = 4 << 10;
 
 /// Bytes of an address or an explanation, at most.
 pub const TEXT_MAX: usize = 1024;

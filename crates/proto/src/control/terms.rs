@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use bytes::{BufMut, BytesMut};
 
-use super::EncodeError;
 use super::decode::{ControlError, once};
 use super::message::{self, service};
+use super::{EncodeError, TEXT_MAX, VISITORS_MAX};
 use crate::greeting::Name;
 use crate::wire::{Reader, put_tlv};
-use crate::{HttpOptions, NETWORKS_MAX, Network, Priority, Visitors};
+use crate::{HttpOptions, NETWORKS_MAX, NamePattern, Network, Priority, Visitors};
 
 /// What a client decides about the visitors of a service. The default is that of a service without
 /// options.
@@ -43,6 +43,11 @@ pub struct ServiceTerms {
     pub timeouts: Timeouts,
     /// When its idle flows end.
     pub flows: FlowTimes,
+    /// The clients that may visit a private service, which has no public address. `None`: the
+    /// service is not private. A server without [`Features::PRIVATE`] serves no such service.
+    ///
+    /// [`Features::PRIVATE`]: crate::greeting::Features::PRIVATE
+    pub private: Option<Arc<[NamePattern]>>,
 }
 
 impl Default for ServiceTerms {
@@ -56,6 +61,7 @@ impl Default for ServiceTerms {
             http: HttpOptions::default(),
             timeouts: Timeouts::default(),
             flows: FlowTimes::default(),
+            private: None,
         }
     }
 }
@@ -130,12 +136,18 @@ impl ServiceTerms {
         if let Some((_, list)) = long {
             return Err(EncodeError::Networks { name: name(), count: list.len() });
         }
+        if let Some(count) = self.private.as_ref().map(|list| list.len())
+            && count > VISITORS_MAX
+        {
+            return Err(EncodeError::Visitors { name: name(), count });
+        }
         self.http.check().map_err(|why| EncodeError::Http { name: name(), why })
     }
 
     /// Appends the fields of the service whose values are not the default.
     pub(super) fn put(&self, out: &mut BytesMut) {
-        let Self { priority, shared, resume, ephemeral, visitors, http, timeouts, flows } = self;
+        let Self { priority, shared, resume, ephemeral, visitors, http, timeouts, flows, private } =
+            self;
         put_tlv(out, service::PRIORITY, |out| out.put_u8(message::priority_raw(*priority)));
         let shared = if *shared { service::FLAG_SHARED } else { 0 };
         let resume = if *resume { service::FLAG_RESUME } else { 0 };
@@ -145,6 +157,15 @@ impl ServiceTerms {
             put_tlv(out, kind, |out| list.iter().for_each(|network| put_network(network, out)));
         }
         http.put(out);
+        if let Some(patterns) = private {
+            put_tlv(out, service::VISITORS, |out| {
+                for pattern in &**patterns {
+                    // A pattern has at most 65 bytes.
+                    out.put_u8(u8::try_from(pattern.as_str().len()).unwrap_or(u8::MAX));
+                    out.put_slice(pattern.as_str().as_bytes());
+                }
+            });
+        }
         if *flows != FlowTimes::default() {
             put_tlv(out, service::FLOWS, |out| {
                 out.put_u32(flows.unanswered);
@@ -213,6 +234,7 @@ pub(super) struct Reading {
     timeouts: Option<Timeouts>,
     keepalive: Option<u32>,
     flows: Option<FlowTimes>,
+    private: Option<Arc<[NamePattern]>>,
 }
 
 impl Reading {
@@ -236,6 +258,7 @@ impl Reading {
             }
             service::KEEPALIVE => once(&mut self.keepalive, value.u32()?.min(TCP_KEEPALIVE_MAX)),
             service::TIMEOUTS => once(&mut self.timeouts, Timeouts::decode(value)?),
+            service::VISITORS => once(&mut self.private, patterns(value)?),
             _ => Ok(()),
         }
     }
@@ -257,6 +280,7 @@ impl Reading {
             http: self.http.unwrap_or_default(),
             timeouts,
             flows: self.flows.unwrap_or_default(),
+            private: self.private,
         }
     }
 }
@@ -268,6 +292,21 @@ fn lists(visitors: &Visitors) -> impl Iterator<Item = (u8, &[Network])> {
     let deny = (!visitors.deny_from.is_empty())
         .then_some((service::DENY_FROM, visitors.deny_from.as_ref()));
     allow.into_iter().chain(deny)
+}
+
+fn patterns(mut value: Reader<'_>) -> Result<Arc<[NamePattern]>, ControlError> {
+    let mut patterns = Vec::new();
+    while !value.is_empty() {
+        if patterns.len() == VISITORS_MAX {
+            return Err(ControlError::Malformed("too many visitors of one service"));
+        }
+        let length = usize::from(value.u8()?);
+        let text = Reader::new(value.take(length)?).text(TEXT_MAX)?;
+        let pattern = NamePattern::new(text);
+        let pattern = pattern.map_err(|_| ControlError::Malformed("a visitor is not a name"))?;
+        patterns.push(pattern);
+    }
+    Ok(patterns.into())
 }
 
 fn put_network(network: &Network, out: &mut BytesMut) {

@@ -6,14 +6,14 @@ use std::time::Duration;
 use bytes::{BufMut, Bytes, BytesMut};
 use proptest::prelude::*;
 
-use super::message::{REGISTER, REGISTERED, STRAINED, field, service};
+use super::message::{REGISTER, REGISTERED, SIGNAL, STRAINED, STUN, field, service};
 use super::*;
 use crate::greeting::Name;
 use crate::wire::put_tlv;
 use crate::{
     CREDENTIALS_MAX, Compress, EDITS_MAX, FieldEdits, FlowId, HASHES_MAX, HashError,
-    HttpOptionError, HttpOptions, NETWORKS_MAX, Network, Open, Priority, Redirect, ResetCode,
-    Target, TargetProtocol, Visitors,
+    HttpOptionError, HttpOptions, NETWORKS_MAX, NamePattern, Network, Open, Priority, Redirect,
+    ResetCode, Target, TargetProtocol, Visitors,
 };
 
 fn name(text: &str) -> Name {
@@ -26,6 +26,15 @@ fn spec(text: &str) -> ServiceSpec {
         public: vec!["tcp://:10022".to_owned()],
         terms: ServiceTerms::default(),
     }
+}
+
+fn invite(action: InviteAction) -> ControlMessage {
+    let (visitor, service) = (name("laptop"), name("ssh"));
+    ControlMessage::Invite(Invite { request: 7, visitor, service, action })
+}
+
+fn invited(outcome: InviteOutcome) -> ControlMessage {
+    ControlMessage::Invited(Invited { request: 7, outcome })
 }
 
 /// A service with these terms.
@@ -55,6 +64,7 @@ fn terms() -> ServiceTerms {
             keepalive: Duration::from_secs(4),
         },
         flows: FlowTimes { unanswered: 1, answered: 3_600 },
+        private: Some(patterns(&["laptop", "office-*"])),
     }
 }
 
@@ -89,6 +99,10 @@ fn networks(list: &[(&str, u8)]) -> Arc<[Network]> {
     list.iter().map(|(ip, prefix)| Network::new(ip.parse().unwrap(), *prefix).unwrap()).collect()
 }
 
+fn patterns(list: &[&str]) -> Arc<[NamePattern]> {
+    list.iter().map(|text| NamePattern::new(text).unwrap()).collect()
+}
+
 fn register(services: Vec<ServiceSpec>) -> ControlMessage {
     ControlMessage::Register(Register { generation: 7, services, leaving: false })
 }
@@ -106,6 +120,10 @@ fn examples() -> Vec<ControlMessage> {
             spec("ssh"),
             ServiceSpec { public: vec![], ..spec("a") },
             spec_on("all", terms()),
+            spec_on(
+                "nobody",
+                ServiceTerms { private: Some(patterns(&[])), ..ServiceTerms::default() },
+            ),
             spec_on(
                 "none",
                 ServiceTerms {
@@ -149,6 +167,16 @@ fn examples() -> Vec<ControlMessage> {
             ],
         }),
         ControlMessage::Strained(Strained { rate: 125_000 }),
+        ControlMessage::Stun(StunPorts(Vec::new())),
+        ControlMessage::Stun(StunPorts(vec![7000; STUN_PORTS_MAX])),
+        ControlMessage::Signal(Bytes::new()),
+        invite(InviteAction::New),
+        invite(InviteAction::Existing),
+        invite(InviteAction::Revoke),
+        invited(InviteOutcome::Done(None)),
+        invited(InviteOutcome::Done(Some(OneTimeSecret("q7Xb2LmZ0aKc9RtYv4WnPs".to_owned())))),
+        invited(InviteOutcome::Refused("client `laptop` is enrolled already".to_owned())),
+        ControlMessage::Signal(Bytes::from(vec![7; SIGNAL_MAX])),
         ControlMessage::FlowOpen(FlowOpen {
             flow: FlowId::new(3),
             open: Open {
@@ -262,8 +290,8 @@ fn a_text_with_a_control_character_is_refused_and_an_explanation_is_sent_without
 #[test]
 fn an_unknown_kind_is_skipped_only_if_it_says_so() {
     let mut bytes = BytesMut::new();
-    text(&mut bytes, IGNORABLE | 5, &[1; 300]);
-    text(&mut bytes, IGNORABLE | 6, b"");
+    text(&mut bytes, IGNORABLE | 0x70, &[1; 300]);
+    text(&mut bytes, IGNORABLE | 0x71, b"");
     bytes.extend_from_slice(&examples()[2].encode().unwrap());
     assert_eq!(one(&bytes), Ok(Some(examples()[2].clone())));
     assert_eq!(one(&[5, 0, 0, 0]), Err(ControlError::UnknownKind(5)));
@@ -334,6 +362,20 @@ fn malformed_messages_are_refused() {
     for (what, write) in strained {
         let mut message = BytesMut::new();
         put_tlv(&mut message, STRAINED, write);
+        assert!(matches!(one(&message), Err(ControlError::Malformed(_))), "{what}");
+    }
+    let stun: &[(&str, Write)] = &[
+        ("no ports", |_| {}),
+        ("half a port", |out| text(out, field::PORTS, &[1, 2, 3])),
+        ("nine ports", |out| text(out, field::PORTS, &[7; 18])),
+        ("ports twice", |out| {
+            text(out, field::PORTS, &[1, 2]);
+            text(out, field::PORTS, &[1, 2]);
+        }),
+    ];
+    for (what, write) in stun {
+        let mut message = BytesMut::new();
+        put_tlv(&mut message, STUN, write);
         assert!(matches!(one(&message), Err(ControlError::Malformed(_))), "{what}");
     }
 }
@@ -568,4 +610,63 @@ fn the_encoder_refuses_options_of_http_that_the_decoder_would() {
         ..options()
     };
     assert!(one(&send(largest).unwrap()).is_ok());
+}
+
+#[test]
+fn a_signal_that_is_too_long_is_neither_sent_nor_taken() {
+    let long = Bytes::from(vec![0; SIGNAL_MAX + 1]);
+    let message = ControlMessage::Signal(long.clone());
+    assert_eq!(message.encode(), Err(EncodeError::Signal(SIGNAL_MAX + 1)));
+    let mut out = BytesMut::new();
+    put_tlv(&mut out, SIGNAL, |out| out.put_slice(&long));
+    // The head alone is refused, before a byte of the body is kept.
+    assert_eq!(one(&out[..4]), Err(ControlError::TooLong(SIGNAL_MAX + 1)));
+}
+
+#[test]
+fn visitors_of_a_private_service_are_patterns_in_bounds() {
+    let with = |count: usize| {
+        let pattern: NamePattern = "a*".parse().unwrap();
+        let private = Some(vec![pattern; count].into());
+        register(vec![spec_on("a", ServiceTerms { private, ..ServiceTerms::default() })])
+    };
+    let bytes = with(VISITORS_MAX).encode().unwrap();
+    assert_eq!(one(&bytes), Ok(Some(with(VISITORS_MAX))));
+    let count = VISITORS_MAX + 1;
+    let refused = EncodeError::Visitors { name: name("a"), count };
+    assert_eq!(with(count).encode(), Err(refused));
+    let visitors = |list: &[u8]| {
+        one(&body(|out| {
+            generation(out);
+            put_tlv(out, field::SERVICE, |out| {
+                text(out, service::NAME, b"a");
+                text(out, service::VISITORS, list);
+            });
+        }))
+    };
+    let many = b"\x01a".repeat(count);
+    let malformed = |what| Err(ControlError::Malformed(what));
+    assert_eq!(visitors(&many), malformed("too many visitors of one service"));
+    for bad in [&b"\x00"[..], b"\x03a b", b"\x03a*b"] {
+        assert_eq!(visitors(bad), malformed("a visitor is not a name"));
+    }
+    assert_eq!(visitors(b"\x02a"), malformed("a field ends too early"));
+}
+
+#[test]
+fn invitations_are_whole_and_their_secret_is_never_shown() {
+    let secret = "q7Xb2LmZ0aKc9RtYv4WnPs";
+    let done = invited(InviteOutcome::Done(Some(OneTimeSecret(secret.to_owned()))));
+    assert!(!format!("{done:?}").contains(secret));
+    let long = invited(InviteOutcome::Refused(format!("\n{}", "x".repeat(2000))));
+    let Ok(Some(ControlMessage::Invited(cut))) = one(&long.encode().unwrap()) else { panic!() };
+    let InviteOutcome::Refused(why) = cut.outcome else { panic!() };
+    assert_eq!((why.len(), &why[..3]), (TEXT_MAX, "\\nx"));
+    let whole = invite(InviteAction::New).encode().unwrap();
+    let mut unknown = BytesMut::from(&whole[..]);
+    *unknown.last_mut().unwrap() = 9;
+    assert_eq!(one(&unknown), Err(ControlError::Malformed("no such action")));
+    let mut short = BytesMut::new();
+    put_tlv(&mut short, whole[0], |out| out.put_slice(&whole[4..whole.len() - 5]));
+    assert_eq!(one(&short), Err(ControlError::Malformed("an invitation lacks a field")));
 }

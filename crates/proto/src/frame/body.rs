@@ -137,6 +137,7 @@ pub(crate) fn put_request(out: &mut BytesMut, open: &Open) -> Option<()> {
         Target::Forward(target) => (1u8, Cow::from(target)),
         Target::Measure(measure) => (2u8, Cow::from(measure.to_string())),
         Target::Reported(target) => (3u8, Cow::from(target)),
+        Target::Private { client, service } => (4u8, Cow::from(format!("{client}/{service}"))),
     };
     if text.contains(crate::text::is_forbidden) {
         return None;
@@ -191,6 +192,10 @@ pub(crate) fn decode_request(mut body: &[u8]) -> Option<Open> {
         1 => Target::Forward(text.to_owned()),
         2 => Target::Measure(text.parse().ok()?),
         3 => Target::Reported(text.to_owned()),
+        4 => {
+            let (client, service) = text.split_once('/')?;
+            Target::Private { client: client.parse().ok()?, service: service.parse().ok()? }
+        }
         _ => return None,
     };
     let ip = match rest.try_get_u8().ok()? {

@@ -75,8 +75,12 @@ impl Features {
     /// [`Target::Reported`](crate::Target::Reported).
     pub const FLOWS: Self = Self(2);
 
+    /// The peer knows private services: the field `visitors` of a Register, and
+    /// [`Target::Private`](crate::Target::Private).
+    pub const PRIVATE: Self = Self(4);
+
     /// The abilities of this program.
-    pub const OURS: Self = Self(Self::VISITORS.0 | Self::FLOWS.0);
+    pub const OURS: Self = Self(Self::VISITORS.0 | Self::FLOWS.0 | Self::PRIVATE.0);
 
     /// Whether all abilities of `other` are among these.
     #[must_use]

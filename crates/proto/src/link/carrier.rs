@@ -3,12 +3,14 @@
 //! ```text
 //!   attach, first of the link -----------------------------> Live
 //!   attach, others (replaces; adds while none is live) --> Resuming --both RESUMEs--> Live
-//!   attach, adds while one is live --> Standby --the active one is lost--> Resuming
+//!   attach, adds while one is live --> Standby --the active one is lost or silent--> Resuming
 //!   detach, silence, replaced: gone from any phase
 //! ```
-//! Frames leave by one carrier, the active one. A standby answers PINGs and takes over without a
-//! dial when the active one dies. Which side notices first does not matter: a RESUME that arrives
-//! on a standby is the peer's word that the active carrier is lost.
+//! Frames leave by one carrier, the active one. There is at most one standby. A standby carries
+//! PINGs alone, so its own loss is noticed as that of an idle carrier, and takes over without a
+//! dial when the active carrier is lost, or silent for as long as the next path would be tried
+//! otherwise. Which side notices first does not matter: a RESUME that arrives on a standby is the
+//! peer's word that the active carrier is lost.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -70,7 +72,7 @@ impl Carrier {
     }
 }
 
-/// All carriers of a link; at most one is not a standby.
+/// All carriers of a link: at most one that is active and one standby.
 #[derive(Debug)]
 pub(super) struct Carriers {
     all: Vec<Carrier>,
@@ -123,9 +125,9 @@ impl Carriers {
         was_active
     }
 
-    /// The newest standby.
-    pub(super) fn newest(&self) -> Option<CarrierNumber> {
-        self.all.iter().map(|carrier| carrier.number).max()
+    pub(super) fn standby(&self) -> Option<CarrierNumber> {
+        let standby = self.all.iter().find(|carrier| carrier.phase == Phase::Standby);
+        standby.map(|carrier| carrier.number)
     }
 
     /// Starts or stops the clock of `resume_timeout`.
@@ -150,15 +152,17 @@ impl Carriers {
         config: &LinkConfig,
         events: &mut VecDeque<Event>,
     ) {
+        let has_standby = self.standby().is_some();
         for carrier in &mut self.all {
-            match carrier.liveness.handle_timeout(now, config.keepalive) {
-                Verdict::Fine => {}
-                Verdict::Probe => events.push_back(Event::ProbeNextPath),
-                Verdict::Dead => {
-                    // Asked once: the next deadline is a full silence away.
-                    carrier.liveness.received(now);
-                    events.push_back(Event::CarrierDead(carrier.number));
-                }
+            let verdict = carrier.liveness.handle_timeout(now, config.keepalive);
+            let is_standby = carrier.phase == Phase::Standby;
+            if verdict == Verdict::Dead || (verdict == Verdict::Probe && has_standby && !is_standby)
+            {
+                // Asked once: the next deadline is a full silence away.
+                carrier.liveness.received(now);
+                events.push_back(Event::CarrierDead(carrier.number));
+            } else if verdict == Verdict::Probe && !is_standby {
+                events.push_back(Event::ProbeNextPath);
             }
         }
         let expired = self

@@ -102,8 +102,11 @@ pub enum Event {
     Control(Bytes),
     /// A new carrier took over and both sides have resumed.
     Resumed,
-    /// Nothing was heard for long enough to try the next path beside this one.
+    /// Nothing was heard for long enough to try the next path beside this one. With a standby the
+    /// silent carrier is given up instead: [`Event::CarrierDead`].
     ProbeNextPath,
+    /// The active carrier was lost, and this standby is the active carrier now.
+    TookOver(CarrierNumber),
     /// The carrier was given up or replaced: close it.
     CarrierDead(CarrierNumber),
     /// With [`GoAwayReason::Retire`] the link is to retire: the peer says so, or the ids of this

@@ -5,7 +5,8 @@
 //!            nothing we sent waits for an answer        something does
 //!   0        -                                          -
 //!   1 s      -                                          PING at once (or after 3 RTT)
-//!   3 s      -                                          try the next path beside this one
+//!   3 s      -                                          the standby takes over, or without one:
+//!                                                       try the next path beside this one
 //!   5 s      -                                          dead
 //!   15 s     PING (keepalive), again every 10 s
 //!   35 s     two PINGs unanswered, a third due: dead

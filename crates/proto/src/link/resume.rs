@@ -37,7 +37,7 @@ const UNKNOWN_MAX: usize = 1 << 20;
 pub enum Attach {
     /// The link's first.
     New,
-    /// One more beside those that live.
+    /// A standby beside the carrier that lives, in place of an older standby.
     Adds,
     /// Replaces the carrier with this number and all earlier carriers.
     Replaces(CarrierNumber),
@@ -50,6 +50,7 @@ impl Link {
         match how {
             Attach::New => self.carriers.add(Carrier::new(number, Phase::Live, now)),
             Attach::Adds if self.carriers.active().is_some() => {
+                self.carriers.remove(&mut self.events, |one| one.phase == Phase::Standby);
                 self.carriers.add(Carrier::new(number, Phase::Standby, now));
             }
             Attach::Adds | Attach::Replaces(_) => {
@@ -63,12 +64,18 @@ impl Link {
     /// Detaches a lost carrier. Its unread bytes are dropped, and a standby takes over at once.
     pub fn detach(&mut self, now: Instant, number: CarrierNumber) {
         if self.carriers.lose(number)
-            && let Some(standby) = self.carriers.newest()
+            && let Some(standby) = self.carriers.standby()
         {
-            self.begin_resume(standby);
+            self.take_over(standby);
         }
         self.carriers.note_absence(now);
         self.rest();
+    }
+
+    /// The active carrier is lost: the standby takes its place.
+    fn take_over(&mut self, standby: CarrierNumber) {
+        self.begin_resume(standby);
+        self.events.push_back(Event::TookOver(standby));
     }
 
     /// Makes a standby the active carrier: queues our RESUME on it.
@@ -100,7 +107,7 @@ impl Link {
             Some(Phase::Standby) => {
                 // The peer's word that the active carrier is lost.
                 self.carriers.remove(&mut self.events, |carrier| carrier.number != number);
-                self.begin_resume(number);
+                self.take_over(number);
             }
             Some(Phase::Live) | None => {
                 return Err(Violation::link(ViolationCode::BadResume));

@@ -4,6 +4,7 @@
 
 mod early;
 mod lost;
+mod standby;
 mod stories;
 
 use std::fmt::Write as _;

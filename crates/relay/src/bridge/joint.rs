@@ -11,6 +11,7 @@ use net::pool;
 use proto::{HEAD_ROOM, Open, ResetCode};
 use transport::{Connector, Inlet, OpenError, Outlet};
 
+use super::Crossing;
 use crate::pipe::{Queue, throw_away};
 
 /// One of the two streams.
@@ -29,6 +30,7 @@ struct Half {
 /// Two joined streams. The outlets of both streams keep the joint alive.
 struct Joint {
     halves: [Half; 2],
+    crossing: Crossing,
 }
 
 /// The outlet of one of the two streams.
@@ -38,8 +40,8 @@ struct End {
     side: usize,
 }
 
-/// Opens a stream at `connector` and joins it with a stream that was accepted. Returns the outlet of
-/// the accepted stream.
+/// Opens a stream at `connector` and joins it with a stream that was accepted, which is that of the
+/// visitor. Returns the outlet of the accepted stream.
 ///
 /// # Errors
 /// The connector takes no more streams. The accepted stream is returned and still has to be refused.
@@ -47,8 +49,9 @@ pub fn bridge(
     accepted: Box<dyn Inlet>,
     connector: &dyn Connector,
     open: Open,
+    crossing: Crossing,
 ) -> Result<Rc<dyn Outlet>, (Box<dyn Inlet>, OpenError)> {
-    let joint = Rc::new(Joint { halves: Default::default() });
+    let joint = Rc::new(Joint { halves: Default::default(), crossing });
     let opened = connector.open(open, Rc::new(End { joint: Rc::clone(&joint), side: 1 }));
     let inlet = match opened {
         Ok(inlet) => inlet,
@@ -114,6 +117,11 @@ impl End {
 impl Outlet for End {
     fn deliver(&self, pieces: &mut VecDeque<Bytes>) -> usize {
         let mine = self.mine();
+        let bytes = pieces.iter().map(Bytes::len).sum();
+        match self.side {
+            0 => self.joint.crossing.count_in(bytes),
+            _ => self.joint.crossing.count_out(bytes),
+        }
         if mine.is_deaf.get() {
             return throw_away(pieces);
         }
@@ -152,6 +160,10 @@ impl Outlet for End {
 
     fn room(&self) {
         Self { joint: Rc::clone(&self.joint), side: 1 - self.side }.forward();
+    }
+
+    fn counted_in(&self) -> *const () {
+        self.joint.crossing.identity()
     }
 }
 

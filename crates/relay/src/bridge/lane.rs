@@ -8,10 +8,13 @@
 use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use proto::ResetCode;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf, duplex};
+use tokio::sync::oneshot;
 use tokio::task::spawn_local;
 use transport::{Death, Lane};
 
@@ -36,9 +39,22 @@ impl StreamLane {
     /// the stream when the lane is dropped before both directions have ended.
     #[must_use]
     pub fn new(stream: Duplex) -> Self {
+        Self::watched(stream).0
+    }
+
+    /// The same. The receiver gets the reason for which the far side reset the stream, when the
+    /// stream has ended.
+    #[must_use]
+    pub fn watched(stream: Duplex) -> (Self, oneshot::Receiver<Option<ResetCode>>) {
         let (pipe, other) = duplex(PIPE);
-        spawn_local(stream.carry(Layered::new(other, Bytes::new())));
-        Self { pipe, death: Death::default() }
+        let (told, reason) = oneshot::channel();
+        let watched = Rc::clone(stream.pipe());
+        spawn_local(async move {
+            stream.carry(Layered::new(other, Bytes::new())).await;
+            // The lane may be gone, and nobody waits.
+            let _ = told.send(watched.reset_code());
+        });
+        (Self { pipe, death: Death::default() }, reason)
     }
 }
 

@@ -20,8 +20,10 @@
 //! |---|---|
 //! | `joint` | live on one worker: a call of one link leads to a call of the other link |
 //! | `span` | live on two workers: a task of each worker exchanges messages with the other task |
+//! | `crossing` | the account of the joined streams: counters and limits |
 //! | `lane` | one stream, whose bytes are the lane of a carrier |
 
+mod crossing;
 mod joint;
 mod lane;
 mod span;
@@ -30,6 +32,7 @@ use net::pool;
 use proto::HEAD_ROOM;
 use transport::Inlet;
 
+pub use crossing::Crossing;
 pub use joint::bridge;
 pub use lane::StreamLane;
 pub use span::{Carried, Span, span};

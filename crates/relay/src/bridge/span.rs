@@ -16,6 +16,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::spawn_local;
 use transport::{Inlet, Outlet};
 
+use super::Crossing;
 use crate::pipe::{Queue, throw_away};
 
 /// Messages that may be on their way in one direction. A message is a frame of up to 512 KiB or a
@@ -55,10 +56,12 @@ pub fn span() -> (Span, Span) {
 
 impl Span {
     /// Makes the outlet of a stream of this worker, before there is an inlet. The result of
-    /// [`Carried::join`] is the work that follows.
+    /// [`Carried::join`] is the work that follows. `crossing` counts the bytes of this stream as
+    /// those of the visitor.
     #[must_use]
-    pub fn carry(self) -> Carried {
-        Carried { half: Rc::default(), span: self }
+    pub fn carry(self, crossing: Crossing) -> Carried {
+        let half = Half { crossing, ..Half::default() };
+        Carried { half: Rc::new(half), span: self }
     }
 }
 
@@ -74,6 +77,19 @@ impl Carried {
     #[must_use]
     pub fn outlet(&self) -> Rc<dyn Outlet> {
         Rc::<Half>::clone(&self.half)
+    }
+
+    /// Refuses the stream, which has reached no other stream.
+    pub fn refuse(self, inlet: &dyn Inlet, code: ResetCode) {
+        self.half.is_deaf.set(true);
+        self.half.queue.take();
+        inlet.refuse(code);
+    }
+
+    /// Whether the peer or its link has ended the stream meanwhile.
+    #[must_use]
+    pub fn is_reset(&self) -> bool {
+        self.half.reset.get().is_some()
     }
 
     /// Starts the task that carries the bytes of the stream. It ends with the stream.
@@ -95,6 +111,7 @@ struct Half {
     /// The other stream takes no more bytes.
     is_deaf: Cell<bool>,
     changed: Notify,
+    crossing: Crossing,
 }
 
 impl Outlet for Half {
@@ -102,6 +119,7 @@ impl Outlet for Half {
         if self.is_deaf.get() {
             return throw_away(pieces);
         }
+        self.crossing.count_in(pieces.iter().map(Bytes::len).sum());
         let mut queue = self.queue.borrow_mut();
         pieces.drain(..).for_each(|piece| queue.push(piece));
         self.changed.notify_one();
@@ -127,6 +145,10 @@ impl Outlet for Half {
 
     fn room(&self) {
         self.changed.notify_one();
+    }
+
+    fn counted_in(&self) -> *const () {
+        self.crossing.identity()
     }
 }
 
@@ -233,7 +255,10 @@ impl Task {
     fn hear(&mut self, message: Message) {
         match message {
             Message::Bytes(bytes) if self.incoming.is_over => drop(bytes),
-            Message::Bytes(bytes) => self.incoming.queue.push(bytes),
+            Message::Bytes(bytes) => {
+                self.half.crossing.count_out(bytes.len());
+                self.incoming.queue.push(bytes);
+            }
             Message::Finish => self.incoming.is_finished = true,
             Message::Consumed(bytes) => {
                 self.outgoing.unconsumed = self.outgoing.unconsumed.saturating_sub(bytes);

@@ -38,6 +38,12 @@ pub trait Links: fmt::Debug {
     fn soon(&self, _patience: Duration) -> LocalFuture<'static, Option<Connectors>> {
         Box::pin(std::future::ready(self.now()))
     }
+
+    /// As [`Links::soon`], for a connection to this target (`tcp://host:port`), to which other links
+    /// may lead.
+    fn to(&self, _target: &str, patience: Duration) -> LocalFuture<'static, Option<Connectors>> {
+        self.soon(patience)
+    }
 }
 
 /// A proxy at a listener of this worker.
@@ -125,7 +131,7 @@ async fn serve(
                 settings: Rc::clone(&proxy.settings),
                 permit,
             };
-            let connectors = proxy.links.soon(patience).await;
+            let connectors = proxy.links.to(&opening.target, patience).await;
             // Boxed, so that the task is small while it waits for the request. The visitor has its
             // answer, and the reason is in the log.
             let _ = Box::pin(opening.connect(connectors.as_ref())).await;

@@ -14,7 +14,7 @@ use super::{Fixture, connect};
 const SILENT: usize = 1_000;
 
 /// The transports whose carriers have TLS.
-const WITH_TLS: [&str; 4] = ["tls", "wss", "quic", "kcp"];
+const WITH_TLS: [&str; 5] = ["tls", "wss", "quic", "kcp", "direct"];
 
 pub(super) async fn cipher(fixture: &dyn Fixture) {
     let (dialled, accepted) = connect(fixture).await;

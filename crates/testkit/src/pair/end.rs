@@ -312,7 +312,11 @@ impl End {
                 self.dead.push(number);
                 self.log.push((now, event));
             }
-            Event::Resumed | Event::ProbeNextPath | Event::GoingAway(_) | Event::Expired => {
+            Event::Resumed
+            | Event::ProbeNextPath
+            | Event::TookOver(_)
+            | Event::GoingAway(_)
+            | Event::Expired => {
                 self.log.push((now, event));
             }
         }
@@ -330,7 +334,11 @@ impl End {
                 }
                 ControlMessage::Register(_)
                 | ControlMessage::Registered(_)
-                | ControlMessage::Strained(_) => Ok(()),
+                | ControlMessage::Strained(_)
+                | ControlMessage::Signal(_)
+                | ControlMessage::Stun(_)
+                | ControlMessage::Invite(_)
+                | ControlMessage::Invited(_) => Ok(()),
             };
             self.judge(outcome);
         }

@@ -299,6 +299,11 @@ impl Pair {
         self.wires.iter_mut().for_each(Wire::silence);
     }
 
+    /// As [`Pair::silence`], on one carrier.
+    pub fn silence_carrier(&mut self, number: CarrierNumber) {
+        self.wires.iter_mut().filter(|wire| wire.number == number).for_each(Wire::silence);
+    }
+
     /// Kills the newest carrier after `bytes` bytes towards `to`; see [`Pair::step`].
     pub fn cut_after(&mut self, to: Side, bytes: u64) {
         if let Some(wire) = self.wires.last_mut() {
@@ -326,7 +331,7 @@ impl Pair {
         }
     }
 
-    /// A new carrier beside the live carriers, attached at both ends.
+    /// A standby beside the live carrier, attached at both ends.
     pub fn add(&mut self) -> CarrierNumber {
         let number = self.wire();
         for side in SIDES {

@@ -8,7 +8,7 @@ use rustls::{
 };
 
 use super::*;
-use crate::verify::PinVerifier;
+use crate::verify::KeyVerifier;
 use crate::{Trust, client_config, fleeting, server_config};
 
 const NONE: Cpu =
@@ -91,7 +91,8 @@ fn key_exchange_and_signatures_are_those_of_aws_lc() {
 fn agreed(client: Cpu, server: Cpu, version: &'static SupportedProtocolVersion) -> CipherSuite {
     let (client, server) = (Suites::of(client), Suites::of(server));
     let identity = fleeting(&["a.example".to_owned()]).unwrap();
-    let verifier: Arc<dyn ServerCertVerifier> = Arc::new(PinVerifier::new(vec![identity.pin()]));
+    let verifier: Arc<dyn ServerCertVerifier> =
+        Arc::new(KeyVerifier::of_pins(vec![identity.pin()]));
     let client = ClientConfig::builder_with_provider(Arc::new(client.provider()))
         .with_protocol_versions(&[version])
         .unwrap()

@@ -1,20 +1,21 @@
 //! The TLS handshake of both sides, which runs on the engine and ends in a lane.
 
 use std::future::poll_fn;
-use std::io::{self, IoSlice};
-use std::net::SocketAddr;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use bytes::{Buf, BytesMut};
+use bytes::BytesMut;
 use rustls::ServerConfig;
 use tls::{certificate_name, explain};
-use transport::{Carrier, CarrierError, EXPORTER_LABEL, Peer, Side, Unchanged};
+use transport::{Carrier, CarrierError, EXPORTER_LABEL, Lane, Peer, Side, Transport, Unchanged};
 
 use super::Speech;
 use super::engine::{Engine, Standing, WIRE_RECORD};
 use super::exporter::Secret;
 use super::lane::TlsLane;
 use super::session::{Client, Server, Session};
+use super::under::{Inside, Under};
 use crate::dialer::TlsClient;
 use crate::socket::Socket;
 
@@ -45,8 +46,42 @@ pub(crate) async fn connect(
 ) -> Result<Carrier, CarrierError> {
     let (client, secret) =
         Client::new(&tls.config, tls.name).map_err(|error| explain(&error, Side::Client, false))?;
-    shake(socket, address, Engine::new(client), &secret, speech).await
+    shake(socket, (crate::TLS, address), Engine::new(client), &secret, speech).await
 }
+
+/// Runs the handshake with a server inside `lane`. The carrier has the name of `transport`, and no
+/// address.
+///
+/// # Errors
+/// The lane is lost, or the handshake fails.
+pub async fn connect_inside(
+    lane: Box<dyn Lane>,
+    transport: Transport,
+    tls: TlsClient,
+) -> Result<Carrier, CarrierError> {
+    let (client, secret) =
+        Client::new(&tls.config, tls.name).map_err(|error| explain(&error, Side::Client, false))?;
+    let at = (transport, NOWHERE);
+    shake(Inside(lane), at, Engine::new(client), &secret, Speech::Tunnel).await
+}
+
+/// Runs the handshake with a client inside `lane`, as [`connect_inside`] does.
+///
+/// # Errors
+/// The lane is lost, or the handshake fails.
+pub async fn accept_inside(
+    lane: Box<dyn Lane>,
+    transport: Transport,
+    config: &ServerConfig,
+) -> Result<Carrier, CarrierError> {
+    let (server, secret) =
+        Server::new(config).map_err(|error| explain(&error, Side::Server, false))?;
+    let at = (transport, NOWHERE);
+    shake(Inside(lane), at, Engine::new(server), &secret, Speech::Tunnel).await
+}
+
+/// The address of a far end that this end does not know.
+const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 /// Runs the handshake with a client.
 pub(crate) async fn accept(
@@ -57,12 +92,12 @@ pub(crate) async fn accept(
 ) -> Result<Carrier, CarrierError> {
     let (server, secret) =
         Server::new(config).map_err(|error| explain(&error, Side::Server, false))?;
-    shake(socket, address, Engine::new(server), &secret, speech).await
+    shake(socket, (crate::TLS, address), Engine::new(server), &secret, speech).await
 }
 
-async fn shake<S: Session>(
-    socket: Socket,
-    address: SocketAddr,
+async fn shake<S: Session, U: Under>(
+    mut under: U,
+    (transport, address): (Transport, SocketAddr),
     mut engine: Engine<S>,
     secret: &Arc<Secret>,
     speech: Speech,
@@ -75,21 +110,22 @@ async fn shake<S: Session>(
     loop {
         let outcome = engine.process(&mut nowhere, &mut Unchanged);
         is_greeted |= !engine.outgoing().is_empty();
-        let sent = send(&socket, engine.outgoing()).await;
+        let sent = send(&mut under, engine.outgoing()).await;
         let standing = outcome.map_err(|error| explain(&error, S::SIDE, heard > 0))?;
         sent?;
         if standing == Standing::Open && engine.session().accepted() {
             break;
         }
         let before = heard;
-        heard += receive(&socket, &mut engine, if is_greeted { WIRE_RECORD } else { HELLO_READ })
-            .await?;
+        heard +=
+            receive(&mut under, &mut engine, if is_greeted { WIRE_RECORD } else { HELLO_READ })
+                .await?;
         // rustls would fail as well, but it first waits for a whole record by a length that means
         // nothing.
         if before == 0 && !looks_like_tls(engine.incoming(0)) {
             if S::SIDE == Side::Server && is_request(engine.incoming(0)) {
                 // A browser shows the answer. A peer that does not take it has lost it.
-                let _ = send(&socket, &mut BytesMut::from(PLAIN)).await;
+                let _ = send(&mut under, &mut BytesMut::from(PLAIN)).await;
             }
             return Err(not_tls(S::SIDE, engine.incoming(0)));
         }
@@ -120,30 +156,28 @@ async fn shake<S: Session>(
         Side::Server => (state.peer_certificates().and_then(<[_]>::first))
             .map(|shown| certificate_name(shown).unwrap_or_default()),
     };
-    let (transport, connection) = (crate::TLS, socket.connection());
+    let connection = under.connection();
     let cipher = suite.map(tls::cipher);
     let watch = None;
     let peer = Peer { address, transport, connection, watch, exporter, certificate_name, cipher };
-    Ok(Carrier::single(peer, Box::new(TlsLane::new(engine, socket))))
+    Ok(Carrier::single(peer, Box::new(TlsLane::new(engine, under))))
 }
 
-async fn send(socket: &Socket, outgoing: &mut BytesMut) -> io::Result<()> {
+async fn send<U: Under>(under: &mut U, outgoing: &mut BytesMut) -> io::Result<()> {
     while !outgoing.is_empty() {
-        let n = poll_fn(|cx| socket.poll_write(cx, &[IoSlice::new(outgoing)], outgoing.len()));
-        let n = n.await?;
-        outgoing.advance(n);
+        poll_fn(|cx| under.poll_write(cx, outgoing)).await?;
     }
     *outgoing = BytesMut::new();
     Ok(())
 }
 
-async fn receive<S: Session>(
-    socket: &Socket,
+async fn receive<S: Session, U: Under>(
+    under: &mut U,
     engine: &mut Engine<S>,
     wanted: usize,
 ) -> io::Result<usize> {
     let incoming = engine.incoming(wanted);
-    let n = poll_fn(|cx| socket.poll_read(cx, incoming, wanted)).await?;
+    let n = poll_fn(|cx| under.poll_read(cx, incoming, wanted)).await?;
     if n == 0 {
         let text = "the peer closed the connection during the TLS handshake";
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));

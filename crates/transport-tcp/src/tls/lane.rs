@@ -1,10 +1,10 @@
-//! The lane of `tls://`.
+//! The lane of `tls://`, and that of a session inside another lane.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice};
+use std::io;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use net::pool;
 use rustls::Error;
 use tls::io_error;
@@ -12,7 +12,7 @@ use transport::{Death, Lane, Producer, Through, Unchanged};
 
 use super::engine::{Engine, RECORD, WIRE_RECORD};
 use super::session::Session;
-use crate::socket::Socket;
+use super::under::Under;
 
 /// The limit of ciphertext per read, even when the caller has more room. The ciphertext should stay
 /// in the core's second-level cache until it is decrypted.
@@ -22,20 +22,20 @@ const READ: usize = 256 << 10;
 const BATCH: usize = 128 << 10;
 
 #[derive(Debug)]
-pub(crate) struct TlsLane<S> {
+pub(crate) struct TlsLane<S, U> {
     engine: Engine<S>,
-    socket: Socket,
+    under: U,
     batch: usize,
     death: Death,
     closing: bool,
     finished: bool,
 }
 
-impl<S: Session> TlsLane<S> {
-    pub(super) fn new(engine: Engine<S>, socket: Socket) -> Self {
+impl<S: Session, U: Under> TlsLane<S, U> {
+    pub(super) fn new(engine: Engine<S>, under: U) -> Self {
         Self {
             engine,
-            socket,
+            under,
             batch: BATCH,
             death: Death::default(),
             closing: false,
@@ -46,7 +46,7 @@ impl<S: Session> TlsLane<S> {
     /// Ends the lane after a TLS failure. The alert is sent if the socket takes it at once.
     fn fail<T>(&mut self, error: &Error) -> Poll<io::Result<T>> {
         // The write does not poll, because the reader must not replace the writer's waker.
-        let _ = self.socket.try_write(self.engine.outgoing());
+        self.under.try_write(self.engine.outgoing());
         self.death.by(io_error(error, S::SIDE))
     }
 
@@ -54,9 +54,7 @@ impl<S: Session> TlsLane<S> {
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let outgoing = self.engine.outgoing();
         while !outgoing.is_empty() {
-            let slice = [IoSlice::new(outgoing)];
-            let n = ready!(self.socket.poll_write(cx, &slice, outgoing.len()))?;
-            outgoing.advance(n);
+            ready!(self.under.poll_write(cx, outgoing))?;
         }
         if outgoing.capacity() > 0 {
             pool::give(std::mem::take(outgoing));
@@ -65,7 +63,7 @@ impl<S: Session> TlsLane<S> {
     }
 }
 
-impl<S: Session> Lane for TlsLane<S> {
+impl<S: Session, U: Under> Lane for TlsLane<S, U> {
     fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut BytesMut) -> Poll<io::Result<usize>> {
         self.poll_read_through(cx, buf, &mut Unchanged)
     }
@@ -88,7 +86,7 @@ impl<S: Session> Lane for TlsLane<S> {
             // The read takes at most the caller's room, except for the last record.
             let limit = (buf.capacity() - buf.len()).clamp(WIRE_RECORD, READ);
             let incoming = self.engine.incoming(limit);
-            let n = match self.socket.poll_read(cx, incoming, limit) {
+            let n = match self.under.poll_read(cx, incoming, limit) {
                 Poll::Ready(Ok(n)) => n,
                 Poll::Ready(Err(error)) => return self.death.by(error),
                 Poll::Pending => {
@@ -172,27 +170,29 @@ impl<S: Session> Lane for TlsLane<S> {
         }
         ready!(self.poll_flush(cx))?;
         if !self.finished {
-            self.socket.finish()?;
-            self.finished = true;
+            match ready!(self.under.poll_finish(cx)) {
+                Ok(()) => self.finished = true,
+                Err(error) => return self.death.by(error),
+            }
         }
         Poll::Ready(Ok(()))
     }
 
     fn set_send_limit(&mut self, bytes: usize) {
         self.batch = bytes.clamp(RECORD, 2 * BATCH);
-        self.socket.set_send_limit(bytes);
+        self.under.set_send_limit(bytes);
     }
 
     fn held(&self) -> usize {
-        self.engine.held()
+        self.engine.held() + self.under.held()
     }
 
     fn detach(&mut self) -> io::Result<()> {
-        self.socket.detach()
+        self.under.detach()
     }
 
     fn attach(&mut self) -> io::Result<()> {
-        self.socket.attach()
+        self.under.attach()
     }
 }
 

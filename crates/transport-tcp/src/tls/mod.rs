@@ -1,4 +1,4 @@
-//! TLS 1.3 over a socket: rustls' unbuffered connections between our own buffers.
+//! TLS 1.3 over a socket or a lane: rustls' unbuffered connections between our own buffers.
 //!
 //! Measured with `examples/tls_bulk.rs`, one stream, both ends, two shared cores: 0.62-0.74 CPU-s
 //! per GB and 10-12 Gbit/s. rustls' buffered connections, which read 4 KiB at a time into a queue
@@ -12,10 +12,12 @@ mod lane;
 mod session;
 #[cfg(test)]
 mod tests;
+mod under;
 
 use transport::ALPN;
 
 pub(crate) use handshake::{accept, connect};
+pub use handshake::{accept_inside, connect_inside};
 
 /// The protocol inside TLS, as ALPN names it (RFC 7301).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

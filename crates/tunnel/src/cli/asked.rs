@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use ops::status::StreamNumber;
 
-use super::OptionArgs;
 use super::values::{forward, interval, patience, server, span, target};
+use super::{DaemonArgs, OptionArgs};
 use crate::complete::{clients, published, services};
 
 /// The running daemon that a command asks.
@@ -45,6 +45,9 @@ pub(crate) struct EnrollArgs {
     /// Targets on the server's side that it may reach, such as 10.0.0.0/8:* [default: none]
     #[arg(long, value_name = "HOST:PORTS")]
     pub(crate) allow_forward: Vec<String>,
+    /// Private services of other clients that it may visit, such as office/ssh [default: none]
+    #[arg(long, value_name = "CLIENT/SERVICE")]
+    pub(crate) allow_visit: Vec<String>,
     /// How it reaches the server: example.com (at the listener's port), tls://…, quic://…,
     /// kcp://…; may be repeated, the preferred URL first [default: the server's listeners at an address of this machine]
     #[arg(long, value_name = "URL", value_parser = server)]
@@ -56,7 +59,7 @@ pub(crate) struct EnrollArgs {
     /// Disconnect and forget a client that enrolled by a code
     #[arg(long, value_name = "NAME", add = clients())]
     #[arg(conflicts_with_all = ["name", "allow_tcp", "allow_udp", "allow_http", "allow_tls"])]
-    #[arg(conflicts_with_all = ["allow_forward", "server", "renew"])]
+    #[arg(conflicts_with_all = ["allow_forward", "allow_visit", "server", "renew"])]
     pub(crate) revoke: Option<String>,
     #[command(flatten)]
     pub(crate) which: Which,
@@ -67,13 +70,14 @@ pub(crate) struct EnrollArgs {
 
 /// `tunnel allow` and `tunnel deny`.
 #[derive(Debug, Args)]
+#[group(id = "rights", required = true, multiple = true)]
+#[group(args = ["tcp", "udp", "http", "tls", "forward", "visit"])]
 pub(crate) struct RightsArgs {
     /// Name of the client, which the configuration names or which enrolled by a code
     #[arg(add = clients())]
     pub(crate) name: String,
     /// TCP ports to publish: 22, 20000-20100, 127.0.0.1:8080
     #[arg(long, value_name = "PORTS", num_args = 1..)]
-    #[arg(required_unless_present_any = ["udp", "http", "tls", "forward"])]
     pub(crate) tcp: Vec<String>,
     /// UDP ports to publish: 5353, 20000-20100
     #[arg(long, value_name = "PORTS", num_args = 1..)]
@@ -87,6 +91,9 @@ pub(crate) struct RightsArgs {
     /// Targets on the server's side to reach: 10.0.0.0/8:*
     #[arg(long, value_name = "HOST:PORTS", num_args = 1..)]
     pub(crate) forward: Vec<String>,
+    /// Private services of other clients to visit: office/ssh, 'office/*'
+    #[arg(long, value_name = "CLIENT/SERVICE", num_args = 1..)]
+    pub(crate) visit: Vec<String>,
     #[command(flatten)]
     pub(crate) which: Which,
 }
@@ -154,11 +161,53 @@ pub(crate) struct ForwardArgs {
     pub(crate) json: bool,
 }
 
+/// `tunnel visit`.
+#[derive(Debug, Args)]
+pub(crate) struct VisitArgs {
+    /// The code that `tunnel visit --new` printed (`-`: the first line of standard input); writes the
+    /// file of --config [default: client.yaml] and starts with it, or adds a forward to the file
+    #[arg(value_name = "CODE", required_unless_present_any = ["new", "list", "revoke"])]
+    #[arg(conflicts_with_all = ["new", "list", "revoke"])]
+    pub(crate) code: Option<String>,
+    /// Where this machine has the service: 2222, tcp://127.0.0.1:2222, udp://2222, unix:///path
+    /// [default: a free port, which stays]
+    #[arg(long, value_name = "ADDRESS", requires = "code")]
+    pub(crate) listen: Option<String>,
+    /// How this machine reaches the server, instead of the URLs of the code; may be repeated
+    #[arg(long, value_name = "URL", requires = "code", value_parser = server)]
+    pub(crate) server: Vec<String>,
+    /// Only write the file; do not start the client
+    #[arg(long, requires = "code")]
+    pub(crate) no_start: bool,
+    /// Make a code for a visitor of this private service [default: the only private service]
+    #[arg(long, value_name = "SERVICE", num_args = 0..=1, default_missing_value = "")]
+    #[arg(conflicts_with_all = ["list", "revoke"])]
+    pub(crate) new: Option<String>,
+    /// The name of the new visitor, a client of the server from then on [default: random]
+    #[arg(long, requires = "new", conflicts_with = "existing")]
+    pub(crate) name: Option<String>,
+    /// The visitor is this client of the server
+    #[arg(long = "for", value_name = "CLIENT", requires = "new")]
+    pub(crate) existing: Option<String>,
+    /// List the visitors that came by codes, and those that may still come
+    #[arg(long, conflicts_with = "revoke")]
+    pub(crate) list: bool,
+    /// End the visits of a visitor that came by a code
+    #[arg(long, value_name = "VISITOR")]
+    pub(crate) revoke: Option<String>,
+    /// Print JSON, for programs
+    #[arg(long, conflicts_with = "code")]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) daemon: DaemonArgs,
+}
+
 /// `tunnel connect`.
 #[derive(Debug, Args)]
 pub(crate) struct ConnectArgs {
     /// What the server's side connects to: host:port, tcp://host:port, unix:///path; the client
-    /// needs a right to it (allow.forward)
+    /// needs a right to it (allow.forward). Or a private service of another client,
+    /// service://CLIENT/SERVICE
     #[arg(value_name = "TARGET", value_parser = target)]
     pub(crate) target: String,
     #[command(flatten)]
@@ -295,6 +344,16 @@ pub(crate) struct PingArgs {
     /// Time to wait for an answer, in seconds, at most 10
     #[arg(short = 'W', long, value_name = "SECS", default_value = "2", value_parser = patience)]
     pub(crate) timeout: Duration,
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `tunnel nat`.
+#[derive(Debug, Args)]
+pub(crate) struct NatArgs {
+    #[command(flatten)]
+    pub(crate) which: Which,
     /// Print JSON, for programs
     #[arg(long)]
     pub(crate) json: bool,

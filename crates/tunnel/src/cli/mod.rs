@@ -14,7 +14,8 @@ use logging::levels;
 
 pub(crate) use asked::{
     CheckArgs, ClientsArgs, ClientsCommand, ConnectArgs, EnrollArgs, ForwardArgs, HoldArgs,
-    LimitArgs, PingArgs, PublishArgs, RightsArgs, SpeedArgs, StreamsArgs, UnpublishArgs, Which,
+    LimitArgs, NatArgs, PingArgs, PublishArgs, RightsArgs, SpeedArgs, StreamsArgs, UnpublishArgs,
+    VisitArgs, Which,
 };
 pub(crate) use generate::{Generate, Shell, Side};
 pub(crate) use install::{InstallArgs, PlaceArgs, UninstallArgs};
@@ -86,6 +87,10 @@ Examples:
 
 The client keeps the services in its state directory. `tunnel unpublish NAME` withdraws a service.";
 
+const NAT_NOTE: &str = "\
+The client asks the server's STUN ports and those of p2p.stun, for 3 s at most. The exit code is 0,
+also if UDP is blocked, and 1 if no STUN server is known.";
+
 const STOP_NOTE: &str = "\
 Open streams may finish within `drain_timeout`. A second `tunnel stop` and a second signal to the
 daemon do what --now does.";
@@ -96,6 +101,20 @@ Examples:
   ssh -o ProxyCommand='tunnel connect %h:%p' admin@10.0.0.5
 
 The exit code is 1, and the reason on standard error, if there is no connection.";
+
+const VISIT_EXAMPLES: &str = "\
+Examples:
+  On the machine with the private service `ssh`, for a new client and for
+  the client `office` that the server has already:
+    tunnel visit --new ssh --name laptop
+    tunnel visit --new ssh --for office
+    tunnel visit --list
+    tunnel visit --revoke laptop
+  On the visitor's machine, with the code that --new printed:
+    tunnel visit visit1.… --listen 2222
+
+The code has a secret of the two clients, which the server never sees. It works once within ten
+minutes. The client with the service needs the right allow.invite on the server.";
 
 const CLIENTS_EXAMPLES: &str = "\
 Examples:
@@ -165,6 +184,10 @@ pub(crate) enum Command {
     Ping(PingArgs),
     /// Measure the throughput of a running client's tunnel in both directions, and name the limit
     Speedtest(SpeedArgs),
+    /// Show what stands between a running client and other clients: whether UDP passes, the kind of
+    /// NAT, and with which peers to expect a direct path
+    #[command(after_help = NAT_NOTE)]
+    Nat(NatArgs),
     /// Admit a new client by a one-time code; runs on the machine of the server
     Enroll(EnrollArgs),
     /// Add rights to a client at once; runs on the machine of the server
@@ -183,6 +206,10 @@ pub(crate) enum Command {
     /// Connect standard input and output with a target on the server's side of a running client
     #[command(after_help = CONNECT_EXAMPLES)]
     Connect(ConnectArgs),
+    /// Visit a private service of another client by a code; or make such a code for a service of the
+    /// running client, list its visitors, or revoke one
+    #[command(after_help = VISIT_EXAMPLES)]
+    Visit(VisitArgs),
     /// List the clients of a server, also those that are away; show or change one of them
     #[command(after_help = CLIENTS_EXAMPLES)]
     Clients(ClientsArgs),
@@ -252,6 +279,7 @@ mod tests {
             CONNECT_EXAMPLES,
             CERTS_EXAMPLES,
             PUBLISH_EXAMPLES,
+            VISIT_EXAMPLES,
         ] {
             for line in example.replace("\\\n", " ").lines().map(str::trim) {
                 if let Some(command) = line.strip_prefix("tunnel ") {

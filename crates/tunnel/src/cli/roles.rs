@@ -70,7 +70,7 @@ pub(crate) struct ClientArgs {
     /// Enrol by the code that `tunnel enroll` printed on the server (`-`: the first line of
     /// standard input); writes the file of --config [default: client.yaml] and starts with it
     #[arg(long, value_name = "CODE")]
-    #[arg(conflicts_with_all = ["name", "token", "token_file", "pin", "ca", "cert", "key"])]
+    #[arg(conflicts_with_all = ["name", "token", "token_file", "cert", "key"])]
     pub(crate) enroll: Option<String>,
     /// Server: example.com (tls://example.com:7000), quic://…, kcp://…, wss://…; several URLs are
     /// paths to the same server, the preferred path first. Without --server and --config, the file

@@ -164,6 +164,11 @@ impl RunningDaemon {
             if after == before { why } else { undo(file, &after, &before, why).0 }
         });
         let mut reloaded = outcome?;
+        let is_of_file = |what: &&String| {
+            edit::unpublish(&name, &before, what).is_ok_and(|without| without.is_some())
+        };
+        let removed = order.gone.iter().filter(is_of_file);
+        reloaded.applied.extend(removed.map(|what| format!("{what} is removed from {name}")));
         if !reloaded.refused.is_empty() {
             let taken = order.without(&reloaded.refused);
             let rest = edited(&taken)?;

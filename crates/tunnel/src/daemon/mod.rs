@@ -10,6 +10,7 @@ mod lists;
 #[cfg(test)]
 mod tests;
 mod told;
+mod visitors;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -106,6 +107,7 @@ async fn live(
         tokio::spawn(follow::renew_users(Arc::clone(&told))),
         tokio::spawn(follow::end_services(Arc::clone(&told))),
         tokio::spawn(follow::tell_left_out_lines()),
+        tokio::spawn(visitors::follow_visitors(Arc::clone(&told))),
         tokio::spawn(inherit::close_rest()),
     ];
     following.extend(

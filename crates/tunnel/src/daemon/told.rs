@@ -13,11 +13,12 @@ use ops::enrol::{Opened, Order};
 use ops::events::Events;
 use ops::lists::ListChange;
 use ops::measure::{Meter, SpeedTest};
+use ops::nat::NatProbe;
 use ops::shown::{self, Shown};
 use ops::status::{DaemonState, Status};
 use ops::{
     Clients, Connector, Daemon, Enrolment, Entries, Life, Lists, Log, Phase, Reloaded, SendFuture,
-    Serving, Settings, Traffic, WrongConfig,
+    Serving, Settings, Traffic, Visitors, WrongConfig,
 };
 use tokio::time::Instant;
 
@@ -35,6 +36,8 @@ pub(super) struct RunningDaemon {
     warnings: Mutex<Vec<String>>,
     /// Services have changed, perhaps the time at which one ends.
     pub(super) lists_changed: tokio::sync::Notify,
+    /// Visitors have changed, perhaps the time at which a code ends.
+    pub(super) visitors_changed: tokio::sync::Notify,
     /// The end of the drain, as soon as it has begun.
     drain_end: OnceLock<Instant>,
     /// The error of the last reload, if it failed.
@@ -48,9 +51,20 @@ impl RunningDaemon {
         file: Option<ConfigFile>,
         warnings: Vec<String>,
     ) -> Self {
-        let (turn, lists_changed, drain_end, reload_error) = Default::default();
+        let (turn, lists_changed, visitors_changed) = Default::default();
+        let (drain_end, reload_error) = Default::default();
         let warnings = Mutex::new(warnings);
-        Self { role, life, file, turn, warnings, lists_changed, drain_end, reload_error }
+        Self {
+            role,
+            life,
+            file,
+            turn,
+            warnings,
+            lists_changed,
+            visitors_changed,
+            drain_end,
+            reload_error,
+        }
     }
 
     /// Notes warnings that a person has been told.
@@ -81,7 +95,7 @@ impl RunningDaemon {
     }
 
     /// Reloads. The caller holds the lock whose content is `turn`.
-    async fn reload_now(&self, turn: &mut u64) -> anyhow::Result<Reloaded> {
+    pub(super) async fn reload_now(&self, turn: &mut u64) -> anyhow::Result<Reloaded> {
         // systemd already knows that the daemon stops, and must not be told that it is ready again.
         anyhow::ensure!(self.life.phase() == Phase::Running, "it is stopping");
         notify::reloading();
@@ -276,6 +290,10 @@ impl Daemon for RunningDaemon {
         self.role.speed_test()
     }
 
+    fn nat_probe(&self) -> Option<&dyn NatProbe> {
+        self.role.nat_probe()
+    }
+
     fn settings(&self) -> Option<&dyn Settings> {
         Some(self)
     }
@@ -294,6 +312,10 @@ impl Daemon for RunningDaemon {
 
     fn lists(&self) -> Option<&dyn Lists> {
         self.role.lists_in_force().map(|_| self as &dyn Lists)
+    }
+
+    fn visitors(&self) -> Option<&dyn Visitors> {
+        self.role.inviter().map(|_| self as &dyn Visitors)
     }
 
     fn connector(&self) -> Option<&dyn Connector> {

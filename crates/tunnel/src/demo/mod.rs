@@ -5,12 +5,14 @@ mod body;
 mod fetch;
 mod origin;
 
+use std::future::pending;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::{fmt, io, thread};
 
 use ops::status::bytes;
-use ops::{Life, Phase, Serving, term};
+use ops::term::{self, Unwritten};
+use ops::{Life, Phase, Serving};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
@@ -58,12 +60,16 @@ pub(crate) async fn demo(
     tasks.spawn(signals.steer(life.clone()));
 
     let assembly = assemble(address).await?;
-    introduce(assembly.public, address, &assembly.server);
-    if !once {
-        recommend(assembly.public);
-    }
+    let shown = async {
+        introduce(assembly.public, address, &assembly.server)?;
+        if once {
+            return fetch_once(assembly.public).await;
+        }
+        recommend(assembly.public)?;
+        pending().await
+    };
     let outcome = tokio::select! {
-        outcome = fetch_once(assembly.public), if once => outcome,
+        outcome = shown => outcome,
         () = life.reached(Phase::Draining) => Ok(()),
     };
     for role in &assembly.roles {
@@ -91,7 +97,7 @@ fn serve(listener: TcpListener, end: oneshot::Receiver<()>) {
     }
 }
 
-fn introduce(public: SocketAddr, origin: SocketAddr, server: &str) {
+fn introduce(public: SocketAddr, origin: SocketAddr, server: &str) -> Result<(), Unwritten> {
     term::out(format_args!(
         "\
 A server, a client and a web origin are running in this process.
@@ -100,11 +106,11 @@ A server, a client and a web origin are running in this process.
                   {server}    the encrypted link
                 http://{origin}/   the origin, which only the client asks
 "
-    ));
+    ))
 }
 
 /// Says what to try while the demo runs.
-fn recommend(public: SocketAddr) {
+fn recommend(public: SocketAddr) -> Result<(), Unwritten> {
     term::out(format_args!(
         "\
 Open http://{public}/ in a browser, or try:
@@ -114,7 +120,7 @@ Open http://{public}/ in a browser, or try:
 
 Ctrl-C ends it. On two machines: `tunnel server` on one, and what it prints on the other.
 "
-    ));
+    ))
 }
 
 async fn fetch_once(public: SocketAddr) -> anyhow::Result<()> {
@@ -122,14 +128,14 @@ async fn fetch_once(public: SocketAddr) -> anyhow::Result<()> {
     anyhow::ensure!(page.status.contains(" 200 "), "{}", page.status);
     let title = page.text.lines().find(|line| line.starts_with("<h1>")).unwrap_or_default();
     let title = title.trim_start_matches("<h1>").trim_end_matches("</h1>");
-    term::out(format_args!("fetched http://{public}/: {}, \"{title}\"", page.status));
+    term::out(format_args!("fetched http://{public}/: {}, \"{title}\"", page.status))?;
     let figure = fetch::download(public, DOWNLOAD).await?;
     term::out(format_args!(
         "fetched {} in {:.2} s through the tunnel, every byte compared: {:.2} Gbit/s",
         bytes(figure.bytes),
         figure.elapsed.as_secs_f64(),
         figure.gigabits(),
-    ));
+    ))?;
     Ok(())
 }
 

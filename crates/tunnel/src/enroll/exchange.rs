@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use config::{ClientConfig, ClientFlags, Scheme, Secret, Sources};
+use config::{ClientConfig, ClientFlags, Scheme, Secret, Sources, Trust};
 use link::GreetError;
 use link::client::{DialError, enroll};
 use node::transports::Way;
@@ -13,6 +13,8 @@ use proto::greeting::{EnrolledToken, Name, Refusal, Token};
 
 use crate::cli::ClientArgs;
 use crate::input::with_sources;
+use crate::load::flag_path;
+use crate::quoted::quoted;
 
 /// The arguments of a client that starts with the file. `fresh`: the file has just been made and has
 /// all settings. The services and forwards are in the file in either case.
@@ -23,6 +25,7 @@ pub(super) fn start_with(args: &ClientArgs, path: PathBuf, fresh: bool) -> Clien
     (args.options, args.settled) = Default::default();
     if fresh {
         (args.connections, args.server) = Default::default();
+        (args.ca, args.pin) = Default::default();
     }
     args
 }
@@ -37,21 +40,83 @@ pub(super) struct Candidate {
     pub(super) is_of_proxy: bool,
 }
 
-/// All paths, the best first. A certificate that the system trusts is better than a pin, because a
+/// How the certificate of a server may be verified.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Verified {
+    pin: Vec<String>,
+    ca: Option<String>,
+    /// The pin is that of the code, and so not that of a reverse proxy.
+    is_of_code: bool,
+}
+
+impl Verified {
+    /// The pins or the authorities of the command line, if there are any.
+    pub(super) fn of_flags(args: &ClientArgs) -> Result<Option<Self>, WrongConfig> {
+        let (pin, ca) = (args.pin.clone(), flag_path(args.ca.as_deref())?);
+        let is_given = !pin.is_empty() || ca.is_some();
+        Ok(is_given.then_some(Self { pin, ca, is_of_code: false }))
+    }
+
+    /// The pins and the authorities of an existing configuration.
+    pub(super) fn of_file(config: &ClientConfig) -> Vec<Self> {
+        let mut all: Vec<&Trust> = Vec::new();
+        for path in &config.servers {
+            if !all.contains(&&path.trust) {
+                all.push(&path.trust);
+            }
+        }
+        let of = |trust: &Trust| match trust {
+            Trust::System => None,
+            Trust::Pins(pins) => Some(Self {
+                pin: pins.iter().map(ToString::to_string).collect(),
+                ..Self::default()
+            }),
+            Trust::Ca(ca) => {
+                Some(Self { ca: Some(ca.to_str()?.replace("${", "$${")), ..Self::default() })
+            }
+        };
+        all.into_iter().filter_map(of).collect()
+    }
+
+    /// The lines of a configuration for it.
+    pub(super) fn text(&self) -> String {
+        let ca = self
+            .ca
+            .iter()
+            .map(|ca| format!("tls: {{ ca: {} }}\n", quoted(&ca.replace("$${", "${"))));
+        let pins: Vec<_> = self.pin.iter().map(|pin| quoted(pin)).collect();
+        let pins = (!pins.is_empty()).then(|| format!("tls: {{ pin: [{}] }}\n", pins.join(", ")));
+        ca.chain(pins).collect()
+    }
+}
+
+/// All paths, the best first. What a person has chosen (`--ca`, `--pin`) verifies alone, and what is
+/// in the file of the client (`of_file`) goes first. A certificate that the system trusts is better than a pin, because a
 /// pin may become invalid when the certificate is renewed. This is safe: an attacker with such a
 /// certificate and without the code learns nothing and is detected. If the server's certificate is
 /// self-signed, the pin comes first. A path without TLS comes last.
-pub(super) fn ways(code: &Code, args: &ClientArgs) -> anyhow::Result<Vec<Candidate>> {
-    let mut kinds = vec![None];
-    kinds.extend(code.pin.as_deref().map(Some));
-    if code.self_signed {
-        kinds.reverse();
-    }
+pub(super) fn ways(
+    code: &Code,
+    args: &ClientArgs,
+    of_file: Vec<Verified>,
+) -> anyhow::Result<Vec<Candidate>> {
+    let kinds = if let Some(chosen) = Verified::of_flags(args)? {
+        vec![chosen]
+    } else {
+        let of_code =
+            |pin: &String| Verified { pin: vec![pin.clone()], ca: None, is_of_code: true };
+        let mut kinds = vec![Verified::default()];
+        kinds.extend(code.pin.iter().map(of_code));
+        if code.self_signed {
+            kinds.reverse();
+        }
+        [of_file, kinds].concat()
+    };
     let (mut found, mut failed) = (Vec::new(), None);
-    for pin in kinds {
-        let config = checked(code, args, pin)?;
+    for verified in kinds {
+        let config = checked(code, args, &verified)?;
         for path in &config.servers {
-            let (has_tls, is_pinned) = (path.endpoint.scheme.tls, pin.is_some());
+            let (has_tls, is_pinned) = (path.endpoint.scheme.tls, verified.is_of_code);
             // A path without TLS has no certificate, and the pin is not for that of a proxy: such
             // a path is needed only once.
             let is_of_proxy = code.proxied && path.endpoint.scheme == Scheme::WSS;
@@ -77,14 +142,15 @@ pub(super) fn ways(code: &Code, args: &ClientArgs) -> anyhow::Result<Vec<Candida
 pub(super) fn checked(
     code: &Code,
     args: &ClientArgs,
-    pin: Option<&str>,
+    verified: &Verified,
 ) -> anyhow::Result<ClientConfig> {
     let flags = ClientFlags {
         // The author of the code must not read environment variables of this machine.
         server: code.urls.iter().map(|url| url.replace("${", "$${")).collect(),
         name: Some(code.name.replace("${", "$${")),
         token: Some(Secret::new(code.secret.clone())),
-        pin: pin.map(str::to_owned).into_iter().collect(),
+        pin: verified.pin.clone(),
+        ca: verified.ca.clone(),
         publish: args.publish.clone(),
         options: args.settled.clone(),
         forward: args.forward.clone(),

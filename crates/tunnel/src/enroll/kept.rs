@@ -6,7 +6,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use config::{ClientGrant, Problem, ServerConfig, Text, edit};
 use node::server::Enrolled;
 use ops::clients::Change;
@@ -91,7 +91,8 @@ impl Kept {
         let grant = parse(&path, &after, public_bind)?.config;
         ensure!(grant.name == name.as_str(), "{}: it belongs to another client", path.display());
         if after != before {
-            write_private(&self.0, &format!("{name}{SUFFIX}"), after.as_bytes())?;
+            write_private(&self.0, &format!("{name}{SUFFIX}"), after.as_bytes())
+                .with_context(|| format!("writing {}", path.display()))?;
         }
         Ok(grant)
     }
@@ -134,7 +135,7 @@ impl Enrolled for Kept {
         let text = entry(order, &nothing.text());
         let Err(problems) = load(Path::new(""), &text, public_bind) else { return Ok(name) };
         let said = problems.iter().map(|problem| {
-            let key = ["forward", "http", "tls", "udp"]
+            let key = ["forward", "http", "tls", "udp", "visit"]
                 .into_iter()
                 .find(|key| problem.key_path.starts_with(&format!("allow.{key}")));
             let flag = format!("--allow-{}", key.unwrap_or("tcp"));
@@ -211,12 +212,22 @@ impl Enrolled for Kept {
 }
 
 fn entry(order: &Order, token: &str) -> Zeroizing<String> {
-    let Order { name, allow_tcp, allow_udp, allow_forward, allow_http, allow_tls, renew: _ } =
-        order;
+    let Order {
+        name,
+        allow_tcp,
+        allow_udp,
+        allow_forward,
+        allow_http,
+        allow_tls,
+        allow_visit,
+        renew: _,
+    } = order;
     let list =
         |items: &[String]| items.iter().map(|item| quoted(item)).collect::<Vec<_>>().join(", ");
     let mut others = String::new();
-    for (key, items) in [("udp", allow_udp), ("http", allow_http), ("tls", allow_tls)] {
+    for (key, items) in
+        [("udp", allow_udp), ("http", allow_http), ("tls", allow_tls), ("visit", allow_visit)]
+    {
         if !items.is_empty() {
             others.push_str(&format!(" {key}: [{}],", list(items)));
         }
@@ -322,6 +333,10 @@ mod tests {
         }
         allow("10022", &[]).unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), now);
+        // The text of a file that could not be replaced names the file.
+        fs::create_dir(kept.0.join(".home.yaml.new")).unwrap();
+        let why = format!("{:#}", allow("23", &[]).unwrap_err());
+        assert!(why.starts_with(&format!("writing {}: ", file.display())), "{why}");
     }
 
     #[test]

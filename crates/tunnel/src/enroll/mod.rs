@@ -20,4 +20,4 @@ mod redeem;
 mod renew;
 
 pub(crate) use kept::{Kept, NOBODY};
-pub(crate) use redeem::redeem;
+pub(crate) use redeem::{enroll_with, redeem};

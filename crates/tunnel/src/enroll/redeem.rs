@@ -9,12 +9,12 @@ use std::path::Path;
 use anyhow::Context;
 use config::{Endpoint, Lists, Scheme, edit, server_url};
 use ops::enrol::{Allowed, Code, encrypted};
-use ops::state::write_private;
+use ops::state::Room;
 use ops::{WrongConfig, term};
 use proto::greeting::{Name, Token};
 use zeroize::Zeroizing;
 
-use super::exchange::{exchange, start_with, ways};
+use super::exchange::{Verified, exchange, start_with, ways};
 use super::extend::extend;
 use super::renew::renew;
 use crate::cli::ClientArgs;
@@ -53,24 +53,55 @@ pub(crate) fn redeem(args: &ClientArgs, code: &str) -> anyhow::Result<Option<Cli
         extend(&path, args)?;
         return Ok(Some(start_with(args, path, false)));
     }
+    let lists = load::flag_lists(args)?;
+    exchange_for_file(args, &code, &path, &lists)?;
+    Ok(Some(start_with(args, path, true)))
+}
+
+/// Enrols a visitor of a private service: as [`redeem`] does, for a file that is not there, with
+/// these services and forwards.
+pub(crate) fn enroll_with(
+    args: &ClientArgs,
+    mut code: Code,
+    path: &Path,
+    lists: &Lists,
+) -> anyhow::Result<()> {
+    choose_servers(&mut code, args);
+    exchange_for_file(args, &code, path, lists)
+}
+
+/// Sends the code and writes the file.
+fn exchange_for_file(
+    args: &ClientArgs,
+    code: &Code,
+    path: &Path,
+    lists: &Lists,
+) -> anyhow::Result<()> {
     // Problems of the other flags are reported before the code is used.
-    let ways = ways(&code, args)?;
+    let ways = ways(code, args, Vec::new())?;
     let name = Name::new(&code.name).map_err(|why| WrongConfig::one(format!("--enroll: {why}")))?;
     let secret = Token::new(&code.secret)
         .map_err(|_| WrongConfig::one("--enroll: the code is damaged".to_owned()))?;
-    let lists = load::flag_lists(args)?;
-    let place = Reserved::new(&path)?;
+    // The longest text: with the pin, and with the longest token.
+    let longest = file(code, code.pin.as_deref(), "", (args, lists))?.len() + TOKEN_MOST;
+    let place = Reserved::new(path, longest)?;
     let (token, won) = slow_runtime()?.block_on(exchange(&ways, &name, &secret))?;
     // A path without TLS, and a reverse proxy, have not shown the certificate of the server. So the
     // pin of the code is kept.
     let way = &ways[won];
     let is_seen = way.has_tls && !way.is_of_proxy;
     let pin = code.pin.as_deref().filter(|_| way.is_pinned || !is_seen);
-    place.fill(&file(&code, pin, token.reveal(), (args, &lists))?)?;
-    let rights = rights(&code).map(|rights| format!(" it {rights};")).unwrap_or_default();
+    let pin = pin.filter(|_| args.pin.is_empty() && args.ca.is_none());
+    place.fill(&file(code, pin, token.reveal(), (args, lists))?).with_context(|| {
+        format!(
+            "the token of client `{name}` is lost: ask for another code with `tunnel enroll --renew \
+             {name}`"
+        )
+    })?;
+    let rights = rights(code).map(|rights| format!(" it {rights};")).unwrap_or_default();
     let at = path.display();
     term::err(format_args!("client `{name}` is enrolled;{rights} its configuration is {at}"));
-    Ok(Some(start_with(args, path, true)))
+    Ok(())
 }
 
 /// The rights that the code tells. The server may have changed them since.
@@ -114,6 +145,9 @@ fn is_of(path: &Path, name: &str) -> anyhow::Result<()> {
     Err(WrongConfig::one(text).into())
 }
 
+/// More bytes than a token has.
+pub(super) const TOKEN_MOST: usize = 1 << 10;
+
 /// The text of the configuration, with all settings of the client.
 fn file(
     code: &Code,
@@ -131,6 +165,9 @@ fn file(
         };
     }
     let _ = writeln!(text, "name: {}\ntoken: {}", quoted(&code.name), quoted(token));
+    if let Some(chosen) = Verified::of_flags(args)? {
+        text.push_str(&chosen.text());
+    }
     if let Some(connections) = args.connections {
         let _ = writeln!(text, "connections: {connections}");
     }
@@ -143,31 +180,38 @@ fn is_pinned(url: &str, proxied: bool) -> bool {
         .is_ok_and(|Endpoint { scheme, .. }| scheme.tls && !(proxied && scheme == Scheme::WSS))
 }
 
-/// A reserved file, which is removed on drop unless it was filled. The code must not be used before
-/// it is certain that the result can be written.
+/// A reserved file with room on the disk, which is removed on drop unless it was filled. The code
+/// must not be used before it is certain that the result can be written.
 #[derive(Debug)]
 struct Reserved<'a> {
     path: &'a Path,
+    room: Option<Room>,
     filled: bool,
 }
 
 impl<'a> Reserved<'a> {
-    fn new(path: &'a Path) -> anyhow::Result<Self> {
+    fn new(path: &'a Path, size: usize) -> anyhow::Result<Self> {
         files::open_or_create(path).with_context(|| format!("making {}", path.display()))?;
-        Ok(Self { path, filled: false })
-    }
-
-    fn fill(mut self, text: &str) -> anyhow::Result<()> {
-        let write = || -> io::Result<()> {
-            let whole = std::path::absolute(self.path)?;
+        let mut reserved = Self { path, room: None, filled: false };
+        let room = || -> io::Result<Room> {
+            let whole = std::path::absolute(path)?;
             let (Some(folder), Some(name)) = (whole.parent(), whole.file_name()) else {
                 return Err(io::ErrorKind::InvalidFilename.into());
             };
-            write_private(folder, &name.to_string_lossy(), text.as_bytes())
+            Room::reserve(folder, &name.to_string_lossy(), size)
         };
-        write().with_context(|| format!("writing {}", self.path.display()))?;
-        self.filled = true;
-        Ok(())
+        let room = room().with_context(|| {
+            format!("making {} (the code has not been used and is still good)", path.display())
+        })?;
+        reserved.room = Some(room);
+        Ok(reserved)
+    }
+
+    fn fill(mut self, text: &str) -> anyhow::Result<()> {
+        let Some(room) = self.room.take() else { return Ok(()) };
+        let filled = room.fill(text.as_bytes(), None);
+        self.filled = filled.is_ok();
+        filled.with_context(|| format!("writing {}", self.path.display()))
     }
 }
 
@@ -228,6 +272,21 @@ mod tests {
         }
     }
 
+    #[test]
+    fn what_a_person_has_chosen_verifies_alone_and_is_in_the_file() {
+        let pin = "sha256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+        let code = Code { pin: Some("sha256:code".into()), ..code("tls://a:1") };
+        let lists = Lists::default();
+        let args = ClientArgs { ca: Some("/etc/$${x}/ca.pem".into()), ..ClientArgs::default() };
+        let text = file(&code, None, "t", (&args, &lists)).unwrap();
+        assert!(text.contains("\ntls: { ca: \"/etc/$$${x}/ca.pem\" }\n"), "{}", *text);
+        let args = ClientArgs { pin: vec![pin.into()], ..ClientArgs::default() };
+        let text = file(&code, None, "t", (&args, &lists)).unwrap();
+        assert!(text.contains(&format!("\ntls: {{ pin: [\"{pin}\"] }}\n")), "{}", *text);
+        let ways = ways(&code, &args, Vec::new()).unwrap();
+        assert_eq!(ways.len(), 1, "neither the system nor the pin of the code");
+    }
+
     /// A code of an older server may name plain addresses first.
     #[test]
     fn of_the_addresses_of_a_code_the_encrypted_ones_are_kept_and_those_of_a_flag_all() {
@@ -252,7 +311,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let [path, aim] = ["client.yaml", "aim"].map(|name| dir.path().join(name));
         std::os::unix::fs::symlink(&aim, &path).unwrap();
-        let text = format!("{:#}", Reserved::new(&path).unwrap_err());
+        let text = format!("{:#}", Reserved::new(&path, 1).unwrap_err());
         assert!(text.contains("client.yaml: this is a symbolic link"), "{text}");
         assert!(!aim.exists() && fs::symlink_metadata(&path).unwrap().is_symlink());
     }
@@ -263,7 +322,7 @@ mod tests {
         let args = ClientArgs::default();
         // Cargo sets this variable.
         for url in ["tls://${CARGO_PKG_NAME}.example:7000", "wss://a.example/${CARGO_PKG_NAME}"] {
-            assert!(checked(&code(url), &args, None).is_err(), "{url}");
+            assert!(checked(&code(url), &args, &Verified::default()).is_err(), "{url}");
             let text = file(&code(url), None, "t", (&args, &Lists::default())).unwrap();
             assert!(text.contains("$${CARGO_PKG_NAME}"));
         }

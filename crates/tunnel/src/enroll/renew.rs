@@ -1,7 +1,6 @@
 //! The client's side of a renewal: exchanges a code for a new token, and puts the token in the place
 //! of the old one. Everything else of the configuration stays as it is.
 
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, bail};
@@ -9,12 +8,13 @@ use config::ClientConfig;
 use config::edit::{Action, Operation, Value};
 use control::Instance;
 use ops::enrol::Code;
-use ops::state::{Places, write_like};
+use ops::state::{Places, Room};
 use ops::{Role, WrongConfig, term};
 use proto::greeting::{Name, Token};
 
-use super::exchange::{exchange, start_with, ways};
+use super::exchange::{Verified, exchange, start_with, ways};
 use super::extend::extend;
+use super::redeem::TOKEN_MOST;
 use crate::alone;
 use crate::cli::ClientArgs;
 use crate::config_file::ConfigFile;
@@ -47,12 +47,14 @@ pub(super) fn renew(
     };
     place.writable()?;
     extend(path, args)?;
-    let ways = ways(code, args)?;
+    let room = place.room(TOKEN_MOST).context("the code has not been used and is still good")?;
+    let of_file = config.as_ref().map(Verified::of_file).unwrap_or_default();
+    let ways = ways(code, args, of_file)?;
     let name = Name::new(&code.name).map_err(|why| WrongConfig::one(format!("--enroll: {why}")))?;
     let secret = Token::new(&code.secret)
         .map_err(|_| WrongConfig::one("--enroll: the code is damaged".to_owned()))?;
     let (token, _) = slow_runtime()?.block_on(exchange(&ways, &name, &secret))?;
-    write(&file, token_file.is_some().then_some(&place.0), token.reveal()).context(
+    write(&file, token_file.is_some().then_some(&place), room, token.reveal()).context(
         "the new token is lost, and the old token is still valid: ask for another code with \
          `tunnel enroll --renew`",
     )?;
@@ -97,24 +99,24 @@ fn find(path: &Path, config: &ClientConfig, args: &ClientArgs) -> Option<(u32, I
 }
 
 /// Writes the token to `token_file`, or to the key `token` of the configuration without one.
-fn write(file: &ConfigFile, token_file: Option<&Path>, token: &str) -> anyhow::Result<()> {
-    let Some(path) = token_file else {
+fn write(
+    file: &ConfigFile,
+    token_file: Option<&ConfigFile>,
+    room: Room,
+    token: &str,
+) -> anyhow::Result<()> {
+    let Some(place) = token_file else {
         let before = file.read()?;
         let action = Action::Add(Value::Text(token.replace("${", "$${")));
         let after = file.edit(&before, &[Operation { path: "/token".to_owned(), action }])?;
-        return file.replace(&before, &after);
+        return file.replace_in(room, &before, &after);
     };
-    let target = fs::canonicalize(path)?;
-    let (Some(folder), Some(name)) = (target.parent(), target.file_name()) else {
-        bail!("{} is no file", target.display());
-    };
-    let (like, line) = (fs::metadata(&target)?, format!("{token}\n"));
-    write_like(folder, &name.to_string_lossy(), line.as_bytes(), Some(&like))
-        .with_context(|| format!("{} cannot be written", target.display()))
+    place.fill(room, &format!("{token}\n"))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
@@ -127,12 +129,13 @@ mod tests {
         fs::write(&config, text).unwrap();
         fs::set_permissions(&config, fs::Permissions::from_mode(0o640)).unwrap();
         let file = ConfigFile(config.clone());
-        write(&file, None, "new-1").unwrap();
+        write(&file, None, file.room(TOKEN_MOST).unwrap(), "new-1").unwrap();
         assert_eq!(fs::read_to_string(&config).unwrap(), text.replace("\"old\"", "new-1"));
         assert_eq!(fs::metadata(&config).unwrap().permissions().mode() & 0o777, 0o640);
 
         fs::write(&secret, "old\n").unwrap();
-        write(&file, Some(&secret), "new-2").unwrap();
+        let place = ConfigFile(secret.clone());
+        write(&file, Some(&place), place.room(TOKEN_MOST).unwrap(), "new-2").unwrap();
         assert_eq!(fs::read_to_string(&secret).unwrap(), "new-2\n");
         assert!(!fs::read_to_string(&config).unwrap().contains("new-2"));
     }

@@ -69,9 +69,9 @@ pub(crate) fn install(args: &InstallArgs) -> anyhow::Result<()> {
     let stop = stop.then(|| command(&["systemctl", "stop", unit]));
     if args.place.dry_run {
         if let Some(stop) = stop {
-            term::out(format_args!("$ {}", stop.join(" ")));
+            term::out(format_args!("$ {}", stop.join(" ")))?;
         }
-        term::out(plan.text().trim_end());
+        term::out(plan.text().trim_end())?;
         return Ok(());
     }
     let is_stopped = Cell::new(false);
@@ -90,12 +90,14 @@ pub(crate) fn install(args: &InstallArgs) -> anyhow::Result<()> {
             term::err(format_args!("note: the unit was stopped: systemctl start {unit}"));
         }
     })?;
-    term::out(if changed {
+    let told = term::out(if changed {
         format!("{unit} is installed")
     } else {
         format!("{unit}: already installed")
     });
-    run(&plan.commands, &args.place)
+    // The unit is started even if nobody reads of it.
+    run(&plan.commands, &args.place)?;
+    Ok(told?)
 }
 
 /// The content of this program.
@@ -127,7 +129,7 @@ fn has_systemd(place: &PlaceArgs) -> bool {
 fn run(commands: &[Vec<String>], place: &PlaceArgs) -> anyhow::Result<()> {
     if !has_systemd(place) {
         for command in commands {
-            term::out(format_args!("to do: {}", command.join(" ")));
+            term::out(format_args!("to do: {}", command.join(" ")))?;
         }
         return Ok(());
     }

@@ -29,6 +29,12 @@ pub(super) struct Plan {
     pub(super) warnings: Vec<String>,
 }
 
+/// Whether a person wants to read the file before it is written. Man pages and completions are long,
+/// and the same on every machine.
+fn is_shown(path: &Path, length: usize) -> bool {
+    !path.starts_with("/usr") && length < 16 << 10
+}
+
 impl Plan {
     pub(super) fn file(
         &mut self,
@@ -39,13 +45,14 @@ impl Plan {
         self.files.push(File { path: path.into(), mode, content: Zeroizing::new(content.into()) });
     }
 
-    /// Each file with its mode and content, and each command. Secrets and programs are not shown.
+    /// Each file with its mode, each command, and the content of what belongs to this instance.
+    /// Secrets, programs, man pages and completions are not shown.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         for File { path, mode, content } in &self.files {
             let _ = writeln!(text, "{mode:04o} {} ({} bytes)", path.display(), content.len());
             match std::str::from_utf8(content) {
-                Ok(content) if mode & 0o044 != 0 && content.len() < 16 << 10 => {
+                Ok(content) if mode & 0o044 != 0 && is_shown(path, content.len()) => {
                     content.lines().for_each(|line| {
                         let _ = writeln!(text, "    {line}");
                     });

@@ -59,24 +59,27 @@ pub(crate) fn uninstall(args: &UninstallArgs) -> anyhow::Result<()> {
             state::refuse_running(&root, &name, &unit)?;
         }
     }
+    // Everything is removed even if nobody reads of it.
+    let mut told = Ok(());
     for path in gone {
         if !args.place.dry_run {
             remove(&path).with_context(|| path.display().to_string())?;
         }
-        term::out(format_args!("{verb} {}", path.display()));
+        told = told.and_then(|()| term::out(format_args!("{verb} {}", path.display())));
     }
     for path in stay {
-        term::out(format_args!("stays {}", path.display()));
+        told = told.and_then(|()| term::out(format_args!("stays {}", path.display())));
     }
     if args.place.dry_run {
-        return Ok(());
+        return Ok(told?);
     }
     // A folder that is not empty stays: it has other instances, or other settings of this instance.
     let private = below(&root, Path::new("/var/lib/private/tunnel"));
     for folder in drop_in.parent().into_iter().chain([&*etc, &*private]) {
         drop(fs::remove_dir(folder));
     }
-    run(&[command(&["systemctl", "daemon-reload"])], &args.place)
+    run(&[command(&["systemctl", "daemon-reload"])], &args.place)?;
+    Ok(told?)
 }
 
 /// The names of the installed instances; none if the units cannot be read.

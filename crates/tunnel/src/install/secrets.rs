@@ -8,6 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use config::edit::{self, Action, OPERATIONS_MAX, Operation, Value};
+use config::is_hashed;
 use config::secrets::{Held, Holds, held_by, in_url, is_secret_field, stands_in};
 use zeroize::Zeroizing;
 
@@ -64,7 +65,11 @@ pub(super) fn split(input: Input<'_>) -> Result<Split, String> {
         text = edit::edit(input.name, &text, part).map_err(|why| why.to_string())?;
     }
     // A comment may contain a secret as well.
-    let secrets = input.secrets.iter().map(|held| (&held.place, held.secret.reveal()));
+    let is_hash = |held: &&Held| {
+        held.kind == Holds::Passwords && is_hashed(&format!(":{}", held.secret.reveal()))
+    };
+    let secrets = input.secrets.iter().filter(|held| !is_hash(held));
+    let secrets = secrets.map(|held| (&held.place, held.secret.reveal()));
     let of_variables = walk.of_variables.iter().map(|(place, secret)| (place, secret.as_str()));
     let left = secrets.chain(of_variables).find(|(_, secret)| stands_in(&text, secret));
     if let Some(key) = left.map(|(place, _)| dotted(place)) {
@@ -167,7 +172,9 @@ impl Walk<'_> {
             }
             (Some(Holds::Fields), _) => self.fields(&here, value)?,
             (Some(Holds::Passwords), _) => {
-                if !items(value).iter().all(|pair| self.has_password_of_variables(pair)) {
+                let is_hash = |pair: &Value| matches!(pair, Value::Text(text) if is_hashed(text));
+                let is_safe = |pair| is_hash(pair) || self.has_password_of_variables(pair);
+                if !items(value).iter().all(is_safe) {
                     return Err(self.readable(&here, Part::Password));
                 }
             }
@@ -325,9 +332,18 @@ impl Walk<'_> {
             Part::Password => ("the password is", "the password"),
             Part::Value => ("the value is", "the whole value"),
         };
+        let hash = match part {
+            Part::Password => {
+                "; or, for the visitors of a name, put the line in its place that `tunnel generate \
+                 password USER` prints"
+            }
+            Part::User | Part::Value => "",
+        };
+        // Without --force, `systemctl edit` knows only units that are installed.
         let problem = format!(
             "{what} not from variables alone, and every user can read an installed file (hint: \
-             write ${{NAME}} for {whole}, and set NAME by EnvironmentFile= in `systemctl edit`)"
+             write ${{NAME}} for {whole}, and set NAME by EnvironmentFile= in `systemctl edit \
+             --force`{hash})"
         );
         self.at(here, &problem)
     }
@@ -522,8 +538,13 @@ mod tests {
                 let why = split_of(&file(&keys), Path::new("/")).unwrap_err();
                 assert!(why.contains("[0].basic_auth: the password is not"), "{keys}: {why}");
                 assert!(!why.contains(SECRET), "{why}");
+                assert!(why.contains("`tunnel generate password USER`"), "{why}");
             }
         }
+        // A hash is no password.
+        let hash = "\"ann:$2y$05$c4WoMPo3SXsafkva.HHa6uXQZWr7oboPiC2bT/r7q1BB8I2s0BRqC\"";
+        let [keys, ..] = pair(hash);
+        assert!(split_of(&file(&keys), Path::new("/")).unwrap().text.contains(&keys));
         for good in ["\"ann:${PW}\"", "[\"ann:${PW}\", \"${ME}:${PIN}\"]"] {
             for keys in pair(good) {
                 let split = split_of(&file(&keys), Path::new("/")).unwrap();

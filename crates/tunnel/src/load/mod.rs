@@ -17,6 +17,7 @@ use ops::{Loaded, WrongConfig};
 use crate::cli::{ClientArgs, ServerArgs};
 use crate::input::{Input, absolute, read, with_sources};
 use crate::kept_lists::KeptLists;
+use crate::visits::KeptVisitors;
 use crate::{examine, first_start, material, service_options};
 
 /// Loads a server's configuration from its flags and its file. `instead` replaces the content of
@@ -132,6 +133,11 @@ pub(crate) fn client(
             kept.adopt();
         }
         keep(&mut loaded, &kept)?;
+    }
+    if loaded.config.services.iter().any(|service| service.private.is_some())
+        && let Some(kept) = KeptVisitors::of(&loaded.config)
+    {
+        kept.join(&mut loaded.config)?;
     }
     let ClientConfig { services, forwards, .. } = &loaded.config;
     if services.is_empty() && forwards.is_empty() {
@@ -279,7 +285,8 @@ fn client_file(
     let loaded = input.with(|text, sources| config::load_client(text, flags, sources))?;
     let mut config = loaded.config;
     material::anchor_client(&mut config, &input.folder);
-    let tokens: Vec<&Token> = config.token.iter().chain(admin_tokens(&config.common)).collect();
+    let tokens = config.token.iter().chain(admin_tokens(&config.common));
+    let tokens: Vec<&Token> = tokens.chain(config.visit_tokens()).collect();
     let keys = material::client_keys(&config);
     let mut warnings =
         input.warnings(&loaded.warnings, &tokens, &secrets::of_client(&config), &keys);
@@ -297,7 +304,7 @@ fn admin_tokens(common: &Common) -> impl Iterator<Item = &Token> {
 
 /// The path of a flag in absolute form. The path of a flag is relative to the working directory,
 /// but a path in the configuration is relative to the file.
-fn flag_path(path: Option<&Path>) -> Result<Option<String>, WrongConfig> {
+pub(crate) fn flag_path(path: Option<&Path>) -> Result<Option<String>, WrongConfig> {
     let Some(path) = path else { return Ok(None) };
     match absolute(path)?.into_os_string().into_string() {
         // The configuration would expand variables, but the shell has already done so.

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::Read as _;
 use std::path::Path;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 use testkit::stage::{Daemon, Running};
@@ -313,7 +314,7 @@ fn a_reconnect_dials_anew_and_streams_go_on() {
         }
         for (side, args, why) in [
             ("server", &[][..], "name the client whose connections end"),
-            ("server", &["nobody"], "no link is connected now"),
+            ("server", &["nobody"], "the server knows no client `nobody`"),
             ("client", &["home"], "leave the name away"),
         ] {
             let (exit, _, complaint) = reconnect(&running, side, args);
@@ -337,6 +338,20 @@ fn another_machine_takes_over_by_a_renewal_and_the_first_one_is_out() {
     first.wait_line(&["wrong token"], SOON);
     second.wait_line(&["connected to"], SOON);
     running.wait_echo(public);
+}
+
+#[test]
+fn a_client_that_was_killed_is_listed_without_a_connection() {
+    let mut running = Setup::new(Scheme::TLS).start();
+    let pid = running.client().id();
+    let is = |state: &str| {
+        wait(state, SOON, || listed(&running, "home").filter(|client| client["state"] == *state))
+    };
+    is("connected");
+    kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::KILL).unwrap();
+    let home = is("stalled");
+    assert!(home["stalled_seconds"].is_u64(), "{home}");
+    assert!(home["state_text"].as_str().unwrap().starts_with("without a connection for"), "{home}");
 }
 
 #[test]

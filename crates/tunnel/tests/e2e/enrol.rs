@@ -428,3 +428,37 @@ fn what_cannot_be_enrolled_is_told_and_a_wrong_file_of_a_client_changes_nothing(
     let client = running.client();
     assert!(client.is_running());
 }
+
+/// What is started by these words has a folder on a disk of 16 KiB as its `$1`, which is full until
+/// the first command has ended. The command is run twice.
+const ON_A_FULL_DISK: &str = "mount -t tmpfs -o size=16k none \"$1\" && \
+    { cat /dev/zero >\"$1/full\" 2>/dev/null || true; } && full=\"$1/full\" && shift && \
+    { \"$@\" && echo unexpected || echo \"exit code $?\" >&2; } && rm \"$full\" && exec \"$@\"";
+
+#[test]
+fn a_full_disk_of_the_client_does_not_use_up_the_code() {
+    let running = Setup::new(Scheme::TLS).start_server();
+    let dir = TempDir::new().unwrap();
+    let words = ["--mount", "--propagation", "private", "sh", "-c"];
+    let mut trial = Command::new("unshare");
+    trial.args(words).arg("mount -t tmpfs none \"$1\"").arg("sh").arg(dir.path());
+    let trial = run(&mut trial);
+    if !trial.status.success() {
+        let reason = String::from_utf8_lossy(&trial.stderr).into_owned();
+        assert!(std::env::var_os("CI").is_none(), "{reason}");
+        println!("not shown here: {reason}");
+        return;
+    }
+    let code = code(&running, &["away"]);
+    let client = redeem(dir.path(), &code, &[]);
+    let mut command = Command::new("unshare");
+    command.args(words).arg(ON_A_FULL_DISK).arg("sh").arg(dir.path());
+    command.arg(client.get_program()).args(client.get_args()).env("HOME", dir.path());
+    command.env_remove("NOTIFY_SOCKET");
+    let client = Daemon::start("client", running.dir(), &mut command);
+    client.wait_line(&["home.yaml", "still good", "No space left on device"], SOON);
+    client.wait_line(&["exit code 1"], SOON);
+    client.wait_line(&["client `away` is enrolled"], SOON);
+    running.server.wait_line(&["client away has connected"], SOON);
+    assert!(!client.log().contains("is there already"), "{}", client.log());
+}

@@ -58,6 +58,7 @@ fn sigterm_closes_the_doors_and_lets_transfers_finish() {
         let setup = Setup::new(scheme).service("source", published.port());
         let mut running = setup.forward(forwarded.port()).start();
         running.server.wait_line(&["serving clients on"], SOON);
+        running.client().wait_line(&["has 1 service"], SOON);
         let (public, local) = (running.public("source"), running.local());
         let visitors = [inside(public), inside(local)];
         daemon(&mut running, side).terminate();
@@ -86,6 +87,7 @@ fn sigterm_resets_at_the_deadline_who_does_not_finish() {
         let mut running = setup.start();
         // Before its start has ended, a daemon ends at once.
         running.server.wait_line(&["serving clients on"], SOON);
+        running.client().wait_line(&["has 1 service"], SOON);
         let public = running.public("echo");
         let mut visitor = connect(public);
         visitor.write_all(b"?").unwrap();

@@ -127,6 +127,8 @@ fn a_running_client_is_changed_by_commands_and_the_change_outlives_both_sides() 
         running.edit_client(|text| format!("# Mine.\n{text}"));
         let (code, said, complaint) = command(&running, &["publish", "--save"]);
         assert_eq!((code, complaint.as_str()), (Some(0), ""), "{said}");
+        assert!(said.contains(&format!("echo is removed from {file}\n")), "{said}");
+        assert!(said.contains(&format!("tcp://127.0.0.1:{of_file} is removed from ")), "{said}");
         let text = file_of(&running);
         assert!(text.starts_with("# Mine.\n") && !text.contains("echo"), "{text}");
         assert!(text.contains(&names[0]) && text.contains(&names[1]), "{text}");
@@ -156,6 +158,17 @@ fn a_refused_service_and_an_unknown_name_are_errors_that_say_what_to_do() {
     assert!(said.starts_with(&format!("tcp-{own} -> tcp://")), "{said}");
     let again = succeeds(&running, &["publish", &pair]);
     assert!(again.starts_with(&format!("tcp-{own} -> tcp://")), "{again}");
+    let said = succeeds(&running, &["unpublish", &own.to_string()]);
+    assert!(said.contains(&format!("tcp-{own} is published no more\n")), "{said}");
+
+    // Why a target cannot be reached is in the status.
+    let nowhere = running.file("nowhere.sock");
+    succeeds(&running, &["publish", &format!("{own}=unix://{}", nowhere.display())]);
+    drop(try_connect(own));
+    wait("the reason", SOON, || {
+        let said = succeeds(&running, &["status"]);
+        said.contains("it cannot be reached: No such file or directory").then_some(())
+    });
     let said = succeeds(&running, &["unpublish", &own.to_string()]);
     assert!(said.contains(&format!("tcp-{own} is published no more\n")), "{said}");
 

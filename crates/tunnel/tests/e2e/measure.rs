@@ -1,5 +1,5 @@
-//! `tunnel ping` and `tunnel speedtest` against running daemons: figures, the limit that was
-//! reached, and one clear line if nothing can be measured.
+//! `tunnel ping`, `tunnel speedtest` and `tunnel nat` against running daemons: figures, the limit that
+//! was reached, and one clear line if nothing can be measured.
 
 use std::io::Read;
 use std::process::{Child, Command, Output, Stdio};
@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use serde_json::Value;
 use testkit::stage::Running;
 
-use crate::harness::{Origin, SOON, Scheme, Setup, run, tunnel, wait};
+use crate::harness::{LONG, Origin, SOON, Scheme, Setup, free_port, run, tunnel, wait};
 
 fn command(running: &Running, role: &str, args: &[&str]) -> Command {
     let (name, rest) = args.split_first().unwrap();
@@ -209,4 +209,43 @@ fn one_test_runs_at_a_time_and_ends_with_who_asked() {
     wait("the place is free again", SOON, || {
         measure(&running, &["speedtest", "--seconds", "1"]).status.success().then_some(())
     });
+}
+
+#[test]
+fn nat_says_what_stands_in_front_of_a_client_or_what_the_server_needs() {
+    let origin = Origin::echo();
+    let mut setup = Setup::new(Scheme::QUIC).service("echo", origin.port());
+    setup.server_lines.push_str(&format!("stun: {}\n", free_port()));
+    let running = setup.start();
+    running.wait_echo(running.public("echo"));
+    let all = wait("an answer of both ports", LONG, || {
+        let output = measure(&running, &["nat", "--json"]);
+        let all: Value = serde_json::from_slice(&output.stdout).ok()?;
+        let servers = all["servers"].as_array()?;
+        (servers.len() == 2 && servers.iter().all(|one| one["outer"].is_string())).then_some(all)
+    });
+    assert_eq!((&all["udp"], &all["ipv4"]["mapping"]), (&"passes".into(), &"none".into()), "{all}");
+    assert_eq!(all["ipv4"]["filtering"], "open", "{all}");
+    let paths: Vec<_> = all["peers"].as_array().unwrap().iter().map(|one| &one["path"]).collect();
+    assert_eq!(paths, ["direct", "direct", "direct", "relayed"], "{all}");
+    let output = measure(&running, &["nat"]);
+    let said = out(&output);
+    assert!(output.status.success() && said.starts_with("UDP passes\n"), "{said}");
+    assert!(said.contains("none: the server sees this machine's own address"), "{said}");
+    let output = run(&mut command(&running, "server", &["nat"]));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(err(&output).contains("this is a server"), "{}", err(&output));
+
+    // A server of TCP alone.
+    let mut running = Setup::new(Scheme::TLS).service("echo", origin.port()).start();
+    running.wait_echo(running.public("echo"));
+    let output = measure(&running, &["nat"]);
+    assert_eq!(output.status.code(), Some(1), "{}", out(&output));
+    assert!(err(&output).contains("its file needs a `quic://` listener"), "{}", err(&output));
+    running.client().kill();
+    let file = running.file("client.yaml");
+    let output = run(tunnel(&["nat", "--config"]).arg(&file));
+    assert_eq!(output.status.code(), Some(1));
+    let hint = format!("tunnel client --config {}", file.display());
+    assert!(err(&output).contains(&hint), "{}", err(&output));
 }

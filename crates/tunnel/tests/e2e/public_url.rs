@@ -123,6 +123,9 @@ fn a_client_behind_nginx_is_told_the_addresses_of_nginx_and_visitors_come_there(
         assert!(status.contains(&format!("\"{tcp}\"")), "{status}");
         assert!(status.contains(&format!("\"{name}\"")), "{status}");
     }
+    let mut show = tunnel(&["clients", "show", "away", "--control"]);
+    let shown = outcome(run(show.arg(running.file("server.sock")))).1;
+    assert!(shown.contains(&tcp) && shown.contains(&name), "{shown}");
     // Visitors reach what was told.
     echo(&connect(port), 1);
     let mut curl = Command::new(program("curl"));
@@ -155,6 +158,32 @@ fn a_client_behind_nginx_is_told_the_addresses_of_nginx_and_visitors_come_there(
         (status.contains(&format!("\"{tcp}\"")) && status.contains(&own)).then_some(())
     });
     assert!(try_connect(port).is_ok());
+}
+
+#[test]
+fn a_client_enrols_and_renews_its_token_with_the_authority_of_its_choice() {
+    let behind = Behind::start();
+    let running = &behind.running;
+    let dir = TempDir::new().unwrap();
+    let start = |name: &str, code: &str, args: &[&str]| {
+        let mut command = redeem(dir.path(), code, args);
+        command.env("SSL_CERT_FILE", "/nowhere").env("SSL_CERT_DIR", "/nowhere");
+        Daemon::start(name, dir.path(), &mut command)
+    };
+    let ca = running.file("ca.pem").display().to_string();
+    let mut first = start("first", &code(running, &["away"]), &["--ca", &ca]);
+    first.wait_line(&["client `away` is enrolled"], SOON);
+    first.wait_line(&["connected to wss://localhost:"], SOON);
+    let file = dir.path().join("home.yaml");
+    let made = fs::read_to_string(&file).unwrap();
+    assert!(made.contains(&format!("\ntls: {{ ca: \"{ca}\" }}\n")), "{made}");
+    first.terminate();
+    first.wait_end(SOON);
+    // The file has the authority now.
+    let second = start("second", &code(running, &["--renew", "away"]), &[]);
+    second.wait_line(&["client `away` has a new token"], SOON);
+    second.wait_line(&["connected to wss://localhost:"], SOON);
+    assert_ne!(fs::read_to_string(&file).unwrap(), made);
 }
 
 #[test]

@@ -45,6 +45,7 @@ pub(super) const STEPS: &[Step] = &[
     step("pure", "the pure crates build where there is no operating system", pure),
     step("unit", "unit, simulation, conformance tests; fuzz corpora replayed", unit),
     step("interop", "quic:// and another implementation of QUIC understand each other", interop),
+    step("nat", "two clients behind NATs of the kernel find a direct path, or say why not", nat),
     step("kcp-interop", "the machine of kcp:// and kcp-go understand each other", kcp_interop),
     step(
         "webrtc-interop",
@@ -123,6 +124,9 @@ const E2E: &str = "tunnel/e2e";
 /// The test program that needs another implementation of QUIC.
 const INTEROP: &str = "transport-quic/interop";
 
+/// The test program that makes network namespaces.
+const NAT: &str = "transport-quic/nat";
+
 /// The test programs that need a peer on kcp-go.
 const KCP_INTEROP: [&str; 2] = ["kcp/interop", "kcp-tokio/interop"];
 
@@ -137,7 +141,7 @@ fn test_programs(site: &Site) -> Result<Vec<Program>> {
 
 fn unit(site: &Site, _: Lengths) -> Result<Verdict> {
     let built = test_programs(site)?;
-    let apart = [E2E, INTEROP, KCP_INTEROP[0], KCP_INTEROP[1], WEBRTC_INTEROP];
+    let apart = [E2E, INTEROP, NAT, KCP_INTEROP[0], KCP_INTEROP[1], WEBRTC_INTEROP];
     let wanted: Vec<_> = built.iter().filter(|p| !apart.contains(&&*p.name)).collect();
     let mut tests = programs::run(&wanted, cores())?;
     let documented = ["test", "--doc", "--workspace", "--all-features"];
@@ -156,6 +160,20 @@ fn interop(site: &Site, _: Lengths) -> Result<Verdict> {
         return Ok(Verdict::Skipped(format!("{QUIC_PEER} cannot be had (pip)")));
     };
     against_peers(site, &[INTEROP], &[("QUIC_PEER_PYTHON", &bin.join("python"))])
+}
+
+fn nat(site: &Site, _: Lengths) -> Result<Verdict> {
+    if !packages::is_root()? {
+        return Ok(Verdict::Skipped("only root makes network namespaces".to_owned()));
+    }
+    if let Some(reason) = packages::lacking(&["unshare", "ip", "nft", "sysctl"]) {
+        return Ok(Verdict::Skipped(reason));
+    }
+    let built = test_programs(site)?;
+    let program = named(&built, NAT)?;
+    let tests = run_tests(Command::new(&program.executable).current_dir(&program.folder))?;
+    ensure!(tests.passed > 0, "no test of NATs");
+    Ok(Verdict::Passed(tests))
 }
 
 /// The folder of the peer's source. Its `go.mod` names the version of kcp-go.

@@ -29,6 +29,7 @@ type Plan = link::client::Client;
 pub(crate) fn plan(paths: Vec<Path>) -> Plan {
     Plan {
         paths,
+        standby: false,
         name: Name::new("client-1").unwrap(),
         identity: Identity::Token(Token::new(TOKEN).unwrap()),
         instance: InstanceId([7; 16]),
@@ -126,6 +127,8 @@ pub(crate) struct Client {
     reasons: Rc<RefCell<Vec<Option<String>>>>,
     /// What failed, in words, and the pause after it.
     pub(crate) failures: Rc<RefCell<Vec<(String, Duration)>>>,
+    /// The pauses after failed attempts with a better path, in seconds.
+    pub(crate) not_better: Rc<RefCell<Vec<u64>>>,
     task: AbortHandle,
 }
 
@@ -137,6 +140,7 @@ impl Client {
         let connected = Rc::new(RefCell::new(Vec::new()));
         let failures = Rc::new(RefCell::new(Vec::new()));
         let reasons = Rc::<RefCell<Vec<_>>>::default();
+        let not_better = Rc::<RefCell<Vec<_>>>::default();
         let on_link = {
             let (current, links) = (Rc::clone(&current), Rc::clone(&links));
             Rc::new(move |link: Option<&Link>| {
@@ -146,7 +150,7 @@ impl Client {
         };
         let report = {
             let (connected, failures) = (Rc::clone(&connected), Rc::clone(&failures));
-            let reasons = Rc::clone(&reasons);
+            let (reasons, not_better) = (Rc::clone(&reasons), Rc::clone(&not_better));
             Rc::new(move |report: Report<'_>| match report {
                 Report::Connected { path, resumed, reason, .. } => {
                     reasons.borrow_mut().push(reason.map(|reason| reason.to_string()));
@@ -156,11 +160,12 @@ impl Client {
                 Report::Unreachable { error, pause, .. } => {
                     failures.borrow_mut().push((error.to_string(), pause));
                 }
+                Report::NotBetter { pause, .. } => not_better.borrow_mut().push(pause.as_secs()),
             })
         };
         let keeper = run(plan, Rc::clone(&owner) as Rc<dyn link::Owner>, on_link, report);
         let task = tokio::task::spawn_local(keeper).abort_handle();
-        Self { owner, current, links, connected, reasons, failures, task }
+        Self { owner, current, links, connected, reasons, failures, not_better, task }
     }
 
     pub(crate) fn link(&self) -> Option<Link> {

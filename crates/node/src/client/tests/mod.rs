@@ -2,6 +2,7 @@
 //! as in two processes, over loopback.
 
 mod old_server;
+mod stun;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

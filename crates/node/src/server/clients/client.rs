@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use arc_swap::ArcSwap;
-use config::{ClientGrant, FlowLimits, ForwardRights, HostRights, Net, Over, PortRights, Rights};
+use config::{
+    ClientGrant, FlowLimits, ForwardRights, HostRights, Net, Over, PortRights, Rights, VisitRights,
+};
 use proto::greeting::StoredCredential;
 use relay::shares::Kind;
 use relay::{FlowBounds, Gate, Holder};
@@ -39,6 +41,10 @@ pub(crate) struct Client {
     pub(crate) pass_through: bool,
     /// The targets on the server's side that the client may reach.
     pub(crate) forward: ForwardRights,
+    /// The private services of other clients that the client may visit.
+    pub(crate) visit: VisitRights,
+    /// Whether the client may let visitors come to its private services by codes.
+    pub(crate) invite: bool,
     /// Whether the client may run a speed test.
     pub(crate) speedtest: bool,
     /// Limits the streams of the client over all links.
@@ -66,6 +72,13 @@ fn gate((streams, new_per_second): Limits, holder: Arc<Holder>) -> Arc<Gate> {
 }
 
 impl Client {
+    /// Whether the client may publish nothing, reach nothing on this side and invite nobody.
+    pub(in crate::server) fn has_no_right_but_visits(&self) -> bool {
+        let ports = self.tcp.rights.is_empty() && self.udp.rights.is_empty();
+        let hosts = self.http.0.is_empty() && self.tls.0.is_empty();
+        ports && hosts && self.forward.0.is_empty() && !self.invite
+    }
+
     /// Makes a client from its configuration. `certificates`: the server asks clients for
     /// certificates.
     ///
@@ -110,6 +123,8 @@ impl Client {
             tls: rights.tls.clone(),
             pass_through: rights.pass_through,
             forward: rights.forward.clone(),
+            visit: rights.visit.clone(),
+            invite: rights.invite,
             speedtest: rights.speedtest,
             gate: gate(limits, Holder::new(descriptors::table(), Kind::Rival)),
             limits,
@@ -167,6 +182,8 @@ impl Client {
         let others = has_more
             || waits
             || self.forward != before.forward
+            || self.visit != before.visit
+            || self.invite != before.invite
             || self.speedtest != before.speedtest;
         for (list, is_so) in [
             (&mut changes.credential_gone, is_gone),

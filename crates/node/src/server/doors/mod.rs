@@ -289,7 +289,8 @@ fn target(target: &Target) -> TargetAddr {
         | Target::Socks5
         | Target::HttpProxy
         | Target::Files(_)
-        | Target::Redirect(_) => TargetAddr::Tcp { host: String::new(), port: 0 },
+        | Target::Redirect(_)
+        | Target::Private(_) => TargetAddr::Tcp { host: String::new(), port: 0 },
     }
 }
 

@@ -105,6 +105,7 @@ impl Registry {
             http: hosts(&grant.rights.http),
             tls: hosts(&grant.rights.tls),
             forward: grant.rights.forward.0.iter().map(ToString::to_string).collect(),
+            visit: grant.rights.visit.0.iter().map(ToString::to_string).collect(),
         };
         let client = self.shared.clients.find(&grant.name);
         let limits = client.map(|client| listing::limits(&client)).unwrap_or_default();

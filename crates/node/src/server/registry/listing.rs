@@ -53,7 +53,10 @@ impl Registry {
 
     fn listed(&self, known: &KnownClient) -> clients::Client {
         let KnownClient { name, from, client } = known;
-        let links = self.sessions().count(name);
+        let (links, stalled) = {
+            let sessions = self.sessions();
+            (sessions.count(name), sessions.stalled(name))
+        };
         let seen = self.sightings.of(name);
         let (links, now) = (u64::try_from(links).unwrap_or(u64::MAX), Instant::now());
         let ago = |then: Instant| now.saturating_duration_since(then).as_secs();
@@ -66,6 +69,7 @@ impl Registry {
             name: name.clone(),
             from: *from,
             links,
+            stalled_seconds: stalled.map(|time| time.as_secs()),
             away_seconds: seen.left.filter(|_| links == 0).map(ago),
             address: seen.address.map(term::address),
             refused,
@@ -89,6 +93,8 @@ fn rights(client: &Client) -> Rights {
         tls: list(&client.tls.0),
         pass_through: client.pass_through,
         forward: list(&client.forward.0),
+        visit: list(&client.visit.0),
+        invite: client.invite,
         speedtest: client.speedtest,
     }
 }

@@ -123,8 +123,8 @@ impl Registry {
         let public_bind = self.shared.public_bind;
         let is_known = self.shared.clients.are_told_of(&session.name);
         let (hosts, clients) = (&self.shared.hosts, &self.shared.clients);
-        let handles = &self.handles;
-        Registrant { session, client, is_known, public_bind, hosts, clients, handles }
+        let (handles, private) = (&self.handles, &self.shared.private);
+        Registrant { session, client, is_known, public_bind, hosts, clients, private, handles }
     }
 
     /// Adds the services that could not be published to the sessions of a status.

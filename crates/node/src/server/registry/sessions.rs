@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use proto::greeting::{Grant, LinkSecret};
 use proto::{InstanceId, LinkId};
@@ -101,6 +102,14 @@ impl Sessions {
     pub(super) fn count(&self, name: &str) -> usize {
         let processes = self.clients.get(name).into_iter().flat_map(|of| of.processes.values());
         processes.map(|process| process.links.len()).sum()
+    }
+
+    /// For how long no link of a client has been live, over all its processes. `None`: one is, or the
+    /// client has no link.
+    pub(super) fn stalled(&self, name: &str) -> Option<Duration> {
+        let processes = self.clients.get(name).into_iter().flat_map(|of| of.processes.values());
+        let stalled: Option<Vec<_>> = processes.map(|process| process.session.stalled()).collect();
+        stalled?.into_iter().min()
     }
 
     /// Whether a client has a link.

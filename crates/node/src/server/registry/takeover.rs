@@ -35,6 +35,7 @@ impl Registry {
             // meanwhile, and visitors are held until the new process has links.
             tokio::time::sleep(HANDOVER).await;
         }
+        self.shared.private.withdraw(&last);
         self.published.withdraw(&last, (&self.handles, &self.shared.hosts)).await;
     }
 }

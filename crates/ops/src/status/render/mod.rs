@@ -5,7 +5,9 @@ mod streams;
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::{Carrier, Certificate, ClientHeld, Link, NameAway, Service, Session, Status};
+use super::{
+    Carrier, Certificate, ClientHeld, Link, NameAway, PathState, PeerPath, Service, Session, Status,
+};
 use services::{defaults_table, forwards_table, services_table};
 pub use streams::{render_left, render_streams};
 
@@ -252,6 +254,25 @@ pub(crate) fn tables(sheet: &mut Sheet, session: &Session, rates: Option<&Rates>
     });
 }
 
+/// The path of a link with another client, in words.
+fn path_of(path: &PeerPath) -> String {
+    let PeerPath { state, since_seconds, pair, rtt_micros } = path;
+    let (way, why) = match state.state() {
+        PathState::Relayed => ("relayed", Some(state.to_string())),
+        PathState::Direct => ("direct", pair.clone()),
+        PathState::Unknown => ("unknown", None),
+    };
+    let mut text = format!("{way} for {}", duration(*since_seconds));
+    // The text of a relayed path without a reason is the word itself.
+    if let Some(why) = why.filter(|why| *why != way) {
+        text.push_str(&format!(": {why}"));
+    }
+    if let Some(rtt) = rtt_micros {
+        text.push_str(&format!(", round trip {}", millis(*rtt)));
+    }
+    text
+}
+
 fn links_table(sheet: &mut Sheet, links: &[Link]) {
     // Most tunnels carry no UDP.
     let has_flows = links.iter().any(|link| link.flows > 0);
@@ -288,8 +309,11 @@ fn links_table(sheet: &mut Sheet, links: &[Link]) {
         }
         for carrier in &link.carriers {
             let rtt = carrier.rtt_micros.map_or_else(|| "-".to_owned(), millis);
-            let row =
-                [format!("#{} over {}", carrier.number, carrier.transport), carrier.peer.clone()];
+            let ready = if carrier.standby { ", ready" } else { "" };
+            let row = [
+                format!("#{} over {}{ready}", carrier.number, carrier.transport),
+                carrier.peer.clone(),
+            ];
             let queue = carrier.tcp.and_then(|tcp| tcp.queue_bytes);
             let loss = share(carrier.sent().and_then(|sent| sent.loss()));
             let path = [rtt, loss, queue.map_or_else(|| "-".to_owned(), bytes)];
@@ -299,6 +323,15 @@ fn links_table(sheet: &mut Sheet, links: &[Link]) {
         }
     }
     sheet.table(&table);
+    for link in &links {
+        if let Some(path) = &link.path {
+            sheet.state(
+                format_args!("path of link {}: ", link.serial),
+                (path.state.tone(), path_of(path)),
+                "",
+            );
+        }
+    }
     let ciphers = ciphers(&links);
     if !ciphers.is_empty() {
         sheet.line(format_args!("cipher: {}", ciphers.join(", ")));
@@ -488,9 +521,9 @@ columns are left out or cut: --wide shows all
   7     1       up       1        3      #2 over tls  192.0.2.7:40000  12.3 ms  1.25 %  20.0 KiB
   8     0       stalled  0        0      -            -                -        -       -
   cipher: TLS_AES_128_GCM_SHA256 by ring
-  service  address              target  state  streams  total  in       out      flows  total  datagrams in  out
-  dns      udp://0.0.0.0:5353   -       up     0        0      3.9 KiB  8.7 KiB  3      40     100           99
-  ssh      tcp://0.0.0.0:10022  -       up     1        20     1.5 KiB  3.0 GiB  0      0      0             0
+  service  address              target  state  streams  total  in       out      flows  flows total  datagrams in  out
+  dns      udp://0.0.0.0:5353   -       up     0        0      3.9 KiB  8.7 KiB  3      40           100           99
+  ssh      tcp://0.0.0.0:10022  -       up     1        20     1.5 KiB  3.0 GiB  0      0            0             0
   datagrams dropped by dns: 1 oversize, 7 queue
 ";
         let text = render(&status, None);
@@ -615,6 +648,53 @@ home: up
         assert_eq!(of(Some(30_000), Some(1)), "0.00 %");
         let quic = Quic { sent_packets: 200, lost_packets: 1, ..Quic::default() };
         assert_eq!(share(Sent::from(quic).loss()), "0.50 %");
+    }
+
+    #[test]
+    fn a_link_with_another_client_says_by_which_path_it_goes_and_why_not_directly() {
+        let relay = |standby| Carrier {
+            number: 1,
+            transport: "relay".into(),
+            peer: "0.0.0.0:0".into(),
+            standby,
+            ..Carrier::default()
+        };
+        let direct = Carrier { number: 2, transport: "direct".into(), ..relay(false) };
+        let why = "UDP does not pass on the other side";
+        let path = |state: Told<PathState>| PeerPath { state, ..PeerPath::default() };
+        let through = PeerPath {
+            since_seconds: 90,
+            pair: Some("reflexive 192.0.2.1:5 - host 198.51.100.2:6".into()),
+            rtt_micros: Some(1_500),
+            ..path(PathState::Direct.into())
+        };
+        let of = |serial, path, carriers| Link {
+            serial,
+            path: Some(path),
+            carriers,
+            state: LinkState::Up.into(),
+            ..Link::default()
+        };
+        let links = [
+            of(3, through, vec![direct, relay(true)]),
+            of(4, path(Told::because(PathState::Relayed, why)), vec![relay(false)]),
+            of(5, path(PathState::Relayed.into()), vec![relay(false)]),
+        ];
+        let mut sheet = Sheet::new(Screen::PLAIN);
+        links_table(&mut sheet, &links);
+        let text = sheet.finish().to_string();
+        let lines: Vec<_> = text.lines().map(str::trim_end).collect();
+        assert!(lines[2].contains("#1 over relay, ready"), "{text}");
+        assert_eq!(
+            lines[5..],
+            [
+                "path of link 3: direct for 1m30s: reflexive 192.0.2.1:5 - host 198.51.100.2:6, \
+                 round trip 1.5 ms",
+                "path of link 4: relayed for 0s: UDP does not pass on the other side",
+                "path of link 5: relayed for 0s",
+            ],
+            "{text}"
+        );
     }
 
     #[test]

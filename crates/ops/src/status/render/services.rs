@@ -39,7 +39,7 @@ const COUNTS: [Column; 4] = [
 /// The columns behind them, where a service or forward of the table carries UDP.
 const FLOWS: [Column; 4] = [
     Column::new("flows").worth(60),
-    Column::new("total").worth(10),
+    Column::new("flows total").worth(10),
     Column::new("datagrams in").worth(15),
     Column::new("out").worth(15),
 ];

@@ -126,7 +126,9 @@ fn dialler(settings: Rc<Settings>, denied: u16) -> impl Fn(Open, Box<dyn Inlet>)
         let (text, reports) = match open.target {
             Target::Reported(text) => (text, true),
             Target::Forward(text) => (text, false),
-            other @ (Target::Service(_) | Target::Measure(_)) => panic!("{other:?}"),
+            other @ (Target::Service(_) | Target::Measure(_) | Target::Private { .. }) => {
+                panic!("{other:?}")
+            }
         };
         let allow = Allow::new(
             move |to| !matches!(to, Destination::Name(_, port) | Destination::Tcp(_, port) if port == denied),

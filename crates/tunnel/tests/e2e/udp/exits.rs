@@ -118,7 +118,7 @@ fn a_directory_that_comes_later_is_served_from_then_on_and_the_status_says_that_
     assert!(!curl(&[&url]).status.success());
     let status = || text(&command(&running, "client", &["status"]));
     let before = status();
-    assert!(before.contains("it cannot be reached"), "{before}");
+    assert!(before.contains("it cannot be reached: No such file or directory"), "{before}");
     fs::create_dir(&root).unwrap();
     fs::write(root.join("index.html"), "here").unwrap();
     assert_eq!(answer(&[&url]), ("200".to_owned(), "here".to_owned()));

@@ -36,6 +36,7 @@ use crate::session::{Handle, Session};
 use super::super::clients::{Client, Clients};
 use super::super::directory::Directory;
 use super::super::hosts::Hosts;
+use super::super::private::PrivateServices;
 use budget::Budget;
 use of_client::OfClient;
 
@@ -72,6 +73,8 @@ pub(super) struct Registrant<'a> {
     pub(super) hosts: &'a Hosts,
     /// All clients that may log in.
     pub(super) clients: &'a Clients,
+    /// The private services of all clients.
+    pub(super) private: &'a PrivateServices,
     pub(super) handles: &'a [Handle],
 }
 
@@ -204,7 +207,11 @@ impl Published {
         if outcome.is_ok() || may_warn {
             event();
         }
-        if let Ok(at) = outcome {
+        if let Ok(at) = outcome
+            && at.is_empty()
+        {
+            tracing::info!(target: AUDIT, client = owner, service, source, "service {service} of client {owner} is private");
+        } else if let Ok(at) = outcome {
             tracing::info!(target: AUDIT, client = owner, service, source, "service {service} of client {owner} is published at {}", at.join(", "));
         }
         if !may_warn {
@@ -280,6 +287,7 @@ impl ClientTurn<'_> {
         held: Option<Held>,
     ) -> Registered {
         let settled = self.mine.set(to, &register).await;
+        to.private.publish(to.session, &to.client.gate, &register);
         self.published.directory.save();
         let results: Vec<_> = register
             .services

@@ -136,6 +136,10 @@ impl OfClient {
         spec: &ServiceSpec,
         (state, names): (&mut Registration, &mut Registered),
     ) -> Settled {
+        if spec.terms.private.is_some() && !spec.public.is_empty() {
+            let text = "a private service has no public address".to_owned();
+            return (Err(error(ServiceErrorCode::BadAddress, text)), Vec::new());
+        }
         let mut all = Vec::with_capacity(spec.public.len());
         // A client that introduced itself is gone with its last link.
         let is_known = !spec.terms.ephemeral && !to.client.is_stranger;

@@ -59,6 +59,7 @@ struct Rig {
     workers: Workers,
     hosts: Hosts,
     clients: Clients,
+    private: PrivateServices,
 }
 
 impl Rig {
@@ -69,7 +70,8 @@ impl Rig {
     fn of(published: Published) -> Self {
         let hosts = Hosts::new(Some("example.com"), None);
         hosts.set_ports(Some(80), Some(8443));
-        Self { published, workers: workers(), hosts, clients: clients(&[]) }
+        let private = PrivateServices::default();
+        Self { published, workers: workers(), hosts, clients: clients(&[]), private }
     }
 
     fn at(&self) -> (&[Handle], &Hosts) {
@@ -99,6 +101,7 @@ impl Rig {
             public_bind: Ipv4Addr::LOCALHOST.into(),
             hosts: &self.hosts,
             clients: &self.clients,
+            private: &self.private,
             handles: self.workers.handles(),
         };
         let turn = self.published.turn(&session.name).await;
@@ -129,6 +132,7 @@ async fn a_refusal_names_the_command_that_permits_the_port_where_it_can() {
             public_bind: Ipv4Addr::LOCALHOST.into(),
             hosts: &rig.hosts,
             clients: &rig.clients,
+            private: &rig.private,
             handles: rig.workers.handles(),
         };
         let told = rig.published.turn("home").await.apply(to, register, held()).await.unwrap();

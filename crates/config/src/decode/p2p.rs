@@ -1,0 +1,113 @@
+//! `p2p` of a client: how direct paths to other clients are looked for.
+
+use std::str::FromStr;
+
+use super::{Cx, Item, Section};
+use crate::endpoint::split;
+use crate::keys::P2P;
+use crate::model::{P2p, StunAddress};
+use crate::{BadValue, STUN_PORT};
+
+/// STUN servers of a file, at most: an attempt asks eight, the tunnel's own server among them.
+const SERVERS: usize = 6;
+
+pub(super) fn p2p(s: &Section<'_>) -> P2p {
+    let Some(p2p) = s.section("p2p", &P2P) else { return P2p::default() };
+    let cx = p2p.cx;
+    let stun: Vec<StunAddress> = values(cx, p2p.key("stun"), str::parse);
+    if stun.len() > SERVERS {
+        p2p.bad("stun", BadValue::new(format!("more than {SERVERS} servers")));
+    }
+    let mut read = P2p { stun, ports: p2p.value("ports", ports), ..P2p::default() };
+    if p2p.key("candidates").is_some() {
+        let kinds: Vec<Kind> = values(cx, p2p.key("candidates"), kind);
+        read.host = kinds.contains(&Kind::Host);
+        read.reflexive = kinds.contains(&Kind::Reflexive);
+        if kinds.is_empty() {
+            let bad = BadValue::new("no kind of address");
+            p2p.bad("candidates", bad.hint("host, reflexive; p2p: relay of a forward tries none"));
+        }
+    }
+    read
+}
+
+fn values<T>(
+    cx: &Cx<'_>,
+    item: Option<Item>,
+    read: impl Fn(&str) -> Result<T, BadValue>,
+) -> Vec<T> {
+    let items = item.map(|item| cx.one_or_list(&item)).unwrap_or_default();
+    items.iter().filter_map(|item| cx.value(item, &read)).collect()
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Host,
+    Reflexive,
+}
+
+fn kind(text: &str) -> Result<Kind, BadValue> {
+    match text {
+        "host" => Ok(Kind::Host),
+        "reflexive" => Ok(Kind::Reflexive),
+        _ => Err(BadValue::new(format!("`{text}` is no kind of address")).hint("host, reflexive")),
+    }
+}
+
+/// `40000-40100`, or one port.
+fn ports(text: &str) -> Result<(u16, u16), BadValue> {
+    let bad = || BadValue::new(format!("`{text}` is no range of ports")).hint("40000-40100");
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let port = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0);
+    let (first, last) = port(first).zip(port(last)).ok_or_else(bad)?;
+    if first > last { Err(bad()) } else { Ok((first, last)) }
+}
+
+impl FromStr for StunAddress {
+    type Err = BadValue;
+
+    fn from_str(text: &str) -> Result<Self, BadValue> {
+        let bad = || {
+            BadValue::new(format!("`{text}` is no STUN server"))
+                .hint("stun.example.com, or stun.example.com:3478")
+        };
+        let bare = text.strip_prefix("stun:").unwrap_or(text);
+        let (host, port) = split(bare)?;
+        let host = host.parse().map_err(|_| bad())?;
+        let port = match port {
+            None => STUN_PORT,
+            Some(port) => port.parse().ok().filter(|port| *port > 0).ok_or_else(bad)?,
+        };
+        Ok(Self { host, port })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_have_the_port_of_stun_unless_they_name_another() {
+        let read = |text: &str| text.parse::<StunAddress>().map(|one| one.to_string()).ok();
+        for (text, expected) in [
+            ("stun.example.com", "stun.example.com:3478"),
+            ("stun:stun.example.com:19302", "stun.example.com:19302"),
+            ("192.0.2.1", "192.0.2.1:3478"),
+            ("[2001:db8::1]:9", "[2001:db8::1]:9"),
+        ] {
+            assert_eq!(read(text).as_deref(), Some(expected), "{text}");
+        }
+        for bad in ["", "a b", "x:0", "x:y", "2001:db8::1", "stun://x"] {
+            assert_eq!(read(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn ports_are_a_range_or_one_port() {
+        assert_eq!(ports("40000-40100").unwrap(), (40_000, 40_100));
+        assert_eq!(ports("4000").unwrap(), (4_000, 4_000));
+        for bad in ["", "0", "5-4", "1-", "-1", "1-70000", "a-b"] {
+            assert!(ports(bad).is_err(), "{bad}");
+        }
+    }
+}

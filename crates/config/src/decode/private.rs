@@ -1,0 +1,210 @@
+//! Private services: `public: private` with `visitors` on the side that has the service, and the tokens
+//! and `p2p` on the side that visits.
+
+use std::collections::BTreeSet;
+
+use proto::NamePattern;
+use proto::control::VISITORS_MAX;
+
+use super::target::Targets;
+use super::{Item, Section, common, unknown};
+use crate::keys::{VISIT, VISITOR};
+use crate::model::{Forward, PRIVATE, PeerPath, Private, PrivateService, Visit, Visitor};
+use crate::yaml::Kind;
+use crate::{BadValue, Target};
+
+/// Keys that have no effect without an address where visitors come.
+const PUBLIC_KEYS: [&str; 17] = [
+    "allow_from",
+    "deny_from",
+    "proxy_protocol",
+    "basic_auth_file",
+    "host_rewrite",
+    "headers",
+    "response_headers",
+    "forwarded",
+    "path",
+    "strip_prefix",
+    "redirect",
+    "hsts",
+    "preflight",
+    "compress",
+    "pass_through",
+    "remember",
+    "target_tls",
+];
+
+/// Whether `public` is the word for a private service. A list that has other addresses as well is a
+/// problem.
+pub(super) fn is_private(s: &Section<'_>) -> bool {
+    let Some(item) = s.key("public") else { return false };
+    let items = s.cx.one_or_list(&item);
+    let is_word = |item: &Item| match &item.node.kind {
+        Kind::Scalar { text, .. } => text == PRIVATE,
+        Kind::List(_) | Kind::Map(_) => false,
+    };
+    if !items.iter().any(is_word) {
+        return false;
+    }
+    if items.len() > 1 {
+        let bad = BadValue::new("a private service has no public address");
+        s.bad("public", bad.hint("`public: private` alone, or the addresses as another service"));
+    }
+    true
+}
+
+/// Decodes `visitors`. `None` for a service that is not private.
+pub(super) fn private(s: &Section<'_>, is_private: bool) -> Option<Private> {
+    let list = s.key("visitors");
+    if !is_private {
+        if list.is_some() {
+            let bad = BadValue::new("`visitors` has no effect at a public address");
+            s.bad("visitors", bad.hint("it is for `public: private`; `allow_from` lists networks"));
+        }
+        return None;
+    }
+    if s.key("name").is_none() {
+        s.missing("name", "the name by which visitors ask for the service, like ssh");
+    }
+    let Some(list) = list else {
+        s.missing("visitors", "who may visit: [{ name: laptop, token_file: laptop.token }]");
+        return None;
+    };
+    let items = s.cx.one_or_list(&list);
+    if items.len() > VISITORS_MAX {
+        s.bad("visitors", BadValue::new(format!("more than {VISITORS_MAX} visitors")));
+        return None;
+    }
+    let mut seen = BTreeSet::new();
+    let visitors: Vec<_> =
+        items.into_iter().filter_map(|item| visitor(s, item, &mut seen)).collect();
+    Some(Private { visitors })
+}
+
+fn visitor(s: &Section<'_>, item: Item, seen: &mut BTreeSet<NamePattern>) -> Option<Visitor> {
+    let item = match &item.node.kind {
+        Kind::Scalar { .. } => item.keyed("name"),
+        Kind::List(_) | Kind::Map(_) => item,
+    };
+    let own = Section::open(s.cx, item, &VISITOR)?;
+    if own.key("name").is_none() {
+        own.missing("name", "the name of a client, or office-* for several");
+    }
+    let name = own.value("name", |text| {
+        let bad = |why: proto::NamePatternError| {
+            BadValue::new(format!("`{text}` is no name of a client")).hint(why.to_string())
+        };
+        NamePattern::new(text).map_err(bad)
+    });
+    let tokens = common::tokens(&own, 2, common::Kept::OrHashed, None);
+    let name = name?;
+    if ["token", "token_file"].iter().all(|key| own.key(key).is_none()) {
+        let bad = BadValue::new(format!("the visitor {name} has no token, and cannot visit"));
+        let hint =
+            format!("{{ name: {name}, token_file: FILE }}; `tunnel generate token` makes it");
+        s.cx.warn(own.at(), &own.path("name"), bad.hint(hint));
+    }
+    if !seen.insert(name.clone()) {
+        own.bad("name", BadValue::new(format!("a second visitor {name}")).hint("keep one of them"));
+    }
+    Some(Visitor { name, tokens })
+}
+
+/// Reports keys and a target that do not fit a private service. False for a target that makes no
+/// service.
+pub(super) fn fit(s: &Section<'_>, target: Option<&Targets>) -> bool {
+    let is_https = matches!(target, Some(Targets::One(Target::Https { .. })));
+    for key in PUBLIC_KEYS {
+        if s.key(key).is_none() || key == "target_tls" && is_https {
+            continue;
+        }
+        let bad = BadValue::new(format!("`{key}` has no effect at a private service"));
+        let hint = match key {
+            "allow_from" | "deny_from" => "`visitors` says who may visit: remove the key",
+            _ => "remove the key: the bytes of visitors go to the target as they are",
+        };
+        s.bad(key, bad.hint(hint));
+    }
+    if let Some(target @ Targets::One(Target::Private(_))) = target {
+        s.bad("target", super::fit::of_another(target));
+    }
+    let is_exit = target.is_some_and(Targets::is_exit);
+    if s.key("basic_auth").is_some() && !is_exit {
+        let bad = BadValue::new("`basic_auth` has no effect at a private service");
+        s.bad("basic_auth", bad.hint("`visitors` says who may visit: remove the key"));
+    }
+    if let Some(target) = target.filter(|target| target.width() > 0) {
+        let bad = BadValue::new("a private service has one port, not a range");
+        s.bad("target", bad.hint(format!("make {} services", u32::from(target.width()) + 1)));
+        return false;
+    }
+    true
+}
+
+/// Decodes the keys of a forward about private services.
+pub(super) fn of_forward(
+    s: &Section<'_>,
+    target: Option<&Target>,
+) -> (Option<crate::Token>, PeerPath) {
+    let is_private = matches!(target, Some(Target::Private(_)));
+    if !is_private {
+        for key in ["token", "token_file", "p2p"].into_iter().filter(|key| s.key(key).is_some()) {
+            let bad = BadValue::new(format!("`{key}` is for a target service://CLIENT/SERVICE"));
+            s.bad(key, bad.hint("remove the key"));
+        }
+        return (None, PeerPath::Auto);
+    }
+    let token = common::tokens(s, 1, common::Kept::Plain, None).pop();
+    (token, s.value("p2p", p2p).unwrap_or_default())
+}
+
+fn p2p(text: &str) -> Result<PeerPath, BadValue> {
+    match text {
+        "auto" => Ok(PeerPath::Auto),
+        "relay" => Ok(PeerPath::Relay),
+        "direct" => Ok(PeerPath::Direct),
+        _ => Err(unknown(&format!("way `{text}`"), text, &["auto", "relay", "direct"])),
+    }
+}
+
+/// Decodes `visits`: the tokens for private services of other clients.
+pub(super) fn visits(s: &Section<'_>) -> Vec<Visit> {
+    let items = s.key("visits").map(|item| s.cx.list(&item)).unwrap_or_default();
+    let mut seen = BTreeSet::new();
+    let visit = |item: Item| {
+        let own = Section::open(s.cx, item, &VISIT)?;
+        if own.key("service").is_none() {
+            own.missing("service", "the client and its service: home/ssh");
+        }
+        let service = own.parse::<PrivateService>("service");
+        let token = common::tokens(&own, 1, common::Kept::Plain, Some(TOKEN_WANTED)).pop();
+        let p2p = own.value("p2p", p2p).unwrap_or_default();
+        let service = service?;
+        if !seen.insert(service.clone()) {
+            let bad = BadValue::new(format!("a second entry for {service}"));
+            own.bad("service", bad.hint("keep one of them"));
+        }
+        Some(Visit { service, token: token?, p2p })
+    };
+    items.into_iter().filter_map(visit).collect()
+}
+
+/// The hint for a missing token of a visit.
+const TOKEN_WANTED: &str = "the token that `visitors` of the service has for this client";
+
+/// Reports forwards of the file to private services for which there is no token.
+pub(super) fn check(s: &Section<'_>, forwards: &[Forward], visits: &[Visit]) {
+    let has_token = |service: &PrivateService| {
+        let own = |forward: &Forward| forward.token.is_some() && forward.private() == Some(service);
+        forwards.iter().any(own) || visits.iter().any(|visit| visit.service == *service)
+    };
+    let mut told = BTreeSet::new();
+    for service in forwards.iter().filter_map(Forward::private) {
+        if !has_token(service) && told.insert(service) {
+            let bad = BadValue::new(format!("there is no token for service://{service}"));
+            let hint = "add `token` or `token_file` to the forward, or an entry to `visits`";
+            let at = s.key("forwards").map_or_else(|| s.at(), |item| item.at());
+            s.cx.warn(at, &s.path("forwards"), bad.hint(hint));
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Accepts the links of visitors. A stream of the server becomes a carrier: TLS and the greeting run
+//! in a task with a deadline, and the number of such tasks is bounded.
+
+mod owner;
+mod places;
+mod verifier;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ::link::GreetError;
+use ::link::server::{LogInError, log_in};
+use config::ClientConfig;
+use logging::{AUDIT, RepeatLimit};
+use net::brake::Failures;
+use proto::ResetCode;
+use proto::greeting::{Name, Refusal, StoredCredential};
+use relay::{Duplex, StreamLane, accept_duplex, refuse_stream};
+use tokio::task::spawn_local;
+use transport::{Carrier, CarrierError, Incoming, Inlet, LocalFuture, Outlet};
+use transport_tcp::accept_inside;
+
+use super::{RELAY, server_tls};
+use crate::client::ClientShared;
+use crate::session::{Handle, Worker};
+use places::{Arrival, Places};
+use verifier::PeerVerifier;
+
+/// Visitors before the end of their greeting. Each costs a handshake of TLS and 160 KiB for at most
+/// 20 s.
+const GREETING_MAX: u32 = 256;
+
+/// The same of one visitor. A visitor has one link to a service, and dials a second time where the
+/// first carrier is silent.
+const GREETING_OF_VISITOR: u32 = 8;
+
+/// Pairs of visitor and service whose wrong tokens are remembered. The server names the visitors.
+const GUESSERS: usize = 1024;
+
+/// Doublings of the pause after a wrong token: up to 3.2 s.
+const DOUBLINGS: u32 = 5;
+
+/// The time between two looks for idle links of a process that is stopping.
+const IDLE_LOOK: Duration = Duration::from_millis(100);
+
+/// The links of visitors with this client, over all workers.
+#[derive(Debug)]
+pub(crate) struct PeerHost {
+    places: Places,
+    /// By the name of the visitor: those before the end of their greeting.
+    greeting: Mutex<HashMap<Name, u32>>,
+    brake: Mutex<Failures<Whose>>,
+    told: Mutex<RepeatLimit<Whose>>,
+}
+
+/// A visitor, and the service that it visits.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Whose {
+    pub(crate) visitor: Name,
+    pub(crate) service: Name,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Default for PeerHost {
+    fn default() -> Self {
+        let (places, greeting) = Default::default();
+        let brake = Mutex::new(Failures::new(GUESSERS, DOUBLINGS));
+        Self { places, greeting, brake, told: Mutex::new(RepeatLimit::new()) }
+    }
+}
+
+impl PeerHost {
+    /// Takes a stream that the server has joined with a stream of a visitor.
+    pub(crate) fn take(
+        &self,
+        worker: &Rc<Worker>,
+        shared: &Arc<ClientShared>,
+        whose: Whose,
+        inlet: Box<dyn Inlet>,
+    ) -> Rc<dyn Outlet> {
+        let refuse = |code| refuse_stream(&*inlet, None, code);
+        if !may_visit(&shared.config.load(), &whose) {
+            let Whose { visitor, service } = &whose;
+            tracing::debug!(%visitor, %service, "the service is not private, or is for others");
+            return refuse(ResetCode::Unknown);
+        }
+        let Some(turn) = Turn::new(shared, &whose.visitor) else {
+            return refuse(ResetCode::Limit);
+        };
+        let (outlet, stream) = accept_duplex(inlet, None, &Rc::default(), None);
+        let (worker, shared) = (Rc::clone(worker), Arc::clone(shared));
+        spawn_local(async move {
+            welcome(&worker, &shared, &whose, Box::new(Stream(stream))).await;
+            drop(turn);
+        });
+        outlet
+    }
+
+    /// This process is stopping: ends each link once it is idle. A link that retires would wait for a
+    /// successor. Never ready.
+    pub(crate) async fn leave(&self, handles: &[Handle]) {
+        loop {
+            self.places.close_idle(handles).await;
+            tokio::time::sleep(IDLE_LOOK).await;
+        }
+    }
+
+    /// Forgets a link that has ended.
+    fn forget(&self, link: proto::LinkId) {
+        self.places.forget(link);
+    }
+
+    /// Ends the links of those who may not visit any more, after a change of the configuration.
+    pub(crate) async fn review(&self, shared: &ClientShared, handles: &[Handle]) {
+        let config = shared.config.load_full();
+        self.places.close(handles, |whose, token| !is_valid(&config, whose, token)).await;
+    }
+}
+
+/// The private service with its visitors.
+fn private<'a>(config: &'a ClientConfig, service: &Name) -> Option<&'a config::Private> {
+    let found = config.services.iter().find(|known| known.name == service.as_str());
+    found.and_then(|found| found.private.as_ref())
+}
+
+/// Whether the service is private and names the visitor.
+fn may_visit(config: &ClientConfig, whose: &Whose) -> bool {
+    let names = |visitor: &config::Visitor| visitor.name.has(whose.visitor.as_str());
+    private(config, &whose.service).is_some_and(|private| private.visitors.iter().any(names))
+}
+
+/// The credentials of a visitor.
+fn credentials(config: &ClientConfig, whose: &Whose) -> Vec<StoredCredential> {
+    let tokens = private(config, &whose.service).map(|own| own.tokens_of(whose.visitor.as_str()));
+    let tokens = tokens.unwrap_or_default().iter();
+    // The configuration has checked the tokens.
+    tokens.filter_map(|token| StoredCredential::of(token.secret.reveal()).ok()).collect()
+}
+
+/// Whether a link that began with this token may stay.
+fn is_valid(config: &ClientConfig, whose: &Whose, token: &StoredCredential) -> bool {
+    may_visit(config, whose) && credentials(config, whose).contains(token)
+}
+
+/// A place among the visitors before the end of their greeting.
+struct Turn {
+    shared: Arc<ClientShared>,
+    visitor: Name,
+}
+
+impl Turn {
+    fn new(shared: &Arc<ClientShared>, visitor: &Name) -> Option<Self> {
+        let mut greeting = lock(&shared.host.greeting);
+        let own = greeting.get(visitor).copied().unwrap_or(0);
+        if own >= GREETING_OF_VISITOR || greeting.values().sum::<u32>() >= GREETING_MAX {
+            return None;
+        }
+        greeting.insert(visitor.clone(), own + 1);
+        drop(greeting);
+        Some(Self { shared: Arc::clone(shared), visitor: visitor.clone() })
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut greeting = lock(&self.shared.host.greeting);
+        match greeting.get_mut(&self.visitor) {
+            Some(count) if *count > 1 => *count -= 1,
+            Some(_) | None => drop(greeting.remove(&self.visitor)),
+        }
+    }
+}
+
+/// Logs a visitor in, or says why not.
+pub(super) async fn welcome(
+    worker: &Rc<Worker>,
+    shared: &Arc<ClientShared>,
+    whose: &Whose,
+    incoming: Box<dyn Incoming>,
+) {
+    let verifier = PeerVerifier::new(shared, whose);
+    let arrival = Arrival { worker, shared, whose };
+    let Err(error) = log_in(incoming, &verifier, &arrival).await else { return };
+    let Whose { visitor, service } = whose;
+    let why = match &error {
+        LogInError::Greeting(error) => reason(error, shared, whose),
+        LogInError::Handshake(_) | LogInError::LinkGone => None,
+    };
+    let why = why.map_or_else(|| error.to_string(), str::to_owned);
+    if lock(&shared.host.told).pass(whose.clone(), Instant::now()).is_some() {
+        tracing::warn!(
+            target: AUDIT, client = visitor.as_str(), service = service.as_str(),
+            "client {visitor} does not visit the private service {service}: {why}"
+        );
+    }
+}
+
+/// Why a visitor is refused, for the log. The visitor gets fewer details.
+fn reason(error: &GreetError, shared: &ClientShared, whose: &Whose) -> Option<&'static str> {
+    if error.refusal() != Some(Refusal::BadCredential) {
+        return None;
+    }
+    Some(if credentials(&shared.config.load(), whose).is_empty() {
+        "its entry in `visitors` has no token"
+    } else {
+        "wrong token: `token` or `token_file` of its forward must be that of its entry in `visitors`"
+    })
+}
+
+/// A stream of the server, before the handshake of TLS.
+#[derive(Debug)]
+struct Stream(Duplex);
+
+impl Incoming for Stream {
+    fn remote(&self) -> SocketAddr {
+        SocketAddr::from(([0, 0, 0, 0], 0))
+    }
+
+    fn handshake(self: Box<Self>) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
+        Box::pin(async move {
+            let lane = Box::new(StreamLane::new(self.0));
+            accept_inside(lane, RELAY, &*server_tls()?).await
+        })
+    }
+}

@@ -1,0 +1,138 @@
+//! What a visitor's link reaches: the streams and flows of its one service. Everything else is refused.
+
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ::link::{End, Link, Owner, State};
+use proto::control::ControlMessage;
+use proto::{LinkId, Open, ResetCode, Target};
+use relay::refuse_stream;
+use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
+
+use super::{Whose, may_visit};
+use crate::client::{ClientShared, Local};
+use crate::peer::direct::offer::Offers;
+use crate::session::{Session, Worker};
+
+/// The owner of a link of a visitor.
+pub(super) struct PeerOwner {
+    worker: Rc<Worker>,
+    shared: Arc<ClientShared>,
+    whose: Whose,
+    id: LinkId,
+    session: Arc<Session>,
+    offers: Offers,
+}
+
+impl fmt::Debug for PeerOwner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PeerOwner({:?})", self.whose)
+    }
+}
+
+impl PeerOwner {
+    pub(super) fn new(
+        worker: &Rc<Worker>,
+        shared: &Arc<ClientShared>,
+        whose: &Whose,
+        id: LinkId,
+        session: &Arc<Session>,
+    ) -> Rc<Self> {
+        let offers = Offers::new(worker, shared, whose, session);
+        let (worker, shared) = (Rc::clone(worker), Arc::clone(shared));
+        let (whose, session) = (whose.clone(), Arc::clone(session));
+        Rc::new(Self { worker, shared, whose, id, session, offers })
+    }
+
+    /// The service, if this is what the visitor asks for.
+    fn service(&self, open: &Open) -> Result<Rc<Local>, ResetCode> {
+        let service = self.whose.service.as_str();
+        match &open.target {
+            Target::Service(name) if name == service => {}
+            Target::Service(_)
+            | Target::Forward(_)
+            | Target::Reported(_)
+            | Target::Measure(_)
+            | Target::Private { .. } => return Err(ResetCode::Denied),
+        }
+        if !may_visit(&self.shared.config.load(), &self.whose) {
+            return Err(ResetCode::Unknown);
+        }
+        Local::of(&self.worker, &self.shared, service).ok_or(ResetCode::Unknown)
+    }
+}
+
+impl Owner for PeerOwner {
+    fn accept(&self, _: &Link, open: Open, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
+        match self.service(&open) {
+            Ok(local) => local.serve(open.visitor, None, inlet),
+            Err(code) => refuse_stream(&*inlet, None, code),
+        }
+    }
+
+    fn accept_flow(
+        &self,
+        _: &Link,
+        open: Open,
+        inlet: Box<dyn FlowInlet>,
+    ) -> Option<Rc<dyn FlowOutlet>> {
+        match self.service(&open) {
+            Ok(local) => local.serve_flow(open.visitor, inlet),
+            Err(code) => {
+                inlet.close(code);
+                None
+            }
+        }
+    }
+
+    fn message(&self, link: &Link, message: ControlMessage) {
+        match message {
+            ControlMessage::Signal(signal) => self.offers.hear(link, signal),
+            // A visitor has no services here, and the link handles the others itself.
+            ControlMessage::Register(_)
+            | ControlMessage::Registered(_)
+            | ControlMessage::Strained(_)
+            | ControlMessage::Invite(_)
+            | ControlMessage::Invited(_)
+            | ControlMessage::FlowOpen(_)
+            | ControlMessage::FlowClose(_)
+            | ControlMessage::Stun(_) => {}
+        }
+    }
+
+    fn changed(&self, link: &Link, state: State) {
+        let (worker, session, serial) = (&self.worker, &self.session, link.serial());
+        match state {
+            State::Live => worker.state.set_live(worker.index, session, serial, true),
+            State::Stalled | State::GoingAway => {
+                worker.state.set_live(worker.index, session, serial, false);
+            }
+            State::Ended(end) => {
+                self.shared.host.forget(self.id);
+                self.session.paths.ended(serial);
+                worker.state.remove_link(worker.index, session, serial);
+                let Whose { visitor, service } = &self.whose;
+                let (client, service) = (visitor.as_str(), service.as_str());
+                match end {
+                    End::Closed | End::Retired | End::ByPeer | End::Expired | End::Forgotten => {
+                        tracing::info!(
+                            client,
+                            service,
+                            link = serial,
+                            "the visit of client {client} at {service} has ended: {end}"
+                        );
+                    }
+                    End::Violation(_) | End::Accused(_) | End::Panicked => {
+                        tracing::error!(
+                            client,
+                            service,
+                            link = serial,
+                            "the visit of client {client} at {service} has ended: {end}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}

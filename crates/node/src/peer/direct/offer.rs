@@ -1,0 +1,189 @@
+//! The side that has the service: answers the trials of a visitor.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use link::Link;
+use punch::{Body, Decline, Signal};
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, spawn_local};
+use tokio::time::Instant;
+use transport_quic::punched::{Begin, Failure};
+
+use super::{Answered, DirectPaths, WAITING_MAX, converse, say};
+use crate::client::{ClientShared, stun};
+use crate::peer::accept::{Whose, welcome};
+use crate::session::{Session, Worker};
+
+/// The trials of one link begin at least this far apart. Each one looks names up, binds a socket and
+/// asks STUN servers, so a visitor must not begin as many as it likes. The pauses of an honest visitor
+/// are 5 s and longer, but for a change of its network.
+const APART: Duration = Duration::from_secs(1);
+
+/// Answers the trials of one link, one at a time.
+pub(crate) struct Offers {
+    worker: Rc<Worker>,
+    shared: Arc<ClientShared>,
+    whose: Whose,
+    session: Arc<Session>,
+    current: RefCell<Option<Round>>,
+}
+
+/// The trial that is under way, or the last one.
+struct Round {
+    number: u32,
+    began: Instant,
+    inbox: mpsc::Sender<Bytes>,
+    task: AbortHandle,
+}
+
+impl Drop for Round {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Offers {
+    pub(crate) fn new(
+        worker: &Rc<Worker>,
+        shared: &Arc<ClientShared>,
+        whose: &Whose,
+        session: &Arc<Session>,
+    ) -> Self {
+        let (worker, shared, whose) = (Rc::clone(worker), Arc::clone(shared), whose.clone());
+        let session = Arc::clone(session);
+        Self { worker, shared, whose, session, current: RefCell::default() }
+    }
+
+    /// Takes a signal of the visitor. The first signal of a newer round begins a trial, and ends the
+    /// one before it.
+    pub(crate) fn hear(&self, link: &Link, signal: Bytes) {
+        let round = match Signal::decode(&signal) {
+            Ok(signal) => signal.round,
+            Err(error) => {
+                tracing::debug!(link = link.serial(), %error, "a signal is not understood");
+                return;
+            }
+        };
+        let mut current = self.current.borrow_mut();
+        let (known, now) =
+            (current.as_ref().map(|known| (known.number, known.began)), Instant::now());
+        match judged(known, round, now) {
+            Judged::Older => return,
+            Judged::TooSoon => return decline(link, round, Decline::Unable),
+            Judged::Begins => *current = Some(self.begin(link, round, now)),
+            Judged::UnderWay => {}
+        }
+        if let Some(known) = &*current {
+            // A signal that finds no room is repeated by the next one.
+            let _ = known.inbox.try_send(signal);
+        }
+    }
+
+    fn begin(&self, link: &Link, number: u32, began: Instant) -> Round {
+        let (inbox, heard) = mpsc::channel(WAITING_MAX);
+        let trying = Trying {
+            worker: Rc::clone(&self.worker),
+            shared: Arc::clone(&self.shared),
+            whose: self.whose.clone(),
+            session: Arc::clone(&self.session),
+            link: link.clone(),
+            number,
+        };
+        let task = spawn_local(trying.run(heard)).abort_handle();
+        Round { number, began, inbox, task }
+    }
+}
+
+/// What a signal is to a link.
+#[derive(Debug, PartialEq, Eq)]
+enum Judged {
+    /// Of a trial that a newer one has ended.
+    Older,
+    UnderWay,
+    Begins,
+    /// The trial before it began less than [`APART`] ago.
+    TooSoon,
+}
+
+/// Judges a signal of this round by the round that is known, and its begin.
+fn judged(known: Option<(u32, Instant)>, round: u32, now: Instant) -> Judged {
+    match known {
+        Some((known, _)) if round < known => Judged::Older,
+        Some((known, _)) if round == known => Judged::UnderWay,
+        Some((_, began)) if now.saturating_duration_since(began) < APART => Judged::TooSoon,
+        Some(_) | None => Judged::Begins,
+    }
+}
+
+/// Tells the visitor that this round has no trial here.
+fn decline(link: &Link, round: u32, why: Decline) {
+    say(link, Signal { round, body: Body::Decline(why) }.encode());
+}
+
+/// The answer to one trial.
+struct Trying {
+    worker: Rc<Worker>,
+    shared: Arc<ClientShared>,
+    whose: Whose,
+    session: Arc<Session>,
+    link: Link,
+    number: u32,
+}
+
+impl Trying {
+    async fn run(self, mut heard: mpsc::Receiver<Bytes>) {
+        let Some(turn) = DirectPaths::answer(&self.shared) else {
+            return decline(&self.link, self.number, Decline::Unable);
+        };
+        let serial = self.link.serial();
+        if let Err(error) = self.attempt(&mut heard, turn).await {
+            tracing::debug!(link = serial, %error, "no direct path to the visitor");
+            self.session.paths.failed(serial, error.to_string());
+        }
+    }
+
+    async fn attempt(
+        &self,
+        heard: &mut mpsc::Receiver<Bytes>,
+        _turn: Answered,
+    ) -> Result<(), Failure> {
+        let config = self.shared.config.load_full();
+        let stun = stun::of(self.shared.uplink(), &config, stun::LOOKUPS).await;
+        let puncher = self.shared.direct.puncher(&config);
+        let begin = Begin { round: self.number, stun, is_mapping: false };
+        let trial = puncher.map_err(Failure::Quic).and_then(|made| Ok(made.publisher(&begin)?));
+        let trial = trial.inspect_err(|_| decline(&self.link, self.number, Decline::Unable))?;
+        let incoming = tokio::select! {
+            incoming = trial.accept() => incoming?,
+            never = converse(&self.link, &trial, heard) => match never {},
+        };
+        self.session.paths.found(self.link.serial(), trial.path());
+        tokio::select! {
+            () = welcome(&self.worker, &self.shared, &self.whose, incoming) => {}
+            // The visitor may still miss the signal that says which pair it is.
+            never = converse(&self.link, &trial, heard) => match never {},
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_newer_round_begins_a_trial_but_not_many_in_a_second() {
+        let begin = Instant::now();
+        let soon = begin + APART - Duration::from_millis(1);
+        assert_eq!(judged(None, 7, begin), Judged::Begins);
+        let known = Some((7, begin));
+        assert_eq!(judged(known, 6, begin + APART), Judged::Older);
+        assert_eq!(judged(known, 7, soon), Judged::UnderWay);
+        assert_eq!(judged(known, 8, soon), Judged::TooSoon);
+        assert_eq!(judged(known, u32::MAX, begin + APART), Judged::Begins);
+    }
+}

@@ -1,0 +1,123 @@
+//! The side that visits: the direct path of a peer link, as its keeper dials it.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use link::Link;
+use tokio::sync::{Notify, mpsc};
+use transport::{Carrier, CarrierError, Dialled, LocalFuture, PathDialer, Say};
+use transport_quic::punched::{Begin, Failure};
+
+use super::{WAITING_MAX, converse, news};
+use crate::client::{ClientShared, stun};
+use crate::session::Session;
+
+/// What the owner of a link and the dialer of its direct path share.
+pub(crate) struct Seeker {
+    shared: Arc<ClientShared>,
+    session: Arc<Session>,
+    /// The link, while it has a carrier that can carry signals.
+    link: RefCell<Option<Link>>,
+    /// The trial that is under way takes its signals here.
+    inbox: RefCell<Option<mpsc::Sender<Bytes>>>,
+    /// The number of the last trial.
+    round: Cell<u32>,
+    /// The link has its first carrier, so that a trial has a chance.
+    asked: Notify,
+}
+
+impl Seeker {
+    pub(crate) fn new(shared: &Arc<ClientShared>, session: &Arc<Session>) -> Rc<Self> {
+        Rc::new(Self {
+            shared: Arc::clone(shared),
+            session: Arc::clone(session),
+            link: RefCell::default(),
+            inbox: RefCell::default(),
+            round: Cell::new(0),
+            asked: Notify::new(),
+        })
+    }
+
+    /// The link has a carrier for the first time, or again.
+    pub(crate) fn live(&self, link: &Link) {
+        let is_new = self.link.replace(Some(link.clone())).is_none();
+        if is_new {
+            self.asked.notify_one();
+        }
+    }
+
+    /// The link has no carrier, or has ended.
+    pub(crate) fn stalled(&self) {
+        self.link.replace(None);
+    }
+
+    /// Takes a signal of the client of the service.
+    pub(crate) fn hear(&self, signal: Bytes) {
+        if let Some(inbox) = &*self.inbox.borrow() {
+            // A signal that finds no room is repeated by the next one.
+            let _ = inbox.try_send(signal);
+        }
+    }
+
+    async fn dial(&self) -> Result<Carrier, CarrierError> {
+        let Some(link) = self.link.borrow().clone() else {
+            let text = "the link has no relayed carrier yet, which a direct path begins with";
+            return Err(io::Error::new(io::ErrorKind::NotConnected, text).into());
+        };
+        let outcome = self.attempt(&link).await;
+        self.inbox.replace(None);
+        if let Err(error) = &outcome {
+            self.session.paths.failed(link.serial(), error.to_string());
+        }
+        Ok(outcome?)
+    }
+
+    async fn attempt(&self, link: &Link) -> Result<Carrier, Failure> {
+        let config = self.shared.config.load_full();
+        let stun = stun::of(self.shared.uplink(), &config, stun::LOOKUPS).await;
+        let puncher = self.shared.direct.puncher(&config);
+        let round = self.round.get().saturating_add(1);
+        self.round.set(round);
+        let (inbox, mut heard) = mpsc::channel(WAITING_MAX);
+        self.inbox.replace(Some(inbox));
+        let begin = Begin { round, stun, is_mapping: false };
+        let trial = puncher.map_err(Failure::Quic)?.visitor(&begin)?;
+        let carrier = tokio::select! {
+            carrier = trial.dial() => carrier?,
+            never = converse(link, &trial, &mut heard) => match never {},
+        };
+        self.session.paths.found(link.serial(), trial.path());
+        Ok(carrier)
+    }
+}
+
+/// The direct path of a link.
+pub(crate) struct Direct(pub(crate) Rc<Seeker>);
+
+impl fmt::Debug for Direct {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Direct({})", self.0.session.name)
+    }
+}
+
+impl PathDialer for Direct {
+    /// There is no early data: the trial takes longer than the round trip that it would save.
+    fn dial(&self, _: Option<Say>) -> LocalFuture<'static, Dialled> {
+        let seeker = Rc::clone(&self.0);
+        Box::pin(async move { Ok((seeker.dial().await?, None)) })
+    }
+
+    fn asks(&self) -> LocalFuture<'static, ()> {
+        let seeker = Rc::clone(&self.0);
+        Box::pin(async move {
+            tokio::select! {
+                () = seeker.asked.notified() => {}
+                () = news::other_addresses() => {}
+            }
+        })
+    }
+}

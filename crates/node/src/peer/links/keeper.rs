@@ -1,0 +1,214 @@
+//! Keeps a link to a private service on one worker, as long as it is used.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ::link::client::{Client, Report};
+use ::link::{Lease, Link, Path, Retry};
+use config::{PeerPath, Visit};
+use proto::greeting::{Identity, Name, Token};
+use tokio::sync::Notify;
+use tokio::task::spawn_local;
+use tokio::time::{Instant, sleep};
+
+use super::dialer::Relayed;
+use super::owner::VisitorOwner;
+use super::{Keeper, Peer, trouble};
+use crate::client::ClientShared;
+use crate::memory;
+use crate::peer::direct::seek::{Direct, Seeker};
+use crate::session::Worker;
+
+/// A link without a stream and without a flow is kept for this time, because a further visit then
+/// costs no handshake.
+const IDLE: Duration = Duration::from_secs(300);
+
+/// The period of the looks at a link. A link that is idle for less than it is never closed.
+const LOOK: Duration = Duration::from_secs(30);
+
+/// An attempt that fails for reasons that may pass is given up after this time without a link, unless
+/// the link is always kept. Those who wait for a link have left by then.
+const GIVE_UP: Duration = Duration::from_secs(30);
+
+/// The link that a keeper has, and what it has to tell.
+pub(super) struct Kept {
+    link: RefCell<Option<Link>>,
+    /// The keeper ends.
+    over: Notify,
+    /// When there was a link last, or when the keeper began.
+    since: Cell<Instant>,
+}
+
+impl Kept {
+    pub(super) fn set(&self, link: Option<&Link>) {
+        self.since.set(Instant::now());
+        *self.link.borrow_mut() = link.cloned();
+    }
+
+    fn has_link(&self) -> bool {
+        self.link.borrow().as_ref().is_some_and(|link| !link.has_ended())
+    }
+
+    fn is_used(&self) -> bool {
+        let link = self.link.borrow();
+        link.as_ref().is_some_and(|link| link.stream_count() > 0 || link.flow_count() > 0)
+    }
+}
+
+/// Starts the task that keeps a link.
+pub(super) fn start(
+    worker: &Rc<Worker>,
+    shared: &Arc<ClientShared>,
+    peer: &Arc<Peer>,
+    visit: &Visit,
+) -> Keeper {
+    let leaving = Arc::<AtomicBool>::default();
+    let seeker = (visit.p2p != PeerPath::Relay).then(|| Seeker::new(shared, &peer.session));
+    let client = client(worker, shared, visit, (seeker.as_ref(), &leaving));
+    let owner = VisitorOwner::new(worker, peer, seeker.as_ref(), visit.p2p == PeerPath::Direct);
+    let peer = Arc::clone(peer);
+    let task = spawn_local(async move {
+        if let Some(client) = client {
+            keep(owner, client, &peer).await;
+        }
+    });
+    Keeper { task: task.abort_handle(), leaving }
+}
+
+/// The settings of the link. `None`: name or token are unfit, which the configuration has excluded.
+fn client(
+    worker: &Rc<Worker>,
+    shared: &Arc<ClientShared>,
+    visit: &Visit,
+    (seeker, leaving): (Option<&Rc<Seeker>>, &Arc<AtomicBool>),
+) -> Option<Client> {
+    let config = shared.config.load();
+    let relayed = Relayed {
+        worker: Rc::clone(worker),
+        shared: Arc::clone(shared),
+        service: visit.service.clone(),
+    };
+    // The paths in order of preference. The direct path is dialled by means of the relayed carrier.
+    let direct = seeker.map(|seeker| Path {
+        url: format!("direct://{}", visit.service),
+        dialer: Rc::new(Direct(Rc::clone(seeker))),
+    });
+    let url = format!("relay://{}", visit.service);
+    let relayed = Path { url, dialer: Rc::new(relayed) };
+    Some(Client {
+        paths: direct.into_iter().chain([relayed]).collect(),
+        standby: true,
+        name: Name::new(&config.name).ok()?,
+        identity: Identity::Token(Token::new(visit.token.secret.reveal()).ok()?),
+        instance: shared.instance(),
+        logged_in: Arc::default(),
+        leaving: Arc::clone(leaving),
+        retry: Retry { min: config.retry_min.duration(), max: config.retry_max.duration() },
+        link: memory::link_config(&config.common),
+        budget: Rc::<Lease>::clone(&worker.state.budget),
+        serials: shared.serials(),
+        redial: Rc::clone(&worker.state.client.redial),
+    })
+}
+
+/// Keeps a link until it is not used any more, or cannot be had.
+async fn keep(owner: Rc<VisitorOwner>, client: Client, peer: &Arc<Peer>) {
+    let kept = Rc::new(Kept {
+        link: RefCell::default(),
+        over: Notify::new(),
+        since: Cell::new(Instant::now()),
+    });
+    let leaving = Arc::clone(&client.leaving);
+    let (begun, of_link) = (Rc::clone(&owner), Rc::clone(&kept));
+    let on_link = move |link: Option<&Link>| {
+        of_link.set(link);
+        begun.begin(link);
+    };
+    let (told, of_report) = (Arc::clone(peer), Rc::clone(&kept));
+    let moved = Rc::clone(&owner);
+    let report = move |report: Report<'_>| tell(&told, (&of_report, &moved), &report);
+    let running = ::link::client::run(client, owner, Rc::new(on_link), Rc::new(report));
+    tokio::select! {
+        () = running => {}
+        () = kept.over.notified() => {}
+        () = watch(&kept, &leaving, peer) => {}
+    }
+}
+
+/// Lets an idle link retire. Ready when the keeper shall end.
+async fn watch(kept: &Kept, leaving: &AtomicBool, peer: &Peer) {
+    let mut used = Instant::now();
+    loop {
+        sleep(LOOK).await;
+        if peer.state().is_kept || kept.is_used() {
+            used = Instant::now();
+        } else if used.elapsed() >= IDLE && kept.has_link() {
+            // No successor is made, and a stream that is opened meanwhile goes on to its end.
+            leaving.store(true, Ordering::Relaxed);
+            if let Some(link) = &*kept.link.borrow() {
+                tracing::debug!(service = %peer.service, "the visit is idle, and its link retires");
+                link.go_away();
+            }
+            // The end of the link ends the keeper.
+            return std::future::pending().await;
+        }
+    }
+}
+
+/// Logs a report of the keeper of the link, and ends attempts that are in vain.
+fn tell(peer: &Peer, (kept, owner): (&Kept, &VisitorOwner), report: &Report<'_>) {
+    let service = &peer.service;
+    match report {
+        Report::Unreachable { error, .. } => {
+            let lasting = trouble::lasting(service, error);
+            if kept.has_link() && lasting.is_none() {
+                tracing::debug!(%service, "the link to a private service is not resumed: {error}");
+                return;
+            }
+            let is_over = lasting.is_some() || kept.since.get().elapsed() >= GIVE_UP;
+            if is_over && !kept.has_link() {
+                peer.fail(lasting.unwrap_or_else(|| error.to_string()));
+                if !peer.state().is_kept {
+                    kept.over.notify_one();
+                }
+            }
+        }
+        Report::Connected { link, path, resumed, reason } => {
+            peer.succeed();
+            if let Some(link) = &*kept.link.borrow() {
+                owner.moved(link);
+            }
+            let what = if *resumed { "goes on" } else { "is connected" };
+            let how = if path.url.starts_with("direct://") {
+                "over a direct path"
+            } else {
+                "through the server"
+            };
+            match reason {
+                Some(reason) if *resumed => tracing::info!(
+                    link, %service, %reason,
+                    "link {link} to the private service {service} {what} {how}, because {reason}"
+                ),
+                Some(_) | None => tracing::info!(
+                    link, %service,
+                    "link {link} to the private service {service} {what} {how}"
+                ),
+            }
+        }
+        Report::NotBetter { link, error, pause, .. } => {
+            let seconds = pause.as_secs();
+            if owner.only_direct() {
+                peer.fail(format!("no direct path: {error}"));
+            } else {
+                tracing::info!(
+                    link, %service,
+                    "link {link} to the private service {service} stays relayed: {error}; a direct \
+                     path is tried again in {seconds} s"
+                );
+            }
+        }
+    }
+}

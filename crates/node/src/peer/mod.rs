@@ -1,0 +1,58 @@
+//! Links between two clients, by which private services are visited. The visitor is the client of
+//! such a link, and the client that has the service its server.
+//!
+//! ```text
+//!   program ──> forward ──> peer link ─┐                      ┌─ peer link ──> target
+//!                                      │  TLS 1.3 in a stream │
+//!   visitor ══════ link ════> server ══╪══════ bridge ════════╪══ link ══> client of the service
+//!                                      └──────────────────────┘
+//! ```
+//!
+//! A peer link is an ordinary link: it resumes, it carries streams and flows, and each carrier of it
+//! greets. Its greeting proves the token that only the two clients have, bound to the session of
+//! TLS. The server joins the streams that carry it, and can neither read nor change what they carry.
+//!
+//! | module | content |
+//! |---|---|
+//! | [`accept`] | the side that has the service: who may log in, where the links are, what they reach |
+//! | [`links`] | the side that visits: a link for each service, made when somebody asks for it |
+//! | [`direct`] | both sides: carriers that do not pass the server |
+
+pub(crate) mod accept;
+pub(crate) mod direct;
+pub(crate) mod links;
+
+use std::sync::{Arc, OnceLock};
+
+use tls::{ClientConfig, PEER_NAME, ServerConfig, peer_client_config, peer_server_config};
+use transport::{ALPN, CarrierError, Transport};
+use transport_tcp::TlsClient;
+
+/// The transport of a carrier that is a stream which the server joins.
+const RELAY: Transport = Transport::new("relay");
+
+/// The TLS of a visitor.
+fn client_tls() -> Result<TlsClient, CarrierError> {
+    static CONFIG: OnceLock<Arc<ClientConfig>> = OnceLock::new();
+    let bad = |why: String| CarrierError::Config(why);
+    let config = match CONFIG.get() {
+        Some(config) => Arc::clone(config),
+        None => {
+            let made = peer_client_config(&[ALPN]).map_err(|why| bad(why.to_string()))?;
+            Arc::clone(CONFIG.get_or_init(|| made))
+        }
+    };
+    let name = tls::server_name(PEER_NAME).map_err(|why| bad(why.to_string()))?;
+    Ok(TlsClient { config, name })
+}
+
+/// The TLS of the side that has the service.
+fn server_tls() -> Result<Arc<ServerConfig>, CarrierError> {
+    static CONFIG: OnceLock<Arc<ServerConfig>> = OnceLock::new();
+    if let Some(config) = CONFIG.get() {
+        return Ok(Arc::clone(config));
+    }
+    let made = peer_server_config(&[ALPN]);
+    let made = made.map_err(|why| CarrierError::Config(why.to_string()))?;
+    Ok(Arc::clone(CONFIG.get_or_init(|| made)))
+}

@@ -1,0 +1,327 @@
+//! Private services: which client has which, and the joining of a visitor's stream with a stream to
+//! that client.
+//!
+//! ```text
+//!   visitor's link ──OPEN home/ssh──> join ──may it? whose is it?──> bridge ──OPEN laptop/ssh──> home
+//! ```
+//!
+//! A visitor that has no right, or that the client of the service does not name, gets the answer of
+//! a service that does not exist, at once: it learns neither who is connected nor what there is.
+//! Where the visitor has the right and the client is away, the stream waits as other visitors do.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ::link::Link;
+use proto::control::{Register, ServiceSpec};
+use proto::greeting::{Features, Name};
+use proto::{NamePattern, Open, Priority, ResetCode, Target};
+use relay::{Crossing, Gate, Permit, Stats, bridge, refuse_stream, span};
+use tokio::sync::Notify;
+use tokio::task::spawn_local;
+use tokio::time::{Instant, sleep, sleep_until};
+use transport::{Connector as _, Inlet, Outlet};
+
+use super::registry::Registry;
+use crate::entrance::HOLD;
+use crate::session::{Session, Worker};
+
+/// Streams of all visitors that wait for a client that is away: those of 1,024 visitors, as many as
+/// wait for one client at its ports. A stream that waits costs a task.
+const WAITING_MAX: u32 = 1024;
+
+/// Streams of one link that wait. A visitor needs one for each service.
+const WAITING_OF_LINK: u32 = 64;
+
+/// The time between two looks for a live link of a client that has registered.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The private services of all clients.
+#[derive(Debug, Default)]
+pub(crate) struct PrivateServices {
+    clients: Mutex<HashMap<String, OfClient>>,
+    /// Notified when a client has registered.
+    registered: Notify,
+    waiting: AtomicU32,
+}
+
+/// The private services of one client, which has registered.
+#[derive(Debug)]
+struct OfClient {
+    session: Arc<Session>,
+    gate: Arc<Gate>,
+    services: HashMap<Name, PrivateService>,
+}
+
+#[derive(Clone, Debug)]
+struct PrivateService {
+    visitors: Arc<[NamePattern]>,
+    priority: Priority,
+}
+
+/// Where a stream of a visitor leads.
+#[derive(Debug)]
+struct Found {
+    session: Arc<Session>,
+    gate: Arc<Gate>,
+    priority: Priority,
+}
+
+/// Why a stream leads nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Absent {
+    /// The client has not registered.
+    Client,
+    /// The client has no such service, or does not name the visitor.
+    Service,
+}
+
+impl PrivateServices {
+    fn clients(&self) -> MutexGuard<'_, HashMap<String, OfClient>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Applies the registration of a client.
+    pub(super) fn publish(&self, session: &Arc<Session>, gate: &Arc<Gate>, register: &Register) {
+        let private = |spec: &ServiceSpec| {
+            // A service with public addresses was refused.
+            let visitors = spec.terms.private.clone().filter(|_| spec.public.is_empty())?;
+            let priority = spec.terms.priority;
+            Some((spec.name.clone(), PrivateService { visitors, priority }))
+        };
+        let services = register.services.iter().filter_map(private).collect();
+        let (session, gate) = (Arc::clone(session), Arc::clone(gate));
+        let mut clients = self.clients();
+        if register.leaving {
+            clients.remove(&session.name);
+        } else {
+            clients.insert(session.name.clone(), OfClient { session, gate, services });
+        }
+        drop(clients);
+        self.registered.notify_waiters();
+    }
+
+    /// Forgets the services of a session that has ended.
+    pub(super) fn withdraw(&self, session: &Session) {
+        let mut clients = self.clients();
+        if clients.get(&session.name).is_some_and(|known| known.session.id == session.id) {
+            clients.remove(&session.name);
+        }
+    }
+
+    fn find(&self, client: &Name, service: &Name, visitor: &str) -> Result<Found, Absent> {
+        let clients = self.clients();
+        let of = clients.get(client.as_str()).ok_or(Absent::Client)?;
+        let known = of.services.get(service).ok_or(Absent::Service)?;
+        if !known.visitors.iter().any(|pattern| pattern.has(visitor)) {
+            return Err(Absent::Service);
+        }
+        let (session, gate) = (Arc::clone(&of.session), Arc::clone(&of.gate));
+        Ok(Found { session, gate, priority: known.priority })
+    }
+
+    /// Waits for the client and a live link of it, until `until`. Returns a worker with the link.
+    async fn wait(
+        &self,
+        (client, service, visitor): (&Name, &Name, &str),
+        from: usize,
+        until: Instant,
+        is_gone: impl Fn() -> bool,
+    ) -> Result<(Found, usize), ResetCode> {
+        loop {
+            let registered = self.registered.notified();
+            match self.find(client, service, visitor) {
+                Err(Absent::Service) => return Err(ResetCode::Unknown),
+                Err(Absent::Client) => {}
+                Ok(found) => {
+                    if let Some(worker) = found.session.live_worker(from) {
+                        return Ok((found, worker));
+                    }
+                }
+            }
+            tokio::select! {
+                () = registered => {}
+                () = sleep_until(until) => return Err(ResetCode::Unreachable),
+                // A link may have become live.
+                () = sleep(LOOK) => {}
+            }
+            if is_gone() {
+                return Err(ResetCode::Aborted);
+            }
+        }
+    }
+}
+
+/// A place among the streams that wait.
+struct Waiting {
+    registry: Arc<Registry>,
+    of_link: Rc<Cell<u32>>,
+}
+
+impl Waiting {
+    fn new(registry: &Arc<Registry>, of_link: &Rc<Cell<u32>>) -> Option<Self> {
+        let all = &registry.shared().private.waiting;
+        if of_link.get() >= WAITING_OF_LINK {
+            return None;
+        }
+        if all.fetch_add(1, Ordering::Relaxed) >= WAITING_MAX {
+            all.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        of_link.set(of_link.get() + 1);
+        Some(Self { registry: Arc::clone(registry), of_link: Rc::clone(of_link) })
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.registry.shared().private.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.of_link.set(self.of_link.get().saturating_sub(1));
+    }
+}
+
+/// The joins of one link of a visitor.
+pub(super) struct Joins {
+    worker: Rc<Worker>,
+    registry: Arc<Registry>,
+    /// The number of streams that wait.
+    waiting: Rc<Cell<u32>>,
+}
+
+impl Joins {
+    pub(super) fn new(worker: &Rc<Worker>, registry: &Arc<Registry>) -> Self {
+        let (worker, registry) = (Rc::clone(worker), Arc::clone(registry));
+        Self { worker, registry, waiting: Rc::default() }
+    }
+
+    /// Joins a stream of `visitor` with a stream to the client of the service.
+    pub(super) fn join(
+        &self,
+        visitor: &str,
+        (client, service): (Name, Name),
+        inlet: Box<dyn Inlet>,
+    ) -> Rc<dyn Outlet> {
+        let shared = self.registry.shared();
+        let refuse = |code| refuse_stream(&*inlet, None, code);
+        let known = shared.clients.find(visitor);
+        let may =
+            |known: &super::clients::Client| known.visit.permit(client.as_str(), service.as_str());
+        let Some(known) = known.filter(|known| may(known)) else {
+            tracing::debug!(client = visitor, to = %client, %service, "no right to visit");
+            return refuse(ResetCode::Unknown);
+        };
+        let found = match shared.private.find(&client, &service, visitor) {
+            Err(Absent::Service) => {
+                tracing::debug!(client = visitor, to = %client, %service, "no such service");
+                return refuse(ResetCode::Unknown);
+            }
+            Err(Absent::Client) => None,
+            Ok(found) => Some(found),
+        };
+        let Some(permit) = known.gate.admit() else { return refuse(ResetCode::Limit) };
+        if let Some(found) = &found
+            && let Some(link) = self.worker.state.live_link(&found.session)
+        {
+            return self.join_here(visitor, &service, found, &link, permit, inlet);
+        }
+        let Some(place) = Waiting::new(&self.registry, &self.waiting) else {
+            return refuse(ResetCode::Limit);
+        };
+        self.join_elsewhere(visitor, client, service, (permit, place), inlet)
+    }
+
+    /// Joins with a stream over a link of this worker.
+    fn join_here(
+        &self,
+        visitor: &str,
+        service: &Name,
+        found: &Found,
+        link: &Link,
+        permit: Permit,
+        inlet: Box<dyn Inlet>,
+    ) -> Rc<dyn Outlet> {
+        let Some(open) = open(link, visitor, service, found.priority) else {
+            return refuse_stream(&*inlet, None, ResetCode::Unknown);
+        };
+        let Some(of_client) = found.gate.admit() else {
+            return refuse_stream(&*inlet, None, ResetCode::Limit);
+        };
+        let stats = self.worker.state.server.stats_of(&found.session, service);
+        let crossing = Crossing::new(stats, vec![permit, of_client]);
+        bridge(inlet, link, open, crossing).unwrap_or_else(|(inlet, error)| {
+            refuse_stream(&*inlet, None, relay::open_error_code(error))
+        })
+    }
+
+    /// Joins with a stream of a worker that has a link of the client, once there is one.
+    fn join_elsewhere(
+        &self,
+        visitor: &str,
+        client: Name,
+        service: Name,
+        (permit, place): (Permit, Waiting),
+        inlet: Box<dyn Inlet>,
+    ) -> Rc<dyn Outlet> {
+        let (near, far) = span();
+        // The far end counts: it knows the service.
+        let near = near.carry(Crossing::default());
+        let outlet = near.outlet();
+        let (worker, registry) = (Rc::clone(&self.worker), Arc::clone(&self.registry));
+        let visitor = visitor.to_owned();
+        let until = Instant::now() + HOLD;
+        spawn_local(async move {
+            let (private, whom) =
+                (&registry.shared().private, (&client, &service, visitor.as_str()));
+            let found = private.wait(whom, worker.index, until, || near.is_reset()).await;
+            drop(place);
+            let (found, at) = match found {
+                Ok(found) => found,
+                Err(code) => {
+                    tracing::debug!(client = visitor, to = %client, %service, %code, "not joined");
+                    return near.refuse(&*inlet, code);
+                }
+            };
+            let Some(handle) = worker.peers.get(at).cloned() else { return };
+            let job = move |worker: &Rc<Worker>| -> Result<(), ResetCode> {
+                let link = worker.state.live_link(&found.session).ok_or(ResetCode::Shutdown)?;
+                let open = open(&link, &visitor, &service, found.priority);
+                let open = open.ok_or(ResetCode::Unknown)?;
+                let of_client = found.gate.admit().ok_or(ResetCode::Limit)?;
+                let stats = worker.state.server.stats_of(&found.session, &service);
+                // Its bytes are those of the client, so that the directions are exchanged.
+                let crossing = Crossing::far(stats, vec![permit, of_client]);
+                let far = far.carry(crossing);
+                let opened = link.open(open, far.outlet());
+                far.join(opened.map_err(relay::open_error_code)?);
+                Ok(())
+            };
+            // A worker that has stopped has no links.
+            match handle.call(job).await.unwrap_or(Err(ResetCode::Shutdown)) {
+                Ok(()) => near.join(inlet),
+                Err(code) => near.refuse(&*inlet, code),
+            }
+        });
+        outlet
+    }
+}
+
+/// The request for the client of the service. `None`: the client is too old.
+fn open(link: &Link, visitor: &str, service: &Name, priority: Priority) -> Option<Open> {
+    if !link.features().have(Features::PRIVATE) {
+        return None;
+    }
+    let target = Target::Private { client: Name::new(visitor).ok()?, service: service.clone() };
+    Some(Open { target, visitor: None, priority })
+}
+
+/// The counters of a private service on one worker.
+#[derive(Debug)]
+pub(crate) struct PrivateStats {
+    pub(crate) session: Arc<Session>,
+    pub(crate) service: Name,
+    pub(crate) stats: Rc<Stats>,
+}

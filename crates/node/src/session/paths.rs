@@ -1,0 +1,81 @@
+//! What is known of the direct paths of a session with another client, for the status.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ops::status::{PathState, PeerPath, Told};
+use tokio::time::Instant;
+use transport_quic::punched::{DIRECT, DirectPath};
+
+/// The notes by the serial number of the link.
+#[derive(Debug, Default)]
+pub(crate) struct PathNotes(Mutex<BTreeMap<u64, Note>>);
+
+/// The note of one link.
+#[derive(Debug, Default)]
+struct Note {
+    /// The last direct path that was found; it may have ended.
+    path: Option<DirectPath>,
+    /// Why the last trial failed. `None`: no trial has failed since a path was found.
+    why: Option<String>,
+    /// What the link was carried by at the last look, and since when.
+    since: Option<(PathState, Instant)>,
+}
+
+impl PathNotes {
+    fn notes(&self) -> MutexGuard<'_, BTreeMap<u64, Note>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A trial of the link has found a path.
+    pub(crate) fn found(&self, link: u64, path: DirectPath) {
+        let mut notes = self.notes();
+        let note = notes.entry(link).or_default();
+        (note.path, note.why) = (Some(path), None);
+    }
+
+    /// A trial of the link has failed.
+    pub(crate) fn failed(&self, link: u64, why: String) {
+        self.notes().entry(link).or_default().why = Some(why);
+    }
+
+    /// The link has another carrier, over this transport.
+    pub(crate) fn moved(&self, link: u64, transport: transport::Transport) {
+        let state = state(transport);
+        let mut notes = self.notes();
+        let note = notes.entry(link).or_default();
+        if note.since.is_none_or(|(known, _)| known != state) {
+            note.since = Some((state, Instant::now()));
+        }
+    }
+
+    /// The link has ended.
+    pub(crate) fn ended(&self, link: u64) {
+        self.notes().remove(&link);
+    }
+
+    /// The path of a link whose active carrier has this transport.
+    pub(crate) fn of(&self, link: u64, transport: transport::Transport) -> PeerPath {
+        self.moved(link, transport);
+        let notes = self.notes();
+        let note = notes.get(&link);
+        let state = state(transport);
+        let pair = note.and_then(|note| note.path.as_ref()?.pair());
+        let pair = pair.filter(|_| state == PathState::Direct);
+        let why = note.and_then(|note| note.why.clone()).filter(|_| state == PathState::Relayed);
+        let since = note.and_then(|note| note.since);
+        PeerPath {
+            state: match &why {
+                Some(why) => Told::because(state, why),
+                None => state.into(),
+            },
+            pair: pair.map(|pair| pair.to_string()),
+            rtt_micros: pair.and_then(|pair| u64::try_from(pair.round_trip?.as_micros()).ok()),
+            since_seconds: since.map_or(0, |(_, since)| since.elapsed().as_secs()),
+        }
+    }
+}
+
+fn state(transport: transport::Transport) -> PathState {
+    if transport == DIRECT { PathState::Direct } else { PathState::Relayed }
+}

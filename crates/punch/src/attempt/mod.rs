@@ -1,0 +1,502 @@
+//! One attempt at a direct path, and the care for the path that it found.
+//!
+//! An [`Attempt`] is a plain value. Its owner has the socket, the clock and the link to the peer:
+//! it calls `handle_*` with what happens, and then all of `poll_*` until they return `None`. It must
+//! call [`Attempt::handle_timeout`] at the time of [`Attempt::poll_timeout`].
+//!
+//! ```text
+//!  STUN servers answer ─> our candidates ─> Signal to the peer      (trickled, RFC 8838)
+//!  Signal of the peer ─> filter ─> checks, one per 50 ms ─> a pair ─> Event::Found
+//!  10 s without a pair ─> Event::Failed; 30 s without an answer on the pair ─> Event::Lost
+//! ```
+//!
+//! The agent of `is` has one local candidate per address family, a name for the whole socket: the
+//! socket is bound to no address and the kernel chooses the route, so pairs that differ in the
+//! address of this machine alone would be the same path.
+
+mod ice;
+mod pair;
+mod peers;
+mod queries;
+mod settings;
+mod why;
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use is::{IceAgent, IceAgentEvent, IceCreds};
+
+use crate::nat::{Mapping, Nat, Udp};
+use crate::signal::{Body, Credentials, Offer, Signal, SignalError};
+use crate::{CANDIDATES, Candidate, Kind, is_private, refusal, stun};
+
+use ice::Bases;
+use peers::Peers;
+use queries::Queries;
+
+pub use pair::Pair;
+pub use queries::QUERIES;
+pub use settings::{Random, Role, Settings};
+pub use why::Why;
+
+/// An attempt ends after this time without a pair. The checks of a pair that works take two round
+/// trips, and a NAT that drops the first ones makes it three.
+pub const LIMIT: Duration = Duration::from_secs(10);
+
+/// A path is given up when no check on it was answered for this time (RFC 7675 section 5.1).
+pub const CONSENT: Duration = Duration::from_secs(30);
+
+/// Checks leave at most this often (Ta of RFC 8445 section 14.2).
+pub(crate) const PACE: Duration = Duration::from_millis(50);
+
+/// The interval of the checks on a pair that works (RFC 7675 section 5.1).
+const CONSENT_CHECK: Duration = Duration::from_secs(5);
+
+/// Pairs at most: the candidates of the peer, and as many addresses that the peer's checks show.
+const PAIRS: usize = 2 * CANDIDATES;
+
+/// A pair that works waits this long for a better pair. The checks of a better pair leave first, so
+/// its answer is about as far.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// A datagram to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    /// Where it goes; never an IPv6 form of an IPv4 address.
+    pub to: SocketAddr,
+    /// The address of this machine that the destination knows; `None` leaves it to the route.
+    pub from: Option<IpAddr>,
+    /// The payload.
+    pub bytes: Vec<u8>,
+}
+
+/// What has happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A pair works, and the visitor may connect over it.
+    Found(Pair),
+    /// No pair was found. The attempt is over.
+    Failed(Why),
+    /// The path that was found does not answer any more: nothing may be sent on it.
+    Lost,
+}
+
+/// How far an attempt is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Pairs are being checked.
+    Checking,
+    /// A pair works. The visitor decides at this time, unless a better pair comes.
+    Settling(SocketAddr, Instant),
+    /// A path is in use towards this address, since this time.
+    InUse(SocketAddr, Instant),
+    /// Failed or lost.
+    Over,
+}
+
+/// One attempt at a direct path, and the care for the path that it found.
+#[derive(Debug)]
+pub struct Attempt {
+    role: Role,
+    round: u32,
+    settings: Settings,
+    began: Instant,
+    state: State,
+    agent: IceAgent,
+    bases: Bases,
+    credentials: Credentials,
+    /// All addresses of this machine, whether they are told or not.
+    hosts: Vec<SocketAddr>,
+    queries: Queries,
+    /// What the peer is told.
+    ours: Vec<Candidate>,
+    /// Whether a port may still be mapped.
+    is_mapping: bool,
+    /// What the peer said last.
+    offer: Option<Offer>,
+    /// Those of its candidates that are checked.
+    admitted: Vec<SocketAddr>,
+    peers: Peers,
+    /// Whether the peer does not know our latest candidates.
+    is_news: bool,
+    datagrams: VecDeque<Datagram>,
+    events: VecDeque<Event>,
+}
+
+impl Attempt {
+    /// Begins an attempt. `hosts` are the addresses of this machine with the port of the socket,
+    /// best first, and `servers` those of STUN servers, of which the first [`QUERIES`] are asked.
+    /// With `is_mapping` the owner tries to map a port and calls [`Self::mapped`].
+    pub fn new(
+        now: Instant,
+        (role, round): (Role, u32),
+        settings: Settings,
+        (hosts, servers, is_mapping): (&[SocketAddr], &[SocketAddr], bool),
+        random: Random<'_>,
+    ) -> Self {
+        let credentials = ice::credentials(random);
+        let (agent, bases) = ice::agent(role, &credentials, &settings);
+        let servers = if settings.kinds.reflexive { servers } else { &[] };
+        let servers = servers.iter().copied().filter(|one| settings.takes(one.ip()));
+        let mut attempt = Self {
+            role,
+            round,
+            began: now,
+            state: State::Checking,
+            agent,
+            bases,
+            credentials,
+            hosts: hosts.to_vec(),
+            queries: Queries::new(now, servers, random),
+            ours: Vec::new(),
+            is_mapping: is_mapping && settings.kinds.mapped,
+            offer: None,
+            admitted: Vec::new(),
+            peers: Peers::default(),
+            is_news: true,
+            datagrams: VecDeque::new(),
+            events: VecDeque::new(),
+            settings,
+        };
+        if attempt.settings.kinds.host {
+            attempt.hosts.clone().into_iter().for_each(|host| attempt.tell(Kind::Host, host));
+        }
+        attempt.agent.handle_timeout(now);
+        attempt.handle_timeout(now);
+        attempt
+    }
+
+    /// The number of the attempt.
+    #[must_use]
+    pub const fn round(&self) -> u32 {
+        self.round
+    }
+
+    /// What is known of the network of this end.
+    #[must_use]
+    pub fn nat(&self) -> Nat {
+        let (answers, is_done) = (self.queries.answers(), self.queries.are_over());
+        let mapping = Mapping::of(&answers, |seen| self.hosts.contains(&seen));
+        let udp = match (answers.is_empty(), is_done) {
+            (false, _) => Udp::Passes,
+            (true, true) if !self.queries.is_empty() => Udp::Blocked,
+            (true, _) => Udp::Unknown,
+        };
+        Nat { udp, mapping, ..Nat::default() }
+    }
+
+    /// What the peer said of its network.
+    #[must_use]
+    pub fn nat_of_peer(&self) -> Nat {
+        self.offer.as_ref().map(|offer| offer.nat).unwrap_or_default()
+    }
+
+    /// The candidates that the peer is told.
+    #[must_use]
+    pub fn candidates(&self) -> &[Candidate] {
+        &self.ours
+    }
+
+    /// Whether the peer at this address has proved that it knows our password. Before that, nothing
+    /// but STUN is taken from it.
+    #[must_use]
+    pub fn is_proven(&self, address: SocketAddr) -> bool {
+        self.peers.is_proven(canonical(address))
+    }
+
+    /// Takes a signal of the peer. Signals of another attempt are ignored.
+    ///
+    /// # Errors
+    /// The signal cannot be understood; the attempt goes on without it.
+    pub fn handle_signal(&mut self, now: Instant, signal: &[u8]) -> Result<(), SignalError> {
+        let Signal { round, body } = Signal::decode(signal)?;
+        if round != self.round {
+            return Ok(());
+        }
+        match body {
+            Body::Offer(offer) => self.take(offer),
+            Body::Decline(why) => self.fail(Why::Declined(why)),
+        }
+        self.drive(now);
+        Ok(())
+    }
+
+    /// A port of the router leads to our socket; `None`: no port could be mapped.
+    pub fn mapped(&mut self, now: Instant, address: Option<SocketAddr>) {
+        self.is_mapping = false;
+        self.is_news = true;
+        if let Some(address) = address {
+            self.tell(Kind::Mapped, address);
+        }
+        self.drive(now);
+    }
+
+    /// Takes a datagram of STUN from `from`, which arrived at the address `at` of this machine.
+    pub fn handle_datagram(
+        &mut self,
+        now: Instant,
+        (from, at): (SocketAddr, Option<IpAddr>),
+        datagram: &[u8],
+    ) {
+        let from = canonical(from);
+        if let Some(seen) = self.queries.answered(from, datagram) {
+            self.is_news = true;
+            // An address that a server invents must not become one that the peer sends to.
+            if self.refusal(seen).is_none() && !self.ours.iter().any(|one| one.address == seen) {
+                self.tell(Kind::Reflexive, seen);
+            }
+            self.admit();
+        } else {
+            self.check(now, (from, at), datagram);
+        }
+        self.drive(now);
+    }
+
+    /// Does what is due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.agent.poll_timeout().is_some_and(|at| at <= now) && self.state != State::Over {
+            self.agent.handle_timeout(now);
+        }
+        if self.queries.handle_timeout(now, &mut self.datagrams) {
+            // No further answer comes: the peer learns what that says of our network.
+            self.is_news = true;
+        }
+        self.drive(now);
+    }
+
+    /// The path towards `remote` is in use: the publisher has got a connection from there, or the
+    /// connection has moved there.
+    pub fn adopt(&mut self, now: Instant, remote: SocketAddr) {
+        let remote = canonical(remote);
+        let is_same = matches!(self.state, State::InUse(present, _) if present == remote);
+        if self.state != State::Over && !is_same {
+            self.state = State::InUse(remote, now);
+        }
+    }
+
+    /// The path in use.
+    #[must_use]
+    pub fn pair(&self) -> Option<Pair> {
+        match self.state {
+            State::InUse(remote, _) => Some(self.pair_to(remote)),
+            State::Checking | State::Settling(..) | State::Over => None,
+        }
+    }
+
+    /// The next datagram to send.
+    pub fn poll_datagram(&mut self) -> Option<Datagram> {
+        self.datagrams.pop_front()
+    }
+
+    /// The next signal to the peer.
+    pub fn poll_signal(&mut self) -> Option<Vec<u8>> {
+        let is_due = std::mem::take(&mut self.is_news);
+        if !is_due || !matches!(self.state, State::Checking | State::Settling(..)) {
+            return None;
+        }
+        let offer = Offer {
+            credentials: self.credentials.clone(),
+            candidates: self.ours.clone(),
+            nat: self.nat(),
+            more: self.is_mapping || !self.queries.are_over(),
+        };
+        Some(Signal { round: self.round, body: Body::Offer(offer) }.encode())
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// When [`Self::handle_timeout`] is due; `None` when the attempt is over.
+    pub fn poll_timeout(&mut self) -> Option<Instant> {
+        let own = match self.state {
+            State::Checking => self.began + LIMIT,
+            State::Settling(_, decides) => decides,
+            State::InUse(remote, since) => self.peers.answered(remote, since) + CONSENT,
+            State::Over => return None,
+        };
+        [Some(own), self.agent.poll_timeout(), self.queries.poll_timeout()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn tell(&mut self, kind: Kind, address: SocketAddr) {
+        let address = canonical(address);
+        let is_known = self.ours.iter().any(|one| one.address == address);
+        if is_known || self.ours.len() >= CANDIDATES {
+            return;
+        }
+        let index = self.ours.iter().filter(|one| one.kind == kind).count();
+        self.ours.push(Candidate::new(kind, address, index));
+        self.is_news = true;
+    }
+
+    fn take(&mut self, offer: Offer) {
+        match &self.offer {
+            // The checks of one attempt have one key.
+            Some(known) if known.credentials != offer.credentials => return,
+            Some(_) => {}
+            None => {
+                let Credentials { ufrag, password } = offer.credentials.clone();
+                self.agent.set_remote_credentials(IceCreds { ufrag, pass: password });
+            }
+        }
+        self.offer = Some(offer);
+        self.admit();
+    }
+
+    /// Gives the agent those candidates of the peer that may be sent to.
+    fn admit(&mut self) {
+        let Some(offer) = &self.offer else { return };
+        let is_open = self.is_private_allowed(offer);
+        for candidate in offer.candidates.clone() {
+            let address = candidate.address;
+            if self.admitted.contains(&address) || self.admitted.len() >= CANDIDATES {
+                continue;
+            }
+            if let Some(why) = self.refusal(address) {
+                tracing::debug!("a candidate of the peer is {why}, so nothing is sent to it");
+                continue;
+            }
+            let is_closed = is_private(address.ip()) && !is_open;
+            if is_closed || !self.settings.takes(address.ip()) || self.hosts.contains(&address) {
+                continue;
+            }
+            self.admitted.push(address);
+            self.agent.add_remote_candidate(ice::remote(&candidate));
+        }
+    }
+
+    /// Whether private addresses of the peer are sent to: where the configuration tells peers such
+    /// addresses, and where both ends are behind one address, or in one private network.
+    fn is_private_allowed(&self, offer: &Offer) -> bool {
+        let outer = |one: &Candidate| one.kind != Kind::Host;
+        let theirs = |ip: IpAddr| offer.candidates.iter().any(|c| outer(c) && c.address.ip() == ip);
+        let mut ours = self.queries.answers().into_iter().map(|(_, seen)| seen.ip());
+        self.settings.kinds.host || ours.any(|ip| is_private(ip) || theirs(ip))
+    }
+
+    fn refusal(&self, address: SocketAddr) -> Option<crate::Refused> {
+        let is_tested = self.settings.loopback && address.ip().is_loopback();
+        refusal(address).filter(|_| !is_tested || address.port() == 0)
+    }
+
+    /// A check of the peer, or the answer to one of ours.
+    fn check(&mut self, now: Instant, (from, at): (SocketAddr, Option<IpAddr>), datagram: &[u8]) {
+        if self.state == State::Over || self.refusal(from).is_some() {
+            return;
+        }
+        let Some(base) = self.bases.of(from.ip()) else { return };
+        let Ok(message) = is::stun::StunMessage::parse(datagram) else { return };
+        let is_answer = message.is_successful_binding_response();
+        // The agent could not verify an answer without the password of the peer.
+        if (is_answer || message.is_failed_binding_response()) && self.offer.is_none() {
+            return;
+        }
+        if !self.agent.accepts_message(&message) || !self.peers.heard(now, from, at) {
+            return;
+        }
+        if is_answer {
+            self.peers.answer(now, from, message.mapped_address());
+        }
+        self.agent.handle_packet(now, ice::packet(from, base, message));
+    }
+
+    /// Carries on what the agent, the queries and the clock have changed.
+    fn drive(&mut self, now: Instant) {
+        while let Some(event) = self.agent.poll_event() {
+            if let IceAgentEvent::NominatedSend { destination, .. } = event {
+                self.nominate(now, destination);
+            }
+        }
+        while let Some(transmit) = self.agent.poll_transmit() {
+            let to = transmit.destination;
+            if self.may_send(now, to, &transmit.contents) {
+                let from = self.peers.heard_at(to);
+                self.datagrams.push_back(Datagram { to, from, bytes: transmit.contents.to_vec() });
+            }
+        }
+        match self.state {
+            State::Checking if now >= self.began + LIMIT => self.fail(self.why()),
+            State::Settling(remote, decides) if now >= decides => {
+                self.state = State::InUse(remote, now);
+                self.events.push_back(Event::Found(self.pair_to(remote)));
+            }
+            State::InUse(remote, since) if now >= self.peers.answered(remote, since) + CONSENT => {
+                self.state = State::Over;
+                self.events.push_back(Event::Lost);
+            }
+            State::Checking | State::Settling(..) | State::InUse(..) | State::Over => {}
+        }
+    }
+
+    /// Answers go to whoever knows our password. Checks end with the time of the attempt, but for
+    /// those of addresses from which the peer has spoken, among them the one to which it has moved.
+    fn may_send(&self, now: Instant, to: SocketAddr, message: &[u8]) -> bool {
+        !stun::is_request(message)
+            || (self.state != State::Over && (now < self.began + LIMIT || self.peers.is_proven(to)))
+    }
+
+    fn nominate(&mut self, now: Instant, remote: SocketAddr) {
+        // The publisher learns from the visitor's connection which pair is in use.
+        if self.role == Role::Publisher {
+            return;
+        }
+        let decides = match self.state {
+            State::Checking => now + SETTLE,
+            State::Settling(_, decides) => decides,
+            State::InUse(..) | State::Over => return,
+        };
+        let is_best = self.offer.as_ref().is_some_and(|offer| {
+            let all = offer.candidates.iter().filter(|one| self.admitted.contains(&one.address));
+            all.max_by_key(|one| one.priority).is_some_and(|best| best.address == remote)
+        });
+        self.state = State::Settling(remote, if is_best { now } else { decides });
+    }
+
+    fn fail(&mut self, why: Why) {
+        if matches!(self.state, State::Checking | State::Settling(..)) {
+            self.state = State::Over;
+            self.events.push_back(Event::Failed(why));
+        }
+    }
+
+    fn why(&self) -> Why {
+        match &self.offer {
+            None => Why::Silent,
+            Some(offer) if !self.shares_a_family(offer) => Why::Families,
+            Some(offer) => Why::of(self.nat(), offer.nat, !self.peers.is_empty()),
+        }
+    }
+
+    fn shares_a_family(&self, offer: &Offer) -> bool {
+        let has = |all: &[Candidate], is_v4| all.iter().any(|one| one.address.is_ipv4() == is_v4);
+        let [ours, theirs] = [&self.ours, &offer.candidates];
+        // An end that tells no address may still be found by its checks.
+        ours.is_empty()
+            || theirs.is_empty()
+            || [true, false].iter().any(|is_v4| has(ours, *is_v4) && has(theirs, *is_v4))
+    }
+
+    fn pair_to(&self, remote: SocketAddr) -> Pair {
+        let told = self.offer.as_ref().map_or(&[][..], |offer| &offer.candidates);
+        let is_host = |address| self.hosts.contains(&address);
+        let local = self.peers.seen_as(remote).map(|seen| pair::end(&self.ours, is_host, seen));
+        Pair {
+            local,
+            remote: pair::end(told, |_| false, remote),
+            round_trip: self.agent.nominated_pair_rtt(),
+        }
+    }
+}
+
+/// An address of IPv4 in its own form.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,101 @@
+//! The questions to STUN servers: which address do you see?
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::{Datagram, PACE, Random};
+use crate::stun::{self, Id};
+
+/// Servers that are asked, at most.
+pub const QUERIES: usize = 8;
+
+/// The pauses after each question; the last pause ends the query. A path of 1 s round trip still
+/// has its answer, and the whole is well within the time of an attempt.
+const PAUSES: [Duration; 4] = [
+    Duration::from_millis(250),
+    Duration::from_millis(500),
+    Duration::from_millis(1_000),
+    Duration::from_millis(1_500),
+];
+
+#[derive(Debug, Default)]
+pub(super) struct Queries(Vec<Query>);
+
+#[derive(Debug)]
+struct Query {
+    server: SocketAddr,
+    id: Id,
+    sent: usize,
+    next: Option<Instant>,
+    seen: Option<SocketAddr>,
+}
+
+impl Queries {
+    pub(super) fn new(
+        now: Instant,
+        servers: impl Iterator<Item = SocketAddr>,
+        random: Random<'_>,
+    ) -> Self {
+        let mut queries: Vec<Query> = Vec::new();
+        for server in servers {
+            if queries.len() >= QUERIES || queries.iter().any(|query| query.server == server) {
+                continue;
+            }
+            let mut id = Id::default();
+            random(&mut id);
+            let begins = now + PACE * u32::try_from(queries.len()).unwrap_or(0);
+            queries.push(Query { server, id, sent: 0, next: Some(begins), seen: None });
+        }
+        Self(queries)
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether no further answer is waited for.
+    pub(super) fn are_over(&self) -> bool {
+        self.0.iter().all(|query| query.next.is_none())
+    }
+
+    /// Our address, when this is the answer to a query. An answer counts from its server only, and
+    /// with the number of the query.
+    pub(super) fn answered(&mut self, from: SocketAddr, datagram: &[u8]) -> Option<SocketAddr> {
+        let (id, seen) = stun::answered(datagram)?;
+        let query = self.0.iter_mut().find(|query| query.server == from && query.id == id)?;
+        query.next = None;
+        query.seen = Some(seen);
+        Some(seen)
+    }
+
+    /// The servers that have answered, each with our address, of one family: IPv4 if there are any.
+    pub(super) fn answers(&self) -> Vec<(SocketAddr, SocketAddr)> {
+        let all = || self.0.iter().filter_map(|query| Some((query.server, query.seen?)));
+        let has_v4 = all().any(|(_, seen)| seen.is_ipv4());
+        all().filter(|(_, seen)| seen.is_ipv4() == has_v4).collect()
+    }
+
+    /// Asks where it is due. Returns whether the last query has just ended.
+    pub(super) fn handle_timeout(
+        &mut self,
+        now: Instant,
+        datagrams: &mut VecDeque<Datagram>,
+    ) -> bool {
+        let were_over = self.are_over();
+        for query in &mut self.0 {
+            let Some(due) = query.next.filter(|at| *at <= now) else { continue };
+            query.next = PAUSES.get(query.sent).map(|pause| due.max(now) + *pause);
+            query.sent += 1;
+            if query.next.is_some() {
+                let bytes = stun::request(query.id).to_vec();
+                datagrams.push_back(Datagram { to: query.server, from: None, bytes });
+            }
+        }
+        !were_over && self.are_over()
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.0.iter().filter_map(|query| query.next).min()
+    }
+}

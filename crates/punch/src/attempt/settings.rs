@@ -1,0 +1,46 @@
+//! What an attempt is told at its begin.
+
+use std::net::IpAddr;
+
+use crate::Kinds;
+
+/// Fills bytes with random numbers of cryptographic quality.
+pub type Random<'a> = &'a mut dyn FnMut(&mut [u8]);
+
+/// The part of an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The visitor chooses the pair (controlling, RFC 8445 section 6.1.1).
+    Visitor,
+    /// The publisher of the service.
+    Publisher,
+}
+
+/// The settings of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The kinds of candidates that the peer is told.
+    pub kinds: Kinds,
+    /// Whether the socket sends to IPv4 addresses.
+    pub ipv4: bool,
+    /// Whether the socket sends to IPv6 addresses.
+    pub ipv6: bool,
+    /// Whether loopback addresses may be candidates: for tests on one machine.
+    pub loopback: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { kinds: Kinds::default(), ipv4: true, ipv6: true, loopback: false }
+    }
+}
+
+impl Settings {
+    /// Whether the socket sends to this address.
+    pub(super) const fn takes(&self, ip: IpAddr) -> bool {
+        match ip {
+            IpAddr::V4(_) => self.ipv4,
+            IpAddr::V6(_) => self.ipv6,
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! A peer, and strangers, that do not keep to the rules.
+
+use super::*;
+use crate::{Offer, signal::Credentials};
+
+const CREDENTIALS: (&str, &str) = ("peer", "secretsecretsecretsecret");
+
+fn attempt(now: Instant, role: Role) -> Attempt {
+    let hosts = ["192.0.2.9:6000".parse().unwrap()];
+    let told: (&[SocketAddr], &[SocketAddr], bool) = (&hosts, &[], false);
+    Attempt::new(now, (role, 1), Settings::default(), told, &mut |bytes| bytes.fill(7))
+}
+
+fn offer(addresses: impl IntoIterator<Item = SocketAddr>) -> Vec<u8> {
+    let candidates = addresses.into_iter().enumerate();
+    let candidates = candidates.map(|(n, at)| Candidate::new(Kind::Host, at, n)).collect();
+    let (ufrag, password) = (CREDENTIALS.0.into(), CREDENTIALS.1.into());
+    let credentials = Credentials { ufrag, password };
+    let offer = Offer { credentials, candidates, nat: Nat::default(), more: true };
+    Signal { round: 1, body: Body::Offer(offer) }.encode()
+}
+
+/// Everything that an attempt sends until its end.
+fn sent(attempt: &mut Attempt, mut now: Instant) -> Vec<(Instant, Datagram)> {
+    let mut all = Vec::new();
+    loop {
+        while let Some(datagram) = attempt.poll_datagram() {
+            all.push((now, datagram));
+        }
+        let Some(next) = attempt.poll_timeout() else { return all };
+        now = now.max(next);
+        attempt.handle_timeout(now);
+    }
+}
+
+#[test]
+fn nothing_is_sent_to_addresses_that_a_stranger_must_not_name() {
+    let bad = [
+        "127.0.0.1:7000",
+        "169.254.169.254:80",
+        "224.0.0.251:5353",
+        "255.255.255.255:9",
+        "0.0.0.0:9",
+        "100.100.100.200:80",
+        "192.0.2.1:0",
+        "[::1]:7000",
+        "[fe80::1]:7000",
+        "[ff02::fb]:5353",
+        "[fd00:ec2::254]:80",
+        "[64:ff9b::a9fe:a9fe]:80",
+    ];
+    let good = "198.51.100.7:9".parse().unwrap();
+    let now = Instant::now();
+    let mut attempt = attempt(now, Role::Visitor);
+    let all = bad.iter().map(|one| one.parse().unwrap()).chain([good]);
+    attempt.handle_signal(now, &offer(all)).unwrap();
+    let sent = sent(&mut attempt, now);
+    assert!(!sent.is_empty() && sent.iter().all(|(_, datagram)| datagram.to == good));
+}
+
+#[test]
+fn a_peer_that_names_ever_new_addresses_gets_checks_to_sixteen_of_them_at_one_per_50_ms() {
+    let now = Instant::now();
+    let mut attempt = attempt(now, Role::Visitor);
+    for round in 0..100_u8 {
+        let named = (0..16).map(|n| SocketAddr::from(([198, 51, 100, round], 9_000 + n)));
+        attempt.handle_signal(now, &offer(named)).unwrap();
+    }
+    let sent = sent(&mut attempt, now);
+    let mut to: Vec<_> = sent.iter().map(|(_, datagram)| datagram.to).collect();
+    to.sort();
+    to.dedup();
+    assert_eq!(to.len(), CANDIDATES);
+    assert!(sent.windows(2).all(|two| two[1].0 - two[0].0 >= PACE));
+    let last = sent.last().unwrap().0;
+    assert!(last <= now + LIMIT);
+}
+
+/// A check as the peer sends it.
+fn check(ufrag: &str, password: &str) -> Vec<u8> {
+    let user = format!("{ufrag}:{}", CREDENTIALS.0);
+    let id = is::stun::TransId::new();
+    let message = is::stun::StunMessage::binding_request(&user, id, true, 1, 1, false);
+    let mut bytes = vec![0; 200];
+    let length = {
+        use is::Sha1HmacProvider as _;
+        let mac = |key: &[u8], parts: &[&[u8]]| is::DefaultSha1HmacProvider.sha1_hmac(key, parts);
+        message.to_bytes(Some(password.as_bytes()), &mut bytes, mac).unwrap()
+    };
+    bytes.truncate(length);
+    bytes
+}
+
+#[test]
+fn only_the_right_password_opens_the_port_for_more_than_stun() {
+    let now = Instant::now();
+    let mut attempt = attempt(now, Role::Publisher);
+    attempt.handle_signal(now, &offer(["198.51.100.7:9".parse().unwrap()])).unwrap();
+    let Credentials { ufrag, password } = attempt.credentials.clone();
+    let stranger: SocketAddr = "198.51.100.66:9".parse().unwrap();
+    let plain = stun::request([1; 12]);
+    for bytes in
+        [&check(&ufrag, "wrongwrongwrongwrongwrong"), &check("other", &password), &plain[..]]
+    {
+        attempt.handle_datagram(now, (stranger, None), bytes);
+        assert!(!attempt.is_proven(stranger));
+    }
+    let sent = std::iter::from_fn(|| attempt.poll_datagram()).all(|one| one.to != stranger);
+    assert!(sent, "a stranger gets no answer");
+    attempt.handle_datagram(now, (stranger, None), &check(&ufrag, &password));
+    assert!(attempt.is_proven(stranger));
+    assert!(std::iter::from_fn(|| attempt.poll_datagram()).any(|one| one.to == stranger));
+}
+
+#[test]
+fn checks_from_ever_new_addresses_are_bounded() {
+    let now = Instant::now();
+    let mut attempt = attempt(now, Role::Publisher);
+    attempt.handle_signal(now, &offer([])).unwrap();
+    let Credentials { ufrag, password } = attempt.credentials.clone();
+    for port in 1..2_000 {
+        let from = SocketAddr::from(([198, 51, 100, 7], port));
+        attempt.handle_datagram(now, (from, None), &check(&ufrag, &password));
+    }
+    for bad in ["127.0.0.1:9", "169.254.169.254:80"] {
+        let bad = bad.parse().unwrap();
+        attempt.handle_datagram(now, (bad, None), &check(&ufrag, &password));
+        assert!(!attempt.is_proven(bad), "a source is judged as a candidate is");
+    }
+    let mut to: Vec<_> = sent(&mut attempt, now).into_iter().map(|(_, one)| one.to).collect();
+    to.sort();
+    to.dedup();
+    assert!(to.len() <= PAIRS, "{}", to.len());
+}
+
+#[test]
+fn an_answer_of_stun_counts_from_the_server_that_was_asked() {
+    let now = Instant::now();
+    let server: SocketAddr = "198.51.100.1:3478".parse().unwrap();
+    let hosts: [SocketAddr; 1] = ["10.0.0.2:6000".parse().unwrap()];
+    let told: (&[SocketAddr], &[SocketAddr], bool) = (&hosts, &[server], false);
+    let settings = Settings::default();
+    let mut attempt =
+        Attempt::new(now, (Role::Visitor, 1), settings, told, &mut |bytes| bytes.fill(7));
+    let question = attempt.poll_datagram().unwrap();
+    let answer = stun::answer(&question.bytes, "203.0.113.1:9".parse().unwrap()).unwrap();
+    let forged = stun::answer(&stun::request([8; 12]), "203.0.113.1:9".parse().unwrap()).unwrap();
+    attempt.handle_datagram(now, ("198.51.100.2:3478".parse().unwrap(), None), answer.bytes());
+    attempt.handle_datagram(now, (server, None), forged.bytes());
+    assert_eq!(attempt.candidates().len(), 1);
+    let named = stun::answer(&question.bytes, "127.0.0.1:22".parse().unwrap()).unwrap();
+    attempt.handle_datagram(now, (server, None), named.bytes());
+    assert_eq!(attempt.candidates().len(), 1, "a server names no loopback address");
+    attempt.handle_datagram(now, (server, None), answer.bytes());
+    assert_eq!(attempt.candidates().len(), 2);
+}
+
+#[test]
+fn broken_signals_change_nothing() {
+    let now = Instant::now();
+    let mut attempt = attempt(now, Role::Visitor);
+    let good = offer(["198.51.100.7:9".parse().unwrap()]);
+    for end in 0..good.len() {
+        assert!(attempt.handle_signal(now, &good[..end]).is_err());
+    }
+    attempt.handle_signal(now, &good).unwrap();
+    // Another password in the same attempt.
+    let mut other = offer(["198.51.100.8:9".parse().unwrap()]);
+    let at = other.windows(6).position(|part| part == b"secret").unwrap();
+    other[at] = b'S';
+    attempt.handle_signal(now, &other).unwrap();
+    assert!(sent(&mut attempt, now).iter().all(|(_, one)| one.to.ip().to_string().ends_with(".7")));
+}

@@ -1,0 +1,34 @@
+//! Harnesses of the fuzz targets; `tests/corpus.rs` replays kept inputs through them.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use crate::signal::Body;
+use crate::stun;
+use crate::{CANDIDATES, SIGNAL_BYTES, Signal};
+
+/// Whatever is understood is written and read again with the same meaning, and is bounded.
+pub fn signal(input: &[u8]) {
+    let Ok(signal) = Signal::decode(input) else { return };
+    if let Body::Offer(offer) = &signal.body {
+        assert!(offer.candidates.len() <= CANDIDATES);
+    }
+    let bytes = signal.encode();
+    assert!(bytes.len() <= SIGNAL_BYTES && bytes.len() <= input.len());
+    assert_eq!(Signal::decode(&bytes), Ok(signal));
+}
+
+/// An answer says what was asked, is small, and is no request.
+pub fn stun(input: &[u8]) {
+    let _ = stun::answered(input);
+    for from in [
+        SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 4711)),
+        SocketAddr::from((Ipv6Addr::from(0x2001_0db8_0000_0000_0000_0000_0000_0001), 4711)),
+    ] {
+        let Some(answer) = stun::answer(input, from) else { continue };
+        let bytes = answer.bytes();
+        assert!(bytes.len() <= stun::ANSWER && bytes.len() <= input.len() + 24);
+        let (id, seen) = stun::answered(bytes).expect("our own answer");
+        assert!(seen == from && input[8..20] == id);
+        assert!(stun::answer(bytes, from).is_none());
+    }
+}

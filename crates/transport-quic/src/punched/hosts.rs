@@ -1,0 +1,107 @@
+//! The socket of a trial, and the addresses at which it is reached from inner networks.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::ops::RangeInclusive;
+
+use net::own;
+use net::udp::local_address;
+
+use super::PunchSettings;
+
+/// Addresses of this machine that are told, at most: half of the candidates.
+const HOSTS: usize = 8;
+
+/// Ports of a range that are tried. A range in which so many ports are taken is exhausted.
+const TRIES: u16 = 64;
+
+/// Binds the socket of a trial, to both address families where the kernel has both.
+pub(super) fn bind(settings: &PunchSettings) -> io::Result<UdpSocket> {
+    let any = if settings.loopback { Ipv4Addr::LOCALHOST.into() } else { every_address() };
+    let Some(ports) = settings.ports.clone() else {
+        return UdpSocket::bind(SocketAddr::new(any, 0));
+    };
+    let mut last = io::Error::from(io::ErrorKind::AddrInUse);
+    for port in tried(&ports)? {
+        match UdpSocket::bind(SocketAddr::new(any, port)) {
+            Ok(socket) => return Ok(socket),
+            Err(error) => last = error,
+        }
+    }
+    let (first, end) = (ports.start(), ports.end());
+    let text = format!("no port of `p2p.ports` {first}-{end} is free: {last}");
+    Err(io::Error::new(last.kind(), text))
+}
+
+/// `[::]`, which takes IPv4 as well, or `0.0.0.0` on a machine without IPv6.
+fn every_address() -> IpAddr {
+    let both = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0);
+    net::bindable(both).map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip())
+}
+
+/// Ports of a range, from a random one on.
+fn tried(ports: &RangeInclusive<u16>) -> io::Result<impl Iterator<Item = u16>> {
+    let (first, end) = (u32::from(*ports.start()), u32::from(*ports.end()));
+    let count = (end + 1).saturating_sub(first).max(1);
+    let mut random = [0; 4];
+    getrandom::fill(&mut random).map_err(io::Error::other)?;
+    let begin = u32::from_be_bytes(random) % count;
+    let tries = count.min(TRIES.into());
+    Ok((0..tries).filter_map(move |n| u16::try_from(first + (begin + n) % count).ok()))
+}
+
+/// The addresses at which a socket with this port is reached, best first: those from which this
+/// machine sends to `servers`, then the others.
+pub(super) fn hosts(
+    socket: &UdpSocket,
+    settings: &PunchSettings,
+    servers: &[SocketAddr],
+) -> io::Result<Vec<SocketAddr>> {
+    let bound = socket.local_addr()?;
+    if settings.loopback {
+        return Ok(vec![bound]);
+    }
+    let mut all: Vec<IpAddr> = Vec::new();
+    let first = servers.iter().filter_map(|server| local_address(*server).ok());
+    for ip in first.chain(own::addresses()?.iter().copied()) {
+        let ip = ip.to_canonical();
+        let fits = (bound.is_ipv6() || ip.is_ipv4()) && all.len() < HOSTS && !all.contains(&ip);
+        // What must not be named by a stranger must not be told to one either.
+        if fits && punch::refusal(SocketAddr::new(ip, bound.port())).is_none() {
+            all.push(ip);
+        }
+    }
+    Ok(all.into_iter().map(|ip| SocketAddr::new(ip, bound.port())).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn ports_are_of_the_range_and_each_is_tried_once() {
+        let tried: Vec<_> = tried(&(65_500..=65_535)).unwrap().collect();
+        assert_eq!(tried.len(), 36);
+        assert_eq!(BTreeSet::from_iter(tried), BTreeSet::from_iter(65_500..=65_535));
+        let many: Vec<_> = super::tried(&(1_024..=65_535)).unwrap().collect();
+        assert_eq!(many.len(), usize::from(TRIES));
+    }
+
+    #[test]
+    fn an_exhausted_range_names_the_setting() {
+        let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let settings = PunchSettings {
+            quic: crate::QuicSettings::default(),
+            buffers: net::udp::WANTED,
+            kinds: punch::Kinds::default(),
+            ports: Some(port..=port),
+            loopback: true,
+        };
+        let error = bind(&settings).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        assert!(error.to_string().contains("`p2p.ports`"), "{error}");
+    }
+}

@@ -1,0 +1,133 @@
+//! The STUN server (RFC 8489, Binding alone): it tells clients the address from which their
+//! datagrams come. It answers at the ports of `quic://` beside QUIC, on whichever worker a request
+//! arrives, and at one port more, so that a client sees whether its NAT chooses another port per
+//! destination. It keeps no state, so a source that is forged costs one datagram of at most
+//! [`punch::stun::ANSWER`] bytes, and [`RATE`] bounds their number.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io::{self, IoSliceMut};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use net::source::Rates;
+use net::udp::udp_group;
+use punch::stun;
+use quinn::AsyncUdpSocket as _;
+use quinn::udp::RecvMeta;
+
+use crate::socket::{Beside, Receiving, Socket};
+
+/// Answers per second to one source, at all ports together. An attempt of a client asks at most
+/// eight times, and a thousand clients behind one address seldom try at the same moment.
+pub const RATE: u32 = 100;
+
+/// A request that has all attributes of which we know is much shorter.
+const REQUEST: u16 = 1_500;
+
+/// Messages that are read at once.
+const BATCH: usize = 8;
+
+/// The STUN server of a process. All its ports share it.
+pub struct StunServer {
+    rates: Mutex<Rates>,
+    /// The further port, which answers requests for an answer from elsewhere.
+    other: OnceLock<Mutex<Weak<Socket>>>,
+    other_port: AtomicU16,
+}
+
+impl Default for StunServer {
+    fn default() -> Self {
+        let rates = Mutex::new(Rates::new(RATE));
+        Self { rates, other: OnceLock::new(), other_port: AtomicU16::new(0) }
+    }
+}
+
+impl StunServer {
+    /// The number of the further port, while it is open.
+    #[must_use]
+    pub fn other_port(&self) -> Option<u16> {
+        Some(self.other_port.load(Ordering::Relaxed)).filter(|port| *port != 0)
+    }
+
+    /// Binds the further port and answers at it, in the runtime of this thread, until the future is
+    /// dropped.
+    ///
+    /// # Errors
+    /// The port cannot be bound, or the system gave the socket up.
+    pub async fn serve(self: &Arc<Self>, address: SocketAddr) -> io::Result<()> {
+        let bound = udp_group(address, 1)?.pop().ok_or(io::ErrorKind::AddrNotAvailable)?;
+        let port = bound.local_addr()?.port();
+        let socket = Socket::new(bound, REQUEST, Receiving::OneByOne, Some(Arc::clone(self) as _))?;
+        *self.other().lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&socket);
+        self.other_port.store(port, Ordering::Relaxed);
+        let _closed = Closed(self);
+        tracing::debug!(port, "STUN is answered at a further port");
+        let mut space = vec![0; BATCH * usize::from(REQUEST)];
+        loop {
+            let mut buffers: Vec<_> =
+                space.chunks_mut(REQUEST.into()).map(IoSliceMut::new).collect();
+            let mut metas = [RecvMeta::default(); BATCH];
+            // What the socket has taken is answered; there is nobody for the rest.
+            poll_fn(|cx| socket.poll_recv(cx, &mut buffers, &mut metas)).await?;
+        }
+    }
+
+    /// Answers at a socket that is read by somebody else: for a port without QUIC.
+    #[must_use]
+    pub fn answers(&self, datagram: &[u8], from: SocketAddr) -> Option<stun::Answer> {
+        let answer = stun::answer(datagram, from)?;
+        let now = tokio::time::Instant::now().into_std();
+        let mut rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
+        rates.take(now, Some(from.ip())).then_some(answer)
+    }
+
+    fn other(&self) -> &Mutex<Weak<Socket>> {
+        self.other.get_or_init(|| Mutex::new(Weak::new()))
+    }
+}
+
+/// Forgets the further port when it closes.
+struct Closed<'a>(&'a StunServer);
+
+impl Drop for Closed<'_> {
+    fn drop(&mut self) {
+        self.0.other_port.store(0, Ordering::Relaxed);
+    }
+}
+
+impl Beside for StunServer {
+    fn is_open(&self) -> bool {
+        true
+    }
+
+    fn takes(
+        &self,
+        socket: &Socket,
+        from: SocketAddr,
+        at: Option<IpAddr>,
+        datagram: &[u8],
+    ) -> bool {
+        if !stun::is_stun(datagram) {
+            return false;
+        }
+        let Some(answer) = self.answers(datagram, from) else { return true };
+        if answer.from_other_port {
+            let other = self.other().lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+            // The further port has no other port than those of QUIC, of which it knows none.
+            if let Some(other) = other.filter(|other| !std::ptr::eq(Arc::as_ptr(other), socket)) {
+                other.send_beside(other.form_of(from), at, answer.bytes());
+            }
+        } else {
+            socket.send_beside(from, at, answer.bytes());
+        }
+        true
+    }
+}
+
+impl fmt::Debug for StunServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StunServer").field("other_port", &self.other_port()).finish_non_exhaustive()
+    }
+}

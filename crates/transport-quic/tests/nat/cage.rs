@@ -1,0 +1,275 @@
+//! The namespaces of a case: a bridge as the internet, and for each end a host with its NATs.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread;
+
+use super::PART;
+use super::program::{PORTS, SERVER_V4, SERVER_V6};
+
+/// The network of an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Network {
+    /// A public address.
+    Open,
+    /// `masquerade`: one port for all destinations, admits what was sent to.
+    Plain,
+    /// `masquerade` with `dnat` of all ports: one port for all, admits everybody.
+    Cone,
+    /// `masquerade fully-random`: another port per destination.
+    Symmetric,
+    /// Two plain NATs in a row.
+    Double,
+    /// A NAT that drops UDP.
+    Blocked,
+    /// IPv6 alone.
+    V6,
+    /// The network of the other end.
+    SameNat,
+    /// The machine of the other end.
+    SameHost,
+}
+
+/// Runs a command of the set-up; its words are separated by spaces.
+fn sh(command: &str) {
+    let mut words = command.split(' ');
+    let program = words.next().unwrap();
+    let output = Command::new(program).args(words).output().unwrap_or_else(|error| {
+        panic!("{program}: {error}");
+    });
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command}: {told}");
+}
+
+fn rules(namespace: &str, text: &str) {
+    let mut nft = Command::new("ip");
+    nft.args(["netns", "exec", namespace, "nft", "-f", "-"]).stdin(Stdio::piped());
+    let mut nft = nft.spawn().unwrap();
+    nft.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    assert!(nft.wait().unwrap().success(), "{text}");
+}
+
+/// Makes the network of the end with this number; returns the namespace of its host.
+fn network(number: u8, kind: Network) -> String {
+    let host = format!("host{number}");
+    match kind {
+        Network::SameNat => {
+            // A second host behind the NAT of the first end.
+            namespace(&host);
+            cable("nat1", "lan2", &host);
+            sh("ip -n nat1 link set lan2 master lan up");
+            sh(&format!("ip -n {host} address add 10.1.0.3/24 dev eth"));
+            sh(&format!("ip -n {host} link set eth up"));
+            sh(&format!("ip -n {host} route add default via 10.1.0.1"));
+        }
+        Network::SameHost => return "host1".to_owned(),
+        Network::Open => {
+            namespace(&host);
+            plug(&host, "eth");
+            sh(&format!("ip -n {host} address add 203.0.113.{number}0/24 dev eth"));
+            sh(&format!("ip -n {host} link set eth up"));
+        }
+        Network::V6 => {
+            namespace(&host);
+            plug(&host, "eth");
+            sh(&format!("ip -n {host} address add 2001:db8::{number}0/64 dev eth nodad"));
+            sh(&format!("ip -n {host} link set eth up"));
+        }
+        Network::Double => {
+            nat(number, Network::Plain);
+            let outer = format!("nat{number}");
+            let inner = format!("inner{number}");
+            namespace(&inner);
+            namespace(&host);
+            behind(&outer, &inner, &format!("10.{number}.0"), "wan");
+            router(&inner, &host, &format!("192.168.{number}"), Network::Plain);
+        }
+        Network::Plain | Network::Cone | Network::Symmetric | Network::Blocked => {
+            nat(number, kind);
+            namespace(&host);
+            behind(&format!("nat{number}"), &host, &format!("10.{number}.0"), "eth");
+        }
+    }
+    host
+}
+
+/// A NAT with a public address.
+fn nat(number: u8, kind: Network) {
+    let nat = format!("nat{number}");
+    namespace(&nat);
+    plug(&nat, "wan");
+    sh(&format!("ip -n {nat} address add 203.0.113.{number}0/24 dev wan"));
+    sh(&format!("ip -n {nat} link set wan up"));
+    sh(&format!("ip -n {nat} link add lan type bridge"));
+    sh(&format!("ip -n {nat} address add 10.{number}.0.1/24 dev lan"));
+    sh(&format!("ip -n {nat} link set lan up"));
+    translate(&nat, kind, &format!("10.{number}.0.2"));
+}
+
+/// A NAT behind a NAT, with one host.
+fn router(nat: &str, host: &str, net: &str, kind: Network) {
+    sh(&format!("ip -n {nat} link add lan type bridge"));
+    sh(&format!("ip -n {nat} address add {net}.1/24 dev lan"));
+    sh(&format!("ip -n {nat} link set lan up"));
+    translate(nat, kind, &format!("{net}.2"));
+    behind(nat, host, net, "eth");
+}
+
+fn translate(nat: &str, kind: Network, host: &str) {
+    sh(&format!("ip netns exec {nat} sysctl -qw net.ipv4.ip_forward=1"));
+    let source = if kind == Network::Symmetric { "masquerade fully-random" } else { "masquerade" };
+    let cone = if kind == Network::Cone {
+        format!("iifname wan udp dport 1024-65535 dnat to {host}")
+    } else {
+        String::new()
+    };
+    let forward = if kind == Network::Blocked { "meta l4proto udp drop" } else { "" };
+    // Without the rule for `input`, an early datagram of the peer leaves an entry of conntrack, and
+    // the NAT takes another port towards that peer.
+    rules(
+        nat,
+        &format!(
+            "table ip nat {{
+                chain out {{ type nat hook postrouting priority 100; oifname wan {source}; }}
+                chain in {{ type nat hook prerouting priority -100; {cone}; }}
+            }}
+            table ip filter {{
+                chain in {{ type filter hook input priority 0; iifname wan ct state new drop; }}
+                chain through {{ type filter hook forward priority 0; {forward}; }}
+            }}"
+        )
+        .replace("; ; }", "; }"),
+    );
+}
+
+/// Connects `inner` with the inner network of `nat`.
+fn behind(nat: &str, inner: &str, net: &str, device: &str) {
+    cable(nat, "lan1", inner);
+    if device != "eth" {
+        sh(&format!("ip -n {inner} link set eth name {device}"));
+    }
+    sh(&format!("ip -n {nat} link set lan1 master lan up"));
+    sh(&format!("ip -n {inner} address add {net}.2/24 dev {device}"));
+    sh(&format!("ip -n {inner} link set {device} up"));
+    sh(&format!("ip -n {inner} route add default via {net}.1"));
+}
+
+fn namespace(name: &str) {
+    sh(&format!("ip netns add {name}"));
+    sh(&format!("ip -n {name} link set lo up"));
+}
+
+/// A cable between two namespaces; its second end is `eth`.
+fn cable(from: &str, port: &str, to: &str) {
+    sh(&format!("ip -n {from} link add {port} type veth peer name eth netns {to}"));
+}
+
+/// A cable from the internet into a namespace.
+fn plug(to: &str, device: &str) {
+    let port = format!("to-{to}");
+    sh(&format!("ip link add {port} type veth peer name {device} netns {to}"));
+    sh(&format!("ip link set {port} master internet up"));
+}
+
+/// Makes the bridge between all networks, with the addresses of the server.
+fn internet() {
+    sh("mkdir -p /run/netns");
+    sh("mount -t tmpfs tmpfs /run/netns");
+    sh("mount -t sysfs sysfs /sys");
+    sh("ip link set lo up");
+    sh("ip link add internet type bridge");
+    sh(&format!("ip address add {SERVER_V4}/24 dev internet"));
+    sh(&format!("ip address add {SERVER_V6}/64 dev internet nodad"));
+    sh("ip link set internet up");
+}
+
+/// Starts the server, and waits until it answers at both ports.
+fn server(name: &str) -> Child {
+    let mut server = part(name, None);
+    let ready = lines(&mut server);
+    for _ in PORTS {
+        ready.iter().find(|line| line.starts_with("ready ")).unwrap();
+    }
+    server
+}
+
+/// Makes a network, and returns what an inquiry from there finds.
+pub(crate) fn inquire(from: Network) -> String {
+    internet();
+    let host = network(1, from);
+    let mut server = server("server with two ports");
+    let mut inquiry = part("inquiry", Some(&host));
+    let found = lines(&mut inquiry).iter().find(|line| line.starts_with("found "));
+    for child in [&mut inquiry, &mut server] {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    found.unwrap()
+}
+
+/// Makes both networks, lets both ends try, and returns the outcome of the visitor.
+pub(crate) fn run(visitor: Network, publisher: Network) -> String {
+    internet();
+    let hosts = [network(1, visitor), network(2, publisher)];
+    let mut server = server("server");
+    let [mut visitor, mut publisher] =
+        [("visitor", &hosts[0]), ("publisher", &hosts[1])].map(|(name, at)| part(name, Some(at)));
+    let of_visitor = carried(&mut visitor, &mut publisher);
+    let of_publisher = carried(&mut publisher, &mut visitor);
+    let outcome = |from: &Receiver<String>| from.iter().find(|line| !line.starts_with("signal "));
+    let (ours, theirs) = (outcome(&of_visitor).unwrap(), outcome(&of_publisher).unwrap());
+    for child in [&mut visitor, &mut publisher, &mut server] {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let is_direct = |outcome: &str| outcome.starts_with("direct ");
+    assert_eq!(is_direct(&ours), is_direct(&theirs), "visitor: {ours}; publisher: {theirs}");
+    ours
+}
+
+fn part(name: &str, namespace: Option<&String>) -> Child {
+    let exe = std::env::current_exe().unwrap();
+    let mut command = match namespace {
+        Some(namespace) => {
+            let mut command = Command::new("ip");
+            command.args(["netns", "exec", namespace]).arg(exe);
+            command
+        }
+        None => Command::new(exe),
+    };
+    command.args(["part", "--exact", "--nocapture"]).env(PART, name);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+}
+
+/// The lines of a program that are meant for the others.
+fn lines(child: &mut Child) -> Receiver<String> {
+    let (send, receive) = sync_channel(1_000);
+    let output = BufReader::new(child.stdout.take().unwrap());
+    thread::spawn(move || {
+        let meant = ["signal ", "direct ", "relayed ", "ready ", "found "];
+        for line in output.lines().map_while(Result::ok) {
+            if meant.iter().any(|begin| line.starts_with(begin)) && send.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receive
+}
+
+/// The same, with the signals among them carried to the other end.
+fn carried(from: &mut Child, to: &mut Child) -> Receiver<String> {
+    let (send, receive) = sync_channel(1_000);
+    let lines = lines(from);
+    let mut input = to.stdin.take().unwrap();
+    thread::spawn(move || {
+        for line in lines {
+            // An end that is done does not read any more.
+            let _ = writeln!(input, "{line}");
+            if send.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receive
+}

@@ -1,0 +1,236 @@
+//! `tunnel visit --new`, `--list` and `--revoke` in the running client.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, ensure};
+use config::{ClientConfig, Trust};
+use logging::AUDIT;
+use ops::enrol::{Code, GOOD_FOR};
+use ops::visit::{Invitation, InviteOrder, InvitedVisitor, Uninvited, VisitCode, Visited};
+use ops::{Inviter, Phase, SendFuture, Visitors, WrongConfig};
+use proto::control::InviteAction;
+use proto::greeting::{Name, StoredCredential};
+
+use super::told::RunningDaemon;
+use crate::visits::{KeptVisitor, KeptVisitors};
+
+/// The error of a change that would not last.
+const NO_STATE: &str = "this client has no state directory, in which the visitor could be kept \
+                        (hint: start it with --state-dir)";
+
+/// Longest time between two looks at the clock, which may be set.
+const CLOCK: Duration = Duration::from_secs(60);
+
+/// Characters of the random part of a visitor's name.
+const RANDOM: usize = 6;
+
+impl RunningDaemon {
+    fn inviter(&self) -> anyhow::Result<&dyn Inviter> {
+        self.role.inviter().context("it has no services")
+    }
+
+    fn client_config(&self) -> anyhow::Result<Arc<ClientConfig>> {
+        Ok(self.role.lists_in_force().context("it has no services")?.config())
+    }
+
+    fn kept_visitors(&self) -> anyhow::Result<KeptVisitors> {
+        KeptVisitors::of(&*self.client_config()?).context(NO_STATE)
+    }
+
+    async fn invite_now(&self, order: InviteOrder) -> anyhow::Result<Invitation> {
+        // The lock keeps out reloads and other changes of the visitors.
+        let mut turn = self.turn.lock().await;
+        ensure!(self.life.phase() == Phase::Running, "it is stopping");
+        let config = self.client_config()?;
+        let kept = self.kept_visitors()?;
+        let service = private_service(&config, &order.service)?;
+        let visitor = match &order.visitor {
+            Some(name) => Name::new(name)
+                .map_err(|why| WrongConfig::one(format!("visitor `{name}`: {why}")))?,
+            None => random_name()?,
+        };
+        let token = ops::token()?;
+        let action = if order.existing { InviteAction::Existing } else { InviteAction::New };
+        let asked = self.inviter()?.ask(visitor.clone(), service.clone(), action).await;
+        let (secret, left_to_do) = match asked {
+            Ok(secret) => (secret, None),
+            // The visitor is a client without this request; the person who runs the server can give
+            // the right by hand.
+            Err(why) if order.existing => (None, Some(format!("{why:#}"))),
+            Err(why) => return Err(why),
+        };
+        let enrolment = match (order.existing, secret) {
+            (true, _) => None,
+            (false, secret) => {
+                Some(enrolment(&config, &visitor, secret.context("the server has sent no code")?))
+            }
+        };
+        let hash = StoredCredential::of(&token)?.text();
+        let until = SystemTime::now() + GOOD_FOR;
+        kept.add(KeptVisitor::new(service.as_str(), visitor.as_str(), &hash, until))?;
+        if let Err(why) = self.reload_now(&mut turn).await {
+            let is_it = |one: &KeptVisitor| {
+                one.visitor == visitor.as_str() && one.left(SystemTime::now()).is_some()
+            };
+            if let Err(worse) = kept.remove(is_it) {
+                tracing::error!("{worse:#}; the next reload will admit a visitor without a code");
+            }
+            return Err(why);
+        }
+        let service = format!("{}/{service}", config.name);
+        let visitor = visitor.to_string();
+        let code =
+            VisitCode { service: service.clone(), token, visitor: visitor.clone(), enrolment };
+        let (code, valid_seconds) = (code.text(), GOOD_FOR.as_secs());
+        Ok(Invitation { service, visitor, code, valid_seconds, left_to_do })
+    }
+
+    async fn uninvite_now(&self, visitor: String) -> anyhow::Result<Uninvited> {
+        let mut turn = self.turn.lock().await;
+        ensure!(self.life.phase() == Phase::Running, "it is stopping");
+        let gone = self.kept_visitors()?.remove(|one| one.visitor == visitor)?;
+        let mut services: Vec<_> = gone.into_iter().map(|one| one.service).collect();
+        services.sort();
+        services.dedup();
+        if services.is_empty() {
+            return Ok(Uninvited::default());
+        }
+        self.reload_now(&mut turn).await?;
+        // The token is void already, whatever the server says.
+        let name = Name::new(&visitor)?;
+        let mut left = Vec::new();
+        for service in &services {
+            let service = Name::new(service)?;
+            let asked = self.inviter()?.ask(name.clone(), service, InviteAction::Revoke).await;
+            left.extend(asked.err().map(|why| format!("{why:#}")));
+        }
+        let left_to_do = (!left.is_empty()).then(|| left.join("; "));
+        Ok(Uninvited { services, left_to_do })
+    }
+
+    /// Ends the codes that were not used in time. Returns the time until the next one ends.
+    async fn end_codes(&self) -> anyhow::Result<Duration> {
+        let mut turn = self.turn.lock().await;
+        let kept = self.kept_visitors()?;
+        let now = SystemTime::now();
+        let ended = kept.expire(now)?;
+        if !ended.is_empty() {
+            let names: Vec<_> = ended.into_iter().map(|one| one.visitor).collect();
+            tracing::info!(target: AUDIT, "the code of {} was not used in time", names.join(", "));
+            self.reload_now(&mut turn).await?;
+        }
+        let left = kept.load()?.iter().filter_map(|one| one.left(now)).min();
+        Ok(left.map_or(CLOCK, |left| left.min(CLOCK)).max(Duration::from_secs(1)))
+    }
+
+    async fn settle(&self, visited: &Visited) -> anyhow::Result<()> {
+        let _turn = self.turn.lock().await;
+        self.kept_visitors()?.settle(visited)
+    }
+}
+
+/// Ends the codes that were not used in time, and notes which visitors have come.
+pub(super) async fn follow_visitors(told: Arc<RunningDaemon>) {
+    let Some(inviter) = told.role.inviter() else { return };
+    if told.kept_visitors().is_err() {
+        return;
+    }
+    let mut pause = Duration::ZERO;
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {
+                pause = told.end_codes().await.unwrap_or_else(|why| {
+                    tracing::error!("the visitors of private services: {why:#}");
+                    CLOCK
+                });
+            }
+            () = told.visitors_changed.notified() => pause = Duration::ZERO,
+            visited = inviter.visited() => {
+                if let Err(why) = told.settle(&visited).await {
+                    let visitor = visited.visitor;
+                    tracing::error!("{visitor} came by a code, and that cannot be kept: {why:#}");
+                }
+            }
+        }
+    }
+}
+
+/// The private service of this name.
+fn private_service(config: &ClientConfig, name: &str) -> anyhow::Result<Name> {
+    let private = || config.services.iter().filter(|service| service.private.is_some());
+    let only: Vec<_> = private().take(2).collect();
+    let name = match &only[..] {
+        [one] if name.is_empty() => &one.name,
+        _ => name,
+    };
+    if private().any(|service| service.name == name) {
+        return Name::new(name).map_err(|why| WrongConfig::one(format!("{name}: {why}")).into());
+    }
+    let all: Vec<_> = private().map(|service| service.name.as_str()).collect();
+    let hint = if all.is_empty() {
+        "a private service has `public: private` in the configuration".to_owned()
+    } else {
+        format!("there is {}", all.join(", "))
+    };
+    Err(WrongConfig::one(format!("no private service `{name}` here (hint: {hint})")).into())
+}
+
+fn random_name() -> anyhow::Result<Name> {
+    let random: String = ops::token()?
+        .chars()
+        .filter(char::is_ascii_alphanumeric)
+        .map(|c| c.to_ascii_lowercase())
+        .take(RANDOM)
+        .collect();
+    Ok(Name::new(&format!("visitor-{random}"))?)
+}
+
+/// The code with which the visitor enrols at the server of this client.
+fn enrolment(config: &ClientConfig, visitor: &Name, secret: String) -> Code {
+    let pin = config.servers.iter().find_map(|path| match &path.trust {
+        Trust::Pins(pins) => pins.first().cloned(),
+        Trust::System | Trust::Ca(_) => None,
+    });
+    // This client trusts the certificate of the proxy, which is not that of the server.
+    let is_of_proxy = |path: &config::Path| {
+        path.endpoint.scheme.name == "wss" && !matches!(path.trust, Trust::Pins(_))
+    };
+    Code {
+        name: visitor.to_string(),
+        secret,
+        self_signed: pin.is_some(),
+        proxied: pin.is_some() && config.servers.iter().any(is_of_proxy),
+        pin,
+        renew: false,
+        may: None,
+        reach: None,
+        urls: config.servers.iter().map(|path| path.endpoint.to_string()).collect(),
+    }
+}
+
+impl Visitors for RunningDaemon {
+    fn invite(&self, order: InviteOrder) -> SendFuture<'_, anyhow::Result<Invitation>> {
+        Box::pin(async {
+            let outcome = self.invite_now(order).await;
+            self.visitors_changed.notify_one();
+            outcome
+        })
+    }
+
+    fn all(&self) -> SendFuture<'_, anyhow::Result<Vec<InvitedVisitor>>> {
+        Box::pin(async {
+            let now = SystemTime::now();
+            let shown = |one: KeptVisitor| InvitedVisitor {
+                valid_seconds: one.left(now).map(|left| left.as_secs()),
+                service: one.service,
+                visitor: one.visitor,
+            };
+            Ok(self.kept_visitors()?.load()?.into_iter().map(shown).collect())
+        })
+    }
+
+    fn uninvite(&self, visitor: String) -> SendFuture<'_, anyhow::Result<Uninvited>> {
+        Box::pin(self.uninvite_now(visitor))
+    }
+}

@@ -1,0 +1,91 @@
+//! The side of the client that has the private service: makes codes, lists the visitors that came by
+//! codes, and revokes them.
+
+use ops::visit::{Invitation, InviteOrder, InvitedVisitor};
+use ops::{Role, term};
+
+use crate::cli::{ClientArgs, VisitArgs, Which};
+use crate::instances::find_role;
+
+/// Runs the command. Returns the arguments of a client that is to start, if the command is the
+/// visitor's.
+pub(crate) fn command(args: &VisitArgs) -> anyhow::Result<Option<ClientArgs>> {
+    if let Some(code) = &args.code {
+        return super::visit(args, code);
+    }
+    let daemon = &args.daemon;
+    let which = Which { config: daemon.config.clone(), control: daemon.control.clone() };
+    let instance = find_role(&which, Role::Client)?;
+    if let Some(visitor) = &args.revoke {
+        revoke(&instance, visitor, args.json)?;
+    } else if args.list {
+        list(&control::visitors(&instance)?, args.json)?;
+    } else {
+        let order = InviteOrder {
+            service: args.new.clone().unwrap_or_default(),
+            visitor: args.existing.clone().or_else(|| args.name.clone()),
+            existing: args.existing.is_some(),
+        };
+        let invitation = control::invite(&instance, order)?;
+        if args.json {
+            term::out(serde_json::to_string_pretty(&invitation)?)?;
+        } else {
+            term::out(text(&invitation, args.existing.is_some()))?;
+        }
+    }
+    Ok(None)
+}
+
+fn text(invitation: &Invitation, is_client: bool) -> String {
+    let Invitation { service, visitor, code, valid_seconds, left_to_do } = invitation;
+    let minutes = valid_seconds / 60;
+    let own = service.split_once('/').map_or(service.as_str(), |(_, service)| service);
+    let where_to = if is_client {
+        format!(
+            "On the machine of client `{visitor}`, in the folder of its client.yaml\n(for another file, add --config FILE), within {minutes} minutes:"
+        )
+    } else {
+        format!("On the visitor's machine, once and within {minutes} minutes:")
+    };
+    let left = left_to_do.as_ref().map_or_else(String::new, |left| {
+        format!("\n\nOn the server, the right is still to be given by hand: {left}")
+    });
+    format!(
+        "{where_to}\n\n  tunnel visit {code}\n\n\
+         Client `{visitor}` may visit {service}, and nothing else by this code. Add --listen 2222 for\n\
+         the port at which the visitor's machine has `{own}`. The code is a secret.\n\
+         To end the visits: tunnel visit --revoke {visitor}{left}"
+    )
+}
+
+fn list(visitors: &[InvitedVisitor], json: bool) -> anyhow::Result<()> {
+    if json {
+        term::out(serde_json::json!({ "visitors": visitors }))?;
+    } else if visitors.is_empty() {
+        term::out("no visitor came by a code")?;
+    }
+    for InvitedVisitor { service, visitor, valid_seconds } in visitors.iter().filter(|_| !json) {
+        let state = valid_seconds.map_or_else(
+            || "has come".to_owned(),
+            |left| format!("has not come; the code is valid for {}", ops::status::duration(left)),
+        );
+        term::out(format_args!("{visitor} visits {service}: {state}"))?;
+    }
+    Ok(())
+}
+
+fn revoke(instance: &control::Instance, visitor: &str, json: bool) -> anyhow::Result<()> {
+    let done = control::uninvite(instance, visitor.to_owned())?;
+    if done.services.is_empty() {
+        anyhow::bail!("no visitor `{visitor}` came by a code (hint: tunnel visit --list)");
+    }
+    if json {
+        term::out(serde_json::to_string_pretty(&done)?)?;
+        return Ok(());
+    }
+    term::out(format_args!("{visitor} can no longer visit {}", done.services.join(", ")))?;
+    if let Some(left) = done.left_to_do {
+        term::out(format_args!("On the server, the right is still there: {left}"))?;
+    }
+    Ok(())
+}

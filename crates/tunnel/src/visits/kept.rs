@@ -1,0 +1,255 @@
+//! The visitors of a client's private services that came by codes: what verifies their tokens, in one
+//! file of the state directory.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+use config::{ClientConfig, Secret, Token, Visitor};
+use ops::WrongConfig;
+use ops::state::{Places, check_private, create_private, write_private};
+use ops::visit::Visited;
+use proto::NamePattern;
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use crate::input::read_own;
+
+/// Most tokens that a visitor may have at a time, as in a configuration.
+const TOKENS_MAX: usize = 2;
+
+/// A visitor.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KeptVisitor {
+    /// The name of the service.
+    pub(crate) service: String,
+    /// The name of the visitor.
+    pub(crate) visitor: String,
+    /// The hash of its token.
+    token: String,
+    /// The end of the code, in seconds since 1970. `None`: the visitor has come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    until: Option<u64>,
+}
+
+impl KeptVisitor {
+    /// A visitor that has not come. `token` is a hash.
+    pub(crate) fn new(service: &str, visitor: &str, token: &str, until: SystemTime) -> Self {
+        let [service, visitor, token] = [service, visitor, token].map(str::to_owned);
+        Self { service, visitor, token, until: Some(seconds(until)) }
+    }
+
+    fn is_of(&self, service: &str, visitor: &str) -> bool {
+        self.service == service && self.visitor == visitor
+    }
+
+    fn has_ended(&self, now: SystemTime) -> bool {
+        self.until.is_some_and(|until| until <= seconds(now))
+    }
+
+    /// For how long the code is valid. `None`: the visitor has come.
+    pub(crate) fn left(&self, now: SystemTime) -> Option<Duration> {
+        self.until.map(|until| Duration::from_secs(until.saturating_sub(seconds(now))))
+    }
+}
+
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// The file of the visitors of one client.
+#[derive(Clone, Debug)]
+pub(crate) struct KeptVisitors(PathBuf);
+
+impl KeptVisitors {
+    pub(crate) fn in_state(folder: &Path, client: &str) -> Self {
+        Self(folder.join(format!("visitors-{client}.json")))
+    }
+
+    /// The file of a client of this process. `None`: the environment names no place for state.
+    pub(crate) fn of(config: &ClientConfig) -> Option<Self> {
+        let given = config.common.state_dir.clone();
+        let folder = given.or_else(|| Places::of_process().state_dir().ok())?;
+        Some(Self::in_state(&folder, &config.name))
+    }
+
+    /// All visitors; none if there is no file.
+    pub(crate) fn load(&self) -> Result<Vec<KeptVisitor>, WrongConfig> {
+        match fs::symlink_metadata(&self.0) {
+            // A folder into which this user cannot look has no visitors of this user.
+            Err(e) if is_absence(&e) => return Ok(Vec::new()),
+            _ => {}
+        }
+        // Whoever can write the directory could let visitors in.
+        let folder = self.0.parent().unwrap_or(&self.0);
+        check_private(folder).map_err(|why| WrongConfig::one(why.to_string()))?;
+        let text = Zeroizing::new(read_own(&self.0)?);
+        serde_json::from_str(&text).map_err(|why| {
+            let at = self.0.display();
+            WrongConfig::one(format!("{at}: damaged: {why} (hint: remove the file)"))
+        })
+    }
+
+    fn write(&self, all: &[KeptVisitor]) -> anyhow::Result<()> {
+        let write = || -> io::Result<()> {
+            let (Some(folder), Some(name)) = (self.0.parent(), self.0.file_name()) else {
+                return Err(io::ErrorKind::InvalidFilename.into());
+            };
+            if all.is_empty() {
+                return match fs::remove_file(&self.0) {
+                    Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+                    _ => Ok(()),
+                };
+            }
+            let text = Zeroizing::new(serde_json::to_string_pretty(all)?);
+            create_private(folder)?;
+            write_private(folder, &name.to_string_lossy(), text.as_bytes())
+        };
+        write().with_context(|| format!("writing {}", self.0.display()))
+    }
+
+    /// Adds a visitor. A token of the same visitor that has been used stays valid until the new token
+    /// is used; one that has not been used is replaced.
+    pub(crate) fn add(&self, new: KeptVisitor) -> anyhow::Result<()> {
+        let mut all = self.load()?;
+        all.retain(|one| one.until.is_none() || !one.is_of(&new.service, &new.visitor));
+        all.push(new);
+        self.write(&all)
+    }
+
+    /// Removes the visitors for which `is_gone` is true, and returns them.
+    pub(crate) fn remove(
+        &self,
+        is_gone: impl Fn(&KeptVisitor) -> bool,
+    ) -> anyhow::Result<Vec<KeptVisitor>> {
+        let (gone, left): (Vec<_>, Vec<_>) = self.load()?.into_iter().partition(is_gone);
+        if !gone.is_empty() {
+            self.write(&left)?;
+        }
+        Ok(gone)
+    }
+
+    /// Removes the codes that were not used in time.
+    pub(crate) fn expire(&self, now: SystemTime) -> anyhow::Result<Vec<KeptVisitor>> {
+        self.remove(|one| one.has_ended(now))
+    }
+
+    /// A visitor has come. A token that it has used for the first time is valid from now on without
+    /// an end, and takes the place of the token before it.
+    pub(crate) fn settle(&self, visited: &Visited) -> anyhow::Result<()> {
+        let Visited { service, visitor, token } = visited;
+        let mut all = self.load()?;
+        let is_new = |one: &KeptVisitor| {
+            one.is_of(service, visitor) && one.token == *token && one.until.is_some()
+        };
+        let Some(mut new) = all.iter().find(|one| is_new(one)).cloned() else { return Ok(()) };
+        all.retain(|one| !one.is_of(service, visitor));
+        new.until = None;
+        all.push(new);
+        self.write(&all)
+    }
+
+    /// Adds the visitors to their services. A visitor of a service that is not private (any more)
+    /// stays in the file.
+    pub(crate) fn join(&self, config: &mut ClientConfig) -> Result<(), WrongConfig> {
+        let now = SystemTime::now();
+        for one in self.load()?.into_iter().filter(|one| !one.has_ended(now)) {
+            let named = config.services.iter_mut().find(|service| service.name == one.service);
+            let Some(private) = named.and_then(|service| service.private.as_mut()) else {
+                continue;
+            };
+            let Ok(name) = NamePattern::new(&one.visitor) else { continue };
+            let token = Token { secret: Secret::new(one.token), file: None };
+            let known = private.visitors.iter_mut().find(|visitor| visitor.name == name);
+            match known {
+                Some(visitor) => {
+                    visitor.tokens.insert(0, token);
+                    visitor.tokens.truncate(TOKENS_MAX);
+                }
+                None => private.visitors.push(Visitor { name, tokens: vec![token] }),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_absence(error: &io::Error) -> bool {
+    use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
+    matches!(error.kind(), NotFound | NotADirectory | PermissionDenied)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use proto::greeting::StoredCredential;
+
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_mins(1);
+
+    fn hash(n: u8) -> String {
+        StoredCredential { stored_key: [n; 32], server_key: [n; 32] }.text().to_string()
+    }
+
+    fn config() -> ClientConfig {
+        let sources = config::Sources { env: &|_| None, read: &|_| Err(String::new()) };
+        let text = "servers: tls://a\nname: home\ntoken: q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ\n\
+                    services: [{ name: ssh, target: 22, public: private, visitors: [] }]\n";
+        let text = Some(config::Text { name: "c", text });
+        config::load_client(text, &config::ClientFlags::default(), &sources).unwrap().config
+    }
+
+    fn tokens(kept: &KeptVisitors) -> Vec<String> {
+        let mut config = config();
+        kept.join(&mut config).unwrap();
+        let private = config.services[0].private.clone().unwrap();
+        private.tokens_of("laptop").iter().map(|token| token.secret.reveal().to_owned()).collect()
+    }
+
+    #[test]
+    fn a_code_ends_unless_its_visitor_comes_and_a_visitor_keeps_its_token_until_the_next_is_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let kept = KeptVisitors::in_state(dir.path(), "home");
+        let now = SystemTime::now();
+        let new = |n| KeptVisitor::new("ssh", "laptop", &hash(n), now + 10 * MINUTE);
+        kept.add(new(1)).unwrap();
+        assert_eq!(tokens(&kept), [hash(1)]);
+        let mode = fs::metadata(&kept.0).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(kept.expire(now + 9 * MINUTE).unwrap().len(), 0);
+        assert_eq!(kept.expire(now + 10 * MINUTE).unwrap().len(), 1);
+        assert!(tokens(&kept).is_empty() && !kept.0.exists());
+
+        kept.add(new(1)).unwrap();
+        kept.add(new(2)).unwrap();
+        assert_eq!(tokens(&kept), [hash(2)], "an unused token is replaced");
+        let visited = |n| {
+            let [service, visitor] = ["ssh", "laptop"].map(str::to_owned);
+            kept.settle(&Visited { service, visitor, token: hash(n) }).unwrap();
+        };
+        visited(2);
+        assert_eq!(kept.expire(now + 60 * 24 * MINUTE).unwrap().len(), 0);
+        kept.add(new(3)).unwrap();
+        assert_eq!(tokens(&kept), [hash(3), hash(2)]);
+        visited(2);
+        assert_eq!(tokens(&kept), [hash(3), hash(2)], "the new token was not used");
+        visited(3);
+        assert_eq!(tokens(&kept), [hash(3)]);
+        visited(3);
+        assert_eq!(kept.remove(|one| one.visitor == "laptop").unwrap().len(), 1);
+        assert!(tokens(&kept).is_empty());
+    }
+
+    #[test]
+    fn a_directory_that_others_may_write_lets_nobody_in() {
+        let dir = tempfile::tempdir().unwrap();
+        let kept = KeptVisitors::in_state(dir.path(), "home");
+        kept.add(KeptVisitor::new("ssh", "laptop", &hash(1), SystemTime::now() + MINUTE)).unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let why = kept.load().err().unwrap().to_string();
+        assert!(why.contains("mode 0777"), "{why}");
+    }
+}
