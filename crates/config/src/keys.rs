@@ -34,7 +34,7 @@ mod tables {
         "listen", "tls", "clients", "public_bind", "public_url", "state_dir", "workers", "memory_budget", "window",
         "keepalive", "resume_timeout", "drain_timeout", "log", "control", "trusted_proxies",
         "watch", "admin", "allow_any_client", "auth", "otlp", "quic", "kcp", "http", "tls_routes",
-        "stun",
+        "stun", "p2p",
     ], &["limits"]);
     pub(crate) const LISTEN: Table = table("server:listen[]", &["url", "client_ca", "default", "silence", "timeouts"], &[]);
     pub(crate) const LISTEN_TIMEOUTS: Table = table("server:listen[].timeouts", &["dial", "idle", "half_close", "total", "flush"], &[]);
@@ -86,7 +86,10 @@ mod tables {
     pub(crate) const HEALTH: Table = table("client:services[].health", &["interval", "timeout"], &[]);
     pub(crate) const TIMEOUTS: Table = table("client:services[].timeouts", &["dial", "idle", "half_close", "total", "flush", "flow", "flow_unanswered"], &[]);
     pub(crate) const VISITOR: Table = table("client:services[].visitors[]", &["name", "token", "token_file"], &[]);
-    pub(crate) const P2P: Table = table("client:p2p", &["stun", "ports", "candidates"], &[]);
+    pub(crate) const P2P: Table = table("client:p2p", &["stun", "ports", "candidates", "webrtc"], &[]);
+    pub(crate) const SERVER_P2P: Table = table("server:p2p", &["webrtc"], &["stun", "ports"]);
+    pub(crate) const SERVER_WEBRTC: Table = table("server:p2p.webrtc", &["path"], &["peers", "idle"]);
+    pub(crate) const P2P_WEBRTC: Table = table("client:p2p.webrtc", &["peers", "idle"], &[]);
     pub(crate) const VISIT: Table = table("client:visits[]", &["service", "token", "token_file", "p2p"], &[]);
     pub(crate) const FORWARD: Table = table("client:forwards[]", &["listen", "target", "mode", "basic_auth", "timeouts", "token", "token_file", "p2p"], &["limits", "name"]);
     pub(crate) const FORWARD_TIMEOUTS: Table = table("client:forwards[].timeouts", STREAM_TIMES, &[]);
@@ -147,6 +150,9 @@ pub const TABLES: &[Table] = &[
     SERVICE_SOURCE_LIMITS,
     HEALTH,
     P2P,
+    P2P_WEBRTC,
+    SERVER_P2P,
+    SERVER_WEBRTC,
     VISITOR,
     VISIT,
     FORWARD,

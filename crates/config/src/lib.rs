@@ -60,10 +60,10 @@ pub use model::{
     AccessLog, Acme, AcmeBinding, AcmeDns, Admin, Change, Changed, Check, ClientConfig,
     ClientGrant, Common, Congestion, Exit, Field, Files, FlowLimits, Forward, Http, HttpAuth, Kcp,
     KcpCongestion, KcpFec, KcpPreset, KeyPair, Listen, LogFile, LogFormat, LogLevel, Mux, Otlp,
-    P2p, Pages, Path, PeerPath, Private, PrivateService, ProxyProtocol, Public, Quic,
-    RequestFormat, RequestLog, Rights, STUN_PORT, ServerConfig, ServerTls, Service, StunAddress,
-    TargetTls, TlsRoutes, TlsVersion, Token, Trust, UserFile, Visit, VisitRight, VisitRights,
-    Visitor, VisitorLists,
+    P2p, P2pWebrtc, Pages, Path, PeerPath, Private, PrivateService, ProxyProtocol, Public, Quic,
+    RequestFormat, RequestLog, Rights, STUN_PORT, ServerConfig, ServerTls, ServerWebrtc, Service,
+    StunAddress, TargetTls, TlsRoutes, TlsVersion, Token, Trust, UserFile, Visit, VisitRight,
+    VisitRights, Visitor, VisitorLists,
 };
 pub use moment::Moment;
 pub use names::{NameKind, is_own_name, own_label};

@@ -11,6 +11,7 @@ use webrtc::data_channel::{DataChannel, DataChannelEvent, RTCDataChannelInit};
 use crate::channel::{Use, lane};
 use crate::connection::{Core, Hold};
 use crate::error::{End, SignalError};
+use crate::stream::ChannelStream;
 
 /// The subprotocol of the channel of a carrier. Other channels are streams.
 pub(crate) const PROTOCOL: &str = "tunnel/1";
@@ -26,6 +27,14 @@ pub struct Channel {
     /// The bytes.
     pub lane: Box<dyn Lane>,
     pub(crate) used: Use,
+}
+
+impl Channel {
+    /// The bytes as a stream of Tokio.
+    #[must_use]
+    pub fn into_stream(self) -> ChannelStream {
+        ChannelStream::new(self.lane)
+    }
 }
 
 /// Opens and accepts channels. Dropping it ends the connection once the lanes of all channels are

@@ -1,14 +1,15 @@
 //! One connection with a peer: how it begins, who holds it, and when it ends.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use rtc::ice::mdns::MulticastDnsMode;
 use rtc::peer_connection::configuration::setting_engine::SctpMaxMessageSize;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::spawn_local;
 use tokio::time::{sleep, timeout};
 use webrtc::data_channel::DataChannel;
@@ -47,11 +48,42 @@ pub(crate) struct Core {
     is_open: AtomicBool,
     /// Why the connection is closed.
     end: watch::Sender<Option<End>>,
+    /// Somebody closes the connection.
+    closing: Notify,
+}
+
+/// Closes a connection, whoever uses it.
+#[derive(Clone)]
+pub struct Closer(Weak<Core>);
+
+impl Closer {
+    /// Ends the connection as if the peer had closed it.
+    pub fn close(&self) {
+        if let Some(core) = self.0.upgrade() {
+            core.closing.notify_one();
+        }
+    }
+
+    /// Whether the connection has ended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.0.upgrade().is_none_or(|core| core.end().is_some())
+    }
+}
+
+impl fmt::Debug for Closer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Closer(..)")
+    }
 }
 
 impl Core {
     pub(crate) const fn window(&self) -> usize {
         self.window
+    }
+
+    pub(crate) fn closer(self: &Arc<Self>) -> Closer {
+        Closer(Arc::downgrade(self))
     }
 
     pub(crate) fn touch(&self) {
@@ -145,6 +177,7 @@ impl Beginning {
             activity: AtomicU64::new(0),
             is_open: AtomicBool::new(false),
             end: watch::Sender::new(None),
+            closing: Notify::new(),
         });
         let (alive, gone) = oneshot::channel();
         let guard = Guard { core: Arc::clone(&core), place };
@@ -189,9 +222,35 @@ impl Beginning {
     }
 }
 
+/// Ports of a range that are tried. A range in which so many ports are taken is exhausted.
+const TRIES: u32 = 64;
+
+/// Builds the connection at a port of the settings.
 async fn build(
     settings: &WebrtcSettings,
     handler: Handler,
+) -> Result<Arc<dyn PeerConnection>, SignalError> {
+    let handler = Arc::new(handler);
+    let Some((first, last)) = settings.ports else { return build_at(settings, 0, handler).await };
+    let mut random = [0; 2];
+    aws_lc_rs::rand::fill(&mut random).map_err(SignalError::local)?;
+    let begin = u32::from(u16::from_be_bytes(random));
+    let count = (u32::from(last) + 1).saturating_sub(first.into()).max(1);
+    let mut failed = SignalError::Local("no port".to_owned());
+    let ports = (0..count.min(TRIES)).map(|nth| u32::from(first) + (begin + nth) % count);
+    for port in ports.filter_map(|port| u16::try_from(port).ok()) {
+        match build_at(settings, port, Arc::clone(&handler)).await {
+            Ok(made) => return Ok(made),
+            Err(error) => failed = error,
+        }
+    }
+    Err(SignalError::Local(format!("no port of `p2p.ports` {first}-{last} is free: {failed}")))
+}
+
+async fn build_at(
+    settings: &WebrtcSettings,
+    port: u16,
+    handler: Arc<Handler>,
 ) -> Result<Arc<dyn PeerConnection>, SignalError> {
     let engine = SettingEngineBuilder::new()
         // It tells other machines of this one, and fails without a multicast route.
@@ -206,12 +265,12 @@ async fn build(
     });
     // Without certificates the library makes a fresh one for this connection.
     let configuration = RTCConfigurationBuilder::new().with_ice_servers(servers.collect()).build();
-    let addresses = settings.bind.iter().map(|ip| SocketAddr::new(*ip, 0)).collect();
+    let addresses = settings.bind.iter().map(|ip| SocketAddr::new(*ip, port)).collect();
     let pc = PeerConnectionBuilder::new()
         .with_configuration(configuration)
         .with_setting_engine(engine)
         .with_runtime(Arc::new(Worker))
-        .with_handler(Arc::new(handler))
+        .with_handler(handler)
         .with_udp_addrs(addresses)
         .with_data_channel_send_buffer_limit(settings.outstanding())
         .build()
@@ -239,6 +298,7 @@ impl Guard {
         };
         let end = tokio::select! {
             _ = gone => End::Closed,
+            () = self.core.closing.notified() => End::Closed,
             state = state.wait_for(is_over) => match state.map(|state| *state) {
                 Ok(RTCPeerConnectionState::Failed) => End::Silent,
                 _ => End::Closed,

@@ -23,7 +23,7 @@
 //! | how offer and answer become a connection, and what binds a greeting to it | `signal.rs` |
 //! | when a connection ends, and what limits it | `connection.rs`, `peers.rs`, `settings.rs` |
 //! | how bytes become messages, and messages bytes | `lane.rs`, `shared.rs` (both sides), `channel.rs`; how many wait: `ahead.rs` |
-//! | what a program without a tunnel opens | `channels.rs` |
+//! | what a program without a tunnel opens | `channels.rs`, `stream.rs` |
 //! | what the library runs on | `runtime.rs`, `socket.rs`; how fast it asks strangers: `pace.rs` |
 //!
 //! The library `webrtc` does ICE, DTLS and SCTP. Its tasks run on the worker that made the
@@ -46,14 +46,17 @@ mod settings;
 mod shared;
 mod signal;
 mod socket;
+mod stream;
 
 pub use candidate::{Admission, Candidate, Kind, MAX_CANDIDATES};
 pub use channels::{Channel, Channels};
+pub use connection::Closer;
 pub use error::SignalError;
 pub use peers::Peers;
 pub use sdp::MAX_DESCRIPTION;
 pub use settings::WebrtcSettings;
 pub use signal::{Answerer, Arrived, First, Interfaces, Offerer};
+pub use stream::ChannelStream;
 
 /// `webrtc://`: data channels. The worker that makes a connection drives it.
 pub const WEBRTC: transport::Transport = transport::Transport::new("webrtc").staying();

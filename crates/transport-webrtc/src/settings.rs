@@ -18,6 +18,8 @@ pub struct WebrtcSettings {
     /// Addresses to receive at. An unspecified address stands for all interfaces of its family but
     /// the loopback interface.
     pub bind: Vec<IpAddr>,
+    /// The first and the last port of the sockets; `None`: any port.
+    pub ports: Option<(u16, u16)>,
     /// Servers that tell this end its address (STUN).
     pub stun: Vec<SocketAddr>,
     /// Which addresses of a peer are sent to.
@@ -36,6 +38,7 @@ impl Default for WebrtcSettings {
     fn default() -> Self {
         Self {
             bind: vec![Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()],
+            ports: None,
             stun: Vec::new(),
             admission: Admission::default(),
             peers: 30,

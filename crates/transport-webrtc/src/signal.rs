@@ -17,7 +17,7 @@ use crate::WEBRTC;
 use crate::candidate::Kind;
 use crate::channel::{Use, lane};
 use crate::channels::{Channel, Channels, PROTOCOL, create, opened};
-use crate::connection::Beginning;
+use crate::connection::{Beginning, Closer};
 use crate::error::SignalError;
 use crate::peers::Peers;
 use crate::sdp::{Description, Setup};
@@ -42,6 +42,8 @@ pub enum Interfaces {
     /// Towards browsers. The peer still finds this end by its checks, if its own addresses can be
     /// reached, or by the address that a STUN server saw.
     Hidden,
+    /// A peer that names addresses of its own interfaces gets ours. Browsers name none.
+    Mutual,
 }
 
 /// A connection: a carrier, or streams of a program that is no tunnel.
@@ -159,6 +161,11 @@ impl Answerer {
         pc.set_local_description(answer).await.map_err(SignalError::local)?;
         let own = beginning.gather().await?;
         beginning.add_candidates(peers, &own, &theirs).await?;
+        let names_none = theirs.candidates.iter().all(|candidate| candidate.kind != Kind::Host);
+        let interfaces = match interfaces {
+            Interfaces::Mutual if names_none => Interfaces::Hidden,
+            as_it_is => as_it_is,
+        };
         let answer = told(&own, interfaces);
         Ok(Self { beginning, own, theirs, answer })
     }
@@ -167,6 +174,12 @@ impl Answerer {
     #[must_use]
     pub fn answer(&self) -> &str {
         &self.answer
+    }
+
+    /// Closes the connection later.
+    #[must_use]
+    pub fn closer(&self) -> Closer {
+        self.beginning.core.closer()
     }
 
     /// Waits for the peer. The time is limited by `half_open`.

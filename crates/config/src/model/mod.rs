@@ -20,7 +20,7 @@ pub use client::{
 };
 pub use doors::{Acme, AcmeBinding, AcmeDns, Http, Mux, Pages, TlsRoutes, TlsVersion};
 pub use kcp::{Kcp, KcpCongestion, KcpFec, KcpPreset};
-pub use p2p::{P2p, StunAddress};
+pub use p2p::{P2p, P2pWebrtc, ServerWebrtc, StunAddress};
 pub use private::{PeerPath, Private, PrivateService, Visit, VisitRight, VisitRights, Visitor};
 pub use quic::{Congestion, Quic};
 pub use server::{ClientGrant, HttpAuth, Listen, Rights, STUN_PORT, ServerConfig, ServerTls};

@@ -16,6 +16,7 @@ mod links;
 mod paths;
 mod state;
 
+pub(crate) use paths::Found;
 use paths::PathNotes;
 
 pub(crate) use state::{Handle, State, Worker, Workers};

@@ -57,6 +57,7 @@ impl fmt::Display for Why {
                 "the configuration of the other side permits relayed paths only"
             }
             Self::Declined(Decline::Unable) => "the other side has no address to try",
+            Self::Declined(Decline::Without) => "the other side was built without WebRTC",
             Self::Declined(Decline::Other(_)) => {
                 "the other side does not try, for a reason that only a newer version knows"
             }

@@ -16,7 +16,13 @@
 //! | [`offer`] | the side that has the service: answers the trials of a visitor |
 //! | [`seek`] | the side that visits: the path that the keeper of the link dials |
 //! | [`news`] | notices that this machine has other addresses |
+//! | [`channels`] | both sides: data channels of WebRTC in the place of QUIC (`p2p: webrtc`) |
 
+#[cfg(feature = "webrtc")]
+pub(crate) mod channels;
+#[cfg(not(feature = "webrtc"))]
+#[path = "without.rs"]
+pub(crate) mod channels;
 pub(crate) mod news;
 pub(crate) mod offer;
 pub(crate) mod seek;
@@ -31,8 +37,8 @@ use link::Link;
 use proto::control::ControlMessage;
 use punch::Kinds;
 use tokio::sync::mpsc;
-use transport::CarrierError;
-use transport_quic::punched::{PunchSettings, Puncher, Trial};
+use transport::{CarrierError, Transport};
+use transport_quic::punched::{DIRECT, PunchSettings, Puncher, Trial};
 
 use crate::client::ClientShared;
 use crate::transports::quic;
@@ -48,6 +54,8 @@ const WAITING_MAX: usize = 16;
 #[derive(Debug, Default)]
 pub(crate) struct DirectPaths {
     puncher: OnceLock<Puncher>,
+    /// Data channels.
+    channels: channels::Peers,
     /// The trials that this client answers.
     answered: AtomicUsize,
     /// Held by whoever asks STUN servers without a trial.
@@ -73,6 +81,11 @@ impl DirectPaths {
         });
         is_taken.is_ok().then(|| Answered(Arc::clone(shared)))
     }
+}
+
+/// Whether a carrier of this transport does not pass the server.
+pub(crate) fn is_direct(transport: Transport) -> bool {
+    transport == DIRECT || channels::is_one(transport)
 }
 
 /// A place among the trials that this client answers.

@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use link::Link;
-use punch::{Body, Decline, Signal};
+use punch::{Body, Decline, Described, Signal};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::Instant;
 use transport_quic::punched::{Begin, Failure};
 
-use super::{Answered, DirectPaths, WAITING_MAX, converse, say};
+use super::{Answered, DirectPaths, WAITING_MAX, channels, converse, say};
 use crate::client::{ClientShared, stun};
 use crate::peer::accept::{Whose, welcome};
-use crate::session::{Session, Worker};
+use crate::session::{Found, Session, Worker};
 
 /// The trials of one link begin at least this far apart. Each one looks names up, binds a socket and
 /// asks STUN servers, so a visitor must not begin as many as it likes. The pauses of an honest visitor
@@ -60,30 +60,36 @@ impl Offers {
 
     /// Takes a signal of the visitor. The first signal of a newer round begins a trial, and ends the
     /// one before it.
-    pub(crate) fn hear(&self, link: &Link, signal: Bytes) {
-        let round = match Signal::decode(&signal) {
-            Ok(signal) => signal.round,
+    pub(crate) fn hear(&self, link: &Link, bytes: Bytes) {
+        let signal = match Signal::decode(&bytes) {
+            Ok(signal) => signal,
             Err(error) => {
                 tracing::debug!(link = link.serial(), %error, "a signal is not understood");
                 return;
             }
         };
+        let offer = match signal.body {
+            Body::Description(Described::Offer, text) => Some(text),
+            Body::Description(Described::Answer, _) | Body::Offer(_) | Body::Decline(_) => None,
+        };
+        let round = signal.round;
         let mut current = self.current.borrow_mut();
         let (known, now) =
             (current.as_ref().map(|known| (known.number, known.began)), Instant::now());
         match judged(known, round, now) {
             Judged::Older => return,
             Judged::TooSoon => return decline(link, round, Decline::Unable),
-            Judged::Begins => *current = Some(self.begin(link, round, now)),
+            Judged::Begins => *current = Some(self.begin(link, (round, offer), now)),
             Judged::UnderWay => {}
         }
         if let Some(known) = &*current {
             // A signal that finds no room is repeated by the next one.
-            let _ = known.inbox.try_send(signal);
+            let _ = known.inbox.try_send(bytes);
         }
     }
 
-    fn begin(&self, link: &Link, number: u32, began: Instant) -> Round {
+    /// `offer`: the session description of WebRTC that begins the round.
+    fn begin(&self, link: &Link, (number, offer): (u32, Option<String>), began: Instant) -> Round {
         let (inbox, heard) = mpsc::channel(WAITING_MAX);
         let trying = Trying {
             worker: Rc::clone(&self.worker),
@@ -93,7 +99,7 @@ impl Offers {
             link: link.clone(),
             number,
         };
-        let task = spawn_local(trying.run(heard)).abort_handle();
+        let task = spawn_local(trying.run(heard, offer)).abort_handle();
         Round { number, began, inbox, task }
     }
 }
@@ -135,15 +141,36 @@ struct Trying {
 }
 
 impl Trying {
-    async fn run(self, mut heard: mpsc::Receiver<Bytes>) {
+    async fn run(self, mut heard: mpsc::Receiver<Bytes>, offer: Option<String>) {
         let Some(turn) = DirectPaths::answer(&self.shared) else {
             return decline(&self.link, self.number, Decline::Unable);
         };
         let serial = self.link.serial();
-        if let Err(error) = self.attempt(&mut heard, turn).await {
+        let outcome = match offer {
+            Some(offer) => self.answer(&offer, turn).await,
+            None => self.attempt(&mut heard, turn).await.map_err(|error| error.to_string()),
+        };
+        if let Err(error) = outcome {
             tracing::debug!(link = serial, %error, "no direct path to the visitor");
-            self.session.paths.failed(serial, error.to_string());
+            self.session.paths.failed(serial, error);
         }
+    }
+
+    /// Answers an offer of data channels, and takes the carrier that comes of it.
+    async fn answer(&self, offer: &str, _turn: Answered) -> Result<(), String> {
+        let answered = channels::answer(&self.shared, offer).await.map_err(|declined| {
+            decline(&self.link, self.number, declined.why);
+            declined.error
+        })?;
+        let text = answered.answer().to_owned();
+        let (session, serial) = (Arc::clone(&self.session), self.link.serial());
+        let incoming = answered.incoming(move |visitor| {
+            session.paths.found(serial, Found::Channels(visitor));
+        });
+        let body = Body::Description(Described::Answer, text);
+        say(&self.link, Signal { round: self.number, body }.encode());
+        welcome(&self.worker, &self.shared, &self.whose, incoming).await;
+        Ok(())
     }
 
     async fn attempt(
@@ -161,7 +188,7 @@ impl Trying {
             incoming = trial.accept() => incoming?,
             never = converse(&self.link, &trial, heard) => match never {},
         };
-        self.session.paths.found(self.link.serial(), trial.path());
+        self.session.paths.found(self.link.serial(), Found::Quic(trial.path()));
         tokio::select! {
             () = welcome(&self.worker, &self.shared, &self.whose, incoming) => {}
             // The visitor may still miss the signal that says which pair it is.

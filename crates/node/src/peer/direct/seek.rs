@@ -12,14 +12,23 @@ use tokio::sync::{Notify, mpsc};
 use transport::{Carrier, CarrierError, Dialled, LocalFuture, PathDialer, Say};
 use transport_quic::punched::{Begin, Failure};
 
-use super::{WAITING_MAX, converse, news};
+use super::{WAITING_MAX, channels, converse, news};
 use crate::client::{ClientShared, stun};
-use crate::session::Session;
+use crate::session::{Found, Session};
+
+/// What carries the bytes of a direct path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Over {
+    Quic,
+    /// Data channels of WebRTC.
+    Channels,
+}
 
 /// What the owner of a link and the dialer of its direct path share.
 pub(crate) struct Seeker {
     shared: Arc<ClientShared>,
     session: Arc<Session>,
+    over: Over,
     /// The link, while it has a carrier that can carry signals.
     link: RefCell<Option<Link>>,
     /// The trial that is under way takes its signals here.
@@ -31,10 +40,11 @@ pub(crate) struct Seeker {
 }
 
 impl Seeker {
-    pub(crate) fn new(shared: &Arc<ClientShared>, session: &Arc<Session>) -> Rc<Self> {
+    pub(crate) fn new(shared: &Arc<ClientShared>, session: &Arc<Session>, over: Over) -> Rc<Self> {
         Rc::new(Self {
             shared: Arc::clone(shared),
             session: Arc::clone(session),
+            over,
             link: RefCell::default(),
             inbox: RefCell::default(),
             round: Cell::new(0),
@@ -68,29 +78,41 @@ impl Seeker {
             let text = "the link has no relayed carrier yet, which a direct path begins with";
             return Err(io::Error::new(io::ErrorKind::NotConnected, text).into());
         };
-        let outcome = self.attempt(&link).await;
-        self.inbox.replace(None);
-        if let Err(error) = &outcome {
-            self.session.paths.failed(link.serial(), error.to_string());
-        }
-        Ok(outcome?)
-    }
-
-    async fn attempt(&self, link: &Link) -> Result<Carrier, Failure> {
-        let config = self.shared.config.load_full();
-        let stun = stun::of(self.shared.uplink(), &config, stun::LOOKUPS).await;
-        let puncher = self.shared.direct.puncher(&config);
         let round = self.round.get().saturating_add(1);
         self.round.set(round);
         let (inbox, mut heard) = mpsc::channel(WAITING_MAX);
         self.inbox.replace(Some(inbox));
+        let outcome = match self.over {
+            Over::Quic => self.attempt(&link, round, &mut heard).await.map_err(Into::into),
+            Over::Channels => channels::dial(&self.shared, &link, round, &mut heard).await,
+        };
+        self.inbox.replace(None);
+        match &outcome {
+            Ok(carrier) if self.over == Over::Channels => {
+                self.session.paths.found(link.serial(), Found::Channels(carrier.peer.address));
+            }
+            Ok(_) => {}
+            Err(error) => self.session.paths.failed(link.serial(), error.to_string()),
+        }
+        outcome
+    }
+
+    async fn attempt(
+        &self,
+        link: &Link,
+        round: u32,
+        heard: &mut mpsc::Receiver<Bytes>,
+    ) -> Result<Carrier, Failure> {
+        let config = self.shared.config.load_full();
+        let stun = stun::of(self.shared.uplink(), &config, stun::LOOKUPS).await;
+        let puncher = self.shared.direct.puncher(&config);
         let begin = Begin { round, stun, is_mapping: false };
         let trial = puncher.map_err(Failure::Quic)?.visitor(&begin)?;
         let carrier = tokio::select! {
             carrier = trial.dial() => carrier?,
-            never = converse(link, &trial, &mut heard) => match never {},
+            never = converse(link, &trial, heard) => match never {},
         };
-        self.session.paths.found(link.serial(), trial.path());
+        self.session.paths.found(link.serial(), Found::Quic(trial.path()));
         Ok(carrier)
     }
 }

@@ -1,0 +1,56 @@
+//! Direct paths over data channels in a build without WebRTC: there are none.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use ::link::Link;
+use bytes::Bytes;
+use punch::Decline;
+use tokio::sync::mpsc;
+use transport::{Carrier, CarrierError, Incoming, Transport};
+
+use crate::client::ClientShared;
+
+/// No peer.
+#[derive(Debug, Default)]
+pub(crate) struct Peers;
+
+/// An offer, which is declined.
+#[derive(Debug)]
+pub(super) enum Offered {}
+
+pub(super) const fn is_one(_: Transport) -> bool {
+    false
+}
+
+pub(super) async fn dial(
+    _: &Arc<ClientShared>,
+    _: &Link,
+    _: u32,
+    _: &mut mpsc::Receiver<Bytes>,
+) -> Result<Carrier, CarrierError> {
+    let text = "this program was built without WebRTC (`p2p: webrtc`)";
+    Err(io::Error::new(io::ErrorKind::Unsupported, text).into())
+}
+
+pub(super) async fn answer(_: &Arc<ClientShared>, _: &str) -> Result<Offered, Declined> {
+    Err(Declined { why: Decline::Without, error: "this program was built without WebRTC".into() })
+}
+
+impl Offered {
+    pub(super) fn answer(&self) -> &str {
+        match *self {}
+    }
+
+    pub(super) fn incoming(self, _: impl FnOnce(SocketAddr) + 'static) -> Box<dyn Incoming> {
+        match self {}
+    }
+}
+
+/// Why an offer is not answered.
+#[derive(Debug)]
+pub(super) struct Declined {
+    pub(super) why: Decline,
+    pub(super) error: String,
+}
