@@ -17,10 +17,12 @@
 //! | [`accept`] | the side that has the service: who may log in, where the links are, what they reach |
 //! | [`links`] | the side that visits: a link for each service, made when somebody asks for it |
 //! | [`direct`] | both sides: carriers that do not pass the server |
+//! | [`wire`] | what the server and the client of a service say about an offer of WebRTC |
 
 pub(crate) mod accept;
 pub(crate) mod direct;
 pub(crate) mod links;
+pub(crate) mod wire;
 
 use std::sync::{Arc, OnceLock};
 

@@ -74,3 +74,4 @@ mod vanish;
 mod visit;
 mod visitors;
 mod web_socket;
+mod webrtc;

@@ -89,7 +89,10 @@ fn clippy(site: &Site, _: Lengths) -> Result<Verdict> {
     let all = ["clippy", "--workspace", "--all-targets", "--all-features"];
     run(cargo(&site.root, &all).args(deny))?;
     // The daemon as most people build it.
-    run(cargo(&site.root, &["clippy", "--package", "tunnel", "--bins"]).args(deny))?;
+    let daemon = ["clippy", "--package", "tunnel", "--bins"];
+    run(cargo(&site.root, &daemon).args(deny))?;
+    // The same without WebRTC.
+    run(cargo(&site.root, &daemon).arg("--no-default-features").args(deny))?;
     Ok(Verdict::PASSED)
 }
 
@@ -210,7 +213,18 @@ fn webrtc_interop(site: &Site, _: Lengths) -> Result<Verdict> {
         ("WEBRTC_PEER_PION", &pion),
         ("WEBRTC_PEER_CHROMIUM", &chromium),
     ];
-    against_peers(site, &[WEBRTC_INTEROP], &peers)
+    let verdict = against_peers(site, &[WEBRTC_INTEROP], &peers)?;
+    let Verdict::Passed(mut sum) = verdict else { return Ok(verdict) };
+    // The programs of the manual, with a private service.
+    let (binary, built) = (site.daemon()?, test_programs(site)?);
+    let program = named(&built, E2E)?;
+    let mut tests = Command::new(&program.executable);
+    tests.arg(WEBRTC_PROGRAMS).current_dir(&program.folder);
+    tests.env("TUNNEL_TEST_BINARY", &binary).envs(peers);
+    let tests = run_tests(&mut tests)?;
+    ensure!(tests.passed > 0, "no test of {WEBRTC_PROGRAMS}");
+    sum += tests;
+    Ok(Verdict::Passed(sum))
 }
 
 /// Runs test programs that find other implementations by variables of the environment.
@@ -251,8 +265,11 @@ pub(super) const SLOW: &str = "slow::";
 /// The module of the end-to-end cases that run public suites.
 pub(super) const CONFORMANCE: &str = "doors::conformance::";
 
+/// The module of the end-to-end cases that run other implementations of WebRTC.
+const WEBRTC_PROGRAMS: &str = "webrtc::programs::";
+
 pub(super) fn is_short(name: &str) -> bool {
-    ![HEAVY, SLOW, CONFORMANCE].iter().any(|module| name.starts_with(module))
+    ![HEAVY, SLOW, CONFORMANCE, WEBRTC_PROGRAMS].iter().any(|module| name.starts_with(module))
 }
 
 fn e2e(site: &Site, _: Lengths) -> Result<Verdict> {

@@ -1,6 +1,12 @@
 //! Accepts the links of visitors. A stream of the server becomes a carrier: TLS and the greeting run
 //! in a task with a deadline, and the number of such tasks is bounded.
 
+mod begun;
+#[cfg(feature = "webrtc")]
+mod offers;
+#[cfg(not(feature = "webrtc"))]
+#[path = "without.rs"]
+mod offers;
 mod owner;
 mod places;
 mod verifier;
@@ -17,15 +23,17 @@ use config::ClientConfig;
 use logging::{AUDIT, RepeatLimit};
 use net::brake::Failures;
 use proto::ResetCode;
-use proto::greeting::{Name, Refusal, StoredCredential};
-use relay::{Duplex, StreamLane, accept_duplex, refuse_stream};
+use proto::greeting::{GREETING_TIMEOUT, Name, Refusal, StoredCredential};
+use relay::{StreamLane, accept_duplex, refuse_stream};
 use tokio::task::spawn_local;
+use tokio::time::timeout;
 use transport::{Carrier, CarrierError, Incoming, Inlet, LocalFuture, Outlet};
 use transport_tcp::accept_inside;
 
-use super::{RELAY, server_tls};
+use super::{RELAY, server_tls, wire};
 use crate::client::ClientShared;
 use crate::session::{Handle, Worker};
+use begun::Begun;
 use places::{Arrival, Places};
 use verifier::PeerVerifier;
 
@@ -54,6 +62,8 @@ pub(crate) struct PeerHost {
     greeting: Mutex<HashMap<Name, u32>>,
     brake: Mutex<Failures<Whose>>,
     told: Mutex<RepeatLimit<Whose>>,
+    /// Programs that visit without a tunnel.
+    pub(crate) programs: offers::Programs,
 }
 
 /// A visitor, and the service that it visits.
@@ -71,7 +81,8 @@ impl Default for PeerHost {
     fn default() -> Self {
         let (places, greeting) = Default::default();
         let brake = Mutex::new(Failures::new(GUESSERS, DOUBLINGS));
-        Self { places, greeting, brake, told: Mutex::new(RepeatLimit::new()) }
+        let (told, programs) = (Mutex::new(RepeatLimit::new()), offers::Programs::default());
+        Self { places, greeting, brake, told, programs }
     }
 }
 
@@ -96,8 +107,17 @@ impl PeerHost {
         let (outlet, stream) = accept_duplex(inlet, None, &Rc::default(), None);
         let (worker, shared) = (Rc::clone(worker), Arc::clone(shared));
         spawn_local(async move {
-            welcome(&worker, &shared, &whose, Box::new(Stream(stream))).await;
-            drop(turn);
+            let mut lane = StreamLane::new(stream);
+            match timeout(GREETING_TIMEOUT, wire::byte(&mut lane)).await {
+                Ok(Ok(Some(wire::OFFER))) => {
+                    offers::take(&worker, &shared, &whose, lane, turn).await;
+                }
+                Ok(Ok(Some(first))) => {
+                    welcome(&worker, &shared, &whose, Box::new(Stream { first, lane })).await;
+                    drop(turn);
+                }
+                Ok(Ok(None) | Err(_)) | Err(_) => {}
+            }
         });
         outlet
     }
@@ -119,6 +139,7 @@ impl PeerHost {
     /// Ends the links of those who may not visit any more, after a change of the configuration.
     pub(crate) async fn review(&self, shared: &ClientShared, handles: &[Handle]) {
         let config = shared.config.load_full();
+        self.programs.close(|whose, token| !is_valid(&config, whose, token));
         self.places.close(handles, |whose, token| !is_valid(&config, whose, token)).await;
     }
 }
@@ -215,7 +236,11 @@ fn reason(error: &GreetError, shared: &ClientShared, whose: &Whose) -> Option<&'
 
 /// A stream of the server, before the handshake of TLS.
 #[derive(Debug)]
-struct Stream(Duplex);
+struct Stream {
+    /// Was read already.
+    first: u8,
+    lane: StreamLane,
+}
 
 impl Incoming for Stream {
     fn remote(&self) -> SocketAddr {
@@ -224,7 +249,7 @@ impl Incoming for Stream {
 
     fn handshake(self: Box<Self>) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
         Box::pin(async move {
-            let lane = Box::new(StreamLane::new(self.0));
+            let lane = Box::new(Begun::new(self.first, Box::new(self.lane)));
             accept_inside(lane, RELAY, &*server_tls()?).await
         })
     }

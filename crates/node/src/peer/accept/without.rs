@@ -1,0 +1,35 @@
+//! Offers of WebRTC in a build without it: they are refused in words.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use proto::greeting::StoredCredential;
+use relay::StreamLane;
+
+use super::{Turn, Whose};
+use crate::client::ClientShared;
+use crate::peer::wire::{self, Reply, Why};
+use crate::session::Worker;
+
+/// No program.
+#[derive(Debug, Default)]
+pub(crate) struct Programs;
+
+impl Programs {
+    pub(super) const fn close(&self, _: impl Fn(&Whose, &StoredCredential) -> bool) {}
+}
+
+pub(super) async fn take(
+    _: &Rc<Worker>,
+    _: &Arc<ClientShared>,
+    whose: &Whose,
+    mut lane: StreamLane,
+    _turn: Turn,
+) {
+    tracing::debug!(visitor = %whose.visitor, "an offer of WebRTC, without which this was built");
+    if wire::read_offer(&mut lane).await.is_ok() {
+        // A server that is gone needs no answer.
+        let _ = wire::write(&mut lane, &wire::bytes(&Reply::Refused(Why::Without))).await;
+        wire::over(&mut lane).await;
+    }
+}
