@@ -147,22 +147,29 @@ impl Drop for Share {
     }
 }
 
-/// The sources that [`Rates`] remembers within a second.
-const SOURCES: usize = 10_000;
+/// The counters of each of two rows, 64 KiB together. A flood of forged sources has to begin nearly so
+/// many times the bound of a source in a second before it delays others.
+const COUNTERS: usize = 8_192;
 
 /// The number of things that each source has begun in the present second.
+///
+/// A table with an entry per source would be filled by forged sources, and would then forget who has
+/// begun too many. So each source has a counter in each of two rows, which other sources may share,
+/// and the lower one counts (a count-min sketch with conservative update): it is never too low.
 #[derive(Debug)]
 pub struct Rates {
     most: u32,
     since: Option<Instant>,
-    begun: HashMap<IpAddr, u32>,
+    hasher: RandomState,
+    /// Empty until the first thing.
+    rows: [Vec<u32>; 2],
 }
 
 impl Rates {
     /// Makes a table in which each source begins at most `most` things per second.
     #[must_use]
     pub fn new(most: u32) -> Self {
-        Self { most, since: None, begun: HashMap::new() }
+        Self { most, since: None, hasher: RandomState::new(), rows: Default::default() }
     }
 
     /// Counts one thing more; `false` where its source has begun too many.
@@ -170,14 +177,28 @@ impl Rates {
         let Some(source) = source else { return true };
         let is_over =
             |since: Instant| now.saturating_duration_since(since) >= Duration::from_secs(1);
-        // With more sources the second ends early, so that the table stays small.
-        if self.since.is_none_or(is_over) || self.begun.len() >= SOURCES {
+        if self.since.is_none_or(is_over) {
             self.since = Some(now);
-            self.begun.clear();
+            for row in &mut self.rows {
+                row.clear();
+                row.resize(COUNTERS, 0);
+            }
         }
-        let begun = self.begun.entry(prefix(source)).or_default();
-        *begun = begun.saturating_add(1);
-        *begun <= self.most
+        let [a, b, c, d, ..] = self.hasher.hash_one(prefix(source)).to_le_bytes();
+        let places = [[a, b], [c, d]].map(|bytes| usize::from(u16::from_le_bytes(bytes)));
+        let [first, second] = &mut self.rows;
+        let [at, also] = places.map(|place| place % COUNTERS);
+        // Both rows have so many counters.
+        let (Some(first), Some(second)) = (first.get_mut(at), second.get_mut(also)) else {
+            return true;
+        };
+        let begun = (*first).min(*second);
+        if begun >= self.most {
+            return false;
+        }
+        *first = (*first).max(begun + 1);
+        *second = (*second).max(begun + 1);
+        true
     }
 }
 
@@ -245,12 +266,15 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_a_second_is_bounded() {
-        let mut rates = Rates::new(1);
-        for n in 0..3 * SOURCES {
-            let source = IpAddr::from(u32::try_from(n).unwrap().to_be_bytes());
-            assert!(rates.take(Instant::now(), Some(source)));
-            assert!(rates.begun.len() <= SOURCES);
+    fn forged_sources_neither_reset_the_bound_of_a_source_nor_delay_others() {
+        let (mut rates, now) = (Rates::new(100), Instant::now());
+        let loud = Some(ip("198.51.100.1"));
+        assert_eq!((0..1_000).filter(|_| rates.take(now, loud)).count(), 100);
+        for n in 0..100_000_u32 {
+            rates.take(now, Some(IpAddr::from((0x0a00_0000 + n).to_be_bytes())));
         }
+        assert!(!rates.take(now, loud), "the same second");
+        assert!(rates.take(now, Some(ip("192.0.2.1"))), "another source");
+        assert!(rates.rows.iter().all(|row| row.len() == COUNTERS));
     }
 }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use crate::greeting::Name;
 
-/// A name, or all names with a common begin or end: `laptop`, `office-*`, `*-laptop`, `*`.
+/// A name, or all names with a common beginning or end: `laptop`, `office-*`, `*-laptop`, `*`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NamePattern(Box<str>);
 

@@ -31,12 +31,15 @@ pub enum Refused {
     Port,
 }
 
-/// The metadata services outside of the link-local ranges: Alibaba, Azure, Oracle, AWS.
-const METADATA: [IpAddr; 4] = [
+/// The metadata services outside of the link-local ranges: Alibaba, Azure, Oracle, Google, Oracle,
+/// Scaleway.
+const METADATA: [IpAddr; 6] = [
     IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
     IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
     IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),
-    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+    IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42)),
 ];
 
 /// Returns why an address of a peer is never sent to, if so. Private addresses are not refused
@@ -80,6 +83,9 @@ const fn of_v6(ip: Ipv6Addr) -> Option<Refused> {
     // fe80::/10, and fec0::/10, which were the private addresses of a site.
     } else if a & 0xff80 == 0xfe80 {
         Refused::LinkLocal
+    // fd00:ec2::/32: AWS has its services of a machine there (metadata 254, names 253, pods 23).
+    } else if a == 0xfd00 && b == 0xec2 {
+        Refused::Metadata
     // ::/96 and ::ffff:0:0/96, 64:ff9b::/96 with 64:ff9b:1::/48 (NAT64), 2002::/16 (6to4),
     // 2001::/32 (Teredo).
     } else if (a == 0 && b == 0)
@@ -134,6 +140,10 @@ mod tests {
             ("168.63.129.16:80", Refused::Metadata),
             ("192.0.0.192:80", Refused::Metadata),
             ("[fd00:ec2::254]:80", Refused::Metadata),
+            ("[fd00:ec2::23]:80", Refused::Metadata),
+            ("[fd20:ce::254]:80", Refused::Metadata),
+            ("[fd00:c1::a9fe:a9fe]:80", Refused::Metadata),
+            ("[fd00:42::42]:80", Refused::Metadata),
             ("[::ffff:127.0.0.1]:7000", Refused::Embedded),
             ("[::ffff:169.254.169.254]:80", Refused::Embedded),
             ("[::127.0.0.1]:7000", Refused::Embedded),
@@ -149,7 +159,13 @@ mod tests {
 
     #[test]
     fn addresses_of_machines_are_not_refused() {
-        for address in ["192.0.2.1:1", "10.0.0.1:65535", "[2001:db8::1]:7000", "[fd12::1]:7000"] {
+        for address in [
+            "192.0.2.1:1",
+            "10.0.0.1:65535",
+            "[2001:db8::1]:7000",
+            "[fd12::1]:7000",
+            "[fd00:42::1]:1",
+        ] {
             assert_eq!(of(address), None, "{address}");
         }
     }

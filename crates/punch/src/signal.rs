@@ -113,6 +113,9 @@ pub enum Decline {
     Unable,
     /// The sender was built without WebRTC.
     Without,
+    /// The visitor asks more often than the sender answers. Versions before it show it as
+    /// [`Decline::Other`].
+    Often,
     /// A reason of a later version.
     Other(u8),
 }
@@ -302,7 +305,8 @@ impl Decline {
         match self {
             Self::Relay => 0,
             Self::Unable => 1,
-            Self::Without => 2,
+            Self::Without => 3,
+            Self::Often => 2,
             Self::Other(number) => number,
         }
     }
@@ -311,7 +315,8 @@ impl Decline {
         match number {
             0 => Self::Relay,
             1 => Self::Unable,
-            2 => Self::Without,
+            3 => Self::Without,
+            2 => Self::Often,
             other => Self::Other(other),
         }
     }
@@ -389,8 +394,15 @@ mod tests {
                 assert!(Signal::decode(&bytes[..end]).is_err(), "cut at {end}");
             }
         }
-        for why in [Decline::Relay, Decline::Unable, Decline::Without, Decline::Other(9)] {
+        for (why, number) in [
+            (Decline::Relay, 0),
+            (Decline::Unable, 1),
+            (Decline::Often, 2),
+            (Decline::Without, 3),
+            (Decline::Other(9), 9),
+        ] {
             let signal = Signal { round: u32::MAX, body: Body::Decline(why) };
+            assert_eq!(signal.encode().last(), Some(&number));
             assert_eq!(Signal::decode(&signal.encode()), Ok(signal));
         }
     }

@@ -44,7 +44,7 @@ pub fn is_request(message: &[u8]) -> bool {
 }
 
 /// The number of a message.
-fn id(message: &[u8]) -> Option<Id> {
+pub(crate) fn id(message: &[u8]) -> Option<Id> {
     message.get(8..HEAD)?.try_into().ok()
 }
 

@@ -85,6 +85,10 @@ impl Receiving {
 
 /// A protocol that shares the port with QUIC.
 pub(crate) trait Beside: std::fmt::Debug + Send + Sync {
+    /// Whether datagrams from this source are read at all. It judges every message, so it takes no
+    /// lock.
+    fn admits(&self, from: SocketAddr) -> bool;
+
     /// Whether QUIC takes every datagram that has the form of one of its packets. Otherwise
     /// [`Self::takes`] judges each datagram.
     fn is_open(&self) -> bool;
@@ -165,12 +169,19 @@ impl Socket {
 }
 
 impl Socket {
-    /// Sends a datagram of the protocol beside QUIC from the address `from` of this machine. A
-    /// datagram that finds no room is lost, as datagrams may be.
+    /// Sends a datagram of the protocol beside QUIC from the address `from` of this machine, or from
+    /// that of the route when the machine does not have `from` any more. A datagram that finds no room
+    /// is lost, as datagrams may be.
     pub(crate) fn send_beside(&self, to: SocketAddr, from: Option<IpAddr>, contents: &[u8]) {
-        let transmit =
-            Transmit { destination: to, ecn: None, contents, segment_size: None, src_ip: from };
-        let sent = self.sending.try_send(UdpSockRef::from(&self.same), &transmit);
+        let send = |src_ip| {
+            let transmit =
+                Transmit { destination: to, ecn: None, contents, segment_size: None, src_ip };
+            self.sending.try_send(UdpSockRef::from(&self.same), &transmit)
+        };
+        let sent = match send(from) {
+            Err(error) if from.is_some() && error.kind() != io::ErrorKind::WouldBlock => send(None),
+            sent => sent,
+        };
         if let Err(error) = sent
             && error.kind() != io::ErrorKind::WouldBlock
         {
@@ -192,6 +203,10 @@ impl Socket {
     /// Removes from a received message what is not for QUIC. All datagrams of a message but the last
     /// one have one size, and this stays so.
     fn sift(&self, beside: &dyn Beside, buf: &mut [u8], meta: &mut RecvMeta) {
+        if !beside.admits(meta.addr) {
+            meta.len = 0;
+            return;
+        }
         let (stride, mut kept) = (meta.stride.max(1), 0);
         let is_open = beside.is_open();
         for from in (0..meta.len).step_by(stride) {
@@ -367,11 +382,30 @@ mod tests {
         assert_eq!(arrivals(Receiving::OneByOne).await, (4, 4_000));
     }
 
+    #[tokio::test]
+    async fn a_check_leaves_when_the_machine_has_another_address_now() {
+        let peer = bound();
+        peer.set_nonblocking(false).unwrap();
+        let any = UdpSocket::bind("0.0.0.0:0").unwrap();
+        any.set_nonblocking(true).unwrap();
+        let socket = Socket::new(any, 1_000, Receiving::OneByOne, None).unwrap();
+        // An address of the documents (RFC 5737), which this machine does not have.
+        let gone = "192.0.2.77".parse().unwrap();
+        socket.send_beside(peer.local_addr().unwrap(), Some(gone), b"check");
+        peer.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
+        let mut read = [0; 10];
+        assert_eq!(peer.recv(&mut read).unwrap(), 5);
+    }
+
     /// Takes what has the letter of the alphabet that it is told, and all that is not of QUIC.
     #[derive(Debug)]
     struct Takes(u8);
 
     impl Beside for Takes {
+        fn admits(&self, from: SocketAddr) -> bool {
+            from.port() != 666
+        }
+
         fn is_open(&self) -> bool {
             self.0 == 0
         }
@@ -398,6 +432,17 @@ mod tests {
             let mut meta = RecvMeta { len: bytes.len(), stride: 3, ..RecvMeta::default() };
             socket.sift(&Takes(takes), &mut bytes, &mut meta);
             assert_eq!(std::str::from_utf8(&bytes[..meta.len]).unwrap(), left, "{arrived}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_message_from_a_source_that_is_not_admitted_is_dropped() {
+        let socket = Socket::new(bound(), 1_000, Receiving::Joined, None).unwrap();
+        for (port, left) in [(665, 6), (666, 0)] {
+            let addr = SocketAddr::from(([192, 0, 2, 1], port));
+            let mut meta = RecvMeta { addr, len: 6, stride: 3, ..RecvMeta::default() };
+            socket.sift(&Takes(0), &mut [b'a'; 6], &mut meta);
+            assert_eq!(meta.len, left);
         }
     }
 

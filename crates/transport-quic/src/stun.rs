@@ -98,6 +98,11 @@ impl Drop for Closed<'_> {
 }
 
 impl Beside for StunServer {
+    /// A server is for everybody.
+    fn admits(&self, _: SocketAddr) -> bool {
+        true
+    }
+
     fn is_open(&self) -> bool {
         true
     }

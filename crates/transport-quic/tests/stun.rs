@@ -17,8 +17,8 @@ use tokio::time::{sleep, timeout};
 use transport::Listener as _;
 use transport_quic::{QuicListener, STUN_RATE, StunServer};
 
-/// A datagram on loopback arrives within this time, or never.
-const MOMENT: Duration = Duration::from_millis(300);
+/// A datagram that is sent arrives within this time, on a machine however busy.
+const LONG: Duration = Duration::from_secs(10);
 
 fn listener(setup: &Setup, stun: &Arc<StunServer>) -> QuicListener {
     let tls = Current::from(Arc::clone(&setup.server));
@@ -29,7 +29,7 @@ fn listener(setup: &Setup, stun: &Arc<StunServer>) -> QuicListener {
 async fn ask(client: &UdpSocket, to: SocketAddr, bytes: &[u8]) -> Option<(SocketAddr, Vec<u8>)> {
     client.send_to(bytes, to).await.unwrap();
     let mut answer = [0; 2_000];
-    let (length, from) = timeout(MOMENT, client.recv_from(&mut answer)).await.ok()?.unwrap();
+    let (length, from) = timeout(LONG, client.recv_from(&mut answer)).await.ok()?.unwrap();
     Some((from, answer[..length].to_vec()))
 }
 
@@ -63,7 +63,10 @@ fn both_ports_say_where_a_request_comes_from_and_quic_goes_on() {
 
         let mut broken = request([9; 12]);
         broken[3] = 4;
-        assert_eq!(ask(&client, first, &broken).await, None, "neither STUN nor QUIC answers");
+        client.send_to(&broken, first).await.unwrap();
+        let (_, answer) = ask(&client, first, &request([10; 12])).await.unwrap();
+        let next = answered(&answer).unwrap().0;
+        assert_eq!(next, [10; 12], "neither STUN nor QUIC answers a broken request");
         let (dialled, accepted) = shake(&mut listener, &setup.dialer(), first).await;
         assert!(dialled.is_ok() && accepted.is_ok());
     });

@@ -25,10 +25,6 @@ pub(super) fn p2p(s: &Section<'_>) -> P2p {
         let kinds: Vec<Kind> = values(cx, p2p.key("candidates"), kind);
         read.host = kinds.contains(&Kind::Host);
         read.reflexive = kinds.contains(&Kind::Reflexive);
-        if kinds.is_empty() {
-            let bad = BadValue::new("no kind of address");
-            p2p.bad("candidates", bad.hint("host, reflexive; p2p: relay of a forward tries none"));
-        }
     }
     read
 }
@@ -128,6 +124,24 @@ impl FromStr for StunAddress {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{ClientFlags, Sources, Text};
+
+    #[test]
+    fn a_client_that_tells_no_kind_of_address_stays_relayed() {
+        for (candidates, is_relayed) in
+            [("[]", Some(true)), ("host", Some(false)), ("[reflexive]", Some(false)), ("x", None)]
+        {
+            let text = format!(
+                "servers: tcp://127.0.0.1:1\nname: home\ntoken: \
+                 q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ\np2p: {{ candidates: {candidates} }}\n"
+            );
+            let sources = Sources { env: &|_| None, read: &|_| Ok(String::new()) };
+            let text = Some(Text { name: "client.yaml", text: &text });
+            let loaded = crate::load_client(text, &ClientFlags::default(), &sources);
+            let read = loaded.ok().map(|loaded| loaded.config.p2p.is_relayed());
+            assert_eq!(read, is_relayed, "{candidates}");
+        }
+    }
 
     #[test]
     fn servers_have_the_port_of_stun_unless_they_name_another() {

@@ -49,6 +49,14 @@ impl Default for P2pWebrtc {
     }
 }
 
+impl P2p {
+    /// Whether no direct path is tried, as peers are told no address.
+    #[must_use]
+    pub const fn is_relayed(&self) -> bool {
+        !self.host && !self.reflexive
+    }
+}
+
 /// A STUN server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StunAddress {

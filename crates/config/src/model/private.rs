@@ -67,7 +67,7 @@ impl FromStr for VisitRight {
         match parts.map(|(client, service)| (pattern(client), pattern(service))) {
             Some((Some(client), Some(service))) => Ok(Self { client, service }),
             Some(_) | None => Err(BadValue::new(format!("`{text}` is no right to visit"))
-                .hint("CLIENT/SERVICE, each with * at its begin or end: home/ssh, home/*")),
+                .hint("CLIENT/SERVICE, each with * at its beginning or end: home/ssh, home/*")),
         }
     }
 }

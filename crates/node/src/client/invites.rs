@@ -125,7 +125,9 @@ impl Inviter for Client {
             let _waiting = Waiting(invites, request);
             self.send(Invite { request, visitor, service, action }).await?;
             let outcome = tokio::time::timeout(PATIENCE, answered).await;
-            match outcome.context("the server has not answered")?? {
+            let seconds = PATIENCE.as_secs();
+            let late = || format!("the server did not answer within {seconds} s");
+            match outcome.with_context(late)?? {
                 InviteOutcome::Done(secret) => Ok(secret.map(|secret| secret.0)),
                 InviteOutcome::Refused(why) => bail!("refused by the server: {why}"),
             }

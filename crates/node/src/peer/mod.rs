@@ -22,6 +22,7 @@
 pub(crate) mod accept;
 pub(crate) mod direct;
 pub(crate) mod links;
+mod turns;
 pub(crate) mod wire;
 
 use std::sync::{Arc, OnceLock};

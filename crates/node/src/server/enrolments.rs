@@ -5,10 +5,11 @@ use std::fmt::Debug;
 use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use config::ClientGrant;
+use net::brake::Failures;
 use ops::WrongConfig;
 use ops::clients::Change;
 use ops::enrol::{GOOD_FOR, Order};
@@ -20,6 +21,13 @@ const MAX: usize = 256;
 
 /// The number of codes that may be valid at once of those that one client has asked for.
 const INVITED_MAX: usize = 16;
+
+/// Clients whose refused invitations are remembered.
+const REFUSED_MAX: usize = 1024;
+
+/// Doublings of the pause before the refusal of an invitation: up to 3.2 s, for which the client
+/// waits.
+const DOUBLINGS: u32 = 5;
 
 /// The store of the clients that were enrolled by a code. All methods block.
 pub trait Enrolled: Debug + Send + Sync {
@@ -76,6 +84,11 @@ pub(super) struct Enrolments {
     kept: Option<Arc<dyn Enrolled>>,
     public_bind: IpAddr,
     open: Mutex<HashMap<String, PendingCode>>,
+    /// By the name of a client: the client that invited it. Only of this process: a client that was
+    /// enrolled before counts as invited by nobody.
+    invited: Mutex<HashMap<String, String>>,
+    /// By the name of a client: its invitations that were refused.
+    refused: Mutex<Failures<String>>,
     /// Held while the clients are read or one is added. Otherwise a reload that has read the
     /// clients could remove a client that was added meanwhile.
     turn: Arc<tokio::sync::Mutex<()>>,
@@ -99,7 +112,25 @@ struct PendingCode {
 
 impl Enrolments {
     pub(super) fn new(kept: Option<Arc<dyn Enrolled>>, public_bind: IpAddr) -> Self {
-        Self { kept, public_bind, open: Mutex::default(), turn: Arc::default() }
+        let (open, invited, turn) = Default::default();
+        let refused = Mutex::new(Failures::new(REFUSED_MAX, DOUBLINGS));
+        Self { kept, public_bind, open, invited, refused, turn }
+    }
+
+    /// An invitation that the client `by` asked for is refused. Returns the time to wait before the
+    /// answer.
+    pub(super) fn refuse(&self, by: &str) -> Duration {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        refused.count(by.to_owned(), Instant::now())
+    }
+
+    fn invited(&self) -> MutexGuard<'_, HashMap<String, String>> {
+        self.invited.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the client `name` came by a code that the client `by` asked for.
+    pub(super) fn has_invited(&self, name: &Name, by: &str) -> bool {
+        self.invited().get(name.as_str()).is_some_and(|inviter| inviter == by)
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<String, PendingCode>> {
@@ -160,7 +191,7 @@ impl Enrolments {
         open.retain(|_, one| one.until > now);
         ensure!(
             open.len() < MAX || open.contains_key(&order.name),
-            "{MAX} codes are good at the moment; wait until some are used or {} minutes old",
+            "{MAX} codes are valid at the moment; wait until some are used or {} minutes old",
             GOOD_FOR.as_secs() / 60
         );
         if by.is_some() {
@@ -173,7 +204,7 @@ impl Enrolments {
             let own = own.count();
             ensure!(
                 own < INVITED_MAX,
-                "{own} codes that this client has asked for are good at the moment; wait until some \
+                "{own} codes that this client has asked for are valid at the moment; wait until some \
                  are used or {} minutes old",
                 GOOD_FOR.as_secs() / 60
             );
@@ -214,6 +245,7 @@ impl Enrolments {
             return Ok(None);
         }
         let (order, bind, own) = (used.order.clone(), self.public_bind, name.clone());
+        let (by, is_renewal) = (used.by.clone(), order.renew);
         let write = move || {
             if order.renew {
                 kept.renew(&own, &enrolled, bind)
@@ -226,6 +258,10 @@ impl Enrolments {
         if written.is_err() {
             // The code stays valid, because the disk may have room again in a minute.
             self.open().entry(name.as_str().to_owned()).or_insert(used);
+        } else if let Some(by) = by {
+            self.invited().insert(name.as_str().to_owned(), by);
+        } else if !is_renewal {
+            self.invited().remove(name.as_str());
         }
         written.map(Some)
     }
@@ -264,6 +300,7 @@ impl Enrolments {
     pub(super) async fn revoke(&self, name: &Name) -> anyhow::Result<Revoked> {
         let kept = self.kept.clone().context("this server has no state directory")?;
         let code = self.open().remove(name.as_str()).is_some();
+        self.invited().remove(name.as_str());
         let name = name.clone();
         let client = tokio::task::spawn_blocking(move || kept.remove(&name)).await??;
         Ok(Revoked { code, client })

@@ -1,6 +1,11 @@
 //! Invitations: a client with the right `allow.invite` lets visitors come to its own private
 //! services. A new visitor is a client that enrols by a one-time code and has the right to visit that
 //! service and no other right.
+//!
+//! A revocation removes a client only if this process enrolled it by a code that the same inviter
+//! asked for: an inviter gives rights to clients of others as well, and must not remove them.
+//!
+//! A refusal tells which names the server knows, so that each further one takes longer.
 
 use std::sync::atomic::Ordering;
 
@@ -18,6 +23,9 @@ use super::registry::Registry;
 /// in the state directory.
 const VISITORS_MAX: usize = 256;
 
+/// Most rights of one client to visit services of one other client, as far as inviters give them.
+const RIGHTS_MAX: usize = 64;
+
 impl Registry {
     /// Carries out the request of the client `host`.
     pub(super) async fn invite(&self, host: &str, invite: Invite) -> InviteOutcome {
@@ -29,6 +37,7 @@ impl Registry {
                     target: AUDIT, client = host,
                     "client {host} asked for {visitor} to visit {service}, and was refused: {why:#}"
                 );
+                tokio::time::sleep(self.shared().enrolments.refuse(host)).await;
                 InviteOutcome::Refused(match why.downcast::<WrongConfig>() {
                     Ok(WrongConfig(problems)) => problems.join("; "),
                     Err(why) => format!("{why:#}"),
@@ -70,9 +79,17 @@ impl Registry {
             }
             (InviteAction::Existing, None) => bail!("the server knows no client `{visitor}`"),
             (InviteAction::Existing, Some(client)) => {
-                if !client.visit.permit(host, service.as_str())
-                    && self.change(Change::Allow(order)).await?.is_none()
-                {
+                ensure!(
+                    shared.private.has(host, &service),
+                    "client `{host}` has published no private service `{service}`"
+                );
+                let is_new = !client.visit.permit(host, service.as_str());
+                ensure!(
+                    !is_new || rights_at(&client, host) < RIGHTS_MAX,
+                    "client `{visitor}` has {RIGHTS_MAX} rights to visit services of client \
+                     `{host}` already"
+                );
+                if is_new && self.change(Change::Allow(order)).await?.is_none() {
                     bail!(
                         "client `{visitor}` is in the server's configuration, which this request \
                          does not change (hint: on its machine: tunnel allow {visitor} --visit \
@@ -87,8 +104,8 @@ impl Registry {
                 if !client.visit.permit(host, service.as_str()) {
                     return Ok(None);
                 }
-                let is_last = client.visit.0.len() == 1 && visits_only(&client, host);
-                if is_last && client.enrolled && self.revoke(&visitor).await? {
+                let is_own = client.enrolled && shared.enrolments.has_invited(&visitor, host);
+                if is_own && is_only_right(&client, &right) && self.revoke(&visitor).await? {
                     return Ok(None);
                 }
                 // The right may be part of a pattern that an administrator has written.
@@ -106,10 +123,55 @@ impl Registry {
     }
 }
 
+/// Whether a client has this right to visit, and no other right. A right with `*` is another right.
+fn is_only_right(client: &Client, right: &str) -> bool {
+    matches!(&client.visit.0[..], [only] if only.to_string() == right)
+        && client.has_no_right_but_visits()
+}
+
+/// The number of rights that a client has to visit services of `host`.
+fn rights_at(client: &Client, host: &str) -> usize {
+    let begin = format!("{host}/");
+    client.visit.0.iter().filter(|right| right.to_string().starts_with(&begin)).count()
+}
+
 /// Whether a client has no other rights than to visit services of `host`.
 fn visits_only(client: &Client, host: &str) -> bool {
-    let begin = format!("{host}/");
-    !client.visit.0.is_empty()
-        && client.visit.0.iter().all(|right| right.to_string().starts_with(&begin))
-        && client.has_no_right_but_visits()
+    let all = client.visit.0.len();
+    all > 0 && rights_at(client, host) == all && client.has_no_right_but_visits()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use config::{ServerFlags, Sources, Text, load_server};
+
+    use super::*;
+    use crate::server::clients::Clients;
+
+    fn client(allow: &str) -> Arc<Client> {
+        let text = format!(
+            "listen: tls://127.0.0.1:7000\ntls: {{ cert: a, key: b }}\nclients:\n  - {{ name: \
+             laptop, token: q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi, allow: {{ {allow} }} }}\n"
+        );
+        let sources = Sources { env: &|_| None, read: &|_| Ok(String::new()) };
+        let text = Some(Text { name: "server.yaml", text: &text });
+        let config = load_server(text, &ServerFlags::default(), &sources).unwrap().config;
+        Clients::new(&config).unwrap().find("laptop").unwrap()
+    }
+
+    #[test]
+    fn a_right_of_an_administrator_is_not_the_only_right_that_an_inviter_gave() {
+        let is_only = |allow| is_only_right(&client(allow), "home/ssh");
+        assert!(is_only("visit: home/ssh"));
+        assert!(!is_only("visit: home/*"));
+        assert!(!is_only("visit: [home/ssh, home/web]"));
+        assert!(!is_only("visit: home/ssh, tcp: 1000"));
+        assert!(!is_only("visit: home/ssh, invite: true"));
+        assert!(!is_only(""));
+        let client = client("visit: [home/ssh, 'home/*', office/ssh]");
+        assert_eq!((rights_at(&client, "home"), rights_at(&client, "hom")), (2, 0));
+        assert!(!visits_only(&client, "home"));
+    }
 }

@@ -6,8 +6,12 @@
 //! ```
 //!
 //! A visitor that has no right, or that the client of the service does not name, gets the answer of
-//! a service that does not exist, at once: it learns neither who is connected nor what there is.
-//! Where the visitor has the right and the client is away, the stream waits as other visitors do.
+//! a service that does not exist, at once. Where the visitor has the right and the client is away,
+//! the stream waits as other visitors do. So the right on the server decides who may learn whether
+//! the client is connected, even where the client does not name the visitor.
+//!
+//! The right counts when a stream is joined, that is, when a link between the two clients begins. A
+//! reload that takes the right away ends no link.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -111,6 +115,11 @@ impl PrivateServices {
         if clients.get(&session.name).is_some_and(|known| known.session.id == session.id) {
             clients.remove(&session.name);
         }
+    }
+
+    /// Whether a client has registered this private service.
+    pub(super) fn has(&self, client: &str, service: &Name) -> bool {
+        self.clients().get(client).is_some_and(|of| of.services.contains_key(service))
     }
 
     fn find(&self, client: &Name, service: &Name, visitor: &str) -> Result<Found, Absent> {
@@ -278,6 +287,11 @@ impl Joins {
                 (&registry.shared().private, (&client, &service, visitor.as_str()));
             let found = private.wait(whom, worker.index, until, || near.is_reset()).await;
             drop(place);
+            // A reload may have taken the right away meanwhile.
+            let known = registry.shared().clients.find(&visitor);
+            let may =
+                known.is_some_and(|known| known.visit.permit(client.as_str(), service.as_str()));
+            let found = if may { found } else { Err(ResetCode::Unknown) };
             let (found, at) = match found {
                 Ok(found) => found,
                 Err(code) => {

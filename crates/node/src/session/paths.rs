@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use ::link::Link;
 use ops::status::{PathState, PeerPath, Told};
 use tokio::time::Instant;
 use transport_quic::punched::DirectPath;
@@ -39,15 +40,20 @@ impl PathNotes {
     }
 
     /// A trial of the link has found a path.
-    pub(crate) fn found(&self, link: u64, path: Found) {
-        let mut notes = self.notes();
-        let note = notes.entry(link).or_default();
-        (note.path, note.why) = (Some(path), None);
+    pub(crate) fn found(&self, link: &Link, path: Found) {
+        self.note(link, |note| (note.path, note.why) = (Some(path), None));
     }
 
     /// A trial of the link has failed.
-    pub(crate) fn failed(&self, link: u64, why: String) {
-        self.notes().entry(link).or_default().why = Some(why);
+    pub(crate) fn failed(&self, link: &Link, why: String) {
+        self.note(link, |note| note.why = Some(why));
+    }
+
+    /// A trial may end after its link, whose note nobody would remove.
+    fn note(&self, link: &Link, write: impl FnOnce(&mut Note)) {
+        if !link.has_ended() {
+            write(self.notes().entry(link.serial()).or_default());
+        }
     }
 
     /// The link has another carrier, over this transport.
@@ -97,4 +103,21 @@ impl PathNotes {
 
 fn state(transport: transport::Transport) -> PathState {
     if is_direct(transport) { PathState::Direct } else { PathState::Relayed }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::survey::tests::link_to_nobody;
+
+    #[tokio::test(flavor = "local")]
+    async fn a_trial_that_ends_after_its_link_leaves_no_note() {
+        let (notes, link) = (PathNotes::default(), link_to_nobody());
+        notes.failed(&link, "no answer".to_owned());
+        assert_eq!(notes.notes().len(), 1);
+        link.close();
+        notes.ended(link.serial());
+        notes.failed(&link, "no answer".to_owned());
+        assert_eq!(notes.notes().len(), 0);
+    }
 }

@@ -6,7 +6,7 @@ mod sessions;
 mod slices;
 mod streams;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

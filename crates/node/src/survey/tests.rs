@@ -66,6 +66,16 @@ fn worker(streams: usize) -> (Rc<Worker>, Vec<Box<dyn Inlet>>) {
     let budget = ProcessBudget::new(1 << 30);
     let state = State::new(Lease::new(budget));
     let worker = Rc::new(Worker { index: 0, peers: Arc::from([]), state });
+    let link = link_to_nobody();
+    let target = Target::Service("web".to_owned());
+    let open = Open { target, visitor: None, priority: Priority::Normal };
+    let inlets = (0..streams).map(|_| link.open(open.clone(), Rc::new(Idle)).unwrap()).collect();
+    worker.state.add_link(0, &Session::new("home", 1), &link);
+    (worker, inlets)
+}
+
+/// A link without a carrier.
+pub(crate) fn link_to_nobody() -> Link {
     let settings = ::link::Settings {
         side: Side::Client,
         config: LinkConfig::default(),
@@ -73,12 +83,7 @@ fn worker(streams: usize) -> (Rc<Worker>, Vec<Box<dyn Inlet>>) {
         serial: 7,
         features: Features::OURS,
     };
-    let link = Link::new(settings, Rc::new(Nobody));
-    let target = Target::Service("web".to_owned());
-    let open = Open { target, visitor: None, priority: Priority::Normal };
-    let inlets = (0..streams).map(|_| link.open(open.clone(), Rc::new(Idle)).unwrap()).collect();
-    worker.state.add_link(0, &Session::new("home", 1), &link);
-    (worker, inlets)
+    Link::new(settings, Rc::new(Nobody))
 }
 
 /// Runs a survey. Returns its result and the turns that it took.

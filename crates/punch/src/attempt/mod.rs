@@ -14,6 +14,7 @@
 //! socket is bound to no address and the kernel chooses the route, so pairs that differ in the
 //! address of this machine alone would be the same path.
 
+mod around;
 mod ice;
 mod pair;
 mod peers;
@@ -29,8 +30,9 @@ use is::{IceAgent, IceAgentEvent, IceCreds};
 
 use crate::nat::{Mapping, Nat, Udp};
 use crate::signal::{Body, Credentials, Offer, Signal, SignalError};
-use crate::{CANDIDATES, Candidate, Kind, is_private, refusal, stun};
+use crate::{CANDIDATES, Candidate, Kind, is_private, stun};
 
+use around::Around;
 use ice::Bases;
 use peers::Peers;
 use queries::Queries;
@@ -118,6 +120,7 @@ pub struct Attempt {
     /// Those of its candidates that are checked.
     admitted: Vec<SocketAddr>,
     peers: Peers,
+    around: Around,
     /// Whether the peer does not know our latest candidates.
     is_news: bool,
     datagrams: VecDeque<Datagram>,
@@ -154,6 +157,7 @@ impl Attempt {
             offer: None,
             admitted: Vec::new(),
             peers: Peers::default(),
+            around: Around::default(),
             is_news: true,
             datagrams: VecDeque::new(),
             events: VecDeque::new(),
@@ -245,7 +249,9 @@ impl Attempt {
         if let Some(seen) = self.queries.answered(from, datagram) {
             self.is_news = true;
             // An address that a server invents must not become one that the peer sends to.
-            if self.refusal(seen).is_none() && !self.ours.iter().any(|one| one.address == seen) {
+            if self.settings.refusal(seen).is_none()
+                && !self.ours.iter().any(|one| one.address == seen)
+            {
                 self.tell(Kind::Reflexive, seen);
             }
             self.admit();
@@ -272,7 +278,8 @@ impl Attempt {
     pub fn adopt(&mut self, now: Instant, remote: SocketAddr) {
         let remote = canonical(remote);
         let is_same = matches!(self.state, State::InUse(present, _) if present == remote);
-        if self.state != State::Over && !is_same {
+        let is_refused = self.settings.refusal(remote).is_some();
+        if self.state != State::Over && !is_same && !is_refused {
             self.state = State::InUse(remote, now);
         }
     }
@@ -353,13 +360,13 @@ impl Attempt {
     /// Gives the agent those candidates of the peer that may be sent to.
     fn admit(&mut self) {
         let Some(offer) = &self.offer else { return };
-        let is_open = self.is_private_allowed(offer);
+        let is_open = self.is_private_allowed();
         for candidate in offer.candidates.clone() {
             let address = candidate.address;
             if self.admitted.contains(&address) || self.admitted.len() >= CANDIDATES {
                 continue;
             }
-            if let Some(why) = self.refusal(address) {
+            if let Some(why) = self.settings.refusal(address) {
                 tracing::debug!("a candidate of the peer is {why}, so nothing is sent to it");
                 continue;
             }
@@ -373,22 +380,20 @@ impl Attempt {
     }
 
     /// Whether private addresses of the peer are sent to: where the configuration tells peers such
-    /// addresses, and where both ends are behind one address, or in one private network.
-    fn is_private_allowed(&self, offer: &Offer) -> bool {
-        let outer = |one: &Candidate| one.kind != Kind::Host;
-        let theirs = |ip: IpAddr| offer.candidates.iter().any(|c| outer(c) && c.address.ip() == ip);
-        let mut ours = self.queries.answers().into_iter().map(|(_, seen)| seen.ip());
-        self.settings.kinds.host || ours.any(|ip| is_private(ip) || theirs(ip))
+    /// addresses, and where both ends are in one private network, or are proved to be behind one
+    /// address. The word of the peer is no proof, as it could name any address of our network.
+    fn is_private_allowed(&self) -> bool {
+        self.settings.kinds.host || self.outer().any(is_private) || self.around.is_proven()
     }
 
-    fn refusal(&self, address: SocketAddr) -> Option<crate::Refused> {
-        let is_tested = self.settings.loopback && address.ip().is_loopback();
-        refusal(address).filter(|_| !is_tested || address.port() == 0)
+    /// Our addresses, as STUN servers see them.
+    fn outer(&self) -> impl Iterator<Item = IpAddr> {
+        self.queries.answers().into_iter().map(|(_, seen)| seen.ip())
     }
 
     /// A check of the peer, or the answer to one of ours.
     fn check(&mut self, now: Instant, (from, at): (SocketAddr, Option<IpAddr>), datagram: &[u8]) {
-        if self.state == State::Over || self.refusal(from).is_some() {
+        if self.state == State::Over || self.settings.refusal(from).is_some() {
             return;
         }
         let Some(base) = self.bases.of(from.ip()) else { return };
@@ -398,13 +403,22 @@ impl Attempt {
         if (is_answer || message.is_failed_binding_response()) && self.offer.is_none() {
             return;
         }
-        if !self.agent.accepts_message(&message) || !self.peers.heard(now, from, at) {
+        let named = message.mapped_address().filter(|_| is_answer);
+        // The agent keeps each address of ours that an answer names.
+        let is_bounded = !is_answer || named.is_some_and(|named| self.peers.may_name(named));
+        if !is_bounded || !self.peers.has_room(now, from) {
             return;
         }
-        if is_answer {
-            self.peers.answer(now, from, message.mapped_address());
+        // The agent judges the password.
+        if !self.agent.handle_packet(now, ice::packet(from, base, message)) {
+            return;
         }
-        self.agent.handle_packet(now, ice::packet(from, base, message));
+        self.peers.heard(now, from, at);
+        if is_answer {
+            self.peers.answer(now, from, named);
+            self.around.answered(from, datagram);
+            self.admit();
+        }
     }
 
     /// Carries on what the agent, the queries and the clock have changed.
@@ -417,6 +431,9 @@ impl Attempt {
         while let Some(transmit) = self.agent.poll_transmit() {
             let to = transmit.destination;
             if self.may_send(now, to, &transmit.contents) {
+                if self.outer().any(|ours| ours == to.ip()) {
+                    self.around.sent(to, &transmit.contents);
+                }
                 let from = self.peers.heard_at(to);
                 self.datagrams.push_back(Datagram { to, from, bytes: transmit.contents.to_vec() });
             }

@@ -9,6 +9,10 @@ const AT_ONCE: usize = 32;
 /// Addresses of one attempt: a peer whose NAT moves twice a minute for hours has as many.
 const ALTOGETHER: usize = 1_024;
 
+/// Addresses of this end that the answers of one attempt name. Each NAT before this end makes one per
+/// path, and one more with each move.
+const NAMED: usize = 32;
+
 /// An address that was silent for this long makes room.
 const SILENT: Duration = Duration::from_secs(30);
 
@@ -16,6 +20,8 @@ const SILENT: Duration = Duration::from_secs(30);
 pub(super) struct Peers {
     known: Vec<Peer>,
     altogether: usize,
+    /// The addresses of this end that answers have named.
+    named: Vec<SocketAddr>,
 }
 
 #[derive(Debug)]
@@ -34,32 +40,43 @@ impl Peers {
         self.known.is_empty()
     }
 
-    /// A message with the right password came from `address`. `false` when the peer has shown too
-    /// many addresses.
-    pub(super) fn heard(&mut self, now: Instant, address: SocketAddr, at: Option<IpAddr>) -> bool {
-        if let Some(peer) = self.known.iter_mut().find(|peer| peer.address == address) {
-            peer.heard = now;
-            peer.at = at.or(peer.at);
+    /// Whether a message from `address` can be taken. `false` when the peer has shown too many
+    /// addresses.
+    pub(super) fn has_room(&mut self, now: Instant, address: SocketAddr) -> bool {
+        if self.of(address).is_some() {
             return true;
         }
         if self.known.len() >= AT_ONCE {
             self.known.retain(|peer| now.saturating_duration_since(peer.heard) < SILENT);
         }
-        if self.known.len() >= AT_ONCE || self.altogether >= ALTOGETHER {
-            return false;
+        self.known.len() < AT_ONCE && self.altogether < ALTOGETHER
+    }
+
+    /// A message with the right password came from `address`, for which there is room.
+    pub(super) fn heard(&mut self, now: Instant, address: SocketAddr, at: Option<IpAddr>) {
+        if let Some(peer) = self.known.iter_mut().find(|peer| peer.address == address) {
+            peer.heard = now;
+            peer.at = at.or(peer.at);
+            return;
         }
         self.altogether += 1;
         self.known.push(Peer { address, at, heard: now, answered: None, seen_as: None });
-        true
     }
 
-    /// A check was answered from `address`.
+    /// Whether an answer may name this address as ours. `false` when answers have named too many
+    /// addresses: one question can get any number of answers.
+    pub(super) fn may_name(&self, ours: SocketAddr) -> bool {
+        self.named.len() < NAMED || self.named.contains(&ours)
+    }
+
+    /// A check was answered from `address`, with the right password.
     pub(super) fn answer(
         &mut self,
         now: Instant,
         address: SocketAddr,
         seen_as: Option<SocketAddr>,
     ) {
+        self.named.extend(seen_as.filter(|ours| !self.named.contains(ours)));
         if let Some(peer) = self.known.iter_mut().find(|peer| peer.address == address) {
             peer.answered = Some(now);
             peer.seen_as = seen_as.or(peer.seen_as);
@@ -99,14 +116,21 @@ mod tests {
     #[test]
     fn a_peer_that_shows_ever_new_addresses_is_bounded() {
         let (mut peers, start) = (Peers::default(), Instant::now());
-        let taken = (0..1_000).filter(|n| peers.heard(start, address(*n), None)).count();
+        let heard = |peers: &mut Peers, now, address| {
+            let has_room = peers.has_room(now, address);
+            if has_room {
+                peers.heard(now, address, None);
+            }
+            has_room
+        };
+        let taken = (0..1_000).filter(|n| heard(&mut peers, start, address(*n))).count();
         assert_eq!(taken, AT_ONCE);
         let mut now = start;
         let mut all = taken;
         for round in 1..100 {
             now += SILENT;
             let new = (0..AT_ONCE).map(|n| address(round * AT_ONCE + n));
-            all += new.filter(|new| peers.heard(now, *new, None)).count();
+            all += new.filter(|new| heard(&mut peers, now, *new)).count();
         }
         assert_eq!(all, ALTOGETHER);
     }

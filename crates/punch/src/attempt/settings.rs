@@ -1,8 +1,8 @@
 //! What an attempt is told at its begin.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use crate::Kinds;
+use crate::{Kinds, Refused, refusal};
 
 /// Fills bytes with random numbers of cryptographic quality.
 pub type Random<'a> = &'a mut dyn FnMut(&mut [u8]);
@@ -36,6 +36,13 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// Returns why an address of a peer is never sent to, if so.
+    #[must_use]
+    pub fn refusal(&self, address: SocketAddr) -> Option<Refused> {
+        let is_tested = self.loopback && address.ip().is_loopback();
+        refusal(address).filter(|_| !is_tested || address.port() == 0)
+    }
+
     /// Whether the socket sends to this address.
     pub(super) const fn takes(&self, ip: IpAddr) -> bool {
         match ip {

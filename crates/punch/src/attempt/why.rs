@@ -12,6 +12,8 @@ pub enum Why {
     Silent,
     /// The peer does not try.
     Declined(Decline),
+    /// The configuration of this end wants relayed paths alone.
+    Relay,
     /// One end has addresses of IPv4 alone, and the other end of IPv6 alone.
     Families,
     /// UDP does not pass at this end.
@@ -58,6 +60,10 @@ impl fmt::Display for Why {
             }
             Self::Declined(Decline::Unable) => "the other side has no address to try",
             Self::Declined(Decline::Without) => "the other side was built without WebRTC",
+            Self::Declined(Decline::Often) => {
+                "the other side was asked too often, or answers too many"
+            }
+            Self::Relay => "the configuration of this side permits relayed paths only",
             Self::Declined(Decline::Other(_)) => {
                 "the other side does not try, for a reason that only a newer version knows"
             }

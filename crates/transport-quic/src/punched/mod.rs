@@ -21,6 +21,7 @@
 mod hosts;
 mod inquiry;
 mod shared;
+mod sources;
 mod trial;
 
 use std::fmt;

@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 
-use punch::{Attempt, Event, Pair, Why, stun};
+use punch::{Attempt, Event, Pair, Settings, Why, stun};
 use quinn::Connection;
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep_until;
 
+use super::sources::Sources;
 use crate::error::ABANDONED;
 use crate::socket::{Beside, Socket};
 
@@ -21,8 +22,7 @@ pub(super) type Outcome = Option<Result<Pair, Why>>;
 pub(super) struct Shared {
     attempt: Mutex<Attempt>,
     socket: OnceLock<Weak<Socket>>,
-    /// Whether the peer's connection stands, so that QUIC judges all packets itself.
-    is_open: AtomicBool,
+    sources: Sources,
     /// The attempt may have another deadline.
     changed: Notify,
     /// The attempt may have a signal to the peer.
@@ -32,11 +32,11 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(attempt: Attempt) -> Arc<Self> {
+    pub(super) fn new(attempt: Attempt, settings: Settings) -> Arc<Self> {
         Arc::new(Self {
             attempt: Mutex::new(attempt),
             socket: OnceLock::new(),
-            is_open: AtomicBool::new(false),
+            sources: Sources::new(settings),
             changed: Notify::new(),
             said: Notify::new(),
             outcome: watch::Sender::default(),
@@ -124,7 +124,7 @@ impl Shared {
 
     /// As [`Self::drive`], for a connection that stands, until it is closed.
     pub(super) async fn keep(self: Arc<Self>, connection: Connection) {
-        self.is_open.store(true, Ordering::Release);
+        self.sources.open(connection.remote_address());
         let closed = connection.closed();
         tokio::pin!(closed);
         loop {
@@ -162,8 +162,12 @@ fn now() -> Instant {
 }
 
 impl Beside for Shared {
+    fn admits(&self, from: SocketAddr) -> bool {
+        self.sources.admit(from)
+    }
+
     fn is_open(&self) -> bool {
-        self.is_open.load(Ordering::Acquire)
+        self.sources.is_open()
     }
 
     fn takes(

@@ -72,7 +72,7 @@ impl Puncher {
         let mut failed = None;
         let mut random = |bytes: &mut [u8]| failed = getrandom::fill(bytes).err().or(failed);
         let bound = socket.local_addr()?;
-        let attempt = Settings {
+        let own = Settings {
             kinds: settings.kinds,
             ipv4: true,
             ipv6: bound.is_ipv6(),
@@ -80,12 +80,12 @@ impl Puncher {
         };
         let told = (&hosts[..], &begin.stun[..], begin.is_mapping);
         let now = Instant::now().into_std();
-        let attempt = Attempt::new(now, (role, begin.round), attempt, told, &mut random);
+        let attempt = Attempt::new(now, (role, begin.round), own, told, &mut random);
         if let Some(error) = failed {
             // The passwords would not be random.
             return Err(io::Error::other(error));
         }
-        let shared = Shared::new(attempt);
+        let shared = Shared::new(attempt, own);
         let receiving = Receiving::within(settings.buffers);
         let mut quic = settings.quic.clone();
         quic.mtu = quic.mtu.min(receiving.largest());

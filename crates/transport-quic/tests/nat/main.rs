@@ -1,24 +1,16 @@
 //! Direct paths between real network namespaces with the NAT of the kernel: which pairs of networks
 //! meet, that the others say why, and what an inquiry says of each network. `cargo xtask test nat` runs it as root.
 //!
-//! ```text
-//!  test ── setpriv, unshare ──> cage, a second run of this program with namespaces of its own:
-//!     the internet is a bridge in the cage; the server of STUN is there
-//!     cage ── ip netns exec ──> visitor and publisher, a third and a fourth run
-//!     their signals go over their standard input and output through the cage
-//! ```
-//!
-//! However a run ends, the kernel ends everything inside the cage.
+//! The server of STUN is in the cage ([`testkit::cage`]), visitor and publisher are on two hosts. Their
+//! signals go over their standard input and output through the cage.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
 #![allow(clippy::print_stdout, reason = "the lines are what the runs tell each other, and people")]
 
-mod cage;
+mod ends;
 mod program;
 
-use std::process::{Command, Stdio};
-
-use cage::Network;
+use testkit::cage::{Network, caged};
 
 /// Names the case to the run in the cage, and the part to the runs inside.
 const CASE: &str = "NAT_CASE";
@@ -87,16 +79,7 @@ const INQUIRIES: &[(&str, Network, &str)] = &[
 
 /// Runs a case in a cage of its own.
 fn in_a_cage(name: &str, expected: &str) {
-    let exe = std::env::current_exe().unwrap();
-    let mut caged = Command::new("setpriv");
-    caged.args(["--pdeathsig", "KILL", "unshare", "--net", "--mount", "--pid", "--fork"]);
-    caged.args(["--kill-child", "--mount-proc", "--propagation", "private"]).arg(exe);
-    caged.args(["part", "--exact", "--nocapture"]).env(CASE, name);
-    let output = caged.stdin(Stdio::null()).output().expect("setpriv and unshare of util-linux");
-    let text = String::from_utf8_lossy(&output.stdout);
-    let outcome = text.lines().find_map(|line| line.strip_prefix("outcome "));
-    let told = format!("{text}{}", String::from_utf8_lossy(&output.stderr));
-    let outcome = outcome.unwrap_or_else(|| panic!("{name}: no outcome\n{told}"));
+    let (outcome, told) = caged(CASE, name);
     println!("{name}: {outcome}");
     assert!(outcome.starts_with(expected), "{name}: {outcome}\n{told}");
 }
@@ -109,10 +92,10 @@ fn part() {
     } else if let Ok(name) = std::env::var(CASE) {
         let inquiry = INQUIRIES.iter().find(|(known, ..)| *known == name);
         let outcome = match inquiry {
-            Some((_, from, _)) => cage::inquire(*from),
+            Some((_, from, _)) => ends::inquire(*from),
             None => {
                 let case = CASES.iter().find(|case| case.name == name).unwrap();
-                cage::run(case.visitor, case.publisher)
+                ends::run(case.visitor, case.publisher)
             }
         };
         println!("outcome {outcome}");

@@ -7,14 +7,13 @@ use std::time::{Duration, Instant};
 
 use net::udp::WANTED;
 use punch::{Kinds, Nat, Signal};
+use testkit::cage::{SERVER_V4, SERVER_V6};
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc::{Receiver, channel};
 use tokio::task::{LocalSet, spawn_local};
 use transport_quic::punched::{Begin, DirectPath, Failure, PunchSettings, Puncher, Trial, inquire};
 use transport_quic::{QuicSettings, StunServer};
 
-pub(crate) const SERVER_V4: &str = "203.0.113.1";
-pub(crate) const SERVER_V6: &str = "2001:db8::1";
 pub(crate) const PORTS: [u16; 2] = [7_000, 3_478];
 
 fn servers() -> Vec<SocketAddr> {
@@ -66,7 +65,7 @@ async fn server_with_two_ports() {
 
 /// Tells what stands between this host and IPv4.
 async fn inquiry() {
-    let until = tokio::time::Instant::now() + Duration::from_secs(3);
+    let until = tokio::time::Instant::now() + Duration::from_secs(10);
     let Nat { udp, mapping, filtering } =
         inquire(&settings(), &servers(), until).await.unwrap().ipv4.unwrap();
     println!("found {udp:?} {mapping:?} {filtering:?}");

@@ -11,6 +11,7 @@ use ops::visit::{Invitation, InviteOrder, InvitedVisitor, Uninvited, VisitCode, 
 use ops::{Inviter, Phase, SendFuture, Visitors, WrongConfig};
 use proto::control::InviteAction;
 use proto::greeting::{Name, StoredCredential};
+use tokio::time::{Instant, sleep_until};
 
 use super::told::RunningDaemon;
 use crate::visits::{KeptVisitor, KeptVisitors};
@@ -68,14 +69,14 @@ impl RunningDaemon {
         };
         let hash = StoredCredential::of(&token)?.text();
         let until = SystemTime::now() + GOOD_FOR;
-        kept.add(KeptVisitor::new(service.as_str(), visitor.as_str(), &hash, until))?;
-        if let Err(why) = self.reload_now(&mut turn).await {
-            let is_it = |one: &KeptVisitor| {
-                one.visitor == visitor.as_str() && one.left(SystemTime::now()).is_some()
-            };
-            if let Err(worse) = kept.remove(is_it) {
-                tracing::error!("{worse:#}; the next reload will admit a visitor without a code");
-            }
+        let new = KeptVisitor::new(service.as_str(), visitor.as_str(), &hash, until);
+        let done = match kept.add(new.clone()) {
+            Ok(()) => self.reload_now(&mut turn).await.map(drop),
+            Err(why) => Err(why),
+        };
+        if let Err(why) = done {
+            let was_asked = left_to_do.is_none();
+            self.take_back(&kept, &new, was_asked.then_some((visitor, service))).await;
             return Err(why);
         }
         let service = format!("{}/{service}", config.name);
@@ -86,17 +87,46 @@ impl RunningDaemon {
         Ok(Invitation { service, visitor, code, valid_seconds, left_to_do })
     }
 
+    /// Takes an invitation back that failed. `on_server`: the visitor and the service, where the
+    /// server has made a code or given the right.
+    async fn take_back(
+        &self,
+        kept: &KeptVisitors,
+        new: &KeptVisitor,
+        on_server: Option<(Name, Name)>,
+    ) {
+        if let Err(worse) = kept.remove(|one| one == new) {
+            tracing::error!("{worse:#}; the next reload will admit a visitor without a code");
+        }
+        // An earlier token of the visitor for the service needs the right.
+        let is_same =
+            |one: &KeptVisitor| (&one.service, &one.visitor) == (&new.service, &new.visitor);
+        let has_other = kept.load().map_or(true, |all| all.iter().any(is_same));
+        let Some((visitor, service)) = on_server.filter(|_| !has_other) else { return };
+        let revoke = async { self.inviter()?.ask(visitor, service, InviteAction::Revoke).await };
+        if let Err(why) = revoke.await {
+            tracing::warn!(
+                "the server keeps the right of {} to visit {}: {why:#}",
+                new.visitor,
+                new.service
+            );
+        }
+    }
+
     async fn uninvite_now(&self, visitor: String) -> anyhow::Result<Uninvited> {
         let mut turn = self.turn.lock().await;
         ensure!(self.life.phase() == Phase::Running, "it is stopping");
-        let gone = self.kept_visitors()?.remove(|one| one.visitor == visitor)?;
-        let mut services: Vec<_> = gone.into_iter().map(|one| one.service).collect();
+        let kept = self.kept_visitors()?;
+        let gone = kept.remove(|one| one.visitor == visitor)?;
+        let mut services: Vec<_> = gone.iter().map(|one| one.service.clone()).collect();
         services.sort();
         services.dedup();
         if services.is_empty() {
             return Ok(Uninvited::default());
         }
-        self.reload_now(&mut turn).await?;
+        if let Err(why) = self.reload_now(&mut turn).await {
+            return Err(not_revoked(&visitor, why, kept.restore(gone)));
+        }
         // The token is void already, whatever the server says.
         let name = Name::new(&visitor)?;
         let mut left = Vec::new();
@@ -116,9 +146,12 @@ impl RunningDaemon {
         let now = SystemTime::now();
         let ended = kept.expire(now)?;
         if !ended.is_empty() {
-            let names: Vec<_> = ended.into_iter().map(|one| one.visitor).collect();
-            tracing::info!(target: AUDIT, "the code of {} was not used in time", names.join(", "));
-            self.reload_now(&mut turn).await?;
+            let names: Vec<_> = ended.iter().map(|one| one.visitor.clone()).collect();
+            let names = names.join(", ");
+            if let Err(why) = self.reload_now(&mut turn).await {
+                return Err(not_revoked(&names, why, kept.restore(ended)));
+            }
+            tracing::info!(target: AUDIT, "the code of {names} was not used in time");
         }
         let left = kept.load()?.iter().filter_map(|one| one.left(now)).min();
         Ok(left.map_or(CLOCK, |left| left.min(CLOCK)).max(Duration::from_secs(1)))
@@ -126,7 +159,12 @@ impl RunningDaemon {
 
     async fn settle(&self, visited: &Visited) -> anyhow::Result<()> {
         let _turn = self.turn.lock().await;
-        self.kept_visitors()?.settle(visited)
+        if !self.kept_visitors()?.settle(visited)? {
+            // Each link of a visitor that is known begins in this way.
+            let Visited { visitor, service, token: _ } = visited;
+            tracing::debug!("{visitor} visits {service} by no token that waits for its first use");
+        }
+        Ok(())
     }
 }
 
@@ -136,23 +174,43 @@ pub(super) async fn follow_visitors(told: Arc<RunningDaemon>) {
     if told.kept_visitors().is_err() {
         return;
     }
-    let mut pause = Duration::ZERO;
+    let mut look = Instant::now();
     loop {
         tokio::select! {
-            () = tokio::time::sleep(pause) => {
-                pause = told.end_codes().await.unwrap_or_else(|why| {
-                    tracing::error!("the visitors of private services: {why:#}");
-                    CLOCK
-                });
-            }
-            () = told.visitors_changed.notified() => pause = Duration::ZERO,
+            // A visitor that comes in the last second of its code is settled before the code ends.
+            biased;
             visited = inviter.visited() => {
                 if let Err(why) = told.settle(&visited).await {
                     let visitor = visited.visitor;
                     tracing::error!("{visitor} came by a code, and that cannot be kept: {why:#}");
                 }
             }
+            () = told.visitors_changed.notified() => look = Instant::now(),
+            () = sleep_until(look) => {
+                let pause = told.end_codes().await.unwrap_or_else(|why| {
+                    tracing::error!("the visitors of private services: {why:#}");
+                    CLOCK
+                });
+                look = Instant::now() + pause;
+            }
         }
+    }
+}
+
+/// The error of a revocation whose reload failed for the reason `why`: the tokens are in force until
+/// a reload succeeds.
+fn not_revoked(visitor: &str, why: anyhow::Error, restored: anyhow::Result<()>) -> anyhow::Error {
+    let text = format!("the visits of {visitor} go on, because the reload of this client failed");
+    match why.downcast::<WrongConfig>() {
+        Ok(WrongConfig(mut problems)) => {
+            problems.insert(0, text);
+            problems.extend(restored.err().map(|worse| format!("{worse:#}")));
+            WrongConfig(problems).into()
+        }
+        Err(why) => match restored {
+            Ok(()) => why.context(text),
+            Err(worse) => why.context(format!("{text}, and {worse:#}")),
+        },
     }
 }
 
@@ -171,9 +229,14 @@ fn private_service(config: &ClientConfig, name: &str) -> anyhow::Result<Name> {
     let hint = if all.is_empty() {
         "a private service has `public: private` in the configuration".to_owned()
     } else {
-        format!("there is {}", all.join(", "))
+        format!("there are: {}", all.join(", "))
     };
-    Err(WrongConfig::one(format!("no private service `{name}` here (hint: {hint})")).into())
+    let problem = if name.is_empty() {
+        "which private service?".to_owned()
+    } else {
+        format!("no private service `{name}` here")
+    };
+    Err(WrongConfig::one(format!("{problem} (hint: {hint})")).into())
 }
 
 fn random_name() -> anyhow::Result<Name> {

@@ -48,7 +48,10 @@ fn text(invitation: &Invitation, is_client: bool) -> String {
         format!("On the visitor's machine, once and within {minutes} minutes:")
     };
     let left = left_to_do.as_ref().map_or_else(String::new, |left| {
-        format!("\n\nOn the server, the right is still to be given by hand: {left}")
+        format!(
+            "\n\nThe server did not give the right ({left}); on its machine: tunnel allow {visitor} \
+             --visit {service}"
+        )
     });
     format!(
         "{where_to}\n\n  tunnel visit {code}\n\n\

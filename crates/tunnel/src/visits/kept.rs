@@ -20,6 +20,10 @@ use crate::input::read_own;
 /// Most tokens that a visitor may have at a time, as in a configuration.
 const TOKENS_MAX: usize = 2;
 
+/// The time that may pass between the log-in of a visitor and the note of it. A code whose end cannot
+/// come into force, because the reload fails, is no good after that.
+const LATE: Duration = Duration::from_secs(60);
+
 /// A visitor.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KeptVisitor {
@@ -131,24 +135,35 @@ impl KeptVisitors {
         Ok(gone)
     }
 
+    /// Puts visitors back that were removed, because the removal did not come into force.
+    pub(crate) fn restore(&self, gone: Vec<KeptVisitor>) -> anyhow::Result<()> {
+        let mut all = self.load()?;
+        all.extend(gone);
+        self.write(&all)
+    }
+
     /// Removes the codes that were not used in time.
     pub(crate) fn expire(&self, now: SystemTime) -> anyhow::Result<Vec<KeptVisitor>> {
         self.remove(|one| one.has_ended(now))
     }
 
     /// A visitor has come. A token that it has used for the first time is valid from now on without
-    /// an end, and takes the place of the token before it.
-    pub(crate) fn settle(&self, visited: &Visited) -> anyhow::Result<()> {
+    /// an end, and takes the place of the token before it. False: no such token waits for its first
+    /// use.
+    pub(crate) fn settle(&self, visited: &Visited) -> anyhow::Result<bool> {
         let Visited { service, visitor, token } = visited;
         let mut all = self.load()?;
+        let now = SystemTime::now();
         let is_new = |one: &KeptVisitor| {
-            one.is_of(service, visitor) && one.token == *token && one.until.is_some()
+            let is_valid = one.until.is_some() && !one.has_ended(now - LATE);
+            one.is_of(service, visitor) && one.token == *token && is_valid
         };
-        let Some(mut new) = all.iter().find(|one| is_new(one)).cloned() else { return Ok(()) };
+        let Some(mut new) = all.iter().find(|one| is_new(one)).cloned() else { return Ok(false) };
         all.retain(|one| !one.is_of(service, visitor));
         new.until = None;
         all.push(new);
-        self.write(&all)
+        self.write(&all)?;
+        Ok(true)
     }
 
     /// Adds the visitors to their services. A visitor of a service that is not private (any more)
@@ -228,19 +243,25 @@ mod tests {
         assert_eq!(tokens(&kept), [hash(2)], "an unused token is replaced");
         let visited = |n| {
             let [service, visitor] = ["ssh", "laptop"].map(str::to_owned);
-            kept.settle(&Visited { service, visitor, token: hash(n) }).unwrap();
+            kept.settle(&Visited { service, visitor, token: hash(n) }).unwrap()
         };
-        visited(2);
+        assert!(visited(2) && !visited(2));
         assert_eq!(kept.expire(now + 60 * 24 * MINUTE).unwrap().len(), 0);
         kept.add(new(3)).unwrap();
         assert_eq!(tokens(&kept), [hash(3), hash(2)]);
-        visited(2);
+        assert!(!visited(2));
         assert_eq!(tokens(&kept), [hash(3), hash(2)], "the new token was not used");
-        visited(3);
+        assert!(visited(3));
         assert_eq!(tokens(&kept), [hash(3)]);
-        visited(3);
-        assert_eq!(kept.remove(|one| one.visitor == "laptop").unwrap().len(), 1);
+        assert!(!visited(3));
+        kept.add(KeptVisitor::new("ssh", "laptop", &hash(4), now - 2 * MINUTE)).unwrap();
+        assert!(!visited(4), "its end is waiting for a reload");
+        kept.expire(now).unwrap();
+        let gone = kept.remove(|one| one.visitor == "laptop").unwrap();
+        assert_eq!(gone.len(), 1);
         assert!(tokens(&kept).is_empty());
+        kept.restore(gone).unwrap();
+        assert_eq!(tokens(&kept), [hash(3)], "the removal did not come into force");
     }
 
     #[test]

@@ -86,6 +86,17 @@ fn visit(dir: &Path, code: &str, args: &[&str]) -> Command {
     command
 }
 
+/// The client `guest`, which the server has enrolled without an inviter.
+fn guest(stage: &Stage, dir: &Path, rights: &[&str]) -> Daemon {
+    let enrolled = crate::enrol::code(&stage.running, &[&["guest"], rights].concat());
+    let mut command = tunnel(&["client", "--enroll", &enrolled, "--config"]);
+    command.arg(dir.join("client.yaml")).arg("--control").arg(dir.join("c.sock"));
+    command.env("HOME", dir);
+    let guest = Daemon::start("guest", dir, &mut command);
+    guest.wait_line(&["is connected to"], SOON);
+    guest
+}
+
 /// A visitor that reaches the echo service at this local port.
 fn echoes(port: u16) {
     wait("an echo of the private service", LONG, || {
@@ -106,7 +117,7 @@ fn token_in(file: &Path) -> String {
 
 #[test]
 fn a_code_is_all_that_a_second_machine_needs_and_it_reaches_that_service_and_nothing_else() {
-    let stage = Stage::new();
+    let mut stage = Stage::new();
     let code = stage.code(&["--new", "ssh", "--name", "laptop"]);
     let (exit, said, _) = stage.host(&["--list"]);
     assert_eq!(exit, Some(0));
@@ -163,7 +174,11 @@ fn a_code_is_all_that_a_second_machine_needs_and_it_reaches_that_service_and_not
         // Closed or reset without a byte.
         (!matches!(stream.read(&mut [0]), Ok(1))).then_some(())
     });
-    assert!(!visitor.log().contains("visits the private service web"), "{}", visitor.log());
+    visitor.wait_line(&["no visit of the private service home/web", "the server refuses"], LONG);
+    // The line of a visit, as the publisher writes it.
+    let home = stage.running.client().log();
+    assert!(home.contains("client laptop visits the private service ssh"), "{home}");
+    assert!(!home.contains("visits the private service web"), "{home}");
 }
 
 #[test]
@@ -186,6 +201,36 @@ fn a_visitor_that_is_revoked_reaches_nothing_and_is_forgotten_by_the_server() {
     let (exit, _, complaint) = stage.host(&["--revoke", "laptop"]);
     assert_eq!(exit, Some(1));
     assert!(complaint.contains("no visitor `laptop` came by a code"), "{complaint}");
+}
+
+#[test]
+fn a_revocation_that_a_broken_file_keeps_from_coming_into_force_says_so_and_can_be_repeated() {
+    let stage = Stage::new();
+    let _code = stage.code(&["--new", "ssh", "--name", "laptop"]);
+    stage.running.edit_client(|text| text + "nonsense: 1\n");
+    let (exit, said, complaint) = stage.host(&["--revoke", "laptop"]);
+    assert!(exit.is_some_and(|exit| exit > 0) && said.is_empty(), "{said}");
+    assert!(complaint.contains("the visits of laptop go on"), "{complaint}");
+    assert!(complaint.contains("nonsense"), "{complaint}");
+    stage.running.edit_client(|text| text.replace("nonsense: 1\n", ""));
+    let again = stage.host(&["--revoke", "laptop"]);
+    assert_eq!(again.1, "laptop can no longer visit ssh\n", "{again:?}");
+}
+
+#[test]
+fn an_invitation_that_fails_leaves_other_codes_alone_and_no_right_on_the_server() {
+    let stage = Stage::new();
+    let machine = TempDir::new().unwrap();
+    let _guest = guest(&stage, machine.path(), &[]);
+    let _code = stage.code(&["--new", "ssh", "--name", "laptop"]);
+    stage.running.edit_client(|text| text + "nonsense: 1\n");
+    for whom in [["--name", "laptop"], ["--for", "guest"]] {
+        let (exit, _, complaint) = stage.host(&["--new", "web", whom[0], whom[1]]);
+        assert!(exit.is_some_and(|exit| exit > 0) && complaint.contains("nonsense"), "{complaint}");
+    }
+    let listed = stage.host(&["--list"]).1;
+    assert!(listed.starts_with("laptop visits ssh: ") && listed.lines().count() == 1, "{listed}");
+    assert_eq!(stage.client("guest").unwrap()["rights"]["visit"], serde_json::json!([]));
 }
 
 #[test]
@@ -224,11 +269,28 @@ fn a_client_that_is_there_already_gets_the_forward_and_the_right() {
 }
 
 #[test]
+fn an_inviter_does_not_remove_a_client_that_it_did_not_invite() {
+    let stage = Stage::new();
+    let machine = TempDir::new().unwrap();
+    let _guest = guest(&stage, machine.path(), &["--allow-visit", "home/web"]);
+    let control = stage.running.file("server.sock");
+    let ports = "10000-10999";
+    let deny = ["deny", "guest", "--tcp", ports, "--udp", ports, "--control"];
+    assert!(run(tunnel(&deny).arg(control)).status.success());
+    stage.code(&["--new", "web", "--for", "guest"]);
+    assert_eq!(stage.client("guest").unwrap()["rights"]["visit"], serde_json::json!(["home/web"]));
+    let (exit, said, complaint) = stage.host(&["--revoke", "guest"]);
+    assert_eq!((exit, said.as_str()), (Some(0), "guest can no longer visit web\n"), "{complaint}");
+    let client = stage.client("guest").expect("the client stays");
+    assert_eq!(client["rights"]["visit"], serde_json::json!([]));
+}
+
+#[test]
 fn without_the_right_to_invite_there_is_no_code_and_a_wrong_order_says_what_is_wrong() {
     let stage = Stage::new();
     for (args, why) in [
-        (&["--new", "smtp"][..], "no private service `smtp` here (hint: there is ssh, web)"),
-        (&["--new"], "no private service `` here"),
+        (&["--new", "smtp"][..], "no private service `smtp` here (hint: there are: ssh, web)"),
+        (&["--new"], "which private service? (hint: there are: ssh, web)"),
         (&["--new", "ssh", "--name", "a b"], "visitor `a b`: "),
         (&["--new", "ssh", "--name", "home"], "a client needs no right to its own services"),
     ] {
@@ -239,7 +301,7 @@ fn without_the_right_to_invite_there_is_no_code_and_a_wrong_order_says_what_is_w
     // A client that the server does not know yet: the code is made, and what is missing is told.
     let (exit, said, _) = stage.host(&["--new", "ssh", "--for", "nobody"]);
     assert_eq!(exit, Some(0));
-    assert!(said.contains("the server knows no client `nobody`"), "{said}");
+    assert!(said.contains("the server knows no client `nobody`); on its machine:"), "{said}");
 
     stage.running.edit_server(|text| text.replace(", invite: true", ""));
     assert!(stage.running.reload("server").status.success());

@@ -3,6 +3,7 @@
 
 use ops::nat::{Filtering, Mapping, NatProbe, Network, Path, Peer, Udp};
 use punch::stun::{answered, request};
+use testkit::stage::free_port;
 use tokio::net::UdpSocket;
 use tokio::time::sleep;
 
@@ -45,13 +46,9 @@ async fn told(client: &Client, count: usize) -> Vec<SocketAddr> {
     all.await.expect("the ports of the server and that of the file")
 }
 
-fn free_udp_port() -> u16 {
-    std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 #[tokio::test]
 async fn a_client_is_told_the_ports_and_both_answer() {
-    let port = free_udp_port();
+    let port = free_port();
     let listen = "\"quic://127.0.0.1:0\", \"tcp://127.0.0.1:0\"";
     let stun = "p2p: { stun: \"127.0.0.1:9\" }\n";
     let (server, client) = pair(listen, &format!("stun: {port}\n"), stun).await;
@@ -73,7 +70,7 @@ async fn a_client_is_told_the_ports_and_both_answer() {
 #[tokio::test]
 async fn a_client_asks_what_stands_in_front_of_it() {
     let listen = "\"quic://127.0.0.1:0\", \"tcp://127.0.0.1:0\"";
-    let (_server, client) = pair(listen, &format!("stun: {}\n", free_udp_port()), "").await;
+    let (_server, client) = pair(listen, &format!("stun: {}\n", free_port()), "").await;
     let servers = told(&client, 2).await;
     let report = client.probe().await.unwrap();
     assert_eq!(report.udp, Udp::Passes);
@@ -94,7 +91,7 @@ async fn a_client_asks_what_stands_in_front_of_it() {
 
 #[tokio::test]
 async fn silence_of_all_servers_is_an_answer_and_no_server_is_none() {
-    let nobody = format!("p2p: {{ stun: \"127.0.0.1:{}\" }}\n", free_udp_port());
+    let nobody = format!("p2p: {{ stun: \"127.0.0.1:{}\" }}\n", free_port());
     let (_server, client) = pair("\"tcp://127.0.0.1:0\"", "", &nobody).await;
     let report = client.probe().await.unwrap();
     assert_eq!((report.udp, report.servers.len()), (Udp::Blocked, 1));

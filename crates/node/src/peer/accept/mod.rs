@@ -41,9 +41,12 @@ use verifier::PeerVerifier;
 /// 20 s.
 const GREETING_MAX: u32 = 256;
 
-/// The same of one visitor. A visitor has one link to a service, and dials a second time where the
-/// first carrier is silent.
-const GREETING_OF_VISITOR: u32 = 8;
+/// The same of one visitor to one service. A visitor has one link to a service, and dials a second
+/// time where the first carrier is silent.
+const GREETING_OF_SERVICE: u32 = 8;
+
+/// The same of one visitor to all services.
+const GREETING_OF_VISITOR: u32 = 64;
 
 /// Pairs of visitor and service whose wrong tokens are remembered. The server names the visitors.
 const GUESSERS: usize = 1024;
@@ -58,8 +61,8 @@ const IDLE_LOOK: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct PeerHost {
     places: Places,
-    /// By the name of the visitor: those before the end of their greeting.
-    greeting: Mutex<HashMap<Name, u32>>,
+    /// Those before the end of their greeting.
+    greeting: Mutex<Greeting>,
     brake: Mutex<Failures<Whose>>,
     told: Mutex<RepeatLimit<Whose>>,
     /// Programs that visit without a tunnel.
@@ -101,7 +104,7 @@ impl PeerHost {
             tracing::debug!(%visitor, %service, "the service is not private, or is for others");
             return refuse(ResetCode::Unknown);
         }
-        let Some(turn) = Turn::new(shared, &whose.visitor) else {
+        let Some(turn) = Turn::new(shared, &whose) else {
             return refuse(ResetCode::Limit);
         };
         let (outlet, stream) = accept_duplex(inlet, None, &Rc::default(), None);
@@ -169,32 +172,48 @@ fn is_valid(config: &ClientConfig, whose: &Whose, token: &StoredCredential) -> b
     may_visit(config, whose) && credentials(config, whose).contains(token)
 }
 
+/// Counts visitors before the end of their greeting.
+#[derive(Debug, Default)]
+struct Greeting(HashMap<Whose, u32>);
+
+impl Greeting {
+    /// Counts one, if the bounds permit it.
+    fn add(&mut self, whose: &Whose) -> bool {
+        let own = self.0.get(whose).copied().unwrap_or(0);
+        let of_visitor = self.0.iter().filter(|(other, _)| other.visitor == whose.visitor);
+        let of_visitor: u32 = of_visitor.map(|(_, count)| count).sum();
+        let all: u32 = self.0.values().sum();
+        if own >= GREETING_OF_SERVICE || of_visitor >= GREETING_OF_VISITOR || all >= GREETING_MAX {
+            return false;
+        }
+        self.0.insert(whose.clone(), own + 1);
+        true
+    }
+
+    fn remove(&mut self, whose: &Whose) {
+        match self.0.get_mut(whose) {
+            Some(count) if *count > 1 => *count -= 1,
+            Some(_) | None => drop(self.0.remove(whose)),
+        }
+    }
+}
+
 /// A place among the visitors before the end of their greeting.
 struct Turn {
     shared: Arc<ClientShared>,
-    visitor: Name,
+    whose: Whose,
 }
 
 impl Turn {
-    fn new(shared: &Arc<ClientShared>, visitor: &Name) -> Option<Self> {
-        let mut greeting = lock(&shared.host.greeting);
-        let own = greeting.get(visitor).copied().unwrap_or(0);
-        if own >= GREETING_OF_VISITOR || greeting.values().sum::<u32>() >= GREETING_MAX {
-            return None;
-        }
-        greeting.insert(visitor.clone(), own + 1);
-        drop(greeting);
-        Some(Self { shared: Arc::clone(shared), visitor: visitor.clone() })
+    fn new(shared: &Arc<ClientShared>, whose: &Whose) -> Option<Self> {
+        let has_room = lock(&shared.host.greeting).add(whose);
+        has_room.then(|| Self { shared: Arc::clone(shared), whose: whose.clone() })
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let mut greeting = lock(&self.shared.host.greeting);
-        match greeting.get_mut(&self.visitor) {
-            Some(count) if *count > 1 => *count -= 1,
-            Some(_) | None => drop(greeting.remove(&self.visitor)),
-        }
+        lock(&self.shared.host.greeting).remove(&self.whose);
     }
 }
 
@@ -252,5 +271,38 @@ impl Incoming for Stream {
             let lane = Box::new(Begun::new(self.first, Box::new(self.lane)));
             accept_inside(lane, RELAY, &*server_tls()?).await
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whose(visitor: &str, service: u32) -> Whose {
+        let service = Name::new(&format!("s{service}")).unwrap();
+        Whose { visitor: Name::new(visitor).unwrap(), service }
+    }
+
+    #[test]
+    fn greetings_at_one_service_leave_room_at_others_up_to_the_bounds_of_a_visitor_and_of_all() {
+        let mut greeting = Greeting::default();
+        let fill = |greeting: &mut Greeting, visitor| {
+            let all = (0..100).flat_map(|service| std::iter::repeat_n(service, 9));
+            all.filter(|service| greeting.add(&whose(visitor, *service))).count()
+        };
+        for _ in 0..8 {
+            assert!(greeting.add(&whose("laptop", 0)));
+        }
+        assert!(!greeting.add(&whose("laptop", 0)));
+        assert!(greeting.add(&whose("laptop", 1)), "another service");
+        assert_eq!(fill(&mut greeting, "laptop"), 64 - 9);
+        let others = ["a", "b", "c", "d"].map(|visitor| fill(&mut greeting, visitor));
+        assert_eq!(others, [64, 64, 64, 0]);
+        greeting.remove(&whose("laptop", 1));
+        assert!(greeting.add(&whose("d", 1)) && !greeting.add(&whose("laptop", 1)));
+        for _ in 0..8 {
+            greeting.remove(&whose("laptop", 0));
+        }
+        assert!(!greeting.0.contains_key(&whose("laptop", 0)));
     }
 }

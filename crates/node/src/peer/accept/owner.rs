@@ -110,6 +110,7 @@ impl Owner for PeerOwner {
             }
             State::Ended(end) => {
                 self.shared.host.forget(self.id);
+                self.offers.end();
                 self.session.paths.ended(serial);
                 worker.state.remove_link(worker.index, session, serial);
                 let Whose { visitor, service } = &self.whose;

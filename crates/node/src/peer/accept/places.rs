@@ -14,7 +14,7 @@ use proto::{InstanceId, LinkId, Side};
 use tokio::task::spawn_local;
 
 use super::owner::PeerOwner;
-use super::{Whose, lock};
+use super::{Whose, is_valid, lock};
 use crate::client::ClientShared;
 use crate::memory;
 use crate::session::{Handle, Session, Worker};
@@ -177,6 +177,10 @@ impl Arrival<'_> {
         if greeted.grant.attach.is_some() {
             let place = links.get(&id)?;
             return Some((place.worker, place.serial, Arc::clone(&place.session)));
+        }
+        // A reload whose review looked at the links before has not seen this link.
+        if !is_valid(&self.shared.config.load(), self.whose, &greeted.grant.credential) {
+            return None;
         }
         let secret = greeted.accepted.secret.clone()?;
         let serial = self.shared.serials().fetch_add(1, Ordering::Relaxed);

@@ -27,7 +27,7 @@ use transport_webrtc::{
     WebrtcSettings,
 };
 
-use super::say;
+use super::{said, say};
 use crate::client::{ClientShared, stun};
 
 /// How long an answer is waited for. The other side looks names up and asks STUN servers first.
@@ -63,8 +63,12 @@ pub(super) async fn dial(
     let interfaces = if tells(shared) { Interfaces::Told } else { Interfaces::Hidden };
     let offerer = Offerer::new(&peers, First::Carrier, interfaces).await?;
     let offer = Body::Description(Described::Offer, offerer.offer().to_owned());
-    say(link, Signal { round, body: offer }.encode());
-    let answer = timeout(ANSWER, answer_of(round, heard)).await;
+    let signal = Signal { round, body: offer }.encode();
+    let asked = async {
+        say(&signal, |signal| said(link, signal)).await;
+        answer_of(round, heard).await
+    };
+    let answer = timeout(ANSWER, asked).await;
     let answer = answer.map_err(|_| {
         let text =
             "the other side did not answer the offer of WebRTC; it may be of an older version";

@@ -28,38 +28,55 @@ pub(crate) mod offer;
 pub(crate) mod seek;
 
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use config::ClientConfig;
 use link::Link;
 use proto::control::ControlMessage;
+use proto::greeting::Name;
 use punch::Kinds;
 use tokio::sync::mpsc;
+use tokio::time::sleep;
 use transport::{CarrierError, Transport};
 use transport_quic::punched::{DIRECT, PunchSettings, Puncher, Trial};
 
-use crate::client::ClientShared;
+use super::turns::{Turn, Turns};
 use crate::transports::quic;
 
-/// The trials that a client answers at a time. Each has a socket for at most 10 s.
-const ANSWERED_MAX: usize = 64;
+/// The trials that a client answers at a time. Each has a socket for at most 10 s, and then the
+/// handshake and the greeting of the visitor.
+const ANSWERED_MAX: u32 = 64;
+
+/// The same of one visitor, which may have many links.
+const ANSWERED_OF_VISITOR: u32 = 8;
 
 /// Signals that wait while names of STUN servers are looked up. A signal repeats all candidates, so
 /// the loss of one delays a trial at most.
 const WAITING_MAX: usize = 16;
 
+/// The time between two looks for room on the control stream.
+const ROOM: Duration = Duration::from_millis(100);
+
 /// What the direct paths of a client share.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct DirectPaths {
     puncher: OnceLock<Puncher>,
     /// Data channels.
     channels: channels::Peers,
     /// The trials that this client answers.
-    answered: AtomicUsize,
+    answered: Arc<Turns>,
     /// Held by whoever asks STUN servers without a trial.
     pub(crate) asking: tokio::sync::Mutex<()>,
+}
+
+impl Default for DirectPaths {
+    fn default() -> Self {
+        let answered = Turns::new(ANSWERED_MAX, ANSWERED_OF_VISITOR);
+        let (puncher, channels) = (OnceLock::new(), channels::Peers::default());
+        Self { puncher, channels, answered, asking: tokio::sync::Mutex::default() }
+    }
 }
 
 impl DirectPaths {
@@ -73,28 +90,15 @@ impl DirectPaths {
         Ok(self.puncher.get_or_init(|| made).with(settings))
     }
 
-    /// Counts a trial that is answered. `None`: there are too many.
-    fn answer(shared: &Arc<ClientShared>) -> Option<Answered> {
-        let count = &shared.direct.answered;
-        let is_taken = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
-            (count < ANSWERED_MAX).then_some(count + 1)
-        });
-        is_taken.is_ok().then(|| Answered(Arc::clone(shared)))
+    /// Takes a place among the trials that are answered. `None`: there are too many.
+    pub(super) fn answer(&self, visitor: &Name) -> Option<Turn> {
+        self.answered.take(visitor)
     }
 }
 
 /// Whether a carrier of this transport does not pass the server.
 pub(crate) fn is_direct(transport: Transport) -> bool {
     transport == DIRECT || channels::is_one(transport)
-}
-
-/// A place among the trials that this client answers.
-struct Answered(Arc<ClientShared>);
-
-impl Drop for Answered {
-    fn drop(&mut self) {
-        self.0.direct.answered.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// The settings of trials.
@@ -112,25 +116,88 @@ pub(crate) fn settings(config: &ClientConfig) -> PunchSettings {
 
 /// Carries the signals of a trial, until the future is dropped.
 async fn converse(link: &Link, trial: &Trial, inbox: &mut mpsc::Receiver<Bytes>) -> Infallible {
-    loop {
-        tokio::select! {
-            signal = trial.signal() => say(link, signal),
-            heard = inbox.recv() => match heard {
-                Some(signal) => {
-                    if let Err(error) = trial.handle_signal(&signal) {
-                        tracing::debug!(link = link.serial(), %error, "a signal is not understood");
-                    }
-                }
-                None => std::future::pending().await,
-            },
+    let send = |signal: &[u8]| said(link, signal);
+    let saying = say_all(|| trial.signal(), send);
+    let hearing = async {
+        while let Some(signal) = inbox.recv().await {
+            if let Err(error) = trial.handle_signal(&signal) {
+                tracing::debug!(link = link.serial(), %error, "a signal is not understood");
+            }
         }
+        std::future::pending().await
+    };
+    tokio::select! {
+        never = saying => never,
+        never = hearing => never,
     }
 }
 
-/// Sends a signal. Without room on the control stream the peer gets the next signal, which repeats
-/// everything.
-fn say(link: &Link, signal: Vec<u8>) {
-    if !link.send_message(&ControlMessage::Signal(signal.into())) {
+/// Sends each signal. A signal that finds no room is sent again, unless there is a newer one, which
+/// repeats everything: it may be the last signal of its trial.
+async fn say_all<F: Future<Output = Vec<u8>>>(
+    mut next: impl FnMut() -> F,
+    send: impl Fn(&[u8]) -> bool,
+) -> Infallible {
+    let mut signal = next().await;
+    loop {
+        let newer = next();
+        tokio::pin!(newer);
+        signal = tokio::select! {
+            newer = &mut newer => newer,
+            () = say(&signal, &send) => newer.await,
+        };
+    }
+}
+
+/// Sends a signal, as soon as there is room for it.
+async fn say(signal: &[u8], send: impl Fn(&[u8]) -> bool) {
+    while !send(signal) {
+        sleep(ROOM).await;
+    }
+}
+
+/// Sends a signal. `false`: there is no room on the control stream.
+fn said(link: &Link, signal: &[u8]) -> bool {
+    let is_said = link.send_message(&ControlMessage::Signal(Bytes::copy_from_slice(signal)));
+    if !is_said {
         tracing::debug!(link = link.serial(), "no room for a signal");
+    }
+    // A link that has ended carries no signal any more.
+    is_said || link.has_ended()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+
+    use tokio::time::{Instant, timeout};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_signal_of_a_trial_is_sent_when_there_is_room_again() {
+        let (begin, sent) = (Instant::now(), RefCell::new(Vec::new()));
+        let number = Cell::new(0);
+        let next = || async {
+            number.set(number.get() + 1);
+            match number.get() {
+                1 => vec![1],
+                2 => {
+                    sleep(ROOM / 2).await;
+                    vec![2]
+                }
+                _ => std::future::pending().await,
+            }
+        };
+        let send = |signal: &[u8]| {
+            let has_room = begin.elapsed() >= ROOM * 4;
+            if has_room {
+                sent.borrow_mut().push(signal[0]);
+            }
+            has_room
+        };
+        let never = timeout(ROOM * 20, say_all(next, send)).await;
+        assert!(never.is_err());
+        assert_eq!(*sent.borrow(), [2], "the newer signal has all of the older one");
     }
 }

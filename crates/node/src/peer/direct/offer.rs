@@ -7,15 +7,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use link::Link;
-use punch::{Body, Decline, Described, Signal};
+use punch::{Body, Decline, Described, Signal, Why};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::Instant;
 use transport_quic::punched::{Begin, Failure};
 
-use super::{Answered, DirectPaths, WAITING_MAX, channels, converse, say};
+use super::{WAITING_MAX, channels, converse, said, say};
 use crate::client::{ClientShared, stun};
 use crate::peer::accept::{Whose, welcome};
+use crate::peer::turns::Turn;
 use crate::session::{Found, Session, Worker};
 
 /// The trials of one link begin at least this far apart. Each one looks names up, binds a socket and
@@ -30,6 +31,17 @@ pub(crate) struct Offers {
     whose: Whose,
     session: Arc<Session>,
     current: RefCell<Option<Round>>,
+    /// Tells the visitor that its last round has no trial.
+    declining: RefCell<Option<Task>>,
+}
+
+/// A task that ends when it is dropped.
+struct Task(AbortHandle);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// The trial that is under way, or the last one.
@@ -37,13 +49,7 @@ struct Round {
     number: u32,
     began: Instant,
     inbox: mpsc::Sender<Bytes>,
-    task: AbortHandle,
-}
-
-impl Drop for Round {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+    _task: Task,
 }
 
 impl Offers {
@@ -55,37 +61,48 @@ impl Offers {
     ) -> Self {
         let (worker, shared, whose) = (Rc::clone(worker), Arc::clone(shared), whose.clone());
         let session = Arc::clone(session);
-        Self { worker, shared, whose, session, current: RefCell::default() }
+        let (current, declining) = Default::default();
+        Self { worker, shared, whose, session, current, declining }
     }
 
     /// Takes a signal of the visitor. The first signal of a newer round begins a trial, and ends the
     /// one before it.
     pub(crate) fn hear(&self, link: &Link, bytes: Bytes) {
-        let signal = match Signal::decode(&bytes) {
+        let Signal { round, body } = match Signal::decode(&bytes) {
             Ok(signal) => signal,
             Err(error) => {
                 tracing::debug!(link = link.serial(), %error, "a signal is not understood");
                 return;
             }
         };
-        let offer = match signal.body {
+        let offer = match body {
             Body::Description(Described::Offer, text) => Some(text),
             Body::Description(Described::Answer, _) | Body::Offer(_) | Body::Decline(_) => None,
         };
-        let round = signal.round;
-        let mut current = self.current.borrow_mut();
-        let (known, now) =
-            (current.as_ref().map(|known| (known.number, known.began)), Instant::now());
+        let known = self.current.borrow().as_ref().map(|known| (known.number, known.began));
+        let now = Instant::now();
         match judged(known, round, now) {
             Judged::Older => return,
-            Judged::TooSoon => return decline(link, round, Decline::Unable),
-            Judged::Begins => *current = Some(self.begin(link, (round, offer), now)),
+            Judged::TooSoon => {
+                let link = link.clone();
+                let task = spawn_local(async move { decline(&link, round, Decline::Often).await });
+                drop(self.declining.replace(Some(Task(task.abort_handle()))));
+                return;
+            }
+            Judged::Begins => {
+                drop(self.current.replace(Some(self.begin(link, (round, offer), now))));
+            }
             Judged::UnderWay => {}
         }
-        if let Some(known) = &*current {
+        if let Some(known) = &*self.current.borrow() {
             // A signal that finds no room is repeated by the next one.
             let _ = known.inbox.try_send(bytes);
         }
+    }
+
+    /// The link has ended, and with it its trial.
+    pub(crate) fn end(&self) {
+        drop((self.current.take(), self.declining.take()));
     }
 
     /// `offer`: the session description of WebRTC that begins the round.
@@ -99,8 +116,8 @@ impl Offers {
             link: link.clone(),
             number,
         };
-        let task = spawn_local(trying.run(heard, offer)).abort_handle();
-        Round { number, began, inbox, task }
+        let task = Task(spawn_local(trying.run(heard, offer)).abort_handle());
+        Round { number, began, inbox, _task: task }
     }
 }
 
@@ -126,8 +143,9 @@ fn judged(known: Option<(u32, Instant)>, round: u32, now: Instant) -> Judged {
 }
 
 /// Tells the visitor that this round has no trial here.
-fn decline(link: &Link, round: u32, why: Decline) {
-    say(link, Signal { round, body: Body::Decline(why) }.encode());
+async fn decline(link: &Link, round: u32, why: Decline) {
+    let signal = Signal { round, body: Body::Decline(why) }.encode();
+    say(&signal, |signal| said(link, signal)).await;
 }
 
 /// The answer to one trial.
@@ -142,53 +160,61 @@ struct Trying {
 
 impl Trying {
     async fn run(self, mut heard: mpsc::Receiver<Bytes>, offer: Option<String>) {
-        let Some(turn) = DirectPaths::answer(&self.shared) else {
-            return decline(&self.link, self.number, Decline::Unable);
+        if self.shared.config.load().p2p.is_relayed() {
+            self.session.paths.failed(&self.link, Why::Relay.to_string());
+            return decline(&self.link, self.number, Decline::Relay).await;
+        }
+        let Some(turn) = self.shared.direct.answer(&self.whose.visitor) else {
+            return decline(&self.link, self.number, Decline::Often).await;
         };
-        let serial = self.link.serial();
         let outcome = match offer {
             Some(offer) => self.answer(&offer, turn).await,
             None => self.attempt(&mut heard, turn).await.map_err(|error| error.to_string()),
         };
         if let Err(error) = outcome {
-            tracing::debug!(link = serial, %error, "no direct path to the visitor");
-            self.session.paths.failed(serial, error);
+            tracing::debug!(link = self.link.serial(), %error, "no direct path to the visitor");
+            self.session.paths.failed(&self.link, error);
         }
     }
 
     /// Answers an offer of data channels, and takes the carrier that comes of it.
-    async fn answer(&self, offer: &str, _turn: Answered) -> Result<(), String> {
-        let answered = channels::answer(&self.shared, offer).await.map_err(|declined| {
-            decline(&self.link, self.number, declined.why);
-            declined.error
-        })?;
-        let text = answered.answer().to_owned();
-        let (session, serial) = (Arc::clone(&self.session), self.link.serial());
+    async fn answer(&self, offer: &str, _turn: Turn) -> Result<(), String> {
+        let answered = match channels::answer(&self.shared, offer).await {
+            Ok(answered) => answered,
+            Err(declined) => {
+                decline(&self.link, self.number, declined.why).await;
+                return Err(declined.error);
+            }
+        };
+        let body = Body::Description(Described::Answer, answered.answer().to_owned());
+        let signal = Signal { round: self.number, body }.encode();
+        let (session, link) = (Arc::clone(&self.session), self.link.clone());
         let incoming = answered.incoming(move |visitor| {
-            session.paths.found(serial, Found::Channels(visitor));
+            session.paths.found(&link, Found::Channels(visitor));
         });
-        let body = Body::Description(Described::Answer, text);
-        say(&self.link, Signal { round: self.number, body }.encode());
+        say(&signal, |signal| said(&self.link, signal)).await;
         welcome(&self.worker, &self.shared, &self.whose, incoming).await;
         Ok(())
     }
 
-    async fn attempt(
-        &self,
-        heard: &mut mpsc::Receiver<Bytes>,
-        _turn: Answered,
-    ) -> Result<(), Failure> {
+    async fn attempt(&self, heard: &mut mpsc::Receiver<Bytes>, _turn: Turn) -> Result<(), Failure> {
         let config = self.shared.config.load_full();
         let stun = stun::of(self.shared.uplink(), &config, stun::LOOKUPS).await;
         let puncher = self.shared.direct.puncher(&config);
         let begin = Begin { round: self.number, stun, is_mapping: false };
         let trial = puncher.map_err(Failure::Quic).and_then(|made| Ok(made.publisher(&begin)?));
-        let trial = trial.inspect_err(|_| decline(&self.link, self.number, Decline::Unable))?;
+        let trial = match trial {
+            Ok(trial) => trial,
+            Err(error) => {
+                decline(&self.link, self.number, Decline::Unable).await;
+                return Err(error);
+            }
+        };
         let incoming = tokio::select! {
             incoming = trial.accept() => incoming?,
             never = converse(&self.link, &trial, heard) => match never {},
         };
-        self.session.paths.found(self.link.serial(), Found::Quic(trial.path()));
+        self.session.paths.found(&self.link, Found::Quic(trial.path()));
         tokio::select! {
             () = welcome(&self.worker, &self.shared, &self.whose, incoming) => {}
             // The visitor may still miss the signal that says which pair it is.

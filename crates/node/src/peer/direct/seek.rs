@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use link::Link;
+use punch::Why;
 use tokio::sync::{Notify, mpsc};
 use transport::{Carrier, CarrierError, Dialled, LocalFuture, PathDialer, Say};
 use transport_quic::punched::{Begin, Failure};
@@ -36,7 +37,8 @@ pub(crate) struct Seeker {
     /// The number of the last trial.
     round: Cell<u32>,
     /// The link has its first carrier, so that a trial has a chance.
-    asked: Notify,
+    begun: Notify,
+    asked: news::Asked,
 }
 
 impl Seeker {
@@ -48,7 +50,8 @@ impl Seeker {
             link: RefCell::default(),
             inbox: RefCell::default(),
             round: Cell::new(0),
-            asked: Notify::new(),
+            begun: Notify::new(),
+            asked: news::Asked::default(),
         })
     }
 
@@ -56,7 +59,7 @@ impl Seeker {
     pub(crate) fn live(&self, link: &Link) {
         let is_new = self.link.replace(Some(link.clone())).is_none();
         if is_new {
-            self.asked.notify_one();
+            self.begun.notify_one();
         }
     }
 
@@ -78,23 +81,30 @@ impl Seeker {
             let text = "the link has no relayed carrier yet, which a direct path begins with";
             return Err(io::Error::new(io::ErrorKind::NotConnected, text).into());
         };
+        let outcome = self.begin(&link).await;
+        self.inbox.replace(None);
+        if let Err(error) = &outcome {
+            self.session.paths.failed(&link, error.to_string());
+        }
+        outcome
+    }
+
+    async fn begin(&self, link: &Link) -> Result<Carrier, CarrierError> {
+        if self.shared.config.load().p2p.is_relayed() {
+            return Err(Failure::NoPath(Why::Relay).into());
+        }
         let round = self.round.get().saturating_add(1);
         self.round.set(round);
         let (inbox, mut heard) = mpsc::channel(WAITING_MAX);
         self.inbox.replace(Some(inbox));
-        let outcome = match self.over {
-            Over::Quic => self.attempt(&link, round, &mut heard).await.map_err(Into::into),
-            Over::Channels => channels::dial(&self.shared, &link, round, &mut heard).await,
-        };
-        self.inbox.replace(None);
-        match &outcome {
-            Ok(carrier) if self.over == Over::Channels => {
-                self.session.paths.found(link.serial(), Found::Channels(carrier.peer.address));
+        match self.over {
+            Over::Quic => Ok(self.attempt(link, round, &mut heard).await?),
+            Over::Channels => {
+                let carrier = channels::dial(&self.shared, link, round, &mut heard).await?;
+                self.session.paths.found(link, Found::Channels(carrier.peer.address));
+                Ok(carrier)
             }
-            Ok(_) => {}
-            Err(error) => self.session.paths.failed(link.serial(), error.to_string()),
         }
-        outcome
     }
 
     async fn attempt(
@@ -112,7 +122,7 @@ impl Seeker {
             carrier = trial.dial() => carrier?,
             never = converse(link, &trial, heard) => match never {},
         };
-        self.session.paths.found(link.serial(), Found::Quic(trial.path()));
+        self.session.paths.found(link, Found::Quic(trial.path()));
         Ok(carrier)
     }
 }
@@ -137,9 +147,10 @@ impl PathDialer for Direct {
         let seeker = Rc::clone(&self.0);
         Box::pin(async move {
             tokio::select! {
-                () = seeker.asked.notified() => {}
-                () = news::other_addresses() => {}
+                () = seeker.begun.notified() => {}
+                () = seeker.asked.other_addresses() => {}
             }
+            seeker.asked.note();
         })
     }
 }

@@ -26,7 +26,8 @@ use crate::session::Worker;
 /// costs no handshake.
 const IDLE: Duration = Duration::from_secs(300);
 
-/// The period of the looks at a link. A link that is idle for less than it is never closed.
+/// The period of the looks at a link. A stream that begins and ends between two looks counts by its
+/// bytes.
 const LOOK: Duration = Duration::from_secs(30);
 
 /// An attempt that fails for reasons that may pass is given up after this time without a link, unless
@@ -52,9 +53,29 @@ impl Kept {
         self.link.borrow().as_ref().is_some_and(|link| !link.has_ended())
     }
 
-    fn is_used(&self) -> bool {
+    /// What the looks compare. A link that takes the place of another begins with no bytes.
+    fn seen(&self) -> Seen {
         let link = self.link.borrow();
-        link.as_ref().is_some_and(|link| link.stream_count() > 0 || link.flow_count() > 0)
+        let Some(link) = &*link else { return Seen::default() };
+        let (received, sent, _) = link.totals();
+        let is_open = link.stream_count() > 0 || link.flow_count() > 0;
+        Seen { is_open, bytes: (received, sent) }
+    }
+}
+
+/// The use of a link, at a look.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    /// There is a stream or a flow.
+    is_open: bool,
+    /// Payload received and sent.
+    bytes: (u64, u64),
+}
+
+impl Seen {
+    /// Whether the link was used since the look `before`.
+    fn is_used_since(self, before: Self) -> bool {
+        self.is_open || self.bytes != before.bytes
     }
 }
 
@@ -145,10 +166,12 @@ async fn keep(owner: Rc<VisitorOwner>, client: Client, peer: &Arc<Peer>) {
 
 /// Lets an idle link retire. Ready when the keeper shall end.
 async fn watch(kept: &Kept, leaving: &AtomicBool, peer: &Peer) {
-    let mut used = Instant::now();
+    let (mut used, mut last) = (Instant::now(), kept.seen());
     loop {
         sleep(LOOK).await;
-        if peer.state().is_kept || kept.is_used() {
+        let now = kept.seen();
+        let was_used = now.is_used_since(std::mem::replace(&mut last, now));
+        if peer.state().is_kept || was_used {
             used = Instant::now();
         } else if used.elapsed() >= IDLE && kept.has_link() {
             // No successor is made, and a stream that is opened meanwhile goes on to its end.
@@ -175,7 +198,7 @@ fn tell(peer: &Peer, (kept, owner): (&Kept, &VisitorOwner), report: &Report<'_>)
             }
             let is_over = lasting.is_some() || kept.since.get().elapsed() >= GIVE_UP;
             if is_over && !kept.has_link() {
-                peer.fail(lasting.unwrap_or_else(|| error.to_string()));
+                peer.fail(lasting.unwrap_or_else(|| trouble::passing(service, error)));
                 if !peer.state().is_kept {
                     kept.over.notify_one();
                 }
@@ -215,5 +238,20 @@ fn tell(peer: &Peer, (kept, owner): (&Kept, &VisitorOwner), report: &Report<'_>)
                 );
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_that_come_and_go_between_two_looks_are_a_use() {
+        let seen = |is_open, received, sent| Seen { is_open, bytes: (received, sent) };
+        assert!(!seen(false, 7, 9).is_used_since(seen(true, 7, 9)));
+        assert!(seen(false, 7, 10).is_used_since(seen(false, 7, 9)));
+        assert!(seen(false, 8, 9).is_used_since(seen(false, 7, 9)));
+        assert!(seen(true, 7, 9).is_used_since(seen(false, 7, 9)));
+        assert!(seen(false, 0, 1).is_used_since(Seen { is_open: false, bytes: (7, 9) }));
     }
 }

@@ -224,11 +224,13 @@ impl Peer {
 
     /// Starts to keep a link on this worker.
     fn keep(self: &Arc<Self>, worker: &Rc<Worker>, shared: &Arc<ClientShared>) {
+        // Read under the lock: a reload then ends the keeper, or came before.
+        let mut state = self.state();
         let visit = shared.config.load().visit_of(&self.service);
         let Some(visit) = visit else {
+            drop(state);
             return self.fail(trouble::no_token(&self.service));
         };
-        let mut state = self.state();
         let is_kept = |keeper: &Keeper| !keeper.task.is_finished();
         if state.keepers.get(&worker.index).is_some_and(is_kept) {
             return;

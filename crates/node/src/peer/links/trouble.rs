@@ -25,7 +25,10 @@ pub(super) fn refused(service: &PrivateService, code: ResetCode) -> CarrierError
              {client} must name this client in `visitors`, and the service must exist"
         ),
         ResetCode::Unreachable => format!("client {client} is away"),
-        ResetCode::Limit => "a limit of streams is reached (`limits` on the server)".to_owned(),
+        // Another attempt may find room.
+        ResetCode::Limit => {
+            return io::Error::new(io::ErrorKind::ConnectionReset, limit(service)).into();
+        }
         ResetCode::Aborted
         | ResetCode::Refused
         | ResetCode::Timeout
@@ -38,6 +41,10 @@ pub(super) fn refused(service: &PrivateService, code: ResetCode) -> CarrierError
         }
     };
     CarrierError::Config(text)
+}
+
+fn limit(service: &PrivateService) -> String {
+    format!("a limit of the server or of client {} is reached", service.client)
 }
 
 /// The server of an older version.
@@ -58,8 +65,40 @@ pub(super) fn lasting(service: &PrivateService, error: &DialError) -> Option<Str
                 service.client
             ))
         }
+        DialError::Greet(greet) if greet.refusal() == Some(Refusal::Limit) => None,
         DialError::Carrier(_) | DialError::Greet(_) => {
             error.is_refusal().then(|| error.to_string())
         }
+    }
+}
+
+/// The reason of a failed attempt after which the next may succeed.
+pub(super) fn passing(service: &PrivateService, error: &DialError) -> String {
+    match error {
+        DialError::Greet(greet) if greet.refusal() == Some(Refusal::Limit) => limit(service),
+        DialError::Carrier(_) | DialError::Greet(_) => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ::link::GreetError;
+    use proto::greeting::GreetingError;
+
+    use super::*;
+
+    #[test]
+    fn a_limit_may_have_room_at_the_next_attempt_and_a_missing_right_may_not() {
+        let service: PrivateService = "home/ssh".parse().unwrap();
+        let refusal =
+            |refusal| DialError::Greet(GreetError::Greeting(GreetingError::Refused(refusal)));
+        let reset = |code| DialError::Carrier(refused(&service, code));
+        for error in [reset(ResetCode::Limit), refusal(Refusal::Limit)] {
+            assert_eq!(lasting(&service, &error), None);
+            let why = passing(&service, &error);
+            assert!(why.contains("a limit of the server or of client home is reached"), "{why}");
+        }
+        assert!(lasting(&service, &reset(ResetCode::Unknown)).is_some());
+        assert!(lasting(&service, &refusal(Refusal::BadCredential)).is_some());
     }
 }

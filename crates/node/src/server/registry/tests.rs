@@ -5,12 +5,14 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use config::{ClientGrant, ServerFlags, Sources, Text};
 use ops::clients::Change;
 use ops::enrol::Order;
 use ops::{Enrolment, Serving, WrongConfig};
 use proto::InstanceId;
+use proto::control::{Invite, InviteAction, InviteOutcome};
 use proto::greeting::{Features, Name, StoredCredential, Token};
 
 use super::*;
@@ -94,7 +96,7 @@ fn sources() -> Sources<'static> {
 
 async fn server(store: &Arc<Store>) -> Server {
     let text = "listen: tcp://127.0.0.1:0\nworkers: 1\nclients: [{ name: told, token: \
-                q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi }]\n";
+                q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi, allow: { invite: true } }]\n";
     let text = Text { name: "server.yaml", text };
     let config = config::load_server(Some(text), &ServerFlags::default(), &sources());
     let config = config.unwrap().config;
@@ -195,4 +197,29 @@ async fn a_record_is_of_a_client_that_the_server_knows_and_goes_with_it() {
     assert!(registry.enroll(&name, &again, credential(2)).await.unwrap());
     assert_eq!(home().unwrap().address, None);
     server.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_inviter_gives_rights_to_its_own_services_and_waits_longer_for_each_refusal() {
+    let store = Arc::new(Store::default());
+    let server = server(&store).await;
+    let registry = server.registry();
+    let guest = Name::new("guest").unwrap();
+    let code = code(&server, Order::new("guest", [&[], &[]], &[])).await.unwrap();
+    assert!(registry.enroll(&guest, &code, credential(1)).await.unwrap());
+    let ask = async |visitor: &str| {
+        let [visitor, service] = [visitor, "ssh"].map(|name| Name::new(name).unwrap());
+        let action = InviteAction::Existing;
+        match registry.invite("told", Invite { request: 1, visitor, service, action }).await {
+            InviteOutcome::Refused(why) => why,
+            InviteOutcome::Done(_) => panic!("done"),
+        }
+    };
+    let start = Instant::now();
+    let why = ask("guest").await;
+    assert!(why.contains("published no private service `ssh`"), "{why}");
+    for name in ["anna", "bert"] {
+        assert!(ask(name).await.contains("knows no client"));
+    }
+    assert!(start.elapsed() >= Duration::from_millis(100 + 200 + 400), "{:?}", start.elapsed());
 }

@@ -80,7 +80,10 @@ fn a_peer_that_names_ever_new_addresses_gets_checks_to_sixteen_of_them_at_one_pe
 fn check(ufrag: &str, password: &str) -> Vec<u8> {
     let user = format!("{ufrag}:{}", CREDENTIALS.0);
     let id = is::stun::TransId::new();
-    let message = is::stun::StunMessage::binding_request(&user, id, true, 1, 1, false);
+    signed(&is::stun::StunMessage::binding_request(&user, id, true, 1, 1, false), password)
+}
+
+fn signed(message: &is::stun::StunMessage<'_>, password: &str) -> Vec<u8> {
     let mut bytes = vec![0; 200];
     let length = {
         use is::Sha1HmacProvider as _;
@@ -113,6 +116,18 @@ fn only_the_right_password_opens_the_port_for_more_than_stun() {
 }
 
 #[test]
+fn a_path_is_not_in_use_towards_an_address_that_a_stranger_must_not_name() {
+    let now = Instant::now();
+    let mut attempt = attempt(now, Role::Publisher);
+    for bad in ["127.0.0.1:9", "169.254.169.254:80", "[::ffff:169.254.169.254]:80"] {
+        attempt.adopt(now, bad.parse().unwrap());
+        assert_eq!(attempt.pair(), None, "{bad}");
+    }
+    attempt.adopt(now, "198.51.100.7:9".parse().unwrap());
+    assert!(attempt.pair().is_some());
+}
+
+#[test]
 fn checks_from_ever_new_addresses_are_bounded() {
     let now = Instant::now();
     let mut attempt = attempt(now, Role::Publisher);
@@ -131,6 +146,68 @@ fn checks_from_ever_new_addresses_are_bounded() {
     to.sort();
     to.dedup();
     assert!(to.len() <= PAIRS, "{}", to.len());
+}
+
+#[test]
+fn answers_to_one_check_that_name_ever_new_addresses_of_ours_are_bounded() {
+    let now = Instant::now();
+    let mut attempt = attempt(now, Role::Visitor);
+    let peer = "198.51.100.7:9".parse().unwrap();
+    attempt.handle_signal(now, &offer([peer])).unwrap();
+    let (at, question) = sent_first(&mut attempt, now);
+    let id = is::stun::StunMessage::parse(&question.bytes).unwrap().trans_id();
+    for port in 1..=2_000 {
+        let named = SocketAddr::from(([203, 0, 113, 1], port));
+        let answer = is::stun::StunMessage::binding_reply(id, named);
+        attempt.handle_datagram(at, (peer, None), &signed(&answer, CREDENTIALS.1));
+    }
+    let kept = attempt.agent.local_candidates().count();
+    assert!((3..=40).contains(&kept), "{kept}");
+    assert!(attempt.peers.seen_as(peer).is_some(), "the first answers count");
+}
+
+/// The first datagram that an attempt sends, with its time.
+fn sent_first(attempt: &mut Attempt, mut now: Instant) -> (Instant, Datagram) {
+    loop {
+        if let Some(datagram) = attempt.poll_datagram() {
+            return (now, datagram);
+        }
+        now = now.max(attempt.poll_timeout().unwrap());
+        attempt.handle_timeout(now);
+    }
+}
+
+#[test]
+fn the_word_of_a_peer_that_it_is_behind_our_address_opens_no_private_network() {
+    let now = Instant::now();
+    let kinds = crate::Kinds { host: false, ..crate::Kinds::default() };
+    let settings = Settings { kinds, ..Settings::default() };
+    let server: SocketAddr = "198.51.100.1:3478".parse().unwrap();
+    let hosts: [SocketAddr; 1] = ["10.0.0.2:6000".parse().unwrap()];
+    let told: (&[SocketAddr], &[SocketAddr], bool) = (&hosts, &[server], false);
+    let mut attempt =
+        Attempt::new(now, (Role::Visitor, 1), settings, told, &mut |bytes| bytes.fill(7));
+    let question = attempt.poll_datagram().unwrap();
+    let answer = stun::answer(&question.bytes, "203.0.113.1:9".parse().unwrap()).unwrap();
+    attempt.handle_datagram(now, (server, None), answer.bytes());
+    let (ours, inner) = ("203.0.113.1:10".parse().unwrap(), "10.0.0.1:53".parse().unwrap());
+    let candidates =
+        vec![Candidate::new(Kind::Reflexive, ours, 0), Candidate::new(Kind::Host, inner, 0)];
+    let (ufrag, password) = (CREDENTIALS.0.into(), CREDENTIALS.1.into());
+    let credentials = Credentials { ufrag, password };
+    let offer = Offer { credentials, candidates, nat: Nat::default(), more: false };
+    attempt.handle_signal(now, &Signal { round: 1, body: Body::Offer(offer) }.encode()).unwrap();
+    let (at, check) = sent_first(&mut attempt, now);
+    assert_eq!(check.to, ours);
+    // Whoever is elsewhere may answer, but not from there, and does not know the check.
+    let id = is::stun::StunMessage::parse(&check.bytes).unwrap().trans_id();
+    let other = is::stun::TransId::new();
+    for (from, id) in [("198.51.100.7:9".parse().unwrap(), id), (ours, other)] {
+        let answer = is::stun::StunMessage::binding_reply(id, "203.0.113.1:9".parse().unwrap());
+        attempt.handle_datagram(at, (from, None), &signed(&answer, CREDENTIALS.1));
+    }
+    let sent = sent(&mut attempt, at);
+    assert!(!sent.is_empty() && sent.iter().all(|(_, one)| one.to != inner), "{sent:?}");
 }
 
 #[test]

@@ -1,0 +1,65 @@
+//! Network namespaces with NATs of the kernel, in a cage: a second run of the test program with
+//! namespaces of its own. However a run ends, the kernel ends everything inside the cage.
+//!
+//! ```text
+//!  test ── setpriv, unshare ──> cage: the internet is a bridge here, with the addresses of the server
+//!     cage ── ip netns exec ──> programs on the hosts, each behind its NATs
+//! ```
+//!
+//! Needs root, and `ip` and `nft`.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
+
+mod networks;
+
+use std::fs::File;
+use std::os::fd::AsFd as _;
+use std::process::{Command, Stdio};
+use std::thread;
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+pub use networks::{Network, SERVER_V4, SERVER_V6, internet, network, rules};
+
+/// The name of the test that a run in a cage executes.
+const PART: &str = "part";
+
+/// Runs the test `part` of this program in a cage, with `variable` set to `name`. Returns the line
+/// that it printed as `outcome …`, and everything that it printed.
+///
+/// # Panics
+/// The run has no outcome.
+#[must_use]
+pub fn caged(variable: &str, name: &str) -> (String, String) {
+    let exe = std::env::current_exe().unwrap();
+    let mut caged = Command::new("setpriv");
+    caged.args(["--pdeathsig", "KILL", "unshare", "--net", "--mount", "--pid", "--fork"]);
+    caged.args(["--kill-child", "--mount-proc", "--propagation", "private"]).arg(exe);
+    caged.args([PART, "--exact", "--nocapture"]).env(variable, name);
+    let output = caged.stdin(Stdio::null()).output().expect("setpriv and unshare of util-linux");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let outcome = text.lines().find_map(|line| line.strip_prefix("outcome ")).map(str::to_owned);
+    let told = format!("{text}{}", String::from_utf8_lossy(&output.stderr));
+    (outcome.unwrap_or_else(|| panic!("{name}: no outcome\n{told}")), told)
+}
+
+/// The command that runs a program on a host.
+#[must_use]
+pub fn on(host: &str) -> Command {
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", host]);
+    command
+}
+
+/// Does something on a host, in a thread of its own: a socket that is made there stays there.
+///
+/// # Panics
+/// There is no such host, or `act` panics.
+pub fn within<T: Send>(host: &str, act: impl FnOnce() -> T + Send) -> T {
+    let namespace = File::open(format!("/run/netns/{host}")).unwrap();
+    let enter = || {
+        let kind = Some(LinkNameSpaceType::Network);
+        move_into_link_name_space(namespace.as_fd(), kind).unwrap();
+        act()
+    };
+    thread::scope(|scope| scope.spawn(enter).join().unwrap())
+}
