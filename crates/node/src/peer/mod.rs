@@ -23,6 +23,10 @@ pub(crate) mod accept;
 pub(crate) mod direct;
 pub(crate) mod links;
 mod turns;
+#[cfg_attr(
+    not(feature = "webrtc"),
+    allow(dead_code, reason = "without WebRTC every offer is refused")
+)]
 pub(crate) mod wire;
 
 use std::sync::{Arc, OnceLock};

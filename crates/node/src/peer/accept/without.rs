@@ -16,7 +16,7 @@ use crate::session::Worker;
 pub(crate) struct Programs;
 
 impl Programs {
-    pub(super) const fn close(&self, _: impl Fn(&Whose, &StoredCredential) -> bool) {}
+    pub(super) fn close(&self, _: impl Fn(&Whose, &StoredCredential) -> bool) {}
 }
 
 pub(super) async fn take(

@@ -64,6 +64,7 @@ const ROOM: Duration = Duration::from_millis(100);
 pub(crate) struct DirectPaths {
     puncher: OnceLock<Puncher>,
     /// Data channels.
+    #[cfg_attr(not(feature = "webrtc"), allow(dead_code, reason = "there are none"))]
     channels: channels::Peers,
     /// The trials that this client answers.
     answered: Arc<Turns>,
