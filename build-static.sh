@@ -58,7 +58,9 @@ for registry in "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*/; do
 done
 export CC_x86_64_unknown_linux_musl="${CC_x86_64_unknown_linux_musl:-musl-gcc}"
 # musl's own allocator takes one lock for all threads; mimalloc takes none.
-cargo build --locked --release --target "$triple" --package tunnel --features mimalloc </dev/null
+# WebRTC would exceed the size.
+cargo build --locked --release --target "$triple" --package tunnel --no-default-features \
+  --features mimalloc </dev/null
 
 mkdir -p "$out"
 install -m 755 "${CARGO_TARGET_DIR:-target}/$triple/release/tunnel" "$out/tunnel"
