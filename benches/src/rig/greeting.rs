@@ -43,6 +43,7 @@ impl Default for Greeting {
             versions: Versions::OURS,
             features: Features(0),
             introductions: false,
+            links_suffice: false,
             nonce: [3; 32],
         };
         Self { client, server, credential }

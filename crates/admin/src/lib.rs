@@ -35,6 +35,7 @@ mod metrics;
 #[cfg(feature = "otlp")]
 pub mod otlp;
 mod page;
+mod peer_metrics;
 mod places;
 mod routes;
 mod serve;

@@ -12,8 +12,10 @@ use Kind::{Counter, Gauge, Histogram};
 use ops::Role;
 use ops::status::{
     Carrier, Certificate, DaemonState, Link, LinkState, Requests, Sent, Service, ServiceState,
-    Session, Status,
+    ServiceTarget, Session, Status,
 };
+
+use crate::peer_metrics;
 
 /// Most services with their own series; clients may register any number of services.
 const SERVICES_MAX: usize = 2000;
@@ -51,7 +53,7 @@ pub(crate) struct Sample<'a> {
     pub(crate) value: Value,
 }
 
-type Label<'a> = (&'static str, &'a str);
+pub(crate) type Label<'a> = (&'static str, &'a str);
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
@@ -95,21 +97,22 @@ pub(crate) fn list(status: &Status) -> Vec<Metric<'_>> {
     process(&mut list, status);
     let sessions = by_peer(&status.sessions);
     links(&mut list, &sessions);
+    peer_metrics::peers(&mut list, status);
     services(&mut list, status, &sessions);
     certificates(&mut list, &status.certificates);
     list.0
 }
 
 #[derive(Default)]
-struct List<'a>(Vec<Metric<'a>>);
+pub(crate) struct List<'a>(Vec<Metric<'a>>);
 
 impl<'a> List<'a> {
     /// Adds a metric without series; `value` adds the series.
-    fn metric(&mut self, name: &'static str, kind: Kind, help: &'static str) {
+    pub(crate) fn metric(&mut self, name: &'static str, kind: Kind, help: &'static str) {
         self.0.push(Metric { name, kind, help, samples: Vec::new() });
     }
 
-    fn value(&mut self, name: &str, labels: &[Label<'a>], value: impl Into<Value>) {
+    pub(crate) fn value(&mut self, name: &str, labels: &[Label<'a>], value: impl Into<Value>) {
         let of = self.0.iter_mut().rfind(|metric| metric.name == name);
         if let Some(metric) = of {
             metric.samples.push(Sample { labels: labels.to_vec(), value: value.into() });
@@ -407,6 +410,7 @@ fn services<'a>(list: &mut List<'a>, status: &'a Status, sessions: &Sessions<'a>
     by_reason(list, name, help, &all, |service| &service.refused);
     requests(list, &all);
     flows(list, &all);
+    targets(list, &all);
 }
 
 /// The names that a server answers by itself.
@@ -491,6 +495,28 @@ fn flows<'a>(list: &mut List<'a>, all: &[Series<'a>]) {
     by_reason(list, name, "Datagrams dropped, by reason.", &all, |service| &service.dropped);
 }
 
+/// The targets of services that have several.
+fn targets<'a>(list: &mut List<'a>, all: &[Series<'a>]) {
+    type Of = fn(&ServiceTarget) -> u64;
+    let is_up: Of = |target| u64::from(target.down.is_none());
+    let visitors: Of = |target| target.visitors;
+    let total: Of = |target| target.visitors_total;
+    let up = "1 if the target serves, as far as is known.";
+    for (name, kind, help, of) in [
+        ("tunnel_target_up", Gauge, up, is_up),
+        ("tunnel_target_visitors", Gauge, "Open streams and flows.", visitors),
+        ("tunnel_target_visitors_total", Counter, "Streams and flows.", total),
+    ] {
+        list.metric(name, kind, help);
+        for series in all {
+            for target in &series.service.targets {
+                let labels = series.labels().into_iter().chain([("target", &*target.target)]);
+                list.value(name, &labels.collect::<Vec<_>>(), of(target));
+            }
+        }
+    }
+}
+
 fn by_reason<'a>(
     list: &mut List<'a>,
     name: &'static str,
@@ -537,7 +563,9 @@ fn resident_bytes() -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use ops::status::{Told, sample, sample_flows, sample_kcp, sample_requests};
+    use ops::status::{
+        PathBytes, PathState, PeerPath, Told, sample, sample_flows, sample_kcp, sample_requests,
+    };
 
     use super::*;
 
@@ -595,6 +623,13 @@ mod tests {
             ..one
         };
         client.sessions[0].services.push(refused);
+        client.sessions[0].services[0].targets = vec![ServiceTarget {
+            target: "tcp://10.0.0.5:22".into(),
+            weight: 1,
+            visitors: 2,
+            visitors_total: 30,
+            ..ServiceTarget::default()
+        }];
         let kcp = sample_kcp();
         status.sessions[0].sent.insert("kcp".into(), kcp.sent().unwrap());
         status.sessions[0].links[1].carriers.push(kcp);
@@ -610,6 +645,22 @@ mod tests {
             certificate("a.example.com", "acme", Some(1_790_000_000), Some("refused")),
             certificate("b.example.com", "none", None, None),
         ];
+        status.peers.streams = [("joined".to_owned(), 12), ("unknown".to_owned(), 2)].into();
+        status.peers.stun = [("answered".to_owned(), 40), ("dropped".to_owned(), 1)].into();
+        client.peers.trials = [("direct".to_owned(), 2), ("blocked_there".to_owned(), 1)].into();
+        let bytes = |received, sent| PathBytes { received, sent };
+        client.peers.bytes =
+            [("relayed".to_owned(), bytes(1, 2)), ("direct".to_owned(), bytes(3, 4))].into();
+        let peer = |path: PathState, rtt_micros| Link {
+            path: Some(PeerPath { state: path.into(), rtt_micros, ..PeerPath::default() }),
+            ..Link::default()
+        };
+        client.sessions.push(Session {
+            peer: "home/ssh".into(),
+            private: true,
+            links: vec![peer(PathState::Direct, Some(8_400)), peer(PathState::Relayed, None)],
+            ..Session::default()
+        });
         client.role = Role::Client;
         client.reload_error = Some("no".into());
         client.descriptors.limit = None;
@@ -618,6 +669,29 @@ mod tests {
         let lines = page.split_inclusive('\n');
         let page: String = lines.filter(|l| !l.starts_with("process_resident")).collect();
         assert!(page == include_str!("metrics.txt"), "{page}");
+    }
+
+    #[test]
+    fn the_guide_has_a_row_for_each_metric_of_links_between_clients() {
+        let guide = include_str!("../../tunnel/docs/metrics-and-api.md");
+        let mut server = sample();
+        server.role = Role::Server;
+        let mut client = sample();
+        client.role = Role::Client;
+        let pages = page(&server) + &page(&client);
+        let is_ours = |name: &&str| {
+            let stems = ["tunnel_peer_", "tunnel_private_", "tunnel_stun_"];
+            stems.iter().any(|stem| name.starts_with(stem))
+        };
+        let heads = pages.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        let mut told: Vec<_> = heads.filter_map(|head| head.split(' ').next()).collect();
+        told.retain(is_ours);
+        let rows = guide.lines().filter_map(|line| line.strip_prefix("| `"));
+        let mut written: Vec<_> =
+            rows.filter_map(|row| row.split(['`', '{']).next()).filter(is_ours).collect();
+        told.sort_unstable();
+        written.sort_unstable();
+        assert_eq!(written, told);
     }
 
     #[test]

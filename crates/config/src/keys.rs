@@ -76,22 +76,26 @@ mod tables {
     pub(crate) const SERVICE: Table = table("client:services[]",
         &["name", "target", "target_tls", "public", "priority", "timeouts", "tcp_keepalive", "health", "allow_from", "deny_from", "proxy_protocol",
           "basic_auth", "basic_auth_file", "host_rewrite", "headers", "response_headers", "forwarded", "path", "strip_prefix", "redirect", "hsts", "preflight", "compress", "pass_through", "remember", "until",
-          "list", "try_files", "allow", "limits", "visitors"],
-        &["resume", "balance", "shared"]);
+          "list", "try_files", "allow", "limits", "visitors", "visitor_tls", "balance"],
+        &["resume", "shared", "sticky"]);
+    pub(crate) const SERVICE_TARGET: Table = table("client:services[].target[]", &["url", "weight"], &[]);
     pub(crate) const TARGET_TLS: Table = table("client:services[].target_tls", &["pin", "ca", "server_name", "insecure"], &[]);
     pub(crate) const SERVICE_LIMITS: Table = table("client:services[].limits", &["flows", "source"], &["streams", "new_per_second", "up", "down", "stream"]);
     pub(crate) const SERVICE_SOURCE_LIMITS: Table = Table { path: "client:services[].limits.source", ..SOURCE_LIMITS };
     pub(crate) const REQUEST_HEADERS: Table = table("client:services[].headers", &["set", "remove"], &[]);
     pub(crate) const RESPONSE_HEADERS: Table = Table { path: "client:services[].response_headers", ..REQUEST_HEADERS };
-    pub(crate) const HEALTH: Table = table("client:services[].health", &["interval", "timeout"], &[]);
+    pub(crate) const HEALTH: Table = table("client:services[].health", &["interval", "timeout", "path"], &[]);
     pub(crate) const TIMEOUTS: Table = table("client:services[].timeouts", &["dial", "idle", "half_close", "total", "flush", "flow", "flow_unanswered"], &[]);
     pub(crate) const VISITOR: Table = table("client:services[].visitors[]", &["name", "token", "token_file"], &[]);
+    pub(crate) const VISITOR_TLS: Table = table("client:services[].visitor_tls", &["ca", "cert", "key"], &[]);
+    pub(crate) const FORWARD_TLS: Table = table("client:forwards[].tls", &["ca", "cert", "key"], &[]);
+    pub(crate) const VISIT_TLS: Table = table("client:visits[].tls", &["ca", "cert", "key"], &[]);
     pub(crate) const P2P: Table = table("client:p2p", &["stun", "ports", "candidates", "webrtc"], &[]);
     pub(crate) const SERVER_P2P: Table = table("server:p2p", &["webrtc"], &["stun", "ports"]);
     pub(crate) const SERVER_WEBRTC: Table = table("server:p2p.webrtc", &["path"], &["peers", "idle"]);
     pub(crate) const P2P_WEBRTC: Table = table("client:p2p.webrtc", &["peers", "idle"], &[]);
-    pub(crate) const VISIT: Table = table("client:visits[]", &["service", "token", "token_file", "p2p"], &[]);
-    pub(crate) const FORWARD: Table = table("client:forwards[]", &["listen", "target", "mode", "basic_auth", "timeouts", "token", "token_file", "p2p"], &["limits", "name"]);
+    pub(crate) const VISIT: Table = table("client:visits[]", &["service", "token", "token_file", "tls", "p2p"], &[]);
+    pub(crate) const FORWARD: Table = table("client:forwards[]", &["listen", "target", "mode", "basic_auth", "timeouts", "token", "token_file", "tls", "p2p"], &["limits", "name"]);
     pub(crate) const FORWARD_TIMEOUTS: Table = table("client:forwards[].timeouts", STREAM_TIMES, &[]);
     pub(crate) const RETRY: Table = table("client:retry", &["min", "max"], &[]);
 
@@ -142,6 +146,7 @@ pub const TABLES: &[Table] = &[
     CLIENT_TLS,
     PATH_TLS,
     SERVICE,
+    SERVICE_TARGET,
     TARGET_TLS,
     REQUEST_HEADERS,
     RESPONSE_HEADERS,
@@ -154,8 +159,11 @@ pub const TABLES: &[Table] = &[
     SERVER_P2P,
     SERVER_WEBRTC,
     VISITOR,
+    VISITOR_TLS,
     VISIT,
+    VISIT_TLS,
     FORWARD,
+    FORWARD_TLS,
     FORWARD_TIMEOUTS,
     RETRY,
     WINDOW,

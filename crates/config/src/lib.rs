@@ -5,6 +5,7 @@
 //! * `flags`: command line flags as parts of that tree
 //! * `decode`: tree to values; [`keys`] lists the known keys
 //! * `model`: the checked types
+//! * `foreign`: a YAML text of another program as a plain tree
 //! * [`edit`]: edits a text in place, keeping comments; shows a text as JSON without secrets
 //! * [`secrets`]: what a secret is
 //! * [`sample`]: commented files for `tunnel generate config`
@@ -17,6 +18,7 @@ mod decode;
 pub mod edit;
 mod endpoint;
 mod flags;
+mod foreign;
 mod fuzz;
 mod hosts;
 mod htpasswd;
@@ -47,6 +49,7 @@ pub use address::{Local, Target};
 pub use decode::{Sources, connect_target};
 pub use endpoint::{Endpoint, Host, server_url};
 pub use flags::{ClientFlags, ServerFlags, ServiceOptions};
+pub use foreign::{Foreign, ForeignValue, foreign};
 #[doc(hidden)]
 pub use fuzz::{fuzz, fuzz_edit};
 pub use hosts::{HostRight, HostRights};
@@ -57,13 +60,13 @@ pub use load::{
     load_server, locate, scalar, text_of,
 };
 pub use model::{
-    AccessLog, Acme, AcmeBinding, AcmeDns, Admin, Change, Changed, Check, ClientConfig,
-    ClientGrant, Common, Congestion, Exit, Field, Files, FlowLimits, Forward, Http, HttpAuth, Kcp,
-    KcpCongestion, KcpFec, KcpPreset, KeyPair, Listen, LogFile, LogFormat, LogLevel, Mux, Otlp,
-    P2p, P2pWebrtc, Pages, Path, PeerPath, Private, PrivateService, ProxyProtocol, Public, Quic,
-    RequestFormat, RequestLog, Rights, STUN_PORT, ServerConfig, ServerTls, ServerWebrtc, Service,
-    StunAddress, TargetTls, TlsRoutes, TlsVersion, Token, Trust, UserFile, Visit, VisitRight,
-    VisitRights, Visitor, VisitorLists,
+    AccessLog, Acme, AcmeBinding, AcmeDns, Admin, Balance, Change, Changed, Check, ClientConfig,
+    ClientGrant, Common, Congestion, Demand, Exit, Field, Files, FlowLimits, Forward, Http,
+    HttpAuth, Kcp, KcpCongestion, KcpFec, KcpPreset, KeyPair, Listen, LogFile, LogFormat, LogLevel,
+    Mux, Otlp, P2p, P2pWebrtc, Pages, Path, PeerPath, PeerTls, Private, PrivateService, Proof,
+    ProxyProtocol, Public, Quic, RequestFormat, RequestLog, Rights, STUN_PORT, ServerConfig,
+    ServerTls, ServerWebrtc, Service, Spread, StunAddress, TargetTls, TlsRoutes, TlsVersion, Token,
+    Trust, UserFile, Visit, VisitRight, VisitRights, Visitor, VisitorLists, Weighted,
 };
 pub use moment::Moment;
 pub use names::{NameKind, is_own_name, own_label};

@@ -421,7 +421,7 @@ mod tests {
         let exit = now.services.iter().find(|s| s.name == "exit").unwrap();
         assert_eq!(exit.exit.basic_auth[0].reveal(), "u:p", "who may use it does not get lost");
         let dns = now.services.iter().find(|s| s.name == "dns").unwrap();
-        assert_eq!((dns.proxy_protocol, dns.health), (None, None));
+        assert_eq!((dns.proxy_protocol, &dns.health), (None, &None));
         now.add(lists("[{ name: exit, public: 1081, target: 22 }]"));
         let exit = now.services.iter().find(|s| s.name == "exit").unwrap();
         assert_eq!(exit.exit, crate::Exit::default());

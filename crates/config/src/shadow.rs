@@ -69,7 +69,7 @@ impl ClientConfig {
         for service in &self.shadowed.services {
             let place = Places::of(std::slice::from_ref(service));
             let public: Vec<_> = service.public.iter().map(ToString::to_string).collect();
-            let of = format!("{} ({} -> {})", service.name, public.join(", "), service.target);
+            let of = format!("{} ({} -> {})", service.name, public.join(", "), service.aims());
             let by = self.services.iter().filter(|other| place.are_of(other));
             all.extend(by.map(|other| Shadow { by: other.name.clone(), of: of.clone() }));
         }
@@ -138,7 +138,7 @@ mod tests {
         let mut all: Vec<_> = config
             .services
             .iter()
-            .map(|service| format!("{}={}", service.name, service.target))
+            .map(|service| format!("{}={}", service.name, service.aims()))
             .chain(config.forwards.iter().map(ToString::to_string))
             .collect();
         all.sort();

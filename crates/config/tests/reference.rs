@@ -168,7 +168,7 @@ fn defaults() -> BTreeMap<String, String> {
     assert!(terms.http.is_default());
     put(key("tcp_keepalive"), span(terms.timeouts.keepalive));
     put(key("timeouts.dial"), span(terms.timeouts.dial));
-    let health = service.health.expect("a map without keys has the defaults");
+    let health = service.health.as_ref().expect("a map without keys has the defaults");
     put(key("health.interval"), health.interval.to_string());
     put(key("health.timeout"), health.timeout.to_string());
     put(key("timeouts.idle"), span(terms.timeouts.idle));

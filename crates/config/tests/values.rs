@@ -511,3 +511,15 @@ fn lists_of_visitors_are_bounded_one_by_one_and_all_together() {
         assert!(problems[0].to_string().contains(why), "{problems:?}");
     }
 }
+
+#[test]
+fn peers_are_told_all_kinds_of_addresses_unless_some_are_named() {
+    let of = |more: &str| {
+        let p2p = client(&format!("servers: a\nname: b\ntoken: {OLD}\n{more}")).unwrap().p2p;
+        [p2p.host, p2p.mapped, p2p.reflexive]
+    };
+    assert_eq!(of(""), [true; 3]);
+    assert_eq!(of("p2p: { ports: 4000 }"), [true; 3]);
+    assert_eq!(of("p2p: { candidates: [host, reflexive] }"), [true, false, true]);
+    assert_eq!(of("p2p: { candidates: mapped }"), [false, true, false]);
+}

@@ -4,19 +4,10 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::time::Duration;
 
 use net::race::{ADDRESS_STAGGER, interleave};
 use net::resolve::Lookups;
 use transport::{Carrier, CarrierError, Dialer, Dialled, LocalFuture, PathDialer, Say};
-
-/// Time limit for name resolution, connect and handshake together.
-const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// After this time without an answer a second dial starts beside the first dial. The loss that hit
-/// the first dial may be over, and a handshake is retransmitted at growing intervals (RFC 6298,
-/// section 5.5).
-const SECOND_TRY: Duration = Duration::from_secs(3);
 
 /// Most addresses of a name that are tried.
 const ADDRESSES_MAX: usize = 8;
@@ -53,7 +44,7 @@ impl fmt::Debug for Path {
     }
 }
 
-/// Connects over one path within 10 seconds.
+/// Connects over one path, as long as the path wants ([`PathDialer::patience`]).
 ///
 /// # Errors
 /// The error of the address that came closest to a connection.
@@ -63,8 +54,9 @@ pub async fn dial(path: &Path) -> Result<Carrier, CarrierError> {
 
 /// As [`dial()`]. Sends `say` as early data if the transport supports early data.
 pub(crate) async fn dial_early(path: &Path, say: Option<&Say>) -> Dialled {
-    tokio::time::timeout(DIAL_TIMEOUT, twice(path, say)).await.unwrap_or_else(|_| {
-        let seconds = DIAL_TIMEOUT.as_secs();
+    let whole = path.dialer.patience().whole;
+    tokio::time::timeout(whole, twice(path, say)).await.unwrap_or_else(|_| {
+        let seconds = whole.as_secs();
         let text = format!("no answer within {seconds} s");
         Err(io::Error::new(io::ErrorKind::TimedOut, text).into())
     })
@@ -74,7 +66,8 @@ pub(crate) async fn dial_early(path: &Path, say: Option<&Say>) -> Dialled {
 /// belong to the backoff.
 async fn twice(path: &Path, say: Option<&Say>) -> Dialled {
     let mut first = path.dialer.dial(say.cloned());
-    if let Ok(outcome) = tokio::time::timeout(SECOND_TRY, &mut first).await {
+    let Some(until_second) = path.dialer.patience().second else { return first.await };
+    if let Ok(outcome) = tokio::time::timeout(until_second, &mut first).await {
         return outcome;
     }
     let mut second = path.dialer.dial(say.cloned());
@@ -120,10 +113,12 @@ fn worse(known: CarrierError, error: CarrierError) -> CarrierError {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::future::poll_fn;
+    use std::time::Duration;
 
-    use transport::Listener as _;
     use transport::memory::{MemoryDialer, network};
+    use transport::{Listener as _, Patience};
 
     use super::*;
 
@@ -135,6 +130,39 @@ mod tests {
         fn dial(&self, _: Option<Say>) -> LocalFuture<'static, Dialled> {
             let dial = self.0.dial(SocketAddr::from(([0, 0, 0, 0], 0)));
             Box::pin(async { Ok((dial.await?, None)) })
+        }
+    }
+
+    /// Answers late, and counts its dials.
+    #[derive(Debug, Default)]
+    struct Late(Rc<Cell<u32>>, Option<Patience>);
+
+    impl PathDialer for Late {
+        fn dial(&self, _: Option<Say>) -> LocalFuture<'static, Dialled> {
+            self.0.set(self.0.get() + 1);
+            Box::pin(async {
+                tokio::time::sleep(Duration::from_secs(20)).await;
+                Err(CarrierError::Config("the reason".to_owned()))
+            })
+        }
+
+        fn patience(&self) -> Patience {
+            self.1.unwrap_or_default()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_path_is_dialled_twice_within_ten_seconds_unless_it_wants_otherwise() {
+        let longer = Patience { whole: Duration::from_secs(25), second: None };
+        for (patience, dials, why) in
+            [(None, 2, "no answer within 10 s"), (Some(longer), 1, "the reason")]
+        {
+            let count = Rc::<Cell<u32>>::default();
+            let dialer = Rc::new(Late(Rc::clone(&count), patience));
+            let path = Path { url: "late://peer".to_owned(), dialer };
+            let error = dial(&path).await.unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+            assert_eq!(count.get(), dials);
         }
     }
 

@@ -147,21 +147,24 @@ impl Drop for Share {
     }
 }
 
-/// The counters of each of two rows, 64 KiB together. A flood of forged sources has to begin nearly so
-/// many times the bound of a source in a second before it delays others.
+/// The number of counters in each of two rows, which take 64 KiB together. A flood of forged
+/// sources delays other sources only if it begins almost `COUNTERS` times the bound of a source in
+/// one second.
 const COUNTERS: usize = 8_192;
 
 /// The number of things that each source has begun in the present second.
 ///
-/// A table with an entry per source would be filled by forged sources, and would then forget who has
-/// begun too many. So each source has a counter in each of two rows, which other sources may share,
-/// and the lower one counts (a count-min sketch with conservative update): it is never too low.
+/// Forged sources would fill a table with an entry per source, and the table would then forget
+/// which sources have begun too many. So each source has a counter in each of two rows, and other
+/// sources may share a counter. The lower counter of a source counts: it is never below the number
+/// of things that the source has begun (a count-min sketch with conservative update, Estan and
+/// Varghese 2002).
 #[derive(Debug)]
 pub struct Rates {
     most: u32,
     since: Option<Instant>,
     hasher: RandomState,
-    /// Empty until the first thing.
+    /// Empty until the first call of [`Self::take`].
     rows: [Vec<u32>; 2],
 }
 
@@ -188,7 +191,7 @@ impl Rates {
         let places = [[a, b], [c, d]].map(|bytes| usize::from(u16::from_le_bytes(bytes)));
         let [first, second] = &mut self.rows;
         let [at, also] = places.map(|place| place % COUNTERS);
-        // Both rows have so many counters.
+        // Both rows have `COUNTERS` counters.
         let (Some(first), Some(second)) = (first.get_mut(at), second.get_mut(also)) else {
             return true;
         };

@@ -1,10 +1,9 @@
 //! Whether the target of a service or of a forward serves. The state comes from dials that visitors
 //! cause, and on a client also from checks that `health` asks for.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use ops::status::Down;
@@ -78,7 +77,8 @@ fn clock() -> Duration {
     START.get_or_init(Instant::now).elapsed() + Duration::from_millis(1)
 }
 
-fn now() -> u64 {
+/// The time in milliseconds: it never goes backwards and is never 0.
+pub(crate) fn clock_millis() -> u64 {
     u64::try_from(clock().as_millis()).unwrap_or(u64::MAX) & SINCE
 }
 
@@ -122,7 +122,7 @@ impl Health {
         if !is_of_target(code) {
             return false;
         }
-        let (now, code) = (now(), u64::from(code.raw()) << CODE_AT);
+        let (now, code) = (clock_millis(), u64::from(code.raw()) << CODE_AT);
         let told = self.told.load(Ordering::Relaxed);
         let quiet = u64::try_from(QUIET.as_millis()).unwrap_or(u64::MAX);
         let is_line = told == 0 || now.saturating_sub(told) >= quiet;
@@ -158,31 +158,6 @@ const fn is_of_target(code: ResetCode) -> bool {
     )
 }
 
-/// The states of a client's services by name.
-#[derive(Debug, Default)]
-pub(crate) struct Healths(Mutex<HashMap<String, (String, Arc<Health>)>>);
-
-impl Healths {
-    /// The state of a service. A service with another target begins anew.
-    pub(crate) fn of(&self, service: &str, target: &str) -> Arc<Health> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match all.get(service) {
-            Some((known, health)) if known == target => Arc::clone(health),
-            _ => {
-                let health = Arc::new(Health::default());
-                all.insert(service.to_owned(), (target.to_owned(), Arc::clone(&health)));
-                health
-            }
-        }
-    }
-
-    /// Forgets the services that are gone.
-    pub(crate) fn retain(&self, is_there: impl Fn(&str) -> bool) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|name, _| is_there(name));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -202,16 +177,5 @@ mod tests {
         // A target that serves some visitors and refuses others.
         assert!(!health.down(ResetCode::Refused) && health.fault().is_some());
         assert!(health.up().is_none() && health.fault().is_none());
-    }
-
-    #[test]
-    fn a_service_with_another_target_begins_anew() {
-        let all = Healths::default();
-        all.of("web", "tcp://a:1").down(ResetCode::Refused);
-        assert!(all.of("web", "tcp://a:1").fault().is_some());
-        assert!(all.of("web", "tcp://a:2").fault().is_none());
-        all.of("web", "tcp://a:2").down(ResetCode::Refused);
-        all.retain(|name| name != "web");
-        assert!(all.of("web", "tcp://a:2").fault().is_none());
     }
 }

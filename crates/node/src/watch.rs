@@ -200,10 +200,13 @@ impl Watcher for EntranceWatch {
 }
 
 /// Watches the streams that this side dials for a service of this client.
+#[derive(Clone)]
 pub(crate) struct TargetWatch {
     pub(crate) service: String,
     pub(crate) target: String,
     pub(crate) health: Arc<Health>,
+    /// Checks send requests: a connection alone does not say that the target serves.
+    pub(crate) is_asked: bool,
 }
 
 impl fmt::Debug for TargetWatch {
@@ -215,7 +218,7 @@ impl fmt::Debug for TargetWatch {
 impl TargetWatch {
     /// Records that a directory was opened or not, and logs news.
     pub(crate) fn note_opened<T>(&self, outcome: &io::Result<T>) {
-        let Self { service, target, health } = self;
+        let Self { service, target, health, .. } = self;
         match outcome {
             Ok(_) => self.note_up(),
             Err(error) => {
@@ -232,7 +235,7 @@ impl TargetWatch {
     }
 
     fn note_up(&self) {
-        let Self { service, target, health } = self;
+        let Self { service, target, health, .. } = self;
         if let Some(down) = health.up() {
             let down = status::duration(down.as_secs());
             tracing::info!(
@@ -247,6 +250,8 @@ impl TargetWatch {
         let Self { service, health, .. } = self;
         match outcome {
             Ok(()) => self.note_up(),
+            // A visitor must not keep others away from a target that serves them.
+            Err(DialError::Protocol { .. }) => {}
             Err(error) => {
                 let is_vague = error.code() == ResetCode::Unreachable;
                 let detail = if let DialError::Layer { reason, .. } = error {
@@ -271,7 +276,9 @@ impl TargetWatch {
 
 impl Watcher for TargetWatch {
     fn dialled(&self, outcome: Result<(), &DialError>) {
-        self.note(outcome);
+        if outcome.is_err() || !self.is_asked {
+            self.note(outcome);
+        }
     }
 
     fn complain_of_dial(&self, error: &DialError, failures: u64) {

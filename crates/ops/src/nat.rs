@@ -20,6 +20,9 @@ pub struct NatReport {
     /// The network of IPv6; absent when no server was asked over it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ipv6: Option<Network>,
+    /// Whether the router opens a port; absent where the configuration does not permit to ask.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub router: Option<RouterPort>,
     /// The addresses of this machine at which peers are told to try it.
     pub candidates: Vec<String>,
     /// What is to be expected with each kind of peer.
@@ -33,6 +36,20 @@ impl NatReport {
         let of_family = |server: &&StunServer| server.address.starts_with('[') == is_v6;
         self.servers.iter().filter(of_family).any(|server| server.outer.is_some())
     }
+}
+
+/// A port that the router was asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RouterPort {
+    /// By which protocol the router opened it: `PCP`, `NAT-PMP`, `UPnP`; `null`: it did not.
+    pub protocol: Option<String>,
+    /// The outer address of the port.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outer: Option<String>,
+    /// Why there is no port.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 /// Whether UDP passes.
@@ -179,7 +196,7 @@ impl Path {
 
 /// What a client can find out of its network.
 pub trait NatProbe: Send + Sync {
-    /// Asks the STUN servers, for 3 s at most.
+    /// Asks the STUN servers and the router, for 3 s at most.
     ///
     /// # Errors
     /// There is no server to ask, or this machine has no socket for it; a line for a person.

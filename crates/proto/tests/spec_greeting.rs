@@ -102,6 +102,7 @@ fn greet_at(
         versions: Versions::OURS,
         features: Features::default(),
         introductions: known.is_empty(),
+        links_suffice: false,
         nonce: [0x55; 32],
     });
     let mut from_server = server.poll_output().unwrap().to_vec();
@@ -153,6 +154,7 @@ fn greet_early(attach: Attach, secret: LinkSecret) -> (Vec<u8>, Vec<u8>) {
         versions: Versions::OURS,
         features: Features::default(),
         introductions: false,
+        links_suffice: false,
         nonce: [0x55; 32],
     };
     let terms = Terms {
@@ -208,6 +210,7 @@ fn the_greetings_of_the_document_are_those_of_the_code() {
         versions: Versions::OURS,
         features: Features::default(),
         introductions: false,
+        links_suffice: false,
         nonce: [0x55; 32],
     });
     refusing.refuse(Refusal::Unavailable);

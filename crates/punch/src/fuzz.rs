@@ -37,3 +37,8 @@ pub fn stun(input: &[u8]) {
         assert!(stun::answer(bytes, from).is_none());
     }
 }
+
+/// Whatever a router answers, only the router is asked.
+pub fn router(input: &[u8]) {
+    crate::mapper::fuzz::router(input);
+}

@@ -11,6 +11,7 @@
 //! | how candidates look on the wire | `signal` |
 //! | how a STUN server answers, and what its answer says | `stun` |
 //! | what a NAT does with the port, and what is asked to know it | `nat`, `inquiry` |
+//! | how the router is asked for a port | `mapper` |
 //! | how a pair is found, how long it is used, and why none was found | `attempt` |
 
 mod attempt;
@@ -19,6 +20,7 @@ mod filter;
 #[doc(hidden)]
 pub mod fuzz;
 mod inquiry;
+pub mod mapper;
 mod nat;
 mod signal;
 pub mod stun;

@@ -64,6 +64,14 @@ impl Nat {
     }
 }
 
+impl Nat {
+    /// The same network with a port of the router that leads to the socket.
+    #[must_use]
+    pub const fn with_port(self) -> Self {
+        Self { mapping: Mapping::Same, filtering: Filtering::Open, ..self }
+    }
+}
+
 impl Mapping {
     /// Judges answers: the server of each, and the address that it saw. `own` tells addresses of
     /// this machine. Only answers of one address family may be given together.

@@ -6,7 +6,10 @@ use testkit::corpus::{self, replay};
 
 #[test]
 fn no_kept_input_breaks_a_decoder() {
-    replay(env!("CARGO_MANIFEST_DIR"), &[("signal", fuzz::signal), ("stun", fuzz::stun)]);
+    replay(
+        env!("CARGO_MANIFEST_DIR"),
+        &[("signal", fuzz::signal), ("stun", fuzz::stun), ("router", fuzz::router)],
+    );
 }
 
 /// Kept inputs of a target, with some bytes changed.
@@ -25,6 +28,11 @@ proptest! {
     #[test]
     fn a_signal_is_read_as_it_was_written(input in changed("signal")) {
         fuzz::signal(&input);
+    }
+
+    #[test]
+    fn only_the_router_is_asked_whatever_it_answers(input in changed("router")) {
+        fuzz::router(&input);
     }
 
     #[test]

@@ -14,6 +14,7 @@
 //! |---|---|
 //! | [`mod@listen`], `listen_unix` | the accept loop of one listening socket, and the guard that ends it |
 //! | [`admit`] | limits of live streams: a [`Permit`] is the proof of admission |
+//! | [`balance`] | which of several targets gets the next visitor |
 //! | `bridge` | two streams joined, on one worker or two; a stream as the lane of a carrier |
 //! | [`dial`] | names and addresses, IPv6/IPv4 raced, errors as reset codes |
 //! | [`flows`] | datagrams: the flows of a UDP socket, and a socket for each flow to a target |
@@ -36,6 +37,7 @@
 
 pub mod admit;
 mod attention;
+pub mod balance;
 mod bridge;
 mod crowd;
 pub mod dial;
@@ -89,6 +91,6 @@ pub use shares::{Holder, Seat};
 pub use socket::{Detached, Seated, Socket, prepare};
 pub use stats::{REQUEST_BOUNDS, Requests, Stats, open_error_code};
 pub use straight::{FirstWord, Straight};
-pub use target::{Caller, Layer, Targets, connect_stream, refuse_stream};
+pub use target::{Caller, Layer, LayerError, Targets, connect_stream, refuse_stream};
 pub use visitor::{bar_socket, drop_socket, refuse_socket, serve_layered, serve_visitor};
 pub use watch::{End, Visit, Watcher};

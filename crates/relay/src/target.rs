@@ -27,8 +27,6 @@ pub struct Caller {
     /// The bytes that the target gets before all bytes of the stream. No counter and no credit
     /// includes them.
     pub header: Option<Bytes>,
-    /// What lies between the socket of the target and the bytes of the stream.
-    pub layer: Option<Rc<dyn Layer>>,
     /// The far side waits for the connection to the target: its first byte is a 0
     /// ([`proto::Target::Reported`]).
     pub reports: bool,
@@ -37,9 +35,27 @@ pub struct Caller {
 /// A layer above the socket of a target, such as TLS.
 pub trait Layer: fmt::Debug {
     /// Makes the layer. `is_http2`: the bytes of the stream begin with the preface of HTTP/2
-    /// (RFC 9113 section 3.4). An error is a reason that goes on after "the target".
-    fn wrap(&self, socket: Socket, is_http2: bool)
-    -> LocalFuture<'static, Result<Layered, String>>;
+    /// (RFC 9113 section 3.4).
+    fn wrap(
+        &self,
+        socket: Socket,
+        is_http2: bool,
+    ) -> LocalFuture<'static, Result<Layered, LayerError>>;
+}
+
+/// Why a layer could not be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LayerError {
+    /// The reason in words, which goes on after "the target".
+    pub reason: String,
+    /// The target lacks the protocol of this visitor, and may serve other visitors.
+    pub is_of_visitor: bool,
+}
+
+impl From<String> for LayerError {
+    fn from(reason: String) -> Self {
+        Self { reason, is_of_visitor: false }
+    }
 }
 
 /// The targets of one stream, in the order in which they are dialled. A [`TargetAddr`] is the only
@@ -52,6 +68,26 @@ pub trait Targets: 'static {
     /// The target that is dialled after the targets of `failed`, the last of which has just failed.
     /// `None`: the stream is refused with the last reason.
     fn next(&self, failed: &[DialError]) -> Option<TargetAddr>;
+
+    /// What lies between the socket of this target and the bytes of the stream.
+    fn layer(&self, target: &TargetAddr) -> Option<Rc<dyn Layer>> {
+        let _ = target;
+        None
+    }
+}
+
+impl<T: Targets + ?Sized> Targets for Rc<T> {
+    fn first(&self) -> TargetAddr {
+        (**self).first()
+    }
+
+    fn next(&self, failed: &[DialError]) -> Option<TargetAddr> {
+        (**self).next(failed)
+    }
+
+    fn layer(&self, target: &TargetAddr) -> Option<Rc<dyn Layer>> {
+        (**self).layer(target)
+    }
 }
 
 impl Targets for TargetAddr {
@@ -74,7 +110,7 @@ pub fn connect_stream(
     settings: &Rc<Settings>,
     permit: Option<Permit>,
 ) -> Rc<dyn Outlet> {
-    let Caller { allow, visitor, header, layer, reports } = caller;
+    let Caller { allow, visitor, header, reports } = caller;
     let pipe = Pipe::new(Rc::clone(settings), visitor);
     // A clone of the lookups would touch a counter that all workers share.
     let (own, first) = (Rc::clone(settings), Rc::clone(&pipe));
@@ -82,12 +118,12 @@ pub fn connect_stream(
         let (mut target, mut failed) = (targets.first(), Vec::new());
         loop {
             let connecting = connect(&own, target, allow.as_ref(), header.as_deref());
-            let connected = match (connecting.await, &layer) {
-                (Ok((dialled, target)), Some(layer)) => {
-                    wrap(&**layer, dialled, target, &first, &own).await
-                }
-                (Ok((dialled, _)), None) => Ok(dialled.keep().into()),
-                (Err(error), _) => Err(error),
+            let connected = match connecting.await {
+                Ok((dialled, target)) => match targets.layer(&target) {
+                    Some(layer) => wrap(&*layer, dialled, target, &first, &own).await,
+                    None => Ok(dialled.keep().into()),
+                },
+                Err(error) => Err(error),
             };
             match connected {
                 Ok(dialled) => return Ok(dialled),
@@ -124,7 +160,10 @@ async fn wrap(
     let wrapping = layer.wrap(socket, is_http2);
     match tokio::time::timeout(settings.timeouts.dial, wrapping).await {
         Ok(Ok(layered)) => Ok(layered.into()),
-        Ok(Err(reason)) => Err(DialError::Layer { target, reason }),
+        Ok(Err(LayerError { reason, is_of_visitor: true })) => {
+            Err(DialError::Protocol { target, reason })
+        }
+        Ok(Err(LayerError { reason, .. })) => Err(DialError::Layer { target, reason }),
         Err(_) => Err(DialError::Timeout(target)),
     }
 }

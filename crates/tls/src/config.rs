@@ -144,7 +144,7 @@ pub(super) fn verifier(trust: &Trust) -> Result<Arc<dyn ServerCertVerifier>, Mat
     Ok(verifier)
 }
 
-fn roots(
+pub(super) fn roots(
     path: &Path,
     certificates: Vec<CertificateDer<'static>>,
 ) -> Result<RootCertStore, MaterialError> {

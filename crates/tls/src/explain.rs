@@ -10,6 +10,7 @@ use std::io;
 use rustls::{AlertDescription as Alert, CertificateError, Error};
 use x509_parser::time::ASN1Time;
 
+use crate::certified::PeerFault;
 use crate::identity::day;
 use crate::verify::Unpinned;
 use crate::words;
@@ -132,6 +133,9 @@ fn certificate(why: &CertificateError, side: Side) -> CarrierError {
         CertificateError::Other(other) => {
             if let Some(Unpinned(pin)) = other.0.downcast_ref() {
                 return CarrierError::PinMismatch { presented: pin.base64() };
+            }
+            if let Some(fault) = other.0.downcast_ref::<PeerFault>() {
+                return CarrierError::Certificate(fault.to_string());
             }
             match other.0.downcast_ref() {
                 Some(error) => format!("{whose} {}", words::certificate(error, side)),

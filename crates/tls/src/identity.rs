@@ -12,7 +12,7 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::time::ASN1Time;
 
-use crate::{MaterialError, Pin, provider};
+use crate::{MaterialError, Pin, certificate_name, provider};
 
 /// The identity of one end: a certificate chain, leaf first, and the private key of the leaf.
 #[derive(Clone)]
@@ -110,6 +110,12 @@ impl Identity {
             }
         });
         dns.collect()
+    }
+
+    /// The name of a client in the leaf: the first DNS name, else the common name.
+    #[must_use]
+    pub fn client_name(&self) -> Option<String> {
+        certificate_name(self.key.cert.first()?)
     }
 
     /// The first and the last second in which the leaf is valid, in seconds since 1970.

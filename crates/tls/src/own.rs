@@ -7,7 +7,7 @@ use std::path::Path;
 use rcgen::{CertificateParams, DnType, KeyPair};
 use x509_parser::time::ASN1Time;
 
-use crate::{Identity, MaterialError};
+use crate::{Identity, Issued, MaterialError};
 
 /// The lifetime of the certificate. Clients trust the key by its pin and ignore dates, so an end
 /// could only hurt a forgotten machine. But some tools refuse a certificate without an end. Ten
@@ -52,6 +52,17 @@ pub fn fleeting(names: &[String]) -> Result<Identity, MaterialError> {
         Ok(text.clone().into_bytes())
     };
     Identity::load_by(&read, certificate, key)
+}
+
+/// Makes a self-signed identity as texts, for files that the caller writes.
+///
+/// # Errors
+/// A name cannot be part of a certificate, or the machine has no randomness.
+pub fn self_signed_texts(names: &[String]) -> Result<Issued, MaterialError> {
+    let (certificate, key) = make(names)?;
+    let now = ASN1Time::now().to_datetime();
+    let until = format!("{}-{:02}-28", now.year() + YEARS, u8::from(now.month()));
+    Ok(Issued { certificate, key, until })
 }
 
 /// Makes a certificate and its key, both as PEM.

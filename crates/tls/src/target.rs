@@ -11,13 +11,10 @@ use std::pin::Pin as Pinned;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::danger::{ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::version::{TLS12, TLS13};
-use rustls::{
-    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, Error, OtherError,
-    SignatureScheme,
-};
+use rustls::{AlertDescription, CertificateError, ClientConfig, Error, OtherError};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -26,6 +23,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::config::verifier;
 use crate::identity::day;
+use crate::signatures::signatures_by;
 use crate::verify::Unpinned;
 use crate::{MaterialError, Pin, Trust, load_certificates, provider, server_name, words};
 
@@ -75,9 +73,8 @@ impl TargetTls {
     /// ALPN (RFC 9113 section 3.3); otherwise HTTP/1.1 is offered.
     ///
     /// # Errors
-    /// The reason in words, which goes on after "the target": its certificate with the remedy, or
-    /// what else failed.
-    pub async fn connect<IO>(&self, io: IO, is_http2: bool) -> Result<TargetStream<IO>, String>
+    /// The certificate with the remedy, or what else failed.
+    pub async fn connect<IO>(&self, io: IO, is_http2: bool) -> Result<TargetStream<IO>, TargetError>
     where
         IO: AsyncRead + AsyncWrite + Unpin,
     {
@@ -88,13 +85,28 @@ impl TargetTls {
             .await
             .map_err(|error| explain(&error, is_http2))?;
         if is_http2 && stream.get_ref().1.alpn_protocol() != Some(b"h2") {
-            return Err(NO_HTTP2.into());
+            return Err(TargetError::lacks(is_http2));
         }
         Ok(TargetStream(stream))
     }
 }
 
-const NO_HTTP2: &str = "does not speak HTTP/2 over TLS (ALPN)";
+/// Why the TLS of a target failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetError {
+    /// The reason in words, which goes on after "the target".
+    pub reason: String,
+    /// The target does not speak the version of HTTP that was asked for, and may speak the other.
+    pub lacks_protocol: bool,
+}
+
+impl TargetError {
+    fn lacks(is_http2: bool) -> Self {
+        let version = if is_http2 { "HTTP/2" } else { "HTTP/1.1" };
+        let reason = format!("does not speak {version} over TLS (ALPN)");
+        Self { reason, lacks_protocol: true }
+    }
+}
 
 /// The bytes inside the TLS of a target.
 #[derive(Debug)]
@@ -189,27 +201,7 @@ impl ServerCertVerifier for TargetVerifier {
         }
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.inner.verify_tls12_signature(message, cert, dss)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.inner.verify_tls13_signature(message, cert, dss)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.inner.supported_verify_schemes()
-    }
+    signatures_by!(inner);
 }
 
 /// What a refused certificate is, and how to trust it.
@@ -293,8 +285,20 @@ fn names(certificate: &X509Certificate<'_>) -> String {
 }
 
 /// Why a handshake failed, after "the target".
-fn explain(error: &io::Error, is_http2: bool) -> String {
-    let Some(inner) = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) else {
+fn explain(error: &io::Error, is_http2: bool) -> TargetError {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+    if let Some(
+        Error::AlertReceived(AlertDescription::NoApplicationProtocol)
+        | Error::NoApplicationProtocol,
+    ) = inner
+    {
+        return TargetError::lacks(is_http2);
+    }
+    TargetError { reason: reason(error, inner), lacks_protocol: false }
+}
+
+fn reason(error: &io::Error, inner: Option<&Error>) -> String {
+    let Some(inner) = inner else {
         return if error.kind() == io::ErrorKind::UnexpectedEof {
             "closes the connection during the TLS handshake".into()
         } else {
@@ -308,14 +312,6 @@ fn explain(error: &io::Error, is_http2: bool) -> String {
         Error::InvalidMessage(_) => {
             return "does not speak TLS on this port; write http:// in the place of https://"
                 .into();
-        }
-        Error::AlertReceived(AlertDescription::NoApplicationProtocol)
-        | Error::NoApplicationProtocol => {
-            return if is_http2 {
-                NO_HTTP2.into()
-            } else {
-                "does not speak HTTP/1.1 over TLS (ALPN)".into()
-            };
         }
         Error::AlertReceived(AlertDescription::CertificateRequired) => {
             return "asks for a client certificate, which a target gets from no client".into();
@@ -355,6 +351,15 @@ mod tests {
         protocols: &[&[u8]],
         is_http2: bool,
     ) -> Result<(), String> {
+        connect(target, device, protocols, is_http2).await.map_err(|error| error.reason)
+    }
+
+    async fn connect(
+        target: &TargetTls,
+        device: &Identity,
+        protocols: &[&[u8]],
+        is_http2: bool,
+    ) -> Result<(), TargetError> {
         let resolver = Arc::new(SingleCertAndKey::from(Arc::clone(device.key())));
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS12])
@@ -440,11 +445,13 @@ mod tests {
         assert_eq!(shake(&target, &device, &[b"http/1.1", b"h2"], true).await, Ok(()));
         let http1: &[&[u8]] = &[b"http/1.1"];
         for without in [&[][..], http1] {
-            let error = shake(&target, &device, without, true).await.unwrap_err();
-            assert!(error.contains("does not speak HTTP/2"), "{error}");
+            let error = connect(&target, &device, without, true).await.unwrap_err();
+            assert!(error.reason.contains("does not speak HTTP/2"), "{error:?}");
+            assert!(error.lacks_protocol);
         }
-        let error = shake(&target, &device, &[b"h2"], false).await.unwrap_err();
-        assert!(error.contains("does not speak HTTP/1.1"), "{error}");
+        let error = connect(&target, &device, &[b"h2"], false).await.unwrap_err();
+        assert!(error.reason.contains("does not speak HTTP/1.1"), "{error:?}");
+        assert!(error.lacks_protocol);
     }
 
     #[tokio::test]
@@ -458,6 +465,6 @@ mod tests {
         };
         let (error, ()) = tokio::join!(target.connect(near, false), device);
         let error = error.unwrap_err();
-        assert!(error.contains("does not speak TLS"), "{error}");
+        assert!(error.reason.contains("does not speak TLS") && !error.lacks_protocol, "{error:?}");
     }
 }

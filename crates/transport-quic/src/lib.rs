@@ -60,7 +60,7 @@ pub use listener::QuicListener;
 pub use reset::call_back;
 pub use server::QuicServer;
 pub use settings::{Congestion, QuicSettings};
-pub use stun::{RATE as STUN_RATE, StunServer};
+pub use stun::{RATE as STUN_RATE, StunCounts, StunServer};
 pub use tickets::{ROTATION, Tickets, client_crypto, server_crypto};
 
 /// `quic://`: QUIC with TLS 1.3 (RFC 9000, RFC 9001).

@@ -8,7 +8,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use net::source::Rates;
@@ -35,12 +35,25 @@ pub struct StunServer {
     /// The further port, which answers requests for an answer from elsewhere.
     other: OnceLock<Mutex<Weak<Socket>>>,
     other_port: AtomicU16,
+    answered: AtomicU64,
+    dropped: AtomicU64,
+}
+
+/// The requests that came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StunCounts {
+    /// Those that were answered.
+    pub answered: u64,
+    /// Those that got no answer, because too many came from their source.
+    pub dropped: u64,
 }
 
 impl Default for StunServer {
     fn default() -> Self {
         let rates = Mutex::new(Rates::new(RATE));
-        Self { rates, other: OnceLock::new(), other_port: AtomicU16::new(0) }
+        let (other, other_port) = (OnceLock::new(), AtomicU16::new(0));
+        let (answered, dropped) = Default::default();
+        Self { rates, other, other_port, answered, dropped }
     }
 }
 
@@ -80,7 +93,20 @@ impl StunServer {
         let answer = stun::answer(datagram, from)?;
         let now = tokio::time::Instant::now().into_std();
         let mut rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
-        rates.take(now, Some(from.ip())).then_some(answer)
+        let is_given = rates.take(now, Some(from.ip()));
+        drop(rates);
+        let count = if is_given { &self.answered } else { &self.dropped };
+        count.fetch_add(1, Ordering::Relaxed);
+        is_given.then_some(answer)
+    }
+
+    /// The requests that came so far.
+    #[must_use]
+    pub fn counts(&self) -> StunCounts {
+        StunCounts {
+            answered: self.answered.load(Ordering::Relaxed),
+            dropped: self.dropped.load(Ordering::Relaxed),
+        }
     }
 
     fn other(&self) -> &Mutex<Weak<Socket>> {

@@ -201,12 +201,34 @@ pub trait Incoming: fmt::Debug {
     }
 }
 
+/// How long a dial is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// The limit of the whole: name resolution, connect and handshake together.
+    pub whole: Duration,
+    /// After this time without an answer a second dial starts beside the first dial. The loss that
+    /// hit the first dial may be over, and a handshake is retransmitted at growing intervals (RFC
+    /// 6298, section 5.5). `None`: a dial sends again often enough by itself.
+    pub second: Option<Duration>,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { whole: Duration::from_secs(10), second: Some(Duration::from_secs(3)) }
+    }
+}
+
 /// Dials a path to a peer, whatever the path consists of: the addresses of a host, each of which a
 /// [`Dialer`] dials, or means of the transport that know no address.
 pub trait PathDialer: fmt::Debug {
     /// Connects and does the handshake. Sends `say` as early data where the transport supports
     /// early data. The caller sets the deadline. Dropping the future closes the connection.
     fn dial(&self, say: Option<Say>) -> LocalFuture<'static, Dialled>;
+
+    /// How long the caller waits for a dial.
+    fn patience(&self) -> Patience {
+        Patience::default()
+    }
 
     /// Ready when the path asks for an attempt at once, because something has changed that decides
     /// whether a dial succeeds: the network, or what the far end offers. The one that keeps the

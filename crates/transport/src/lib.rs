@@ -20,7 +20,7 @@ pub use proto::Side;
 
 pub use carrier::{
     ALPN, Carrier, Cipher, Connection, Dialer, EXPORTER_LABEL, Fares, Incoming, Listener,
-    LocalFuture, PathDialer, Peer, Repair, Transport, Watch,
+    LocalFuture, PathDialer, Patience, Peer, Repair, Transport, Watch,
 };
 pub use early::{Begun, Dialled, Early, Say};
 pub use error::CarrierError;

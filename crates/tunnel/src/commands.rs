@@ -21,8 +21,8 @@ use crate::load;
 use crate::runtime::slow_runtime;
 use crate::whereabouts::{client_instance, control};
 use crate::{
-    check, clients, connect, cores, demo, enroll, found, generate, inherit, install, instances,
-    measure, nat, published, service_options, visits,
+    check, clients, connect, cores, demo, enroll, found, generate, importing, inherit, install,
+    instances, measure, nat, published, service_options, visits,
 };
 
 /// Runs a command. If the error is a [`ops::WrongConfig`], the configuration is wrong.
@@ -94,6 +94,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
         },
         Command::Events { which } => instances::events(which),
         Command::Reload { which, json } => instances::reload(which, *json),
+        Command::Import(args) => importing::import(args),
         Command::Install(args) => install::install(args),
         Command::Uninstall(args) => install::uninstall(args),
         Command::Stop { which, now } => instances::stop(which, *now),

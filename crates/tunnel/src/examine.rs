@@ -77,7 +77,35 @@ pub(crate) fn client(config: &ClientConfig) -> Vec<Fault> {
         let sections = [format!("servers[{n}].tls"), "tls".to_owned()];
         way(path, &places, &sections, &mut faults);
     }
+    for (section, tls) in config.peer_tls() {
+        let sections = [section, "tls".to_owned()];
+        authorities(Trust::Authority(tls.ca.clone()), &sections[..1], "ca", &mut faults);
+        let Some(pair) = config.identity_of(tls) else { continue };
+        // The certificate of the log-in at the server is examined with its path.
+        let before = faults.len();
+        if tls.identity.is_some() {
+            key_pair(pair, &sections[..1], &mut faults);
+        }
+        if faults.len() == before
+            && let Ok(identity) = Identity::load(&pair.cert, &pair.key)
+            && let Some(problem) = of_another(&identity, &config.name)
+        {
+            let problem = format!("{}: {problem}", pair.cert.display());
+            faults.push(Fault { keys: keys(&sections, "cert"), problem, fatal: false });
+        }
+    }
     faults
+}
+
+/// The problem of a certificate that does not have the name of this client.
+fn of_another(identity: &Identity, client: &str) -> Option<String> {
+    let name = identity.client_name().unwrap_or_default();
+    (name != client).then(|| {
+        format!(
+            "the certificate has the name `{name}`, and this client is `{client}`: the other \
+             client refuses it (hint: tunnel generate certs --client {client})"
+        )
+    })
 }
 
 /// Examines one path. `places` are the prefixes under which the keys of the path may be, and

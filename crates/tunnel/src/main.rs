@@ -21,6 +21,7 @@ mod examine;
 mod first_start;
 mod found;
 mod generate;
+mod importing;
 mod inherit;
 mod input;
 mod install;
@@ -57,6 +58,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// restart does not help.
 const WRONG: u8 = 2;
 
+/// The exit code of an import whose source has lines that nothing does here.
+const UNMAPPED: u8 = 3;
+
 fn main() -> ExitCode {
     // Ends the process if a shell asks for completions.
     CompleteEnv::with_factory(Cli::command).var(generate::COMPLETE).complete();
@@ -64,6 +68,7 @@ fn main() -> ExitCode {
     match commands::run(&cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) if e.downcast_ref().is_some_and(Unwritten::is_closed_pipe) => ExitCode::SUCCESS,
+        Err(e) if e.is::<importing::Unmapped>() => ExitCode::from(UNMAPPED),
         Err(e) if e.is::<WrongConfig>() => {
             ops::term::err(logging::trouble(&e.to_string()));
             ExitCode::from(WRONG)

@@ -70,6 +70,7 @@ pub(crate) fn server_keys(config: &ServerConfig) -> Vec<&Path> {
 /// The private keys that a client's configuration names.
 pub(crate) fn client_keys(config: &ClientConfig) -> Vec<&Path> {
     let pairs = config.servers.iter().filter_map(|path| path.identity.as_ref());
+    let pairs = pairs.chain(config.peer_tls().filter_map(|(_, tls)| tls.identity.as_ref()));
     pairs.map(|pair| pair.key.as_path()).collect()
 }
 
@@ -107,6 +108,10 @@ pub(crate) fn anchor_client(config: &mut ClientConfig, folder: &Path) {
         if let Some(Trust::Ca(ca)) = &mut service.target_tls.trust {
             anchor(ca, folder);
         }
+    }
+    for tls in config.peer_tls_mut() {
+        anchor(&mut tls.ca, folder);
+        tls.identity.iter_mut().for_each(|pair| anchor_pair(pair, folder));
     }
 }
 

@@ -1,7 +1,7 @@
 //! The output of `tunnel nat`, for people and as JSON.
 
 use ops::Role;
-use ops::nat::{NatReport, Network, StunServer, Udp};
+use ops::nat::{NatReport, Network, RouterPort, StunServer, Udp};
 use ops::term::{self, Column, Drawn, Screen, Sheet, Table};
 
 use crate::cli::NatArgs;
@@ -56,6 +56,7 @@ fn text(report: &NatReport, screen: Screen) -> Drawn {
             pairs.push((format!("{name} filter"), filtering.explain().to_owned()));
         }
     }
+    pairs.push(("port mapping".to_owned(), port(report.router.as_ref())));
     let own = if report.candidates.is_empty() {
         "none that a peer is told".to_owned()
     } else {
@@ -70,6 +71,19 @@ fn text(report: &NatReport, screen: Screen) -> Drawn {
     }
     sheet.table(&peers);
     sheet.finish()
+}
+
+/// Whether the router opens a port to this machine.
+fn port(router: Option<&RouterPort>) -> String {
+    match router {
+        None => "the router was not asked: `p2p.candidates` is without `mapped`".to_owned(),
+        Some(RouterPort { protocol: Some(protocol), outer: Some(outer), .. }) => {
+            format!("the router opens ports by {protocol} ({outer})")
+        }
+        Some(RouterPort { error, .. }) => {
+            format!("none: {}", error.as_deref().unwrap_or("the router did not answer in time"))
+        }
+    }
 }
 
 fn outer(server: &StunServer) -> String {
@@ -103,6 +117,11 @@ mod tests {
             ],
             ipv4: Some(Network { mapping: Mapping::Same, filtering: Filtering::AddressAndPort }),
             ipv6: Some(Network { mapping: Mapping::Unknown, filtering: Filtering::Unknown }),
+            router: Some(RouterPort {
+                protocol: Some("NAT-PMP".to_owned()),
+                outer: Some("203.0.113.9:41234".to_owned()),
+                error: None,
+            }),
             candidates: vec![
                 "192.168.1.5:41234".to_owned(),
                 "[2001:db8:1:2:3:4:5:6]:41234".to_owned(),
@@ -129,6 +148,7 @@ STUN SERVER         SEES THIS MACHINE AS
 
 IPv4 NAT       the same outer address towards all (plain NAT)
 IPv4 filter    only datagrams of ports that were sent to arrive
+port mapping   the router opens ports by NAT-PMP (203.0.113.9:41234)
 own addresses  192.168.1.5:41234, [2001:db8:1:2:3:4:5:6]:41234,
                [fd00:1234:5678:9abc::1]:41234
 
@@ -139,6 +159,24 @@ symmetric NAT                                 relayed by the server
 UDP blocked                                   relayed by the server
 ";
         assert_eq!(drawn.as_str(), expected);
+    }
+
+    #[test]
+    fn a_router_that_opens_no_port_is_said_with_the_reason() {
+        let said = |router: Option<RouterPort>| {
+            let drawn = text(&NatReport { router, ..report() }, Screen::narrow(80));
+            assert!(drawn.as_str().lines().all(|line| line.chars().count() <= 80), "{drawn:?}");
+            let mut lines = drawn.as_str().lines();
+            lines.find_map(|line| line.strip_prefix("port mapping   ").map(str::to_owned))
+        };
+        let not_asked = "the router was not asked: `p2p.candidates` is without `mapped`";
+        assert_eq!(said(None).as_deref(), Some(not_asked));
+        let why =
+            |error: &str| Some(RouterPort { error: Some(error.into()), ..Default::default() });
+        let silent = "the router answers neither PCP, NAT-PMP nor UPnP";
+        assert_eq!(said(why(silent)), Some(format!("none: {silent}")));
+        let late = said(Some(RouterPort::default()));
+        assert_eq!(late.as_deref(), Some("none: the router did not answer in time"));
     }
 
     #[test]

@@ -53,6 +53,7 @@ const NEEDS: &[Need] = &[
     need("unshare", "util-linux", "chaos: names that change, in a mount namespace"),
     need("ip", "iproute2", "direct paths: network namespaces"),
     need("nft", "nftables", "direct paths: the NAT of the kernel"),
+    need("miniupnpd", "miniupnpd-nftables", "direct paths: a router that opens ports"),
     need("sysctl", "procps", "direct paths: routers in network namespaces"),
     need(
         "python3",

@@ -58,6 +58,8 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     let visitors = visit::visitors(&s);
     let visits = private::visits(&s);
     private::check(&s, &forwards, &visits);
+    private::check_ways(&s, &forwards, &visits);
+    private::check_identities(&s, has_one, &services, &forwards, &visits);
     let p2p = p2p::p2p(&s);
     let retry = s.section("retry", &RETRY);
     let pause = |key, default| match &retry {
@@ -211,7 +213,13 @@ fn forward(cx: &Cx<'_>, item: Item, taken: &mut Listeners) -> Option<Forward> {
     if listen.is_none() && is_proxy(&s) && s.key("target").is_none() {
         return None;
     }
-    let target = target::target(&s, None)?.one(over);
+    let targets = target::target(&s, None)?;
+    if !targets.others.is_empty() {
+        let bad = BadValue::new("a forward has one target");
+        s.bad("target", bad.hint("the server dials it: a service may have several targets"));
+        return None;
+    }
+    let target = targets.first.one(over);
     if target.is_none() {
         let bad = BadValue::new("a forward has one port, not a range");
         s.bad("target", bad.hint("one forward per port"));
@@ -221,13 +229,13 @@ fn forward(cx: &Cx<'_>, item: Item, taken: &mut Listeners) -> Option<Forward> {
         s.bad("target", bad);
     }
     let terms = terms::of_forward(&s);
-    let (token, p2p) = private::of_forward(&s, Some(&target));
+    let (token, tls, p2p) = private::of_forward(&s, Some(&target));
     if over == Over::Udp && s.key("timeouts").is_some() {
         let bad = BadValue::new(format!("`timeouts` has no effect at {listen}"));
         s.bad("timeouts", bad.hint("flows of a forward have the default times: remove it"));
     }
     let (target, basic_auth) = (Some(target), Vec::new());
-    Some(Forward { listen, target, token, p2p, basic_auth, terms, kept: false })
+    Some(Forward { listen, target, token, tls, p2p, basic_auth, terms, kept: false })
 }
 
 /// Whether an address, which may be wrong otherwise, has the scheme of a proxy.
@@ -269,9 +277,9 @@ fn proxy(s: &Section<'_>, listen: Local) -> Option<Forward> {
         let hint = "add `basic_auth: \"user:password\"`, or listen on 127.0.0.1";
         s.cx.warn(at, &s.path("listen"), bad.hint(hint));
     }
-    let (token, p2p) = private::of_forward(s, None);
+    let (token, tls, p2p) = private::of_forward(s, None);
     let terms = terms::of_forward(s);
-    Some(Forward { listen, target: None, token, p2p, basic_auth, terms, kept: false })
+    Some(Forward { listen, target: None, token, tls, p2p, basic_auth, terms, kept: false })
 }
 
 /// The reason why a target does not fit the listener.

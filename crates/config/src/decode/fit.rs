@@ -1,7 +1,10 @@
 //! Whether the target and the settings of a service fit the addresses where its visitors come.
 
+use std::iter;
+
 use super::Section;
 use super::public::Address;
+use super::spread::Listed;
 use super::target::Targets;
 use crate::keys::STREAM_TIMES;
 use crate::model::Public;
@@ -23,11 +26,13 @@ pub(super) fn is_as_wide(target: &Targets, entries: &[Option<Address>]) -> bool 
     last - first == target.width() && ranges.all(|range| range == Some((first, last)))
 }
 
-/// Reports a target and settings that do not fit the public addresses.
-pub(super) fn fit(s: &Section<'_>, target: &Targets, public: &[Public]) {
+/// Reports targets and settings that do not fit the public addresses.
+pub(super) fn fit(s: &Section<'_>, targets: &Listed, public: &[Public]) {
     let of = |over: Over| public.iter().find(|public| public.over() == over);
     let (tcp, udp) = (of(Over::Tcp), of(Over::Udp));
-    if let Some(bad) = unfit(target, public, (tcp, udp)) {
+    let target = &targets.first;
+    let all = iter::once(target).chain(targets.others.iter().map(|(target, _)| target));
+    if let Some(bad) = all.into_iter().find_map(|target| unfit(target, public, (tcp, udp))) {
         s.bad("target", bad);
         // What else does not fit follows from the target.
         return;
@@ -57,6 +62,13 @@ pub(super) fn fit(s: &Section<'_>, target: &Targets, public: &[Public]) {
             refuse("health", why.clone(), "remove the key: a target of UDP accepts no connection");
             refuse("tcp_keepalive", why, "remove the key: it is for connections over TCP");
         }
+    }
+    let has_path = s.key("health").and_then(|item| Section::quiet(s.cx, item));
+    if let Some(health) = has_path.filter(|health| health.key("path").is_some())
+        && let Targets::One(h2c @ Target::H2c { .. }) = target
+    {
+        let bad = BadValue::new(format!("{h2c} speaks HTTP/2 alone, and checks speak HTTP/1.1"));
+        health.bad("path", bad.hint("remove the key: the check then connects"));
     }
     let Some(timeouts) = s.key("timeouts") else { return };
     let Some(timeouts) = Section::quiet(s.cx, timeouts) else { return };

@@ -23,6 +23,7 @@ mod redirects;
 pub(crate) mod secrecy;
 pub(crate) mod server;
 mod service;
+mod spread;
 mod target;
 mod target_tls;
 mod terms;

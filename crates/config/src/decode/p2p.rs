@@ -24,6 +24,7 @@ pub(super) fn p2p(s: &Section<'_>) -> P2p {
     if p2p.key("candidates").is_some() {
         let kinds: Vec<Kind> = values(cx, p2p.key("candidates"), kind);
         read.host = kinds.contains(&Kind::Host);
+        read.mapped = kinds.contains(&Kind::Mapped);
         read.reflexive = kinds.contains(&Kind::Reflexive);
     }
     read
@@ -82,14 +83,17 @@ fn values<T>(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Host,
+    Mapped,
     Reflexive,
 }
 
 fn kind(text: &str) -> Result<Kind, BadValue> {
     match text {
         "host" => Ok(Kind::Host),
+        "mapped" => Ok(Kind::Mapped),
         "reflexive" => Ok(Kind::Reflexive),
-        _ => Err(BadValue::new(format!("`{text}` is no kind of address")).hint("host, reflexive")),
+        _ => Err(BadValue::new(format!("`{text}` is no kind of address"))
+            .hint("host, mapped, reflexive")),
     }
 }
 

@@ -7,9 +7,11 @@ use proto::NamePattern;
 use proto::control::VISITORS_MAX;
 
 use super::target::Targets;
-use super::{Item, Section, common, unknown};
-use crate::keys::{VISIT, VISITOR};
-use crate::model::{Forward, PRIVATE, PeerPath, Private, PrivateService, Visit, Visitor};
+use super::{Item, Section, common, unknown, values};
+use crate::keys::{FORWARD_TLS, Table, VISIT, VISIT_TLS, VISITOR, VISITOR_TLS};
+use crate::model::{
+    Forward, PRIVATE, PeerPath, PeerTls, Private, PrivateService, Proof, Service, Visit, Visitor,
+};
 use crate::yaml::Kind;
 use crate::{BadValue, Target};
 
@@ -61,6 +63,10 @@ pub(super) fn private(s: &Section<'_>, is_private: bool) -> Option<Private> {
             let bad = BadValue::new("`visitors` has no effect at a public address");
             s.bad("visitors", bad.hint("it is for `public: private`; `allow_from` lists networks"));
         }
+        if s.key("visitor_tls").is_some() {
+            let bad = BadValue::new("`visitor_tls` has no effect at a public address");
+            s.bad("visitor_tls", bad.hint("it is for `public: private`"));
+        }
         return None;
     }
     if s.key("name").is_none() {
@@ -76,12 +82,35 @@ pub(super) fn private(s: &Section<'_>, is_private: bool) -> Option<Private> {
         return None;
     }
     let mut seen = BTreeSet::new();
+    let tls = peer_tls(s, "visitor_tls", &VISITOR_TLS);
+    let has_tls = s.key("visitor_tls").is_some();
     let visitors: Vec<_> =
-        items.into_iter().filter_map(|item| visitor(s, item, &mut seen)).collect();
-    Some(Private { visitors })
+        items.into_iter().filter_map(|item| visitor(s, item, has_tls, &mut seen)).collect();
+    if has_tls && !visitors.is_empty() && visitors.iter().all(|one| !one.tokens.is_empty()) {
+        let bad = BadValue::new("each visitor has a token, and none shows a certificate");
+        let at = s.key("visitor_tls").map_or_else(|| s.at(), |item| item.at());
+        let hint = "remove the token of those who have a certificate, or remove `visitor_tls`";
+        s.cx.warn(at, &s.path("visitor_tls"), bad.hint(hint));
+    }
+    Some(Private { visitors, tls })
 }
 
-fn visitor(s: &Section<'_>, item: Item, seen: &mut BTreeSet<NamePattern>) -> Option<Visitor> {
+/// Decodes the certificates of one authority. `None` without the section, and after a problem.
+fn peer_tls(s: &Section<'_>, key: &str, table: &Table) -> Option<PeerTls> {
+    let own = s.section(key, table)?;
+    if own.key("ca").is_none() {
+        own.missing("ca", "the file of the authority that issues the certificates of both clients");
+    }
+    let identity = values::key_pair(&own);
+    Some(PeerTls { ca: values::path(&own, "ca")?, identity })
+}
+
+fn visitor(
+    s: &Section<'_>,
+    item: Item,
+    has_tls: bool,
+    seen: &mut BTreeSet<NamePattern>,
+) -> Option<Visitor> {
     let item = match &item.node.kind {
         Kind::Scalar { .. } => item.keyed("name"),
         Kind::List(_) | Kind::Map(_) => item,
@@ -98,10 +127,11 @@ fn visitor(s: &Section<'_>, item: Item, seen: &mut BTreeSet<NamePattern>) -> Opt
     });
     let tokens = common::tokens(&own, 2, common::Kept::OrHashed, None);
     let name = name?;
-    if ["token", "token_file"].iter().all(|key| own.key(key).is_none()) {
+    if !has_tls && ["token", "token_file"].iter().all(|key| own.key(key).is_none()) {
         let bad = BadValue::new(format!("the visitor {name} has no token, and cannot visit"));
-        let hint =
-            format!("{{ name: {name}, token_file: FILE }}; `tunnel generate token` makes it");
+        let hint = format!(
+            "{{ name: {name}, token_file: FILE }}; `tunnel generate token` makes it; or `visitor_tls`"
+        );
         s.cx.warn(own.at(), &own.path("name"), bad.hint(hint));
     }
     if !seen.insert(name.clone()) {
@@ -145,17 +175,30 @@ pub(super) fn fit(s: &Section<'_>, target: Option<&Targets>) -> bool {
 pub(super) fn of_forward(
     s: &Section<'_>,
     target: Option<&Target>,
-) -> (Option<crate::Token>, PeerPath) {
+) -> (Option<crate::Token>, Option<PeerTls>, PeerPath) {
     let is_private = matches!(target, Some(Target::Private(_)));
     if !is_private {
-        for key in ["token", "token_file", "p2p"].into_iter().filter(|key| s.key(key).is_some()) {
+        for key in
+            ["token", "token_file", "tls", "p2p"].into_iter().filter(|key| s.key(key).is_some())
+        {
             let bad = BadValue::new(format!("`{key}` is for a target service://CLIENT/SERVICE"));
             s.bad(key, bad.hint("remove the key"));
         }
-        return (None, PeerPath::Auto);
+        return (None, None, PeerPath::Auto);
     }
     let token = common::tokens(s, 1, common::Kept::Plain, None).pop();
-    (token, s.value("p2p", p2p).unwrap_or_default())
+    let tls = peer_tls(s, "tls", &FORWARD_TLS);
+    both(s);
+    (token, tls, s.value("p2p", p2p).unwrap_or_default())
+}
+
+/// Reports a token beside certificates.
+fn both(s: &Section<'_>) {
+    let has_token = ["token", "token_file"].iter().any(|key| s.key(key).is_some());
+    if has_token && s.key("tls").is_some() {
+        let bad = BadValue::new("a token and certificates together");
+        s.bad("tls", bad.hint("keep what the client of the service demands of this client"));
+    }
 }
 
 fn p2p(text: &str) -> Result<PeerPath, BadValue> {
@@ -178,34 +221,98 @@ pub(super) fn visits(s: &Section<'_>) -> Vec<Visit> {
             own.missing("service", "the client and its service: home/ssh");
         }
         let service = own.parse::<PrivateService>("service");
-        let token = common::tokens(&own, 1, common::Kept::Plain, Some(TOKEN_WANTED)).pop();
+        let wanted = own.key("tls").is_none().then_some(TOKEN_WANTED);
+        let token = common::tokens(&own, 1, common::Kept::Plain, wanted).pop();
+        let tls = peer_tls(&own, "tls", &VISIT_TLS);
+        both(&own);
         let p2p = own.value("p2p", p2p).unwrap_or_default();
         let service = service?;
         if !seen.insert(service.clone()) {
             let bad = BadValue::new(format!("a second entry for {service}"));
             own.bad("service", bad.hint("keep one of them"));
         }
-        Some(Visit { service, token: token?, p2p })
+        let proof = token.map(Proof::Token).or_else(|| tls.map(Proof::Certificate))?;
+        Some(Visit { service, proof, p2p })
     };
     items.into_iter().filter_map(visit).collect()
 }
 
 /// The hint for a missing token of a visit.
-const TOKEN_WANTED: &str = "the token that `visitors` of the service has for this client";
+const TOKEN_WANTED: &str = "the token that `visitors` of the service has for this client, or `tls` where it has \
+                            `visitor_tls`";
 
 /// Reports forwards of the file to private services for which there is no token.
 pub(super) fn check(s: &Section<'_>, forwards: &[Forward], visits: &[Visit]) {
     let has_token = |service: &PrivateService| {
-        let own = |forward: &Forward| forward.token.is_some() && forward.private() == Some(service);
+        let own = |forward: &Forward| {
+            let has = forward.token.is_some() || forward.tls.is_some();
+            has && forward.private() == Some(service)
+        };
         forwards.iter().any(own) || visits.iter().any(|visit| visit.service == *service)
     };
     let mut told = BTreeSet::new();
     for service in forwards.iter().filter_map(Forward::private) {
         if !has_token(service) && told.insert(service) {
             let bad = BadValue::new(format!("there is no token for service://{service}"));
-            let hint = "add `token` or `token_file` to the forward, or an entry to `visits`";
+            let hint = "add `token`, `token_file` or `tls` to the forward, or an entry to `visits`";
             let at = s.key("forwards").map_or_else(|| s.at(), |item| item.at());
             s.cx.warn(at, &s.path("forwards"), bad.hint(hint));
         }
+    }
+}
+
+/// Reports a `p2p` that does not count: one link serves all that goes from this client to a service.
+pub(super) fn check_ways(s: &Section<'_>, forwards: &[Forward], visits: &[Visit]) {
+    let counts = |service: &PrivateService| {
+        let mut own = forwards.iter().filter(|forward| forward.private() == Some(service));
+        let of_visits = || visits.iter().find(|visit| visit.service == *service).cloned();
+        own.find_map(Forward::visit).or_else(of_visits).map(|visit| visit.p2p)
+    };
+    let of_forward = |forward: &Forward| {
+        let has_proof = forward.visit().is_some();
+        Some(("forwards", forward.private()?.clone(), forward.p2p, has_proof))
+    };
+    let of_visit = |visit: &Visit| ("visits", visit.service.clone(), visit.p2p, false);
+    let all = forwards.iter().filter_map(of_forward).chain(visits.iter().map(of_visit));
+    for (key, service, p2p, has_proof) in all {
+        // `auto` may be what an entry without the key has.
+        let is_meant = has_proof || p2p != PeerPath::Auto;
+        let Some(way) = counts(&service).filter(|way| is_meant && *way != p2p) else { continue };
+        let bad = BadValue::new(format!(
+            "`p2p: {p2p}` has no effect for service://{service}, where `{way}` of another entry counts"
+        ));
+        let at = s.key(key).map_or_else(|| s.at(), |item| item.at());
+        s.cx.warn(at, &s.path(key), bad.hint("give all entries for a service the same `p2p`"));
+    }
+}
+
+/// Reports certificates of one authority for which this client has none of its own. `has_one`: the
+/// client logs in with a certificate.
+pub(super) fn check_identities(
+    s: &Section<'_>,
+    has_one: bool,
+    services: &[Service],
+    forwards: &[Forward],
+    visits: &[Visit],
+) {
+    if has_one {
+        return;
+    }
+    let lacks = |tls: Option<&PeerTls>| tls.is_some_and(|tls| tls.identity.is_none());
+    let of_visit = |visit: &Visit| match &visit.proof {
+        Proof::Certificate(tls) => lacks(Some(tls)),
+        Proof::Token(_) => false,
+    };
+    let of_service = |service: &Service| {
+        lacks(service.private.as_ref().and_then(|private| private.tls.as_ref()))
+    };
+    let all = [
+        ("services", "visitor_tls", services.iter().any(of_service)),
+        ("forwards", "tls", forwards.iter().any(|forward| lacks(forward.tls.as_ref()))),
+        ("visits", "tls", visits.iter().any(of_visit)),
+    ];
+    for (key, section, _) in all.into_iter().filter(|(.., is_bad)| *is_bad) {
+        let bad = BadValue::new(format!("`{section}` without a certificate of this client"));
+        s.bad(key, bad.hint("add `cert` and `key` there, or to `tls` of the client"));
     }
 }

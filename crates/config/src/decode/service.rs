@@ -2,6 +2,7 @@
 //! values that it needs, so a bad target does not hide a port that is published twice.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use proto::TargetProtocol;
 use proto::control::{SERVICES_MAX, ServiceTerms};
@@ -10,7 +11,8 @@ use proto::greeting::NAME_MAX;
 use super::public::{Published, entries, ports, publish};
 use super::target::{Targets, parse_target, target};
 use super::{
-    Cx, Item, Section, exit, files, fit, http, private, redirects, target_tls, terms, values, visit,
+    Cx, Item, Section, exit, files, fit, http, private, redirects, spread, target_tls, terms,
+    values, visit,
 };
 use crate::keys::{HEALTH, SERVICE, SERVICE_LIMITS, SERVICE_SOURCE_LIMITS};
 use crate::lists::PUBLISHED_MAX;
@@ -27,6 +29,9 @@ const CHECK_LEAST: u64 = 1_000;
 
 /// Default of `health.timeout`, in milliseconds: a target that needs longer serves nobody well.
 const CHECK_TIMEOUT: u64 = 2_000;
+
+/// The longest `health.path`.
+const PATH_MAX: usize = 1024;
 
 /// The public address of a short form without one: the server chooses the port.
 const ANY: &str = "tcp://:0";
@@ -103,7 +108,9 @@ pub(crate) fn services_of(cx: &Cx<'_>, item: Item, prefix: Option<&str>) -> Vec<
 fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let s = s?;
     let redirect = http::redirect(&s);
-    let target = target(&s, redirect.to.as_ref());
+    let targets = target(&s, redirect.to.as_ref());
+    let balance = spread::balance(&s, targets.as_ref());
+    let target = targets.as_ref().map(|targets| &targets.first);
     let is_private = private::is_private(&s);
     let entries = if is_private { Vec::new() } else { entries(&s) };
     let private = private::private(&s, is_private);
@@ -115,17 +122,17 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let proxy_protocol = visit::proxy_protocol(&s);
     let health = health(&s);
     let until = s.parse("until");
-    let target_tls = target_tls::target_tls(&s, target.as_ref());
+    let target_tls = target_tls::target_tls(&s, target);
     let files = files::files(&s);
     let name = s.value("name", values::name);
     let nameless = s.key("name").is_none();
-    let is_exit = target.as_ref().is_some_and(Targets::is_exit);
-    let protocol = target.as_ref().map(Targets::protocol).unwrap_or_default();
+    let is_exit = target.is_some_and(Targets::is_exit);
+    let protocol = target.map(Targets::protocol).unwrap_or_default();
     let (http, user_file) = http::options(&s, is_exit, redirect, protocol);
     let terms = ServiceTerms { http, ..terms };
     let of_exit = if is_exit { exit::exit(&s) } else { exit::none(&s) };
     let published = if is_private {
-        if !private::fit(&s, target.as_ref()) {
+        if !private::fit(&s, target) {
             return None;
         }
         Some(Vec::new())
@@ -133,14 +140,14 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
         publish(&s, &entries, terms.http.path.as_deref(), &mut seen.published)
     };
     let mut over = Over::Tcp;
-    if let Some(target) = target.as_ref().filter(|_| is_private) {
+    if let Some(target) = target.filter(|_| is_private) {
         files::fit(&s, target);
     } else if let Some(published) = &published {
         http::fit(&s, &terms.http, is_exit, published);
         over = fit::visitors(published);
-        if let Some(target) = &target {
-            fit::fit(&s, target, published);
-            files::fit(&s, target);
+        if let Some(targets) = &targets {
+            fit::fit(&s, targets, published);
+            files::fit(&s, &targets.first);
         }
     }
     let ports = ports(published.as_deref().unwrap_or_default());
@@ -169,7 +176,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
         }
         check_names(&s, &names, seen);
     }
-    let target = target?;
+    let (targets, target) = (targets.as_ref()?, target?);
     let published = published?;
     if is_private && private.is_none() {
         return None;
@@ -179,7 +186,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
         // At a port the bytes of the visitors go to the target as they are.
         terms.http.target = TargetProtocol::Http;
     }
-    if target.width() > 0 && !fit::is_as_wide(&target, &entries) {
+    if target.width() > 0 && !fit::is_as_wide(target, &entries) {
         let bad = BadValue::new("the target's range is not as wide as the public one");
         s.bad("target", bad);
         return None;
@@ -187,12 +194,13 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let make = |name, nth, public: Vec<Public>| Service {
         name,
         target: target.nth(nth, target.over(&public)),
+        spread: targets.spread(balance, target.over(&public)),
         target_tls: target_tls.clone(),
         public,
         private: private.clone(),
         terms: terms.clone(),
         limits,
-        health,
+        health: health.clone(),
         kept: false,
         until,
         visitors: visitors.clone(),
@@ -249,5 +257,14 @@ fn health(s: &Section<'_>) -> Option<Check> {
         own.bad("timeout", bad);
         return None;
     }
-    Some(Check { interval, timeout })
+    Some(Check { interval, timeout, path: own.value("path", request_path) })
+}
+
+/// A path of a request, perhaps with a query.
+fn request_path(text: &str) -> Result<Arc<str>, BadValue> {
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && byte != b'#';
+    if text.starts_with('/') && text.bytes().all(is_plain) && text.len() <= PATH_MAX {
+        return Ok(text.into());
+    }
+    Err(BadValue::new(format!("`{text}` is no path of a request")).hint("for example /healthz"))
 }

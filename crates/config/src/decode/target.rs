@@ -5,6 +5,7 @@ use std::net::Ipv6Addr;
 use proto::{Redirect, TargetProtocol};
 
 use super::Section;
+use super::spread::{Listed, listed};
 use crate::address::{HTTP_PROXY, Kind, Ports, Role, SOCKS5, directory, unix};
 use crate::endpoint::split;
 use crate::model::Public;
@@ -108,7 +109,7 @@ impl Targets {
 
 /// Decodes `target`. `None` after a problem. `redirect`: the service has this address in the place of
 /// a target.
-pub(super) fn target(s: &Section<'_>, redirect: Option<&Redirect>) -> Option<Targets> {
+pub(super) fn target(s: &Section<'_>, redirect: Option<&Redirect>) -> Option<Listed> {
     if let Some(to) = redirect {
         if s.key("target").is_some() {
             let bad =
@@ -116,20 +117,16 @@ pub(super) fn target(s: &Section<'_>, redirect: Option<&Redirect>) -> Option<Tar
             s.bad("target", bad.hint("remove `target` or `redirect`"));
             return None;
         }
-        return Some(Targets::One(Target::Redirect(to.clone())));
+        return Some(Targets::One(Target::Redirect(to.clone())).into());
     }
     let Some(item) = s.key("target") else {
         s.missing("target", "for example tcp://127.0.0.1:22");
         return None;
     };
     if matches!(item.node.kind, yaml::Kind::List(_)) {
-        s.bad(
-            "target",
-            BadValue::new("a service of this version has one target").hint("name one target"),
-        );
-        return None;
+        return listed(s, &item);
     }
-    s.cx.value(&item, parse_target)
+    s.cx.value(&item, parse_target).map(Listed::from)
 }
 
 /// Parses a target, which may be a range of ports.

@@ -9,7 +9,7 @@ use proto::{HttpOptions, Network};
 use super::value::Value;
 use super::{Action, EditError, OPERATIONS_MAX, Operation, edit};
 use crate::decode::{Cx, Item, Sources};
-use crate::model::{Forward, PRIVATE, PeerPath, Service, Token};
+use crate::model::{Forward, PRIVATE, PeerPath, PeerTls, Service, Token};
 use crate::yaml::{At, Kind, Node, parse};
 use crate::{Lists, Secret};
 
@@ -306,10 +306,18 @@ fn forward(forward: &Forward) -> Value {
                 Some(file) => ("token_file", text_value(&file.to_string_lossy())),
                 None => ("token", text_value(secret.reveal())),
             });
-            map(target.into_iter().chain(token).chain(p2p))
+            let tls = forward.tls.as_ref().map(|tls| ("tls", certificates(tls)));
+            map(target.into_iter().chain(token).chain(tls).chain(p2p))
         }
         None => map([listen]),
     }
+}
+
+fn certificates(tls: &PeerTls) -> Value {
+    let path = |path: &Path| text_value(&path.to_string_lossy());
+    let own = tls.identity.iter();
+    let own = own.flat_map(|pair| [("cert", path(&pair.cert)), ("key", path(&pair.key))]);
+    map([("ca", path(&tls.ca))].into_iter().chain(own))
 }
 
 fn map<'a>(entries: impl IntoIterator<Item = (&'a str, Value)>) -> Value {

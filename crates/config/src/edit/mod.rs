@@ -52,6 +52,7 @@ pub use client::{LIMITS, limit, set_tokens};
 pub use deny::deny;
 pub use lists::{list_text, publish, unpublish};
 pub use redact::{SECRET, show};
+pub use render::file;
 pub use value::Value;
 
 /// The most operations of one request; each operation parses the text again.

@@ -78,6 +78,13 @@ pub(super) fn entry(key: &str, value: &Value, column: usize) -> Vec<String> {
     lines
 }
 
+/// A whole file with these keys.
+#[must_use]
+pub fn file(entries: &[(String, Value)]) -> String {
+    let lines = entries.iter().flat_map(|(key, value)| entry(key, value, 0));
+    lines.map(|line| line + "\n").collect()
+}
+
 /// The lines of a list item.
 pub(super) fn dash(mut lines: Vec<String>) -> Vec<String> {
     if let Some(first) = lines.first_mut() {

@@ -11,7 +11,8 @@ use proto::control::ServiceTerms;
 use proto::{Compress, HttpOptions, Network, TargetProtocol, Visitors};
 
 use super::p2p::P2p;
-use super::private::{PeerPath, Private, PrivateService, Visit};
+use super::private::{PeerPath, PeerTls, Private, PrivateService, Proof, Visit};
+use super::spread::Spread;
 use super::{Changed, Common, KeyPair, TlsVersion, Token, changes};
 use crate::{
     Endpoint, ForwardRights, Host, Lists, Local, Moment, NameKind, Over, Proxy, Secret, Span,
@@ -111,6 +112,8 @@ pub struct Service {
     /// a [`Target::Udp`], a service without a port of UDP has none, and a service with both has a
     /// host and a port. A private service has either.
     pub target: Target,
+    /// The targets beside this one, which are dialled as it is.
+    pub spread: Spread,
     /// How the certificate of a [`Target::Https`] is verified; the default for all other targets.
     pub target_tls: TargetTls,
     /// Public addresses on the server; at least one, and none of a private service.
@@ -208,11 +211,31 @@ impl Service {
             && self.user_file.is_none()
             && self.proxy_protocol.is_none()
             && self.target_tls == TargetTls::default()
+            && self.spread == Spread::default()
             && self.health.is_none()
             && terms == ServiceTerms::default()
             && self.exit.allow.is_none()
             && self.files == Files::default()
             && self.limits == FlowLimits::default()
+    }
+
+    /// The targets with their weights; the first is [`Self::target`].
+    pub fn targets(&self) -> impl Iterator<Item = (&Target, u16)> {
+        let others = self.spread.others.iter().map(|other| (&other.target, other.weight));
+        std::iter::once((&self.target, self.spread.weight)).chain(others)
+    }
+
+    /// The targets for people.
+    #[must_use]
+    pub fn aims(&self) -> String {
+        let all: Vec<_> = self.targets().map(|(target, _)| target.to_string()).collect();
+        all.join(", ")
+    }
+
+    /// The options of HTTP.
+    #[must_use]
+    pub const fn http(&self) -> &HttpOptions {
+        &self.terms.http
     }
 
     /// The public addresses for people, or `private`.
@@ -239,8 +262,9 @@ impl Service {
     /// and but the options of a command line that this service has.
     pub(crate) fn take_settings(&mut self, from: &Self) {
         let own = mem::replace(self, from.clone());
-        let Self { name, target, public, kept, until, .. } = own;
-        *self = Self { name, target, public, kept, until, private: None, ..from.clone() };
+        let Self { name, target, spread, public, kept, until, .. } = own;
+        let target = Self { name, target, spread, public, kept, until, ..from.clone() };
+        *self = Self { private: None, ..target };
         if !self.public.iter().all(Public::is_http) {
             // The options were for the names of the other service.
             self.terms.http = HttpOptions::default();
@@ -335,11 +359,15 @@ impl Service {
     /// The settings beside addresses, for people: `, allow_from [10.0.0.0/8], PROXY protocol v2`.
     fn extras(&self, visitors: &Visitors) -> String {
         let mut extras = String::new();
-        if let Some(Private { visitors: named }) = &self.private {
+        if let Some(Private { visitors: named, tls }) = &self.private {
             let shown: Vec<_> = named.iter().take(SHOWN).map(|one| one.name.to_string()).collect();
             let more = named.len() - shown.len();
             extras.push_str(&format!(", visitors [{}", shown.join(", ")));
             extras.push_str(&if more > 0 { format!(" and {more} more]") } else { "]".to_owned() });
+            if let Some(tls) = tls {
+                let ca = tls.ca.display();
+                extras.push_str(&format!(", visitors without a token by certificates of {ca}"));
+            }
         }
         let Visitors { allow_from, deny_from } = visitors;
         let denies = (!deny_from.is_empty()).then_some(deny_from);
@@ -349,6 +377,9 @@ impl Service {
             let more = list.len() - shown.len();
             extras.push_str(&format!(", {key} [{}", shown.join(", ")));
             extras.push_str(&if more > 0 { format!(" and {more} more]") } else { "]".to_owned() });
+        }
+        if !self.spread.others.is_empty() {
+            extras.push_str(&format!(", {}", self.spread.balance));
         }
         if let Some(until) = self.until {
             extras.push_str(&format!(", until {until}"));
@@ -437,13 +468,16 @@ impl fmt::Display for ProxyProtocol {
     }
 }
 
-/// How a target is checked: the client connects to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How a target is checked: the client connects to it, and may send a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
     /// The time between two checks.
     pub interval: Span,
-    /// The longest time until the target accepts the connection.
+    /// The longest time until the target accepts the connection, and has answered the request.
     pub timeout: Span,
+    /// The path of the request over HTTP/1.1, which a target that serves answers with a status from
+    /// 200 to 399. `None`: there is no request.
+    pub path: Option<Arc<str>>,
 }
 
 /// A public address.
@@ -535,6 +569,8 @@ pub struct Forward {
     pub target: Option<Target>,
     /// The token for a private service; `None`: that of [`ClientConfig::visits`].
     pub token: Option<Token>,
+    /// The certificates for a private service, in the place of the token.
+    pub tls: Option<PeerTls>,
     /// The way to a private service.
     pub p2p: PeerPath,
     /// Pairs `user:password` of a proxy, one of which a program has to know; user and password have
@@ -564,10 +600,11 @@ impl Forward {
         }
     }
 
-    /// The visit of the private service, where the forward has a token of its own.
-    pub(super) fn visit(&self) -> Option<Visit> {
-        let (service, token) = (self.private()?.clone(), self.token.clone()?);
-        Some(Visit { service, token, p2p: self.p2p })
+    /// The visit of the private service, where the forward has a proof of its own.
+    pub(crate) fn visit(&self) -> Option<Visit> {
+        let token = self.token.clone().map(Proof::Token);
+        let proof = token.or_else(|| self.tls.clone().map(Proof::Certificate))?;
+        Some(Visit { service: self.private()?.clone(), proof, p2p: self.p2p })
     }
 }
 
@@ -684,7 +721,7 @@ impl ClientConfig {
                 "service {}: {} -> {}{}{}",
                 service.name,
                 service.places(),
-                service.target,
+                service.aims(),
                 service.extras(&self.terms_of(service).visitors),
                 self.origin(service.kept, &service.name)
             ));

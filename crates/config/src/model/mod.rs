@@ -8,6 +8,7 @@ mod p2p;
 mod private;
 mod quic;
 mod server;
+mod spread;
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -21,9 +22,14 @@ pub use client::{
 pub use doors::{Acme, AcmeBinding, AcmeDns, Http, Mux, Pages, TlsRoutes, TlsVersion};
 pub use kcp::{Kcp, KcpCongestion, KcpFec, KcpPreset};
 pub use p2p::{P2p, P2pWebrtc, ServerWebrtc, StunAddress};
-pub use private::{PeerPath, Private, PrivateService, Visit, VisitRight, VisitRights, Visitor};
+pub use private::{
+    Demand, PeerPath, PeerTls, Private, PrivateService, Proof, Visit, VisitRight, VisitRights,
+    Visitor,
+};
 pub use quic::{Congestion, Quic};
 pub use server::{ClientGrant, HttpAuth, Listen, Rights, STUN_PORT, ServerConfig, ServerTls};
+pub use spread::{Balance, Spread, Weighted};
+pub(crate) use spread::{TARGETS_MAX, WEIGHT_MAX};
 
 use crate::{Collector, Secret, Size, Span};
 
@@ -216,7 +222,7 @@ fn changes<const N: usize>(all: [(bool, Changed); N]) -> impl Iterator<Item = Ch
 }
 
 /// A certificate chain and its key: PEM files, with paths as written.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KeyPair {
     /// The file with the chain.
     pub cert: PathBuf,

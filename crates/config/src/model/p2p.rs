@@ -14,6 +14,8 @@ pub struct P2p {
     /// Whether peers are told the addresses of this machine's interfaces, and private addresses of
     /// peers are tried.
     pub host: bool,
+    /// Whether the router is asked for a port where no path is found without one.
+    pub mapped: bool,
     /// Whether peers are told the addresses that STUN servers see.
     pub reflexive: bool,
     /// The limits of data channels.
@@ -39,7 +41,7 @@ pub struct ServerWebrtc {
 impl Default for P2p {
     fn default() -> Self {
         let webrtc = P2pWebrtc::default();
-        Self { stun: Vec::new(), ports: None, host: true, reflexive: true, webrtc }
+        Self { stun: Vec::new(), ports: None, host: true, mapped: true, reflexive: true, webrtc }
     }
 }
 
@@ -53,7 +55,7 @@ impl P2p {
     /// Whether no direct path is tried, as peers are told no address.
     #[must_use]
     pub const fn is_relayed(&self) -> bool {
-        !self.host && !self.reflexive
+        !self.host && !self.mapped && !self.reflexive
     }
 }
 

@@ -2,13 +2,14 @@
 //! of others.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use proto::NamePattern;
 use proto::greeting::Name;
 
-use super::{ClientConfig, Forward, Token};
+use super::{ClientConfig, Forward, KeyPair, Token};
 use crate::{BadValue, Target};
 
 /// A service of another client.
@@ -95,6 +96,38 @@ impl VisitRights {
 pub struct Private {
     /// Who may visit.
     pub visitors: Vec<Visitor>,
+    /// The certificates by which visitors without a token prove themselves; `None`: they cannot
+    /// visit.
+    pub tls: Option<PeerTls>,
+}
+
+/// Certificates of one authority in the place of a token: each of the two clients shows one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PeerTls {
+    /// The PEM file of the authority that has issued the certificate of the other client.
+    pub ca: PathBuf,
+    /// The certificate of this client; `None`: that of its log-in at the server.
+    pub identity: Option<KeyPair>,
+}
+
+/// What a visitor proves to the client of a service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// The token that both clients know.
+    Token(Token),
+    /// The certificate of an authority that both clients trust.
+    Certificate(PeerTls),
+}
+
+/// What a private service demands of a visitor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Demand<'a> {
+    /// One of these tokens.
+    Tokens(&'a [Token]),
+    /// A certificate with the name of the visitor.
+    Certificate(&'a PeerTls),
+    /// The visitor has neither, and cannot visit.
+    Nothing,
 }
 
 /// Clients that may visit a private service.
@@ -102,8 +135,8 @@ pub struct Private {
 pub struct Visitor {
     /// Their names.
     pub name: NamePattern,
-    /// The tokens that they have; two while a token is being replaced. If empty, the secret of these
-    /// clients is kept in the state directory.
+    /// The tokens that they have; two while a token is being replaced. If empty, these clients prove
+    /// themselves by certificates ([`Private::tls`]).
     pub tokens: Vec<Token>,
 }
 
@@ -114,13 +147,26 @@ impl Private {
         self.visitors.iter().map(|visitor| visitor.name.clone()).collect()
     }
 
-    /// The tokens of a visitor, at most two. An entry with the name itself comes before patterns.
+    /// What a visitor has to prove. An entry with the name itself comes before patterns.
+    #[must_use]
+    pub fn demand(&self, name: &str) -> Demand<'_> {
+        let has_proof = |visitor: &Visitor| self.tls.is_some() || !visitor.tokens.is_empty();
+        let of = |visitor: &&Visitor| visitor.name.has(name) && has_proof(visitor);
+        let exact = self.visitors.iter().filter(of).find(|visitor| visitor.name.as_str() == name);
+        match (exact.or_else(|| self.visitors.iter().find(of)), &self.tls) {
+            (Some(visitor), _) if !visitor.tokens.is_empty() => Demand::Tokens(&visitor.tokens),
+            (Some(_), Some(tls)) => Demand::Certificate(tls),
+            (Some(_), None) | (None, _) => Demand::Nothing,
+        }
+    }
+
+    /// The tokens of a visitor, at most two; none where it needs a certificate.
     #[must_use]
     pub fn tokens_of(&self, name: &str) -> &[Token] {
-        let of = |visitor: &&Visitor| visitor.name.has(name) && !visitor.tokens.is_empty();
-        let exact = self.visitors.iter().filter(of).find(|visitor| visitor.name.as_str() == name);
-        let found = exact.or_else(|| self.visitors.iter().find(of));
-        found.map_or(&[], |visitor| visitor.tokens.as_slice())
+        match self.demand(name) {
+            Demand::Tokens(tokens) => tokens,
+            Demand::Certificate(_) | Demand::Nothing => &[],
+        }
     }
 }
 
@@ -154,15 +200,15 @@ impl fmt::Display for PeerPath {
 pub struct Visit {
     /// The service.
     pub service: PrivateService,
-    /// The token that the client of the service knows.
-    pub token: Token,
+    /// What the client of the service demands.
+    pub proof: Proof,
     /// The way there.
     pub p2p: PeerPath,
 }
 
 impl ClientConfig {
-    /// What is known about the visit of a service. The token of a forward to the service counts for
-    /// all its visits.
+    /// What is known about the visit of a service. The token or the certificate of a forward to the
+    /// service counts for all its visits.
     #[must_use]
     pub fn visit_of(&self, service: &PrivateService) -> Option<Visit> {
         let of_forward = self.forwards.iter().find_map(|forward| match &forward.target {
@@ -183,7 +229,105 @@ impl ClientConfig {
         let private = self.services.iter().filter_map(|service| service.private.as_ref());
         let of_visitors = private.flat_map(|private| &private.visitors);
         let own = self.forwards.iter().filter_map(|forward| forward.token.as_ref());
-        let own = own.chain(self.visits.iter().map(|visit| &visit.token));
+        let own = own.chain(self.visits.iter().filter_map(|visit| match &visit.proof {
+            Proof::Token(token) => Some(token),
+            Proof::Certificate(_) => None,
+        }));
         of_visitors.flat_map(|visitor| &visitor.tokens).chain(own)
+    }
+
+    /// The certificate of this client for `tls`: its own, or that of the log-in at the server.
+    #[must_use]
+    pub fn identity_of<'a>(&'a self, tls: &'a PeerTls) -> Option<&'a KeyPair> {
+        let of_log_in = || self.servers.iter().find_map(|path| path.identity.as_ref());
+        tls.identity.as_ref().or_else(of_log_in)
+    }
+
+    /// The certificates of visits: those of the private services of this client, and those of this
+    /// client as a visitor. Each has the key of the configuration where it stands.
+    pub fn peer_tls(&self) -> impl Iterator<Item = (String, &PeerTls)> {
+        let services = self.services.iter().enumerate().filter_map(|(n, service)| {
+            let tls = service.private.as_ref()?.tls.as_ref()?;
+            Some((format!("services[{n}].visitor_tls"), tls))
+        });
+        let forwards =
+            self.forwards.iter().enumerate().filter_map(|(n, forward)| {
+                Some((format!("forwards[{n}].tls"), forward.tls.as_ref()?))
+            });
+        let visits = self.visits.iter().enumerate().filter_map(|(n, visit)| match &visit.proof {
+            Proof::Certificate(tls) => Some((format!("visits[{n}].tls"), tls)),
+            Proof::Token(_) => None,
+        });
+        services.chain(forwards).chain(visits)
+    }
+
+    /// The same, to be changed.
+    pub fn peer_tls_mut(&mut self) -> impl Iterator<Item = &mut PeerTls> {
+        let services = self.services.iter_mut();
+        let services = services.filter_map(|service| service.private.as_mut()?.tls.as_mut());
+        let forwards = self.forwards.iter_mut().filter_map(|forward| forward.tls.as_mut());
+        let visits = self.visits.iter_mut().filter_map(|visit| match &mut visit.proof {
+            Proof::Certificate(tls) => Some(tls),
+            Proof::Token(_) => None,
+        });
+        services.chain(forwards).chain(visits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ClientFlags, Sources, Text, load_client};
+
+    const TOKEN: &str = "q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ";
+
+    fn config(lines: &str) -> ClientConfig {
+        let sources = Sources { env: &|_| None, read: &|_| Err(String::new()) };
+        let text = format!("servers: tls://a\nname: a\ntoken: {TOKEN}\n{lines}");
+        let text = Some(Text { name: "client.yaml", text: &text });
+        load_client(text, &ClientFlags::default(), &sources).unwrap().config
+    }
+
+    fn demand(visitors: &str, more: &str, name: &str) -> &'static str {
+        let config = config(&format!(
+            "services: [{{ name: s, target: 22, public: private, visitors: [{visitors}]{more} }}]\n"
+        ));
+        match config.services[0].private.as_ref().unwrap().demand(name) {
+            Demand::Tokens(_) => "token",
+            Demand::Certificate(_) => "certificate",
+            Demand::Nothing => "nothing",
+        }
+    }
+
+    #[test]
+    fn a_visitor_without_a_token_shows_a_certificate_where_the_service_has_an_authority() {
+        let tls = ", visitor_tls: { ca: x, cert: y, key: z }";
+        let (one, all) = ("one".to_owned(), format!("one, {{ name: '*', token: {TOKEN} }}"));
+        for (visitors, more, name, expected) in [
+            (&one, "", "one", "nothing"),
+            (&one, tls, "one", "certificate"),
+            (&one, tls, "two", "nothing"),
+            // Without an authority the token of all counts for each.
+            (&all, "", "one", "token"),
+            (&all, tls, "one", "certificate"),
+            (&all, tls, "two", "token"),
+        ] {
+            assert_eq!(demand(visitors, more, name), expected, "{visitors} {more} {name}");
+        }
+    }
+
+    #[test]
+    fn the_certificate_of_a_visit_is_that_of_the_log_in_unless_it_has_one() {
+        let config = config(
+            "tls: { cert: own.crt, key: own.key }\n\
+             visits: [{ service: b/c, tls: { ca: x } }, \
+             { service: b/d, tls: { ca: x, cert: y, key: z } }]\n",
+        );
+        let shown = config.peer_tls().map(|(key, tls)| {
+            let pair = config.identity_of(tls).unwrap();
+            format!("{key} {} {}", pair.cert.display(), pair.key.display())
+        });
+        let shown: Vec<_> = shown.collect();
+        assert_eq!(shown, ["visits[0].tls own.crt own.key", "visits[1].tls y z"]);
     }
 }

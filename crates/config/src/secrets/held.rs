@@ -1,6 +1,6 @@
 //! The secrets of a checked configuration.
 
-use crate::model::{ClientConfig, Common, Field, Token};
+use crate::model::{ClientConfig, Common, Field, Proof, Token};
 use crate::{Proxy, Secret, ServerConfig};
 
 use super::url::in_query;
@@ -77,7 +77,9 @@ pub fn of_client(config: &ClientConfig) -> Vec<Held> {
         tokens(&format!("/forwards/{i}/token"), forward.token.iter(), &mut all);
     }
     for (i, visit) in config.visits.iter().enumerate() {
-        tokens(&format!("/visits/{i}/token"), [&visit.token].into_iter(), &mut all);
+        if let Proof::Token(token) = &visit.proof {
+            tokens(&format!("/visits/{i}/token"), [token].into_iter(), &mut all);
+        }
     }
     all
 }

@@ -223,9 +223,12 @@ impl Case {
             Load::Streams(_) => system.is_for_https(),
             Load::Forward { .. } => system.is_forward() || system.name == DIRECT,
             Load::Datagrams(_) => system.has_datagrams(),
+            Load::Bulk { streams, .. } if system.is_peer() => streams == 1,
             _ if system.is_for_http() || system.is_forward() => false,
+            Load::Connections => !system.is_bridge(),
+            _ if system.is_peer() => false,
             Load::Bulk { .. } => true,
-            Load::Http(_) | Load::Connections | Load::EchoBesideBulk => !system.is_bridge(),
+            Load::Http(_) | Load::EchoBesideBulk => !system.is_bridge(),
             Load::Idle(_) => system.name != DIRECT && !system.is_bridge(),
             Load::Storm(_) => system.is_ours(),
         }

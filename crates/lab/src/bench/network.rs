@@ -48,12 +48,17 @@ pub(super) fn check(congestion: &str) -> Result<()> {
     Ok(())
 }
 
-/// Selects the congestion control `$1` inside the namespace. Where the kernel refuses to set the
+/// Brings loopback up, and an address of this namespace by which direct paths of clients go: they do
+/// not use loopback addresses. Selects the congestion control `$1` inside the namespace. Where the kernel refuses to set the
 /// default of a namespace, because the algorithm is not allowed there, the routes of loopback name
 /// the algorithm instead: a route's `congctl` wins over the default.
 const SCRIPT: &str = r#"
 set -e
 ip link set lo up
+ip link add direct type veth peer name direct-far
+ip address add 198.18.0.1/32 dev direct
+ip link set direct up
+ip link set direct-far up
 if echo "$1" 2>/dev/null >/proc/sys/net/ipv4/tcp_congestion_control; then exit 0; fi
 local="dev lo table local proto kernel scope host"
 ip route replace local 127.0.0.0/8 $local src 127.0.0.1 congctl "$1"

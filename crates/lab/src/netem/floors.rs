@@ -1,5 +1,5 @@
-//! Floors of `quic://` and `kcp://` on some paths: shares of the rate of `tls://` in the same run, or of the
-//! path's rate.
+//! Floors of `quic://`, `kcp://` and direct paths on some paths: shares of the rate of another system in
+//! the same run, or of the path's rate.
 
 use testkit::stage::Scheme;
 
@@ -10,7 +10,7 @@ use super::systems::System;
 /// The least share of a reference rate.
 #[derive(Clone, Copy, Debug)]
 struct Floor {
-    scheme: Scheme,
+    system: System,
     /// The path: round-trip time in ms, loss in percent.
     rtt: f64,
     loss: f64,
@@ -22,30 +22,35 @@ struct Floor {
 enum Of {
     /// The rate of `tls://` over the kernel's TCP, in all seconds of both.
     Tls,
+    /// The rate of `quic://`, in all seconds of both.
+    Quic,
     /// The rate of the bottleneck, after the start.
     Rate,
 }
 
-const FLOORS: [Floor; 11] = [
-    Floor { scheme: Scheme::QUIC, rtt: 60.0, loss: 0.0, of: Of::Tls, least: 1.0 },
-    Floor { scheme: Scheme::QUIC, rtt: 60.0, loss: 1.0, of: Of::Tls, least: 1.0 },
-    Floor { scheme: Scheme::QUIC, rtt: 60.0, loss: 5.0, of: Of::Tls, least: 1.4 },
-    Floor { scheme: Scheme::QUIC, rtt: 100.0, loss: 5.0, of: Of::Rate, least: 0.85 },
-    Floor { scheme: Scheme::QUIC, rtt: 100.0, loss: 10.0, of: Of::Rate, least: 0.75 },
+const FLOORS: [Floor; 12] = [
+    Floor { system: QUIC, rtt: 60.0, loss: 0.0, of: Of::Tls, least: 1.0 },
+    Floor { system: QUIC, rtt: 60.0, loss: 1.0, of: Of::Tls, least: 1.0 },
+    Floor { system: QUIC, rtt: 60.0, loss: 5.0, of: Of::Tls, least: 1.4 },
+    Floor { system: QUIC, rtt: 100.0, loss: 5.0, of: Of::Rate, least: 0.85 },
+    Floor { system: QUIC, rtt: 100.0, loss: 10.0, of: Of::Rate, least: 0.75 },
     // Its start takes about four seconds, so this floor is of runs of twelve.
-    Floor { scheme: Scheme::QUIC, rtt: 100.0, loss: 20.0, of: Of::Rate, least: 0.6 },
+    Floor { system: QUIC, rtt: 100.0, loss: 20.0, of: Of::Rate, least: 0.6 },
+    Floor { system: System::Peer, rtt: 60.0, loss: 1.0, of: Of::Quic, least: 0.95 },
     // What the engine reaches in virtual time, less 5 %: its start is over after four seconds, too.
-    Floor { scheme: Scheme::KCP, rtt: 100.0, loss: 0.0, of: Of::Rate, least: 0.90 },
-    Floor { scheme: Scheme::KCP, rtt: 100.0, loss: 1.0, of: Of::Rate, least: 0.88 },
-    Floor { scheme: Scheme::KCP, rtt: 100.0, loss: 5.0, of: Of::Rate, least: 0.84 },
-    Floor { scheme: Scheme::KCP, rtt: 100.0, loss: 10.0, of: Of::Rate, least: 0.79 },
-    Floor { scheme: Scheme::KCP, rtt: 100.0, loss: 20.0, of: Of::Rate, least: 0.65 },
+    Floor { system: KCP, rtt: 100.0, loss: 0.0, of: Of::Rate, least: 0.90 },
+    Floor { system: KCP, rtt: 100.0, loss: 1.0, of: Of::Rate, least: 0.88 },
+    Floor { system: KCP, rtt: 100.0, loss: 5.0, of: Of::Rate, least: 0.84 },
+    Floor { system: KCP, rtt: 100.0, loss: 10.0, of: Of::Rate, least: 0.79 },
+    Floor { system: KCP, rtt: 100.0, loss: 20.0, of: Of::Rate, least: 0.65 },
 ];
 
 /// The seconds that a start may take.
 const START: usize = 2;
 
 const TLS: System = System::Tunnel(Scheme::TLS);
+const QUIC: System = System::Tunnel(Scheme::QUIC);
+const KCP: System = System::Tunnel(Scheme::KCP);
 
 /// Prints a line for each floor with complete measurements. Returns whether all these floors are
 /// met.
@@ -53,15 +58,16 @@ pub(super) fn print(matrix: &[Measured]) -> bool {
     let mut are_held = true;
     for floor in FLOORS {
         let Some(share) = floor.share(matrix) else { continue };
-        let Floor { scheme, rtt, loss, of, least } = floor;
-        let name = scheme.name;
+        let Floor { system, rtt, loss, of, least } = floor;
+        let name = system.name();
         let of = match of {
             Of::Tls => "of tunnel-tls",
+            Of::Quic => "of tunnel-quic",
             Of::Rate => "of the rate, after the start",
         };
         let is_held = share >= least;
         let verdict = if is_held { "held" } else { "missed" };
-        println!("{rtt} ms, {loss} %: tunnel-{name} {share:.3} {of}; floor {least}: {verdict}");
+        println!("{rtt} ms, {loss} %: {name} {share:.3} {of}; floor {least}: {verdict}");
         are_held &= is_held;
     }
     are_held
@@ -71,9 +77,10 @@ impl Floor {
     /// The share over both directions. `None` without such a measurement. 0 if the reference is 0,
     /// because a failed `tls://` would otherwise make a floor that is always met.
     fn share(self, matrix: &[Measured]) -> Option<f64> {
-        let system = System::Tunnel(self.scheme);
+        let system = self.system;
         let (own, against) = match self.of {
             Of::Tls => (self.means(matrix, system, 0), self.means(matrix, TLS, 0)),
+            Of::Quic => (self.means(matrix, system, 0), self.means(matrix, QUIC, 0)),
             Of::Rate => (self.means(matrix, system, START), vec![MATRIX_RATE]),
         };
         let share = mean(&own)? / mean(&against)?;
@@ -104,8 +111,6 @@ mod tests {
     use super::super::stream::Way;
     use super::super::wire::Report;
     use super::*;
-
-    const QUIC: System = System::Tunnel(Scheme::QUIC);
 
     fn measured(system: System, [rtt, loss]: [f64; 2], way: Way, rates: &[f64]) -> Measured {
         let path = Path { rtt, loss, rate: Some(MATRIX_RATE), ..Path::default() };

@@ -20,6 +20,9 @@ use xtask::site::Site;
 /// both.
 const OVERHEAD: Duration = Duration::from_millis(1500);
 
+/// The most time of a round of visits.
+const PATIENCE_OF_VISITS: Duration = Duration::from_secs(30);
+
 /// The case with a floor: round-trip time, rate, and the seconds within which the share of the rate
 /// must be reached.
 pub(super) const CASE_RTT: f64 = 100.0;
@@ -37,6 +40,9 @@ pub(super) struct Plan {
     pub(super) check: bool,
     /// Whether the latency of requests is measured instead of the rate of a stream.
     pub(super) requests: bool,
+    /// Whether the first byte of visitors is measured instead, and the time until a link of clients
+    /// is direct.
+    pub(super) visits: bool,
     pub(super) rtts: Vec<f64>,
     pub(super) losses: Vec<f64>,
     pub(super) systems: Vec<System>,
@@ -66,6 +72,7 @@ impl Plan {
         Self {
             check: false,
             requests: false,
+            visits: false,
             rtts,
             losses,
             // A WebSocket is a TCP connection as well, so it is measured only on request.
@@ -94,6 +101,10 @@ impl Plan {
     /// The time limit of the whole run.
     pub(super) fn limit(&self) -> Duration {
         let each = |seconds: u32| Duration::from_secs(seconds.into()) + GRACE + OVERHEAD;
+        if self.visits {
+            let paths = (self.rtts.len() * self.losses.len()) as u32;
+            return (Duration::from_secs(60) + PATIENCE_OF_VISITS * self.seconds) * paths;
+        }
         let cells = self.cells() as u32;
         let case = (self.systems.len() * self.ways.len()) as u32;
         each(self.seconds) * cells + each(CASE_SECONDS) * case + Duration::from_secs(60)

@@ -16,6 +16,7 @@
 //! | `stream` | one iperf3 stream, as its receiver measures it |
 //! | `matrix` | the measurements of a run |
 //! | `requests` | the latency of requests at fixed times, with floors |
+//! | `visits` | the first byte of visitors of private services, and the time to a direct path |
 //! | `floors` | floors of `quic://` and `kcp://` on some paths |
 //! | `report` | the tables and the JSON file |
 
@@ -30,6 +31,7 @@ mod requests;
 mod shell;
 mod stream;
 mod systems;
+mod visits;
 mod wire;
 mod wish;
 
@@ -97,7 +99,7 @@ fn outside(wish: &Wish, words: &[String]) -> Result<ExitCode> {
             site.tunnel.clone()
         }
     };
-    if matches!(&wish.job, Job::Matrix(plan) if plan.requests) {
+    if matches!(&wish.job, Job::Matrix(plan) if plan.requests || plan.visits) {
         build_load(&site)?;
     }
     let program = optimized(&site)?;
@@ -121,6 +123,9 @@ fn inside(wish: &Wish, binary: &Path) -> Result<ExitCode> {
         Job::Shell(shell) => shell::run(&wish.path, shell),
         Job::Matrix(plan) if plan.requests => {
             requests::run(&Site::here()?, &wish.path, plan, binary)
+        }
+        Job::Matrix(plan) if plan.visits => {
+            visits::run_all(&Site::here()?, &wish.path, plan, binary)
         }
         Job::Matrix(plan) => matrix::run(&Site::here()?, &wish.path, plan, binary),
     }

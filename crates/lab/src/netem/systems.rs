@@ -29,6 +29,8 @@ pub(super) enum System {
     Direct,
     /// Through both daemons, with one worker and one connection each.
     Tunnel(Scheme),
+    /// From a visitor client to the client of a private service, without the server.
+    Peer,
     /// Through kcptun, with the settings of the bench: the peer of `kcp://`.
     Kcptun,
 }
@@ -37,13 +39,14 @@ impl System {
     /// The path without a tunnel, a tunnel over each transport, and a peer.
     pub(super) fn all() -> impl Iterator<Item = Self> {
         let tunnels = Scheme::ALL.iter().map(|&scheme| Self::Tunnel(scheme));
-        std::iter::once(Self::Direct).chain(tunnels).chain([Self::Kcptun])
+        std::iter::once(Self::Direct).chain(tunnels).chain([Self::Peer, Self::Kcptun])
     }
 
     pub(super) fn name(self) -> String {
         match self {
             Self::Direct => "direct".to_owned(),
             Self::Tunnel(scheme) => format!("tunnel-{}", scheme.name),
+            Self::Peer => "tunnel-peer-direct".to_owned(),
             Self::Kcptun => "kcptun".to_owned(),
         }
     }
@@ -56,6 +59,7 @@ impl System {
                 Ok(Running { address, daemons: Vec::new() })
             }
             Self::Tunnel(scheme) => start_tunnel(ends, scheme, dir, binary),
+            Self::Peer => start_peer(ends, dir, binary),
             Self::Kcptun => start_kcptun(ends, dir),
         }
     }
@@ -96,7 +100,7 @@ fn start_tunnel(ends: &Ends, scheme: Scheme, dir: &Path, binary: &Path) -> Resul
          log: {{ level: warn }}\n{tls}\
          clients: [{{ name: home, token: \"{token}\", allow: {{ tcp: [\"{PUBLIC}\"] }} }}]\n"
     );
-    let server = start(&ends.right, "server", dir, binary, &server)?;
+    let server = start(&ends.right, ("server", "server"), dir, binary, &server)?;
     wait(|| ends.right.listens(SERVER)).context("the server does not listen")?;
     let client = format!(
         "servers: [\"{url}\"]\nname: home\ntoken: \"{token}\"\ncontrol: {place}/client.sock\n\
@@ -104,10 +108,58 @@ fn start_tunnel(ends: &Ends, scheme: Scheme, dir: &Path, binary: &Path) -> Resul
          services: [{{ name: origin, target: \"tcp://127.0.0.1:{ORIGIN}\", public: \"tcp://:{PUBLIC}\" }}]\n\
          {trust}"
     );
-    let client = start(&ends.left, "client", dir, binary, &client)?;
+    let client = start(&ends.left, ("client", "client"), dir, binary, &client)?;
     wait(|| ends.right.listens(PUBLIC)).context("the client does not log in")?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, PUBLIC));
     Ok(Running { address, daemons: vec![server, client] })
+}
+
+/// The server and the visitor client are at the right end, so that the direct path crosses the wire.
+fn start_peer(ends: &Ends, dir: &Path, binary: &Path) -> Result<Running> {
+    let output = run(&mut tunnel(binary, &["generate", "token"]));
+    ensure!(output.status.success(), "tunnel generate token: {output:?}");
+    let token = String::from_utf8(output.stdout)?;
+    let (token, place, host) = (token.trim(), dir.display(), ends.right.address.to_string());
+    let certs = ["generate", "certs", "--server", &host, "--output", &place.to_string()];
+    let output = run(&mut tunnel(binary, &certs));
+    ensure!(output.status.success(), "tunnel generate certs: {output:?}");
+    let own = |name: &str| {
+        format!(
+            "state_dir: {place}/state-{name}\ncontrol: {place}/{name}.sock\nworkers: 1\n\
+             log: {{ level: warn }}\n"
+        )
+    };
+    let client = |name: &str| {
+        format!(
+            "servers: [\"tls://{host}:{SERVER}\"]\ntls: {{ ca: {place}/ca.crt }}\nname: {name}\n\
+             token: \"{token}\"\nconnections: 1\n{}",
+            own(name)
+        )
+    };
+    let server = format!(
+        "listen: [\"tls://{host}:{SERVER}\"]\nstun: 3478\n{}\
+         tls: {{ cert: {place}/server.crt, key: {place}/server.key }}\nclients:\n  \
+         - {{ name: home, token: \"{token}\" }}\n  \
+         - {{ name: visitor, token: \"{token}\", allow: {{ visit: \"home/*\" }} }}\n",
+        own("server")
+    );
+    let home = format!(
+        "{}services: [{{ name: origin, target: \"tcp://127.0.0.1:{ORIGIN}\", public: private, \
+         visitors: [{{ name: visitor, token: \"{token}\" }}] }}]\n",
+        client("home")
+    );
+    let visitor = format!(
+        "{}forwards: [{{ listen: \"tcp://127.0.0.1:{PUBLIC}\", target: \"service://home/origin\", \
+         token: \"{token}\", p2p: direct }}]\n",
+        client("visitor")
+    );
+    let server = start(&ends.right, ("server", "server"), dir, binary, &server)?;
+    wait(|| ends.right.listens(SERVER)).context("the server does not listen")?;
+    let home = start(&ends.left, ("home", "client"), dir, binary, &home)?;
+    let visitor = start(&ends.right, ("visitor", "client"), dir, binary, &visitor)?;
+    wait(|| ends.right.listens(PUBLIC)).context("the visitor does not listen")?;
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, PUBLIC));
+    Ok(Running { address, daemons: vec![server, home, visitor] })
 }
 
 /// The visitors' side is kcptun's client.
@@ -127,8 +179,15 @@ fn start_kcptun(ends: &Ends, dir: &Path) -> Result<Running> {
     Ok(Running { address, daemons: vec![server, client] })
 }
 
-fn start(end: &End, role: &str, dir: &Path, binary: &Path, config: &str) -> Result<Daemon> {
-    let file = dir.join(format!("{role}.yaml"));
+/// Starts a daemon of this name and role.
+pub(super) fn start(
+    end: &End,
+    (name, role): (&str, &str),
+    dir: &Path,
+    binary: &Path,
+    config: &str,
+) -> Result<Daemon> {
+    let file = dir.join(format!("{name}.yaml"));
     fs::write(&file, config)?;
     let plain = tunnel(binary, &[role, "--config"]);
     let mut command = end.command(plain.get_program());
@@ -139,5 +198,5 @@ fn start(end: &End, role: &str, dir: &Path, binary: &Path, config: &str) -> Resu
             None => command.env_remove(name),
         };
     }
-    Ok(Daemon::start(role, dir, &mut command))
+    Ok(Daemon::start(name, dir, &mut command))
 }

@@ -27,13 +27,18 @@ pub(super) const OPTIONS: &str = "
   --quick                 fewer and shorter: under a minute
   --check                 exit code 1 when a floor is missed
   --requests              the latency of requests at fixed times instead of the rate of a stream
+  --visits                the first byte of visitors of private and public services, and the time
+                          until two clients have a direct path; --seconds: rounds
   --rtt MS,… --loss %,…   instead of 20,60,150,300 and 0,0.1,1,5,10,20
   --systems NAME,…        direct,tunnel-tcp,tunnel-tls; or tunnel-ws, tunnel-wss, tunnel-quic,
-                          tunnel-kcp, kcptun
+                          tunnel-kcp, tunnel-peer-direct, kcptun
   --seconds N             each measurement [5]
   --binary FILE           measured instead of a new release build
   --minutes N             of run: its end [60]
 ";
+
+/// The options without a value.
+const FLAGS: [&str; 4] = ["--quick", "--check", "--requests", "--visits"];
 
 /// The parsed command line.
 #[derive(Debug)]
@@ -92,9 +97,10 @@ impl Wish {
         let mut plan = Plan::new(flag("--quick"), only_case);
         plan.check = flag("--check");
         plan.requests = flag("--requests");
+        plan.visits = flag("--visits");
         let mut path = Path { rate: Some(MATRIX_RATE), ..Path::default() };
         let mut binary = None;
-        let is_flag = |word: &String| ["--quick", "--check", "--requests"].contains(&word.as_str());
+        let is_flag = |word: &String| FLAGS.contains(&word.as_str());
         let pairs = words.iter().filter(|word| !is_flag(word)).cloned();
         options::parse(pairs, |name, value| {
             match name {

@@ -23,6 +23,7 @@ mod hysteria;
 pub(crate) mod kcptun;
 mod nginx;
 mod ours;
+mod peer;
 mod qmux;
 mod rathole;
 mod reach;
@@ -143,6 +144,8 @@ pub(crate) const fn all() -> &'static [System] {
         all_kinds("tunnel-kcp-plain", &[Tunnel], ours::kcp_plain),
         all_kinds("tunnel-kcp-fixed", &[Tunnel], ours::kcp_fixed),
         bytes("tunnel-nginx", &[Tunnel, Program("nginx")], ours::behind_nginx),
+        bytes("tunnel-peer-direct", &[Tunnel], peer::direct),
+        bytes("tunnel-peer-relay", &[Tunnel], peer::relayed),
         bytes("tunnel-forward", &[Tunnel], ours::forward),
         socks("tunnel-socks5", &[Tunnel], ours::socks5),
         http("tunnel-http-name", &[Tunnel], ours::http_name),
@@ -209,6 +212,11 @@ impl System {
     /// Whether the client of `tunnel` listens and the server dials.
     pub(crate) fn is_forward(&self) -> bool {
         ["tunnel-forward", "tunnel-socks5"].contains(&self.name)
+    }
+
+    /// Whether two clients of `tunnel` carry the bytes, over a private service.
+    pub(crate) fn is_peer(&self) -> bool {
+        self.name.starts_with("tunnel-peer-")
     }
 
     /// Starts the daemons of both sides, and returns when a visitor gets through to every origin.

@@ -49,6 +49,7 @@ pub async fn greet_early(
         versions: Versions::OURS,
         features: verifier.features(),
         introductions: verifier.introductions(),
+        links_suffice: verifier.links_suffice(),
         nonce: crate::random::<NONCE_LENGTH>(),
     };
     let done = exchange::greet_client(&mut carrier, early, verifier, setup).await?;

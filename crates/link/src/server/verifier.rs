@@ -31,6 +31,11 @@ pub trait Verifier {
     fn introductions(&self) -> bool {
         false
     }
+    /// Whether the secret of a link suffices for its further carriers, where the certificate alone
+    /// was the proof of the first.
+    fn links_suffice(&self) -> bool {
+        false
+    }
     /// Whether the verified certificate of a client suffices as its proof, without a token.
     fn certificate_suffices(&self, name: &Name) -> bool;
     /// The secret of a live link of this client process (`instance`).

@@ -1,24 +1,29 @@
-//! Checks of the targets of services with `health`: the client connects to the target and closes the
-//! connection. Without `health` only visitors find out whether a target serves.
+//! Checks of the targets of services with `health`: the client connects to the target, asks for
+//! `health.path` if there is one, and closes the connection. Without `health` only visitors find out
+//! whether a target serves.
 
 use std::collections::HashMap;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use config::{Check, Service};
+use bytes::{Bytes, BytesMut};
+use config::{Check, Over, Public, Service, Target};
 use net::resolve::Lookups;
 use relay::dial::dial;
-use relay::{DialError, proxy_header};
+use relay::{DialError, LayerError, Layered, proxy_header};
 use tokio::task::spawn_local;
 use tokio::time::{Instant, timeout_at};
 
 use super::ClientShared;
 use super::site::Site;
-use super::targets::{proxy_version, target};
+use super::targets::{address, proxy_version};
 use crate::descriptors;
-use crate::watch::TargetWatch;
+
+/// Bytes of an answer that are read at most: its first line is in them.
+const ANSWER: usize = 1024;
 
 /// The longest pause between two looks at the configuration, which a reload may change.
 const LOOK: Duration = Duration::from_secs(5);
@@ -28,22 +33,26 @@ const NOWHERE: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFI
 
 /// Checks targets until the client leaves. Runs on one worker.
 pub(super) async fn check_targets(shared: Arc<ClientShared>) {
-    let mut due: HashMap<String, Instant> = HashMap::new();
+    let mut due: HashMap<(String, String), Instant> = HashMap::new();
     loop {
         if shared.leaving.load(Ordering::Relaxed) {
             return;
         }
         let (config, now) = (shared.config.load_full(), Instant::now());
-        let checked = config.services.iter().filter_map(|s| Some((s, s.health?)));
+        let checked = config.services.iter().filter_map(|s| Some((s, s.health.as_ref()?)));
+        let checked = checked.flat_map(|(service, check)| {
+            service.targets().map(move |(target, _)| (service, target, check))
+        });
         let mut next = HashMap::new();
-        for (service, check) in checked {
-            let mut at = due.get(&service.name).copied().unwrap_or(now);
+        for (service, target, check) in checked {
+            let which = (service.name.clone(), target.to_string());
+            let mut at = due.get(&which).copied().unwrap_or(now);
             if at <= now {
-                begin(&shared, service, check);
+                begin(&shared, service, target, check);
                 at = now + check.interval.duration();
             }
             // A shorter interval takes effect at once.
-            next.insert(service.name.clone(), at.min(now + check.interval.duration()));
+            next.insert(which, at.min(now + check.interval.duration()));
         }
         due = next;
         let first = due.values().min().copied();
@@ -54,19 +63,22 @@ pub(super) async fn check_targets(shared: Arc<ClientShared>) {
 
 /// Starts one check. A check that hangs delays no other check, and ends before the next check of the
 /// same target begins, because its time-out is not longer than the interval.
-fn begin(shared: &ClientShared, service: &Service, check: Check) {
-    let to = service.target.to_string();
-    let health = shared.healths.of(&service.name, &to);
-    let watch = TargetWatch { service: service.name.clone(), target: to, health };
-    let Some(target) = target(service) else { return };
+fn begin(shared: &ClientShared, service: &Service, target: &Target, check: &Check) {
+    let request = check.path.as_ref().map(|path| request(service, target, path));
+    let (pool, layer) = (shared.pools.of(service), Site::of(service, target));
+    let to = target.to_string();
+    let Some(member) = pool.members().find(|member| member.watch.target == to).cloned() else {
+        return;
+    };
+    let Some(target) = address(target, Over::Tcp).filter(|_| service.carries(Over::Tcp)) else {
+        return;
+    };
     let timeout = check.timeout.duration();
     // A target that expects a header would log a connection without one as broken.
     let version = service.proxy_protocol.map(proxy_version);
     let header = version.map(|version| proxy_header(version, None, NOWHERE));
     let end = Instant::now() + timeout;
     let lookups = Lookups::default();
-    // A target that speaks HTTP/2 alone has no certificate that this handshake would show.
-    let layer = Site::of(service);
     spawn_local(async move {
         let room = descriptors::room();
         match dial(&target, None, timeout, room, &lookups).await {
@@ -75,20 +87,104 @@ fn begin(shared: &ClientShared, service: &Service, check: Check) {
                     // The target accepted the connection, so a failure here says nothing new.
                     drop(timeout_at(end, dialled.write_all(&header)).await);
                 }
-                if let Some(layer) = layer {
-                    let is_http2 = false;
-                    let wrapped = timeout_at(end, layer.wrap(dialled.keep(), is_http2)).await;
-                    return match wrapped {
-                        Ok(Ok(_)) => watch.note(Ok(())),
-                        Ok(Err(reason)) => watch.note(Err(&DialError::Layer { target, reason })),
-                        Err(_) => watch.note(Err(&DialError::Timeout(target))),
-                    };
+                let socket = dialled.keep();
+                let layered = match layer {
+                    Some(layer) => match timeout_at(end, layer.wrap(socket, false)).await {
+                        Ok(Ok(layered)) => layered,
+                        Ok(Err(error)) => {
+                            return match layer_verdict(error, request.is_some()) {
+                                Ok(()) => member.note(Ok(())),
+                                Err(reason) => {
+                                    member.note(Err(&DialError::Layer { target, reason }));
+                                }
+                            };
+                        }
+                        Err(_) => return member.note(Err(&DialError::Timeout(target))),
+                    },
+                    // A target that speaks first, or that logs resets, sees a clean end.
+                    None => Layered::new(socket, Bytes::new()),
+                };
+                let Some(request) = request else { return member.note(Ok(())) };
+                match timeout_at(end, layered.ask(&request, ANSWER)).await {
+                    Ok(answer) => match verdict(answer) {
+                        Ok(()) => member.note(Ok(())),
+                        Err(reason) => member.note(Err(&DialError::Layer { target, reason })),
+                    },
+                    Err(_) => member.note(Err(&DialError::Timeout(target))),
                 }
-                // A target that speaks first, or that logs resets, sees a clean end.
-                drop(dialled.keep());
-                watch.note(Ok(()));
             }
-            Err(error) => watch.note(Err(&error)),
+            Err(error) => member.note(Err(&error)),
         }
     });
+}
+
+/// The request of a check. Its host is the one that the visitors of the service ask for, so that a
+/// target with several sites answers for the right one.
+fn request(service: &Service, target: &Target, path: &str) -> Vec<u8> {
+    let terms = service.http();
+    let of_name = service.public.iter().find_map(|public| match public {
+        Public::Name { host, .. } if !host.contains('*') => Some(host.clone()),
+        Public::Name { .. } | Public::Tcp { .. } | Public::Udp { .. } => None,
+    });
+    let own = target.port().map(|(host, port)| format!("{host}:{port}"));
+    let host = terms.host_rewrite.clone().or(of_name).or(own);
+    let host = host.unwrap_or_else(|| "localhost".to_owned());
+    format!(
+        "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: tunnel\r\nAccept: */*\r\n\
+         Connection: close\r\n\r\n"
+    )
+    .into_bytes()
+}
+
+/// What the failed handshake of a check says, as a reason behind "the target". A target that speaks
+/// HTTP/2 alone ends the handshake, which offers HTTP/1.1, before it shows a certificate; it serves
+/// visitors who speak HTTP/2.
+fn layer_verdict(error: LayerError, has_request: bool) -> Result<(), String> {
+    let LayerError { reason, is_of_visitor } = error;
+    if is_of_visitor && !has_request { Ok(()) } else { Err(reason) }
+}
+
+/// What the answer to a check says, as a reason behind "the target".
+fn verdict(answer: io::Result<BytesMut>) -> Result<(), String> {
+    let answer = answer.map_err(|error| format!("breaks the check off: {error}"))?;
+    match status(&answer) {
+        Some(200..=399) => Ok(()),
+        Some(status) => Err(format!("answers the check with {status}")),
+        None => Err("does not answer the check over HTTP".to_owned()),
+    }
+}
+
+/// The status of an answer over HTTP/1 (RFC 9112 section 4).
+fn status(answer: &[u8]) -> Option<u16> {
+    let rest = answer.strip_prefix(b"HTTP/1.")?;
+    let digits = rest.get(2..5).filter(|digits| digits.iter().all(u8::is_ascii_digit))?;
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_that_speaks_http2_alone_fails_only_a_check_with_a_request() {
+        let of = |is_of_visitor, has_request| {
+            layer_verdict(LayerError { reason: "fails".into(), is_of_visitor }, has_request)
+        };
+        assert_eq!(of(true, false), Ok(()));
+        for (is_of_visitor, has_request) in [(true, true), (false, true), (false, false)] {
+            assert_eq!(of(is_of_visitor, has_request), Err("fails".into()));
+        }
+    }
+
+    #[test]
+    fn an_answer_from_200_to_399_says_that_the_target_serves() {
+        let of = |text: &str| verdict(Ok(BytesMut::from(text)));
+        for good in ["HTTP/1.1 200 OK\r\n", "HTTP/1.0 204\r\n", "HTTP/1.1 301 Moved\r\n"] {
+            assert_eq!(of(good), Ok(()), "{good}");
+        }
+        assert_eq!(of("HTTP/1.1 503 No\r\n"), Err("answers the check with 503".to_owned()));
+        for bad in ["", "SSH-2.0-x\r\n", "HTTP/1.1 2", "HTTP/1.1 +20 a"] {
+            assert_eq!(of(bad), Err("does not answer the check over HTTP".to_owned()), "{bad}");
+        }
+    }
 }

@@ -2,6 +2,7 @@
 //! forwards as entrances.
 
 mod checks;
+mod choice;
 mod connect;
 mod destination;
 mod forwards;
@@ -10,6 +11,7 @@ mod links;
 mod nat;
 mod outage;
 mod owner;
+mod pool;
 mod published;
 mod register;
 mod reload;
@@ -46,16 +48,17 @@ use proto::{InstanceId, LinkConfig};
 use tokio::sync::mpsc;
 
 use crate::descriptors::Holders;
-use crate::health::Healths;
 use crate::peer::accept::PeerHost;
 use crate::peer::direct::DirectPaths;
 use crate::peer::links::PeerLinks;
+use crate::peer::material::{self, Materials};
 use crate::probes;
-use crate::session::{State, Workers};
+use crate::session::{PathBytes, State, Workers};
 use crate::tcp_info::Ledger;
 use crate::{descriptors, memory, survey, workers};
 use forwards::Forwards;
 use links::{Links, Plan};
+use pool::Pools;
 pub(crate) use published::may_pass;
 pub use reload::ConfigSource;
 pub(crate) use state::ClientState;
@@ -86,6 +89,8 @@ pub(crate) struct ClientShared {
     pub(crate) config: ArcSwap<ClientConfig>,
     /// The links of visitors of private services.
     pub(crate) host: PeerHost,
+    /// The certificates of visits.
+    pub(crate) materials: Materials,
     /// The direct paths to other clients.
     pub(crate) direct: DirectPaths,
     /// The links to private services of other clients.
@@ -94,7 +99,7 @@ pub(crate) struct ClientShared {
     uplinks: Uplinks,
     forwards: Forwards,
     /// Whether the targets of the services serve.
-    healths: Healths,
+    pools: Pools,
     /// How many flows the services may have.
     bounds: targets::Bounds,
     /// The shares that the services have of the descriptors.
@@ -150,11 +155,13 @@ impl Client {
     pub(crate) async fn start_with(config: ClientConfig, link: LinkConfig) -> anyhow::Result<Self> {
         let count = config.common.workers.unwrap_or_else(workers::automatic);
         let plan = Plan::new(&config, link, count.get())?;
+        let materials = material::read(&config)?;
         let links = Links::of(&plan, count.get());
 
         // All forwards are bound before anything is registered, so that a person learns first of a
         // port that is taken.
-        let visits = PeerLinks::new(count.get());
+        let bytes = Arc::<PathBytes>::default();
+        let visits = PeerLinks::new(count.get(), &bytes);
         let forwards = Forwards::new(&visits);
         let bound = forwards.bind(&config.forwards, count, &links.session).await?;
         let budget = ProcessBudget::new(memory::budget(&config.common));
@@ -171,11 +178,12 @@ impl Client {
         let shared = Arc::new(ClientShared {
             config: ArcSwap::from_pointee(config),
             host: PeerHost::default(),
-            direct: DirectPaths::default(),
+            materials: Materials::new(materials),
+            direct: DirectPaths::counting(&bytes),
             visits,
             uplinks: Uplinks::of(Uplink::new(&links, &events)),
             forwards,
-            healths: Healths::default(),
+            pools: Pools::default(),
             bounds: targets::Bounds::default(),
             holders: Holders::default(),
             leaving: AtomicBool::new(false),
@@ -239,8 +247,10 @@ impl Client {
                 continue;
             }
             service.shadows = shadows_of(&service.name);
-            let health = self.shared.healths.of(&service.name, &service.target);
-            service.down = health.status();
+            let known = config.services.iter().find(|known| known.name == service.name);
+            if let Some(pool) = known.map(|known| self.shared.pools.of(known)) {
+                (service.down, service.targets) = (pool.down(), pool.status());
+            }
             if let Some(count) = counts.iter().find(|count| count.name == service.name) {
                 service.add(count);
             }
@@ -282,10 +292,10 @@ impl Daemon for Client {
     fn status(&self) -> SendFuture<'_, Status> {
         Box::pin(async {
             let shared = &self.shared;
-            let config = shared.config.load_full();
             let ledger = &self.ledger;
             let mut sessions = survey::sessions(self.workers.handles(), ledger).await;
             let counts = owner::counts(self.workers.handles()).await;
+            let config = shared.config.load_full();
             let mut current = Vec::new();
             for uplink in shared.uplinks.iter() {
                 let of = uplink.session();
@@ -305,6 +315,7 @@ impl Daemon for Client {
                 memory: survey::memory(self.workers.handles()).await,
                 descriptors: descriptors::survey(),
                 udp: survey::udp(),
+                peers: shared.direct.counted(),
                 // The retiring sessions come after the current sessions.
                 sessions: current.into_iter().chain(sessions.into_values()).collect(),
                 ..Status::default()
@@ -421,6 +432,7 @@ impl Serving for Client {
         Box::pin(async {
             survey::say_goodbye(self.workers.handles()).await;
             self.workers.stop().await;
+            self.shared.direct.ports.given_back().await;
         })
     }
 }

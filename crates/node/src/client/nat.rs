@@ -6,8 +6,10 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use ops::SendFuture;
 use ops::nat::{
-    Expected, Filtering, Mapping, NatProbe, NatReport, Network, Path, Peer, StunServer, Udp,
+    Expected, Filtering, Mapping, NatProbe, NatReport, Network, Path, Peer, RouterPort, StunServer,
+    Udp,
 };
+use punch::mapper::{Mapped, Unmapped};
 use punch::{Nat, prospect};
 use tokio::time::Instant;
 use transport_quic::punched::{Inquired, inquire};
@@ -52,20 +54,32 @@ impl NatProbe for Client {
             let servers = stun::of(uplink, &config, LOOKUPS).await;
             ensure!(!servers.is_empty(), "no name of a STUN server could be looked up");
             let settings = direct::settings(&config);
-            let found = inquire(&settings, &servers, until).await;
+            let router = async {
+                let ports = &shared.direct.ports;
+                match config.p2p.mapped {
+                    true => Some(ports.probe(settings.clone(), until).await),
+                    false => None,
+                }
+            };
+            let (found, router) = tokio::join!(inquire(&settings, &servers, until), router);
             let found = found.context("no socket for the questions")?;
-            Ok(report(session.name.clone(), found, config.p2p.host))
+            Ok(report(session.name.clone(), found, router, config.p2p.host))
         })
     }
 }
 
+/// What the router said, if it was asked, and if it answered.
+type Asked = Option<Option<Result<Mapped, Unmapped>>>;
+
 /// What a person is told of it. `tells_hosts`: peers are told addresses of this machine.
-fn report(peer: String, found: Inquired, tells_hosts: bool) -> NatReport {
+fn report(peer: String, found: Inquired, router: Asked, tells_hosts: bool) -> NatReport {
     let Inquired { hosts, servers, ipv4, ipv6 } = found;
     // A trial judges itself by IPv4, too, unless only IPv6 passes.
     let passes = |nat: &Nat| nat.udp == punch::Udp::Passes;
     let judged = ipv4.filter(passes).or_else(|| ipv6.filter(passes));
     let ours = judged.unwrap_or_else(|| Nat { udp: punch::Udp::Blocked, ..Nat::default() });
+    let has_port = matches!(router, Some(Some(Ok(_)))) && ipv4.is_some_and(|nat| passes(&nat));
+    let ours = if has_port { ours.with_port() } else { ours };
     let servers = servers.into_iter().map(|(address, seen)| StunServer {
         address: address.to_string(),
         outer: seen.as_ref().ok().map(SocketAddr::to_string),
@@ -78,8 +92,21 @@ fn report(peer: String, found: Inquired, tells_hosts: bool) -> NatReport {
         servers: servers.collect(),
         ipv4: ipv4.map(network),
         ipv6: ipv6.map(network),
+        router: router.map(opened),
         candidates: hosts.iter().map(SocketAddr::to_string).collect(),
         peers: Peer::ALL.map(|peer| Expected { peer, path: path(ours, peer) }).into(),
+    }
+}
+
+fn opened(said: Option<Result<Mapped, Unmapped>>) -> RouterPort {
+    match said {
+        Some(Ok(Mapped { outer, protocol })) => RouterPort {
+            protocol: Some(protocol.to_string()),
+            outer: Some(outer.to_string()),
+            error: None,
+        },
+        Some(Err(why)) => RouterPort { error: Some(why.to_string()), ..RouterPort::default() },
+        None => RouterPort::default(),
     }
 }
 
@@ -150,7 +177,7 @@ mod tests {
             (M::Unknown, F::Unknown, [Direct, Unclear, Unclear, Relayed]),
         ] {
             let nat = Nat { udp: punch::Udp::Passes, mapping, filtering };
-            let report = report("s".into(), found(nat, Some("203.0.113.9:9")), true);
+            let report = report("s".into(), found(nat, Some("203.0.113.9:9")), None, true);
             assert_eq!(paths(&report), expected, "{mapping:?} {filtering:?}");
             assert_eq!(report.udp, Udp::Passes);
             assert_eq!(report.servers[0].outer.as_deref(), Some("203.0.113.9:9"));
@@ -158,9 +185,31 @@ mod tests {
     }
 
     #[test]
+    fn a_port_of_the_router_reaches_every_peer_that_has_udp() {
+        use Path::{Direct, Relayed};
+        use punch::{Filtering as F, Mapping as M};
+        let nat =
+            Nat { udp: punch::Udp::Passes, mapping: M::PerDestination, filtering: F::Unknown };
+        let outer = "203.0.113.9:9".parse().unwrap();
+        let mapped = Mapped { outer, protocol: punch::mapper::Protocol::NatPmp };
+        let with = |said| report("s".into(), found(nat, Some("203.0.113.9:7")), said, true);
+        let opened = with(Some(Some(Ok(mapped))));
+        assert_eq!(paths(&opened), [Direct, Direct, Direct, Relayed]);
+        let port = opened.router.unwrap();
+        assert_eq!(port.protocol.as_deref(), Some("NAT-PMP"));
+        assert_eq!(port.outer.as_deref(), Some("203.0.113.9:9"));
+        let refused = with(Some(Some(Err(Unmapped::Silent))));
+        assert_eq!(paths(&refused), paths(&with(None)));
+        let why = refused.router.unwrap().error.unwrap();
+        assert_eq!(why, "the router answers neither PCP, NAT-PMP nor UPnP");
+        assert_eq!(with(None).router, None);
+    }
+
+    #[test]
     fn without_an_answer_everything_is_relayed_and_the_system_says_why() {
         let nat = Nat { udp: punch::Udp::Blocked, ..Nat::default() };
-        let report = report("s".into(), found(nat, None), false);
+        let report = report("s".into(), found(nat, None), Some(None), false);
+        assert_eq!(report.router, Some(RouterPort::default()));
         assert_eq!((report.udp, paths(&report)), (Udp::Blocked, vec![Path::Relayed; 4]));
         assert_eq!(report.servers[0].error.as_deref(), Some("network unreachable"));
         assert!(report.candidates.is_empty(), "`p2p.candidates` without host");

@@ -202,7 +202,7 @@ impl Published {
             let entry = |address: String, state: Told<ServiceState>| status::Service {
                 name: service.name.clone(),
                 address,
-                target: service.target.to_string(),
+                target: service.aims(),
                 state,
                 kept: service.kept,
                 ..status::Service::default()

@@ -17,6 +17,7 @@ use super::links::{Links, Plan};
 use super::uplink::Uplink;
 use super::{Client, register, targets};
 use crate::memory;
+use crate::peer::material;
 
 /// Reads the configuration again: from its source, or from the given text.
 pub type ConfigSource =
@@ -86,6 +87,12 @@ fn text_of(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
+/// Reads the certificates of visits, beside the workers.
+async fn read_materials(config: &ClientConfig) -> anyhow::Result<material::Read> {
+    let config = config.clone();
+    tokio::task::spawn_blocking(move || material::read(&config)).await?
+}
+
 impl Client {
     /// Reads the configuration again and applies it.
     pub(super) async fn reload_source(&self) -> anyhow::Result<Reloaded> {
@@ -126,12 +133,14 @@ impl Client {
         // The steps that can fail come first: addresses, then links.
         let uplink = shared.uplinks.preferred();
         let session = uplink.session();
+        let materials = read_materials(&new).await?;
         let forwards = shared.forwards.bind(&new.forwards, self.count, &session).await?;
         let links = if differs.iter().any(|changed| changed.change == Change::Reconnect) {
             Some(self.other_links(&new, uplink).await?)
         } else {
             None
         };
+        shared.materials.replace(materials);
         shared.config.store(Arc::new(new.clone()));
         if let Some(links) = links {
             uplink.replace(links, handles, &shared.leaving).await;
@@ -167,7 +176,7 @@ impl Client {
                 uplink.published.forget_others(&now.services, &uplink.session().name);
             }
             let is_there = |name: &str| now.services.iter().any(|service| service.name == name);
-            shared.healths.retain(is_there);
+            shared.pools.retain(is_there);
             shared.bounds.retain(is_there);
             for handle in handles.iter() {
                 let now = Arc::clone(&now);
@@ -300,10 +309,14 @@ impl Client {
         self.apply(new.map_err(|bad| WrongConfig::one(bad.line()))?).await
     }
 
-    /// Makes new links, which read their certificates again.
+    /// Makes new links, which read their certificates again. Those of visits serve their new links,
+    /// and visits whose certificate is not valid any more end.
     pub(super) async fn renew_certificates(&self) -> anyhow::Result<()> {
         let shared = &self.shared;
         let uplink = shared.uplinks.preferred();
+        let materials = read_materials(&shared.config.load()).await?;
+        shared.materials.replace(materials);
+        shared.host.review(shared, self.workers.handles()).await;
         let links = self.other_links(&shared.config.load_full(), uplink).await?;
         uplink.replace(links, self.workers.handles(), &shared.leaving).await;
         shared.forwards.lead_to(&uplink.session()).await;
@@ -345,6 +358,7 @@ impl Client {
             }
             files.extend(path.identity.iter().flat_map(|pair| [&pair.cert, &pair.key]).cloned());
         }
+        files.extend(material::files(&self.shared.config.load()));
         files
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use config::{Service, Target};
-use relay::{Attended, Layer, Layered, Socket};
+use relay::{Attended, Layer, LayerError, Layered, Socket};
 use tls::TargetTls;
 use tokio::time::Instant;
 use transport::LocalFuture;
@@ -37,9 +37,9 @@ impl std::fmt::Debug for Site {
 }
 
 impl Site {
-    /// The layer of a service. `None`: its target is reached without TLS.
-    pub(super) fn of(service: &Service) -> Option<Rc<dyn Layer>> {
-        let Target::Https { host, .. } = &service.target else { return None };
+    /// The layer of a target of a service. `None`: the target is reached without TLS.
+    pub(super) fn of(service: &Service, target: &Target) -> Option<Rc<dyn Layer>> {
+        let Target::Https { host, .. } = target else { return None };
         let name = text(service.target_tls.server_name.as_ref().unwrap_or(host));
         let trust = service.target_tls.trust.clone();
         Some(Rc::new(Self { trust, name, made: Rc::default() }))
@@ -65,14 +65,18 @@ impl Layer for Site {
         &self,
         socket: Socket,
         is_http2: bool,
-    ) -> LocalFuture<'static, Result<Layered, String>> {
+    ) -> LocalFuture<'static, Result<Layered, LayerError>> {
         let (tls, made) = (self.tls(), Rc::clone(&self.made));
         Box::pin(async move {
-            let Socket::Tcp(socket) = socket else { return Err("is no TCP socket".into()) };
+            let Socket::Tcp(socket) = socket else {
+                return Err("is no TCP socket".to_owned().into());
+            };
             let socket = Attended::new(socket, |socket| Some(socket));
-            let stream = tls?.connect(socket, is_http2).await.inspect_err(|_| {
+            let connected = tls?.connect(socket, is_http2).await.map_err(|error| {
                 made.borrow_mut().take_if(|(_, at)| at.elapsed() >= RENEWAL);
-            })?;
+                LayerError { reason: error.reason, is_of_visitor: error.lacks_protocol }
+            });
+            let stream = connected?;
             Ok(Layered::new(stream, Bytes::new()))
         })
     }

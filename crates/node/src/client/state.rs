@@ -62,8 +62,8 @@ impl ClientState {
         (Rc::clone(flows), Rc::clone(targets))
     }
 
-    /// Ends the flows that lead elsewhere than `target` says of their service.
-    pub(super) fn lead_flows(&self, target: impl Fn(&str) -> Option<TargetAddr>) {
+    /// Ends the flows that lead elsewhere than `targets` says of their service.
+    pub(super) fn lead_flows(&self, targets: impl Fn(&str) -> Vec<TargetAddr>) {
         let services = self.services.borrow();
         let all: Vec<_> = services
             .iter()
@@ -71,7 +71,7 @@ impl ClientState {
             .collect();
         drop(services);
         for (name, flows) in all {
-            flows.lead_to(target(&name).as_ref());
+            flows.lead_to(&targets(&name));
         }
     }
 

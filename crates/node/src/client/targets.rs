@@ -15,14 +15,15 @@ use link::Lease;
 use proto::control::ServiceTerms;
 use proto::{Budget, ResetCode};
 use relay::{
-    Allow, Caller, Destination, Exit, FlowBounds, FlowCaller, FlowSettings, Layer, ProxyKind,
-    ProxyVersion, Settings, TargetAddr, Watcher, accept_duplex, connect_flow, connect_stream,
-    exit_stream, refuse_stream,
+    Allow, Caller, Destination, DialError, Exit, FlowBounds, FlowCaller, FlowSettings, Layer,
+    ProxyKind, ProxyVersion, Settings, TargetAddr, Targets, Watcher, accept_duplex, connect_flow,
+    connect_stream, exit_stream, refuse_stream,
 };
 use tokio::task::spawn_local;
 use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
 use super::ClientShared;
+use super::choice::{Choice, Several};
 use super::site::Site;
 use crate::aim::credentials;
 use crate::memory::Accounts;
@@ -46,6 +47,8 @@ pub(crate) struct Local {
     settings: Rc<Settings>,
     /// Where flows go; `None`: the service takes no flows.
     flows: Option<(TargetAddr, Rc<FlowSettings>)>,
+    /// The targets of the flows, where they are several.
+    flow_targets: Option<Rc<Several>>,
     /// The header that tells the target the visitor's address.
     pub(super) header: Option<Introduction>,
     /// The budget of the worker, for what the service serves itself.
@@ -74,24 +77,47 @@ impl Bounds {
     }
 }
 
-/// Leads the flows of this worker to the targets that their services have now. A flow to another
+/// Leads the flows of this worker to the targets that their services have now. A flow to any other
 /// target ends, and its visitor gets a new one with the next datagram.
 pub(super) fn lead_flows(worker: &Worker, config: &ClientConfig) {
     worker.state.client.lead_flows(|name| {
-        let service = config.services.iter().find(|service| service.name == name)?;
-        udp_target(service)
+        let service = config.services.iter().find(|service| service.name == name);
+        service.map(udp_targets).unwrap_or_default()
     });
 }
 
 /// What serves the streams of a service.
 #[derive(Debug)]
 enum Serves {
-    /// An address, which is dialled, and the layer above the connection.
-    Address(TargetAddr, Option<Rc<dyn Layer>>),
+    /// An address, which is dialled.
+    Address(Single),
+    /// Several addresses, one of which is chosen for each visitor.
+    Several(Rc<Several>),
     /// Visitors say where they want to go.
     Exit(Rc<Exit>),
     /// A directory.
     Files(Folder),
+}
+
+/// The only target of a service, and the layer above the connections to it.
+#[derive(Clone, Debug)]
+struct Single {
+    address: TargetAddr,
+    layer: Option<Rc<dyn Layer>>,
+}
+
+impl Targets for Single {
+    fn first(&self) -> TargetAddr {
+        self.address.clone()
+    }
+
+    fn next(&self, _failed: &[DialError]) -> Option<TargetAddr> {
+        None
+    }
+
+    fn layer(&self, _target: &TargetAddr) -> Option<Rc<dyn Layer>> {
+        self.layer.clone()
+    }
 }
 
 /// How a target learns the visitor's address.
@@ -135,12 +161,12 @@ impl Local {
     ) -> Self {
         let (name, room) = (&service.name, descriptors::room());
         let ServiceTerms { timeouts, flows: times, .. } = terms;
-        let to = service.target.to_string();
-        let health = shared.healths.of(name, &to);
-        let watch = Rc::new(TargetWatch { service: name.clone(), target: to, health });
-        let streams = Serves::of(service, &watch);
+        let pool = shared.pools.of(service);
+        let watch = Rc::new(pool.watch());
+        let several = Several::of(service, &pool);
+        let streams = Serves::of(service, &watch, several.as_ref());
         let watcher: Option<Rc<dyn Watcher>> = Some(watch);
-        let flows = udp_target(service).map(|target| {
+        let flows = udp_targets(service).into_iter().next().map(|target| {
             let (stats, targets) = worker.state.client.flows_of(name);
             let dial = timeouts.dial;
             let watcher = watcher.clone();
@@ -175,7 +201,8 @@ impl Local {
         });
         let accounts = worker.state.accounts.clone();
         let is_private = service.private.is_some();
-        Self { is_private, streams, settings: Rc::new(settings), flows, header, accounts }
+        let (settings, flow_targets) = (Rc::new(settings), several);
+        Self { is_private, streams, settings, flows, flow_targets, header, accounts }
     }
 
     /// Connects a stream of a visitor.
@@ -187,10 +214,16 @@ impl Local {
     ) -> Rc<dyn Outlet> {
         let settings = &self.settings;
         match &self.streams {
-            Some(Serves::Address(target, layer)) => {
-                let layer = layer.clone();
-                let caller = Caller { visitor, header, layer, ..Caller::default() };
+            Some(Serves::Address(target)) => {
+                let caller = Caller { visitor, header, ..Caller::default() };
                 connect_stream(target.clone(), caller, inlet, settings, None)
+            }
+            Some(Serves::Several(targets)) => {
+                let choice = targets.choose(visitor, Over::Tcp);
+                let watcher: Option<Rc<dyn Watcher>> = Some(Rc::<Choice>::clone(&choice));
+                let own = Rc::new(Settings { watcher, ..Settings::clone(settings) });
+                let caller = Caller { visitor, header, ..Caller::default() };
+                connect_stream(choice, caller, inlet, &own, None)
             }
             Some(Serves::Exit(exit)) => exit_stream(exit, visitor, inlet, settings, None),
             Some(Serves::Files(folder)) => {
@@ -219,12 +252,26 @@ impl Local {
             return None;
         };
         let caller = FlowCaller { visitor, ..FlowCaller::default() };
-        Some(connect_flow(target.clone(), caller, inlet, settings))
+        let Some(targets) = &self.flow_targets else {
+            return Some(connect_flow(target.clone(), caller, inlet, settings));
+        };
+        let choice = targets.choose(visitor, Over::Udp);
+        let watcher: Option<Rc<dyn Watcher>> = Some(Rc::<Choice>::clone(&choice));
+        let own = Rc::new(FlowSettings { watcher, ..FlowSettings::clone(settings) });
+        let (first, stand_ins) = (choice.first(), Some(choice as Rc<dyn Targets>));
+        Some(connect_flow(first, FlowCaller { stand_ins, ..caller }, inlet, &own))
     }
 }
 
 impl Serves {
-    fn of(service: &config::Service, watch: &Rc<TargetWatch>) -> Option<Self> {
+    fn of(
+        service: &config::Service,
+        watch: &Rc<TargetWatch>,
+        several: Option<&Rc<Several>>,
+    ) -> Option<Self> {
+        if let Some(several) = several {
+            return service.carries(Over::Tcp).then(|| Self::Several(Rc::clone(several)));
+        }
         let exit = |kind| {
             let rights = service.exit.allow.clone().unwrap_or_else(ForwardRights::ordinary);
             let label = format!("service {}", service.name);
@@ -245,7 +292,10 @@ impl Serves {
             | config::Target::Https { .. }
             | config::Target::H2c { .. }
             | config::Target::Unix(_) => {
-                target(service).map(|target| Self::Address(target, Site::of(service)))
+                let address = address(&service.target, Over::Tcp)?;
+                service.carries(Over::Tcp).then(|| {
+                    Self::Address(Single { address, layer: Site::of(service, &service.target) })
+                })
             }
         }
     }
@@ -320,18 +370,27 @@ pub(super) fn text(host: &Host) -> String {
     }
 }
 
-/// The address that streams of a service are connected to. `None`: the service takes no streams, or
-/// its target is no address.
-pub(super) fn target(service: &config::Service) -> Option<TargetAddr> {
-    if let config::Target::Unix(address) = &service.target {
-        return Some(TargetAddr::Unix(address.clone()));
+/// The address of a target that is dialled for visitors of this protocol. `None`: the target is no
+/// address, or is not reached over the protocol.
+pub(super) fn address(target: &config::Target, over: Over) -> Option<TargetAddr> {
+    match (target, over) {
+        (config::Target::Unix(address), Over::Tcp) => Some(TargetAddr::Unix(address.clone())),
+        (config::Target::Unix(_), Over::Udp) => None,
+        _ => {
+            let (host, port) = target.port()?;
+            let host = text(host);
+            Some(match over {
+                Over::Tcp => TargetAddr::Tcp { host, port },
+                Over::Udp => TargetAddr::Udp { host, port },
+            })
+        }
     }
-    let (host, port) = service.target.port().filter(|_| service.carries(Over::Tcp))?;
-    Some(TargetAddr::Tcp { host: text(host), port })
 }
 
-/// The address that flows of a service are sent to.
-fn udp_target(service: &config::Service) -> Option<TargetAddr> {
-    let (host, port) = service.target.port().filter(|_| service.carries(Over::Udp))?;
-    Some(TargetAddr::Udp { host: text(host), port })
+/// The addresses that flows of a service are sent to. Empty: the service takes no flows.
+fn udp_targets(service: &config::Service) -> Vec<TargetAddr> {
+    if !service.carries(Over::Udp) {
+        return Vec::new();
+    }
+    service.targets().filter_map(|(target, _)| address(target, Over::Udp)).collect()
 }

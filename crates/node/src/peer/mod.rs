@@ -10,18 +10,21 @@
 //!
 //! A peer link is an ordinary link: it resumes, it carries streams and flows, and each carrier of it
 //! greets. Its greeting proves the token that only the two clients have, bound to the session of
-//! TLS. The server joins the streams that carry it, and can neither read nor change what they carry.
+//! TLS; or both ends show certificates of one authority. The server joins the streams that carry the
+//! link, and can neither read nor change what they carry.
 //!
 //! | module | content |
 //! |---|---|
 //! | [`accept`] | the side that has the service: who may log in, where the links are, what they reach |
 //! | [`links`] | the side that visits: a link for each service, made when somebody asks for it |
 //! | [`direct`] | both sides: carriers that do not pass the server |
+//! | [`material`] | both sides: the certificates in force |
 //! | [`wire`] | what the server and the client of a service say about an offer of WebRTC |
 
 pub(crate) mod accept;
 pub(crate) mod direct;
 pub(crate) mod links;
+pub(crate) mod material;
 mod turns;
 #[cfg_attr(
     not(feature = "webrtc"),
@@ -31,14 +34,17 @@ pub(crate) mod wire;
 
 use std::sync::{Arc, OnceLock};
 
+use config::{PeerTls, PrivateService};
 use tls::{ClientConfig, PEER_NAME, ServerConfig, peer_client_config, peer_server_config};
 use transport::{ALPN, CarrierError, Transport};
 use transport_tcp::TlsClient;
 
+use crate::client::ClientShared;
+
 /// The transport of a carrier that is a stream which the server joins.
 const RELAY: Transport = Transport::new("relay");
 
-/// The TLS of a visitor.
+/// The TLS of a visitor that has a token.
 fn client_tls() -> Result<TlsClient, CarrierError> {
     static CONFIG: OnceLock<Arc<ClientConfig>> = OnceLock::new();
     let bad = |why: String| CarrierError::Config(why);
@@ -53,7 +59,20 @@ fn client_tls() -> Result<TlsClient, CarrierError> {
     Ok(TlsClient { config, name })
 }
 
-/// The TLS of the side that has the service.
+/// The TLS of a visitor that has a certificate, and trusts the certificate of the other client alone.
+fn certified_tls(
+    shared: &ClientShared,
+    tls: &PeerTls,
+    service: &PrivateService,
+) -> Result<TlsClient, CarrierError> {
+    let own = shared.materials.of(tls);
+    let own =
+        own.ok_or_else(|| CarrierError::Config("the certificates were not read".to_owned()))?;
+    let config = own.client_config(service.client.as_str(), &[ALPN])?;
+    Ok(TlsClient { config, name: tls::server_name(PEER_NAME)? })
+}
+
+/// The TLS of the side that has the service, towards visitors that have a token.
 fn server_tls() -> Result<Arc<ServerConfig>, CarrierError> {
     static CONFIG: OnceLock<Arc<ServerConfig>> = OnceLock::new();
     if let Some(config) = CONFIG.get() {

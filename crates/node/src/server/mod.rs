@@ -59,7 +59,7 @@ use ops::clients::{self as told, Applied, Change, Details, Held, HoldOrder};
 use ops::enrol::{Opened, Order};
 use ops::events::{Changed, Events};
 use ops::measure::{Meter, Ping};
-use ops::status::{self, AWAY_MAX, DaemonState, Status};
+use ops::status::{self, AWAY_MAX, DaemonState, Peers, Status};
 use ops::{
     Certificates, Daemon, Enrolment, Entries, Reloaded, Role, SendFuture, Serving, Traffic,
     WrongConfig,
@@ -436,6 +436,11 @@ impl Daemon for Server {
                 memory: survey::memory(self.workers.handles()).await,
                 descriptors: descriptors::survey(),
                 udp: survey::udp(),
+                peers: Peers {
+                    streams: self.shared().private.counted(),
+                    stun: self.shared().stun.counted(),
+                    ..Peers::default()
+                },
                 sessions,
                 ..Status::default()
             }

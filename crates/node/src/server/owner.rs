@@ -131,7 +131,7 @@ impl ServerOwner {
             }
             Ok((target, allow, permit)) => {
                 let (allow, permit) = (Some(allow), Some(permit));
-                let caller = FlowCaller { allow, visitor, permit };
+                let caller = FlowCaller { allow, visitor, permit, ..FlowCaller::default() };
                 Some(connect_flow(target, caller, inlet, &self.flows))
             }
         }

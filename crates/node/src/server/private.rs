@@ -14,7 +14,7 @@
 //! reload that takes the right away ends no link.
 
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -51,6 +51,27 @@ pub(crate) struct PrivateServices {
     /// Notified when a client has registered.
     registered: Notify,
     waiting: AtomicU32,
+    /// The streams of visitors by the name of their outcome.
+    outcomes: Mutex<BTreeMap<&'static str, u64>>,
+}
+
+/// The name of a stream that was joined.
+const JOINED: &str = "joined";
+
+/// The name of the reason for which a stream is refused.
+const fn reason(code: ResetCode) -> &'static str {
+    match code {
+        ResetCode::Unknown => "unknown",
+        ResetCode::Unreachable => "away",
+        ResetCode::Limit => "limit",
+        ResetCode::Aborted => "left",
+        ResetCode::Refused
+        | ResetCode::Timeout
+        | ResetCode::Denied
+        | ResetCode::Shutdown
+        | ResetCode::Internal
+        | ResetCode::Other(_) => "other",
+    }
 }
 
 /// The private services of one client, which has registered.
@@ -87,6 +108,22 @@ enum Absent {
 impl PrivateServices {
     fn clients(&self) -> MutexGuard<'_, HashMap<String, OfClient>> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn outcomes(&self) -> MutexGuard<'_, BTreeMap<&'static str, u64>> {
+        self.outcomes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a stream that was joined, or refused for this reason.
+    fn count(&self, outcome: Result<(), ResetCode>) {
+        let name = outcome.map_or_else(reason, |()| JOINED);
+        *self.outcomes().entry(name).or_default() += 1;
+    }
+
+    /// The streams of visitors by their outcome, for the status.
+    pub(super) fn counted(&self) -> BTreeMap<String, u64> {
+        let all = self.outcomes();
+        all.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
     }
 
     /// Applies the registration of a client.
@@ -215,7 +252,10 @@ impl Joins {
         inlet: Box<dyn Inlet>,
     ) -> Rc<dyn Outlet> {
         let shared = self.registry.shared();
-        let refuse = |code| refuse_stream(&*inlet, None, code);
+        let refuse = |code| {
+            shared.private.count(Err(code));
+            refuse_stream(&*inlet, None, code)
+        };
         let known = shared.clients.find(visitor);
         let may =
             |known: &super::clients::Client| known.visit.permit(client.as_str(), service.as_str());
@@ -253,17 +293,26 @@ impl Joins {
         permit: Permit,
         inlet: Box<dyn Inlet>,
     ) -> Rc<dyn Outlet> {
+        let private = &self.registry.shared().private;
+        let refuse = |inlet: Box<dyn Inlet>, code| {
+            private.count(Err(code));
+            refuse_stream(&*inlet, None, code)
+        };
         let Some(open) = open(link, visitor, service, found.priority) else {
-            return refuse_stream(&*inlet, None, ResetCode::Unknown);
+            return refuse(inlet, ResetCode::Unknown);
         };
         let Some(of_client) = found.gate.admit() else {
-            return refuse_stream(&*inlet, None, ResetCode::Limit);
+            return refuse(inlet, ResetCode::Limit);
         };
         let stats = self.worker.state.server.stats_of(&found.session, service);
         let crossing = Crossing::new(stats, vec![permit, of_client]);
-        bridge(inlet, link, open, crossing).unwrap_or_else(|(inlet, error)| {
-            refuse_stream(&*inlet, None, relay::open_error_code(error))
-        })
+        match bridge(inlet, link, open, crossing) {
+            Ok(outlet) => {
+                private.count(Ok(()));
+                outlet
+            }
+            Err((inlet, error)) => refuse(inlet, relay::open_error_code(error)),
+        }
     }
 
     /// Joins with a stream of a worker that has a link of the client, once there is one.
@@ -295,6 +344,7 @@ impl Joins {
             let (found, at) = match found {
                 Ok(found) => found,
                 Err(code) => {
+                    private.count(Err(code));
                     tracing::debug!(client = visitor, to = %client, %service, %code, "not joined");
                     return near.refuse(&*inlet, code);
                 }
@@ -314,7 +364,9 @@ impl Joins {
                 Ok(())
             };
             // A worker that has stopped has no links.
-            match handle.call(job).await.unwrap_or(Err(ResetCode::Shutdown)) {
+            let outcome = handle.call(job).await.unwrap_or(Err(ResetCode::Shutdown));
+            private.count(outcome);
+            match outcome {
                 Ok(()) => near.join(inlet),
                 Err(code) => near.refuse(&*inlet, code),
             }

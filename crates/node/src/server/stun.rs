@@ -1,5 +1,6 @@
 //! The ports at which the server answers STUN, and the port beside those of `quic://`.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use config::{Endpoint, ServerConfig};
 use proto::control::{ControlMessage, STUN_PORTS_MAX, StunPorts};
 use tokio::time::sleep;
-use transport_quic::{QUIC, StunServer};
+use transport_quic::{QUIC, StunCounts, StunServer};
 
 use crate::session::Handle;
 
@@ -31,6 +32,16 @@ impl StunReport {
     pub(super) fn bound<'a>(&self, all: impl Iterator<Item = (&'a Endpoint, SocketAddr)>) {
         let quic = all.filter(|(endpoint, _)| endpoint.scheme.name == QUIC.name());
         let _ = self.of_quic.set(quic.map(|(_, address)| address.port()).collect());
+    }
+
+    /// The requests by their outcome, for the status. Empty before the first one.
+    pub(super) fn counted(&self) -> BTreeMap<String, u64> {
+        let StunCounts { answered, dropped } = self.server.counts();
+        let all = [("answered", answered), ("dropped", dropped)];
+        if answered + dropped == 0 {
+            return BTreeMap::new();
+        }
+        all.map(|(name, count)| (name.to_owned(), count)).into()
     }
 
     /// What a client is told; `None` where STUN is answered nowhere.

@@ -16,8 +16,8 @@ mod links;
 mod paths;
 mod state;
 
-pub(crate) use paths::Found;
 use paths::PathNotes;
+pub(crate) use paths::{Found, PathBytes};
 
 pub(crate) use state::{Handle, State, Worker, Workers};
 
@@ -100,7 +100,7 @@ impl Drop for Session {
 
 impl Session {
     pub(crate) fn new(name: &str, workers: usize) -> Arc<Self> {
-        Self::made(name, workers, None, false)
+        Self::made(name, workers, None, None)
     }
 
     /// A session with another client. `demand` is called, on its worker, by a visitor that finds no
@@ -109,15 +109,16 @@ impl Session {
         name: &str,
         workers: usize,
         demand: Option<Box<dyn Fn(usize) + Send + Sync>>,
+        bytes: &Arc<PathBytes>,
     ) -> Arc<Self> {
-        Self::made(name, workers, demand, true)
+        Self::made(name, workers, demand, Some(bytes))
     }
 
     fn made(
         name: &str,
         workers: usize,
         demand: Option<Box<dyn Fn(usize) + Send + Sync>>,
-        is_of_peer: bool,
+        of_peer: Option<&Arc<PathBytes>>,
     ) -> Arc<Self> {
         static IDS: AtomicU64 = AtomicU64::new(1);
         Arc::new(Self {
@@ -132,9 +133,9 @@ impl Session {
             lost: Mutex::new(Instant::now()),
             refusals: AtomicU64::new(0),
             demand: demand.map(Demand),
-            is_of_peer,
+            is_of_peer: of_peer.is_some(),
             ports: Mutex::default(),
-            paths: PathNotes::default(),
+            paths: of_peer.map(PathNotes::counting).unwrap_or_default(),
         })
     }
 

@@ -2,18 +2,48 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ::link::Link;
-use ops::status::{PathState, PeerPath, Told};
+use ops::status::{self, PathState, PeerPath, Told};
 use tokio::time::Instant;
 use transport_quic::punched::DirectPath;
 
 use crate::peer::direct::is_direct;
 
+/// The payload bytes over all links with other clients, by path. Received and sent.
+#[derive(Debug, Default)]
+pub(crate) struct PathBytes {
+    relayed: [AtomicU64; 2],
+    direct: [AtomicU64; 2],
+}
+
+impl PathBytes {
+    fn of(&self, path: PathState) -> &[AtomicU64; 2] {
+        match path {
+            PathState::Direct => &self.direct,
+            PathState::Relayed | PathState::Unknown => &self.relayed,
+        }
+    }
+
+    /// The bytes, for the status. Empty before the first one.
+    pub(crate) fn all(&self) -> BTreeMap<String, status::PathBytes> {
+        let shown = [("relayed", &self.relayed), ("direct", &self.direct)].map(|(name, counts)| {
+            let [received, sent] = counts.each_ref().map(|count| count.load(Ordering::Relaxed));
+            (name.to_owned(), status::PathBytes { received, sent })
+        });
+        let is_used = shown.iter().any(|(_, bytes)| *bytes != status::PathBytes::default());
+        if is_used { shown.into() } else { BTreeMap::new() }
+    }
+}
+
 /// The notes by the serial number of the link.
 #[derive(Debug, Default)]
-pub(crate) struct PathNotes(Mutex<BTreeMap<u64, Note>>);
+pub(crate) struct PathNotes {
+    notes: Mutex<BTreeMap<u64, Note>>,
+    bytes: Arc<PathBytes>,
+}
 
 /// A direct path that was found.
 #[derive(Debug)]
@@ -32,11 +62,18 @@ struct Note {
     why: Option<String>,
     /// What the link was carried by at the last look, and since when.
     since: Option<(PathState, Instant)>,
+    /// The bytes of the link, received and sent, at the last look.
+    counted: [u64; 2],
 }
 
 impl PathNotes {
+    /// Counts the bytes of the links in `bytes`.
+    pub(crate) fn counting(bytes: &Arc<PathBytes>) -> Self {
+        Self { notes: Mutex::default(), bytes: Arc::clone(bytes) }
+    }
+
     fn notes(&self) -> MutexGuard<'_, BTreeMap<u64, Note>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A trial of the link has found a path.
@@ -56,26 +93,41 @@ impl PathNotes {
         }
     }
 
-    /// The link has another carrier, over this transport.
-    pub(crate) fn moved(&self, link: u64, transport: transport::Transport) {
+    /// The link has another carrier, over this transport. Its bytes since the last look went over the
+    /// path before.
+    pub(crate) fn moved(&self, link: &Link, transport: transport::Transport) {
         let state = state(transport);
         let mut notes = self.notes();
-        let note = notes.entry(link).or_default();
+        let note = notes.entry(link.serial()).or_default();
+        self.count(note, link, state);
         if note.since.is_none_or(|(known, _)| known != state) {
             note.since = Some((state, Instant::now()));
         }
     }
 
+    /// Counts the bytes of a link since the last look. `now` is its path if there was no look.
+    fn count(&self, note: &mut Note, link: &Link, now: PathState) {
+        let (received, sent, _) = link.totals();
+        let path = note.since.map_or(now, |(path, _)| path);
+        for (nth, total) in [received, sent].into_iter().enumerate() {
+            let more = total.saturating_sub(note.counted[nth]);
+            self.bytes.of(path)[nth].fetch_add(more, Ordering::Relaxed);
+            note.counted[nth] = total;
+        }
+    }
+
     /// The link has ended.
-    pub(crate) fn ended(&self, link: u64) {
-        self.notes().remove(&link);
+    pub(crate) fn ended(&self, link: &Link) {
+        let mut notes = self.notes();
+        let mut note = notes.remove(&link.serial()).unwrap_or_default();
+        self.count(&mut note, link, PathState::Relayed);
     }
 
     /// The path of a link whose active carrier has this transport.
-    pub(crate) fn of(&self, link: u64, transport: transport::Transport) -> PeerPath {
+    pub(crate) fn of(&self, link: &Link, transport: transport::Transport) -> PeerPath {
         self.moved(link, transport);
         let notes = self.notes();
-        let note = notes.get(&link);
+        let note = notes.get(&link.serial());
         let state = state(transport);
         let path = note.and_then(|note| note.path.as_ref());
         let path = path.filter(|_| state == PathState::Direct);
@@ -116,7 +168,7 @@ mod tests {
         notes.failed(&link, "no answer".to_owned());
         assert_eq!(notes.notes().len(), 1);
         link.close();
-        notes.ended(link.serial());
+        notes.ended(&link);
         notes.failed(&link, "no answer".to_owned());
         assert_eq!(notes.notes().len(), 0);
     }

@@ -101,7 +101,7 @@ fn kcp(fares: Fares) -> Option<status::Kcp> {
 /// The path of a link with another client.
 fn path(session: &Session, link: &Link) -> Option<status::PeerPath> {
     let peer = link.active_peer()?;
-    Some(session.paths.of(link.serial(), peer.transport))
+    Some(session.paths.of(link, peer.transport))
 }
 
 fn micros(time: Duration) -> u64 {

@@ -20,7 +20,8 @@ pub use render::{Rates, bytes, duration, render, render_left, render_streams};
 #[cfg(any(test, feature = "sample"))]
 pub use sample::{sample, sample_flows, sample_kcp, sample_requests};
 pub use state::{
-    ClientState, DaemonState, LinkState, PathState, ServiceState, SessionState, State, Told,
+    ClientState, DaemonState, LinkState, PathState, ServiceState, SessionState, State, TargetState,
+    Told,
 };
 
 /// The status of a daemon.
@@ -96,9 +97,48 @@ pub struct Status {
     /// The buffers of the UDP sockets of `quic://`; absent before there is such a socket.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub udp: Option<Udp>,
+    /// What was counted about links between clients.
+    #[serde(skip_serializing_if = "Peers::is_empty")]
+    pub peers: Peers,
     /// The sessions. A server has one per client process. A client has its current session first,
     /// then the sessions that retire.
     pub sessions: Vec<Session>,
+}
+
+/// What was counted about links between clients, since the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Peers {
+    /// On a client, the trials of direct paths that it made and answered, by outcome: `direct`, or
+    /// the name of the reason for which there is no path.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub trials: BTreeMap<String, u64>,
+    /// On a client, the payload bytes over links with other clients, by path: `relayed`, `direct`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub bytes: BTreeMap<String, PathBytes>,
+    /// On a server, the streams to private services by outcome: `joined`, or the name of the reason
+    /// for which the stream was refused.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub streams: BTreeMap<String, u64>,
+    /// On a server, the requests of STUN by outcome: `answered`, `dropped`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub stun: BTreeMap<String, u64>,
+}
+
+impl Peers {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Payload bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PathBytes {
+    /// Those that came.
+    pub received: u64,
+    /// Those that went.
+    pub sent: u64,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
@@ -519,6 +559,30 @@ pub struct Service {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub shadows: Vec<String>,
     /// Why the target does not serve; absent while the target serves or no visitor has asked for it.
+    /// Of several targets none serves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub down: Option<Down>,
+    /// The targets of a service with several, on its client.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<ServiceTarget>,
+}
+
+/// One of several targets of a service.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ServiceTarget {
+    /// The address that the client dials.
+    pub target: String,
+    /// Its share of the visitors. 0: it gets no new visitor.
+    pub weight: u16,
+    /// Whether it gets visitors.
+    #[serde(flatten)]
+    pub state: Told<TargetState>,
+    /// The number of its open streams and flows.
+    pub visitors: u64,
+    /// The number of its streams and flows since the start.
+    pub visitors_total: u64,
+    /// Why it does not serve; absent while it serves or no visitor has asked for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub down: Option<Down>,
 }

@@ -111,6 +111,46 @@ impl State for DaemonState {
     }
 }
 
+/// The state of one of several targets of a service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TargetState {
+    /// The target gets its share of the visitors.
+    #[default]
+    Up,
+    /// The target was down, and its share grows.
+    Returning,
+    /// The target does not serve, and visitors get other targets.
+    Down,
+    /// The configuration has the target no more. Its visitors may finish.
+    Removed,
+    /// A word of a newer daemon.
+    #[serde(other)]
+    Unknown,
+}
+
+impl State for TargetState {
+    const ALL: &'static [Self] = &[Self::Up, Self::Returning, Self::Down, Self::Removed];
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Returning => "returning",
+            Self::Down => "down",
+            Self::Removed => "removed",
+            Self::Unknown => UNKNOWN,
+        }
+    }
+
+    fn tone(self) -> Tone {
+        match self {
+            Self::Up => Tone::Good,
+            Self::Down => Tone::Bad,
+            Self::Returning | Self::Removed | Self::Unknown => Tone::Waits,
+        }
+    }
+}
+
 /// The state of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

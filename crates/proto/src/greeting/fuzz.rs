@@ -93,6 +93,7 @@ impl Scenario {
             versions: Versions::OURS,
             features: Features(1),
             introductions: true,
+            links_suffice: self.certificate,
             nonce: [0x55; 32],
         };
         if self.early { ServerGreeting::early(setup, EARLY) } else { ServerGreeting::new(setup) }

@@ -232,7 +232,9 @@ impl Attempt {
     pub fn mapped(&mut self, now: Instant, address: Option<SocketAddr>) {
         self.is_mapping = false;
         self.is_news = true;
-        if let Some(address) = address {
+        if let Some(address) = address.filter(|one| self.settings.refusal(*one).is_none()) {
+            // A server may have seen it before: a router keeps the port of the socket if it can.
+            self.ours.retain(|one| one.address != canonical(address) || one.kind == Kind::Host);
             self.tell(Kind::Mapped, address);
         }
         self.drive(now);
@@ -487,7 +489,11 @@ impl Attempt {
         match &self.offer {
             None => Why::Silent,
             Some(offer) if !self.shares_a_family(offer) => Why::Families,
-            Some(offer) => Why::of(self.nat(), offer.nat, !self.peers.is_empty()),
+            Some(offer) => {
+                let ours = with_port(self.nat(), &self.ours);
+                let theirs = with_port(offer.nat, &offer.candidates);
+                Why::of(ours, theirs, !self.peers.is_empty())
+            }
         }
     }
 
@@ -510,6 +516,12 @@ impl Attempt {
             round_trip: self.agent.nominated_pair_rtt(),
         }
     }
+}
+
+/// The network of an end that has told these candidates. A port of its router does not move, and
+/// admits everybody.
+fn with_port(nat: Nat, told: &[Candidate]) -> Nat {
+    if told.iter().any(|one| one.kind == Kind::Mapped) { nat.with_port() } else { nat }
 }
 
 /// An address of IPv4 in its own form.

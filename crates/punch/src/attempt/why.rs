@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::nat::{Mapping, Nat, Udp};
+use crate::nat::{Filtering, Mapping, Nat, Udp};
 use crate::signal::Decline;
 
 /// Why there is no direct path.
@@ -43,10 +43,39 @@ impl Why {
                 Nat { mapping: Mapping::PerDestination, .. },
                 Nat { mapping: Mapping::PerDestination, .. },
             ) => Self::BothMove,
-            (Nat { mapping: Mapping::PerDestination, .. }, _) => Self::Moves,
-            (_, Nat { mapping: Mapping::PerDestination, .. }) => Self::MovesThere,
+            // Where the other end admits everybody, a port that moves is none of the reasons.
+            (Nat { mapping: Mapping::PerDestination, .. }, Nat { filtering, .. })
+                if !matches!(filtering, Filtering::Open) =>
+            {
+                Self::Moves
+            }
+            (Nat { filtering, .. }, Nat { mapping: Mapping::PerDestination, .. })
+                if !matches!(filtering, Filtering::Open) =>
+            {
+                Self::MovesThere
+            }
             _ if heard => Self::OneWay,
             _ => Self::Nothing,
+        }
+    }
+}
+
+impl Why {
+    /// The name in metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Silent => "silent",
+            Self::Declined(_) => "declined",
+            Self::Relay => "relay",
+            Self::Families => "families",
+            Self::Blocked => "blocked",
+            Self::BlockedThere => "blocked_there",
+            Self::BothMove => "both_symmetric",
+            Self::Moves => "symmetric",
+            Self::MovesThere => "symmetric_there",
+            Self::OneWay => "one_way",
+            Self::Nothing => "nothing_arrived",
         }
     }
 }

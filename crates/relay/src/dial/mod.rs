@@ -126,6 +126,14 @@ pub enum DialError {
         /// What the target does, in words.
         reason: String,
     },
+    /// The target lacks the protocol that this visitor speaks. It may serve other visitors.
+    #[error("{target} {reason}")]
+    Protocol {
+        /// The target.
+        target: TargetAddr,
+        /// What the target lacks, in words.
+        reason: String,
+    },
     /// The deadline passed.
     #[error("{0} did not answer in time")]
     Timeout(TargetAddr),
@@ -146,6 +154,7 @@ impl DialError {
             | Self::Denied(_)
             | Self::Connect { .. }
             | Self::Layer { .. }
+            | Self::Protocol { .. }
             | Self::Timeout(_) => false,
         }
     }
@@ -156,7 +165,7 @@ impl DialError {
         match self {
             Self::Resolve { source, .. } | Self::Connect { source, .. } => code_of(source),
             Self::Denied(_) => ResetCode::Denied,
-            Self::Layer { .. } => ResetCode::Unreachable,
+            Self::Layer { .. } | Self::Protocol { .. } => ResetCode::Unreachable,
             Self::Exhausted(_)
             | Self::Share(_)
             | Self::Ports(_)

@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
+use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
@@ -176,6 +177,29 @@ impl Layered {
     pub fn cut_by(mut self, reset: impl Fn() + 'static) -> Self {
         self.0.get_mut().reset = Some(Box::new(reset));
         self
+    }
+
+    /// Writes `request` and reads the answer until it contains a whole line, ends, or has `most`
+    /// bytes. The caller bounds the time.
+    ///
+    /// # Errors
+    /// The error of the stream below.
+    pub async fn ask(self, request: &[u8], most: usize) -> io::Result<BytesMut> {
+        let mut rest = request;
+        while !rest.is_empty() {
+            let written = poll_fn(|cx| self.poll_write(cx, &[IoSlice::new(rest)])).await?;
+            rest = rest.get(written..).unwrap_or_default();
+        }
+        poll_fn(|cx| self.poll_flush(cx)).await?;
+        let mut answer = BytesMut::with_capacity(most);
+        while answer.len() < most && !answer.contains(&b'\n') {
+            let left = most - answer.len();
+            answer.reserve(left);
+            if poll_fn(|cx| self.poll_read(cx, &mut answer, left)).await? == 0 {
+                break;
+            }
+        }
+        Ok(answer)
     }
 
     fn poll_read(

@@ -11,7 +11,7 @@ use relay::TargetAddr;
 use tokio::net::UdpSocket;
 use tokio::time::advance;
 
-use crate::rig::{Plan, Rig, receive, run, target, until};
+use crate::rig::{Plan, Rig, StandIns, receive, run, target, until};
 
 /// The former and the next machine of a name.
 const NEXT: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
@@ -146,13 +146,13 @@ async fn a_flow_of_another_target_ends_and_the_next_datagram_opens_one() {
         visitor.send(b"1").await.unwrap();
         receive(&target).await;
         let to = |port| TargetAddr::Udp { host: at.ip().to_string(), port };
-        rig.targets.targets.lead_to(Some(&to(at.port())));
+        rig.targets.targets.lead_to(&[to(at.port())]);
         assert_eq!(rig.live(), (1, 1));
-        rig.targets.targets.lead_to(Some(&to(at.port() ^ 1)));
+        rig.targets.targets.lead_to(&[to(at.port() ^ 1)]);
         assert_eq!(*rig.link.closed.borrow(), [ResetCode::Shutdown]);
         visitor.send(b"2").await.unwrap();
         assert_eq!(receive(&target).await.0, b"2");
-        rig.targets.targets.lead_to(None);
+        rig.targets.targets.lead_to(&[]);
         until(|| rig.live() == (0, 0)).await;
         visitor.send(b"3").await.unwrap();
         receive(&target).await;
@@ -161,6 +161,48 @@ async fn a_flow_of_another_target_ends_and_the_next_datagram_opens_one() {
         assert_eq!(rig.live(), (0, 0), "a forward that leads elsewhere");
         visitor.send(b"4").await.unwrap();
         assert_eq!(receive(&target).await.0, b"4");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flow_whose_targets_all_refuse_keeps_one_reason_of_each() {
+    run(async {
+        let [(first, at), (second, next)] = [target().await, target().await];
+        drop((first, second));
+        let stand_ins = StandIns::of(&[next]);
+        let plan = Plan { stand_ins: Some(stand_ins.clone()), ..Plan::to(at) };
+        let rig = plan.rig();
+        let visitor = rig.visitor().await;
+        let start = std::time::Instant::now();
+        while stand_ins.asked.borrow().len() < 6 {
+            assert!(start.elapsed() < Duration::from_secs(60), "{:?}", stand_ins.asked);
+            visitor.send(b"?").await.unwrap();
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(stand_ins.asked.borrow()[..6], [1, 2, 2, 2, 2, 2]);
+    })
+    .await;
+}
+
+/// Many protocols have no answers, as syslog has none.
+#[tokio::test(start_paused = true)]
+async fn what_a_target_has_taken_for_long_goes_to_no_other_target() {
+    run(async {
+        let [(first, at), (second, next)] = [target().await, target().await];
+        let stand_ins = StandIns::of(&[next]);
+        let plan = Plan { stand_ins: Some(stand_ins.clone()), ..Plan::to(at) };
+        let rig = plan.rig();
+        let visitor = rig.visitor().await;
+        visitor.send(b"old").await.unwrap();
+        assert_eq!(soon(&first).await.0, b"old");
+        advance(Duration::from_secs(5)).await;
+        drop(first);
+        visitor.send(b"lost").await.unwrap();
+        until(|| !stand_ins.asked.borrow().is_empty()).await;
+        visitor.send(b"new").await.unwrap();
+        assert_eq!(soon(&second).await.0, b"new");
+        assert_eq!(rig.live(), (1, 1));
     })
     .await;
 }

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use net::udp::{Steering, flow_group};
 use proto::ResetCode;
 use relay::{
-    Allow, DropReason, FlowCaller, FlowHandler, FlowSettings, ListeningFlows, Permit, TargetAddr,
-    connect_flow, listen_flows,
+    Allow, DialError, DropReason, FlowCaller, FlowHandler, FlowSettings, ListeningFlows, Permit,
+    TargetAddr, Targets, connect_flow, listen_flows,
 };
 use tokio::net::UdpSocket;
 use transport::{FlowInlet, FlowOutlet};
@@ -42,12 +42,40 @@ pub(crate) struct Rig {
     pub(crate) listening: Option<ListeningFlows>,
 }
 
+/// Targets that stand in for the first target of each flow, in this order.
+#[derive(Debug)]
+pub(crate) struct StandIns {
+    all: Vec<TargetAddr>,
+    /// How many targets of the flow had failed, each time that a stand-in was wanted.
+    pub(crate) asked: RefCell<Vec<usize>>,
+}
+
+impl StandIns {
+    pub(crate) fn of(all: &[SocketAddr]) -> Rc<Self> {
+        let target =
+            |at: &SocketAddr| TargetAddr::Udp { host: at.ip().to_string(), port: at.port() };
+        Rc::new(Self { all: all.iter().map(target).collect(), asked: RefCell::default() })
+    }
+}
+
+impl Targets for StandIns {
+    fn first(&self) -> TargetAddr {
+        self.all[0].clone()
+    }
+
+    fn next(&self, failed: &[DialError]) -> Option<TargetAddr> {
+        self.asked.borrow_mut().push(failed.len());
+        self.all.get(failed.len() - 1).cloned()
+    }
+}
+
 /// How a [`Rig`] is made.
 #[derive(Clone)]
 pub(crate) struct Plan {
     pub(crate) bind: &'static str,
     pub(crate) target: TargetAddr,
     pub(crate) allow: Option<Allow>,
+    pub(crate) stand_ins: Option<Rc<StandIns>>,
     pub(crate) visitors: FlowSettings,
     pub(crate) targets: FlowSettings,
 }
@@ -59,8 +87,8 @@ impl Plan {
 
     pub(crate) fn to_host(host: &str, port: u16) -> Self {
         let target = TargetAddr::Udp { host: host.to_owned(), port };
-        let (visitors, targets) = Default::default();
-        Self { bind: "127.0.0.1:0", target, allow: None, visitors, targets }
+        let (allow, stand_ins, visitors, targets) = Default::default();
+        Self { bind: "127.0.0.1:0", target, allow, stand_ins, visitors, targets }
     }
 
     pub(crate) fn rig(self) -> Rig {
@@ -74,11 +102,12 @@ impl Plan {
         socket: std::net::UdpSocket,
         steering: Option<Arc<Steering>>,
     ) -> Rig {
-        let Self { bind: _, target, allow, visitors, targets } = self;
+        let Self { bind: _, target, allow, stand_ins, visitors, targets } = self;
         let (visitors, targets) = (Rc::new(visitors), Rc::new(targets));
         let link = Rc::new(Link {
             target,
             allow,
+            stand_ins,
             targets: Rc::clone(&targets),
             opened: Cell::new(0),
             refuses: Cell::new(None),
@@ -145,6 +174,7 @@ pub(crate) async fn target() -> (UdpSocket, SocketAddr) {
 pub(crate) struct Link {
     target: TargetAddr,
     allow: Option<Allow>,
+    stand_ins: Option<Rc<StandIns>>,
     targets: Rc<FlowSettings>,
     pub(crate) opened: Cell<usize>,
     /// The visitors' side has no link.
@@ -177,7 +207,12 @@ impl FlowHandler for Opener {
         let to_target = Rc::new(Half::new(link));
         to_visitor.to.replace(Some(outlet));
         let inlet = Box::new(Sending { half: to_visitor.clone(), back: to_target.clone() });
-        let caller = FlowCaller { allow: link.allow.clone(), visitor: Some(peer), permit: None };
+        let caller = FlowCaller {
+            allow: link.allow.clone(),
+            visitor: Some(peer),
+            stand_ins: link.stand_ins.clone().map(|targets| targets as Rc<dyn Targets>),
+            ..FlowCaller::default()
+        };
         let outlet = connect_flow(link.target.clone(), caller, inlet, &link.targets);
         if !to_target.is_closed.get() {
             to_target.to.replace(Some(outlet));

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use proto::ResetCode;
-use relay::{DialError, Gate, Layer, Layered, Socket, TargetAddr, Targets, Timeouts};
+use relay::{DialError, Gate, Layer, LayerError, Layered, Socket, TargetAddr, Targets, Timeouts};
 use testkit::origins::{Digest, Ended, Origin, Pattern};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use transport::LocalFuture;
@@ -299,11 +299,15 @@ impl Layer for Noting {
         &self,
         socket: Socket,
         is_http2: bool,
-    ) -> LocalFuture<'static, Result<Layered, String>> {
+    ) -> LocalFuture<'static, Result<Layered, LayerError>> {
         self.asked.borrow_mut().push(is_http2);
         let fails = self.fails.get();
         Box::pin(async move {
-            if fails { Err("fails".into()) } else { Ok(Layered::new(socket, Bytes::new())) }
+            if fails {
+                Err("fails".to_owned().into())
+            } else {
+                Ok(Layered::new(socket, Bytes::new()))
+            }
         })
     }
 }

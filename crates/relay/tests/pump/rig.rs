@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use proto::{Open, Priority, ResetCode, Target};
 use relay::{
-    Caller, Gate, Handler, Layer, Listening, Room, Settings, Socket, TargetAddr, Targets, Timeouts,
-    connect_stream, listen, open_error_code, refuse_socket, serve_visitor,
+    Caller, DialError, Gate, Handler, Layer, Listening, Room, Settings, Socket, TargetAddr,
+    Targets, Timeouts, connect_stream, listen, open_error_code, refuse_socket, serve_visitor,
 };
 use std::sync::Arc;
 use testkit::origins::{Digest, Pattern};
@@ -64,8 +64,13 @@ impl Rig {
     /// A rig with a layer above the sockets of targets.
     pub(crate) fn above(layer: Rc<dyn Layer>, target: SocketAddr) -> Self {
         let target = TargetAddr::Tcp { host: target.ip().to_string(), port: target.port() };
-        let caller = Caller { layer: Some(layer), ..Caller::default() };
-        Self::of(caller, target, (WINDOW, FRAME), Timeouts::default(), None)
+        Self::of(
+            Caller::default(),
+            Above(target, layer),
+            (WINDOW, FRAME),
+            Timeouts::default(),
+            None,
+        )
     }
 
     /// A rig whose target gets this header before the bytes of each stream.
@@ -113,6 +118,24 @@ impl Rig {
     /// Waits until neither side has a stream left.
     pub(crate) async fn settled(&self) {
         until(|| self.visitors.stats.live() == 0 && self.targets.stats.live() == 0).await;
+    }
+}
+
+/// A target with a layer above its socket.
+#[derive(Clone)]
+struct Above(TargetAddr, Rc<dyn Layer>);
+
+impl Targets for Above {
+    fn first(&self) -> TargetAddr {
+        self.0.clone()
+    }
+
+    fn next(&self, _failed: &[DialError]) -> Option<TargetAddr> {
+        None
+    }
+
+    fn layer(&self, _target: &TargetAddr) -> Option<Rc<dyn Layer>> {
+        Some(Rc::clone(&self.1))
     }
 }
 

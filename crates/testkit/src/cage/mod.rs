@@ -6,7 +6,7 @@
 //!     cage ── ip netns exec ──> programs on the hosts, each behind its NATs
 //! ```
 //!
-//! Needs root, and `ip` and `nft`.
+//! Needs root, `ip`, `nft`, and `miniupnpd` for routers that open ports.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
 mod networks;
@@ -18,7 +18,7 @@ use std::thread;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-pub use networks::{Network, SERVER_V4, SERVER_V6, internet, network, rules};
+pub use networks::{Network, SERVER_V4, SERVER_V6, internet, network, opened, outer_v4, rules};
 
 /// The name of the test that a run in a cage executes.
 const PART: &str = "part";

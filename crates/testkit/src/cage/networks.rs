@@ -1,11 +1,23 @@
 //! A bridge as the internet, and for each end a host with its NATs.
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
+use std::sync::mpsc::sync_channel;
+use std::thread;
+
+/// The network of the internet of a cage, from which no way leads out. It is no network of
+/// documentation: miniupnpd opens no port at such an address.
+const NET: &str = "11.0.113";
 
 /// The addresses of the cage itself in its internet.
-pub const SERVER_V4: &str = "203.0.113.1";
+pub const SERVER_V4: &str = "11.0.113.1";
 pub const SERVER_V6: &str = "2001:db8::1";
+
+/// The outer address of an end, which has the number 1 or 2: that of its NAT, if it has one.
+#[must_use]
+pub fn outer_v4(number: u8) -> String {
+    format!("{NET}.{number}0")
+}
 
 /// The network of an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +30,16 @@ pub enum Network {
     Cone,
     /// `masquerade fully-random`: another port per destination.
     Symmetric,
+    /// A symmetric NAT whose router opens ports by PCP.
+    Pcp,
+    /// The same by NAT-PMP: the end asks with it first.
+    NatPmp,
+    /// The same by NAT-PMP: datagrams of PCP are lost.
+    OldNatPmp,
+    /// The same by UPnP alone.
+    Upnp,
+    /// The same behind a plain NAT.
+    UpnpBehindNat,
     /// Two plain NATs in a row.
     Double,
     /// A NAT that drops UDP.
@@ -68,7 +90,7 @@ pub fn network(number: u8, kind: Network) -> String {
         Network::Open => {
             namespace(&host);
             plug(&host, "eth");
-            sh(&format!("ip -n {host} address add 203.0.113.{number}0/24 dev eth"));
+            sh(&format!("ip -n {host} address add {}/24 dev eth", outer_v4(number)));
             sh(&format!("ip -n {host} link set eth up"));
         }
         Network::V6 => {
@@ -77,19 +99,29 @@ pub fn network(number: u8, kind: Network) -> String {
             sh(&format!("ip -n {host} address add 2001:db8::{number}0/64 dev eth nodad"));
             sh(&format!("ip -n {host} link set eth up"));
         }
-        Network::Double => {
+        Network::Double | Network::UpnpBehindNat => {
             nat(number, Network::Plain);
             let outer = format!("nat{number}");
             let inner = format!("inner{number}");
             namespace(&inner);
             namespace(&host);
             behind(&outer, &inner, &format!("10.{number}.0"), "wan");
-            router(&inner, &host, &format!("192.168.{number}"), Network::Plain);
+            router(&inner, &host, &format!("192.168.{number}"), kind);
+            if kind == Network::UpnpBehindNat {
+                opens_ports(&inner, kind);
+            }
         }
         Network::Plain | Network::Cone | Network::Symmetric | Network::Blocked => {
             nat(number, kind);
             namespace(&host);
             behind(&format!("nat{number}"), &host, &format!("10.{number}.0"), "eth");
+        }
+        Network::Pcp | Network::NatPmp | Network::OldNatPmp | Network::Upnp => {
+            let nat = format!("nat{number}");
+            self::nat(number, Network::Symmetric);
+            namespace(&host);
+            behind(&nat, &host, &format!("10.{number}.0"), "eth");
+            opens_ports(&nat, kind);
         }
     }
     host
@@ -100,7 +132,7 @@ fn nat(number: u8, kind: Network) {
     let nat = format!("nat{number}");
     namespace(&nat);
     plug(&nat, "wan");
-    sh(&format!("ip -n {nat} address add 203.0.113.{number}0/24 dev wan"));
+    sh(&format!("ip -n {nat} address add {}/24 dev wan", outer_v4(number)));
     sh(&format!("ip -n {nat} link set wan up"));
     sh(&format!("ip -n {nat} link add lan type bridge"));
     sh(&format!("ip -n {nat} address add 10.{number}.0.1/24 dev lan"));
@@ -119,7 +151,8 @@ fn router(nat: &str, host: &str, net: &str, kind: Network) {
 
 fn translate(nat: &str, kind: Network, host: &str) {
     sh(&format!("ip netns exec {nat} sysctl -qw net.ipv4.ip_forward=1"));
-    let source = if kind == Network::Symmetric { "masquerade fully-random" } else { "masquerade" };
+    let moves = matches!(kind, Network::Symmetric | Network::UpnpBehindNat);
+    let source = if moves { "masquerade fully-random" } else { "masquerade" };
     let cone = if kind == Network::Cone {
         format!("iifname wan udp dport 1024-65535 dnat to {host}")
     } else {
@@ -142,6 +175,68 @@ fn translate(nat: &str, kind: Network, host: &str) {
         )
         .replace("; ; }", "; }"),
     );
+}
+
+/// Starts miniupnpd in a router. It ends with the cage.
+fn opens_ports(nat: &str, kind: Network) {
+    let jump = "type nat hook prerouting priority -100; jump rules;";
+    rules(
+        nat,
+        &format!(
+            "table inet opened {{
+                chain rules {{ }}
+                chain out {{ }}
+                chain through {{ }}
+                chain in {{ {jump} }}
+            }}"
+        ),
+    );
+    if kind == Network::OldNatPmp {
+        rules(nat, "add rule ip filter in udp dport 5351 @th,64,8 2 drop");
+    }
+    let by_datagrams = matches!(kind, Network::Pcp | Network::NatPmp | Network::OldNatPmp);
+    let by_datagrams = if by_datagrams { "yes" } else { "no" };
+    let (net, folder) = ("0.0.0.0/0", format!("/run/netns/opens-{nat}"));
+    sh(&format!("mkdir {folder}"));
+    let text = format!(
+        "ext_ifname=wan\nlistening_ip=lan\nipv6_disable=yes\nsecure_mode=yes\n\
+         enable_natpmp={by_datagrams}\nenable_upnp=yes\nlease_file={folder}/leases\n\
+         upnp_table_name=opened\nupnp_nat_table_name=opened\nupnp_forward_chain=through\n\
+         upnp_nat_chain=rules\nupnp_nat_postrouting_chain=out\n\
+         allow 1024-65535 {net} 1024-65535\ndeny 0-65535 {net} 0-65535\n"
+    );
+    let file = format!("{folder}/miniupnpd.conf");
+    std::fs::write(&file, text).unwrap();
+    let mut daemon = Command::new("ip");
+    daemon.args(["netns", "exec", nat, "miniupnpd", "-d", "-f", &file, "-P"]);
+    daemon.arg(format!("{folder}/pid")).stdin(Stdio::null()).stderr(Stdio::piped());
+    let mut daemon = daemon.spawn().unwrap();
+    let log = BufReader::new(daemon.stderr.take().unwrap());
+    let (send, ready) = sync_channel(1);
+    let last = if by_datagrams == "yes" { "Listening for NAT-PMP" } else { "HTTP listening" };
+    thread::spawn(move || {
+        for line in log.lines().map_while(Result::ok) {
+            if line.contains(last) {
+                let _ = send.try_send(());
+            }
+        }
+        daemon.wait().unwrap();
+    });
+    ready.recv().expect("miniupnpd of Debian's miniupnpd-nftables listens");
+}
+
+/// The ports that the router of the first end has opened: lines of `nft`.
+pub fn opened() -> Vec<String> {
+    let mut nft = Command::new("ip");
+    let listed =
+        nft.args("netns exec nat1 nft list table inet opened".split(' ')).output().unwrap();
+    assert!(listed.status.success());
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    listed
+        .lines()
+        .filter(|line| line.contains("dnat ip to"))
+        .map(|line| line.trim().to_owned())
+        .collect()
 }
 
 /// Connects `inner` with the inner network of `nat`.

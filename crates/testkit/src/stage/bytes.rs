@@ -69,6 +69,53 @@ fn difference(got: &[u8], wanted: &[u8]) -> Option<usize> {
     got.iter().zip(wanted).position(|(a, b)| a != b)
 }
 
+/// The same bytes, for streams of no fixed length: piece after piece.
+#[derive(Debug, Default)]
+pub struct Pattern {
+    offset: u64,
+}
+
+impl Pattern {
+    /// The number of bytes so far.
+    #[must_use]
+    pub const fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Writes the next `size` bytes, a multiple of 8.
+    ///
+    /// # Errors
+    /// The offset where writing failed, and the reason.
+    pub fn send(&mut self, mut to: impl Write, size: u64) -> Result<(), Complaint> {
+        let mut block = vec![0; usize::try_from(size).unwrap()];
+        fill(&mut block, self.offset);
+        at("writing at", self.offset, to.write_all(&block))?;
+        self.offset += size;
+        Ok(())
+    }
+
+    /// Reads and compares the next `size` bytes, a multiple of 8. `false`: the stream ended cleanly
+    /// before the first of them.
+    ///
+    /// # Errors
+    /// The offset where reading failed, or the offset of the first byte that differs.
+    pub fn expect(&mut self, mut from: impl Read, size: u64) -> Result<bool, Complaint> {
+        let size = usize::try_from(size).unwrap();
+        let (mut block, mut wanted) = (vec![0; size], vec![0; size]);
+        match from.read(&mut block[..1]) {
+            Ok(0) => return Ok(false),
+            outcome => at("reading at", self.offset, outcome.map(drop))?,
+        }
+        at("reading the block at", self.offset, from.read_exact(&mut block[1..]))?;
+        fill(&mut wanted, self.offset);
+        if let Some(index) = difference(&block, &wanted) {
+            return Err(Complaint::Wrong(format!("byte {} differs", self.offset + index as u64)));
+        }
+        self.offset += size as u64;
+        Ok(true)
+    }
+}
+
 /// Writes the first `total` bytes.
 pub fn send(to: impl Write, total: u64) {
     try_send(to, total).unwrap_or_else(|complaint| panic!("{complaint}"));

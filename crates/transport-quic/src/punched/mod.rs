@@ -20,6 +20,7 @@
 
 mod hosts;
 mod inquiry;
+mod router;
 mod shared;
 mod sources;
 mod trial;
@@ -41,6 +42,7 @@ use crate::session::Clients;
 use crate::{Keys, QuicSettings, ROTATION, Tickets, TlsClient};
 
 pub use inquiry::{Inquired, inquire};
+pub use router::{Ended, Router, Tell};
 pub use shared::DirectPath;
 pub use trial::Trial;
 
@@ -82,7 +84,7 @@ pub struct Begin {
     pub round: u32,
     /// The addresses of STUN servers, the server's own first.
     pub stun: Vec<SocketAddr>,
-    /// Whether the owner tries to map a port of the router and calls [`Trial::mapped`].
+    /// Whether the owner asks the router for a port ([`Trial::map_port`]).
     pub is_mapping: bool,
 }
 
@@ -98,6 +100,18 @@ pub enum Failure {
     /// This machine has no socket for it.
     #[error("no socket for a direct path: {0}")]
     Socket(#[from] io::Error),
+}
+
+impl Failure {
+    /// The name in metrics.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::NoPath(why) => why.name(),
+            Self::Quic(_) => "quic",
+            Self::Socket(_) => "socket",
+        }
+    }
 }
 
 impl From<Failure> for CarrierError {

@@ -122,8 +122,9 @@ impl Shared {
         }
     }
 
-    /// As [`Self::drive`], for a connection that stands, until it is closed.
-    pub(super) async fn keep(self: Arc<Self>, connection: Connection) {
+    /// As [`Self::drive`], for a connection that stands, until it is closed. The connection uses the
+    /// socket for as long.
+    pub(super) async fn keep(self: Arc<Self>, connection: Connection, _in_use: InUse) {
         self.sources.open(connection.remote_address());
         let closed = connection.closed();
         tokio::pin!(closed);
@@ -196,6 +197,18 @@ impl fmt::Debug for Shared {
     }
 }
 
+/// Held by whoever uses the socket of a trial.
+#[derive(Clone, Debug, Default)]
+pub(super) struct InUse(Arc<watch::Sender<()>>);
+
+impl InUse {
+    /// Ready when the last holder is gone.
+    pub(super) fn ended(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut holders = self.0.subscribe();
+        async move { while holders.changed().await.is_ok() {} }
+    }
+}
+
 /// A direct path that was found, for its figures; the path may have ended.
 #[derive(Clone, Debug)]
 pub struct DirectPath(pub(super) Arc<Shared>);
@@ -205,5 +218,10 @@ impl DirectPath {
     #[must_use]
     pub fn pair(&self) -> Option<Pair> {
         self.0.attempt().pair()
+    }
+
+    /// A port of the router leads to the socket; `None`: there is none.
+    pub fn mapped(&self, address: Option<SocketAddr>) {
+        self.0.with(|attempt, now| attempt.mapped(now, address));
     }
 }

@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout};
 use transport::{Carrier, CarrierError, Incoming, LocalFuture, Side};
 
 use super::hosts;
-use super::shared::Shared;
+use super::shared::{InUse, Shared};
 use super::{Begin, DIRECT, DirectPath, Failure, Puncher};
 use crate::lane::Hold;
 use crate::session::Server;
@@ -34,6 +34,7 @@ pub struct Trial {
     shared: Arc<Shared>,
     receiving: Receiving,
     timer: Arc<Timer>,
+    in_use: InUse,
 }
 
 /// The task that keeps the times of an attempt.
@@ -99,7 +100,8 @@ impl Puncher {
         let driven = Arc::clone(&shared);
         let timer = spawn_local(async move { driven.drive().await }).abort_handle();
         let (puncher, timer) = (self.clone(), Arc::new(Timer(timer)));
-        Ok(Trial { puncher, endpoint, shared, receiving, timer })
+        let in_use = InUse::default();
+        Ok(Trial { puncher, endpoint, shared, receiving, timer, in_use })
     }
 
     /// The configuration of a connection with the visitor at `peer`.
@@ -130,9 +132,9 @@ impl Trial {
         self.shared.signal().await
     }
 
-    /// A port of the router leads to [`Self::port`]; `None`: no port could be mapped.
-    pub fn mapped(&self, address: Option<SocketAddr>) {
-        self.shared.with(|attempt, now| attempt.mapped(now, address));
+    /// Ready when neither this trial nor its carrier uses the socket any more.
+    pub fn ended(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.in_use.ended()
     }
 
     /// The port of the socket.
@@ -149,7 +151,7 @@ impl Trial {
         self.shared.attempt().nat()
     }
 
-    /// The path that this trial makes, for its figures.
+    /// The path that this trial makes, for its figures and for a port of the router.
     #[must_use]
     pub fn path(&self) -> DirectPath {
         DirectPath(Arc::clone(&self.shared))
@@ -190,7 +192,7 @@ impl Trial {
             .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
             .map_err(|error| error::handshake(&error, Side::Client, fault.take().as_ref()))?;
         let hold = Hold::alone(connection.clone(), self.receiving.buffers(quic.mtu()));
-        spawn_local(Arc::clone(&self.shared).keep(connection));
+        spawn_local(Arc::clone(&self.shared).keep(connection, self.in_use.clone()));
         carrier::dialled(hold, false).await.map(direct)
     }
 
@@ -221,6 +223,7 @@ impl Trial {
             shared: Arc::clone(&self.shared),
             buffers: self.receiving.buffers(self.puncher.settings.quic.mtu()),
             timer: Arc::clone(&self.timer),
+            in_use: self.in_use.clone(),
         }))
     }
 }
@@ -232,6 +235,7 @@ struct Arrived {
     shared: Arc<Shared>,
     buffers: usize,
     timer: Arc<Timer>,
+    in_use: InUse,
 }
 
 impl Incoming for Arrived {
@@ -240,7 +244,7 @@ impl Incoming for Arrived {
     }
 
     fn handshake(self: Box<Self>) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
-        let Self { incoming, puncher, shared, buffers, timer } = *self;
+        let Self { incoming, puncher, shared, buffers, timer, in_use } = *self;
         Box::pin(async move {
             let (config, fault) = puncher
                 .server(incoming.remote_address())
@@ -249,7 +253,7 @@ impl Incoming for Arrived {
             let connecting = incoming.accept_with(Arc::new(config)).map_err(&failed)?;
             let connection = connecting.await.map_err(&failed)?;
             let hold = Hold::alone(connection.clone(), buffers);
-            spawn_local(shared.keep(connection.clone()));
+            spawn_local(shared.keep(connection.clone(), in_use));
             drop(timer);
             let peer = carrier::peer(&connection, Side::Server)?;
             carrier::accepted(hold, peer, None).await.map(direct)

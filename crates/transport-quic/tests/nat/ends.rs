@@ -5,10 +5,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
-use testkit::cage::{Network, internet, network, on};
+use testkit::cage::{Network, internet, network, on, opened};
 
-use super::PART;
 use super::program::PORTS;
+use super::{FIRST, PART};
 
 /// Starts the server, and waits until it answers at both ports.
 fn server(name: &str) -> Child {
@@ -25,7 +25,7 @@ pub(crate) fn inquire(from: Network) -> String {
     internet();
     let host = network(1, from);
     let mut server = server("server with two ports");
-    let mut inquiry = part("inquiry", Some(&host));
+    let mut inquiry = part("inquiry", Some((&host, from)));
     let found = lines(&mut inquiry).iter().find(|line| line.starts_with("found "));
     for child in [&mut inquiry, &mut server] {
         child.kill().unwrap();
@@ -34,13 +34,41 @@ pub(crate) fn inquire(from: Network) -> String {
     found.unwrap()
 }
 
+/// Makes a network, asks its router for a port, and gives it back. Returns what the end was told.
+pub(crate) fn map(from: Network) -> String {
+    internet();
+    let host = network(1, from);
+    let mut end = part("port", Some((&host, from)));
+    let mut input = end.stdin.take().unwrap();
+    let told = lines(&mut end);
+    let found = told.iter().find(|line| line.starts_with("found ")).unwrap();
+    let opens = !matches!(from, Network::UpnpBehindNat | Network::Plain | Network::Open);
+    let open = if opens { opened() } else { Vec::new() };
+    let port = found.rsplit(':').next().unwrap();
+    if found.contains("opened") {
+        let [rule] = &open[..] else { panic!("one port is open: {open:?}") };
+        assert!(rule.contains("@nh,72,8 0x11"), "UDP alone: {rule}");
+        assert!(rule.contains(&format!("dport {port} dnat")), "{found}: {rule}");
+    } else {
+        assert!(open.is_empty(), "{found}: {open:?}");
+    }
+    writeln!(input, "end").unwrap();
+    told.iter().find(|line| line.starts_with("ready ended")).unwrap();
+    if opens {
+        assert!(opened().is_empty(), "a port stays open: {:?}", opened());
+    }
+    end.kill().unwrap();
+    end.wait().unwrap();
+    found
+}
+
 /// Makes both networks, lets both ends try, and returns the outcome of the visitor.
 pub(crate) fn run(visitor: Network, publisher: Network) -> String {
     internet();
-    let hosts = [network(1, visitor), network(2, publisher)];
+    let hosts = [(network(1, visitor), visitor), (network(2, publisher), publisher)];
     let mut server = server("server");
-    let [mut visitor, mut publisher] =
-        [("visitor", &hosts[0]), ("publisher", &hosts[1])].map(|(name, at)| part(name, Some(at)));
+    let [mut visitor, mut publisher] = [("visitor", &hosts[0]), ("publisher", &hosts[1])]
+        .map(|(name, (at, kind))| part(name, Some((at, *kind))));
     let of_visitor = carried(&mut visitor, &mut publisher);
     let of_publisher = carried(&mut publisher, &mut visitor);
     let outcome = |from: &Receiver<String>| from.iter().find(|line| !line.starts_with("signal "));
@@ -54,12 +82,15 @@ pub(crate) fn run(visitor: Network, publisher: Network) -> String {
     ours
 }
 
-fn part(name: &str, namespace: Option<&String>) -> Child {
+fn part(name: &str, namespace: Option<(&String, Network)>) -> Child {
     let exe = std::env::current_exe().unwrap();
     let mut command = match namespace {
-        Some(namespace) => {
+        Some((namespace, kind)) => {
             let mut command = on(namespace);
             command.arg(exe);
+            if kind == Network::NatPmp {
+                command.env(FIRST, "NAT-PMP");
+            }
             command
         }
         None => Command::new(exe),

@@ -15,6 +15,8 @@ use testkit::cage::{Network, caged};
 /// Names the case to the run in the cage, and the part to the runs inside.
 const CASE: &str = "NAT_CASE";
 const PART: &str = "NAT_PART";
+/// Tells an end that NAT-PMP worked last.
+const FIRST: &str = "NAT_FIRST";
 
 /// Two networks, and what has to come of them.
 struct Case {
@@ -26,7 +28,9 @@ struct Case {
     outcome: &'static str,
 }
 
-use Network::{Blocked, Cone, Double, Open, Plain, Symmetric, V6};
+use Network::{
+    Blocked, Cone, Double, NatPmp, OldNatPmp, Open, Pcp, Plain, Symmetric, Upnp, UpnpBehindNat, V6,
+};
 
 const fn case(
     name: &'static str,
@@ -61,6 +65,13 @@ const CASES: &[Case] = &[
     case("plain_symmetric", Plain, Symmetric, MOVES_THERE),
     case("symmetric_plain", Symmetric, Plain, MOVES),
     case("symmetric_symmetric", Symmetric, Symmetric, BOTH_MOVE),
+    // One port that a router opens is enough.
+    case("symmetric_pcp", Symmetric, Pcp, "direct mapped"),
+    case("symmetric_natpmp", Symmetric, NatPmp, "direct mapped"),
+    case("symmetric_upnp", Symmetric, Upnp, "direct mapped"),
+    case("upnp_symmetric", Upnp, Symmetric, "direct discovered"),
+    case("pcp_plain", Pcp, Plain, "direct"),
+    case("double_symmetric", UpnpBehindNat, Symmetric, BOTH_MOVE),
     case("blocked_plain", Blocked, Plain, BLOCKED),
     case("plain_blocked", Plain, Blocked, BLOCKED_THERE),
     case("v6_plain", V6, Plain, "relayed one side has addresses of IPv4 only"),
@@ -77,6 +88,17 @@ const INQUIRIES: &[(&str, Network, &str)] = &[
     ("inquiry_blocked", Blocked, "found Blocked Unknown Unknown"),
 ];
 
+/// What an end behind a router is told that asks for a port.
+const PORTS: &[(&str, Network, &str)] = &[
+    ("port_pcp", Pcp, "found opened by PCP 11.0.113.10:"),
+    ("port_natpmp", NatPmp, "found opened by NAT-PMP 11.0.113.10:"),
+    ("port_old_natpmp", OldNatPmp, "found opened by NAT-PMP 11.0.113.10:"),
+    ("port_upnp", Upnp, "found opened by UPnP 11.0.113.10:"),
+    ("port_behind_nat", UpnpBehindNat, "found none: the router refuses by UPnP: it has no public"),
+    ("port_plain", Plain, "found none: the router answers neither"),
+    ("port_open", Open, "found none: this machine has no router"),
+];
+
 /// Runs a case in a cage of its own.
 fn in_a_cage(name: &str, expected: &str) {
     let (outcome, told) = caged(CASE, name);
@@ -90,10 +112,13 @@ fn part() {
     if let Ok(part) = std::env::var(PART) {
         program::run(&part);
     } else if let Ok(name) = std::env::var(CASE) {
-        let inquiry = INQUIRIES.iter().find(|(known, ..)| *known == name);
-        let outcome = match inquiry {
-            Some((_, from, _)) => ends::inquire(*from),
-            None => {
+        let of = |all: &[(&str, Network, &str)]| {
+            all.iter().find(|(known, ..)| *known == name).map(|(_, from, _)| *from)
+        };
+        let outcome = match (of(INQUIRIES), of(PORTS)) {
+            (Some(from), _) => ends::inquire(from),
+            (_, Some(from)) => ends::map(from),
+            (None, None) => {
                 let case = CASES.iter().find(|case| case.name == name).unwrap();
                 ends::run(case.visitor, case.publisher)
             }
@@ -121,12 +146,20 @@ macro_rules! tests {
 tests! {
     open_open plain_open open_plain plain_plain plain_cone cone_cone symmetric_open symmetric_cone
     cone_symmetric double_plain double_double v6_v6 same_nat same_host plain_symmetric
-    symmetric_plain symmetric_symmetric blocked_plain plain_blocked v6_plain
+    symmetric_plain symmetric_symmetric symmetric_pcp symmetric_natpmp symmetric_upnp upnp_symmetric
+    pcp_plain double_symmetric blocked_plain plain_blocked v6_plain
 }
 
 #[test]
 fn an_inquiry_tells_each_network() {
     for (name, _, expected) in INQUIRIES {
+        in_a_cage(name, expected);
+    }
+}
+
+#[test]
+fn a_router_opens_one_port_of_udp_and_closes_it_at_the_end() {
+    for (name, _, expected) in PORTS {
         in_a_cage(name, expected);
     }
 }

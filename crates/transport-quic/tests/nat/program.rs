@@ -6,13 +6,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use net::udp::WANTED;
+use punch::mapper::{Mapped, Protocol, Unmapped};
 use punch::{Kinds, Nat, Signal};
 use testkit::cage::{SERVER_V4, SERVER_V6};
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc::{Receiver, channel};
 use tokio::task::{LocalSet, spawn_local};
-use transport_quic::punched::{Begin, DirectPath, Failure, PunchSettings, Puncher, Trial, inquire};
+use transport_quic::punched::{
+    Begin, DirectPath, Failure, PunchSettings, Puncher, Router, Trial, inquire,
+};
 use transport_quic::{QuicSettings, StunServer};
+
+use super::FIRST;
 
 pub(crate) const PORTS: [u16; 2] = [7_000, 3_478];
 
@@ -28,6 +33,7 @@ pub(crate) fn run(part: &str) {
         "server" => local.block_on(&runtime, server()),
         "server with two ports" => local.block_on(&runtime, server_with_two_ports()),
         "inquiry" => local.block_on(&runtime, inquiry()),
+        "port" => local.block_on(&runtime, port()),
         "visitor" => local.block_on(&runtime, visitor()),
         _ => local.block_on(&runtime, publisher()),
     }
@@ -71,6 +77,30 @@ async fn inquiry() {
     println!("found {udp:?} {mapping:?} {filtering:?}");
 }
 
+/// Asks the router for a port until a line comes.
+async fn port() {
+    let socket = UdpSocket::bind("0.0.0.0:0").await.unwrap();
+    let port = socket.local_addr().unwrap().port();
+    let (send, mut end) = channel(1);
+    std::thread::spawn(move || {
+        std::io::stdin().lock().lines().next().unwrap().unwrap();
+        send.blocking_send(()).unwrap();
+    });
+    let ended = Box::pin(async move { end.recv().await.unwrap() });
+    let mut tell = |told: Result<Mapped, Unmapped>| match told {
+        Ok(Mapped { outer, protocol }) => println!("found opened by {protocol} {outer}"),
+        Err(why) => println!("found none: {why}"),
+    };
+    router().keep(port, ended, &mut tell).await.unwrap();
+    println!("ready ended");
+    std::future::pending().await
+}
+
+fn router() -> Arc<Router> {
+    let first = std::env::var(FIRST).is_ok();
+    Arc::new(if first { Router::asked_first_by(Protocol::NatPmp) } else { Router::default() })
+}
+
 fn settings() -> PunchSettings {
     PunchSettings {
         quic: QuicSettings::default(),
@@ -108,6 +138,7 @@ async fn try_it(
     done: impl Future<Output = Result<transport::Carrier, Failure>>,
 ) {
     let began = Instant::now();
+    spawn_local(trial.map_port(router()).unwrap());
     let mut done = std::pin::pin!(done);
     let carrier = loop {
         tokio::select! {
@@ -136,7 +167,7 @@ fn tell(signal: &[u8]) {
 }
 
 async fn visitor() {
-    let begin = Begin { round: 1, stun: servers(), is_mapping: false };
+    let begin = Begin { round: 1, stun: servers(), is_mapping: true };
     let trial = puncher().visitor(&begin).unwrap();
     try_it(&trial, heard(), trial.dial()).await;
 }
@@ -145,7 +176,7 @@ async fn publisher() {
     let mut heard = heard();
     let first = heard.recv().await.unwrap();
     let round = Signal::decode(&first).unwrap().round;
-    let begin = Begin { round, stun: servers(), is_mapping: false };
+    let begin = Begin { round, stun: servers(), is_mapping: true };
     let trial = puncher().publisher(&begin).unwrap();
     trial.handle_signal(&first).unwrap();
     let accept = async { trial.accept().await?.handshake().await.map_err(Failure::Quic) };

@@ -2,6 +2,7 @@
 
 mod asked;
 mod generate;
+mod import;
 mod install;
 mod options;
 mod roles;
@@ -18,6 +19,7 @@ pub(crate) use asked::{
     VisitArgs, Which,
 };
 pub(crate) use generate::{Generate, Shell, Side};
+pub(crate) use import::ImportArgs;
 pub(crate) use install::{InstallArgs, PlaceArgs, UninstallArgs};
 pub(crate) use options::OptionArgs;
 pub(crate) use roles::{ClientArgs, DaemonArgs, ServerArgs};
@@ -116,6 +118,21 @@ Examples:
 The code has a secret of the two clients, which the server never sees. It works once within ten
 minutes. The client with the service needs the right allow.invite on the server.";
 
+const IMPORT_NOTE: &str = "\
+Examples:
+  tunnel import frps.toml frpc.toml
+  tunnel import --server example.com -o new ngrok.yml
+  tunnel import chisel -- client https://example.com R:2222:localhost:22
+  tunnel import /etc/systemd/system/wstunnel.service
+
+Files of the server and of all its clients belong together: they share names and new tokens. The
+files that are written have secrets, and nothing is written over.
+
+Each line of the source that nothing does here is printed with its reason and the nearest thing.
+The exit code is 0 if there is no such line, 3 if there are some, 2 if a source cannot be read or
+is of no known program, 1 if a file cannot be written. The page coming-from.md of the manual
+(`tunnel --help` says where it is) has all keys of all programs.";
+
 const CLIENTS_EXAMPLES: &str = "\
 Examples:
   tunnel clients
@@ -213,6 +230,10 @@ pub(crate) enum Command {
     /// List the clients of a server, also those that are away; show or change one of them
     #[command(after_help = CLIENTS_EXAMPLES)]
     Clients(ClientsArgs),
+    /// Make server.yaml and client.yaml of the configuration of another program: frp, rathole, ngrok,
+    /// chisel, wstunnel, cloudflared, evproxy, GT, QMux
+    #[command(after_help = IMPORT_NOTE)]
+    Import(ImportArgs),
     /// Make an enrolled client or a server a unit of systemd: unit, file, secrets, state, program
     Install(InstallArgs),
     /// Remove a unit that `tunnel install` made; configuration and state stay without --purge
@@ -277,6 +298,7 @@ mod tests {
             DENY_EXAMPLES,
             CLIENTS_EXAMPLES,
             CONNECT_EXAMPLES,
+            IMPORT_NOTE,
             CERTS_EXAMPLES,
             PUBLISH_EXAMPLES,
             VISIT_EXAMPLES,
@@ -298,6 +320,12 @@ mod tests {
         let sources = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         assert!(sources.join(folder).join("quick-start.md").is_file(), "{folder}");
         assert!(help.contains("tunnel generate man -o DIR"), "{help}");
+        let mut cli = Cli::command();
+        let import = cli.find_subcommand_mut("import").expect("a command");
+        let help = import.render_long_help().to_string();
+        let (_, page) = help.split_once("The page ").expect("the page of the manual in the help");
+        let page = page.split_whitespace().next().unwrap();
+        assert!(sources.join(folder).join(page).is_file(), "{page}");
     }
 
     #[test]

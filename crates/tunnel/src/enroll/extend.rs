@@ -78,7 +78,7 @@ fn said(lists: &Lists) -> String {
 fn entries(lists: &Lists) -> Vec<String> {
     let services = lists.services.iter().map(|service| {
         let public: Vec<_> = service.public.iter().map(ToString::to_string).collect();
-        format!("service {} ({} -> {})", service.name, public.join(", "), service.target)
+        format!("service {} ({} -> {})", service.name, public.join(", "), service.aims())
     });
     let forwards = lists.forwards.iter().map(|f| format!("forward {f}"));
     services.chain(forwards).collect()

@@ -11,13 +11,18 @@ use tls::Issued;
 
 /// A file to write.
 #[derive(Debug)]
-pub(super) struct File<'a> {
+pub(crate) struct File<'a> {
     name: String,
     text: &'a str,
     mode: u32,
 }
 
 impl<'a> File<'a> {
+    /// A file; one with `secret`s only its owner may read.
+    pub(crate) fn new(name: &str, text: &'a str, secret: bool) -> Self {
+        File { name: name.to_owned(), text, mode: if secret { 0o600 } else { 0o644 } }
+    }
+
     /// The files `NAME.key`, which only the owner may read, and `NAME.crt`.
     pub(super) fn pair(name: &str, issued: &'a Issued) -> [Self; 2] {
         [
@@ -37,7 +42,7 @@ pub(super) fn exists(path: &Path) -> anyhow::Result<bool> {
 }
 
 /// Writes all files. If a write fails, the files that were already written are removed.
-pub(super) fn write(folder: &Path, files: &[File<'_>]) -> anyhow::Result<()> {
+pub(crate) fn write(folder: &Path, files: &[File<'_>]) -> anyhow::Result<()> {
     let mut taken = Vec::new();
     for file in files {
         let path = folder.join(&file.name);

@@ -13,6 +13,7 @@ mod shell;
 mod token;
 
 pub(crate) use certs::{Order, certs};
+pub(crate) use folder::{File, write};
 pub(crate) use password::hashed;
 pub(crate) use shell::{COMPLETE, all_pages, completions, man_page, man_pages};
 pub(crate) use token::hash;

@@ -75,11 +75,16 @@ fn page(command: clap::Command) -> anyhow::Result<String> {
     Man::new(command.after_help(Resettable::Reset)).render(&mut text)?;
     let text = String::from_utf8(text)?;
     let after = after.map(|after| after_help(&after)).unwrap_or_default();
+    // No word is split, because a path in two parts cannot be copied. `.EE` sets what HY says.
+    let text = text.replacen(HEADING, &format!(".nr HY 0\n.nh\n{HEADING}"), 1);
     Ok(match text.split_once(VERSION) {
         Some((before, version)) => format!("{before}{after}{VERSION}{version}"),
         None => text + &after,
     })
 }
+
+/// The begin of the first section of a page.
+const HEADING: &str = ".SH NAME\n";
 
 /// The last section of a page, before which the examples stand.
 const VERSION: &str = ".SH VERSION\n";

@@ -31,6 +31,9 @@ const OTHER: &str = "Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3uXeWqBn6Tz0A";
 /// The token by which `laptop` logs in.
 pub(crate) const LAPTOP: &str = "aB3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xYzA1bC2dE3fG";
 
+/// The router of this machine is none of ours to ask.
+const NO_ROUTER: &str = "p2p: { candidates: [host, reflexive] }\n";
+
 pub(crate) struct Stage {
     pub(crate) running: Running,
     laptop: Option<Daemon>,
@@ -42,11 +45,17 @@ impl Stage {
     /// `home` has these services, each a line of a flow map without braces. `right` is the right of
     /// `laptop`.
     pub(crate) fn new(setup: Setup, right: &str, services: &[String]) -> Self {
+        Self::with(setup, right, services, "")
+    }
+
+    /// The same with further lines of the server's file.
+    pub(crate) fn with(setup: Setup, right: &str, services: &[String], lines: &str) -> Self {
         let mut setup = setup;
         setup.server_lines.push_str(&format!(
-            "  - {{ name: laptop, token: {LAPTOP}, allow: {{ visit: {right} }} }}\n"
+            "  - {{ name: laptop, token: {LAPTOP}, allow: {{ visit: {right} }} }}\n{lines}"
         ));
         setup.client_lines.push_str("retry: { min: 20ms, max: 200ms }\n");
+        setup.client_lines.push_str(NO_ROUTER);
         let mut running = setup.start_server();
         let server_port = running.server_port();
         running.edit_client(|text| text + &listed(services));
@@ -56,7 +65,7 @@ impl Stage {
     }
 
     /// Starts `laptop` with these lines.
-    fn visit(&mut self, lines: &str) -> &Daemon {
+    pub(crate) fn visit(&mut self, lines: &str) -> &Daemon {
         // A second process of one name is refused on one machine.
         self.laptop = None;
         let port = self.server_port;
@@ -67,13 +76,15 @@ impl Stage {
             let home = text.lines().find(|line| line.starts_with("token:")).unwrap();
             let text = text.replace(home, &format!("token: {LAPTOP}"));
             let text = text.replace("name: home", "name: laptop").replace(&old, &own);
+            // A file has one `p2p`.
+            let text = if lines.contains("p2p: {") { text.replace(NO_ROUTER, "") } else { text };
             format!("{text}{lines}")
         }));
         self.laptop().wait_line(&["is connected to"], SOON);
         self.laptop.as_ref().unwrap()
     }
 
-    fn laptop(&self) -> &Daemon {
+    pub(crate) fn laptop(&self) -> &Daemon {
         self.laptop.as_ref().unwrap()
     }
 
@@ -81,7 +92,7 @@ impl Stage {
         self.running.client()
     }
 
-    fn another_socket(&self) -> PathBuf {
+    pub(crate) fn another_socket(&self) -> PathBuf {
         self.running.file("another/another.sock")
     }
 
@@ -106,26 +117,26 @@ pub(crate) fn private(name: &str, target: &str) -> String {
     private_for(name, target, &format!("{{ name: laptop, token: {VISIT} }}"))
 }
 
-fn private_for(name: &str, target: &str, visitors: &str) -> String {
+pub(crate) fn private_for(name: &str, target: &str, visitors: &str) -> String {
     format!("name: {name}, public: private, target: \"{target}\", visitors: [{visitors}]")
 }
 
-fn tcp(port: u16) -> String {
+pub(crate) fn tcp(port: u16) -> String {
     format!("tcp://127.0.0.1:{port}")
 }
 
 /// A forward of `laptop`.
-fn forward(listen: &str, service: &str) -> String {
+pub(crate) fn forward(listen: &str, service: &str) -> String {
     format!("  - {{ listen: \"{listen}\", target: \"service://{service}\", token: {VISIT} }}\n")
 }
 
 /// The same, which no direct path takes away from the wires.
-fn relayed(listen: &str, service: &str) -> String {
+pub(crate) fn relayed(listen: &str, service: &str) -> String {
     forward(listen, service).replace(" }", ", p2p: relay }")
 }
 
 /// Each byte that is sent comes back.
-fn echoes(mut stream: impl io::Read + io::Write) -> bool {
+pub(crate) fn echoes(mut stream: impl io::Read + io::Write) -> bool {
     stream.write_all(b"?").is_ok() && stream.read_exact(&mut [0]).is_ok()
 }
 
@@ -361,7 +372,9 @@ fn a_forward_of_direct_paths_alone_waits_for_one_and_refuses_without_one() {
     let port = taken.local_addr().unwrap().port();
     let other = free_port();
     let direct = forward(&tcp(other), "home/echo").replace(" }", ", p2p: direct }");
-    stage.visit(&format!("p2p: {{ ports: {port} }}\nforwards:\n{direct}"));
+    stage.visit(&format!(
+        "p2p: {{ ports: {port}, candidates: [host, reflexive] }}\nforwards:\n{direct}"
+    ));
     let visitor = wait("the forward listens", LONG, || try_connect(other).ok());
     bytes::expect_reset(visitor);
     stage.laptop().wait_line(&["no visit of the private service home/echo", "`p2p.ports`"], LONG);
@@ -374,9 +387,9 @@ fn a_client_whose_services_stay_relayed_says_so_to_the_visitor() {
     let mut stage = Stage::new(Setup::new(Scheme::TLS), "home/*", &services);
     let (by_relay, local) = (free_port(), free_port());
     let direct = forward(&tcp(local), "home/echo").replace(" }", ", p2p: direct }");
-    stage.running.edit_client(|text| format!("p2p: {{ candidates: [] }}\n{text}"));
+    stage.running.edit_client(|text| text.replace(NO_ROUTER, "p2p: { candidates: [] }\n"));
     assert!(stage.running.reload("client").status.success());
-    stage.running.edit_client(|text| text.replace("p2p: { candidates: [] }\n", ""));
+    stage.running.edit_client(|text| text.replace("p2p: { candidates: [] }\n", NO_ROUTER));
     stage.visit(&format!("forwards:\n{direct}{}", relayed(&tcp(by_relay), "home/other")));
     assert!(echoes(connect(by_relay)));
     bytes::expect_reset(connect(local));
@@ -520,6 +533,8 @@ fn a_visitor_waits_for_a_client_that_comes_back_and_is_refused_when_it_stays_awa
         Stage::new(Setup::new(Scheme::TLS), "home/*", &[private("echo", &tcp(echo.port()))]);
     let local = free_port();
     stage.visit(&format!("forwards:\n{}", forward(&tcp(local), "home/echo")));
+    let mut known = connect(local);
+    assert!(echoes(&mut known));
     stage.home().kill();
     stage.running.server.wait_line(&["link", "of client home"], LONG);
     let waiting = thread::spawn(move || {
@@ -530,6 +545,9 @@ fn a_visitor_waits_for_a_client_that_comes_back_and_is_refused_when_it_stays_awa
     });
     stage.running.start_client();
     waiting.join().unwrap();
+    // The link of the former process is not known any more, and nobody has to look.
+    let log = stage.home().log();
+    assert!(!log.contains("does not visit"), "{log}");
     stage.home().kill();
     wait("a refusal", LONG, || {
         let mut visitor = try_connect(local).ok()?;

@@ -17,7 +17,7 @@ use crate::harness::{
 use crate::reload::{echo, outcome};
 
 /// Connects from 127.0.0.`last`.
-fn visit_from(last: u8, port: u16) -> io::Result<TcpStream> {
+pub(crate) fn visit_from(last: u8, port: u16) -> io::Result<TcpStream> {
     let kind = SocketType::STREAM;
     let socket = socket_with(AddressFamily::INET, kind, SocketFlags::CLOEXEC, None)?;
     bind(&socket, &SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, last), 0))?;

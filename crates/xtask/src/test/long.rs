@@ -30,6 +30,7 @@ const fn step(
 pub(super) const STEPS: &[Step] = &[
     step("slow", "end-to-end cases that wait for minutes of wall-clock time", slow),
     step("heavy", "thousands of visitors and clients, small memories, idle time", heavy),
+    step("nat-long", "all pairs of networks, and 200 MB over paths that change", steps::nat_long),
     step("timed", "tests of node that measure time, in the release profile", timed),
     step("static-e2e", "the static binary against real software", static_e2e),
     step("conformance", "h2spec, testssl.sh and Autobahn against names", |site, _| {
@@ -43,7 +44,7 @@ pub(super) const STEPS: &[Step] = &[
     step("fuzz", "each fuzz target for some minutes", fuzz),
     step("chaos", "faults under real traffic, over every transport", chaos),
     step("soak", "churn, and whether memory, descriptors and tasks stay flat", soak),
-    step("netem", "emulated paths: quic:// keeps its floors", netem),
+    step("netem", "emulated paths: quic:// and direct paths keep their floors", netem),
     step("kcp-speed", "engine, FEC and envelope of kcp keep their floors", kcp_speed),
     step("bench", "every case on every system; the floors of benches/floors.toml", bench),
 ];
@@ -88,8 +89,11 @@ fn soak(site: &Site, lengths: Lengths) -> Result<Verdict> {
 }
 
 fn netem(site: &Site, _: Lengths) -> Result<Verdict> {
-    let systems = ["--systems", "direct,tunnel-tls,tunnel-quic"];
-    lab(site, &[&["netem", "--check", "--rtt", "60,100", "--loss", "0,1,5"][..], &systems].concat())
+    let systems = ["--systems", "direct,tunnel-tls,tunnel-quic,tunnel-peer-direct"];
+    let floors = ["netem", "--check", "--rtt", "60,100", "--loss", "0,1,5"];
+    lab(site, &[&floors[..], &systems].concat())?;
+    let visits = ["--rtt", "60", "--loss", "0", "--seconds", "20"];
+    lab(site, &[&["netem", "--visits", "--check"][..], &visits].concat())
 }
 
 fn kcp_speed(site: &Site, _: Lengths) -> Result<Verdict> {

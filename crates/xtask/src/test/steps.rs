@@ -45,7 +45,7 @@ pub(super) const STEPS: &[Step] = &[
     step("pure", "the pure crates build where there is no operating system", pure),
     step("unit", "unit, simulation, conformance tests; fuzz corpora replayed", unit),
     step("interop", "quic:// and another implementation of QUIC understand each other", interop),
-    step("nat", "two clients behind NATs of the kernel find a direct path, or say why not", nat),
+    step("nat", "clients behind NATs of the kernel find a direct path, or say why not", nat),
     step("kcp-interop", "the machine of kcp:// and kcp-go understand each other", kcp_interop),
     step(
         "webrtc-interop",
@@ -127,8 +127,11 @@ const E2E: &str = "tunnel/e2e";
 /// The test program that needs another implementation of QUIC.
 const INTEROP: &str = "transport-quic/interop";
 
-/// The test program that makes network namespaces.
-const NAT: &str = "transport-quic/nat";
+/// The test programs that make network namespaces: of the library, and of the binary.
+const NAT: [&str; 2] = ["transport-quic/nat", "tunnel/nat"];
+
+/// The module of the cases of [`NAT`] that only the long suite runs.
+const LONG_NAT: &str = "long::";
 
 /// The test programs that need a peer on kcp-go.
 const KCP_INTEROP: [&str; 2] = ["kcp/interop", "kcp-tokio/interop"];
@@ -144,7 +147,7 @@ fn test_programs(site: &Site) -> Result<Vec<Program>> {
 
 fn unit(site: &Site, _: Lengths) -> Result<Verdict> {
     let built = test_programs(site)?;
-    let apart = [E2E, INTEROP, NAT, KCP_INTEROP[0], KCP_INTEROP[1], WEBRTC_INTEROP];
+    let apart = [E2E, INTEROP, NAT[0], NAT[1], KCP_INTEROP[0], KCP_INTEROP[1], WEBRTC_INTEROP];
     let wanted: Vec<_> = built.iter().filter(|p| !apart.contains(&&*p.name)).collect();
     let mut tests = programs::run(&wanted, cores())?;
     let documented = ["test", "--doc", "--workspace", "--all-features"];
@@ -166,17 +169,32 @@ fn interop(site: &Site, _: Lengths) -> Result<Verdict> {
 }
 
 fn nat(site: &Site, _: Lengths) -> Result<Verdict> {
+    behind_nats(site, &NAT, &["--skip", LONG_NAT])
+}
+
+/// The cases of the long suite, of the binary alone.
+pub(super) fn nat_long(site: &Site, _: Lengths) -> Result<Verdict> {
+    behind_nats(site, &NAT[1..], &[LONG_NAT])
+}
+
+fn behind_nats(site: &Site, names: &[&str], wanted: &[&str]) -> Result<Verdict> {
     if !packages::is_root()? {
         return Ok(Verdict::Skipped("only root makes network namespaces".to_owned()));
     }
-    if let Some(reason) = packages::lacking(&["unshare", "ip", "nft", "sysctl"]) {
+    if let Some(reason) = packages::lacking(&["unshare", "ip", "nft", "sysctl", "miniupnpd"]) {
         return Ok(Verdict::Skipped(reason));
     }
-    let built = test_programs(site)?;
-    let program = named(&built, NAT)?;
-    let tests = run_tests(Command::new(&program.executable).current_dir(&program.folder))?;
-    ensure!(tests.passed > 0, "no test of NATs");
-    Ok(Verdict::Passed(tests))
+    let (built, binary) = (test_programs(site)?, site.daemon()?);
+    let mut sum = Tally::default();
+    for name in names {
+        let program = named(&built, name)?;
+        let mut tests = Command::new(&program.executable);
+        tests.current_dir(&program.folder).args(wanted).env("TUNNEL_TEST_BINARY", &binary);
+        let tests = run_tests(&mut tests)?;
+        ensure!(tests.passed > 0, "no test of NATs in {name}");
+        sum += tests;
+    }
+    Ok(Verdict::Passed(sum))
 }
 
 /// The folder of the peer's source. Its `go.mod` names the version of kcp-go.

@@ -18,7 +18,8 @@ use serde_json::Value;
 use graph::Graph;
 
 /// Crates without sockets, clock, threads and randomness.
-pub(crate) const PURE: &[&str] = &["config", "congestion", "gf256", "h1", "kcp", "proto", "punch"];
+pub(crate) const PURE: &[&str] =
+    &["config", "congestion", "gf256", "h1", "import", "kcp", "proto", "punch"];
 
 /// Crates that a pure crate must not reach, at any depth.
 const IMPURE: &[&str] = &["tokio", "mio", "socket2", "rustix", "getrandom", "rand", "rustls"];

@@ -1,6 +1,7 @@
 //! Tests of links that use up their stream ids or break under real visitors: a client and a server
 //! as in two processes, over loopback.
 
+mod certified;
 mod old_server;
 mod stun;
 

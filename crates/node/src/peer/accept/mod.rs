@@ -9,44 +9,39 @@ mod offers;
 mod offers;
 mod owner;
 mod places;
+mod proof;
 mod verifier;
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ::link::GreetError;
 use ::link::server::{LogInError, log_in};
-use config::ClientConfig;
 use logging::{AUDIT, RepeatLimit};
 use net::brake::Failures;
 use proto::ResetCode;
-use proto::greeting::{GREETING_TIMEOUT, Name, Refusal, StoredCredential};
+use proto::greeting::{GREETING_TIMEOUT, Name, Refusal};
 use relay::{StreamLane, accept_duplex, refuse_stream};
+use tls::{PeerMaterial, Shown};
 use tokio::task::spawn_local;
 use tokio::time::timeout;
-use transport::{Carrier, CarrierError, Incoming, Inlet, LocalFuture, Outlet};
+use transport::{ALPN, Carrier, CarrierError, Incoming, Inlet, LocalFuture, Outlet};
 use transport_tcp::accept_inside;
 
+use super::turns::{Bounds, Turn, Turns};
 use super::{RELAY, server_tls, wire};
 use crate::client::ClientShared;
 use crate::session::{Handle, Worker};
 use begun::Begun;
 use places::{Arrival, Places};
+use proof::{Proved, is_valid, material, may_visit, reason};
 use verifier::PeerVerifier;
 
 /// Visitors before the end of their greeting. Each costs a handshake of TLS and 160 KiB for at most
-/// 20 s.
-const GREETING_MAX: u32 = 256;
-
-/// The same of one visitor to one service. A visitor has one link to a service, and dials a second
-/// time where the first carrier is silent.
-const GREETING_OF_SERVICE: u32 = 8;
-
-/// The same of one visitor to all services.
-const GREETING_OF_VISITOR: u32 = 64;
+/// 20 s. A visitor has one link to a service, and dials a second time where the first carrier is
+/// silent.
+const GREETING: Bounds = Bounds { all: 256, of_visitor: 64, of_service: 8 };
 
 /// Pairs of visitor and service whose wrong tokens are remembered. The server names the visitors.
 const GUESSERS: usize = 1024;
@@ -62,7 +57,7 @@ const IDLE_LOOK: Duration = Duration::from_millis(100);
 pub(crate) struct PeerHost {
     places: Places,
     /// Those before the end of their greeting.
-    greeting: Mutex<Greeting>,
+    greeting: Arc<Turns>,
     brake: Mutex<Failures<Whose>>,
     told: Mutex<RepeatLimit<Whose>>,
     /// Programs that visit without a tunnel.
@@ -82,7 +77,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Default for PeerHost {
     fn default() -> Self {
-        let (places, greeting) = Default::default();
+        let (places, greeting) = (Places::default(), Turns::new(GREETING));
         let brake = Mutex::new(Failures::new(GUESSERS, DOUBLINGS));
         let (told, programs) = (Mutex::new(RepeatLimit::new()), offers::Programs::default());
         Self { places, greeting, brake, told, programs }
@@ -104,7 +99,7 @@ impl PeerHost {
             tracing::debug!(%visitor, %service, "the service is not private, or is for others");
             return refuse(ResetCode::Unknown);
         }
-        let Some(turn) = Turn::new(shared, &whose) else {
+        let Some(turn) = self.greet(&whose) else {
             return refuse(ResetCode::Limit);
         };
         let (outlet, stream) = accept_duplex(inlet, None, &Rc::default(), None);
@@ -116,13 +111,20 @@ impl PeerHost {
                     offers::take(&worker, &shared, &whose, lane, turn).await;
                 }
                 Ok(Ok(Some(first))) => {
-                    welcome(&worker, &shared, &whose, Box::new(Stream { first, lane })).await;
+                    let stream = Stream::new(&shared, &whose, first, lane);
+                    let shown = stream.shown.clone();
+                    welcome(&worker, &shared, &whose, (Box::new(stream), &shown)).await;
                     drop(turn);
                 }
                 Ok(Ok(None) | Err(_)) | Err(_) => {}
             }
         });
         outlet
+    }
+
+    /// Takes a place among the visitors before the end of their greeting. `None`: there are too many.
+    pub(super) fn greet(&self, whose: &Whose) -> Option<Turn> {
+        self.greeting.take(whose)
     }
 
     /// This process is stopping: ends each link once it is idle. A link that retires would wait for a
@@ -142,97 +144,40 @@ impl PeerHost {
     /// Ends the links of those who may not visit any more, after a change of the configuration.
     pub(crate) async fn review(&self, shared: &ClientShared, handles: &[Handle]) {
         let config = shared.config.load_full();
-        self.programs.close(|whose, token| !is_valid(&config, whose, token));
-        self.places.close(handles, |whose, token| !is_valid(&config, whose, token)).await;
+        let gone = |whose: &Whose, proved: &Proved| !is_valid(shared, &config, whose, proved);
+        self.programs.close(gone);
+        self.places.close(handles, gone).await;
     }
 }
 
-/// The private service with its visitors.
-fn private<'a>(config: &'a ClientConfig, service: &Name) -> Option<&'a config::Private> {
-    let found = config.services.iter().find(|known| known.name == service.as_str());
-    found.and_then(|found| found.private.as_ref())
-}
-
-/// Whether the service is private and names the visitor.
-fn may_visit(config: &ClientConfig, whose: &Whose) -> bool {
-    let names = |visitor: &config::Visitor| visitor.name.has(whose.visitor.as_str());
-    private(config, &whose.service).is_some_and(|private| private.visitors.iter().any(names))
-}
-
-/// The credentials of a visitor.
-fn credentials(config: &ClientConfig, whose: &Whose) -> Vec<StoredCredential> {
-    let tokens = private(config, &whose.service).map(|own| own.tokens_of(whose.visitor.as_str()));
-    let tokens = tokens.unwrap_or_default().iter();
-    // The configuration has checked the tokens.
-    tokens.filter_map(|token| StoredCredential::of(token.secret.reveal()).ok()).collect()
-}
-
-/// Whether a link that began with this token may stay.
-fn is_valid(config: &ClientConfig, whose: &Whose, token: &StoredCredential) -> bool {
-    may_visit(config, whose) && credentials(config, whose).contains(token)
-}
-
-/// Counts visitors before the end of their greeting.
-#[derive(Debug, Default)]
-struct Greeting(HashMap<Whose, u32>);
-
-impl Greeting {
-    /// Counts one, if the bounds permit it.
-    fn add(&mut self, whose: &Whose) -> bool {
-        let own = self.0.get(whose).copied().unwrap_or(0);
-        let of_visitor = self.0.iter().filter(|(other, _)| other.visitor == whose.visitor);
-        let of_visitor: u32 = of_visitor.map(|(_, count)| count).sum();
-        let all: u32 = self.0.values().sum();
-        if own >= GREETING_OF_SERVICE || of_visitor >= GREETING_OF_VISITOR || all >= GREETING_MAX {
-            return false;
-        }
-        self.0.insert(whose.clone(), own + 1);
-        true
-    }
-
-    fn remove(&mut self, whose: &Whose) {
-        match self.0.get_mut(whose) {
-            Some(count) if *count > 1 => *count -= 1,
-            Some(_) | None => drop(self.0.remove(whose)),
-        }
-    }
-}
-
-/// A place among the visitors before the end of their greeting.
-struct Turn {
-    shared: Arc<ClientShared>,
-    whose: Whose,
-}
-
-impl Turn {
-    fn new(shared: &Arc<ClientShared>, whose: &Whose) -> Option<Self> {
-        let has_room = lock(&shared.host.greeting).add(whose);
-        has_room.then(|| Self { shared: Arc::clone(shared), whose: whose.clone() })
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        lock(&self.shared.host.greeting).remove(&self.whose);
-    }
-}
-
-/// Logs a visitor in, or says why not.
+/// Logs a visitor in, or says why not. `shown` is the certificate of the visitor, once it has shown
+/// one.
 pub(super) async fn welcome(
     worker: &Rc<Worker>,
     shared: &Arc<ClientShared>,
     whose: &Whose,
-    incoming: Box<dyn Incoming>,
+    (incoming, shown): (Box<dyn Incoming>, &Shown),
 ) {
     let verifier = PeerVerifier::new(shared, whose);
-    let arrival = Arrival { worker, shared, whose };
+    let arrival = Arrival { worker, shared, whose, shown };
     let Err(error) = log_in(incoming, &verifier, &arrival).await else { return };
     let Whose { visitor, service } = whose;
+    if let LogInError::Greeting(error) = &error
+        && error.refusal() == Some(Refusal::UnknownLink)
+    {
+        // The visitor begins another link at once. A line about this link would suppress the line
+        // that has the reason why the other link is refused.
+        tracing::debug!(%visitor, %service, "a carrier of a link that has ended, or may not go on");
+        return;
+    }
     let why = match &error {
-        LogInError::Greeting(error) => reason(error, shared, whose),
+        LogInError::Greeting(error) => reason(error, shared, whose, shown),
+        LogInError::Handshake(CarrierError::Certificate(_)) => {
+            Some("it does not trust our certificate; its log has the reason".to_owned())
+        }
         LogInError::Handshake(_) | LogInError::LinkGone => None,
     };
-    let why = why.map_or_else(|| error.to_string(), str::to_owned);
+    let why = why.unwrap_or_else(|| error.to_string());
     if lock(&shared.host.told).pass(whose.clone(), Instant::now()).is_some() {
         tracing::warn!(
             target: AUDIT, client = visitor.as_str(), service = service.as_str(),
@@ -241,24 +186,23 @@ pub(super) async fn welcome(
     }
 }
 
-/// Why a visitor is refused, for the log. The visitor gets fewer details.
-fn reason(error: &GreetError, shared: &ClientShared, whose: &Whose) -> Option<&'static str> {
-    if error.refusal() != Some(Refusal::BadCredential) {
-        return None;
-    }
-    Some(if credentials(&shared.config.load(), whose).is_empty() {
-        "its entry in `visitors` has no token"
-    } else {
-        "wrong token: `token` or `token_file` of its forward must be that of its entry in `visitors`"
-    })
-}
-
 /// A stream of the server, before the handshake of TLS.
 #[derive(Debug)]
 struct Stream {
     /// Was read already.
     first: u8,
     lane: StreamLane,
+    /// The certificates that the service demands.
+    material: Option<Arc<PeerMaterial>>,
+    shown: Shown,
+    visitor: Name,
+}
+
+impl Stream {
+    fn new(shared: &ClientShared, whose: &Whose, first: u8, lane: StreamLane) -> Self {
+        let material = material(shared, &shared.config.load(), whose);
+        Self { first, lane, material, shown: Shown::default(), visitor: whose.visitor.clone() }
+    }
 }
 
 impl Incoming for Stream {
@@ -267,42 +211,33 @@ impl Incoming for Stream {
     }
 
     fn handshake(self: Box<Self>) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
+        let Self { first, lane, material, shown, visitor } = *self;
         Box::pin(async move {
-            let lane = Box::new(Begun::new(self.first, Box::new(self.lane)));
-            accept_inside(lane, RELAY, &*server_tls()?).await
+            let lane = Box::new(Begun::new(first, Box::new(lane)));
+            let Some(own) = material else {
+                return accept_inside(lane, RELAY, &*server_tls()?).await;
+            };
+            let config = own.server_config(&[ALPN], &shown)?;
+            let mut carrier = accept_inside(lane, RELAY, &config).await?;
+            if own.verify(&shown, visitor.as_str()).is_err() {
+                // The greeting refuses this visitor as it refuses one with a wrong token.
+                carrier.peer.certificate_name = None;
+            }
+            Ok(carrier)
         })
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// A carrier whose handshake is done.
+#[derive(Debug)]
+pub(super) struct Ready(pub(super) Carrier);
 
-    fn whose(visitor: &str, service: u32) -> Whose {
-        let service = Name::new(&format!("s{service}")).unwrap();
-        Whose { visitor: Name::new(visitor).unwrap(), service }
+impl Incoming for Ready {
+    fn remote(&self) -> SocketAddr {
+        self.0.peer.address
     }
 
-    #[test]
-    fn greetings_at_one_service_leave_room_at_others_up_to_the_bounds_of_a_visitor_and_of_all() {
-        let mut greeting = Greeting::default();
-        let fill = |greeting: &mut Greeting, visitor| {
-            let all = (0..100).flat_map(|service| std::iter::repeat_n(service, 9));
-            all.filter(|service| greeting.add(&whose(visitor, *service))).count()
-        };
-        for _ in 0..8 {
-            assert!(greeting.add(&whose("laptop", 0)));
-        }
-        assert!(!greeting.add(&whose("laptop", 0)));
-        assert!(greeting.add(&whose("laptop", 1)), "another service");
-        assert_eq!(fill(&mut greeting, "laptop"), 64 - 9);
-        let others = ["a", "b", "c", "d"].map(|visitor| fill(&mut greeting, visitor));
-        assert_eq!(others, [64, 64, 64, 0]);
-        greeting.remove(&whose("laptop", 1));
-        assert!(greeting.add(&whose("d", 1)) && !greeting.add(&whose("laptop", 1)));
-        for _ in 0..8 {
-            greeting.remove(&whose("laptop", 0));
-        }
-        assert!(!greeting.0.contains_key(&whose("laptop", 0)));
+    fn handshake(self: Box<Self>) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
+        Box::pin(std::future::ready(Ok(self.0)))
     }
 }

@@ -5,15 +5,16 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use logging::AUDIT;
-use proto::greeting::{GREETING_TIMEOUT, ProvenOffer, StoredCredential, verify_offer};
+use proto::greeting::{GREETING_TIMEOUT, ProvenOffer, verify_offer};
 use relay::{Layered, StreamLane, lead};
+use tls::Shown;
 use tokio::sync::Semaphore;
 use tokio::task::{JoinSet, spawn_local};
 use tokio::time::{Instant, sleep, timeout};
-use transport::{Carrier, CarrierError, Incoming, LocalFuture};
 use transport_webrtc::{Arrived, Channel, Channels, Closer};
 
-use super::{Turn, Whose, credentials, lock, may_visit, welcome};
+use super::proof::{Proved, credentials, may_visit};
+use super::{Ready, Turn, Whose, lock, welcome};
 use crate::client::{ClientShared, Local};
 use crate::peer::direct::channels::{self, Offered};
 use crate::peer::wire::{self, Reply, Why};
@@ -29,7 +30,7 @@ pub(crate) struct Programs(Mutex<Vec<Program>>);
 #[derive(Debug)]
 struct Program {
     whose: Whose,
-    token: StoredCredential,
+    proved: Proved,
     closer: Closer,
 }
 
@@ -41,9 +42,9 @@ impl Programs {
     }
 
     /// Ends the connections that are `gone`.
-    pub(super) fn close(&self, gone: impl Fn(&Whose, &StoredCredential) -> bool) {
+    pub(super) fn close(&self, gone: impl Fn(&Whose, &Proved) -> bool) {
         let all = lock(&self.0);
-        all.iter().filter(|one| gone(&one.whose, &one.token)).for_each(|one| {
+        all.iter().filter(|one| gone(&one.whose, &one.proved)).for_each(|one| {
             let Whose { visitor, service } = &one.whose;
             tracing::info!(
                 target: AUDIT, client = visitor.as_str(), service = service.as_str(),
@@ -77,7 +78,7 @@ pub(super) async fn take(
     let closer = offered.closer();
     shared.host.programs.note(Program {
         whose: whose.clone(),
-        token: proven.credential(),
+        proved: Proved::Token(proven.credential()),
         closer: closer.clone(),
     });
     let control = spawn_local(obey(lane, closer));
@@ -132,7 +133,9 @@ async fn obey(mut lane: StreamLane, closer: Closer) {
 async fn serve(worker: &Rc<Worker>, shared: &Arc<ClientShared>, whose: &Whose, arrived: Arrived) {
     match arrived {
         Arrived::Carrier(carrier) => {
-            welcome(worker, shared, whose, Box::new(Ready(carrier))).await;
+            // The offer has proved a token, and so does the greeting.
+            let shown = Shown::default();
+            welcome(worker, shared, whose, (Box::new(Ready(carrier)), &shown)).await;
         }
         Arrived::Channels(channels) => streams(worker, shared, whose, channels).await,
     }
@@ -185,18 +188,4 @@ async fn streams(
         seconds,
         "the visit of client {visitor} at {service} by WebRTC has ended: {end}"
     );
-}
-
-/// A carrier whose handshake is done.
-#[derive(Debug)]
-struct Ready(Carrier);
-
-impl Incoming for Ready {
-    fn remote(&self) -> std::net::SocketAddr {
-        self.0.peer.address
-    }
-
-    fn handshake(self: Box<Self>) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
-        Box::pin(std::future::ready(Ok(self.0)))
-    }
 }

@@ -10,7 +10,8 @@ use proto::{LinkId, Open, ResetCode, Target};
 use relay::refuse_stream;
 use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
-use super::{Whose, may_visit};
+use super::Whose;
+use super::proof::may_visit;
 use crate::client::{ClientShared, Local};
 use crate::peer::direct::offer::Offers;
 use crate::session::{Session, Worker};
@@ -48,18 +49,24 @@ impl PeerOwner {
     /// The service, if this is what the visitor asks for.
     fn service(&self, open: &Open) -> Result<Rc<Local>, ResetCode> {
         let service = self.whose.service.as_str();
-        match &open.target {
-            Target::Service(name) if name == service => {}
-            Target::Service(_)
-            | Target::Forward(_)
-            | Target::Reported(_)
-            | Target::Measure(_)
-            | Target::Private { .. } => return Err(ResetCode::Denied),
+        if !is_of(service, &open.target) {
+            return Err(ResetCode::Denied);
         }
         if !may_visit(&self.shared.config.load(), &self.whose) {
             return Err(ResetCode::Unknown);
         }
         Local::of(&self.worker, &self.shared, service).ok_or(ResetCode::Unknown)
+    }
+}
+
+/// Whether the target of a stream or a flow is this service. The visitor may ask for whatever it
+/// likes: a peer link reaches the service for which its token is, and nothing else.
+fn is_of(service: &str, target: &Target) -> bool {
+    match target {
+        Target::Service(name) => name == service,
+        Target::Forward(_) | Target::Reported(_) | Target::Measure(_) | Target::Private { .. } => {
+            false
+        }
     }
 }
 
@@ -104,14 +111,20 @@ impl Owner for PeerOwner {
     fn changed(&self, link: &Link, state: State) {
         let (worker, session, serial) = (&self.worker, &self.session, link.serial());
         match state {
-            State::Live => worker.state.set_live(worker.index, session, serial, true),
+            State::Live => {
+                // The carrier may be a standby that has taken over.
+                if let Some(peer) = link.active_peer() {
+                    session.paths.moved(link, peer.transport);
+                }
+                worker.state.set_live(worker.index, session, serial, true);
+            }
             State::Stalled | State::GoingAway => {
                 worker.state.set_live(worker.index, session, serial, false);
             }
             State::Ended(end) => {
                 self.shared.host.forget(self.id);
                 self.offers.end();
-                self.session.paths.ended(serial);
+                self.session.paths.ended(link);
                 worker.state.remove_link(worker.index, session, serial);
                 let Whose { visitor, service } = &self.whose;
                 let (client, service) = (visitor.as_str(), service.as_str());
@@ -134,6 +147,32 @@ impl Owner for PeerOwner {
                     }
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::Measure;
+    use proto::greeting::Name;
+
+    use super::*;
+
+    #[test]
+    fn a_forged_open_of_a_visitor_reaches_nothing_but_its_service() {
+        assert!(is_of("ssh", &Target::Service("ssh".to_owned())));
+        let name = |text| Name::new(text).unwrap();
+        for target in [
+            Target::Service("web".to_owned()),
+            Target::Service("SSH".to_owned()),
+            Target::Service("ssh/web".to_owned()),
+            Target::Service(String::new()),
+            Target::Forward("tcp://127.0.0.1:22".to_owned()),
+            Target::Reported("tcp://127.0.0.1:22".to_owned()),
+            Target::Private { client: name("laptop"), service: name("ssh") },
+            Target::Measure(Measure::Echo),
+        ] {
+            assert!(!is_of("ssh", &target), "{target:?}");
         }
     }
 }

@@ -9,12 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use ::link::server::{Greeted, Placement};
 use ::link::{Lease, Link, Settings};
 use logging::AUDIT;
-use proto::greeting::{LinkSecret, StoredCredential};
+use proto::greeting::LinkSecret;
 use proto::{InstanceId, LinkId, Side};
+use tls::Shown;
 use tokio::task::spawn_local;
 
 use super::owner::PeerOwner;
-use super::{Whose, is_valid, lock};
+use super::proof::{Proved, is_valid};
+use super::{Whose, lock};
 use crate::client::ClientShared;
 use crate::memory;
 use crate::session::{Handle, Session, Worker};
@@ -40,8 +42,8 @@ struct Place {
     session: Arc<Session>,
     secret: LinkSecret,
     instance: InstanceId,
-    /// The token that the visitor proved.
-    token: StoredCredential,
+    /// What the visitor proved.
+    proved: Proved,
 }
 
 impl Default for Places {
@@ -64,17 +66,17 @@ impl Places {
         self.links().values().filter(|place| place.whose == *whose).count() < LINKS_MAX
     }
 
-    /// The secret of a link of this visitor to this service.
+    /// The secret of a link of this visitor to this service, and what the link began with.
     pub(super) fn secret(
         &self,
         whose: &Whose,
         instance: InstanceId,
         link: LinkId,
-    ) -> Option<LinkSecret> {
+    ) -> Option<(LinkSecret, Proved)> {
         let links = self.links();
         let place = links.get(&link)?;
         let is_own = place.whose == *whose && place.instance == instance;
-        is_own.then(|| place.secret.clone())
+        is_own.then(|| (place.secret.clone(), place.proved.clone()))
     }
 
     /// Forgets a link that has ended.
@@ -104,14 +106,10 @@ impl Places {
     }
 
     /// Ends the links that are `gone`.
-    pub(super) async fn close(
-        &self,
-        handles: &[Handle],
-        gone: impl Fn(&Whose, &StoredCredential) -> bool,
-    ) {
+    pub(super) async fn close(&self, handles: &[Handle], gone: impl Fn(&Whose, &Proved) -> bool) {
         let gone: Vec<_> = {
             let links = self.links();
-            let gone = links.values().filter(|place| gone(&place.whose, &place.token));
+            let gone = links.values().filter(|place| gone(&place.whose, &place.proved));
             gone.map(|place| {
                 (place.worker, place.serial, Arc::clone(&place.session), place.whose.clone())
             })
@@ -139,6 +137,7 @@ pub(super) struct Arrival<'a> {
     pub(super) worker: &'a Rc<Worker>,
     pub(super) shared: &'a Arc<ClientShared>,
     pub(super) whose: &'a Whose,
+    pub(super) shown: &'a Shown,
 }
 
 impl Placement for Arrival<'_> {
@@ -178,8 +177,13 @@ impl Arrival<'_> {
             let place = links.get(&id)?;
             return Some((place.worker, place.serial, Arc::clone(&place.session)));
         }
+        let proved = if greeted.grant.certificate {
+            Proved::Certificate(self.shown.clone())
+        } else {
+            Proved::Token(greeted.grant.credential.clone())
+        };
         // A reload whose review looked at the links before has not seen this link.
-        if !is_valid(&self.shared.config.load(), self.whose, &greeted.grant.credential) {
+        if !is_valid(self.shared, &self.shared.config.load(), self.whose, &proved) {
             return None;
         }
         let secret = greeted.accepted.secret.clone()?;
@@ -187,14 +191,24 @@ impl Arrival<'_> {
         let Whose { visitor, service } = self.whose;
         let known = links.values().find(|place| place.whose == *self.whose);
         let session = known.map_or_else(
-            || Session::of_peer(&format!("{visitor} at {service}"), self.worker.peers.len(), None),
+            || {
+                let (name, workers) = (format!("{visitor} at {service}"), self.worker.peers.len());
+                Session::of_peer(&name, workers, None, self.shared.direct.bytes())
+            },
             |known| Arc::clone(&known.session),
         );
-        let (instance, token) = (greeted.grant.instance, greeted.grant.credential.clone());
+        let instance = greeted.grant.instance;
         let worker = self.worker.index;
         let whose = self.whose.clone();
-        let place =
-            Place { whose, worker, serial, session: Arc::clone(&session), secret, instance, token };
+        let place = Place {
+            whose,
+            worker,
+            serial,
+            session: Arc::clone(&session),
+            secret,
+            instance,
+            proved,
+        };
         links.insert(id, place);
         Some((worker, serial, session))
     }
@@ -230,7 +244,10 @@ fn arrive(
     };
     let is_new = greeted.grant.attach.is_none();
     let token = greeted.grant.credential.clone();
-    if greeted.attach_to(&link) && is_new {
+    if !greeted.attach_to(&link) {
+        return;
+    }
+    if is_new {
         shared.invites.note_visit(visitor.as_str(), service.as_str(), &token);
         tracing::info!(
             target: AUDIT, client = visitor.as_str(), service = service.as_str(), link = serial,

@@ -1,5 +1,5 @@
 //! Who may log in on a stream: the visitor that the server has named, with the token that the service
-//! has for it.
+//! has for it, or with a certificate of the authority that the service trusts.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,7 +9,8 @@ use proto::greeting::{Grant, LinkSecret, Name, Refusal, StoredCredential, Terms}
 use proto::{InstanceId, LinkId};
 use transport::Peer;
 
-use super::{Whose, credentials, lock};
+use super::proof::{credentials, is_valid, material};
+use super::{Whose, lock};
 use crate::client::ClientShared;
 use crate::memory;
 
@@ -48,13 +49,25 @@ impl Verifier for PeerVerifier<'_> {
         Box::pin(async { Ok(known.unwrap_or_default()) })
     }
 
-    fn certificate_suffices(&self, _: &Name) -> bool {
-        false
+    /// The first carrier of a link shows the certificate, inside the stream through the server. A
+    /// direct path belongs to a link that has begun so.
+    fn links_suffice(&self) -> bool {
+        material(self.shared, &self.shared.config.load(), self.whose).is_some()
     }
 
-    fn link_secret(&self, name: &Name, instance: InstanceId, link: LinkId) -> Option<LinkSecret> {
+    fn certificate_suffices(&self, name: &Name) -> bool {
         let is_named = *name == self.whose.visitor;
-        is_named.then(|| self.shared.host.places.secret(self.whose, instance, link))?
+        is_named && material(self.shared, &self.shared.config.load(), self.whose).is_some()
+    }
+
+    /// The certificate that a link began with may have expired since.
+    fn link_secret(&self, name: &Name, instance: InstanceId, link: LinkId) -> Option<LinkSecret> {
+        let (shared, whose) = (self.shared, self.whose);
+        if *name != whose.visitor {
+            return None;
+        }
+        let (secret, proved) = shared.host.places.secret(whose, instance, link)?;
+        is_valid(shared, &shared.config.load(), whose, &proved).then_some(secret)
     }
 
     fn decide<'b>(&'b self, grant: &'b Grant, _: &'b Peer) -> VerifierFuture<'b, Terms> {

@@ -3,9 +3,9 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use proto::greeting::StoredCredential;
 use relay::StreamLane;
 
+use super::proof::Proved;
 use super::{Turn, Whose};
 use crate::client::ClientShared;
 use crate::peer::wire::{self, Reply, Why};
@@ -16,7 +16,7 @@ use crate::session::Worker;
 pub(crate) struct Programs;
 
 impl Programs {
-    pub(super) fn close(&self, _: impl Fn(&Whose, &StoredCredential) -> bool) {}
+    pub(super) fn close(&self, _: impl Fn(&Whose, &Proved) -> bool) {}
 }
 
 pub(super) async fn take(

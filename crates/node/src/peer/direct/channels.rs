@@ -9,7 +9,6 @@
 //!
 //! The signals travel inside the peer link, as those of other direct paths do.
 
-use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, OnceLock};
@@ -18,16 +17,16 @@ use std::time::Duration;
 use ::link::Link;
 use bytes::Bytes;
 use config::ClientConfig;
-use punch::{Body, Decline, Described, Signal};
+use punch::{Body, Decline, Described, Signal, Why};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
-use transport::{Carrier, CarrierError, Incoming, LocalFuture, Transport};
+use transport::{Carrier, CarrierError, Transport};
 use transport_webrtc::{
     Admission, Answerer, Arrived, Closer, First, Interfaces, Offerer, SignalError, WEBRTC,
     WebrtcSettings,
 };
 
-use super::{said, say};
+use super::{Failed, said, say};
 use crate::client::{ClientShared, stun};
 
 /// How long an answer is waited for. The other side looks names up and asks STUN servers first.
@@ -58,43 +57,38 @@ pub(super) async fn dial(
     link: &Link,
     round: u32,
     heard: &mut mpsc::Receiver<Bytes>,
-) -> Result<Carrier, CarrierError> {
+) -> Result<Carrier, Failed> {
     let peers = peers(shared).await;
     let interfaces = if tells(shared) { Interfaces::Told } else { Interfaces::Hidden };
-    let offerer = Offerer::new(&peers, First::Carrier, interfaces).await?;
+    let offerer = Offerer::new(&peers, First::Carrier, interfaces).await;
+    let offerer = offerer.map_err(|error| Failed::Channels(error.into()))?;
     let offer = Body::Description(Described::Offer, offerer.offer().to_owned());
     let signal = Signal { round, body: offer }.encode();
     let asked = async {
         say(&signal, |signal| said(link, signal)).await;
         answer_of(round, heard).await
     };
-    let answer = timeout(ANSWER, asked).await;
-    let answer = answer.map_err(|_| {
-        let text =
-            "the other side did not answer the offer of WebRTC; it may be of an older version";
-        io::Error::new(io::ErrorKind::TimedOut, text)
-    })??;
-    carrier(offerer.connect(&answer).await?)
+    let answer = timeout(ANSWER, asked).await.unwrap_or(Err(Why::Silent));
+    let answer = answer.map_err(Failed::because)?;
+    let arrived = offerer.connect(&answer).await;
+    arrived.and_then(carrier).map_err(Failed::Channels)
 }
 
 /// The answer of this round among the signals.
-async fn answer_of(round: u32, heard: &mut mpsc::Receiver<Bytes>) -> Result<String, io::Error> {
-    loop {
-        let signal = heard.recv().await.ok_or(io::ErrorKind::NotConnected)?;
+async fn answer_of(round: u32, heard: &mut mpsc::Receiver<Bytes>) -> Result<String, Why> {
+    while let Some(signal) = heard.recv().await {
         match Signal::decode(&signal) {
             Ok(Signal { round: of, body }) if of == round => match body {
                 Body::Description(Described::Answer, text) => return Ok(text),
-                Body::Decline(why) => return Err(io::Error::other(refusal(why))),
+                Body::Decline(why) => return Err(Why::Declined(why)),
                 Body::Offer(_) | Body::Description(Described::Offer, _) => {}
             },
             Ok(_) => {}
             Err(error) => tracing::debug!(%error, "a signal is not understood"),
         }
     }
-}
-
-fn refusal(why: Decline) -> String {
-    punch::Why::Declined(why).to_string()
+    // The link has ended.
+    Err(Why::Silent)
 }
 
 /// An answer to an offer.
@@ -103,8 +97,10 @@ pub(crate) struct Offered(Answerer);
 
 /// Answers the offer of a visitor.
 pub(super) async fn answer(shared: &Arc<ClientShared>, offer: &str) -> Result<Offered, Declined> {
-    let made = offered(shared, offer).await;
-    made.map_err(|error| Declined { why: Decline::Unable, error: error.to_string() })
+    offered(shared, offer).await.map_err(|error| {
+        let why = if let SignalError::Full(_) = error { Decline::Often } else { Decline::Unable };
+        Declined { why, failed: Failed::Channels(error.into()) }
+    })
 }
 
 /// The same.
@@ -133,37 +129,9 @@ impl Offered {
         self.0.connect().await
     }
 
-    /// The connection that a visitor with a tunnel makes. `found` takes the address of the visitor.
-    pub(super) fn incoming(self, found: impl FnOnce(SocketAddr) + 'static) -> Box<dyn Incoming> {
-        Box::new(Arriving { offered: self, found: Box::new(found) })
-    }
-}
-
-/// A connection that a visitor with a tunnel makes.
-struct Arriving {
-    offered: Offered,
-    found: Box<dyn FnOnce(SocketAddr)>,
-}
-
-impl fmt::Debug for Arriving {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Arriving(..)")
-    }
-}
-
-impl Incoming for Arriving {
-    /// The address is known once the connection is.
-    fn remote(&self) -> SocketAddr {
-        SocketAddr::from(([0, 0, 0, 0], 0))
-    }
-
-    fn handshake(self: Box<Self>) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
-        let Self { offered, found } = *self;
-        Box::pin(async move {
-            let carrier = carrier(offered.connect().await?)?;
-            found(carrier.peer.address);
-            Ok(carrier)
-        })
+    /// Waits for a visitor with a tunnel.
+    pub(super) async fn carrier(self) -> Result<Carrier, CarrierError> {
+        carrier(self.connect().await?)
     }
 }
 
@@ -171,7 +139,7 @@ impl Incoming for Arriving {
 #[derive(Debug)]
 pub(super) struct Declined {
     pub(super) why: Decline,
-    pub(super) error: String,
+    pub(super) failed: Failed,
 }
 
 fn carrier(arrived: Arrived) -> Result<Carrier, CarrierError> {

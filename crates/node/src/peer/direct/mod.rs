@@ -16,6 +16,8 @@
 //! | [`offer`] | the side that has the service: answers the trials of a visitor |
 //! | [`seek`] | the side that visits: the path that the keeper of the link dials |
 //! | [`news`] | notices that this machine has other addresses |
+//! | [`failed`] | both sides: why a trial gave no carrier |
+//! | [`ports`] | the ports that the router opened for trials |
 //! | [`channels`] | both sides: data channels of WebRTC in the place of QUIC (`p2p: webrtc`) |
 
 #[cfg(feature = "webrtc")]
@@ -23,34 +25,39 @@ pub(crate) mod channels;
 #[cfg(not(feature = "webrtc"))]
 #[path = "without.rs"]
 pub(crate) mod channels;
+mod failed;
 pub(crate) mod news;
 pub(crate) mod offer;
+pub(crate) mod ports;
 pub(crate) mod seek;
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use config::ClientConfig;
 use link::Link;
+use ops::status::Peers;
 use proto::control::ControlMessage;
-use proto::greeting::Name;
 use punch::Kinds;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 use transport::{CarrierError, Transport};
 use transport_quic::punched::{DIRECT, PunchSettings, Puncher, Trial};
 
-use super::turns::{Turn, Turns};
+use super::accept::Whose;
+use super::turns::{Bounds, Turn, Turns};
+use crate::session::PathBytes;
 use crate::transports::quic;
 
-/// The trials that a client answers at a time. Each has a socket for at most 10 s, and then the
-/// handshake and the greeting of the visitor.
-const ANSWERED_MAX: u32 = 64;
+use failed::Failed;
+use ports::Ports;
 
-/// The same of one visitor, which may have many links.
-const ANSWERED_OF_VISITOR: u32 = 8;
+/// The trials that a client answers at a time. Each has a socket for at most 10 s, and then the
+/// handshake and the greeting of the visitor. A visitor may have many links.
+const ANSWERED: Bounds = Bounds { all: 64, of_visitor: 8, of_service: 8 };
 
 /// Signals that wait while names of STUN servers are looked up. A signal repeats all candidates, so
 /// the loss of one delays a trial at most.
@@ -70,17 +77,64 @@ pub(crate) struct DirectPaths {
     answered: Arc<Turns>,
     /// Held by whoever asks STUN servers without a trial.
     pub(crate) asking: tokio::sync::Mutex<()>,
+    /// The trials that have ended, by the name of the outcome.
+    outcomes: Mutex<BTreeMap<&'static str, u64>>,
+    /// The bytes over all links with other clients.
+    bytes: Arc<PathBytes>,
+    /// The ports of the router.
+    pub(crate) ports: Arc<Ports>,
 }
 
-impl Default for DirectPaths {
-    fn default() -> Self {
-        let answered = Turns::new(ANSWERED_MAX, ANSWERED_OF_VISITOR);
-        let (puncher, channels) = (OnceLock::new(), channels::Peers::default());
-        Self { puncher, channels, answered, asking: tokio::sync::Mutex::default() }
-    }
-}
+/// The name of a trial that has found a path.
+const FOUND: &str = "direct";
+
+/// The name of a trial that this client declines, because it answers too many.
+const BUSY: &str = "busy";
 
 impl DirectPaths {
+    /// Must be called in the runtime in which the client is stopped.
+    pub(crate) fn counting(bytes: &Arc<PathBytes>) -> Self {
+        Self {
+            puncher: OnceLock::new(),
+            channels: channels::Peers::default(),
+            answered: Turns::new(ANSWERED),
+            asking: tokio::sync::Mutex::default(),
+            outcomes: Mutex::default(),
+            bytes: Arc::clone(bytes),
+            ports: Arc::new(Ports::new()),
+        }
+    }
+
+    /// The counter of the bytes over links with other clients.
+    pub(crate) const fn bytes(&self) -> &Arc<PathBytes> {
+        &self.bytes
+    }
+
+    /// A trial has ended; `None`: it has found a path.
+    fn note(&self, failure: Option<&Failed>) {
+        self.count(failure.map_or(FOUND, Failed::name));
+    }
+
+    /// A trial is declined.
+    fn busy(&self) {
+        self.count(BUSY);
+    }
+
+    fn count(&self, outcome: &'static str) {
+        *self.outcomes().entry(outcome).or_default() += 1;
+    }
+
+    fn outcomes(&self) -> MutexGuard<'_, BTreeMap<&'static str, u64>> {
+        self.outcomes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was counted, for the status.
+    pub(crate) fn counted(&self) -> Peers {
+        let outcomes = self.outcomes();
+        let trials = outcomes.iter().map(|(name, count)| ((*name).to_owned(), *count));
+        Peers { trials: trials.collect(), bytes: self.bytes.all(), ..Peers::default() }
+    }
+
     /// Makes trials by the settings in force.
     fn puncher(&self, config: &ClientConfig) -> Result<Puncher, CarrierError> {
         let settings = settings(config);
@@ -92,8 +146,8 @@ impl DirectPaths {
     }
 
     /// Takes a place among the trials that are answered. `None`: there are too many.
-    pub(super) fn answer(&self, visitor: &Name) -> Option<Turn> {
-        self.answered.take(visitor)
+    pub(super) fn answer(&self, whose: &Whose) -> Option<Turn> {
+        self.answered.take(whose)
     }
 }
 
@@ -108,7 +162,7 @@ pub(crate) fn settings(config: &ClientConfig) -> PunchSettings {
     PunchSettings {
         quic: quic::settings(common),
         buffers: quic::sizes(&common.quic),
-        kinds: Kinds { host: p2p.host, mapped: false, reflexive: p2p.reflexive },
+        kinds: Kinds { host: p2p.host, mapped: p2p.mapped, reflexive: p2p.reflexive },
         ports: p2p.ports.map(|(first, last)| first..=last),
         // A loopback address of the peer would make this client send to itself.
         loopback: false,

@@ -8,14 +8,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use link::Link;
 use punch::{Body, Decline, Described, Signal, Why};
+use tls::Shown;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::Instant;
 use transport_quic::punched::{Begin, Failure};
 
-use super::{WAITING_MAX, channels, converse, said, say};
+use super::{Failed, WAITING_MAX, channels, converse, said, say};
 use crate::client::{ClientShared, stun};
-use crate::peer::accept::{Whose, welcome};
+use crate::peer::accept::{Ready, Whose, welcome};
 use crate::peer::turns::Turn;
 use crate::session::{Found, Session, Worker};
 
@@ -161,39 +162,43 @@ struct Trying {
 impl Trying {
     async fn run(self, mut heard: mpsc::Receiver<Bytes>, offer: Option<String>) {
         if self.shared.config.load().p2p.is_relayed() {
+            self.shared.direct.note(Some(&Failed::because(Why::Relay)));
             self.session.paths.failed(&self.link, Why::Relay.to_string());
             return decline(&self.link, self.number, Decline::Relay).await;
         }
-        let Some(turn) = self.shared.direct.answer(&self.whose.visitor) else {
+        let Some(turn) = self.shared.direct.answer(&self.whose) else {
+            self.shared.direct.busy();
             return decline(&self.link, self.number, Decline::Often).await;
         };
         let outcome = match offer {
             Some(offer) => self.answer(&offer, turn).await,
-            None => self.attempt(&mut heard, turn).await.map_err(|error| error.to_string()),
+            None => self.attempt(&mut heard, turn).await.map_err(Failed::from),
         };
         if let Err(error) = outcome {
+            self.shared.direct.note(Some(&error));
             tracing::debug!(link = self.link.serial(), %error, "no direct path to the visitor");
-            self.session.paths.failed(&self.link, error);
+            self.session.paths.failed(&self.link, error.to_string());
         }
     }
 
     /// Answers an offer of data channels, and takes the carrier that comes of it.
-    async fn answer(&self, offer: &str, _turn: Turn) -> Result<(), String> {
+    async fn answer(&self, offer: &str, _turn: Turn) -> Result<(), Failed> {
         let answered = match channels::answer(&self.shared, offer).await {
             Ok(answered) => answered,
             Err(declined) => {
                 decline(&self.link, self.number, declined.why).await;
-                return Err(declined.error);
+                return Err(declined.failed);
             }
         };
         let body = Body::Description(Described::Answer, answered.answer().to_owned());
         let signal = Signal { round: self.number, body }.encode();
-        let (session, link) = (Arc::clone(&self.session), self.link.clone());
-        let incoming = answered.incoming(move |visitor| {
-            session.paths.found(&link, Found::Channels(visitor));
-        });
         say(&signal, |signal| said(&self.link, signal)).await;
-        welcome(&self.worker, &self.shared, &self.whose, incoming).await;
+        let carrier = answered.carrier().await.map_err(Failed::Channels)?;
+        self.shared.direct.note(None);
+        self.session.paths.found(&self.link, Found::Channels(carrier.peer.address));
+        // The link that this path joins has begun with a certificate, where one is demanded.
+        let (incoming, shown) = (Box::new(Ready(carrier)), Shown::default());
+        welcome(&self.worker, &self.shared, &self.whose, (incoming, &shown)).await;
         Ok(())
     }
 
@@ -201,7 +206,8 @@ impl Trying {
         let config = self.shared.config.load_full();
         let stun = stun::of(self.shared.uplink(), &config, stun::LOOKUPS).await;
         let puncher = self.shared.direct.puncher(&config);
-        let begin = Begin { round: self.number, stun, is_mapping: false };
+        let is_mapping = config.p2p.mapped;
+        let begin = Begin { round: self.number, stun, is_mapping };
         let trial = puncher.map_err(Failure::Quic).and_then(|made| Ok(made.publisher(&begin)?));
         let trial = match trial {
             Ok(trial) => trial,
@@ -210,13 +216,19 @@ impl Trying {
                 return Err(error);
             }
         };
+        if is_mapping {
+            self.shared.direct.ports.map(&trial);
+        }
         let incoming = tokio::select! {
             incoming = trial.accept() => incoming?,
             never = converse(&self.link, &trial, heard) => match never {},
         };
+        self.shared.direct.note(None);
         self.session.paths.found(&self.link, Found::Quic(trial.path()));
+        // The link that this path joins has begun with a certificate, where one is demanded.
+        let shown = Shown::default();
         tokio::select! {
-            () = welcome(&self.worker, &self.shared, &self.whose, incoming) => {}
+            () = welcome(&self.worker, &self.shared, &self.whose, (incoming, &shown)) => {}
             // The visitor may still miss the signal that says which pair it is.
             never = converse(&self.link, &trial, heard) => match never {},
         }

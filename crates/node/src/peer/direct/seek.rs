@@ -5,15 +5,16 @@ use std::fmt;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use link::Link;
 use punch::Why;
 use tokio::sync::{Notify, mpsc};
-use transport::{Carrier, CarrierError, Dialled, LocalFuture, PathDialer, Say};
+use transport::{Carrier, CarrierError, Dialled, LocalFuture, PathDialer, Patience, Say};
 use transport_quic::punched::{Begin, Failure};
 
-use super::{WAITING_MAX, channels, converse, news};
+use super::{Failed, WAITING_MAX, channels, converse, news};
 use crate::client::{ClientShared, stun};
 use crate::session::{Found, Session};
 
@@ -24,6 +25,10 @@ pub(crate) enum Over {
     /// Data channels of WebRTC.
     Channels,
 }
+
+/// The limit of a trial: names of STUN servers take up to 5 s, the checks 10 s, the handshake of QUIC
+/// over a pair that works 8 s.
+const TRIAL: Duration = Duration::from_secs(25);
 
 /// What the owner of a link and the dialer of its direct path share.
 pub(crate) struct Seeker {
@@ -83,15 +88,16 @@ impl Seeker {
         };
         let outcome = self.begin(&link).await;
         self.inbox.replace(None);
+        self.shared.direct.note(outcome.as_ref().err());
         if let Err(error) = &outcome {
             self.session.paths.failed(&link, error.to_string());
         }
-        outcome
+        Ok(outcome?)
     }
 
-    async fn begin(&self, link: &Link) -> Result<Carrier, CarrierError> {
+    async fn begin(&self, link: &Link) -> Result<Carrier, Failed> {
         if self.shared.config.load().p2p.is_relayed() {
-            return Err(Failure::NoPath(Why::Relay).into());
+            return Err(Failed::because(Why::Relay));
         }
         let round = self.round.get().saturating_add(1);
         self.round.set(round);
@@ -116,8 +122,12 @@ impl Seeker {
         let config = self.shared.config.load_full();
         let stun = stun::of(self.shared.uplink(), &config, stun::LOOKUPS).await;
         let puncher = self.shared.direct.puncher(&config);
-        let begin = Begin { round, stun, is_mapping: false };
+        let is_mapping = config.p2p.mapped;
+        let begin = Begin { round, stun, is_mapping };
         let trial = puncher.map_err(Failure::Quic)?.visitor(&begin)?;
+        if is_mapping {
+            self.shared.direct.ports.map(&trial);
+        }
         let carrier = tokio::select! {
             carrier = trial.dial() => carrier?,
             never = converse(link, &trial, heard) => match never {},
@@ -141,6 +151,12 @@ impl PathDialer for Direct {
     fn dial(&self, _: Option<Say>) -> LocalFuture<'static, Dialled> {
         let seeker = Rc::clone(&self.0);
         Box::pin(async move { Ok((seeker.dial().await?, None)) })
+    }
+
+    /// A second trial would end the first one, which sends its checks again and again. And a trial
+    /// knows at its end why there is no path.
+    fn patience(&self) -> Patience {
+        Patience { whole: TRIAL, second: None }
     }
 
     fn asks(&self) -> LocalFuture<'static, ()> {

@@ -1,15 +1,15 @@
 //! Direct paths over data channels in a build without WebRTC: there are none.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ::link::Link;
 use bytes::Bytes;
 use punch::Decline;
 use tokio::sync::mpsc;
-use transport::{Carrier, CarrierError, Incoming, Transport};
+use transport::{Carrier, CarrierError, Transport};
 
+use super::Failed;
 use crate::client::ClientShared;
 
 /// No peer.
@@ -24,18 +24,24 @@ pub(super) const fn is_one(_: Transport) -> bool {
     false
 }
 
+fn unsupported() -> Failed {
+    let text = "this program was built without WebRTC (`p2p: webrtc`)";
+    Failed::Channels(io::Error::new(io::ErrorKind::Unsupported, text).into())
+}
+
+#[expect(clippy::unused_async, reason = "as in a build with WebRTC")]
 pub(super) async fn dial(
     _: &Arc<ClientShared>,
     _: &Link,
     _: u32,
     _: &mut mpsc::Receiver<Bytes>,
-) -> Result<Carrier, CarrierError> {
-    let text = "this program was built without WebRTC (`p2p: webrtc`)";
-    Err(io::Error::new(io::ErrorKind::Unsupported, text).into())
+) -> Result<Carrier, Failed> {
+    Err(unsupported())
 }
 
+#[expect(clippy::unused_async, reason = "as in a build with WebRTC")]
 pub(super) async fn answer(_: &Arc<ClientShared>, _: &str) -> Result<Offered, Declined> {
-    Err(Declined { why: Decline::Without, error: "this program was built without WebRTC".into() })
+    Err(Declined { why: Decline::Without, failed: unsupported() })
 }
 
 impl Offered {
@@ -43,7 +49,8 @@ impl Offered {
         match *self {}
     }
 
-    pub(super) fn incoming(self, _: impl FnOnce(SocketAddr) + 'static) -> Box<dyn Incoming> {
+    #[expect(clippy::unused_async, reason = "as in a build with WebRTC")]
+    pub(super) async fn carrier(self) -> Result<Carrier, CarrierError> {
         match self {}
     }
 }
@@ -52,5 +59,5 @@ impl Offered {
 #[derive(Debug)]
 pub(super) struct Declined {
     pub(super) why: Decline,
-    pub(super) error: String,
+    pub(super) failed: Failed,
 }

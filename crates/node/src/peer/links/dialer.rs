@@ -6,15 +6,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use config::PrivateService;
+use config::{PrivateService, Proof};
 use proto::greeting::Features;
 use proto::{Open, Priority, ResetCode, Target};
 use relay::{StreamLane, open_duplex};
 use tokio::sync::oneshot;
 use transport::{Carrier, CarrierError, Dialled, LocalFuture, PathDialer, Say};
-use transport_tcp::connect_inside;
+use transport_tcp::{TlsClient, connect_inside};
 
-use super::super::{RELAY, client_tls};
+use super::super::{RELAY, certified_tls, client_tls};
 use super::trouble;
 use crate::client::ClientShared;
 use crate::session::Worker;
@@ -27,6 +27,7 @@ pub(super) struct Relayed {
     pub(super) worker: Rc<Worker>,
     pub(super) shared: Arc<ClientShared>,
     pub(super) service: PrivateService,
+    pub(super) proof: Proof,
 }
 
 impl fmt::Debug for Relayed {
@@ -41,10 +42,16 @@ type Begun = (StreamLane, oneshot::Receiver<Option<ResetCode>>);
 impl PathDialer for Relayed {
     /// There is no early data: the other client could not be sure that it is no replay.
     fn dial(&self, _: Option<Say>) -> LocalFuture<'static, Dialled> {
-        let Self { worker, shared, service } = self;
+        let Self { worker, shared, service, proof } = self;
         let (worker, shared) = (Rc::clone(worker), Arc::clone(shared));
-        let service = service.clone();
-        Box::pin(async move { Ok((dial(&worker, &shared, &service).await?, None)) })
+        let (service, proof) = (service.clone(), proof.clone());
+        Box::pin(async move {
+            let tls = match &proof {
+                Proof::Token(_) => client_tls()?,
+                Proof::Certificate(tls) => certified_tls(&shared, tls, &service)?,
+            };
+            Ok((dial(&worker, &shared, &service, tls).await?, None))
+        })
     }
 }
 
@@ -52,6 +59,7 @@ async fn dial(
     worker: &Rc<Worker>,
     shared: &Arc<ClientShared>,
     service: &PrivateService,
+    tls: TlsClient,
 ) -> Result<Carrier, CarrierError> {
     let (lane, reason) = match open(worker, shared, service) {
         Some(begun) => begun?,
@@ -64,7 +72,7 @@ async fn dial(
             begun.ok().flatten().ok_or_else(no_link)??
         }
     };
-    match connect_inside(Box::new(lane), RELAY, client_tls()?).await {
+    match connect_inside(Box::new(lane), RELAY, tls).await {
         Ok(carrier) => Ok(carrier),
         Err(error) => match reason.await {
             Ok(Some(code)) => Err(trouble::refused(service, code)),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ::link::client::{Client, Report};
 use ::link::{Lease, Link, Path, Retry};
-use config::{PeerPath, Visit};
+use config::{PeerPath, Proof, Visit};
 use proto::greeting::{Identity, Name, Token};
 use tokio::sync::Notify;
 use tokio::task::spawn_local;
@@ -94,7 +94,7 @@ pub(super) fn start(
     };
     let seeker = over.map(|over| Seeker::new(shared, &peer.session, over));
     let client = client(worker, shared, visit, (seeker.as_ref(), &leaving));
-    let owner = VisitorOwner::new(worker, peer, seeker.as_ref(), visit.p2p == PeerPath::Direct);
+    let owner = VisitorOwner::new(worker, peer, seeker.as_ref(), visit);
     let peer = Arc::clone(peer);
     let task = spawn_local(async move {
         if let Some(client) = client {
@@ -112,10 +112,15 @@ fn client(
     (seeker, leaving): (Option<&Rc<Seeker>>, &Arc<AtomicBool>),
 ) -> Option<Client> {
     let config = shared.config.load();
+    let identity = match &visit.proof {
+        Proof::Token(token) => Identity::Token(Token::new(token.secret.reveal()).ok()?),
+        Proof::Certificate(_) => Identity::Certificate,
+    };
     let relayed = Relayed {
         worker: Rc::clone(worker),
         shared: Arc::clone(shared),
         service: visit.service.clone(),
+        proof: visit.proof.clone(),
     };
     // The paths in order of preference. The direct path is dialled by means of the relayed carrier.
     let direct = seeker.map(|seeker| Path {
@@ -128,7 +133,7 @@ fn client(
         paths: direct.into_iter().chain([relayed]).collect(),
         standby: true,
         name: Name::new(&config.name).ok()?,
-        identity: Identity::Token(Token::new(visit.token.secret.reveal()).ok()?),
+        identity,
         instance: shared.instance(),
         logged_in: Arc::default(),
         leaving: Arc::clone(leaving),
@@ -191,7 +196,7 @@ fn tell(peer: &Peer, (kept, owner): (&Kept, &VisitorOwner), report: &Report<'_>)
     let service = &peer.service;
     match report {
         Report::Unreachable { error, .. } => {
-            let lasting = trouble::lasting(service, error);
+            let lasting = trouble::lasting(service, owner.by_certificate(), error);
             if kept.has_link() && lasting.is_none() {
                 tracing::debug!(%service, "the link to a private service is not resumed: {error}");
                 return;

@@ -26,7 +26,7 @@ use config::{ClientConfig, Local, PrivateService, Visit};
 use tokio::task::{AbortHandle, spawn_local};
 
 use crate::client::ClientShared;
-use crate::session::{Handle, Session, Worker};
+use crate::session::{Handle, PathBytes, Session, Worker};
 
 pub(crate) use connect::{PeerConnector, named};
 
@@ -35,6 +35,8 @@ pub(crate) struct PeerLinks {
     /// The number of workers.
     workers: usize,
     peers: Mutex<HashMap<PrivateService, Arc<Peer>>>,
+    /// Counts the bytes over the links.
+    bytes: Arc<PathBytes>,
     /// Set when the client has started.
     place: OnceLock<Surroundings>,
 }
@@ -87,8 +89,9 @@ impl fmt::Debug for Peer {
 }
 
 impl PeerLinks {
-    pub(crate) fn new(workers: usize) -> Arc<Self> {
-        Arc::new(Self { workers, peers: Mutex::default(), place: OnceLock::new() })
+    pub(crate) fn new(workers: usize, bytes: &Arc<PathBytes>) -> Arc<Self> {
+        let (peers, place) = (Mutex::default(), OnceLock::new());
+        Arc::new(Self { workers, peers, bytes: Arc::clone(bytes), place })
     }
 
     /// The client has started: links may be made from now on.
@@ -117,7 +120,8 @@ impl PeerLinks {
                 }
             };
             let name = service.to_string();
-            let session = Session::of_peer(&name, self.workers, Some(Box::new(demand)));
+            let session =
+                Session::of_peer(&name, self.workers, Some(Box::new(demand)), &self.bytes);
             Peer { service: service.clone(), session, links, state: Mutex::default() }
         });
         peers.insert(service.clone(), Arc::clone(&made));

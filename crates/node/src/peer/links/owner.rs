@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ::link::{End, Link, Owner, State};
+use config::{PeerPath, Proof, Visit};
 use proto::control::ControlMessage;
 use proto::{Open, ResetCode};
 use relay::refuse_stream;
@@ -23,6 +24,8 @@ pub(super) struct VisitorOwner {
     seeker: Option<Rc<Seeker>>,
     /// Streams begin on a direct path alone.
     only_direct: bool,
+    /// A certificate is the proof of this client, not a token.
+    by_certificate: bool,
 }
 
 impl fmt::Debug for VisitorOwner {
@@ -36,10 +39,12 @@ impl VisitorOwner {
         worker: &Rc<Worker>,
         peer: &Arc<Peer>,
         seeker: Option<&Rc<Seeker>>,
-        only_direct: bool,
+        visit: &Visit,
     ) -> Rc<Self> {
         let (worker, peer, seeker) = (Rc::clone(worker), Arc::clone(peer), seeker.cloned());
-        Rc::new(Self { worker, peer, seeker, only_direct })
+        let only_direct = visit.p2p == PeerPath::Direct;
+        let by_certificate = matches!(visit.proof, Proof::Certificate(_));
+        Rc::new(Self { worker, peer, seeker, only_direct, by_certificate })
     }
 
     /// Notes a new link, before its first carrier. `None`: the last link has ended.
@@ -53,13 +58,17 @@ impl VisitorOwner {
     pub(super) fn moved(&self, link: &Link) {
         let (worker, session, serial) = (&self.worker, &self.peer.session, link.serial());
         let Some(peer) = link.active_peer() else { return };
-        session.paths.moved(serial, peer.transport);
+        session.paths.moved(link, peer.transport);
         let takes = !self.only_direct || is_direct(peer.transport);
         worker.state.set_live(worker.index, session, serial, takes);
     }
 
     pub(super) const fn only_direct(&self) -> bool {
         self.only_direct
+    }
+
+    pub(super) const fn by_certificate(&self) -> bool {
+        self.by_certificate
     }
 
     fn stalled(&self) {
@@ -115,7 +124,7 @@ impl Owner for VisitorOwner {
             State::GoingAway => worker.state.set_live(worker.index, session, serial, false),
             State::Ended(end) => {
                 self.stalled();
-                session.paths.ended(serial);
+                session.paths.ended(link);
                 worker.state.remove_link(worker.index, session, serial);
                 match end {
                     End::Closed | End::Retired => {

@@ -11,8 +11,8 @@ use transport::CarrierError;
 /// There is no token for the service.
 pub(super) fn no_token(service: &PrivateService) -> String {
     format!(
-        "this client has no token for it: add `token` or `token_file` to its forward, or an entry \
-         for {service} to `visits`"
+        "this client has no token for it: add `token`, `token_file` or `tls` to its forward, or an \
+         entry for {service} to `visits`"
     )
 }
 
@@ -55,15 +55,30 @@ pub(super) fn too_old() -> CarrierError {
 
 /// The reason of a failed attempt that the next attempt would not change. `None`: the next may
 /// succeed.
-pub(super) fn lasting(service: &PrivateService, error: &DialError) -> Option<String> {
+pub(super) fn lasting(
+    service: &PrivateService,
+    by_certificate: bool,
+    error: &DialError,
+) -> Option<String> {
+    let client = &service.client;
     match error {
+        DialError::Carrier(CarrierError::Certificate(text)) => {
+            Some(format!("client {client} is not trusted: {text}"))
+        }
         DialError::Carrier(CarrierError::Config(text)) => Some(text.clone()),
         DialError::Greet(greet) if greet.refusal() == Some(Refusal::BadCredential) => {
-            Some(format!(
-                "client {} refuses the token: it must be that of this client in `visitors` of the \
-                 service there",
-                service.client
-            ))
+            Some(if by_certificate {
+                format!(
+                    "client {client} refuses the certificate: `visitor_tls` of the service there \
+                     must name its authority, it must have the name of this client and be valid, \
+                     and this client may have no token in `visitors`"
+                )
+            } else {
+                format!(
+                    "client {client} refuses the token: it must be that of this client in \
+                     `visitors` of the service there"
+                )
+            })
         }
         DialError::Greet(greet) if greet.refusal() == Some(Refusal::Limit) => None,
         DialError::Carrier(_) | DialError::Greet(_) => {
@@ -94,11 +109,11 @@ mod tests {
             |refusal| DialError::Greet(GreetError::Greeting(GreetingError::Refused(refusal)));
         let reset = |code| DialError::Carrier(refused(&service, code));
         for error in [reset(ResetCode::Limit), refusal(Refusal::Limit)] {
-            assert_eq!(lasting(&service, &error), None);
+            assert_eq!(lasting(&service, false, &error), None);
             let why = passing(&service, &error);
             assert!(why.contains("a limit of the server or of client home is reached"), "{why}");
         }
-        assert!(lasting(&service, &reset(ResetCode::Unknown)).is_some());
-        assert!(lasting(&service, &refusal(Refusal::BadCredential)).is_some());
+        assert!(lasting(&service, false, &reset(ResetCode::Unknown)).is_some());
+        assert!(lasting(&service, true, &refusal(Refusal::BadCredential)).is_some());
     }
 }

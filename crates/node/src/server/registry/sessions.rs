@@ -218,6 +218,7 @@ mod tests {
             versions,
             features,
             introductions,
+            links_suffice: false,
             nonce,
         });
         let (mut to_client, mut to_server) = (BytesMut::new(), BytesMut::new());

@@ -99,6 +99,7 @@ fn head(sheet: &mut Sheet, status: &Status) {
         tasks: _,
         // The log-ins are for monitoring programs as well; a person reads them in the log.
         logins: _,
+        peers: _,
         log_lines_left_out,
         request_log_lines_lost,
         memory,

@@ -63,6 +63,7 @@ pub(super) fn services_table(sheet: &mut Sheet, session: &Session, rates: Option
     refusals(sheet, &services);
     drops(sheet, &services);
     downs(sheet, &services);
+    targets(sheet, &services);
     let refused = services.iter().filter(|service| service.state == ServiceState::Refused);
     for Service { name, address, state, .. } in refused {
         let at = if address.is_empty() { String::new() } else { format!(" at {address}") };
@@ -171,7 +172,10 @@ const fn moving(rates: Option<&Rates>) -> &'static [Column] {
 fn cells(peer: &str, service: &Service, has_flows: bool, rates: Option<&Rates>) -> Vec<String> {
     let mut cells = vec![
         dash(&service.address),
-        dash(&service.target),
+        match service.targets.len() {
+            0 | 1 => dash(&service.target),
+            several => format!("{several} targets"),
+        },
         brief(&service.state),
         service.streams.to_string(),
         service.streams_total.to_string(),
@@ -204,6 +208,38 @@ fn brief(told: &Told<ServiceState>) -> String {
         ServiceState::Unknown => told.to_string(),
     }
 }
+
+/// The table of the targets of services that have several.
+fn targets(sheet: &mut Sheet, services: &[&Service]) {
+    let several: Vec<_> = services.iter().filter(|service| !service.targets.is_empty()).collect();
+    if several.is_empty() {
+        return;
+    }
+    let mut table = Table::new(TARGETS.to_vec());
+    for service in several {
+        for target in &service.targets {
+            let state = match &target.down {
+                Some(down) => format!("{} for {}", target.state, duration(down.seconds)),
+                None => target.state.to_string(),
+            };
+            let counts = [target.weight.into(), target.visitors, target.visitors_total];
+            let [weight, visitors, total] = counts.map(|count: u64| count.to_string());
+            let own = [shown(service).to_owned(), target.target.clone(), weight, state];
+            table.row_of(target.state.tone(), own.into_iter().chain([visitors, total]));
+        }
+    }
+    sheet.table(&table);
+}
+
+/// Where the visitors of a service with several targets are.
+const TARGETS: [Column; 6] = [
+    Column::new("targets of").text(),
+    Column::new("target").address(),
+    Column::new("weight").worth(30),
+    Column::new("state").state(),
+    Column::new("visitors").worth(70),
+    Column::new("total").worth(20),
+];
 
 /// The lines about targets that do not serve.
 fn downs(sheet: &mut Sheet, services: &[&Service]) {

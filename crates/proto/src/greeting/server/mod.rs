@@ -257,8 +257,10 @@ impl ServerGreeting {
                 if named.is_some_and(|named| named != hello.name.as_str()) {
                     return Err(GreetingError::Refused(Refusal::CertificateName));
                 }
+                let is_shown =
+                    named.is_some() || self.setup.links_suffice && hello.attach.is_some();
                 // Who has but a certificate has no code.
-                let provable = hello.bound && named.is_some() && !hello.enrolls;
+                let provable = hello.bound && is_shown && !hello.enrolls;
                 if hello.certificate && !provable {
                     return Err(GreetingError::Refused(Refusal::BadCredential));
                 }

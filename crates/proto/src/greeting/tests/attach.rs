@@ -99,6 +99,22 @@ fn the_secret_of_a_link_does_not_replace_the_token() {
 }
 
 #[test]
+fn a_carrier_attaches_without_the_certificate_of_the_link_only_where_the_server_says_so() {
+    let client = |secret| {
+        let identity = Identity::Certificate;
+        ClientSetup { identity, ..attaching(BOUND, secret) }
+    };
+    let server = |links_suffice| ServerSetup { links_suffice, ..server_setup(BOUND) };
+    let knowing = Knowledge { certificates: true, ..knowing() };
+    talk(client(secret(1)), server(true), &knowing).accepted();
+    talk(client(secret(2)), server(true), &knowing).refused(Refusal::UnknownLink);
+    talk(client(secret(1)), server(false), &knowing).refused(Refusal::BadCredential);
+    // A new link begins with the certificate.
+    let new = ClientSetup { attach: None, ..client(secret(1)) };
+    talk(new, server(true), &knowing).refused(Refusal::BadCredential);
+}
+
+#[test]
 fn the_proof_of_one_carrier_number_is_none_of_another() {
     // The client's bytes, but for the carrier number or what it does: still well formed, not
     // proved.

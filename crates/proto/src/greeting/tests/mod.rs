@@ -48,6 +48,7 @@ fn server_setup(binding: Binding) -> ServerSetup {
         versions: Versions::OURS,
         features: Features(0b0011),
         introductions: false,
+        links_suffice: false,
         nonce: [0x55; 32],
     }
 }

@@ -180,7 +180,7 @@ fn sent_first(attempt: &mut Attempt, mut now: Instant) -> (Instant, Datagram) {
 #[test]
 fn the_word_of_a_peer_that_it_is_behind_our_address_opens_no_private_network() {
     let now = Instant::now();
-    let kinds = crate::Kinds { host: false, ..crate::Kinds::default() };
+    let kinds = Kinds { host: false, ..Kinds::default() };
     let settings = Settings { kinds, ..Settings::default() };
     let server: SocketAddr = "198.51.100.1:3478".parse().unwrap();
     let hosts: [SocketAddr; 1] = ["10.0.0.2:6000".parse().unwrap()];

@@ -68,6 +68,50 @@ fn pairs_of_nats_that_can_meet_meet_within_two_seconds_and_others_say_why() {
 }
 
 #[test]
+fn a_port_that_one_router_opens_suffices_for_a_direct_path() {
+    use Way::{Moving, Plain};
+    for (visitor, publisher) in [(Moving, Moving), (Plain, Moving), (Moving, Plain)] {
+        for index in [0, 1] {
+            let case = format!("{visitor:?} and {publisher:?}, {index} has a port");
+            let mut world = behind(visitor, publisher);
+            world.run(Duration::from_millis(500));
+            assert!(found(&world).is_none(), "{case}");
+            let outer = world.map(index);
+            world.run(Duration::from_secs(20));
+            let (at, pair) = found(&world).expect(&case);
+            assert!(at < Duration::from_secs(2), "{case}: {at:?}");
+            let [ours, theirs] = [pair.local.unwrap(), pair.remote];
+            let mapped = [ours, theirs][index];
+            assert_eq!(mapped, (Kind::Mapped, outer), "{case}");
+            assert!(world.attempt(1).pair().is_some(), "{case}");
+        }
+    }
+}
+
+#[test]
+fn a_router_with_a_port_is_not_blamed_for_what_fails() {
+    let mut world = behind(Way::Moving, Way::Moving);
+    world.run(Duration::from_millis(500));
+    world.is_cut = true;
+    world.map(0);
+    world.run(Duration::from_secs(20));
+    assert_eq!(failed(&world, 0).map(|(_, why)| why), Some(Why::Nothing));
+    assert_eq!(failed(&world, 1).map(|(_, why)| why), Some(Why::Nothing));
+}
+
+#[test]
+fn a_port_that_servers_saw_already_counts_as_mapped() {
+    let mut world = behind(Way::Plain, Way::Plain);
+    world.run(Duration::from_millis(60));
+    let seen = world.candidates(0).iter().find(|one| one.kind == Kind::Reflexive).unwrap().address;
+    let now = world.now;
+    world.attempt(0).mapped(now, Some(seen));
+    let of_seen: Vec<_> =
+        world.candidates(0).into_iter().filter(|one| one.address == seen).collect();
+    assert_eq!(of_seen.iter().map(|one| one.kind).collect::<Vec<_>>(), [Kind::Mapped]);
+}
+
+#[test]
 fn an_end_without_nat_is_reached_from_behind_any_nat() {
     for way in [Way::Plain, Way::Cone, Way::Moving] {
         for is_visitor in [true, false] {

@@ -38,12 +38,19 @@ struct Nat {
     /// Outer port and destination of what has left.
     sent: RefCell<Vec<(u16, SocketAddr)>>,
     next: Cell<u16>,
+    /// Outer ports that lead to an inner address, at its request.
+    opened: RefCell<HashMap<u16, SocketAddr>>,
+    /// What came in at such a port: inner address and peer to outer port.
+    flows: RefCell<HashMap<(SocketAddr, SocketAddr), u16>>,
 }
 
 impl Nat {
     fn out(&self, from: SocketAddr, to: SocketAddr) -> Option<SocketAddr> {
         if self.way == Way::Blocked {
             return None;
+        }
+        if let Some(port) = self.flows.borrow().get(&(from, to)) {
+            return Some(SocketAddr::new(self.outer.1, *port));
         }
         let key = (from, (self.way == Way::Moving).then_some(to));
         let port = *self.ports.borrow_mut().entry(key).or_insert_with(|| {
@@ -55,6 +62,10 @@ impl Nat {
     }
 
     fn back(&self, port: u16, from: SocketAddr) -> Option<SocketAddr> {
+        if let Some(inner) = self.opened.borrow().get(&port) {
+            self.flows.borrow_mut().insert((*inner, from), port);
+            return Some(*inner);
+        }
         let is_admitted = self.way == Way::Cone || self.sent.borrow().contains(&(port, from));
         let ports = self.ports.borrow();
         let inner = ports.iter().find(|(_, outer)| **outer == port).map(|((inner, _), _)| *inner);
@@ -105,8 +116,9 @@ impl World {
         let inner = self.networks;
         self.networks += 1;
         let outer = (network, outer.parse().unwrap());
-        let (ports, sent) = Default::default();
-        self.nats.push(Nat { way, outer, inner, ports, sent, next: Cell::new(40_000) });
+        let (ports, sent, opened, flows) = Default::default();
+        let next = Cell::new(40_000);
+        self.nats.push(Nat { way, outer, inner, ports, sent, next, opened, flows });
         inner
     }
 
@@ -259,6 +271,17 @@ impl World {
     pub(super) fn forget_ports(&mut self, nat: usize) {
         self.nats[nat].ports.borrow_mut().clear();
         self.nats[nat].sent.borrow_mut().clear();
+    }
+
+    /// The NAT of an end opens a port to it, and the end learns of it.
+    pub(super) fn map(&mut self, index: usize) -> SocketAddr {
+        let End { network, address, .. } = self.ends[index];
+        let nat = self.nats.iter().find(|nat| nat.inner == network).unwrap();
+        let outer = SocketAddr::new(nat.outer.1, 50_000);
+        nat.opened.borrow_mut().insert(outer.port(), address);
+        let now = self.now;
+        self.attempt(index).mapped(now, Some(outer));
+        outer
     }
 
     /// The address of an end as a machine at `to` sees it.

@@ -65,12 +65,16 @@ impl FlowTargets {
         self.len() == 0
     }
 
-    /// Ends the flows that lead to another target than this one; `None`: all flows. A peer that goes
-    /// on sending gets a new flow, which leads to where the service leads now.
-    pub fn lead_to(&self, target: Option<&TargetAddr>) {
+    /// Ends the flows that lead to none of these targets. A peer that goes on sending gets a new
+    /// flow, which leads to where the service leads now.
+    pub fn lead_to(&self, targets: &[TargetAddr]) {
         let others: Vec<_> = {
             let table = self.table.borrow();
-            table.values().filter(|flow| Some(&flow.address) != target).cloned().collect()
+            table
+                .values()
+                .filter(|flow| !targets.contains(&flow.address.borrow()))
+                .cloned()
+                .collect()
         };
         others.into_iter().for_each(|flow| flow.end(Some(ResetCode::Shutdown)));
     }

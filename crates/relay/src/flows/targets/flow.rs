@@ -16,13 +16,13 @@ use tokio::time::Instant;
 use transport::{FlowInlet, FlowOutlet};
 
 use super::{FlowCaller, give_way_to};
-use crate::Permit;
 use crate::dial::{Allow, DialError, TargetAddr, telling};
 use crate::flows::ports::Port;
 use crate::flows::table::Slot;
 use crate::flows::waking::TaskWaker;
 use crate::flows::{DropReason, FlowSettings, pass_on};
 use crate::room::Position;
+use crate::{Permit, Targets};
 
 /// Datagrams that wait for a lookup, and their bytes.
 const WAITING: usize = 8;
@@ -45,7 +45,8 @@ pub(super) enum State {
 /// The flow to one target.
 pub(super) struct Target {
     pub(super) settings: Rc<FlowSettings>,
-    pub(super) address: TargetAddr,
+    /// The target; another one may take its place until the first answer.
+    pub(super) address: RefCell<TargetAddr>,
     /// The rule for the target.
     pub(super) allow: Option<Allow>,
     pub(super) state: RefCell<State>,
@@ -57,6 +58,7 @@ pub(super) struct Target {
     waiting: RefCell<Vec<Bytes>>,
     /// Addresses that were not tried, the next one last.
     others: RefCell<Vec<SocketAddr>>,
+    stand_ins: Option<StandIns>,
     pub(super) waker: TaskWaker,
     /// The counters include it.
     is_counted: Cell<bool>,
@@ -64,6 +66,13 @@ pub(super) struct Target {
     is_answered: Cell<bool>,
     was_refused: Cell<bool>,
     doubt: Doubt,
+}
+
+/// The targets that stand in for the target of a flow.
+struct StandIns {
+    targets: Rc<dyn Targets>,
+    /// Why the former targets did not serve.
+    failed: RefCell<Vec<DialError>>,
 }
 
 /// What speaks against the socket of a flow.
@@ -94,14 +103,23 @@ impl Doubt {
     }
 
     fn is_there(&self, now: Instant) -> bool {
-        let is_silent = || self.unanswered_since.get().is_some_and(|since| since + SILENT <= now);
-        self.until.get().is_none_or(|until| until <= now) && (self.is_refused.get() || is_silent())
+        self.until.get().is_none_or(|until| until <= now)
+            && (self.is_refused.get() || self.is_silent(now))
+    }
+
+    fn is_silent(&self, now: Instant) -> bool {
+        self.unanswered_since.get().is_some_and(|since| since + SILENT <= now)
+    }
+
+    /// All datagrams without an answer are sent now, after a lookup or to another address.
+    fn begin_anew(&self, now: Instant) {
+        self.unanswered_since.set(Some(now));
     }
 }
 
 impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Target({})", self.address)
+        write!(f, "Target({})", self.address.borrow())
     }
 }
 
@@ -112,10 +130,11 @@ impl Target {
         settings: &Rc<FlowSettings>,
         caller: FlowCaller,
     ) -> Rc<Self> {
-        let FlowCaller { allow, visitor: _, permit } = caller;
+        let FlowCaller { allow, visitor: _, permit, stand_ins } = caller;
         Rc::new(Self {
             settings: Rc::clone(settings),
-            address,
+            address: RefCell::new(address),
+            stand_ins: stand_ins.map(|targets| StandIns { targets, failed: RefCell::default() }),
             allow,
             state: RefCell::new(State::Looking),
             inlet: RefCell::new(Some(inlet.into())),
@@ -145,7 +164,7 @@ impl Target {
                 self.others.replace(addresses);
                 self.connect();
             }
-            Err(error) => self.fail(&error),
+            Err(error) => self.fail(error),
         }
     }
 
@@ -172,18 +191,18 @@ impl Target {
         };
         let Some(socket) = socket else {
             let source = first.unwrap_or_else(|| io::ErrorKind::NotFound.into());
-            let target = self.address.clone();
-            return self.fail(&match Errno::from_io_error(&source) {
+            let target = self.address.borrow().clone();
+            return self.fail(match Errno::from_io_error(&source) {
                 Some(Errno::MFILE | Errno::NFILE) => DialError::Exhausted(target),
                 Some(Errno::AGAIN) => DialError::Ports(target),
                 _ => DialError::Connect { target, source },
             });
         };
-        let waiting = if self.others.borrow().is_empty() {
-            self.waiting.take()
-        } else {
-            self.waiting.borrow().clone()
-        };
+        let waiting =
+            if self.may_move() { self.waiting.borrow().clone() } else { self.waiting.take() };
+        if !waiting.is_empty() {
+            self.doubt.begin_anew(Instant::now());
+        }
         for datagram in waiting {
             self.send(&socket, datagram);
         }
@@ -260,35 +279,88 @@ impl Target {
         let _ = pass_on(arrival, &*inlet, stats);
     }
 
+    /// Whether what is sent may have to be sent to another address as well.
+    fn may_move(&self) -> bool {
+        let has_others = !self.others.borrow().is_empty();
+        has_others || (self.stand_ins.is_some() && !self.is_answered.get())
+    }
+
     /// Looks whether the target refused what was sent, as long as it has not answered. Returns true
-    /// if another address is to be tried: a name may have an IPv6 address on which nobody listens.
-    pub(super) fn is_refused(&self, socket: &FlowSocket) -> bool {
+    /// if another address was found for the flow: a name may have an IPv6 address on which nobody
+    /// listens, and another target may stand in.
+    pub(super) fn moves_on(&self, socket: &FlowSocket) -> bool {
         if self.is_answered.get() {
             return false;
         }
-        let has_others = !self.others.borrow().is_empty();
-        if has_others && socket.take_error() {
+        if self.may_move() && socket.take_error() {
             FlowTally(self).lost(Loss::Unreachable, 1);
         }
         if !self.was_refused.take() {
             return false;
         }
-        if !has_others {
-            self.tell(&DialError::Connect {
-                target: self.address.clone(),
-                source: io::ErrorKind::ConnectionRefused.into(),
-            });
+        // A refusal follows the first datagram at once. A target that took datagrams for long got
+        // them, and no other address may get them a second time.
+        if self.doubt.is_silent(Instant::now()) {
+            self.waiting.take();
         }
-        has_others
+        if !self.others.borrow().is_empty() {
+            self.connect();
+            return true;
+        }
+        match self.take_next(self.refusal()) {
+            Ok(()) => true,
+            Err(error) => {
+                self.tell(&error);
+                false
+            }
+        }
+    }
+
+    fn refusal(&self) -> DialError {
+        DialError::Connect {
+            target: self.address.borrow().clone(),
+            source: io::ErrorKind::ConnectionRefused.into(),
+        }
+    }
+
+    /// Takes the next target that stands in, whose name is not looked up yet. Returns the error
+    /// where no target is left; a target may refuse many datagrams, and its reason is kept once.
+    fn take_next(&self, error: DialError) -> Result<(), DialError> {
+        let Some(StandIns { targets, failed }) = &self.stand_ins else { return Err(error) };
+        let mut failed = failed.borrow_mut();
+        failed.push(error);
+        let Some(next) = targets.next(&failed) else {
+            let last = failed.len() - 1;
+            return Err(failed.swap_remove(last));
+        };
+        drop(failed);
+        self.address.replace(next);
+        self.doubt.end();
+        if let State::Open { socket, .. } = self.state.replace(State::Looking) {
+            socket.flush_last(&*self.settings.stats);
+        }
+        self.waker.wake();
+        Ok(())
+    }
+
+    /// Ends a flow whose target refuses what it gets, if others stand in.
+    pub(super) fn leaves_target(&self) -> bool {
+        let leaves = self.stand_ins.is_some() && self.was_refused_lately();
+        if leaves {
+            self.tell(&self.refusal());
+            self.end(Some(ResetCode::Refused));
+        }
+        leaves
     }
 
     /// The target cannot be reached at all.
-    fn fail(&self, error: &DialError) {
+    fn fail(&self, error: DialError) {
         let code = error.code();
+        tracing::debug!(%error, "the target of a flow cannot be reached");
+        let Err(error) = self.take_next(error) else { return };
+        self.tell(&error);
         let reason = DropReason::of_refusal(code);
         self.settings.stats.count_dropped(reason, self.waiting.borrow().len());
-        tracing::debug!(%error, "the target of a flow cannot be reached");
-        self.tell(error);
         self.end(Some(code));
     }
 
@@ -312,7 +384,7 @@ impl Target {
     }
 
     pub(super) fn has_name(&self) -> bool {
-        match &self.address {
+        match &*self.address.borrow() {
             TargetAddr::Udp { host, .. } => host.parse::<IpAddr>().is_err(),
             TargetAddr::Tcp { .. } | TargetAddr::Unix(_) => false,
         }
@@ -373,7 +445,8 @@ impl Target {
         if let Some(watcher) = watcher
             && stats.complaints.ready()
         {
-            watcher.complain_of_dial(&DialError::Full(self.address.clone()), stats.dropped(reason));
+            let address = self.address.borrow().clone();
+            watcher.complain_of_dial(&DialError::Full(address), stats.dropped(reason));
         }
     }
 
@@ -421,7 +494,7 @@ impl FlowOutlet for Target {
             None if self.keep(&datagram) => {}
             None => stats.count_dropped(DropReason::Early, 1),
             Some(socket) => {
-                if !self.others.borrow().is_empty() {
+                if self.may_move() {
                     self.keep(&datagram);
                 }
                 self.send(&socket, datagram);

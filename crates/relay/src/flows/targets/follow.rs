@@ -6,6 +6,9 @@
 //! * the target refuses what it gets, and its name has another address;
 //! * this machine sends from another address now, and no answers come.
 //!
+//! A flow whose target refuses what it gets ends where other targets stand in: the next datagram of
+//! its peer begins a flow to one of these.
+//!
 //! A flow whose target answers from an address of its name keeps its socket and its port.
 
 use std::collections::HashMap;
@@ -51,8 +54,12 @@ pub(super) async fn follow(targets: Weak<FlowTargets>) {
         drop(targets);
         let mut groups = HashMap::<TargetAddr, Vec<Rc<Target>>>::new();
         for flow in chosen {
-            if groups.len() < LOOKUPS || groups.contains_key(&flow.address) {
-                groups.entry(flow.address.clone()).or_default().push(flow);
+            if flow.leaves_target() {
+                continue;
+            }
+            let address = flow.address.borrow().clone();
+            if groups.len() < LOOKUPS || groups.contains_key(&address) {
+                groups.entry(address).or_default().push(flow);
             }
         }
         let mut found = Known::new();
@@ -87,6 +94,10 @@ async fn look_again(
     // The address that a new socket would send from, by the target's address.
     let mut from = HashMap::<SocketAddr, Option<IpAddr>>::new();
     for flow in flows {
+        // A flow may have taken another target during the lookup.
+        if *flow.address.borrow() != *address {
+            continue;
+        }
         let Some((target, local)) = flow.ends() else { continue };
         let is_in_doubt = flow.is_in_doubt(now);
         let is_wrong = if !found.contains(&target) {

@@ -16,6 +16,7 @@ mod all;
 mod flow;
 mod follow;
 
+use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -26,8 +27,8 @@ use proto::ResetCode;
 use transport::{FlowInlet, FlowOutlet, LocalFuture};
 
 use super::{DropReason, FlowSettings};
-use crate::Permit;
 use crate::dial::{Allow, DialError, TargetAddr, addresses_of};
+use crate::{Permit, Targets};
 
 pub use all::FlowTargets;
 pub(crate) use all::give_way;
@@ -35,7 +36,7 @@ use all::give_way_to;
 use flow::{FlowTally, State, Target};
 
 /// The far end of a flow that arrives.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct FlowCaller {
     /// The rule for the target. It is asked about the name and about every resolved address. Without
     /// a rule every target is permitted.
@@ -45,6 +46,14 @@ pub struct FlowCaller {
     pub visitor: Option<SocketAddr>,
     /// Returned when the flow ends.
     pub permit: Option<Permit>,
+    /// The targets that stand in for the first one, if it cannot be reached or refuses what it gets.
+    pub stand_ins: Option<Rc<dyn Targets>>,
+}
+
+impl fmt::Debug for FlowCaller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FlowCaller").field("visitor", &self.visitor).finish_non_exhaustive()
+    }
 }
 
 /// Connects a flow that arrives with `target`, which must be a [`TargetAddr::Udp`]. The outlet is
@@ -56,9 +65,10 @@ pub fn connect_flow(
     inlet: Box<dyn FlowInlet>,
     settings: &Rc<FlowSettings>,
 ) -> Rc<dyn FlowOutlet> {
-    let (allow, visitor) = (caller.allow.clone(), caller.visitor);
-    let flow = Target::new(target.clone(), inlet, settings, caller);
-    if !matches!(target, TargetAddr::Udp { .. }) {
+    let visitor = caller.visitor;
+    let is_udp = matches!(target, TargetAddr::Udp { .. });
+    let flow = Target::new(target, inlet, settings, caller);
+    if !is_udp {
         flow.end(Some(ResetCode::Unknown));
         return flow;
     }
@@ -70,15 +80,7 @@ pub fn connect_flow(
         return flow;
     }
     flow.enter();
-    // A clone of the lookups would touch a counter that all workers share.
-    let own = Rc::clone(settings);
-    let mut lookup: Lookup = Box::pin(async move {
-        let FlowSettings { dial, lookups, .. } = &*own;
-        let found = addresses_of(&target, allow.as_ref(), lookups);
-        tokio::time::timeout(*dial, found)
-            .await
-            .unwrap_or_else(|_| Err(DialError::Timeout(target.clone())))
-    });
+    let mut lookup = look_up(&flow);
     // An address needs no lookup, and a burst that opens a flow need not wait for the next turn.
     let lookup = match lookup.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(found) => {
@@ -94,6 +96,20 @@ pub fn connect_flow(
 }
 
 type Lookup = LocalFuture<'static, Result<Vec<SocketAddr>, DialError>>;
+
+/// Looks the target of a flow up.
+fn look_up(flow: &Target) -> Lookup {
+    // A clone of the lookups would touch a counter that all workers share.
+    let own = Rc::clone(&flow.settings);
+    let (target, allow) = (flow.address.borrow().clone(), flow.allow.clone());
+    Box::pin(async move {
+        let FlowSettings { dial, lookups, .. } = &*own;
+        let found = addresses_of(&target, allow.as_ref(), lookups);
+        tokio::time::timeout(*dial, found)
+            .await
+            .unwrap_or_else(|_| Err(DialError::Timeout(target.clone())))
+    })
+}
 
 /// The task of a flow: waits for the lookup, then for the socket.
 struct Serving {
@@ -114,7 +130,8 @@ impl Future for Serving {
                 State::Open { socket, .. } => Some(Rc::clone(socket)),
             };
             let Some(socket) = socket else {
-                let Some(waiting) = lookup else { return Poll::Ready(()) };
+                // The flow has another target now.
+                let waiting = lookup.get_or_insert_with(|| look_up(flow));
                 let found = ready!(waiting.as_mut().poll(cx));
                 *lookup = None;
                 flow.found(found);
@@ -124,10 +141,9 @@ impl Future for Serving {
             let Poll::Pending = socket.poll_read(cx, &told, |arrival| flow.arrived(&arrival));
             // Pending: the socket is full, and wakes this task.
             let _ = socket.poll_flush(cx, &told);
-            if !flow.is_refused(&socket) {
+            if !flow.moves_on(&socket) {
                 return Poll::Pending;
             }
-            flow.connect();
         }
     }
 }

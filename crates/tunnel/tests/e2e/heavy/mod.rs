@@ -8,3 +8,4 @@ mod paths;
 mod pressure;
 mod quiet;
 mod sources;
+mod visits;

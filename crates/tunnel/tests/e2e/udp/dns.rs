@@ -55,12 +55,17 @@ fn wait_answer(port: u16) {
 
 /// dnsmasq behind a service with a TCP and a UDP port of one number.
 fn behind(scheme: Scheme) -> (u16, Daemon, Running) {
+    behind_list(scheme, |target| format!("udp://127.0.0.1:{target}"))
+}
+
+/// As [`behind`], with the target that `target` makes of the port of dnsmasq.
+fn behind_list(scheme: Scheme, target: impl Fn(u16) -> String) -> (u16, Daemon, Running) {
     let (mut setup, port) = (Setup::new(scheme), free_port());
-    let (target, daemon) = dnsmasq(setup.dir());
+    let (at, daemon) = dnsmasq(setup.dir());
     setup.more_rights.push(format!("udp: [\"{port}\"]"));
     setup.allow.push(port);
     let public = format!("[\"tcp://:{port}\", \"udp://:{port}\"]");
-    services(&mut setup, &[("dns", &public, &format!("udp://127.0.0.1:{target}"), "")]);
+    services(&mut setup, &[("dns", &public, &target(at), "")]);
     let running = start(setup, 1);
     wait_answer(port);
     (port, daemon, running)
@@ -88,4 +93,18 @@ fn dns_answers_of_40_to_4096_bytes_pass() {
         assert!(again.contains("(TCP)") && length(&again) > 1_800, "{again}");
         assert!(dig(port, &["unknown.test", "A"]).contains("status: "));
     });
+}
+
+#[test]
+fn a_name_server_that_is_gone_costs_no_query_where_another_serves() {
+    for &scheme in Scheme::ALL {
+        let list = |at| format!("[\"127.0.0.1:{}\", \"127.0.0.1:{at}\"]", free_port());
+        let (port, _daemon, _running) = behind_list(scheme, list);
+        for _ in 0..8 {
+            for over in ["+notcp", "+tcp"] {
+                let answer = dig(port, &["+tries=1", over, "small.test", "A"]);
+                assert!(answer.contains("192.0.2.7"), "{answer}");
+            }
+        }
+    }
 }

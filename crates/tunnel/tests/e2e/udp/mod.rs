@@ -29,13 +29,15 @@ use crate::harness::{SOON, Scheme, Setup, free_port, wait};
 /// Bytes of the largest datagram.
 const LARGEST: usize = 65_507;
 
-/// Adds services: a name, public addresses, a target, and further keys.
+/// Adds services: a name, public addresses, a target or a list of targets, and further keys.
 fn services(setup: &mut Setup, all: &[(&str, &str, &str, &str)]) {
     setup.client_lines.push_str("services:\n");
     for (name, public, target, keys) in all {
+        let is_list = target.starts_with('[');
+        let target = if is_list { (*target).to_owned() } else { format!("\"{target}\"") };
         writeln!(
             setup.client_lines,
-            "  - {{ name: {name}, target: \"{target}\", public: {public}{keys} }}"
+            "  - {{ name: {name}, target: {target}, public: {public}{keys} }}"
         )
         .unwrap();
     }

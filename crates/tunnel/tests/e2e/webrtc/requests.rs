@@ -124,7 +124,7 @@ fn other_requests_get_what_http_has_for_them() {
 #[test]
 fn offers_of_strangers_take_no_place_and_those_of_programs_are_bounded() {
     let origin = Origin::echo();
-    let (mut stage, port) = stage("home/*", origin.port());
+    let (stage, port) = stage("home/*", origin.port());
     stage.running.edit_client(|text| format!("p2p: {{ webrtc: {{ peers: 1 }} }}\n{text}"));
     assert!(stage.running.reload("client").status.success());
     run(async {

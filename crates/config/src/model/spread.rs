@@ -1,0 +1,76 @@
+//! How the visitors of a service are spread over its targets.
+
+use std::fmt;
+
+use crate::Target;
+
+/// The most targets of a service.
+pub(crate) const TARGETS_MAX: usize = 64;
+
+/// The largest weight of a target.
+pub(crate) const WEIGHT_MAX: u16 = 256;
+
+/// Which target a visitor gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Balance {
+    /// The targets take turns.
+    #[default]
+    RoundRobin,
+    /// The target with the fewest connections in proportion to its weight.
+    LeastConnections,
+    /// All visitors of one IP address get the same target.
+    SourceHash,
+}
+
+impl Balance {
+    pub(crate) const NAMES: [&'static str; 3] = ["round_robin", "least_connections", "source_hash"];
+
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        [Self::RoundRobin, Self::LeastConnections, Self::SourceHash]
+            .into_iter()
+            .find(|balance| balance.name() == name)
+    }
+
+    /// The word of the configuration.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        let [round_robin, least_connections, source_hash] = Self::NAMES;
+        match self {
+            Self::RoundRobin => round_robin,
+            Self::LeastConnections => least_connections,
+            Self::SourceHash => source_hash,
+        }
+    }
+}
+
+impl fmt::Display for Balance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A further target of a service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Weighted {
+    /// What the client dials, over the protocol of the first target.
+    pub target: Target,
+    /// The share of the visitors, at most 256. A target of weight 0 takes no new visitor.
+    pub weight: u16,
+}
+
+/// The targets of a service beside the first, and which of them a visitor gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spread {
+    /// The rule.
+    pub balance: Balance,
+    /// The weight of the first target.
+    pub weight: u16,
+    /// The other targets. Each differs from all others, and one weight is not 0.
+    pub others: Vec<Weighted>,
+}
+
+impl Default for Spread {
+    fn default() -> Self {
+        Self { balance: Balance::default(), weight: 1, others: Vec::new() }
+    }
+}

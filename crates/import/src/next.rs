@@ -1,0 +1,82 @@
+//! What a person does after an import.
+
+use crate::Program;
+use crate::address::url;
+use crate::plan::{Plan, Rights};
+use crate::write::client_file;
+
+pub(crate) fn steps(program: Program, plan: &Plan, findings: usize) -> Vec<String> {
+    let mut steps = Vec::new();
+    if findings > 0 {
+        steps.push(format!(
+            "Decide about what has no counterpart or needs a look ({findings}): the lines above, \
+             which are at the top of each file as well."
+        ));
+    }
+    let mut files = vec!["server.yaml".to_owned()];
+    if plan.certificate.is_some() {
+        files.extend(["server.crt".to_owned(), "server.key".to_owned()]);
+    }
+    if plan.server.admin.is_some() {
+        files.push("admin.token".to_owned());
+    }
+    let ports: Vec<String> = plan
+        .server
+        .listen
+        .iter()
+        .filter_map(|listen| {
+            let parts = url(listen)?;
+            let over = if matches!(parts.scheme, "quic" | "kcp") { "UDP" } else { "TCP" };
+            Some(format!("{over} {}", parts.port?))
+        })
+        .collect();
+    let stop = match plan.server.sources.as_slice() {
+        [] => String::new(),
+        _ => format!(" Stop {program} there."),
+    };
+    steps.push(format!(
+        "Server: bring {} to its machine, into a folder that only its user can read.{stop} It \
+         listens on {}. Then: tunnel check server.yaml && tunnel server --config server.yaml",
+        files.join(", "),
+        ports.join(", ")
+    ));
+    for client in &plan.clients {
+        let file = client_file(plan, client);
+        let token = client.admin.as_ref().map(|_| format!(" and {}-admin.token", client.name));
+        steps.push(format!(
+            "Client `{}`: bring {file}{} to its machine, and stop {program} there. Then: tunnel check \
+             {file} && tunnel client \
+             --config {file}",
+            client.name,
+            token.unwrap_or_default()
+        ));
+    }
+    if plan.clients.is_empty() {
+        let mut words =
+            plan.server.known.iter().map(|(name, rights)| enroll(name, rights)).collect::<Vec<_>>();
+        if words.is_empty() {
+            words.push(enroll("home", &plan.server.to_come));
+        }
+        steps.push(format!(
+            "Clients: import their files together with this one, or enrol each of them at the \
+             running server: {}",
+            words.join("; ")
+        ));
+    }
+    steps
+        .push("As units of systemd: sudo tunnel install server, sudo tunnel install client".into());
+    steps
+}
+
+/// The command that admits a client with these rights.
+fn enroll(name: &str, rights: &Rights) -> String {
+    let mut line = format!("tunnel enroll {name}");
+    for (kind, list) in rights.kinds() {
+        for entry in list {
+            let plain = entry.bytes().all(|b| b.is_ascii_alphanumeric() || b"-.:/".contains(&b));
+            let quoted = format!("'{}'", entry.replace('\'', ""));
+            line.push_str(&format!(" --allow-{kind} {}", if plain { entry } else { &quoted }));
+        }
+    }
+    line
+}

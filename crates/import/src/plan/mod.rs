@@ -1,0 +1,298 @@
+//! What is to be written: a server, its clients, and what each of them may do.
+
+mod complete;
+mod service;
+
+use config::edit::Value;
+use proto::greeting::Token;
+
+use crate::Certificate;
+use crate::address::name;
+
+pub(crate) use service::{Forward, Service, Visitor};
+
+/// The transports of paths that are written.
+pub(crate) const SCHEMES: [&str; 6] = ["tls", "quic", "kcp", "wss", "ws", "tcp"];
+
+/// The port of a server whose source has none.
+pub(crate) const PORT: u16 = 7000;
+
+/// The place of a server of whom no source tells the address.
+pub(crate) const UNKNOWN: &str = "tunnel.example.com";
+
+/// The sign for `$` of a variable of the environment, while texts are built. Any other `${` of a
+/// source is a text.
+pub(crate) const VARIABLE: char = '\u{f8ff}';
+
+/// The sign for a token that is made later.
+pub(crate) const LATER: char = '\u{f8fe}';
+
+/// The domain of the documentation, where the source tells none.
+pub(crate) const DOMAIN: &str = "example.com";
+
+/// The ports of a client whose source leaves the port to the server: those of an enrolled client.
+pub(crate) const ANY_PORTS: &str = "10000-10999";
+
+/// A text as a value.
+pub(crate) fn text(text: impl AsRef<str>) -> Value {
+    Value::Text(text.as_ref().replace("${", "$${").replace(VARIABLE, "$"))
+}
+
+/// Texts as a value: one alone is no list.
+pub(crate) fn texts<T: AsRef<str>>(texts: &[T]) -> Value {
+    match texts {
+        [one] => text(one),
+        more => Value::List(more.iter().map(text).collect()),
+    }
+}
+
+pub(crate) fn map(entries: &[(&str, Value)]) -> Value {
+    Value::Map(entries.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect())
+}
+
+/// Texts by name as a value.
+pub(crate) fn texts_by_name(entries: &[(&str, &str)]) -> Value {
+    Value::Map(entries.iter().map(|(key, value)| ((*key).to_owned(), text(value))).collect())
+}
+
+/// Keys of a map that is being built.
+pub(crate) type Keys = Vec<(String, Value)>;
+
+/// Sets a key. `timeouts.dial` is a key in a map, which is made where it is missing.
+pub(crate) fn set(keys: &mut Keys, path: &str, value: Value) {
+    let (first, rest) = match path.split_once('.') {
+        Some((first, rest)) => (first, Some(rest)),
+        None => (path, None),
+    };
+    let place = keys.iter().position(|(key, _)| key == first);
+    match (place, rest) {
+        (Some(n), Some(rest)) => {
+            if let Value::Map(inner) = &mut keys[n].1 {
+                set(inner, rest, value);
+            }
+        }
+        (Some(n), None) => keys[n].1 = value,
+        (None, Some(rest)) => {
+            let mut inner = Keys::new();
+            set(&mut inner, rest, value);
+            keys.push((first.to_owned(), Value::Map(inner)));
+        }
+        (None, None) => keys.push((first.to_owned(), value)),
+    }
+}
+
+/// The rights of a client.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rights {
+    pub(crate) tcp: Vec<String>,
+    pub(crate) udp: Vec<String>,
+    pub(crate) http: Vec<String>,
+    pub(crate) tls: Vec<String>,
+    pub(crate) forward: Vec<String>,
+    pub(crate) visit: Vec<String>,
+    pub(crate) invite: bool,
+    /// Keys of `limits`.
+    pub(crate) limits: Keys,
+}
+
+impl Rights {
+    /// A kind of right by its key.
+    pub(crate) fn kind(&mut self, key: &str) -> Option<&mut Vec<String>> {
+        Some(match key {
+            "tcp" => &mut self.tcp,
+            "udp" => &mut self.udp,
+            "http" => &mut self.http,
+            "tls" => &mut self.tls,
+            "forward" => &mut self.forward,
+            "visit" => &mut self.visit,
+            _ => return None,
+        })
+    }
+
+    /// Each kind of right with its entries.
+    pub(crate) const fn kinds(&self) -> [(&'static str, &Vec<String>); 6] {
+        [
+            ("tcp", &self.tcp),
+            ("udp", &self.udp),
+            ("http", &self.http),
+            ("tls", &self.tls),
+            ("forward", &self.forward),
+            ("visit", &self.visit),
+        ]
+    }
+}
+
+/// Adds an entry that is not there yet.
+pub(crate) fn add(list: &mut Vec<String>, entry: impl Into<String>) {
+    let entry = entry.into();
+    if !list.contains(&entry) {
+        list.push(entry);
+    }
+}
+
+/// The server to be.
+#[derive(Debug, Default)]
+pub(crate) struct Server {
+    /// The sources that say something of it.
+    pub(crate) sources: Vec<String>,
+    /// The URLs where clients connect.
+    pub(crate) listen: Vec<String>,
+    /// Certificate and key of the source.
+    pub(crate) identity: Option<(String, String)>,
+    /// The addresses of the doors for names.
+    pub(crate) http: Vec<String>,
+    pub(crate) tls_routes: Vec<String>,
+    /// The address of the admin API.
+    pub(crate) admin: Option<String>,
+    /// Further keys.
+    pub(crate) keys: Keys,
+    /// Rights of clients by name, which their own files may not use up.
+    pub(crate) known: Vec<(String, Rights)>,
+    /// Rights of clients that are still to come.
+    pub(crate) to_come: Rights,
+    /// Limits of every client.
+    pub(crate) limits: Keys,
+    /// The entries of the clients, once the plan is complete.
+    pub(crate) clients: Vec<Admitted>,
+}
+
+/// The entry of a client in the file of the server.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    pub(crate) name: String,
+    /// The hash of the token.
+    pub(crate) stored: String,
+    pub(crate) rights: Rights,
+}
+
+/// A path of a client to the server.
+#[derive(Clone, Debug)]
+pub(crate) struct Path {
+    /// `tls`, `quic`, `kcp` or `wss`.
+    pub(crate) scheme: &'static str,
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    /// The path of a WebSocket.
+    pub(crate) path: String,
+    pub(crate) sni: Option<String>,
+}
+
+impl Path {
+    pub(crate) fn new(scheme: &'static str, host: impl Into<String>, port: u16) -> Self {
+        Self { scheme, host: host.into(), port, path: String::new(), sni: None }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("{}://{}{}", self.scheme, crate::address::at(&self.host, self.port), self.path)
+    }
+}
+
+/// A client to be.
+#[derive(Debug, Default)]
+pub(crate) struct Client {
+    pub(crate) name: String,
+    pub(crate) sources: Vec<String>,
+    pub(crate) servers: Vec<Path>,
+    /// The authorities that the source trusts.
+    pub(crate) ca: Option<String>,
+    /// The certificate and the key that the client shows.
+    pub(crate) identity: Option<(String, String)>,
+    pub(crate) services: Vec<Service>,
+    pub(crate) forwards: Vec<Forward>,
+    /// Rights that do not follow from services and forwards.
+    pub(crate) rights: Rights,
+    pub(crate) admin: Option<String>,
+    /// Further keys.
+    pub(crate) keys: Keys,
+    /// The token, once it is made.
+    pub(crate) token: String,
+}
+
+impl Client {
+    /// Makes the target a further one of a service that is the same in all else, if the source has
+    /// both in one group. Whether there is such a service.
+    pub(crate) fn join(&mut self, service: &Service) -> bool {
+        let same = |other: &&mut Service| {
+            let group = other.group.is_some() && other.group == service.group;
+            group && (&other.public, &other.keys) == (&service.public, &service.keys)
+        };
+        let Some(first) = self.services.iter_mut().find(same) else { return false };
+        if first.target != service.target {
+            add(&mut first.others, &service.target);
+        }
+        true
+    }
+
+    /// Adds a service under a name that no other one has.
+    pub(crate) fn publish(&mut self, mut service: Service) {
+        let wanted = name(&service.name);
+        let taken = |name: &String| self.services.iter().any(|other| other.name == *name);
+        service.name = free(&wanted, taken);
+        self.services.push(service);
+    }
+}
+
+/// The wanted name, with a number behind it where it is taken.
+fn free(wanted: &str, taken: impl Fn(&String) -> bool) -> String {
+    let short: String = wanted.chars().take(56).collect();
+    let numbered = (2..=u32::MAX).map(|n| format!("{short}-{n}"));
+    let mut all = std::iter::once(wanted.to_owned()).chain(numbered);
+    all.find(|name| !taken(name)).unwrap_or_default()
+}
+
+/// All files to be.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    pub(crate) server: Server,
+    pub(crate) clients: Vec<Client>,
+    /// The certificate that was made for the server.
+    pub(crate) certificate: Option<Certificate>,
+    /// Files of secrets, each with its content.
+    pub(crate) tokens: Vec<(String, String)>,
+    /// Secrets of visits that are too weak for a token: the n-th stands for the n-th new token.
+    pub(crate) weak: Vec<String>,
+}
+
+impl Plan {
+    /// A new client. The name is made one of ours, and unique.
+    pub(crate) fn client(&mut self, wanted: Option<&str>, source: &str) -> &mut Client {
+        let wanted = name(wanted.unwrap_or("home"));
+        let taken = |name: &String| self.clients.iter().any(|other| other.name == *name);
+        let client = Client {
+            name: free(&wanted, taken),
+            sources: vec![source.to_owned()],
+            ..Client::default()
+        };
+        self.clients.push(client);
+        let last = self.clients.len() - 1;
+        &mut self.clients[last]
+    }
+
+    /// Whether a secret can be a token of ours.
+    pub(crate) fn is_strong(&self, secret: &str) -> bool {
+        secret.contains(VARIABLE) || Token::new(secret).is_ok()
+    }
+
+    /// The token of both sides of a visit: the secret itself, or a sign for a token that is made
+    /// later.
+    pub(crate) fn shared(&mut self, secret: &str) -> String {
+        if self.is_strong(secret) {
+            return secret.to_owned();
+        }
+        let n = match self.weak.iter().position(|weak| weak == secret) {
+            Some(n) => n,
+            None => {
+                self.weak.push(secret.to_owned());
+                self.weak.len() - 1
+            }
+        };
+        format!("{LATER}{n}")
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        let idle = |client: &Client| client.services.is_empty() && client.forwards.is_empty();
+        self.server.listen.is_empty()
+            && self.server.sources.is_empty()
+            && self.clients.iter().all(|client| idle(client) && client.servers.is_empty())
+    }
+}

@@ -1,0 +1,65 @@
+//! Weighted rendezvous hashing: each end has a score for each visitor, and the highest wins. The
+//! scores of the other ends do not change when one goes (Thaler and Ravishankar, 1998; the weights:
+//! Schindelhauer and Schomaker, 2005). All processes of all versions agree on the scores.
+
+use std::net::IpAddr;
+
+/// What stays the same of a visitor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key(u64);
+
+impl Key {
+    /// The key of an address. An IPv4 address inside IPv6 is the same visitor.
+    pub(super) fn of(visitor: IpAddr) -> Self {
+        Self(match visitor.to_canonical() {
+            IpAddr::V4(ip) => hash(&ip.octets()),
+            IpAddr::V6(ip) => hash(&ip.octets()),
+        })
+    }
+
+    /// The score of an end of this weight, which is above 0.
+    pub(super) fn score(self, id: u64, weight: u32) -> f64 {
+        let mixed = mix(self.0 ^ mix(id));
+        // 53 bits fill the fraction of a double: above 0 and below 1, so the logarithm is below 0.
+        let unit = ((mixed >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
+        -f64::from(weight) / unit.ln()
+    }
+}
+
+/// The number of an end by its name.
+#[must_use]
+pub fn fingerprint(name: &str) -> u64 {
+    hash(name.as_bytes())
+}
+
+/// FNV-1a, whose weak upper bits [`mix`] spreads.
+fn hash(bytes: &[u8]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    mix(bytes.iter().fold(0xcbf2_9ce4_8422_2325, step))
+}
+
+/// The finalizer of splitmix64: each bit of the input changes half of the output.
+const fn mix(mut bits: u64) -> u64 {
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_one_key_in_both_families() {
+        let key = |text: &str| Key::of(text.parse().unwrap());
+        assert_eq!(key("::ffff:192.0.2.1"), key("192.0.2.1"));
+        assert_ne!(key("192.0.2.2"), key("192.0.2.1"));
+    }
+
+    /// Another version must not move all visitors.
+    #[test]
+    fn keys_and_names_keep_their_numbers() {
+        assert_eq!(fingerprint("tcp://127.0.0.1:80"), fingerprint("tcp://127.0.0.1:80"));
+        assert_eq!((mix(1), hash(b"a")), (0x5692_161d_100b_05e5, mix(0xaf63_dc4c_8601_ec8c)));
+    }
+}

@@ -1,0 +1,198 @@
+//! Which of several ends gets the next visitor. Pure: who is fit, how heavy and how busy it is, is
+//! given, and a place in the list comes out.
+
+mod hash;
+
+use std::net::IpAddr;
+
+pub use hash::{Key, fingerprint};
+
+/// The rule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// The ends take turns, each as often as its weight says.
+    #[default]
+    RoundRobin,
+    /// The end with the fewest visitors in proportion to its weight; equal ends take turns.
+    LeastConnections,
+    /// The same end for all visitors with the same key.
+    SourceHash,
+}
+
+/// An end that may get the visitor.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate {
+    /// The [`fingerprint`] of its name. It stays the same while other ends come and go.
+    pub id: u64,
+    /// The share of the visitors. 0: the end gets no visitor.
+    pub weight: u32,
+    /// The share at the moment, at most `weight`: an end that has just returned gets less.
+    /// [`Policy::SourceHash`] does not heed it, because a visitor would change its end twice.
+    pub now: u32,
+    /// The number of its visitors at the moment.
+    pub live: u32,
+}
+
+/// The turns of the ends.
+#[derive(Debug, Default)]
+pub struct Turns(Vec<i64>);
+
+impl Policy {
+    /// The place of the end for the next visitor; `None`: no weight is above 0.
+    /// `candidates` has a place for each end of a list that does not change, `None` for those that
+    /// are not fit. A visitor without a key takes its turn.
+    pub fn pick(
+        self,
+        turns: &mut Turns,
+        candidates: &[Option<Candidate>],
+        visitor: Option<Key>,
+    ) -> Option<usize> {
+        let fit = || {
+            let all = candidates.iter().enumerate();
+            all.filter_map(|(place, one)| one.filter(|one| one.weight > 0).map(|one| (place, one)))
+        };
+        match (self, visitor) {
+            (Self::SourceHash, Some(key)) => {
+                let score = |one: &Candidate| key.score(one.id, one.weight);
+                let best = fit().max_by(|(_, a), (_, b)| score(a).total_cmp(&score(b)));
+                best.map(|(place, _)| place)
+            }
+            (Self::RoundRobin, _) | (Self::SourceHash, None) => turns.next(candidates, |_| true),
+            (Self::LeastConnections, _) => {
+                // (a + 1) / weight of a < (b + 1) / weight of b, without a division.
+                let load = |a: &Candidate, b: &Candidate| {
+                    (u64::from(a.live) + 1) * u64::from(b.now.max(1))
+                };
+                let least = fit().map(|(_, one)| one).min_by(|a, b| load(a, b).cmp(&load(b, a)))?;
+                turns.next(candidates, |one| load(one, &least) <= load(&least, one))
+            }
+        }
+    }
+}
+
+impl Turns {
+    /// The next of those that are `wanted`: smooth weighted round robin, as in nginx. In each round
+    /// an end gains its weight, and the end that is picked loses the weight of all.
+    fn next(
+        &mut self,
+        candidates: &[Option<Candidate>],
+        wanted: impl Fn(&Candidate) -> bool,
+    ) -> Option<usize> {
+        self.0.resize(candidates.len(), 0);
+        let (mut all, mut best) = (0, None);
+        for (place, (one, gained)) in candidates.iter().zip(&mut self.0).enumerate() {
+            let Some(one) = one.filter(|one| one.weight > 0 && wanted(one)) else { continue };
+            let weight = i64::from(one.now.max(1));
+            *gained += weight;
+            all += weight;
+            if best.is_none_or(|(_, most)| *gained > most) {
+                best = Some((place, *gained));
+            }
+        }
+        let (place, _) = best?;
+        if let Some(gained) = self.0.get_mut(place) {
+            *gained -= all;
+        }
+        Some(place)
+    }
+}
+
+/// The key of a visitor for [`Policy::SourceHash`]: its IP address without the port.
+#[must_use]
+pub fn key_of(visitor: IpAddr) -> Key {
+    Key::of(visitor)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn end(id: u64, weight: u32, live: u32) -> Option<Candidate> {
+        Some(Candidate { id, weight, now: weight, live })
+    }
+
+    fn picks(policy: Policy, ends: &[Option<Candidate>], visitors: usize) -> Vec<usize> {
+        let mut turns = Turns::default();
+        (0..visitors).map(|_| policy.pick(&mut turns, ends, None).unwrap()).collect()
+    }
+
+    #[test]
+    fn turns_follow_the_weights_and_are_mixed() {
+        let ends = [end(1, 3, 0), end(2, 1, 0), end(3, 0, 0)];
+        assert_eq!(picks(Policy::RoundRobin, &ends, 8), [0, 0, 1, 0, 0, 0, 1, 0]);
+    }
+
+    #[test]
+    fn an_end_that_is_not_fit_is_left_out() {
+        let ends = [None, end(2, 1, 0), end(3, 1, 0)];
+        assert_eq!(picks(Policy::RoundRobin, &ends, 4), [1, 2, 1, 2]);
+        assert_eq!(
+            Policy::RoundRobin.pick(&mut Turns::default(), &[None, end(1, 0, 0)], None),
+            None
+        );
+    }
+
+    #[test]
+    fn the_least_busy_end_in_proportion_to_its_weight_is_next() {
+        let least = |ends: &[_]| picks(Policy::LeastConnections, ends, 1)[0];
+        assert_eq!(least(&[end(1, 1, 5), end(2, 1, 4)]), 1);
+        assert_eq!(least(&[end(1, 2, 5), end(2, 1, 4)]), 0);
+        let alike = [end(1, 1, 4), end(2, 1, 4), end(3, 1, 9)];
+        assert_eq!(picks(Policy::LeastConnections, &alike, 4), [0, 1, 0, 1]);
+    }
+
+    #[test]
+    fn an_end_that_has_just_returned_gets_fewer_visitors() {
+        let slow = Candidate { id: 2, weight: 100, now: 10, live: 0 };
+        let ends = [end(1, 100, 0), Some(slow)];
+        let of_slow = picks(Policy::RoundRobin, &ends, 110).iter().filter(|n| **n == 1).count();
+        assert_eq!(of_slow, 10);
+    }
+
+    fn homes(ends: &[Option<Candidate>], visitors: u32) -> Vec<usize> {
+        let mut turns = Turns::default();
+        let home = |visitor: u32| {
+            let key = key_of(IpAddr::V4(visitor.into()));
+            Policy::SourceHash.pick(&mut turns, ends, Some(key)).unwrap()
+        };
+        (0..visitors).map(home).collect()
+    }
+
+    #[test]
+    fn the_shares_of_addresses_follow_the_weights() {
+        let ends: Vec<_> =
+            (0..3).map(|n| end(fingerprint(&format!("tcp://10.0.0.{n}:80")), n + 1, 0)).collect();
+        let homes = homes(&ends, 60_000);
+        for (n, share) in [10_000_f64, 20_000.0, 30_000.0].into_iter().enumerate() {
+            let of = homes.iter().filter(|home| **home == n).count() as f64;
+            assert!((of / share - 1.0).abs() < 0.05, "{n}: {of} of {share}");
+        }
+    }
+
+    proptest! {
+        /// The removal of one of n moves only the visitors that it had.
+        #[test]
+        fn the_removal_of_an_end_moves_only_its_share(
+            weights in proptest::collection::vec(1_u32..=256, 2..12),
+            gone in 0_usize..12,
+            seed: u64,
+        ) {
+            let gone = gone % weights.len();
+            let name = |n: usize| format!("tcp://{seed}.example:{n}");
+            let mut ends: Vec<_> = weights
+                .iter()
+                .enumerate()
+                .map(|(n, weight)| end(fingerprint(&name(n)), *weight, 0))
+                .collect();
+            let before = homes(&ends, 500);
+            ends[gone] = None;
+            let after = homes(&ends, 500);
+            for (before, after) in before.into_iter().zip(after) {
+                prop_assert!(before == after || before == gone);
+                prop_assert!(after != gone);
+            }
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! TLS between two clients that have certificates of one authority.
+//!
+//! Both ends show the certificate of a client (`clientAuth`, as `tunnel generate certs --client`
+//! issues it), because each of them is one. Its name is the name of the client at the server. The
+//! certificate of a server proves nothing here: whoever runs the server cannot take part with it.
+//!
+//! The end with the service does not refuse a certificate in the handshake. It notes the problem, and
+//! the log-in is refused as one with a wrong token: a stranger learns neither the reason nor the
+//! authority.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use rustls::client::Resumption;
+use rustls::client::danger::{ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::sign::SingleCertAndKey;
+use rustls::version::TLS13;
+use rustls::{CertificateError, ClientConfig, DistinguishedName, Error, OtherError, ServerConfig};
+
+use crate::config::roots;
+use crate::signatures::signatures_by;
+use crate::words;
+use crate::{Identity, MaterialError, certificate_name, load_certificates, order_suites, provider};
+
+/// The certificate of this client, and the authority of the others.
+#[derive(Clone)]
+pub struct PeerMaterial {
+    identity: Identity,
+    verifier: Arc<dyn ClientCertVerifier>,
+}
+
+/// What the other client has shown.
+#[derive(Clone, Debug, Default)]
+pub struct Shown(Arc<OnceLock<Vec<CertificateDer<'static>>>>);
+
+/// Why the certificate of the other client is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct PeerFault(String);
+
+impl PeerMaterial {
+    /// Loads PEM files: the authority of the other clients, and the certificate of this one with its
+    /// key.
+    ///
+    /// # Errors
+    /// The file and the problem.
+    pub fn load(ca: &Path, certificate: &Path, key: &Path) -> Result<Self, MaterialError> {
+        let roots = Arc::new(roots(ca, load_certificates(ca)?)?);
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
+            .build()
+            .map_err(|error| MaterialError::file(ca, error))?;
+        Ok(Self { identity: Identity::load(certificate, key)?, verifier })
+    }
+
+    /// Verifies the certificate of the client `name` at this time.
+    ///
+    /// # Errors
+    /// The problem, which goes on after "its certificate" or says that there is none.
+    pub fn verify(&self, shown: &Shown, name: &str) -> Result<(), PeerFault> {
+        let chain = shown.0.get().map(Vec::as_slice).unwrap_or_default();
+        let [leaf, others @ ..] = chain else {
+            return Err(PeerFault("it shows no certificate".to_owned()));
+        };
+        judge(&*self.verifier, leaf, others, name, UnixTime::now())
+    }
+
+    /// The configuration of a visitor, which reaches the client `name` and no other.
+    ///
+    /// # Errors
+    /// TLS cannot be set up.
+    pub fn client_config(
+        &self,
+        name: &str,
+        alpn: &[&[u8]],
+    ) -> Result<Arc<ClientConfig>, MaterialError> {
+        let verifier = Publisher { verifier: Arc::clone(&self.verifier), name: name.to_owned() };
+        let mut config = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])
+            .map_err(|error| MaterialError::Setting(error.to_string()))?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier))
+            .with_client_cert_resolver(self.shown_key());
+        config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+        config.resumption = Resumption::disabled();
+        // The server of the tunnel reads the ClientHello of an inner session.
+        config.enable_sni = false;
+        Ok(Arc::new(config))
+    }
+
+    /// The configuration of the end with the service for one session. What the visitor shows is noted
+    /// in `shown`, and the caller has to [verify](Self::verify) it after the handshake.
+    ///
+    /// # Errors
+    /// TLS cannot be set up.
+    pub fn server_config(
+        &self,
+        alpn: &[&[u8]],
+        shown: &Shown,
+    ) -> Result<Arc<ServerConfig>, MaterialError> {
+        let visitor = Visitor { verifier: Arc::clone(&self.verifier), shown: shown.clone() };
+        let mut config = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])
+            .map_err(|error| MaterialError::Setting(error.to_string()))?
+            .with_client_cert_verifier(Arc::new(visitor))
+            .with_cert_resolver(self.shown_key());
+        config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+        // A client that was asked for a certificate waits for a ticket.
+        config.send_tls13_tickets = 1;
+        order_suites(&mut config);
+        Ok(Arc::new(config))
+    }
+
+    fn shown_key(&self) -> Arc<SingleCertAndKey> {
+        Arc::new(SingleCertAndKey::from(Arc::clone(self.identity.key())))
+    }
+}
+
+/// Without the key.
+impl fmt::Debug for PeerMaterial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PeerMaterial").field("identity", &self.identity).finish_non_exhaustive()
+    }
+}
+
+fn judge(
+    verifier: &dyn ClientCertVerifier,
+    leaf: &CertificateDer<'_>,
+    others: &[CertificateDer<'_>],
+    name: &str,
+    now: UnixTime,
+) -> Result<(), PeerFault> {
+    verifier.verify_client_cert(leaf, others, now).map_err(|error| PeerFault(problem(&error)))?;
+    match certificate_name(leaf) {
+        Some(named) if named == name => Ok(()),
+        Some(named) => Err(PeerFault(format!("its certificate is that of {named}"))),
+        None => Err(PeerFault("its certificate has no name".to_owned())),
+    }
+}
+
+#[allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "rustls' enums are open and long; the rest keeps its own text"
+)]
+fn problem(error: &Error) -> String {
+    match error {
+        Error::InvalidCertificate(why) => match why {
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+                "its certificate is of another authority than `ca`".to_owned()
+            }
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                "its certificate has expired, unless the clock here is wrong".to_owned()
+            }
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                "its certificate is not valid yet; check the clocks".to_owned()
+            }
+            CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+                "its certificate is not that of a client (clientAuth)".to_owned()
+            }
+            other => format!("its certificate {}", words::of_rustls(other)),
+        },
+        other => words::failure(other, "it"),
+    }
+}
+
+/// Verifies the client with the service for a visitor.
+#[derive(Debug)]
+struct Publisher {
+    verifier: Arc<dyn ClientCertVerifier>,
+    name: String,
+}
+
+impl ServerCertVerifier for Publisher {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        match judge(&*self.verifier, end_entity, intermediates, &self.name, now) {
+            Ok(()) => Ok(ServerCertVerified::assertion()),
+            Err(fault) => {
+                let error = OtherError(Arc::new(fault));
+                Err(Error::InvalidCertificate(CertificateError::Other(error)))
+            }
+        }
+    }
+
+    signatures_by!(verifier);
+}
+
+/// Notes what a visitor shows. Its signature, which is verified as usual, proves that it has the key.
+#[derive(Debug)]
+struct Visitor {
+    verifier: Arc<dyn ClientCertVerifier>,
+    shown: Shown,
+}
+
+impl ClientCertVerifier for Visitor {
+    /// A visitor without a certificate is refused by the log-in as any other.
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    /// The names of authorities would tell a stranger who is trusted.
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let chain = std::iter::once(end_entity).chain(intermediates);
+        // Each session has its own verifier, which is asked once.
+        let _ = self.shown.0.set(chain.map(|one| one.clone().into_owned()).collect());
+        Ok(ClientCertVerified::assertion())
+    }
+
+    signatures_by!(verifier);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use rustls::pki_types::pem::PemObject as _;
+    use rustls::{ClientConnection, ServerConnection};
+
+    use super::*;
+    use crate::{Authority, HostName, Issued, PEER_NAME};
+
+    const ALPN: &[&[u8]] = &[b"tunnel/1"];
+
+    fn shown(issued: &Issued) -> Shown {
+        let der = CertificateDer::from_pem_slice(issued.certificate.as_bytes()).unwrap();
+        Shown(Arc::new(OnceLock::from(vec![der])))
+    }
+
+    /// What `own` trusts: the certificates of `ca`.
+    fn material(ca: &Issued, own: &Issued) -> PeerMaterial {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            fs::write(&path, text).unwrap();
+            path
+        };
+        let (ca, certificate) = (write("ca", &ca.certificate), write("crt", &own.certificate));
+        PeerMaterial::load(&ca, &certificate, &write("key", &own.key)).unwrap()
+    }
+
+    #[test]
+    fn a_client_of_the_authority_is_known_by_its_name_and_a_server_of_it_is_nobody() {
+        let (authority, ca) = Authority::create(1).unwrap();
+        let (other, _) = Authority::create(1).unwrap();
+        let own = material(&ca, &authority.client("home", 1).unwrap());
+        let told = |shown: &Shown| own.verify(shown, "laptop").map_err(|fault| fault.to_string());
+        let laptop = authority.client("laptop", 1).unwrap();
+        assert_eq!(told(&shown(&laptop)), Ok(()));
+        let name: HostName = "laptop".parse().unwrap();
+        for (shown, expected) in [
+            (Shown::default(), "shows no certificate"),
+            (shown(&other.client("laptop", 1).unwrap()), "of another authority"),
+            (shown(&authority.client("Laptop", 1).unwrap()), "is that of Laptop"),
+            (shown(&authority.server(&[name], 1).unwrap()), "is not that of a client"),
+        ] {
+            let fault = told(&shown).unwrap_err();
+            assert!(fault.contains(expected), "{fault}");
+        }
+    }
+
+    #[test]
+    fn the_handshake_fails_for_no_visitor_and_for_each_wrong_publisher() {
+        let (authority, ca) = Authority::create(1).unwrap();
+        let (other, other_ca) = Authority::create(1).unwrap();
+        let home = material(&ca, &authority.client("home", 1).unwrap());
+        let shake = |visitor: &PeerMaterial, name: &str| {
+            let noted = Shown::default();
+            let server = home.server_config(ALPN, &noted).unwrap();
+            let mut server = ServerConnection::new(server).unwrap();
+            let peer = ServerName::try_from(PEER_NAME).unwrap();
+            let config = visitor.client_config(name, ALPN).unwrap();
+            let mut client = ClientConnection::new(config, peer).unwrap();
+            while client.wants_write() || server.wants_write() {
+                let mut said = Vec::new();
+                client.write_tls(&mut said).unwrap();
+                server.read_tls(&mut said.as_slice()).unwrap();
+                server.process_new_packets().unwrap();
+                let mut said = Vec::new();
+                server.write_tls(&mut said).unwrap();
+                client.read_tls(&mut said.as_slice()).unwrap();
+                client.process_new_packets().map_err(|error| error.to_string())?;
+            }
+            Ok::<_, String>(noted)
+        };
+        let laptop = material(&ca, &authority.client("laptop", 1).unwrap());
+        let noted = shake(&laptop, "home").unwrap();
+        assert_eq!(home.verify(&noted, "laptop"), Ok(()));
+        // The log-in refuses this one, not the handshake.
+        let stranger = material(&ca, &other.client("laptop", 1).unwrap());
+        let noted = shake(&stranger, "home").unwrap();
+        assert!(home.verify(&noted, "laptop").is_err());
+        assert!(shake(&laptop, "office").unwrap_err().contains("is that of home"));
+        let trusting_others = material(&other_ca, &authority.client("laptop", 1).unwrap());
+        assert!(shake(&trusting_others, "home").unwrap_err().contains("another authority"));
+    }
+}

@@ -1,0 +1,111 @@
+//! Programs that use a visit while its path changes: a transfer and an interactive session, both over
+//! an echo service.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use testkit::stage::{LONG, bytes, wait};
+
+/// The pause after each block of a transfer: it shall last as long as the path has to change.
+const PAUSE: Duration = Duration::from_millis(5);
+const BLOCK: u64 = 64 << 10;
+
+/// The pause of a person between two keys.
+const KEYS: Duration = Duration::from_millis(20);
+
+/// Sends bytes whose value depends on their offset, and compares those that come back.
+pub(crate) struct Transfer {
+    back: Arc<AtomicU64>,
+    ends: Arc<AtomicBool>,
+    threads: [JoinHandle<u64>; 2],
+}
+
+impl Transfer {
+    /// Begins a transfer of at least so many bytes each way.
+    pub(crate) fn start(stream: TcpStream, least: u64) -> Self {
+        let (back, ends) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
+        let (sending, told) = (stream.try_clone().unwrap(), Arc::clone(&ends));
+        let send = thread::spawn(move || {
+            let mut pattern = bytes::Pattern::default();
+            while pattern.offset() < least || !told.load(Ordering::Relaxed) {
+                pattern.send(&sending, BLOCK).unwrap();
+                thread::sleep(PAUSE);
+            }
+            sending.shutdown(Shutdown::Write).unwrap();
+            pattern.offset()
+        });
+        let counted = Arc::clone(&back);
+        let receive = thread::spawn(move || {
+            let mut pattern = bytes::Pattern::default();
+            while pattern.expect(&stream, BLOCK).unwrap() {
+                counted.store(pattern.offset(), Ordering::Relaxed);
+            }
+            pattern.offset()
+        });
+        Self { back, ends, threads: [send, receive] }
+    }
+
+    /// Waits until so many bytes more have come back.
+    pub(crate) fn passes(&self, more: u64) {
+        let goal = self.back.load(Ordering::Relaxed) + more;
+        wait("more bytes of the transfer", LONG, || {
+            assert!(!self.threads[1].is_finished(), "the transfer has ended");
+            (self.back.load(Ordering::Relaxed) >= goal).then_some(())
+        });
+    }
+
+    /// Ends the transfer. Returns the number of bytes, all of which came back.
+    pub(crate) fn end(self) -> u64 {
+        self.ends.store(true, Ordering::Relaxed);
+        let [sent, back] = self.threads.map(|thread| thread.join().unwrap());
+        assert_eq!(sent, back);
+        sent
+    }
+}
+
+/// Sends a byte, waits for it, sends the next one.
+pub(crate) struct Session {
+    count: Arc<AtomicU64>,
+    ends: Arc<AtomicBool>,
+    thread: JoinHandle<Duration>,
+}
+
+impl Session {
+    pub(crate) fn start(mut stream: TcpStream) -> Self {
+        let (count, ends) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
+        let (counted, told) = (Arc::clone(&count), Arc::clone(&ends));
+        let thread = thread::spawn(move || {
+            let mut longest = Duration::ZERO;
+            while !told.load(Ordering::Relaxed) {
+                let key = [counted.fetch_add(1, Ordering::Relaxed) as u8];
+                let (begin, mut echo) = (Instant::now(), [0]);
+                stream.write_all(&key).unwrap();
+                stream.read_exact(&mut echo).unwrap();
+                assert_eq!(echo, key);
+                longest = longest.max(begin.elapsed());
+                thread::sleep(KEYS);
+            }
+            longest
+        });
+        Self { count, ends, thread }
+    }
+
+    /// Waits for some echoes more.
+    pub(crate) fn passes(&self) {
+        let goal = self.count.load(Ordering::Relaxed) + 10;
+        wait("more echoes", LONG, || {
+            assert!(!self.thread.is_finished(), "the session has ended");
+            (self.count.load(Ordering::Relaxed) >= goal).then_some(())
+        });
+    }
+
+    /// Ends the session. Returns the longest time that an echo took.
+    pub(crate) fn end(self) -> Duration {
+        self.ends.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap()
+    }
+}

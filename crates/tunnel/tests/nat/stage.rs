@@ -1,0 +1,246 @@
+//! Three daemons in a cage: the server at a public address, the client `home` with a private service
+//! and the client `laptop`, which visits it, each on a host behind its NATs.
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+
+use serde_json::Value;
+use tempfile::TempDir;
+use testkit::cage::{
+    Network, SERVER_V4, SERVER_V6, internet, network, on, outer_v4, rules, within,
+};
+use testkit::stage::{Daemon, LONG, binary, run, tunnel, wait};
+
+/// The token of each visitor for the service of `home`.
+const VISIT: &str = "q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ";
+
+/// The tokens by which clients log in at the server.
+const HOME: &str = "Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3uXeWqBn6Tz0A";
+const LAPTOP: &str = "aB3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xYzA1bC2dE3fG";
+const PHONE: &str = "mN2pQ4rS6tU8vW0xYzA1bC2dE3fGaB3dE5fG7hJ9kL1";
+
+/// The ports of the service on its host, and of the forwards on the host of the visitors.
+const SERVICE: u16 = 7_777;
+const FORWARD: u16 = 2_222;
+const OF_PHONE: u16 = 2_223;
+
+pub(crate) struct Stage {
+    pub(crate) laptop: Daemon,
+    pub(crate) home: Daemon,
+    pub(crate) server: Daemon,
+    networks: [Network; 2],
+    hosts: [String; 2],
+    /// What clients know the server by.
+    pin: String,
+    dir: TempDir,
+}
+
+impl Stage {
+    /// `laptop` is in the first network, `home` in the second one. Ready when both have a link.
+    pub(crate) fn new(networks: [Network; 2]) -> Self {
+        internet();
+        let hosts = [network(1, networks[0]), network(2, networks[1])];
+        let dir = tempfile::tempdir().unwrap();
+        write(&dir.path().join("server.yaml"), &server_yaml(dir.path()));
+        let server = start(dir.path(), None, "server", "server");
+        let line = server.wait_line(&["sha256:"], LONG);
+        let pin = line.split("sha256:").nth(1).unwrap();
+        let end = |c: char| !c.is_ascii_alphanumeric() && !"+/=_-".contains(c);
+        let pin = pin.split(end).next().unwrap().to_owned();
+        server.wait_line(&["serving clients on"], LONG);
+        echo(&hosts[1]);
+        let visitors =
+            ["laptop", "phone"].map(|name| format!("{{ name: {name}, token: {VISIT} }}"));
+        let service = format!(
+            "services:\n  - {{ name: echo, public: private, target: \"tcp://127.0.0.1:{SERVICE}\", \
+             visitors: [{}] }}\n",
+            visitors.join(", ")
+        );
+        let of = |name, token, at: usize, lines: &str| {
+            let yaml = client_yaml(dir.path(), (name, token), (networks[at], &pin), lines);
+            write(&dir.path().join(format!("{name}.yaml")), &yaml);
+            start(dir.path(), Some(&hosts[at]), "client", name)
+        };
+        let home = of("home", HOME, 1, &service);
+        home.wait_line(&["is connected to"], LONG);
+        let laptop = of("laptop", LAPTOP, 0, &forward(FORWARD));
+        laptop.wait_line(&["is connected to"], LONG);
+        wait("the port of the forward", LONG, || connect(&hosts[0], FORWARD).ok());
+        Self { laptop, home, server, networks, hosts, pin, dir }
+    }
+
+    /// A connection of a program on the host of `laptop`.
+    pub(crate) fn visit(&self) -> TcpStream {
+        connect(&self.hosts[0], FORWARD).unwrap()
+    }
+
+    /// A further client visits from the host of `laptop`.
+    pub(crate) fn start_phone(&self) -> Daemon {
+        let (name, dir) = ("phone", self.dir.path());
+        let known = (self.networks[0], &*self.pin);
+        let yaml = client_yaml(dir, (name, PHONE), known, &forward(OF_PHONE));
+        write(&dir.join("phone.yaml"), &yaml);
+        let phone = start(dir, Some(&self.hosts[0]), "client", name);
+        phone.wait_line(&["is connected to"], LONG);
+        phone
+    }
+
+    /// A connection by the forward of the further client.
+    pub(crate) fn visit_by_phone(&self) -> TcpStream {
+        let open = || connect(&self.hosts[0], OF_PHONE).ok();
+        wait("the port of the further forward", LONG, open)
+    }
+
+    /// The server's process dies.
+    pub(crate) fn kill_server(&mut self) {
+        self.server.kill();
+    }
+
+    pub(crate) fn start_server_again(&mut self) {
+        self.server = start(self.dir.path(), None, "server", "server");
+    }
+
+    /// What `tunnel COMMAND --json` says of a client.
+    pub(crate) fn ask(&self, client: &str, command: &str) -> Value {
+        let socket = self.dir.path().join(format!("{client}.sock"));
+        let command = tunnel(&binary(), &[command, "--json", "--control"]).arg(socket).output();
+        serde_json::from_slice(&command.unwrap().stdout).unwrap()
+    }
+
+    /// The payload bytes that a client has received from other clients through the server.
+    pub(crate) fn relayed(&self, client: &str) -> u64 {
+        self.ask(client, "status")["peers"]["bytes"]["relayed"]["received"].as_u64().unwrap()
+    }
+
+    /// What `tunnel status` says of the paths of a visitor: a link of each worker has its own.
+    pub(crate) fn paths(&self, visitor: &str) -> Vec<Value> {
+        let status = self.ask(visitor, "status");
+        let sessions = status["sessions"].as_array().unwrap();
+        let of = sessions.iter().find(|session| session["peer"] == "home/echo").unwrap();
+        of["links"].as_array().unwrap().iter().map(|link| link["path"].clone()).collect()
+    }
+
+    /// Waits until all paths of a visitor are `direct`, or `relayed`.
+    pub(crate) fn wait_all(&self, visitor: &str, state: &str) {
+        wait(&format!("all paths of {visitor} are {state}"), LONG, || {
+            let paths = self.paths(visitor);
+            let are_so = !paths.is_empty() && paths.iter().all(|path| path["state"] == state);
+            are_so.then_some(())
+        });
+    }
+
+    /// What `tunnel status` prints for a person.
+    pub(crate) fn status(&self) -> String {
+        let socket = self.dir.path().join("laptop.sock");
+        let output = run(tunnel(&binary(), &["status", "--control"]).arg(socket));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// No datagram passes between the NATs of both ends any more. Neither end is told.
+    pub(crate) fn cut(&self) {
+        for (nat, other) in [("nat1", outer_v4(2)), ("nat2", outer_v4(1))] {
+            let text = format!(
+                "table ip cut {{
+                    chain through {{
+                        type filter hook forward priority 1
+                        meta l4proto udp ip daddr {other} drop
+                    }}
+                }}"
+            );
+            rules(nat, &text);
+        }
+    }
+
+    /// They pass again.
+    pub(crate) fn mend(&self) {
+        ["nat1", "nat2"].into_iter().for_each(|nat| rules(nat, "delete table ip cut"));
+    }
+}
+
+fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
+    let stream = within(host, || TcpStream::connect(("127.0.0.1", port)))?;
+    stream.set_read_timeout(Some(LONG))?;
+    stream.set_write_timeout(Some(LONG))?;
+    Ok(stream)
+}
+
+/// A service on this host: every byte comes back, and the end of the stream too.
+fn echo(host: &str) {
+    let listener = within(host, || TcpListener::bind(("127.0.0.1", SERVICE)).unwrap());
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || copy(stream));
+        }
+    });
+}
+
+fn copy(mut stream: TcpStream) -> io::Result<()> {
+    let mut block = vec![0; 64 << 10];
+    loop {
+        match stream.read(&mut block)? {
+            0 => return stream.shutdown(std::net::Shutdown::Write),
+            length => stream.write_all(&block[..length])?,
+        }
+    }
+}
+
+/// Writes a file with tokens, which nobody else may read.
+fn write(path: &Path, text: &str) {
+    let mut file = File::options();
+    let mut file = file.write(true).create(true).mode(0o600).open(path).unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+}
+
+fn start(dir: &Path, host: Option<&str>, role: &str, name: &str) -> Daemon {
+    let file: PathBuf = dir.join(format!("{name}.yaml"));
+    let mut daemon = tunnel(&binary(), &[role, "--config"]);
+    daemon.arg(file).env("HOME", dir);
+    let Some(host) = host else { return Daemon::start(name, dir, &mut daemon) };
+    let mut command: Command = on(host);
+    command
+        .arg(daemon.get_program())
+        .args(daemon.get_args())
+        .envs(daemon.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    Daemon::start(name, dir, &mut command)
+}
+
+fn server_yaml(dir: &Path) -> String {
+    let visitor = |name, token| {
+        format!("  - {{ name: {name}, token: {token}, allow: {{ visit: [home/echo] }} }}\n")
+    };
+    format!(
+        "listen: [\"tls://[::]:7000\", \"quic://[::]:7000\"]\nstate_dir: {dir}/server\n\
+         control: {dir}/server.sock\nclients:\n  - {{ name: home, token: {HOME} }}\n{}{}",
+        visitor("laptop", LAPTOP),
+        visitor("phone", PHONE),
+        dir = dir.display(),
+    )
+}
+
+fn client_yaml(
+    dir: &Path,
+    (name, token): (&str, &str),
+    (network, pin): (Network, &str),
+    lines: &str,
+) -> String {
+    let server =
+        if network == Network::V6 { format!("[{SERVER_V6}]") } else { SERVER_V4.to_owned() };
+    let dir = dir.display();
+    format!(
+        "servers: [\"tls://{server}:7000\"]\nname: {name}\ntoken: {token}\n\
+         tls: {{ pin: \"sha256:{pin}\" }}\nstate_dir: {dir}/{name}\ncontrol: {dir}/{name}.sock\n\
+         retry: {{ min: 20ms, max: 200ms }}\n{lines}"
+    )
+}
+
+fn forward(port: u16) -> String {
+    format!(
+        "forwards:\n  - {{ listen: \"tcp://127.0.0.1:{port}\", target: \"service://home/echo\", \
+         token: {VISIT} }}\n"
+    )
+}
