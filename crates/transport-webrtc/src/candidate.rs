@@ -2,7 +2,9 @@
 //! stranger's addresses this end sends to.
 
 use std::fmt::{self, Write as _};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
+
+use punch::{Refused, is_private, refusal};
 
 /// The most candidates of a peer that are used. RFC 8445 section 5.1.3 leaves the number open.
 pub const MAX_CANDIDATES: usize = 16;
@@ -97,90 +99,48 @@ impl fmt::Display for Candidate {
 pub struct Admission {
     /// Addresses of this machine, for peers on it.
     pub loopback: bool,
-    /// Private addresses (RFC 1918, RFC 4193, RFC 6598), even if both ends are not behind one
-    /// public address.
+    /// Private addresses (RFC 1918, RFC 4193, RFC 6598).
     pub private: bool,
 }
 
 impl Admission {
-    /// Keeps the candidates that this end sends to, at most [`MAX_CANDIDATES`], in their order.
-    /// `own` are the addresses of this end: a peer behind a public one of them may be in the same
-    /// private network.
+    /// Keeps the candidates of a peer that this end sends to, at most [`MAX_CANDIDATES`], in their
+    /// order. `own` are the candidates of this end. Private addresses need the permission of the
+    /// settings, or a STUN server that has seen this end at a private address. The word of the peer
+    /// is no proof that it is near: it could name any address of our network.
     #[must_use]
-    pub fn admitted(self, candidates: &[Candidate], own: &[IpAddr]) -> Vec<Candidate> {
-        // Two private networks may use one private address.
-        let is_shared = |ip: IpAddr| scope(ip) == Scope::Public && own.contains(&ip);
-        let is_near = candidates.iter().any(|candidate| is_shared(candidate.address.ip()));
-        let admits = |candidate: &&Candidate| self.admits(candidate.address, is_near);
-        candidates.iter().filter(admits).take(MAX_CANDIDATES).cloned().collect()
-    }
-
-    fn admits(self, address: SocketAddr, is_near: bool) -> bool {
-        if address.port() == 0 {
-            return false;
+    pub fn admitted(self, candidates: &[Candidate], own: &[Candidate]) -> Vec<Candidate> {
+        let is_outer = |one: &Candidate| one.kind == Kind::Reflexive;
+        let is_inside = own.iter().any(|one| is_outer(one) && is_private(one.address.ip()));
+        let takes_private = self.private || is_inside;
+        let mut admitted: Vec<Candidate> = Vec::new();
+        for candidate in candidates {
+            let is_there = |one: &Candidate| one.address == candidate.address;
+            let is_known = own.iter().any(is_there) || admitted.iter().any(is_there);
+            let is_closed = is_private(candidate.address.ip()) && !takes_private;
+            let is_bounded = admitted.len() < MAX_CANDIDATES;
+            if is_bounded && !is_known && !is_closed && !self.refuses(candidate.address) {
+                admitted.push(candidate.clone());
+            }
         }
-        match scope(address.ip().to_canonical()) {
-            Scope::Public => true,
-            Scope::Private => self.private || is_near,
-            Scope::Loopback => self.loopback,
-            Scope::Nobody => false,
+        admitted
+    }
+
+    /// Keeps the candidates of this end that a peer is told: a STUN server may have invented an
+    /// address. Those that servers have seen come before those of many interfaces.
+    pub(crate) fn told(self, own: &mut Vec<Candidate>) {
+        own.retain(|one| !self.refuses(one.address));
+        own.sort_by_key(|one| one.kind == Kind::Host);
+        own.truncate(MAX_CANDIDATES);
+    }
+
+    /// Whether nothing is ever sent to an address that a peer names.
+    pub(crate) fn refuses(self, address: SocketAddr) -> bool {
+        match refusal(address) {
+            Some(Refused::Loopback) => !self.loopback,
+            Some(_) => true,
+            None => false,
         }
-    }
-}
-
-/// The reach of an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Scope {
-    Public,
-    Private,
-    Loopback,
-    /// No peer has it: link-local, multicast, unspecified, reserved, the metadata of a cloud.
-    Nobody,
-}
-
-/// The services from which a machine in a cloud reads its secrets, outside of the link-local
-/// ranges: Alibaba, Azure, Oracle, AWS.
-const METADATA: [IpAddr; 4] = [
-    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
-    IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
-    IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),
-    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
-];
-
-fn scope(ip: IpAddr) -> Scope {
-    match ip {
-        ip if METADATA.contains(&ip) => Scope::Nobody,
-        IpAddr::V4(ip) => scope_of_v4(ip),
-        IpAddr::V6(ip) => scope_of_v6(ip),
-    }
-}
-
-fn scope_of_v4(ip: Ipv4Addr) -> Scope {
-    let [first, second, ..] = ip.octets();
-    let is_shared = first == 100 && second & 0xc0 == 64;
-    if ip.is_loopback() {
-        Scope::Loopback
-    } else if ip.is_private() || is_shared {
-        Scope::Private
-    } else if first == 0 || first >= 224 || ip.is_link_local() {
-        Scope::Nobody
-    } else {
-        Scope::Public
-    }
-}
-
-fn scope_of_v6(ip: Ipv6Addr) -> Scope {
-    let [first, second, ..] = ip.segments();
-    // An IPv4 address inside, which a peer can name as such: 6to4 (RFC 3056), Teredo (RFC 4380).
-    let is_embedded = first == 0x2002 || (first == 0x2001 && second == 0);
-    if ip.is_loopback() {
-        Scope::Loopback
-    } else if first & 0xfe00 == 0xfc00 {
-        Scope::Private
-    } else if first & 0xe000 == 0x2000 && !is_embedded {
-        Scope::Public
-    } else {
-        Scope::Nobody
     }
 }
 
@@ -196,16 +156,23 @@ pub(crate) fn write_lines(candidates: &[Candidate], text: &mut String) {
 mod tests {
     use super::*;
 
-    fn candidate(address: &str) -> Candidate {
+    fn candidate(kind: Kind, address: &str) -> Candidate {
         let address: SocketAddr = address.parse().unwrap();
-        Candidate { foundation: "1".into(), priority: 7, address, kind: Kind::Host }
+        Candidate { foundation: "1".into(), priority: 7, address, kind }
     }
 
-    fn admitted(addresses: &[&str], admission: Admission, own: &[&str]) -> Vec<String> {
-        let candidates: Vec<_> = addresses.iter().map(|address| candidate(address)).collect();
-        let own: Vec<IpAddr> = own.iter().map(|ip| ip.parse().unwrap()).collect();
-        let kept = admission.admitted(&candidates, &own);
-        kept.iter().map(|candidate| candidate.address.to_string()).collect()
+    fn candidates(kind: Kind, addresses: &[&str]) -> Vec<Candidate> {
+        addresses.iter().map(|address| candidate(kind, address)).collect()
+    }
+
+    fn addresses(candidates: &[Candidate]) -> Vec<String> {
+        candidates.iter().map(|candidate| candidate.address.to_string()).collect()
+    }
+
+    /// `own`: the addresses at which STUN servers see this end.
+    fn admitted(named: &[&str], admission: Admission, own: &[&str]) -> Vec<String> {
+        let own = candidates(Kind::Reflexive, own);
+        addresses(&admission.admitted(&candidates(Kind::Host, named), &own))
     }
 
     #[test]
@@ -272,18 +239,40 @@ mod tests {
     }
 
     #[test]
-    fn private_addresses_need_one_public_address_or_permission() {
+    fn private_addresses_need_permission_or_a_private_network_around_this_end() {
         let offered = ["192.168.1.7:5000", "198.51.100.7:5000"];
+        let public = ["198.51.100.7:5000"];
         let default = Admission::default();
-        assert_eq!(admitted(&offered, default, &["203.0.113.1"]), ["198.51.100.7:5000"]);
-        assert_eq!(admitted(&offered, default, &["198.51.100.7"]), offered);
-        assert_eq!(admitted(&offered, default, &["192.168.1.7"]), ["198.51.100.7:5000"]);
+        assert_eq!(admitted(&offered, default, &["203.0.113.1:7"]), public);
+        // The peer names the public address of this end, which anybody may know.
+        assert_eq!(admitted(&offered, default, &["198.51.100.7:7"]), offered[1..]);
+        assert_eq!(admitted(&offered, default, &["10.9.0.1:7"]), offered);
         let private = Admission { private: true, ..default };
-        let metadata = ["100.100.100.200:80", "[fd00:ec2::254]:80"];
-        assert_eq!(admitted(&metadata, private, &[]), [""; 0]);
+        let metadata = ["100.100.100.200:80", "[fd00:ec2::254]:80", "[fd20:ce::254]:80"];
+        assert_eq!(admitted(&metadata, private, &["10.9.0.1:7"]), [""; 0]);
         assert_eq!(admitted(&offered, private, &[]), offered);
         let loopback = Admission { loopback: true, ..default };
         assert_eq!(admitted(&["127.0.0.1:7", "10.0.0.1:7"], loopback, &[]), ["127.0.0.1:7"]);
+    }
+
+    #[test]
+    fn an_address_of_this_end_is_not_sent_to_and_no_address_twice() {
+        let named = ["198.51.100.7:5000", "198.51.100.7:5000", "203.0.113.1:7", "203.0.113.1:8"];
+        let own = ["203.0.113.1:7"];
+        let kept = admitted(&named, Admission::default(), &own);
+        assert_eq!(kept, ["198.51.100.7:5000", "203.0.113.1:8"]);
+    }
+
+    #[test]
+    fn a_peer_is_told_a_bounded_number_of_addresses_and_none_that_a_server_invents() {
+        let hosts: Vec<_> = (1..40).map(|host| format!("10.0.0.{host}:5000")).collect();
+        let hosts: Vec<_> = hosts.iter().map(String::as_str).collect();
+        let mut own = candidates(Kind::Host, &hosts);
+        own.extend(candidates(Kind::Reflexive, &["169.254.169.254:80", "198.51.100.7:5000"]));
+        Admission::default().told(&mut own);
+        let told = addresses(&own);
+        assert_eq!(told[..2], ["198.51.100.7:5000", "10.0.0.1:5000"]);
+        assert_eq!(told.len(), MAX_CANDIDATES);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! One connection with a peer: how it begins, who holds it, and when it ends.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -20,6 +20,7 @@ use webrtc::peer_connection::{
 };
 
 use crate::error::{End, SignalError};
+use crate::gate::Gate;
 use crate::peers::{Peers, Place};
 use crate::runtime::Worker;
 use crate::sdp::Description;
@@ -62,6 +63,13 @@ impl Closer {
         if let Some(core) = self.0.upgrade() {
             core.closing.notify_one();
         }
+    }
+
+    /// Whether the connection carries bytes.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        let core = self.0.upgrade().filter(|core| core.end().is_none());
+        core.is_some_and(|core| core.is_open.load(Ordering::Relaxed))
     }
 
     /// Whether the connection has ended.
@@ -192,12 +200,14 @@ impl Beginning {
     }
 
     /// What this end says of itself, once it has looked for its addresses.
-    pub(crate) async fn gather(&mut self) -> Result<Description, SignalError> {
+    pub(crate) async fn gather(&mut self, peers: &Peers) -> Result<Description, SignalError> {
         // Candidates that came in time are told.
         let _ = timeout(GATHERING, self.is_gathered.wait_for(|done| *done)).await;
         let own = self.core.pc.local_description().await;
         let own = own.ok_or(SignalError::Description("the library made none"))?;
-        Description::read(&own.sdp)
+        let mut own = Description::read(&own.sdp)?;
+        peers.settings().admission.told(&mut own.candidates);
+        Ok(own)
     }
 
     /// Tells the library of the candidates of the peer that may be sent to.
@@ -207,8 +217,8 @@ impl Beginning {
         own: &Description,
         theirs: &Description,
     ) -> Result<(), SignalError> {
-        let own: Vec<IpAddr> = own.candidates.iter().map(|one| one.address.ip()).collect();
-        let admitted = peers.settings().admission.admitted(&theirs.candidates, &own);
+        let admission = peers.settings().admission;
+        let admitted = admission.admitted(&theirs.candidates, &own.candidates);
         for candidate in admitted {
             let candidate = RTCIceCandidateInit {
                 candidate: candidate.to_string(),
@@ -252,9 +262,12 @@ async fn build_at(
     port: u16,
     handler: Arc<Handler>,
 ) -> Result<Arc<dyn PeerConnection>, SignalError> {
+    let gate = Arc::new(Gate::new(settings.admission)?);
+    let (ufrag, password) = gate.credentials();
     let engine = SettingEngineBuilder::new()
         // It tells other machines of this one, and fails without a multicast route.
         .with_multicast_dns_mode(MulticastDnsMode::Disabled)
+        .with_ice_credentials(ufrag, password)
         .with_ice_connection_attempts(Some(CHECKS_EVERY), Some(CHECKS))
         .with_sctp_max_message_size(SctpMaxMessageSize::Bounded(LARGEST))
         .with_sctp_max_receive_buffer_size(settings.window())
@@ -269,7 +282,7 @@ async fn build_at(
     let pc = PeerConnectionBuilder::new()
         .with_configuration(configuration)
         .with_setting_engine(engine)
-        .with_runtime(Arc::new(Worker))
+        .with_runtime(Arc::new(Worker { gate }))
         .with_handler(handler)
         .with_udp_addrs(addresses)
         .with_data_channel_send_buffer_limit(settings.outstanding())

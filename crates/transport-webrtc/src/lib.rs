@@ -22,6 +22,7 @@
 //! | which addresses of a stranger are sent to | `candidate.rs` |
 //! | how offer and answer become a connection, and what binds a greeting to it | `signal.rs` |
 //! | when a connection ends, and what limits it | `connection.rs`, `peers.rs`, `settings.rs` |
+//! | which datagrams are taken from whom | `gate.rs` |
 //! | how bytes become messages, and messages bytes | `lane.rs`, `shared.rs` (both sides), `channel.rs`; how many wait: `ahead.rs` |
 //! | what a program without a tunnel opens | `channels.rs`, `stream.rs` |
 //! | what the library runs on | `runtime.rs`, `socket.rs`; how fast it asks strangers: `pace.rs` |
@@ -37,6 +38,7 @@ mod connection;
 mod error;
 #[doc(hidden)]
 pub mod fuzz;
+mod gate;
 mod lane;
 mod pace;
 mod peers;

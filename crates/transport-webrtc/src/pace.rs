@@ -1,4 +1,4 @@
-//! Checks of ICE leave with pauses while their receiver has not answered: the addresses are a
+//! Checks of ICE leave with pauses while their receiver has proved nothing ([`crate::gate`]): the addresses are a
 //! stranger's, who may have named those of others (RFC 8445 section 14.2, section 19.5.1).
 
 use std::collections::VecDeque;
@@ -32,8 +32,6 @@ struct Queue {
 struct State {
     /// At most one check for each address.
     waiting: VecDeque<(SocketAddr, Vec<u8>)>,
-    /// Addresses that have sent something.
-    heard: Vec<SocketAddr>,
 }
 
 impl Queue {
@@ -43,23 +41,13 @@ impl Queue {
 }
 
 impl State {
-    /// Whether the check waits here. A newer one takes the place of an older one; where the queue
-    /// is full, the check is lost and comes again.
-    fn take(&mut self, to: SocketAddr, check: &[u8]) -> bool {
-        if self.heard.contains(&to) {
-            return false;
-        }
+    /// A newer check takes the place of an older one; where the queue is full, the check is lost and
+    /// comes again.
+    fn take(&mut self, to: SocketAddr, check: &[u8]) {
         if let Some((_, older)) = self.waiting.iter_mut().find(|(address, _)| *address == to) {
             check.clone_into(older);
         } else if self.waiting.len() < MAX_CANDIDATES {
             self.waiting.push_back((to, check.to_owned()));
-        }
-        true
-    }
-
-    fn heard(&mut self, from: SocketAddr) {
-        if self.heard.len() < MAX_CANDIDATES && !self.heard.contains(&from) {
-            self.heard.push(from);
         }
     }
 }
@@ -71,18 +59,10 @@ impl Pace {
         Self { queue, task }
     }
 
-    /// Whether the check waits for its turn; otherwise it may leave at once.
-    pub(crate) fn take(&self, to: SocketAddr, check: &[u8]) -> bool {
-        let is_taken = self.queue.lock().take(to, check);
-        if is_taken {
-            self.queue.work.notify_one();
-        }
-        is_taken
-    }
-
-    /// A datagram came from there.
-    pub(crate) fn heard(&self, from: SocketAddr) {
-        self.queue.lock().heard(from);
+    /// Takes a check that waits for its turn.
+    pub(crate) fn take(&self, to: SocketAddr, check: &[u8]) {
+        self.queue.lock().take(to, check);
+        self.queue.work.notify_one();
     }
 }
 
@@ -126,22 +106,13 @@ mod tests {
         let mut state = State::default();
         for round in 0..3 {
             for port in 1..=20 {
-                assert!(state.take(address(port), &[round]));
+                state.take(address(port), &[round]);
             }
         }
         let waiting: Vec<_> =
             state.waiting.iter().map(|(to, check)| (to.port(), check[0])).collect();
         let expected: Vec<_> = (1..=16).map(|port| (port, 2)).collect();
         assert_eq!(waiting, expected, "the newest of each address, and a bounded number");
-    }
-
-    #[test]
-    fn an_address_that_has_answered_waits_no_more() {
-        let mut state = State::default();
-        assert!(state.take(address(1), b"x"));
-        state.heard(address(1));
-        assert!(!state.take(address(1), b"x"));
-        assert!(state.take(address(2), b"x"));
     }
 
     #[test]
@@ -167,7 +138,7 @@ mod tests {
                 let pace = Pace::new(Arc::downgrade(&here));
                 let begin = tokio::time::Instant::now();
                 for round in 0..3_u32 {
-                    assert!(pace.take(there.local_addr().unwrap(), &[0, 1]));
+                    pace.take(there.local_addr().unwrap(), &[0, 1]);
                     let mut buf = [0; 10];
                     assert_eq!(there.recv(&mut buf).await.unwrap(), 2);
                     assert!(begin.elapsed() >= PAUSE * round, "{:?}", begin.elapsed());

@@ -13,13 +13,16 @@ use webrtc::runtime::{
     AsyncInterval, AsyncTcpListener, AsyncTcpStream, AsyncUdpSocket, JoinHandle, Runtime,
 };
 
+use crate::gate::Gate;
 use crate::socket::Socket;
 
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Spawns on the thread that builds the connection.
 #[derive(Debug)]
-pub(crate) struct Worker;
+pub(crate) struct Worker {
+    pub(crate) gate: Arc<Gate>,
+}
 
 #[derive(Debug)]
 struct Task(tokio::task::JoinHandle<()>);
@@ -54,7 +57,7 @@ impl Runtime for Worker {
     }
 
     fn wrap_udp_socket(&self, socket: std::net::UdpSocket) -> io::Result<Arc<dyn AsyncUdpSocket>> {
-        Ok(Arc::new(Socket::new(socket)?))
+        Ok(Arc::new(Socket::new(socket, &self.gate)?))
     }
 
     /// No address of TCP is configured.

@@ -86,7 +86,7 @@ impl Offerer {
         let pc = &beginning.core.pc;
         let offer = pc.create_offer(None).await.map_err(SignalError::local)?;
         pc.set_local_description(offer).await.map_err(SignalError::local)?;
-        let mut own = beginning.gather().await?;
+        let mut own = beginning.gather(peers).await?;
         own.setup = Setup::Either;
         let offer = told(&own, interfaces);
         Ok(Self { beginning, peers: peers.clone(), own, offer, channel, first })
@@ -159,7 +159,7 @@ impl Answerer {
         pc.set_remote_description(offer).await.map_err(SignalError::local)?;
         let answer = pc.create_answer(None).await.map_err(SignalError::local)?;
         pc.set_local_description(answer).await.map_err(SignalError::local)?;
-        let own = beginning.gather().await?;
+        let own = beginning.gather(peers).await?;
         beginning.add_candidates(peers, &own, &theirs).await?;
         let names_none = theirs.candidates.iter().all(|candidate| candidate.kind != Kind::Host);
         let interfaces = match interfaces {

@@ -1,5 +1,5 @@
-//! A UDP socket of a connection: large buffers, many datagrams in a call (GSO, GRO), and no flood of
-//! checks at addresses that have not answered.
+//! A UDP socket of a connection: large buffers, many datagrams in a call (GSO, GRO), nothing from
+//! strangers, and no flood of checks at addresses that have proved nothing.
 
 use std::fmt;
 use std::io::{self, IoSliceMut};
@@ -8,10 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use net::udp::{WANTED, keep_joining, raise, take_joined, take_one_by_one};
+use punch::stun::is_stun;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use webrtc::runtime::{AsyncUdpSocket, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 
+use crate::gate::Gate;
 use crate::pace::{Pace, is_check};
 
 /// Bytes of a read of joined datagrams: the most that the kernel joins.
@@ -24,6 +26,7 @@ pub(crate) struct Socket {
     /// does not get so far has no large buffer: the library would make two.
     joined: Mutex<Option<Joined>>,
     pace: Pace,
+    gate: Arc<Gate>,
 }
 
 /// Datagrams of one sender.
@@ -32,17 +35,25 @@ struct Joined {
     meta: RecvMeta,
     /// Bytes that were handed on.
     at: usize,
+    /// The sender knows our password.
+    is_proven: bool,
 }
 
 impl Joined {
-    /// Hands the next datagram on. `false`: there is none.
-    fn next(&mut self, buffer: &mut [u8], meta: &mut RecvMeta) -> bool {
-        let length = self.meta.stride.min(self.meta.len - self.at);
-        if length == 0 {
-            return false;
-        }
-        let datagram = &self.buffer[self.at..self.at + length];
-        self.at += length;
+    /// Hands the next datagram on that may pass. `false`: there is none.
+    fn next(&mut self, gate: &Gate, buffer: &mut [u8], meta: &mut RecvMeta) -> bool {
+        let (datagram, length) = loop {
+            let length = self.meta.stride.min(self.meta.len - self.at);
+            if length == 0 {
+                return false;
+            }
+            let datagram = &self.buffer[self.at..self.at + length];
+            self.at += length;
+            let is_stun = is_stun(datagram);
+            if (!is_stun && self.is_proven) || (is_stun && gate.takes(self.meta.addr, datagram)) {
+                break (datagram, length);
+            }
+        };
         // A longer datagram than the library has room for is none of WebRTC.
         let fits = length.min(buffer.len());
         buffer[..fits].copy_from_slice(&datagram[..fits]);
@@ -55,7 +66,7 @@ impl Joined {
 impl Socket {
     /// Takes a socket into the runtime of this thread. The buffers of the kernel are raised: SCTP
     /// has no pacing, and a loss that only its timer repairs costs a second.
-    pub(crate) fn new(socket: std::net::UdpSocket) -> io::Result<Self> {
+    pub(crate) fn new(socket: std::net::UdpSocket, gate: &Arc<Gate>) -> io::Result<Self> {
         keep_joining();
         socket.set_nonblocking(true)?;
         raise(&socket, WANTED)?;
@@ -63,7 +74,7 @@ impl Socket {
         take_one_by_one(&socket)?;
         let socket = Arc::new(UdpSocket::from_std(socket)?);
         let pace = Pace::new(Arc::downgrade(&socket));
-        Ok(Self { socket, state, joined: Mutex::new(None), pace })
+        Ok(Self { socket, state, joined: Mutex::new(None), pace, gate: Arc::clone(gate) })
     }
 
     fn joined(&self) -> MutexGuard<'_, Option<Joined>> {
@@ -87,7 +98,8 @@ impl Socket {
         // Where the kernel cannot join, it hands one datagram on at a time.
         let _ = take_joined(&*self.socket);
         let buffer = vec![0; JOINED].into_boxed_slice();
-        *self.joined() = Some(Joined { buffer, meta: RecvMeta::default(), at: 0 });
+        *self.joined() =
+            Some(Joined { buffer, meta: RecvMeta::default(), at: 0, is_proven: false });
     }
 }
 
@@ -103,7 +115,9 @@ impl AsyncUdpSocket for Socket {
     }
 
     fn poll_send(&self, cx: &mut Context<'_>, transmit: &Transmit<'_>) -> Poll<io::Result<usize>> {
-        if is_check(transmit.contents) && self.pace.take(transmit.destination, transmit.contents) {
+        let to = transmit.destination;
+        if is_check(transmit.contents) && !self.gate.is_proven(to) {
+            self.pace.take(to, transmit.contents);
             return Poll::Ready(Ok(transmit.contents.len()));
         }
         loop {
@@ -129,18 +143,21 @@ impl AsyncUdpSocket for Socket {
         };
         loop {
             let mut joined = self.joined();
-            if joined.as_mut().is_some_and(|joined| joined.next(buffer, meta)) {
+            if joined.as_mut().is_some_and(|joined| joined.next(&self.gate, buffer, meta)) {
                 return Poll::Ready(Ok(1));
             }
             ready!(self.socket.poll_recv_ready(cx))?;
             let read = match &mut *joined {
                 Some(joined) => self.read(&mut joined.buffer).map(|read| {
                     (joined.meta, joined.at) = (read, 0);
+                    joined.is_proven = self.gate.is_proven(read.addr);
                 }),
                 None => match self.read(buffer) {
                     Ok(read) => {
                         drop(joined);
-                        self.pace.heard(read.addr);
+                        if !self.gate.takes(read.addr, &buffer[..read.len]) {
+                            continue;
+                        }
                         if read.len > 0 && (20..64).contains(&buffer[0]) {
                             self.join();
                         }
