@@ -16,6 +16,7 @@ use transport_webrtc::{Arrived, Channel, Channels, Closer};
 use super::proof::{Proved, credentials, may_visit};
 use super::{Ready, Turn, Whose, lock, welcome};
 use crate::client::{ClientShared, Local};
+use crate::peer::direct::Failed;
 use crate::peer::direct::channels::{self, Offered};
 use crate::peer::wire::{self, Reply, Why};
 use crate::session::Worker;
@@ -39,6 +40,13 @@ impl Programs {
         let mut all = lock(&self.0);
         all.retain(|one| !one.closer.has_ended());
         all.push(program);
+    }
+
+    /// Those that visit at present.
+    pub(crate) fn count(&self) -> u64 {
+        let all = lock(&self.0);
+        let present = all.iter().filter(|one| one.closer.is_open());
+        u64::try_from(present.count()).unwrap_or(u64::MAX)
     }
 
     /// Ends the connections that are `gone`.
@@ -85,10 +93,13 @@ pub(super) async fn take(
     match offered.connect().await {
         Ok(arrived) => {
             drop(turn);
+            shared.direct.note(None);
             serve(worker, shared, whose, arrived).await;
         }
         Err(error) => {
-            tracing::debug!(visitor = %whose.visitor, %error, "a program does not visit");
+            let failed = Failed::Channels(error);
+            shared.direct.note(Some(&failed));
+            tracing::debug!(visitor = %whose.visitor, error = %failed, "a program does not visit");
         }
     }
     // The end of the stream tells the server.
@@ -115,7 +126,12 @@ async fn begin(
         sleep(pause).await;
         return Err(Why::Proof);
     };
-    let offered = channels::offered(shared, offer).await.map_err(|error| {
+    if config.p2p.is_relayed() {
+        shared.direct.note(Some(&Failed::because(punch::Why::Relay)));
+        return Err(Why::Unable);
+    }
+    let offered = channels::answer(shared, offer).await.map_err(|declined| {
+        let error = declined.told(&shared.direct);
         tracing::debug!(%visitor, %error, "an offer of WebRTC is not answered");
         Why::Unable
     })?;

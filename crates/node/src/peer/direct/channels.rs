@@ -26,7 +26,7 @@ use transport_webrtc::{
     WebrtcSettings,
 };
 
-use super::{Failed, said, say};
+use super::{Declined, Failed, said, say};
 use crate::client::{ClientShared, stun};
 
 /// How long an answer is waited for. The other side looks names up and asks STUN servers first.
@@ -96,21 +96,15 @@ async fn answer_of(round: u32, heard: &mut mpsc::Receiver<Bytes>) -> Result<Stri
 pub(crate) struct Offered(Answerer);
 
 /// Answers the offer of a visitor.
-pub(super) async fn answer(shared: &Arc<ClientShared>, offer: &str) -> Result<Offered, Declined> {
-    offered(shared, offer).await.map_err(|error| {
-        let why = if let SignalError::Full(_) = error { Decline::Often } else { Decline::Unable };
-        Declined { why, failed: Failed::Channels(error.into()) }
-    })
-}
-
-/// The same.
-pub(crate) async fn offered(
-    shared: &Arc<ClientShared>,
-    offer: &str,
-) -> Result<Offered, SignalError> {
+pub(crate) async fn answer(shared: &Arc<ClientShared>, offer: &str) -> Result<Offered, Declined> {
     let peers = peers(shared).await;
     let interfaces = if tells(shared) { Interfaces::Mutual } else { Interfaces::Hidden };
-    Ok(Offered(Answerer::new(&peers, offer, interfaces).await?))
+    let made = Answerer::new(&peers, offer, interfaces).await;
+    made.map(Offered).map_err(|error| {
+        let is_full = matches!(error, SignalError::Full(_));
+        let why = if is_full { Decline::Often } else { Decline::Unable };
+        Declined { why, failed: Failed::Channels(error.into()) }
+    })
 }
 
 impl Offered {
@@ -133,13 +127,6 @@ impl Offered {
     pub(super) async fn carrier(self) -> Result<Carrier, CarrierError> {
         carrier(self.connect().await?)
     }
-}
-
-/// Why an offer is not answered.
-#[derive(Debug)]
-pub(super) struct Declined {
-    pub(super) why: Decline,
-    pub(super) failed: Failed,
 }
 
 fn carrier(arrived: Arrived) -> Result<Carrier, CarrierError> {

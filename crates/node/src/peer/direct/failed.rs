@@ -1,8 +1,10 @@
 //! Why a trial gave no carrier, whatever carries the bytes of the path.
 
-use punch::Why;
+use punch::{Decline, Why};
 use transport::CarrierError;
 use transport_quic::punched::Failure;
+
+use super::DirectPaths;
 
 /// Why a trial gave no carrier.
 #[derive(Debug, thiserror::Error)]
@@ -17,7 +19,7 @@ pub(crate) enum Failed {
 
 impl Failed {
     /// There is no path for this reason.
-    pub(super) const fn because(why: Why) -> Self {
+    pub(crate) const fn because(why: Why) -> Self {
         Self::Trial(Failure::NoPath(why))
     }
 
@@ -36,5 +38,23 @@ impl From<Failed> for CarrierError {
             Failed::Trial(failure) => failure.into(),
             Failed::Channels(error) => error,
         }
+    }
+}
+
+/// Why an offer of WebRTC is not answered.
+#[derive(Debug)]
+pub(crate) struct Declined {
+    pub(super) why: Decline,
+    pub(super) failed: Failed,
+}
+
+impl Declined {
+    /// Counts it; returns the reason.
+    pub(crate) fn told(self, paths: &DirectPaths) -> Failed {
+        match self.why {
+            Decline::Often => paths.busy(),
+            _ => paths.note(Some(&self.failed)),
+        }
+        self.failed
     }
 }

@@ -52,7 +52,8 @@ use super::turns::{Bounds, Turn, Turns};
 use crate::session::PathBytes;
 use crate::transports::quic;
 
-use failed::Failed;
+use failed::Declined;
+pub(crate) use failed::Failed;
 use ports::Ports;
 
 /// The trials that a client answers at a time. Each has a socket for at most 10 s, and then the
@@ -111,7 +112,7 @@ impl DirectPaths {
     }
 
     /// A trial has ended; `None`: it has found a path.
-    fn note(&self, failure: Option<&Failed>) {
+    pub(crate) fn note(&self, failure: Option<&Failed>) {
         self.count(failure.map_or(FOUND, Failed::name));
     }
 
@@ -128,11 +129,12 @@ impl DirectPaths {
         self.outcomes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was counted, for the status.
-    pub(crate) fn counted(&self) -> Peers {
+    /// What was counted, for the status. `programs` visit at present.
+    pub(crate) fn counted(&self, programs: u64) -> Peers {
         let outcomes = self.outcomes();
         let trials = outcomes.iter().map(|(name, count)| ((*name).to_owned(), *count));
-        Peers { trials: trials.collect(), bytes: self.bytes.all(), ..Peers::default() }
+        let trials = trials.collect();
+        Peers { trials, bytes: self.bytes.all(), programs, ..Peers::default() }
     }
 
     /// Makes trials by the settings in force.

@@ -172,10 +172,13 @@ impl Trying {
         };
         let outcome = match offer {
             Some(offer) => self.answer(&offer, turn).await,
-            None => self.attempt(&mut heard, turn).await.map_err(Failed::from),
+            None => {
+                self.attempt(&mut heard, turn).await.map_err(Failed::from).inspect_err(|error| {
+                    self.shared.direct.note(Some(error));
+                })
+            }
         };
         if let Err(error) = outcome {
-            self.shared.direct.note(Some(&error));
             tracing::debug!(link = self.link.serial(), %error, "no direct path to the visitor");
             self.session.paths.failed(&self.link, error.to_string());
         }
@@ -187,13 +190,15 @@ impl Trying {
             Ok(answered) => answered,
             Err(declined) => {
                 decline(&self.link, self.number, declined.why).await;
-                return Err(declined.failed);
+                return Err(declined.told(&self.shared.direct));
             }
         };
         let body = Body::Description(Described::Answer, answered.answer().to_owned());
         let signal = Signal { round: self.number, body }.encode();
         say(&signal, |signal| said(&self.link, signal)).await;
-        let carrier = answered.carrier().await.map_err(Failed::Channels)?;
+        let carrier = answered.carrier().await.map_err(Failed::Channels).inspect_err(|error| {
+            self.shared.direct.note(Some(error));
+        })?;
         self.shared.direct.note(None);
         self.session.paths.found(&self.link, Found::Channels(carrier.peer.address));
         // The link that this path joins has begun with a certificate, where one is demanded.

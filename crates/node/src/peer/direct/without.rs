@@ -9,7 +9,7 @@ use punch::Decline;
 use tokio::sync::mpsc;
 use transport::{Carrier, CarrierError, Transport};
 
-use super::Failed;
+use super::{Declined, Failed};
 use crate::client::ClientShared;
 
 /// No peer.
@@ -53,11 +53,4 @@ impl Offered {
     pub(super) async fn carrier(self) -> Result<Carrier, CarrierError> {
         match self {}
     }
-}
-
-/// Why an offer is not answered.
-#[derive(Debug)]
-pub(super) struct Declined {
-    pub(super) why: Decline,
-    pub(super) failed: Failed,
 }
