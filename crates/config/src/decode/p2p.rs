@@ -49,9 +49,14 @@ fn webrtc(p2p: &Section<'_>) -> P2pWebrtc {
 pub(super) fn of_server(s: &Section<'_>, listen: &[Listen]) -> Option<ServerWebrtc> {
     let p2p = s.section("p2p", &SERVER_P2P)?;
     let own = p2p.section("webrtc", &SERVER_WEBRTC)?;
-    let is_http = |at: &Listen| at.endpoint.scheme.http && at.mux.is_none();
-    if !listen.iter().any(is_http) {
-        let bad = BadValue::new("offers of WebRTC come to a listener of wss:// or ws://");
+    let takes_offers = |at: &Listen| {
+        let is_mux = at.mux.is_some() && at.endpoint.path.is_some();
+        is_mux || (at.endpoint.scheme.http && at.mux.is_none())
+    };
+    if !listen.iter().any(takes_offers) {
+        let bad = BadValue::new(
+            "offers of WebRTC come to a listener of wss://, ws:// or mux:// with a path",
+        );
         p2p.bad("webrtc", bad.hint("add one: wss://[::]:7443/tunnel"));
     }
     let path = own.value("path", path).unwrap_or_else(|| DEFAULT_PATH.to_owned());

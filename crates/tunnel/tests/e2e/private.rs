@@ -32,7 +32,7 @@ const OTHER: &str = "Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3uXeWqBn6Tz0A";
 pub(crate) const LAPTOP: &str = "aB3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xYzA1bC2dE3fG";
 
 /// The router of this machine is none of ours to ask.
-const NO_ROUTER: &str = "p2p: { candidates: [host, reflexive] }\n";
+pub(crate) const NO_ROUTER: &str = "p2p: { candidates: [host, reflexive] }\n";
 
 pub(crate) struct Stage {
     pub(crate) running: Running,

@@ -26,9 +26,15 @@ const OFFERS: &str = "p2p: { webrtc: {} }\n";
 
 /// The stage with a service `echo` of `home`, and the port of offers.
 fn stage(right: &str, target: u16) -> (Stage, u16) {
+    stage_with(right, target, None)
+}
+
+/// The same with a further listener.
+fn stage_with(right: &str, target: u16, listen: Option<String>) -> (Stage, u16) {
     let mut setup = Setup::new(Scheme::TLS);
     let offers = free_port();
     setup.more_listen.push(format!("ws://127.0.0.1:{offers}/tunnel"));
+    setup.more_listen.extend(listen);
     let services = [private("echo", &format!("tcp://127.0.0.1:{target}"))];
     let stage = Stage::new(setup, right, &services);
     stage.running.edit_server(|text| format!("{OFFERS}{text}"));
@@ -116,7 +122,12 @@ struct Visit {
 }
 
 impl Visit {
-    async fn new(port: u16) -> Self {
+    /// The offer of a connection that is given up.
+    async fn offer() -> String {
+        Self::offerer().await.offer().to_owned()
+    }
+
+    async fn offerer() -> Offerer {
         let settings = WebrtcSettings {
             bind: vec![std::net::Ipv4Addr::UNSPECIFIED.into()],
             admission: Admission { loopback: false, private: true },
@@ -124,7 +135,11 @@ impl Visit {
         };
         let peers = Peers::new(settings);
         let first = First::Stream("echo".to_owned());
-        let offerer = Offerer::new(&peers, first, Interfaces::Told).await.unwrap();
+        Offerer::new(&peers, first, Interfaces::Told).await.unwrap()
+    }
+
+    async fn new(port: u16) -> Self {
+        let offerer = Self::offerer().await;
         let (program, offer) = (Program::default(), offerer.offer().to_owned());
         let answer = tokio::task::spawn_blocking(move || {
             (program.offer(port, &offer), offer, program.context())

@@ -2,8 +2,9 @@
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::{OFFERS, Program, Visit, echoes, http, run, stage};
-use crate::harness::{LONG, Origin, wait};
+use super::{OFFERS, Program, Visit, echoes, http, run, stage, stage_with};
+use crate::harness::{LONG, Origin, free_port, wait};
+use crate::private::NO_ROUTER;
 
 /// Another token.
 const OTHER: &str = "Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3uXeWqBn6Tz0A";
@@ -122,10 +123,39 @@ fn other_requests_get_what_http_has_for_them() {
 }
 
 #[test]
+fn offers_come_to_a_port_for_everything_too() {
+    let origin = Origin::echo();
+    let mux = free_port();
+    let listen = format!("mux://127.0.0.1:{mux}/tunnel");
+    let (mut stage, _) = stage_with("home/*", origin.port(), Some(listen));
+    let told = Program::default().offer(mux, "v=0\r\n");
+    assert_eq!(told.status, 503, "the proofs are right, and the text is no offer: {told:?}");
+    let stranger = Program { token: OTHER, ..Program::default() };
+    assert_eq!(stranger.offer(mux, "v=0\r\n").status, 401);
+    assert_eq!(http(mux, "OPTIONS", "/webrtc/home/echo", &[], "").status, 204);
+    assert_eq!(http(mux, "GET", "/webrtcs", &[("Connection", "close")], "").status, 404);
+    stage.home().kill();
+}
+
+#[test]
+fn a_client_whose_links_stay_relayed_takes_no_offer() {
+    let origin = Origin::echo();
+    let (stage, port) = stage("home/*", origin.port());
+    stage.running.edit_client(|text| text.replace(NO_ROUTER, "p2p: { candidates: [] }\n"));
+    assert!(stage.running.reload("client").status.success());
+    run(async {
+        let offer = Visit::offer().await;
+        let told = tokio::task::spawn_blocking(move || Program::default().offer(port, &offer));
+        assert_eq!(told.await.unwrap().status, 503);
+    });
+}
+
+#[test]
 fn offers_of_strangers_take_no_place_and_those_of_programs_are_bounded() {
     let origin = Origin::echo();
     let (stage, port) = stage("home/*", origin.port());
-    stage.running.edit_client(|text| format!("p2p: {{ webrtc: {{ peers: 1 }} }}\n{text}"));
+    let limit = "p2p: { webrtc: { peers: 1 }, candidates: [host, reflexive] }\n";
+    stage.running.edit_client(|text| text.replace(NO_ROUTER, limit));
     assert!(stage.running.reload("client").status.success());
     run(async {
         let mut visit = Visit::new(port).await;
