@@ -162,10 +162,8 @@ impl Answerer {
         let own = beginning.gather(peers).await?;
         beginning.add_candidates(peers, &own, &theirs).await?;
         let names_none = theirs.candidates.iter().all(|candidate| candidate.kind != Kind::Host);
-        let interfaces = match interfaces {
-            Interfaces::Mutual if names_none => Interfaces::Hidden,
-            as_it_is => as_it_is,
-        };
+        let is_hidden = interfaces == Interfaces::Mutual && names_none;
+        let interfaces = if is_hidden { Interfaces::Hidden } else { interfaces };
         let answer = told(&own, interfaces);
         Ok(Self { beginning, own, theirs, answer })
     }

@@ -39,7 +39,7 @@ use proof::{Proved, is_valid, material, may_visit, reason};
 use verifier::PeerVerifier;
 
 /// Visitors before the end of their greeting. Each costs a handshake of TLS and 160 KiB for at most
-/// 20 s. A visitor has one link to a service, and dials a second time where the first carrier is
+/// 30 s. A visitor has one link to a service, and dials a second time where the first carrier is
 /// silent.
 const GREETING: Bounds = Bounds { all: 256, of_visitor: 64, of_service: 8 };
 

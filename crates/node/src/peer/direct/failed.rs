@@ -51,9 +51,10 @@ pub(crate) struct Declined {
 impl Declined {
     /// Counts it; returns the reason.
     pub(crate) fn told(self, paths: &DirectPaths) -> Failed {
-        match self.why {
-            Decline::Often => paths.busy(),
-            _ => paths.note(Some(&self.failed)),
+        if self.why == Decline::Often {
+            paths.busy();
+        } else {
+            paths.note(Some(&self.failed));
         }
         self.failed
     }

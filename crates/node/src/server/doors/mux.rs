@@ -289,15 +289,23 @@ impl Sniffer {
         !self.is_published(head) || offers_carrier(bytes.get(..head.length).unwrap_or_default())
     }
 
-    /// Whether a request is about a connection of WebRTC. A published site has all of its paths.
+    /// Whether a request is about a connection of WebRTC. A published site has all of its paths; one
+    /// that may still come, just after a start, has those of requests that bring no offer.
     fn is_offer(&self, head: &Head, bytes: &[u8]) -> bool {
         let Some(offers) = &self.offers else { return false };
         let path = bytes.get(head.path.clone()).unwrap_or_default();
         let behind = path.strip_prefix(offers.as_bytes());
-        behind.is_some_and(|behind| behind.is_empty() || behind.starts_with(b"/"))
-            && !self.is_published(head)
+        if !behind.is_some_and(|behind| behind.is_empty() || behind.starts_with(b"/")) {
+            return false;
+        }
+        let names = self.doors.names();
+        let is_present = |host: &str| names.find(Space::Http, host).is_some();
+        !self.is_published(head)
+            || (!head.host.as_deref().is_some_and(is_present)
+                && brings_offer(bytes.get(..head.length).unwrap_or_default()))
     }
 
+    /// Whether a site has the host, or may still come.
     fn is_published(&self, head: &Head) -> bool {
         let names = self.doors.names();
         head.host.as_deref().is_some_and(|host| {
@@ -340,6 +348,17 @@ fn offers_carrier(head: &[u8]) -> bool {
             && offered.any(|one| one == SUBPROTOCOL.as_bytes());
     });
     offers
+}
+
+/// Whether the head of a request says that a session description follows.
+fn brings_offer(head: &[u8]) -> bool {
+    let mut brings = false;
+    let _ = h1::lines(head, |name, value| {
+        let kind = value.split(|byte| *byte == b';').next().unwrap_or_default();
+        brings |= name.eq_ignore_ascii_case("content-type")
+            && kind.trim_ascii().eq_ignore_ascii_case(b"application/sdp");
+    });
+    brings
 }
 
 /// Carriers on their way from a port to the accept loop of the same worker.

@@ -41,11 +41,12 @@ pub(super) async fn visit(
     let until = Instant::now() + PATIENCE;
     let whom = (&client, &service, visitor.as_str());
     let found = shared.private.wait(whom, worker.index, until, || false).await;
-    let (found, at) = found.map_err(|code| match code {
-        proto::ResetCode::Unreachable => {
+    let (found, at) = found.map_err(|code| {
+        if code == proto::ResetCode::Unreachable {
             Refusal::new("503 Service Unavailable", format!("client {client} is away"))
+        } else {
+            unknown()
         }
-        _ => unknown(),
     })?;
     let gone = || Refusal::new("503 Service Unavailable", format!("client {client} is away"));
     let handle = worker.peers.get(at).cloned().ok_or_else(gone)?;

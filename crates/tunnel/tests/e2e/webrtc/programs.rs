@@ -34,7 +34,7 @@ fn the_program_in_python_visits() {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().unwrap()
     };
-    let sent: Vec<u8> = (0..BYTES).map(|at| (at * at >> 8) as u8).collect();
+    let sent: Vec<u8> = (0..BYTES).map(|at| ((at * at) >> 8) as u8).collect();
     let mut program = visit(VISIT);
     let mut input = program.stdin.take().unwrap();
     let copy = sent.clone();
