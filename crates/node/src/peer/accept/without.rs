@@ -13,7 +13,7 @@ use crate::session::Worker;
 
 /// No program.
 #[derive(Debug, Default)]
-pub(crate) struct Programs;
+pub(crate) struct Programs(());
 
 impl Programs {
     #[expect(clippy::unused_self, reason = "as in a build with WebRTC")]

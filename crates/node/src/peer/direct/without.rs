@@ -14,7 +14,7 @@ use crate::client::ClientShared;
 
 /// No peer.
 #[derive(Debug, Default)]
-pub(crate) struct Peers;
+pub(crate) struct Peers(());
 
 /// An offer, which is declined.
 #[derive(Debug)]
