@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use net::Current;
 use net::source::Proxies;
-use transport::{Carrier, CarrierError, Incoming, Listener, LocalFuture, Peer, Side, Transport};
+use transport::{
+    Carrier, CarrierError, Incoming, Listener, LocalFuture, OfferRequest, Peer, Side, Transport,
+};
 use transport_tcp::TcpListener;
 
 use crate::handshake;
@@ -29,13 +31,15 @@ pub struct Terms {
     pub proxies: Proxies,
     /// The time after which a carrier that has sent nothing sends a ping.
     pub ping_after: Duration,
+    /// The path of offers of WebRTC; `None`: there is none.
+    pub offers: Option<Arc<str>>,
 }
 
 impl Terms {
     /// Makes settings that believe no proxy.
     #[must_use]
     pub fn without_proxies(ping_after: Duration) -> Self {
-        Self { proxies: Proxies::default(), ping_after }
+        Self { proxies: Proxies::default(), ping_after, offers: None }
     }
 }
 
@@ -99,11 +103,24 @@ impl Incoming for Accepted {
     fn handshake(self: Box<Self>) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
         Box::pin(async move {
             let Self { inner, path, terms } = *self;
-            let Terms { proxies, ping_after } = &*terms;
+            let Terms { proxies, ping_after, offers } = &*terms;
             let Carrier { peer, mut lane, .. } = inner.handshake().await?;
-            let accepted =
-                handshake::accept(&mut *lane, peer.address, path.as_deref(), proxies).await;
-            let (leftover, client) = accepted?;
+            let accepted = handshake::accept(
+                &mut *lane,
+                peer.address,
+                (path.as_deref(), offers.as_deref()),
+                proxies,
+            )
+            .await;
+            let (leftover, client) = match accepted? {
+                handshake::Accepted::WebSocket(leftover, client) => (leftover, client),
+                handshake::Accepted::Offer(offer, ask, client) => {
+                    let path = offers.as_deref().unwrap_or_default();
+                    let mut request = OfferRequest::new(ask, path, &offer.place, client, lane);
+                    (request.bearer, request.visit) = (offer.bearer, offer.visit);
+                    return Err(CarrierError::Offer(Box::new(request)));
+                }
+            };
             let lane = WsLane::new(lane, Side::Server, leftover, *ping_after);
             let peer = Peer {
                 address: client.unwrap_or(peer.address),

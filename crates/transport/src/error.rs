@@ -3,6 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 
+use crate::OfferRequest;
+
 /// A failed dial or handshake. [`CarrierError::is_network`] tells whether to retry soon.
 #[derive(Debug, thiserror::Error)]
 pub enum CarrierError {
@@ -36,6 +38,9 @@ pub enum CarrierError {
         /// The client that a trusted proxy names.
         client: Option<SocketAddr>,
     },
+    /// A request about a connection of WebRTC, which waits for its answer.
+    #[error("an offer of WebRTC over HTTP, which is no carrier")]
+    Offer(Box<OfferRequest>),
     /// The settings of this end are unusable.
     #[error("{0}")]
     Config(String),

@@ -53,6 +53,10 @@ async fn welcome(
         Arrival { worker: &worker, registry: &registry, auth: &auth, remote, is_proxied, place };
     if let Err(error) = log_in(incoming, &auth, &arrival).await {
         let why = match error {
+            #[cfg(feature = "webrtc")]
+            LogInError::Handshake(CarrierError::Offer(request)) => {
+                return super::offers::serve(&worker, &registry, *request).await;
+            }
             LogInError::Handshake(error) => error.into(),
             LogInError::Greeting(error) => error.into(),
             LogInError::LinkGone => anyhow::Error::from(error),

@@ -110,7 +110,9 @@ impl Dials for HttpDials {
 }
 
 pub(super) fn terms(config: &ServerConfig) -> Terms {
-    Terms { proxies: proxies(config), ping_after: ping_after(&config.common) }
+    let offers = config.webrtc.as_ref().filter(|_| cfg!(feature = "webrtc"));
+    let offers = offers.map(|webrtc| Arc::from(webrtc.path.as_str()));
+    Terms { proxies: proxies(config), ping_after: ping_after(&config.common), offers }
 }
 
 fn ping_after(common: &Common) -> Duration {

@@ -10,9 +10,10 @@ use bytes::BytesMut;
 use httparse::{EMPTY_HEADER, Header, Request, Status};
 use net::{forwarded, pool};
 use tokio::time::timeout;
-use transport::{CarrierError, Lane};
+use transport::{Ask, CarrierError, Lane};
 
 use super::head::{self, FIELDS, HEAD, NoHead, has, only, values};
+use super::offer::{self, Offer};
 use super::{SUBPROTOCOL, accept_key};
 use crate::Proxies;
 
@@ -74,23 +75,52 @@ struct Asked {
     has_subprotocol: bool,
 }
 
-/// Answers the request that arrives over `lane`. Returns the bytes that were read after the
-/// request. It also returns the address of the client, when a proxy that `proxies` names tells it.
+/// A request that is taken.
+pub(crate) enum Accepted {
+    /// A WebSocket: the bytes that were read after the request, and the address of the client, when
+    /// a proxy tells it.
+    WebSocket(BytesMut, Option<SocketAddr>),
+    /// A request about a connection of WebRTC, which waits for its answer, and the client.
+    Offer(Offer, Ask, SocketAddr),
+}
+
+/// Answers the request that arrives over `lane`, which is for a WebSocket at `path` or about a
+/// connection of WebRTC at `offers`. Proxies that `proxies` names tell the address of the client.
 pub(crate) async fn accept(
     lane: &mut dyn Lane,
     remote: SocketAddr,
-    path: Option<&str>,
+    (path, offers): (Option<&str>, Option<&str>),
     proxies: &Proxies,
-) -> Result<(BytesMut, Option<SocketAddr>), CarrierError> {
+) -> Result<Accepted, CarrierError> {
     let mut buf = pool::take(HEAD);
     let is_proxy = proxies.include(remote.ip());
-    let look = |bytes: &[u8]| look(bytes, path, is_proxy, proxies);
-    let Looked { asked, place, is_head, client } = match head::read(lane, &mut buf, look).await {
-        Ok(looked) => looked,
-        Err(NoHead::Io(error)) => return Err(error.into()),
-        Err(NoHead::TooLarge) => Looked::nothing(Refused::TooLarge),
-        Err(NoHead::Malformed) => Looked::nothing(Refused::Malformed),
-    };
+    let look = |bytes: &[u8]| look(bytes, (path, offers), is_proxy, proxies);
+    let Looked { asked, offer, place, is_head, client } =
+        match head::read(lane, &mut buf, look).await {
+            Ok(looked) => looked,
+            Err(NoHead::Io(error)) => return Err(error.into()),
+            Err(NoHead::TooLarge) => Looked::nothing(Refused::TooLarge),
+            Err(NoHead::Malformed) => Looked::nothing(Refused::Malformed),
+        };
+    match offer {
+        None => {}
+        Some(Ok(offer)) => match offer.body(lane, &mut buf).await? {
+            Some(ask) => {
+                offer::done(buf);
+                return Ok(Accepted::Offer(offer, ask, offer::source(remote, client)));
+            }
+            None => {
+                let text = format!("a request about WebRTC at {place:?} has its answer");
+                return Err(CarrierError::Stranger { text, client });
+            }
+        },
+        Some(Err(status)) => {
+            // When a deadline of the caller drops this future early, the connection simply ends.
+            let _ = timeout(FAREWELL, offer::reply(lane, status, &[], "")).await;
+            let text = format!("a request about WebRTC at {place:?}: answered with {status}");
+            return Err(CarrierError::Stranger { text, client });
+        }
+    }
     match asked {
         Ok(asked) => {
             let subprotocol = if asked.has_subprotocol {
@@ -104,7 +134,7 @@ pub(crate) async fn accept(
                 accept_key(asked.key.as_bytes())
             );
             head::write(lane, answer).await?;
-            Ok((buf, client))
+            Ok(Accepted::WebSocket(buf, client))
         }
         Err(refused) => {
             // When a deadline of the caller drops this future early, the connection simply ends.
@@ -133,6 +163,8 @@ pub(crate) async fn accept(
 /// A complete request.
 pub(super) struct Looked {
     asked: Result<Asked, Refused>,
+    /// `None`: the request is for another path.
+    offer: Option<Result<Offer, &'static str>>,
     /// The path of the request.
     place: String,
     is_head: bool,
@@ -142,14 +174,20 @@ pub(super) struct Looked {
 
 impl Looked {
     const fn nothing(refused: Refused) -> Self {
-        Self { asked: Err(refused), place: String::new(), is_head: false, client: None }
+        Self {
+            asked: Err(refused),
+            offer: None,
+            place: String::new(),
+            is_head: false,
+            client: None,
+        }
     }
 }
 
 /// Looks for a complete head at the front of `bytes`, and decodes it.
 pub(super) fn look(
     bytes: &[u8],
-    path: Option<&str>,
+    (path, offers): (Option<&str>, Option<&str>),
     is_proxy: bool,
     proxies: &Proxies,
 ) -> httparse::Result<(Looked, usize)> {
@@ -158,6 +196,7 @@ pub(super) fn look(
     let Status::Complete(size) = request.parse(bytes)? else { return Ok(Status::Partial) };
     let looked = Looked {
         asked: examine(&request, path),
+        offer: Offer::of(&request, offers),
         place: request.path.unwrap_or_default().chars().take(PLACE).collect(),
         is_head: request.method == Some("HEAD"),
         client: if is_proxy { client(request.headers, proxies) } else { None },
@@ -204,7 +243,7 @@ fn examine(request: &Request<'_, '_>, path: Option<&str>) -> Result<Asked, Refus
 
 /// Sends the answer, ends our direction, and waits until the client ends its own. Closing the
 /// socket with unread bytes would send a reset, and the reset could destroy the answer.
-async fn send_away(lane: &mut dyn Lane, answer: String) -> Result<(), CarrierError> {
+pub(super) async fn send_away(lane: &mut dyn Lane, answer: String) -> Result<(), CarrierError> {
     head::write(lane, answer).await?;
     poll_fn(|cx| lane.poll_close(cx)).await?;
     let (mut seen, mut buf) = (0, pool::take(HEAD));

@@ -3,13 +3,15 @@
 mod accept;
 mod connect;
 mod head;
+mod offer;
 
 use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-pub(crate) use accept::accept;
+pub(crate) use accept::{Accepted, accept};
 pub(crate) use connect::connect;
+pub use offer::reply;
 
 /// The subprotocol that both ends of a carrier agree on (RFC 6455 section 1.9). A client offers it
 /// in `Sec-WebSocket-Protocol`.
@@ -28,7 +30,13 @@ fn accept_key(key: &[u8]) -> String {
 
 /// Parses `bytes` as both sides parse a head. The function never panics.
 pub(crate) fn fuzz(bytes: &[u8]) {
-    accept::look(bytes, Some("/a"), true, &crate::Proxies::new(|ip| ip.is_loopback())).ok();
+    accept::look(
+        bytes,
+        (Some("/a"), Some("/b")),
+        true,
+        &crate::Proxies::new(|ip| ip.is_loopback()),
+    )
+    .ok();
     connect::look(bytes, "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=").ok();
 }
 
