@@ -365,6 +365,8 @@ fn services<'a>(list: &mut List<'a>, status: &'a Status, sessions: &Sessions<'a>
     // The default target of a door belongs to no peer.
     let default = |service| Series { peer: "", kind: "default", is_wish: false, service };
     all.extend(status.default_targets.iter().map(default));
+    let proxy = |service| Series { peer: "", kind: "proxy", is_wish: false, service };
+    all.extend(status.proxies.iter().map(proxy));
     // A service that moves from a session to its successor is in both sessions for a moment.
     all.sort_by_key(|series| series.labels().map(|(_, text)| text.to_owned()));
     all.dedup_by_key(|series| series.labels().map(|(_, text)| text.to_owned()));

@@ -57,6 +57,13 @@ pub enum Target {
     Files(PathBuf),
     /// Nothing: the server sends the visitors to this address.
     Redirect(Redirect),
+    /// TLS at `host:port`, which this machine begins. Only targets of a proxy have it.
+    Tls {
+        /// Host to dial.
+        host: Host,
+        /// Port to dial.
+        port: u16,
+    },
     /// A private service of another client, `service://CLIENT/SERVICE`. Only forwards have it.
     Private(PrivateService),
 }
@@ -71,6 +78,7 @@ impl Target {
             | Self::Udp { .. }
             | Self::Https { .. }
             | Self::H2c { .. }
+            | Self::Tls { .. }
             | Self::Unix(_)
             | Self::Files(_)
             | Self::Redirect(_)
@@ -86,6 +94,7 @@ impl Target {
             Self::H2c { .. } => TargetProtocol::H2c,
             Self::Tcp { .. }
             | Self::Udp { .. }
+            | Self::Tls { .. }
             | Self::Unix(_)
             | Self::Socks5
             | Self::HttpProxy
@@ -102,7 +111,8 @@ impl Target {
             Self::Tcp { host, port }
             | Self::Udp { host, port }
             | Self::Https { host, port }
-            | Self::H2c { host, port } => Some((host, *port)),
+            | Self::H2c { host, port }
+            | Self::Tls { host, port } => Some((host, *port)),
             Self::Unix(_)
             | Self::Socks5
             | Self::HttpProxy
@@ -128,6 +138,7 @@ impl fmt::Display for Target {
             Self::Udp { host, port } => write!(f, "udp://{host}:{port}"),
             Self::Https { host, port } => write!(f, "https://{host}:{port}"),
             Self::H2c { host, port } => write!(f, "h2c://{host}:{port}"),
+            Self::Tls { host, port } => write!(f, "tls://{host}:{port}"),
             Self::Unix(address) => address.fmt(f),
             Self::Socks5 => f.write_str(SOCKS5),
             Self::HttpProxy => f.write_str(HTTP_PROXY),

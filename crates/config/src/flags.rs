@@ -100,6 +100,56 @@ pub struct ClientFlags {
     pub log_level: Option<String>,
 }
 
+/// Flags of `tunnel proxy`. An empty field leaves the file's key unchanged. The fields from `listen`
+/// to `proxy_protocol` are one entry of `proxies`.
+#[derive(Clone, Debug, Default)]
+#[allow(missing_docs, reason = "each field is the flag and the key of its name")]
+pub struct ProxyFlags {
+    pub listen: Option<String>,
+    pub target: Vec<String>,
+    pub name: Option<String>,
+    pub balance: Option<String>,
+    /// `limits.connections` of the entry.
+    pub limit_connections: Option<String>,
+    pub proxy_protocol: Option<String>,
+    /// `tls` of the entry.
+    pub cert: Option<String>,
+    pub key: Option<String>,
+    pub state_dir: Option<String>,
+    pub workers: Option<String>,
+    pub control: Option<String>,
+    pub log_level: Option<String>,
+}
+
+impl ProxyFlags {
+    pub(crate) fn tree(&self) -> Vec<Entry> {
+        let (mut top, mut entry) = (Tree::default(), Tree::default());
+        entry.one("name", "--name", self.name.as_deref());
+        entry.one("listen", "--listen", self.listen.as_deref());
+        match &self.target[..] {
+            [target] => entry.one("target", "--target", Some(target)),
+            targets => entry.list("target", "--target", targets),
+        }
+        entry.one("balance", "--balance", self.balance.as_deref());
+        entry.one("proxy_protocol", "--proxy-protocol", self.proxy_protocol.as_deref());
+        let mut limits = Tree::default();
+        let most = self.limit_connections.as_deref();
+        limits.one("connections", "--limit-connections", most);
+        entry.map("limits", "--limit-connections", limits);
+        let mut tls = Tree::default();
+        tls.one("cert", "--cert", self.cert.as_deref());
+        tls.one("key", "--key", self.key.as_deref());
+        entry.map("tls", "--cert", tls);
+        if !entry.0.is_empty() {
+            let at = At::Flag("--listen");
+            let list = Node::new(Kind::List(vec![Node::new(Kind::Map(entry.0), at)]), at);
+            top.put("proxies", "--listen", list);
+        }
+        top.daemon(&self.state_dir, &self.workers, &self.control, self.log_level.as_deref());
+        top.0
+    }
+}
+
 impl ServerFlags {
     pub(crate) fn tree(&self) -> Vec<Entry> {
         let mut top = Tree::default();

@@ -99,6 +99,20 @@ mod tables {
     pub(crate) const FORWARD_TIMEOUTS: Table = table("client:forwards[].timeouts", STREAM_TIMES, &[]);
     pub(crate) const RETRY: Table = table("client:retry", &["min", "max"], &[]);
 
+    pub(crate) const PROXY: Table = table("proxy:", &[
+        "proxies", "state_dir", "workers", "memory_budget", "drain_timeout", "log", "control", "watch", "admin", "otlp",
+    ], &["trusted_proxies"]);
+    pub(crate) const BALANCER: Table = table("proxy:proxies[]",
+        &["name", "listen", "mode", "tls", "target", "target_tls", "balance", "health", "limits", "timeouts", "tcp_keepalive",
+          "proxy_protocol", "allow_from", "deny_from"], &["sticky"]);
+    pub(crate) const BALANCER_TARGET: Table = Table { path: "proxy:proxies[].target[]", ..SERVICE_TARGET };
+    pub(crate) const BALANCER_TARGET_TLS: Table = Table { path: "proxy:proxies[].target_tls", ..TARGET_TLS };
+    pub(crate) const BALANCER_TLS: Table = table("proxy:proxies[].tls", &["cert", "key"], &[]);
+    pub(crate) const BALANCER_HEALTH: Table = Table { path: "proxy:proxies[].health", ..HEALTH };
+    pub(crate) const BALANCER_LIMITS: Table = table("proxy:proxies[].limits", &["connections", "flows", "source"], &["new_per_second", "up", "down", "stream"]);
+    pub(crate) const BALANCER_SOURCE_LIMITS: Table = Table { path: "proxy:proxies[].limits.source", ..SOURCE_LIMITS };
+    pub(crate) const BALANCER_TIMEOUTS: Table = Table { path: "proxy:proxies[].timeouts", ..TIMEOUTS };
+
     pub(crate) const WINDOW: Table = table("both:window", &["initial", "max"], &[]);
     pub(crate) const LOG: Table = table("both:log", &["level", "format", "file", "rotate", "access"], &[]);
     /// The keys of `log` that a server has besides those of both.
@@ -166,6 +180,15 @@ pub const TABLES: &[Table] = &[
     FORWARD_TLS,
     FORWARD_TIMEOUTS,
     RETRY,
+    PROXY,
+    BALANCER,
+    BALANCER_TARGET,
+    BALANCER_TARGET_TLS,
+    BALANCER_TLS,
+    BALANCER_HEALTH,
+    BALANCER_LIMITS,
+    BALANCER_SOURCE_LIMITS,
+    BALANCER_TIMEOUTS,
     WINDOW,
     LOG,
     SERVER_LOG,

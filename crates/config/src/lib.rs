@@ -48,7 +48,7 @@ mod yaml;
 pub use address::{Local, Target};
 pub use decode::{Sources, connect_target};
 pub use endpoint::{Endpoint, Host, server_url};
-pub use flags::{ClientFlags, ServerFlags, ServiceOptions};
+pub use flags::{ClientFlags, ProxyFlags, ServerFlags, ServiceOptions};
 pub use foreign::{Foreign, ForeignValue, foreign};
 #[doc(hidden)]
 pub use fuzz::{fuzz, fuzz_edit};
@@ -56,16 +56,11 @@ pub use hosts::{HostRight, HostRights};
 pub use htpasswd::{htpasswd, is_hashed};
 pub use lists::{Kept, Lists, listen_address};
 pub use load::{
-    Loaded, Role, Text, has_keys, load_client, load_grant, load_kept, load_lists, load_published,
-    load_server, locate, scalar, text_of,
+    Loaded, Role, Text, has_keys, load_client, load_grant, load_kept, load_lists, load_proxy,
+    load_published, load_server, locate, scalar, text_of,
 };
 pub use model::{
-    AccessLog, Acme, AcmeBinding, AcmeDns, Admin, Balance, Change, Changed, Check, ClientConfig,
-    ClientGrant, Common, Congestion, Demand, Exit, Field, Files, FlowLimits, Forward, Http,
-    HttpAuth, Kcp, KcpCongestion, KcpFec, KcpPreset, KeyPair, Listen, LogFile, LogFormat, LogLevel,
-    Mux, Otlp, P2p, P2pWebrtc, Pages, Path, PeerPath, PeerTls, Private, PrivateService, Proof,
-    ProxyProtocol, Public, Quic, RequestFormat, RequestLog, Rights, STUN_PORT, ServerConfig,
-    ServerTls, ServerWebrtc, Service, Spread, StunAddress, TargetTls, TlsRoutes, TlsVersion, Token,
+    AccessLog, Acme, AcmeBinding, AcmeDns, Admin, Balance, Balancer, Change, Changed, Check, ClientConfig, ClientGrant, Common, Congestion, Demand, Exit, Field, Files, FlowLimits, Forward, Http, HttpAuth, Kcp, KcpCongestion, KcpFec, KcpPreset, KeyPair, Listen, LogFile, LogFormat, LogLevel, Mux, Otlp, P2p, P2pWebrtc, Pages, Path, PeerPath, PeerTls, Private, PrivateService, Proof, ProxyConfig, ProxyProtocol, Public, Quic, RequestFormat, RequestLog, Rights, STUN_PORT, ServerConfig, ServerTls, ServerWebrtc, Service, Spread, StunAddress, TargetTls, TlsRoutes, TlsVersion, Token,
     Trust, UserFile, Visit, VisitRight, VisitRights, Visitor, VisitorLists, Weighted,
 };
 pub use moment::Moment;

@@ -6,13 +6,14 @@ use std::cell::RefCell;
 use std::net::IpAddr;
 use std::rc::Rc;
 
+use crate::decode::balancer::proxy;
 use crate::decode::client::{client, kept};
 use crate::decode::server::{grant, server};
 use crate::decode::{Cx, Item, Sources};
 use crate::mistakes::{self, Mistake};
-use crate::model::{ClientConfig, ClientGrant, ServerConfig};
+use crate::model::{ClientConfig, ClientGrant, ProxyConfig, ServerConfig};
 use crate::yaml::{At, Entry, Kind, Node, parse};
-use crate::{ClientFlags, Kept, Lists, Problem, ServerFlags, ServiceOptions};
+use crate::{ClientFlags, Kept, Lists, Problem, ProxyFlags, ServerFlags, ServiceOptions};
 
 /// A checked model and its warnings.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,19 +31,25 @@ pub enum Role {
     Server,
     /// client.yaml
     Client,
+    /// proxy.yaml
+    Proxy,
 }
 
 impl Role {
     /// The role by the file's content: `servers`, `services` or `forwards` make a client, `listen`
-    /// or `clients` a server. `None` if the file has keys of neither or of both, or is not YAML.
+    /// or `clients` a server, `proxies` a proxy. `None` if the file has keys of no role or of
+    /// several, or is not YAML.
     #[must_use]
     pub fn of(text: &str) -> Option<Self> {
         let root = parse("", text).ok()?;
         let Kind::Map(entries) = &root.kind else { return None };
         let any = |keys: &[&str]| entries.iter().any(|e| keys.contains(&e.key.as_str()));
-        match (any(&["listen", "clients"]), any(&["servers", "services", "forwards"])) {
-            (true, false) => Some(Self::Server),
-            (false, true) => Some(Self::Client),
+        let is_server = any(&["listen", "clients"]);
+        let is_client = any(&["servers", "services", "forwards"]);
+        match (is_server, is_client, any(&["proxies"])) {
+            (true, false, false) => Some(Self::Server),
+            (false, true, false) => Some(Self::Client),
+            (false, false, true) => Some(Self::Proxy),
             _ => None,
         }
     }
@@ -152,6 +159,19 @@ pub fn load_client(
     load(file, flags.tree(), added, sources, client)
 }
 
+/// Loads a proxy's configuration from an optional file and flags. The entry of the flags adds to
+/// the entries of the file.
+///
+/// # Errors
+/// All problems, in the order of the file.
+pub fn load_proxy(
+    file: Option<Text<'_>>,
+    flags: &ProxyFlags,
+    sources: &Sources<'_>,
+) -> Result<Loaded<ProxyConfig>, Vec<Problem>> {
+    load(file, flags.tree(), &["proxies"], sources, proxy)
+}
+
 /// Loads the lists that a client keeps in its state directory. `prefix` is `id_prefix`.
 ///
 /// # Errors
@@ -258,7 +278,7 @@ fn map(file: Text<'_>, root: Rc<Node>) -> Result<Rc<Node>, Problem> {
 
 /// The problem of a file that is empty, or has nothing but comments.
 fn nothing(file: &str) -> Problem {
-    let hint = "`tunnel generate config server` or `client` prints a file to begin with";
+    let hint = "`tunnel generate config server`, `client` or `proxy` prints a file to begin with";
     let (message, hint) = ("the file has no keys".to_owned(), hint.to_owned());
     problem(file, Mistake { line: 1, column: 1, message, hint })
 }

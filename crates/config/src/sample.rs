@@ -1,10 +1,13 @@
-//! Commented files with every key, for `tunnel generate config server|client`. Keys without a
+//! Commented files with every key, for `tunnel generate config server|client|proxy`. Keys without a
 //! default are active lines, the other keys are comments. A comment that begins with a key or a
 //! list item (`# key:`, `# - value`) becomes a line of the file when its `# ` is removed. `# or
 //! key:` after a value names an alternative key.
 
 /// A server.yaml.
 pub const SERVER: &str = include_str!("sample/server.yaml");
+
+/// A proxy.yaml.
+pub const PROXY: &str = include_str!("sample/proxy.yaml");
 
 /// A client.yaml.
 pub const CLIENT: &str = include_str!("sample/client.yaml");
@@ -15,7 +18,10 @@ mod tests {
 
     use super::*;
     use crate::yaml::{At, Kind, Node, parse};
-    use crate::{ClientFlags, Problem, ServerFlags, Sources, Text, keys, load_client, load_server};
+    use crate::{
+        ClientFlags, Problem, ProxyFlags, ServerFlags, Sources, Text, keys, load_client,
+        load_proxy, load_server,
+    };
 
     fn uncommented(sample: &str) -> String {
         let line = |line: &str| {
@@ -75,16 +81,16 @@ mod tests {
         };
         let sources = Sources { env: &|_| None, read: &read };
         let file = Some(Text { name, text });
-        if name == "server" {
-            load_server(file, &ServerFlags::default(), &sources).map(|l| l.warnings)
-        } else {
-            load_client(file, &ClientFlags::default(), &sources).map(|l| l.warnings)
+        match name {
+            "server" => load_server(file, &ServerFlags::default(), &sources).map(|l| l.warnings),
+            "proxy" => load_proxy(file, &ProxyFlags::default(), &sources).map(|l| l.warnings),
+            _ => load_client(file, &ClientFlags::default(), &sources).map(|l| l.warnings),
         }
     }
 
     #[test]
     fn samples_load_as_they_are_and_with_every_comment_made_a_key() {
-        for (name, sample) in [("server", SERVER), ("client", CLIENT)] {
+        for (name, sample) in [("server", SERVER), ("client", CLIENT), ("proxy", PROXY)] {
             assert_eq!(load(name, sample), Ok(Vec::new()));
             let all = uncommented(sample);
             assert_eq!(load(name, &all), Ok(Vec::new()), "{all}");
@@ -95,12 +101,14 @@ mod tests {
 
     #[test]
     fn every_key_is_mentioned_in_its_own_section_and_no_other_one_is() {
-        for (name, sample) in [("server", SERVER), ("client", CLIENT)] {
+        for (name, sample) in [("server", SERVER), ("client", CLIENT), ("proxy", PROXY)] {
             let mut known = BTreeSet::new();
             for table in keys::TABLES {
                 let (role, path) = table.path.split_once(':').unwrap();
                 let dot = if path.is_empty() { "" } else { "." };
-                if role == name || role == "both" {
+                // A proxy has no links.
+                let is_of_links = ["window", "quic", "kcp"].contains(&path);
+                if role == name || role == "both" && !(name == "proxy" && is_of_links) {
                     known.extend(table.keys.iter().map(|key| format!("{path}{dot}{key}")));
                 }
             }

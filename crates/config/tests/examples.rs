@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use config::{ClientFlags, Role, ServerFlags, Sources, Text, load_client, load_server};
+use config::{
+    ClientFlags, ProxyFlags, Role, ServerFlags, Sources, Text, load_client, load_proxy, load_server,
+};
 
 const TOKEN: &str = "q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi";
 
@@ -22,6 +24,9 @@ fn load(name: &str, text: &str) -> Result<Vec<String>, String> {
         }
         Role::Client => {
             load_client(file, &ClientFlags::default(), &sources).map(|l| l.config.summary())
+        }
+        Role::Proxy => {
+            load_proxy(file, &ProxyFlags::default(), &sources).map(|l| l.config.summary())
         }
     }
     .map_err(shown)

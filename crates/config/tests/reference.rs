@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use config::{
-    Change, ClientFlags, Common, KcpPreset, LogFormat, ServerFlags, Size, Sources, Span, Text,
-    keys, load_client, load_server,
+    Change, ClientFlags, Common, KcpPreset, LogFormat, ProxyFlags, ServerFlags, Size, Sources,
+    Span, Text, keys, load_client, load_proxy, load_server,
 };
 use proto::{Compress, Priority};
 
 const SERVER: &str = "listen: tls://[::]\nclients: [{name: a, token_file: t}]\n";
 const CLIENT: &str = "servers: tls://a\nname: a\ntoken_file: t\n\
                       services: [{target: 'tcp://b:1', public: 'tcp://:10022', health: {}}]\n";
+
+const PROXY: &str =
+    "proxies: [{ listen: 'tcp://127.0.0.1:5201', target: 'tcp://b:1', health: {} }]\n";
 
 struct Row {
     kind: &'static str,
@@ -50,6 +53,8 @@ fn defaults() -> BTreeMap<String, String> {
     let server = load_server(file(SERVER), &ServerFlags::default(), &sources);
     let client = load_client(file(CLIENT), &ClientFlags::default(), &sources);
     let (server, client) = (server.expect("minimal").config, client.expect("minimal").config);
+    let proxy = load_proxy(file(PROXY), &ProxyFlags::default(), &sources);
+    let proxy = proxy.expect("minimal").config;
     let mut found = BTreeMap::new();
     let mut put = |key: String, value: String| {
         if let Some(before) = found.insert(key.clone(), value.clone()) {
@@ -107,6 +112,11 @@ fn defaults() -> BTreeMap<String, String> {
         put("client: connections".into(), count(client.connections));
         assert_eq!((&c.state_dir, &c.memory_budget, &c.control), (&None, &None, &None));
     }
+    let of_proxy = &proxy.common;
+    put("proxy: drain_timeout".into(), of_proxy.drain_timeout.to_string());
+    put("proxy: watch".into(), of_proxy.watch.to_string());
+    assert_eq!(of_proxy.workers, None);
+    put("proxy: workers".into(), "auto".into());
     let text = "listen: { url: mux://a }\n\
                 tls_routes: { acme: { accept_terms: true, dns: { exec: /x } } }\n";
     let text = Some(Text { name: "minimal.yaml", text });
@@ -125,6 +135,22 @@ fn defaults() -> BTreeMap<String, String> {
         put(format!("{of}.timeouts.total"), span(timeouts.total));
         put(format!("{of}.timeouts.flush"), span(timeouts.flush));
     }
+    let [entry] = &proxy.proxies[..] else { panic!("one entry") };
+    let key = |key: &str| format!("proxy: proxies[].{key}");
+    assert_eq!(entry.service.name, "tcp-5201");
+    put(key("name"), entry.service.name.replace("5201", "PORT"));
+    let terms = entry.terms();
+    put(key("tcp_keepalive"), span(terms.timeouts.keepalive));
+    put(key("timeouts.dial"), span(terms.timeouts.dial));
+    put(key("timeouts.idle"), span(terms.timeouts.idle));
+    put(key("timeouts.half_close"), span(terms.timeouts.half_close));
+    put(key("timeouts.total"), span(terms.timeouts.total));
+    put(key("timeouts.flush"), span(terms.timeouts.flush));
+    put(key("timeouts.flow"), format!("{}s", terms.flows.answered));
+    put(key("timeouts.flow_unanswered"), format!("{}s", terms.flows.unanswered));
+    let health = entry.service.health.as_ref().expect("a map without keys has the defaults");
+    put(key("health.interval"), health.interval.to_string());
+    put(key("health.timeout"), health.timeout.to_string());
     let tls = &client.servers[0];
     for key in ["client: tls", "client: servers[].tls", "server: auth.http.tls"] {
         put(format!("{key}.min_version"), tls.min_version.to_string());
@@ -193,6 +219,7 @@ const OTHER_CLIENT: &str = "allow_from: 10.0.0.0/8\ndeny_from: 10.0.0.1\nservers
     introduce: true\nconnections: 3\nretry: { min: 1s, max: 2s }\nforwards:\n\
     \x20 - { listen: 'tcp://127.0.0.1:1', target: 'tcp://b:1' }\n\
     visits: [{ service: b/c, token_file: t }]\np2p: { ports: '4000' }\n";
+const OTHER_PROXY: &str = "proxies: [{ listen: 'tcp://127.0.0.1:1', target: 'tcp://b:2' }]\n";
 const OTHER_OF_BOTH: &str = "state_dir: /s\nworkers: 3\nmemory_budget: 64MiB\n\
     window: { initial: 32KiB, max: 1MiB }\nkeepalive: 3s\nresume_timeout: 3s\ndrain_timeout: 3s\n\
     log: { level: debug, format: json, file: /l, rotate: { size: 1MiB, keep: 1 }, access: true }\ncontrol: /c\nwatch: true\n\
@@ -216,7 +243,21 @@ fn changes(role: &str) -> BTreeMap<&'static str, Change> {
     };
     // The requests of visitors are known to a server alone.
     let both = OTHER_OF_BOTH.replace("access: true", "access: true, requests: /r");
-    let (all, left) = if role == "server" {
+    let proxy = |text: &str| {
+        let text = Some(Text { name: "proxy.yaml", text });
+        load_proxy(text, &ProxyFlags::default(), &sources).expect("good").config
+    };
+    let (all, left) = if role == "proxy" {
+        let of_links = ["window:", "resume_timeout:", "quic:", "kcp:", "           least"];
+        let is_of_links = |line: &&str| of_links.iter().any(|key| line.starts_with(key));
+        let both = OTHER_OF_BOTH.replace("keepalive: 3s\n", "");
+        let both: String =
+            both.lines().filter(|line| !is_of_links(line)).flat_map(|line| [line, "\n"]).collect();
+        let (old, new) = (proxy(PROXY), proxy(&format!("{OTHER_PROXY}{both}")));
+        let in_force = new.clone().reloaded(&old);
+        assert!(old.differs(&in_force).iter().all(|left| left.change != Change::Restart));
+        (old.differs(&new), in_force.differs(&new))
+    } else if role == "server" {
         let (old, new) = (server(SERVER), server(&format!("{OTHER_SERVER}{both}")));
         let in_force = new.clone().reloaded(&old);
         assert!(old.differs(&in_force).iter().all(|left| left.change != Change::Restart));
@@ -239,11 +280,16 @@ fn changes(role: &str) -> BTreeMap<&'static str, Change> {
 
 #[test]
 fn what_a_change_takes_is_what_the_code_says() {
-    let roles = [("server", changes("server")), ("client", changes("client"))];
+    let roles = ["server", "client", "proxy"].map(|role| (role, changes(role)));
     let mut seen = BTreeMap::new();
     for (key, row) in rows() {
         let (role, key) = key.split_once(": ").unwrap();
-        for (name, changes) in roles.iter().filter(|(name, _)| role == "both" || role == *name) {
+        let is_of_links = ["window", "quic", "kcp"].iter().any(|map| key.starts_with(map));
+        let is_meant = |name: &str| match role {
+            "both" => name != "proxy" || !is_of_links,
+            role => role == name,
+        };
+        for (name, changes) in roles.iter().filter(|(name, _)| is_meant(name)) {
             // In the code, the path to the server is one value with parts under several keys.
             let place = match (*name, key.split(['.', '[']).next().unwrap()) {
                 ("client", "tls" | "headers" | "proxy") => "servers",
@@ -267,7 +313,8 @@ fn what_a_change_takes_is_what_the_code_says() {
             assert_eq!(row.change, format!("{change:?}").to_lowercase(), "{role}: {key}");
         }
     }
-    assert_eq!(seen.len(), roles[0].1.len() + roles[1].1.len(), "each of them has a row");
+    let known: usize = roles.iter().map(|(_, changes)| changes.len()).sum();
+    assert_eq!(seen.len(), known, "each of them has a row");
 }
 
 /// Parts whose change has a greater effect than a change of their parent.
@@ -283,6 +330,7 @@ fn defaults_and_units_are_those_of_the_code() {
             "duration" => "time",
             "size" => "bytes",
             "rate" => "bytes per second",
+            _ if key.ends_with("limits.connections") => "connections",
             _ if key.ends_with("connections") => "links",
             _ if key.ends_with("workers") => "threads",
             _ if key.ends_with("streams") || key.ends_with("new_per_second") => "streams",

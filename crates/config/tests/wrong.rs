@@ -1,14 +1,23 @@
 //! Invalid files and the exact lines printed. `wrong.txt` holds blocks: a file after `===`, the
 //! output after `---`.
 
-use config::{ClientFlags, Role, ServerFlags, Sources, Text, load_client, load_server};
+use config::{
+    ClientFlags, ProxyFlags, Role, ServerFlags, Sources, Text, load_client, load_proxy, load_server,
+};
 
 fn said(text: &str) -> String {
     let sources = Sources { env: &|_| None, read: &|_| Err("no such file".into()) };
     let client = text.contains("servers:") || Role::of(text) == Some(Role::Client);
-    let name = if client { "client.yaml" } else { "server.yaml" };
+    let proxy = text.starts_with("proxies:");
+    let name = match (proxy, client) {
+        (true, _) => "proxy.yaml",
+        (false, true) => "client.yaml",
+        (false, false) => "server.yaml",
+    };
     let file = Some(Text { name, text });
-    let problems = if client {
+    let problems = if proxy {
+        load_proxy(file, &ProxyFlags::default(), &sources).map_or_else(|p| p, |l| l.warnings)
+    } else if client {
         load_client(file, &ClientFlags::default(), &sources).map_or_else(|p| p, |l| l.warnings)
     } else {
         load_server(file, &ServerFlags::default(), &sources).map_or_else(|p| p, |l| l.warnings)

@@ -27,7 +27,7 @@ pub(crate) fn check(name: &str, text: &str) -> Result<Vec<String>, Vec<Problem>>
         (true, Some(Role::Server)) => {
             load_server(file, &ServerFlags::default(), &sources).map(|it| it.config.summary())
         }
-        (true, _) => {
+        (true, Some(Role::Client | Role::Proxy) | None) => {
             load_client(file, &ClientFlags::default(), &sources).map(|it| it.config.summary())
         }
     }

@@ -3,12 +3,13 @@
 //!
 //! ```text
 //!   visitor ──pick──> To(backend)     a stream over a link of the session, which keeps `Picked`
+//!                     Here(backend)   this process dials a target itself
 //!                     Wait            a backend may serve the visitor, and has no live link here
 //!                     Refuse(answer)  no backend may serve the visitor, or each was tried
 //! ```
 //!
-//! An entrance has one backend today: the session of the client that publishes the service, or the
-//! session of the server to which a forward leads.
+//! An entrance has one backend today: the session of the client that publishes the service, the
+//! session of the server to which a forward leads, or the targets of a proxy.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -66,6 +67,8 @@ pub(crate) struct Tried {
 pub(crate) enum Pick {
     /// This one serves the visitor.
     To(Guard<Arc<Backend>>),
+    /// A target of this process serves the visitor: of a proxy.
+    Here(Guard<Arc<Backend>>),
     /// There is one, to which no live link leads from here.
     Wait,
     /// There is none.
@@ -102,6 +105,9 @@ impl Backends {
         let is_this = |tried: &&Tried| Arc::ptr_eq(&tried.picked, &backend.picked);
         if let Some(tried) = tried.iter().find(is_this) {
             return Pick::Refuse(Answer::Down(tried.why));
+        }
+        if backend.session.is_here() {
+            return Pick::Here(backend);
         }
         if is_live(&backend.session) { Pick::To(backend) } else { Pick::Wait }
     }

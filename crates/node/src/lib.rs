@@ -1,4 +1,4 @@
-//! The data path of a daemon: workers, sessions, entrances, and the roles server and client.
+//! The data path of a daemon: workers, sessions, entrances, and the roles server, client and proxy.
 //!
 //! `relay` and `link` meet here. This crate reads no command line and no configuration file: the
 //! daemon passes a closure that reads the configuration again ([`server::ConfigSource`],
@@ -13,7 +13,7 @@
 //! | `names` | hosts that lead visitors of HTTP and TLS to entrances |
 //! | `backends`, `aim` | what serves the visitors of an entrance: session, target, terms, admission |
 //! | `transports` | from a URL to a listener or a dialer |
-//! | `server`, `client` | the roles |
+//! | `server`, `client`, `proxy` | the roles |
 //! | `peer` | links between two clients, for private services |
 //! | `strangers`, `waiting` | connections before their log-in, or before their first bytes |
 //! | `probes` | the measurements of `tunnel ping` and `tunnel speedtest` |
@@ -34,6 +34,7 @@ mod names;
 mod passwords;
 mod peer;
 mod probes;
+pub mod proxy;
 pub mod server;
 mod session;
 mod strangers;

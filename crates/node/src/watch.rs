@@ -199,9 +199,11 @@ impl Watcher for EntranceWatch {
     }
 }
 
-/// Watches the streams that this side dials for a service of this client.
+/// Watches the streams that this side dials for a service of this client, or for an entry of a proxy.
 #[derive(Clone)]
 pub(crate) struct TargetWatch {
+    /// The word for the service in the log.
+    pub(crate) what: &'static str,
     pub(crate) service: String,
     pub(crate) target: String,
     pub(crate) health: Arc<Health>,
@@ -218,7 +220,7 @@ impl fmt::Debug for TargetWatch {
 impl TargetWatch {
     /// Records that a directory was opened or not, and logs news.
     pub(crate) fn note_opened<T>(&self, outcome: &io::Result<T>) {
-        let Self { service, target, health, .. } = self;
+        let Self { what, service, target, health, .. } = self;
         match outcome {
             Ok(_) => self.note_up(),
             Err(error) => {
@@ -226,7 +228,7 @@ impl TargetWatch {
                 if health.down(ResetCode::Unreachable) {
                     tracing::warn!(
                         service,
-                        "service {service} cannot serve the files of {target}: {error}; the next \
+                        "{what} {service} cannot serve the files of {target}: {error}; the next \
                          visitor makes the service look again"
                     );
                 }
@@ -235,19 +237,19 @@ impl TargetWatch {
     }
 
     fn note_up(&self) {
-        let Self { service, target, health, .. } = self;
+        let Self { what, service, target, health, .. } = self;
         if let Some(down) = health.up() {
             let down = status::duration(down.as_secs());
             tracing::info!(
                 service,
-                "the target {target} of service {service} serves again, after {down}"
+                "the target {target} of {what} {service} serves again, after {down}"
             );
         }
     }
 
     /// Records the outcome of a dial, and logs news.
     pub(crate) fn note(&self, outcome: Result<(), &DialError>) {
-        let Self { service, health, .. } = self;
+        let Self { what, service, health, .. } = self;
         match outcome {
             Ok(()) => self.note_up(),
             // A visitor must not keep others away from a target that serves them.
@@ -267,7 +269,7 @@ impl TargetWatch {
                 };
                 health.explain(detail);
                 if health.down(error.code()) {
-                    tracing::warn!(service, "the target of service {service} is down: {error}");
+                    tracing::warn!(service, "the target of {what} {service} is down: {error}");
                 }
             }
         }
@@ -294,11 +296,11 @@ impl Watcher for TargetWatch {
             );
         }
         if error.is_own() {
-            let service = &self.service;
+            let Self { what, service, .. } = self;
             return tracing::warn!(
                 service,
                 failures,
-                "service {service} turns a visitor away: {error}"
+                "{what} {service} turns a visitor away: {error}"
             );
         }
         // The first failure of a target was logged as such.
@@ -306,7 +308,8 @@ impl Watcher for TargetWatch {
             tracing::warn!(
                 service = self.service,
                 failures,
-                "the target of service {} cannot be reached: {error}",
+                "the target of {} {} cannot be reached: {error}",
+                self.what,
                 self.service
             );
         }

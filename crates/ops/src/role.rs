@@ -13,14 +13,17 @@ pub enum Role {
     Server,
     /// `tunnel client`.
     Client,
+    /// `tunnel proxy`.
+    Proxy,
 }
 
 impl Role {
-    /// `server` or `client`.
+    /// `server`, `client` or `proxy`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Server => "server",
             Self::Client => "client",
+            Self::Proxy => "proxy",
         }
     }
 }

@@ -18,7 +18,8 @@ use crate::shares::{HasEntrance, Holder};
 /// a service lies inside its client.
 #[derive(Debug)]
 pub struct Gate {
-    limit: Option<u32>,
+    /// `None`: nothing is counted.
+    limit: Option<AtomicU32>,
     live: AtomicU32,
     rate: Option<Rate>,
     outer: Option<Arc<Self>>,
@@ -74,6 +75,7 @@ impl Gate {
         holder: Option<Arc<Holder>>,
     ) -> Arc<Self> {
         let (rate, live) = (new_per_second.map(Rate::new), AtomicU32::new(0));
+        let limit = limit.map(AtomicU32::new);
         Arc::new(Self { limit, live, rate, outer: None, holder, _entrance: None })
     }
 
@@ -83,7 +85,16 @@ impl Gate {
     pub fn within(outer: Arc<Self>, limit: Option<u32>) -> Arc<Self> {
         let (live, holder) = (AtomicU32::new(0), outer.holder.clone());
         let entrance = holder.as_ref().map(Holder::enter);
+        let limit = limit.map(AtomicU32::new);
         Arc::new(Self { limit, live, rate: None, outer: Some(outer), holder, _entrance: entrance })
+    }
+
+    /// Changes the limit of live streams. Streams above the new limit go on. A gate that was made
+    /// without a limit has none.
+    pub fn set_limit(&self, limit: u32) {
+        if let Some(own) = &self.limit {
+            own.store(limit, Ordering::Relaxed);
+        }
     }
 
     /// Whose descriptors the sockets behind the gate are; `None` has no share.
@@ -110,7 +121,8 @@ impl Gate {
         if !self.outer.as_ref().is_none_or(|outer| outer.enter()) {
             return false;
         }
-        let next = |n: u32| self.limit.is_none_or(|limit| n < limit).then_some(n + 1);
+        let limit = self.limit.as_ref().map_or(u32::MAX, |limit| limit.load(Ordering::Relaxed));
+        let next = |n: u32| (n < limit).then_some(n + 1);
         let is_counted = self.limit.is_some();
         let has_room = !is_counted
             || self.live.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok();

@@ -25,6 +25,7 @@
 //! | `duplex` | a stream without a socket, for a part of the daemon that reads and writes its bytes |
 //! | [`proxy`] | SOCKS5 and HTTP proxies, at a forward and as a target |
 //! | `proxy_header` | the header that tells a target the visitor's address |
+//! | `roll` | the connections and flows that no link carries |
 //! | `room` | the part of the descriptor table that visitors and targets may fill |
 //! | [`shares`] | how clients, services and sources share the descriptor table |
 //! | [`sniff`] | which protocol a visitor speaks; the ClientHello of TLS |
@@ -53,6 +54,7 @@ mod passage;
 mod pipe;
 pub mod proxy;
 mod proxy_header;
+mod roll;
 mod room;
 mod settings;
 pub mod shares;
@@ -72,7 +74,7 @@ pub use dial::{Allow, Destination, DialAccount, DialError, Dialled, Dials, Targe
 pub use duplex::{Duplex, accept_duplex, open_duplex};
 pub use flows::{
     DropReason, FlowBounds, FlowCaller, FlowHandler, FlowSettings, FlowStats, FlowTargets,
-    ListeningFlows, connect_flow, listen_flows,
+    ListeningFlows, connect_flow, join_flow, listen_flows,
 };
 pub use held::Held;
 pub use listen::{Handler, Listening, listen};
@@ -85,12 +87,13 @@ pub use proxy::{
     Connectors, Credentials, Exit, Links, Proxy, ProxyKind, exit_stream, serve_connect, serve_proxy,
 };
 pub use proxy_header::{ProxyVersion, proxy_header};
+pub use roll::{Enrolment, Roll};
 pub use room::Room;
 pub use settings::Settings;
 pub use shares::{Holder, Seat};
 pub use socket::{Detached, Seated, Socket, prepare};
 pub use stats::{REQUEST_BOUNDS, Requests, Stats, open_error_code};
-pub use straight::{FirstWord, Straight};
+pub use straight::{FirstWord, Straight, serve_here, serve_layered_here};
 pub use target::{Caller, Layer, LayerError, Targets, connect_stream, refuse_stream};
 pub use visitor::{bar_socket, drop_socket, refuse_socket, serve_layered, serve_visitor};
 pub use watch::{End, Visit, Watcher};

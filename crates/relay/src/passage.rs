@@ -23,6 +23,7 @@ use transport::{Inlet, Outlet};
 
 use crate::attention::{self, Ask, Watched};
 use crate::pipe::{Http, Layered, Pipe, Pump};
+use crate::roll::{Enrolled, Enrolment, Place, Roll};
 use crate::{Held, Settings, Socket, Timeouts};
 
 /// Bytes that may wait in each direction, the largest read of a pump at a time.
@@ -42,10 +43,11 @@ const LOOKS: u8 = 2;
 
 /// Joins the pump of a visitor with the pump of a target. `target` takes the inlet of the target's
 /// pump and returns the outlet of the target. The inlet of the visitor's pump is returned. `held` is
-/// what the connection costs without bytes that wait.
+/// what the connection costs without bytes that wait. `roll`: the connection is listed there.
 pub(crate) fn passage(
     budget: Option<&Rc<dyn Budget>>,
     held: Held,
+    roll: Option<&Rc<Roll>>,
     visitor: Rc<dyn Outlet>,
     target: impl FnOnce(Box<dyn Inlet>) -> Rc<dyn Outlet>,
 ) -> Box<dyn Inlet> {
@@ -55,6 +57,10 @@ pub(crate) fn passage(
     passage.halves[TO_TARGET].outlet.replace(Some(target));
     let watched: Rc<dyn Watched> = Rc::<Passage>::clone(&passage);
     attention::watch(Rc::downgrade(&watched));
+    if let Some(roll) = roll {
+        let enrolled: Rc<dyn Enrolled> = Rc::<Passage>::clone(&passage);
+        *passage.place.borrow_mut() = Some(roll.enter(Rc::downgrade(&enrolled)));
+    }
     Box::new(Side::new(&passage, TO_TARGET))
 }
 
@@ -98,7 +104,7 @@ pub(crate) async fn join_http(
 
 /// Joins the pump of a visitor, which this is, with the pump of a target.
 async fn between(near: Rc<Pipe>, target: Socket, budget: Option<&Rc<dyn Budget>>, held: Held) {
-    let inlet = passage(budget, held, Rc::<Pipe>::clone(&near), |inlet| {
+    let inlet = passage(budget, held, None, Rc::<Pipe>::clone(&near), |inlet| {
         let far = Pipe::new(Rc::new(of_target(near.settings())), None);
         far.connect_target(target.into());
         spawn_local(Pump::new(Rc::clone(&far), inlet, None));
@@ -130,6 +136,8 @@ struct Passage {
     moved: Cell<bool>,
     /// Looks since the last byte.
     quiet: Cell<u8>,
+    /// Its place in the list of connections.
+    place: RefCell<Option<Place>>,
 }
 
 /// The places of the directions in a passage.
@@ -145,6 +153,8 @@ struct Half {
     queued: Cell<usize>,
     /// The pump that sends was told that there is no room.
     starved: Cell<bool>,
+    /// All bytes that were sent.
+    passed: Cell<u64>,
 }
 
 impl Half {
@@ -162,6 +172,7 @@ impl Passage {
             held,
             moved: Cell::new(true),
             quiet: Cell::new(0),
+            place: RefCell::new(None),
         })
     }
 
@@ -193,6 +204,26 @@ impl Watched for Passage {
                 if let Some(outlet) = half.outlet() {
                     outlet.reset(ResetCode::Timeout);
                 }
+            }
+        }
+    }
+}
+
+impl Enrolled for Passage {
+    fn entry(&self) -> Option<Enrolment> {
+        let visitor = self.halves[TO_VISITOR].outlet()?;
+        Some(Enrolment {
+            visitor: visitor.peer(),
+            bytes_in: self.halves[TO_TARGET].passed.get(),
+            bytes_out: self.halves[TO_VISITOR].passed.get(),
+            counted: visitor.counted_in(),
+        })
+    }
+
+    fn abort(&self) {
+        for half in &self.halves {
+            if let Some(outlet) = half.outlet() {
+                outlet.reset(ResetCode::Aborted);
             }
         }
     }
@@ -251,6 +282,7 @@ impl Inlet for Side {
         let Some(outlet) = half.outlet() else { return };
         let mut pieces = VecDeque::from([payload]);
         let taken = outlet.deliver(&mut pieces);
+        half.passed.set(half.passed.get() + size as u64);
         half.queued.set(half.queued.get() + size.saturating_sub(taken));
         self.passage.settle();
     }

@@ -244,6 +244,15 @@ impl Socket {
         }
     }
 
+    /// The address to which the far end has connected; `None` for a Unix socket.
+    #[must_use]
+    pub fn local(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(socket) => socket.local_addr().ok().map(socket::canonical),
+            Self::Unix(_) => None,
+        }
+    }
+
     /// The address of the far end; `None` for a Unix socket.
     pub(crate) fn peer(&self) -> Option<SocketAddr> {
         match self {

@@ -1,5 +1,5 @@
-//! Visitors that are connected with a target of this machine's side, without a link: the default
-//! target of a port. Both ends are those of a stream, joined by a `passage`.
+//! Visitors that are connected with a target of this machine's side, without a link: those of the
+//! default target of a port, and of a proxy. Both ends are those of a stream, joined by a `passage`.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -15,13 +15,60 @@ use transport::{Inlet, Outlet};
 
 use crate::dial::{Dialled, dial_for};
 use crate::passage::{of_target, passage};
-use crate::pipe::{Pipe, Pump};
+use crate::pipe::{ByteEnd, Layered, Pipe, Pump};
 use crate::visitor::refuse_socket;
-use crate::{Caller, Held, Permit, Settings, Socket, Stats, TargetAddr, connect_stream, look};
+use crate::{Caller, Permit, Roll, Settings, Socket, Stats, TargetAddr, connect_stream, look};
 
 /// What a connection costs without bytes that wait: two sockets with their registrations, two pipes
 /// and the tasks of two pumps.
 const STATE: u64 = 4 << 10;
+
+/// Carries the bytes of a visitor and of its target until both directions have ended. `target` takes
+/// the inlet of the stream of the target, and returns its outlet. The visitor is reset when memory is
+/// short, and counted as refused; and when the target cannot be reached. `roll`: the connection is
+/// listed there.
+pub fn serve_here(
+    visitor: Socket,
+    peer: Option<SocketAddr>,
+    settings: &Rc<Settings>,
+    permit: Permit,
+    roll: &Rc<Roll>,
+    target: impl FnOnce(Box<dyn Inlet>) -> Rc<dyn Outlet>,
+) {
+    join(visitor.into(), peer, settings, (permit, STATE), Some(roll), target);
+}
+
+/// As [`serve_here`], for a visitor whose bytes pass through a layer that holds `bytes` of memory.
+pub fn serve_layered_here(
+    (visitor, bytes): (Layered, u64),
+    peer: Option<SocketAddr>,
+    settings: &Rc<Settings>,
+    permit: Permit,
+    roll: &Rc<Roll>,
+    target: impl FnOnce(Box<dyn Inlet>) -> Rc<dyn Outlet>,
+) {
+    join(visitor.into(), peer, settings, (permit, STATE + bytes), Some(roll), target);
+}
+
+/// Joins the ends of a connection that costs `bytes` without bytes that wait.
+fn join(
+    visitor: ByteEnd,
+    peer: Option<SocketAddr>,
+    settings: &Rc<Settings>,
+    (permit, bytes): (Permit, u64),
+    roll: Option<&Rc<Roll>>,
+    target: impl FnOnce(Box<dyn Inlet>) -> Rc<dyn Outlet>,
+) {
+    let Some(held) = settings.hold(bytes) else { return visitor.reset_on_close() };
+    let near = Pipe::new(Rc::clone(settings), peer);
+    let budget = settings.budget.as_ref();
+    let inlet = passage(budget, held, roll, Rc::<Pipe>::clone(&near), target);
+    match visitor {
+        ByteEnd::Socket(socket) => near.connect(socket),
+        ByteEnd::Layered(stream) => near.connect_layered(stream),
+    }
+    spawn_local(Pump::new(near, inlet, Some(permit)));
+}
 
 /// Connects the visitors of one worker with a target.
 pub struct Straight {
@@ -30,7 +77,6 @@ pub struct Straight {
     near: Rc<Settings>,
     /// The settings of the targets' ends.
     far: Rc<Settings>,
-    budget: Rc<dyn Budget>,
 }
 
 /// Who speaks first on a connection whose visitor was silent.
@@ -50,8 +96,9 @@ impl Straight {
     /// Connections to `target`, whose memory is charged to `budget`.
     #[must_use]
     pub fn new(target: TargetAddr, settings: Rc<Settings>, budget: Rc<dyn Budget>) -> Rc<Self> {
-        let far = Rc::new(of_target(&settings));
-        Rc::new(Self { target, near: settings, far, budget })
+        let near = Settings { budget: Some(budget), ..Settings::clone(&settings) };
+        let far = Rc::new(of_target(&near));
+        Rc::new(Self { target, near: Rc::new(near), far })
     }
 
     /// The counters of the visitors.
@@ -99,14 +146,12 @@ impl Straight {
         permit: Option<Permit>,
         target: impl FnOnce(Box<dyn Inlet>) -> Rc<dyn Outlet>,
     ) {
-        let held = permit.is_some().then(|| Held::draw(&self.budget, STATE)).flatten();
-        let Some(held) = held else {
-            return refuse_socket(visitor, &self.near, ResetCode::Limit);
-        };
-        let near = Pipe::new(Rc::clone(&self.near), peer);
-        let inlet = passage(Some(&self.budget), held, Rc::<Pipe>::clone(&near), target);
-        near.connect(visitor);
-        spawn_local(Pump::new(near, inlet, permit));
+        match permit {
+            Some(permit) => {
+                join(visitor.into(), peer, &self.near, (permit, STATE), None, target);
+            }
+            None => refuse_socket(visitor, &self.near, ResetCode::Limit),
+        }
     }
 
     /// Dials the target for a visitor that has sent no byte, and waits for the first word of either.

@@ -34,6 +34,11 @@ pub struct Caller {
 
 /// A layer above the socket of a target, such as TLS.
 pub trait Layer: fmt::Debug {
+    /// Whether the layer depends on the first bytes of the stream, which are waited for.
+    fn asks_first_bytes(&self) -> bool {
+        true
+    }
+
     /// Makes the layer. `is_http2`: the bytes of the stream begin with the preface of HTTP/2
     /// (RFC 9113 section 3.4).
     fn wrap(
@@ -140,8 +145,8 @@ pub fn connect_stream(
     outlet
 }
 
-/// Makes the layer above a connection to a target, within the time of a dial. The layer waits for
-/// the first bytes of the stream.
+/// Makes the layer above a connection to a target, within the time of a dial. A layer that depends
+/// on the first bytes of the stream waits for them.
 async fn wrap(
     layer: &dyn Layer,
     dialled: Dialled,
@@ -154,7 +159,8 @@ async fn wrap(
         Some(is_http2) => Poll::Ready(is_http2),
         None => Poll::Pending,
     });
-    let is_http2 = tokio::time::timeout(settings.timeouts.dial, looking).await.unwrap_or(false);
+    let is_http2 = layer.asks_first_bytes()
+        && tokio::time::timeout(settings.timeouts.dial, looking).await.unwrap_or(false);
     let socket = dialled.keep();
     socket.prepare();
     let wrapping = layer.wrap(socket, is_http2);

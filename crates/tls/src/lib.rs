@@ -23,6 +23,7 @@ mod signatures;
 mod suites;
 mod target;
 mod verify;
+mod visitors;
 mod words;
 
 pub use asked::Asked;
@@ -41,3 +42,4 @@ pub use pin::{Pin, PinError};
 pub use rustls::{ClientConfig, ServerConfig};
 pub use suites::{Backend, Cpu, Suites, cipher, order_suites, provider};
 pub use target::{TargetError, TargetStream, TargetTls};
+pub use visitors::{VisitorStream, VisitorTls};

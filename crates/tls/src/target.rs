@@ -35,6 +35,8 @@ const SHOWN: usize = 4;
 pub struct TargetTls {
     http1: Arc<ClientConfig>,
     http2: Arc<ClientConfig>,
+    /// Offers no protocol.
+    bytes: Arc<ClientConfig>,
     name: ServerName<'static>,
 }
 
@@ -55,7 +57,7 @@ impl TargetTls {
                 Some(Trust::System | Trust::Pins(_)) | None => Vec::new(),
             },
         });
-        let config = |protocol: &[u8]| {
+        let config = |protocol: Option<&[u8]>| {
             // Devices of the local network may know no TLS 1.3.
             let mut config = ClientConfig::builder_with_provider(provider())
                 .with_protocol_versions(&[&TLS13, &TLS12])
@@ -63,10 +65,24 @@ impl TargetTls {
                 .dangerous()
                 .with_custom_certificate_verifier(Arc::clone(&verifier) as _)
                 .with_no_client_auth();
-            config.alpn_protocols = vec![protocol.to_vec()];
+            config.alpn_protocols = protocol.map(<[u8]>::to_vec).into_iter().collect();
             Ok::<_, MaterialError>(Arc::new(config))
         };
-        Ok(Self { http1: config(b"http/1.1")?, http2: config(b"h2")?, name })
+        let (http1, http2) = (config(Some(b"http/1.1"))?, config(Some(b"h2"))?);
+        Ok(Self { http1, http2, bytes: config(None)?, name })
+    }
+
+    /// Shakes hands over a connection to a target that speaks any protocol inside. None is offered.
+    ///
+    /// # Errors
+    /// The certificate with the remedy, or what else failed.
+    pub async fn connect_bytes<IO>(&self, io: IO) -> Result<TargetStream<IO>, TargetError>
+    where
+        IO: AsyncRead + AsyncWrite + Unpin,
+    {
+        let connector = TlsConnector::from(Arc::clone(&self.bytes));
+        let connected = connector.connect(self.name.clone(), io).await;
+        Ok(TargetStream(connected.map_err(|error| explain(&error, false))?))
     }
 
     /// Shakes hands over a connection to the target. `is_http2`: the target has to choose HTTP/2 by

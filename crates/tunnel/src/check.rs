@@ -15,7 +15,7 @@ use crate::load::{self, Either};
 #[derive(Debug, Serialize)]
 struct Checked {
     file: String,
-    /// `server` or `client`; absent for a wrong file.
+    /// `server`, `client` or `proxy`; absent for a wrong file.
     #[serde(skip_serializing_if = "Option::is_none")]
     role: Option<Role>,
     valid: bool,
@@ -41,6 +41,9 @@ impl Checked {
             Either::Client(loaded) => {
                 let (runs, pins) = (loaded.config.summary(), loaded.config.pins());
                 (Role::Client, runs, pins, loaded.warnings)
+            }
+            Either::Proxy(loaded) => {
+                (Role::Proxy, loaded.config.summary(), Vec::new(), loaded.warnings)
             }
         };
         let role = Some(role);

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use config::{Common, LogFormat};
 use logging::Format;
-use node::{client, descriptors, server};
+use node::{client, descriptors, proxy, server};
 use ops::state::{Places, StateDir};
 use ops::{Loaded, Role, Serving, term};
 
 use crate::alone::Alone;
-use crate::cli::{ClientArgs, Command, DaemonArgs, Generate, ServerArgs, Side};
+use crate::cli::{ClientArgs, Command, DaemonArgs, Generate, ProxyArgs, Sample, ServerArgs};
 use crate::daemon::{self, Frame};
 use crate::enroll::{Kept, NOBODY};
 use crate::first_start::{self, Invitation};
@@ -30,12 +30,14 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
     match command {
         Command::Server(args) => run_server(args),
         Command::Client(args) => run_client(args),
+        Command::Proxy(args) => run_proxy(args),
         Command::Demo { once } => run_demo(*once),
         Command::Check(args) => check::check(args),
         Command::Generate(Generate::Config { side }) => {
             term::out(match side {
-                Side::Server => config::sample::SERVER.trim_end(),
-                Side::Client => config::sample::CLIENT.trim_end(),
+                Sample::Server => config::sample::SERVER.trim_end(),
+                Sample::Client => config::sample::CLIENT.trim_end(),
+                Sample::Proxy => config::sample::PROXY.trim_end(),
             })?;
             Ok(())
         }
@@ -222,6 +224,27 @@ fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
     runtime.shutdown_background();
     // The lock is held until here.
     drop(alone);
+    outcome
+}
+
+fn run_proxy(args: &ProxyArgs) -> anyhow::Result<()> {
+    let found = found::of_proxy(args)?;
+    let args = &with_file(args, found.as_deref(), |args| &mut args.daemon);
+    let Loaded { config, warnings } = load::proxy(args, None)?;
+    begin(&args.daemon, &config.common, &warnings)?;
+    tell_file(found.as_deref());
+    let places = Places::of_process();
+    // As for a client: a proxy whose folders were not chosen needs none.
+    let is_needed = config.common.control.is_some() || config.common.state_dir.is_some();
+    let control = control(&config.common, Role::Proxy.name(), &places);
+    let control = if is_needed { Some(control?) } else { control.ok() };
+    let frame = Frame { control, is_needed, warnings, ..frame(&args.daemon) };
+    let args = args.clone();
+    let source: proxy::ConfigSource = Box::new(move |instead| load::proxy(&args, instead));
+    let start = async || Ok(proxy::start(config, source).await? as Arc<dyn Serving>);
+    let runtime = slow_runtime()?;
+    let outcome = runtime.block_on(daemon::run(frame, start));
+    runtime.shutdown_background();
     outcome
 }
 

@@ -106,12 +106,9 @@ fn sockets(role: Option<Role>) -> Vec<PathBuf> {
     let is_meant = |path: &PathBuf| {
         let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
         // The file of a socket begins with the name of the role, unless the user chose the file.
-        let other = match role {
-            Some(Role::Server) => Role::Client,
-            Some(Role::Client) => Role::Server,
-            None => return true,
-        };
-        !name.starts_with(other.name())
+        let Some(role) = role else { return true };
+        let others = [Role::Server, Role::Client, Role::Proxy].into_iter();
+        others.filter(|other| *other != role).all(|other| !name.starts_with(other.name()))
     };
     live.into_iter().filter(is_meant).collect()
 }

@@ -17,7 +17,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Parser as _;
-use config::{ClientFlags, Problem, Role, ServerFlags, Sources, Text, load_client, load_server};
+use config::{
+    ClientFlags, Problem, ProxyFlags, Role, ServerFlags, Sources, Text, load_client, load_proxy,
+    load_server,
+};
 
 use crate::cli::Cli;
 
@@ -147,12 +150,19 @@ fn decoded(role: Role, text: &str) -> Result<Vec<String>, Vec<Problem>> {
             .map(|loaded| loaded.config.summary()),
         Role::Client => load_client(file, &ClientFlags::default(), &sources)
             .map(|loaded| loaded.config.summary()),
+        Role::Proxy => {
+            load_proxy(file, &ProxyFlags::default(), &sources).map(|loaded| loaded.config.summary())
+        }
     }
 }
 
 /// The role and the text of a fragment with the keys that it lacks.
 fn completed(role: Role, text: &str) -> String {
-    let base = if role == Role::Server { SERVER } else { CLIENT };
+    let base: &[(&str, &str)] = match role {
+        Role::Server => SERVER,
+        Role::Client => CLIENT,
+        Role::Proxy => &[],
+    };
     let begins = |key: &str| text.lines().any(|line| line.starts_with(&format!("{key}:")));
     let lacks = base.iter().filter(|(key, _)| !begins(key));
     lacks.map(|(_, line)| *line).fold(text.to_owned(), |text, line| text + line)
@@ -164,6 +174,7 @@ fn named(text: &str) -> Option<(&str, Role)> {
     match name {
         "server.yaml" => Some((name, Role::Server)),
         "client.yaml" => Some((name, Role::Client)),
+        "proxy.yaml" => Some((name, Role::Proxy)),
         _ => None,
     }
 }

@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use config::{ClientConfig, Common, KeyPair, Pages, ServerConfig};
+use config::{ClientConfig, Common, KeyPair, Pages, ProxyConfig, ServerConfig};
 use node::transports::{self, Unfit};
 use tls::{Identity, MaterialError, Trust, client_config};
 
@@ -92,6 +92,22 @@ pub(crate) fn client(config: &ClientConfig) -> Vec<Fault> {
         {
             let problem = format!("{}: {problem}", pair.cert.display());
             faults.push(Fault { keys: keys(&sections, "cert"), problem, fatal: false });
+        }
+    }
+    faults
+}
+
+/// The faults of a proxy's configuration.
+pub(crate) fn proxy(config: &ProxyConfig) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    collector(&config.common, &mut faults);
+    for (n, proxy) in config.proxies.iter().enumerate() {
+        if let Some(pair) = &proxy.tls {
+            key_pair(pair, &[format!("proxies[{n}].tls")], &mut faults);
+        }
+        if let Some(config::Trust::Ca(ca)) = &proxy.service.target_tls.trust {
+            let section = [format!("proxies[{n}].target_tls")];
+            authorities(Trust::Authority(ca.clone()), &section, "ca", &mut faults);
         }
     }
     faults

@@ -5,13 +5,16 @@ use std::path::{Path, PathBuf};
 
 use ops::WrongConfig;
 
-use crate::cli::{ClientArgs, ServerArgs};
+use crate::cli::{ClientArgs, ProxyArgs, ServerArgs};
 
 /// The name of a client's file, which `tunnel client --enroll` writes.
 pub(crate) const CLIENT: &str = "client.yaml";
 
 /// The name of a server's file.
 pub(crate) const SERVER: &str = "server.yaml";
+
+/// The name of a proxy's file.
+pub(crate) const PROXY: &str = "proxy.yaml";
 
 /// The file of this name in the working directory, if there is one.
 pub(crate) fn here(name: &str) -> Option<PathBuf> {
@@ -72,16 +75,31 @@ pub(crate) fn of_server(args: &ServerArgs) -> Option<PathBuf> {
     if is_described { None } else { here(SERVER) }
 }
 
+/// The file of a proxy that is started without `--config`: `None` if its flags describe the proxy.
+///
+/// # Errors
+/// There is no file, and the flags describe no proxy.
+pub(crate) fn of_proxy(args: &ProxyArgs) -> Result<Option<PathBuf>, WrongConfig> {
+    if args.daemon.config.is_some() || args.listen.is_some() {
+        return Ok(None);
+    }
+    let instead = "--config FILE, or --listen and --target for a proxy without a file";
+    here(PROXY).map(Some).ok_or_else(|| nothing(PROXY, instead))
+}
+
 /// The file for `tunnel check`.
 ///
 /// # Errors
-/// There is no file, or there is a file of either role.
+/// There is no file, or there are files of several roles.
 pub(crate) fn to_check() -> Result<PathBuf, WrongConfig> {
-    match (here(CLIENT), here(SERVER)) {
-        (Some(file), None) | (None, Some(file)) => Ok(file),
-        (None, None) => Err(nothing(&format!("{CLIENT} and {SERVER}"), "tunnel check FILE")),
-        (Some(_), Some(_)) => Err(WrongConfig::one(format!(
-            "{CLIENT} and {SERVER} are in this folder (hint: tunnel check {SERVER})"
+    let names = [CLIENT, SERVER, PROXY];
+    let found: Vec<_> = names.into_iter().filter(|name| here(name).is_some()).collect();
+    match found[..] {
+        [only] => Ok(only.into()),
+        [] => Err(nothing(&format!("{CLIENT}, {SERVER} and {PROXY}"), "tunnel check FILE")),
+        [.., last] => Err(WrongConfig::one(format!(
+            "{} are in this folder (hint: tunnel check {last})",
+            found.join(" and ")
         ))),
     }
 }

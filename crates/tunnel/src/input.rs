@@ -43,13 +43,14 @@ impl Input {
         Ok(with_sources(&self.folder, |sources| load(text, sources))?)
     }
 
-    /// Refuses a file of the other role with one problem. Otherwise the decoder would report a
+    /// Refuses a file of another role with one problem. Otherwise the decoder would report a
     /// problem for each key of that file.
     pub(crate) fn must_be(&self, wanted: Role) -> Result<(), WrongConfig> {
         let Some((name, text)) = &self.file else { return Ok(()) };
         let role = match Role::of(text) {
             Some(Role::Server) if wanted != Role::Server => "server",
             Some(Role::Client) if wanted != Role::Client => "client",
+            Some(Role::Proxy) if wanted != Role::Proxy => "proxy",
             _ => return Ok(()),
         };
         Err(WrongConfig::one(format!(
@@ -178,7 +179,7 @@ fn unreadable(path: &Path, error: &io::Error) -> WrongConfig {
     let hints = [
         (
             io::ErrorKind::NotFound,
-            " (hint: `tunnel generate config server` or `client` prints a file to begin with)",
+            " (hint: `tunnel generate config server`, `client` or `proxy` prints a file to begin with)",
         ),
         (io::ErrorKind::IsADirectory, " (hint: name a file in the directory)"),
         (io::ErrorKind::PermissionDenied, " (hint: read the file as its owner, or with sudo)"),

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use config::{AccessLog, ClientConfig, Common, KeyPair, Pages, ServerConfig, Trust};
+use config::{AccessLog, ClientConfig, Common, KeyPair, Pages, ProxyConfig, ServerConfig, Trust};
 
 /// Most bytes that are read of a file with a token or with users. A token is one line, and 256 users
 /// have 30 KiB.
@@ -74,6 +74,12 @@ pub(crate) fn client_keys(config: &ClientConfig) -> Vec<&Path> {
     pairs.map(|pair| pair.key.as_path()).collect()
 }
 
+/// The private keys that a proxy's configuration names.
+pub(crate) fn proxy_keys(config: &ProxyConfig) -> Vec<&Path> {
+    let pairs = config.proxies.iter().filter_map(|proxy| proxy.tls.as_ref());
+    pairs.map(|pair| pair.key.as_path()).collect()
+}
+
 /// Makes the paths of a configuration file absolute. They are relative to the folder of the file,
 /// independent of the working directory of the daemon.
 pub(crate) fn anchor_server(config: &mut ServerConfig, folder: &Path) {
@@ -112,6 +118,17 @@ pub(crate) fn anchor_client(config: &mut ClientConfig, folder: &Path) {
     for tls in config.peer_tls_mut() {
         anchor(&mut tls.ca, folder);
         tls.identity.iter_mut().for_each(|pair| anchor_pair(pair, folder));
+    }
+}
+
+/// Makes the paths absolute, as [`anchor_server`] does.
+pub(crate) fn anchor_proxy(config: &mut ProxyConfig, folder: &Path) {
+    anchor_common(&mut config.common, folder);
+    for proxy in &mut config.proxies {
+        proxy.tls.iter_mut().for_each(|pair| anchor_pair(pair, folder));
+        if let Some(Trust::Ca(ca)) = &mut proxy.service.target_tls.trust {
+            anchor(ca, folder);
+        }
     }
 }
 

@@ -16,6 +16,7 @@ pub(crate) fn control_of(path: &Path) -> anyhow::Result<SocketPath> {
     let places = Places::of_process();
     match load::file(path) {
         Ok(Either::Server(loaded)) => control(&loaded.config.common, Role::Server.name(), &places),
+        Ok(Either::Proxy(loaded)) => control(&loaded.config.common, Role::Proxy.name(), &places),
         Ok(Either::Client(loaded)) => {
             let config = loaded.config;
             control(&config.common, &client_instance(&config.name), &places)
@@ -51,6 +52,7 @@ fn whereabouts(path: &Path) -> Option<Whereabouts> {
     };
     let instance = match config::Role::of(&text)? {
         config::Role::Server => Role::Server.name().to_owned(),
+        config::Role::Proxy => Role::Proxy.name().to_owned(),
         config::Role::Client => client_instance(&config::scalar(&text, "name")?),
     };
     Some(Whereabouts { control: place("control")?, state_dir: place("state_dir")?, instance })

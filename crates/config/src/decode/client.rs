@@ -1,10 +1,8 @@
 //! Decodes client.yaml.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
 
-use proto::UnixAddr;
-
+use super::local::{self, Listeners};
 use super::{
     Cx, Item, Section, common, exit, p2p, paths, private, service, target, terms, values, visit,
 };
@@ -12,7 +10,6 @@ use crate::address::{HTTP_PROXY, SOCKS5, local};
 use crate::keys::{CLIENT, FORWARD, KEPT, LOG, RETRY};
 use crate::lists::open_to_all;
 use crate::model::{ClientConfig, Forward, Path};
-use crate::taken::{Bind, Clash, Taken};
 use crate::yaml::{At, Kind};
 use crate::{BadValue, Kept, Lists, Local, Over, Span, Target};
 
@@ -23,9 +20,6 @@ const RETRY_MIN: u64 = 200;
 /// Default of `retry.max`, in milliseconds: the client is connected again within 2 s after the
 /// network returns.
 const RETRY_MAX: u64 = 1500;
-
-/// Default mode of a forward's Unix socket: only its user may connect, as with ssh's forwards.
-const SOCKET_MODE: u32 = 0o600;
 
 /// Most exits for everybody that are reported. Finding the place of each reads the whole list.
 const OPEN_SHOWN: usize = 20;
@@ -165,14 +159,6 @@ pub(crate) fn kept(cx: &Cx<'_>, root: Item, prefix: Option<&str>) -> Option<Kept
     Some(Kept { lists, without, saved: false })
 }
 
-/// The addresses of the forwards that were decoded so far.
-#[derive(Default)]
-struct Listeners {
-    tcp: Taken,
-    udp: Taken,
-    unix: BTreeSet<UnixAddr>,
-}
-
 /// One forward alone. `None` after a problem.
 pub(crate) fn forward_of(cx: &Cx<'_>, item: Item) -> Option<Forward> {
     forward(cx, item, &mut Listeners::default())
@@ -183,19 +169,12 @@ fn forward(cx: &Cx<'_>, item: Item, taken: &mut Listeners) -> Option<Forward> {
     if s.key("listen").is_none() {
         s.missing("listen", "for example tcp://127.0.0.1:5203");
     }
-    let mode = s.value("mode", mode);
-    let listen = s.value("listen", |text| local(text, mode.unwrap_or(SOCKET_MODE)));
-    if let Some(bad) = listen.as_ref().and_then(|listen| clash(listen, taken)) {
+    let mode = local::mode(&s);
+    let listen = s.value("listen", |text| local(text, mode));
+    if let Some(bad) = listen.as_ref().and_then(|listen| taken.take(listen, "forward")) {
         s.bad("listen", bad.hint("one forward per address"));
     }
-    let file = |listen: &Local| match listen {
-        Local::Unix { address, .. } => address.abstract_name().is_none(),
-        Local::Tcp(_) | Local::Udp(_) | Local::Socks5(_) | Local::HttpProxy(_) => false,
-    };
-    if s.key("mode").is_some() && !listen.as_ref().is_none_or(file) {
-        let bad = BadValue::new("only the file of a Unix socket has a mode");
-        s.bad("mode", bad.hint("remove it, or listen on unix:///path"));
-    }
+    local::fit_mode(&s, listen.as_ref());
     if listen.as_ref().is_some_and(Local::is_proxy) {
         return proxy(&s, listen?);
     }
@@ -302,7 +281,7 @@ fn unfit(listen: &Local, target: &Target) -> Option<BadValue> {
             "listen on socks5:// or http-proxy:// without a target, and the server dials what \
              programs ask for",
         ),
-        Target::Https { .. } | Target::H2c { .. } => bad(
+        Target::Https { .. } | Target::H2c { .. } | Target::Tls { .. } => bad(
             format!("the server carries bytes for a forward: {target} is for a service"),
             "write tcp://host:port: the programs that connect speak HTTP or TLS themselves",
         ),
@@ -315,33 +294,4 @@ fn unfit(listen: &Local, target: &Target) -> Option<BadValue> {
             "a forward dials tcp://host:port, udp://host:port or unix:///path",
         ),
     }
-}
-
-/// Records the address. Returns the problem if another forward already has the address.
-fn clash(listen: &Local, taken: &mut Listeners) -> Option<BadValue> {
-    let same = || BadValue::new(format!("a second forward listens on {listen}"));
-    if let Local::Unix { address, .. } = listen {
-        return (!taken.unix.insert(address.clone())).then(same);
-    }
-    let (over, at) = listen.socket()?;
-    let ports = match over {
-        Over::Tcp => &mut taken.tcp,
-        Over::Udp => &mut taken.udp,
-    };
-    ports.take(Bind::Ip(at.ip()), at.port()).map(|clash| match clash {
-        Clash::Same => same(),
-        Clash::Covers(other) => {
-            BadValue::new(format!("{listen} and {} overlap", other.url(over, at.port())))
-        }
-    })
-}
-
-/// Parses permission bits in octal, as chmod(1) does.
-fn mode(text: &str) -> Result<u32, BadValue> {
-    let digits = (3..=4).contains(&text.len()) && text.bytes().all(|b| (b'0'..=b'7').contains(&b));
-    let bits = u32::from_str_radix(text, 8).ok().filter(|bits| digits && *bits <= 0o777);
-    bits.ok_or_else(|| {
-        BadValue::new(format!("`{text}` is not a file mode"))
-            .hint("three octal digits as for chmod: \"660\" is for user and group")
-    })
 }

@@ -40,7 +40,11 @@ pub(super) fn fit(s: &Section<'_>, targets: &Listed, public: &[Public]) {
     let own = match target {
         Targets::Ports(..)
         | Targets::One(
-            Target::Unix(_) | Target::Https { .. } | Target::H2c { .. } | Target::Redirect(_),
+            Target::Unix(_)
+            | Target::Https { .. }
+            | Target::H2c { .. }
+            | Target::Tls { .. }
+            | Target::Redirect(_),
         ) => None,
         Targets::One(target) => Some(target.to_string()),
     };

@@ -100,6 +100,7 @@ fn mux(s: Option<&Section<'_>>) -> Mux {
                 | Target::Files(_)
                 | Target::Https { .. }
                 | Target::H2c { .. }
+                | Target::Tls { .. }
                 | Target::Redirect(_)
                 | Target::Private(_) => Err(bad("the server dials an address")),
             }

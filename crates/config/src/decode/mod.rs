@@ -4,6 +4,7 @@
 
 pub(crate) mod acme;
 mod auth;
+pub(crate) mod balancer;
 pub(crate) mod client;
 pub(crate) mod common;
 mod doors;
@@ -13,6 +14,7 @@ mod fit;
 mod http;
 mod kcp;
 mod listen;
+mod local;
 mod otlp;
 mod p2p;
 mod paths;

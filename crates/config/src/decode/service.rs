@@ -242,7 +242,7 @@ fn check_names(s: &Section<'_>, names: &[String], seen: &mut Seen) {
 }
 
 /// Decodes `health`. `None` without it.
-fn health(s: &Section<'_>) -> Option<Check> {
+pub(super) fn health(s: &Section<'_>) -> Option<Check> {
     let own = s.section("health", &HEALTH)?;
     let interval = values::positive(&own, "interval", CHECK_INTERVAL)?;
     let timeout = values::positive(&own, "timeout", CHECK_TIMEOUT)?;

@@ -1,6 +1,6 @@
 //! Several targets of one service: `target` as a list, and `balance`.
 
-use super::target::{Targets, parse_target};
+use super::target::{Parse, Targets};
 use super::{Item, Section, unknown};
 use crate::keys::SERVICE_TARGET;
 use crate::model::{Balance, Spread, TARGETS_MAX, WEIGHT_MAX, Weighted};
@@ -33,14 +33,14 @@ impl Listed {
 }
 
 /// Decodes a list of targets, each an address or `{ url, weight }`. `None` after a problem.
-pub(super) fn listed(s: &Section<'_>, item: &Item) -> Option<Listed> {
+pub(super) fn listed(s: &Section<'_>, item: &Item, parse: Parse) -> Option<Listed> {
     let items = s.cx.list(item);
     let mut all = Vec::new();
     for item in &items {
         let entry = match item.node.kind {
-            Kind::Scalar { .. } => Some((s.cx.value(item, parse_target), 1)),
+            Kind::Scalar { .. } => Some((s.cx.value(item, parse), 1)),
             Kind::Map(_) | Kind::List(_) => {
-                Section::open(s.cx, item.clone(), &SERVICE_TARGET).map(|own| weighted(&own))
+                Section::open(s.cx, item.clone(), &SERVICE_TARGET).map(|own| weighted(&own, parse))
             }
         };
         // A problem was reported.
@@ -56,11 +56,11 @@ pub(super) fn listed(s: &Section<'_>, item: &Item) -> Option<Listed> {
     Some(Listed { first, weight, others: all.collect() })
 }
 
-fn weighted(own: &Section<'_>) -> (Option<Targets>, u16) {
+fn weighted(own: &Section<'_>, parse: Parse) -> (Option<Targets>, u16) {
     if own.key("url").is_none() {
         own.missing("url", "for example tcp://127.0.0.1:22");
     }
-    (own.value("url", parse_target), own.value("weight", weight).unwrap_or(1))
+    (own.value("url", parse), own.value("weight", weight).unwrap_or(1))
 }
 
 fn weight(text: &str) -> Result<u16, BadValue> {
@@ -114,6 +114,7 @@ fn class(target: &Targets) -> Option<u8> {
         Targets::One(Target::Udp { .. }) => Some(0),
         Targets::One(Target::Https { .. }) => Some(2),
         Targets::One(Target::H2c { .. }) => Some(3),
+        Targets::One(Target::Tls { .. }) => Some(4),
         Targets::One(
             Target::Socks5
             | Target::HttpProxy
@@ -131,7 +132,7 @@ pub(super) fn balance(s: &Section<'_>, of: Option<&Listed>) -> Balance {
         Balance::from_name(text).ok_or_else(bad)
     });
     if s.key("balance").is_some() && of.is_some_and(|of| of.others.is_empty()) {
-        let bad = BadValue::new("`balance` has no effect: the service has one target");
+        let bad = BadValue::new("`balance` has no effect: there is one target");
         s.bad("balance", bad.hint("remove the key, or name several targets"));
     }
     balance.unwrap_or_default()

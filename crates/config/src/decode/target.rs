@@ -41,6 +41,7 @@ impl Targets {
             Self::One(Target::HttpProxy) => HTTP_PROXY.to_owned(),
             Self::One(Target::Https { port, .. }) => format!("https-{port}"),
             Self::One(Target::H2c { port, .. }) => format!("h2c-{port}"),
+            Self::One(Target::Tls { port, .. }) => format!("tls-{port}"),
             Self::One(Target::Redirect(_)) => "redirect".to_owned(),
             Self::One(Target::Private(service)) => plain(service.service.as_str()),
             Self::One(Target::Tcp { port, .. } | Target::Udp { port, .. }) => {
@@ -110,6 +111,18 @@ impl Targets {
 /// Decodes `target`. `None` after a problem. `redirect`: the service has this address in the place of
 /// a target.
 pub(super) fn target(s: &Section<'_>, redirect: Option<&Redirect>) -> Option<Listed> {
+    target_by(s, redirect, parse_target)
+}
+
+/// Reads the text of a target.
+pub(super) type Parse = fn(&str) -> Result<Targets, BadValue>;
+
+/// Decodes `target` as [`target()`] does, each address with `parse`.
+pub(super) fn target_by(
+    s: &Section<'_>,
+    redirect: Option<&Redirect>,
+    parse: Parse,
+) -> Option<Listed> {
     if let Some(to) = redirect {
         if s.key("target").is_some() {
             let bad =
@@ -124,9 +137,9 @@ pub(super) fn target(s: &Section<'_>, redirect: Option<&Redirect>) -> Option<Lis
         return None;
     };
     if matches!(item.node.kind, yaml::Kind::List(_)) {
-        return listed(s, &item);
+        return listed(s, &item, parse);
     }
-    s.cx.value(&item, parse_target).map(Listed::from)
+    s.cx.value(&item, parse).map(Listed::from)
 }
 
 /// Parses a target, which may be a range of ports.
@@ -149,6 +162,33 @@ pub(super) fn parse_target(text: &str) -> Result<Targets, BadValue> {
         None => of_ports(text),
     }
 }
+
+/// Parses a target of a proxy: an address that is dialled, in plain or over TLS.
+pub(super) fn parse_of_proxy(text: &str) -> Result<Targets, BadValue> {
+    if let Some(rest) = text.strip_prefix("tls://") {
+        return match of_ports(&http_target(text, rest, 443)?)? {
+            Targets::Ports(_, host, first, last) if first == last => {
+                Ok(Targets::One(Target::Tls { host, port: first }))
+            }
+            Targets::Ports(..) | Targets::One(_) => {
+                Err(BadValue::new(format!("`{text}` is a range of ports")).hint(ONE_PORT))
+            }
+        };
+    }
+    match parse_target(text)? {
+        Targets::Ports(_, _, first, last) if first != last => {
+            Err(BadValue::new(format!("`{text}` is a range of ports")).hint(ONE_PORT))
+        }
+        targets @ (Targets::Ports(..) | Targets::One(Target::Unix(_))) => Ok(targets),
+        Targets::One(target) => {
+            Err(BadValue::new(format!("{target} is for a service: a proxy dials an address"))
+                .hint("tcp://host:port, tls://host:port, udp://host:port or unix:///path"))
+        }
+    }
+}
+
+/// The hint for a range of ports as a target of a proxy.
+const ONE_PORT: &str = "an entry of `proxies` has one port: write an entry for each";
 
 /// Reads a target for one connection: on the server's side `host:port`, `tcp://host:port` or
 /// `unix:///path`, or a private service of another client, `service://CLIENT/SERVICE`. The port is always there, so an IPv6 address needs no brackets: `::1:22`.
@@ -173,6 +213,7 @@ pub fn connect_target(text: &str) -> Result<Target, BadValue> {
             | Target::Files(_)
             | Target::Https { .. }
             | Target::H2c { .. }
+            | Target::Tls { .. }
             | Target::Redirect(_),
         ) => Err(bad("is for a service")),
     }

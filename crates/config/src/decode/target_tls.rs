@@ -8,11 +8,17 @@ use crate::{BadValue, Target};
 
 /// Decodes the section. Without it, the certificate is verified by the authorities of the system.
 pub(super) fn target_tls(s: &Section<'_>, target: Option<&Targets>) -> TargetTls {
-    let Some(own) = s.section("target_tls", &TARGET_TLS) else { return TargetTls::default() };
     let is_https = |target: &Targets| matches!(target, Targets::One(Target::Https { .. }));
-    if target.is_some_and(|target| !is_https(target)) {
-        let bad = BadValue::new("`target_tls` without a target of https://");
-        s.bad("target_tls", bad.hint("write `target: https://HOST:PORT`, or remove the key"));
+    of_targets(s, "https", target.is_none_or(is_https))
+}
+
+/// Decodes the section for targets with this scheme. `fits`: the targets have the scheme.
+pub(super) fn of_targets(s: &Section<'_>, scheme: &str, fits: bool) -> TargetTls {
+    let Some(own) = s.section("target_tls", &TARGET_TLS) else { return TargetTls::default() };
+    if !fits {
+        let bad = BadValue::new(format!("`target_tls` without a target of {scheme}://"));
+        let hint = format!("write `target: {scheme}://HOST:PORT`, or remove the key");
+        s.bad("target_tls", bad.hint(hint));
     }
     let is_insecure = own.value("insecure", values::switch).unwrap_or_default();
     let trust = paths::trust(&own);

@@ -310,6 +310,7 @@ impl Service {
             | Target::Udp { .. }
             | Target::Https { .. }
             | Target::H2c { .. }
+            | Target::Tls { .. }
             | Target::Unix(_) => true,
             Target::Socks5
             | Target::HttpProxy
@@ -357,7 +358,7 @@ impl Service {
     }
 
     /// The settings beside addresses, for people: `, allow_from [10.0.0.0/8], PROXY protocol v2`.
-    fn extras(&self, visitors: &Visitors) -> String {
+    pub(super) fn extras(&self, visitors: &Visitors) -> String {
         let mut extras = String::new();
         if let Some(Private { visitors: named, tls }) = &self.private {
             let shown: Vec<_> = named.iter().take(SHOWN).map(|one| one.name.to_string()).collect();

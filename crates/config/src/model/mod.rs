@@ -1,6 +1,7 @@
 //! The checked model. All values have been checked, so the users of the model need no further
 //! checks.
 
+mod balancer;
 mod client;
 mod doors;
 mod kcp;
@@ -14,6 +15,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
+pub use balancer::{Balancer, ProxyConfig};
 pub(crate) use client::PRIVATE;
 pub use client::{
     Check, ClientConfig, Exit, Field, Files, FlowLimits, Forward, Path, ProxyProtocol, Public,
@@ -43,7 +45,7 @@ pub struct Token {
     pub file: Option<PathBuf>,
 }
 
-/// Keys that both roles have.
+/// Keys that all roles have. A proxy has no links, and has the defaults of the keys about links.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Common {
     /// The state directory; `None`: the caller's default (see REFERENCE.md).

@@ -1,6 +1,6 @@
 //! The secrets of a checked configuration.
 
-use crate::model::{ClientConfig, Common, Field, Proof, Token};
+use crate::model::{ClientConfig, Common, Field, Proof, ProxyConfig, Token};
 use crate::{Proxy, Secret, ServerConfig};
 
 use super::url::in_query;
@@ -95,6 +95,14 @@ pub fn of_server(config: &ServerConfig) -> Vec<Held> {
     if let Some(auth) = &config.auth {
         fields("/auth/http/headers", &auth.path.headers, &mut all);
     }
+    all
+}
+
+/// The secrets of a proxy's configuration.
+#[must_use]
+pub fn of_proxy(config: &ProxyConfig) -> Vec<Held> {
+    let mut all = Vec::new();
+    common(&config.common, &mut all);
     all
 }
 

@@ -5,7 +5,7 @@
 //! | what may stand under a key | [`held_by`] |
 //! | is the value of this header field a secret | [`is_secret_field`] |
 //! | which part of a URL is a secret | [`in_url`] |
-//! | which secrets does a configuration have | [`of_client`], [`of_server`] |
+//! | which secrets does a configuration have | [`of_client`], [`of_server`], [`of_proxy`] |
 //! | does a text contain a secret | [`stands_in`] |
 //!
 //! Each key of the decoder is either in `HARMLESS` or in `held_by`; a test compares them with
@@ -15,7 +15,7 @@
 mod held;
 pub(crate) mod url;
 
-pub use held::{Held, of_client, of_server, stands_in};
+pub use held::{Held, of_client, of_proxy, of_server, stands_in};
 use url::SECRET_WORDS;
 pub use url::{in_url, without_userinfo};
 
@@ -122,6 +122,7 @@ const HARMLESS: &[&str] = &[
     "preflight",
     "preset",
     "priority",
+    "proxies",
     "proxy_protocol",
     "public",
     "public_bind",
@@ -404,6 +405,9 @@ mod tests {
         ("client:services[].target[]", "url"),
         ("client:forwards[]", "listen"),
         ("client:forwards[]", "target"),
+        ("proxy:proxies[]", "listen"),
+        ("proxy:proxies[]", "target"),
+        ("proxy:proxies[].target[]", "url"),
         ("both:admin", "listen"),
         ("both:otlp", "endpoint"),
     ];

@@ -48,6 +48,10 @@ pub(crate) enum Load {
 /// The most connections of [`Load::Http`] for systems that take only HTTP.
 const FEW: u32 = 100;
 
+/// The same for one process between visitors and origins: it has two descriptors for each
+/// connection, and 20,000 in all where the limit cannot be raised.
+const ONE_HOP: u32 = 1_000;
+
 /// The size of an answer of [`Load::Downloads`].
 pub(super) const DOWNLOAD: usize = 16 << 20;
 
@@ -217,6 +221,7 @@ impl Case {
     pub(super) fn is_for(&self, system: &System) -> bool {
         match self.load {
             Load::Http(connections) if system.is_for_http() => connections <= FEW,
+            Load::Http(connections) if system.is_one_hop() => connections <= ONE_HOP,
             Load::Downloads(_) => {
                 system.is_for_http() || [DIRECT, "tunnel-tcp"].contains(&system.name)
             }
@@ -229,8 +234,8 @@ impl Case {
             _ if system.is_peer() => false,
             Load::Bulk { .. } => true,
             Load::Http(_) | Load::EchoBesideBulk => !system.is_bridge(),
-            Load::Idle(_) => system.name != DIRECT && !system.is_bridge(),
-            Load::Storm(_) => system.is_ours(),
+            Load::Idle(_) => system.name != DIRECT && !system.is_bridge() && !system.is_one_hop(),
+            Load::Storm(_) => system.is_ours() && !system.is_one_hop(),
         }
     }
 

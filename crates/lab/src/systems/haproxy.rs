@@ -21,7 +21,7 @@ pub(super) fn start(scene: &mut Scene<'_>) -> Result<()> {
 /// The configuration uses splicing, which the manual recommends for bulk data. A thread per core
 /// and buffers of 16 KiB are defaults, and the manual advises against larger buffers. `TCP_NODELAY`
 /// is always on, and the limit of connections follows from the limit of descriptors.
-fn config(hops: &[Hop]) -> String {
+pub(super) fn config(hops: &[Hop]) -> String {
     let mut text = String::from(
         "defaults\n    mode tcp\n    option splice-auto\n    timeout connect 5s\n    \
          timeout client 1h\n    timeout server 1h\n",

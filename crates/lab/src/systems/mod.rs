@@ -11,10 +11,12 @@
 //! | `trial` | `cargo xtask systems`: each system once against an echo |
 //! | the others | one system or family each |
 //!
-//! A system has two daemons: a "server" where visitors connect, and a "client" beside the origins.
+//! A system has two daemons: a "server" where visitors connect, and a "client" beside the origins. A
+//! balancer is one daemon.
 //! If a system leaves a choice, its module uses the fast set-up that the system's documentation
 //! recommends, and describes it.
 
+mod balancer;
 mod bore;
 mod chisel;
 mod evproxy;
@@ -152,12 +154,14 @@ pub(crate) const fn all() -> &'static [System] {
         http("tunnel-http-name", &[Tunnel], ours::http_name),
         http("tunnel-http-pass", &[Tunnel], ours::http_pass),
         https("tunnel-https-name", &[Tunnel], ours::https_name),
+        all_kinds("tunnel-proxy", &[Tunnel], balancer::ours),
         all_kinds("former-tcp", &[Tunnel, Former], ours::former_tcp),
         all_kinds("former-tls", &[Tunnel, Former], ours::former_tls),
         all_kinds("former-quic", &[Tunnel, Former], ours::former_quic),
         bytes(NGINX, &[Tunnel, Load, Program("nginx")], nginx::alone),
         https("nginx-tls", &[Tunnel, Program("nginx")], ours::nginx_tls),
         bytes("haproxy-2hop", &[Peer("haproxy")], haproxy::start),
+        bytes("haproxy-1hop", &[Peer("haproxy")], balancer::haproxy),
         bytes("rathole-tcp", &[Peer("rathole")], rathole::tcp),
         bytes("rathole-tls", &[Peer("rathole"), Tunnel, Program("openssl")], rathole::tls),
         bytes("bore-tcp", &[Peer("bore")], bore::start),
@@ -193,6 +197,12 @@ impl System {
     /// a proxy needs twice the descriptors in one process.
     pub(crate) fn is_bridge(&self) -> bool {
         self.name == NGINX
+    }
+
+    /// Whether one process stands between visitors and origins. It has the descriptors of both ends,
+    /// and no log-ins.
+    pub(crate) fn is_one_hop(&self) -> bool {
+        ["tunnel-proxy", "haproxy-1hop"].contains(&self.name)
     }
 
     /// Whether the system takes only HTTP. Of the origins it reaches [`WEB`] alone.

@@ -6,7 +6,6 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -17,7 +16,7 @@ use relay::{DialError, LayerError, Layered, proxy_header};
 use tokio::task::spawn_local;
 use tokio::time::{Instant, timeout_at};
 
-use super::ClientShared;
+use super::pool::Pools;
 use super::site::Site;
 use super::targets::{address, proxy_version};
 use crate::descriptors;
@@ -31,15 +30,22 @@ const LOOK: Duration = Duration::from_secs(5);
 /// The public address of a connection that has none.
 const NOWHERE: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
 
-/// Checks targets until the client leaves. Runs on one worker.
-pub(super) async fn check_targets(shared: Arc<ClientShared>) {
+/// Services whose targets are checked.
+pub(crate) trait Checked {
+    /// The services at this moment. `None`: this process leaves.
+    fn services(&self) -> Option<Vec<Service>>;
+
+    /// What is known of the targets.
+    fn pools(&self) -> &Pools;
+}
+
+/// Checks targets until this process leaves. Runs on one worker.
+pub(crate) async fn check_targets(shared: Arc<impl Checked>) {
     let mut due: HashMap<(String, String), Instant> = HashMap::new();
     loop {
-        if shared.leaving.load(Ordering::Relaxed) {
-            return;
-        }
-        let (config, now) = (shared.config.load_full(), Instant::now());
-        let checked = config.services.iter().filter_map(|s| Some((s, s.health.as_ref()?)));
+        let Some(services) = shared.services() else { return };
+        let now = Instant::now();
+        let checked = services.iter().filter_map(|s| Some((s, s.health.as_ref()?)));
         let checked = checked.flat_map(|(service, check)| {
             service.targets().map(move |(target, _)| (service, target, check))
         });
@@ -48,7 +54,7 @@ pub(super) async fn check_targets(shared: Arc<ClientShared>) {
             let which = (service.name.clone(), target.to_string());
             let mut at = due.get(&which).copied().unwrap_or(now);
             if at <= now {
-                begin(&shared, service, target, check);
+                begin(shared.pools(), service, target, check);
                 at = now + check.interval.duration();
             }
             // A shorter interval takes effect at once.
@@ -63,9 +69,9 @@ pub(super) async fn check_targets(shared: Arc<ClientShared>) {
 
 /// Starts one check. A check that hangs delays no other check, and ends before the next check of the
 /// same target begins, because its time-out is not longer than the interval.
-fn begin(shared: &ClientShared, service: &Service, target: &Target, check: &Check) {
+fn begin(pools: &Pools, service: &Service, target: &Target, check: &Check) {
     let request = check.path.as_ref().map(|path| request(service, target, path));
-    let (pool, layer) = (shared.pools.of(service), Site::of(service, target));
+    let (pool, layer) = (pools.of(service), Site::of(service, target));
     let to = target.to_string();
     let Some(member) = pool.members().find(|member| member.watch.target == to).cloned() else {
         return;

@@ -47,7 +47,6 @@ use ops::{
 use proto::{InstanceId, LinkConfig};
 use tokio::sync::mpsc;
 
-use crate::descriptors::Holders;
 use crate::peer::accept::PeerHost;
 use crate::peer::direct::DirectPaths;
 use crate::peer::links::PeerLinks;
@@ -56,13 +55,14 @@ use crate::probes;
 use crate::session::{PathBytes, State, Workers};
 use crate::tcp_info::Ledger;
 use crate::{descriptors, memory, survey, workers};
+pub(crate) use checks::{Checked, check_targets};
 use forwards::Forwards;
 use links::{Links, Plan};
-use pool::Pools;
+pub(crate) use pool::Pools;
 pub(crate) use published::may_pass;
 pub use reload::ConfigSource;
 pub(crate) use state::ClientState;
-pub(crate) use targets::Local;
+pub(crate) use targets::{Local, Records, lead_flows};
 use uplink::{Uplink, Uplinks};
 
 /// A running client.
@@ -98,12 +98,8 @@ pub(crate) struct ClientShared {
     /// The servers.
     uplinks: Uplinks,
     forwards: Forwards,
-    /// Whether the targets of the services serve.
-    pools: Pools,
-    /// How many flows the services may have.
-    bounds: targets::Bounds,
-    /// The shares that the services have of the descriptors.
-    holders: Holders,
+    /// What is known of the targets of the services.
+    records: Records,
     /// This process is stopping: it publishes nothing and begins no link.
     leaving: AtomicBool,
     /// The random id of this process.
@@ -114,6 +110,18 @@ pub(crate) struct ClientShared {
     events: Events,
     /// The invitations of visitors.
     pub(crate) invites: invites::Invites,
+}
+
+impl Checked for ClientShared {
+    fn services(&self) -> Option<Vec<config::Service>> {
+        let is_checked = |service: &&config::Service| service.health.is_some();
+        let all = self.config.load();
+        (!self.is_leaving()).then(|| all.services.iter().filter(is_checked).cloned().collect())
+    }
+
+    fn pools(&self) -> &Pools {
+        &self.records.pools
+    }
 }
 
 impl ClientShared {
@@ -183,9 +191,7 @@ impl Client {
             visits,
             uplinks: Uplinks::of(Uplink::new(&links, &events)),
             forwards,
-            pools: Pools::default(),
-            bounds: targets::Bounds::default(),
-            holders: Holders::default(),
+            records: Records::default(),
             leaving: AtomicBool::new(false),
             instance: InstanceId(instance),
             serials: Arc::new(AtomicU64::new(1)),
@@ -207,7 +213,7 @@ impl Client {
             .await?;
         let told = Arc::clone(&shared);
         workers.handles()[0]
-            .run(move |_| drop(tokio::task::spawn_local(checks::check_targets(told))))
+            .run(move |_| drop(tokio::task::spawn_local(check_targets(told))))
             .await?;
         let (started, source, ledger) = (Instant::now(), None, Ledger::default());
         Ok(Self { workers, count, shared, started, source, ledger })
@@ -248,7 +254,7 @@ impl Client {
             }
             service.shadows = shadows_of(&service.name);
             let known = config.services.iter().find(|known| known.name == service.name);
-            if let Some(pool) = known.map(|known| self.shared.pools.of(known)) {
+            if let Some(pool) = known.map(|known| self.shared.records.pools.of(known)) {
                 (service.down, service.targets) = (pool.down(), pool.status());
             }
             if let Some(count) = counts.iter().find(|count| count.name == service.name) {

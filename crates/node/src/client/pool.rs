@@ -33,7 +33,7 @@ const FIRST_SHARE: u64 = 10;
 
 /// What is known of one target. It outlives changes of the configuration that keep the target.
 #[derive(Debug)]
-pub(super) struct Member {
+pub(crate) struct Member {
     /// Its name, for logs and status; its health.
     pub(super) watch: TargetWatch,
     target: Target,
@@ -48,12 +48,12 @@ pub(super) struct Member {
 }
 
 impl Member {
-    fn new(service: &str, target: &Target) -> Self {
+    fn new(what: &'static str, service: &str, target: &Target) -> Self {
         let text = target.to_string();
         let (service, health) = (service.to_owned(), Arc::<Health>::default());
         Self {
             id: fingerprint(&text),
-            watch: TargetWatch { service, target: text, health, is_asked: false },
+            watch: TargetWatch { what, service, target: text, health, is_asked: false },
             target: target.clone(),
             live: AtomicU32::new(0),
             total: AtomicU64::new(0),
@@ -134,7 +134,7 @@ impl Member {
 
 /// The targets of a service, as the configuration has them.
 #[derive(Debug)]
-pub(super) struct Pool {
+pub(crate) struct Pool {
     policy: Policy,
     /// The targets with their weights; at least one.
     members: Vec<(Arc<Member>, u16)>,
@@ -149,11 +149,11 @@ pub(super) struct Pool {
 
 impl Pool {
     /// `former`: the targets that the service has had, as far as somebody has them still.
-    fn new(service: &Service, former: &[Arc<Member>]) -> Self {
+    fn new(what: &'static str, service: &Service, former: &[Arc<Member>]) -> Self {
         let known = |text: &str| former.iter().find(|one| one.watch.target == text).cloned();
         let member = |(target, weight): (&Target, u16)| {
             let known = known(&target.to_string());
-            (known.unwrap_or_else(|| Arc::new(Member::new(&service.name, target))), weight)
+            (known.unwrap_or_else(|| Arc::new(Member::new(what, &service.name, target))), weight)
         };
         let members: Vec<_> = service.targets().map(member).collect();
         let is_here =
@@ -231,7 +231,7 @@ impl Pool {
     }
 
     /// Why the service has no target that serves.
-    pub(super) fn down(&self) -> Option<Down> {
+    pub(crate) fn down(&self) -> Option<Down> {
         let used = self.members.iter().filter(|(_, weight)| *weight > 0);
         let mut first = None;
         for (member, _) in used {
@@ -243,7 +243,7 @@ impl Pool {
 
     /// The targets for a status, those that are gone and still have visitors last. Empty for a
     /// service with one target.
-    pub(super) fn status(&self) -> Vec<ServiceTarget> {
+    pub(crate) fn status(&self) -> Vec<ServiceTarget> {
         let now = clock_millis();
         let leaving = self.leaving.iter().filter(|member| !member.is_empty());
         let gone: Vec<_> = leaving.map(|member| member.status(None, now)).collect();
@@ -273,8 +273,18 @@ const fn policy(balance: Balance) -> Policy {
 }
 
 /// The targets of a client's services by the name of the service.
-#[derive(Debug, Default)]
-pub(super) struct Pools(Mutex<HashMap<String, Known>>);
+#[derive(Debug)]
+pub(crate) struct Pools {
+    /// The word for a service in the log.
+    what: &'static str,
+    known: Mutex<HashMap<String, Known>>,
+}
+
+impl Default for Pools {
+    fn default() -> Self {
+        Self::of_what("service")
+    }
+}
 
 /// The targets of one service.
 #[derive(Debug)]
@@ -287,16 +297,21 @@ struct Known {
 }
 
 impl Pools {
+    /// The targets of services that the log calls `what`.
+    pub(super) fn of_what(what: &'static str) -> Self {
+        Self { what, known: Mutex::default() }
+    }
+
     /// The targets of a service. What is known of a target that stays is kept.
-    pub(super) fn of(&self, service: &Service) -> Arc<Pool> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn of(&self, service: &Service) -> Arc<Pool> {
+        let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let known = all.get(&service.name);
         if let Some(known) = known.filter(|known| known.pool.is_of(service)) {
             return Arc::clone(&known.pool);
         }
         let former = known.map(|known| known.members.iter().filter_map(Weak::upgrade).collect());
         let former: Vec<_> = former.unwrap_or_default();
-        let pool = Arc::new(Pool::new(service, &former));
+        let pool = Arc::new(Pool::new(self.what, service, &former));
         let is_new = |one: &&Arc<Member>| !former.iter().any(|other| Arc::ptr_eq(other, one));
         let members = former.iter().chain(pool.members().filter(is_new)).map(Arc::downgrade);
         let known = Known { pool: Arc::clone(&pool), members: members.collect() };
@@ -306,7 +321,7 @@ impl Pools {
 
     /// Forgets the services that are gone.
     pub(super) fn retain(&self, is_there: impl Fn(&str) -> bool) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|name, _| is_there(name));
     }
 }

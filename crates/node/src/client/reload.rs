@@ -176,12 +176,13 @@ impl Client {
                 uplink.published.forget_others(&now.services, &uplink.session().name);
             }
             let is_there = |name: &str| now.services.iter().any(|service| service.name == name);
-            shared.pools.retain(is_there);
-            shared.bounds.retain(is_there);
+            shared.records.retain(is_there);
             for handle in handles.iter() {
                 let now = Arc::clone(&now);
                 // A worker that has stopped has no flows.
-                let _ = handle.call(move |worker| targets::lead_flows(worker, &now)).await;
+                let _ = handle
+                    .call(move |worker| targets::lead_flows(worker, now.services.iter()))
+                    .await;
             }
             for uplink in shared.uplinks.iter() {
                 let generation = register::anew(handles, shared, uplink).await;

@@ -1,4 +1,4 @@
-//! The TLS of connections to `https://` targets.
+//! The TLS of connections to `https://` and `tls://` targets.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -22,6 +22,8 @@ const RENEWAL: Duration = Duration::from_secs(10);
 pub(super) struct Site {
     trust: Option<config::Trust>,
     name: String,
+    /// The target speaks HTTP, whose version is chosen inside the handshake.
+    is_site: bool,
     /// Made of the files at the first connection, and anew after a failure: the file of an authority
     /// may have been replaced.
     made: Rc<RefCell<Option<Made>>>,
@@ -39,10 +41,11 @@ impl std::fmt::Debug for Site {
 impl Site {
     /// The layer of a target of a service. `None`: the target is reached without TLS.
     pub(super) fn of(service: &Service, target: &Target) -> Option<Rc<dyn Layer>> {
-        let Target::Https { host, .. } = target else { return None };
+        let (Target::Https { host, .. } | Target::Tls { host, .. }) = target else { return None };
+        let is_site = matches!(target, Target::Https { .. });
         let name = text(service.target_tls.server_name.as_ref().unwrap_or(host));
         let trust = service.target_tls.trust.clone();
-        Some(Rc::new(Self { trust, name, made: Rc::default() }))
+        Some(Rc::new(Self { trust, name, is_site, made: Rc::default() }))
     }
 
     fn tls(&self) -> Result<Rc<TargetTls>, String> {
@@ -61,18 +64,30 @@ impl Site {
 }
 
 impl Layer for Site {
+    fn asks_first_bytes(&self) -> bool {
+        self.is_site
+    }
+
     fn wrap(
         &self,
         socket: Socket,
         is_http2: bool,
     ) -> LocalFuture<'static, Result<Layered, LayerError>> {
-        let (tls, made) = (self.tls(), Rc::clone(&self.made));
+        let (tls, made, is_site) = (self.tls(), Rc::clone(&self.made), self.is_site);
         Box::pin(async move {
             let Socket::Tcp(socket) = socket else {
                 return Err("is no TCP socket".to_owned().into());
             };
             let socket = Attended::new(socket, |socket| Some(socket));
-            let connected = tls?.connect(socket, is_http2).await.map_err(|error| {
+            let tls = tls?;
+            let connecting = async {
+                if is_site {
+                    tls.connect(socket, is_http2).await
+                } else {
+                    tls.connect_bytes(socket).await
+                }
+            };
+            let connected = connecting.await.map_err(|error| {
                 made.borrow_mut().take_if(|(_, at)| at.elapsed() >= RENEWAL);
                 LayerError { reason: error.reason, is_of_visitor: error.lacks_protocol }
             });

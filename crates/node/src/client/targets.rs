@@ -24,8 +24,10 @@ use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
 use super::ClientShared;
 use super::choice::{Choice, Several};
+use super::pool::Pools;
 use super::site::Site;
 use crate::aim::credentials;
+use crate::descriptors::Holders;
 use crate::memory::Accounts;
 use crate::session::Worker;
 use crate::watch::TargetWatch;
@@ -50,7 +52,7 @@ pub(crate) struct Local {
     /// The targets of the flows, where they are several.
     flow_targets: Option<Rc<Several>>,
     /// The header that tells the target the visitor's address.
-    pub(super) header: Option<Introduction>,
+    pub(crate) header: Option<Introduction>,
     /// The budget of the worker, for what the service serves itself.
     accounts: Accounts,
 }
@@ -77,11 +79,38 @@ impl Bounds {
     }
 }
 
+/// What is known of the targets of all services, over all workers.
+#[derive(Debug, Default)]
+pub(crate) struct Records {
+    /// Whether the targets serve.
+    pub(crate) pools: Pools,
+    /// How many flows the services may have.
+    bounds: Bounds,
+    /// The shares that the services have of the descriptors.
+    holders: Holders,
+}
+
+impl Records {
+    /// The records of the entries of a proxy.
+    pub(crate) fn of_proxy() -> Self {
+        Self { pools: Pools::of_what("proxy"), ..Self::default() }
+    }
+
+    /// Forgets the services that are gone.
+    pub(crate) fn retain(&self, is_there: impl Fn(&str) -> bool) {
+        self.pools.retain(&is_there);
+        self.bounds.retain(is_there);
+    }
+}
+
 /// Leads the flows of this worker to the targets that their services have now. A flow to any other
 /// target ends, and its visitor gets a new one with the next datagram.
-pub(super) fn lead_flows(worker: &Worker, config: &ClientConfig) {
+pub(crate) fn lead_flows<'a>(
+    worker: &Worker,
+    services: impl Iterator<Item = &'a config::Service> + Clone,
+) {
     worker.state.client.lead_flows(|name| {
-        let service = config.services.iter().find(|service| service.name == name);
+        let service = services.clone().find(|service| service.name == name);
         service.map(udp_targets).unwrap_or_default()
     });
 }
@@ -122,8 +151,8 @@ impl Targets for Single {
 
 /// How a target learns the visitor's address.
 #[derive(Debug)]
-pub(super) struct Introduction {
-    pub(super) version: ProxyVersion,
+pub(crate) struct Introduction {
+    pub(crate) version: ProxyVersion,
     /// The public addresses that the client asks for.
     pub(super) asked: Vec<config::Public>,
     /// No proxy stands on a path to the server, so the address of a carrier is the server's.
@@ -134,7 +163,8 @@ impl Services {
     fn new(worker: &Worker, shared: &ClientShared, of: Arc<ClientConfig>) -> Self {
         let is_direct = of.servers.iter().all(|path| path.proxy.is_none());
         let local = |service: &config::Service| {
-            let local = Local::new(worker, shared, service, of.terms_of(service), is_direct);
+            let terms = of.terms_of(service);
+            let local = Local::new(worker, &shared.records, service, terms, is_direct);
             (service.name.clone(), Rc::new(local))
         };
         Self { known: of.services.iter().map(local).collect(), of }
@@ -152,16 +182,17 @@ impl Local {
         targets.as_ref()?.known.get(name).cloned()
     }
 
-    fn new(
+    /// `is_direct`: as in [`Introduction::is_direct`].
+    pub(crate) fn new(
         worker: &Worker,
-        shared: &ClientShared,
+        records: &Records,
         service: &config::Service,
         terms: ServiceTerms,
         is_direct: bool,
     ) -> Self {
         let (name, room) = (&service.name, descriptors::room());
         let ServiceTerms { timeouts, flows: times, .. } = terms;
-        let pool = shared.pools.of(service);
+        let pool = records.pools.of(service);
         let watch = Rc::new(pool.watch());
         let several = Several::of(service, &pool);
         let streams = Serves::of(service, &watch, several.as_ref());
@@ -172,7 +203,7 @@ impl Local {
             let watcher = watcher.clone();
             let settings = FlowSettings {
                 times,
-                bounds: shared.bounds.of(name, service.limits),
+                bounds: records.bounds.of(name, service.limits),
                 stats,
                 targets,
                 dial,
@@ -182,7 +213,7 @@ impl Local {
             };
             (target, Rc::new(settings))
         });
-        let (stats, holder) = (worker.state.client.stats_of(name), Some(shared.holders.of(name)));
+        let (stats, holder) = (worker.state.client.stats_of(name), Some(records.holders.of(name)));
         let budget: Option<Rc<dyn Budget>> = Some(Rc::<Lease>::clone(&worker.state.budget));
         let settings = Settings {
             timeouts,
@@ -291,6 +322,7 @@ impl Serves {
             | config::Target::Udp { .. }
             | config::Target::Https { .. }
             | config::Target::H2c { .. }
+            | config::Target::Tls { .. }
             | config::Target::Unix(_) => {
                 let address = address(&service.target, Over::Tcp)?;
                 service.carries(Over::Tcp).then(|| {

@@ -18,6 +18,7 @@ use crate::aim::Aim;
 use crate::backends::{Backend, Pick, Tried};
 use crate::descriptors;
 use crate::names::{Services, Space};
+use crate::proxy;
 use crate::session::Worker;
 
 /// The way on which a visitor came to an entrance.
@@ -137,6 +138,7 @@ pub(super) fn enter(worker: &Rc<Worker>, entrance: &Arc<Entrance>, mut guest: Gu
             link.is_some()
         });
         match (pick, link) {
+            (Pick::Here(backend), _) => return here(worker, entrance, &backend, guest),
             (Pick::To(backend), Some(link)) => {
                 match serve(worker, entrance, &backend, &link, guest) {
                     Err(left) => {
@@ -161,6 +163,19 @@ pub(super) fn enter(worker: &Rc<Worker>, entrance: &Arc<Entrance>, mut guest: Gu
             }
         }
     }
+}
+
+/// Connects a visitor with a target of this process, or turns the visitor away.
+fn here(worker: &Rc<Worker>, entrance: &Arc<Entrance>, backend: &Backend, guest: Guest) {
+    let picked = &backend.picked;
+    let settings = served_by(worker, entrance, picked).unwrap_or_default();
+    let Some(permit) = backend.gate.admit() else {
+        tracing::debug!(service = picked.aim.name, "limit of connections reached");
+        return turn_away(worker, guest, &settings, Answer::Busy);
+    };
+    let Guest { socket, peer, .. } = guest;
+    socket.keep_alive(picked.aim.terms.timeouts.keepalive);
+    proxy::serve(worker, &picked.aim.name, socket, peer, &settings, permit);
 }
 
 /// Opens a stream of this backend for the visitor, or turns the visitor away. An error gives back a

@@ -33,6 +33,7 @@
 //! | `admit` | from the visitor to the stream, or to the reason why not |
 //! | `hold` | the way to another worker, and the wait for a link |
 //! | `open` | opens and closes entrances on all workers |
+//! | `openings` | the entrances that this process opens for itself, and their changes by a reload |
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -52,6 +53,7 @@ mod admit;
 mod hold;
 mod name;
 mod open;
+mod openings;
 mod proxy;
 mod tcp;
 mod udp;
@@ -60,6 +62,7 @@ pub(crate) use admit::{Came, Guest, seat, takes, visit};
 pub(crate) use hold::HOLD;
 pub(crate) use name::{Answer, Lead, NameDoor, NameVisitor};
 pub(crate) use open::{close_everywhere, open_everywhere, renew_flows};
+pub(crate) use openings::{Bound, Opening, Openings};
 pub(crate) use proxy::connectors;
 
 /// The part of an entrance that all workers share. Its backends decide what serves a visitor.
@@ -155,9 +158,10 @@ impl OpenEntrance {
     fn served_by(&self, picked: &Arc<Picked>) -> Rc<Settings> {
         let mut known = self.settings.borrow_mut();
         if !Arc::ptr_eq(&known.0, picked) {
+            let is_watched = known.1.watcher.is_some();
             let settings = Settings {
                 timeouts: picked.aim.terms.timeouts,
-                watcher: Some(EntranceWatch::of_streams(&self.entrance, picked)),
+                watcher: is_watched.then(|| EntranceWatch::of_streams(&self.entrance, picked)),
                 ..Settings::clone(&known.1)
             };
             *known = (Arc::clone(picked), Rc::new(settings));

@@ -34,14 +34,18 @@ pub(super) enum Guard {
 /// that other workers accept.
 fn open(worker: &Worker, entrance: Arc<Entrance>) {
     let room = descriptors::room();
-    let picked = Arc::clone(&entrance.backends.first().picked);
+    let backend = entrance.backends.first();
+    let (picked, is_here) = (Arc::clone(&backend.picked), backend.session.is_here());
+    drop(backend);
     let flows = entrance.carries_flows().then(|| {
-        let (times, watcher) = (picked.aim.terms.flows, Some(EntranceWatch::of_flows(&entrance)));
+        let times = picked.aim.terms.flows;
+        let watcher = (!is_here).then(|| EntranceWatch::of_flows(&entrance));
         let bounds = Arc::clone(&entrance.bounds);
         Rc::new(FlowSettings { times, bounds, room, watcher, ..FlowSettings::default() })
     });
     let timeouts = picked.aim.terms.timeouts;
-    let watcher = Some(EntranceWatch::of_streams(&entrance, &picked));
+    // Of the targets of a proxy, the end that dials them tells.
+    let watcher = (!is_here).then(|| EntranceWatch::of_streams(&entrance, &picked));
     let budget: Option<Rc<dyn Budget>> = Some(Rc::<Lease>::clone(&worker.state.budget));
     let settings = Settings { timeouts, room, watcher, budget, ..Settings::default() };
     let settings = RefCell::new((picked, Rc::new(settings)));

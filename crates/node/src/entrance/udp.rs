@@ -1,5 +1,5 @@
 //! Flows of a UDP port: each peer of the port has a flow over a link of the worker that reads its
-//! datagrams.
+//! datagrams, or to a target of a proxy.
 
 use std::cell::Cell;
 use std::fmt;
@@ -14,6 +14,7 @@ use transport::{FlowConnector as _, FlowInlet, FlowOutlet};
 
 use super::Entrance;
 use super::open::Guard;
+use crate::proxy;
 use crate::session::Worker;
 
 /// Opens the flows of a UDP port on one worker.
@@ -47,6 +48,11 @@ impl FlowHandler for FlowDoor {
         }
         if !aim.permits(Some(peer)) {
             return Err(ResetCode::Denied);
+        }
+        if backend.session.is_here() {
+            let permit = backend.gate.admit().ok_or(ResetCode::Limit)?;
+            let inlet = proxy::serve_flow(&self.worker, &aim.name, peer, outlet)?;
+            return Ok((inlet, Some(permit)));
         }
         let link = self.worker.state.flow_link(&backend.session);
         let Some(link) = link else {

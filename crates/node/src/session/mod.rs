@@ -51,6 +51,8 @@ pub(crate) struct Session {
     demand: Option<Demand>,
     /// The other side is a client.
     is_of_peer: bool,
+    /// The session has no other side: this process dials the targets.
+    is_here: bool,
     /// The UDP ports whose visitors the session gets. A port that leads to another session now is
     /// dropped at the next look.
     ports: Mutex<Vec<Weak<Entrance>>>,
@@ -100,7 +102,14 @@ impl Drop for Session {
 
 impl Session {
     pub(crate) fn new(name: &str, workers: usize) -> Arc<Self> {
-        Self::made(name, workers, None, None)
+        Arc::new(Self::made(name, workers, None, None))
+    }
+
+    /// The session of the visitors whose targets this process dials itself.
+    pub(crate) fn here(workers: usize) -> Arc<Self> {
+        let mut session = Self::made("", workers, None, None);
+        session.is_here = true;
+        Arc::new(session)
     }
 
     /// A session with another client. `demand` is called, on its worker, by a visitor that finds no
@@ -111,7 +120,7 @@ impl Session {
         demand: Option<Box<dyn Fn(usize) + Send + Sync>>,
         bytes: &Arc<PathBytes>,
     ) -> Arc<Self> {
-        Self::made(name, workers, demand, Some(bytes))
+        Arc::new(Self::made(name, workers, demand, Some(bytes)))
     }
 
     fn made(
@@ -119,9 +128,9 @@ impl Session {
         workers: usize,
         demand: Option<Box<dyn Fn(usize) + Send + Sync>>,
         of_peer: Option<&Arc<PathBytes>>,
-    ) -> Arc<Self> {
+    ) -> Self {
         static IDS: AtomicU64 = AtomicU64::new(1);
-        Arc::new(Self {
+        Self {
             id: IDS.fetch_add(1, Ordering::Relaxed),
             name: name.to_owned(),
             live: (0..workers).map(|_| AtomicU32::new(0)).collect(),
@@ -134,9 +143,10 @@ impl Session {
             refusals: AtomicU64::new(0),
             demand: demand.map(Demand),
             is_of_peer: of_peer.is_some(),
+            is_here: false,
             ports: Mutex::default(),
             paths: of_peer.map(PathNotes::counting).unwrap_or_default(),
-        })
+        }
     }
 
     /// A visitor on this worker finds no link.
@@ -149,6 +159,11 @@ impl Session {
     /// Whether the other side is a client, over a private service.
     pub(crate) const fn is_of_peer(&self) -> bool {
         self.is_of_peer
+    }
+
+    /// Whether this process dials the targets itself.
+    pub(crate) const fn is_here(&self) -> bool {
+        self.is_here
     }
 
     /// Whether links are made when somebody asks for them.
@@ -194,6 +209,9 @@ impl Session {
     /// spread their visitors.
     pub(crate) fn live_worker(&self, from: usize) -> Option<usize> {
         let count = self.live.len();
+        if self.is_here {
+            return Some(from % count);
+        }
         (0..count)
             .map(|n| (from + n) % count)
             .find(|&worker| self.live[worker].load(Ordering::Relaxed) > 0)

@@ -1,5 +1,5 @@
-//! The state of a worker: here what both roles have, and beside it what one role owns
-//! ([`ServerState`], [`ClientState`]).
+//! The state of a worker: here what all roles have, and beside it what one role owns
+//! ([`ServerState`], [`ClientState`], [`ProxyState`]).
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -12,6 +12,7 @@ use relay::{Dials, Stats};
 use crate::client::ClientState;
 use crate::entrance::OpenEntrance;
 use crate::memory::Accounts;
+use crate::proxy::ProxyState;
 use crate::server::ServerState;
 use crate::workers;
 
@@ -32,11 +33,13 @@ pub(crate) struct State {
     pub(crate) dials: Dials,
     /// Empty on a client.
     pub(crate) server: ServerState,
-    /// Empty on a server.
+    /// Empty on a server. A proxy has the counters of its targets here.
     pub(crate) client: ClientState,
+    /// Empty on a server and on a client.
+    pub(crate) proxy: ProxyState,
 }
 
-/// A worker of either role.
+/// A worker of any role.
 pub(crate) type Worker = workers::Worker<State>;
 /// A handle of one worker.
 pub(crate) type Handle = workers::Handle<State>;
@@ -61,6 +64,7 @@ impl State {
             budget,
             server: ServerState::default(),
             client: ClientState::default(),
+            proxy: ProxyState::default(),
         }
     }
 

@@ -108,6 +108,9 @@ async fn reconnect(handles: &[Handle], peer: Option<String>) -> Reconnected {
 async fn kill(handles: &[Handle], wanted: StreamNumber) -> bool {
     for handle in handles {
         let kill = move |worker: &Rc<Worker>| {
+            if worker.state.proxy.abort(worker.index, wanted) {
+                return true;
+            }
             let links = worker.state.all_links();
             let link = links.iter().find(|(_, link)| link.serial() == wanted.link);
             link.is_some_and(|(_, link)| match wanted.kind {

@@ -8,6 +8,7 @@ use ops::status::{self, StreamKind, StreamNumber};
 use ops::term;
 
 use super::slices::{SLICE, Slices};
+use crate::proxy;
 use crate::session::{Handle, Worker};
 
 /// Lists at most `limit` streams. `service` restricts the list to one service.
@@ -114,7 +115,51 @@ pub(super) async fn streams_of(
             slices.count(1).await;
         }
     }
+    let joined = Joined { names: &names, wanted: wanted.as_deref(), room };
+    joined.add(&worker, &mut part, &mut slices).await;
     part
+}
+
+/// Connections and flows that no link carries: those of a proxy.
+struct Joined<'a> {
+    names: &'a HashMap<*const (), String>,
+    wanted: Option<&'a str>,
+    room: usize,
+}
+
+impl Joined<'_> {
+    async fn add(&self, worker: &Worker, part: &mut status::Streams, slices: &mut Slices) {
+        for kind in [StreamKind::Stream, StreamKind::Flow] {
+            let roll = worker.state.proxy.roll(kind);
+            let mut last = 0;
+            loop {
+                let some = roll.list(last, SLICE);
+                let Some((newest, _)) = some.last() else { break };
+                last = *newest;
+                for (number, entry) in some {
+                    let Some(entry) = entry else { continue };
+                    let service = self.names.get(&entry.counted).cloned().unwrap_or_default();
+                    if self.wanted.is_some_and(|wanted| wanted != service) {
+                        continue;
+                    }
+                    part.total += 1;
+                    if part.list.len() >= self.room {
+                        continue;
+                    }
+                    part.list.push(status::Stream {
+                        id: proxy::number(worker.index, kind, number).to_string(),
+                        kind,
+                        service,
+                        peer: String::new(),
+                        socket: entry.visitor.map(term::address).unwrap_or_default(),
+                        bytes_in: entry.bytes_in,
+                        bytes_out: entry.bytes_out,
+                    });
+                }
+                slices.count(SLICE).await;
+            }
+        }
+    }
 }
 
 /// The names under which the streams of a worker are counted: services and forwards. A closed

@@ -28,7 +28,7 @@ pub use state::{
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Status {
-    /// `server` or `client`.
+    /// `server`, `client` or `proxy`.
     pub role: Role,
     /// The client's name; empty for a server.
     pub name: String,
@@ -61,6 +61,9 @@ pub struct Status {
     /// The default targets of `mux://` listeners. `address` is the URL of the listener.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub default_targets: Vec<Service>,
+    /// The entries of a proxy, in the order of its configuration.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub proxies: Vec<Service>,
     /// The certificates of a server for `https://` names: of the published names, and of the names
     /// in configured certificates. In the order of the hosts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -668,13 +671,7 @@ impl Sent {
 impl Session {
     /// Puts the states of the targets into the states of services and forwards.
     pub fn settle(&mut self) {
-        for service in self.services.iter_mut().chain(&mut self.forwards) {
-            if let (Some(down), true) = (&service.down, service.state == ServiceState::Up) {
-                let state =
-                    if down.denied { ServiceState::Denied } else { ServiceState::TargetDown };
-                service.state = state.into();
-            }
-        }
+        self.services.iter_mut().chain(&mut self.forwards).for_each(Service::settle);
     }
 
     /// Adds bytes received, bytes sent, and resumes.
@@ -686,6 +683,14 @@ impl Session {
 }
 
 impl Service {
+    /// Puts the state of the targets into the state of the service.
+    pub fn settle(&mut self) {
+        if let (Some(down), true) = (&self.down, self.state == ServiceState::Up) {
+            let state = if down.denied { ServiceState::Denied } else { ServiceState::TargetDown };
+            self.state = state.into();
+        }
+    }
+
     /// Whether it carries UDP, or did.
     pub fn carries_flows(&self) -> bool {
         self.flows_total > 0 || self.address.contains("udp://")

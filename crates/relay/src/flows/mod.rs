@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `near` | the end at which peers send: many flows on one socket |
 //! | `visitors` | [`listen_flows`]: the sockets of ports. Those of SOCKS5: `proxy/associate` |
+//! | `passage` | [`join_flow`]: both ends in this process, without a link |
 //! | `targets` | [`connect_flow`]: the end that sends to a target, a socket for each flow |
 //! | `table` | which flow goes when there are too many, or when it is idle |
 //! | `bounds` | how many flows there may be, on all workers |
@@ -23,6 +24,7 @@
 mod bounds;
 mod idle;
 mod near;
+mod passage;
 mod ports;
 mod settings;
 mod stats;
@@ -34,6 +36,7 @@ mod waking;
 pub use bounds::FlowBounds;
 pub(crate) use idle::IdleTimer;
 pub(crate) use near::{Ends, NearFlows, NearSocket};
+pub use passage::join_flow;
 pub use settings::FlowSettings;
 use stats::is_refusal;
 pub use stats::{DropReason, FlowStats};

@@ -111,7 +111,7 @@ impl ByteEnd {
     }
 
     /// Lets the close be a reset, as far as the end knows one.
-    pub(super) fn reset_on_close(&self) {
+    pub(crate) fn reset_on_close(&self) {
         match self {
             Self::Socket(socket) => socket.reset_on_close(),
             Self::Layered(stream) => {

@@ -19,7 +19,7 @@ pub(crate) enum Generate {
     /// Print a commented configuration file
     Config {
         /// Role of the file
-        side: Side,
+        side: Sample,
     },
     /// Print a random token of 256 bits, with which a client logs in
     Token {
@@ -90,9 +90,17 @@ fn host_name(text: &str) -> Result<HostName, String> {
     ascii.parse().map_err(|error: tls::HostNameError| error.to_string())
 }
 
-/// The two roles.
+/// The roles that `tunnel install` makes units of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Side {
     Server,
     Client,
+}
+
+/// The roles that have a sample of a configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Sample {
+    Server,
+    Client,
+    Proxy,
 }

@@ -18,11 +18,11 @@ pub(crate) use asked::{
     LimitArgs, NatArgs, PingArgs, PublishArgs, RightsArgs, SpeedArgs, StreamsArgs, UnpublishArgs,
     VisitArgs, Which,
 };
-pub(crate) use generate::{Generate, Shell, Side};
+pub(crate) use generate::{Generate, Sample, Shell, Side};
 pub(crate) use import::ImportArgs;
 pub(crate) use install::{InstallArgs, PlaceArgs, UninstallArgs};
 pub(crate) use options::OptionArgs;
-pub(crate) use roles::{ClientArgs, DaemonArgs, ServerArgs};
+pub(crate) use roles::{ClientArgs, DaemonArgs, ProxyArgs, ServerArgs};
 use values::interval;
 
 const EXAMPLES: &str = "\
@@ -50,6 +50,18 @@ Examples:
     … --forward socks5://127.0.0.1:1080
   With a configuration file:
     tunnel client --config client.yaml";
+
+const PROXY_EXAMPLES: &str = "\
+Examples:
+  Two targets, all visitors of an address at the same one:
+    tunnel proxy --listen tcp://:5201 --target tcp://a:5201,tcp://b:5201 \\
+      --balance source_hash --limit-connections 10000
+  TLS that ends here, and two name servers:
+    tunnel proxy --listen tcp://:443 --cert a.crt --key a.key --target 80
+    tunnel proxy --listen udp://:53 --target udp://a:53,udp://b:53
+  Many listeners, from a file:
+    tunnel generate config proxy         a file with every key
+    tunnel proxy --config proxy.yaml";
 
 const ALLOW_EXAMPLES: &str = "\
 Examples:
@@ -161,6 +173,9 @@ pub(crate) enum Command {
     /// Run the side behind NAT, which connects to a server and publishes services there
     #[command(after_help = CLIENT_EXAMPLES)]
     Client(ClientArgs),
+    /// Spread connections and datagrams over targets of this side, without a tunnel
+    #[command(after_help = PROXY_EXAMPLES)]
+    Proxy(ProxyArgs),
     /// Run server, client and a web origin in one process, to try the tunnel
     Demo {
         /// Fetch once through the tunnel, print the throughput and exit
@@ -294,6 +309,7 @@ mod tests {
         for example in [
             EXAMPLES,
             CLIENT_EXAMPLES,
+            PROXY_EXAMPLES,
             ALLOW_EXAMPLES,
             DENY_EXAMPLES,
             CLIENTS_EXAMPLES,
@@ -415,7 +431,10 @@ mod tests {
         assert!(wrong("tunnel enroll").contains("NAME"));
         assert!(wrong("tunnel enroll a --renew a").contains("cannot be used with"));
         assert!(wrong("tunnel enroll --renew a --revoke a").contains("cannot be used with"));
-        assert!(wrong("tunnel generate config proxy").contains("server, client"));
+        assert!(wrong("tunnel generate config relay").contains("server, client, proxy"));
+        assert!(wrong("tunnel proxy --listen tcp://:1").contains("--target"));
+        assert!(wrong("tunnel proxy --target tcp://a:1").contains("--listen"));
+        assert!(wrong("tunnel proxy --balance source_hash").contains("--listen"));
         assert!(wrong("tunnel generate certs").contains("--server"));
         for years in ["0", "31", "-1", "1.5", "ten", "256"] {
             let line = format!("tunnel generate certs -s a.example -y={years}");

@@ -1,4 +1,4 @@
-//! The arguments of `tunnel server` and `tunnel client`.
+//! The arguments of `tunnel server`, `tunnel client` and `tunnel proxy`.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -132,11 +132,43 @@ pub(crate) struct ClientArgs {
     pub(crate) settled: ServiceOptions,
 }
 
-/// Flags of both roles.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct ProxyArgs {
+    /// Where visitors connect: tcp://:5201, udp://127.0.0.1:53, unix:///run/app.sock; adds to the
+    /// proxies of the file
+    #[arg(long, value_name = "URL", requires = "target")]
+    pub(crate) listen: Option<String>,
+    /// Where they are led: tcp://10.0.1.4:5201, tls://10.0.1.4:443, udp://…, unix:///…; several with
+    /// commas, or repeated
+    #[arg(long, value_name = "URL", value_delimiter = ',', requires = "listen")]
+    pub(crate) target: Vec<String>,
+    /// Name in the status and in the log [default: by the port]
+    #[arg(long, requires = "listen")]
+    pub(crate) name: Option<String>,
+    /// round_robin, least_connections or source_hash [default: round_robin]
+    #[arg(long, value_name = "RULE", requires = "listen")]
+    pub(crate) balance: Option<String>,
+    /// The most connections at one time; surplus connections are reset at once [default: any number]
+    #[arg(long, value_name = "N", requires = "listen")]
+    pub(crate) limit_connections: Option<u32>,
+    /// v1 or v2: a header tells the targets the visitor's address
+    #[arg(long, value_name = "VERSION", requires = "listen")]
+    pub(crate) proxy_protocol: Option<String>,
+    /// Certificate chain of the listener, PEM; the TLS of the visitors ends here
+    #[arg(long, value_name = "FILE", requires = "key", requires = "listen")]
+    pub(crate) cert: Option<PathBuf>,
+    /// Private key of that certificate, PEM
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    pub(crate) key: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) daemon: DaemonArgs,
+}
+
+/// Flags of all roles.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct DaemonArgs {
-    /// Configuration file; flags take precedence over the file [default: client.yaml or server.yaml
-    /// in this folder, unless flags describe the client or the server]
+    /// Configuration file; flags take precedence over the file [default: client.yaml, server.yaml or
+    /// proxy.yaml in this folder, unless flags describe the client, the server or the proxy]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Folder of keys and tokens [default: $STATE_DIRECTORY, /var/lib/tunnel for root, otherwise

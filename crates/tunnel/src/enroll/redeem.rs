@@ -136,6 +136,7 @@ fn is_of(path: &Path, name: &str) -> anyhow::Result<()> {
         Either::Client(loaded) if loaded.config.name == name => return Ok(()),
         Either::Client(loaded) => format!("of client `{}`", loaded.config.name),
         Either::Server(_) => "a server's".to_owned(),
+        Either::Proxy(_) => "a proxy's".to_owned(),
     };
     let text = format!(
         "{} is there already, and is {other}, not of client `{name}` (hint: choose another file \

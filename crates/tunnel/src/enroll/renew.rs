@@ -34,7 +34,7 @@ pub(super) fn renew(
     let file = ConfigFile(path.to_owned());
     let config = match load::file(path)? {
         Either::Client(loaded) => Some(loaded.config),
-        Either::Server(_) => None,
+        Either::Server(_) | Either::Proxy(_) => None,
     };
     let token_file = config.as_ref().and_then(|config| config.token.as_ref()?.file.clone());
     // The code must not be used before it is certain that its result can be written.

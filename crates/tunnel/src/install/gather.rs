@@ -41,7 +41,7 @@ pub(super) fn plan(args: &InstallArgs) -> anyhow::Result<(Plan, Instance)> {
         Some(Either::Client(loaded)) => {
             state::add_client(&mut plan, &root, &loaded.config, given, &name)?;
         }
-        Some(Either::Server(_)) | None => {
+        Some(Either::Server(_) | Either::Proxy(_)) | None => {
             let (from, files) = state::of_server(&mut plan, given, args.place.dry_run)?;
             if file.is_none() {
                 if files.is_empty() {
@@ -173,6 +173,14 @@ fn of_file(file: &Path, wanted: Option<Side>) -> anyhow::Result<Installation> {
         Either::Server(loaded) => {
             let config = &loaded.config;
             (Side::Server, MAIN.to_owned(), &config.common, config::secrets::of_server(config))
+        }
+        Either::Proxy(_) => {
+            let text = format!(
+                "{}: this is a proxy's file, which needs no installation (hint: the template \
+                 tunnel-proxy@.service starts it)",
+                file.display()
+            );
+            return Err(WrongConfig::one(text).into());
         }
     };
     if wanted.is_some_and(|wanted| wanted != side) {

@@ -8,13 +8,13 @@ use std::time::SystemTime;
 
 use config::secrets;
 use config::{
-    ClientConfig, ClientFlags, Common, Lists, Moment, Role, Secret, ServerConfig, ServerFlags,
-    Service, Token,
+    ClientConfig, ClientFlags, Common, Lists, Moment, ProxyConfig, ProxyFlags, Role, Secret,
+    ServerConfig, ServerFlags, Service, Token,
 };
 use ops::state::Places;
 use ops::{Loaded, WrongConfig};
 
-use crate::cli::{ClientArgs, ServerArgs};
+use crate::cli::{ClientArgs, ProxyArgs, ServerArgs};
 use crate::input::{Input, absolute, read, with_sources};
 use crate::kept_lists::KeptLists;
 use crate::visits::KeptVisitors;
@@ -148,6 +148,31 @@ pub(crate) fn client(
     Ok(loaded)
 }
 
+/// Loads a proxy's configuration from its flags and its file. `instead` replaces the content of the
+/// file.
+pub(crate) fn proxy(
+    args: &ProxyArgs,
+    instead: Option<String>,
+) -> Result<Loaded<ProxyConfig>, WrongConfig> {
+    let flags = ProxyFlags {
+        listen: args.listen.clone(),
+        target: args.target.clone(),
+        name: args.name.clone(),
+        balance: args.balance.clone(),
+        limit_connections: args.limit_connections.map(|n| n.to_string()),
+        proxy_protocol: args.proxy_protocol.clone(),
+        cert: flag_path(args.cert.as_deref())?,
+        key: flag_path(args.key.as_deref())?,
+        state_dir: flag_path(args.daemon.state_dir.as_deref())?,
+        workers: args.daemon.workers.map(|n| n.to_string()),
+        control: flag_path(args.daemon.control.as_deref())?,
+        log_level: None,
+    };
+    let (loaded, input) = proxy_file(args.daemon.config.as_deref(), instead, &flags)?;
+    input.refuse(&examine::proxy(&loaded.config), &[])?;
+    Ok(loaded)
+}
+
 /// The warnings about entries that stand in the place of others.
 pub(crate) fn shadow_warnings(config: &ClientConfig) -> impl Iterator<Item = String> {
     let text = |shadow: config::Shadow| {
@@ -189,11 +214,12 @@ pub(crate) fn flag_lists(args: &ClientArgs) -> Result<Lists, WrongConfig> {
     Ok(with_sources(Path::new(""), load)?.config)
 }
 
-/// The configuration of a file of either role.
+/// The configuration of a file of any role.
 #[derive(Debug)]
 pub(crate) enum Either {
     Server(Box<Loaded<ServerConfig>>),
     Client(Box<Loaded<ClientConfig>>),
+    Proxy(Box<Loaded<ProxyConfig>>),
 }
 
 /// Loads a file without flags.
@@ -220,6 +246,7 @@ pub(crate) fn file_with_certificates(path: &Path) -> Result<Either, WrongConfig>
     let (faults, warnings) = match &mut either {
         Either::Server(loaded) => (examine::server(&loaded.config), &mut loaded.warnings),
         Either::Client(loaded) => (examine::client(&loaded.config), &mut loaded.warnings),
+        Either::Proxy(loaded) => (examine::proxy(&loaded.config), &mut loaded.warnings),
     };
     input.refuse(&faults, &[])?;
     warnings.extend(input.places(faults.iter(), &[]));
@@ -244,6 +271,10 @@ fn read_either(path: &Path) -> Result<(Either, Input), WrongConfig> {
         let (loaded, input) = client_file(Some(path), None, &ClientFlags::default())?;
         return Ok((Either::Client(loaded.into()), input));
     }
+    if role == Some(Role::Proxy) {
+        let (loaded, input) = proxy_file(Some(path), None, &ProxyFlags::default())?;
+        return Ok((Either::Proxy(loaded.into()), input));
+    }
     let server = server_file(Some(path), None, &ServerFlags::default());
     match (role, server) {
         (Some(_), Ok((loaded, input))) => Ok((Either::Server(loaded.into()), input)),
@@ -252,7 +283,8 @@ fn read_either(path: &Path) -> Result<(Either, Input), WrongConfig> {
         (Some(_), Err(wrong)) => Err(wrong),
         (None, _) => Err(WrongConfig::one(format!(
             "{}:1:1: neither a server's file nor a client's file (hint: a server has the keys \
-             `listen` and `clients`; a client has `servers`, `services` and `forwards`)",
+             `listen` and `clients`; a client has `servers`, `services` and `forwards`; a proxy \
+             has `proxies`)",
             path.display()
         ))),
     }
@@ -295,6 +327,22 @@ fn client_file(
         let (name, until) = (service.name, service.until?);
         Some(format!("service {name} has ended at {until} (hint: remove it, or change `until`)"))
     }));
+    Ok((Loaded { config, warnings }, input))
+}
+
+fn proxy_file(
+    path: Option<&Path>,
+    instead: Option<String>,
+    flags: &ProxyFlags,
+) -> Result<(Loaded<ProxyConfig>, Input), WrongConfig> {
+    let input = Input::read(path, instead)?;
+    input.must_be(Role::Proxy)?;
+    let loaded = input.with(|text, sources| config::load_proxy(text, flags, sources))?;
+    let mut config = loaded.config;
+    material::anchor_proxy(&mut config, &input.folder);
+    let tokens: Vec<&Token> = admin_tokens(&config.common).collect();
+    let keys = material::proxy_keys(&config);
+    let warnings = input.warnings(&loaded.warnings, &tokens, &secrets::of_proxy(&config), &keys);
     Ok((Loaded { config, warnings }, input))
 }
 

@@ -66,6 +66,7 @@ fn each_secret_in_a_readable_file_is_warned_of() {
         let all = match loaded {
             Either::Server(loaded) => loaded.warnings,
             Either::Client(loaded) => loaded.warnings,
+            Either::Proxy(loaded) => loaded.warnings,
         };
         assert!(!all.concat().contains(&token), "{all:?}");
         all.iter().filter(|w| w.contains("t.yaml holds ") && w.contains("chmod 600")).count()
@@ -132,6 +133,7 @@ fn a_private_key_that_others_may_read_is_warned_of_at_start_and_by_check() {
         let checked = match file_and_what_it_names(file).unwrap() {
             Either::Server(loaded) => loaded.warnings,
             Either::Client(loaded) => loaded.warnings,
+            Either::Proxy(loaded) => loaded.warnings,
         };
         assert_eq!(keys(&checked), keys(&warnings));
         keys(&warnings)

@@ -88,6 +88,7 @@ fn add(path: &Path, code: &VisitCode, lists: &Lists, args: &VisitArgs) -> anyhow
         Either::Client(loaded) if loaded.config.name == code.visitor => None,
         Either::Client(loaded) => Some(loaded.config.name.clone()),
         Either::Server(_) => Some("a server".to_owned()),
+        Either::Proxy(_) => Some("a proxy".to_owned()),
     };
     if let Some(other) = other {
         let service = code.service.split_once('/').map_or("SERVICE", |(_, service)| service);

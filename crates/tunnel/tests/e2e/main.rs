@@ -16,6 +16,7 @@ mod admin;
 mod api_commands;
 mod auth_hook;
 mod balance;
+mod balancer;
 mod certificates;
 mod cli;
 mod clients;

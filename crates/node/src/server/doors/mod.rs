@@ -286,6 +286,7 @@ fn target(target: &Target) -> TargetAddr {
         Target::Udp { .. }
         | Target::Https { .. }
         | Target::H2c { .. }
+        | Target::Tls { .. }
         | Target::Socks5
         | Target::HttpProxy
         | Target::Files(_)

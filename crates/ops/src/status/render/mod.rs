@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use super::{
     Carrier, Certificate, ClientHeld, Link, NameAway, PathState, PeerPath, Service, Session, Status,
 };
-use services::{defaults_table, forwards_table, services_table};
+use services::{defaults_table, forwards_table, proxies_table, services_table};
 pub use streams::{render_left, render_streams};
 
 use crate::Role;
@@ -28,7 +28,9 @@ impl Rates {
                 let count = |s: &Service| (key(&peer, s), (s.bytes_in, s.bytes_out));
                 both.map(count).collect::<Vec<_>>()
             };
-            status.sessions.iter().flat_map(of).collect()
+            let proxies = status.proxies.iter();
+            let proxies = proxies.map(|own| (key("", own), (own.bytes_in, own.bytes_out)));
+            status.sessions.iter().flat_map(of).chain(proxies).collect()
         };
         let earlier = all(before);
         let rate = |now: u64, before: u64| {
@@ -53,6 +55,7 @@ pub fn render(status: &Status, rates: Option<&Rates>, screen: Screen) -> Drawn {
     let mut sheet = Sheet::new(screen);
     head(&mut sheet, status);
     defaults_table(&mut sheet, &status.default_targets);
+    proxies_table(&mut sheet, &status.proxies, rates);
     certificates_table(&mut sheet, &status.certificates);
     away_table(&mut sheet, &status.names_away, status.names_away_total);
     let mut holds: Vec<_> = status.holds.iter().collect();
@@ -91,6 +94,7 @@ fn head(sheet: &mut Sheet, status: &Status) {
         pins,
         doors,
         default_targets: _,
+        proxies,
         certificates: _,
         names_away: _,
         names_away_total: _,
@@ -129,7 +133,7 @@ fn head(sheet: &mut Sheet, status: &Status) {
     for pin in pins {
         sheet.line(match role {
             Role::Server => format!("pin of the server {pin}"),
-            Role::Client => format!("trusts a server with the pin {pin}"),
+            Role::Client | Role::Proxy => format!("trusts a server with the pin {pin}"),
         });
     }
     for address in doors {
@@ -138,11 +142,13 @@ fn head(sheet: &mut Sheet, status: &Status) {
     let links: usize = sessions.iter().map(|session| session.links.len()).sum();
     let count = |n: usize, word| term::count(u64::try_from(n).unwrap_or(u64::MAX), word);
     let [used, budget] = [memory.used_bytes, memory.budget_bytes].map(bytes);
-    sheet.line(format_args!(
-        "{}, {}, {used} of {budget} memory budget in use",
-        count(sessions.len(), "session"),
-        count(links, "link")
-    ));
+    let carried = match role {
+        Role::Server | Role::Client => {
+            format!("{}, {}", count(sessions.len(), "session"), count(links, "link"))
+        }
+        Role::Proxy => term::count(proxies.iter().map(|own| own.streams).sum(), "connection"),
+    };
+    sheet.line(format_args!("{carried}, {used} of {budget} memory budget in use"));
     if memory.refused > 0 {
         let refused = memory.refused;
         sheet.line(format_args!(

@@ -1,4 +1,4 @@
-//! The services, forwards and default targets of a status.
+//! The services, forwards, default targets and entries of a proxy in a status.
 
 use std::collections::BTreeMap;
 
@@ -46,6 +46,30 @@ const FLOWS: [Column; 4] = [
 
 /// The columns behind them, when rates are known.
 const RATES: [Column; 2] = [Column::new("in/s").worth(65), Column::new("out/s").worth(65)];
+
+/// The entries of a proxy.
+pub(super) fn proxies_table(sheet: &mut Sheet, proxies: &[Service], rates: Option<&Rates>) {
+    if proxies.is_empty() {
+        return;
+    }
+    let proxies: Vec<_> = proxies.iter().collect();
+    let has_flows = carry_flows(&proxies);
+    let own = [Column::new("proxy").text(), Column::new("address").address()];
+    let all = [&own[..], &LEADS, &COUNTS, flows(has_flows), moving(rates)];
+    let mut table = Table::new(all.concat());
+    for proxy in &proxies {
+        let all = [proxy.name.clone()].into_iter().chain(cells("", proxy, has_flows, rates));
+        table.row_of(proxy.state.tone(), all);
+    }
+    sheet.gap();
+    sheet.indented(|sheet| {
+        sheet.table(&table);
+        refusals(sheet, &proxies);
+        drops(sheet, &proxies);
+        downs(sheet, &proxies);
+        targets(sheet, &proxies);
+    });
+}
 
 pub(super) fn services_table(sheet: &mut Sheet, session: &Session, rates: Option<&Rates>) {
     let services = sorted(&session.services);

@@ -1,0 +1,215 @@
+//! Decodes proxy.yaml.
+
+use std::collections::BTreeSet;
+use std::iter;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use proto::control::{SERVICES_MAX, ServiceTerms};
+
+use super::local::{self, Listeners};
+use super::spread::Listed;
+use super::target::{self, Targets, parse_of_proxy};
+use super::{Cx, Item, Section, common, fit, service, spread, target_tls, terms, values, visit};
+use crate::address::{Kind, Ports, Role, unix};
+use crate::keys::{BALANCER, BALANCER_LIMITS, BALANCER_SOURCE_LIMITS, BALANCER_TLS, LOG, PROXY};
+use crate::model::{Balancer, Exit, Files, KeyPair, ProxyConfig, Public, Service};
+use crate::{BadValue, Host, Local, Over, Target};
+
+/// Default of `timeouts.dial`, which is longer than that of a service: no visitor has waited for a
+/// tunnel before.
+const DIAL: Duration = Duration::from_secs(15);
+
+/// An entry, as an example.
+const EXAMPLE: &str = "for example [{ listen: \"tcp://:5201\", target: [\"tcp://10.0.1.4:5201\", \"tcp://10.0.1.5:5201\"] }]";
+
+/// Names and addresses that were decoded so far.
+#[derive(Default)]
+struct Seen {
+    names: BTreeSet<String>,
+    listeners: Listeners,
+}
+
+/// Decodes the file. `None` only after a problem was reported.
+pub(crate) fn proxy(cx: &Cx<'_>, root: Item) -> Option<ProxyConfig> {
+    let s = Section::open(cx, root, &PROXY)?;
+    let items = s.key("proxies").map(|item| cx.list(&item));
+    if items.is_none() {
+        s.missing("proxies", EXAMPLE);
+    } else if items.as_ref().is_some_and(Vec::is_empty) {
+        s.bad("proxies", BadValue::new("a proxy without an entry").hint(EXAMPLE));
+    }
+    let mut items = items.unwrap_or_default();
+    if items.len() > SERVICES_MAX {
+        s.bad("proxies", BadValue::new(format!("more than {SERVICES_MAX} proxies")));
+        items.truncate(SERVICES_MAX);
+    }
+    let mut seen = Seen::default();
+    let proxies = items.into_iter().filter_map(|item| balancer(cx, item, &mut seen)).collect();
+    Some(ProxyConfig { proxies, common: common::common(&s, &LOG) })
+}
+
+/// Decodes an entry. `None` after a problem.
+fn balancer(cx: &Cx<'_>, item: Item, seen: &mut Seen) -> Option<Balancer> {
+    let s = Section::open(cx, item, &BALANCER)?;
+    if s.key("listen").is_none() {
+        s.missing("listen", "for example tcp://:5201");
+    }
+    let mode = local::mode(&s);
+    let listen = s.value("listen", |text| listener(text, mode));
+    if let Some(bad) = listen.as_ref().and_then(|listen| seen.listeners.take(listen, "proxy")) {
+        s.bad("listen", bad.hint("one proxy per address"));
+    }
+    local::fit_mode(&s, listen.as_ref());
+    let targets = target::target_by(&s, None, parse_of_proxy);
+    let balance = spread::balance(&s, targets.as_ref());
+    let is_tls = |targets: &Targets| matches!(targets, Targets::One(Target::Tls { .. }));
+    let fits = targets.as_ref().is_none_or(|targets| is_tls(&targets.first));
+    let target_tls = target_tls::of_targets(&s, "tls", fits);
+    let terms = terms(&s);
+    let limits = s.section("limits", &BALANCER_LIMITS);
+    let connections = limits
+        .as_ref()
+        .and_then(|own| own.value("connections", |text| values::limit(text, "connections")));
+    let flows = limits.map(|own| values::flow_limits(&own, &BALANCER_SOURCE_LIMITS));
+    let visitors = visit::visitors(&s);
+    let proxy_protocol = visit::proxy_protocol(&s);
+    let health = service::health(&s);
+    let tls = tls(&s);
+    let name = s.value("name", values::name);
+    let is_nameless = s.key("name").is_none();
+    let (listen, targets) = (listen?, targets?);
+    let public = vec![place(&listen)];
+    if unfit(&s, &listen, &targets) {
+        return None;
+    }
+    fit::fit(&s, &targets, &public);
+    let name = if is_nameless { own_name(&listen) } else { name? };
+    if !seen.names.insert(name.clone()) {
+        let bad = BadValue::new(format!("a second proxy named {name}"));
+        s.bad("name", bad.hint("names are unique: give one of them another `name`"));
+    }
+    let over = public.first().map_or(Over::Tcp, Public::over);
+    let service = Service {
+        name,
+        target: targets.first.nth(0, over),
+        spread: targets.spread(balance, over),
+        target_tls,
+        public,
+        private: None,
+        terms,
+        limits: flows.unwrap_or_default(),
+        health,
+        kept: false,
+        until: None,
+        visitors,
+        proxy_protocol,
+        exit: Exit::default(),
+        user_file: None,
+        files: Files::default(),
+    };
+    Some(Balancer { listen, tls, connections, service })
+}
+
+fn terms(s: &Section<'_>) -> ServiceTerms {
+    let mut terms = terms::terms(s);
+    let own = s.key("timeouts").and_then(|item| Section::quiet(s.cx, item));
+    if own.is_none_or(|own| own.key("dial").is_none()) {
+        terms.timeouts.dial = DIAL;
+    }
+    terms
+}
+
+/// Decodes `tls`.
+fn tls(s: &Section<'_>) -> Option<KeyPair> {
+    let own = s.section("tls", &BALANCER_TLS)?;
+    let pair = values::key_pair(&own);
+    if own.key("cert").is_none() && own.key("key").is_none() {
+        own.missing("cert", "the files of the certificate and of its key: `cert:` and `key:`");
+    }
+    pair
+}
+
+/// Parses the address of a listener. Without a host it has all addresses of the machine, as the
+/// `public` of a service has.
+fn listener(text: &str, mode: u32) -> Result<Local, BadValue> {
+    if let Some(address) = unix(text) {
+        return address.map(|address| Local::Unix { address, mode });
+    }
+    let Ports { kind, host, first, last } = Ports::parse(text, Role::Public)?;
+    if first != last {
+        let bad = BadValue::new("a proxy has one port, not a range");
+        return Err(bad.hint("an entry of `proxies` for each port"));
+    }
+    let ip = match host {
+        None => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        Some(Host::Ip(ip)) => ip,
+        Some(Host::Name(name)) => {
+            let bad =
+                BadValue::new(format!("`{name}` is a host name; a proxy listens at an address"));
+            return Err(
+                bad.hint("for example tcp://127.0.0.1:5201, or tcp://:5201 for all addresses")
+            );
+        }
+    };
+    let at = SocketAddr::new(ip, first);
+    match kind {
+        None | Some(Kind::Tcp) => Ok(Local::Tcp(at)),
+        Some(Kind::Udp) => Ok(Local::Udp(at)),
+        // Not parsed as the address of a listener.
+        Some(Kind::Socks5 | Kind::HttpProxy) => {
+            Err(BadValue::new(format!("`{text}` is no listener")))
+        }
+    }
+}
+
+/// The listener as the public address of a service. A Unix socket has the protocol of TCP.
+fn place(listen: &Local) -> Public {
+    match listen.socket() {
+        Some((over, at)) => {
+            Public::of_port(over, Some(at.ip()).filter(|ip| !ip.is_unspecified()), at.port())
+        }
+        None => Public::of_port(Over::Tcp, None, 0),
+    }
+}
+
+/// The name of an entry without a name.
+fn own_name(listen: &Local) -> String {
+    match listen {
+        Local::Unix { address, .. } => Targets::One(Target::Unix(address.clone())).name(Over::Tcp),
+        Local::Tcp(at) | Local::Socks5(at) | Local::HttpProxy(at) => format!("tcp-{}", at.port()),
+        Local::Udp(at) => format!("udp-{}", at.port()),
+    }
+}
+
+/// Reports targets that do not fit the listener, and returns whether there are any; and settings
+/// that have no effect at a listener of datagrams. [`fit::fit`] reports the rest.
+fn unfit(s: &Section<'_>, listen: &Local, targets: &Listed) -> bool {
+    let is_udp = matches!(listen, Local::Udp(_));
+    let all = iter::once(&targets.first).chain(targets.others.iter().map(|(target, _)| target));
+    let own = |target: &Targets| match target {
+        Targets::Ports(over, ..) => *over,
+        Targets::One(_) => Some(Over::Tcp),
+    };
+    let is_other = |target: &&Targets| own(target).is_some_and(|of| (of == Over::Udp) != is_udp);
+    if let Some(target) = all.into_iter().find(is_other).and_then(|target| target.one(Over::Tcp)) {
+        let (takes, hint) = if is_udp {
+            ("datagrams", "write udp://host:port, or listen on tcp://")
+        } else {
+            ("connections", "write tcp://host:port, or listen on udp://")
+        };
+        let bad = BadValue::new(format!("{listen} takes {takes}, which {target} does not"));
+        s.bad("target", bad.hint(hint));
+        return true;
+    }
+    let hint = "remove the key, or listen on tcp://";
+    if is_udp && s.key("tls").is_some() {
+        s.bad("tls", BadValue::new(format!("`tls` has no effect at {listen}")).hint(hint));
+    }
+    let most = s.key("limits").and_then(|item| Section::quiet(s.cx, item));
+    if let Some(limits) = most.filter(|limits| is_udp && limits.key("connections").is_some()) {
+        let bad = BadValue::new(format!("`connections` has no effect at {listen}"));
+        limits.bad("connections", bad.hint("datagrams have `flows`"));
+    }
+    false
+}

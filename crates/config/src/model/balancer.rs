@@ -1,0 +1,83 @@
+//! The model of a proxy: a process that spreads connections and datagrams over targets, without a
+//! tunnel.
+
+use std::num::NonZeroU32;
+
+use proto::Visitors;
+use proto::control::ServiceTerms;
+
+use super::{Changed, Common, KeyPair, Service, changes};
+use crate::Local;
+
+/// A checked proxy.yaml.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProxyConfig {
+    /// The listeners with their targets; at least one. Names and addresses are unique.
+    pub proxies: Vec<Balancer>,
+    /// Keys of all roles.
+    pub common: Common,
+}
+
+/// A listener, and the targets among which its visitors are spread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Balancer {
+    /// The address: [`Local::Tcp`], [`Local::Udp`] or [`Local::Unix`].
+    pub listen: Local,
+    /// The certificate, if TLS of the visitors ends here. `None`: their bytes go on unchanged.
+    pub tls: Option<KeyPair>,
+    /// The most connections at one time; `None`: any number.
+    pub connections: Option<NonZeroU32>,
+    /// Name, targets and terms, in the form of a service. Its public address is the listener, over
+    /// whose protocol the targets are dialled. A target over TLS is a
+    /// [`Target::Tls`](crate::Target::Tls).
+    pub service: Service,
+}
+
+impl Balancer {
+    /// What holds for its visitors.
+    #[must_use]
+    pub fn terms(&self) -> ServiceTerms {
+        let lists = &self.service.visitors;
+        let visitors = Visitors {
+            allow_from: lists.allow_from.clone(),
+            deny_from: lists.deny_from.clone().unwrap_or_default(),
+        };
+        ServiceTerms { visitors, ..self.service.terms.clone() }
+    }
+}
+
+impl ProxyConfig {
+    /// The keys whose values differ in `other`.
+    #[must_use]
+    pub fn differs(&self, other: &Self) -> Vec<Changed> {
+        let Self { proxies, common } = self;
+        let own = [(*proxies != other.proxies, Changed::live("proxies"))];
+        changes(own).chain(common.differs(&other.common)).collect()
+    }
+
+    /// The configuration in force after a reload of a process that runs with `running`. Keys that
+    /// need a restart keep their running values.
+    #[must_use]
+    pub fn reloaded(mut self, running: &Self) -> Self {
+        self.common.keep(&running.common);
+        self
+    }
+
+    /// A summary of the configuration for people, line by line.
+    #[must_use]
+    pub fn summary(&self) -> Vec<String> {
+        let line = |proxy: &Balancer| {
+            let Balancer { listen, tls, connections, service } = proxy;
+            let tls = if tls.is_some() { ", TLS ends here" } else { "" };
+            let most = connections.map(|most| format!(", at most {most} connections"));
+            format!(
+                "proxy {}: {listen} -> {}{}{tls}{}",
+                service.name,
+                service.aims(),
+                service.extras(&proxy.terms().visitors),
+                most.unwrap_or_default()
+            )
+        };
+        self.proxies.iter().map(line).collect()
+    }
+}

@@ -1,0 +1,223 @@
+//! The entrances that this process opens for itself, and their changes by a reload: the forwards of a
+//! client, the listeners of a proxy. An entry that keeps its address stays open, whatever else
+//! changes.
+
+use std::fmt;
+use std::io;
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use config::{Local, Over};
+use ops::socket_file;
+use tokio::sync::Mutex;
+
+use super::{Entrance, close_everywhere, next_id, open_everywhere, renew_flows};
+use crate::aim::Aim;
+use crate::backends::Backends;
+use crate::listeners::{self, Listeners};
+use crate::session::{Handle, Session};
+use crate::transports;
+use relay::{FlowBounds, Gate};
+
+/// What an entrance of this process is opened for.
+pub(crate) trait Opening: Clone + fmt::Debug + PartialEq {
+    /// The word for it in the log.
+    const WHAT: &'static str;
+
+    /// The listening address.
+    fn listen(&self) -> &Local;
+
+    /// Where its visitors go, and on which terms. `address` is the listener's, with its port.
+    fn aim(&self, address: &str) -> Aim;
+
+    /// The admission of its visitors.
+    fn gate(&self) -> Arc<Gate>;
+
+    /// How many flows its peers may have.
+    fn bounds(&self) -> Arc<FlowBounds>;
+
+    /// Changes the limits of an open entrance to those of this entry.
+    fn limit(&self, entrance: &Entrance);
+
+    /// Whether flows of `before` lead elsewhere now, so that they end.
+    fn turns_flows(&self, before: &Self) -> bool;
+
+    /// Logs what an open entrance does, and where its visitors go.
+    fn tell(&self, before: Option<&Self>, address: &str);
+}
+
+/// The open entrances of one kind.
+#[derive(Debug)]
+pub(crate) struct Openings<T>(Mutex<Option<Vec<Open<T>>>>);
+
+/// An open entrance.
+#[derive(Clone, Debug)]
+pub(crate) struct Open<T> {
+    pub(crate) entry: T,
+    pub(crate) entrance: Arc<Entrance>,
+}
+
+/// The entrances of a new configuration, bound but not yet accepting.
+#[derive(Debug)]
+pub(crate) struct Bound<T> {
+    known: Vec<(Open<T>, T)>,
+    new: Vec<(Open<T>, Listeners)>,
+    /// Entries that need the port of an entrance that is to close. Both cannot be bound at the same
+    /// time.
+    late: Vec<T>,
+    gone: Vec<Open<T>>,
+}
+
+impl<T> Default for Openings<T> {
+    fn default() -> Self {
+        Self(Mutex::new(Some(Vec::new())))
+    }
+}
+
+impl<T: Opening> Openings<T> {
+    /// Binds the entries that are not open yet, and reports all failures at once. Open entrances
+    /// with the same address stay open, even if their target changes. `session_of` says whose links
+    /// serve the visitors of an entry.
+    pub(crate) async fn bind(
+        &self,
+        wanted: &[T],
+        workers: NonZeroUsize,
+        session_of: impl Fn(&T) -> Arc<Session>,
+    ) -> anyhow::Result<Bound<T>> {
+        let mut gone = self.0.lock().await.clone().context("it is stopping")?;
+        let (mut known, mut missing) = (Vec::new(), Vec::new());
+        for entry in wanted {
+            let is_same = |open: &Open<T>| place(open.entry.listen()) == place(entry.listen());
+            match gone.iter().position(is_same) {
+                Some(at) => known.push((gone.swap_remove(at), entry.clone())),
+                None => missing.push(entry),
+            }
+        }
+        let frees =
+            |entry: &T| gone.iter().any(|open| is_in_the_way(open.entry.listen(), entry.listen()));
+        let (late, missing): (Vec<_>, Vec<_>) = missing.into_iter().partition(|entry| frees(entry));
+        let new = transports::all_bound(
+            missing.into_iter().map(|entry| bind(entry, workers, &session_of(entry))),
+        );
+        Ok(Bound { known, new: new?, late: late.into_iter().cloned().collect(), gone })
+    }
+
+    /// Opens and closes entrances as `bound` says, and updates the others. Returns the entries that
+    /// could not be opened, with the error; nothing of them is left open.
+    pub(crate) async fn follow(
+        &self,
+        bound: Bound<T>,
+        handles: &[Handle],
+        workers: NonZeroUsize,
+        session_of: impl Fn(&T) -> Arc<Session>,
+    ) -> Vec<(T, io::Error)> {
+        let (mut all, mut failed) = (self.0.lock().await, Vec::new());
+        let Some(all) = &mut *all else { return failed };
+        for Open { entrance, .. } in bound.gone {
+            close_everywhere(handles, entrance.id).await;
+            let (what, address) = (T::WHAT, &entrance.address);
+            tracing::info!(address, "{what} {address} is closed");
+            all.retain(|open| open.entrance.id != entrance.id);
+        }
+        for (open, entry) in bound.known {
+            if open.entry != entry {
+                turn(&open, &entry);
+            }
+            if entry.turns_flows(&open.entry) {
+                renew_flows(handles, open.entrance.id).await;
+            }
+            let session = session_of(&entry);
+            open.entrance.backends.lead_to(&session);
+            open.entrance.steer(&session);
+            if let Some(known) = all.iter_mut().find(|one| one.entrance.id == open.entrance.id) {
+                known.entry = entry;
+            }
+        }
+        let mut new = bound.new;
+        for entry in bound.late {
+            match bind(&entry, workers, &session_of(&entry)) {
+                Ok(opened) => new.push(opened),
+                Err(why) => failed.push((entry, io::Error::other(format!("{why:#}")))),
+            }
+        }
+        for (open, listeners) in new {
+            if let Err(why) = open_everywhere(handles, &open.entrance, listeners).await {
+                close_everywhere(handles, open.entrance.id).await;
+                failed.push((open.entry, why));
+                continue;
+            }
+            open.entry.tell(None, &open.entrance.address);
+            all.push(open);
+        }
+        failed
+    }
+
+    /// The open entrances.
+    pub(crate) async fn all(&self) -> Vec<Open<T>> {
+        self.0.lock().await.clone().unwrap_or_default()
+    }
+
+    /// Closes all entrances for good.
+    pub(crate) async fn close_all(&self, handles: &[Handle]) {
+        for Open { entrance, .. } in self.0.lock().await.take().into_iter().flatten() {
+            close_everywhere(handles, entrance.id).await;
+        }
+    }
+}
+
+/// Whether both cannot be bound at once: the same port, at all addresses and at one address.
+fn is_in_the_way(open: &Local, wanted: &Local) -> bool {
+    match (open.socket(), wanted.socket()) {
+        (Some((over, open)), Some((of_wanted, wanted))) => {
+            let all = open.ip().is_unspecified() || wanted.ip().is_unspecified();
+            over == of_wanted && all && open.port() == wanted.port() && open.port() != 0
+        }
+        (None, _) | (_, None) => false,
+    }
+}
+
+/// The identity of a listener: its protocol and address, without its notation and its permissions.
+/// A SOCKS5 or HTTP proxy is another listener than a port with a target.
+fn place(listen: &Local) -> Result<(Over, bool, std::net::SocketAddr), &str> {
+    match listen {
+        Local::Unix { address, .. } => Err(address.place()),
+        Local::Tcp(at) => Ok((Over::Tcp, false, *at)),
+        Local::Udp(at) => Ok((Over::Udp, false, *at)),
+        Local::Socks5(at) | Local::HttpProxy(at) => Ok((Over::Tcp, true, *at)),
+    }
+}
+
+fn bind<T: Opening>(
+    entry: &T,
+    workers: NonZeroUsize,
+    session: &Arc<Session>,
+) -> anyhow::Result<(Open<T>, Listeners)> {
+    let (address, listeners) = listeners::bind(entry.listen(), workers)?;
+    let entrance = Arc::new(Entrance {
+        id: next_id(),
+        backends: Backends::new(entry.aim(&address), session, entry.gate()),
+        address,
+        steering: listeners.steering(),
+        bounds: entry.bounds(),
+    });
+    entrance.steer(session);
+    Ok((Open { entry: entry.clone(), entrance }, listeners))
+}
+
+/// Changes an open entrance to the target, the limits and the socket mode of `entry`.
+fn turn<T: Opening>(open: &Open<T>, entry: &T) {
+    let entrance = &open.entrance;
+    entrance.backends.forget_health();
+    entrance.backends.set_aim(entry.aim(&entrance.address));
+    entry.limit(entrance);
+    entry.tell(Some(&open.entry), &entrance.address);
+    if let Local::Unix { address, mode } = entry.listen()
+        && address.abstract_name().is_none()
+        && let Err(error) = socket_file::set_mode(Path::new(address.place()), *mode)
+    {
+        let (what, listen) = (T::WHAT, entry.listen());
+        tracing::warn!("the socket file of {what} {listen} keeps its mode: {error}");
+    }
+}

@@ -1,0 +1,70 @@
+//! The entries of a proxy as entrances of this process.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use config::{Balancer, Local};
+use proto::Target;
+use relay::shares::Kind;
+use relay::{FlowBounds, Gate, Holder};
+
+use crate::aim::Aim;
+use crate::descriptors;
+use crate::entrance::{Entrance, Opening};
+
+impl Opening for Balancer {
+    const WHAT: &'static str = "proxy";
+
+    fn listen(&self) -> &Local {
+        &self.listen
+    }
+
+    fn aim(&self, _address: &str) -> Aim {
+        let name = self.service.name.clone();
+        let target = Target::Service(name.clone());
+        Aim { name, target, terms: self.terms(), rules: None, proxy: None }
+    }
+
+    fn gate(&self) -> Arc<Gate> {
+        let holder = Holder::new(descriptors::table(), Kind::Own);
+        Gate::limited(Some(most(self)), None, Some(holder))
+    }
+
+    fn bounds(&self) -> Arc<FlowBounds> {
+        let (most, per_source) = flows(self);
+        Arc::new(FlowBounds::new(most, per_source))
+    }
+
+    fn limit(&self, entrance: &Entrance) {
+        entrance.backends.first().gate.set_limit(most(self));
+        let (most, per_source) = flows(self);
+        entrance.bounds.set(most, per_source);
+    }
+
+    // The flows to targets that are gone end at the end that sends to the targets.
+    fn turns_flows(&self, _before: &Self) -> bool {
+        false
+    }
+
+    fn tell(&self, before: Option<&Self>, address: &str) {
+        let (name, aims) = (&self.service.name, self.service.aims());
+        let does = if before.is_some() { "has changed" } else { "listens" };
+        tracing::info!(
+            service = name,
+            address,
+            "proxy {name} {does} at {address}; its visitors go to {aims}"
+        );
+    }
+}
+
+/// The most connections at one time.
+fn most(proxy: &Balancer) -> u32 {
+    proxy.connections.map_or(u32::MAX, NonZeroU32::get)
+}
+
+/// The most flows, in all and of one source.
+fn flows(proxy: &Balancer) -> (u32, u32) {
+    let limits = proxy.service.limits;
+    let most = limits.most.map_or(FlowBounds::FLOWS, NonZeroU32::get);
+    (most, limits.per_source.map_or(u32::MAX, NonZeroU32::get))
+}

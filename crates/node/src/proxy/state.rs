@@ -1,0 +1,96 @@
+//! What a worker of a proxy has beside the state of every worker: the entries with their targets, and
+//! the connections and flows, which no link carries.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::{Arc, Weak};
+
+use config::{Balancer, ProxyConfig};
+use ops::status::{StreamKind, StreamNumber};
+use relay::Roll;
+
+use super::ProxyShared;
+use crate::client::Local;
+use crate::session::Worker;
+
+/// The state of a proxy on one worker.
+#[derive(Default)]
+pub(crate) struct ProxyState {
+    shared: RefCell<Weak<ProxyShared>>,
+    entries: RefCell<Option<Entries>>,
+    connections: Rc<Roll>,
+    flows: Rc<Roll>,
+}
+
+/// An entry of the configuration on one worker.
+pub(super) struct Entry {
+    /// Its targets.
+    pub(super) local: Local,
+    /// The TLS of its visitors ends here.
+    pub(super) ends_tls: bool,
+}
+
+/// The entries of one configuration. Entries that are gone since the configuration before are kept: a
+/// reload changes configuration and listeners one after the other, and a visitor may come between.
+struct Entries {
+    of: Arc<ProxyConfig>,
+    known: HashMap<String, Rc<Entry>>,
+}
+
+impl ProxyState {
+    /// The proxy has started on this worker.
+    pub(super) fn start(&self, shared: &Arc<ProxyShared>) {
+        *self.shared.borrow_mut() = Arc::downgrade(shared);
+    }
+
+    /// What all workers share. `None`: this process is no proxy, or has ended.
+    pub(super) fn shared(&self) -> Option<Arc<ProxyShared>> {
+        self.shared.borrow().upgrade()
+    }
+
+    /// An entry of the configuration in force.
+    pub(super) fn entry(&self, worker: &Worker, name: &str) -> Option<Rc<Entry>> {
+        let shared = self.shared()?;
+        let (mut entries, now) = (self.entries.borrow_mut(), shared.config.load());
+        if !entries.as_ref().is_some_and(|known| Arc::ptr_eq(&known.of, &now)) {
+            let entry = |proxy: &Balancer| {
+                let mut terms = proxy.terms();
+                // The end of the visitor watches the time of the connection.
+                terms.timeouts = terms.timeouts.without_limits();
+                let local = Local::new(worker, &shared.records, &proxy.service, terms, true);
+                let entry = Rc::new(Entry { local, ends_tls: proxy.tls.is_some() });
+                (proxy.service.name.clone(), entry)
+            };
+            let before = entries.take();
+            let before = before.into_iter().flat_map(|Entries { of, mut known }| {
+                known.retain(|name, _| of.proxies.iter().any(|proxy| proxy.service.name == *name));
+                known
+            });
+            let known = before.chain(now.proxies.iter().map(entry)).collect();
+            *entries = Some(Entries { of: Arc::clone(&now), known });
+        }
+        entries.as_ref()?.known.get(name).cloned()
+    }
+
+    /// The connections, or the flows, of this worker.
+    pub(crate) fn roll(&self, kind: StreamKind) -> &Rc<Roll> {
+        match kind {
+            StreamKind::Stream => &self.connections,
+            StreamKind::Flow => &self.flows,
+        }
+    }
+
+    /// Ends a connection or a flow of worker `index`. False: nothing has this number.
+    pub(crate) fn abort(&self, index: usize, wanted: StreamNumber) -> bool {
+        let StreamNumber { kind, number: entry, .. } = wanted;
+        number(index, kind, entry) == wanted && self.roll(kind).abort(entry)
+    }
+}
+
+/// The number by which people name a connection or a flow of worker `index`. The worker stands where
+/// the link stands elsewhere.
+pub(crate) fn number(index: usize, kind: StreamKind, number: u32) -> StreamNumber {
+    let link = u64::try_from(index).unwrap_or(u64::MAX).saturating_add(1);
+    StreamNumber { link, kind, number }
+}

@@ -1,0 +1,115 @@
+//! A flow inside of this process. It joins the flow of a visitor with the flow of a target without
+//! a link: what one end receives is delivered to the other end.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use proto::ResetCode;
+use transport::{FlowInlet, FlowOutlet};
+
+use crate::roll::{Enrolled, Enrolment, Place, Roll};
+
+/// Joins the flow of a visitor, whose outlet is `visitor`, with the flow of a target. `target` takes
+/// the inlet of the target's flow and returns the outlet of the target; `None`: it has closed the
+/// inlet. The inlet of the visitor's flow is returned. A target that cannot be reached closes the
+/// visitor's flow, perhaps before the return.
+pub fn join_flow(
+    visitor: Rc<dyn FlowOutlet>,
+    roll: &Rc<Roll>,
+    target: impl FnOnce(Box<dyn FlowInlet>) -> Option<Rc<dyn FlowOutlet>>,
+) -> Box<dyn FlowInlet> {
+    let passage = Rc::new(Passage {
+        ends: [RefCell::new(None), RefCell::new(Some(visitor))],
+        bytes: Default::default(),
+        place: RefCell::new(None),
+    });
+    let side = |to| Box::new(Side { passage: Rc::clone(&passage), to });
+    let outlet = target(side(TO_VISITOR));
+    // A target that has closed the flow already has taken the visitor's end.
+    if passage.ends[TO_VISITOR].borrow().is_some() {
+        *passage.ends[TO_TARGET].borrow_mut() = outlet;
+        let enrolled: Rc<dyn Enrolled> = Rc::<Passage>::clone(&passage);
+        *passage.place.borrow_mut() = Some(roll.enter(Rc::downgrade(&enrolled)));
+    }
+    side(TO_TARGET)
+}
+
+/// The places of the ends in a passage.
+const TO_TARGET: usize = 0;
+const TO_VISITOR: usize = 1;
+
+/// Two joined flows.
+struct Passage {
+    /// Where the datagrams for each end go; `None` after the end.
+    ends: [RefCell<Option<Rc<dyn FlowOutlet>>>; 2],
+    /// Bytes that were delivered to each end.
+    bytes: [Cell<u64>; 2],
+    place: RefCell<Option<Place>>,
+}
+
+impl Passage {
+    /// Ends the flow. `from`: the end that has ended it, which hears nothing more.
+    fn end(&self, from: Option<usize>, code: ResetCode) {
+        self.place.take();
+        // Both are taken before either is told: the first may end the other one.
+        let ends = self.ends.each_ref().map(RefCell::take);
+        for (to, end) in ends.into_iter().enumerate() {
+            if let Some(end) = end.filter(|_| from != Some(to)) {
+                end.close(code);
+            }
+        }
+    }
+}
+
+impl Enrolled for Passage {
+    fn entry(&self) -> Option<Enrolment> {
+        let visitor = self.ends[TO_VISITOR].borrow().clone()?;
+        Some(Enrolment {
+            visitor: visitor.peer(),
+            bytes_in: self.bytes[TO_TARGET].get(),
+            bytes_out: self.bytes[TO_VISITOR].get(),
+            counted: visitor.counted_in(),
+        })
+    }
+
+    fn abort(&self) {
+        self.end(None, ResetCode::Aborted);
+    }
+}
+
+/// The inlet of one of the two flows. Its datagrams are for the other flow.
+struct Side {
+    passage: Rc<Passage>,
+    to: usize,
+}
+
+impl FlowInlet for Side {
+    fn send(&self, datagrams: &mut dyn Iterator<Item = &[u8]>) -> usize {
+        let end = self.passage.ends[self.to].borrow().clone();
+        let Some(end) = end else { return datagrams.count() };
+        let bytes = &self.passage.bytes[self.to];
+        for datagram in datagrams {
+            bytes.set(bytes.get() + datagram.len() as u64);
+            end.deliver(Bytes::copy_from_slice(datagram));
+        }
+        0
+    }
+
+    fn close(&self, code: ResetCode) {
+        self.passage.end(Some(1 - self.to), code);
+    }
+}
+
+impl Drop for Side {
+    fn drop(&mut self) {
+        self.close(ResetCode::Aborted);
+    }
+}
+
+impl fmt::Debug for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.to == TO_TARGET { "Side(visitor)" } else { "Side(target)" })
+    }
+}

@@ -1,0 +1,137 @@
+//! The connections and flows of a worker that no link carries: for a list of them, and for somebody
+//! who ends one.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::ops::Bound;
+use std::rc::{Rc, Weak};
+
+/// A connection or a flow on a [`Roll`].
+pub(crate) trait Enrolled {
+    /// Its figures. `None`: it has just ended.
+    fn entry(&self) -> Option<Enrolment>;
+
+    /// Ends it: both ends are reset or closed.
+    fn abort(&self);
+}
+
+/// What is known of a connection or a flow.
+#[derive(Clone, Debug)]
+pub struct Enrolment {
+    /// The address of the visitor, if it has one.
+    pub visitor: Option<SocketAddr>,
+    /// Bytes that the visitor sent.
+    pub bytes_in: u64,
+    /// Bytes that the target sent.
+    pub bytes_out: u64,
+    /// The identity of the counters of its service.
+    pub counted: *const (),
+}
+
+/// The connections, or the flows, of one worker by their numbers. A number is given once.
+#[derive(Default)]
+pub struct Roll {
+    all: RefCell<BTreeMap<u32, Weak<dyn Enrolled>>>,
+    last: RefCell<u32>,
+}
+
+impl Roll {
+    /// Puts an entry on the roll, until the place is dropped.
+    pub(crate) fn enter(self: &Rc<Self>, entry: Weak<dyn Enrolled>) -> Place {
+        let mut last = self.last.borrow_mut();
+        *last = last.wrapping_add(1);
+        self.all.borrow_mut().insert(*last, entry);
+        Place { roll: Rc::clone(self), number: *last }
+    }
+
+    /// The number of entries.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.all.borrow().len()
+    }
+
+    /// Whether there is no entry.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.all.borrow().is_empty()
+    }
+
+    /// At most `most` entries with numbers above `after`, in the order of their numbers.
+    #[must_use]
+    pub fn list(&self, after: u32, most: usize) -> Vec<(u32, Option<Enrolment>)> {
+        let all = self.all.borrow();
+        let some = all.range((Bound::Excluded(after), Bound::Unbounded)).take(most);
+        let entry = |entry: &Weak<dyn Enrolled>| entry.upgrade().and_then(|entry| entry.entry());
+        some.map(|(number, weak)| (*number, entry(weak))).collect()
+    }
+
+    /// Ends an entry. False: there is none with this number.
+    pub fn abort(&self, number: u32) -> bool {
+        let entry = self.all.borrow().get(&number).and_then(Weak::upgrade);
+        entry.is_some_and(|entry| {
+            entry.abort();
+            true
+        })
+    }
+}
+
+impl fmt::Debug for Roll {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Roll({})", self.len())
+    }
+}
+
+/// A place on a roll.
+pub(crate) struct Place {
+    roll: Rc<Roll>,
+    number: u32,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.roll.all.borrow_mut().remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::ptr;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Fake(Cell<bool>);
+
+    impl Enrolled for Fake {
+        fn entry(&self) -> Option<Enrolment> {
+            Some(Enrolment { visitor: None, bytes_in: 1, bytes_out: 2, counted: ptr::null() })
+        }
+
+        fn abort(&self) {
+            self.0.set(true);
+        }
+    }
+
+    #[test]
+    fn an_entry_has_its_number_until_its_place_is_dropped_and_nobody_gets_it_again() {
+        let (roll, fakes) = (Rc::<Roll>::default(), [(); 3].map(|()| Rc::<Fake>::default()));
+        let enter = |fake: &Rc<Fake>| {
+            let fake: Rc<dyn Enrolled> = Rc::<Fake>::clone(fake);
+            roll.enter(Rc::downgrade(&fake))
+        };
+        let numbers = || roll.list(0, 9).into_iter().map(|(number, _)| number).collect::<Vec<_>>();
+        let [first, second] = [&fakes[0], &fakes[1]].map(enter);
+        assert_eq!(numbers(), [1, 2]);
+        assert!(roll.abort(2) && fakes[1].0.get() && !fakes[0].0.get());
+        drop(second);
+        assert!(!roll.abort(2));
+        let third = enter(&fakes[2]);
+        assert_eq!(numbers(), [1, 3]);
+        assert_eq!(roll.list(1, 9).len(), 1);
+        drop((first, third));
+        assert!(roll.is_empty());
+    }
+}
