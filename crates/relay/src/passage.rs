@@ -83,7 +83,7 @@ pub async fn lead(
     let near = Pipe::new(Rc::default(), None);
     near.attach(visitor.into());
     let held = Held::none(Some(&budget));
-    let inlet = passage(Some(&budget), held, Rc::<Pipe>::clone(&near), target);
+    let inlet = passage(Some(&budget), held, None, Rc::<Pipe>::clone(&near), target);
     Pump::new(near, inlet, None).await;
 }
 
