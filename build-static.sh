@@ -42,6 +42,13 @@ if ! [ -d "$(rustc --print sysroot)/lib/rustlib/$triple" ]; then
   rustup target add "$triple"
 fi
 
+# The page for browsers.
+bare=wasm32-unknown-unknown
+if ! [ -d "$(rustc --print sysroot)/lib/rustlib/$bare" ]; then
+  command -v rustup >/dev/null || die "the Rust target $bare is missing and there is no rustup to add it"
+  rustup target add "$bare"
+fi
+
 # RUSTFLAGS would override the flags of the target: the flags here are the point of this script.
 unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS
 # The addresses that a static-pie corrects at its start are packed (DT_RELR): 200 KB less.

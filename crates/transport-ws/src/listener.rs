@@ -11,7 +11,8 @@ use net::source::Proxies;
 use transport::{Carrier, CarrierError, Incoming, Listener, LocalFuture, Peer, Side, Transport};
 use transport_tcp::TcpListener;
 
-use crate::handshake;
+use crate::Pages;
+use crate::handshake::{self, Place};
 use crate::lane::WsLane;
 
 /// A listener of `wss://` if the listener below has TLS, otherwise of `ws://`.
@@ -29,13 +30,15 @@ pub struct Terms {
     pub proxies: Proxies,
     /// The time after which a carrier that has sent nothing sends a ping.
     pub ping_after: Duration,
+    /// What browsers are offered.
+    pub pages: Option<Arc<dyn Pages>>,
 }
 
 impl Terms {
     /// Makes settings that believe no proxy.
     #[must_use]
     pub fn without_proxies(ping_after: Duration) -> Self {
-        Self { proxies: Proxies::default(), ping_after }
+        Self { proxies: Proxies::default(), ping_after, pages: None }
     }
 }
 
@@ -99,11 +102,10 @@ impl Incoming for Accepted {
     fn handshake(self: Box<Self>) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
         Box::pin(async move {
             let Self { inner, path, terms } = *self;
-            let Terms { proxies, ping_after } = &*terms;
+            let Terms { proxies, ping_after, pages } = &*terms;
             let Carrier { peer, mut lane, .. } = inner.handshake().await?;
-            let accepted =
-                handshake::accept(&mut *lane, peer.address, path.as_deref(), proxies).await;
-            let (leftover, client) = accepted?;
+            let place = Place { path: path.as_deref(), proxies, pages: pages.as_deref() };
+            let (leftover, client) = handshake::accept(&mut *lane, peer.address, place).await?;
             let lane = WsLane::new(lane, Side::Server, leftover, *ping_after);
             let peer = Peer {
                 address: client.unwrap_or(peer.address),

@@ -36,6 +36,9 @@ pub enum CarrierError {
         /// The client that a trusted proxy names.
         client: Option<SocketAddr>,
     },
+    /// The connection asked for a page that this end offers, and has it.
+    #[error("a page was served")]
+    Served,
     /// The settings of this end are unusable.
     #[error("{0}")]
     Config(String),

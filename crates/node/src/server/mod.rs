@@ -21,6 +21,7 @@
 mod accept;
 mod auth;
 mod brake;
+mod browser;
 mod clients;
 mod directory;
 pub(crate) mod doors;
@@ -75,6 +76,7 @@ use crate::tcp_info::Ledger;
 use crate::transports::{Bound, ServerSide};
 use crate::{descriptors, memory, survey, transports, workers};
 
+pub(crate) use browser::pages;
 pub(crate) use clients::Clients;
 use doors::{BoundDoor, Doors, certificates};
 pub use enrolments::Enrolled;
@@ -246,6 +248,7 @@ impl Server {
             events,
             stun: StunReport::new(side.stun()),
         });
+        shared.hosts.set_browser(config.http.browser);
         shared.hosts.remember_for(config.http.remember.duration());
         shared.hosts.set_public(&config.public_url);
         if let Some(state) = state {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use httparse::{EMPTY_HEADER, Header, Request, Status};
 use net::{forwarded, pool};
 use tokio::time::timeout;
@@ -14,7 +14,7 @@ use transport::{CarrierError, Lane};
 
 use super::head::{self, FIELDS, HEAD, NoHead, has, only, values};
 use super::{SUBPROTOCOL, accept_key};
-use crate::Proxies;
+use crate::{Offer, Pages, Proxies, Wish};
 
 /// The page for a request to another path, which looks like that of any small web server.
 const NOT_FOUND: &str = "<html><head><title>404 Not Found</title></head>\
@@ -29,6 +29,9 @@ const DISCARD: usize = 64 << 10;
 
 /// The time limit for answering a refused client.
 const FAREWELL: Duration = Duration::from_secs(2);
+
+/// The same for a page of 200 KiB, which a slow visitor is to have as well.
+const FAREWELL_OF_PAGE: Duration = Duration::from_secs(20);
 
 /// The reason why a request is not upgraded, as a status of HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +71,15 @@ impl Refused {
     }
 }
 
+/// What a listener has for a request.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    /// The path of carriers; `None`: any.
+    pub(crate) path: Option<&'a str>,
+    pub(crate) proxies: &'a Proxies,
+    pub(crate) pages: Option<&'a dyn Pages>,
+}
+
 /// A valid request.
 struct Asked {
     key: String,
@@ -79,18 +91,23 @@ struct Asked {
 pub(crate) async fn accept(
     lane: &mut dyn Lane,
     remote: SocketAddr,
-    path: Option<&str>,
-    proxies: &Proxies,
+    place: Place<'_>,
 ) -> Result<(BytesMut, Option<SocketAddr>), CarrierError> {
     let mut buf = pool::take(HEAD);
-    let is_proxy = proxies.include(remote.ip());
-    let look = |bytes: &[u8]| look(bytes, path, is_proxy, proxies);
-    let Looked { asked, place, is_head, client } = match head::read(lane, &mut buf, look).await {
-        Ok(looked) => looked,
-        Err(NoHead::Io(error)) => return Err(error.into()),
-        Err(NoHead::TooLarge) => Looked::nothing(Refused::TooLarge),
-        Err(NoHead::Malformed) => Looked::nothing(Refused::Malformed),
-    };
+    let (path, is_proxy) = (place.path, place.proxies.include(remote.ip()));
+    let look = |bytes: &[u8]| look(bytes, is_proxy, place);
+    let Looked { asked, page, place, is_head, client } =
+        match head::read(lane, &mut buf, look).await {
+            Ok(looked) => looked,
+            Err(NoHead::Io(error)) => return Err(error.into()),
+            Err(NoHead::TooLarge) => Looked::nothing(Refused::TooLarge),
+            Err(NoHead::Malformed) => Looked::nothing(Refused::Malformed),
+        };
+    if let Some(page) = page {
+        // As below.
+        let _ = timeout(FAREWELL_OF_PAGE, send_away(lane, page)).await;
+        return Err(CarrierError::Served);
+    }
     match asked {
         Ok(asked) => {
             let subprotocol = if asked.has_subprotocol {
@@ -103,12 +120,12 @@ pub(crate) async fn accept(
                  Sec-WebSocket-Accept: {}\r\n{subprotocol}\r\n",
                 accept_key(asked.key.as_bytes())
             );
-            head::write(lane, answer).await?;
+            head::write(lane, answer.into()).await?;
             Ok((buf, client))
         }
         Err(refused) => {
             // When a deadline of the caller drops this future early, the connection simply ends.
-            let _ = timeout(FAREWELL, send_away(lane, refused.answer(is_head))).await;
+            let _ = timeout(FAREWELL, send_away(lane, refused.answer(is_head).into())).await;
             let text = match refused {
                 Refused::NotFound => format!(
                     "HTTP, but not our WebSocket at {place:?}: answered with 404 (this \
@@ -133,6 +150,8 @@ pub(crate) async fn accept(
 /// A complete request.
 pub(super) struct Looked {
     asked: Result<Asked, Refused>,
+    /// The request is for a page, which is this response.
+    page: Option<Bytes>,
     /// The path of the request.
     place: String,
     is_head: bool,
@@ -142,27 +161,48 @@ pub(super) struct Looked {
 
 impl Looked {
     const fn nothing(refused: Refused) -> Self {
-        Self { asked: Err(refused), place: String::new(), is_head: false, client: None }
+        Self { asked: Err(refused), page: None, place: String::new(), is_head: false, client: None }
     }
 }
 
 /// Looks for a complete head at the front of `bytes`, and decodes it.
 pub(super) fn look(
     bytes: &[u8],
-    path: Option<&str>,
     is_proxy: bool,
-    proxies: &Proxies,
+    place: Place<'_>,
 ) -> httparse::Result<(Looked, usize)> {
     let mut fields = [EMPTY_HEADER; FIELDS];
     let mut request = Request::new(&mut fields);
     let Status::Complete(size) = request.parse(bytes)? else { return Ok(Status::Partial) };
+    let (mut path, mut page, is_head) = (place.path, None, request.method == Some("HEAD"));
+    match offer(&request, place.pages) {
+        Some(Offer::Link) => path = None,
+        Some(Offer::Page(response, head)) => {
+            page = Some(if is_head { response.slice(..head) } else { response });
+        }
+        // No path is empty.
+        Some(Offer::Foreign) => path = Some(""),
+        None => {}
+    }
     let looked = Looked {
         asked: examine(&request, path),
+        page,
         place: request.path.unwrap_or_default().chars().take(PLACE).collect(),
-        is_head: request.method == Some("HEAD"),
-        client: if is_proxy { client(request.headers, proxies) } else { None },
+        is_head,
+        client: if is_proxy { client(request.headers, place.proxies) } else { None },
     };
     Ok(Status::Complete((looked, size)))
+}
+
+/// What the pages have for a request.
+fn offer(request: &Request<'_, '_>, pages: Option<&dyn Pages>) -> Option<Offer> {
+    let (fields, pages) = (&*request.headers, pages?);
+    let text = |name| only(fields, name).and_then(|value| str::from_utf8(value).ok());
+    if !matches!(request.method, Some("GET" | "HEAD")) {
+        return None;
+    }
+    let path = request.path?.split('?').next()?;
+    pages.offer(Wish { host: text("host")?, path, origin: text("origin") })
 }
 
 /// The client that a proxy names.
@@ -204,7 +244,7 @@ fn examine(request: &Request<'_, '_>, path: Option<&str>) -> Result<Asked, Refus
 
 /// Sends the answer, ends our direction, and waits until the client ends its own. Closing the
 /// socket with unread bytes would send a reset, and the reset could destroy the answer.
-async fn send_away(lane: &mut dyn Lane, answer: String) -> Result<(), CarrierError> {
+async fn send_away(lane: &mut dyn Lane, answer: Bytes) -> Result<(), CarrierError> {
     head::write(lane, answer).await?;
     poll_fn(|cx| lane.poll_close(cx)).await?;
     let (mut seen, mut buf) = (0, pool::take(HEAD));

@@ -8,7 +8,7 @@ use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-pub(crate) use accept::accept;
+pub(crate) use accept::{Place, accept};
 pub(crate) use connect::connect;
 
 /// The subprotocol that both ends of a carrier agree on (RFC 6455 section 1.9). A client offers it
@@ -28,7 +28,9 @@ fn accept_key(key: &[u8]) -> String {
 
 /// Parses `bytes` as both sides parse a head. The function never panics.
 pub(crate) fn fuzz(bytes: &[u8]) {
-    accept::look(bytes, Some("/a"), true, &crate::Proxies::new(|ip| ip.is_loopback())).ok();
+    let proxies = crate::Proxies::new(|ip| ip.is_loopback());
+    let place = Place { path: Some("/a"), proxies: &proxies, pages: None };
+    accept::look(bytes, true, place).ok();
     connect::look(bytes, "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=").ok();
 }
 

@@ -1,12 +1,12 @@
 //! Accepts the links of visitors. A stream of the server becomes a carrier: TLS and the greeting run
 //! in a task with a deadline, and the number of such tasks is bounded.
 
+mod incoming;
 mod owner;
 mod places;
 mod proof;
 mod verifier;
 
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,16 +16,15 @@ use logging::{AUDIT, RepeatLimit};
 use net::brake::Failures;
 use proto::ResetCode;
 use proto::greeting::{Name, Refusal};
-use relay::{Duplex, StreamLane, accept_duplex, refuse_stream};
-use tls::{PeerMaterial, Shown};
+use relay::{accept_duplex, refuse_stream};
+use tls::Shown;
 use tokio::task::spawn_local;
-use transport::{ALPN, Carrier, CarrierError, Incoming, Inlet, LocalFuture, Outlet};
-use transport_tcp::accept_inside;
+use transport::{CarrierError, Incoming, Inlet, Outlet};
 
 use super::turns::{Bounds, Turn, Turns};
-use super::{RELAY, server_tls};
 use crate::client::ClientShared;
 use crate::session::{Handle, Worker};
+use incoming::Stream;
 use places::{Arrival, Places};
 use proof::{Proved, is_valid, material, may_visit, reason};
 use verifier::PeerVerifier;
@@ -164,38 +163,5 @@ pub(super) async fn welcome(
             target: AUDIT, client = visitor.as_str(), service = service.as_str(),
             "client {visitor} does not visit the private service {service}: {why}"
         );
-    }
-}
-
-/// A stream of the server, before the handshake of TLS.
-#[derive(Debug)]
-struct Stream {
-    stream: Duplex,
-    /// The certificates that the service demands.
-    material: Option<Arc<PeerMaterial>>,
-    shown: Shown,
-    visitor: Name,
-}
-
-impl Incoming for Stream {
-    fn remote(&self) -> SocketAddr {
-        SocketAddr::from(([0, 0, 0, 0], 0))
-    }
-
-    fn handshake(self: Box<Self>) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
-        let Self { stream, material, shown, visitor } = *self;
-        Box::pin(async move {
-            let lane = Box::new(StreamLane::new(stream));
-            let Some(own) = material else {
-                return accept_inside(lane, RELAY, &*server_tls()?).await;
-            };
-            let config = own.server_config(&[ALPN], &shown)?;
-            let mut carrier = accept_inside(lane, RELAY, &config).await?;
-            if own.verify(&shown, visitor.as_str()).is_err() {
-                // The greeting refuses this visitor as it refuses one with a wrong token.
-                carrier.peer.certificate_name = None;
-            }
-            Ok(carrier)
-        })
     }
 }
