@@ -1,5 +1,5 @@
-// The page: it logs in with the code of a visit, keeps the visit, and shows the service in a frame of
-// another origin, so that the pages of a service never see what belongs to this page.
+// The page: it logs in with the code of a visit, keeps the visit, and shows the service in a frame
+// of another origin, so that the pages of a service never see what belongs to this page.
 
 import { failureSentence, stateSentence } from "/sentences.js";
 import { Visit } from "/visit.js";
@@ -36,7 +36,7 @@ function lines(code, prefix) {
 /** Reads the code of a visit. */
 function read(code) {
   if (code.startsWith("enroll1.")) {
-    throw new Error("This is a code for the program tunnel (tunnel client --enroll), not for a visit.");
+    throw new Error("This is a code for the program tunnel (tunnel client --enroll), and no visit.");
   }
   if (!code.startsWith("visit1.")) {
     throw new Error("This is no code of a visit: such a code begins with visit1.");
@@ -60,8 +60,10 @@ function read(code) {
 async function origin(service) {
   const hash = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(service));
   const alphabet = "abcdefghijklmnopqrstuvwxyz234567";
-  const label = Array.from(new Uint8Array(hash).slice(0, LABEL), (byte) => alphabet[byte & 31]).join("");
-  return `${location.protocol}//visit-${label}.${location.host.slice(location.host.indexOf(".") + 1)}`;
+  const bytes = new Uint8Array(hash).slice(0, LABEL);
+  const label = Array.from(bytes, (byte) => alphabet[byte & 31]).join("");
+  const domain = location.host.slice(location.host.indexOf(".") + 1);
+  return `${location.protocol}//visit-${label}.${domain}`;
 }
 
 let open;
@@ -295,8 +297,8 @@ function ofAddress() {
 list();
 if (!isSecureContext || !navigator.serviceWorker) {
   trouble(
-    "This page needs https:// (or an address of this computer itself), because the service is shown " +
-      "by a service worker, which browsers permit there only.",
+    "This page needs https:// (or an address of this computer itself), because the service is " +
+      "shown by a service worker, which browsers permit there only.",
   );
   at("enter").hidden = true;
 } else {

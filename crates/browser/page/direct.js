@@ -1,5 +1,5 @@
-// A data channel straight to the client that has the service. What both ends have to say for it goes
-// through the link, so that the server learns no address.
+// A data channel straight to the client that has the service. What both ends have to say for it
+// goes through the link, so that the server learns no address.
 
 /** Bytes of a message: fourteen packets of SCTP, which leave in one go. */
 const MESSAGE = 16240;
@@ -60,7 +60,9 @@ export class Direct {
       clearTimeout(this.timer);
       this.pause = PAUSE[0];
       const binding = await bound(peer);
-      if (peer === this.peer) this.open(new Lane(channel, () => peer === this.peer && this.later()), binding);
+      if (peer !== this.peer) return;
+      const lane = new Lane(channel, () => peer === this.peer && this.later());
+      this.open(lane, binding);
     };
     this.timer = setTimeout(() => this.later(), TRIAL);
     try {

@@ -247,10 +247,11 @@ body { font: 16px/1.5 system-ui, "Liberation Sans", sans-serif; max-width: 34rem
 a { color: light-dark(#0a58ca, #7cb2ff); }
 </style>
 <p id="sentence">${escaped}</p><p><a href="">Try again</a></p>`;
+  const policy = `default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self' ${home}`;
   const headers = {
     "content-type": "text/html; charset=utf-8",
     "cache-control": "no-store",
-    "content-security-policy": `default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self' ${home}`,
+    "content-security-policy": policy,
   };
   return new Response(text, { status, headers });
 }

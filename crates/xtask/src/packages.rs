@@ -1,5 +1,6 @@
 //! Software that the steps need and cargo does not provide: one list, with a reason for each entry.
 
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::Result;
@@ -125,7 +126,20 @@ fn add_rust_components(site: &Site) -> Result<()> {
             run(Command::new("rustup").args(["component", "add", component]))?;
         }
     }
+    if !has_target(BARE_TARGET)? && find("rustup").is_some() {
+        run(Command::new("rustup").args(["target", "add", BARE_TARGET]))?;
+    }
     Ok(())
+}
+
+/// A target without sockets, threads and clock: what builds for it uses none. The page for browsers
+/// is built for it.
+pub const BARE_TARGET: &str = "wasm32-unknown-unknown";
+
+/// Whether the toolchain has a target.
+pub fn has_target(triple: &str) -> Result<bool> {
+    let (_, sysroot) = capture(Command::new("rustc").args(["--print", "sysroot"]))?;
+    Ok(Path::new(sysroot.trim()).join("lib/rustlib").join(triple).is_dir())
 }
 
 fn missing() -> Vec<&'static Need> {
