@@ -1,8 +1,6 @@
 // A visit: the link in wasm, and around it what a page has: a WebSocket, a timer, ports to service
 // workers.
 
-import { Direct } from "/direct.js";
-
 /** More unsent bytes stop the link, fewer let it go on. */
 const FULL = 1 << 20;
 const EMPTY = 256 << 10;
@@ -52,7 +50,6 @@ export class Visit {
     this.requests = new Map();
     this.pause = PAUSE[0];
     this.state = "";
-    this.stun = [];
   }
 
   now() {
@@ -103,7 +100,6 @@ export class Visit {
   /** Ends the visit. */
   close() {
     this.closed = true;
-    this.direct?.close();
     clearTimeout(this.redial);
     clearTimeout(this.timer);
     for (const socket of this.slots.values()) socket.close();
@@ -170,43 +166,9 @@ export class Visit {
         this.state = word;
         this.ended = word === "over" || word === "enrolled";
         if (word === "live" || word === "visiting") this.pause = PAUSE[0];
-        if (word === "live") this.seek();
         return this.told(word, rest);
       }
-      case 9:
-        return void this.direct?.hear(bytes);
-      case 10:
-        this.stun = utf8.decode(bytes).split(" ");
-        return;
     }
-  }
-
-  /** Looks for a direct path, once. */
-  seek() {
-    const signal = (bytes) => {
-      this.give(bytes);
-      const said = this.link.signal(this.now());
-      this.turn();
-      return said === 1;
-    };
-    this.direct ??= new Direct(signal, this.stun, (lane, binding) => {
-      if (this.closed) return lane.close();
-      const slot = this.nextSlot++;
-      this.slots.set(slot, lane);
-      lane.onmessage = (bytes) => {
-        this.give(bytes);
-        this.link.handle(this.now(), slot);
-        this.turn();
-      };
-      lane.onclose = () => {
-        this.slots.delete(slot);
-        this.link.lost(this.now(), slot);
-        this.turn();
-      };
-      this.give(binding);
-      this.link.dial_direct(this.now(), slot);
-      this.turn();
-    });
   }
 
   send(slot, bytes) {

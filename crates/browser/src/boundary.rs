@@ -88,16 +88,6 @@ pub extern "C" fn dial(now: f64, slot: u32) {
     with(|visit, _| visit.dial(at(now), slot));
 }
 
-/// A direct connection is open. Input: the 32 bytes of its binding.
-#[unsafe(no_mangle)]
-pub extern "C" fn dial_direct(now: f64, slot: u32) {
-    with(|visit, input| {
-        if let Ok(binding) = input.try_into() {
-            visit.dial_direct(at(now), slot, binding);
-        }
-    });
-}
-
 /// Input: bytes of a connection.
 #[unsafe(no_mangle)]
 pub extern "C" fn handle(now: f64, slot: u32) {
@@ -114,12 +104,6 @@ pub extern "C" fn lost(now: f64, slot: u32) {
 #[unsafe(no_mangle)]
 pub extern "C" fn pause(slot: u32, paused: u32) {
     with(|visit, _| visit.pause(slot, paused != 0));
-}
-
-/// Input: what the other client is to know of a direct path. Returns 1 if it will.
-#[unsafe(no_mangle)]
-pub extern "C" fn signal(now: f64) -> u32 {
-    with(|visit, input| visit.signal(at(now), input)).into()
 }
 
 /// Begins a request. Input: lines: method, target, host, then the fields. `length` is that of the body:

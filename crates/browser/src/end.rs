@@ -47,8 +47,6 @@ pub(crate) enum Told<S> {
     Ended,
     /// News of a stream.
     Stream(Event),
-    /// Bytes of the control stream.
-    Control(Bytes),
 }
 
 #[derive(Debug)]
@@ -283,9 +281,10 @@ impl<S: Copy + PartialEq> End<S> {
             | Event::TookOver(_)
             | Event::FlowOpened { .. }
             | Event::Datagram { .. }
-            | Event::FlowClosed { .. } => {}
+            | Event::FlowClosed { .. }
+            // What the server and the other client say concerns direct paths and services.
+            | Event::Control(_) => {}
             Event::GoingAway(_) | Event::Expired => self.forget(Told::Ended),
-            Event::Control(bytes) => self.told.push_back(Told::Control(bytes)),
             Event::Opened { .. }
             | Event::Data { .. }
             | Event::Finished { .. }

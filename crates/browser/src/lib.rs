@@ -1,12 +1,10 @@
 //! A browser as a visitor of a private service, as a plain value: bytes of carriers, requests and the
 //! time go in; bytes for carriers, responses and news come out. The page around it owns the
-//! WebSocket, the data channel, the timer and the service worker (`page/`).
+//! WebSocket, the timer and the service worker (`page/`).
 //!
 //! ```text
-//!   page ── WebSocket ────── outer link ── server ── stream ──┐
-//!    │                          └─ a stream is a carrier of   ├── client with the service
-//!    │                                     inner link ────────┘        │
-//!    └── data channel ── a second carrier of the inner link ───────────┘
+//!   page ── WebSocket ── outer link ── server ── stream ── client with the service
+//!                          └─ a stream is the carrier of the inner link ──┘
 //! ```
 //!
 //! | module | content |
@@ -28,4 +26,4 @@ mod visit;
 
 pub use http::{BadRequest, Body, Request};
 pub use news::{News, State};
-pub use visit::{BadVisit, Slot, Visit, Visitor};
+pub use visit::{BadVisit, Visit, Visitor};

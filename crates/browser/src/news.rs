@@ -10,11 +10,8 @@ pub enum State {
     Enrolled(String),
     /// The page has logged in at the server, and visits the client with the service.
     Visiting,
-    /// Requests reach the service; directly, or through the server.
-    Live {
-        /// Over the data channel.
-        direct: bool,
-    },
+    /// Requests reach the service.
+    Live,
     /// The other client does not answer; the visit is tried again.
     Silent,
     /// The other client is not connected to the server; the visit is tried again.
@@ -45,10 +42,6 @@ pub enum News {
     Room(u32),
     /// How the visit stands.
     State(State),
-    /// What the other client says about a direct path.
-    Signal(Bytes),
-    /// The UDP ports at which the server answers STUN.
-    Stun(Vec<u16>),
 }
 
 impl News {
@@ -67,13 +60,6 @@ impl News {
                 out.put_u32_le(0);
                 return state.write(out);
             }
-            Self::Signal(bytes) => (9, 0, bytes),
-            Self::Stun(ports) => {
-                out.put_u8(10);
-                out.put_u32_le(0);
-                let ports: Vec<_> = ports.iter().map(ToString::to_string).collect();
-                return out.extend_from_slice(ports.join(" ").as_bytes());
-            }
         };
         out.put_u8(kind);
         out.put_u32_le(number);
@@ -87,8 +73,7 @@ impl State {
         let (word, rest) = match self {
             Self::Enrolled(token) => ("enrolled ", token.as_str()),
             Self::Visiting => ("visiting", ""),
-            Self::Live { direct: false } => ("live ", "relayed"),
-            Self::Live { direct: true } => ("live ", "direct"),
+            Self::Live => ("live", ""),
             Self::Silent => ("silent", ""),
             Self::Away => ("away", ""),
             Self::Offline => ("offline", ""),

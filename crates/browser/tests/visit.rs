@@ -232,7 +232,7 @@ const GET: Request<'_> =
 fn a_request_that_waits_for_the_link_is_answered_over_both_links() {
     let mut rig = Rig::new(SECRET);
     let number = rig.visit.ask(rig.now, &GET).unwrap();
-    rig.until(&State::Live { direct: false });
+    rig.until(&State::Live);
     assert!(rig.asked.starts_with(b"GET / HTTP/1.1\r\nHost: a\r\n"));
     let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
     send(&mut rig.client.link, rig.stream.unwrap(), answer);
@@ -285,7 +285,7 @@ fn a_service_that_does_not_exist_ends_the_visit_and_a_client_that_is_away_does_n
         if matches!(state, State::Away | State::Silent) {
             rig.is_cut = false;
             rig.client = Far::new(SECRET, rig.now);
-            rig.until(&State::Live { direct: false });
+            rig.until(&State::Live);
             assert_ne!(rig.relay, Some(first), "it was tried again");
         }
     }
@@ -294,7 +294,7 @@ fn a_service_that_does_not_exist_ends_the_visit_and_a_client_that_is_away_does_n
 #[test]
 fn a_client_that_falls_silent_is_told_and_a_response_that_is_cut_off_is_none() {
     let mut rig = Rig::new(SECRET);
-    rig.until(&State::Live { direct: false });
+    rig.until(&State::Live);
     let number = rig.visit.ask(rig.now, &GET).unwrap();
     rig.run();
     let stream = rig.stream.unwrap();
@@ -310,7 +310,7 @@ fn a_client_that_falls_silent_is_told_and_a_response_that_is_cut_off_is_none() {
 #[test]
 fn a_lost_connection_to_the_server_is_told() {
     let mut rig = Rig::new(SECRET);
-    rig.until(&State::Live { direct: false });
+    rig.until(&State::Live);
     rig.visit.lost(rig.now, 1);
     rig.run();
     assert!(rig.news.contains(&News::State(State::Offline)), "{:?}", rig.news);

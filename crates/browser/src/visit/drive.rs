@@ -2,12 +2,11 @@
 
 use std::collections::VecDeque;
 
-use bytes::{Buf as _, Bytes, BytesMut};
-use proto::control::{ControlDecoder, ControlMessage};
+use bytes::{Buf as _, BytesMut};
 use proto::greeting::{Binding, GreetingError, Refusal};
 use proto::{Event, HEAD_ROOM, Instant, Link, Open, Priority, ResetCode, StreamKey, Target};
 
-use super::{RETRY, Relay, Slot, Visit};
+use super::{RETRY, Relay, Visit};
 use crate::end::Told;
 use crate::news::{News, State};
 
@@ -48,29 +47,16 @@ impl Visit {
             Told::Failed(GreetingError::Unproven) => self.over("unproven"),
             Told::Failed(_) => self.offline(),
             Told::Forgotten | Told::Ended => {
-                self.server = ControlDecoder::new();
                 self.relay_lost(now);
                 self.offline();
             }
             Told::Stream(event) => self.outer_stream(now, event),
-            Told::Control(bytes) => self.server_says(bytes),
-        }
-    }
-
-    /// Messages of the server, of which a browser needs one kind.
-    fn server_says(&mut self, mut bytes: Bytes) {
-        while let Ok(Some(message)) = self.server.decode(&mut bytes) {
-            if let ControlMessage::Stun(ports) = message {
-                self.news.push_back(News::Stun(ports.0));
-            }
         }
     }
 
     /// The state of a visit without a link to the server.
     pub(super) fn offline(&mut self) {
-        let is_direct = matches!(self.inner.active(), Some(Slot::Direct(_)));
-        let is_served = is_direct && self.inner.is_live();
-        if !is_served && !self.outer.is_live() {
+        if !self.outer.is_live() {
             self.tell(State::Offline);
         }
     }
@@ -80,7 +66,7 @@ impl Visit {
         match event {
             Event::Data { key, bytes } => {
                 if is_relay(key) {
-                    self.inner.handle(now, Slot::Relay, &bytes);
+                    self.inner.handle(now, (), &bytes);
                 }
                 if let Some(link) = self.outer.link() {
                     link.consume(now, key, bytes.len());
@@ -151,22 +137,18 @@ impl Visit {
                 link.reset(relay.key, ResetCode::Aborted);
                 link.stop(relay.key, ResetCode::Aborted);
             }
-            self.inner.lost(now, Slot::Relay);
+            self.inner.lost(now, ());
         }
     }
 
-    fn inner_told(&mut self, now: Instant, told: Told<Slot>) {
+    fn inner_told(&mut self, now: Instant, told: Told<()>) {
         match told {
-            Told::Live(slot) => {
+            Told::Live(()) => {
                 self.retry_at = None;
-                self.tell(State::Live { direct: slot != Slot::Relay });
+                self.tell(State::Live);
                 self.open_requests(now);
             }
-            Told::Lost(Slot::Direct(slot)) => {
-                self.news.push_back(News::Close(slot));
-                self.silent(now);
-            }
-            Told::Lost(Slot::Relay) => {
+            Told::Lost(()) => {
                 self.relay_lost(now);
                 self.silent(now);
             }
@@ -178,12 +160,10 @@ impl Visit {
             Told::Failed(_) => self.silent(now),
             Told::Forgotten | Told::Ended => {
                 self.relay_lost(now);
-                self.control = ControlDecoder::new();
                 self.fail_requests("lost");
                 self.silent(now);
             }
             Told::Stream(event) => self.inner_stream(now, event),
-            Told::Control(bytes) => self.control(bytes),
             // A token is no code.
             Told::Enrolled(_) => {}
         }
@@ -212,7 +192,7 @@ impl Visit {
         self.relay = Some(Relay { key, waiting: BytesMut::new() });
         let adds = self.inner.is_live();
         let nonce = self.entropy.next();
-        self.inner.dial(Slot::Relay, nonce, Binding::None, adds);
+        self.inner.dial((), nonce, Binding::None, adds);
         true
     }
 
@@ -220,22 +200,12 @@ impl Visit {
     fn transmit(&mut self, now: Instant) -> bool {
         let flushed = self.flush_relay();
         let can_relay = self.relay.as_ref().is_some_and(|relay| relay.waiting.is_empty());
-        let (paused, mut out) = (&self.paused, VecDeque::new());
-        let takes = |slot| match slot {
-            Slot::Relay => can_relay,
-            Slot::Direct(slot) => !paused.contains(&slot),
-        };
-        let slot = self.inner.poll_transmit(now, takes, &mut out);
-        let mut all = BytesMut::new();
-        out.iter().for_each(|frame| all.extend_from_slice(frame));
-        match slot {
-            Some(Slot::Direct(slot)) => self.news.push_back(News::Send(slot, all.freeze())),
-            Some(Slot::Relay) => {
-                if let Some(relay) = &mut self.relay {
-                    relay.waiting.extend_from_slice(&all);
-                }
-            }
-            None => return flushed,
+        let mut out = VecDeque::new();
+        if self.inner.poll_transmit(now, |()| can_relay, &mut out).is_none() {
+            return flushed;
+        }
+        if let Some(relay) = &mut self.relay {
+            out.iter().for_each(|frame| relay.waiting.extend_from_slice(frame));
         }
         true
     }

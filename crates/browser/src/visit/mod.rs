@@ -13,8 +13,7 @@ mod requests;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
-use proto::control::{ControlDecoder, ControlMessage};
+use bytes::BytesMut;
 use proto::greeting::{Binding, Features, Identity, Name, Token};
 use proto::{InstanceId, Instant, StreamKey};
 
@@ -48,15 +47,6 @@ pub struct Visitor<'a> {
 #[error("{0}")]
 pub struct BadVisit(&'static str);
 
-/// The place of a carrier of the inner link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Slot {
-    /// A stream that the server joins.
-    Relay,
-    /// A connection of the page.
-    Direct(u32),
-}
-
 /// The stream of the outer link that is a carrier of the inner link.
 #[derive(Debug)]
 struct Relay {
@@ -74,7 +64,8 @@ pub struct Visit {
     is_code: bool,
     entropy: Entropy,
     outer: End<u32>,
-    inner: End<Slot>,
+    /// Its one carrier is the stream of `relay`.
+    inner: End<()>,
     relay: Option<Relay>,
     /// When the inner link is dialled again.
     retry_at: Option<Instant>,
@@ -82,10 +73,6 @@ pub struct Visit {
     last_request: u32,
     /// The carriers of the page that take no bytes for now.
     paused: HashSet<u32>,
-    /// Reads the messages of the server.
-    server: ControlDecoder,
-    /// Reads the messages of the other client.
-    control: ControlDecoder,
     news: VecDeque<News>,
     state: Option<State>,
 }
@@ -122,8 +109,6 @@ impl Visit {
             requests: BTreeMap::new(),
             last_request: 0,
             paused: HashSet::new(),
-            server: ControlDecoder::new(),
-            control: ControlDecoder::new(),
             news: VecDeque::new(),
             state: None,
         })
@@ -136,32 +121,18 @@ impl Visit {
         self.drive(now);
     }
 
-    /// A direct connection to the other client is open; `binding` is what both ends see of it.
-    pub fn dial_direct(&mut self, now: Instant, slot: u32, binding: [u8; 32]) {
-        let nonce = self.entropy.next();
-        self.inner.dial(Slot::Direct(slot), nonce, Binding::Exporter(binding), false);
-        self.drive(now);
-    }
-
-    /// Bytes of a connection of the page.
+    /// Bytes of a connection to the server.
     pub fn handle(&mut self, now: Instant, slot: u32, bytes: &[u8]) {
-        if self.outer.has(slot) {
-            self.outer.handle(now, slot, bytes);
-        } else {
-            self.inner.handle(now, Slot::Direct(slot), bytes);
-        }
+        self.outer.handle(now, slot, bytes);
         self.drive(now);
     }
 
-    /// A connection of the page is gone.
+    /// A connection to the server is gone.
     pub fn lost(&mut self, now: Instant, slot: u32) {
         self.paused.remove(&slot);
         if self.outer.has(slot) {
             self.outer.lost(now, slot);
             self.offline();
-        } else {
-            self.inner.lost(now, Slot::Direct(slot));
-            self.silent(now);
         }
         self.drive(now);
     }
@@ -173,17 +144,6 @@ impl Visit {
         } else {
             self.paused.remove(&slot);
         }
-    }
-
-    /// Tells the other client something about a direct path. False: not now.
-    pub fn signal(&mut self, now: Instant, bytes: &[u8]) -> bool {
-        let message = ControlMessage::Signal(Bytes::copy_from_slice(bytes)).encode();
-        let sent = match (message, self.inner.link()) {
-            (Ok(message), Some(link)) => link.send_control(&message),
-            (Ok(_) | Err(_), _) => false,
-        };
-        self.drive(now);
-        sent
     }
 
     /// The time has come for what [`Visit::poll_timeout`] has said.

@@ -1,7 +1,6 @@
 //! Requests and their responses, a stream of the inner link for each.
 
 use bytes::{Bytes, BytesMut};
-use proto::control::ControlMessage;
 use proto::{Event, Instant, Open, Priority, ResetCode, StreamKey, Target};
 
 use super::Visit;
@@ -223,15 +222,6 @@ impl Visit {
     fn end(&mut self, number: u32) {
         self.close(number);
         self.news.push_back(News::End(number));
-    }
-
-    /// Messages of the other client.
-    pub(super) fn control(&mut self, mut bytes: Bytes) {
-        while let Ok(Some(message)) = self.control.decode(&mut bytes) {
-            if let ControlMessage::Signal(signal) = message {
-                self.news.push_back(News::Signal(signal));
-            }
-        }
     }
 }
 

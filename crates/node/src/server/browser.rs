@@ -29,8 +29,7 @@ const LINK: &str = "/.tunnel/link";
 const FOLDER: &str = "/.tunnel/";
 
 /// Files of the page.
-const FILES: [&str; 6] =
-    ["app.js", "direct.js", "link.wasm", "sentences.js", "style.css", "visit.js"];
+const FILES: [&str; 5] = ["app.js", "link.wasm", "sentences.js", "style.css", "visit.js"];
 
 /// What each answer says: browsers take no other type, name nobody and ask again each time, because
 /// a newer server has another page.
