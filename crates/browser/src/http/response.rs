@@ -170,6 +170,9 @@ impl Response {
                 self.input.advance(length);
                 continue;
             }
+            // RFC 9110 section 15: a number out of range counts as an error of the server. Browsers
+            // make no response with it.
+            let status = if (200..=599).contains(&status) { status } else { 500 };
             let mut head = BytesMut::new();
             let reason = response.reason.unwrap_or_default();
             head.put_slice(format!("{status} {reason}").as_bytes());
@@ -271,6 +274,16 @@ mod tests {
         for status in ["204 No Content", "304 Not Modified"] {
             let text = format!("HTTP/1.1 {status}\r\nContent-Length: 5\r\n\r\n");
             assert!(read("GET", text.as_bytes(), 7).unwrap().2);
+        }
+    }
+
+    #[test]
+    fn a_status_that_no_browser_takes_is_an_error_of_the_server() {
+        for status in [0, 99, 600, 999] {
+            let text = format!("HTTP/1.1 {status:03} Odd\r\nContent-Length: 2\r\n\r\nhi");
+            let (head, body, ended) = read("GET", text.as_bytes(), 7).unwrap();
+            assert!(head.starts_with("500 Odd"), "{head}");
+            assert_eq!((&body[..], ended), (&b"hi"[..], true));
         }
     }
 
