@@ -1,7 +1,9 @@
 //! Builds the crate `browser` for wasm32 and compresses the files of the page. On a machine without
 //! that target of Rust the page is left out, and the server says so when it is asked to offer it.
+//! The bytes are those of the sources: none of them is kept in the repository, so none is outdated.
 
 use std::env;
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::Write as _;
@@ -44,6 +46,12 @@ fn main() -> Result<(), Failure> {
     }
     println!("cargo::rerun-if-changed={}", crates.join("../Cargo.lock").display());
     println!("cargo::rerun-if-env-changed={SKIP}");
+    // rustup writes this list when it adds the target.
+    let sysroot = asked(&["--print", "sysroot"])?;
+    let components = Path::new(&sysroot).join("lib/rustlib/components");
+    if components.is_file() {
+        println!("cargo::rerun-if-changed={}", components.display());
+    }
     let mut list = String::from("&[");
     if env::var_os(SKIP).is_none() && has_target()? {
         let mut files = vec![("link.wasm".to_owned(), link(crates, &out)?)];
@@ -71,10 +79,33 @@ fn main() -> Result<(), Failure> {
 }
 
 fn has_target() -> Result<bool, Failure> {
-    let rustc = env::var("RUSTC")?;
-    let asked =
-        Command::new(rustc).args(["--print", "target-libdir", "--target", TARGET]).output()?;
-    Ok(Path::new(String::from_utf8(asked.stdout)?.trim()).is_dir())
+    Ok(Path::new(&asked(&["--print", "target-libdir", "--target", TARGET])?).is_dir())
+}
+
+/// What the compiler prints.
+fn asked(args: &[&str]) -> Result<String, Failure> {
+    let said = Command::new(env::var("RUSTC")?).args(args).output()?;
+    Ok(String::from_utf8(said.stdout)?.trim().to_owned())
+}
+
+/// Flags that keep folders of this machine out of the wasm: they are nobody's concern, and room.
+fn flags(crates: &Path) -> Result<OsString, Failure> {
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let own = env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo"));
+    let registries = home.or(own).map(|home| home.join("registry/src"));
+    let registries = registries.into_iter().filter_map(|folder| fs::read_dir(folder).ok());
+    let registries = registries.flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    let top = crates.parent().ok_or("no folder above the crates")?;
+    let mut flags = OsString::new();
+    for folder in registries.chain([top.to_path_buf()]) {
+        if !flags.is_empty() {
+            flags.push("\u{1f}");
+        }
+        flags.push("--remap-path-prefix=");
+        flags.push(folder);
+        flags.push("/=");
+    }
+    Ok(flags)
 }
 
 /// Builds the link. All profiles share its folder, so that it is built once.
@@ -88,6 +119,7 @@ fn link(crates: &Path, out: &Path) -> Result<PathBuf, Failure> {
     let built = Command::new(env::var("CARGO")?)
         .env_clear()
         .envs(kept)
+        .env("CARGO_ENCODED_RUSTFLAGS", flags(crates)?)
         .args([
             "build",
             "--locked",
