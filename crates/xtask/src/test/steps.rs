@@ -94,8 +94,8 @@ fn doc(site: &Site, _: Lengths) -> Result<Verdict> {
 }
 
 fn pure(site: &Site, _: Lengths) -> Result<Verdict> {
-    if !packages::has_target(BARE_TARGET)? {
-        return Ok(Verdict::Skipped(format!("target {BARE_TARGET} is missing, and rustup")));
+    if let Some(reason) = packages::provide_target(BARE_TARGET)? {
+        return Ok(Verdict::Skipped(reason));
     }
     let mut args = vec!["build", "--target", BARE_TARGET];
     args.extend(walls::PURE.iter().flat_map(|name| ["--package", name]));
@@ -203,21 +203,22 @@ fn against_peer(site: &Site, names: &[&str], variable: &str, peer: &Path) -> Res
     Ok(Verdict::Passed(sum))
 }
 
-/// Drives a browser by its pipe for debuggers. Screenshots are in `target/browser`.
+/// Steers a browser by its pipe for debuggers. Screenshots are in `target/browser`.
 const BROWSER_VISIT: &str = "crates/tunnel/tests/browser/visit.py";
 
 fn browser(site: &Site, _: Lengths) -> Result<Verdict> {
     let chromium = "chromium-headless-shell";
-    if let Some(reason) = packages::lacking(&["python3", chromium]) {
+    let (programs, target) =
+        (packages::provide(&["python3", chromium])?, packages::provide_target(BARE_TARGET)?);
+    if let Some(reason) = programs.or(target) {
         return Ok(Verdict::Skipped(reason));
     }
-    if !packages::has_target(BARE_TARGET)? {
-        return Ok(Verdict::Skipped(format!("target {BARE_TARGET} is missing")));
-    }
     let mut visit = Command::new("python3");
-    visit.arg(site.root.join(BROWSER_VISIT)).arg(site.daemon()?).arg(chromium);
-    run(visit.arg(site.target.join("browser")))?;
-    Ok(Verdict::PASSED)
+    // `-B`: the sources stay as they are.
+    visit.arg("-B").arg(site.root.join(BROWSER_VISIT)).arg(site.daemon()?).arg(chromium);
+    let tests = run_tests(visit.arg(site.target.join("browser")))?;
+    ensure!(tests.passed > 0, "no test of a browser's visit");
+    Ok(Verdict::Passed(tests))
 }
 
 fn named<'a>(built: &'a [Program], name: &str) -> Result<&'a Program> {
