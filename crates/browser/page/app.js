@@ -172,7 +172,7 @@ async function begin(who) {
         break;
       case "live":
         notice("");
-        state("live", "Connected", rest === "direct" ? "directly" : "through the server");
+        state("live", "Connected", "through the server");
         frames ??= framed(site, mine, (failure, now) =>
           now === "live" || failure === "cut" || failure === "refused"
             ? failureSentence(failure, client, service)
@@ -189,7 +189,7 @@ async function begin(who) {
         break;
       default:
         state("", "Interrupted");
-        notice(sentence);
+        notice(`${sentence} This page tries again by itself.`);
     }
   };
   const start = async (as) => {

@@ -23,11 +23,11 @@ export function stateSentence(word, client, service) {
       return `The other side could not prove that it is the one that the code was made for. Something
         in between may change the bytes.`;
     case "away":
-      return `${client} is not connected to the server. This page tries again by itself.`;
+      return `${client} is not connected to the server.`;
     case "silent":
-      return `${client} does not answer. This page tries again by itself.`;
+      return `${client} does not answer.`;
     case "offline":
-      return `The server does not answer. This page tries again by itself.`;
+      return `The server does not answer.`;
     default:
       return "";
   }

@@ -8,7 +8,7 @@ const WHOLE = 8 << 20;
 const PIECE = 64 << 10;
 
 /** The time for which a port is waited for, in milliseconds. */
-const PATIENCE = 5000;
+const PATIENCE = 15000;
 
 /** Fields that are not for the browser: they concern the connection, or would keep the pages of the
  * service out of the frame in which this visit shows them. */

@@ -8,6 +8,7 @@ import hashlib
 import http.server
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -40,6 +41,8 @@ class Origin(http.server.BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     seen = []
+    # The second half of `/halves` is sent when this is set.
+    goes_on = threading.Event()
 
     def log_message(self, *_):
         pass
@@ -66,6 +69,17 @@ class Origin(http.server.BaseHTTPRequestHandler):
                 self.answer(200, "image/svg+xml", SVG)
             case "/big":
                 self.answer(200, "application/octet-stream", BIG)
+            case "/halves":
+                self.send_response(200)
+                self.send_header("Content-Length", len(BIG))
+                self.end_headers()
+                self.wfile.write(BIG[: len(BIG) // 2])
+                Origin.goes_on.wait(LONG)
+                self.wfile.write(BIG[len(BIG) // 2 :])
+            case "/odd":
+                self.send_response(999, "Odd")
+                self.send_header("Content-Length", 0)
+                self.end_headers()
             case "/packed":
                 packed = gzip.compress(b"it was packed")
                 self.answer(200, "text/plain", packed, ("Content-Encoding", "gzip"))
@@ -106,15 +120,22 @@ class Site(http.server.ThreadingHTTPServer):
 
 
 def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
+    """A port that no connection of this machine takes while the server is away."""
+    for port in random.sample(range(20000, 32000), 100):
+        try:
+            with socket.create_server(("127.0.0.1", port)):
+                return port
+        except OSError:
+            continue
+    raise AssertionError("no port is free")
 
 
 class Rig:
     """A server, a client with a private service, and a browser."""
 
     def __init__(self, tunnel, chromium, shots):
-        self.tunnel, self.shots = tunnel, shots
+        self.tunnel, self.chromium, self.shots = tunnel, chromium, shots
+        self.browser = None
         os.makedirs(shots, exist_ok=True)
         self.folder = tempfile.TemporaryDirectory(prefix="tunnel-visit-")
         self.port = free_port()
@@ -130,10 +151,12 @@ clients:
   - {{ name: home, token: {TOKEN}, allow: {{ invite: true }} }}
 """)
         self.client_file()
+        self.home = f"http://visit.localhost:{self.port}/"
+
+    def begin(self):
         self.start("server")
         self.start("client")
-        self.browser = Chromium(chromium)
-        self.home = f"http://visit.localhost:{self.port}/"
+        self.browser = Chromium(self.chromium)
 
     def client_file(self, browser="true"):
         self.write("client.yaml", f"""
@@ -143,6 +166,7 @@ token: {TOKEN}
 state_dir: {self.path("client")}
 control: {self.path("client.sock")}
 retry: {{ min: 100ms, max: 1s }}
+resume_timeout: 5m
 services:
   - name: web
     target: tcp://127.0.0.1:{self.origin.server_address[1]}
@@ -204,7 +228,8 @@ services:
         page.run("document.querySelector('#enter button').click()")
 
     def close(self):
-        self.browser.close()
+        if self.browser:
+            self.browser.close()
         for role in ["client", "server"]:
             if role in self.processes:
                 self.kill(role)
@@ -224,6 +249,12 @@ TROUBLE = """!document.getElementById('trouble').hidden
 CONNECTED = "document.getElementById('state').className === 'live'"
 
 
+HASHED = """(async (body) => Array.from(
+    new Uint8Array(await crypto.subtle.digest('SHA-256', body)),
+    (byte) => byte.toString(16).padStart(2, '0')).join(''))"""
+BIG_HASH = hashlib.sha256(BIG).hexdigest()
+
+
 def shots(rig, page, name):
     """Screenshots for people."""
     for width, height in [(1280, 800), (360, 740)]:
@@ -241,6 +272,9 @@ def test_a_code_that_is_none_or_unknown_gets_a_sentence(rig):
     rig.open(page, "hello")
     assert "visit1." in page.until(f"({TROUBLE}).includes('no code') && ({TROUBLE})")
     shots(rig, page, "start")
+    page.run("document.querySelector('details').open = true")
+    shots(rig, page, "limits")
+    page.run("document.querySelector('details').open = false")
     used = rig.code("used")
     rig.code("used")
     rig.open(page, used)
@@ -263,15 +297,13 @@ def test_a_code_opens_the_service_with_its_style_and_image(rig):
 
 def test_downloads_forms_uploads_and_redirects_work(rig):
     site = rig.site
-    hashed = """(async (body) => Array.from(
-        new Uint8Array(await crypto.subtle.digest('SHA-256', body)),
-        (byte) => byte.toString(16).padStart(2, '0')).join(''))"""
-    big = site.run(f"fetch('/big').then((r) => r.arrayBuffer()).then({hashed})")
-    assert big == hashlib.sha256(BIG).hexdigest(), big
+    big = site.run(f"fetch('/big').then((r) => r.arrayBuffer()).then({HASHED})")
+    assert big == BIG_HASH, big
     assert site.run("fetch('/packed').then((r) => r.text())") == "it was packed"
     assert site.run("fetch('/chunks').then((r) => r.text())") == "one two three"
     assert site.run("fetch('/nothing').then((r) => r.status)") == 404
     assert site.run("fetch('/', { method: 'HEAD' }).then((r) => r.status)") == 200
+    assert site.run("fetch('/odd').then((r) => r.status)") == 500
     # 5 MB with a length, 10 MB in chunks.
     for size in [5 << 20, 10 << 20]:
         said = site.run(f"""fetch('/post', {{ method: 'POST', body: new Uint8Array({size}).fill(7) }})
@@ -302,7 +334,7 @@ def test_a_visit_is_kept_over_a_reload_and_its_secret_stays_out_of_the_origin_of
     rig.site = page.frame("document.getElementById('title')")
 
 
-def test_the_restart_of_the_server_and_the_death_of_the_publisher_get_sentences(rig):
+def test_the_death_of_the_publisher_gets_a_sentence_and_its_return_is_noticed(rig):
     page, site = rig.page, rig.site
     rig.kill("client")
     # A link that carries nothing is asked after 15 s, one that has something to say at once.
@@ -311,14 +343,36 @@ def test_the_restart_of_the_server_and_the_death_of_the_publisher_get_sentences(
     assert "home" in said and "tries again" in said, said
     shots(rig, page, "away")
     site.until("window.late === 502", "an answer and no spinner")
+    site.run("location.href = '/?away'")
+    said = site.until(SENTENCE, "a sentence in the place of the service")
+    assert "home" in said, said
+    shots(rig, page, "no-answer")
     rig.start("client")
     page.until(CONNECTED, "connected again")
-    assert site.run("fetch('/chunks').then((r) => r.text())") == "one two three"
+    site.run("document.querySelector('a').click()")
+    site.until("location.search === '?away' && document.getElementById('title')", "the service")
+
+
+def test_a_download_goes_on_where_it_stopped_when_the_server_dies_and_returns(rig):
+    page, site = rig.page, rig.site
+    site.run(f"""window.read = 0; void fetch('/halves').then(async ({{ body }}) => {{
+        const pieces = [];
+        for (const reader = body.getReader(); ; ) {{
+            const {{ done, value }} = await reader.read();
+            if (done) return new Blob(pieces).arrayBuffer();
+            window.read += value.length;
+            pieces.push(value);
+        }}
+    }}).then({HASHED}).then((hash) => {{ window.whole = hash }}, (e) => {{ window.whole = `${{e}}` }})""")
+    site.until(f"window.read === {len(BIG) // 2}", "half of it")
     rig.kill("server")
     said = page.until(NOTICE, "a sentence")
     assert "server does not answer" in said, said
     rig.start("server")
     page.until(CONNECTED, "connected again")
+    Origin.goes_on.set()
+    whole = site.until("window.whole", "all of it")
+    assert whole == BIG_HASH, whole
     assert site.run("fetch('/chunks').then((r) => r.text())") == "one two three"
 
 
@@ -347,8 +401,9 @@ def main():
     wanted = sys.argv[4:]
     rig = Rig(os.path.abspath(tunnel), chromium, folder)
     tests = [name for name in globals() if name.startswith("test_")]
-    passed = 0
+    passed, name = 0, "the start"
     try:
+        rig.begin()
         for name in tests:
             if wanted and name not in wanted:
                 continue
@@ -359,12 +414,12 @@ def main():
     except Exception:  # The reason is printed, with what the programs said.
         print(f"FAIL {name}", flush=True)
         traceback.print_exc()
-        print("\n".join(["--- browser", *rig.browser.log[-30:]]))
+        print("\n".join(["--- browser", *(rig.browser.log[-30:] if rig.browser else [])]))
         rig.logs()
         return 1
     finally:
         rig.close()
-    print(f"{passed} passed")
+    print(f"\ntest result: ok. {passed} passed; 0 failed; 0 ignored")
     return 0
 
 
