@@ -102,6 +102,14 @@ impl Lane for Begun {
         self.lane.poll_close(cx)
     }
 
+    fn authenticated(&mut self) {
+        self.lane.authenticated();
+    }
+
+    fn set_send_limit(&mut self, bytes: usize) {
+        self.lane.set_send_limit(bytes);
+    }
+
     fn held(&self) -> usize {
         self.lane.held()
     }
