@@ -29,7 +29,7 @@ pub(super) fn doors(
         && !listen.iter().any(offers)
     {
         let bad = BadValue::new("no listener offers the page for browsers");
-        let hint = "add a listener wss://, mux://, or ws:// behind a reverse proxy";
+        let hint = "add a listener wss://, mux:// with a path, or ws:// behind a reverse proxy";
         http.bad("browser", bad.hint(hint));
     }
     let has_tls = has_mux || !of_tls.listen.is_empty();
