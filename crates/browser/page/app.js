@@ -240,7 +240,8 @@ function framed(site, mine, words) {
     if (data === "ready" || data === "need") {
       const { port1, port2 } = new MessageChannel();
       drop();
-      drop = mine.visit.serve(port1, new URL(site).host, words);
+      const alive = () => keeper.contentWindow?.postMessage("alive", site);
+      drop = mine.visit.serve(port1, new URL(site).host, words, alive);
       keeper.contentWindow.postMessage("port", site, [port2]);
     }
     if (data === "set" && !page) {

@@ -8,6 +8,10 @@ const EMPTY = 256 << 10;
 /** The pause before a further WebSocket grows from the first to the last, in milliseconds. */
 const PAUSE = [300, 5000];
 
+/** While a response arrives, the service worker hears of it at least this often, in milliseconds: the
+ * timers of a page in the background may rest for a minute. */
+const ALIVE = 5000;
+
 /** A request without an answer fails after so many milliseconds if the link does not live. */
 const PATIENCE = 8000;
 
@@ -189,8 +193,10 @@ export class Visit {
     }
   }
 
-  /** Answers the requests that come by a port. `words`: makes the sentence of a failure. */
-  serve(port, host, words) {
+  /** Answers the requests that come by a port. `words`: makes the sentence of a failure. `alive`:
+   * tells the service worker to stay. */
+  serve(port, host, words, alive) {
+    let told = this.now();
     const numbers = new Map();
     const pending = new Set();
     const drop = (id) => {
@@ -232,7 +238,13 @@ export class Visit {
             const pairs = fields.map((field) => field.split(/:(.*)/s).slice(0, 2));
             say({ kind: "head", status: Number(status), reason, fields: pairs });
           },
-          body: (bytes) => say({ kind: "body", bytes }, [bytes.buffer]),
+          body: (bytes) => {
+            if (this.now() - told > ALIVE) {
+              told = this.now();
+              alive();
+            }
+            say({ kind: "body", bytes }, [bytes.buffer]);
+          },
           end: () => {
             numbers.delete(id);
             say({ kind: "end" });

@@ -10,6 +10,10 @@ const PIECE = 64 << 10;
 /** The time for which a port is waited for, in milliseconds. */
 const PATIENCE = 15000;
 
+/** The time until a response begins, in milliseconds. After five minutes a browser ends an event of a
+ * service worker, and with it the worker and each of its responses. */
+const LATE = 280000;
+
 /** Fields that are not for the browser: they concern the connection, or would keep the pages of the
  * service out of the frame in which this visit shows them. */
 const HIDDEN = [
@@ -46,7 +50,7 @@ addEventListener("message", (event) => {
 addEventListener("fetch", (event) => {
   const url = new URL(event.request.url);
   if (url.origin !== location.origin || url.pathname.startsWith("/.tunnel/")) return;
-  event.respondWith(answer(event, url));
+  event.respondWith(answer(event.request, url));
 });
 
 const isKeeper = (client) => client && new URL(client.url).pathname === "/.tunnel/frame";
@@ -64,8 +68,7 @@ async function reach() {
   });
 }
 
-async function answer(event, url) {
-  const { request } = event;
+async function answer(request, url) {
   // A form of another site must not act in the name of this visitor. Pages of the service send theirs
   // from inside the frame.
   const isForm = request.mode === "navigate" && request.method !== "GET";
@@ -73,14 +76,13 @@ async function answer(event, url) {
     return page(403, "Another site has sent this form.");
   }
   try {
-    return await ask(event, await reach(), url);
+    return await ask(request, await reach(), url);
   } catch (error) {
     return page(503, error.message);
   }
 }
 
-function ask(event, to, url) {
-  const { request } = event;
+function ask(request, to, url) {
   const id = ++last;
   const say = (message, moved = []) => to.postMessage({ id, ...message }, moved);
   return new Promise(async (respond) => {
@@ -88,8 +90,13 @@ function ask(event, to, url) {
     let room = () => {};
     let pull = () => {};
     let over = false;
+    const late = setTimeout(() => {
+      cancel();
+      respond(page(504, "The service gave no answer in the time for which a browser waits."));
+    }, LATE);
     const forget = () => {
       over = true;
+      clearTimeout(late);
       asked.delete(id);
       room();
       pull();
@@ -98,14 +105,13 @@ function ask(event, to, url) {
       if (!over) say({ kind: "cancel" });
       forget();
     };
-    let ended;
-    event.waitUntil(new Promise((done) => (ended = done)));
     asked.set(id, {
       head({ status, reason, fields }) {
+        clearTimeout(late);
         const body = new ReadableStream(
           {
             start: (controller) => (stream = controller),
-            cancel: () => (cancel(), ended()),
+            cancel,
           },
           new ByteLengthQueuingStrategy({ highWaterMark: 256 << 10 }),
         );
@@ -131,7 +137,6 @@ function ask(event, to, url) {
           } catch {
             // Nobody reads it any more.
           }
-          ended();
         });
         forget();
         drain();
@@ -139,7 +144,6 @@ function ask(event, to, url) {
       room: () => room(),
       failed({ text }) {
         forget();
-        ended();
         if (stream) stream.error(new Error(text));
         else respond(page(502, text));
       },
