@@ -114,8 +114,8 @@ Examples:
     tunnel visit --revoke laptop
   On the visitor's machine, with the code that --new printed:
     tunnel visit visit1.… --listen 2222
-  In a browser without this program, where the server has `http.browser: true` and the service is
-  a web site with `browser: true` (the page browser.md of the manual):
+  In a browser without this program, if the server has `http.browser: true`
+  and the service, a web site, `browser: true` (browser.md of the manual):
     https://visit.example.com/#visit1.…
 
 The code has a secret of the two clients, which the server never sees. It works once within ten
