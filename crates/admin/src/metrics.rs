@@ -647,6 +647,7 @@ mod tests {
         ];
         status.peers.streams = [("joined".to_owned(), 12), ("unknown".to_owned(), 2)].into();
         status.peers.stun = [("answered".to_owned(), 40), ("dropped".to_owned(), 1)].into();
+        client.peers.programs = 3;
         client.peers.trials = [("direct".to_owned(), 2), ("blocked_there".to_owned(), 1)].into();
         let bytes = |received, sent| PathBytes { received, sent };
         client.peers.bytes =

@@ -45,6 +45,9 @@ fn of_client<'a>(list: &mut List<'a>, status: &'a Status) {
         }
     }
     let counts = &status.peers;
+    let name = "tunnel_peer_programs";
+    list.metric(name, Gauge, "Programs without a tunnel that visit by WebRTC.");
+    list.value(name, &[], counts.programs);
     let name = "tunnel_peer_trials_total";
     list.metric(name, Counter, "Trials of direct paths that have ended, by outcome.");
     for (outcome, count) in &counts.trials {

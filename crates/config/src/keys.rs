@@ -34,7 +34,7 @@ mod tables {
         "listen", "tls", "clients", "public_bind", "public_url", "state_dir", "workers", "memory_budget", "window",
         "keepalive", "resume_timeout", "drain_timeout", "log", "control", "trusted_proxies",
         "watch", "admin", "allow_any_client", "auth", "otlp", "quic", "kcp", "http", "tls_routes",
-        "stun",
+        "stun", "p2p",
     ], &["limits"]);
     pub(crate) const LISTEN: Table = table("server:listen[]", &["url", "client_ca", "default", "silence", "timeouts"], &[]);
     pub(crate) const LISTEN_TIMEOUTS: Table = table("server:listen[].timeouts", &["dial", "idle", "half_close", "total", "flush"], &[]);
@@ -90,7 +90,10 @@ mod tables {
     pub(crate) const VISITOR_TLS: Table = table("client:services[].visitor_tls", &["ca", "cert", "key"], &[]);
     pub(crate) const FORWARD_TLS: Table = table("client:forwards[].tls", &["ca", "cert", "key"], &[]);
     pub(crate) const VISIT_TLS: Table = table("client:visits[].tls", &["ca", "cert", "key"], &[]);
-    pub(crate) const P2P: Table = table("client:p2p", &["stun", "ports", "candidates"], &[]);
+    pub(crate) const P2P: Table = table("client:p2p", &["stun", "ports", "candidates", "webrtc"], &[]);
+    pub(crate) const SERVER_P2P: Table = table("server:p2p", &["webrtc"], &["stun", "ports"]);
+    pub(crate) const SERVER_WEBRTC: Table = table("server:p2p.webrtc", &["path"], &["peers", "idle"]);
+    pub(crate) const P2P_WEBRTC: Table = table("client:p2p.webrtc", &["peers", "idle"], &[]);
     pub(crate) const VISIT: Table = table("client:visits[]", &["service", "token", "token_file", "tls", "p2p"], &[]);
     pub(crate) const FORWARD: Table = table("client:forwards[]", &["listen", "target", "mode", "basic_auth", "timeouts", "token", "token_file", "tls", "p2p"], &["limits", "name"]);
     pub(crate) const FORWARD_TIMEOUTS: Table = table("client:forwards[].timeouts", STREAM_TIMES, &[]);
@@ -152,6 +155,9 @@ pub const TABLES: &[Table] = &[
     SERVICE_SOURCE_LIMITS,
     HEALTH,
     P2P,
+    P2P_WEBRTC,
+    SERVER_P2P,
+    SERVER_WEBRTC,
     VISITOR,
     VISITOR_TLS,
     VISIT,

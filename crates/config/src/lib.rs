@@ -63,10 +63,10 @@ pub use model::{
     AccessLog, Acme, AcmeBinding, AcmeDns, Admin, Balance, Change, Changed, Check, ClientConfig,
     ClientGrant, Common, Congestion, Demand, Exit, Field, Files, FlowLimits, Forward, Http,
     HttpAuth, Kcp, KcpCongestion, KcpFec, KcpPreset, KeyPair, Listen, LogFile, LogFormat, LogLevel,
-    Mux, Otlp, P2p, Pages, Path, PeerPath, PeerTls, Private, PrivateService, Proof, ProxyProtocol,
-    Public, Quic, RequestFormat, RequestLog, Rights, STUN_PORT, ServerConfig, ServerTls, Service,
-    Spread, StunAddress, TargetTls, TlsRoutes, TlsVersion, Token, Trust, UserFile, Visit,
-    VisitRight, VisitRights, Visitor, VisitorLists, Weighted,
+    Mux, Otlp, P2p, P2pWebrtc, Pages, Path, PeerPath, PeerTls, Private, PrivateService, Proof,
+    ProxyProtocol, Public, Quic, RequestFormat, RequestLog, Rights, STUN_PORT, ServerConfig,
+    ServerTls, ServerWebrtc, Service, Spread, StunAddress, TargetTls, TlsRoutes, TlsVersion, Token,
+    Trust, UserFile, Visit, VisitRight, VisitRights, Visitor, VisitorLists, Weighted,
 };
 pub use moment::Moment;
 pub use names::{NameKind, is_own_name, own_label};

@@ -145,6 +145,12 @@ fn defaults() -> BTreeMap<String, String> {
     put("server: auth.http.timeout".into(), auth.timeout.to_string());
     put("server: auth.http.cache".into(), auth.cache.to_string());
     put("server: public_bind".into(), format!("[{}]", server.public_bind));
+    put("client: p2p.webrtc.peers".into(), client.p2p.webrtc.peers.to_string());
+    put("client: p2p.webrtc.idle".into(), client.p2p.webrtc.idle.to_string());
+    let text = format!("{}p2p: {{ webrtc: {{}} }}\n", SERVER.replace("tls:", "wss:"));
+    let text = Some(Text { name: "minimal.yaml", text: &text });
+    let webrtc = load_server(text, &ServerFlags::default(), &sources).expect("minimal");
+    put("server: p2p.webrtc.path".into(), webrtc.config.webrtc.expect("offers").path);
     put("client: retry.min".into(), client.retry_min.to_string());
     put("client: retry.max".into(), client.retry_max.to_string());
     let [service] = &client.services[..] else { panic!("one service") };
@@ -176,6 +182,7 @@ fn defaults() -> BTreeMap<String, String> {
 
 /// A value for every key that differs from the value in the minimal files.
 const OTHER_SERVER: &str = "listen: wss://[::]:1\ntls: { cert: c, key: k }\npublic_bind: 127.0.0.1\nstun: 1\n\
+    p2p: { webrtc: { path: /w } }\n\
     public_url: tls://a.b\n\
     trusted_proxies: 10.0.0.1\nclients: [{name: b, token_file: t}]\nallow_any_client: true\n\
     auth: { http: { url: 'http://[::1]:1' } }\n\

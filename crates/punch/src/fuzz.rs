@@ -4,16 +4,21 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::signal::Body;
 use crate::stun;
-use crate::{CANDIDATES, SIGNAL_BYTES, Signal};
+use crate::{CANDIDATES, DESCRIPTION_BYTES, SIGNAL_BYTES, Signal};
 
 /// Whatever is understood is written and read again with the same meaning, and is bounded.
 pub fn signal(input: &[u8]) {
     let Ok(signal) = Signal::decode(input) else { return };
-    if let Body::Offer(offer) = &signal.body {
-        assert!(offer.candidates.len() <= CANDIDATES);
-    }
+    let most = match &signal.body {
+        Body::Offer(offer) => {
+            assert!(offer.candidates.len() <= CANDIDATES);
+            SIGNAL_BYTES
+        }
+        Body::Decline(_) => SIGNAL_BYTES,
+        Body::Description(..) => 6 + DESCRIPTION_BYTES,
+    };
     let bytes = signal.encode();
-    assert!(bytes.len() <= SIGNAL_BYTES && bytes.len() <= input.len());
+    assert!(bytes.len() <= most && bytes.len() <= input.len());
     assert_eq!(Signal::decode(&bytes), Ok(signal));
 }
 

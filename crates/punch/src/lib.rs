@@ -33,5 +33,6 @@ pub use filter::{Refused, is_private, refusal};
 pub use inquiry::{Asked, Inquiry, Port};
 pub use nat::{Filtering, Mapping, Nat, Udp, expectation, prospect};
 pub use signal::{
-    Body, CANDIDATES, Credentials, Decline, Offer, SIGNAL_BYTES, Signal, SignalError,
+    Body, CANDIDATES, Credentials, DESCRIPTION_BYTES, Decline, Described, Offer, SIGNAL_BYTES,
+    Signal, SignalError,
 };

@@ -9,10 +9,13 @@
 //!   count (1), each: kind (1)  family (1): 4 or 6  address (4 or 16)  port (2)  priority (4)
 //! kind 1, a refusal:
 //!   reason (1)
+//! kind 2, an offer of WebRTC, and kind 3, its answer:
+//!   a session description, up to the end of the signal
 //! ```
 //!
 //! Numbers are big-endian. Bytes after the last field are ignored, for later versions. Each offer of
-//! a round has all candidates that its sender knows, so a later one replaces an earlier one.
+//! a round has all candidates that its sender knows, so a later one replaces an earlier one. A
+//! session description is whole, and its round has no other.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -23,12 +26,18 @@ use crate::{Candidate, Filtering, Kind, Mapping, Nat, Udp};
 const VERSION: u8 = 1;
 const OFFER: u8 = 0;
 const DECLINE: u8 = 1;
+const DESCRIPTION_OFFER: u8 = 2;
+const DESCRIPTION_ANSWER: u8 = 3;
 
 /// Candidates of one end, at most.
 pub const CANDIDATES: usize = 16;
 
-/// Bytes of a signal that this version makes, at most.
+/// Bytes of a signal about a direct path by QUIC that this version makes, at most.
 pub const SIGNAL_BYTES: usize = 7 + 1 + UFRAG_MOST + 1 + PASSWORD_MOST + 1 + CANDIDATES * 24;
+
+/// Bytes of a session description, at most: a control message has room for 4,096 bytes. Browsers
+/// need some 1,000 and 100 for each candidate.
+pub const DESCRIPTION_BYTES: usize = 4_000;
 
 /// Characters of a ufrag and of a password (RFC 8839 section 5.4 has the least; a longer one serves
 /// nothing).
@@ -69,6 +78,17 @@ pub enum Body {
     Offer(Offer),
     /// The sender does not try.
     Decline(Decline),
+    /// A session description of WebRTC (RFC 8866).
+    Description(Described, String),
+}
+
+/// What a session description is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Described {
+    /// It begins a connection.
+    Offer,
+    /// It answers an offer.
+    Answer,
 }
 
 /// Where the sender may be reached.
@@ -91,6 +111,8 @@ pub enum Decline {
     Relay,
     /// The sender has no socket or no address to try with.
     Unable,
+    /// The sender was built without WebRTC.
+    Without,
     /// The visitor asks more often than the sender answers. Versions before it show it as
     /// [`Decline::Other`].
     Often,
@@ -116,10 +138,13 @@ pub enum SignalError {
     /// A candidate that has no such form.
     #[error("a signal with a malformed candidate")]
     Candidate,
+    /// A session description that is too long, or is no text.
+    #[error("a session description that is no text of at most {DESCRIPTION_BYTES} bytes")]
+    Description,
 }
 
 impl Signal {
-    /// The bytes, at most [`SIGNAL_BYTES`].
+    /// The bytes, at most [`SIGNAL_BYTES`], or a session description with 6 bytes more.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![VERSION];
@@ -127,6 +152,13 @@ impl Signal {
         match &self.body {
             Body::Offer(offer) => offer.encode(&mut out),
             Body::Decline(why) => out.extend([DECLINE, why.number()]),
+            Body::Description(kind, text) => {
+                out.push(match kind {
+                    Described::Offer => DESCRIPTION_OFFER,
+                    Described::Answer => DESCRIPTION_ANSWER,
+                });
+                out.extend(text.as_bytes());
+            }
         }
         out
     }
@@ -144,6 +176,8 @@ impl Signal {
         let body = match rest.byte()? {
             OFFER => Body::Offer(Offer::decode(&mut rest)?),
             DECLINE => Body::Decline(Decline::of(rest.byte()?)),
+            DESCRIPTION_OFFER => Body::Description(Described::Offer, description(rest.0)?),
+            DESCRIPTION_ANSWER => Body::Description(Described::Answer, description(rest.0)?),
             _ => return Err(SignalError::Newer),
         };
         Ok(Self { round, body })
@@ -189,6 +223,11 @@ impl Offer {
         let credentials = Credentials { ufrag, password };
         Ok(Self { credentials, candidates, nat: nat_of(flags), more: flags & 0x40 != 0 })
     }
+}
+
+fn description(bytes: &[u8]) -> Result<String, SignalError> {
+    let text = std::str::from_utf8(bytes).ok().filter(|text| text.len() <= DESCRIPTION_BYTES);
+    text.map(str::to_owned).ok_or(SignalError::Description)
 }
 
 fn candidate(rest: &mut Rest<'_>) -> Result<Candidate, SignalError> {
@@ -266,6 +305,7 @@ impl Decline {
         match self {
             Self::Relay => 0,
             Self::Unable => 1,
+            Self::Without => 3,
             Self::Often => 2,
             Self::Other(number) => number,
         }
@@ -275,6 +315,7 @@ impl Decline {
         match number {
             0 => Self::Relay,
             1 => Self::Unable,
+            3 => Self::Without,
             2 => Self::Often,
             other => Self::Other(other),
         }
@@ -353,12 +394,30 @@ mod tests {
                 assert!(Signal::decode(&bytes[..end]).is_err(), "cut at {end}");
             }
         }
-        for (why, number) in
-            [(Decline::Relay, 0), (Decline::Unable, 1), (Decline::Often, 2), (Decline::Other(9), 9)]
-        {
+        for (why, number) in [
+            (Decline::Relay, 0),
+            (Decline::Unable, 1),
+            (Decline::Often, 2),
+            (Decline::Without, 3),
+            (Decline::Other(9), 9),
+        ] {
             let signal = Signal { round: u32::MAX, body: Body::Decline(why) };
             assert_eq!(signal.encode().last(), Some(&number));
             assert_eq!(Signal::decode(&signal.encode()), Ok(signal));
+        }
+    }
+
+    #[test]
+    fn a_session_description_is_the_rest_of_its_signal() {
+        for kind in [Described::Offer, Described::Answer] {
+            let text = "v".repeat(DESCRIPTION_BYTES);
+            let signal = Signal { round: 3, body: Body::Description(kind, text) };
+            let bytes = signal.encode();
+            assert_eq!(bytes.len(), 6 + DESCRIPTION_BYTES);
+            assert_eq!(Signal::decode(&bytes), Ok(signal));
+            let (longer, broken) = ([&bytes[..], b"v"].concat(), [&bytes[..6], b"\xff"].concat());
+            assert_eq!(Signal::decode(&longer), Err(SignalError::Description));
+            assert_eq!(Signal::decode(&broken), Err(SignalError::Description));
         }
     }
 

@@ -8,6 +8,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use is::stun::StunMessage;
+use is::{DefaultSha1HmacProvider, Sha1HmacProvider as _};
+
 /// The largest answer, bytes.
 pub const ANSWER: usize = 44;
 
@@ -41,6 +44,16 @@ pub fn is_stun(datagram: &[u8]) -> bool {
 #[must_use]
 pub fn is_request(message: &[u8]) -> bool {
     message.starts_with(&REQUEST)
+}
+
+/// Whether a datagram is a check (RFC 8445 section 7.1) for the end with this name, by a peer that
+/// knows the password of this end.
+#[must_use]
+pub fn is_check_for(datagram: &[u8], ufrag: &str, password: &str) -> bool {
+    let Ok(message) = StunMessage::parse(datagram) else { return false };
+    let is_named = message.split_username().is_some_and(|(receiver, _)| receiver == ufrag);
+    let hmac = |key: &[u8], parts: &[&[u8]]| DefaultSha1HmacProvider.sha1_hmac(key, parts);
+    message.is_binding_request() && is_named && message.verify(password.as_bytes(), hmac)
 }
 
 /// The number of a message.
@@ -237,6 +250,31 @@ mod tests {
         .collect();
         let (_, address) = answered(&sample).unwrap();
         assert_eq!(address, from("192.0.2.1:32853"));
+    }
+
+    /// RFC 5769 section 2.1: a sample request with a name and a password.
+    #[test]
+    fn a_check_needs_the_name_and_the_password() {
+        let sample: Vec<u8> = [
+            "000100582112a442b7e7a701bc34d686fa87dfae802200105354554e207465737420636c69656e74",
+            "002400046e0001ff80290008932ff9b151263b36000600096576746a3a683676592020200008001 4",
+            "9aeaa70cbfd8cb56781ef2b5b2d3f249c1b571a280280004e57a3bcf",
+        ]
+        .concat()
+        .bytes()
+        .filter(|byte| *byte != b' ')
+        .collect::<Vec<_>>()
+        .chunks(2)
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
+        .collect();
+        let password = "VOkJxbRl1RmTxUk/WvJxBt";
+        assert!(is_check_for(&sample, "evtj", password));
+        assert!(!is_check_for(&sample, "h6vY", password), "the name of the other end");
+        assert!(!is_check_for(&sample, "evtj", "VOkJxbRl1RmTxUk/WvJxBT"));
+        assert!(!is_check_for(&request(ID), "evtj", password), "neither");
+        let mut answer = sample;
+        answer[0] = 1;
+        assert!(!is_check_for(&answer, "evtj", password));
     }
 
     #[test]

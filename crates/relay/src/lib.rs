@@ -78,7 +78,7 @@ pub use held::Held;
 pub use listen::{Handler, Listening, listen};
 pub use listen_unix::{ListeningUnix, listen_unix};
 pub use look::{LOOK_MAX, look};
-pub use passage::join;
+pub use passage::{join, lead};
 pub use pipe::{Http, Layered, Leaving, Onward, Why};
 pub use proto::control::Timeouts;
 pub use proxy::{

@@ -67,6 +67,20 @@ pub async fn join(visitor: Layered, target: Socket, timeouts: Timeouts, budget: 
     between(near, target, Some(&budget), held).await;
 }
 
+/// Carries the bytes of a visitor that comes over no link to a target: `target` takes the inlet of
+/// the visitor's stream and returns its outlet, as for a stream of a link.
+pub async fn lead(
+    visitor: Layered,
+    budget: Rc<dyn Budget>,
+    target: impl FnOnce(Box<dyn Inlet>) -> Rc<dyn Outlet>,
+) {
+    let near = Pipe::new(Rc::default(), None);
+    near.attach(visitor.into());
+    let held = Held::none(Some(&budget));
+    let inlet = passage(Some(&budget), held, Rc::<Pipe>::clone(&near), target);
+    Pump::new(near, inlet, None).await;
+}
+
 /// Carries one request of the visitor of a proxy and its answer. `settings`: those of the visitor.
 pub(crate) async fn join_http(
     visitor: (Layered, Http),

@@ -25,7 +25,7 @@ mod receive;
 mod send;
 
 pub use dialer::{BadField, Request, WsDialer};
-pub use handshake::SUBPROTOCOL;
+pub use handshake::{SUBPROTOCOL, reply};
 pub use listener::{Terms, WsListener, accepted};
 pub use net::source::Proxies;
 pub use pages::{Offer, Pages, Wish};

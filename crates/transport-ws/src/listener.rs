@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use net::Current;
 use net::source::Proxies;
-use transport::{Carrier, CarrierError, Incoming, Listener, LocalFuture, Peer, Side, Transport};
+use transport::{
+    Carrier, CarrierError, Incoming, Listener, LocalFuture, OfferRequest, Peer, Side, Transport,
+};
 use transport_tcp::TcpListener;
 
 use crate::Pages;
@@ -32,13 +34,15 @@ pub struct Terms {
     pub ping_after: Duration,
     /// What browsers are offered.
     pub pages: Option<Arc<dyn Pages>>,
+    /// The path of offers of WebRTC; `None`: there is none.
+    pub offers: Option<Arc<str>>,
 }
 
 impl Terms {
     /// Makes settings that believe no proxy.
     #[must_use]
     pub fn without_proxies(ping_after: Duration) -> Self {
-        Self { proxies: Proxies::default(), ping_after, pages: None }
+        Self { proxies: Proxies::default(), ping_after, offers: None, pages: None }
     }
 }
 
@@ -102,10 +106,20 @@ impl Incoming for Accepted {
     fn handshake(self: Box<Self>) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
         Box::pin(async move {
             let Self { inner, path, terms } = *self;
-            let Terms { proxies, ping_after, pages } = &*terms;
+            let Terms { proxies, ping_after, offers, pages } = &*terms;
             let Carrier { peer, mut lane, .. } = inner.handshake().await?;
-            let place = Place { path: path.as_deref(), proxies, pages: pages.as_deref() };
-            let (leftover, client) = handshake::accept(&mut *lane, peer.address, place).await?;
+            let (path, pages) = (path.as_deref(), pages.as_deref());
+            let place = Place { path, offers: offers.as_deref(), proxies, pages };
+            let accepted = handshake::accept(&mut *lane, peer.address, place).await;
+            let (leftover, client) = match accepted? {
+                handshake::Accepted::WebSocket(leftover, client) => (leftover, client),
+                handshake::Accepted::Offer(offer, ask, client) => {
+                    let path = offers.as_deref().unwrap_or_default();
+                    let mut request = OfferRequest::new(ask, path, &offer.place, client, lane);
+                    (request.bearer, request.visit) = (offer.bearer, offer.visit);
+                    return Err(CarrierError::Offer(Box::new(request)));
+                }
+            };
             let lane = WsLane::new(lane, Side::Server, leftover, *ping_after);
             let peer = Peer {
                 address: client.unwrap_or(peer.address),

@@ -3,6 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 
+use crate::OfferRequest;
+
 /// A failed dial or handshake. [`CarrierError::is_network`] tells whether to retry soon.
 #[derive(Debug, thiserror::Error)]
 pub enum CarrierError {
@@ -39,6 +41,9 @@ pub enum CarrierError {
     /// The connection asked for a page that this end offers, and has it.
     #[error("a page was served")]
     Served,
+    /// A request about a connection of WebRTC, which waits for its answer.
+    #[error("an offer of WebRTC over HTTP, which is no carrier")]
+    Offer(Box<OfferRequest>),
     /// The settings of this end are unusable.
     #[error("{0}")]
     Config(String),

@@ -12,6 +12,7 @@ mod flow;
 mod lane;
 mod lanes;
 pub mod memory;
+mod offer;
 mod stream;
 
 /// Which end of a carrier: the client dials, the server accepts.
@@ -26,4 +27,5 @@ pub use error::CarrierError;
 pub use flow::{DATAGRAM_MAX, FlowConnector, FlowInlet, FlowOutlet};
 pub use lane::{Death, Lane, Producer, Through, Unchanged};
 pub use lanes::{Carried, Datagrams, Lanes, RecvLane, SendLane};
+pub use offer::{Ask, OfferRequest};
 pub use stream::{Connector, Inlet, OpenError, Outlet};

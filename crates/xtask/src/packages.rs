@@ -28,7 +28,7 @@ const NEEDS: &[Need] = &[
     need("nginx", "nginx-light", "end-to-end: an origin nobody here wrote, 18,000 idle visitors"),
     need("haproxy", "haproxy", "unit tests: a second opinion on where responses end"),
     need("node", "nodejs", "unit tests: a second opinion on where responses end"),
-    need("go", "golang-go", "unit tests: a second opinion on where responses end; kcp-interop"),
+    need("go", "golang-go", "unit tests: a second opinion on where responses end; peers of tests"),
     need("wrk", "wrk", "end-to-end: HTTP load"),
     need("h2load", "nghttp2-client", "end-to-end and bench: many streams of HTTP/2"),
     need("iperf3", "iperf3", "end-to-end: bulk both ways, through a service and a forward"),
@@ -46,7 +46,7 @@ const NEEDS: &[Need] = &[
     need(
         "chromium-headless-shell",
         "chromium-headless-shell",
-        "end-to-end: a browser loads a page with a WebSocket by name",
+        "end-to-end: a browser loads a page with a WebSocket by name; webrtc-interop",
     ),
     need("faketime", "faketime", "end-to-end: the daemons' wall clocks jump"),
     need("openssl", "openssl", "end-to-end: a second opinion on generated certificates"),

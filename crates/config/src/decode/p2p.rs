@@ -1,11 +1,12 @@
 //! `p2p` of a client: how direct paths to other clients are looked for.
 
+use std::num::NonZeroU32;
 use std::str::FromStr;
 
-use super::{Cx, Item, Section};
+use super::{Cx, Item, Section, values as units};
 use crate::endpoint::split;
-use crate::keys::P2P;
-use crate::model::{P2p, StunAddress};
+use crate::keys::{P2P, P2P_WEBRTC, SERVER_P2P, SERVER_WEBRTC};
+use crate::model::{Listen, P2p, P2pWebrtc, ServerWebrtc, StunAddress};
 use crate::{BadValue, STUN_PORT};
 
 /// STUN servers of a file, at most: an attempt asks eight, the tunnel's own server among them.
@@ -19,6 +20,7 @@ pub(super) fn p2p(s: &Section<'_>) -> P2p {
         p2p.bad("stun", BadValue::new(format!("more than {SERVERS} servers")));
     }
     let mut read = P2p { stun, ports: p2p.value("ports", ports), ..P2p::default() };
+    read.webrtc = webrtc(&p2p);
     if p2p.key("candidates").is_some() {
         let kinds: Vec<Kind> = values(cx, p2p.key("candidates"), kind);
         read.host = kinds.contains(&Kind::Host);
@@ -26,6 +28,52 @@ pub(super) fn p2p(s: &Section<'_>) -> P2p {
         read.reflexive = kinds.contains(&Kind::Reflexive);
     }
     read
+}
+
+/// `p2p.webrtc.idle`, milliseconds.
+const IDLE: u64 = 300_000;
+
+/// The limits of data channels.
+fn webrtc(p2p: &Section<'_>) -> P2pWebrtc {
+    let default = P2pWebrtc::default();
+    let Some(own) = p2p.section("webrtc", &P2P_WEBRTC) else { return default };
+    let peers = own.value("peers", |text| units::limit(text, "peers"));
+    let idle = units::positive(&own, "idle", IDLE);
+    P2pWebrtc {
+        peers: peers.map_or(default.peers, NonZeroU32::get),
+        idle: idle.unwrap_or(default.idle),
+    }
+}
+
+/// `p2p` of a server.
+pub(super) fn of_server(s: &Section<'_>, listen: &[Listen]) -> Option<ServerWebrtc> {
+    let p2p = s.section("p2p", &SERVER_P2P)?;
+    let own = p2p.section("webrtc", &SERVER_WEBRTC)?;
+    let takes_offers = |at: &Listen| {
+        let is_mux = at.mux.is_some() && at.endpoint.path.is_some();
+        is_mux || (at.endpoint.scheme.http && at.mux.is_none())
+    };
+    if !listen.iter().any(takes_offers) {
+        let bad = BadValue::new(
+            "offers of WebRTC come to a listener of wss://, ws:// or mux:// with a path",
+        );
+        p2p.bad("webrtc", bad.hint("add one: wss://[::]:7443/tunnel"));
+    }
+    let path = own.value("path", path).unwrap_or_else(|| DEFAULT_PATH.to_owned());
+    Some(ServerWebrtc { path })
+}
+
+/// `p2p.webrtc.path`.
+const DEFAULT_PATH: &str = "/webrtc";
+
+/// The path of offers: segments of letters, digits and signs that mean nothing in a URL.
+fn path(text: &str) -> Result<String, BadValue> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._~/".contains(c);
+    let is_path = text.len() > 1 && text.starts_with('/') && !text.ends_with('/');
+    if is_path && !text.contains("//") && text.chars().all(is_plain) {
+        return Ok(text.to_owned());
+    }
+    Err(BadValue::new(format!("`{text}` is no path of offers")).hint(DEFAULT_PATH))
 }
 
 fn values<T>(

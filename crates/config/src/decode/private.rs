@@ -211,7 +211,8 @@ fn p2p(text: &str) -> Result<PeerPath, BadValue> {
         "auto" => Ok(PeerPath::Auto),
         "relay" => Ok(PeerPath::Relay),
         "direct" => Ok(PeerPath::Direct),
-        _ => Err(unknown(&format!("way `{text}`"), text, &["auto", "relay", "direct"])),
+        "webrtc" => Ok(PeerPath::Webrtc),
+        _ => Err(unknown(&format!("way `{text}`"), text, &["auto", "relay", "direct", "webrtc"])),
     }
 }
 

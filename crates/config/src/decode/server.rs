@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU32;
 
-use super::{Cx, Item, Section, auth, common, doors, listen, values};
+use super::{Cx, Item, Section, auth, common, doors, listen, p2p, values};
 use crate::endpoint::port;
 use crate::keys::{
     ALLOW, ANY_ALLOW, ANY_CLIENT, ANY_LIMITS, ANY_SOURCE_LIMITS, CLIENT_ENTRY, LIMITS,
@@ -34,6 +34,7 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
     let public_bind = s.value("public_bind", ip).unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
     let public_url = public_url(&s);
     let stun = s.value("stun", port);
+    let webrtc = p2p::of_server(&s, &listen);
     let trusted_proxies = entries(&s, "trusted_proxies");
     let mut names = BTreeSet::new();
     let items = s.key("clients").map(|item| cx.list(&item)).unwrap_or_default();
@@ -61,6 +62,7 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
         public_bind,
         public_url,
         stun,
+        webrtc,
         trusted_proxies,
         http,
         tls_routes,

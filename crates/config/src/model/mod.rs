@@ -21,7 +21,7 @@ pub use client::{
 };
 pub use doors::{Acme, AcmeBinding, AcmeDns, Http, Mux, Pages, TlsRoutes, TlsVersion};
 pub use kcp::{Kcp, KcpCongestion, KcpFec, KcpPreset};
-pub use p2p::{P2p, StunAddress};
+pub use p2p::{P2p, P2pWebrtc, ServerWebrtc, StunAddress};
 pub use private::{
     Demand, PeerPath, PeerTls, Private, PrivateService, Proof, Visit, VisitRight, VisitRights,
     Visitor,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::Host;
+use crate::{Host, Span};
 
 /// `p2p` of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,11 +18,36 @@ pub struct P2p {
     pub mapped: bool,
     /// Whether peers are told the addresses that STUN servers see.
     pub reflexive: bool,
+    /// The limits of data channels.
+    pub webrtc: P2pWebrtc,
+}
+
+/// `p2p.webrtc` of a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct P2pWebrtc {
+    /// Peers at a time, connected or about to connect.
+    pub peers: u32,
+    /// The time after which a connection without a byte ends.
+    pub idle: Span,
+}
+
+/// `p2p.webrtc` of a server: programs visit private services by WebRTC.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerWebrtc {
+    /// The path of offers at the listeners of `wss://` and `ws://`.
+    pub path: String,
 }
 
 impl Default for P2p {
     fn default() -> Self {
-        Self { stun: Vec::new(), ports: None, host: true, mapped: true, reflexive: true }
+        let webrtc = P2pWebrtc::default();
+        Self { stun: Vec::new(), ports: None, host: true, mapped: true, reflexive: true, webrtc }
+    }
+}
+
+impl Default for P2pWebrtc {
+    fn default() -> Self {
+        Self { peers: 30, idle: Span::from_millis(300_000) }
     }
 }
 

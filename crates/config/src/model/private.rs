@@ -182,6 +182,8 @@ pub enum PeerPath {
     Relay,
     /// On a direct path alone.
     Direct,
+    /// As `Auto`, with data channels of WebRTC as the direct path.
+    Webrtc,
 }
 
 impl fmt::Display for PeerPath {
@@ -190,6 +192,7 @@ impl fmt::Display for PeerPath {
             Self::Auto => "auto",
             Self::Relay => "relay",
             Self::Direct => "direct",
+            Self::Webrtc => "webrtc",
         })
     }
 }

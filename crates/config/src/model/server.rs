@@ -30,6 +30,8 @@ pub struct ServerConfig {
     /// The UDP port at `public_bind` at which STUN is answered, beside the ports of `quic://`; 0 is
     /// none. `None`: 3478 where a listener uses UDP, otherwise none.
     pub stun: Option<u16>,
+    /// Connections by WebRTC; `None`: there are none.
+    pub webrtc: Option<super::ServerWebrtc>,
     /// Reverse proxies in front of `ws://` and `wss://`. The server believes their header fields
     /// with the client's address (`X-Forwarded-For`, `Forwarded`, `X-Real-IP`).
     pub trusted_proxies: Vec<Net>,
@@ -164,6 +166,7 @@ impl ServerConfig {
             public_bind,
             public_url,
             stun,
+            webrtc,
             trusted_proxies,
             http,
             tls_routes,
@@ -179,6 +182,7 @@ impl ServerConfig {
             (*public_bind != other.public_bind, Changed::restart("public_bind")),
             (*public_url != other.public_url, Changed::live("public_url")),
             (*stun != other.stun, Changed::restart("stun")),
+            (*webrtc != other.webrtc, Changed::live("p2p")),
             (*trusted_proxies != other.trusted_proxies, Changed::reconnect("trusted_proxies")),
         ];
         let doors = changes(http.differs(&other.http))

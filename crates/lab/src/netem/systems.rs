@@ -31,6 +31,8 @@ pub(super) enum System {
     Tunnel(Scheme),
     /// From a visitor client to the client of a private service, without the server.
     Peer,
+    /// The same by data channels of WebRTC.
+    PeerWebrtc,
     /// Through kcptun, with the settings of the bench: the peer of `kcp://`.
     Kcptun,
 }
@@ -39,7 +41,11 @@ impl System {
     /// The path without a tunnel, a tunnel over each transport, and a peer.
     pub(super) fn all() -> impl Iterator<Item = Self> {
         let tunnels = Scheme::ALL.iter().map(|&scheme| Self::Tunnel(scheme));
-        std::iter::once(Self::Direct).chain(tunnels).chain([Self::Peer, Self::Kcptun])
+        std::iter::once(Self::Direct).chain(tunnels).chain([
+            Self::Peer,
+            Self::PeerWebrtc,
+            Self::Kcptun,
+        ])
     }
 
     pub(super) fn name(self) -> String {
@@ -47,6 +53,7 @@ impl System {
             Self::Direct => "direct".to_owned(),
             Self::Tunnel(scheme) => format!("tunnel-{}", scheme.name),
             Self::Peer => "tunnel-peer-direct".to_owned(),
+            Self::PeerWebrtc => "tunnel-peer-webrtc".to_owned(),
             Self::Kcptun => "kcptun".to_owned(),
         }
     }
@@ -59,7 +66,8 @@ impl System {
                 Ok(Running { address, daemons: Vec::new() })
             }
             Self::Tunnel(scheme) => start_tunnel(ends, scheme, dir, binary),
-            Self::Peer => start_peer(ends, dir, binary),
+            Self::Peer => start_peer(ends, "direct", dir, binary),
+            Self::PeerWebrtc => start_peer(ends, "webrtc", dir, binary),
             Self::Kcptun => start_kcptun(ends, dir),
         }
     }
@@ -115,7 +123,7 @@ fn start_tunnel(ends: &Ends, scheme: Scheme, dir: &Path, binary: &Path) -> Resul
 }
 
 /// The server and the visitor client are at the right end, so that the direct path crosses the wire.
-fn start_peer(ends: &Ends, dir: &Path, binary: &Path) -> Result<Running> {
+fn start_peer(ends: &Ends, p2p: &str, dir: &Path, binary: &Path) -> Result<Running> {
     let output = run(&mut tunnel(binary, &["generate", "token"]));
     ensure!(output.status.success(), "tunnel generate token: {output:?}");
     let token = String::from_utf8(output.stdout)?;
@@ -150,7 +158,7 @@ fn start_peer(ends: &Ends, dir: &Path, binary: &Path) -> Result<Running> {
     );
     let visitor = format!(
         "{}forwards: [{{ listen: \"tcp://127.0.0.1:{PUBLIC}\", target: \"service://home/origin\", \
-         token: \"{token}\", p2p: direct }}]\n",
+         token: \"{token}\", p2p: {p2p} }}]\n",
         client("visitor")
     );
     let server = start(&ends.right, ("server", "server"), dir, binary, &server)?;

@@ -31,7 +31,7 @@ pub(super) const OPTIONS: &str = "
                           until two clients have a direct path; --seconds: rounds
   --rtt MS,… --loss %,…   instead of 20,60,150,300 and 0,0.1,1,5,10,20
   --systems NAME,…        direct,tunnel-tcp,tunnel-tls; or tunnel-ws, tunnel-wss, tunnel-quic,
-                          tunnel-kcp, tunnel-peer-direct, kcptun
+                          tunnel-kcp, tunnel-peer-direct, tunnel-peer-webrtc, kcptun
   --seconds N             each measurement [5]
   --binary FILE           measured instead of a new release build
   --minutes N             of run: its end [60]

@@ -145,6 +145,7 @@ pub(crate) const fn all() -> &'static [System] {
         all_kinds("tunnel-kcp-fixed", &[Tunnel], ours::kcp_fixed),
         bytes("tunnel-nginx", &[Tunnel, Program("nginx")], ours::behind_nginx),
         bytes("tunnel-peer-direct", &[Tunnel], peer::direct),
+        bytes("tunnel-peer-webrtc", &[Tunnel], peer::webrtc),
         bytes("tunnel-peer-relay", &[Tunnel], peer::relayed),
         bytes("tunnel-forward", &[Tunnel], ours::forward),
         socks("tunnel-socks5", &[Tunnel], ours::socks5),

@@ -16,6 +16,11 @@ pub(super) fn direct(scene: &mut Scene<'_>) -> Result<()> {
     start(scene, "direct")
 }
 
+/// From client to client, by data channels of WebRTC.
+pub(super) fn webrtc(scene: &mut Scene<'_>) -> Result<()> {
+    start(scene, "webrtc")
+}
+
 /// Through the server, which carries TLS of the two clients inside TLS of each link.
 pub(super) fn relayed(scene: &mut Scene<'_>) -> Result<()> {
     start(scene, "relay")

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::net::UdpSocket;
+use std::os::fd::AsFd;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -89,6 +90,11 @@ pub fn keep_joining() {
 /// Turns UDP_GRO (udp(7)) off: the kernel no longer joins datagrams that arrive at this socket.
 pub fn take_one_by_one(socket: &UdpSocket) -> io::Result<()> {
     setsockopt(socket, UdpGroSegment, &false).map_err(io::Error::from)
+}
+
+/// Turns UDP_GRO on again: a read gets datagrams that the kernel joined, up to 64 KiB.
+pub fn take_joined(socket: &impl AsFd) -> io::Result<()> {
+    setsockopt(socket, UdpGroSegment, &true).map_err(io::Error::from)
 }
 
 impl Buffers {

@@ -18,7 +18,7 @@ use std::net::{SocketAddr, UdpSocket};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-pub use buffers::{Buffers, WANTED, granted, keep_joining, raise, take_one_by_one};
+pub use buffers::{Buffers, WANTED, granted, keep_joining, raise, take_joined, take_one_by_one};
 pub use flow::{Arrival, FlowSocket, Loss, Route, Tally, dialling};
 pub use peers::{BUCKETS, Buckets, FlowGroup, Steering, bucket_of, flow_group};
 pub use refused::refused;

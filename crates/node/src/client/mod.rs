@@ -315,7 +315,7 @@ impl Daemon for Client {
                 memory: survey::memory(self.workers.handles()).await,
                 descriptors: descriptors::survey(),
                 udp: survey::udp(),
-                peers: shared.direct.counted(),
+                peers: shared.direct.counted(shared.host.programs.count()),
                 // The retiring sessions come after the current sessions.
                 sessions: current.into_iter().chain(sessions.into_values()).collect(),
                 ..Status::default()

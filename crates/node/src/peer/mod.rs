@@ -19,12 +19,18 @@
 //! | [`links`] | the side that visits: a link for each service, made when somebody asks for it |
 //! | [`direct`] | both sides: carriers that do not pass the server |
 //! | [`material`] | both sides: the certificates in force |
+//! | [`wire`] | what the server and the client of a service say about an offer of WebRTC |
 
 pub(crate) mod accept;
 pub(crate) mod direct;
 pub(crate) mod links;
 pub(crate) mod material;
 mod turns;
+#[cfg_attr(
+    not(feature = "webrtc"),
+    allow(dead_code, reason = "without WebRTC every offer is refused")
+)]
+pub(crate) mod wire;
 
 use std::sync::{Arc, OnceLock};
 

@@ -55,6 +55,10 @@ async fn welcome(
         let why = match error {
             // The visitor of the page is no client.
             LogInError::Handshake(CarrierError::Served) => return,
+            #[cfg(feature = "webrtc")]
+            LogInError::Handshake(CarrierError::Offer(request)) => {
+                return super::offers::serve(&worker, &registry, *request).await;
+            }
             LogInError::Handshake(error) => error.into(),
             LogInError::Greeting(error) => error.into(),
             LogInError::LinkGone => anyhow::Error::from(error),

@@ -15,6 +15,7 @@
 //!   brake.rs       delays failed log-ins and logs each kind once
 //!   registry/      sessions and links, entrances of services
 //!   sightings.rs   the last address, the end and the last refused log-in of each client
+//!   offers/        connections by WebRTC, which begin with a request of HTTP
 //!   owner.rs       reactions to a link: streams (forwards), registrations, state changes
 //! ```
 
@@ -30,6 +31,8 @@ mod holds;
 mod hook;
 mod hosts;
 mod invitations;
+#[cfg(feature = "webrtc")]
+mod offers;
 mod owner;
 mod private;
 mod registry;
@@ -138,6 +141,9 @@ pub(crate) struct ServerShared {
     pub(crate) names: Resolver,
     /// The private services of clients.
     private: PrivateServices,
+    /// Connections by WebRTC.
+    #[cfg(feature = "webrtc")]
+    offers: offers::Offers,
     /// What changes.
     pub(crate) events: Events,
     /// The ports of STUN, of which each new link is told.
@@ -245,6 +251,8 @@ impl Server {
             features,
             names: Resolver::new(Bounds::of_clients(descriptors::kept())),
             private: PrivateServices::default(),
+            #[cfg(feature = "webrtc")]
+            offers: offers::Offers::default(),
             events,
             stun: StunReport::new(side.stun()),
         });

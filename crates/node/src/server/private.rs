@@ -90,10 +90,10 @@ struct PrivateService {
 
 /// Where a stream of a visitor leads.
 #[derive(Debug)]
-struct Found {
-    session: Arc<Session>,
+pub(super) struct Found {
+    pub(super) session: Arc<Session>,
     gate: Arc<Gate>,
-    priority: Priority,
+    pub(super) priority: Priority,
 }
 
 /// Why a stream leads nowhere.
@@ -171,7 +171,7 @@ impl PrivateServices {
     }
 
     /// Waits for the client and a live link of it, until `until`. Returns a worker with the link.
-    async fn wait(
+    pub(super) async fn wait(
         &self,
         (client, service, visitor): (&Name, &Name, &str),
         from: usize,
@@ -376,7 +376,7 @@ impl Joins {
 }
 
 /// The request for the client of the service. `None`: the client is too old.
-fn open(link: &Link, visitor: &str, service: &Name, priority: Priority) -> Option<Open> {
+pub(super) fn open(link: &Link, visitor: &str, service: &Name, priority: Priority) -> Option<Open> {
     if !link.features().have(Features::PRIVATE) {
         return None;
     }

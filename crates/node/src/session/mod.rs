@@ -16,8 +16,8 @@ mod links;
 mod paths;
 mod state;
 
-pub(crate) use paths::PathBytes;
 use paths::PathNotes;
+pub(crate) use paths::{Found, PathBytes};
 
 pub(crate) use state::{Handle, State, Worker, Workers};
 

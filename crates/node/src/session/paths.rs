@@ -1,13 +1,16 @@
 //! What is known of the direct paths of a session with another client, for the status.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ::link::Link;
 use ops::status::{self, PathState, PeerPath, Told};
 use tokio::time::Instant;
-use transport_quic::punched::{DIRECT, DirectPath};
+use transport_quic::punched::DirectPath;
+
+use crate::peer::direct::is_direct;
 
 /// The payload bytes over all links with other clients, by path. Received and sent.
 #[derive(Debug, Default)]
@@ -42,11 +45,19 @@ pub(crate) struct PathNotes {
     bytes: Arc<PathBytes>,
 }
 
+/// A direct path that was found.
+#[derive(Debug)]
+pub(crate) enum Found {
+    Quic(DirectPath),
+    /// Data channels with the peer at this address.
+    Channels(SocketAddr),
+}
+
 /// The note of one link.
 #[derive(Debug, Default)]
 struct Note {
     /// The last direct path that was found; it may have ended.
-    path: Option<DirectPath>,
+    path: Option<Found>,
     /// Why the last trial failed. `None`: no trial has failed since a path was found.
     why: Option<String>,
     /// What the link was carried by at the last look, and since when.
@@ -66,7 +77,7 @@ impl PathNotes {
     }
 
     /// A trial of the link has found a path.
-    pub(crate) fn found(&self, link: &Link, path: DirectPath) {
+    pub(crate) fn found(&self, link: &Link, path: Found) {
         self.note(link, |note| (note.path, note.why) = (Some(path), None));
     }
 
@@ -118,8 +129,16 @@ impl PathNotes {
         let notes = self.notes();
         let note = notes.get(&link.serial());
         let state = state(transport);
-        let pair = note.and_then(|note| note.path.as_ref()?.pair());
-        let pair = pair.filter(|_| state == PathState::Direct);
+        let path = note.and_then(|note| note.path.as_ref());
+        let path = path.filter(|_| state == PathState::Direct);
+        let (pair, round_trip) = match path {
+            Some(Found::Quic(path)) => {
+                let pair = path.pair();
+                (pair.map(|pair| pair.to_string()), pair.and_then(|pair| pair.round_trip))
+            }
+            Some(Found::Channels(peer)) => (Some(format!("WebRTC with {peer}")), None),
+            None => (None, None),
+        };
         let why = note.and_then(|note| note.why.clone()).filter(|_| state == PathState::Relayed);
         let since = note.and_then(|note| note.since);
         PeerPath {
@@ -127,15 +146,15 @@ impl PathNotes {
                 Some(why) => Told::because(state, why),
                 None => state.into(),
             },
-            pair: pair.map(|pair| pair.to_string()),
-            rtt_micros: pair.and_then(|pair| u64::try_from(pair.round_trip?.as_micros()).ok()),
+            pair,
+            rtt_micros: round_trip.and_then(|time| u64::try_from(time.as_micros()).ok()),
             since_seconds: since.map_or(0, |(_, since)| since.elapsed().as_secs()),
         }
     }
 }
 
 fn state(transport: transport::Transport) -> PathState {
-    if transport == DIRECT { PathState::Direct } else { PathState::Relayed }
+    if is_direct(transport) { PathState::Direct } else { PathState::Relayed }
 }
 
 #[cfg(test)]

@@ -73,6 +73,11 @@ impl MuxCarriers {
         self.path.as_deref()
     }
 
+    /// The path of offers of WebRTC; `None`: offers are not taken.
+    pub(crate) fn offers(&self) -> Option<Arc<str>> {
+        self.terms.get().offers.clone().filter(|_| self.path.is_some())
+    }
+
     /// A carrier of `tls://`.
     pub(crate) fn tls(&self, socket: TcpStream, peer: SocketAddr) -> Option<Box<dyn Incoming>> {
         let tls = self.tunnel.as_ref()?.get();

@@ -110,11 +110,10 @@ impl Dials for HttpDials {
 }
 
 pub(super) fn terms(config: &ServerConfig) -> anyhow::Result<Terms> {
-    Ok(Terms {
-        proxies: proxies(config),
-        ping_after: ping_after(&config.common),
-        pages: crate::server::pages(config)?,
-    })
+    let offers = config.webrtc.as_ref().filter(|_| cfg!(feature = "webrtc"));
+    let offers = offers.map(|webrtc| Arc::from(webrtc.path.as_str()));
+    let pages = crate::server::pages(config)?;
+    Ok(Terms { proxies: proxies(config), ping_after: ping_after(&config.common), offers, pages })
 }
 
 fn ping_after(common: &Common) -> Duration {

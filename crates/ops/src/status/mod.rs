@@ -116,6 +116,10 @@ pub struct Peers {
     /// On a client, the payload bytes over links with other clients, by path: `relayed`, `direct`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub bytes: BTreeMap<String, PathBytes>,
+    /// On a client, the programs without a tunnel that visit its private services by WebRTC at
+    /// present.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub programs: u64,
     /// On a server, the streams to private services by outcome: `joined`, or the name of the reason
     /// for which the stream was refused.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]

@@ -27,6 +27,7 @@ mod fuzz;
 mod keys;
 mod message;
 mod name;
+mod offer;
 mod refusal;
 mod server;
 #[cfg(test)]
@@ -44,6 +45,7 @@ pub use fuzz::{fuzz_client, fuzz_server};
 pub use keys::{EnrolledToken, LinkSecret, StoredCredential};
 pub use message::{Attach, AttachMode, Features, Versions};
 pub use name::{NAME_MAX, Name, NameError};
+pub use offer::{ProvenOffer, is_signed, prove_offer, verify_offer};
 pub use refusal::Refusal;
 pub use server::{Grant, ServerAccepted, ServerEvent, ServerGreeting, ServerSetup, Terms};
 pub use token::{Token, TokenError};

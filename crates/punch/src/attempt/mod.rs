@@ -221,6 +221,8 @@ impl Attempt {
         match body {
             Body::Offer(offer) => self.take(offer),
             Body::Decline(why) => self.fail(Why::Declined(why)),
+            // A round of WebRTC is no attempt of this kind.
+            Body::Description(..) => {}
         }
         self.drive(now);
         Ok(())

@@ -88,6 +88,7 @@ impl fmt::Display for Why {
                 "the configuration of the other side permits relayed paths only"
             }
             Self::Declined(Decline::Unable) => "the other side has no address to try",
+            Self::Declined(Decline::Without) => "the other side was built without WebRTC",
             Self::Declined(Decline::Often) => {
                 "the other side was asked too often, or answers too many"
             }

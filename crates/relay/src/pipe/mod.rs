@@ -38,6 +38,7 @@ use guard::{Guard, State};
 pub use guard::{Http, Leaving, Onward, Why};
 pub(crate) use pump::Pump;
 pub(crate) use queue::Queue;
+pub(crate) use watchdog::Watchdog;
 
 /// A stream has shown that its socket is read when so many KiB were written: more than the buffers
 /// of the system take of a socket that nobody reads.
@@ -356,6 +357,22 @@ impl Pipe {
             self.count_out(taken);
         }
         taken
+    }
+
+    /// Takes a queued piece of a pipe without a socket. The caller counts it.
+    pub(crate) fn pop(&self) -> Option<Bytes> {
+        self.queue.borrow_mut().pop()
+    }
+
+    /// Throws away what waits and all further bytes. Returns the number of bytes that waited.
+    pub(crate) fn take_no_more(&self) -> usize {
+        self.deaf.set(true);
+        self.queue.take().clear()
+    }
+
+    /// Whether a byte moved since the watchdog last checked.
+    pub(crate) const fn active(&self) -> &Cell<bool> {
+        &self.active
     }
 
     /// Takes one queued byte of a pipe without a socket. It is no byte of the stream, so no counter

@@ -15,14 +15,14 @@ use tokio::time::{Instant, Sleep, sleep};
 const PARTS: u32 = 4;
 
 #[derive(Debug)]
-pub(super) struct Watchdog {
+pub(crate) struct Watchdog {
     period: Duration,
     quiet: u32,
     sleep: Pin<Box<Sleep>>,
 }
 
 impl Watchdog {
-    pub(super) fn new(period: Duration) -> Self {
+    pub(crate) fn new(period: Duration) -> Self {
         Self { period, quiet: 0, sleep: Box::pin(sleep(period / PARTS)) }
     }
 
@@ -31,7 +31,7 @@ impl Watchdog {
     }
 
     /// Ready when `active` stayed false for the period. Every check clears `active`.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>, active: &Cell<bool>) -> Poll<()> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, active: &Cell<bool>) -> Poll<()> {
         while self.sleep.as_mut().poll(cx).is_ready() {
             self.quiet = if active.take() { 0 } else { self.quiet + 1 };
             if self.quiet >= PARTS {

@@ -10,6 +10,7 @@ mod ends;
 mod flow;
 mod held_http;
 mod http;
+mod lane;
 mod layered;
 mod layered_http;
 mod life;

@@ -52,8 +52,9 @@ fn range() -> (u16, u16) {
 }
 
 /// Whether a TCP socket listens on this port, or any UDP socket is bound to it, on any address.
+/// The network is that of the calling thread, which may have entered a namespace.
 pub fn is_listening(port: u16) -> bool {
-    ["/proc/net/udp", "/proc/net/udp6"].iter().any(|table| {
+    ["/proc/thread-self/net/udp", "/proc/thread-self/net/udp6"].iter().any(|table| {
         let Ok(table) = File::open(table) else { return false };
         let mut lines = BufReader::new(table).lines().skip(1).map_while(Result::ok);
         lines.any(|line| local_port(&line) == Some(port))
@@ -61,7 +62,7 @@ pub fn is_listening(port: u16) -> bool {
 }
 
 fn listens_by_tcp(port: u16) -> bool {
-    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
+    ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"].iter().any(|table| {
         let Ok(table) = File::open(table) else { return false };
         let lines = BufReader::new(table).lines().skip(1).map_while(Result::ok);
         // The kernel shows listeners first. The rest may be both ends of 18,000 visitors, and

@@ -5,6 +5,7 @@
 
 mod ends;
 mod strangers;
+mod weather;
 
 use std::cell::RefCell;
 use std::io;

@@ -10,16 +10,13 @@ use rustls::Error;
 use tls::io_error;
 use transport::{Death, Lane, Producer, Through, Unchanged};
 
-use super::engine::{Engine, RECORD, WIRE_RECORD};
+use super::engine::{Engine, WIRE_RECORD};
 use super::session::Session;
-use super::under::Under;
+use super::under::{BATCH, Under};
 
 /// The limit of ciphertext per read, even when the caller has more room. The ciphertext should stay
 /// in the core's second-level cache until it is decrypted.
 const READ: usize = 256 << 10;
-
-/// The limit of plaintext sealed per call, until the link sets another limit.
-const BATCH: usize = 128 << 10;
 
 #[derive(Debug)]
 pub(crate) struct TlsLane<S, U> {
@@ -33,14 +30,8 @@ pub(crate) struct TlsLane<S, U> {
 
 impl<S: Session, U: Under> TlsLane<S, U> {
     pub(super) fn new(engine: Engine<S>, under: U) -> Self {
-        Self {
-            engine,
-            under,
-            batch: BATCH,
-            death: Death::default(),
-            closing: false,
-            finished: false,
-        }
+        let batch = under.batch(BATCH);
+        Self { engine, under, batch, death: Death::default(), closing: false, finished: false }
     }
 
     /// Ends the lane after a TLS failure. The alert is sent if the socket takes it at once.
@@ -179,7 +170,7 @@ impl<S: Session, U: Under> Lane for TlsLane<S, U> {
     }
 
     fn set_send_limit(&mut self, bytes: usize) {
-        self.batch = bytes.clamp(RECORD, 2 * BATCH);
+        self.batch = self.under.batch(bytes);
         self.under.set_send_limit(bytes);
     }
 

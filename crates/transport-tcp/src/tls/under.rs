@@ -8,7 +8,15 @@ use std::task::{Context, Poll};
 use bytes::{Buf as _, BytesMut};
 use transport::{Connection, Lane};
 
+use super::engine::RECORD;
 use crate::socket::Socket;
+
+/// The limit of plaintext sealed per call, until the link sets another limit.
+pub(super) const BATCH: usize = 128 << 10;
+
+/// The same inside of a stream: with the heads of its records and the head of a frame a batch fills
+/// no more than the buffer of a frame, and the batch leaves in a single frame.
+const INSIDE: usize = BATCH - RECORD;
 
 /// An ordered pipe of ciphertext.
 pub(crate) trait Under: fmt::Debug + Send + 'static {
@@ -34,6 +42,9 @@ pub(crate) trait Under: fmt::Debug + Send + 'static {
 
     /// As [`Lane::set_send_limit`].
     fn set_send_limit(&self, bytes: usize);
+
+    /// The plaintext that is sealed per call, where the link asks for `wanted` bytes.
+    fn batch(&self, wanted: usize) -> usize;
 
     /// As [`Lane::held`].
     fn held(&self) -> usize;
@@ -75,6 +86,10 @@ impl Under for Socket {
 
     fn set_send_limit(&self, bytes: usize) {
         Self::set_send_limit(self, bytes);
+    }
+
+    fn batch(&self, wanted: usize) -> usize {
+        wanted.clamp(RECORD, 2 * BATCH)
     }
 
     fn held(&self) -> usize {
@@ -136,6 +151,10 @@ impl Under for Inside {
     }
 
     fn set_send_limit(&self, _: usize) {}
+
+    fn batch(&self, wanted: usize) -> usize {
+        wanted.clamp(RECORD, INSIDE)
+    }
 
     fn held(&self) -> usize {
         self.0.held()

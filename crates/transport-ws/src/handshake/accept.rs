@@ -10,11 +10,12 @@ use bytes::{Bytes, BytesMut};
 use httparse::{EMPTY_HEADER, Header, Request, Status};
 use net::{forwarded, pool};
 use tokio::time::timeout;
-use transport::{CarrierError, Lane};
+use transport::{Ask, CarrierError, Lane};
 
 use super::head::{self, FIELDS, HEAD, NoHead, has, only, values};
+use super::offer::{self, Offer};
 use super::{SUBPROTOCOL, accept_key};
-use crate::{Offer, Pages, Proxies, Wish};
+use crate::{Offer as Offered, Pages, Proxies, Wish};
 
 /// The page for a request to another path, which looks like that of any small web server.
 const NOT_FOUND: &str = "<html><head><title>404 Not Found</title></head>\
@@ -76,6 +77,8 @@ impl Refused {
 pub(crate) struct Place<'a> {
     /// The path of carriers; `None`: any.
     pub(crate) path: Option<&'a str>,
+    /// The path of offers of WebRTC; `None`: there is none.
+    pub(crate) offers: Option<&'a str>,
     pub(crate) proxies: &'a Proxies,
     pub(crate) pages: Option<&'a dyn Pages>,
 }
@@ -86,17 +89,26 @@ struct Asked {
     has_subprotocol: bool,
 }
 
-/// Answers the request that arrives over `lane`. Returns the bytes that were read after the
-/// request. It also returns the address of the client, when a proxy that `proxies` names tells it.
+/// A request that is taken.
+pub(crate) enum Accepted {
+    /// A WebSocket: the bytes that were read after the request, and the address of the client, when
+    /// a proxy tells it.
+    WebSocket(BytesMut, Option<SocketAddr>),
+    /// A request about a connection of WebRTC, which waits for its answer, and the client.
+    Offer(Offer, Ask, SocketAddr),
+}
+
+/// Answers the request that arrives over `lane`, which is for a WebSocket at `path` or about a
+/// connection of WebRTC at `offers`. Proxies that `proxies` names tell the address of the client.
 pub(crate) async fn accept(
     lane: &mut dyn Lane,
     remote: SocketAddr,
     place: Place<'_>,
-) -> Result<(BytesMut, Option<SocketAddr>), CarrierError> {
+) -> Result<Accepted, CarrierError> {
     let mut buf = pool::take(HEAD);
     let (path, is_proxy) = (place.path, place.proxies.include(remote.ip()));
     let look = |bytes: &[u8]| look(bytes, is_proxy, place);
-    let Looked { asked, page, place, is_head, client } =
+    let Looked { asked, page, offer, place, is_head, client } =
         match head::read(lane, &mut buf, look).await {
             Ok(looked) => looked,
             Err(NoHead::Io(error)) => return Err(error.into()),
@@ -107,6 +119,25 @@ pub(crate) async fn accept(
         // As below.
         let _ = timeout(FAREWELL_OF_PAGE, send_away(lane, page)).await;
         return Err(CarrierError::Served);
+    }
+    match offer {
+        None => {}
+        Some(Ok(offer)) => match offer.body(lane, &mut buf).await? {
+            Some(ask) => {
+                offer::done(buf);
+                return Ok(Accepted::Offer(offer, ask, offer::source(remote, client)));
+            }
+            None => {
+                let text = format!("a request about WebRTC at {place:?} has its answer");
+                return Err(CarrierError::Stranger { text, client });
+            }
+        },
+        Some(Err(status)) => {
+            // When a deadline of the caller drops this future early, the connection simply ends.
+            let _ = timeout(FAREWELL, offer::reply(lane, status, &[], "")).await;
+            let text = format!("a request about WebRTC at {place:?}: answered with {status}");
+            return Err(CarrierError::Stranger { text, client });
+        }
     }
     match asked {
         Ok(asked) => {
@@ -121,7 +152,7 @@ pub(crate) async fn accept(
                 accept_key(asked.key.as_bytes())
             );
             head::write(lane, answer.into()).await?;
-            Ok((buf, client))
+            Ok(Accepted::WebSocket(buf, client))
         }
         Err(refused) => {
             // When a deadline of the caller drops this future early, the connection simply ends.
@@ -152,6 +183,8 @@ pub(super) struct Looked {
     asked: Result<Asked, Refused>,
     /// The request is for a page, which is this response.
     page: Option<Bytes>,
+    /// `None`: the request is for another path.
+    offer: Option<Result<Offer, &'static str>>,
     /// The path of the request.
     place: String,
     is_head: bool,
@@ -161,7 +194,14 @@ pub(super) struct Looked {
 
 impl Looked {
     const fn nothing(refused: Refused) -> Self {
-        Self { asked: Err(refused), page: None, place: String::new(), is_head: false, client: None }
+        Self {
+            asked: Err(refused),
+            page: None,
+            offer: None,
+            place: String::new(),
+            is_head: false,
+            client: None,
+        }
     }
 }
 
@@ -175,18 +215,19 @@ pub(super) fn look(
     let mut request = Request::new(&mut fields);
     let Status::Complete(size) = request.parse(bytes)? else { return Ok(Status::Partial) };
     let (mut path, mut page, is_head) = (place.path, None, request.method == Some("HEAD"));
-    match offer(&request, place.pages) {
-        Some(Offer::Link) => path = None,
-        Some(Offer::Page(response, head)) => {
+    match offered(&request, place.pages) {
+        Some(Offered::Link) => path = None,
+        Some(Offered::Page(response, head)) => {
             page = Some(if is_head { response.slice(..head) } else { response });
         }
         // No path is empty.
-        Some(Offer::Foreign) => path = Some(""),
+        Some(Offered::Foreign) => path = Some(""),
         None => {}
     }
     let looked = Looked {
         asked: examine(&request, path),
         page,
+        offer: Offer::of(&request, place.offers),
         place: request.path.unwrap_or_default().chars().take(PLACE).collect(),
         is_head,
         client: if is_proxy { client(request.headers, place.proxies) } else { None },
@@ -195,7 +236,7 @@ pub(super) fn look(
 }
 
 /// What the pages have for a request.
-fn offer(request: &Request<'_, '_>, pages: Option<&dyn Pages>) -> Option<Offer> {
+fn offered(request: &Request<'_, '_>, pages: Option<&dyn Pages>) -> Option<Offered> {
     let (fields, pages) = (&*request.headers, pages?);
     let text = |name| only(fields, name).and_then(|value| str::from_utf8(value).ok());
     if !matches!(request.method, Some("GET" | "HEAD")) {
@@ -244,7 +285,7 @@ fn examine(request: &Request<'_, '_>, path: Option<&str>) -> Result<Asked, Refus
 
 /// Sends the answer, ends our direction, and waits until the client ends its own. Closing the
 /// socket with unread bytes would send a reset, and the reset could destroy the answer.
-async fn send_away(lane: &mut dyn Lane, answer: Bytes) -> Result<(), CarrierError> {
+pub(super) async fn send_away(lane: &mut dyn Lane, answer: Bytes) -> Result<(), CarrierError> {
     head::write(lane, answer).await?;
     poll_fn(|cx| lane.poll_close(cx)).await?;
     let (mut seen, mut buf) = (0, pool::take(HEAD));

@@ -3,13 +3,15 @@
 mod accept;
 mod connect;
 mod head;
+mod offer;
 
 use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-pub(crate) use accept::{Place, accept};
+pub(crate) use accept::{Accepted, Place, accept};
 pub(crate) use connect::connect;
+pub use offer::reply;
 
 /// The subprotocol that both ends of a carrier agree on (RFC 6455 section 1.9). A client offers it
 /// in `Sec-WebSocket-Protocol`.
@@ -29,7 +31,7 @@ fn accept_key(key: &[u8]) -> String {
 /// Parses `bytes` as both sides parse a head. The function never panics.
 pub(crate) fn fuzz(bytes: &[u8]) {
     let proxies = crate::Proxies::new(|ip| ip.is_loopback());
-    let place = Place { path: Some("/a"), proxies: &proxies, pages: None };
+    let place = Place { path: Some("/a"), offers: Some("/b"), proxies: &proxies, pages: None };
     accept::look(bytes, true, place).ok();
     connect::look(bytes, "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=").ok();
 }

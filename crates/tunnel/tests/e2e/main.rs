@@ -78,3 +78,4 @@ mod vanish;
 mod visit;
 mod visitors;
 mod web_socket;
+mod webrtc;

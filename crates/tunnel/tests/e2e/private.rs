@@ -23,16 +23,16 @@ use crate::harness::{
 const MB: u64 = 1_000_000;
 
 /// The token of `laptop` for services of `home`.
-const VISIT: &str = "q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ";
+pub(crate) const VISIT: &str = "q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ";
 
 /// Another token.
 const OTHER: &str = "Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3uXeWqBn6Tz0A";
 
 /// The token by which `laptop` logs in.
-const LAPTOP: &str = "aB3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xYzA1bC2dE3fG";
+pub(crate) const LAPTOP: &str = "aB3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xYzA1bC2dE3fG";
 
 /// The router of this machine is none of ours to ask.
-const NO_ROUTER: &str = "p2p: { candidates: [host, reflexive] }\n";
+pub(crate) const NO_ROUTER: &str = "p2p: { candidates: [host, reflexive] }\n";
 
 pub(crate) struct Stage {
     pub(crate) running: Running,
@@ -318,6 +318,37 @@ fn a_direct_path_is_taken_while_bytes_flow_and_serves_without_the_server() {
     assert_eq!(path["state"], "direct", "{of}");
     assert!(path["pair"].as_str().unwrap().contains("host "), "{of}");
     // The server is back: the relayed carrier stands by again, and the stream is the same.
+    stage.running.start_server_again();
+    stage.laptop().wait_line(&["is connected to", "again, after"], LONG);
+    assert!(echoes(&mut visitor));
+}
+
+#[test]
+fn a_direct_path_over_webrtc_serves_without_the_server_and_is_relayed_again_when_it_dies() {
+    let origin = Origin::echo();
+    let services = [private("echo", &tcp(origin.port()))];
+    let mut stage = Stage::new(Setup::new(Scheme::TLS), "home/*", &services);
+    let local = free_port();
+    let forward = forward(&tcp(local), "home/echo").replace(" }", ", p2p: webrtc }");
+    stage.visit(&format!("forwards:\n{forward}"));
+    let mut visitor = connect(local);
+    assert!(echoes(&mut visitor), "the visitor is served before there is a direct path");
+    stage.laptop().wait_line(&["private service home/echo", "goes on over a direct path"], LONG);
+    stage.running.server.kill();
+    stage.laptop().wait_line(&["lost the server"], LONG);
+    for _ in 0..3 {
+        assert!(echoes(&mut visitor), "the stream goes on without the server");
+        assert!(echoes(connect(local)), "and new streams begin");
+    }
+    let socket = stage.another_socket();
+    let status = run(tunnel(&["status", "--json", "--control"]).arg(&socket));
+    let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
+    let sessions = status["sessions"].as_array().unwrap();
+    let of = sessions.iter().find(|session| session["peer"] == "home/echo").unwrap();
+    let path = &of["links"][0]["path"];
+    assert_eq!(path["state"], "direct", "{of}");
+    assert!(path["pair"].as_str().unwrap().starts_with("WebRTC with "), "{of}");
+    assert_eq!(of["links"][0]["carriers"][0]["transport"], "webrtc", "{of}");
     stage.running.start_server_again();
     stage.laptop().wait_line(&["is connected to", "again, after"], LONG);
     assert!(echoes(&mut visitor));

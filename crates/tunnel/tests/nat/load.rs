@@ -1,8 +1,9 @@
-//! Programs that use a visit while its path changes: a transfer and an interactive session, both over
-//! an echo service.
+//! Programs that use a visit while its path changes: a transfer over an echo service, and an
+//! interactive session, over an echo service or by `ssh`.
 
-use std::io::{Read as _, Write as _};
+use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
@@ -75,7 +76,27 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn start(mut stream: TcpStream) -> Self {
+    pub(crate) fn start(stream: TcpStream) -> Self {
+        let reader = stream.try_clone().unwrap();
+        Self::over(reader, stream, || ())
+    }
+
+    /// A session of `ssh`, whose remote command gives each byte back.
+    pub(crate) fn by_ssh(mut ssh: Command) -> Self {
+        let mut ssh = ssh.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (reader, writer) = (ssh.stdout.take().unwrap(), ssh.stdin.take().unwrap());
+        Self::over(reader, writer, move || {
+            let status = ssh.wait().unwrap();
+            assert!(status.success(), "{status}");
+        })
+    }
+
+    /// `ended` is called after the end of what the session writes.
+    fn over(
+        mut reader: impl Read + Send + 'static,
+        mut writer: impl Write + Send + 'static,
+        ended: impl FnOnce() + Send + 'static,
+    ) -> Self {
         let (count, ends) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
         let (counted, told) = (Arc::clone(&count), Arc::clone(&ends));
         let thread = thread::spawn(move || {
@@ -83,12 +104,15 @@ impl Session {
             while !told.load(Ordering::Relaxed) {
                 let key = [counted.fetch_add(1, Ordering::Relaxed) as u8];
                 let (begin, mut echo) = (Instant::now(), [0]);
-                stream.write_all(&key).unwrap();
-                stream.read_exact(&mut echo).unwrap();
+                writer.write_all(&key).unwrap();
+                writer.flush().unwrap();
+                reader.read_exact(&mut echo).unwrap();
                 assert_eq!(echo, key);
                 longest = longest.max(begin.elapsed());
                 thread::sleep(KEYS);
             }
+            drop(writer);
+            ended();
             longest
         });
         Self { count, ends, thread }

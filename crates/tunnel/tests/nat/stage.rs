@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use testkit::cage::{
     Network, SERVER_V4, SERVER_V6, internet, network, on, outer_v4, rules, within,
 };
-use testkit::stage::{Daemon, LONG, binary, run, tunnel, wait};
+use testkit::stage::{Daemon, LONG, binary, program, run, start_sshd, tunnel, wait};
 
 /// The token of each visitor for the service of `home`.
 const VISIT: &str = "q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ";
@@ -28,6 +28,7 @@ const PHONE: &str = "mN2pQ4rS6tU8vW0xYzA1bC2dE3fGaB3dE5fG7hJ9kL1";
 const SERVICE: u16 = 7_777;
 const FORWARD: u16 = 2_222;
 const OF_PHONE: u16 = 2_223;
+const OF_SSH: u16 = 2_224;
 
 pub(crate) struct Stage {
     pub(crate) laptop: Daemon,
@@ -37,12 +38,23 @@ pub(crate) struct Stage {
     hosts: [String; 2],
     /// What clients know the server by.
     pin: String,
+    /// The sshd of the host of `home`, and how `ssh` reaches it.
+    sshd: Option<(Daemon, Vec<String>)>,
     dir: TempDir,
 }
 
 impl Stage {
     /// `laptop` is in the first network, `home` in the second one. Ready when both have a link.
     pub(crate) fn new(networks: [Network; 2]) -> Self {
+        Self::of(networks, false)
+    }
+
+    /// The same with a second private service, the sshd of the host of `home`.
+    pub(crate) fn with_ssh(networks: [Network; 2]) -> Self {
+        Self::of(networks, true)
+    }
+
+    fn of(networks: [Network; 2], has_ssh: bool) -> Self {
         internet();
         let hosts = [network(1, networks[0]), network(2, networks[1])];
         let dir = tempfile::tempdir().unwrap();
@@ -56,22 +68,43 @@ impl Stage {
         echo(&hosts[1]);
         let visitors =
             ["laptop", "phone"].map(|name| format!("{{ name: {name}, token: {VISIT} }}"));
-        let service = format!(
-            "services:\n  - {{ name: echo, public: private, target: \"tcp://127.0.0.1:{SERVICE}\", \
-             visitors: [{}] }}\n",
-            visitors.join(", ")
-        );
+        let private = |name, port| {
+            format!(
+                "  - {{ name: {name}, public: private, target: \"tcp://127.0.0.1:{port}\", \
+                 visitors: [{}] }}\n",
+                visitors.join(", ")
+            )
+        };
+        let mut services = format!("services:\n{}", private("echo", SERVICE));
+        let mut forwards = format!("forwards:\n{}", forward(FORWARD, "echo"));
+        let mut sshd = None;
+        if has_ssh {
+            let (port, daemon, options) = within(&hosts[1], || start_sshd(dir.path()));
+            services.push_str(&private("ssh", port));
+            forwards.push_str(&forward(OF_SSH, "ssh"));
+            sshd = Some((daemon, options));
+        }
         let of = |name, token, at: usize, lines: &str| {
             let yaml = client_yaml(dir.path(), (name, token), (networks[at], &pin), lines);
             write(&dir.path().join(format!("{name}.yaml")), &yaml);
             start(dir.path(), Some(&hosts[at]), "client", name)
         };
-        let home = of("home", HOME, 1, &service);
+        let home = of("home", HOME, 1, &services);
         home.wait_line(&["is connected to"], LONG);
-        let laptop = of("laptop", LAPTOP, 0, &forward(FORWARD));
+        let laptop = of("laptop", LAPTOP, 0, &forwards);
         laptop.wait_line(&["is connected to"], LONG);
         wait("the port of the forward", LONG, || connect(&hosts[0], FORWARD).ok());
-        Self { laptop, home, server, networks, hosts, pin, dir }
+        Self { laptop, home, server, networks, hosts, pin, sshd, dir }
+    }
+
+    /// A command that `ssh` on the host of `laptop` starts on the host of `home`.
+    pub(crate) fn ssh(&self, remote: &str) -> Command {
+        let Some((_, options)) = &self.sshd else { panic!("a stage without sshd") };
+        let user = String::from_utf8(run(Command::new("id").arg("-un")).stdout).unwrap();
+        let mut command = on(&self.hosts[0]);
+        command.arg(program("ssh")).args(options).arg("-T").args(["-p", &OF_SSH.to_string()]);
+        command.arg(format!("{}@127.0.0.1", user.trim())).arg(remote);
+        command
     }
 
     /// A connection of a program on the host of `laptop`.
@@ -83,7 +116,8 @@ impl Stage {
     pub(crate) fn start_phone(&self) -> Daemon {
         let (name, dir) = ("phone", self.dir.path());
         let known = (self.networks[0], &*self.pin);
-        let yaml = client_yaml(dir, (name, PHONE), known, &forward(OF_PHONE));
+        let forwards = format!("forwards:\n{}", forward(OF_PHONE, "echo"));
+        let yaml = client_yaml(dir, (name, PHONE), known, &forwards);
         write(&dir.join("phone.yaml"), &yaml);
         let phone = start(dir, Some(&self.hosts[0]), "client", name);
         phone.wait_line(&["is connected to"], LONG);
@@ -117,12 +151,19 @@ impl Stage {
         self.ask(client, "status")["peers"]["bytes"]["relayed"]["received"].as_u64().unwrap()
     }
 
-    /// What `tunnel status` says of the paths of a visitor: a link of each worker has its own.
+    /// What `tunnel status` says of the paths of a visitor: there is a link for each service and
+    /// worker that visits it, and each link has its own path.
     pub(crate) fn paths(&self, visitor: &str) -> Vec<Value> {
         let status = self.ask(visitor, "status");
         let sessions = status["sessions"].as_array().unwrap();
-        let of = sessions.iter().find(|session| session["peer"] == "home/echo").unwrap();
-        of["links"].as_array().unwrap().iter().map(|link| link["path"].clone()).collect()
+        let is_peer = |session: &&Value| {
+            session["peer"].as_str().is_some_and(|peer| peer.starts_with("home/"))
+        };
+        let links = sessions
+            .iter()
+            .filter(is_peer)
+            .flat_map(|session| session["links"].as_array().unwrap());
+        links.map(|link| link["path"].clone()).collect()
     }
 
     /// Waits until all paths of a visitor are `direct`, or `relayed`.
@@ -211,7 +252,7 @@ fn start(dir: &Path, host: Option<&str>, role: &str, name: &str) -> Daemon {
 
 fn server_yaml(dir: &Path) -> String {
     let visitor = |name, token| {
-        format!("  - {{ name: {name}, token: {token}, allow: {{ visit: [home/echo] }} }}\n")
+        format!("  - {{ name: {name}, token: {token}, allow: {{ visit: [\"home/*\"] }} }}\n")
     };
     format!(
         "listen: [\"tls://[::]:7000\", \"quic://[::]:7000\"]\nstate_dir: {dir}/server\n\
@@ -238,9 +279,9 @@ fn client_yaml(
     )
 }
 
-fn forward(port: u16) -> String {
+fn forward(port: u16, service: &str) -> String {
     format!(
-        "forwards:\n  - {{ listen: \"tcp://127.0.0.1:{port}\", target: \"service://home/echo\", \
+        "  - {{ listen: \"tcp://127.0.0.1:{port}\", target: \"service://home/{service}\", \
          token: {VISIT} }}\n"
     )
 }

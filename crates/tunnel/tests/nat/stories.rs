@@ -22,11 +22,11 @@ pub(crate) fn run(name: &str) -> Option<String> {
     })
 }
 
-/// A stage whose both ends are behind a NAT, with a transfer and a session over one link.
+/// A stage whose both ends are behind a NAT, with a transfer and a session of `ssh`.
 fn busy(least: u64) -> (Stage, Transfer, Session) {
-    let stage = Stage::new([Network::Plain, Network::Plain]);
+    let stage = Stage::with_ssh([Network::Plain, Network::Plain]);
     let transfer = Transfer::start(stage.visit(), least);
-    let session = Session::start(stage.visit());
+    let session = Session::by_ssh(stage.ssh("cat"));
     (stage, transfer, session)
 }
 

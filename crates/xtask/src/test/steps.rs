@@ -17,7 +17,7 @@ use super::long::lab;
 use super::programs::{self, Program};
 use super::wish::Lengths;
 use crate::walls;
-use xtask::child::{Tally, capture, cargo, run, run_tests};
+use xtask::child::{Tally, capture, cargo, find, run, run_tests};
 use xtask::packages::BARE_TARGET;
 use xtask::site::Site;
 use xtask::verdict::Verdict;
@@ -49,6 +49,11 @@ pub(super) const STEPS: &[Step] = &[
     step("nat", "clients behind NATs of the kernel find a direct path, or say why not", nat),
     step("kcp-interop", "the machine of kcp:// and kcp-go understand each other", kcp_interop),
     step("browser", "a browser visits a private service by a code", browser),
+    step(
+        "webrtc-interop",
+        "webrtc:// and aiortc, pion and Chromium understand each other",
+        webrtc_interop,
+    ),
     step("units", "systemd finds nothing to say about the units", units),
     step("e2e", "the optimised binary against real software", e2e),
     step(
@@ -83,7 +88,10 @@ fn clippy(site: &Site, _: Lengths) -> Result<Verdict> {
     let all = ["clippy", "--workspace", "--all-targets", "--all-features"];
     run(cargo(&site.root, &all).args(deny))?;
     // The daemon as most people build it.
-    run(cargo(&site.root, &["clippy", "--package", "tunnel", "--bins"]).args(deny))?;
+    let daemon = ["clippy", "--package", "tunnel", "--bins"];
+    run(cargo(&site.root, &daemon).args(deny))?;
+    // The same without WebRTC.
+    run(cargo(&site.root, &daemon).arg("--no-default-features").args(deny))?;
     Ok(Verdict::PASSED)
 }
 
@@ -119,6 +127,9 @@ const LONG_NAT: &str = "long::";
 /// The test programs that need a peer on kcp-go.
 const KCP_INTEROP: [&str; 2] = ["kcp/interop", "kcp-tokio/interop"];
 
+/// The test program that needs other implementations of WebRTC.
+const WEBRTC_INTEROP: &str = "transport-webrtc/interop";
+
 /// All test programs of the workspace, with every feature. Programs that tests start are built
 /// beside them.
 fn test_programs(site: &Site) -> Result<Vec<Program>> {
@@ -127,7 +138,7 @@ fn test_programs(site: &Site) -> Result<Vec<Program>> {
 
 fn unit(site: &Site, _: Lengths) -> Result<Verdict> {
     let built = test_programs(site)?;
-    let apart = [E2E, INTEROP, NAT[0], NAT[1], KCP_INTEROP[0], KCP_INTEROP[1]];
+    let apart = [E2E, INTEROP, NAT[0], NAT[1], KCP_INTEROP[0], KCP_INTEROP[1], WEBRTC_INTEROP];
     let wanted: Vec<_> = built.iter().filter(|p| !apart.contains(&&*p.name)).collect();
     let mut tests = programs::run(&wanted, cores())?;
     let documented = ["test", "--doc", "--workspace", "--all-features"];
@@ -145,7 +156,7 @@ fn interop(site: &Site, _: Lengths) -> Result<Verdict> {
     let Some(bin) = python::with(&site.target.join("tools/quic"), &[QUIC_PEER])? else {
         return Ok(Verdict::Skipped(format!("{QUIC_PEER} cannot be had (pip)")));
     };
-    against_peer(site, &[INTEROP], "QUIC_PEER_PYTHON", &bin.join("python"))
+    against_peers(site, &[INTEROP], &[("QUIC_PEER_PYTHON", &bin.join("python"))])
 }
 
 fn nat(site: &Site, _: Lengths) -> Result<Verdict> {
@@ -161,7 +172,9 @@ fn behind_nats(site: &Site, names: &[&str], wanted: &[&str]) -> Result<Verdict> 
     if !packages::is_root()? {
         return Ok(Verdict::Skipped("only root makes network namespaces".to_owned()));
     }
-    if let Some(reason) = packages::lacking(&["unshare", "ip", "nft", "sysctl", "miniupnpd"]) {
+    if let Some(reason) =
+        packages::lacking(&["unshare", "ip", "nft", "sysctl", "miniupnpd", "sshd", "ssh"])
+    {
         return Ok(Verdict::Skipped(reason));
     }
     let (built, binary) = (test_programs(site)?, site.daemon()?);
@@ -185,18 +198,55 @@ fn kcp_interop(site: &Site, _: Lengths) -> Result<Verdict> {
     if let Some(reason) = go::build(&site.root.join(KCP_PEER), &peer)? {
         return Ok(Verdict::Skipped(reason));
     }
-    against_peer(site, &KCP_INTEROP, "KCP_PEER", &peer)
+    against_peers(site, &KCP_INTEROP, &[("KCP_PEER", &peer)])
 }
 
-/// Runs test programs that find another implementation by a variable of the environment.
-fn against_peer(site: &Site, names: &[&str], variable: &str, peer: &Path) -> Result<Verdict> {
+/// Shares no code with the crate webrtc.
+const WEBRTC_PEER: &str = "aiortc==1.16.0";
+
+/// The folder of the source of a peer on pion. Its `go.mod` names the version.
+const PION_PEER: &str = "crates/transport-webrtc/tests/interop/peer";
+
+fn webrtc_interop(site: &Site, _: Lengths) -> Result<Verdict> {
+    if let Some(reason) = packages::lacking(&["python3", "chromium-headless-shell"]) {
+        return Ok(Verdict::Skipped(reason));
+    }
+    let Some(bin) = python::with(&site.target.join("tools/webrtc"), &[WEBRTC_PEER])? else {
+        return Ok(Verdict::Skipped(format!("{WEBRTC_PEER} cannot be had (pip)")));
+    };
+    let pion = site.target.join("tools/webrtc-peer");
+    if let Some(reason) = go::build(&site.root.join(PION_PEER), &pion)? {
+        return Ok(Verdict::Skipped(reason));
+    }
+    let chromium = find("chromium-headless-shell").context("chromium-headless-shell is gone")?;
+    let peers: [(&str, &Path); 3] = [
+        ("WEBRTC_PEER_PYTHON", &bin.join("python")),
+        ("WEBRTC_PEER_PION", &pion),
+        ("WEBRTC_PEER_CHROMIUM", &chromium),
+    ];
+    let verdict = against_peers(site, &[WEBRTC_INTEROP], &peers)?;
+    let Verdict::Passed(mut sum) = verdict else { return Ok(verdict) };
+    // The programs of the manual, with a private service.
+    let (binary, built) = (site.daemon()?, test_programs(site)?);
+    let program = named(&built, E2E)?;
+    let mut tests = Command::new(&program.executable);
+    tests.arg(WEBRTC_PROGRAMS).current_dir(&program.folder);
+    tests.env("TUNNEL_TEST_BINARY", &binary).envs(peers);
+    let tests = run_tests(&mut tests)?;
+    ensure!(tests.passed > 0, "no test of {WEBRTC_PROGRAMS}");
+    sum += tests;
+    Ok(Verdict::Passed(sum))
+}
+
+/// Runs test programs that find other implementations by variables of the environment.
+fn against_peers(site: &Site, names: &[&str], peers: &[(&str, &Path)]) -> Result<Verdict> {
     let built = test_programs(site)?;
     let mut sum = Tally::default();
     for name in names {
         let program = named(&built, name)?;
         let mut tests = Command::new(&program.executable);
         tests.current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder);
-        let tests = run_tests(tests.env(variable, peer))?;
+        let tests = run_tests(tests.envs(peers.iter().copied()))?;
         ensure!(tests.passed > 0, "no test of {name} against another implementation");
         sum += tests;
     }
@@ -244,8 +294,11 @@ pub(super) const SLOW: &str = "slow::";
 /// The module of the end-to-end cases that run public suites.
 pub(super) const CONFORMANCE: &str = "doors::conformance::";
 
+/// The module of the end-to-end cases that run other implementations of WebRTC.
+const WEBRTC_PROGRAMS: &str = "webrtc::programs::";
+
 pub(super) fn is_short(name: &str) -> bool {
-    ![HEAVY, SLOW, CONFORMANCE].iter().any(|module| name.starts_with(module))
+    ![HEAVY, SLOW, CONFORMANCE, WEBRTC_PROGRAMS].iter().any(|module| name.starts_with(module))
 }
 
 fn e2e(site: &Site, _: Lengths) -> Result<Verdict> {

@@ -1,7 +1,13 @@
 //! Accepts the links of visitors. A stream of the server becomes a carrier: TLS and the greeting run
 //! in a task with a deadline, and the number of such tasks is bounded.
 
+mod begun;
 mod incoming;
+#[cfg(feature = "webrtc")]
+mod offers;
+#[cfg(not(feature = "webrtc"))]
+#[path = "without.rs"]
+mod offers;
 mod owner;
 mod places;
 mod proof;
@@ -15,22 +21,25 @@ use ::link::server::{LogInError, log_in};
 use logging::{AUDIT, RepeatLimit};
 use net::brake::Failures;
 use proto::ResetCode;
-use proto::greeting::{Name, Refusal};
-use relay::{accept_duplex, refuse_stream};
+use proto::greeting::{GREETING_TIMEOUT, Name, Refusal};
+use relay::{StreamLane, accept_duplex, refuse_stream};
 use tls::Shown;
 use tokio::task::spawn_local;
+use tokio::time::timeout;
 use transport::{CarrierError, Incoming, Inlet, Outlet};
 
 use super::turns::{Bounds, Turn, Turns};
+use super::wire;
 use crate::client::ClientShared;
 use crate::session::{Handle, Worker};
+pub(super) use incoming::Ready;
 use incoming::Stream;
 use places::{Arrival, Places};
-use proof::{Proved, is_valid, material, may_visit, reason};
+use proof::{Proved, is_valid, may_visit, reason};
 use verifier::PeerVerifier;
 
 /// Visitors before the end of their greeting. Each costs a handshake of TLS and 160 KiB for at most
-/// 20 s. A visitor has one link to a service, and dials a second time where the first carrier is
+/// 30 s. A visitor has one link to a service, and dials a second time where the first carrier is
 /// silent.
 const GREETING: Bounds = Bounds { all: 256, of_visitor: 64, of_service: 8 };
 
@@ -51,6 +60,8 @@ pub(crate) struct PeerHost {
     greeting: Arc<Turns>,
     brake: Mutex<Failures<Whose>>,
     told: Mutex<RepeatLimit<Whose>>,
+    /// Programs that visit without a tunnel.
+    pub(crate) programs: offers::Programs,
 }
 
 /// A visitor, and the service that it visits.
@@ -68,7 +79,8 @@ impl Default for PeerHost {
     fn default() -> Self {
         let (places, greeting) = (Places::default(), Turns::new(GREETING));
         let brake = Mutex::new(Failures::new(GUESSERS, DOUBLINGS));
-        Self { places, greeting, brake, told: Mutex::new(RepeatLimit::new()) }
+        let (told, programs) = (Mutex::new(RepeatLimit::new()), offers::Programs::default());
+        Self { places, greeting, brake, told, programs }
     }
 }
 
@@ -92,13 +104,20 @@ impl PeerHost {
         };
         let (outlet, stream) = accept_duplex(inlet, None, &Rc::default(), None);
         let (worker, shared) = (Rc::clone(worker), Arc::clone(shared));
-        let shown = Shown::default();
-        let material = material(&shared, &shared.config.load(), &whose);
-        let visitor = whose.visitor.clone();
-        let stream = Stream { stream, material, shown: shown.clone(), visitor };
         spawn_local(async move {
-            welcome(&worker, &shared, &whose, (Box::new(stream), &shown)).await;
-            drop(turn);
+            let mut lane = StreamLane::new(stream);
+            match timeout(GREETING_TIMEOUT, wire::byte(&mut lane)).await {
+                Ok(Ok(Some(wire::OFFER))) => {
+                    offers::take(&worker, &shared, &whose, lane, turn).await;
+                }
+                Ok(Ok(Some(first))) => {
+                    let stream = Stream::new(&shared, &whose, first, lane);
+                    let shown = stream.shown.clone();
+                    welcome(&worker, &shared, &whose, (Box::new(stream), &shown)).await;
+                    drop(turn);
+                }
+                Ok(Ok(None) | Err(_)) | Err(_) => {}
+            }
         });
         outlet
     }
@@ -125,8 +144,9 @@ impl PeerHost {
     /// Ends the links of those who may not visit any more, after a change of the configuration.
     pub(crate) async fn review(&self, shared: &ClientShared, handles: &[Handle]) {
         let config = shared.config.load_full();
-        let is_valid = |whose: &Whose, proved: &Proved| is_valid(shared, &config, whose, proved);
-        self.places.close(handles, |whose, proved| !is_valid(whose, proved)).await;
+        let gone = |whose: &Whose, proved: &Proved| !is_valid(shared, &config, whose, proved);
+        self.programs.close(gone);
+        self.places.close(handles, gone).await;
     }
 }
 

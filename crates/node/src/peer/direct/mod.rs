@@ -16,8 +16,16 @@
 //! | [`offer`] | the side that has the service: answers the trials of a visitor |
 //! | [`seek`] | the side that visits: the path that the keeper of the link dials |
 //! | [`news`] | notices that this machine has other addresses |
+//! | [`failed`] | both sides: why a trial gave no carrier |
 //! | [`ports`] | the ports that the router opened for trials |
+//! | [`channels`] | both sides: data channels of WebRTC in the place of QUIC (`p2p: webrtc`) |
 
+#[cfg(feature = "webrtc")]
+pub(crate) mod channels;
+#[cfg(not(feature = "webrtc"))]
+#[path = "without.rs"]
+pub(crate) mod channels;
+mod failed;
 pub(crate) mod news;
 pub(crate) mod offer;
 pub(crate) mod ports;
@@ -36,14 +44,16 @@ use proto::control::ControlMessage;
 use punch::Kinds;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
-use transport::CarrierError;
-use transport_quic::punched::{Failure, PunchSettings, Puncher, Trial};
+use transport::{CarrierError, Transport};
+use transport_quic::punched::{DIRECT, PunchSettings, Puncher, Trial};
 
 use super::accept::Whose;
 use super::turns::{Bounds, Turn, Turns};
 use crate::session::PathBytes;
 use crate::transports::quic;
 
+use failed::Declined;
+pub(crate) use failed::Failed;
 use ports::Ports;
 
 /// The trials that a client answers at a time. Each has a socket for at most 10 s, and then the
@@ -61,6 +71,9 @@ const ROOM: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct DirectPaths {
     puncher: OnceLock<Puncher>,
+    /// Data channels.
+    #[cfg_attr(not(feature = "webrtc"), allow(dead_code, reason = "there are none"))]
+    channels: channels::Peers,
     /// The trials that this client answers.
     answered: Arc<Turns>,
     /// Held by whoever asks STUN servers without a trial.
@@ -84,6 +97,7 @@ impl DirectPaths {
     pub(crate) fn counting(bytes: &Arc<PathBytes>) -> Self {
         Self {
             puncher: OnceLock::new(),
+            channels: channels::Peers::default(),
             answered: Turns::new(ANSWERED),
             asking: tokio::sync::Mutex::default(),
             outcomes: Mutex::default(),
@@ -98,8 +112,8 @@ impl DirectPaths {
     }
 
     /// A trial has ended; `None`: it has found a path.
-    fn note(&self, failure: Option<&Failure>) {
-        self.count(failure.map_or(FOUND, Failure::name));
+    pub(crate) fn note(&self, failure: Option<&Failed>) {
+        self.count(failure.map_or(FOUND, Failed::name));
     }
 
     /// A trial is declined.
@@ -115,11 +129,12 @@ impl DirectPaths {
         self.outcomes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was counted, for the status.
-    pub(crate) fn counted(&self) -> Peers {
+    /// What was counted, for the status. `programs` visit at present.
+    pub(crate) fn counted(&self, programs: u64) -> Peers {
         let outcomes = self.outcomes();
         let trials = outcomes.iter().map(|(name, count)| ((*name).to_owned(), *count));
-        Peers { trials: trials.collect(), bytes: self.bytes.all(), ..Peers::default() }
+        let trials = trials.collect();
+        Peers { trials, bytes: self.bytes.all(), programs, ..Peers::default() }
     }
 
     /// Makes trials by the settings in force.
@@ -136,6 +151,11 @@ impl DirectPaths {
     pub(super) fn answer(&self, whose: &Whose) -> Option<Turn> {
         self.answered.take(whose)
     }
+}
+
+/// Whether a carrier of this transport does not pass the server.
+pub(crate) fn is_direct(transport: Transport) -> bool {
+    transport == DIRECT || channels::is_one(transport)
 }
 
 /// The settings of trials.

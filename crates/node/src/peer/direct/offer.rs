@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use link::Link;
-use punch::{Body, Decline, Signal, Why};
+use punch::{Body, Decline, Described, Signal, Why};
 use tls::Shown;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::Instant;
 use transport_quic::punched::{Begin, Failure};
 
-use super::{WAITING_MAX, converse, said, say};
+use super::{Failed, WAITING_MAX, channels, converse, said, say};
 use crate::client::{ClientShared, stun};
-use crate::peer::accept::{Whose, welcome};
+use crate::peer::accept::{Ready, Whose, welcome};
 use crate::peer::turns::Turn;
-use crate::session::{Session, Worker};
+use crate::session::{Found, Session, Worker};
 
 /// The trials of one link begin at least this far apart. Each one looks names up, binds a socket and
 /// asks STUN servers, so a visitor must not begin as many as it likes. The pauses of an honest visitor
@@ -68,13 +68,17 @@ impl Offers {
 
     /// Takes a signal of the visitor. The first signal of a newer round begins a trial, and ends the
     /// one before it.
-    pub(crate) fn hear(&self, link: &Link, signal: Bytes) {
-        let round = match Signal::decode(&signal) {
-            Ok(signal) => signal.round,
+    pub(crate) fn hear(&self, link: &Link, bytes: Bytes) {
+        let Signal { round, body } = match Signal::decode(&bytes) {
+            Ok(signal) => signal,
             Err(error) => {
                 tracing::debug!(link = link.serial(), %error, "a signal is not understood");
                 return;
             }
+        };
+        let offer = match body {
+            Body::Description(Described::Offer, text) => Some(text),
+            Body::Description(Described::Answer, _) | Body::Offer(_) | Body::Decline(_) => None,
         };
         let known = self.current.borrow().as_ref().map(|known| (known.number, known.began));
         let now = Instant::now();
@@ -86,12 +90,14 @@ impl Offers {
                 drop(self.declining.replace(Some(Task(task.abort_handle()))));
                 return;
             }
-            Judged::Begins => drop(self.current.replace(Some(self.begin(link, round, now)))),
+            Judged::Begins => {
+                drop(self.current.replace(Some(self.begin(link, (round, offer), now))));
+            }
             Judged::UnderWay => {}
         }
         if let Some(known) = &*self.current.borrow() {
             // A signal that finds no room is repeated by the next one.
-            let _ = known.inbox.try_send(signal);
+            let _ = known.inbox.try_send(bytes);
         }
     }
 
@@ -100,7 +106,8 @@ impl Offers {
         drop((self.current.take(), self.declining.take()));
     }
 
-    fn begin(&self, link: &Link, number: u32, began: Instant) -> Round {
+    /// `offer`: the session description of WebRTC that begins the round.
+    fn begin(&self, link: &Link, (number, offer): (u32, Option<String>), began: Instant) -> Round {
         let (inbox, heard) = mpsc::channel(WAITING_MAX);
         let trying = Trying {
             worker: Rc::clone(&self.worker),
@@ -110,7 +117,7 @@ impl Offers {
             link: link.clone(),
             number,
         };
-        let task = Task(spawn_local(trying.run(heard)).abort_handle());
+        let task = Task(spawn_local(trying.run(heard, offer)).abort_handle());
         Round { number, began, inbox, _task: task }
     }
 }
@@ -153,9 +160,9 @@ struct Trying {
 }
 
 impl Trying {
-    async fn run(self, mut heard: mpsc::Receiver<Bytes>) {
+    async fn run(self, mut heard: mpsc::Receiver<Bytes>, offer: Option<String>) {
         if self.shared.config.load().p2p.is_relayed() {
-            self.shared.direct.note(Some(&Failure::NoPath(Why::Relay)));
+            self.shared.direct.note(Some(&Failed::because(Why::Relay)));
             self.session.paths.failed(&self.link, Why::Relay.to_string());
             return decline(&self.link, self.number, Decline::Relay).await;
         }
@@ -163,11 +170,41 @@ impl Trying {
             self.shared.direct.busy();
             return decline(&self.link, self.number, Decline::Often).await;
         };
-        if let Err(error) = self.attempt(&mut heard, turn).await {
-            self.shared.direct.note(Some(&error));
+        let outcome = match offer {
+            Some(offer) => self.answer(&offer, turn).await,
+            None => {
+                self.attempt(&mut heard, turn).await.map_err(Failed::from).inspect_err(|error| {
+                    self.shared.direct.note(Some(error));
+                })
+            }
+        };
+        if let Err(error) = outcome {
             tracing::debug!(link = self.link.serial(), %error, "no direct path to the visitor");
             self.session.paths.failed(&self.link, error.to_string());
         }
+    }
+
+    /// Answers an offer of data channels, and takes the carrier that comes of it.
+    async fn answer(&self, offer: &str, _turn: Turn) -> Result<(), Failed> {
+        let answered = match channels::answer(&self.shared, offer).await {
+            Ok(answered) => answered,
+            Err(declined) => {
+                decline(&self.link, self.number, declined.why).await;
+                return Err(declined.told(&self.shared.direct));
+            }
+        };
+        let body = Body::Description(Described::Answer, answered.answer().to_owned());
+        let signal = Signal { round: self.number, body }.encode();
+        say(&signal, |signal| said(&self.link, signal)).await;
+        let carrier = answered.carrier().await.map_err(Failed::Channels).inspect_err(|error| {
+            self.shared.direct.note(Some(error));
+        })?;
+        self.shared.direct.note(None);
+        self.session.paths.found(&self.link, Found::Channels(carrier.peer.address));
+        // The link that this path joins has begun with a certificate, where one is demanded.
+        let (incoming, shown) = (Box::new(Ready(carrier)), Shown::default());
+        welcome(&self.worker, &self.shared, &self.whose, (incoming, &shown)).await;
+        Ok(())
     }
 
     async fn attempt(&self, heard: &mut mpsc::Receiver<Bytes>, _turn: Turn) -> Result<(), Failure> {
@@ -192,7 +229,7 @@ impl Trying {
             never = converse(&self.link, &trial, heard) => match never {},
         };
         self.shared.direct.note(None);
-        self.session.paths.found(&self.link, trial.path());
+        self.session.paths.found(&self.link, Found::Quic(trial.path()));
         // The link that this path joins has begun with a certificate, where one is demanded.
         let shown = Shown::default();
         tokio::select! {

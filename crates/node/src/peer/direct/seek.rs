@@ -14,9 +14,17 @@ use tokio::sync::{Notify, mpsc};
 use transport::{Carrier, CarrierError, Dialled, LocalFuture, PathDialer, Patience, Say};
 use transport_quic::punched::{Begin, Failure};
 
-use super::{WAITING_MAX, converse, news};
+use super::{Failed, WAITING_MAX, channels, converse, news};
 use crate::client::{ClientShared, stun};
-use crate::session::Session;
+use crate::session::{Found, Session};
+
+/// What carries the bytes of a direct path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Over {
+    Quic,
+    /// Data channels of WebRTC.
+    Channels,
+}
 
 /// The limit of a trial: names of STUN servers take up to 5 s, the checks 10 s, the handshake of QUIC
 /// over a pair that works 8 s.
@@ -26,6 +34,7 @@ const TRIAL: Duration = Duration::from_secs(25);
 pub(crate) struct Seeker {
     shared: Arc<ClientShared>,
     session: Arc<Session>,
+    over: Over,
     /// The link, while it has a carrier that can carry signals.
     link: RefCell<Option<Link>>,
     /// The trial that is under way takes its signals here.
@@ -38,10 +47,11 @@ pub(crate) struct Seeker {
 }
 
 impl Seeker {
-    pub(crate) fn new(shared: &Arc<ClientShared>, session: &Arc<Session>) -> Rc<Self> {
+    pub(crate) fn new(shared: &Arc<ClientShared>, session: &Arc<Session>, over: Over) -> Rc<Self> {
         Rc::new(Self {
             shared: Arc::clone(shared),
             session: Arc::clone(session),
+            over,
             link: RefCell::default(),
             inbox: RefCell::default(),
             round: Cell::new(0),
@@ -76,7 +86,7 @@ impl Seeker {
             let text = "the link has no relayed carrier yet, which a direct path begins with";
             return Err(io::Error::new(io::ErrorKind::NotConnected, text).into());
         };
-        let outcome = self.attempt(&link).await;
+        let outcome = self.begin(&link).await;
         self.inbox.replace(None);
         self.shared.direct.note(outcome.as_ref().err());
         if let Err(error) = &outcome {
@@ -85,17 +95,33 @@ impl Seeker {
         Ok(outcome?)
     }
 
-    async fn attempt(&self, link: &Link) -> Result<Carrier, Failure> {
-        let config = self.shared.config.load_full();
-        if config.p2p.is_relayed() {
-            return Err(Failure::NoPath(Why::Relay));
+    async fn begin(&self, link: &Link) -> Result<Carrier, Failed> {
+        if self.shared.config.load().p2p.is_relayed() {
+            return Err(Failed::because(Why::Relay));
         }
-        let stun = stun::of(self.shared.uplink(), &config, stun::LOOKUPS).await;
-        let puncher = self.shared.direct.puncher(&config);
         let round = self.round.get().saturating_add(1);
         self.round.set(round);
         let (inbox, mut heard) = mpsc::channel(WAITING_MAX);
         self.inbox.replace(Some(inbox));
+        match self.over {
+            Over::Quic => Ok(self.attempt(link, round, &mut heard).await?),
+            Over::Channels => {
+                let carrier = channels::dial(&self.shared, link, round, &mut heard).await?;
+                self.session.paths.found(link, Found::Channels(carrier.peer.address));
+                Ok(carrier)
+            }
+        }
+    }
+
+    async fn attempt(
+        &self,
+        link: &Link,
+        round: u32,
+        heard: &mut mpsc::Receiver<Bytes>,
+    ) -> Result<Carrier, Failure> {
+        let config = self.shared.config.load_full();
+        let stun = stun::of(self.shared.uplink(), &config, stun::LOOKUPS).await;
+        let puncher = self.shared.direct.puncher(&config);
         let is_mapping = config.p2p.mapped;
         let begin = Begin { round, stun, is_mapping };
         let trial = puncher.map_err(Failure::Quic)?.visitor(&begin)?;
@@ -104,9 +130,9 @@ impl Seeker {
         }
         let carrier = tokio::select! {
             carrier = trial.dial() => carrier?,
-            never = converse(link, &trial, &mut heard) => match never {},
+            never = converse(link, &trial, heard) => match never {},
         };
-        self.session.paths.found(link, trial.path());
+        self.session.paths.found(link, Found::Quic(trial.path()));
         Ok(carrier)
     }
 }

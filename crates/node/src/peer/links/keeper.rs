@@ -19,7 +19,7 @@ use super::owner::VisitorOwner;
 use super::{Keeper, Peer, trouble};
 use crate::client::ClientShared;
 use crate::memory;
-use crate::peer::direct::seek::{Direct, Seeker};
+use crate::peer::direct::seek::{Direct, Over, Seeker};
 use crate::session::Worker;
 
 /// A link without a stream and without a flow is kept for this time, because a further visit then
@@ -87,7 +87,12 @@ pub(super) fn start(
     visit: &Visit,
 ) -> Keeper {
     let leaving = Arc::<AtomicBool>::default();
-    let seeker = (visit.p2p != PeerPath::Relay).then(|| Seeker::new(shared, &peer.session));
+    let over = match visit.p2p {
+        PeerPath::Auto | PeerPath::Direct => Some(Over::Quic),
+        PeerPath::Webrtc => Some(Over::Channels),
+        PeerPath::Relay => None,
+    };
+    let seeker = over.map(|over| Seeker::new(shared, &peer.session, over));
     let client = client(worker, shared, visit, (seeker.as_ref(), &leaving));
     let owner = VisitorOwner::new(worker, peer, seeker.as_ref(), visit);
     let peer = Arc::clone(peer);

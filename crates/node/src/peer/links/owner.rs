@@ -10,9 +10,9 @@ use proto::control::ControlMessage;
 use proto::{Open, ResetCode};
 use relay::refuse_stream;
 use transport::{Inlet, Outlet};
-use transport_quic::punched::DIRECT;
 
 use super::Peer;
+use crate::peer::direct::is_direct;
 use crate::peer::direct::seek::Seeker;
 use crate::session::Worker;
 
@@ -59,7 +59,7 @@ impl VisitorOwner {
         let (worker, session, serial) = (&self.worker, &self.peer.session, link.serial());
         let Some(peer) = link.active_peer() else { return };
         session.paths.moved(link, peer.transport);
-        let takes = !self.only_direct || peer.transport == DIRECT;
+        let takes = !self.only_direct || is_direct(peer.transport);
         worker.state.set_live(worker.index, session, serial, takes);
     }
 

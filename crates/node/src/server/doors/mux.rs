@@ -7,6 +7,7 @@
 //!         ── name of a service ───────────────────> as a door for TLS
 //!         ── otherwise ───────────────────────────> carrier (wss), with the server's certificate
 //!   HTTP  ── WebSocket at the path, of a carrier ─> carrier (ws)
+//!         ── offer of WebRTC at its path ─────────> as a carrier (ws)
 //!         ── otherwise ───────────────────────────> as a door for HTTP
 //! ```
 //!
@@ -119,7 +120,7 @@ impl Handler for MuxPort {
 /// What the first bytes of a connection are.
 enum Found {
     Tls(Hello),
-    /// A WebSocket of a carrier.
+    /// A WebSocket of a carrier, or an offer of WebRTC.
     WebSocket,
     Http(http::First),
     Other,
@@ -257,6 +258,8 @@ struct Sniffer {
     peer: Option<SocketAddr>,
     /// The path of carriers without TLS.
     path: Option<Box<str>>,
+    /// The path of offers of WebRTC without TLS.
+    offers: Option<Arc<str>>,
     doors: Arc<Doors>,
 }
 
@@ -271,6 +274,7 @@ impl Sniffer {
             head: visitor.doors.head_sniffer(),
             peer: visitor.peer,
             path: path.map(Box::from),
+            offers: everything.carriers.offers().filter(|_| everything.plain),
             doors: Arc::clone(&visitor.doors),
         }
     }
@@ -287,12 +291,31 @@ impl Sniffer {
         if !head.websocket || self.path.as_ref().is_none_or(|ours| path != Some(ours.as_bytes())) {
             return false;
         }
-        let host = head.host.as_deref();
+        !self.is_published(head) || offers_carrier(bytes.get(..head.length).unwrap_or_default())
+    }
+
+    /// Whether a request is about a connection of WebRTC. A published site has all of its paths; one
+    /// that may still come, just after a start, has those of requests that bring no offer.
+    fn is_offer(&self, head: &Head, bytes: &[u8]) -> bool {
+        let Some(offers) = &self.offers else { return false };
+        let path = bytes.get(head.path.clone()).unwrap_or_default();
+        let behind = path.strip_prefix(offers.as_bytes());
+        if !behind.is_some_and(|behind| behind.is_empty() || behind.starts_with(b"/")) {
+            return false;
+        }
         let names = self.doors.names();
-        let is_published = host.is_some_and(|host| {
+        let is_present = |host: &str| names.find(Space::Http, host).is_some();
+        !self.is_published(head)
+            || (!head.host.as_deref().is_some_and(is_present)
+                && brings_offer(bytes.get(..head.length).unwrap_or_default()))
+    }
+
+    /// Whether a site has the host, or may still come.
+    fn is_published(&self, head: &Head) -> bool {
+        let names = self.doors.names();
+        head.host.as_deref().is_some_and(|host| {
             names.find(Space::Http, host).is_some() || names.is_awaited(Space::Http, host)
-        });
-        !is_published || offers_carrier(bytes.get(..head.length).unwrap_or_default())
+        })
     }
 
     fn look(&mut self, bytes: &[u8]) -> Option<Found> {
@@ -308,7 +331,9 @@ impl Sniffer {
             First::Http | First::Http2 => {
                 let first = http::first(&mut self.head, (&self.doors, self.peer), bytes)?;
                 let is_carrier = match &first.looked {
-                    Looked::Head(head) => self.is_carrier(head, bytes),
+                    Looked::Head(head) => {
+                        self.is_carrier(head, bytes) || self.is_offer(head, bytes)
+                    }
                     Looked::More | Looked::Http2 | Looked::Bad(_) | Looked::Not => false,
                 };
                 Some(if is_carrier { Found::WebSocket } else { Found::Http(first) })
@@ -328,6 +353,17 @@ fn offers_carrier(head: &[u8]) -> bool {
             && offered.any(|one| one == SUBPROTOCOL.as_bytes());
     });
     offers
+}
+
+/// Whether the head of a request says that a session description follows.
+fn brings_offer(head: &[u8]) -> bool {
+    let mut brings = false;
+    let _ = h1::lines(head, |name, value| {
+        let kind = value.split(|byte| *byte == b';').next().unwrap_or_default();
+        brings |= name.eq_ignore_ascii_case("content-type")
+            && kind.trim_ascii().eq_ignore_ascii_case(b"application/sdp");
+    });
+    brings
 }
 
 /// Carriers on their way from a port to the accept loop of the same worker.

@@ -1,0 +1,146 @@
+//! A stream as the lane of a carrier: the link between two clients runs inside a stream that the
+//! server joins ([`super::bridge`]).
+//!
+//! ```text
+//!   lane ──frames by reference──> way ──copied behind a head──> Inlet  ──> link to the server
+//!   lane <──copied to the reader── way <──pieces by reference── Outlet <── link to the server
+//! ```
+//!
+//! The stream stays on its worker, and the lane may move to another worker. So a task of the worker
+//! of the stream (`mover`) serves the stream, and two queues of pieces (`way`) are between the task
+//! and the lane. A piece passes a queue by reference.
+
+mod mover;
+mod way;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+use proto::ResetCode;
+use tokio::sync::oneshot;
+use tokio::task::spawn_local;
+use transport::{Death, Lane};
+
+use self::mover::Mover;
+use self::way::Way;
+use crate::Duplex;
+
+/// The lane of a carrier whose bytes travel in a stream.
+pub struct StreamLane {
+    ways: Arc<Ways>,
+    death: Death,
+}
+
+/// The queues between a lane and the task of its stream.
+#[derive(Debug, Default)]
+struct Ways {
+    /// From the lane to the stream.
+    out: Way,
+    /// From the stream to the lane.
+    back: Way,
+}
+
+impl StreamLane {
+    /// Makes the lane of a stream. A task of the present worker moves the bytes. The task aborts
+    /// the stream when the lane is dropped before both directions have ended.
+    #[must_use]
+    pub fn new(stream: Duplex) -> Self {
+        Self::watched(stream).0
+    }
+
+    /// The same. The receiver gets the reason for which the far side reset the stream, when the
+    /// stream has ended.
+    #[must_use]
+    pub fn watched(stream: Duplex) -> (Self, oneshot::Receiver<Option<ResetCode>>) {
+        let ways = Arc::<Ways>::default();
+        let (told, reason) = oneshot::channel();
+        match stream.into_parts() {
+            Some(parts) => {
+                let mover = Mover::new(parts, Arc::clone(&ways));
+                spawn_local(async move {
+                    // The lane may be gone, and nobody waits.
+                    let _ = told.send(mover.await);
+                });
+            }
+            // The owner of the stream has ended a direction: no carrier begins with that.
+            None => ways.break_both(io::ErrorKind::BrokenPipe),
+        }
+        (Self { ways, death: Death::default() }, reason)
+    }
+
+    /// Keeps an error: the lane is dead.
+    fn or_death<T>(&mut self, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        match outcome {
+            Poll::Ready(Err(error)) => self.death.by(error),
+            Poll::Ready(Ok(_)) | Poll::Pending => outcome,
+        }
+    }
+}
+
+impl Ways {
+    /// Ends both directions. Bytes that wait are lost.
+    fn break_both(&self, why: io::ErrorKind) {
+        self.out.fail(why);
+        self.back.fail(why);
+    }
+}
+
+impl Lane for StreamLane {
+    fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut BytesMut) -> Poll<io::Result<usize>> {
+        self.death.check()?;
+        let read = self.ways.back.poll_read(cx, buf);
+        self.or_death(read)
+    }
+
+    fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        frames: &mut VecDeque<Bytes>,
+    ) -> Poll<io::Result<usize>> {
+        self.death.check()?;
+        let taken = self.ways.out.poll_push(cx, frames);
+        self.or_death(taken)
+    }
+
+    fn poll_flush(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // The task sends by itself.
+        Poll::Ready(self.death.check())
+    }
+
+    fn poll_close(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.death.check()?;
+        let ended = self.ways.out.end();
+        self.or_death(Poll::Ready(ended))
+    }
+
+    fn held(&self) -> usize {
+        self.ways.out.held() + self.ways.back.held()
+    }
+
+    fn detach(&mut self) -> io::Result<()> {
+        // Memory belongs to no runtime.
+        Ok(())
+    }
+
+    fn attach(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for StreamLane {
+    fn drop(&mut self) {
+        // A direction that has ended is left alone: its last bytes still go on.
+        self.ways.out.fail(io::ErrorKind::BrokenPipe);
+        self.ways.back.abandon();
+    }
+}
+
+impl fmt::Debug for StreamLane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StreamLane").field("ways", &self.ways).finish_non_exhaustive()
+    }
+}

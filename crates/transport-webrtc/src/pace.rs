@@ -1,0 +1,149 @@
+//! Checks of ICE leave with pauses while their receiver has proved nothing ([`crate::gate`]): the addresses are a
+//! stranger's, who may have named those of others (RFC 8445 section 14.2, section 19.5.1).
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::net::UdpSocket;
+use tokio::sync::Notify;
+use tokio::task::{AbortHandle, spawn_local};
+use tokio::time::sleep;
+
+use crate::candidate::MAX_CANDIDATES;
+
+/// The time between two checks (Ta of RFC 8445 section 14.2).
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The queue of a socket.
+pub(crate) struct Pace {
+    queue: Arc<Queue>,
+    task: AbortHandle,
+}
+
+#[derive(Default)]
+struct Queue {
+    state: Mutex<State>,
+    work: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    /// At most one check for each address.
+    waiting: VecDeque<(SocketAddr, Vec<u8>)>,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// A newer check takes the place of an older one; where the queue is full, the check is lost and
+    /// comes again.
+    fn take(&mut self, to: SocketAddr, check: &[u8]) {
+        if let Some((_, older)) = self.waiting.iter_mut().find(|(address, _)| *address == to) {
+            check.clone_into(older);
+        } else if self.waiting.len() < MAX_CANDIDATES {
+            self.waiting.push_back((to, check.to_owned()));
+        }
+    }
+}
+
+impl Pace {
+    pub(crate) fn new(socket: Weak<UdpSocket>) -> Self {
+        let queue = Arc::new(Queue::default());
+        let task = spawn_local(send(Arc::clone(&queue), socket)).abort_handle();
+        Self { queue, task }
+    }
+
+    /// Takes a check that waits for its turn.
+    pub(crate) fn take(&self, to: SocketAddr, check: &[u8]) {
+        self.queue.lock().take(to, check);
+        self.queue.work.notify_one();
+    }
+}
+
+impl Drop for Pace {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Sends the checks, one at a time.
+async fn send(queue: Arc<Queue>, socket: Weak<UdpSocket>) {
+    loop {
+        let check = queue.lock().waiting.pop_front();
+        let Some((to, check)) = check else {
+            queue.work.notified().await;
+            continue;
+        };
+        let Some(socket) = socket.upgrade() else { return };
+        // A check that is lost comes again.
+        let _ = socket.send_to(&check, to).await;
+        drop(socket);
+        sleep(PAUSE).await;
+    }
+}
+
+/// Whether a datagram is a Binding request of STUN (RFC 8489 section 5).
+pub(crate) fn is_check(datagram: &[u8]) -> bool {
+    datagram.starts_with(&[0, 1]) && datagram.get(4..8) == Some(&[0x21, 0x12, 0xa4, 0x42])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(port: u16) -> SocketAddr {
+        SocketAddr::from(([198, 51, 100, 7], port))
+    }
+
+    #[test]
+    fn checks_wait_in_order_and_once_for_each_address() {
+        let mut state = State::default();
+        for round in 0..3 {
+            for port in 1..=20 {
+                state.take(address(port), &[round]);
+            }
+        }
+        let waiting: Vec<_> =
+            state.waiting.iter().map(|(to, check)| (to.port(), check[0])).collect();
+        let expected: Vec<_> = (1..=16).map(|port| (port, 2)).collect();
+        assert_eq!(waiting, expected, "the newest of each address, and a bounded number");
+    }
+
+    #[test]
+    fn a_check_is_told_from_other_datagrams() {
+        let request = [0, 1, 0, 0, 0x21, 0x12, 0xa4, 0x42, 0, 0];
+        assert!(is_check(&request));
+        let mut response = request;
+        response[0] = 1;
+        assert!(!is_check(&response));
+        assert!(!is_check(&[22, 0xfe, 0xfd]));
+        assert!(!is_check(&[0, 1]));
+    }
+
+    /// In virtual time, so that the pauses are exact.
+    #[tokio::test(start_paused = true)]
+    async fn checks_leave_one_after_the_other() {
+        tokio::task::LocalSet::new()
+            .run_until(async {
+                let [here, there] = [UdpSocket::bind("127.0.0.1:0").await.unwrap(), {
+                    UdpSocket::bind("127.0.0.1:0").await.unwrap()
+                }];
+                let here = Arc::new(here);
+                let pace = Pace::new(Arc::downgrade(&here));
+                let begin = tokio::time::Instant::now();
+                for round in 0..3_u32 {
+                    pace.take(there.local_addr().unwrap(), &[0, 1]);
+                    let mut buf = [0; 10];
+                    assert_eq!(there.recv(&mut buf).await.unwrap(), 2);
+                    assert!(begin.elapsed() >= PAUSE * round, "{:?}", begin.elapsed());
+                }
+            })
+            .await;
+    }
+}
