@@ -45,8 +45,9 @@ struct Ways {
 }
 
 impl StreamLane {
-    /// Makes the lane of a stream. A task of the present worker moves the bytes. The task aborts
-    /// the stream when the lane is dropped before both directions have ended.
+    /// Makes the lane of a stream. A task of the present worker moves the bytes. A lane that is
+    /// dropped is like a socket that is closed: its last bytes leave, such as the reason of a
+    /// refusal, its direction ends, and the far side is told that nobody reads.
     #[must_use]
     pub fn new(stream: Duplex) -> Self {
         Self::watched(stream).0
@@ -133,8 +134,8 @@ impl Lane for StreamLane {
 
 impl Drop for StreamLane {
     fn drop(&mut self) {
-        // A direction that has ended is left alone: its last bytes still go on.
-        self.ways.out.fail(io::ErrorKind::BrokenPipe);
+        // The stream may have broken before.
+        let _ = self.ways.out.end();
         self.ways.back.abandon();
     }
 }

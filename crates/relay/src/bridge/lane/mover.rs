@@ -52,7 +52,7 @@ enum Turn {
     /// The budget is spent.
     Again,
     Ended,
-    /// The lane was dropped before the end of this direction.
+    /// The lane takes or gives nothing more.
     Broken,
 }
 
