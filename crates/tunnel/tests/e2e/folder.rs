@@ -66,7 +66,7 @@ fn a_file_of_the_folder_is_found_and_said_and_else_it_is_said_what_was_looked_fo
     for (args, names) in [
         (&["client"][..], "client.yaml"),
         (&["client", "--publish", "3000"], "client.yaml"),
-        (&["check"], "client.yaml and server.yaml"),
+        (&["check"], "client.yaml, server.yaml and proxy.yaml"),
     ] {
         let (code, _, why) = told(&empty, args);
         assert_eq!(code, Some(2), "{why}");
