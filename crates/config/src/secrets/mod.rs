@@ -52,7 +52,6 @@ const HARMLESS: &[&str] = &[
     "auth",
     "balance",
     "basic_auth_file",
-    "browser",
     "cache",
     "candidates",
     "certificates",

@@ -1,6 +1,6 @@
 //! The commands of the application. A command on a forgotten stream does nothing.
 
-use crate::Instant;
+use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 

@@ -43,10 +43,9 @@ mod schedule;
 mod stall;
 mod turns;
 
-use crate::Instant;
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use slab::Slab;

@@ -1,6 +1,6 @@
 //! Makes frames for a carrier from the state of a link.
 
-use crate::Instant;
+use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 

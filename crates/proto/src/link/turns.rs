@@ -1,8 +1,7 @@
 //! Detects that several streams of a link receive at the same time. Then the windows of bulk
 //! streams are kept small, so that other streams do not wait behind them.
 
-use crate::Instant;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::StreamKey;
 
