@@ -364,6 +364,11 @@ impl Pipe {
         self.queue.borrow_mut().pop()
     }
 
+    /// Whether bytes wait in a pipe without a socket.
+    pub(crate) fn has_bytes(&self) -> bool {
+        !self.queue.borrow().is_empty()
+    }
+
     /// Throws away what waits and all further bytes. Returns the number of bytes that waited.
     pub(crate) fn take_no_more(&self) -> usize {
         self.deaf.set(true);

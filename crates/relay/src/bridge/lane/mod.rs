@@ -47,7 +47,7 @@ struct Ways {
 impl StreamLane {
     /// Makes the lane of a stream. A task of the present worker moves the bytes. A lane that is
     /// dropped is like a socket that is closed: its last bytes leave, such as the reason of a
-    /// refusal, its direction ends, and the far side is told that nobody reads.
+    /// refusal, its direction ends, and the next bytes of the far side are answered by a stop.
     #[must_use]
     pub fn new(stream: Duplex) -> Self {
         Self::watched(stream).0

@@ -52,7 +52,7 @@ enum Turn {
     /// The budget is spent.
     Again,
     Ended,
-    /// The lane takes or gives nothing more.
+    /// The lane takes or gives nothing more, and the direction has not ended.
     Broken,
 }
 
@@ -104,7 +104,7 @@ impl Mover {
     /// Hands over what the far side has sent.
     fn receive(&self, cx: &mut Context<'_>) -> Turn {
         let Ok((taken, is_full)) = self.ways.back.fill(cx, || self.pipe.pop()) else {
-            return Turn::Broken;
+            return self.receive_for_nobody();
         };
         if taken > 0 {
             self.pipe.active().set(true);
@@ -117,6 +117,18 @@ impl Mover {
         // The lane that is gone meanwhile takes no end.
         let _ = self.ways.back.end();
         Turn::Ended
+    }
+
+    /// The lane is gone. As over TCP, the far side is told by its next bytes: a stop would overtake
+    /// the last bytes of the lane, such as the reason of a refusal.
+    fn receive_for_nobody(&self) -> Turn {
+        if self.pipe.is_finished() {
+            Turn::Ended
+        } else if self.pipe.has_bytes() {
+            Turn::Broken
+        } else {
+            Turn::Waits
+        }
     }
 
     fn close(&self, end: End) -> Poll<Option<ResetCode>> {
