@@ -38,7 +38,7 @@ mod tables {
     ], &["limits"]);
     pub(crate) const LISTEN: Table = table("server:listen[]", &["url", "client_ca", "default", "silence", "timeouts"], &[]);
     pub(crate) const LISTEN_TIMEOUTS: Table = table("server:listen[].timeouts", &["dial", "idle", "half_close", "total", "flush"], &[]);
-    pub(crate) const HTTP: Table = table("server:http", &["listen", "domain", "route_header", "redirect", "pages", "remember"], &["browser"]);
+    pub(crate) const HTTP: Table = table("server:http", &["listen", "domain", "route_header", "redirect", "pages", "remember", "browser"], &[]);
     pub(crate) const PAGES: Table = table("server:http.pages", &["not_found", "unavailable"], &[]);
     pub(crate) const TLS_ROUTES: Table = table("server:tls_routes",
         &["listen", "certificates", "min_version", "acme"], &[]);
@@ -76,7 +76,7 @@ mod tables {
     pub(crate) const SERVICE: Table = table("client:services[]",
         &["name", "target", "target_tls", "public", "priority", "timeouts", "tcp_keepalive", "health", "allow_from", "deny_from", "proxy_protocol",
           "basic_auth", "basic_auth_file", "host_rewrite", "headers", "response_headers", "forwarded", "path", "strip_prefix", "redirect", "hsts", "preflight", "compress", "pass_through", "remember", "until",
-          "list", "try_files", "allow", "limits", "visitors", "visitor_tls", "balance"],
+          "list", "try_files", "allow", "limits", "visitors", "visitor_tls", "browser", "balance"],
         &["resume", "shared", "sticky"]);
     pub(crate) const SERVICE_TARGET: Table = table("client:services[].target[]", &["url", "weight"], &[]);
     pub(crate) const TARGET_TLS: Table = table("client:services[].target_tls", &["pin", "ca", "server_name", "insecure"], &[]);

@@ -6,8 +6,9 @@
 //! IEEE/ACM Transactions on Networking 6(2), 1998). A single busy stream may have half of the
 //! budget. Many busy streams have about equal parts, and a part is always left for new streams.
 
+use crate::Instant;
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A worker's lease of the process budget, shared by its links. Counts bytes.
 pub trait Budget: fmt::Debug {

@@ -10,6 +10,7 @@ pub mod greeting;
 mod hashed;
 mod http;
 mod id;
+mod instant;
 mod link;
 mod measure;
 mod network;
@@ -37,6 +38,7 @@ pub use http::{
     HttpOptions, TargetProtocol,
 };
 pub use id::{CarrierNumber, FlowId, InstanceId, LinkId, Side, StreamId};
+pub use instant::Instant;
 pub use link::{
     Attach, Event, LaneInput, Link, LinkConfig, Outgoing, Preview, Stall, StreamCounts, StreamKey,
 };

@@ -8,6 +8,7 @@
 //! | `receive`, `send` | the two halves of a connection as plain values, without I/O |
 //! | `lane` | the two halves around the lane of `transport-tcp` |
 //! | `listener`, `dialer` | the listener and the dialer of carriers |
+//! | `pages` | what a listener offers to browsers beside carriers |
 //!
 //! permessage-deflate is neither offered nor accepted, because encrypted data does not shrink.
 
@@ -19,6 +20,7 @@ mod handshake;
 mod lane;
 mod listener;
 mod mask;
+mod pages;
 mod receive;
 mod send;
 
@@ -26,6 +28,7 @@ pub use dialer::{BadField, Request, WsDialer};
 pub use handshake::{SUBPROTOCOL, reply};
 pub use listener::{Terms, WsListener, accepted};
 pub use net::source::Proxies;
+pub use pages::{Offer, Pages, Wish};
 
 /// `wss://`: WebSocket over TLS.
 pub const WSS: transport::Transport = transport::Transport::new("wss");

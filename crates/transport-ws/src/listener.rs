@@ -13,7 +13,8 @@ use transport::{
 };
 use transport_tcp::TcpListener;
 
-use crate::handshake;
+use crate::Pages;
+use crate::handshake::{self, Place};
 use crate::lane::WsLane;
 
 /// A listener of `wss://` if the listener below has TLS, otherwise of `ws://`.
@@ -31,6 +32,8 @@ pub struct Terms {
     pub proxies: Proxies,
     /// The time after which a carrier that has sent nothing sends a ping.
     pub ping_after: Duration,
+    /// What browsers are offered.
+    pub pages: Option<Arc<dyn Pages>>,
     /// The path of offers of WebRTC; `None`: there is none.
     pub offers: Option<Arc<str>>,
 }
@@ -39,7 +42,7 @@ impl Terms {
     /// Makes settings that believe no proxy.
     #[must_use]
     pub fn without_proxies(ping_after: Duration) -> Self {
-        Self { proxies: Proxies::default(), ping_after, offers: None }
+        Self { proxies: Proxies::default(), ping_after, offers: None, pages: None }
     }
 }
 
@@ -103,15 +106,11 @@ impl Incoming for Accepted {
     fn handshake(self: Box<Self>) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
         Box::pin(async move {
             let Self { inner, path, terms } = *self;
-            let Terms { proxies, ping_after, offers } = &*terms;
+            let Terms { proxies, ping_after, offers, pages } = &*terms;
             let Carrier { peer, mut lane, .. } = inner.handshake().await?;
-            let accepted = handshake::accept(
-                &mut *lane,
-                peer.address,
-                (path.as_deref(), offers.as_deref()),
-                proxies,
-            )
-            .await;
+            let (path, pages) = (path.as_deref(), pages.as_deref());
+            let place = Place { path, offers: offers.as_deref(), proxies, pages };
+            let accepted = handshake::accept(&mut *lane, peer.address, place).await;
             let (leftover, client) = match accepted? {
                 handshake::Accepted::WebSocket(leftover, client) => (leftover, client),
                 handshake::Accepted::Offer(offer, ask, client) => {

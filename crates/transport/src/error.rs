@@ -38,6 +38,9 @@ pub enum CarrierError {
         /// The client that a trusted proxy names.
         client: Option<SocketAddr>,
     },
+    /// The connection asked for a page that this end offers, and has it.
+    #[error("a page was served")]
+    Served,
     /// A request about a connection of WebRTC, which waits for its answer.
     #[error("an offer of WebRTC over HTTP, which is no carrier")]
     Offer(Box<OfferRequest>),

@@ -1,5 +1,6 @@
 //! Software that the steps need and cargo does not provide: one list, with a reason for each entry.
 
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::Result;
@@ -108,12 +109,20 @@ pub fn add(packages: &[&str]) -> Result<Option<String>> {
 
 /// The reason why a step cannot run, if one of these programs is missing.
 pub fn lacking(programs: &[&str]) -> Option<String> {
-    let packages: Vec<_> = missing()
-        .into_iter()
-        .filter(|need| programs.contains(&need.program))
-        .map(|need| need.package)
-        .collect();
+    let packages = packages_of(programs);
     (!packages.is_empty()).then(|| format!("not installed: {}", packages.join(" ")))
+}
+
+/// Installs those of these programs that are missing. `Some`: the reason why that cannot be.
+pub fn provide(programs: &[&str]) -> Result<Option<String>> {
+    let packages = packages_of(programs);
+    if packages.is_empty() { Ok(None) } else { add(&packages) }
+}
+
+/// The packages of those of these programs that are missing.
+fn packages_of(programs: &[&str]) -> Vec<&'static str> {
+    let wanted = missing().into_iter().filter(|need| programs.contains(&need.program));
+    wanted.map(|need| need.package).collect()
 }
 
 /// Adds rustfmt and clippy. A minimal tool chain lacks them, although their programs exist as
@@ -125,7 +134,25 @@ fn add_rust_components(site: &Site) -> Result<()> {
             run(Command::new("rustup").args(["component", "add", component]))?;
         }
     }
-    Ok(())
+    // Without rustup the steps that need the target say so.
+    provide_target(BARE_TARGET).map(drop)
+}
+
+/// A target without sockets, threads and clock: what builds for it uses none. The page for browsers
+/// is built for it.
+pub const BARE_TARGET: &str = "wasm32-unknown-unknown";
+
+/// Adds a target to the toolchain if it lacks the target. `Some`: the reason why it still does.
+pub fn provide_target(triple: &str) -> Result<Option<String>> {
+    let (_, sysroot) = capture(Command::new("rustc").args(["--print", "sysroot"]))?;
+    if Path::new(sysroot.trim()).join("lib/rustlib").join(triple).is_dir() {
+        return Ok(None);
+    }
+    if find("rustup").is_none() {
+        return Ok(Some(format!("target {triple} is missing, and rustup")));
+    }
+    run(Command::new("rustup").args(["target", "add", triple]))?;
+    Ok(None)
 }
 
 fn missing() -> Vec<&'static Need> {

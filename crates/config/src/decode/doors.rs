@@ -21,9 +21,21 @@ pub(super) fn doors(
     let of_http = http.as_ref().map(|http| self::http(http, taken)).unwrap_or_default();
     let of_tls = tls.as_ref().map(|tls| tls_routes(tls, taken)).unwrap_or_default();
     let has_mux = listen.iter().any(|listen| listen.mux.is_some());
+    let offers = |listen: &Listen| {
+        listen.endpoint.scheme.http && (listen.mux.is_none() || listen.endpoint.path.is_some())
+    };
+    if let Some(http) = &http
+        && of_http.browser
+        && !listen.iter().any(offers)
+    {
+        let bad = BadValue::new("no listener offers the page for browsers");
+        let hint = "add a listener wss://, mux:// with a path, or ws:// behind a reverse proxy";
+        http.bad("browser", bad.hint(hint));
+    }
     let has_tls = has_mux || !of_tls.listen.is_empty();
     if let Some(http) = http
         && !has_tls
+        && !of_http.browser
         && of_http.listen.is_empty()
         && http.key("listen").is_none()
     {
@@ -62,9 +74,18 @@ fn http(s: &Section<'_>, taken: &mut Addresses) -> Http {
         not_found: values::path(&pages, "not_found"),
         unavailable: values::path(&pages, "unavailable"),
     });
+    let domain = s.value("domain", domain_name);
+    let browser = s.value("browser", values::switch) == Some(true);
+    if browser && s.key("domain").is_none() {
+        let bad = BadValue::new("the page for browsers needs names of its own");
+        let hint = "add domain: example.com; the page is at visit.example.com, and each service at a \
+                    name below example.com";
+        s.bad("browser", bad.hint(hint));
+    }
     Http {
         listen: addresses(s, "0.0.0.0:80", taken),
-        domain: s.value("domain", domain),
+        domain,
+        browser,
         route_header: s.value("route_header", |text| match FieldEdits::check_name(text) {
             Ok(()) => Ok(text.to_owned()),
             Err(why) => Err(BadValue::new(why.to_string())
@@ -76,7 +97,7 @@ fn http(s: &Section<'_>, taken: &mut Addresses) -> Http {
     }
 }
 
-fn domain(text: &str) -> Result<String, BadValue> {
+fn domain_name(text: &str) -> Result<String, BadValue> {
     match text.parse() {
         Ok(Host::Name(name)) => Ok(name),
         Err(why) if !text.is_ascii() => Err(why),

@@ -63,6 +63,10 @@ pub(super) fn private(s: &Section<'_>, is_private: bool) -> Option<Private> {
             let bad = BadValue::new("`visitors` has no effect at a public address");
             s.bad("visitors", bad.hint("it is for `public: private`; `allow_from` lists networks"));
         }
+        if s.key("browser").is_some() {
+            let bad = BadValue::new("`browser` has no effect at a public address");
+            s.bad("browser", bad.hint("it is for `public: private`; browsers reach a public name"));
+        }
         if s.key("visitor_tls").is_some() {
             let bad = BadValue::new("`visitor_tls` has no effect at a public address");
             s.bad("visitor_tls", bad.hint("it is for `public: private`"));
@@ -92,7 +96,8 @@ pub(super) fn private(s: &Section<'_>, is_private: bool) -> Option<Private> {
         let hint = "remove the token of those who have a certificate, or remove `visitor_tls`";
         s.cx.warn(at, &s.path("visitor_tls"), bad.hint(hint));
     }
-    Some(Private { visitors, tls })
+    let browser = s.value("browser", values::switch) == Some(true);
+    Some(Private { visitors, tls, browser })
 }
 
 /// Decodes the certificates of one authority. `None` without the section, and after a problem.

@@ -360,7 +360,7 @@ impl Service {
     /// The settings beside addresses, for people: `, allow_from [10.0.0.0/8], PROXY protocol v2`.
     pub(super) fn extras(&self, visitors: &Visitors) -> String {
         let mut extras = String::new();
-        if let Some(Private { visitors: named, tls }) = &self.private {
+        if let Some(Private { visitors: named, tls, browser }) = &self.private {
             let shown: Vec<_> = named.iter().take(SHOWN).map(|one| one.name.to_string()).collect();
             let more = named.len() - shown.len();
             extras.push_str(&format!(", visitors [{}", shown.join(", ")));
@@ -369,6 +369,7 @@ impl Service {
                 let ca = tls.ca.display();
                 extras.push_str(&format!(", visitors without a token by certificates of {ca}"));
             }
+            extras.push_str(if *browser { ", also browsers" } else { "" });
         }
         let Visitors { allow_from, deny_from } = visitors;
         let denies = (!deny_from.is_empty()).then_some(deny_from);

@@ -26,6 +26,8 @@ pub struct Http {
     pub pages: Pages,
     /// How long a name is known after its client left; zero: not at all.
     pub remember: Span,
+    /// The listeners for WebSocket offer the page by which browsers visit private services.
+    pub browser: bool,
 }
 
 impl Default for Http {
@@ -39,6 +41,7 @@ impl Default for Http {
             no_redirect: false,
             pages: Pages::default(),
             remember,
+            browser: false,
         }
     }
 }
@@ -145,8 +148,8 @@ pub struct Mux {
 }
 
 impl Http {
-    pub(super) fn differs(&self, other: &Self) -> [(bool, Changed); 6] {
-        let Self { listen, domain, route_header, no_redirect, pages, remember } = self;
+    pub(super) fn differs(&self, other: &Self) -> [(bool, Changed); 7] {
+        let Self { listen, domain, route_header, no_redirect, pages, remember, browser } = self;
         [
             (*listen != other.listen, Changed::restart("http.listen")),
             (*domain != other.domain, Changed::live("http.domain")),
@@ -154,6 +157,7 @@ impl Http {
             (*no_redirect != other.no_redirect, Changed::live("http.redirect")),
             (*pages != other.pages, Changed::live("http.pages")),
             (*remember != other.remember, Changed::live("http.remember")),
+            (*browser != other.browser, Changed::live("http.browser")),
         ]
     }
 
@@ -166,6 +170,9 @@ impl Http {
         }
         if let Some(field) = &self.route_header {
             lines.push(format!("the field {field} of a request names the service"));
+        }
+        if let (true, Some(domain)) = (self.browser, &self.domain) {
+            lines.push(format!("browsers visit private services at visit.{domain}"));
         }
         if self.no_redirect {
             lines.push("visitors of http:// are not sent to https:// names".to_owned());

@@ -96,6 +96,8 @@ impl VisitRights {
 pub struct Private {
     /// Who may visit.
     pub visitors: Vec<Visitor>,
+    /// Visitors may be browsers, whose visits the server could read.
+    pub browser: bool,
     /// The certificates by which visitors without a token prove themselves; `None`: they cannot
     /// visit.
     pub tls: Option<PeerTls>,

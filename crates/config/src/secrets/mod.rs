@@ -52,6 +52,7 @@ const HARMLESS: &[&str] = &[
     "auth",
     "balance",
     "basic_auth_file",
+    "browser",
     "cache",
     "candidates",
     "certificates",

@@ -53,6 +53,8 @@ async fn welcome(
         Arrival { worker: &worker, registry: &registry, auth: &auth, remote, is_proxied, place };
     if let Err(error) = log_in(incoming, &auth, &arrival).await {
         let why = match error {
+            // The visitor of the page is no client.
+            LogInError::Handshake(CarrierError::Served) => return,
             #[cfg(feature = "webrtc")]
             LogInError::Handshake(CarrierError::Offer(request)) => {
                 return super::offers::serve(&worker, &registry, *request).await;

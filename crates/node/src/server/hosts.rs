@@ -25,6 +25,8 @@ pub(crate) struct Hosts {
     ports: OnceLock<[Option<u16>; 2]>,
     /// `http.domain`.
     domain: ArcSwapOption<String>,
+    /// The domain, if the page for browsers has names below it.
+    of_browsers: ArcSwapOption<String>,
     /// `public_url`.
     public: ArcSwap<PublicUrls>,
     /// Ends TLS for `https://` names; `None` without a door for TLS.
@@ -67,6 +69,17 @@ impl Hosts {
     /// Replaces the domain. Names that are published stay until their client registers again.
     pub(crate) fn set_domain(&self, domain: Option<&str>) {
         self.domain.store(domain.map(|domain| Arc::new(domain.to_owned())));
+    }
+
+    /// Whether browsers find the page and the private services below the domain.
+    pub(crate) fn set_browser(&self, browser: bool) {
+        self.of_browsers.store(self.domain().filter(|_| browser));
+    }
+
+    /// Whether a host is one of the page for browsers, which is no client's.
+    pub(crate) fn is_of_browsers(&self, host: &str) -> bool {
+        let domain = self.of_browsers.load();
+        domain.as_ref().is_some_and(|domain| super::browser::is_reserved(host, domain))
     }
 
     /// Replaces the addresses at which others reach the server.

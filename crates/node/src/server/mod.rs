@@ -22,6 +22,7 @@
 mod accept;
 mod auth;
 mod brake;
+mod browser;
 mod clients;
 mod directory;
 pub(crate) mod doors;
@@ -78,6 +79,7 @@ use crate::tcp_info::Ledger;
 use crate::transports::{Bound, ServerSide};
 use crate::{descriptors, memory, survey, transports, workers};
 
+pub(crate) use browser::pages;
 pub(crate) use clients::Clients;
 use doors::{BoundDoor, Doors, certificates};
 pub use enrolments::Enrolled;
@@ -254,6 +256,7 @@ impl Server {
             events,
             stun: StunReport::new(side.stun()),
         });
+        shared.hosts.set_browser(config.http.browser);
         shared.hosts.remember_for(config.http.remember.duration());
         shared.hosts.set_public(&config.public_url);
         if let Some(state) = state {

@@ -27,7 +27,7 @@ impl MuxSide {
         Ok(Self {
             tunnel: ServerTls::new(setup, Speech::Tunnel)?,
             http: ServerTls::new(setup, Speech::Http)?,
-            terms: ws::terms(setup.config).into(),
+            terms: ws::terms(setup.config)?.into(),
         })
     }
 
@@ -37,7 +37,7 @@ impl MuxSide {
         };
         let (tunnel, http) =
             (renew(&self.tunnel, Speech::Tunnel)?, renew(&self.http, Speech::Http)?);
-        let (current, terms) = (self.terms.clone(), ws::terms(setup.config));
+        let (current, terms) = (self.terms.clone(), ws::terms(setup.config)?);
         Ok(Box::new(move || {
             tunnel.into_iter().for_each(|renew| renew());
             http.into_iter().for_each(|renew| renew());

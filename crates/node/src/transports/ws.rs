@@ -36,7 +36,7 @@ impl Family for Ws {
 
     fn listeners(&self, setup: &Setup<'_>) -> anyhow::Result<Arc<dyn Listeners>> {
         let tls = ServerTls::new(setup, Speech::Http)?;
-        Ok(Arc::new(WsListeners { tls, terms: terms(setup.config).into() }))
+        Ok(Arc::new(WsListeners { tls, terms: terms(setup.config)?.into() }))
     }
 
     fn dials(&self, path: &config::Path, common: &Common) -> anyhow::Result<Arc<dyn Dials>> {
@@ -65,7 +65,7 @@ impl Listeners for WsListeners {
 
     fn renew(&self, setup: &Setup<'_>) -> anyhow::Result<Renewal> {
         let tls = self.tls.as_ref().map(|tls| tls.renewal(setup, Speech::Http)).transpose()?;
-        let (current, terms) = (self.terms.clone(), terms(setup.config));
+        let (current, terms) = (self.terms.clone(), terms(setup.config)?);
         Ok(Box::new(move || {
             tls.into_iter().for_each(|renew| renew());
             current.replace(Arc::new(terms));
@@ -109,10 +109,11 @@ impl Dials for HttpDials {
     }
 }
 
-pub(super) fn terms(config: &ServerConfig) -> Terms {
+pub(super) fn terms(config: &ServerConfig) -> anyhow::Result<Terms> {
     let offers = config.webrtc.as_ref().filter(|_| cfg!(feature = "webrtc"));
     let offers = offers.map(|webrtc| Arc::from(webrtc.path.as_str()));
-    Terms { proxies: proxies(config), ping_after: ping_after(&config.common), offers }
+    let pages = crate::server::pages(config)?;
+    Ok(Terms { proxies: proxies(config), ping_after: ping_after(&config.common), offers, pages })
 }
 
 fn ping_after(common: &Common) -> Duration {

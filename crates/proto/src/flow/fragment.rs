@@ -9,8 +9,9 @@
 //! piece but the last has at least [`PIECE_MIN`] bytes, so a bit for each [`PIECE_MIN`] bytes of the
 //! datagram tells which pieces are here.
 
+use crate::Instant;
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 

@@ -9,7 +9,7 @@ mod early;
 mod fragment;
 mod queue;
 
-use std::time::Instant;
+use crate::Instant;
 
 use bytes::{Buf, Bytes, BytesMut};
 use slab::Slab;

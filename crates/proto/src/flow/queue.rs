@@ -2,8 +2,9 @@
 //! loses its own datagrams only. Datagrams that have waited for long are dropped for new ones, which
 //! are worth more. Flows of a priority class take turns, by bytes.
 
+use crate::Instant;
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::{BufMut as _, BytesMut};
 use slab::Slab;

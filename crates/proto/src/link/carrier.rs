@@ -12,8 +12,8 @@
 //! otherwise. Which side notices first does not matter: a RESUME that arrives on a standby is the
 //! peer's word that the active carrier is lost.
 
+use crate::Instant;
 use std::collections::VecDeque;
-use std::time::Instant;
 
 use bytes::Bytes;
 

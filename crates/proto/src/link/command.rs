@@ -1,6 +1,6 @@
 //! The commands of the application. A command on a forgotten stream does nothing.
 
-use std::time::Instant;
+use crate::Instant;
 
 use bytes::{Bytes, BytesMut};
 

@@ -4,7 +4,7 @@
 //! FlowOpen and FlowClose travel on the control stream, so they obey RESUME: both ends agree on the
 //! open flows whatever happens to carriers, and only datagrams are lost.
 
-use std::time::Instant;
+use crate::Instant;
 
 use bytes::Bytes;
 

@@ -1,7 +1,7 @@
 //! Decodes the bytes of a carrier into events. Payload becomes an event as it arrives, as a part of
 //! the read buffer. Every other frame is small and is decoded when it is complete.
 
-use std::time::Instant;
+use crate::Instant;
 
 use bytes::{Buf, BytesMut};
 

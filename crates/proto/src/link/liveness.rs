@@ -14,7 +14,8 @@
 //! Every frame but PONG waits for an answer: DATA for a CREDIT, a CREDIT for more DATA. If no
 //! answer comes within a second, a PING asks for a PONG.
 
-use std::time::{Duration, Instant};
+use crate::Instant;
+use std::time::Duration;
 
 /// Least silence after which something outstanding is asked for (or 3 round trips, if longer).
 const ASK: Duration = Duration::from_secs(1);

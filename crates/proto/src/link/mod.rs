@@ -43,9 +43,10 @@ mod schedule;
 mod stall;
 mod turns;
 
+use crate::Instant;
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use slab::Slab;

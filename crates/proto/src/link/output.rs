@@ -1,6 +1,6 @@
 //! Makes frames for a carrier from the state of a link.
 
-use std::time::Instant;
+use crate::Instant;
 
 use bytes::{Bytes, BytesMut};
 

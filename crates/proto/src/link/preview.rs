@@ -11,7 +11,7 @@
 //! meanwhile is the exception. The client takes it for a stream that the server never saw, but the
 //! server may have refused it, and a refusal is sent once. Then the preview is void.
 
-use std::time::Instant;
+use crate::Instant;
 
 use bytes::Bytes;
 

@@ -9,8 +9,8 @@
 //! well. The model of these rules was checked exhaustively; `tests/kill_model` runs the model over
 //! this code.
 
+use crate::Instant;
 use std::collections::VecDeque;
-use std::time::Instant;
 
 use bytes::{Buf, Bytes, BytesMut};
 

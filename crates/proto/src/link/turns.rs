@@ -1,7 +1,8 @@
 //! Detects that several streams of a link receive at the same time. Then the windows of bulk
 //! streams are kept small, so that other streams do not wait behind them.
 
-use std::time::{Duration, Instant};
+use crate::Instant;
+use std::time::Duration;
 
 use crate::StreamKey;
 

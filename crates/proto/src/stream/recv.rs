@@ -1,8 +1,9 @@
 //! The receiving direction of a stream: the bytes that arrived and were consumed, the window, the
 //! end.
 
+use crate::Instant;
 use std::ops::RangeInclusive;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::budget::{Counted, Moving, unproven};
 use crate::frame::Credit;

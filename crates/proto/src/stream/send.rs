@@ -1,7 +1,7 @@
 //! The sending direction of a stream: the peer's credit, the bytes that it consumed, the end. The
 //! frames themselves are in `frames.rs`.
 
-use std::time::Instant;
+use crate::Instant;
 
 use bytes::{Bytes, BytesMut};
 

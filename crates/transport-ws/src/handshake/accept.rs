@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use httparse::{EMPTY_HEADER, Header, Request, Status};
 use net::{forwarded, pool};
 use tokio::time::timeout;
@@ -15,7 +15,7 @@ use transport::{Ask, CarrierError, Lane};
 use super::head::{self, FIELDS, HEAD, NoHead, has, only, values};
 use super::offer::{self, Offer};
 use super::{SUBPROTOCOL, accept_key};
-use crate::Proxies;
+use crate::{Offer as Offered, Pages, Proxies, Wish};
 
 /// The page for a request to another path, which looks like that of any small web server.
 const NOT_FOUND: &str = "<html><head><title>404 Not Found</title></head>\
@@ -30,6 +30,9 @@ const DISCARD: usize = 64 << 10;
 
 /// The time limit for answering a refused client.
 const FAREWELL: Duration = Duration::from_secs(2);
+
+/// The same for a page of 200 KiB, which a slow visitor is to have as well.
+const FAREWELL_OF_PAGE: Duration = Duration::from_secs(20);
 
 /// The reason why a request is not upgraded, as a status of HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +72,17 @@ impl Refused {
     }
 }
 
+/// What a listener has for a request.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    /// The path of carriers; `None`: any.
+    pub(crate) path: Option<&'a str>,
+    /// The path of offers of WebRTC; `None`: there is none.
+    pub(crate) offers: Option<&'a str>,
+    pub(crate) proxies: &'a Proxies,
+    pub(crate) pages: Option<&'a dyn Pages>,
+}
+
 /// A valid request.
 struct Asked {
     key: String,
@@ -89,19 +103,23 @@ pub(crate) enum Accepted {
 pub(crate) async fn accept(
     lane: &mut dyn Lane,
     remote: SocketAddr,
-    (path, offers): (Option<&str>, Option<&str>),
-    proxies: &Proxies,
+    place: Place<'_>,
 ) -> Result<Accepted, CarrierError> {
     let mut buf = pool::take(HEAD);
-    let is_proxy = proxies.include(remote.ip());
-    let look = |bytes: &[u8]| look(bytes, (path, offers), is_proxy, proxies);
-    let Looked { asked, offer, place, is_head, client } =
+    let (path, is_proxy) = (place.path, place.proxies.include(remote.ip()));
+    let look = |bytes: &[u8]| look(bytes, is_proxy, place);
+    let Looked { asked, page, offer, place, is_head, client } =
         match head::read(lane, &mut buf, look).await {
             Ok(looked) => looked,
             Err(NoHead::Io(error)) => return Err(error.into()),
             Err(NoHead::TooLarge) => Looked::nothing(Refused::TooLarge),
             Err(NoHead::Malformed) => Looked::nothing(Refused::Malformed),
         };
+    if let Some(page) = page {
+        // As below.
+        let _ = timeout(FAREWELL_OF_PAGE, send_away(lane, page)).await;
+        return Err(CarrierError::Served);
+    }
     match offer {
         None => {}
         Some(Ok(offer)) => match offer.body(lane, &mut buf).await? {
@@ -133,12 +151,12 @@ pub(crate) async fn accept(
                  Sec-WebSocket-Accept: {}\r\n{subprotocol}\r\n",
                 accept_key(asked.key.as_bytes())
             );
-            head::write(lane, answer).await?;
+            head::write(lane, answer.into()).await?;
             Ok(Accepted::WebSocket(buf, client))
         }
         Err(refused) => {
             // When a deadline of the caller drops this future early, the connection simply ends.
-            let _ = timeout(FAREWELL, send_away(lane, refused.answer(is_head))).await;
+            let _ = timeout(FAREWELL, send_away(lane, refused.answer(is_head).into())).await;
             let text = match refused {
                 Refused::NotFound => format!(
                     "HTTP, but not our WebSocket at {place:?}: answered with 404 (this \
@@ -163,6 +181,8 @@ pub(crate) async fn accept(
 /// A complete request.
 pub(super) struct Looked {
     asked: Result<Asked, Refused>,
+    /// The request is for a page, which is this response.
+    page: Option<Bytes>,
     /// `None`: the request is for another path.
     offer: Option<Result<Offer, &'static str>>,
     /// The path of the request.
@@ -176,6 +196,7 @@ impl Looked {
     const fn nothing(refused: Refused) -> Self {
         Self {
             asked: Err(refused),
+            page: None,
             offer: None,
             place: String::new(),
             is_head: false,
@@ -187,21 +208,42 @@ impl Looked {
 /// Looks for a complete head at the front of `bytes`, and decodes it.
 pub(super) fn look(
     bytes: &[u8],
-    (path, offers): (Option<&str>, Option<&str>),
     is_proxy: bool,
-    proxies: &Proxies,
+    place: Place<'_>,
 ) -> httparse::Result<(Looked, usize)> {
     let mut fields = [EMPTY_HEADER; FIELDS];
     let mut request = Request::new(&mut fields);
     let Status::Complete(size) = request.parse(bytes)? else { return Ok(Status::Partial) };
+    let (mut path, mut page, is_head) = (place.path, None, request.method == Some("HEAD"));
+    match offered(&request, place.pages) {
+        Some(Offered::Link) => path = None,
+        Some(Offered::Page(response, head)) => {
+            page = Some(if is_head { response.slice(..head) } else { response });
+        }
+        // No path is empty.
+        Some(Offered::Foreign) => path = Some(""),
+        None => {}
+    }
     let looked = Looked {
         asked: examine(&request, path),
-        offer: Offer::of(&request, offers),
+        page,
+        offer: Offer::of(&request, place.offers),
         place: request.path.unwrap_or_default().chars().take(PLACE).collect(),
-        is_head: request.method == Some("HEAD"),
-        client: if is_proxy { client(request.headers, proxies) } else { None },
+        is_head,
+        client: if is_proxy { client(request.headers, place.proxies) } else { None },
     };
     Ok(Status::Complete((looked, size)))
+}
+
+/// What the pages have for a request.
+fn offered(request: &Request<'_, '_>, pages: Option<&dyn Pages>) -> Option<Offered> {
+    let (fields, pages) = (&*request.headers, pages?);
+    let text = |name| only(fields, name).and_then(|value| str::from_utf8(value).ok());
+    if !matches!(request.method, Some("GET" | "HEAD")) {
+        return None;
+    }
+    let path = request.path?.split('?').next()?;
+    pages.offer(Wish { host: text("host")?, path, origin: text("origin") })
 }
 
 /// The client that a proxy names.
@@ -243,7 +285,7 @@ fn examine(request: &Request<'_, '_>, path: Option<&str>) -> Result<Asked, Refus
 
 /// Sends the answer, ends our direction, and waits until the client ends its own. Closing the
 /// socket with unread bytes would send a reset, and the reset could destroy the answer.
-pub(super) async fn send_away(lane: &mut dyn Lane, answer: String) -> Result<(), CarrierError> {
+pub(super) async fn send_away(lane: &mut dyn Lane, answer: Bytes) -> Result<(), CarrierError> {
     head::write(lane, answer).await?;
     poll_fn(|cx| lane.poll_close(cx)).await?;
     let (mut seen, mut buf) = (0, pool::take(HEAD));

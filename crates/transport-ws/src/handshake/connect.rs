@@ -27,7 +27,7 @@ pub(crate) async fn connect(
     aws_lc_rs::rand::fill(&mut nonce)
         .map_err(|_| io::Error::other("the system has no random bytes"))?;
     let key = STANDARD.encode(nonce);
-    head::write(lane, text(request, &key)).await?;
+    head::write(lane, text(request, &key).into()).await?;
 
     let mut buf = pool::take(HEAD);
     let wanted = accept_key(key.as_bytes());

@@ -16,8 +16,8 @@ pub(super) const HEAD: usize = 16 << 10;
 pub(super) const FIELDS: usize = 64;
 
 /// Writes all of `text`.
-pub(super) async fn write(lane: &mut dyn Lane, text: String) -> io::Result<()> {
-    let mut frames = VecDeque::from([Bytes::from(text)]);
+pub(super) async fn write(lane: &mut dyn Lane, text: Bytes) -> io::Result<()> {
+    let mut frames = VecDeque::from([text]);
     while !frames.is_empty() {
         poll_fn(|cx| lane.poll_write(cx, &mut frames)).await?;
     }

@@ -9,7 +9,7 @@ use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-pub(crate) use accept::{Accepted, accept};
+pub(crate) use accept::{Accepted, Place, accept};
 pub(crate) use connect::connect;
 pub use offer::reply;
 
@@ -30,13 +30,9 @@ fn accept_key(key: &[u8]) -> String {
 
 /// Parses `bytes` as both sides parse a head. The function never panics.
 pub(crate) fn fuzz(bytes: &[u8]) {
-    accept::look(
-        bytes,
-        (Some("/a"), Some("/b")),
-        true,
-        &crate::Proxies::new(|ip| ip.is_loopback()),
-    )
-    .ok();
+    let proxies = crate::Proxies::new(|ip| ip.is_loopback());
+    let place = Place { path: Some("/a"), offers: Some("/b"), proxies: &proxies, pages: None };
+    accept::look(bytes, true, place).ok();
     connect::look(bytes, "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=").ok();
 }
 

@@ -117,7 +117,7 @@ impl Offer {
             Method::Post => {}
         }
         if self.waits && buf.len() < self.length {
-            super::head::write(lane, "HTTP/1.1 100 Continue\r\n\r\n".to_owned()).await?;
+            super::head::write(lane, "HTTP/1.1 100 Continue\r\n\r\n".into()).await?;
         }
         while buf.len() < self.length {
             buf.reserve(self.length - buf.len());
@@ -156,7 +156,7 @@ pub async fn reply(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\
          Cache-Control: no-store\r\n{CORS}{more}Connection: close\r\n\r\n{body}"
     );
-    let sent = timeout(ANSWER, super::accept::send_away(lane, head)).await;
+    let sent = timeout(ANSWER, super::accept::send_away(lane, head.into())).await;
     sent.unwrap_or_else(|_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()))
 }
 

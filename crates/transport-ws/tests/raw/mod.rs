@@ -69,7 +69,8 @@ pub(crate) fn listener() -> WsListener {
     let socket = listen_group(SocketAddr::from(([127, 0, 0, 1], 0)), 1).unwrap().remove(0);
     let inner = TcpListener::new(socket, None).unwrap();
     let proxies = Proxies::new(|ip| ip.is_loopback());
-    let terms = Terms { proxies, offers: None, ping_after: Duration::from_secs(25) };
+    let ping_after = Duration::from_secs(25);
+    let terms = Terms { proxies, ping_after, offers: None, pages: None };
     WsListener::new(inner, Some("/tunnel"), terms)
 }
 

@@ -126,6 +126,9 @@ Examples:
     tunnel visit --revoke laptop
   On the visitor's machine, with the code that --new printed:
     tunnel visit visit1.… --listen 2222
+  In a browser without this program, if the server has `http.browser: true`
+  and the service, a web site, `browser: true` (browser.md of the manual):
+    https://visit.example.com/#visit1.…
 
 The code has a secret of the two clients, which the server never sees. It works once within ten
 minutes. The client with the service needs the right allow.invite on the server.";

@@ -18,6 +18,7 @@ use super::programs::{self, Program};
 use super::wish::Lengths;
 use crate::walls;
 use xtask::child::{Tally, capture, cargo, find, run, run_tests};
+use xtask::packages::BARE_TARGET;
 use xtask::site::Site;
 use xtask::verdict::Verdict;
 use xtask::{go, packages, python};
@@ -47,6 +48,7 @@ pub(super) const STEPS: &[Step] = &[
     step("interop", "quic:// and another implementation of QUIC understand each other", interop),
     step("nat", "clients behind NATs of the kernel find a direct path, or say why not", nat),
     step("kcp-interop", "the machine of kcp:// and kcp-go understand each other", kcp_interop),
+    step("browser", "a browser visits a private service by a code", browser),
     step(
         "webrtc-interop",
         "webrtc:// and aiortc, pion and Chromium understand each other",
@@ -65,9 +67,6 @@ pub(super) const STEPS: &[Step] = &[
         build_static,
     ),
 ];
-
-/// A target without sockets, threads and clock: what builds for it uses none.
-const BARE_TARGET: &str = "wasm32-unknown-unknown";
 
 fn fmt(site: &Site, _: Lengths) -> Result<Verdict> {
     run(&mut cargo(&site.root, &["fmt", "--all", "--check"]))?;
@@ -103,21 +102,13 @@ fn doc(site: &Site, _: Lengths) -> Result<Verdict> {
 }
 
 fn pure(site: &Site, _: Lengths) -> Result<Verdict> {
-    if !has_target(BARE_TARGET)? {
-        if find("rustup").is_none() {
-            return Ok(Verdict::Skipped(format!("target {BARE_TARGET} is missing, and rustup")));
-        }
-        run(Command::new("rustup").args(["target", "add", BARE_TARGET]))?;
+    if let Some(reason) = packages::provide_target(BARE_TARGET)? {
+        return Ok(Verdict::Skipped(reason));
     }
     let mut args = vec!["build", "--target", BARE_TARGET];
     args.extend(walls::PURE.iter().flat_map(|name| ["--package", name]));
     run(&mut cargo(&site.root, &args))?;
     Ok(Verdict::PASSED)
-}
-
-fn has_target(triple: &str) -> Result<bool> {
-    let (_, sysroot) = capture(Command::new("rustc").args(["--print", "sysroot"]))?;
-    Ok(Path::new(sysroot.trim()).join("lib/rustlib").join(triple).is_dir())
 }
 
 /// The test program of the end-to-end cases: it starts processes, so its cases run in a step of
@@ -260,6 +251,24 @@ fn against_peers(site: &Site, names: &[&str], peers: &[(&str, &Path)]) -> Result
         sum += tests;
     }
     Ok(Verdict::Passed(sum))
+}
+
+/// Steers a browser by its pipe for debuggers. Screenshots are in `target/browser`.
+const BROWSER_VISIT: &str = "crates/tunnel/tests/browser/visit.py";
+
+fn browser(site: &Site, _: Lengths) -> Result<Verdict> {
+    let chromium = "chromium-headless-shell";
+    let (programs, target) =
+        (packages::provide(&["python3", chromium])?, packages::provide_target(BARE_TARGET)?);
+    if let Some(reason) = programs.or(target) {
+        return Ok(Verdict::Skipped(reason));
+    }
+    let mut visit = Command::new("python3");
+    // `-B`: the sources stay as they are.
+    visit.arg("-B").arg(site.root.join(BROWSER_VISIT)).arg(site.daemon()?).arg(chromium);
+    let tests = run_tests(visit.arg(site.target.join("browser")))?;
+    ensure!(tests.passed > 0, "no test of a browser's visit");
+    Ok(Verdict::Passed(tests))
 }
 
 fn named<'a>(built: &'a [Program], name: &str) -> Result<&'a Program> {

@@ -19,7 +19,7 @@ use graph::Graph;
 
 /// Crates without sockets, clock, threads and randomness.
 pub(crate) const PURE: &[&str] =
-    &["config", "congestion", "gf256", "h1", "import", "kcp", "proto", "punch"];
+    &["browser", "config", "congestion", "gf256", "h1", "import", "kcp", "proto", "punch"];
 
 /// Crates that a pure crate must not reach, at any depth.
 const IMPURE: &[&str] = &["tokio", "mio", "socket2", "rustix", "getrandom", "rand", "rustls"];

@@ -2,6 +2,7 @@
 //! in a task with a deadline, and the number of such tasks is bounded.
 
 mod begun;
+mod incoming;
 #[cfg(feature = "webrtc")]
 mod offers;
 #[cfg(not(feature = "webrtc"))]
@@ -12,7 +13,6 @@ mod places;
 mod proof;
 mod verifier;
 
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,19 +23,19 @@ use net::brake::Failures;
 use proto::ResetCode;
 use proto::greeting::{GREETING_TIMEOUT, Name, Refusal};
 use relay::{StreamLane, accept_duplex, refuse_stream};
-use tls::{PeerMaterial, Shown};
+use tls::Shown;
 use tokio::task::spawn_local;
 use tokio::time::timeout;
-use transport::{ALPN, Carrier, CarrierError, Incoming, Inlet, LocalFuture, Outlet};
-use transport_tcp::accept_inside;
+use transport::{CarrierError, Incoming, Inlet, Outlet};
 
 use super::turns::{Bounds, Turn, Turns};
-use super::{RELAY, server_tls, wire};
+use super::wire;
 use crate::client::ClientShared;
 use crate::session::{Handle, Worker};
-use begun::Begun;
+pub(super) use incoming::Ready;
+use incoming::Stream;
 use places::{Arrival, Places};
-use proof::{Proved, is_valid, material, may_visit, reason};
+use proof::{Proved, is_valid, may_visit, reason};
 use verifier::PeerVerifier;
 
 /// Visitors before the end of their greeting. Each costs a handshake of TLS and 160 KiB for at most
@@ -183,61 +183,5 @@ pub(super) async fn welcome(
             target: AUDIT, client = visitor.as_str(), service = service.as_str(),
             "client {visitor} does not visit the private service {service}: {why}"
         );
-    }
-}
-
-/// A stream of the server, before the handshake of TLS.
-#[derive(Debug)]
-struct Stream {
-    /// Was read already.
-    first: u8,
-    lane: StreamLane,
-    /// The certificates that the service demands.
-    material: Option<Arc<PeerMaterial>>,
-    shown: Shown,
-    visitor: Name,
-}
-
-impl Stream {
-    fn new(shared: &ClientShared, whose: &Whose, first: u8, lane: StreamLane) -> Self {
-        let material = material(shared, &shared.config.load(), whose);
-        Self { first, lane, material, shown: Shown::default(), visitor: whose.visitor.clone() }
-    }
-}
-
-impl Incoming for Stream {
-    fn remote(&self) -> SocketAddr {
-        SocketAddr::from(([0, 0, 0, 0], 0))
-    }
-
-    fn handshake(self: Box<Self>) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
-        let Self { first, lane, material, shown, visitor } = *self;
-        Box::pin(async move {
-            let lane = Box::new(Begun::new(first, Box::new(lane)));
-            let Some(own) = material else {
-                return accept_inside(lane, RELAY, &*server_tls()?).await;
-            };
-            let config = own.server_config(&[ALPN], &shown)?;
-            let mut carrier = accept_inside(lane, RELAY, &config).await?;
-            if own.verify(&shown, visitor.as_str()).is_err() {
-                // The greeting refuses this visitor as it refuses one with a wrong token.
-                carrier.peer.certificate_name = None;
-            }
-            Ok(carrier)
-        })
-    }
-}
-
-/// A carrier whose handshake is done.
-#[derive(Debug)]
-pub(super) struct Ready(pub(super) Carrier);
-
-impl Incoming for Ready {
-    fn remote(&self) -> SocketAddr {
-        self.0.peer.address
-    }
-
-    fn handshake(self: Box<Self>) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
-        Box::pin(std::future::ready(Ok(self.0)))
     }
 }

@@ -17,6 +17,11 @@ fn private<'a>(config: &'a ClientConfig, service: &Name) -> Option<&'a config::P
     found.and_then(|found| found.private.as_ref())
 }
 
+/// Whether visitors of the service may be browsers, whose greeting is bound to no TLS.
+pub(super) fn takes_browsers(config: &ClientConfig, service: &Name) -> bool {
+    private(config, service).is_some_and(|private| private.browser)
+}
+
 /// Whether the service is private and names the visitor.
 pub(super) fn may_visit(config: &ClientConfig, whose: &Whose) -> bool {
     let names = |visitor: &config::Visitor| visitor.name.has(whose.visitor.as_str());
@@ -74,6 +79,9 @@ pub(super) fn reason(
     whose: &Whose,
     shown: &Shown,
 ) -> Option<String> {
+    if error.refusal() == Some(Refusal::Denied) {
+        return Some("it is a browser, which `browser: true` of the service permits".to_owned());
+    }
     if error.refusal() != Some(Refusal::BadCredential) {
         return None;
     }

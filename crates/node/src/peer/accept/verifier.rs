@@ -9,7 +9,7 @@ use proto::greeting::{Grant, LinkSecret, Name, Refusal, StoredCredential, Terms}
 use proto::{InstanceId, LinkId};
 use transport::Peer;
 
-use super::proof::{credentials, is_valid, material};
+use super::proof::{credentials, is_valid, material, takes_browsers};
 use super::{Whose, lock};
 use crate::client::ClientShared;
 use crate::memory;
@@ -25,7 +25,11 @@ impl<'a> PeerVerifier<'a> {
         Self { shared, whose }
     }
 
-    fn terms(&self, grant: &Grant) -> Result<Terms, Refusal> {
+    fn terms(&self, grant: &Grant, peer: &Peer) -> Result<Terms, Refusal> {
+        let config = self.shared.config.load();
+        if peer.exporter.is_none() && !takes_browsers(&config, &self.whose.service) {
+            return Err(Refusal::Denied);
+        }
         if self.shared.is_leaving() {
             return Err(Refusal::Unavailable);
         }
@@ -33,7 +37,7 @@ impl<'a> PeerVerifier<'a> {
         if grant.attach.is_none() && !places.have_room(self.whose) {
             return Err(Refusal::Limit);
         }
-        let link = memory::link_config(&self.shared.config.load().common);
+        let link = memory::link_config(&config.common);
         Ok(Terms {
             new_link: LinkId::compose(places.generation(), ::link::random()),
             resume_timeout: link.resume_timeout,
@@ -70,8 +74,8 @@ impl Verifier for PeerVerifier<'_> {
         is_valid(shared, &shared.config.load(), whose, &proved).then_some(secret)
     }
 
-    fn decide<'b>(&'b self, grant: &'b Grant, _: &'b Peer) -> VerifierFuture<'b, Terms> {
-        Box::pin(std::future::ready(self.terms(grant)))
+    fn decide<'b>(&'b self, grant: &'b Grant, peer: &'b Peer) -> VerifierFuture<'b, Terms> {
+        Box::pin(std::future::ready(self.terms(grant, peer)))
     }
 
     fn penalty(&self, _: &Name, _: &Peer) -> Duration {

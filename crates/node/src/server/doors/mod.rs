@@ -110,7 +110,7 @@ impl Doors {
         state: Option<&Path>,
     ) -> anyhow::Result<impl FnOnce() + use<>> {
         let (doors, terms) = (Arc::clone(self), Terms::read(config)?);
-        let domain = config.http.domain.clone();
+        let (domain, browser) = (config.http.domain.clone(), config.http.browser);
         let settings = certificates::settings(config, state);
         let terminator = self.terminator().map(|terminator| terminator.reload(&settings));
         let prepared = terminator.transpose()?;
@@ -118,6 +118,7 @@ impl Doors {
             descriptors::trust(&terms.trusted);
             doors.terms.store(Arc::new(terms));
             doors.shared.hosts.set_domain(domain.as_deref());
+            doors.shared.hosts.set_browser(browser);
             doors.names().note_change();
             prepared.into_iter().for_each(Prepared::apply);
         })

@@ -282,6 +282,11 @@ impl Sniffer {
     /// Whether a WebSocket at the path of carriers is one. A published site may have a WebSocket of
     /// its own there, but not with the subprotocol of carriers.
     fn is_carrier(&self, head: &Head, bytes: &[u8]) -> bool {
+        // The listener of carriers has the page for browsers.
+        let is_page = |host: &str| self.doors.shared.hosts.is_of_browsers(host);
+        if self.path.is_some() && head.host.as_deref().is_some_and(is_page) {
+            return true;
+        }
         let path = bytes.get(head.path.clone());
         if !head.websocket || self.path.as_ref().is_none_or(|ours| path != Some(ours.as_bytes())) {
             return false;

@@ -122,6 +122,12 @@ impl OfClient {
             Kind::Tls => ("tls", &to.client.tls),
         };
         let name = &self.name;
+        if to.hosts.is_of_browsers(&host.name) {
+            let text = format!(
+                "{text} is a name of the server's page for browsers (`http.browser`): choose another"
+            );
+            return Err(error(ServiceErrorCode::NameTaken, text));
+        }
         let domain = to.hosts.domain();
         let domain = domain.as_deref().filter(|_| key == "http");
         let is_own = domain.is_some_and(|domain| config::is_own_name(&host.name, domain, name));

@@ -1,0 +1,235 @@
+//! What follows from what the two links tell.
+
+use std::collections::VecDeque;
+
+use bytes::{Buf as _, BytesMut};
+use proto::greeting::{Binding, GreetingError, Refusal};
+use proto::{Event, HEAD_ROOM, Instant, Link, Open, Priority, ResetCode, StreamKey, Target};
+
+use super::{RETRY, Relay, Visit};
+use crate::end::Told;
+use crate::news::{News, State};
+
+impl Visit {
+    /// Lets everything happen that can happen now.
+    pub(super) fn drive(&mut self, now: Instant) {
+        loop {
+            self.outer.hear(now);
+            self.inner.hear(now);
+            if let Some(told) = self.outer.poll_told() {
+                self.outer_told(now, told);
+            } else if let Some(told) = self.inner.poll_told() {
+                self.inner_told(now, told);
+            } else if !(self.relay(now) || self.transmit(now) || self.ask_again(now)) {
+                return;
+            }
+        }
+    }
+
+    fn outer_told(&mut self, now: Instant, told: Told<u32>) {
+        match told {
+            Told::Enrolled(token) => self.tell(State::Enrolled(token)),
+            Told::Live(_) => {
+                if !self.inner.is_live() {
+                    self.tell(State::Visiting);
+                }
+            }
+            Told::Lost(slot) => {
+                self.news.push_back(News::Close(slot));
+                self.offline();
+            }
+            Told::Failed(GreetingError::Refused(Refusal::BadCredential)) => {
+                self.over(if self.is_code { "code" } else { "login" });
+            }
+            Told::Failed(GreetingError::Refused(Refusal::Superseded | Refusal::NameTaken)) => {
+                self.over("elsewhere");
+            }
+            Told::Failed(GreetingError::Unproven) => self.over("unproven"),
+            Told::Failed(_) => self.offline(),
+            Told::Forgotten | Told::Ended => {
+                self.relay_lost(now);
+                self.offline();
+            }
+            Told::Stream(event) => self.outer_stream(now, event),
+        }
+    }
+
+    /// The state of a visit without a link to the server.
+    pub(super) fn offline(&mut self) {
+        if !self.outer.is_live() {
+            self.tell(State::Offline);
+        }
+    }
+
+    fn outer_stream(&mut self, now: Instant, event: Event) {
+        let is_relay = |key: StreamKey| self.relay.as_ref().is_some_and(|relay| relay.key == key);
+        match event {
+            Event::Data { key, bytes } => {
+                if is_relay(key) {
+                    self.inner.handle(now, (), &bytes);
+                }
+                if let Some(link) = self.outer.link() {
+                    link.consume(now, key, bytes.len());
+                }
+            }
+            Event::Reset { key, code } | Event::Stopped { key, code } if is_relay(key) => {
+                self.relay_lost(now);
+                self.refused(now, code);
+            }
+            Event::Finished { key } | Event::Closed { key } if is_relay(key) => {
+                self.relay_lost(now);
+                self.silent(now);
+            }
+            Event::Opened { key, .. } => {
+                if let Some(link) = self.outer.link() {
+                    link.refuse(key, ResetCode::Unknown);
+                }
+            }
+            Event::Reset { .. }
+            | Event::Stopped { .. }
+            | Event::Finished { .. }
+            | Event::Closed { .. }
+            | Event::FlowOpened { .. }
+            | Event::Datagram { .. }
+            | Event::FlowClosed { .. }
+            | Event::Control(_)
+            | Event::Resumed
+            | Event::ProbeNextPath
+            | Event::TookOver(_)
+            | Event::CarrierDead(_)
+            | Event::GoingAway(_)
+            | Event::Expired => {}
+        }
+    }
+
+    /// The stream to the other client was refused, by the server or by that client.
+    fn refused(&mut self, now: Instant, code: ResetCode) {
+        match code {
+            ResetCode::Unknown => self.over("unknown"),
+            ResetCode::Denied => self.over("denied"),
+            ResetCode::Unreachable => {
+                self.retry_at = Some(now + RETRY);
+                if !self.inner.is_live() {
+                    self.tell(State::Away);
+                }
+            }
+            ResetCode::Aborted
+            | ResetCode::Refused
+            | ResetCode::Timeout
+            | ResetCode::Limit
+            | ResetCode::Shutdown
+            | ResetCode::Internal
+            | ResetCode::Other(_) => self.silent(now),
+        }
+    }
+
+    /// The inner link has lost a carrier.
+    pub(super) fn silent(&mut self, now: Instant) {
+        self.retry_at.get_or_insert(now + RETRY);
+        if !self.inner.is_live() && self.outer.is_live() && self.state != Some(State::Away) {
+            self.tell(State::Silent);
+        }
+    }
+
+    fn relay_lost(&mut self, now: Instant) {
+        if let Some(relay) = self.relay.take() {
+            if let Some(link) = self.outer.link() {
+                link.reset(relay.key, ResetCode::Aborted);
+                link.stop(relay.key, ResetCode::Aborted);
+            }
+            self.inner.lost(now, ());
+        }
+    }
+
+    fn inner_told(&mut self, now: Instant, told: Told<()>) {
+        match told {
+            Told::Live(()) => {
+                self.retry_at = None;
+                self.tell(State::Live);
+                self.open_requests(now);
+            }
+            Told::Lost(()) => {
+                self.relay_lost(now);
+                self.silent(now);
+            }
+            Told::Failed(GreetingError::Refused(Refusal::BadCredential)) => self.over("token"),
+            Told::Failed(GreetingError::Refused(Refusal::Binding | Refusal::Denied)) => {
+                self.over("denied");
+            }
+            Told::Failed(GreetingError::Unproven) => self.over("unproven"),
+            Told::Failed(_) => self.silent(now),
+            Told::Forgotten | Told::Ended => {
+                self.relay_lost(now);
+                self.fail_requests("lost");
+                self.silent(now);
+            }
+            Told::Stream(event) => self.inner_stream(now, event),
+            // A token is no code.
+            Told::Enrolled(_) => {}
+        }
+    }
+
+    /// The visit has ended for good.
+    fn over(&mut self, why: &'static str) {
+        self.tell(State::Over(why));
+        self.fail_requests("over");
+    }
+
+    /// Opens the stream that carries the inner link, where it is wanted. Returns whether it did.
+    fn relay(&mut self, now: Instant) -> bool {
+        let waits = self.retry_at.is_some_and(|at| at > now);
+        if self.relay.is_some() || self.is_over() || waits || !self.outer.is_live() {
+            return false;
+        }
+        let (client, service) = (self.client.clone(), self.service.clone());
+        let target = Target::Private { client, service };
+        let open = Open { target, visitor: None, priority: Priority::Normal };
+        let Some(key) = self.outer.link().and_then(|link| link.open(&open)) else {
+            self.retry_at = Some(now + RETRY);
+            return false;
+        };
+        self.retry_at = None;
+        self.relay = Some(Relay { key, waiting: BytesMut::new() });
+        let adds = self.inner.is_live();
+        let nonce = self.entropy.next();
+        self.inner.dial((), nonce, Binding::None, adds);
+        true
+    }
+
+    /// Moves bytes of the inner link to its carriers. Returns whether any moved.
+    fn transmit(&mut self, now: Instant) -> bool {
+        let flushed = self.flush_relay();
+        let can_relay = self.relay.as_ref().is_some_and(|relay| relay.waiting.is_empty());
+        let mut out = VecDeque::new();
+        if self.inner.poll_transmit(now, |()| can_relay, &mut out).is_none() {
+            return flushed;
+        }
+        if let Some(relay) = &mut self.relay {
+            out.iter().for_each(|frame| relay.waiting.extend_from_slice(frame));
+        }
+        true
+    }
+
+    fn flush_relay(&mut self) -> bool {
+        let (Some(relay), Some(link)) = (&mut self.relay, self.outer.link()) else { return false };
+        send(link, relay.key, &mut relay.waiting)
+    }
+}
+
+/// Sends what the stream has room for. Returns whether it was anything.
+pub(super) fn send(link: &mut Link, key: StreamKey, waiting: &mut BytesMut) -> bool {
+    let mut sent = false;
+    while !waiting.is_empty() {
+        let size = link.room(key).min(waiting.len());
+        if size == 0 {
+            break;
+        }
+        let mut frame = BytesMut::with_capacity(HEAD_ROOM + size);
+        frame.resize(HEAD_ROOM, 0);
+        frame.extend_from_slice(&waiting[..size]);
+        waiting.advance(size);
+        link.send(key, &mut frame);
+        sent = true;
+    }
+    sent
+}

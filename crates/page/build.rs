@@ -1,0 +1,141 @@
+//! Builds the crate `browser` for wasm32 and compresses the files of the page. On a machine without
+//! that target of Rust the page is left out, and the server says so when it is asked to offer it.
+//! The bytes are those of the sources: none of them is kept in the repository, so none is outdated.
+
+use std::env;
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+const TARGET: &str = "wasm32-unknown-unknown";
+
+/// Without it nothing is built: for a developer whose change does not concern the page.
+const SKIP: &str = "TUNNEL_WITHOUT_PAGE";
+
+/// What the second cargo gets of the environment. The flags and wrappers of the first one are for
+/// another target, and may be those of a linter.
+const KEPT: &[&str] = &[
+    "PATH",
+    "HOME",
+    "CARGO_HOME",
+    "RUSTUP_HOME",
+    "RUSTUP_TOOLCHAIN",
+    "RUSTC",
+    "TMPDIR",
+    "LANG",
+    "LD_LIBRARY_PATH",
+    "CARGO_NET_OFFLINE",
+];
+
+type Failure = Box<dyn std::error::Error>;
+
+fn main() -> Result<(), Failure> {
+    let here = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    let crates = here.parent().ok_or("no folder of crates")?;
+    for watched in
+        ["browser/src", "browser/page", "browser/Cargo.toml", "proto/src", "proto/Cargo.toml"]
+    {
+        println!("cargo::rerun-if-changed={}", crates.join(watched).display());
+    }
+    println!("cargo::rerun-if-changed={}", crates.join("../Cargo.lock").display());
+    println!("cargo::rerun-if-env-changed={SKIP}");
+    // rustup writes this list when it adds the target.
+    let sysroot = asked(&["--print", "sysroot"])?;
+    let components = Path::new(&sysroot).join("lib/rustlib/components");
+    if components.is_file() {
+        println!("cargo::rerun-if-changed={}", components.display());
+    }
+    let mut list = String::from("&[");
+    if env::var_os(SKIP).is_none() && has_target()? {
+        let mut files = vec![("link.wasm".to_owned(), link(crates, &out)?)];
+        let mut pages: Vec<_> =
+            fs::read_dir(crates.join("browser/page"))?.collect::<Result<_, _>>()?;
+        pages.sort_by_key(fs::DirEntry::file_name);
+        for page in pages {
+            files.push((page.file_name().to_string_lossy().into_owned(), page.path()));
+        }
+        for (name, path) in files {
+            let packed = out.join(format!("{name}.gz"));
+            let mut gzip = GzEncoder::new(fs::File::create(&packed)?, Compression::best());
+            gzip.write_all(&fs::read(path)?)?;
+            gzip.finish()?;
+            write!(list, "Asset {{ name: {name:?}, gzip: include_bytes!({packed:?}) }}, ")?;
+        }
+    } else {
+        println!(
+            "cargo::warning=this build has no page for browsers (http.browser): rustup target add {TARGET}"
+        );
+    }
+    list.push(']');
+    fs::write(out.join("assets.rs"), list)?;
+    Ok(())
+}
+
+fn has_target() -> Result<bool, Failure> {
+    Ok(Path::new(&asked(&["--print", "target-libdir", "--target", TARGET])?).is_dir())
+}
+
+/// What the compiler prints.
+fn asked(args: &[&str]) -> Result<String, Failure> {
+    let said = Command::new(env::var("RUSTC")?).args(args).output()?;
+    Ok(String::from_utf8(said.stdout)?.trim().to_owned())
+}
+
+/// Flags that keep folders of this machine out of the wasm: they are nobody's concern, and room.
+fn flags(crates: &Path) -> Result<OsString, Failure> {
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let own = env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo"));
+    let registries = home.or(own).map(|home| home.join("registry/src"));
+    let registries = registries.into_iter().filter_map(|folder| fs::read_dir(folder).ok());
+    let registries = registries.flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    let top = crates.parent().ok_or("no folder above the crates")?;
+    let mut flags = OsString::new();
+    for folder in registries.chain([top.to_path_buf()]) {
+        if !flags.is_empty() {
+            flags.push("\u{1f}");
+        }
+        flags.push("--remap-path-prefix=");
+        flags.push(folder);
+        flags.push("/=");
+    }
+    Ok(flags)
+}
+
+/// Builds the link. All profiles share its folder, so that it is built once.
+fn link(crates: &Path, out: &Path) -> Result<PathBuf, Failure> {
+    // OUT_DIR is target/PROFILE/build/NAME/out, or target/TARGET/PROFILE/build/NAME/out.
+    let above = out.ancestors().nth(4).unwrap_or(out);
+    let is_of_target =
+        above.file_name().is_some_and(|name| name == &*env::var("TARGET").unwrap_or_default());
+    let folder = above.parent().filter(|_| is_of_target).unwrap_or(above).join("page");
+    let kept = KEPT.iter().filter_map(|name| Some((name, env::var_os(name)?)));
+    let built = Command::new(env::var("CARGO")?)
+        .env_clear()
+        .envs(kept)
+        .env("CARGO_ENCODED_RUSTFLAGS", flags(crates)?)
+        .args([
+            "build",
+            "--locked",
+            "--package",
+            "browser",
+            "--profile",
+            "page",
+            "--target",
+            TARGET,
+        ])
+        .arg("--target-dir")
+        .arg(&folder)
+        .current_dir(crates)
+        .output()?;
+    if !built.status.success() {
+        return Err(String::from_utf8_lossy(&built.stderr).into());
+    }
+    Ok(folder.join(TARGET).join("page/browser.wasm"))
+}
