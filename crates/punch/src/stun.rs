@@ -233,21 +233,21 @@ mod tests {
         assert_eq!(answered(mapped.bytes()), Some((ID, from("192.0.2.1:9"))));
     }
 
+    /// The bytes of lines of hexadecimal digits.
+    fn bytes(lines: &[&str]) -> Vec<u8> {
+        let digits = lines.concat().replace(' ', "");
+        let byte = |at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap();
+        (0..digits.len()).step_by(2).map(byte).collect()
+    }
+
     /// RFC 5769 section 2.2: a sample answer, with SOFTWARE before the address.
     #[test]
     fn the_sample_of_the_rfc_is_read() {
-        let sample: Vec<u8> = [
+        let sample = bytes(&[
             "0101003c2112a442b7e7a701bc34d686fa87dfae802200 0b7465737420766563746f7220",
             "002000080001a147e112a643000800142b91f599fd9e90c38c7489f92af9ba53f06be7d7",
             "80280004c07d4c96",
-        ]
-        .concat()
-        .bytes()
-        .filter(|byte| *byte != b' ')
-        .collect::<Vec<_>>()
-        .chunks(2)
-        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
-        .collect();
+        ]);
         let (_, address) = answered(&sample).unwrap();
         assert_eq!(address, from("192.0.2.1:32853"));
     }
@@ -255,18 +255,11 @@ mod tests {
     /// RFC 5769 section 2.1: a sample request with a name and a password.
     #[test]
     fn a_check_needs_the_name_and_the_password() {
-        let sample: Vec<u8> = [
+        let sample = bytes(&[
             "000100582112a442b7e7a701bc34d686fa87dfae802200105354554e207465737420636c69656e74",
             "002400046e0001ff80290008932ff9b151263b36000600096576746a3a683676592020200008001 4",
             "9aeaa70cbfd8cb56781ef2b5b2d3f249c1b571a280280004e57a3bcf",
-        ]
-        .concat()
-        .bytes()
-        .filter(|byte| *byte != b' ')
-        .collect::<Vec<_>>()
-        .chunks(2)
-        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
-        .collect();
+        ]);
         let password = "VOkJxbRl1RmTxUk/WvJxBt";
         assert!(is_check_for(&sample, "evtj", password));
         assert!(!is_check_for(&sample, "h6vY", password), "the name of the other end");

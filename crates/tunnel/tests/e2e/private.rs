@@ -289,6 +289,28 @@ fn a_relayed_transfer_outlives_the_carriers_of_all_three_links_and_the_server() 
     origin.wait_one(LONG);
 }
 
+/// Visits the echo service, waits for a direct path and kills the server. Returns a visitor, whose
+/// stream began before that, and what the status says of its link.
+fn served_without_the_server(stage: &mut Stage, port: u16) -> (TcpStream, serde_json::Value) {
+    let mut visitor = connect(port);
+    assert!(echoes(&mut visitor), "the visitor is served before there is a direct path");
+    stage.laptop().wait_line(&["private service home/echo", "goes on over a direct path"], LONG);
+    stage.running.server.kill();
+    stage.laptop().wait_line(&["lost the server"], LONG);
+    for _ in 0..3 {
+        assert!(echoes(&mut visitor), "the stream goes on without the server");
+        assert!(echoes(connect(port)), "and new streams begin");
+    }
+    let socket = stage.another_socket();
+    let status = run(tunnel(&["status", "--json", "--control"]).arg(&socket));
+    let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
+    let sessions = status["sessions"].as_array().unwrap();
+    let of = sessions.iter().find(|session| session["peer"] == "home/echo").unwrap();
+    let link = of["links"][0].clone();
+    assert_eq!(link["path"]["state"], "direct", "{of}");
+    (visitor, link)
+}
+
 #[test]
 fn a_direct_path_is_taken_while_bytes_flow_and_serves_without_the_server() {
     let origin = Origin::echo();
@@ -300,23 +322,8 @@ fn a_direct_path_is_taken_while_bytes_flow_and_serves_without_the_server() {
         forward(&tcp(local), "home/echo"),
         relayed(&tcp(by_relay), "home/other")
     ));
-    let mut visitor = connect(local);
-    assert!(echoes(&mut visitor), "the visitor is served before there is a direct path");
-    stage.laptop().wait_line(&["private service home/echo", "goes on over a direct path"], LONG);
-    stage.running.server.kill();
-    stage.laptop().wait_line(&["lost the server"], LONG);
-    for _ in 0..3 {
-        assert!(echoes(&mut visitor), "the stream goes on without the server");
-        assert!(echoes(connect(local)), "and new streams begin");
-    }
-    let socket = stage.another_socket();
-    let status = run(tunnel(&["status", "--json", "--control"]).arg(&socket));
-    let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
-    let sessions = status["sessions"].as_array().unwrap();
-    let of = sessions.iter().find(|session| session["peer"] == "home/echo").unwrap();
-    let path = &of["links"][0]["path"];
-    assert_eq!(path["state"], "direct", "{of}");
-    assert!(path["pair"].as_str().unwrap().contains("host "), "{of}");
+    let (mut visitor, link) = served_without_the_server(&mut stage, local);
+    assert!(link["path"]["pair"].as_str().unwrap().contains("host "), "{link}");
     // The server is back: the relayed carrier stands by again, and the stream is the same.
     stage.running.start_server_again();
     stage.laptop().wait_line(&["is connected to", "again, after"], LONG);
@@ -324,31 +331,16 @@ fn a_direct_path_is_taken_while_bytes_flow_and_serves_without_the_server() {
 }
 
 #[test]
-fn a_direct_path_over_webrtc_serves_without_the_server_and_is_relayed_again_when_it_dies() {
+fn a_direct_path_over_webrtc_serves_without_the_server() {
     let origin = Origin::echo();
     let services = [private("echo", &tcp(origin.port()))];
     let mut stage = Stage::new(Setup::new(Scheme::TLS), "home/*", &services);
     let local = free_port();
     let forward = forward(&tcp(local), "home/echo").replace(" }", ", p2p: webrtc }");
     stage.visit(&format!("forwards:\n{forward}"));
-    let mut visitor = connect(local);
-    assert!(echoes(&mut visitor), "the visitor is served before there is a direct path");
-    stage.laptop().wait_line(&["private service home/echo", "goes on over a direct path"], LONG);
-    stage.running.server.kill();
-    stage.laptop().wait_line(&["lost the server"], LONG);
-    for _ in 0..3 {
-        assert!(echoes(&mut visitor), "the stream goes on without the server");
-        assert!(echoes(connect(local)), "and new streams begin");
-    }
-    let socket = stage.another_socket();
-    let status = run(tunnel(&["status", "--json", "--control"]).arg(&socket));
-    let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
-    let sessions = status["sessions"].as_array().unwrap();
-    let of = sessions.iter().find(|session| session["peer"] == "home/echo").unwrap();
-    let path = &of["links"][0]["path"];
-    assert_eq!(path["state"], "direct", "{of}");
-    assert!(path["pair"].as_str().unwrap().starts_with("WebRTC with "), "{of}");
-    assert_eq!(of["links"][0]["carriers"][0]["transport"], "webrtc", "{of}");
+    let (mut visitor, link) = served_without_the_server(&mut stage, local);
+    assert!(link["path"]["pair"].as_str().unwrap().starts_with("WebRTC with "), "{link}");
+    assert_eq!(link["carriers"][0]["transport"], "webrtc", "{link}");
     stage.running.start_server_again();
     stage.laptop().wait_line(&["is connected to", "again, after"], LONG);
     assert!(echoes(&mut visitor));

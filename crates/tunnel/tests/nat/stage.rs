@@ -46,15 +46,20 @@ pub(crate) struct Stage {
 impl Stage {
     /// `laptop` is in the first network, `home` in the second one. Ready when both have a link.
     pub(crate) fn new(networks: [Network; 2]) -> Self {
-        Self::of(networks, false)
+        Self::of(networks, false, "auto")
     }
 
     /// The same with a second private service, the sshd of the host of `home`.
     pub(crate) fn with_ssh(networks: [Network; 2]) -> Self {
-        Self::of(networks, true)
+        Self::of(networks, true, "auto")
     }
 
-    fn of(networks: [Network; 2], has_ssh: bool) -> Self {
+    /// The same with direct paths over WebRTC.
+    pub(crate) fn over_webrtc(networks: [Network; 2]) -> Self {
+        Self::of(networks, false, "webrtc")
+    }
+
+    fn of(networks: [Network; 2], has_ssh: bool, p2p: &str) -> Self {
         internet();
         let hosts = [network(1, networks[0]), network(2, networks[1])];
         let dir = tempfile::tempdir().unwrap();
@@ -76,12 +81,12 @@ impl Stage {
             )
         };
         let mut services = format!("services:\n{}", private("echo", SERVICE));
-        let mut forwards = format!("forwards:\n{}", forward(FORWARD, "echo"));
+        let mut forwards = format!("forwards:\n{}", forward(FORWARD, "echo", p2p));
         let mut sshd = None;
         if has_ssh {
             let (port, daemon, options) = within(&hosts[1], || start_sshd(dir.path()));
             services.push_str(&private("ssh", port));
-            forwards.push_str(&forward(OF_SSH, "ssh"));
+            forwards.push_str(&forward(OF_SSH, "ssh", p2p));
             sshd = Some((daemon, options));
         }
         let of = |name, token, at: usize, lines: &str| {
@@ -116,7 +121,7 @@ impl Stage {
     pub(crate) fn start_phone(&self) -> Daemon {
         let (name, dir) = ("phone", self.dir.path());
         let known = (self.networks[0], &*self.pin);
-        let forwards = format!("forwards:\n{}", forward(OF_PHONE, "echo"));
+        let forwards = format!("forwards:\n{}", forward(OF_PHONE, "echo", "auto"));
         let yaml = client_yaml(dir, (name, PHONE), known, &forwards);
         write(&dir.join("phone.yaml"), &yaml);
         let phone = start(dir, Some(&self.hosts[0]), "client", name);
@@ -279,9 +284,9 @@ fn client_yaml(
     )
 }
 
-fn forward(port: u16, service: &str) -> String {
+fn forward(port: u16, service: &str, p2p: &str) -> String {
     format!(
         "  - {{ listen: \"tcp://127.0.0.1:{port}\", target: \"service://home/{service}\", \
-         token: {VISIT} }}\n"
+         p2p: {p2p}, token: {VISIT} }}\n"
     )
 }

@@ -16,6 +16,7 @@ pub(crate) fn run(name: &str) -> Option<String> {
     Some(match name {
         "paths of 40 MB" => paths_come_and_go(40 * MB),
         "paths of 200 MB" => paths_come_and_go(200 * MB),
+        "webrtc" => webrtc_comes_and_goes(),
         "server" => the_server_dies(),
         "port" => a_router_opens_a_port(),
         _ => return None,
@@ -58,6 +59,24 @@ fn paths_come_and_go(least: u64) -> String {
         "{bytes} bytes each way; relayed {back} ms after the cut, direct {again} ms after its end; \
          the longest echo took {longest} ms"
     )
+}
+
+/// The same over data channels.
+fn webrtc_comes_and_goes() -> String {
+    let stage = Stage::over_webrtc([Network::Plain, Network::Plain]);
+    let transfer = Transfer::start(stage.visit(), 10 * MB);
+    stage.wait_all("laptop", "direct");
+    for path in stage.paths("laptop") {
+        assert!(path["pair"].as_str().unwrap().starts_with("WebRTC with "), "{path}");
+    }
+    transfer.passes(2 * MB);
+    stage.cut();
+    stage.wait_all("laptop", "relayed");
+    transfer.passes(2 * MB);
+    stage.mend();
+    stage.wait_all("laptop", "direct");
+    transfer.passes(2 * MB);
+    format!("{} bytes each way", transfer.end())
 }
 
 fn the_server_dies() -> String {
@@ -132,6 +151,11 @@ fn a_router_opens_a_port() -> String {
 #[test]
 fn a_transfer_and_a_session_outlive_paths_that_come_and_go() {
     in_a_cage("paths of 40 MB");
+}
+
+#[test]
+fn a_transfer_outlives_data_channels_that_come_and_go() {
+    in_a_cage("webrtc");
 }
 
 #[test]
