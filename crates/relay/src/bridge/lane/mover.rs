@@ -52,8 +52,8 @@ enum Turn {
     /// The budget is spent.
     Again,
     Ended,
-    /// The lane takes or gives nothing more, and the direction has not ended.
-    Broken,
+    /// There are bytes of the far side that nobody takes.
+    Unwanted,
 }
 
 impl Mover {
@@ -83,7 +83,6 @@ impl Mover {
                     self.inlet.finish();
                     return Turn::Ended;
                 }
-                Taken::Failed => return Turn::Broken,
             }
             let size = pieces.iter().map(Bytes::len).sum();
             let mut frame = pool::take(HEAD_ROOM + size);
@@ -125,7 +124,7 @@ impl Mover {
         if self.pipe.is_finished() {
             Turn::Ended
         } else if self.pipe.has_bytes() {
-            Turn::Broken
+            Turn::Unwanted
         } else {
             Turn::Waits
         }
@@ -138,26 +137,27 @@ impl Mover {
         Poll::Ready(reason)
     }
 
-    /// Notes how the turn of the sending direction ended.
-    fn note_sent(&mut self, turn: Turn) {
-        if turn == Turn::Broken {
-            self.pipe.note_end(End::Socket);
-            self.inlet.reset(ResetCode::Aborted);
+    /// Nobody takes the bytes of the far side any more.
+    fn stop(&mut self) {
+        self.is_received = true;
+        self.pipe.note_end(End::Socket);
+        let thrown = self.pipe.take_no_more();
+        if thrown > 0 {
+            self.inlet.consumed(thrown);
         }
-        self.is_sent |= matches!(turn, Turn::Ended | Turn::Broken);
+        self.inlet.stop(ResetCode::Aborted);
     }
 
-    /// The same for the other direction. Bytes of the far side go nowhere when the lane is gone.
-    fn note_received(&mut self, turn: Turn) {
-        if turn == Turn::Broken {
-            self.pipe.note_end(End::Socket);
-            let thrown = self.pipe.take_no_more();
-            if thrown > 0 {
-                self.inlet.consumed(thrown);
-            }
+    /// No byte has moved for too long behind the end of a direction.
+    fn forget(&mut self) -> Poll<Option<ResetCode>> {
+        self.ways.break_both(io::ErrorKind::TimedOut);
+        if !self.is_sent {
+            self.inlet.reset(ResetCode::Aborted);
+        }
+        if !self.is_received {
             self.inlet.stop(ResetCode::Aborted);
         }
-        self.is_received |= matches!(turn, Turn::Ended | Turn::Broken);
+        self.close(End::IDLE)
     }
 
     /// Whether a direction has ended, and no byte moved in the other direction for `half_close`.
@@ -182,17 +182,17 @@ impl Future for Mover {
             return this.close(End::FarSide(code));
         }
         let sent = if this.is_sent { Turn::Ended } else { this.send(cx) };
-        this.note_sent(sent);
+        this.is_sent = sent == Turn::Ended;
         let received = if this.is_received { Turn::Ended } else { this.receive(cx) };
-        this.note_received(received);
+        this.is_received = received == Turn::Ended;
+        if received == Turn::Unwanted {
+            this.stop();
+        }
         if this.is_sent && this.is_received {
             return this.close(End::Finished);
         }
         if this.is_forgotten(cx) {
-            this.ways.break_both(io::ErrorKind::TimedOut);
-            this.note_sent(if this.is_sent { Turn::Ended } else { Turn::Broken });
-            this.note_received(if this.is_received { Turn::Ended } else { Turn::Broken });
-            return this.close(End::IDLE);
+            return this.forget();
         }
         if sent == Turn::Again {
             cx.waker().wake_by_ref();

@@ -43,7 +43,7 @@ enum End {
     Open,
     /// Nothing follows the pieces that wait.
     Ended,
-    /// The taker takes nothing more, or the giver is gone before its end.
+    /// The stream has broken, or the taker takes nothing more.
     Failed(io::ErrorKind),
 }
 
@@ -55,8 +55,6 @@ pub(super) enum Taken {
     Nothing,
     /// The direction has ended, and all its bytes were taken.
     Ended,
-    /// The giver is gone before its end.
-    Failed,
 }
 
 impl Way {
@@ -209,14 +207,11 @@ impl Way {
             line.take_away(most - left);
             return Taken::Pieces;
         }
-        match line.end {
-            End::Failed(_) => Taken::Failed,
-            End::Ended if line.pieces.is_empty() => Taken::Ended,
-            End::Open | End::Ended => {
-                line.taker = Some(cx.waker().clone());
-                Taken::Nothing
-            }
+        if matches!(line.end, End::Open) || !line.pieces.is_empty() {
+            line.taker = Some(cx.waker().clone());
+            return Taken::Nothing;
         }
+        Taken::Ended
     }
 
     /// The bytes that wait.
