@@ -34,14 +34,15 @@ mod tables {
         "listen", "tls", "clients", "public_bind", "public_url", "state_dir", "workers", "memory_budget", "window",
         "keepalive", "resume_timeout", "drain_timeout", "log", "control", "trusted_proxies",
         "watch", "admin", "allow_any_client", "auth", "otlp", "quic", "kcp", "http", "tls_routes",
-        "stun", "p2p",
+        "stun", "p2p", "accept_proxy",
     ], &["limits"]);
-    pub(crate) const LISTEN: Table = table("server:listen[]", &["url", "client_ca", "default", "silence", "timeouts"], &[]);
+    pub(crate) const ACCEPT_PROXY: Table = table("server:accept_proxy", &["tcp", "udp"], &[]);
+    pub(crate) const LISTEN: Table = table("server:listen[]", &["url", "client_ca", "default", "silence", "timeouts", "accept_proxy"], &[]);
     pub(crate) const LISTEN_TIMEOUTS: Table = table("server:listen[].timeouts", &["dial", "idle", "half_close", "total", "flush"], &[]);
-    pub(crate) const HTTP: Table = table("server:http", &["listen", "domain", "route_header", "redirect", "pages", "remember", "browser"], &[]);
+    pub(crate) const HTTP: Table = table("server:http", &["listen", "domain", "route_header", "redirect", "pages", "remember", "browser", "accept_proxy"], &[]);
     pub(crate) const PAGES: Table = table("server:http.pages", &["not_found", "unavailable"], &[]);
     pub(crate) const TLS_ROUTES: Table = table("server:tls_routes",
-        &["listen", "certificates", "min_version", "acme"], &[]);
+        &["listen", "certificates", "min_version", "acme", "accept_proxy"], &[]);
     pub(crate) const CERTIFICATE: Table = table("server:tls_routes.certificates[]", &["cert", "key"], &[]);
     pub(crate) const ACME: Table = table("server:tls_routes.acme",
         &["accept_terms", "email", "directory", "ca", "names", "account", "eab", "dns", "on_demand"], &[]);
@@ -67,8 +68,8 @@ mod tables {
         "servers", "name", "token", "token_file", "tls", "connections", "services", "forwards", "retry",
         "state_dir", "workers", "memory_budget", "window", "keepalive", "resume_timeout", "drain_timeout",
         "log", "control", "headers", "proxy", "watch", "id_prefix", "introduce", "admin", "otlp", "quic",
-        "kcp", "allow_from", "deny_from", "visits", "p2p",
-    ], &["sni", "trusted_proxies", "limits"]);
+        "kcp", "allow_from", "deny_from", "visits", "p2p", "trusted_proxies",
+    ], &["sni", "limits"]);
     pub(crate) const KEPT: Table = table("kept:", &["services", "forwards", "without"], &[]);
     pub(crate) const PATH: Table = table("client:servers[]", &["url", "tls", "sni", "headers", "proxy"], &["name", "paths"]);
     pub(crate) const CLIENT_TLS: Table = table("client:tls", &["pin", "ca", "cert", "key", "min_version"], &[]);
@@ -95,16 +96,17 @@ mod tables {
     pub(crate) const SERVER_WEBRTC: Table = table("server:p2p.webrtc", &["path"], &["peers", "idle"]);
     pub(crate) const P2P_WEBRTC: Table = table("client:p2p.webrtc", &["peers", "idle"], &[]);
     pub(crate) const VISIT: Table = table("client:visits[]", &["service", "token", "token_file", "tls", "p2p"], &[]);
-    pub(crate) const FORWARD: Table = table("client:forwards[]", &["listen", "target", "mode", "basic_auth", "timeouts", "token", "token_file", "tls", "p2p"], &["limits", "name"]);
+    pub(crate) const FORWARD: Table = table("client:forwards[]", &["listen", "target", "mode", "basic_auth", "timeouts", "token", "token_file", "tls", "p2p", "accept_proxy"], &["limits", "name"]);
     pub(crate) const FORWARD_TIMEOUTS: Table = table("client:forwards[].timeouts", STREAM_TIMES, &[]);
     pub(crate) const RETRY: Table = table("client:retry", &["min", "max"], &[]);
 
     pub(crate) const PROXY: Table = table("proxy:", &[
         "proxies", "state_dir", "workers", "memory_budget", "drain_timeout", "log", "control", "watch", "admin", "otlp",
-    ], &["trusted_proxies"]);
+        "trusted_proxies",
+    ], &[]);
     pub(crate) const BALANCER: Table = table("proxy:proxies[]",
         &["name", "listen", "mode", "tls", "target", "target_tls", "balance", "health", "limits", "timeouts", "tcp_keepalive",
-          "proxy_protocol", "allow_from", "deny_from"], &["sticky"]);
+          "proxy_protocol", "accept_proxy", "allow_from", "deny_from"], &["sticky"]);
     pub(crate) const BALANCER_TARGET: Table = Table { path: "proxy:proxies[].target[]", ..SERVICE_TARGET };
     pub(crate) const BALANCER_TARGET_TLS: Table = Table { path: "proxy:proxies[].target_tls", ..TARGET_TLS };
     pub(crate) const BALANCER_TLS: Table = table("proxy:proxies[].tls", &["cert", "key"], &[]);
@@ -134,6 +136,7 @@ pub(crate) use tables::*;
 /// All sections. The editor and the test of REFERENCE.md use them.
 pub const TABLES: &[Table] = &[
     SERVER,
+    ACCEPT_PROXY,
     LISTEN,
     LISTEN_TIMEOUTS,
     HTTP,

@@ -14,6 +14,7 @@
 //! |---|---|
 //! | [`mod@listen`], `listen_unix` | the accept loop of one listening socket, and the guard that ends it |
 //! | [`admit`] | limits of live streams: a [`Permit`] is the proof of admission |
+//! | `announced` | the header by which a load balancer tells the visitor's address |
 //! | [`balance`] | which of several targets gets the next visitor |
 //! | `bridge` | two streams joined, on one worker or two; a stream as the lane of a carrier |
 //! | [`dial`] | names and addresses, IPv6/IPv4 raced, errors as reset codes |
@@ -37,6 +38,7 @@
 //! | [`stats`] | plain counters per service and worker |
 
 pub mod admit;
+mod announced;
 mod attention;
 pub mod balance;
 mod bridge;
@@ -68,6 +70,7 @@ pub mod visitor;
 pub mod watch;
 
 pub use admit::{Gate, Permit};
+pub use announced::{Announced, HEADER_WAIT, HeaderError, announced};
 pub use attention::Attended;
 pub use bridge::{Carried, Crossing, Span, StreamLane, bridge, span};
 pub use dial::{Allow, Destination, DialAccount, DialError, Dialled, Dials, TargetAddr};
@@ -86,7 +89,7 @@ pub use proto::control::Timeouts;
 pub use proxy::{
     Connectors, Credentials, Exit, Links, Proxy, ProxyKind, exit_stream, serve_connect, serve_proxy,
 };
-pub use proxy_header::{ProxyVersion, proxy_header};
+pub use proxy_header::{ProxyVersion, proxy_header, with_fields};
 pub use roll::{Enrolment, Roll};
 pub use room::Room;
 pub use settings::Settings;

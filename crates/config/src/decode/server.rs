@@ -4,17 +4,17 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU32;
 
-use super::{Cx, Item, Section, auth, common, doors, listen, p2p, values};
+use super::{Cx, Item, Section, auth, common, doors, listen, p2p, values, visit};
 use crate::endpoint::port;
 use crate::keys::{
-    ALLOW, ANY_ALLOW, ANY_CLIENT, ANY_LIMITS, ANY_SOURCE_LIMITS, CLIENT_ENTRY, LIMITS,
-    LOG_OF_SERVER, SERVER, SERVER_TLS, SOURCE_LIMITS, Table,
+    ACCEPT_PROXY, ALLOW, ANY_ALLOW, ANY_CLIENT, ANY_LIMITS, ANY_SOURCE_LIMITS, CLIENT_ENTRY,
+    LIMITS, LOG_OF_SERVER, SERVER, SERVER_TLS, SOURCE_LIMITS, Table,
 };
-use crate::model::{ClientGrant, Listen, Rights, ServerConfig, ServerTls};
+use crate::model::{AcceptProxy, ClientGrant, Listen, Rights, ServerConfig, ServerTls};
 use crate::public_url::{PublicUrl, PublicUrls};
 use crate::yaml::Kind;
 use crate::{
-    BadValue, CLIENT_PORTS, ForwardRights, GUEST_PORTS, Host, HostRights, PortRights, Scheme,
+    BadValue, CLIENT_PORTS, ForwardRights, GUEST_PORTS, Host, HostRights, Net, PortRights, Scheme,
     VisitRights,
 };
 
@@ -35,7 +35,21 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
     let public_url = public_url(&s);
     let stun = s.value("stun", port);
     let webrtc = p2p::of_server(&s, &listen);
-    let trusted_proxies = entries(&s, "trusted_proxies");
+    let trusted_proxies: Vec<Net> = entries(&s, "trusted_proxies");
+    let ports = s.section("accept_proxy", &ACCEPT_PROXY);
+    let of_ports = |key| {
+        let rights = ports.as_ref().map(|ports| entries(ports, key)).unwrap_or_default();
+        PortRights { default_bind: Some(public_bind), rights }
+    };
+    let accept_proxy = AcceptProxy { tcp: of_ports("tcp"), udp: of_ports("udp") };
+    let is_mux = |listen: &Listen| listen.mux.as_ref().is_some_and(|mux| mux.accept_proxy);
+    let accepts = ports.is_some()
+        || http.accept_proxy
+        || tls_routes.accept_proxy
+        || listen.iter().any(is_mux);
+    if accepts && trusted_proxies.is_empty() {
+        visit::nobody_announces(cx, s.at());
+    }
     let mut names = BTreeSet::new();
     let items = s.key("clients").map(|item| cx.list(&item)).unwrap_or_default();
     let clients: Vec<_> = items
@@ -64,6 +78,7 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
         stun,
         webrtc,
         trusted_proxies,
+        accept_proxy,
         http,
         tls_routes,
         common,
@@ -201,7 +216,7 @@ fn port_limit(text: &str) -> Result<u32, BadValue> {
     limit.map(NonZeroU32::get).map_err(|why| bad(why).hint("1 or more, or `unlimited`"))
 }
 
-fn entries<T: std::str::FromStr<Err = BadValue>>(s: &Section<'_>, key: &str) -> Vec<T> {
+pub(super) fn entries<T: std::str::FromStr<Err = BadValue>>(s: &Section<'_>, key: &str) -> Vec<T> {
     let items = s.key(key).map(|item| s.cx.one_or_list(&item)).unwrap_or_default();
     items.iter().filter_map(|item| s.cx.value(item, str::parse)).collect()
 }

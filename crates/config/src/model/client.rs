@@ -15,7 +15,7 @@ use super::private::{PeerPath, PeerTls, Private, PrivateService, Proof, Visit};
 use super::spread::Spread;
 use super::{Changed, Common, KeyPair, TlsVersion, Token, changes};
 use crate::{
-    Endpoint, ForwardRights, Host, Lists, Local, Moment, NameKind, Over, Proxy, Secret, Span,
+    Endpoint, ForwardRights, Host, Lists, Local, Moment, NameKind, Net, Over, Proxy, Secret, Span,
     Target,
 };
 
@@ -58,6 +58,8 @@ pub struct ClientConfig {
     pub retry_min: Span,
     /// Longest pause between two attempts to connect.
     pub retry_max: Span,
+    /// Load balancers in front of the forwards that have `accept_proxy`.
+    pub trusted_proxies: Vec<Net>,
     /// Keys of both roles.
     pub common: Common,
 }
@@ -580,6 +582,11 @@ pub struct Forward {
     pub basic_auth: Vec<Secret>,
     /// What holds for its visitors.
     pub terms: ServiceTerms,
+    /// Whether connections and datagrams of load balancers begin with a header of the PROXY protocol.
+    pub accept_proxy: bool,
+    /// These load balancers: [`ClientConfig::trusted_proxies`] where the forward has
+    /// [`Self::accept_proxy`], else empty.
+    pub announced_by: Vec<Net>,
     /// The forward was added at run time, by a command.
     pub kept: bool,
 }
@@ -631,6 +638,7 @@ impl ClientConfig {
             shadowed: _,
             retry_min,
             retry_max,
+            trusted_proxies,
             common,
         } = self;
         // The path of the token file is irrelevant; only the token counts.
@@ -649,6 +657,7 @@ impl ClientConfig {
             (*visits != other.visits, Changed::live("visits")),
             (*p2p != other.p2p, Changed::live("p2p")),
             (retry, Changed::reconnect("retry")),
+            (*trusted_proxies != other.trusted_proxies, Changed::live("trusted_proxies")),
         ];
         changes(own).chain(common.differs(&other.common)).collect()
     }

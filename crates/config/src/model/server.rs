@@ -35,12 +35,24 @@ pub struct ServerConfig {
     /// Reverse proxies in front of `ws://` and `wss://`. The server believes their header fields
     /// with the client's address (`X-Forwarded-For`, `Forwarded`, `X-Real-IP`).
     pub trusted_proxies: Vec<Net>,
+    /// Published ports at which connections and datagrams of [`Self::trusted_proxies`] begin with a
+    /// header of the PROXY protocol.
+    pub accept_proxy: AcceptProxy,
     /// Services by HTTP name.
     pub http: Http,
     /// Services by TLS name.
     pub tls_routes: TlsRoutes,
     /// Keys of both roles.
     pub common: Common,
+}
+
+/// The published ports at which a load balancer puts a header of the PROXY protocol in front.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AcceptProxy {
+    /// Ports of TCP.
+    pub tcp: PortRights,
+    /// Ports of UDP.
+    pub udp: PortRights,
 }
 
 /// An address where clients connect.
@@ -168,6 +180,7 @@ impl ServerConfig {
             stun,
             webrtc,
             trusted_proxies,
+            accept_proxy,
             http,
             tls_routes,
             common,
@@ -184,6 +197,7 @@ impl ServerConfig {
             (*stun != other.stun, Changed::restart("stun")),
             (*webrtc != other.webrtc, Changed::live("p2p")),
             (*trusted_proxies != other.trusted_proxies, Changed::reconnect("trusted_proxies")),
+            (*accept_proxy != other.accept_proxy, Changed::live("accept_proxy")),
         ];
         let doors = changes(http.differs(&other.http))
             .chain(changes(tls_routes.differs(&other.tls_routes)));
@@ -209,11 +223,16 @@ impl ServerConfig {
         self.stun = running.stun;
         self.http.listen.clone_from(&running.http.listen);
         self.tls_routes.listen.clone_from(&running.tls_routes.listen);
+        self.http.accept_proxy = running.http.accept_proxy;
+        self.tls_routes.accept_proxy = running.tls_routes.accept_proxy;
         // Rights without an address apply to the `public_bind` that is in force.
         let known = self.clients.iter_mut().map(|client| &mut client.rights);
         for rights in known.chain(&mut self.any_client) {
             rights.tcp.default_bind = Some(running.public_bind);
             rights.udp.default_bind = Some(running.public_bind);
+        }
+        for ports in [&mut self.accept_proxy.tcp, &mut self.accept_proxy.udp] {
+            ports.default_bind = Some(running.public_bind);
         }
         self.common.keep(&running.common);
         self

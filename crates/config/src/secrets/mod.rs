@@ -40,6 +40,7 @@ pub enum Holds {
 
 /// The keys that hold no secret.
 const HARMLESS: &[&str] = &[
+    "accept_proxy",
     "accept_terms",
     "access",
     "account",

@@ -4,7 +4,7 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use config::{Forward, Local, PrivateService};
+use config::{Forward, Local, Net, PrivateService};
 use proto::Target;
 use relay::shares::Kind;
 use relay::{FlowBounds, Gate, Holder, ProxyKind};
@@ -113,6 +113,10 @@ impl Opening for Forward {
     // The programs behind a forward are those of the client itself.
     fn bounds(&self) -> Arc<FlowBounds> {
         Arc::default()
+    }
+
+    fn announcers(&self) -> &[Net] {
+        &self.announced_by
     }
 
     fn limit(&self, _entrance: &Entrance) {}

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ::link::Link;
 use proto::ResetCode;
-use relay::{Holder, Settings, Socket, open_error_code};
+use relay::{Announced, Holder, Settings, Socket, open_error_code};
 use tokio::time::Instant;
 
 use super::hold::{Visitor, elsewhere};
@@ -24,8 +24,8 @@ use crate::session::Worker;
 /// The way on which a visitor came to an entrance.
 #[derive(Clone, Debug)]
 pub(crate) enum Came {
-    /// To a port of the entrance.
-    Port,
+    /// To a port of the entrance; with the header that a load balancer has put in front.
+    Port(Option<Box<Announced>>),
     /// By a name.
     Name(NameVisitor),
     /// As a request of the HTTP proxy that was judged by these rules. A client that takes its names
@@ -48,7 +48,7 @@ impl Came {
     fn http(&self) -> Option<&NameVisitor> {
         match self {
             Self::Name(visitor) if visitor.lead.space == Space::Http => Some(visitor),
-            Self::Name(_) | Self::Port | Self::Request(_) => None,
+            Self::Name(_) | Self::Port(_) | Self::Request(_) => None,
         }
     }
 
@@ -56,7 +56,7 @@ impl Came {
     pub(super) fn is_current(&self, entrance: &Entrance, peer: Option<SocketAddr>) -> bool {
         match self {
             // A port has one entrance, whose lists are compared when the visitor arrives.
-            Self::Port => true,
+            Self::Port(_) => true,
             Self::Name(NameVisitor { door, lead, .. }) => {
                 door.generation() == lead.generation || door.leads(lead, peer)
             }
@@ -107,10 +107,10 @@ pub(super) fn turn_away(worker: &Worker, guest: Guest, settings: &Rc<Settings>, 
             }
             http.door.answer(worker, socket, http.asked, answer);
         }
-        Came::Name(_) | Came::Port | Came::Request(_) if answer == Answer::Forbidden => {
+        Came::Name(_) | Came::Port(_) | Came::Request(_) if answer == Answer::Forbidden => {
             relay::bar_socket(socket, settings);
         }
-        Came::Name(_) | Came::Port | Came::Request(_) => {
+        Came::Name(_) | Came::Port(_) | Came::Request(_) => {
             relay::refuse_socket(socket, settings, code);
         }
     }
@@ -173,9 +173,13 @@ fn here(worker: &Rc<Worker>, entrance: &Arc<Entrance>, backend: &Backend, guest:
         tracing::debug!(service = picked.aim.name, "limit of connections reached");
         return turn_away(worker, guest, &settings, Answer::Busy);
     };
-    let Guest { socket, peer, .. } = guest;
+    let Guest { socket, peer, came, .. } = guest;
     socket.keep_alive(picked.aim.terms.timeouts.keepalive);
-    proxy::serve(worker, &picked.aim.name, socket, peer, &settings, permit);
+    let header = match came {
+        Came::Port(header) => header,
+        Came::Name(_) | Came::Request(_) => None,
+    };
+    proxy::serve(worker, &picked.aim.name, (socket, peer, header), &settings, permit);
 }
 
 /// Opens a stream of this backend for the visitor, or turns the visitor away. An error gives back a
@@ -217,7 +221,7 @@ fn serve(
             visitor.serve(worker, link, open, socket, (&settings, picked), permit);
             return Ok(());
         }
-        came @ (Came::Name(_) | Came::Port | Came::Request(_)) => came,
+        came @ (Came::Name(_) | Came::Port(_) | Came::Request(_)) => came,
     };
     relay::serve_visitor(socket, link, open, &settings, Some(permit), None).map_err(
         |(socket, error)| {

@@ -95,7 +95,7 @@ fn back(worker: &Rc<Worker>, visitor: Visitor) {
         Came::Name(NameVisitor { door, lead, first, .. }) => {
             door.again(worker, (socket, peer), lead.space, first, until);
         }
-        came @ (Came::Port | Came::Request(_)) => {
+        came @ (Came::Port(_) | Came::Request(_)) => {
             let settings = settings_of(worker, &entrance).unwrap_or_default();
             let guest = Guest { socket, peer, came, until };
             turn_away(worker, guest, &settings, Answer::Down(ResetCode::Shutdown));
@@ -193,7 +193,7 @@ fn refuse(worker: &Rc<Worker>, visitor: Visitor) {
             settings.stats.count_refused(ResetCode::Shutdown);
             door.again(worker, (socket, peer), lead.space, first, until);
         }
-        came @ (Came::Name(_) | Came::Port | Came::Request(_)) => {
+        came @ (Came::Name(_) | Came::Port(_) | Came::Request(_)) => {
             let guest = Guest { socket, peer, came, until };
             turn_away(worker, guest, &settings, Answer::Down(ResetCode::Shutdown));
         }

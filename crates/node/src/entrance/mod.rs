@@ -30,6 +30,7 @@
 //! | `udp` | flows of a UDP port |
 //! | `name` | visitors that a door has led here by a host |
 //! | `proxy` | visitors that name their target by SOCKS5 or to an HTTP proxy |
+//! | `announcers` | the load balancers that say which address a visitor has |
 //! | `admit` | from the visitor to the stream, or to the reason why not |
 //! | `hold` | the way to another worker, and the wait for a link |
 //! | `open` | opens and closes entrances on all workers |
@@ -50,6 +51,7 @@ use crate::session::{Session, Worker};
 use crate::watch::EntranceWatch;
 
 mod admit;
+mod announcers;
 mod hold;
 mod name;
 mod open;
@@ -59,6 +61,7 @@ mod tcp;
 mod udp;
 
 pub(crate) use admit::{Came, Guest, seat, takes, visit};
+pub(crate) use announcers::{Announcers, Balancers, Unannounced, announced};
 pub(crate) use hold::HOLD;
 pub(crate) use name::{Answer, Lead, NameDoor, NameVisitor};
 pub(crate) use open::{close_everywhere, open_everywhere, renew_flows};
@@ -78,6 +81,8 @@ pub(crate) struct Entrance {
     pub(crate) steering: Option<Arc<Steering>>,
     /// How many flows its peers may have.
     pub(crate) bounds: Arc<FlowBounds>,
+    /// The load balancers that say which address a visitor has.
+    pub(crate) announcers: Announcers,
 }
 
 /// Returns a new id for an entrance.

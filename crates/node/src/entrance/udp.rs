@@ -32,6 +32,10 @@ impl fmt::Debug for FlowDoor {
 }
 
 impl FlowHandler for FlowDoor {
+    fn is_announcer(&self, peer: SocketAddr) -> bool {
+        self.entrance.announcers.contain(Some(peer))
+    }
+
     fn open(
         &self,
         peer: SocketAddr,

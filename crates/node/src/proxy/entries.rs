@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use config::{Balancer, Local};
+use config::{Balancer, Local, Net};
 use proto::Target;
 use relay::shares::Kind;
 use relay::{FlowBounds, Gate, Holder};
@@ -33,6 +33,10 @@ impl Opening for Balancer {
     fn bounds(&self) -> Arc<FlowBounds> {
         let (most, per_source) = flows(self);
         Arc::new(FlowBounds::new(most, per_source))
+    }
+
+    fn announcers(&self) -> &[Net] {
+        &self.announced_by
     }
 
     fn limit(&self, entrance: &Entrance) {

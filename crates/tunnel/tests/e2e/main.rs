@@ -13,6 +13,7 @@
 
 mod addresses;
 mod admin;
+mod announced;
 mod api_commands;
 mod auth_hook;
 mod balance;

@@ -54,6 +54,7 @@ use web::{HeaderMap, HeaderValue, Sender};
 
 use super::registry::Registry;
 use super::{ServerShared, accept};
+use crate::entrance::Unannounced;
 use crate::session::{Handle, Worker};
 use crate::transports::{ServerSide, bind_advice, listen_address, plain};
 use crate::undecided::UndecidedSet;
@@ -192,6 +193,8 @@ pub(super) struct BoundDoor {
     /// The place of a `mux://` door in `listen`.
     pub(super) nth: Option<usize>,
     kind: Opens,
+    /// Connections of trusted reverse proxies begin with a header of the PROXY protocol.
+    is_announced: bool,
     group: Vec<std::net::TcpListener>,
 }
 
@@ -202,8 +205,10 @@ impl BoundDoor {
         side: &ServerSide,
         workers: usize,
     ) -> impl Iterator<Item = anyhow::Result<Self>> {
-        let http = config.http.listen.iter().map(|at| (None, Ok(*at), Opens::Http));
-        let tls = config.tls_routes.listen.iter().map(|at| (None, Ok(*at), Opens::Tls));
+        let (of_http, of_tls) = (config.http.accept_proxy, config.tls_routes.accept_proxy);
+        let http = config.http.listen.iter().map(move |at| (None, Ok(*at), (Opens::Http, of_http)));
+        let tls =
+            config.tls_routes.listen.iter().map(move |at| (None, Ok(*at), (Opens::Tls, of_tls)));
         let muxes = config.listen.iter().enumerate().filter_map(move |(nth, listen)| {
             let mux = listen.mux.as_ref()?;
             let everything = Everything {
@@ -214,16 +219,17 @@ impl BoundDoor {
                 timeouts: mux.timeouts,
                 gate: Gate::new(Some(memory::streams_of_default(&config.common))),
             };
-            Some((Some(nth), listen_address(&listen.endpoint), Opens::Everything(everything)))
+            let kind = (Opens::Everything(everything), mux.accept_proxy);
+            Some((Some(nth), listen_address(&listen.endpoint), kind))
         });
-        http.chain(tls).chain(muxes).map(move |(nth, address, kind)| {
+        http.chain(tls).chain(muxes).map(move |(nth, address, (kind, is_announced))| {
             let asked = address?;
             let group = net::listen_group(asked, workers).map_err(|e| {
                 let advice = bind_advice(e.kind());
                 anyhow::anyhow!("cannot listen on {asked}: {e}{advice}")
             })?;
             let address = group.first().map_or(Ok(asked), std::net::TcpListener::local_addr)?;
-            Ok(Self { address, nth, kind, group })
+            Ok(Self { address, nth, kind, is_announced, group })
         })
     }
 
@@ -255,11 +261,13 @@ impl BoundDoor {
     ) -> anyhow::Result<()> {
         let (address, url) = (self.address, self.url());
         let holder = Holder::new(descriptors::table(), Kind::Unclaimed);
+        let is_announced = self.is_announced;
         for (handle, socket) in handles.iter().zip(self.group) {
             let (doors, registry) = (Arc::clone(doors), Arc::clone(registry));
             let (kind, url, holder) = (self.kind.clone(), url.clone(), Arc::clone(&holder));
             let opened = handle.call(move |worker| {
-                let (port, room) = (Port::new(worker, doors, holder), descriptors::room());
+                let port = Port::new(worker, doors, (holder, is_announced.then(|| url.clone())));
+                let room = descriptors::room();
                 let handler: Rc<dyn Handler> = match kind {
                     Opens::Http => Rc::new(http::HttpPort(port)),
                     Opens::Tls => Rc::new(tls::TlsPort(port)),
@@ -317,6 +325,9 @@ struct Port {
     most: usize,
     /// Whose descriptors the undecided connections of the door are, on all workers.
     holder: Arc<Holder>,
+    /// The URL of the door, if connections of trusted reverse proxies begin with a header of the
+    /// PROXY protocol.
+    announced_at: Option<String>,
 }
 
 impl fmt::Debug for Port {
@@ -326,17 +337,43 @@ impl fmt::Debug for Port {
 }
 
 impl Port {
-    fn new(worker: &Rc<Worker>, doors: Arc<Doors>, holder: Arc<Holder>) -> Self {
+    fn new(
+        worker: &Rc<Worker>,
+        doors: Arc<Doors>,
+        (holder, announced_at): (Arc<Holder>, Option<String>),
+    ) -> Self {
         let most = memory::strangers(&worker.state.budget, worker.peers.len(), UNDECIDED_COST);
         let (worker, most) = (Rc::clone(worker), most.min(UNDECIDED));
-        Self { worker, doors, undecided: UndecidedSet::default(), most, holder }
+        Self { worker, doors, undecided: UndecidedSet::default(), most, holder, announced_at }
     }
 
-    /// Runs the decision about a connection of `peer`. When too many are undecided, one is closed.
-    fn decide(&self, peer: Option<SocketAddr>, decision: impl Future<Output = ()> + 'static) {
-        let source = peer.filter(|_| !self.doors.trusts(peer)).map(|peer| peer.ip());
-        self.undecided.run(source, async move |place| {
-            decision.await;
+    /// Takes an accepted connection, and runs the decision about it, after the header of a load
+    /// balancer where there is one. When too many connections are undecided, one is closed.
+    fn take<F: Future<Output = ()>>(
+        &self,
+        socket: Socket,
+        peer: Option<SocketAddr>,
+        decide: impl FnOnce(Undecided) -> F + 'static,
+    ) {
+        let Some(mut visitor) = self.visitor(socket, peer) else { return };
+        let is_trusted = self.doors.trusts(peer);
+        let source = peer.filter(|_| !is_trusted).map(|peer| peer.ip());
+        let door = self.announced_at.clone().filter(|_| is_trusted);
+        self.undecided.run(source, async move |mut place| {
+            if let Some(door) = door {
+                match entrance::announced(&mut visitor.socket, peer).await {
+                    Ok((_, known)) => visitor.peer = known,
+                    Err(Unannounced::Header(error)) => {
+                        error.complain(peer, &door);
+                        return relay::drop_socket(visitor.socket);
+                    }
+                    Err(Unannounced::Full(_)) => return relay::drop_socket(visitor.socket),
+                }
+                if let Some(known) = visitor.peer.filter(|_| !visitor.doors.trusts(visitor.peer)) {
+                    place.belongs_to(known.ip());
+                }
+            }
+            decide(visitor).await;
             drop(place);
         });
         if self.undecided.len() > self.most {

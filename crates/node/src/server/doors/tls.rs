@@ -32,9 +32,7 @@ pub(super) struct TlsPort(pub(super) Port);
 
 impl Handler for TlsPort {
     fn handle(&self, socket: Socket, peer: Option<SocketAddr>) {
-        if let Some(visitor) = self.0.visitor(socket, peer) {
-            self.0.decide(peer, decide(visitor));
-        }
+        self.0.take(socket, peer, decide);
     }
 }
 

@@ -48,6 +48,11 @@ pub(crate) trait NearSocket: fmt::Debug + Sized + 'static {
         true
     }
 
+    /// The peer whose datagrams the socket reads, where another one is the peer of the flow.
+    fn sender(&self, _to: &Self::To, peer: SocketAddr) -> SocketAddr {
+        peer
+    }
+
     /// Counts the flows of a group of sockets.
     fn steering(&self) -> Option<&Arc<Steering>> {
         None
@@ -227,6 +232,7 @@ impl<S: NearSocket> NearFlows<S> {
                 IsFull::Source => DropReason::SourceLimit,
             });
         }
+        let sender = self.socket.sender(&to, peer);
         let reply = Reply::new(self, to, peer);
         let (inlet, permit) = open(Rc::<Reply<S>>::clone(&reply))?;
         let ends = Ends { reply, inlet: inlet.into() };
@@ -236,7 +242,7 @@ impl<S: NearSocket> NearFlows<S> {
             }
             return Err(DropReason::of_refusal(code));
         }
-        let counted = Counted::new(self, peer);
+        let counted = Counted::new(self, sender);
         let live = Live { ends: ends.clone(), _permit: permit, _counted: counted };
         match self.insert(key, source, Flow::Live(live), now) {
             Ok(slot) => {

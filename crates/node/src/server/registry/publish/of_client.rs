@@ -20,7 +20,7 @@ use crate::aim::Aim;
 use crate::backends::Backends;
 use crate::client::may_pass;
 use crate::descriptors;
-use crate::entrance::{self, Entrance};
+use crate::entrance::{self, Announcers, Entrance};
 use crate::listeners::Listeners;
 use crate::names::{Host, Kind};
 use crate::session::{Handle, Session};
@@ -357,6 +357,7 @@ impl OfClient {
             address: format!("{over}://{address}"),
             steering: listeners.steering(),
             bounds: to.client.flow_bounds(to.clients.trusted()),
+            announcers: Announcers::Port(over, address, Arc::clone(to.clients.balancers())),
             backends: Backends::new(
                 aim(spec, None),
                 to.session,

@@ -6,7 +6,7 @@ use proto::control::{ServiceErrorCode, ServiceSpec};
 use relay::Gate;
 
 use crate::backends::Backends;
-use crate::entrance::{self, Entrance};
+use crate::entrance::{self, Announcers, Entrance};
 use crate::listeners::Listeners;
 use crate::names::{Host, Kind, Published};
 use crate::server::directory::Claim;
@@ -67,6 +67,7 @@ impl OfClient {
             address,
             steering: None,
             bounds: Arc::default(),
+            announcers: Announcers::Nobody,
             backends: Backends::new(
                 aim(spec, Some(rules)),
                 to.session,
