@@ -11,8 +11,8 @@ use proto::greeting::{
     GreetingError, Identity, LinkSecret, Name, Refusal, Versions,
 };
 use proto::{
-    Attach, CarrierNumber, Event, GoAwayReason, InstanceId, Instant, Link, LinkConfig, LinkId,
-    Side, Unlimited,
+    Attach, Budget, CarrierNumber, Event, GoAwayReason, InstanceId, Instant, Link, LinkConfig,
+    LinkId, Side,
 };
 
 /// Bytes of a stream that wait for the page at most. A browser keeps what a tab has not taken.
@@ -67,14 +67,29 @@ struct Carrier<S> {
 }
 
 enum Stage {
-    Greeting { greeting: Box<ClientGreeting>, adds: bool },
+    /// The greeting is to be over at `until`: the far end may be silent.
+    Greeting {
+        greeting: Box<ClientGreeting>,
+        adds: bool,
+        until: Instant,
+    },
     Attached(CarrierNumber),
+}
+
+impl<S> Carrier<S> {
+    const fn greets_until(&self) -> Option<Instant> {
+        match self.stage {
+            Stage::Greeting { until, .. } => Some(until),
+            Stage::Attached(_) => None,
+        }
+    }
 }
 
 /// This end of a link. `S` names the slots of its carriers.
 pub(crate) struct End<S> {
     who: Who,
     features: Features,
+    memory: Rc<dyn Budget>,
     known: Option<Known>,
     /// A server process logs in as new once, and takes over from an older process then.
     has_logged_in: bool,
@@ -90,9 +105,10 @@ impl<S> std::fmt::Debug for End<S> {
 }
 
 impl<S: Copy + PartialEq> End<S> {
-    pub(crate) fn new(who: Who, features: Features) -> Self {
+    pub(crate) fn new(who: Who, features: Features, memory: Rc<dyn Budget>) -> Self {
         let (carriers, greetings, told) = (Vec::new(), VecDeque::new(), VecDeque::new());
-        Self { who, features, known: None, has_logged_in: false, carriers, greetings, told }
+        let (known, has_logged_in) = (None, false);
+        Self { who, features, memory, known, has_logged_in, carriers, greetings, told }
     }
 
     /// The link, once there is one.
@@ -121,8 +137,16 @@ impl<S: Copy + PartialEq> End<S> {
         self.carriers.iter().find(is).map(|carrier| carrier.slot)
     }
 
-    /// Greets over a new carrier. `adds`: it is a standby beside the carrier that lives.
-    pub(crate) fn dial(&mut self, slot: S, nonce: [u8; 32], binding: Binding, adds: bool) {
+    /// Greets over a new carrier, which is lost if the greeting is not over at `until`. `adds`: it is
+    /// a standby beside the carrier that lives.
+    pub(crate) fn dial(
+        &mut self,
+        until: Instant,
+        slot: S,
+        nonce: [u8; 32],
+        binding: Binding,
+        adds: bool,
+    ) {
         self.carriers.retain(|carrier| carrier.slot != slot);
         let attach = self.known.as_mut().map(|known| {
             known.claimed += 1;
@@ -143,7 +167,7 @@ impl<S: Copy + PartialEq> End<S> {
         };
         match ClientGreeting::new(setup) {
             Ok(greeting) => {
-                let stage = Stage::Greeting { greeting: Box::new(greeting), adds };
+                let stage = Stage::Greeting { greeting: Box::new(greeting), adds, until };
                 self.carriers.push(Carrier { slot, input: BytesMut::new(), stage });
                 self.greet(slot);
             }
@@ -158,7 +182,7 @@ impl<S: Copy + PartialEq> End<S> {
         };
         carrier.input.extend_from_slice(bytes);
         let mut outcome = None;
-        if let Stage::Greeting { greeting, adds } = &mut carrier.stage {
+        if let Stage::Greeting { greeting, adds, .. } = &mut carrier.stage {
             greeting.handle_input(&mut carrier.input);
             outcome = greeting.poll_outcome().map(|outcome| (outcome, *adds));
         }
@@ -206,7 +230,7 @@ impl<S: Copy + PartialEq> End<S> {
                     resume_timeout: accepted.resume_timeout,
                     ..LinkConfig::default()
                 };
-                let link = Link::new(Side::Client, config, Rc::new(Unlimited), now);
+                let link = Link::new(Side::Client, config, Rc::clone(&self.memory), now);
                 let (id, claimed) = (accepted.link, number.0);
                 self.known = Some(Known { link, id, secret, claimed, newest: number });
                 Attach::New
@@ -276,7 +300,7 @@ impl<S: Copy + PartialEq> End<S> {
                     known.link.detach(now, number);
                 }
             }
-            Event::GoingAway(GoAwayReason::Retire | GoAwayReason::Done)
+            Event::GoingAway(GoAwayReason::Retire)
             | Event::ProbeNextPath
             | Event::TookOver(_)
             | Event::FlowOpened { .. }
@@ -328,10 +352,15 @@ impl<S: Copy + PartialEq> End<S> {
             known.link.handle_timeout(now);
             self.hear(now);
         }
+        let is_late = |carrier: &&Carrier<S>| carrier.greets_until().is_some_and(|at| at <= now);
+        let late: Vec<_> = self.carriers.iter().filter(is_late).map(|late| late.slot).collect();
+        late.into_iter().for_each(|slot| self.drop_carrier(slot));
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        self.known.as_ref().and_then(|known| known.link.poll_timeout())
+        let link = self.known.as_ref().and_then(|known| known.link.poll_timeout());
+        let greetings = self.carriers.iter().filter_map(Carrier::greets_until);
+        greetings.chain(link).min()
     }
 
     /// Bytes for a carrier whose slot `takes` some.

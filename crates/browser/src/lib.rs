@@ -13,6 +13,7 @@
 //! | `visit` | the two links of a visit, and the requests over the inner link |
 //! | `http` | a request as bytes, and a response from bytes |
 //! | `news` | what comes out, as values and as bytes for the page |
+//! | `memory` | the bytes that may wait for the page |
 //! | `entropy` | random bytes from one seed of the page |
 //! | `boundary` | the functions that the page calls, on wasm32 alone |
 
@@ -21,6 +22,7 @@ pub mod boundary;
 mod end;
 mod entropy;
 mod http;
+mod memory;
 mod news;
 mod visit;
 

@@ -27,6 +27,7 @@ struct Far {
     token: &'static str,
     input: BytesMut,
     accepted: Option<ServerAccepted>,
+    has_refused: bool,
     link: Link,
     out: VecDeque<Bytes>,
     events: VecDeque<Event>,
@@ -49,6 +50,7 @@ impl Far {
             token,
             input: BytesMut::new(),
             accepted: None,
+            has_refused: false,
             link,
             out: VecDeque::new(),
             events: VecDeque::new(),
@@ -73,9 +75,10 @@ impl Far {
                         };
                         self.accepted = greeting.accept(&terms);
                     }
-                    ServerEvent::LinkSecret { .. }
-                    | ServerEvent::Preview { .. }
-                    | ServerEvent::Failed(_) => {}
+                    ServerEvent::Failed(_) => self.has_refused = true,
+                    // It knows no link.
+                    ServerEvent::LinkSecret { .. } => greeting.link_secret(None),
+                    ServerEvent::Preview { .. } => {}
                 }
             }
             self.out.extend(greeting.poll_output());
@@ -100,6 +103,18 @@ impl Far {
     }
 }
 
+fn visit() -> Visit {
+    let visitor = Visitor {
+        name: "guest",
+        secret: LOGIN,
+        is_code: false,
+        service: "home/web",
+        token: SECRET,
+        seed: [1; 32],
+    };
+    Visit::new(&visitor).unwrap()
+}
+
 /// A visit, the server, and the client with the service behind it.
 struct Rig {
     now: Instant,
@@ -110,29 +125,40 @@ struct Rig {
     relay: Option<StreamKey>,
     /// The server passes nothing on.
     is_cut: bool,
+    /// The server ends the stream of a visit that is refused at once.
+    stops: bool,
     news: Vec<News>,
-    /// The request that has arrived at the service.
+    /// What the client has said and the stream has no room for.
+    said: BytesMut,
+    /// The requests that have arrived at the service.
     asked: Vec<u8>,
     stream: Option<StreamKey>,
+    streams: Vec<StreamKey>,
 }
 
 impl Rig {
     fn new(token: &'static str) -> Self {
         let now = Instant::now();
-        let visitor = Visitor {
-            name: "guest",
-            secret: LOGIN,
-            is_code: false,
-            service: "home/web",
-            token: SECRET,
-            seed: [1; 32],
-        };
-        let mut visit = Visit::new(&visitor).unwrap();
+        let mut visit = visit();
         visit.dial(now, 1);
         let (server, client) = (Far::new(LOGIN, now), Far::new(token, now));
         let (relay, stream) = (None, None);
-        let (news, asked, is_cut) = (Vec::new(), Vec::new(), false);
-        Self { now, visit, server, client, relay, is_cut, news, asked, stream }
+        let (news, asked, streams) = (Vec::new(), Vec::new(), Vec::new());
+        let (is_cut, stops, said) = (false, false, BytesMut::new());
+        Self {
+            now,
+            visit,
+            server,
+            client,
+            relay,
+            is_cut,
+            stops,
+            news,
+            said,
+            asked,
+            stream,
+            streams,
+        }
     }
 
     /// Passes on what there is until nothing moves.
@@ -152,9 +178,15 @@ impl Rig {
             if let Some(key) = self.relay
                 && !self.is_cut
             {
-                let bytes = self.client.says(self.now);
-                moved |= !bytes.is_empty();
-                send(&mut self.server.link, key, &bytes);
+                self.said.extend_from_slice(&self.client.says(self.now));
+                let size = self.server.link.room(key).min(self.said.len());
+                moved |= size > 0;
+                send(&mut self.server.link, key, &self.said.split_to(size));
+                if self.stops && self.client.has_refused {
+                    self.server.link.stop(key, ResetCode::Aborted);
+                    self.server.link.finish(key);
+                    self.relay = None;
+                }
             }
             while let Some(event) = self.client.events.pop_front() {
                 self.at_client(event);
@@ -174,6 +206,10 @@ impl Rig {
         match event {
             Event::Opened { key, open } => {
                 assert!(matches!(open.target, Target::Private { .. }));
+                self.said.clear();
+                if self.client.has_refused {
+                    self.client = Far::new(self.client.token, self.now);
+                }
                 self.relay = Some(key);
             }
             Event::Data { key, bytes } => {
@@ -191,6 +227,7 @@ impl Rig {
             Event::Opened { key, open } => {
                 assert_eq!(open.target, Target::Service("web".into()));
                 self.stream = Some(key);
+                self.streams.push(key);
             }
             Event::Data { key, bytes } => {
                 self.client.link.consume(self.now, key, bytes.len());
@@ -314,4 +351,148 @@ fn a_lost_connection_to_the_server_is_told() {
     rig.visit.lost(rig.now, 1);
     rig.run();
     assert!(rig.news.contains(&News::State(State::Offline)), "{:?}", rig.news);
+}
+
+#[test]
+fn the_reason_of_a_refusal_is_heard_although_a_stop_overtakes_it() {
+    let mut rig = Rig::new("nBkEZ0aKc9RtYv4WnPs8DfGh3JeUiq7Xb2LmQpWdVrT");
+    rig.stops = true;
+    rig.until(&State::Over("token"));
+}
+
+#[test]
+fn a_stop_without_last_words_is_a_visit_that_is_tried_again() {
+    let mut rig = Rig::new(SECRET);
+    rig.until(&State::Live);
+    rig.is_cut = true;
+    rig.server.link.stop(rig.relay.unwrap(), ResetCode::Shutdown);
+    rig.relay = None;
+    rig.until(&State::Silent);
+    rig.is_cut = false;
+    rig.client = Far::new(SECRET, rig.now);
+    rig.news.clear();
+    rig.until(&State::Live);
+}
+
+#[test]
+fn a_server_and_a_client_that_say_nothing_are_told() {
+    let mut rig = Rig::new(SECRET);
+    let now = rig.now;
+    rig.visit = visit();
+    rig.visit.dial(now, 9);
+    rig.until(&State::Offline);
+    assert!(rig.news.contains(&News::Close(9)), "{:?}", rig.news);
+    assert!(rig.now.duration_since(now) <= Duration::from_secs(10));
+    let mut rig = Rig::new(SECRET);
+    let now = rig.now;
+    rig.is_cut = true;
+    rig.until(&State::Silent);
+    assert!(rig.now.duration_since(now) <= Duration::from_secs(21));
+}
+
+#[test]
+fn a_client_that_takes_no_more_streams_leaves_the_next_request_to_its_successor() {
+    let mut rig = Rig::new(SECRET);
+    rig.until(&State::Live);
+    // GOAWAY 2, which only a client that misbehaves says to a visitor that goes on.
+    rig.client.out.push_back(Bytes::from_static(&[11, 0, 0, 2, 0, 0, 0, 0, 0, 2]));
+    rig.until(&State::Silent);
+    let number = rig.visit.ask(rig.now, &GET).unwrap();
+    rig.client = Far::new(SECRET, rig.now);
+    rig.news.clear();
+    rig.until(&State::Live);
+    let answer = b"HTTP/1.1 204 No Content\r\n\r\n";
+    send(&mut rig.client.link, rig.stream.unwrap(), answer);
+    rig.run();
+    assert_eq!(rig.news.last(), Some(&News::End(number)));
+}
+
+#[test]
+fn a_body_that_is_longer_or_shorter_than_it_says_or_does_not_wait_is_not_sent() {
+    let mut rig = Rig::new(SECRET);
+    rig.until(&State::Live);
+    let at = rig.now;
+    let mut post = |body, work: &dyn Fn(&mut Visit, u32)| {
+        let request = Request { method: "POST", body, ..GET };
+        let number = rig.visit.ask(rig.now, &request).unwrap();
+        rig.asked.clear();
+        work(&mut rig.visit, number);
+        rig.run();
+        let text = String::from_utf8_lossy(&rig.asked);
+        assert!(!text.contains("smuggled"), "{text:.1000}");
+        rig.news.contains(&News::Failed(number, "bad"))
+    };
+    assert!(post(Body::Length(2), &|visit, number| {
+        visit.body(at, number, b"abGET /smuggled HTTP/1.1\r\n\r\n");
+    }));
+    assert!(post(Body::None, &|visit, number| {
+        visit.body(at, number, b"GET /smuggled HTTP/1.1\r\n\r\n");
+    }));
+    assert!(post(Body::Length(2), &|visit, number| visit.end_body(at, number)));
+    assert!(post(Body::Unknown, &|visit, number| {
+        while visit.body(at, number, &[0; 60_000]) {}
+        for _ in 0..20 {
+            visit.body(at, number, &[0; 60_000]);
+        }
+    }));
+    assert!(!post(Body::Length(1), &|visit, number| {
+        visit.body(at, number, b"a");
+        visit.end_body(at, number);
+    }));
+}
+
+#[test]
+fn requests_without_end_are_bounded() {
+    let mut rig = Rig::new(SECRET);
+    let numbers: Vec<_> = (0..300).map(|_| rig.visit.ask(rig.now, &GET).unwrap()).collect();
+    rig.until(&State::Live);
+    let refused = |number: &&u32| rig.news.contains(&News::Failed(**number, "limit"));
+    assert_eq!(numbers.iter().filter(refused).count(), 44);
+    assert_eq!(rig.streams.len(), 256);
+}
+
+#[test]
+fn what_a_service_sends_and_nobody_takes_is_bounded_over_all_requests() {
+    let mut rig = Rig::new(SECRET);
+    for _ in 0..60 {
+        rig.visit.ask(rig.now, &GET).unwrap();
+    }
+    rig.until(&State::Live);
+    for key in rig.streams.clone() {
+        send(&mut rig.client.link, key, b"HTTP/1.1 200 OK\r\n\r\n");
+    }
+    let mut waits = 0;
+    for _ in 0..20 {
+        for key in rig.streams.clone() {
+            let size = rig.client.link.room(key).min(16 << 10);
+            send(&mut rig.client.link, key, &vec![0; size]);
+        }
+        rig.run();
+        rig.now += Duration::from_millis(100);
+        rig.visit.handle_timeout(rig.now);
+        for news in std::mem::take(&mut rig.news) {
+            if let News::Body(_, bytes) = news {
+                waits += bytes.len();
+            }
+        }
+    }
+    // A stream alone gets 256 KiB before its bytes were taken; all of them have a quarter of 32 MiB,
+    // and 16 KiB each.
+    assert!(waits > 4 << 20, "the test sends too little: {waits}");
+    assert!(waits <= (8 << 20) + 60 * (16 << 10), "{waits} bytes wait");
+}
+
+#[test]
+fn the_next_piece_of_a_body_is_asked_for_once() {
+    let mut rig = Rig::new(SECRET);
+    rig.until(&State::Live);
+    let request = Request { method: "POST", body: Body::Unknown, ..GET };
+    let number = rig.visit.ask(rig.now, &request).unwrap();
+    for _ in 0..20 {
+        rig.news.clear();
+        let goes_on = rig.visit.body(rig.now, number, &[0; 70_000]);
+        rig.run();
+        let rooms = rig.news.iter().filter(|news| **news == News::Room(number)).count();
+        assert_eq!(usize::from(goes_on) + rooms, 1);
+    }
 }

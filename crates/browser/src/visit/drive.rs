@@ -6,7 +6,7 @@ use bytes::{Buf as _, BytesMut};
 use proto::greeting::{Binding, GreetingError, Refusal};
 use proto::{Event, HEAD_ROOM, Instant, Link, Open, Priority, ResetCode, StreamKey, Target};
 
-use super::{RETRY, Relay, Visit};
+use super::{GREETING_INSIDE, LAST_WORDS, Relay, Visit};
 use crate::end::Told;
 use crate::news::{News, State};
 
@@ -20,7 +20,7 @@ impl Visit {
                 self.outer_told(now, told);
             } else if let Some(told) = self.inner.poll_told() {
                 self.inner_told(now, told);
-            } else if !(self.relay(now) || self.transmit(now) || self.ask_again(now)) {
+            } else if !(self.relay(now) || self.transmit(now) || self.ask_again()) {
                 return;
             }
         }
@@ -30,6 +30,7 @@ impl Visit {
         match told {
             Told::Enrolled(token) => self.tell(State::Enrolled(token)),
             Told::Live(_) => {
+                self.retry.begin();
                 if !self.inner.is_live() {
                     self.tell(State::Visiting);
                 }
@@ -72,13 +73,16 @@ impl Visit {
                     link.consume(now, key, bytes.len());
                 }
             }
-            Event::Reset { key, code } | Event::Stopped { key, code } if is_relay(key) => {
-                self.relay_lost(now);
-                self.refused(now, code);
+            // A stop overtakes bytes that were sent before it: the reason of a refusal is among them.
+            Event::Stopped { key, code } if is_relay(key) => {
+                if let Some(relay) = &mut self.relay {
+                    relay.waiting.clear();
+                    relay.stopped.get_or_insert((code, now + LAST_WORDS));
+                }
             }
+            Event::Reset { key, code } if is_relay(key) => self.relay_ended(now, Some(code)),
             Event::Finished { key } | Event::Closed { key } if is_relay(key) => {
-                self.relay_lost(now);
-                self.silent(now);
+                self.relay_ended(now, None);
             }
             Event::Opened { key, .. } => {
                 if let Some(link) = self.outer.link() {
@@ -108,7 +112,9 @@ impl Visit {
             ResetCode::Unknown => self.over("unknown"),
             ResetCode::Denied => self.over("denied"),
             ResetCode::Unreachable => {
-                self.retry_at = Some(now + RETRY);
+                // The server has waited for the other client for 10 s, which is pause enough.
+                self.retry.begin();
+                self.try_later(now);
                 if !self.inner.is_live() {
                     self.tell(State::Away);
                 }
@@ -125,9 +131,25 @@ impl Visit {
 
     /// The inner link has lost a carrier.
     pub(super) fn silent(&mut self, now: Instant) {
-        self.retry_at.get_or_insert(now + RETRY);
+        self.try_later(now);
         if !self.inner.is_live() && self.outer.is_live() && self.state != Some(State::Away) {
             self.tell(State::Silent);
+        }
+    }
+
+    /// The stream to the other client has ended, for the reason of its stop or for this reason.
+    pub(super) fn relay_ended(&mut self, now: Instant, code: Option<ResetCode>) {
+        let stopped = self.relay.as_ref().and_then(|relay| relay.stopped);
+        self.relay_lost(now);
+        match stopped.map(|(first, _)| first).or(code) {
+            Some(code) => self.refused(now, code),
+            None => self.silent(now),
+        }
+    }
+
+    fn try_later(&mut self, now: Instant) {
+        if self.retry_at.is_none() {
+            self.retry_at = Some(now + self.retry.next(self.entropy.next()));
         }
     }
 
@@ -145,8 +167,9 @@ impl Visit {
         match told {
             Told::Live(()) => {
                 self.retry_at = None;
+                self.retry.begin();
                 self.tell(State::Live);
-                self.open_requests(now);
+                self.open_requests();
             }
             Told::Lost(()) => {
                 self.relay_lost(now);
@@ -185,21 +208,22 @@ impl Visit {
         let target = Target::Private { client, service };
         let open = Open { target, visitor: None, priority: Priority::Normal };
         let Some(key) = self.outer.link().and_then(|link| link.open(&open)) else {
-            self.retry_at = Some(now + RETRY);
+            self.try_later(now);
             return false;
         };
         self.retry_at = None;
-        self.relay = Some(Relay { key, waiting: BytesMut::new() });
+        self.relay = Some(Relay { key, waiting: BytesMut::new(), stopped: None });
         let adds = self.inner.is_live();
         let nonce = self.entropy.next();
-        self.inner.dial((), nonce, Binding::None, adds);
+        self.inner.dial(now + GREETING_INSIDE, (), nonce, Binding::None, adds);
         true
     }
 
     /// Moves bytes of the inner link to its carriers. Returns whether any moved.
     fn transmit(&mut self, now: Instant) -> bool {
         let flushed = self.flush_relay();
-        let can_relay = self.relay.as_ref().is_some_and(|relay| relay.waiting.is_empty());
+        let is_free = |relay: &Relay| relay.waiting.is_empty() && relay.stopped.is_none();
+        let can_relay = self.relay.as_ref().is_some_and(is_free);
         let mut out = VecDeque::new();
         if self.inner.poll_transmit(now, |()| can_relay, &mut out).is_none() {
             return flushed;

@@ -6,24 +6,35 @@
 //! | `mod` | what the page calls |
 //! | `drive` | what follows from what the two links tell: the relayed carrier, the state of the visit |
 //! | `requests` | requests and their responses |
+//! | `retry` | the pauses between attempts to reach the other client |
 
 mod drive;
 mod requests;
+mod retry;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use proto::greeting::{Binding, Features, Identity, Name, Token};
-use proto::{InstanceId, Instant, StreamKey};
+use proto::greeting::{Binding, Features, GREETING_TIMEOUT, Identity, Name, Token};
+use proto::{InstanceId, Instant, ResetCode, StreamKey, Unlimited};
 
 use crate::end::{End, Who};
 use crate::entropy::Entropy;
+use crate::memory::Memory;
 use crate::news::{News, State};
 use requests::Asked;
+use retry::Retry;
 
-/// The time before a visit is tried again. The server has waited for the other client for 10 s then.
-const RETRY: Duration = Duration::from_secs(2);
+/// How long the greeting of the inner link may take: the server waits 10 s for a client that is away.
+const GREETING_INSIDE: Duration = GREETING_TIMEOUT.saturating_mul(2);
+
+/// How long bytes are waited for that a stop has overtaken.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Bytes of streams that wait for the page, all of them together.
+const MEMORY: u64 = 32 << 20;
 
 /// Who visits what.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +64,9 @@ struct Relay {
     key: StreamKey,
     /// Bytes that the stream has no room for yet.
     waiting: BytesMut,
+    /// The far end takes no more bytes, for this reason. Until then its own last bytes are waited
+    /// for.
+    stopped: Option<(ResetCode, Instant)>,
 }
 
 /// A visit. Inputs are the methods that take the time; after each of them the page drains
@@ -69,6 +83,7 @@ pub struct Visit {
     relay: Option<Relay>,
     /// When the inner link is dialled again.
     retry_at: Option<Instant>,
+    retry: Retry,
     requests: BTreeMap<u32, Asked>,
     last_request: u32,
     /// The carriers of the page that take no bytes for now.
@@ -102,10 +117,12 @@ impl Visit {
             service: name(service)?,
             is_code: visitor.is_code,
             entropy,
-            outer: End::new(outer, Features::PRIVATE),
-            inner: End::new(inner, Features::default()),
+            // What comes over it is passed on at once.
+            outer: End::new(outer, Features::PRIVATE, Rc::new(Unlimited)),
+            inner: End::new(inner, Features::default(), Rc::new(Memory::new(MEMORY))),
             relay: None,
             retry_at: None,
+            retry: Retry::default(),
             requests: BTreeMap::new(),
             last_request: 0,
             paused: HashSet::new(),
@@ -117,7 +134,7 @@ impl Visit {
     /// A connection to the server is open.
     pub fn dial(&mut self, now: Instant, slot: u32) {
         let nonce = self.entropy.next();
-        self.outer.dial(slot, nonce, Binding::None, false);
+        self.outer.dial(now + GREETING_TIMEOUT, slot, nonce, Binding::None, false);
         self.drive(now);
     }
 
@@ -150,13 +167,19 @@ impl Visit {
     pub fn handle_timeout(&mut self, now: Instant) {
         self.outer.handle_timeout(now);
         self.inner.handle_timeout(now);
+        let stopped = self.relay.as_ref().and_then(|relay| relay.stopped);
+        if stopped.is_some_and(|(_, until)| until <= now) {
+            self.relay_ended(now, None);
+        }
         self.drive(now);
     }
 
     /// When [`Visit::handle_timeout`] is to be called next.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let retry = self.retry_at.filter(|_| self.relay.is_none() && self.outer.is_live());
-        [self.outer.poll_timeout(), self.inner.poll_timeout(), retry].into_iter().flatten().min()
+        let stopped = self.relay.as_ref().and_then(|relay| relay.stopped).map(|(_, until)| until);
+        let links = [self.outer.poll_timeout(), self.inner.poll_timeout()];
+        links.into_iter().chain([retry, stopped]).flatten().min()
     }
 
     /// The next news.
