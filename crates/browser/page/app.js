@@ -183,7 +183,8 @@ async function begin(who) {
         break;
       case "live":
         notice("");
-        state("live", "Connected", "through the server");
+        if (rest === "direct") state("live", "Direct", `connection to ${client}`);
+        else state("live", "Connected", "through the server");
         frames ??= framed(site, mine, (failure, now) =>
           now === "live" || failure === "cut" || failure === "refused"
             ? failureSentence(failure, client, service)

@@ -1,5 +1,5 @@
-// A visit: the link in wasm, and around it what a page has: a WebSocket, a timer, ports to service
-// workers.
+// A visit: the link in wasm, and around it what a page has: a WebSocket, a data channel, a timer,
+// ports to service workers.
 
 /** More unsent bytes stop the link, fewer let it go on. */
 const FULL = 1 << 20;
@@ -14,6 +14,13 @@ const STABLE = 10000;
 
 /** The time until a WebSocket is open, in milliseconds. */
 const OPENS = 10000;
+
+/** The slot of the data channel, and the bytes of one of its messages. */
+const DIRECT = 0;
+const MESSAGE = 16240;
+
+/** How long a browser looks for its own addresses, in milliseconds. */
+const GATHERS = 1000;
 
 /** While a response arrives, the service worker hears of it at least this often, in milliseconds: the
  * timers of a page in the background may rest for a minute. */
@@ -79,7 +86,7 @@ export class Visit {
     all.set(seed);
     all.set(rest, 32);
     visit.give(all);
-    const length = visit.link.begin();
+    const length = visit.link.begin(visit.now());
     if (length) throw new Error(utf8.decode(visit.output(length)));
     visit.connect();
     return visit;
@@ -174,9 +181,98 @@ export class Visit {
     };
   }
 
+  /** Offers a data channel to the client that has the service. The server answers STUN at `ports`. */
+  async seek(ports) {
+    this.direct?.connection?.close();
+    const direct = (this.direct = {});
+    const offer = (description) => {
+      if (this.direct !== direct || this.closed) return;
+      this.give(text.encode(description));
+      this.link.offer(this.now());
+      this.turn();
+    };
+    try {
+      const urls = ports.map((port) => `stun:${location.hostname}:${port}`);
+      const made = new RTCPeerConnection({ iceServers: urls.length ? [{ urls }] : [] });
+      direct.connection = made;
+      this.carry(direct, made.createDataChannel("tunnel", { protocol: "tunnel/1" }));
+      made.onconnectionstatechange = () => {
+        if (["failed", "closed"].includes(made.connectionState)) this.leave(direct);
+      };
+      await made.setLocalDescription();
+      await new Promise((done) => {
+        const look = () => made.iceGatheringState === "complete" && done();
+        made.onicegatheringstatechange = look;
+        look();
+        setTimeout(done, GATHERS);
+      });
+      offer(made.localDescription.sdp);
+    } catch (error) {
+      // This browser has none, or its user forbids it. The visit goes on through the server.
+      console.info(`no data channel: ${error.message}`);
+      offer("");
+    }
+  }
+
+  carry(direct, channel) {
+    channel.binaryType = "arraybuffer";
+    const slot = {
+      send: (bytes) => {
+        try {
+          for (let from = 0; from < bytes.length; from += MESSAGE) {
+            channel.send(bytes.subarray(from, from + MESSAGE));
+          }
+        } catch {
+          this.leave(direct);
+        }
+      },
+      get bufferedAmount() {
+        return channel.bufferedAmount;
+      },
+      close: () => this.leave(direct),
+    };
+    channel.onopen = () => {
+      if (this.direct !== direct || this.closed) return;
+      this.slots.set(DIRECT, slot);
+      this.link.dial(this.now(), DIRECT);
+      this.turn();
+    };
+    channel.onmessage = ({ data }) => {
+      if (this.direct !== direct || this.closed) return;
+      if (typeof data !== "string") {
+        this.give(new Uint8Array(data));
+        this.link.handle(this.now(), DIRECT);
+        return this.turn();
+      }
+      if (data !== "end") return;
+      // The other side ends the channel when it knows that its bytes have come.
+      channel.send("received");
+      this.leave(direct);
+    };
+    channel.onclose = () => this.leave(direct);
+  }
+
+  answer(sdp) {
+    const { direct } = this;
+    const taken = direct?.connection?.setRemoteDescription({ type: "answer", sdp });
+    taken?.catch(() => this.leave(direct));
+  }
+
+  /** The data channel is over. */
+  leave(direct) {
+    if (!direct || this.direct !== direct) return;
+    this.direct = undefined;
+    this.slots.delete(DIRECT);
+    direct.connection?.close();
+    if (this.closed) return;
+    this.link.lost(this.now(), DIRECT);
+    this.turn();
+  }
+
   /** Ends the visit. */
   close() {
     this.closed = true;
+    this.leave(this.direct);
     clearTimeout(this.redial);
     clearTimeout(this.timer);
     for (const socket of this.sockets) socket.close();
@@ -225,7 +321,7 @@ export class Visit {
       case 1:
         return this.send(number, bytes);
       case 2:
-        return this.slots.get(number)?.close();
+        return number === DIRECT ? this.leave(this.direct) : this.slots.get(number)?.close();
       case 3:
         return request?.head(characters(bytes));
       case 4:
@@ -244,6 +340,10 @@ export class Visit {
         this.ended = word === "over" || word === "enrolled";
         return this.told(word, rest);
       }
+      case 9:
+        return void this.seek(utf8.decode(bytes).split(" ").filter(Boolean));
+      case 10:
+        return this.answer(utf8.decode(bytes));
     }
   }
 
@@ -255,7 +355,7 @@ export class Visit {
       socket.paused = true;
       this.link.pause(slot, 1);
       const look = () => {
-        if (!this.slots.has(slot)) return;
+        if (this.slots.get(slot) !== socket) return;
         if (socket.bufferedAmount > EMPTY) return void setTimeout(look, 10);
         socket.paused = false;
         this.link.pause(slot, 0);

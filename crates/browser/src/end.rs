@@ -38,8 +38,12 @@ pub(crate) enum Told<S> {
     Live(S),
     /// The carrier of this slot is to be closed: it is lost, replaced or refused.
     Lost(S),
-    /// The greeting failed.
-    Failed(GreetingError),
+    /// The greeting of the carrier with this slot failed.
+    Failed(S, GreetingError),
+    /// Bytes of the control stream.
+    Control(Bytes),
+    /// The carrier that lives may be dead, and has said nothing for too long.
+    Suspect,
     /// The other end does not know the link any more: the next carrier begins a new one. The streams
     /// of the link are gone.
     Forgotten,
@@ -126,6 +130,12 @@ impl<S: Copy + PartialEq> End<S> {
         self.carriers.iter().any(|carrier| carrier.slot == slot)
     }
 
+    /// Whether the carrier of this slot belongs to the link.
+    pub(crate) fn is_attached(&self, slot: S) -> bool {
+        let is = |stage: &Stage| matches!(stage, Stage::Attached(_));
+        self.carriers.iter().any(|carrier| carrier.slot == slot && is(&carrier.stage))
+    }
+
     /// The slot of the carrier by which frames leave.
     pub(crate) fn active(&self) -> Option<S> {
         let number = self.known.as_ref()?.link.active_carrier()?;
@@ -171,7 +181,7 @@ impl<S: Copy + PartialEq> End<S> {
                 self.carriers.push(Carrier { slot, input: BytesMut::new(), stage });
                 self.greet(slot);
             }
-            Err(error) => self.told.push_back(Told::Failed(error)),
+            Err(error) => self.told.push_back(Told::Failed(slot, error)),
         }
     }
 
@@ -255,7 +265,7 @@ impl<S: Copy + PartialEq> End<S> {
         if matches!(error, GreetingError::Refused(Refusal::UnknownLink)) && self.known.is_some() {
             return self.forget(Told::Forgotten);
         }
-        self.told.push_back(Told::Failed(error));
+        self.told.push_back(Told::Failed(slot, error));
     }
 
     /// Reads what a carrier has brought, frame by frame.
@@ -300,14 +310,13 @@ impl<S: Copy + PartialEq> End<S> {
                     known.link.detach(now, number);
                 }
             }
+            Event::Control(bytes) => self.told.push_back(Told::Control(bytes)),
+            Event::ProbeNextPath => self.told.push_back(Told::Suspect),
             Event::GoingAway(GoAwayReason::Retire)
-            | Event::ProbeNextPath
             | Event::TookOver(_)
             | Event::FlowOpened { .. }
             | Event::Datagram { .. }
-            | Event::FlowClosed { .. }
-            // What the server and the other client say concerns direct paths and services.
-            | Event::Control(_) => {}
+            | Event::FlowClosed { .. } => {}
             Event::GoingAway(_) | Event::Expired => self.forget(Told::Ended),
             Event::Opened { .. }
             | Event::Data { .. }

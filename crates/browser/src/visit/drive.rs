@@ -6,9 +6,9 @@ use bytes::{Buf as _, BytesMut};
 use proto::greeting::{Binding, GreetingError, Refusal};
 use proto::{Event, HEAD_ROOM, Instant, Link, Open, Priority, ResetCode, StreamKey, Target};
 
-use super::{GREETING_INSIDE, LAST_WORDS, Relay, Visit};
+use super::{DIRECT, GREETING_INSIDE, LAST_WORDS, Relay, Visit};
 use crate::end::Told;
-use crate::news::{News, State};
+use crate::news::{News, Path, State};
 
 impl Visit {
     /// Lets everything happen that can happen now.
@@ -20,7 +20,8 @@ impl Visit {
                 self.outer_told(now, told);
             } else if let Some(told) = self.inner.poll_told() {
                 self.inner_told(now, told);
-            } else if !(self.relay(now) || self.transmit(now) || self.ask_again()) {
+            } else if !(self.relay(now) || self.transmit(now) || self.ask_again() || self.seek(now))
+            {
                 return;
             }
         }
@@ -39,25 +40,29 @@ impl Visit {
                 self.news.push_back(News::Close(slot));
                 self.offline();
             }
-            Told::Failed(GreetingError::Refused(Refusal::BadCredential)) => {
+            Told::Failed(_, GreetingError::Refused(Refusal::BadCredential)) => {
                 self.over(if self.is_code { "code" } else { "login" });
             }
-            Told::Failed(GreetingError::Refused(Refusal::Superseded | Refusal::NameTaken)) => {
+            Told::Failed(_, GreetingError::Refused(Refusal::Superseded | Refusal::NameTaken)) => {
                 self.over("elsewhere");
             }
-            Told::Failed(GreetingError::Unproven) => self.over("unproven"),
-            Told::Failed(_) => self.offline(),
+            Told::Failed(_, GreetingError::Unproven) => self.over("unproven"),
+            Told::Failed(..) => self.offline(),
             Told::Forgotten | Told::Ended => {
+                self.seek.outer_begins();
                 self.relay_lost(now);
                 self.offline();
             }
+            Told::Control(bytes) => self.outer_control(bytes),
+            // Its carriers are the page's, which dials anew when one is lost.
+            Told::Suspect => {}
             Told::Stream(event) => self.outer_stream(now, event),
         }
     }
 
-    /// The state of a visit without a link to the server.
+    /// The state of a visit without a link to the server, which a data channel does not need.
     pub(super) fn offline(&mut self) {
-        if !self.outer.is_live() {
+        if !self.outer.is_live() && !self.inner.is_attached(Path::Direct) {
             self.tell(State::Offline);
         }
     }
@@ -67,7 +72,7 @@ impl Visit {
         match event {
             Event::Data { key, bytes } => {
                 if is_relay(key) {
-                    self.inner.handle(now, (), &bytes);
+                    self.inner.handle(now, Path::Relay, &bytes);
                 }
                 if let Some(link) = self.outer.link() {
                     link.consume(now, key, bytes.len());
@@ -159,33 +164,60 @@ impl Visit {
                 link.reset(relay.key, ResetCode::Aborted);
                 link.stop(relay.key, ResetCode::Aborted);
             }
-            self.inner.lost(now, ());
+            self.inner.lost(now, Path::Relay);
         }
     }
 
-    fn inner_told(&mut self, now: Instant, told: Told<()>) {
+    /// The data channel is gone, or there is none.
+    pub(super) fn direct_lost(&mut self, now: Instant) {
+        self.seek_failed(now);
+        // A relayed carrier that was added takes over.
+        if !self.inner.is_live() && !self.inner.is_attached(Path::Relay) {
+            self.offline();
+            self.silent(now);
+            // The server is there, and has not been asked yet.
+            if self.relay.is_none() {
+                self.retry_at = None;
+            }
+        }
+    }
+
+    fn inner_told(&mut self, now: Instant, told: Told<Path>) {
         match told {
-            Told::Live(()) => {
+            Told::Live(path) => {
                 self.retry_at = None;
                 self.retry.begin();
-                self.tell(State::Live);
+                self.seek.is_suspect = false;
+                if path == Path::Direct {
+                    self.found_direct();
+                }
+                self.tell(State::Live(path));
                 self.open_requests();
             }
-            Told::Lost(()) => {
+            Told::Lost(Path::Relay) => {
                 self.relay_lost(now);
-                self.silent(now);
+                // A data channel may have taken its place.
+                if !self.inner.is_attached(Path::Direct) {
+                    self.silent(now);
+                }
             }
-            Told::Failed(GreetingError::Refused(Refusal::BadCredential)) => self.over("token"),
-            Told::Failed(GreetingError::Refused(Refusal::Binding | Refusal::Denied)) => {
+            Told::Lost(Path::Direct) => self.direct_lost(now),
+            // The link goes on as it is.
+            Told::Failed(Path::Direct, _) => {}
+            Told::Failed(_, GreetingError::Refused(Refusal::BadCredential)) => self.over("token"),
+            Told::Failed(_, GreetingError::Refused(Refusal::Binding | Refusal::Denied)) => {
                 self.over("denied");
             }
-            Told::Failed(GreetingError::Unproven) => self.over("unproven"),
-            Told::Failed(_) => self.silent(now),
+            Told::Failed(_, GreetingError::Unproven) => self.over("unproven"),
+            Told::Failed(..) => self.silent(now),
             Told::Forgotten | Told::Ended => {
                 self.relay_lost(now);
+                self.seek_anew(now);
                 self.fail_requests("lost");
                 self.silent(now);
             }
+            Told::Control(bytes) => self.inner_control(now, bytes),
+            Told::Suspect => self.seek.is_suspect = true,
             Told::Stream(event) => self.inner_stream(now, event),
             // A token is no code.
             Told::Enrolled(_) => {}
@@ -204,6 +236,10 @@ impl Visit {
         if self.relay.is_some() || self.is_over() || waits || !self.outer.is_live() {
             return false;
         }
+        // A data channel is enough, as long as it does not fall silent.
+        if self.inner.is_attached(Path::Direct) && !self.seek.is_suspect {
+            return false;
+        }
         let (client, service) = (self.client.clone(), self.service.clone());
         let target = Target::Private { client, service };
         let open = Open { target, visitor: None, priority: Priority::Normal };
@@ -215,7 +251,7 @@ impl Visit {
         self.relay = Some(Relay { key, waiting: BytesMut::new(), stopped: None });
         let adds = self.inner.is_live();
         let nonce = self.entropy.next();
-        self.inner.dial(now + GREETING_INSIDE, (), nonce, Binding::None, adds);
+        self.inner.dial(now + GREETING_INSIDE, Path::Relay, nonce, Binding::None, adds);
         true
     }
 
@@ -225,11 +261,16 @@ impl Visit {
         let is_free = |relay: &Relay| relay.waiting.is_empty() && relay.stopped.is_none();
         let can_relay = self.relay.as_ref().is_some_and(is_free);
         let mut out = VecDeque::new();
-        if self.inner.poll_transmit(now, |()| can_relay, &mut out).is_none() {
-            return flushed;
-        }
-        if let Some(relay) = &mut self.relay {
-            out.iter().for_each(|frame| relay.waiting.extend_from_slice(frame));
+        let takes = |path| path == Path::Relay && can_relay;
+        match self.inner.poll_transmit(now, takes, &mut out) {
+            None => return flushed,
+            Some(Path::Relay) => {
+                if let Some(relay) = &mut self.relay {
+                    out.iter().for_each(|frame| relay.waiting.extend_from_slice(frame));
+                }
+            }
+            // Its greeting. All else waits until the page takes it.
+            Some(Path::Direct) => self.news.push_back(News::Send(DIRECT, super::joined(&out))),
         }
         true
     }

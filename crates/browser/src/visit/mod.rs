@@ -5,9 +5,11 @@
 //! |---|---|
 //! | `mod` | what the page calls |
 //! | `drive` | what follows from what the two links tell: the relayed carrier, the state of the visit |
+//! | `direct` | the data channel straight to the other client |
 //! | `requests` | requests and their responses |
 //! | `retry` | the pauses between attempts to reach the other client |
 
+mod direct;
 mod drive;
 mod requests;
 mod retry;
@@ -16,14 +18,15 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use proto::greeting::{Binding, Features, GREETING_TIMEOUT, Identity, Name, Token};
 use proto::{InstanceId, Instant, ResetCode, StreamKey, Unlimited};
 
 use crate::end::{End, Who};
 use crate::entropy::Entropy;
 use crate::memory::Memory;
-use crate::news::{News, State};
+use crate::news::{News, Path, State};
+use direct::Seek;
 use requests::Asked;
 use retry::Retry;
 
@@ -35,6 +38,9 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Bytes of streams that wait for the page, all of them together.
 const MEMORY: u64 = 32 << 20;
+
+/// The slot of the data channel. Connections to the server have other numbers.
+const DIRECT: u32 = 0;
 
 /// Who visits what.
 #[derive(Clone, Copy, Debug)]
@@ -78,12 +84,13 @@ pub struct Visit {
     is_code: bool,
     entropy: Entropy,
     outer: End<u32>,
-    /// Its one carrier is the stream of `relay`.
-    inner: End<()>,
+    /// Its carriers are the stream of `relay` and the data channel.
+    inner: End<Path>,
     relay: Option<Relay>,
     /// When the inner link is dialled again.
     retry_at: Option<Instant>,
     retry: Retry,
+    seek: Seek,
     requests: BTreeMap<u32, Asked>,
     last_request: u32,
     /// The carriers of the page that take no bytes for now.
@@ -97,7 +104,7 @@ impl Visit {
     ///
     /// # Errors
     /// A value of the code is none.
-    pub fn new(visitor: &Visitor<'_>) -> Result<Self, BadVisit> {
+    pub fn new(now: Instant, visitor: &Visitor<'_>) -> Result<Self, BadVisit> {
         let name = |text| Name::new(text).map_err(|_| BadVisit("a name in the code is no name"));
         let token = |text| Token::new(text).map_err(|_| BadVisit("a secret in the code is none"));
         let (client, service) =
@@ -123,6 +130,7 @@ impl Visit {
             relay: None,
             retry_at: None,
             retry: Retry::default(),
+            seek: Seek::new(now),
             requests: BTreeMap::new(),
             last_request: 0,
             paused: HashSet::new(),
@@ -131,8 +139,12 @@ impl Visit {
         })
     }
 
-    /// A connection to the server is open.
+    /// A connection to the server is open, or the data channel is (slot 0).
     pub fn dial(&mut self, now: Instant, slot: u32) {
+        if slot == DIRECT {
+            self.channel_opened(now);
+            return self.drive(now);
+        }
         let nonce = self.entropy.next();
         self.outer.dial(now + GREETING_TIMEOUT, slot, nonce, Binding::None, false);
         self.drive(now);
@@ -140,14 +152,21 @@ impl Visit {
 
     /// Bytes of a connection to the server.
     pub fn handle(&mut self, now: Instant, slot: u32, bytes: &[u8]) {
-        self.outer.handle(now, slot, bytes);
+        if slot == DIRECT {
+            self.inner.handle(now, Path::Direct, bytes);
+        } else {
+            self.outer.handle(now, slot, bytes);
+        }
         self.drive(now);
     }
 
     /// A connection to the server is gone.
     pub fn lost(&mut self, now: Instant, slot: u32) {
         self.paused.remove(&slot);
-        if self.outer.has(slot) {
+        if slot == DIRECT {
+            self.inner.lost(now, Path::Direct);
+            self.direct_lost(now);
+        } else if self.outer.has(slot) {
             self.outer.lost(now, slot);
             self.offline();
         }
@@ -171,15 +190,21 @@ impl Visit {
         if stopped.is_some_and(|(_, until)| until <= now) {
             self.relay_ended(now, None);
         }
+        self.seek_timeout(now);
         self.drive(now);
     }
 
     /// When [`Visit::handle_timeout`] is to be called next.
     pub fn poll_timeout(&self) -> Option<Instant> {
+        let links = [self.outer.poll_timeout(), self.inner.poll_timeout()].into_iter().flatten();
+        if self.is_over() {
+            // Nothing is tried any more.
+            return links.min();
+        }
         let retry = self.retry_at.filter(|_| self.relay.is_none() && self.outer.is_live());
         let stopped = self.relay.as_ref().and_then(|relay| relay.stopped).map(|(_, until)| until);
-        let links = [self.outer.poll_timeout(), self.inner.poll_timeout()];
-        links.into_iter().chain([retry, stopped]).flatten().min()
+        let seek = self.seek.poll_timeout(self.is_relayed());
+        links.chain([retry, stopped, seek].into_iter().flatten()).min()
     }
 
     /// The next news.
@@ -187,12 +212,25 @@ impl Visit {
         if let Some(news) = self.news.pop_front() {
             return Some(news);
         }
+        let news = self.transmit_to_page(now)?;
+        // What has left makes room: without this the next bytes would wait for the far end to say
+        // something.
+        self.drive(now);
+        Some(news)
+    }
+
+    fn transmit_to_page(&mut self, now: Instant) -> Option<News> {
         let mut out = VecDeque::new();
         let paused = &self.paused;
-        let slot = self.outer.poll_transmit(now, |slot| !paused.contains(&slot), &mut out)?;
-        let mut all = BytesMut::new();
-        out.iter().for_each(|frame| all.extend_from_slice(frame));
-        Some(News::Send(slot, all.freeze()))
+        if let Some(slot) = self.outer.poll_transmit(now, |slot| !paused.contains(&slot), &mut out)
+        {
+            return Some(News::Send(slot, joined(&out)));
+        }
+        let takes = |path| path == Path::Direct && !paused.contains(&DIRECT);
+        match self.inner.poll_transmit(now, takes, &mut out)? {
+            Path::Direct => Some(News::Send(DIRECT, joined(&out))),
+            Path::Relay => None,
+        }
     }
 
     /// Tells the state where it is another one.
@@ -206,4 +244,10 @@ impl Visit {
     fn is_over(&self) -> bool {
         matches!(self.state, Some(State::Over(_) | State::Enrolled(_)))
     }
+}
+
+fn joined(frames: &VecDeque<Bytes>) -> Bytes {
+    let mut all = BytesMut::new();
+    frames.iter().for_each(|frame| all.extend_from_slice(frame));
+    all.freeze()
 }

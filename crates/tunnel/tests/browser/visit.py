@@ -273,6 +273,13 @@ services:
             stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LONG, check=False,
         )
 
+    def status(self):
+        """The links of the client with other clients."""
+        told = self.ask("status", "--json", "client")
+        assert told.returncode == 0, told.stderr
+        sessions = json.loads(told.stdout).get("sessions", [])
+        return [link for session in sessions for link in session.get("links", [])]
+
     def wait(self, condition, what):
         end = time.monotonic() + LONG
         while not condition():
@@ -317,7 +324,9 @@ SENTENCE = "document.getElementById('sentence').textContent"
 NOTICE = f"!document.getElementById('notice').hidden && {SENTENCE}"
 TROUBLE = """!document.getElementById('trouble').hidden
     && document.getElementById('trouble').textContent"""
-CONNECTED = "document.getElementById('state').className === 'live'"
+STATE = "document.getElementById('state')"
+CONNECTED = f"{STATE}.className === 'live'"
+DIRECTLY = f"{CONNECTED} && {STATE}.textContent === 'Direct connection to home'"
 
 
 HASHED = """(async (body) => Array.from(
@@ -480,9 +489,10 @@ def test_the_death_of_the_publisher_gets_a_sentence_and_its_return_is_noticed(ri
     site.until("location.search === '?away' && document.getElementById('title')", "the service")
 
 
-def test_a_download_goes_on_where_it_stopped_when_the_server_dies_and_returns(rig):
-    page, site = rig.page, rig.site
-    site.run(f"""window.read = 0; void fetch('/halves').then(async ({{ body }}) => {{
+def download(rig):
+    """Begins a download, and waits for half of it."""
+    site = rig.site
+    site.run(f"""window.read = 0; window.whole = ''; void fetch('/halves').then(async ({{ body }}) => {{
         const pieces = [];
         for (const reader = body.getReader(); ; ) {{
             const {{ done, value }} = await reader.read();
@@ -492,6 +502,11 @@ def test_a_download_goes_on_where_it_stopped_when_the_server_dies_and_returns(ri
         }}
     }}).then({HASHED}).then((hash) => {{ window.whole = hash }}, (e) => {{ window.whole = `${{e}}` }})""")
     site.until(f"window.read === {len(BIG) // 2}", "half of it")
+
+
+def test_a_download_goes_on_where_it_stopped_when_the_server_dies_and_returns(rig):
+    page, site = rig.page, rig.site
+    download(rig)
     rig.kill("server")
     said = page.until(NOTICE, "a sentence")
     assert "server does not answer" in said, said
@@ -501,6 +516,34 @@ def test_a_download_goes_on_where_it_stopped_when_the_server_dies_and_returns(ri
     whole = site.until("window.whole", "all of it")
     assert whole == BIG_HASH, whole
     assert site.run("fetch('/chunks').then((r) => r.text())") == "one two three"
+
+
+def test_a_download_goes_on_over_the_data_channel_when_the_server_dies(rig):
+    page, site = rig.page, rig.site
+    page.until(DIRECTLY, "a direct path")
+    shots(rig, page, "direct")
+    told = rig.status()
+    assert [link["path"]["state"] for link in told if link.get("path")] == ["direct"], told
+    Origin.goes_on.clear()
+    download(rig)
+    rig.kill("server")
+    page.run("new Promise((done) => setTimeout(done, 2000))")
+    Origin.goes_on.set()
+    whole = site.until("window.whole", "all of it")
+    assert whole == BIG_HASH, whole
+    # More than a window, and a request that begins now.
+    site.run(f"void fetch('/post', {{ method: 'POST', body: new Uint8Array(6 << 20).fill(7) }})"
+             ".then((r) => r.json()).then((said) => { window.said = said.hash })")
+    said = site.until("window.said", "an answer")
+    assert said == hashlib.sha256(bytes([7]) * (6 << 20)).hexdigest()
+    assert page.run(DIRECTLY) and not page.run(NOTICE)
+    # The publisher dies as well.
+    rig.kill("client")
+    said = page.until(NOTICE, "a sentence")
+    assert "server does not answer" in said, said
+    rig.start("server")
+    rig.start("client")
+    page.until(DIRECTLY, "a direct path again")
 
 
 def test_the_program_behind_the_service_is_missing(rig):
