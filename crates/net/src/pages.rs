@@ -130,6 +130,12 @@ pub(crate) fn tidy() {
     });
 }
 
+/// Pipes of this thread: those that hold bytes of streams, and the idle ones.
+#[must_use]
+pub fn pipes() -> (usize, usize) {
+    POOL.with_borrow(|pool| (pool.used, pool.idle.len()))
+}
+
 /// Whether a call failed because the system moves no pages between these sockets, or not in this
 /// sandbox. The bytes have to be copied then.
 #[must_use]
@@ -276,7 +282,8 @@ mod tests {
     }
 
     fn counts() -> (usize, usize) {
-        POOL.with_borrow(|pool| (pool.idle.len(), pool.used))
+        let (used, idle) = pipes();
+        (idle, used)
     }
 
     async fn filled(pages: &mut Pages, from: &TcpStream, limit: usize) -> usize {
