@@ -187,9 +187,8 @@ impl Pages {
     /// Those of splice(2); see [`is_refusal`].
     pub fn fill(&mut self, stream: &TcpStream, limit: usize) -> io::Result<Option<usize>> {
         let Some(pipe) = self.pipe.as_ref().filter(|_| self.len == 0) else { return Ok(None) };
-        let moved = unless_blocked(
-            stream.try_io(Interest::READABLE, || part(stream, &pipe.input, limit)),
-        )?;
+        let moved =
+            unless_blocked(stream.try_io(Interest::READABLE, || part(stream, &pipe.input, limit)))?;
         self.len = moved.unwrap_or(0);
         Ok(moved)
     }

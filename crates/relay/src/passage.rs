@@ -350,9 +350,7 @@ impl Inlet for Side {
             Hunger::Room => true,
             Hunger::Empty => half.queued.get() == 0,
         };
-        if is_fed
-            && let Some(outlet) = self.out().outlet()
-        {
+        if is_fed && let Some(outlet) = self.out().outlet() {
             outlet.room();
         }
     }
