@@ -7,6 +7,7 @@
 //! | [`forwarded`] | the visitor that a reverse proxy names |
 //! | [`pool`] | read buffers of a worker |
 //! | [`gather`] | gathered writes |
+//! | [`pages`] | bytes that pass between sockets without a copy |
 //! | [`inherited`] | listening sockets that another process hands over |
 //! | [`bindable`] | what `[::]` is on a machine without IPv6 |
 //! | [`race`] | racing several addresses |
@@ -27,6 +28,7 @@ pub mod gather;
 pub mod inherited;
 mod listen;
 pub mod own;
+pub mod pages;
 pub mod pool;
 pub mod race;
 pub mod resolve;

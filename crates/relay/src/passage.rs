@@ -17,9 +17,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
+use net::pages::Pages;
 use proto::{Budget, HEAD_ROOM, ResetCode};
 use tokio::task::spawn_local;
-use transport::{Inlet, Outlet};
+use transport::{Inlet, Outlet, PageInlet};
 
 use crate::attention::{self, Ask, Watched};
 use crate::pipe::{Http, Layered, Pipe, Pump};
@@ -32,6 +33,9 @@ const WINDOW: usize = 64 << 10;
 /// Bytes that may wait in each direction when memory is short: the part of one read that a full
 /// socket did not take. Less would cost a system call for every few bytes.
 const LEAST: usize = 2 << 10;
+
+/// Bytes that may wait in each direction as pages: one pipe, which is filled when it is empty.
+const PAGES: usize = 256 << 10;
 
 /// Bytes that wait leave this part of the budget free, as windows do.
 const RESERVE: u64 = 4;
@@ -144,6 +148,17 @@ struct Passage {
 const TO_TARGET: usize = 0;
 const TO_VISITOR: usize = 1;
 
+/// What a pump waits for that was told that there is no room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Hunger {
+    #[default]
+    None,
+    /// Room for bytes.
+    Room,
+    /// The end of all bytes that wait.
+    Empty,
+}
+
 /// One direction.
 #[derive(Default)]
 struct Half {
@@ -151,8 +166,8 @@ struct Half {
     outlet: RefCell<Option<Rc<dyn Outlet>>>,
     /// Bytes that wait in the outlet.
     queued: Cell<usize>,
-    /// The pump that sends was told that there is no room.
-    starved: Cell<bool>,
+    /// What the pump that sends waits for.
+    hunger: Cell<Hunger>,
     /// All bytes that were sent.
     passed: Cell<u64>,
 }
@@ -186,11 +201,11 @@ impl Passage {
         self.held.set(self.base + 2 * self.waiting());
     }
 
-    /// Whether a whole window may wait: a connection holds no more than it leaves to all others.
-    fn may_grow(&self) -> bool {
+    /// Whether `window` more bytes may wait: a connection holds no more than it leaves to all others.
+    fn may_grow(&self, window: usize) -> bool {
         let Some(budget) = &self.budget else { return true };
         let spare = budget.left().saturating_sub(budget.total() / RESERVE);
-        self.base + 2 * (self.waiting() + WINDOW as u64) <= spare
+        self.base + 2 * (self.waiting() + window as u64) <= spare
     }
 }
 
@@ -248,6 +263,14 @@ impl Side {
         &self.passage.halves[self.out]
     }
 
+    /// Notes that `size` bytes were sent, of which the outlet has `taken`.
+    fn passed(&self, size: usize, taken: usize) {
+        let half = self.out();
+        half.passed.set(half.passed.get() + size as u64);
+        half.queued.set(half.queued.get() + size.saturating_sub(taken));
+        self.passage.settle();
+    }
+
     fn back(&self) -> &Half {
         &self.passage.halves[1 - self.out]
     }
@@ -263,14 +286,14 @@ impl Inlet for Side {
     fn room(&self) -> usize {
         let half = self.out();
         let queued = half.queued.get();
-        let room = if self.passage.may_grow() {
+        let room = if self.passage.may_grow(WINDOW) {
             WINDOW.saturating_sub(queued)
         } else if queued == 0 {
             LEAST
         } else {
             0
         };
-        half.starved.set(room == 0);
+        half.hunger.set(if room == 0 { Hunger::Room } else { Hunger::None });
         room
     }
 
@@ -278,13 +301,14 @@ impl Inlet for Side {
         let mut payload = std::mem::take(frame).freeze();
         payload.advance(HEAD_ROOM.min(payload.len()));
         let size = payload.len();
-        let half = self.out();
-        let Some(outlet) = half.outlet() else { return };
-        let mut pieces = VecDeque::from([payload]);
-        let taken = outlet.deliver(&mut pieces);
-        half.passed.set(half.passed.get() + size as u64);
-        half.queued.set(half.queued.get() + size.saturating_sub(taken));
-        self.passage.settle();
+        let Some(outlet) = self.out().outlet() else { return };
+        let taken = outlet.deliver(&mut VecDeque::from([payload]));
+        self.passed(size, taken);
+    }
+
+    fn pages(&self) -> Option<&dyn PageInlet> {
+        let takes = self.out().outlet().is_some_and(|outlet| outlet.pages().is_some());
+        (takes && self.passage.may_grow(PAGES)).then_some(self)
     }
 
     fn finish(&self) {
@@ -321,11 +345,31 @@ impl Inlet for Side {
         half.queued.set(half.queued.get().saturating_sub(bytes));
         self.passage.settle();
         // The far pump waits for room in the direction that this end has written.
-        if half.starved.get()
-            && let Some(outlet) = self.out().outlet()
-        {
+        let is_fed = match half.hunger.get() {
+            Hunger::None => false,
+            Hunger::Room => true,
+            Hunger::Empty => half.queued.get() == 0,
+        };
+        if is_fed && let Some(outlet) = self.out().outlet() {
             outlet.room();
         }
+    }
+}
+
+impl PageInlet for Side {
+    fn page_room(&self) -> usize {
+        let half = self.out();
+        let is_full = half.queued.get() > 0;
+        half.hunger.set(if is_full { Hunger::Empty } else { Hunger::None });
+        if is_full { 0 } else { PAGES }
+    }
+
+    fn send_pages(&self, pages: Pages) {
+        let size = pages.len();
+        let Some(outlet) = self.out().outlet() else { return };
+        let Some(taker) = outlet.pages() else { return };
+        let taken = taker.deliver_pages(pages);
+        self.passed(size, taken);
     }
 }
 

@@ -187,6 +187,69 @@ fn what_waits_is_charged_and_bounded_by_the_budget() {
 }
 
 #[test]
+fn bulk_moves_as_pages_and_what_is_short_takes_no_pipe() {
+    run(false, async {
+        let origin = Origin::half_close_echo().unwrap();
+        let rig = Rig::new(origin.address(), 64 << 20, 10, Timeouts::default());
+        for (total, is_bulk) in [(100_000_usize, false), (60_000_000, true)] {
+            let address = rig.address;
+            let visit = std::thread::spawn(move || {
+                let mut socket = TcpStream::connect(address).unwrap();
+                let mut writer = socket.try_clone().unwrap();
+                let writing = std::thread::spawn(move || {
+                    let bytes: Vec<u8> = (0..total).map(|n| (n % 251) as u8).collect();
+                    writer.write_all(&bytes).unwrap();
+                    writer.shutdown(Shutdown::Write).unwrap();
+                });
+                let mut seen = Vec::new();
+                socket.read_to_end(&mut seen).unwrap();
+                writing.join().unwrap();
+                assert_eq!(seen.len(), total);
+                assert!(seen.iter().enumerate().all(|(n, byte)| *byte == (n % 251) as u8));
+            });
+            until(|| visit.is_finished()).await;
+            visit.join().unwrap();
+            rig.settled().await;
+            let (used, idle) = net::pages::pipes();
+            assert_eq!((used, idle > 0), (0, is_bulk), "{total} bytes: {idle} idle pipes");
+        }
+        let stats = rig.straight.stats();
+        assert_eq!((stats.bytes_in(), stats.bytes_out()), (60_100_000, 60_100_000));
+    });
+}
+
+#[test]
+fn pages_that_wait_are_charged_and_given_back() {
+    run(false, async {
+        let origin = deaf_and_loud();
+        let rig = Rig::new(origin.address(), 64 << 20, 10, Timeouts::default());
+        // The visitor reads enough to show that the target is bulk, and then no more.
+        let mut visitor = TcpStream::connect(rig.address).unwrap();
+        visitor.set_nonblocking(true).unwrap();
+        let (mut read, mut buffer) = (0, vec![0; 1 << 20]);
+        until(|| {
+            read += visitor.read(&mut buffer).unwrap_or(0);
+            read >= 64 << 20
+        })
+        .await;
+        until(|| net::pages::pipes().0 == 1).await;
+        sleep(Duration::from_millis(200)).await;
+        assert_eq!(net::pages::pipes().0, 1, "one pipe waits for the visitor");
+        let used = rig.purse.used.get();
+        assert!(used > 4 * KIB && used <= 4 * KIB + 2 * (256 + 64) * KIB, "{used}");
+        let before = rig.straight.stats().bytes_out();
+        until(|| {
+            read += visitor.read(&mut buffer).unwrap_or(0);
+            rig.straight.stats().bytes_out() > before + (16 << 20)
+        })
+        .await;
+        drop((visitor, origin));
+        rig.settled().await;
+        assert_eq!(net::pages::pipes().0, 0);
+    });
+}
+
+#[test]
 fn a_visitor_beyond_the_limit_or_the_budget_is_reset_and_counted() {
     for (budget, limit) in [(1 << 20, 0), (4 * KIB, 10)] {
         run(false, async move {

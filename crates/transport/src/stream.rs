@@ -10,6 +10,9 @@
 //!   socket <--write-- Outlet::deliver <---- link <-- carrier
 //! ```
 //!
+//! The bytes of a bulk stream may come as pages in a pipe of the system ([`net::pages`]), where both
+//! sides know how: [`Inlet::pages`], [`Outlet::pages`].
+//!
 //! The link never calls an `Outlet` while it is borrowed itself, so an outlet may call back into
 //! its inlet from any method.
 
@@ -20,6 +23,7 @@ use std::ptr;
 use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
+use net::pages::Pages;
 use proto::{Open, ResetCode, Stall};
 
 /// The socket side of a stream.
@@ -42,6 +46,11 @@ pub trait Outlet: fmt::Debug {
     /// [`Inlet::room`] has become positive after it was zero.
     fn room(&self);
 
+    /// Takes pages in the place of bytes; `None`: the outlet takes bytes only, for now.
+    fn pages(&self) -> Option<&dyn PageOutlet> {
+        None
+    }
+
     /// The address that the socket is connected to; `None` during the dial, and for a socket
     /// without an address.
     fn peer(&self) -> Option<SocketAddr> {
@@ -55,6 +64,12 @@ pub trait Outlet: fmt::Debug {
     }
 }
 
+/// The socket side of a stream whose bytes may come as pages.
+pub trait PageOutlet {
+    /// As [`Outlet::deliver`]: takes the next bytes of the stream. Bytes and pages keep their order.
+    fn deliver_pages(&self, pages: Pages) -> usize;
+}
+
 /// The link side of a stream. Dropping it before the end of both directions aborts the stream.
 pub trait Inlet: fmt::Debug {
     /// Payload bytes that the next [`Inlet::send`] may carry: credit, replay share and frame limit
@@ -65,6 +80,11 @@ pub trait Inlet: fmt::Debug {
     /// The payload follows and has at least one and at most [`Inlet::room`] bytes. Afterwards
     /// `frame` is empty and may have capacity for another payload.
     fn send(&self, frame: &mut BytesMut);
+
+    /// Takes pages in the place of bytes; `None`: the stream takes bytes only, for now.
+    fn pages(&self) -> Option<&dyn PageInlet> {
+        None
+    }
 
     /// Ends the sending direction after all sent bytes.
     fn finish(&self);
@@ -94,6 +114,17 @@ pub trait Inlet: fmt::Debug {
 
     /// `bytes` have left the queue of the outlet: the peer may send as many more.
     fn consumed(&self, bytes: usize);
+}
+
+/// The link side of a stream whose bytes may come as pages.
+pub trait PageInlet {
+    /// Bytes that the next [`PageInlet::send_pages`] may carry. At 0 the caller waits as at a
+    /// [`Inlet::room`] of 0.
+    fn page_room(&self) -> usize;
+
+    /// As [`Inlet::send`]: sends a payload of at least one and at most [`PageInlet::page_room`]
+    /// bytes. Bytes and pages keep their order.
+    fn send_pages(&self, pages: Pages);
 }
 
 /// Opens streams: connects an accepted socket to a link.

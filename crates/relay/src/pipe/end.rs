@@ -10,9 +10,11 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use net::pages::Pages;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
+use tokio::net::TcpStream;
 
-use crate::Socket;
+use crate::{Seated, Socket};
 
 /// An end of a pump.
 #[derive(Debug)]
@@ -92,6 +94,19 @@ impl ByteEnd {
             // A write that waits needs a task.
             Self::Layered(_) => Ok(None),
         }
+    }
+
+    /// The socket whose bytes may move as pages.
+    pub(super) const fn page_socket(&self) -> Option<&Seated<TcpStream>> {
+        match self {
+            Self::Socket(Socket::Tcp(socket)) => Some(socket),
+            Self::Socket(Socket::Unix(_)) | Self::Layered(_) => None,
+        }
+    }
+
+    /// Writes pages, as many as the socket takes. Returns their bytes.
+    pub(super) fn write_pages(&self, pages: &mut Pages) -> io::Result<usize> {
+        self.page_socket().map_or(Ok(0), |socket| pages.drain(socket))
     }
 
     /// Sends what a layer has kept of the bytes that were written.

@@ -11,6 +11,7 @@
 
 mod end;
 mod guard;
+mod pages;
 mod pump;
 mod queue;
 mod reader;
@@ -27,7 +28,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use proto::ResetCode;
 use tokio::io::ReadBuf;
-use transport::Outlet;
+use transport::{Outlet, PageOutlet};
 
 use crate::attention::{Ask, OnTheWay, Watched};
 use crate::crowd::Unmoved;
@@ -518,6 +519,10 @@ impl Outlet for Pipe {
 
     fn room(&self) {
         self.wake();
+    }
+
+    fn pages(&self) -> Option<&dyn PageOutlet> {
+        self.takes_pages().then_some(self)
     }
 
     fn peer(&self) -> Option<SocketAddr> {

@@ -65,7 +65,7 @@ const TOTAL: End = End::Timeout("of the whole connection");
 const FLUSH: End = End::Timeout("after one side finished");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reading {
+pub(super) enum Reading {
     Open,
     /// The peer wants no more bytes; the socket may have more.
     Stopped,
@@ -85,7 +85,7 @@ enum Writing {
 
 /// The reason why reading paused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pause {
+pub(super) enum Pause {
     /// The socket has no bytes; the socket wakes the task.
     Empty,
     /// The link has no room; the link wakes the task.
@@ -101,8 +101,8 @@ enum Pause {
 /// Moves the bytes of one stream until both directions have ended. A pump that is dropped earlier
 /// aborts both the socket and the stream.
 pub(crate) struct Pump {
-    pipe: Rc<Pipe>,
-    inlet: Box<dyn Inlet>,
+    pub(super) pipe: Rc<Pipe>,
+    pub(super) inlet: Box<dyn Inlet>,
     /// Waits for an error of the socket. The pump polls it only while it does not read the socket.
     /// The first stall makes the future, and later stalls use it again.
     watch: Option<LocalFuture<'static, ()>>,
@@ -111,9 +111,9 @@ pub(crate) struct Pump {
     /// The deadline after the end of one direction is set, if there is one.
     is_flushing: bool,
     permit: Option<Permit>,
-    reading: Reading,
+    pub(super) reading: Reading,
     writing: Writing,
-    size: ReadSize,
+    pub(super) size: ReadSize,
     discarded: u32,
 }
 
@@ -193,9 +193,15 @@ impl Pump {
         if self.reading != Reading::Open {
             return Ok(Pause::Ended);
         }
+        let is_plain = self.pipe.is_unguarded();
+        if is_plain
+            && self.size.is_bulk()
+            && let Some(pause) = self.read_pages(end, cx)?
+        {
+            return Ok(pause);
+        }
         // Only a read takes a buffer from the pool: an idle or stalled stream holds no buffer.
         let mut buffer = BytesMut::new();
-        let is_plain = self.pipe.guard.get().is_none_or(|guard| guard.is_done());
         let pause = if is_plain {
             self.read_into(&mut buffer, end, cx)
         } else {
@@ -701,7 +707,7 @@ impl Deadline {
 
 /// What one poll of the pump has moved.
 #[derive(Default)]
-struct Progress {
+pub(super) struct Progress {
     moved: usize,
     frames: usize,
 }
@@ -709,17 +715,27 @@ struct Progress {
 impl Progress {
     /// The payload bytes that the next frame may have.
     fn room(&self, inlet: &dyn Inlet) -> Result<usize, Pause> {
-        match inlet.room() {
+        self.left_of(inlet.room())
+    }
+
+    /// The bytes of `room` that may move next.
+    pub(super) const fn left_of(&self, room: usize) -> Result<usize, Pause> {
+        match room {
             0 => Err(Pause::Stalled),
             _ if self.moved >= BUDGET || self.frames >= FRAMES => Err(Pause::Budget),
             room => Ok(room),
         }
     }
 
+    /// Notes a frame of `bytes`.
+    pub(super) const fn note(&mut self, bytes: usize) {
+        self.moved += bytes;
+        self.frames += 1;
+    }
+
     /// Sends the frame in `buffer`.
     fn send(&mut self, inlet: &dyn Inlet, buffer: &mut BytesMut) {
-        self.moved += buffer.len() - HEAD_ROOM;
-        self.frames += 1;
+        self.note(buffer.len() - HEAD_ROOM);
         inlet.send(buffer);
     }
 }

@@ -7,6 +7,7 @@ use std::io::{self, IoSlice};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
+use net::pages::{self, Pages};
 use net::{gather, pool};
 use tokio::io::ReadBuf;
 
@@ -22,10 +23,33 @@ const COPY_BELOW: usize = 16 << 10;
 /// byte.
 const JOIN_UP_TO: usize = 64 << 10;
 
+#[derive(Debug)]
+enum Chunk {
+    Bytes(Bytes),
+    Pages(Pages),
+}
+
+impl Chunk {
+    /// The bytes in memory.
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Pages(_) => &[],
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Pages(pages) => pages.len(),
+        }
+    }
+}
+
 /// The queue holds first the chunks, then the tail of joined copies.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    chunks: VecDeque<Bytes>,
+    chunks: VecDeque<Chunk>,
     tail: BytesMut,
 }
 
@@ -42,8 +66,14 @@ impl Queue {
             self.tail.extend_from_slice(&data);
         } else {
             self.seal();
-            self.chunks.push_back(data);
+            self.chunks.push_back(Chunk::Bytes(data));
         }
+    }
+
+    /// Puts pages behind all bytes. Only a socket takes them from the queue.
+    pub(super) fn push_pages(&mut self, pages: Pages) {
+        self.seal();
+        self.chunks.push_back(Chunk::Pages(pages));
     }
 
     /// Writes the bytes that the end takes in one call; `None`: the caller asks for readiness
@@ -53,13 +83,50 @@ impl Queue {
         cx: &mut Context<'_>,
         end: &ByteEnd,
     ) -> Poll<io::Result<Option<usize>>> {
+        if matches!(self.chunks.front(), Some(Chunk::Pages(_))) {
+            return Poll::Ready(self.write_pages(end));
+        }
         let mut slices = [IoSlice::new(&[]); gather::MOST];
-        let tail = (!self.tail.is_empty()).then_some(&self.tail[..]);
-        let chunks = self.chunks.iter().map(|chunk| &chunk[..]);
-        let (count, total) = gather::gather(chunks.chain(tail), &mut slices);
+        let in_memory = self.chunks.iter().take_while(|chunk| matches!(chunk, Chunk::Bytes(_)));
+        let tail = (!self.tail.is_empty() && !self.has_pages()).then_some(&self.tail[..]);
+        let (count, total) = gather::gather(in_memory.map(Chunk::bytes).chain(tail), &mut slices);
         let written = ready!(end.poll_write(cx, &slices[..count], total))?;
         self.advance(written.unwrap_or(0));
         Poll::Ready(Ok(written))
+    }
+
+    fn has_pages(&self) -> bool {
+        self.chunks.iter().any(|chunk| matches!(chunk, Chunk::Pages(_)))
+    }
+
+    /// Writes the pages at the front, as many as the socket takes in one call.
+    fn write_pages(&mut self, end: &ByteEnd) -> io::Result<Option<usize>> {
+        let Some(Chunk::Pages(pages)) = self.chunks.front_mut() else { return Ok(None) };
+        let written = match end.write_pages(pages) {
+            Ok(written) => written,
+            Err(error) if pages::is_refusal(&error) => {
+                self.unfold()?;
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        if pages.is_empty() {
+            self.chunks.pop_front();
+            self.advance(0);
+        }
+        Ok((written > 0).then_some(written))
+    }
+
+    /// Copies the pages at the front into memory.
+    fn unfold(&mut self) -> io::Result<()> {
+        if let Some(Chunk::Pages(_)) = self.chunks.front()
+            && let Some(Chunk::Pages(pages)) = self.chunks.pop_front()
+        {
+            let mut bytes = BytesMut::new();
+            pages.copy_out(&mut bytes)?;
+            self.chunks.push_front(Chunk::Bytes(bytes.freeze()));
+        }
+        Ok(())
     }
 
     /// Moves bytes into `buf` and returns their number.
@@ -67,7 +134,7 @@ impl Queue {
         let before = buf.remaining();
         while buf.remaining() > 0 {
             let part = match self.chunks.front() {
-                Some(chunk) => &chunk[..],
+                Some(chunk) => chunk.bytes(),
                 None if self.tail.is_empty() => break,
                 None => &self.tail[..],
             };
@@ -82,7 +149,7 @@ impl Queue {
     pub(crate) fn take_front(&mut self, size: usize, frame: &mut BytesMut) {
         let mut left = size;
         while left > 0 && !self.is_empty() {
-            let part = self.chunks.front().map_or(&self.tail[..], |chunk| &chunk[..]);
+            let part = self.chunks.front().map_or(&self.tail[..], Chunk::bytes);
             let length = part.len().min(left);
             frame.extend_from_slice(&part[..length]);
             self.advance(length);
@@ -97,17 +164,21 @@ impl Queue {
         }
         let piece = self.chunks.pop_front();
         self.advance(0);
-        piece
+        match piece? {
+            Chunk::Bytes(bytes) => Some(bytes),
+            // A pipe without a socket, whose bytes are taken in this way, gets no pages.
+            Chunk::Pages(_) => None,
+        }
     }
 
     /// The bytes from the front.
     pub(crate) fn bytes(&self) -> impl Iterator<Item = u8> {
-        self.chunks.iter().flat_map(|chunk| chunk.iter()).chain(self.tail.iter()).copied()
+        self.chunks.iter().flat_map(|chunk| chunk.bytes()).chain(self.tail.iter()).copied()
     }
 
     /// The number of bytes.
     pub(crate) fn len(&self) -> usize {
-        self.tail.len() + self.chunks.iter().map(Bytes::len).sum::<usize>()
+        self.tail.len() + self.chunks.iter().map(Chunk::len).sum::<usize>()
     }
 
     /// Throws all bytes away and returns their number.
@@ -119,13 +190,25 @@ impl Queue {
 
     fn seal(&mut self) {
         if !self.tail.is_empty() {
-            self.chunks.push_back(std::mem::take(&mut self.tail).freeze());
+            self.chunks.push_back(Chunk::Bytes(std::mem::take(&mut self.tail).freeze()));
         }
     }
 
-    fn advance(&mut self, written: usize) {
-        let written = gather::advance(&mut self.chunks, written, pool::recycle);
-        self.tail.advance(written.min(self.tail.len()));
+    /// Removes bytes in memory from the front.
+    fn advance(&mut self, mut written: usize) {
+        while let Some(Chunk::Bytes(front)) = self.chunks.front_mut() {
+            if front.len() > written {
+                front.advance(written);
+                return;
+            }
+            written -= front.len();
+            if let Some(Chunk::Bytes(front)) = self.chunks.pop_front() {
+                pool::recycle(front);
+            }
+        }
+        if self.chunks.is_empty() {
+            self.tail.advance(written.min(self.tail.len()));
+        }
         if self.is_empty() {
             // An idle stream holds no buffer, not even an empty one.
             *self = Self::default();
@@ -138,7 +221,7 @@ mod tests {
     use super::*;
 
     fn contents(queue: &Queue) -> Vec<u8> {
-        let mut all: Vec<u8> = queue.chunks.iter().flat_map(|c| c.to_vec()).collect();
+        let mut all: Vec<u8> = queue.chunks.iter().flat_map(|c| c.bytes().to_vec()).collect();
         all.extend_from_slice(&queue.tail);
         all
     }

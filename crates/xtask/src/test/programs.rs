@@ -59,9 +59,18 @@ fn program(message: &[u8]) -> Result<Option<Program>> {
     }))
 }
 
-/// Runs them, so many at a time. What one printed is shown when it has ended; all run, whatever
-/// becomes of one.
+/// As [`run_with`], in the environment of this process.
 pub(super) fn run(programs: &[&Program], at_once: usize) -> Result<Tally> {
+    run_with(programs, at_once, &[])
+}
+
+/// Runs them with these variables, so many at a time. What one printed is shown when it has ended; all run, whatever
+/// becomes of one.
+pub(super) fn run_with(
+    programs: &[&Program],
+    at_once: usize,
+    variables: &[(&str, &str)],
+) -> Result<Tally> {
     let queue = Mutex::new(programs.iter());
     let (mut tally, mut failed) = (Tally::default(), Vec::new());
     let ended = Mutex::new((&mut tally, &mut failed));
@@ -70,7 +79,7 @@ pub(super) fn run(programs: &[&Program], at_once: usize) -> Result<Tally> {
             scope.spawn(|| {
                 while let Some(program) = queue.lock().ok().and_then(|mut queue| queue.next()) {
                     let start = Instant::now();
-                    let (good, text) = program.run();
+                    let (good, text) = program.run(variables);
                     let took = start.elapsed().as_secs_f64();
                     let Ok(mut ended) = ended.lock() else { return };
                     println!("\n     Running {} ({took:.1} s)\n{}", program.name, text.trim());
@@ -86,9 +95,10 @@ pub(super) fn run(programs: &[&Program], at_once: usize) -> Result<Tally> {
 }
 
 impl Program {
-    fn run(&self) -> (bool, String) {
+    fn run(&self, variables: &[(&str, &str)]) -> (bool, String) {
         let mut command = Command::new(&self.executable);
         command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
+        command.envs(variables.iter().copied());
         match command.stdin(Stdio::null()).output() {
             Ok(output) => {
                 let [said, also] =

@@ -115,6 +115,12 @@ fn pure(site: &Site, _: Lengths) -> Result<Verdict> {
 /// their own.
 const E2E: &str = "tunnel/e2e";
 
+/// The test programs that run a second time, in which a byte moves as a page wherever it can.
+const PAGED: [&str; 3] = ["relay/descriptors", "relay/pump", "relay/straight"];
+
+/// The rule of that second time.
+const ALWAYS_PAGES: &[(&str, &str)] = &[("TUNNEL_PAGES", "always")];
+
 /// The test program that needs another implementation of QUIC.
 const INTEROP: &str = "transport-quic/interop";
 
@@ -141,6 +147,10 @@ fn unit(site: &Site, _: Lengths) -> Result<Verdict> {
     let apart = [E2E, INTEROP, NAT[0], NAT[1], KCP_INTEROP[0], KCP_INTEROP[1], WEBRTC_INTEROP];
     let wanted: Vec<_> = built.iter().filter(|p| !apart.contains(&&*p.name)).collect();
     let mut tests = programs::run(&wanted, cores())?;
+    // The same tests, with every byte as a page.
+    let paged: Vec<_> = built.iter().filter(|p| PAGED.contains(&&*p.name)).collect();
+    ensure!(paged.len() == PAGED.len(), "a program of the tests of pages is missing");
+    tests += programs::run_with(&paged, cores(), ALWAYS_PAGES)?;
     let documented = ["test", "--doc", "--workspace", "--all-features"];
     tests += run_tests(&mut cargo(&site.root, &documented))?;
     Ok(Verdict::Passed(tests))

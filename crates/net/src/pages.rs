@@ -1,0 +1,376 @@
+//! Bytes that pass between two TCP sockets without a copy: the system moves the pages that hold
+//! them into a pipe and out of it (splice(2)).
+//!
+//! A pipe holds a number of page fragments, not of bytes, so a pipe of 1 MiB may be full with less.
+//! Therefore only an empty pipe is filled here: a socket from which nothing comes then has no byte.
+//!
+//! The pipes lie in a pool of each thread. A stream has a pipe only while bytes of it lie inside, so
+//! an idle stream has none.
+
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Once, OnceLock};
+
+use bytes::BytesMut;
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+use crate::pool;
+
+/// The size of a pipe in bytes, the most that a user without privileges may ask for (pipe(7),
+/// `pipe-max-size`).
+const SIZE: usize = 1 << 20;
+
+/// The fewest bytes of a pipe that is worth its calls. The system gives less to a user whose pipes
+/// have more than `pipe-user-pages-soft` pages.
+const SIZE_LEAST: usize = 256 << 10;
+
+/// Pipes of a thread, in use and idle: 32 descriptors. A pipe of 1 MiB counts 256 of the 16,384
+/// pages that a user without privileges may have, so four threads use all of them at most.
+const MOST: usize = 16;
+
+/// After a pipe was refused, the thread asks again when so many were wanted.
+const PAUSE: u32 = 1024;
+
+/// When bytes move as pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// Never.
+    Never,
+    /// On streams that have shown that they are bulk.
+    Bulk,
+    /// Always, for tests.
+    Always,
+}
+
+/// When bytes move as pages. The environment variable `TUNNEL_PAGES` (`never`, `always`) is for
+/// tests and measurements.
+pub fn rule() -> Rule {
+    static RULE: OnceLock<Rule> = OnceLock::new();
+    *RULE.get_or_init(|| match std::env::var_os("TUNNEL_PAGES") {
+        Some(value) if value == "never" => Rule::Never,
+        Some(value) if value == "always" => Rule::Always,
+        _ => Rule::Bulk,
+    })
+}
+
+#[derive(Debug)]
+struct Pipe {
+    output: OwnedFd,
+    input: OwnedFd,
+}
+
+impl Pipe {
+    fn new() -> io::Result<Self> {
+        let (output, input) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        let mut size = SIZE;
+        loop {
+            match fcntl_setpipe_size(&input, size) {
+                Ok(_) => return Ok(Self { output, input }),
+                Err(Errno::PERM) if size > SIZE_LEAST => size /= 2,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct Pool {
+    idle: Vec<Pipe>,
+    /// Pipes that hold bytes of streams.
+    used: usize,
+    /// The fewest idle pipes since the pool was tidied.
+    fewest: usize,
+    /// Pipes that may be wanted in vain before the thread asks the system again.
+    pause: u32,
+}
+
+thread_local! {
+    static POOL: RefCell<Pool> = RefCell::default();
+}
+
+impl Pool {
+    fn take(&mut self) -> Option<Pipe> {
+        if self.pause > 0 {
+            self.pause -= 1;
+            return None;
+        }
+        let pipe = match self.idle.pop() {
+            Some(pipe) => pipe,
+            None if self.used >= MOST => return None,
+            None => match Pipe::new() {
+                Ok(pipe) => pipe,
+                Err(error) => {
+                    self.refuse(&error);
+                    return None;
+                }
+            },
+        };
+        self.fewest = self.fewest.min(self.idle.len());
+        self.used += 1;
+        Some(pipe)
+    }
+
+    fn refuse(&mut self, error: &io::Error) {
+        static TOLD: Once = Once::new();
+        TOLD.call_once(|| tracing::debug!("the system moves no pages, bytes are copied: {error}"));
+        self.pause = PAUSE;
+    }
+}
+
+/// Closes the pipes of this thread that nobody took since the last call.
+pub(crate) fn tidy() {
+    POOL.with_borrow_mut(|pool| {
+        let idle = pool.fewest;
+        pool.idle.drain(..idle);
+        pool.fewest = pool.idle.len();
+    });
+}
+
+/// Pipes of this thread: those that hold bytes of streams, and the idle ones.
+#[must_use]
+pub fn pipes() -> (usize, usize) {
+    POOL.with_borrow(|pool| (pool.used, pool.idle.len()))
+}
+
+/// Whether a call failed because the system moves no pages between these sockets, or not in this
+/// sandbox. The bytes have to be copied then.
+#[must_use]
+pub fn is_refusal(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    let refused = matches!(
+        errno,
+        Some(Errno::INVAL | Errno::NOSYS | Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP)
+    );
+    if refused {
+        POOL.with_borrow_mut(|pool| pool.refuse(error));
+    }
+    refused
+}
+
+/// Bytes that lie in a pipe. Dropping them throws them away.
+#[derive(Debug)]
+pub struct Pages {
+    /// `None` after the drop alone.
+    pipe: Option<Pipe>,
+    len: usize,
+}
+
+impl Pages {
+    /// An empty pipe. `None`: the thread has as many as it may have, or the system refuses one. The
+    /// bytes have to be copied then.
+    #[must_use]
+    pub fn take() -> Option<Self> {
+        let pipe = POOL.with_borrow_mut(Pool::take)?;
+        Some(Self { pipe: Some(pipe), len: 0 })
+    }
+
+    /// The number of bytes.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no byte.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Fills the empty pipe with at most `limit` bytes of a socket. `None` means that no byte has
+    /// arrived, `Some(0)` that the stream has ended.
+    ///
+    /// # Errors
+    /// Those of splice(2); see [`is_refusal`].
+    pub fn fill(&mut self, stream: &TcpStream, limit: usize) -> io::Result<Option<usize>> {
+        let Some(pipe) = self.pipe.as_ref().filter(|_| self.len == 0) else { return Ok(None) };
+        let moved =
+            unless_blocked(stream.try_io(Interest::READABLE, || part(stream, &pipe.input, limit)))?;
+        self.len = moved.unwrap_or(0);
+        Ok(moved)
+    }
+
+    /// Moves bytes to a socket, as many as it takes. Returns their number.
+    ///
+    /// # Errors
+    /// Those of splice(2); see [`is_refusal`]. Bytes may have been moved before.
+    pub fn drain(&mut self, stream: &TcpStream) -> io::Result<usize> {
+        let before = self.len;
+        while let Some(pipe) = self.pipe.as_ref().filter(|_| self.len > 0) {
+            let call = || part(&pipe.output, stream, self.len);
+            match unless_blocked(stream.try_io(Interest::WRITABLE, call))? {
+                None => break,
+                Some(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Some(n) => self.len = self.len.saturating_sub(n),
+            }
+        }
+        Ok(before - self.len)
+    }
+
+    /// The bytes, copied out of the pipe, behind those of `buffer`.
+    ///
+    /// # Errors
+    /// Those of read(2).
+    pub fn copy_out(mut self, buffer: &mut BytesMut) -> io::Result<()> {
+        buffer.reserve(self.len);
+        while let Some(pipe) = self.pipe.as_ref().filter(|_| self.len > 0) {
+            let mut chunk = pool::take(self.len.min(64 << 10));
+            chunk.resize(self.len.min(64 << 10), 0);
+            match rustix::io::read(&pipe.output, &mut chunk[..])? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                n => {
+                    buffer.extend_from_slice(&chunk[..n]);
+                    self.len = self.len.saturating_sub(n);
+                }
+            }
+            pool::give(chunk);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        let is_empty = self.is_empty();
+        let pipe = self.pipe.take();
+        // The pool is gone when its thread ends.
+        let _ = POOL.try_with(|pool| {
+            let pool = &mut *pool.borrow_mut();
+            pool.used = pool.used.saturating_sub(1);
+            // The close of a pipe frees the pages inside.
+            pool.idle.extend(pipe.filter(|_| is_empty));
+        });
+    }
+}
+
+fn part(from: impl AsFd, to: impl AsFd, limit: usize) -> io::Result<usize> {
+    let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
+    loop {
+        match splice(&from, None, &to, None, limit, flags) {
+            Err(Errno::INTR) => {}
+            outcome => return Ok(outcome?),
+        }
+    }
+}
+
+fn unless_blocked(outcome: io::Result<usize>) -> io::Result<Option<usize>> {
+    match outcome {
+        Ok(n) => Ok(Some(n)),
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+
+    /// A socket of the runtime and its far end.
+    fn pair() -> (TcpStream, std::net::TcpStream) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let far = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (near, _) = listener.accept().unwrap();
+        near.set_nonblocking(true).unwrap();
+        (TcpStream::from_std(near).unwrap(), far)
+    }
+
+    fn counts() -> (usize, usize) {
+        let (used, idle) = pipes();
+        (idle, used)
+    }
+
+    async fn filled(pages: &mut Pages, from: &TcpStream, limit: usize) -> usize {
+        loop {
+            from.readable().await.unwrap();
+            if let Some(n) = pages.fill(from, limit).unwrap() {
+                return n;
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn bytes_pass_whole_and_the_end_is_told() {
+        let ((source, mut sender), (target, mut receiver)) = (pair(), pair());
+        let sent: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
+        let bytes = sent.clone();
+        let sending = std::thread::spawn(move || sender.write_all(&bytes).unwrap());
+        let reading = std::thread::spawn(move || {
+            let mut seen = Vec::new();
+            receiver.read_to_end(&mut seen).unwrap();
+            seen
+        });
+        let mut moved = 0;
+        loop {
+            let mut pages = Pages::take().unwrap();
+            let n = filled(&mut pages, &source, 100_000).await;
+            if n == 0 {
+                break;
+            }
+            assert_eq!(pages.len(), n);
+            while !pages.is_empty() {
+                target.writable().await.unwrap();
+                moved += pages.drain(&target).unwrap();
+            }
+        }
+        sending.join().unwrap();
+        drop(target);
+        assert_eq!(moved, sent.len());
+        assert!(reading.join().unwrap() == sent);
+        assert_eq!(counts(), (1, 0), "each turn took the same pipe");
+    }
+
+    #[tokio::test]
+    async fn a_socket_without_bytes_leaves_the_pipe_empty() {
+        let (source, mut sender) = pair();
+        let mut pages = Pages::take().unwrap();
+        assert_eq!(pages.fill(&source, 1000).unwrap(), None);
+        sender.write_all(b"abc").unwrap();
+        assert_eq!(filled(&mut pages, &source, 2).await, 2);
+        assert_eq!(pages.fill(&source, 1000).unwrap(), None, "the pipe is not empty");
+        let mut bytes = BytesMut::from(&b"x"[..]);
+        pages.copy_out(&mut bytes).unwrap();
+        assert_eq!(&bytes[..], b"xab");
+    }
+
+    #[tokio::test]
+    async fn a_pipe_with_bytes_is_closed_and_an_empty_one_is_used_again() {
+        let (source, mut sender) = pair();
+        sender.write_all(b"secret").unwrap();
+        let mut pages = Pages::take().unwrap();
+        assert_eq!(filled(&mut pages, &source, 1000).await, 6);
+        assert_eq!(counts(), (0, 1));
+        drop(pages);
+        assert_eq!(counts(), (0, 0));
+        drop(Pages::take().unwrap());
+        assert_eq!(counts(), (1, 0));
+        tidy();
+        assert_eq!(counts(), (1, 0), "it was taken since the last call");
+        tidy();
+        assert_eq!(counts(), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn a_thread_has_a_bounded_number_of_pipes() {
+        let all: Vec<_> = std::iter::from_fn(Pages::take).take(2 * MOST).collect();
+        assert_eq!((all.len(), counts()), (MOST, (0, MOST)));
+        drop(all);
+        assert_eq!(counts(), (MOST, 0));
+    }
+
+    #[tokio::test]
+    async fn a_refusal_stops_the_attempts_for_a_while() {
+        assert!(!is_refusal(&io::ErrorKind::ConnectionReset.into()));
+        assert!(Pages::take().is_some());
+        assert!(is_refusal(&Errno::INVAL.into()));
+        for _ in 0..PAUSE {
+            assert!(Pages::take().is_none());
+        }
+        assert!(Pages::take().is_some());
+    }
+}
