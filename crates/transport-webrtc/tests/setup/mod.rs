@@ -35,9 +35,14 @@ pub(crate) fn settings() -> WebrtcSettings {
 
 /// Runs a test on a runtime of one thread.
 pub(crate) fn run(test: impl Future<Output = ()>) {
+    run_within(DEADLINE, test);
+}
+
+/// The same with another deadline.
+pub(crate) fn run_within(deadline: Duration, test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     LocalSet::new().block_on(&runtime, async {
-        tokio::time::timeout(DEADLINE, test).await.expect("within the deadline");
+        tokio::time::timeout(deadline, test).await.expect("within the deadline");
     });
 }
 
