@@ -34,7 +34,7 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
     let public_bind = s.value("public_bind", ip).unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
     let public_url = public_url(&s);
     let stun = s.value("stun", port);
-    let webrtc = p2p::of_server(&s, &listen);
+    let webrtc = p2p::of_server(&s, &listen, !http.listen.is_empty());
     let trusted_proxies: Vec<Net> = entries(&s, "trusted_proxies");
     let ports = s.section("accept_proxy", &ACCEPT_PROXY);
     let of_ports = |key| {

@@ -172,6 +172,10 @@ async fn route(
         return site::serve_plain(&worker, doors, socket, peer, first);
     }
     let Some(services) = services else {
+        // The proxy knows requests of the server itself.
+        if doors.terms.load().offers.is_some() && socket.move_to(settled_holder()) {
+            return site::serve_plain(&worker, doors, socket, peer, first);
+        }
         return doors.say(&worker, socket, asked, 404, "No service has this host.");
     };
     let direct = doors.direct(&services, peer).filter(|direct| by_bytes || !direct.tracked);

@@ -40,7 +40,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -79,6 +79,8 @@ const UNDECIDED_COST: u64 = 16 << 10;
 pub(crate) struct Doors {
     shared: Arc<ServerShared>,
     terms: ArcSwap<Terms>,
+    /// Known once the doors are open.
+    registry: OnceLock<Weak<Registry>>,
 }
 
 /// The settings of doors that a reload replaces.
@@ -91,6 +93,8 @@ struct Terms {
     trusted: Vec<Net>,
     /// Visitors over HTTP are sent to `https://` names.
     redirects: bool,
+    /// The path of offers of WebRTC at hosts that no service has.
+    offers: Option<Arc<str>>,
 }
 
 impl Doors {
@@ -101,7 +105,7 @@ impl Doors {
         let terms = Terms::read(config)?;
         descriptors::trust(&terms.trusted);
         let terms = ArcSwap::from_pointee(terms);
-        Ok(Arc::new(Self { shared, terms }))
+        Ok(Arc::new(Self { shared, terms, registry: OnceLock::new() }))
     }
 
     /// Prepares the settings of a new configuration. Calling the result puts them in force.
@@ -154,6 +158,7 @@ impl Terms {
             route_header: route_header.map(Arc::from),
             trusted: config.trusted_proxies.clone(),
             redirects: !config.http.no_redirect,
+            offers: offers(config),
         })
     }
 
@@ -176,6 +181,14 @@ impl Terms {
             ForwardedClient::Disputed => Sender::Disputed,
         }
     }
+}
+
+/// The path of offers of WebRTC. A server whose clients all have to show a certificate takes none,
+/// because a door knows no certificate.
+fn offers(config: &ServerConfig) -> Option<Arc<str>> {
+    let has_exempt = config.listen.iter().any(|at| config.is_exempt(at));
+    let webrtc = config.webrtc.as_ref().filter(|_| cfg!(feature = "webrtc") && has_exempt)?;
+    Some(Arc::from(webrtc.path.as_str()))
 }
 
 /// A kind of door.
@@ -260,6 +273,8 @@ impl BoundDoor {
         registry: &Arc<Registry>,
     ) -> anyhow::Result<()> {
         let (address, url) = (self.address, self.url());
+        // The same for all doors.
+        let _ = doors.registry.set(Arc::downgrade(registry));
         let holder = Holder::new(descriptors::table(), Kind::Unclaimed);
         let is_announced = self.is_announced;
         for (handle, socket) in handles.iter().zip(self.group) {
@@ -432,7 +447,7 @@ mod tests {
     fn sender(peer: &str, list: &[(&'static str, &str)]) -> Sender {
         let trusted = vec!["10.0.0.0/8".parse().unwrap(), "::1".parse().unwrap()];
         let (web, route_header, redirects) = (Arc::default(), None, true);
-        let terms = Terms { web, route_header, trusted, redirects };
+        let terms = Terms { web, route_header, trusted, redirects, offers: None };
         let mut fields = HeaderMap::new();
         for (name, value) in list {
             fields.append(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());

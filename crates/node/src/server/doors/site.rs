@@ -8,6 +8,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+#[cfg(feature = "webrtc")]
+use std::sync::Weak;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -36,6 +38,8 @@ use crate::entrance::{self, Answer, Came, Entrance, Guest, HOLD};
 use crate::guesses;
 use crate::names::{Kind, Known as KnownName, Published, Services, Space};
 use crate::passwords::{Ticket, Turn, passwords};
+#[cfg(feature = "webrtc")]
+use crate::server::offers::door as offers;
 use crate::session::Worker;
 
 /// The wait before the answer to a wrong password of a visitor without a source.
@@ -197,6 +201,25 @@ impl web::Services for Site {
             site.doors.names().wait(site.space, &host).await;
             site.found(&Asked { host: &host, port, path: &path, sender, is_secure }, until)
         }))
+    }
+
+    #[cfg(feature = "webrtc")]
+    fn own(&self, asked: &Asked<'_>) -> Option<Rc<dyn web::Own>> {
+        let path = self.doors.terms.load().offers.clone().filter(|_| self.space == Space::Http)?;
+        let place = offers::place(asked.path, &path)?.to_owned();
+        // A service has all paths of its host, also one that is away.
+        let (names, host) = (self.doors.names(), asked.host);
+        let is_of_service = names.without_tls(host).next().is_some()
+            || names.is_awaited(Space::Http, host)
+            || names.away_without_tls(host).is_some()
+            || names.find(Space::Tls, host).is_some();
+        let registry = self.doors.registry.get().and_then(Weak::upgrade)?;
+        (!is_of_service).then(|| {
+            let worker = Rc::clone(&self.worker);
+            let Asked { sender, is_secure, .. } = *asked;
+            Rc::new(offers::Takes { worker, registry, path, place, sender, is_secure })
+                as Rc<dyn web::Own>
+        })
     }
 
     fn wants(&self) -> Option<Wants> {
