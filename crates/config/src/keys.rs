@@ -56,7 +56,7 @@ mod tables {
     pub(crate) const AUTH_HTTP: Table = table("server:auth.http", &["url", "tls", "headers", "timeout", "cache"], &["proxy"]);
     pub(crate) const AUTH_TLS: Table = table("server:auth.http.tls", &["pin", "ca", "cert", "key", "min_version"], &[]);
     pub(crate) const ALLOW: Table = table("server:clients[].allow", 
-        &["tcp", "udp", "http", "tls", "pass_through", "forward", "visit", "invite", "speedtest"], &[]);
+        &["tcp", "udp", "http", "tls", "pass_through", "forward", "visit", "shared", "invite", "speedtest"], &[]);
     pub(crate) const LIMITS: Table = table("server:clients[].limits",
         &["streams", "new_per_second", "ports", "hosts", "flows", "source"], &["up", "down"]);
     pub(crate) const SOURCE_LIMITS: Table = table("server:clients[].limits.source", &["flows"], &["streams", "up", "down"]);
@@ -77,8 +77,8 @@ mod tables {
     pub(crate) const SERVICE: Table = table("client:services[]",
         &["name", "target", "target_tls", "public", "priority", "timeouts", "tcp_keepalive", "health", "allow_from", "deny_from", "proxy_protocol",
           "basic_auth", "basic_auth_file", "host_rewrite", "headers", "response_headers", "forwarded", "path", "strip_prefix", "redirect", "hsts", "preflight", "compress", "pass_through", "remember", "until",
-          "list", "try_files", "allow", "limits", "visitors", "visitor_tls", "browser", "balance"],
-        &["resume", "shared", "sticky"]);
+          "list", "try_files", "allow", "limits", "visitors", "visitor_tls", "browser", "balance", "shared"],
+        &["resume", "sticky"]);
     pub(crate) const SERVICE_TARGET: Table = table("client:services[].target[]", &["url", "weight"], &[]);
     pub(crate) const TARGET_TLS: Table = table("client:services[].target_tls", &["pin", "ca", "server_name", "insecure"], &[]);
     pub(crate) const SERVICE_LIMITS: Table = table("client:services[].limits", &["flows", "source"], &["streams", "new_per_second", "up", "down", "stream"]);

@@ -130,6 +130,8 @@ pub struct Rights {
     pub tls: Vec<String>,
     /// Whether services of the client may have `pass_through`.
     pub pass_through: bool,
+    /// Whether services of the client may share their addresses with those of other clients.
+    pub shared: bool,
     /// Targets on the server's side that the client may reach.
     pub forward: Vec<String>,
     /// Private services of other clients that the client may visit.
@@ -443,6 +445,7 @@ pub fn render_details(details: &Details, screen: Screen) -> Drawn {
         row("last refusal", client.refusal()),
         row("may publish", list(client.rights.public())),
         row("pass_through", allowed(client.rights.pass_through)),
+        row("shared", allowed(client.rights.shared)),
         row("may reach", list(client.rights.forward.clone())),
         row("may visit", list(client.rights.visit.clone())),
         row("invitations", allowed(client.rights.invite)),
@@ -540,6 +543,7 @@ mod tests {
         for word in [
             "may publish   1, 2, 3, 4, 5\n",
             "pass_through  denied\n",
+            "shared        denied\n",
             "limits        streams 5, new_per_second unlimited, ports 1, hosts unlimited\n",
             "token         renewed, and not used yet",
             &session.services[0].name,

@@ -66,7 +66,7 @@ fn balancer(cx: &Cx<'_>, item: Item, trusted: &[Net], seen: &mut Seen) -> Option
     }
     local::fit_mode(&s, listen.as_ref());
     let targets = target::target_by(&s, None, parse_of_proxy);
-    let balance = spread::balance(&s, targets.as_ref());
+    let balance = spread::balance(&s, targets.as_ref(), false);
     let is_tls = |targets: &Targets| matches!(targets, Targets::One(Target::Tls { .. }));
     let fits = targets.as_ref().is_none_or(|targets| is_tls(&targets.first));
     let target_tls = target_tls::of_targets(&s, "tls", fits);

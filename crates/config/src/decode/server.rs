@@ -188,6 +188,7 @@ fn rights(
     let switch = |key| allow.as_ref().and_then(|a| a.value(key, values::switch));
     let speedtest = switch("speedtest").unwrap_or(true);
     let pass_through = switch("pass_through").unwrap_or(false);
+    let shared = switch("shared").unwrap_or(false);
     let invite = switch("invite").unwrap_or(false);
     Rights {
         tcp,
@@ -197,6 +198,7 @@ fn rights(
         pass_through,
         forward,
         visit,
+        shared,
         invite,
         speedtest,
         streams,

@@ -109,7 +109,8 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let s = s?;
     let redirect = http::redirect(&s);
     let targets = target(&s, redirect.to.as_ref());
-    let balance = spread::balance(&s, targets.as_ref());
+    let shared = s.value("shared", values::switch).unwrap_or(false);
+    let balance = spread::balance(&s, targets.as_ref(), shared);
     let target = targets.as_ref().map(|targets| &targets.first);
     let is_private = private::is_private(&s);
     let entries = if is_private { Vec::new() } else { entries(&s) };
@@ -129,7 +130,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let is_exit = target.is_some_and(Targets::is_exit);
     let protocol = target.map(Targets::protocol).unwrap_or_default();
     let (http, user_file) = http::options(&s, is_exit, redirect, protocol);
-    let terms = ServiceTerms { http, ..terms };
+    let terms = ServiceTerms { http, shared: shared.then(|| balance.sharing()), ..terms };
     let of_exit = if is_exit { exit::exit(&s) } else { exit::none(&s) };
     let published = if is_private {
         if !private::fit(&s, target) {
@@ -139,6 +140,12 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     } else {
         publish(&s, &entries, terms.http.path.as_deref(), &mut seen.published)
     };
+    let is_chosen =
+        |at: &Public| matches!(at, Public::Tcp { port: 0, .. } | Public::Udp { port: 0, .. });
+    if shared && published.iter().flatten().any(is_chosen) {
+        let bad = BadValue::new("clients cannot share a port that the server chooses");
+        s.bad("shared", bad.hint("name the port in `public`, the same for all clients"));
+    }
     let mut over = Over::Tcp;
     if let Some(target) = target.filter(|_| is_private) {
         files::fit(&s, target);

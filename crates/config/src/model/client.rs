@@ -234,6 +234,12 @@ impl Service {
         all.join(", ")
     }
 
+    /// Whether other clients may serve the same addresses.
+    #[must_use]
+    pub const fn is_shared(&self) -> bool {
+        self.terms.shared.is_some()
+    }
+
     /// The options of HTTP.
     #[must_use]
     pub const fn http(&self) -> &HttpOptions {
@@ -443,6 +449,7 @@ impl Service {
             (self.terms.http.preflight_pass, "preflight pass"),
             (self.terms.http.no_https_redirect, "no redirect from http://"),
             (self.terms.ephemeral, "not remembered"),
+            (self.terms.shared.is_some(), "shared"),
             (*compress == Compress::Public, "compress"),
             (*compress == Compress::Always, "compress always"),
         ] {

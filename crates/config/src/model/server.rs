@@ -127,6 +127,9 @@ pub struct Rights {
     pub tls: HostRights,
     /// Whether services of the client may have `pass_through`.
     pub pass_through: bool,
+    /// Whether services of the client may share their addresses with such services of other clients
+    /// and of other processes of the same name.
+    pub shared: bool,
     /// Targets that the client's forwards may reach.
     pub forward: ForwardRights,
     /// Private services of other clients that the client may visit.
@@ -285,6 +288,7 @@ impl Rights {
             http: HostRights(Vec::new()),
             tls: HostRights(Vec::new()),
             pass_through: false,
+            shared: false,
             forward: ForwardRights(Vec::new()),
             visit: VisitRights(Vec::new()),
             invite: false,
@@ -317,6 +321,9 @@ impl fmt::Display for Rights {
         if !self.visit.0.is_empty() {
             let visit = join(self.visit.0.iter().map(ToString::to_string).collect());
             write!(f, "; may visit {visit}")?;
+        }
+        if self.shared {
+            f.write_str("; may share addresses")?;
         }
         if self.invite {
             f.write_str("; may invite visitors")?;

@@ -148,6 +148,7 @@ const HARMLESS: &[&str] = &[
     "server_name",
     "service",
     "services",
+    "shared",
     "silence",
     "size",
     "sni",

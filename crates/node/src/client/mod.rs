@@ -183,13 +183,15 @@ impl Client {
         let mut instance = [0; 16];
         getrandom::fill(&mut instance).context("random bytes")?;
         let events = Events::default();
+        let uplink = Uplink::new(&links, &events);
+        uplink.note_shares(&config);
         let shared = Arc::new(ClientShared {
             config: ArcSwap::from_pointee(config),
             host: PeerHost::default(),
             materials: Materials::new(materials),
             direct: DirectPaths::counting(&bytes),
             visits,
-            uplinks: Uplinks::of(Uplink::new(&links, &events)),
+            uplinks: Uplinks::of(uplink),
             forwards,
             records: Records::default(),
             leaving: AtomicBool::new(false),

@@ -39,6 +39,8 @@ pub(crate) struct Guest {
     pub(crate) socket: Socket,
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) came: Came,
+    /// The session that was picked for it on another worker.
+    pub(crate) wish: Option<u64>,
     /// The time until which the visitor may be held. It does not change on the way.
     pub(crate) until: Instant,
 }
@@ -72,7 +74,7 @@ pub(crate) fn visit(worker: &Rc<Worker>, entrance: &Arc<Entrance>, mut guest: Gu
     let Some(settings) = settings else {
         return turn_away(worker, guest, &Rc::default(), Answer::Down(ResetCode::Shutdown));
     };
-    if entrance.backends.first().gate.holder().is_some_and(|holder| !guest.socket.move_to(holder)) {
+    if !holds(&entrance.backends.first(), &mut guest.socket) {
         tracing::debug!(service = entrance.name(), "the client has its share of the descriptors");
         return turn_away(worker, guest, &settings, Answer::Full);
     }
@@ -133,12 +135,22 @@ pub(super) fn enter(worker: &Rc<Worker>, entrance: &Arc<Entrance>, mut guest: Gu
     let mut tried = Vec::new();
     loop {
         let mut link = None;
-        let pick = entrance.backends.pick(guest.peer, &tried, |session| {
+        let pick = entrance.backends.pick(guest.peer, &tried, guest.wish, |session| {
             link = worker.state.live_link(session);
             link.is_some()
         });
         match (pick, link) {
             (Pick::Here(backend), _) => return here(worker, entrance, &backend, guest),
+            (Pick::To(backend), Some(_))
+                if entrance.backends.is_shared() && !holds(&backend, &mut guest.socket) =>
+            {
+                tracing::debug!(
+                    service = entrance.name(),
+                    "the client has its share of the descriptors"
+                );
+                let settings = served_by(worker, entrance, &backend.picked).unwrap_or_default();
+                return turn_away(worker, guest, &settings, Answer::Full);
+            }
             (Pick::To(backend), Some(link)) => {
                 match serve(worker, entrance, &backend, &link, guest) {
                     Err(left) => {
@@ -155,7 +167,15 @@ pub(super) fn enter(worker: &Rc<Worker>, entrance: &Arc<Entrance>, mut guest: Gu
                 let settings = settings_of(worker, entrance).unwrap_or_default();
                 return turn_away(worker, guest, &settings, answer);
             }
+            (Pick::Elsewhere(session), _) => {
+                guest.wish = Some(session.id);
+                if let Some(visitor) = Visitor::new(entrance, guest) {
+                    tokio::task::spawn_local(elsewhere(Rc::clone(worker), visitor));
+                }
+                return;
+            }
             (Pick::Wait | Pick::To(_), _) => {
+                guest.wish = None;
                 if let Some(visitor) = Visitor::new(entrance, guest) {
                     tokio::task::spawn_local(elsewhere(Rc::clone(worker), visitor));
                 }
@@ -163,6 +183,12 @@ pub(super) fn enter(worker: &Rc<Worker>, entrance: &Arc<Entrance>, mut guest: Gu
             }
         }
     }
+}
+
+/// Moves the seat of a visitor to the client that serves it. False: the client has its share of the
+/// descriptors.
+fn holds(backend: &Backend, socket: &mut Socket) -> bool {
+    backend.gate.holder().is_none_or(|holder| socket.move_to(holder))
 }
 
 /// Connects a visitor with a target of this process, or turns the visitor away.
@@ -199,7 +225,7 @@ fn serve(
         turn_away(worker, guest, &settings, Answer::Busy);
         return Ok(());
     };
-    let Guest { socket, peer, came, until } = guest;
+    let Guest { socket, peer, came, wish, until } = guest;
     // A connection that comes from another service has the setting of that service.
     let is_onward = came.http().is_some_and(|http| !http.first.is_empty());
     let keepalive = aim.terms.timeouts.keepalive;
@@ -227,7 +253,7 @@ fn serve(
         |(socket, error)| {
             tracing::debug!(service = aim.name, %error, "a backend opens no stream");
             let tried = Tried { picked: Arc::clone(picked), why: open_error_code(error) };
-            Box::new((Guest { socket, peer, came, until }, tried))
+            Box::new((Guest { socket, peer, came, wish, until }, tried))
         },
     )
 }

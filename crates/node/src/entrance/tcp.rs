@@ -38,8 +38,13 @@ impl Handler for Door {
             Some(holder) => seat(holder, &socket, source).map(Some),
             None => Some(None),
         };
-        let guest =
-            |socket| Guest { socket, peer, came: Came::Port(None), until: Instant::now() + HOLD };
+        let guest = |socket| Guest {
+            socket,
+            peer,
+            came: Came::Port(None),
+            wish: None,
+            until: Instant::now() + HOLD,
+        };
         let Some(seat) = seat else {
             tracing::debug!(service = self.entrance.name(), visitor = ?peer, "no descriptor is left for the visitor");
             let settings = settings_of(worker, &self.entrance).unwrap_or_default();
@@ -109,6 +114,8 @@ impl Door {
     fn next_worker(&self) -> Option<usize> {
         let turn = self.turn.get();
         self.turn.set(turn.wrapping_add(1));
-        self.entrance.backends.first().session.live_worker(turn % self.worker.peers.len())
+        let from = turn % self.worker.peers.len();
+        let all = self.entrance.backends.all();
+        all.iter().find_map(|backend| backend.session.live_worker(from))
     }
 }

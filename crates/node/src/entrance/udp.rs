@@ -15,7 +15,7 @@ use transport::{FlowConnector as _, FlowInlet, FlowOutlet};
 use super::Entrance;
 use super::open::Guard;
 use crate::proxy;
-use crate::session::Worker;
+use crate::session::{Session, Worker};
 
 /// Opens the flows of a UDP port on one worker.
 pub(super) struct FlowDoor {
@@ -42,7 +42,8 @@ impl FlowHandler for FlowDoor {
         outlet: Rc<dyn FlowOutlet>,
     ) -> Result<(Box<dyn FlowInlet>, Option<Permit>), ResetCode> {
         let Entrance { id, backends, .. } = &*self.entrance;
-        let backend = backends.first();
+        let is_live = |session: &Session| self.worker.state.flow_link(session).is_some();
+        let backend = backends.pick_flow(peer, is_live);
         let aim = &backend.picked.aim;
         if self.times.replace(aim.terms.flows) != aim.terms.flows
             && let Some(open) = self.worker.state.entrances.borrow().get(id)

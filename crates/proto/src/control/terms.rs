@@ -26,8 +26,12 @@ use crate::{HttpOptions, NETWORKS_MAX, NamePattern, Network, Priority, Visitors}
 pub struct ServiceTerms {
     /// Class of its streams.
     pub priority: Priority,
-    /// Others may publish the same; visitors are balanced.
-    pub shared: bool,
+    /// Other clients that share as well may publish at the same addresses, and the visitors are
+    /// led to each by this rule. A server without [`Features::SHARED`] would give the addresses to
+    /// one client. `None`: the service has its addresses for itself.
+    ///
+    /// [`Features::SHARED`]: crate::greeting::Features::SHARED
+    pub shared: Option<Sharing>,
     /// Its streams outlive a carrier.
     pub resume: bool,
     /// The service is meant to end: the server does not remember its names while the client is
@@ -54,7 +58,7 @@ impl Default for ServiceTerms {
     fn default() -> Self {
         Self {
             priority: Priority::default(),
-            shared: false,
+            shared: None,
             resume: true,
             ephemeral: false,
             visitors: Visitors::default(),
@@ -105,6 +109,37 @@ impl Default for Timeouts {
     }
 }
 
+/// Which of several clients that share an address gets the next visitor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sharing {
+    /// The clients take turns.
+    #[default]
+    RoundRobin,
+    /// The client with the fewest streams and flows of the service.
+    LeastConnections,
+    /// The same client for all visitors with the same IP address.
+    SourceHash,
+}
+
+impl Sharing {
+    const fn raw(self) -> u8 {
+        match self {
+            Self::RoundRobin => 0,
+            Self::LeastConnections => 1,
+            Self::SourceHash => 2,
+        }
+    }
+
+    /// The clients take turns by a rule of a newer peer.
+    const fn from_raw(raw: u8) -> Self {
+        match raw {
+            1 => Self::LeastConnections,
+            2 => Self::SourceHash,
+            _ => Self::RoundRobin,
+        }
+    }
+}
+
 /// The largest [`Timeouts::keepalive`] in seconds (tcp(7), `TCP_KEEPIDLE`).
 pub const TCP_KEEPALIVE_MAX: u32 = 32_767;
 
@@ -149,7 +184,10 @@ impl ServiceTerms {
         let Self { priority, shared, resume, ephemeral, visitors, http, timeouts, flows, private } =
             self;
         put_tlv(out, service::PRIORITY, |out| out.put_u8(message::priority_raw(*priority)));
-        let shared = if *shared { service::FLAG_SHARED } else { 0 };
+        if let Some(rule) = shared.filter(|rule| *rule != Sharing::default()) {
+            put_tlv(out, service::SHARING, |out| out.put_u8(rule.raw()));
+        }
+        let shared = if shared.is_some() { service::FLAG_SHARED } else { 0 };
         let resume = if *resume { service::FLAG_RESUME } else { 0 };
         let ephemeral = if *ephemeral { service::FLAG_EPHEMERAL } else { 0 };
         put_tlv(out, service::FLAGS, |out| out.put_u8(shared | resume | ephemeral));
@@ -228,6 +266,7 @@ impl Timeouts {
 pub(super) struct Reading {
     priority: Option<Priority>,
     flags: Option<u8>,
+    sharing: Option<Sharing>,
     allow_from: Option<Arc<[Network]>>,
     deny_from: Option<Arc<[Network]>>,
     http: Option<HttpOptions>,
@@ -247,6 +286,10 @@ impl Reading {
             }
             service::FLAGS => {
                 once(&mut self.flags, value.u8()?)?;
+                Ok(value.finish()?)
+            }
+            service::SHARING => {
+                once(&mut self.sharing, Sharing::from_raw(value.u8()?))?;
                 Ok(value.finish()?)
             }
             service::ALLOW_FROM => once(&mut self.allow_from, networks(value)?),
@@ -273,7 +316,7 @@ impl Reading {
         let deny_from = self.deny_from.unwrap_or_default();
         ServiceTerms {
             priority: self.priority.unwrap_or_default(),
-            shared: flags & service::FLAG_SHARED != 0,
+            shared: (flags & service::FLAG_SHARED != 0).then(|| self.sharing.unwrap_or_default()),
             resume: flags & service::FLAG_RESUME != 0,
             ephemeral: flags & service::FLAG_EPHEMERAL != 0,
             visitors: Visitors { allow_from: self.allow_from, deny_from },

@@ -47,7 +47,7 @@ fn terms() -> ServiceTerms {
     let from = Duration::from_millis;
     ServiceTerms {
         priority: Priority::Bulk,
-        shared: true,
+        shared: Some(Sharing::SourceHash),
         ephemeral: true,
         resume: false,
         visitors: Visitors {

@@ -65,6 +65,7 @@ mod reload_client;
 mod rights;
 mod secrets;
 mod sessions;
+mod shared;
 mod slow;
 mod smoke;
 mod strangers;

@@ -39,6 +39,8 @@ pub(crate) struct Client {
     pub(crate) tls: HostRights,
     /// Whether services of the client may have `pass_through`.
     pub(crate) pass_through: bool,
+    /// Whether services of the client may share their addresses.
+    pub(crate) shared: bool,
     /// The targets on the server's side that the client may reach.
     pub(crate) forward: ForwardRights,
     /// The private services of other clients that the client may visit.
@@ -122,6 +124,7 @@ impl Client {
             http: rights.http.clone(),
             tls: rights.tls.clone(),
             pass_through: rights.pass_through,
+            shared: rights.shared,
             forward: rights.forward.clone(),
             visit: rights.visit.clone(),
             invite: rights.invite,
@@ -177,7 +180,8 @@ impl Client {
             || (&self.http, &self.tls) != (&before.http, &before.tls)
             || (self.ports, self.hosts) != (before.ports, before.hosts)
             || self.flows != before.flows
-            || self.pass_through != before.pass_through;
+            || self.pass_through != before.pass_through
+            || self.shared != before.shared;
         let waits = self.renewal != before.renewal || self.enrolled != before.enrolled;
         let others = has_more
             || waits

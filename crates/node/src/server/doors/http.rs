@@ -15,6 +15,7 @@ use web::{Refusal, Unavailable};
 
 use super::requests::{self, Asked};
 use super::{Doors, PATIENCE, Port, UNDECIDED_STATE, Undecided, answer, settled_holder, site, tls};
+use crate::backends::Backends;
 use crate::entrance::{self, Answer, Came, Guest, HOLD, Lead, NameDoor, NameVisitor};
 use crate::names::{Kind, Published, Services, Space};
 use crate::session::Worker;
@@ -188,7 +189,7 @@ async fn route(
     let (space, host) = (Space::Http, Box::from(host));
     let lead = Lead { space, host, generation, edition, tracked, route_header };
     let came = Came::Name(NameVisitor { door: doors, lead, first, asked });
-    entrance::visit(&worker, &service.entrance, Guest { socket, peer, came, until });
+    entrance::visit(&worker, &service.entrance, Guest { socket, peer, came, wish: None, until });
 }
 
 /// The only service of a host, which needs no proxy.
@@ -238,8 +239,7 @@ impl Doors {
             return None;
         }
         // The proxy answers for a client that is on hold or away.
-        let backend = backends.first();
-        if self.unavailable(&backend.picked.client, backend.session.is_away()).is_some() {
+        if self.all_unavailable(backends).is_some() {
             return None;
         }
         let passes = options.is_some_and(|options| options.pass_through);
@@ -272,6 +272,19 @@ impl Doors {
     /// A page of the server itself.
     pub(super) fn page(&self, status: u16, reason: &str) -> Bytes {
         web::page(status, reason, &self.terms.load().web.pages)
+    }
+
+    /// The answer to visitors of an entrance all of whose clients are on hold or away.
+    pub(super) fn all_unavailable(&self, backends: &Backends) -> Option<Unavailable> {
+        if !backends.is_shared() {
+            let backend = backends.first();
+            return self.unavailable(&backend.picked.client, backend.session.is_away());
+        }
+        let mut why = None;
+        for backend in backends.all() {
+            why = Some(self.unavailable(&backend.picked.client, backend.session.is_away())?);
+        }
+        why
     }
 
     /// The answer to visitors of a client that is on hold, or else is away.

@@ -141,7 +141,7 @@ impl Secured {
         let Some(direct) = doors.direct(&services, *peer) else { return Err(first) };
         let entrance = &direct.service.entrance;
         let mut link = None;
-        let pick = entrance.backends.pick(*peer, &[], |session| {
+        let pick = entrance.backends.pick(*peer, &[], None, |session| {
             link = worker.state.live_link(session);
             link.is_some()
         });

@@ -2,7 +2,7 @@
 //! and services with options.
 
 use std::borrow::Cow;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
@@ -34,6 +34,7 @@ use super::http::CHALLENGES;
 use super::tls::NAMELESS;
 use super::{Doors, requests, secure};
 use crate::aim::Aim;
+use crate::backends::{Pick, Picked};
 use crate::entrance::{self, Answer, Came, Entrance, Guest, HOLD};
 use crate::guesses;
 use crate::names::{Kind, Known as KnownName, Published, Services, Space};
@@ -319,6 +320,7 @@ impl Site {
             aim,
             rules,
             until,
+            picked: RefCell::default(),
             ticket: Cell::default(),
         }))
     }
@@ -337,8 +339,7 @@ impl Site {
 
 /// The answer in the place of a service whose client is on hold or away.
 fn unavailable(doors: &Doors, entrance: &Entrance) -> Option<Unavailable> {
-    let backend = entrance.backends.first();
-    doors.unavailable(&backend.picked.client, backend.session.is_away())
+    doors.all_unavailable(&entrance.backends)
 }
 
 /// The TLS of the visitor ended here, or there is none. A service whose visitors bring their TLS to
@@ -360,6 +361,8 @@ struct Service {
     rules: Arc<Rules>,
     /// The time until which a request may be held.
     until: Instant,
+    /// What serves the request, as far as it is known on this worker.
+    picked: RefCell<Option<Arc<Picked>>>,
     /// The place of a check of a password, until the visitor may know the outcome.
     ticket: Cell<Option<Ticket>>,
 }
@@ -445,8 +448,9 @@ impl web::Service for Service {
     }
 
     fn answered(&self, record: &Record) {
-        let stats = entrance::stats_of(&self.site.worker, &self.entrance);
-        let picked = Arc::clone(&self.entrance.backends.first().picked);
+        let picked = self.picked.borrow().clone();
+        let picked = picked.unwrap_or_else(|| Arc::clone(&self.entrance.backends.first().picked));
+        let stats = entrance::stats_of(&self.site.worker, &self.entrance, &picked);
         requests::note(record, stats.as_deref(), &picked);
     }
 
@@ -472,14 +476,18 @@ impl Service {
     fn open_now(&self) -> Result<Box<dyn web::Stream>, OpenFailed> {
         let Self { site: Site { worker, .. }, sender, entrance, aim, until, .. } = self;
         let peer = sender.address();
-        let backend = entrance.backends.first();
-        let Some(link) = worker.state.live_link(&backend.session) else {
+        let mut link = None;
+        let pick = entrance.backends.pick(peer, &[], None, |session| {
+            link = worker.state.live_link(session);
+            link.is_some()
+        });
+        let (Pick::To(backend), Some(link)) = (pick, link) else {
             let (near, far) = UnixStream::pair().map_err(|error| {
                 tracing::debug!(%error, "no socket pair for a visitor");
                 failed(Answer::Down(ResetCode::Internal))
             })?;
             let came = Came::Request(Arc::clone(aim));
-            let guest = Guest { socket: far.into(), peer, came, until: *until };
+            let guest = Guest { socket: far.into(), peer, came, wish: None, until: *until };
             entrance::visit(worker, entrance, guest);
             let budget = Rc::<Lease>::clone(&worker.state.budget);
             return Ok(Box::new(Elsewhere(near, aim.terms.timeouts, budget)));
@@ -487,6 +495,7 @@ impl Service {
         let permit = backend.gate.admit().ok_or_else(|| failed(Answer::Busy))?;
         let down = || failed(Answer::Down(ResetCode::Shutdown));
         let settings = entrance::served_by(worker, entrance, &backend.picked).ok_or_else(down)?;
+        self.picked.replace(Some(Arc::clone(&backend.picked)));
         let target = aim.target.clone();
         let open = Open { target, visitor: peer, priority: aim.terms.priority };
         let duplex = relay::open_duplex(&link, open, &settings, Some(permit));

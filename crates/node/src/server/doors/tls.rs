@@ -97,7 +97,7 @@ pub(super) async fn admit(visitor: Undecided, hello: &Hello, waits: bool) -> Opt
     // Services that share a name are of the same kind.
     let first = services.first()?;
     match first.kind {
-        Kind::Tls | Kind::Http if first.entrance.backends.first().session.is_away() => {
+        Kind::Tls | Kind::Http if first.entrance.backends.are_away() => {
             visitor.socket.reset_on_close();
         }
         Kind::Tls | Kind::Http => {
@@ -111,7 +111,11 @@ pub(super) async fn admit(visitor: Undecided, hello: &Hello, waits: bool) -> Opt
                 first: BytesMut::new(),
                 asked: Asked::default(),
             });
-            entrance::visit(&worker, &first.entrance, Guest { socket, peer, came, until });
+            entrance::visit(
+                &worker,
+                &first.entrance,
+                Guest { socket, peer, came, wish: None, until },
+            );
         }
         Kind::Https => {
             let mut visitor = visitor;

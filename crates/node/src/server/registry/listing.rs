@@ -92,6 +92,7 @@ fn rights(client: &Client) -> Rights {
         http: list(&client.http.0),
         tls: list(&client.tls.0),
         pass_through: client.pass_through,
+        shared: client.shared,
         forward: list(&client.forward.0),
         visit: list(&client.visit.0),
         invite: client.invite,
