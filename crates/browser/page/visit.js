@@ -287,17 +287,19 @@ export class Visit {
     this.pumping = true;
     let wait = -1;
     try {
-      do {
-        for (let length; (length = this.link.poll(this.now())) && !this.closed; ) {
+      // The time makes news as well, and news change the time that comes next.
+      for (let more = true; more && !this.closed; ) {
+        wait = this.link.tick(this.now());
+        more = false;
+        for (let length; !this.closed && (length = this.link.poll(this.now())); more = true) {
           this.take(this.output(length));
         }
-        wait = this.closed ? -1 : this.link.tick(this.now());
-      } while (wait === 0);
+      }
     } finally {
       this.pumping = false;
     }
     clearTimeout(this.timer);
-    if (wait > 0) {
+    if (wait >= 0 && !this.closed) {
       this.timer = setTimeout(() => this.pump(), Math.min(wait + 1, 60000));
     }
     // What the timer's turn has made.

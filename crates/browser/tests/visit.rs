@@ -671,6 +671,43 @@ fn the_link_returns_to_the_server_when_the_channel_is_lost_and_seeks_again_later
 }
 
 #[test]
+fn a_channel_that_falls_silent_has_a_relayed_carrier_beside_it_after_three_seconds() {
+    let mut rig = Rig::new(SECRET);
+    rig.go_direct([1, 2]);
+    let first = rig.relay.take();
+    rig.client.direct = None;
+    // Of a client that does not answer there either.
+    rig.is_cut = true;
+    rig.visit.ask(rig.now, &GET).unwrap();
+    rig.news.clear();
+    let began = rig.now;
+    let seconds = |rig: &Rig| rig.now.duration_since(began).as_secs();
+    let pass = |rig: &mut Rig| {
+        rig.now = rig.visit.poll_timeout().unwrap().max(rig.now);
+        rig.visit.handle_timeout(rig.now);
+        rig.run();
+    };
+    while rig.relay.is_none() {
+        pass(&mut rig);
+    }
+    assert!(rig.relay != first && seconds(&rig) <= 3, "{} s", seconds(&rig));
+    while !rig.news.contains(&News::State(State::Silent)) {
+        pass(&mut rig);
+    }
+    assert!(seconds(&rig) <= 5, "{} s", seconds(&rig));
+    // The client is back, and knows the link no more.
+    let relay = rig.relay.take().unwrap();
+    rig.server.link.refuse(relay, ResetCode::Unreachable);
+    rig.client = Far::new(SECRET, rig.now);
+    rig.is_cut = false;
+    let began = rig.now;
+    let seconds = |rig: &Rig| rig.now.duration_since(began).as_secs();
+    rig.news.clear();
+    rig.until(&LIVE);
+    assert!(seconds(&rig) <= 6, "{} s", seconds(&rig));
+}
+
+#[test]
 fn a_channel_whose_certificates_were_exchanged_on_the_way_is_no_carrier() {
     let mut rig = Rig::new(SECRET);
     let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
