@@ -121,7 +121,7 @@ impl Far {
                         join.number = greeting.accept(&TERMS).unwrap().carrier;
                         has_accepted = true;
                     }
-                    ServerEvent::Failed(error) => panic!("{error}"),
+                    ServerEvent::Failed(_) => self.has_refused = true,
                     ServerEvent::Preview { .. } => {}
                 }
             }
@@ -710,11 +710,18 @@ fn a_channel_that_falls_silent_has_a_relayed_carrier_beside_it_after_three_secon
 #[test]
 fn a_channel_whose_certificates_were_exchanged_on_the_way_is_no_carrier() {
     let mut rig = Rig::new(SECRET);
-    let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        rig.go_direct([3, 2]);
-    }));
-    assert!(refused.is_err(), "the client refuses the greeting");
-    assert!(!rig.news.contains(&News::State(State::Live(Path::Direct))));
+    rig.go_direct([3, 2]);
+    assert!(rig.client.has_refused, "the proof is over other certificates");
+    rig.client.direct = None;
+    rig.run();
+    assert!(!rig.news.contains(&News::State(State::Live(Path::Direct))), "{:?}", rig.news);
+    assert!(rig.news.contains(&News::Close(0)));
+    // The visit goes on as it was.
+    let number = rig.visit.ask(rig.now, &GET).unwrap();
+    rig.run();
+    send(&mut rig.client.link, rig.stream.unwrap(), b"HTTP/1.1 204 No Content\r\n\r\n");
+    rig.run();
+    assert_eq!(rig.news.last(), Some(&News::End(number)), "{:?}", rig.news);
 }
 
 #[test]

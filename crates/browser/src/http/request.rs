@@ -2,7 +2,7 @@
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 
-/// How long the body of a request is, of which [`Body::piece`] is the next part.
+/// How long the body of a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
     /// There is none.
