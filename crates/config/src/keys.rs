@@ -28,7 +28,7 @@ mod tables {
 
     /// The times of a stream after it was connected. A forward has these alone, because the server
     /// dials its target and decides about flows.
-    pub(crate) const STREAM_TIMES: &[&str] = &["idle", "half_close", "total", "flush"];
+    pub(crate) const STREAM_TIMES: &[&str] = &["idle", "idle_up", "idle_down", "half_close", "total", "flush"];
 
     pub(crate) const SERVER: Table = table("server:", &[
         "listen", "tls", "clients", "public_bind", "public_url", "state_dir", "workers", "memory_budget", "window",
@@ -38,7 +38,7 @@ mod tables {
     ], &["limits"]);
     pub(crate) const ACCEPT_PROXY: Table = table("server:accept_proxy", &["tcp", "udp"], &[]);
     pub(crate) const LISTEN: Table = table("server:listen[]", &["url", "client_ca", "default", "silence", "timeouts", "accept_proxy"], &[]);
-    pub(crate) const LISTEN_TIMEOUTS: Table = table("server:listen[].timeouts", &["dial", "idle", "half_close", "total", "flush"], &[]);
+    pub(crate) const LISTEN_TIMEOUTS: Table = table("server:listen[].timeouts", &["dial", "idle", "idle_up", "idle_down", "half_close", "total", "flush"], &[]);
     pub(crate) const HTTP: Table = table("server:http", &["listen", "domain", "route_header", "redirect", "pages", "remember", "browser", "accept_proxy"], &[]);
     pub(crate) const PAGES: Table = table("server:http.pages", &["not_found", "unavailable"], &[]);
     pub(crate) const TLS_ROUTES: Table = table("server:tls_routes",
@@ -86,7 +86,7 @@ mod tables {
     pub(crate) const REQUEST_HEADERS: Table = table("client:services[].headers", &["set", "remove"], &[]);
     pub(crate) const RESPONSE_HEADERS: Table = Table { path: "client:services[].response_headers", ..REQUEST_HEADERS };
     pub(crate) const HEALTH: Table = table("client:services[].health", &["interval", "timeout", "path"], &[]);
-    pub(crate) const TIMEOUTS: Table = table("client:services[].timeouts", &["dial", "idle", "half_close", "total", "flush", "flow", "flow_unanswered"], &[]);
+    pub(crate) const TIMEOUTS: Table = table("client:services[].timeouts", &["dial", "idle", "idle_up", "idle_down", "half_close", "total", "flush", "flow", "flow_unanswered"], &[]);
     pub(crate) const VISITOR: Table = table("client:services[].visitors[]", &["name", "token", "token_file"], &[]);
     pub(crate) const VISITOR_TLS: Table = table("client:services[].visitor_tls", &["ca", "cert", "key"], &[]);
     pub(crate) const FORWARD_TLS: Table = table("client:forwards[].tls", &["ca", "cert", "key"], &[]);

@@ -131,6 +131,8 @@ fn defaults() -> BTreeMap<String, String> {
     let forward = forward.config.forwards[0].terms.timeouts;
     for (of, timeouts) in [("server: listen[]", mux.timeouts), ("client: forwards[]", forward)] {
         put(format!("{of}.timeouts.idle"), span(timeouts.idle));
+        put(format!("{of}.timeouts.idle_up"), span(timeouts.idle_up));
+        put(format!("{of}.timeouts.idle_down"), span(timeouts.idle_down));
         put(format!("{of}.timeouts.half_close"), span(timeouts.half_close));
         put(format!("{of}.timeouts.total"), span(timeouts.total));
         put(format!("{of}.timeouts.flush"), span(timeouts.flush));
@@ -143,6 +145,8 @@ fn defaults() -> BTreeMap<String, String> {
     put(key("tcp_keepalive"), span(terms.timeouts.keepalive));
     put(key("timeouts.dial"), span(terms.timeouts.dial));
     put(key("timeouts.idle"), span(terms.timeouts.idle));
+    put(key("timeouts.idle_up"), span(terms.timeouts.idle_up));
+    put(key("timeouts.idle_down"), span(terms.timeouts.idle_down));
     put(key("timeouts.half_close"), span(terms.timeouts.half_close));
     put(key("timeouts.total"), span(terms.timeouts.total));
     put(key("timeouts.flush"), span(terms.timeouts.flush));
@@ -198,6 +202,8 @@ fn defaults() -> BTreeMap<String, String> {
     put(key("health.interval"), health.interval.to_string());
     put(key("health.timeout"), health.timeout.to_string());
     put(key("timeouts.idle"), span(terms.timeouts.idle));
+    put(key("timeouts.idle_up"), span(terms.timeouts.idle_up));
+    put(key("timeouts.idle_down"), span(terms.timeouts.idle_down));
     put(key("timeouts.half_close"), span(terms.timeouts.half_close));
     put(key("timeouts.total"), span(terms.timeouts.total));
     put(key("timeouts.flush"), span(terms.timeouts.flush));

@@ -88,6 +88,8 @@ const HARMLESS: &[&str] = &[
     "http",
     "id_prefix",
     "idle",
+    "idle_down",
+    "idle_up",
     "initial",
     "insecure",
     "interval",

@@ -48,6 +48,15 @@ const MOVES: u16 = 1 << 10;
 /// that a stream has before its first byte is consumed, and one more.
 const TAKEN: u16 = 513;
 
+/// A byte moved in either direction.
+pub(crate) const MOVED: u8 = 1;
+
+/// A byte was read from the end.
+pub(crate) const READ: u8 = 2;
+
+/// A byte was written to the end.
+pub(crate) const WRITTEN: u8 = 4;
+
 /// The end was dialled: it is a target.
 const TARGET: u8 = 1;
 
@@ -69,8 +78,8 @@ pub(crate) struct Pipe {
     stop: Cell<bool>,
     /// Writing has ended: the pipe throws away all further bytes.
     deaf: Cell<bool>,
-    /// A byte moved since the watchdog last checked.
-    active: Cell<bool>,
+    /// Which bytes moved since the watchdogs last checked: [`MOVED`], [`READ`], [`WRITTEN`].
+    active: Cell<u8>,
     /// The bytes that were written to the socket.
     on_the_way: OnTheWay,
     /// [`TARGET`] and [`SERVED`], in one byte: idle streams are many.
@@ -115,7 +124,7 @@ impl Pipe {
             finish: Cell::new(false),
             stop: Cell::new(false),
             deaf: Cell::new(false),
-            active: Cell::new(false),
+            active: Cell::new(0),
             on_the_way: OnTheWay::default(),
             facts: Cell::new(0),
             written: Cell::new(0),
@@ -375,9 +384,16 @@ impl Pipe {
         self.queue.take().clear()
     }
 
-    /// Whether a byte moved since the watchdog last checked.
-    pub(crate) const fn active(&self) -> &Cell<bool> {
-        &self.active
+    /// Notes which bytes have moved.
+    pub(crate) fn note_active(&self, which: u8) {
+        self.active.set(self.active.get() | which);
+    }
+
+    /// Whether such a byte moved since this was asked before.
+    pub(crate) fn take_active(&self, which: u8) -> bool {
+        let known = self.active.get();
+        self.active.set(known & !which);
+        known & which != 0
     }
 
     /// Takes one queued byte of a pipe without a socket. It is no byte of the stream, so no counter
@@ -453,7 +469,7 @@ impl Outlet for Pipe {
         if self.deaf.get() {
             return throw_away(pieces);
         }
-        self.active.set(true);
+        self.note_active(MOVED);
         self.note_served();
         let removed = self.guard.get().map_or(0, |guard| self.look(guard, pieces));
         let mut written = 0;
@@ -468,6 +484,9 @@ impl Outlet for Pipe {
                     self.wake();
                     return removed + self.unreported(throw_away(pieces));
                 }
+            }
+            if written > 0 {
+                self.note_active(WRITTEN);
             }
             self.count_out(written);
         }

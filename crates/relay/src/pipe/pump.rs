@@ -29,9 +29,9 @@ use transport::{Inlet, LocalFuture};
 use super::guard::{State, Step, Why};
 use super::reader::ReadSize;
 use super::watchdog::Watchdog;
-use super::{ByteEnd, Pipe};
+use super::{ByteEnd, MOVED, Pipe, READ, WRITTEN};
 use crate::attention::{self, Watched};
-use crate::{End, Permit};
+use crate::{End, Permit, Timeouts};
 
 /// Bytes that the pump moves per direction and poll before other tasks run. 256 KiB take about 50
 /// µs, which is the time that a neighbour may have to wait. tokio's own budget does not count the
@@ -60,6 +60,12 @@ const TAKEN_POLL: Duration = Duration::from_millis(25);
 
 /// The end of a stream that has lasted for `timeouts.total`.
 const TOTAL: End = End::Timeout("of the whole connection");
+
+/// The end of a stream whose visitor has sent nothing for `timeouts.idle_up`.
+const IDLE_UP: End = End::Timeout("of the visitor's direction");
+
+/// The end of a stream whose target has sent nothing for `timeouts.idle_down`.
+const IDLE_DOWN: End = End::Timeout("of the target's direction");
 
 /// The end of a stream whose other direction went on for `timeouts.flush`.
 const FLUSH: End = End::Timeout("after one side finished");
@@ -159,7 +165,7 @@ impl Pump {
         }
         broken = broken || matches!(end.poll_flush(cx), Poll::Ready(Err(_)));
         if written > 0 {
-            self.pipe.active.set(true);
+            self.pipe.note_active(MOVED | WRITTEN);
             self.pipe.count_out(written);
         }
         let left = !self.pipe.queue.borrow().is_empty();
@@ -311,7 +317,7 @@ impl Pump {
             }
             Poll::Ready(Ok(Some(n))) => {
                 self.size.adapt(n, wanted - HEAD_ROOM);
-                self.pipe.active.set(true);
+                self.pipe.note_active(MOVED | READ);
                 self.pipe.count_in(n);
             }
             Poll::Ready(Err(e)) if e.kind() == ErrorKind::Interrupted => buffer.clear(),
@@ -486,7 +492,10 @@ impl Pump {
         if self.lingering() && self.has_lingered(cx) {
             return Some(End::Finished);
         }
-        self.is_quiet(cx).then(|| if self.lingering() { End::Finished } else { End::IDLE })
+        if self.is_quiet(cx) {
+            return Some(if self.lingering() { End::Finished } else { End::IDLE });
+        }
+        self.quiet_way(cx)
     }
 
     /// Whether the visitor has sent bytes behind its answer for as long as it may.
@@ -519,10 +528,38 @@ impl Pump {
         }
         let timers = self.timers.get_or_insert_default();
         let dog = timers.watchdog.take_if(|dog| dog.period() == period).unwrap_or_else(|| {
-            self.pipe.active.set(false);
+            self.pipe.take_active(MOVED);
             Watchdog::new(period)
         });
-        timers.watchdog.insert(dog).poll(cx, &self.pipe.active).is_ready()
+        timers.watchdog.insert(dog).poll(cx, || self.pipe.take_active(MOVED)).is_ready()
+    }
+
+    /// The direction that is open and in which no byte moved for its own time-out.
+    fn quiet_way(&mut self, cx: &mut Context<'_>) -> Option<End> {
+        let Timeouts { idle_up, idle_down, .. } = self.pipe.settings.timeouts;
+        if (idle_up.is_zero() && idle_down.is_zero()) || self.lingering() {
+            return None;
+        }
+        let (up, down) = ((idle_up, IDLE_UP), (idle_down, IDLE_DOWN));
+        let (read, written) = if self.pipe.is_target() { (down, up) } else { (up, down) };
+        let (reads, writes) = (self.reading == Reading::Open, self.writing == Writing::Open);
+        let timers = self.timers.get_or_insert_default();
+        for (dog, which, (period, end), is_open) in timers
+            .of_ways
+            .iter_mut()
+            .zip([(READ, read, reads), (WRITTEN, written, writes)])
+            .map(|(dog, (which, time, is_open))| (dog, which, time, is_open))
+        {
+            if period.is_zero() || !is_open {
+                *dog = None;
+                continue;
+            }
+            let dog = dog.get_or_insert_with(|| Watchdog::new(period));
+            if dog.poll(cx, || self.pipe.take_active(which)).is_ready() {
+                return Some(end);
+            }
+        }
+        None
     }
 
     fn lingering(&self) -> bool {
@@ -567,7 +604,7 @@ impl Pump {
                     self.discarded = self.discarded.saturating_add(n as u32);
                     if is_http {
                         // The time of the linger begins anew with each byte.
-                        self.pipe.active.set(true);
+                        self.pipe.note_active(MOVED);
                     }
                 }
             }
@@ -657,6 +694,8 @@ impl Future for Pump {
 #[derive(Default)]
 struct Timers {
     watchdog: Option<Watchdog>,
+    /// Of bytes that are read, and of bytes that are written.
+    of_ways: [Option<Watchdog>; 2],
     deadline: Option<Deadline>,
     /// The end of the linger of an HTTP visitor.
     linger: Option<Pin<Box<Sleep>>>,
