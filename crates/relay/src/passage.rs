@@ -120,6 +120,7 @@ pub(crate) fn of_target(visitor: &Settings) -> Settings {
         timeouts: visitor.timeouts.without_limits(),
         stats: Rc::default(),
         watcher: None,
+        gate: None,
         ..Settings::clone(visitor)
     }
 }

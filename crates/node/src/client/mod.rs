@@ -54,7 +54,7 @@ use crate::peer::material::{self, Materials};
 use crate::probes;
 use crate::session::{PathBytes, State, Workers};
 use crate::tcp_info::Ledger;
-use crate::{descriptors, memory, survey, workers};
+use crate::{descriptors, limits, memory, survey, workers};
 pub(crate) use checks::{Checked, check_targets};
 use forwards::Forwards;
 use links::{Links, Plan};
@@ -183,6 +183,7 @@ impl Client {
         let mut instance = [0; 16];
         getrandom::fill(&mut instance).context("random bytes")?;
         let events = Events::default();
+        limits::set_client(&config.limits);
         let shared = Arc::new(ClientShared {
             config: ArcSwap::from_pointee(config),
             host: PeerHost::default(),
@@ -191,7 +192,7 @@ impl Client {
             visits,
             uplinks: Uplinks::of(Uplink::new(&links, &events)),
             forwards,
-            records: Records::default(),
+            records: Records::of_client(),
             leaving: AtomicBool::new(false),
             instance: InstanceId(instance),
             serials: Arc::new(AtomicU64::new(1)),

@@ -166,6 +166,7 @@ impl OpenEntrance {
             let is_watched = known.1.watcher.is_some();
             let settings = Settings {
                 timeouts: picked.aim.terms.timeouts,
+                gate: Some(Arc::clone(&self.entrance.backends.first().gate)),
                 watcher: is_watched.then(|| EntranceWatch::of_streams(&self.entrance, picked)),
                 ..Settings::clone(&known.1)
             };

@@ -29,9 +29,10 @@ use proto::ResetCode;
 use tokio::io::ReadBuf;
 use transport::Outlet;
 
+use crate::admit::Way;
 use crate::attention::{Ask, OnTheWay, Watched};
 use crate::crowd::Unmoved;
-use crate::{End, Held, Settings, Socket, Visit};
+use crate::{End, Held, Settings, Socket, Visit, pace};
 pub(crate) use end::ByteEnd;
 pub use end::Layered;
 use guard::{Guard, State};
@@ -60,6 +61,9 @@ pub(crate) const WRITTEN: u8 = 4;
 /// The end was dialled: it is a target.
 const TARGET: u8 = 1;
 
+/// The stream has rates of its own, so the pump alone writes.
+const PACED: u8 = 4;
+
 /// A byte or an end came from the far side, so the far side serves the stream.
 const SERVED: u8 = 2;
 
@@ -82,7 +86,7 @@ pub(crate) struct Pipe {
     active: Cell<u8>,
     /// The bytes that were written to the socket.
     on_the_way: OnTheWay,
-    /// [`TARGET`] and [`SERVED`], in one byte: idle streams are many.
+    /// [`TARGET`], [`SERVED`] and [`PACED`], in one byte: idle streams are many.
     facts: Cell<u8>,
     /// KiB that were written, up to [`MOVES`].
     written: Cell<u16>,
@@ -359,9 +363,9 @@ impl Pipe {
         self.finish.get() && self.queue.borrow().is_empty()
     }
 
-    /// Takes queued bytes of a pipe without a socket. Returns their number.
-    pub(crate) fn take_into(&self, buf: &mut ReadBuf<'_>) -> usize {
-        let taken = self.queue.borrow_mut().take_into(buf);
+    /// Takes at most `most` queued bytes of a pipe without a socket. Returns their number.
+    pub(crate) fn take_into(&self, buf: &mut ReadBuf<'_>, most: usize) -> usize {
+        let taken = self.queue.borrow_mut().take_into(buf, most);
         if taken > 0 {
             self.count_out(taken);
         }
@@ -401,7 +405,7 @@ impl Pipe {
     pub(crate) fn take_report(&self) -> Option<u8> {
         let mut byte = [0];
         let mut buf = ReadBuf::new(&mut byte);
-        (self.queue.borrow_mut().take_into(&mut buf) == 1).then_some(byte[0])
+        (self.queue.borrow_mut().take_into(&mut buf, 1) == 1).then_some(byte[0])
     }
 
     /// Sets the task that the pipe wakes.
@@ -456,6 +460,38 @@ impl Pipe {
         }
     }
 
+    /// The direction of bytes that are read from the end, or written to it.
+    pub(crate) fn way(&self, is_read: bool) -> Way {
+        if self.is_target() == is_read { Way::Down } else { Way::Up }
+    }
+
+    /// The stream has rates of its own.
+    pub(crate) fn note_paced(&self) {
+        self.note_fact(PACED);
+    }
+
+    /// Takes the time of these bytes of the rates in force. Returns how many bytes were charged.
+    /// `None`: they have to wait for their turn, which the pump does.
+    fn admit(&self, pieces: &VecDeque<Bytes>) -> Option<usize> {
+        if self.is(PACED) {
+            return None;
+        }
+        let Some(gate) = &self.settings.gate else { return Some(0) };
+        let way = self.way(false);
+        if !pace::is_paced(gate, way) {
+            return Some(0);
+        }
+        let bytes = pieces.iter().map(Bytes::len).sum();
+        pace::take_now(gate, way, bytes, false).then_some(bytes)
+    }
+
+    /// Gives the time of bytes back that the end did not take.
+    fn give_back(&self, bytes: usize) {
+        if let Some(gate) = self.settings.gate.as_ref().filter(|_| bytes > 0) {
+            pace::give_back(gate, self.way(false), bytes);
+        }
+    }
+
     fn wake(&self) {
         if let Some(waker) = self.waker.take() {
             waker.wake_by_ref();
@@ -476,9 +512,13 @@ impl Outlet for Pipe {
         if !pieces.is_empty()
             && self.queue.borrow().is_empty()
             && let Some(end) = &*self.end.borrow()
+            && let Some(taken) = self.admit(pieces)
         {
             match end.write_from(pieces) {
-                Ok(n) => written = n.unwrap_or(0),
+                Ok(n) => {
+                    written = n.unwrap_or(0);
+                    self.give_back(taken.saturating_sub(written));
+                }
                 Err(_) => {
                     self.deaf.set(true);
                     self.wake();

@@ -31,6 +31,7 @@ use super::reader::ReadSize;
 use super::watchdog::Watchdog;
 use super::{ByteEnd, MOVED, Pipe, READ, WRITTEN};
 use crate::attention::{self, Watched};
+use crate::pace::{self, Portions};
 use crate::{End, Permit, Timeouts};
 
 /// Bytes that the pump moves per direction and poll before other tasks run. 256 KiB take about 50
@@ -130,6 +131,9 @@ impl Pump {
         attention::watch(Rc::downgrade(&watched));
         let deadline = Deadline::after(pipe.settings.timeouts.total, TOTAL);
         let timers = deadline.map(|deadline| Box::new(Timers::of(deadline)));
+        if permit.as_ref().is_some_and(|permit| permit.gate().is_of_one()) {
+            pipe.note_paced();
+        }
         Self {
             pipe,
             inlet,
@@ -156,13 +160,22 @@ impl Pump {
             match end.poll_write_ready(cx) {
                 Poll::Pending => break,
                 Poll::Ready(Err(_)) => broken = true,
-                Poll::Ready(Ok(())) => match self.pipe.queue.borrow_mut().poll_write(cx, end) {
-                    Poll::Pending => break,
-                    Poll::Ready(Ok(n)) => written += n.unwrap_or(0),
-                    Poll::Ready(Err(_)) => broken = true,
-                },
+                Poll::Ready(Ok(())) => {
+                    let pipe = Rc::clone(&self.pipe);
+                    let wanted = || pipe.queue.borrow().len();
+                    let Some(most) = self.portion(false, wanted, cx) else { break };
+                    match pipe.queue.borrow_mut().poll_write(cx, end, most) {
+                        Poll::Pending => break,
+                        Poll::Ready(Ok(n)) => {
+                            written += n.unwrap_or(0);
+                            self.moved(false, n.unwrap_or(0));
+                        }
+                        Poll::Ready(Err(_)) => broken = true,
+                    }
+                }
             }
         }
+        self.settle(false);
         broken = broken || matches!(end.poll_flush(cx), Poll::Ready(Err(_)));
         if written > 0 {
             self.pipe.note_active(MOVED | WRITTEN);
@@ -208,7 +221,47 @@ impl Pump {
             self.read_guarded(&mut buffer, end, cx)
         };
         pool::give(buffer);
+        self.settle(true);
         pause
+    }
+
+    /// How many bytes may be read from the end, or written to it, by the rates in force: at most
+    /// `wanted`. `None`: the task is woken when it is their turn. Bytes without a rate cost no more
+    /// than a look at the gates.
+    fn portion(
+        &mut self,
+        is_read: bool,
+        wanted: impl FnOnce() -> usize,
+        cx: &mut Context<'_>,
+    ) -> Option<usize> {
+        let Some(permit) = &self.permit else { return Some(usize::MAX) };
+        let (gate, way) = (permit.gate(), self.pipe.way(is_read));
+        let known = self.timers.as_ref().map(|timers| &timers.portions[usize::from(is_read)]);
+        if !known.is_some_and(|known| known.waits()) && !pace::is_paced(gate, way) {
+            return Some(usize::MAX);
+        }
+        let timers = self.timers.get_or_insert_default();
+        match timers.portions[usize::from(is_read)].poll(cx, gate, way, wanted()) {
+            Poll::Ready(most) => Some(most),
+            Poll::Pending => None,
+        }
+    }
+
+    /// Notes how many of the bytes of a portion have moved.
+    fn moved(&mut self, is_read: bool, bytes: usize) {
+        if let Some(timers) = &mut self.timers {
+            timers.portions[usize::from(is_read)].used(bytes);
+        }
+    }
+
+    /// Gives back what is left of a portion, unless it waits.
+    fn settle(&mut self, is_read: bool) {
+        if let (Some(timers), Some(permit)) = (&mut self.timers, &self.permit) {
+            let portion = &mut timers.portions[usize::from(is_read)];
+            if !portion.waits() {
+                portion.settle(permit.gate(), self.pipe.way(is_read));
+            }
+        }
     }
 
     fn read_into(
@@ -297,6 +350,8 @@ impl Pump {
             Poll::Ready(Err(_)) => return Err(()),
             Poll::Ready(Ok(())) => {}
         }
+        let Some(most) = self.portion(true, || room, cx) else { return Ok(Some(Pause::Stalled)) };
+        let room = room.min(most);
         let wanted = self.size.wanted(room);
         if buffer.capacity() < wanted {
             pool::give(std::mem::replace(buffer, pool::take(wanted)));
@@ -319,6 +374,7 @@ impl Pump {
                 self.size.adapt(n, wanted - HEAD_ROOM);
                 self.pipe.note_active(MOVED | READ);
                 self.pipe.count_in(n);
+                self.moved(true, n);
             }
             Poll::Ready(Err(e)) if e.kind() == ErrorKind::Interrupted => buffer.clear(),
             Poll::Ready(Err(_)) => return Err(()),
@@ -700,6 +756,8 @@ struct Timers {
     /// The end of the linger of an HTTP visitor.
     linger: Option<Pin<Box<Sleep>>>,
     breaking: Option<Breaking>,
+    /// What rates let through: of bytes that are written, and of bytes that are read.
+    portions: [Portions; 2],
 }
 
 /// A target broke, and the peer has not taken all its bytes.
@@ -767,6 +825,11 @@ impl Drop for Pump {
     fn drop(&mut self) {
         // A pump that ended has closed the pipe already, and the second call changes nothing.
         self.watch = None;
+        if let (Some(timers), Some(permit)) = (&mut self.timers, &self.permit) {
+            for (portion, is_read) in timers.portions.iter_mut().zip([false, true]) {
+                portion.settle(permit.gate(), self.pipe.way(is_read));
+            }
+        }
         self.pipe.close(true);
     }
 }

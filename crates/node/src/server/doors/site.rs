@@ -33,10 +33,10 @@ use super::tls::NAMELESS;
 use super::{Doors, requests, secure};
 use crate::aim::Aim;
 use crate::entrance::{self, Answer, Came, Entrance, Guest, HOLD};
-use crate::guesses;
 use crate::names::{Kind, Known as KnownName, Published, Services, Space};
 use crate::passwords::{Ticket, Turn, passwords};
 use crate::session::Worker;
+use crate::{guesses, limits};
 
 /// The wait before the answer to a wrong password of a visitor without a source.
 const WRONG_PASSWORD: Duration = Duration::from_millis(500);
@@ -461,7 +461,8 @@ impl Service {
             let budget = Rc::<Lease>::clone(&worker.state.budget);
             return Ok(Box::new(Elsewhere(near, aim.terms.timeouts, budget)));
         };
-        let permit = backend.gate.admit().ok_or_else(|| failed(Answer::Busy))?;
+        let permit =
+            backend.gate.admit_from(limits::source(peer)).ok_or_else(|| failed(Answer::Busy))?;
         let down = || failed(Answer::Down(ResetCode::Shutdown));
         let settings = entrance::served_by(worker, entrance, &backend.picked).ok_or_else(down)?;
         let target = aim.target.clone();
