@@ -191,6 +191,16 @@ impl Backends {
         }
     }
 
+    /// The gate of what was picked.
+    pub(crate) fn gate_of(&self, picked: &Picked) -> Arc<Gate> {
+        let shared = self.shared.load();
+        let all = shared.iter().flat_map(|members| &members.all);
+        let mut own = all.filter(|one| one.backend.session.id == picked.session);
+        own.next().map_or_else(|| Arc::clone(&self.first.load().gate), |one| {
+            Arc::clone(&one.backend.gate)
+        })
+    }
+
     /// Whether a session serves the entrance.
     pub(crate) fn lead_to_session(&self, id: u64) -> bool {
         match &*self.shared.load() {

@@ -22,6 +22,7 @@
 //! | `attention` | notices that a far end vanished while bytes for it are on their way |
 //! | `look` | the first bytes of a connection, which stay in its socket |
 //! | `pipe` | the two halves of a stream's near end: `Pipe` takes bytes inline, `Pump` reads |
+//! | `pace` | rates of bytes, shared by streams and workers without a lock |
 //! | `passage` | two pumps of this process, joined without a link |
 //! | `duplex` | a stream without a socket, for a part of the daemon that reads and writes its bytes |
 //! | [`proxy`] | SOCKS5 and HTTP proxies, at a forward and as a target |
@@ -52,6 +53,7 @@ mod held;
 pub mod listen;
 mod listen_unix;
 mod look;
+mod pace;
 mod passage;
 mod pipe;
 pub mod proxy;

@@ -14,7 +14,10 @@ use super::{
     Cx, Item, Section, common, fit, server, service, spread, target_tls, terms, values, visit,
 };
 use crate::address::{Kind, Ports, Role, unix};
-use crate::keys::{BALANCER, BALANCER_LIMITS, BALANCER_SOURCE_LIMITS, BALANCER_TLS, LOG, PROXY};
+use crate::keys::{
+    BALANCER, BALANCER_LIMITS, BALANCER_SOURCE_LIMITS, BALANCER_STREAM_LIMITS, BALANCER_TLS, LOG,
+    PROXY,
+};
 use crate::model::{Balancer, Exit, Files, KeyPair, ProxyConfig, Public, Service};
 use crate::{BadValue, Host, Local, Net, Over, Target};
 
@@ -72,9 +75,9 @@ fn balancer(cx: &Cx<'_>, item: Item, trusted: &[Net], seen: &mut Seen) -> Option
     let target_tls = target_tls::of_targets(&s, "tls", fits);
     let terms = terms(&s);
     let limits = s.section("limits", &BALANCER_LIMITS);
-    let connections = limits
-        .as_ref()
-        .and_then(|own| own.value("connections", |text| values::limit(text, "connections")));
+    let each = [&BALANCER_SOURCE_LIMITS, &BALANCER_STREAM_LIMITS];
+    let stream_limits = limits.as_ref().map(|own| values::limits(own, "connections", each));
+    let stream_limits = stream_limits.unwrap_or_default();
     let flows = limits.map(|own| values::flow_limits(&own, &BALANCER_SOURCE_LIMITS));
     let visitors = visit::visitors(&s);
     let proxy_protocol = visit::proxy_protocol(&s);
@@ -108,6 +111,7 @@ fn balancer(cx: &Cx<'_>, item: Item, trusted: &[Net], seen: &mut Seen) -> Option
         private: None,
         terms,
         limits: flows.unwrap_or_default(),
+        stream_limits,
         health,
         kept: false,
         until: None,
@@ -117,7 +121,7 @@ fn balancer(cx: &Cx<'_>, item: Item, trusted: &[Net], seen: &mut Seen) -> Option
         user_file: None,
         files: Files::default(),
     };
-    Some(Balancer { listen, tls, connections, announced_by, service })
+    Some(Balancer { listen, tls, announced_by, service })
 }
 
 fn terms(s: &Section<'_>) -> ServiceTerms {

@@ -2,13 +2,18 @@
 
 use std::cell::RefCell;
 
+use proto::Limits;
+
 use super::local::{self, Listeners};
 use super::{
     Cx, Item, Section, common, exit, p2p, paths, private, server, service, target, terms, values,
     visit,
 };
 use crate::address::{HTTP_PROXY, SOCKS5, local};
-use crate::keys::{CLIENT, FORWARD, KEPT, LOG, RETRY};
+use crate::keys::{
+    CLIENT, CLIENT_LIMITS, CLIENT_SOURCE_LIMITS, CLIENT_STREAM_LIMITS, FORWARD, FORWARD_LIMITS,
+    FORWARD_SOURCE_LIMITS, FORWARD_STREAM_LIMITS, KEPT, LOG, RETRY,
+};
 use crate::lists::open_to_all;
 use crate::model::{ClientConfig, Forward, Path};
 use crate::yaml::{At, Kind};
@@ -50,6 +55,9 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     let introduce = s.value("introduce", values::switch).unwrap_or_default();
     let id_prefix = s.value("id_prefix", values::name);
     let (Lists { services, mut forwards }, shadowed) = lists(&s, id_prefix.as_deref());
+    let limits = s.section("limits", &CLIENT_LIMITS);
+    let each = [&CLIENT_SOURCE_LIMITS, &CLIENT_STREAM_LIMITS];
+    let limits = limits.map(|own| values::limits(&own, "streams", each)).unwrap_or_default();
     let trusted_proxies: Vec<Net> = server::entries(&s, "trusted_proxies");
     for forward in forwards.iter_mut().filter(|forward| forward.accept_proxy) {
         forward.announced_by.clone_from(&trusted_proxies);
@@ -95,6 +103,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
         retry_min,
         retry_max,
         trusted_proxies,
+        limits,
         common,
     };
     if let Err(bad) = config.expand().and_then(|()| config.check_sizes()) {
@@ -224,7 +233,7 @@ fn forward(cx: &Cx<'_>, item: Item, taken: &mut Listeners) -> Option<Forward> {
         s.bad("timeouts", bad.hint("flows of a forward have the default times: remove it"));
     }
     let (target, basic_auth) = (Some(target), Vec::new());
-    let announced_by = Vec::new();
+    let (announced_by, limits) = (Vec::new(), limits(&s));
     Some(Forward {
         listen,
         target,
@@ -235,8 +244,16 @@ fn forward(cx: &Cx<'_>, item: Item, taken: &mut Listeners) -> Option<Forward> {
         terms,
         accept_proxy,
         announced_by,
+        limits,
         kept: false,
     })
+}
+
+/// Decodes `limits` of a forward.
+fn limits(s: &Section<'_>) -> Limits {
+    let each = [&FORWARD_SOURCE_LIMITS, &FORWARD_STREAM_LIMITS];
+    let own = s.section("limits", &FORWARD_LIMITS);
+    own.map(|own| values::limits(&own, "streams", each)).unwrap_or_default()
 }
 
 /// Whether an address, which may be wrong otherwise, has the scheme of a proxy.
@@ -281,7 +298,7 @@ fn proxy(s: &Section<'_>, listen: Local) -> Option<Forward> {
     let (token, tls, p2p) = private::of_forward(s, None);
     let terms = terms::of_forward(s);
     let accept_proxy = visit::accept_proxy(s, Some(&listen));
-    let (target, announced_by) = (None, Vec::new());
+    let (target, announced_by, limits) = (None, Vec::new(), limits(s));
     Some(Forward {
         listen,
         target,
@@ -292,6 +309,7 @@ fn proxy(s: &Section<'_>, listen: Local) -> Option<Forward> {
         terms,
         accept_proxy,
         announced_by,
+        limits,
         kept: false,
     })
 }

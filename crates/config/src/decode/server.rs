@@ -7,8 +7,9 @@ use std::num::NonZeroU32;
 use super::{Cx, Item, Section, auth, common, doors, listen, p2p, values, visit};
 use crate::endpoint::port;
 use crate::keys::{
-    ACCEPT_PROXY, ALLOW, ANY_ALLOW, ANY_CLIENT, ANY_LIMITS, ANY_SOURCE_LIMITS, CLIENT_ENTRY,
-    LIMITS, LOG_OF_SERVER, SERVER, SERVER_TLS, SOURCE_LIMITS, Table,
+    ACCEPT_PROXY, ALL_LIMITS, ALL_SOURCE_LIMITS, ALL_STREAM_LIMITS, ALLOW, ANY_ALLOW, ANY_CLIENT,
+    ANY_LIMITS, ANY_SOURCE_LIMITS, ANY_STREAM_LIMITS, CLIENT_ENTRY, LIMITS, LOG_OF_SERVER, SERVER,
+    SERVER_TLS, SOURCE_LIMITS, STREAM_LIMITS, Table,
 };
 use crate::model::{AcceptProxy, ClientGrant, Listen, Rights, ServerConfig, ServerTls};
 use crate::public_url::{PublicUrl, PublicUrls};
@@ -41,6 +42,9 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
         let rights = ports.as_ref().map(|ports| entries(ports, key)).unwrap_or_default();
         PortRights { default_bind: Some(public_bind), rights }
     };
+    let limits = s.section("limits", &ALL_LIMITS);
+    let each = [&ALL_SOURCE_LIMITS, &ALL_STREAM_LIMITS];
+    let limits = limits.map(|own| values::limits(&own, "streams", each)).unwrap_or_default();
     let accept_proxy = AcceptProxy { tcp: of_ports("tcp"), udp: of_ports("udp") };
     let is_mux = |listen: &Listen| listen.mux.as_ref().is_some_and(|mux| mux.accept_proxy);
     let accepts = ports.is_some()
@@ -79,6 +83,7 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
         webrtc,
         trusted_proxies,
         accept_proxy,
+        limits,
         http,
         tls_routes,
         common,
@@ -133,7 +138,7 @@ fn client(
     }
     let without = (!by_certificate).then_some(common::TOKEN_WANTED);
     let tokens = common::tokens(&s, 2, common::Kept::OrHashed, without);
-    let rights = rights(&s, [&ALLOW, &LIMITS, &SOURCE_LIMITS], bind, ports);
+    let rights = rights(&s, [&ALLOW, &LIMITS, &SOURCE_LIMITS, &STREAM_LIMITS], bind, ports);
     let name = name?;
     Some(ClientGrant { name, tokens, rights, enrolled: false })
 }
@@ -144,7 +149,12 @@ fn any_client(s: &Section<'_>, bind: IpAddr, listen: &[Listen]) -> Option<Rights
     let rights = match &item.node.kind {
         Kind::Map(_) => {
             let s = Section::open(s.cx, item.clone(), &ANY_CLIENT)?;
-            rights(&s, [&ANY_ALLOW, &ANY_LIMITS, &ANY_SOURCE_LIMITS], bind, GUEST_PORTS)
+            rights(
+                &s,
+                [&ANY_ALLOW, &ANY_LIMITS, &ANY_SOURCE_LIMITS, &ANY_STREAM_LIMITS],
+                bind,
+                GUEST_PORTS,
+            )
         }
         Kind::Scalar { .. } | Kind::List(_) => {
             let may = s.cx.value(&item, values::switch)?;
@@ -163,7 +173,7 @@ fn any_client(s: &Section<'_>, bind: IpAddr, listen: &[Listen]) -> Option<Rights
 /// and `allow.udp` list, and at most `most`.
 fn rights(
     s: &Section<'_>,
-    [allow, limits, source]: [&Table; 3],
+    [allow, limits, source, stream]: [&Table; 4],
     bind: IpAddr,
     most: u32,
 ) -> Rights {
@@ -171,8 +181,8 @@ fn rights(
     let limits = s.section("limits", limits);
     let limit = |key, what| limits.as_ref()?.value(key, |text| values::limit(text, what));
     let flows = limits.as_ref().map(|s| values::flow_limits(s, source)).unwrap_or_default();
-    let (streams, new_per_second) =
-        (limit("streams", "streams"), limit("new_per_second", "streams"));
+    let own = limits.as_ref().map(|s| values::limits(s, "streams", [source, stream]));
+    let own = own.unwrap_or_default();
     let hosts = limit("hosts", "hosts");
     let ports = limits.as_ref().and_then(|s| s.value("ports", port_limit));
     let names = |key| HostRights(allow.as_ref().map(|a| entries(a, key)).unwrap_or_default());
@@ -201,8 +211,7 @@ fn rights(
         shared,
         invite,
         speedtest,
-        streams,
-        new_per_second,
+        limits: own,
         ports,
         hosts,
         flows,

@@ -14,7 +14,7 @@ use super::{
     Cx, Item, Section, exit, files, fit, http, private, redirects, spread, target_tls, terms,
     values, visit,
 };
-use crate::keys::{HEALTH, SERVICE, SERVICE_LIMITS, SERVICE_SOURCE_LIMITS};
+use crate::keys::{HEALTH, SERVICE, SERVICE_LIMITS, SERVICE_SOURCE_LIMITS, SERVICE_STREAM_LIMITS};
 use crate::lists::PUBLISHED_MAX;
 use crate::model::{Check, Public, Service};
 use crate::names::service_name;
@@ -117,6 +117,9 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let private = private::private(&s, is_private);
     let terms = terms::terms(&s);
     let limits = s.section("limits", &SERVICE_LIMITS);
+    let each = [&SERVICE_SOURCE_LIMITS, &SERVICE_STREAM_LIMITS];
+    let stream_limits = limits.as_ref().map(|own| values::limits(own, "streams", each));
+    let stream_limits = stream_limits.unwrap_or_default();
     let limits =
         limits.map(|own| values::flow_limits(&own, &SERVICE_SOURCE_LIMITS)).unwrap_or_default();
     let visitors = visit::visitors(&s);
@@ -207,6 +210,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
         private: private.clone(),
         terms: terms.clone(),
         limits,
+        stream_limits,
         health: health.clone(),
         kept: false,
         until,

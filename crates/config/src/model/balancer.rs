@@ -1,8 +1,6 @@
 //! The model of a proxy: a process that spreads connections and datagrams over targets, without a
 //! tunnel.
 
-use std::num::NonZeroU32;
-
 use proto::Visitors;
 use proto::control::ServiceTerms;
 
@@ -27,8 +25,6 @@ pub struct Balancer {
     pub listen: Local,
     /// The certificate, if TLS of the visitors ends here. `None`: their bytes go on unchanged.
     pub tls: Option<KeyPair>,
-    /// The most connections at one time; `None`: any number.
-    pub connections: Option<NonZeroU32>,
     /// The load balancers whose connections and datagrams begin with a header of the PROXY protocol:
     /// [`ProxyConfig::trusted_proxies`] where the entry has `accept_proxy`, else empty.
     pub announced_by: Vec<Net>,
@@ -75,10 +71,14 @@ impl ProxyConfig {
     #[must_use]
     pub fn summary(&self) -> Vec<String> {
         let line = |proxy: &Balancer| {
-            let Balancer { listen, tls, connections, announced_by, service } = proxy;
+            let Balancer { listen, tls, announced_by, service } = proxy;
             let tls = if tls.is_some() { ", TLS ends here" } else { "" };
             let header = if announced_by.is_empty() { "" } else { ", behind a PROXY header" };
-            let most = connections.map(|most| format!(", at most {most} connections"));
+            let most = service
+                .stream_limits
+                .all
+                .streams
+                .map(|most| format!(", at most {most} connections"));
             format!(
                 "proxy {}: {listen} -> {}{}{tls}{header}{}",
                 service.name,

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use proto::control::ServiceTerms;
-use proto::{Compress, HttpOptions, Network, TargetProtocol, Visitors};
+use proto::{Compress, HttpOptions, Limits, Network, TargetProtocol, Visitors};
 
 use super::p2p::P2p;
 use super::private::{PeerPath, PeerTls, Private, PrivateService, Proof, Visit};
@@ -60,6 +60,8 @@ pub struct ClientConfig {
     pub retry_max: Span,
     /// Load balancers in front of the forwards that have `accept_proxy`.
     pub trusted_proxies: Vec<Net>,
+    /// The limits of the streams of all services and forwards together.
+    pub limits: Limits,
     /// Keys of both roles.
     pub common: Common,
 }
@@ -127,6 +129,8 @@ pub struct Service {
     pub(crate) terms: ServiceTerms,
     /// How many flows of UDP the client takes.
     pub limits: FlowLimits,
+    /// Limits of its streams on this client.
+    pub stream_limits: Limits,
     /// How the client checks the target; `None`: only visitors find out whether it serves.
     pub health: Option<Check>,
     /// The service was added at run time, by a command.
@@ -219,6 +223,7 @@ impl Service {
             && self.exit.allow.is_none()
             && self.files == Files::default()
             && self.limits == FlowLimits::default()
+            && self.stream_limits == Limits::default()
     }
 
     /// The targets with their weights; the first is [`Self::target`].
@@ -594,6 +599,8 @@ pub struct Forward {
     /// These load balancers: [`ClientConfig::trusted_proxies`] where the forward has
     /// [`Self::accept_proxy`], else empty.
     pub announced_by: Vec<Net>,
+    /// The limits of its streams.
+    pub limits: Limits,
     /// The forward was added at run time, by a command.
     pub kept: bool,
 }
@@ -646,6 +653,7 @@ impl ClientConfig {
             retry_min,
             retry_max,
             trusted_proxies,
+            limits,
             common,
         } = self;
         // The path of the token file is irrelevant; only the token counts.
@@ -665,6 +673,7 @@ impl ClientConfig {
             (*p2p != other.p2p, Changed::live("p2p")),
             (retry, Changed::reconnect("retry")),
             (*trusted_proxies != other.trusted_proxies, Changed::live("trusted_proxies")),
+            (*limits != other.limits, Changed::live("limits")),
         ];
         changes(own).chain(common.differs(&other.common)).collect()
     }

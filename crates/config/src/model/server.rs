@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
+use proto::Limits;
+
 use super::{Changed, Common, FlowLimits, Http, KeyPair, Mux, Path, TlsRoutes, Token, changes};
 use crate::{
     Endpoint, ForwardRights, HostRights, Net, Over, PortRights, PublicUrls, Span, VisitRights,
@@ -38,6 +40,8 @@ pub struct ServerConfig {
     /// Published ports at which connections and datagrams of [`Self::trusted_proxies`] begin with a
     /// header of the PROXY protocol.
     pub accept_proxy: AcceptProxy,
+    /// The limits of the streams of all clients together.
+    pub limits: Limits,
     /// Services by HTTP name.
     pub http: Http,
     /// Services by TLS name.
@@ -138,10 +142,8 @@ pub struct Rights {
     pub invite: bool,
     /// Whether the client may measure the throughput of its tunnel.
     pub speedtest: bool,
-    /// Most simultaneous streams; `None` is no limit.
-    pub streams: Option<NonZeroU32>,
-    /// Most new streams per second; `None` is no limit.
-    pub new_per_second: Option<NonZeroU32>,
+    /// The limits of the client's streams.
+    pub limits: Limits,
     /// Most published ports of both protocols. The default is the number of ports in `tcp` and
     /// `udp`, within the bound of the kind of client; [`u32::MAX`] is unlimited.
     pub ports: u32,
@@ -184,6 +186,7 @@ impl ServerConfig {
             webrtc,
             trusted_proxies,
             accept_proxy,
+            limits,
             http,
             tls_routes,
             common,
@@ -201,6 +204,7 @@ impl ServerConfig {
             (*webrtc != other.webrtc, Changed::live("p2p")),
             (*trusted_proxies != other.trusted_proxies, Changed::reconnect("trusted_proxies")),
             (*accept_proxy != other.accept_proxy, Changed::live("accept_proxy")),
+            (*limits != other.limits, Changed::live("limits")),
         ];
         let doors = changes(http.differs(&other.http))
             .chain(changes(tls_routes.differs(&other.tls_routes)));
@@ -293,8 +297,7 @@ impl Rights {
             visit: VisitRights(Vec::new()),
             invite: false,
             speedtest: true,
-            streams: None,
-            new_per_second: None,
+            limits: Limits::NONE,
             ports: 0,
             hosts: None,
             flows: FlowLimits { most: None, per_source: None },

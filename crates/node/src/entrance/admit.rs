@@ -18,8 +18,8 @@ use crate::aim::Aim;
 use crate::backends::{Backend, Pick, Tried};
 use crate::descriptors;
 use crate::names::{Services, Space};
-use crate::proxy;
 use crate::session::Worker;
+use crate::{limits, proxy};
 
 /// The way on which a visitor came to an entrance.
 #[derive(Clone, Debug)]
@@ -195,7 +195,7 @@ fn holds(backend: &Backend, socket: &mut Socket) -> bool {
 fn here(worker: &Rc<Worker>, entrance: &Arc<Entrance>, backend: &Backend, guest: Guest) {
     let picked = &backend.picked;
     let settings = served_by(worker, entrance, picked).unwrap_or_default();
-    let Some(permit) = backend.gate.admit() else {
+    let Some(permit) = backend.gate.admit_from(limits::source(guest.peer)) else {
         tracing::debug!(service = picked.aim.name, "limit of connections reached");
         return turn_away(worker, guest, &settings, Answer::Busy);
     };
@@ -220,7 +220,7 @@ fn serve(
     let picked = &backend.picked;
     let aim = &picked.aim;
     let settings = served_by(worker, entrance, picked).unwrap_or_default();
-    let Some(permit) = backend.gate.admit() else {
+    let Some(permit) = backend.gate.admit_from(limits::source(guest.peer)) else {
         tracing::debug!(service = aim.name, "limit of streams reached");
         turn_away(worker, guest, &settings, Answer::Busy);
         return Ok(());

@@ -197,8 +197,10 @@ impl OpenEntrance {
         let before = before.map(|(_, settings)| Settings::clone(settings)).unwrap_or_default();
         let stats = if of.is_some() { Rc::clone(&before.stats) } else { Rc::default() };
         let is_watched = before.watcher.is_some();
+        let gate = self.entrance.backends.gate_of(picked);
         let settings = Rc::new(Settings {
             timeouts: picked.aim.terms.timeouts,
+            gate: Some(gate),
             watcher: is_watched.then(|| EntranceWatch::of_streams(&self.entrance, picked)),
             stats,
             ..before

@@ -36,6 +36,7 @@ fn open(worker: &Worker, entrance: Arc<Entrance>) {
     let room = descriptors::room();
     let backend = entrance.backends.first();
     let (picked, is_here) = (Arc::clone(&backend.picked), backend.session.is_here());
+    let gate = Some(Arc::clone(&backend.gate));
     drop(backend);
     let flows = entrance.carries_flows().then(|| {
         let times = picked.aim.terms.flows;
@@ -47,7 +48,7 @@ fn open(worker: &Worker, entrance: Arc<Entrance>) {
     // Of the targets of a proxy, the end that dials them tells.
     let watcher = (!is_here).then(|| EntranceWatch::of_streams(&entrance, &picked));
     let budget: Option<Rc<dyn Budget>> = Some(Rc::<Lease>::clone(&worker.state.budget));
-    let settings = Settings { timeouts, room, watcher, budget, ..Settings::default() };
+    let settings = Settings { timeouts, room, watcher, budget, gate, ..Settings::default() };
     let settings = RefCell::new(vec![(picked, Rc::new(settings))]);
     let (id, proxy) = (entrance.id, RefCell::default());
     let open = OpenEntrance { entrance, listening: None, settings, flows, proxy };

@@ -27,7 +27,7 @@ impl Opening for Balancer {
 
     fn gate(&self) -> Arc<Gate> {
         let holder = Holder::new(descriptors::table(), Kind::Own);
-        Gate::limited(Some(most(self)), None, Some(holder))
+        Gate::limited(&self.service.stream_limits, Some(holder), None)
     }
 
     fn bounds(&self) -> Arc<FlowBounds> {
@@ -40,7 +40,7 @@ impl Opening for Balancer {
     }
 
     fn limit(&self, entrance: &Entrance) {
-        entrance.backends.first().gate.set_limit(most(self));
+        entrance.backends.first().gate.set(&self.service.stream_limits);
         let (most, per_source) = flows(self);
         entrance.bounds.set(most, per_source);
     }
@@ -59,11 +59,6 @@ impl Opening for Balancer {
             "proxy {name} {does} at {address}; its visitors go to {aims}"
         );
     }
-}
-
-/// The most connections at one time.
-fn most(proxy: &Balancer) -> u32 {
-    proxy.connections.map_or(u32::MAX, NonZeroU32::get)
 }
 
 /// The most flows, in all and of one source.

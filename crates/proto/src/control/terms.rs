@@ -85,6 +85,12 @@ pub struct Timeouts {
     /// For what is left of a stream after one direction has ended, whether bytes move or not. Off by
     /// default.
     pub flush: Duration,
+    /// For a stream in which no byte of the visitor moves, whatever the target sends, as long as the
+    /// visitor's direction is open. Off by default.
+    pub idle_up: Duration,
+    /// For a stream in which no byte of the target moves, whatever the visitor sends, as long as the
+    /// target's direction is open. Off by default.
+    pub idle_down: Duration,
     /// The silence after which the system probes the far end of a TCP socket, in whole seconds up
     /// to [`TCP_KEEPALIVE_MAX`]. It is no time-out of the stream: a far end that answers is idle for
     /// as long as it likes.
@@ -103,6 +109,8 @@ impl Default for Timeouts {
             half_close: Duration::from_secs(60),
             total: Duration::ZERO,
             flush: Duration::ZERO,
+            idle_up: Duration::ZERO,
+            idle_down: Duration::ZERO,
             // A far end that vanished is noticed within 5 min (`net::socket::KEEPALIVE`).
             keepalive: Duration::from_secs(120),
         }
@@ -238,15 +246,24 @@ impl Timeouts {
     pub const fn without_limits(self) -> Self {
         let Self { dial, keepalive, .. } = self;
         let never = Duration::ZERO;
-        Self { dial, idle: never, half_close: never, total: never, flush: never, keepalive }
+        Self {
+            dial,
+            idle: never,
+            half_close: never,
+            total: never,
+            flush: never,
+            idle_up: never,
+            idle_down: never,
+            keepalive,
+        }
     }
 
     /// The fields that travel together, in the order of the wire. A new field is appended; a peer
     /// that does not know the field ignores it, and has its default where the peer sends fewer.
-    const fn fields(&mut self) -> [&mut Duration; 5] {
+    const fn fields(&mut self) -> [&mut Duration; 7] {
         // The keepalive is older than the list.
-        let Self { dial, idle, half_close, total, flush, keepalive: _ } = self;
-        [dial, idle, half_close, total, flush]
+        let Self { dial, idle, half_close, total, flush, idle_up, idle_down, keepalive: _ } = self;
+        [dial, idle, half_close, total, flush, idle_up, idle_down]
     }
 
     fn decode(mut value: Reader<'_>) -> Result<Self, ControlError> {

@@ -34,6 +34,8 @@ pub enum DropReason {
     SocketFull,
     /// A rule forbids the peer or the target.
     Denied,
+    /// A rate of bytes was used up.
+    Rate,
     /// It came from a load balancer that announces visitors, without a header that says of which
     /// visitor it is.
     NoHeader,
@@ -43,7 +45,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::QueueFull,
         Self::NoLink,
         Self::Limit,
@@ -56,6 +58,7 @@ impl DropReason {
         Self::Unreachable,
         Self::SocketFull,
         Self::Denied,
+        Self::Rate,
         Self::NoHeader,
         Self::Failed,
     ];
@@ -76,6 +79,7 @@ impl DropReason {
             Self::Unreachable => "unreachable",
             Self::SocketFull => "socket_full",
             Self::Denied => "denied",
+            Self::Rate => "rate",
             Self::NoHeader => "no_header",
             Self::Failed => "failed",
         }

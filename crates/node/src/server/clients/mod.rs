@@ -20,6 +20,7 @@ use ops::clients::Origin;
 use proto::greeting::StoredCredential;
 
 use crate::entrance::Balancers;
+use crate::limits;
 use asked::HookAnswers;
 pub(super) use changes::Changes;
 pub(crate) use client::Client;
@@ -302,6 +303,7 @@ impl Clients {
         changes.removed.sort_unstable();
         self.all.store(Arc::new(new));
         self.trusted.store(Arc::new(config.trusted_proxies.clone()));
+        limits::set_server(&config.limits);
         self.balancers.store(Arc::new(Balancers::of(config)));
         Ok(changes)
     }

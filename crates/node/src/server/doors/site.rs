@@ -36,12 +36,12 @@ use super::{Doors, requests, secure};
 use crate::aim::Aim;
 use crate::backends::{Pick, Picked};
 use crate::entrance::{self, Answer, Came, Entrance, Guest, HOLD};
-use crate::guesses;
 use crate::names::{Kind, Known as KnownName, Published, Services, Space};
 use crate::passwords::{Ticket, Turn, passwords};
 #[cfg(feature = "webrtc")]
 use crate::server::offers::door as offers;
 use crate::session::Worker;
+use crate::{guesses, limits};
 
 /// The wait before the answer to a wrong password of a visitor without a source.
 const WRONG_PASSWORD: Duration = Duration::from_millis(500);
@@ -492,7 +492,8 @@ impl Service {
             let budget = Rc::<Lease>::clone(&worker.state.budget);
             return Ok(Box::new(Elsewhere(near, aim.terms.timeouts, budget)));
         };
-        let permit = backend.gate.admit().ok_or_else(|| failed(Answer::Busy))?;
+        let permit =
+            backend.gate.admit_from(limits::source(peer)).ok_or_else(|| failed(Answer::Busy))?;
         let down = || failed(Answer::Down(ResetCode::Shutdown));
         let settings = entrance::served_by(worker, entrance, &backend.picked).ok_or_else(down)?;
         self.picked.replace(Some(Arc::clone(&backend.picked)));

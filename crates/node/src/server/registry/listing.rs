@@ -6,6 +6,8 @@ use std::time::Instant;
 use ops::clients::{self, Details, Limits, Refused, Rights};
 use ops::term;
 
+use proto::Bounds;
+
 use super::super::clients::{Client, KnownClient};
 use super::super::sightings::Sighting;
 use super::Registry;
@@ -102,10 +104,12 @@ fn rights(client: &Client) -> Rights {
 
 /// The limits that apply to a client.
 pub(super) fn limits(client: &Client) -> Limits {
-    let (streams, new_per_second) = client.limits;
+    let Bounds { streams, new_per_second, up, down } = client.limits.all;
     Limits {
-        streams,
+        streams: streams.map(Into::into),
         new_per_second: new_per_second.map(Into::into),
+        up: up.map(Into::into),
+        down: down.map(Into::into),
         ports: (client.ports != u32::MAX).then_some(client.ports),
         hosts: client.hosts.map(Into::into),
     }
