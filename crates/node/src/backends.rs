@@ -196,9 +196,10 @@ impl Backends {
         let shared = self.shared.load();
         let all = shared.iter().flat_map(|members| &members.all);
         let mut own = all.filter(|one| one.backend.session.id == picked.session);
-        own.next().map_or_else(|| Arc::clone(&self.first.load().gate), |one| {
-            Arc::clone(&one.backend.gate)
-        })
+        own.next().map_or_else(
+            || Arc::clone(&self.first.load().gate),
+            |one| Arc::clone(&one.backend.gate),
+        )
     }
 
     /// Whether a session serves the entrance.

@@ -196,7 +196,7 @@ fn offers(config: &ServerConfig) -> Option<Arc<str>> {
 pub(super) enum Opens {
     Http,
     Tls,
-    Everything(Everything),
+    Everything(Box<Everything>),
 }
 
 /// A bound door, with a socket for each worker.
@@ -232,7 +232,7 @@ impl BoundDoor {
                 timeouts: mux.timeouts,
                 gate: Gate::new(Some(memory::streams_of_default(&config.common))),
             };
-            let kind = (Opens::Everything(everything), mux.accept_proxy);
+            let kind = (Opens::Everything(Box::new(everything)), mux.accept_proxy);
             Some((Some(nth), listen_address(&listen.endpoint), kind))
         });
         http.chain(tls).chain(muxes).map(move |(nth, address, (kind, is_announced))| {
@@ -287,7 +287,7 @@ impl BoundDoor {
                     Opens::Http => Rc::new(http::HttpPort(port)),
                     Opens::Tls => Rc::new(tls::TlsPort(port)),
                     Opens::Everything(everything) => {
-                        let (port, carriers) = MuxPort::new(port, everything, address, &url, room);
+                        let (port, carriers) = MuxPort::new(port, *everything, address, &url, room);
                         accept::start(worker, registry, carriers);
                         Rc::new(port)
                     }
