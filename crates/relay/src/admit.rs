@@ -1,6 +1,6 @@
 //! Admission of streams: a [`Permit`] proves that a stream is within the limits. Dropping the
 //! permit returns its place. The permit also knows the rates of bytes under which the stream moves
-//! its bytes ([`crate::pace`]), so a rate that changes holds at once for the streams that exist.
+//! its bytes (`pace`), so a rate that changes holds at once for the streams that exist.
 //!
 //! All workers share a gate, because the limit of a service holds for the whole process and not per
 //! worker. An admission therefore costs atomic operations per opened stream. A byte costs none while

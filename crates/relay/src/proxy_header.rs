@@ -40,7 +40,7 @@ pub fn proxy_header(
     bytes.into()
 }
 
-/// The header as [`proxy_header`] makes it, with the fields of another header behind the addresses.
+/// The header as [`proxy_header()`] makes it, with the fields of another header behind the addresses.
 /// Version 1 has no fields, nor has the header of a visitor without an address.
 #[must_use]
 pub fn with_fields(

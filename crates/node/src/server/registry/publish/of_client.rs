@@ -155,7 +155,10 @@ impl OfClient {
         }
         self.close_unwanted(to, register).await;
         if register.leaving {
-            to.hosts.note_away(&self.name);
+            // The names of a process that goes stay published by those beside it.
+            if to.is_alone {
+                to.hosts.note_away(&self.name);
+            }
         } else {
             to.hosts.remember(&self.name, &names);
         }
