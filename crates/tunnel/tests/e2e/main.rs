@@ -59,6 +59,7 @@ mod private_workers;
 mod proxies;
 mod public_url;
 mod quic;
+mod rates;
 mod real_software;
 mod reload;
 mod reload_client;
