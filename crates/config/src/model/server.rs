@@ -156,6 +156,13 @@ pub struct Rights {
 /// The port of STUN that IANA has assigned (RFC 8489).
 pub const STUN_PORT: u16 = 3478;
 
+impl AcceptProxy {
+    /// Whether the entries are the same, whatever `public_bind` is.
+    fn is_same(&self, other: &Self) -> bool {
+        (&self.tcp.rights, &self.udp.rights) == (&other.tcp.rights, &other.udp.rights)
+    }
+}
+
 impl ServerConfig {
     /// The further UDP port at which STUN is answered.
     #[must_use]
@@ -203,7 +210,7 @@ impl ServerConfig {
             (*stun != other.stun, Changed::restart("stun")),
             (*webrtc != other.webrtc, Changed::live("p2p")),
             (*trusted_proxies != other.trusted_proxies, Changed::reconnect("trusted_proxies")),
-            (*accept_proxy != other.accept_proxy, Changed::live("accept_proxy")),
+            (!accept_proxy.is_same(&other.accept_proxy), Changed::live("accept_proxy")),
             (*limits != other.limits, Changed::live("limits")),
         ];
         let doors = changes(http.differs(&other.http))

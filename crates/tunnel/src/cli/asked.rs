@@ -285,8 +285,6 @@ pub(crate) struct HoldArgs {
 
 /// `tunnel clients limit`.
 #[derive(Debug, Args)]
-#[group(id = "limits", required = true, multiple = true)]
-#[group(args = ["streams", "new_per_second", "up", "down", "ports", "hosts"])]
 pub(crate) struct LimitArgs {
     /// Name of the client, which the configuration names or which enrolled by a code
     #[arg(add = clients())]
