@@ -99,7 +99,8 @@ pub(crate) enum Pick {
     To(Guard<Arc<Backend>>),
     /// A target of this process serves the visitor: of a proxy.
     Here(Guard<Arc<Backend>>),
-    /// The session of this one has no live link on this worker, and one on another worker.
+    /// The session of this backend has no live link on this worker, and has a live link on another
+    /// worker.
     Elsewhere(Arc<Session>),
     /// There is one, to which no live link leads from here.
     Wait,
@@ -237,8 +238,8 @@ impl Backends {
         self.set_members(all);
     }
 
-    /// Ends the part of a session in a shared entrance; see [`Self::join`]. The last one stays: the
-    /// caller closes the entrance.
+    /// Ends the part of a session in a shared entrance; see [`Self::join`]. The last session stays:
+    /// the caller closes the entrance.
     pub(crate) fn leave(&self, session: u64) {
         let mut all = self.members();
         if all.len() > 1 {
@@ -369,7 +370,8 @@ impl Members {
         }
     }
 
-    /// One of those that `may` serve: by the rule, of those whose target is not known to be down.
+    /// A backend that `may` serve. The rule decides among the backends whose target is not known to be
+    /// down; without such a backend, among all.
     fn choose(
         &self,
         visitor: Option<IpAddr>,

@@ -193,7 +193,7 @@ impl Sessions {
     pub(super) fn add(&mut self, id: LinkId, entry: LinkEntry) {
         let LinkEntry { placed, instance, session, beside, .. } = &entry;
         let client = self.clients.entry(session.name.clone()).or_default();
-        // Of processes that stand beside each other the first one stays in charge.
+        // Of processes that stand beside each other, the first process stays in charge.
         let stays = *beside && client.current().is_some_and(|process| process.beside);
         if !stays {
             client.current = Some(session.id);

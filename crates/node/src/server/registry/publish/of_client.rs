@@ -539,7 +539,7 @@ pub(super) fn backends(
     spec: &ServiceSpec,
     rules: Option<Arc<web::Rules>>,
 ) -> Backends {
-    let gate = gate(to, spec);
+    let gate = gate(to);
     let backends = Backends::new(aim(spec, rules.clone()), to.session, Arc::clone(&gate));
     if spec.terms.shared.is_some() {
         backends.join(to.session, aim(spec, rules), &gate);
@@ -547,10 +547,9 @@ pub(super) fn backends(
     backends
 }
 
-/// The gate of a backend within that of its client. The gate of a client that shares counts its
-/// streams, for the rule of the fewest.
-pub(super) fn gate(to: Registrant<'_>, spec: &ServiceSpec) -> Arc<Gate> {
-    Gate::within(Arc::clone(&to.client.gate), spec.terms.shared.map(|_| u32::MAX))
+/// The gate of a backend within that of its client.
+pub(super) fn gate(to: Registrant<'_>) -> Arc<Gate> {
+    Gate::within(Arc::clone(&to.client.gate), None)
 }
 
 /// The ports of `ranges`, those of `others` last.

@@ -193,7 +193,7 @@ impl Entry {
             );
             return Err(error(ServiceErrorCode::PortTaken, text));
         }
-        backends.join(to.session, aim(spec, rules), &gate(to, spec));
+        backends.join(to.session, aim(spec, rules), &gate(to));
         to.client.bound_flows(&self.entrance.bounds);
         self.entrance.steer(to.session);
         Ok(())
