@@ -22,6 +22,10 @@ use transport_webrtc::{
     Admission, Answerer, Arrived, First, Interfaces, Offerer, Peers, WebrtcSettings,
 };
 
+/// The allocator of the static binary. The library allocates several times for each packet.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// The frame size of a stream that is alone.
 const FRAME: usize = 64 << 10;
 
