@@ -316,7 +316,7 @@ impl Pump {
                 return Ok(Some(Pause::Ended));
             }
             Poll::Ready(Ok(Some(n))) => {
-                self.size.adapt(n, wanted - HEAD_ROOM);
+                self.size.adapt(n, wanted - HEAD_ROOM, room);
                 self.pipe.active.set(true);
                 self.pipe.count_in(n);
             }
