@@ -116,7 +116,7 @@ pub struct End {
 
 /// Payloads of more bytes lie in memory: a batch ends behind pages, and the tests of speed are about
 /// full batches.
-const PAGE_MOST: usize = 16 << 10;
+const PAGE_MOST: usize = 8 << 10;
 
 /// Bytes in the place of pages.
 #[derive(Debug)]
@@ -231,7 +231,7 @@ impl End {
                 return;
             }
             self.sent += 1;
-            if self.sent % 2 == 0 && n <= PAGE_MOST {
+            if self.sent.is_multiple_of(2) && n <= PAGE_MOST {
                 self.link.send_pages(seen.key, Rc::new(Page(front.slice(..n))), n);
             } else {
                 assert!(self.link.send_slice(seen.key, &front[..n]), "room() was kept to");
@@ -249,7 +249,7 @@ impl End {
     pub(super) fn receive(&mut self, now: Instant, number: CarrierNumber, buf: &mut BytesMut) {
         while self.violation.is_none() {
             // Every other payload is taken as a driver takes pages: behind exactly a head.
-            let rest = (self.received % 2 == 0
+            let rest = (self.received.is_multiple_of(2)
                 && buf.len() > HEAD_ROOM
                 && self.link.is_between_frames(number))
             .then(|| buf.split_off(HEAD_ROOM));
