@@ -19,7 +19,7 @@ triple=x86_64-unknown-linux-musl
 # certificates between clients, their metrics and several targets take 0.7 MB together. The page for
 # browsers takes 0.14 MB, 0.11 of it files of the page. Offers of WebRTC, which this binary refuses in
 # words, take 0.02 MB. `tunnel proxy` takes 0.2 MB.
-max_bytes=19100000 # the promise of the manual; a commit that raises it says why
+max_bytes=19200000 # the promise of the manual; a commit that raises it says why
 webrtc_bytes=2800000 # the share of data channels
 out="${CARGO_TARGET_DIR:-target}/static"
 
@@ -69,6 +69,8 @@ for registry in "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*/; do
   CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_RUSTFLAGS+=" --remap-path-prefix=$registry="
 done
 export CC_x86_64_unknown_linux_musl="${CC_x86_64_unknown_linux_musl:-musl-gcc}"
+# Nothing unwinds through C: a panic ends where C calls Rust. The tables take 0.15 MB.
+export CFLAGS_x86_64_unknown_linux_musl="${CFLAGS_x86_64_unknown_linux_musl:-} -fno-asynchronous-unwind-tables -fno-unwind-tables"
 # musl's own allocator takes one lock for all threads; mimalloc takes none.
 # WebRTC would exceed the size.
 features=mimalloc

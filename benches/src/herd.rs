@@ -84,6 +84,7 @@ fn keep(server: &Server, token: &Token, name: Name, told: &Rc<Told>) -> AbortHan
         identity: Identity::Token(token.clone()),
         instance: InstanceId(link::random()),
         logged_in: Arc::new(AtomicBool::new(false)),
+        shares: Arc::default(),
         leaving: Arc::new(AtomicBool::new(false)),
         retry: Retry::default(),
         redial: Rc::default(),

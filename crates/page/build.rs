@@ -1,6 +1,9 @@
 //! Builds the crate `browser` for wasm32 and compresses the files of the page. On a machine without
 //! that target of Rust the page is left out, and the server says so when it is asked to offer it.
 //! The bytes are those of the sources: none of them is kept in the repository, so none is outdated.
+//!
+//! Nothing is written but to the target folder of the build, so that the sources may be read-only.
+//! What is built has no crate that the program lacks, so that nothing is downloaded.
 
 use std::env;
 use std::ffi::OsString;
@@ -8,7 +11,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -35,7 +38,20 @@ const KEPT: &[&str] = &[
 
 type Failure = Box<dyn std::error::Error>;
 
-fn main() -> Result<(), Failure> {
+fn main() -> ExitCode {
+    let Err(error) = build() else { return ExitCode::SUCCESS };
+    // As lines, which a `Result` of `main` would print as one.
+    let hint = format!(
+        "the page for browsers (http.browser) was not built for {TARGET} (hint: {SKIP}=1 builds the \
+         program without the page)"
+    );
+    for line in error.to_string().lines().chain([hint.as_str()]) {
+        println!("cargo::error={line}");
+    }
+    ExitCode::FAILURE
+}
+
+fn build() -> Result<(), Failure> {
     let here = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let crates = here.parent().ok_or("no folder of crates")?;
@@ -46,12 +62,13 @@ fn main() -> Result<(), Failure> {
     }
     println!("cargo::rerun-if-changed={}", crates.join("../Cargo.lock").display());
     println!("cargo::rerun-if-env-changed={SKIP}");
-    // rustup writes this list when it adds the target.
+    // rustup writes this list when it adds the target. Where Rust is not of rustup, the folder itself
+    // changes.
     let sysroot = asked(&["--print", "sysroot"])?;
-    let components = Path::new(&sysroot).join("lib/rustlib/components");
-    if components.is_file() {
-        println!("cargo::rerun-if-changed={}", components.display());
-    }
+    let targets = Path::new(&sysroot).join("lib/rustlib");
+    let components = targets.join("components");
+    let changes = if components.is_file() { components } else { targets };
+    println!("cargo::rerun-if-changed={}", changes.display());
     let mut list = String::from("&[");
     if env::var_os(SKIP).is_none() && has_target()? {
         let mut files = vec![("link.wasm".to_owned(), link(crates, &out)?)];
@@ -84,7 +101,9 @@ fn has_target() -> Result<bool, Failure> {
 
 /// What the compiler prints.
 fn asked(args: &[&str]) -> Result<String, Failure> {
-    let said = Command::new(env::var("RUSTC")?).args(args).output()?;
+    let rustc = env::var("RUSTC")?;
+    let said = Command::new(&rustc).args(args).output();
+    let said = said.map_err(|error| format!("{rustc} does not start: {error}"))?;
     Ok(String::from_utf8(said.stdout)?.trim().to_owned())
 }
 
@@ -116,7 +135,8 @@ fn link(crates: &Path, out: &Path) -> Result<PathBuf, Failure> {
         above.file_name().is_some_and(|name| name == &*env::var("TARGET").unwrap_or_default());
     let folder = above.parent().filter(|_| is_of_target).unwrap_or(above).join("page");
     let kept = KEPT.iter().filter_map(|name| Some((name, env::var_os(name)?)));
-    let built = Command::new(env::var("CARGO")?)
+    let cargo = env::var("CARGO")?;
+    let built = Command::new(&cargo)
         .env_clear()
         .envs(kept)
         .env("CARGO_ENCODED_RUSTFLAGS", flags(crates)?)
@@ -132,10 +152,14 @@ fn link(crates: &Path, out: &Path) -> Result<PathBuf, Failure> {
         ])
         .arg("--target-dir")
         .arg(&folder)
+        // As many compilers at a time as the build around this one may start.
+        .args(env::var("NUM_JOBS").ok().map(|jobs| format!("--jobs={jobs}")))
         .current_dir(crates)
-        .output()?;
+        .output()
+        .map_err(|error| format!("{cargo} does not start: {error}"))?;
     if !built.status.success() {
-        return Err(String::from_utf8_lossy(&built.stderr).into());
+        let said = String::from_utf8_lossy(&built.stderr);
+        return Err(format!("{cargo} build --package browser: {}\n{said}", built.status).into());
     }
     Ok(folder.join(TARGET).join("page/browser.wasm"))
 }

@@ -17,7 +17,14 @@ const kept = () => {
     return [];
   }
 };
-const keep = (all) => localStorage.setItem(STORE, JSON.stringify(all));
+/** A browser that keeps nothing has the visit until the page is left. */
+const keep = (all) => {
+  try {
+    localStorage.setItem(STORE, JSON.stringify(all));
+  } catch {
+    // It may have no storage for this page, or no room.
+  }
+};
 const same = (a, b) => a.service === b.service;
 
 /** The lines of a code with this prefix. */
@@ -164,7 +171,11 @@ async function begin(who) {
         mine.visit.close();
         const known = { service: who.service, token: who.token, name: who.name, secret: rest };
         keep([...kept().filter((other) => !same(other, known)), known]);
-        await start({ ...known, isCode: false });
+        try {
+          await start({ ...known, isCode: false });
+        } catch (error) {
+          notice(`The visit cannot go on: ${error.message}.`, true);
+        }
         break;
       }
       case "visiting":
@@ -172,7 +183,8 @@ async function begin(who) {
         break;
       case "live":
         notice("");
-        state("live", "Connected", "through the server");
+        if (rest === "direct") state("live", "Direct", `connection to ${client}`);
+        else state("live", "Connected", "through the server");
         frames ??= framed(site, mine, (failure, now) =>
           now === "live" || failure === "cut" || failure === "refused"
             ? failureSentence(failure, client, service)
@@ -232,6 +244,8 @@ async function hold(name, client, service) {
 function framed(site, mine, words) {
   const keeper = document.createElement("iframe");
   keeper.className = "keeper";
+  // The pages of the service reach into this frame, which has their origin: it may no more than they.
+  keeper.setAttribute("sandbox", "allow-same-origin allow-scripts");
   keeper.src = `${site}/.tunnel/frame`;
   let page;
   let drop = () => {};
@@ -257,7 +271,8 @@ function framed(site, mine, words) {
       at("tab").href = `${site}/`;
       at("tab").hidden = false;
     }
-    if (typeof data === "string" && data.startsWith("failed")) {
+    // Once the service is shown, its pages could say this in a text of theirs.
+    if (!page && typeof data === "string" && data.startsWith("failed")) {
       notice(`This browser cannot show the service: ${data.slice(7)}`, true);
     }
   };
@@ -265,6 +280,7 @@ function framed(site, mine, words) {
   const end = mine.end;
   mine.end = () => {
     removeEventListener("message", hear);
+    drop();
     end();
   };
   at("place").append(keeper);

@@ -22,6 +22,8 @@ export function stateSentence(word, client, service) {
     case "unproven":
       return `The other side could not prove that it is the one that the code was made for. Something
         in between may change the bytes.`;
+    case "broken":
+      return `This page has failed. Load it again; nothing of the visit is lost.`;
     case "away":
       return `${client} is not connected to the server.`;
     case "silent":

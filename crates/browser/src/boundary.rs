@@ -59,9 +59,9 @@ pub extern "C" fn output() -> *const u8 {
 /// secret, the service, the token of the service. Returns the length of the output: of a line that says
 /// why not, or 0.
 #[unsafe(no_mangle)]
-pub extern "C" fn begin() -> usize {
+pub extern "C" fn begin(now: f64) -> usize {
     PLACE.with_borrow_mut(|place| {
-        let made = read(&place.input);
+        let made = read(at(now), &place.input);
         place.input.fill(0);
         place.output.clear();
         match made {
@@ -72,17 +72,23 @@ pub extern "C" fn begin() -> usize {
     })
 }
 
-fn read(input: &[u8]) -> Result<Visit, String> {
+fn read(now: Instant, input: &[u8]) -> Result<Visit, String> {
     let (seed, text) = input.split_first_chunk().ok_or("too little")?;
     let text = str::from_utf8(text).map_err(|error| error.to_string())?;
     let lines: Vec<_> = text.split('\n').collect();
     let [kind, name, secret, service, token] = lines[..] else { return Err("too little".into()) };
     let is_code = kind == "code";
     let visitor = Visitor { name, secret, is_code, service, token, seed: *seed };
-    Visit::new(&visitor).map_err(|error| error.to_string())
+    Visit::new(now, &visitor).map_err(|error| error.to_string())
 }
 
-/// A connection to the server is open.
+/// The page offers a data channel. Input: its session description, or nothing where it cannot.
+#[unsafe(no_mangle)]
+pub extern "C" fn offer(now: f64) {
+    with(|visit, input| visit.offer(at(now), str::from_utf8(input).unwrap_or_default()));
+}
+
+/// A connection to the server is open. The slot 0 is the data channel, here and below.
 #[unsafe(no_mangle)]
 pub extern "C" fn dial(now: f64, slot: u32) {
     with(|visit, _| visit.dial(at(now), slot));

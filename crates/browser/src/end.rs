@@ -11,8 +11,8 @@ use proto::greeting::{
     GreetingError, Identity, LinkSecret, Name, Refusal, Versions,
 };
 use proto::{
-    Attach, CarrierNumber, Event, GoAwayReason, InstanceId, Instant, Link, LinkConfig, LinkId,
-    Side, Unlimited,
+    Attach, Budget, CarrierNumber, Event, GoAwayReason, InstanceId, Instant, Link, LinkConfig,
+    LinkId, Side,
 };
 
 /// Bytes of a stream that wait for the page at most. A browser keeps what a tab has not taken.
@@ -38,8 +38,12 @@ pub(crate) enum Told<S> {
     Live(S),
     /// The carrier of this slot is to be closed: it is lost, replaced or refused.
     Lost(S),
-    /// The greeting failed.
-    Failed(GreetingError),
+    /// The greeting of the carrier with this slot failed.
+    Failed(S, GreetingError),
+    /// Bytes of the control stream.
+    Control(Bytes),
+    /// The carrier that lives may be dead, and has said nothing for too long.
+    Suspect,
     /// The other end does not know the link any more: the next carrier begins a new one. The streams
     /// of the link are gone.
     Forgotten,
@@ -67,14 +71,29 @@ struct Carrier<S> {
 }
 
 enum Stage {
-    Greeting { greeting: Box<ClientGreeting>, adds: bool },
+    /// The greeting is to be over at `until`: the far end may be silent.
+    Greeting {
+        greeting: Box<ClientGreeting>,
+        adds: bool,
+        until: Instant,
+    },
     Attached(CarrierNumber),
+}
+
+impl<S> Carrier<S> {
+    const fn greets_until(&self) -> Option<Instant> {
+        match self.stage {
+            Stage::Greeting { until, .. } => Some(until),
+            Stage::Attached(_) => None,
+        }
+    }
 }
 
 /// This end of a link. `S` names the slots of its carriers.
 pub(crate) struct End<S> {
     who: Who,
     features: Features,
+    memory: Rc<dyn Budget>,
     known: Option<Known>,
     /// A server process logs in as new once, and takes over from an older process then.
     has_logged_in: bool,
@@ -90,9 +109,10 @@ impl<S> std::fmt::Debug for End<S> {
 }
 
 impl<S: Copy + PartialEq> End<S> {
-    pub(crate) fn new(who: Who, features: Features) -> Self {
+    pub(crate) fn new(who: Who, features: Features, memory: Rc<dyn Budget>) -> Self {
         let (carriers, greetings, told) = (Vec::new(), VecDeque::new(), VecDeque::new());
-        Self { who, features, known: None, has_logged_in: false, carriers, greetings, told }
+        let (known, has_logged_in) = (None, false);
+        Self { who, features, memory, known, has_logged_in, carriers, greetings, told }
     }
 
     /// The link, once there is one.
@@ -110,6 +130,12 @@ impl<S: Copy + PartialEq> End<S> {
         self.carriers.iter().any(|carrier| carrier.slot == slot)
     }
 
+    /// Whether the carrier of this slot belongs to the link.
+    pub(crate) fn is_attached(&self, slot: S) -> bool {
+        let is = |stage: &Stage| matches!(stage, Stage::Attached(_));
+        self.carriers.iter().any(|carrier| carrier.slot == slot && is(&carrier.stage))
+    }
+
     /// The slot of the carrier by which frames leave.
     pub(crate) fn active(&self) -> Option<S> {
         let number = self.known.as_ref()?.link.active_carrier()?;
@@ -121,8 +147,16 @@ impl<S: Copy + PartialEq> End<S> {
         self.carriers.iter().find(is).map(|carrier| carrier.slot)
     }
 
-    /// Greets over a new carrier. `adds`: it is a standby beside the carrier that lives.
-    pub(crate) fn dial(&mut self, slot: S, nonce: [u8; 32], binding: Binding, adds: bool) {
+    /// Greets over a new carrier, which is lost if the greeting is not over at `until`. `adds`: it is
+    /// a standby beside the carrier that lives.
+    pub(crate) fn dial(
+        &mut self,
+        until: Instant,
+        slot: S,
+        nonce: [u8; 32],
+        binding: Binding,
+        adds: bool,
+    ) {
         self.carriers.retain(|carrier| carrier.slot != slot);
         let attach = self.known.as_mut().map(|known| {
             known.claimed += 1;
@@ -143,11 +177,11 @@ impl<S: Copy + PartialEq> End<S> {
         };
         match ClientGreeting::new(setup) {
             Ok(greeting) => {
-                let stage = Stage::Greeting { greeting: Box::new(greeting), adds };
+                let stage = Stage::Greeting { greeting: Box::new(greeting), adds, until };
                 self.carriers.push(Carrier { slot, input: BytesMut::new(), stage });
                 self.greet(slot);
             }
-            Err(error) => self.told.push_back(Told::Failed(error)),
+            Err(error) => self.told.push_back(Told::Failed(slot, error)),
         }
     }
 
@@ -158,7 +192,7 @@ impl<S: Copy + PartialEq> End<S> {
         };
         carrier.input.extend_from_slice(bytes);
         let mut outcome = None;
-        if let Stage::Greeting { greeting, adds } = &mut carrier.stage {
+        if let Stage::Greeting { greeting, adds, .. } = &mut carrier.stage {
             greeting.handle_input(&mut carrier.input);
             outcome = greeting.poll_outcome().map(|outcome| (outcome, *adds));
         }
@@ -206,7 +240,7 @@ impl<S: Copy + PartialEq> End<S> {
                     resume_timeout: accepted.resume_timeout,
                     ..LinkConfig::default()
                 };
-                let link = Link::new(Side::Client, config, Rc::new(Unlimited), now);
+                let link = Link::new(Side::Client, config, Rc::clone(&self.memory), now);
                 let (id, claimed) = (accepted.link, number.0);
                 self.known = Some(Known { link, id, secret, claimed, newest: number });
                 Attach::New
@@ -231,7 +265,7 @@ impl<S: Copy + PartialEq> End<S> {
         if matches!(error, GreetingError::Refused(Refusal::UnknownLink)) && self.known.is_some() {
             return self.forget(Told::Forgotten);
         }
-        self.told.push_back(Told::Failed(error));
+        self.told.push_back(Told::Failed(slot, error));
     }
 
     /// Reads what a carrier has brought, frame by frame.
@@ -276,14 +310,13 @@ impl<S: Copy + PartialEq> End<S> {
                     known.link.detach(now, number);
                 }
             }
-            Event::GoingAway(GoAwayReason::Retire | GoAwayReason::Done)
-            | Event::ProbeNextPath
+            Event::Control(bytes) => self.told.push_back(Told::Control(bytes)),
+            Event::ProbeNextPath => self.told.push_back(Told::Suspect),
+            Event::GoingAway(GoAwayReason::Retire)
             | Event::TookOver(_)
             | Event::FlowOpened { .. }
             | Event::Datagram { .. }
-            | Event::FlowClosed { .. }
-            // What the server and the other client say concerns direct paths and services.
-            | Event::Control(_) => {}
+            | Event::FlowClosed { .. } => {}
             Event::GoingAway(_) | Event::Expired => self.forget(Told::Ended),
             Event::Opened { .. }
             | Event::Data { .. }
@@ -328,10 +361,15 @@ impl<S: Copy + PartialEq> End<S> {
             known.link.handle_timeout(now);
             self.hear(now);
         }
+        let is_late = |carrier: &&Carrier<S>| carrier.greets_until().is_some_and(|at| at <= now);
+        let late: Vec<_> = self.carriers.iter().filter(is_late).map(|late| late.slot).collect();
+        late.into_iter().for_each(|slot| self.drop_carrier(slot));
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        self.known.as_ref().and_then(|known| known.link.poll_timeout())
+        let link = self.known.as_ref().and_then(|known| known.link.poll_timeout());
+        let greetings = self.carriers.iter().filter_map(Carrier::greets_until);
+        greetings.chain(link).min()
     }
 
     /// Bytes for a carrier whose slot `takes` some.

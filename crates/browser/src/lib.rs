@@ -5,6 +5,7 @@
 //! ```text
 //!   page ── WebSocket ── outer link ── server ── stream ── client with the service
 //!                          └─ a stream is the carrier of the inner link ──┘
+//!     └──── data channel ──── the next carrier of the inner link ────────────┘
 //! ```
 //!
 //! | module | content |
@@ -13,6 +14,8 @@
 //! | `visit` | the two links of a visit, and the requests over the inner link |
 //! | `http` | a request as bytes, and a response from bytes |
 //! | `news` | what comes out, as values and as bytes for the page |
+//! | `memory` | the bytes that may wait for the page |
+//! | `signal` | what the two clients tell each other about a data channel |
 //! | `entropy` | random bytes from one seed of the page |
 //! | `boundary` | the functions that the page calls, on wasm32 alone |
 
@@ -21,9 +24,11 @@ pub mod boundary;
 mod end;
 mod entropy;
 mod http;
+mod memory;
 mod news;
+mod signal;
 mod visit;
 
 pub use http::{BadRequest, Body, Request};
-pub use news::{News, State};
+pub use news::{News, Path, State};
 pub use visit::{BadVisit, Visit, Visitor};

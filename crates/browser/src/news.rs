@@ -3,6 +3,15 @@
 
 use bytes::{BufMut as _, Bytes};
 
+/// The way of the bytes between the page and the client that has the service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Path {
+    /// Through the server.
+    Relay,
+    /// Over a data channel of the page.
+    Direct,
+}
+
 /// How a visit stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
@@ -10,8 +19,8 @@ pub enum State {
     Enrolled(String),
     /// The page has logged in at the server, and visits the client with the service.
     Visiting,
-    /// Requests reach the service.
-    Live,
+    /// Requests reach the service, by this path.
+    Live(Path),
     /// The other client does not answer; the visit is tried again.
     Silent,
     /// The other client is not connected to the server; the visit is tried again.
@@ -25,7 +34,7 @@ pub enum State {
 /// What a visit tells the page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
-    /// Bytes for the carrier with this number.
+    /// Bytes for the carrier with this number; 0 is the data channel.
     Send(u32, Bytes),
     /// The carrier with this number is to be closed.
     Close(u32),
@@ -42,6 +51,11 @@ pub enum News {
     Room(u32),
     /// How the visit stands.
     State(State),
+    /// The page is to offer a data channel, and calls [`Visit::offer`](crate::Visit::offer). The
+    /// server answers STUN at these ports.
+    Seek(Vec<u16>),
+    /// The answer to the offer: a session description.
+    Answer(String),
 }
 
 impl News {
@@ -55,6 +69,13 @@ impl News {
             Self::End(request) => (5, *request, &[]),
             Self::Failed(request, why) => (6, *request, why.as_bytes()),
             Self::Room(request) => (7, *request, &[]),
+            Self::Seek(ports) => {
+                out.put_u8(9);
+                out.put_u32_le(0);
+                let ports: Vec<_> = ports.iter().map(u16::to_string).collect();
+                return out.extend_from_slice(ports.join(" ").as_bytes());
+            }
+            Self::Answer(text) => (10, 0, text.as_bytes()),
             Self::State(state) => {
                 out.put_u8(8);
                 out.put_u32_le(0);
@@ -73,7 +94,8 @@ impl State {
         let (word, rest) = match self {
             Self::Enrolled(token) => ("enrolled ", token.as_str()),
             Self::Visiting => ("visiting", ""),
-            Self::Live => ("live", ""),
+            Self::Live(Path::Relay) => ("live ", "relayed"),
+            Self::Live(Path::Direct) => ("live ", "direct"),
             Self::Silent => ("silent", ""),
             Self::Away => ("away", ""),
             Self::Offline => ("offline", ""),

@@ -28,20 +28,24 @@ mod tables {
 
     /// The times of a stream after it was connected. A forward has these alone, because the server
     /// dials its target and decides about flows.
-    pub(crate) const STREAM_TIMES: &[&str] = &["idle", "half_close", "total", "flush"];
+    pub(crate) const STREAM_TIMES: &[&str] = &["idle", "idle_up", "idle_down", "half_close", "total", "flush"];
 
     pub(crate) const SERVER: Table = table("server:", &[
         "listen", "tls", "clients", "public_bind", "public_url", "state_dir", "workers", "memory_budget", "window",
         "keepalive", "resume_timeout", "drain_timeout", "log", "control", "trusted_proxies",
         "watch", "admin", "allow_any_client", "auth", "otlp", "quic", "kcp", "http", "tls_routes",
-        "stun", "p2p",
-    ], &["limits"]);
-    pub(crate) const LISTEN: Table = table("server:listen[]", &["url", "client_ca", "default", "silence", "timeouts"], &[]);
-    pub(crate) const LISTEN_TIMEOUTS: Table = table("server:listen[].timeouts", &["dial", "idle", "half_close", "total", "flush"], &[]);
-    pub(crate) const HTTP: Table = table("server:http", &["listen", "domain", "route_header", "redirect", "pages", "remember", "browser"], &[]);
+        "stun", "p2p", "accept_proxy", "limits",
+    ], &[]);
+    pub(crate) const ALL_LIMITS: Table = table("server:limits", &["streams", "new_per_second", "up", "down", "source", "stream"], &[]);
+    pub(crate) const ALL_SOURCE_LIMITS: Table = table("server:limits.source", &["streams", "new_per_second", "up", "down"], &[]);
+    pub(crate) const ALL_STREAM_LIMITS: Table = table("server:limits.stream", &["up", "down"], &[]);
+    pub(crate) const ACCEPT_PROXY: Table = table("server:accept_proxy", &["tcp", "udp"], &[]);
+    pub(crate) const LISTEN: Table = table("server:listen[]", &["url", "client_ca", "default", "silence", "timeouts", "accept_proxy"], &[]);
+    pub(crate) const LISTEN_TIMEOUTS: Table = table("server:listen[].timeouts", &["dial", "idle", "idle_up", "idle_down", "half_close", "total", "flush"], &[]);
+    pub(crate) const HTTP: Table = table("server:http", &["listen", "domain", "route_header", "redirect", "pages", "remember", "browser", "accept_proxy"], &[]);
     pub(crate) const PAGES: Table = table("server:http.pages", &["not_found", "unavailable"], &[]);
     pub(crate) const TLS_ROUTES: Table = table("server:tls_routes",
-        &["listen", "certificates", "min_version", "acme"], &[]);
+        &["listen", "certificates", "min_version", "acme", "accept_proxy"], &[]);
     pub(crate) const CERTIFICATE: Table = table("server:tls_routes.certificates[]", &["cert", "key"], &[]);
     pub(crate) const ACME: Table = table("server:tls_routes.acme",
         &["accept_terms", "email", "directory", "ca", "names", "account", "eab", "dns", "on_demand"], &[]);
@@ -55,10 +59,12 @@ mod tables {
     pub(crate) const AUTH_HTTP: Table = table("server:auth.http", &["url", "tls", "headers", "timeout", "cache"], &["proxy"]);
     pub(crate) const AUTH_TLS: Table = table("server:auth.http.tls", &["pin", "ca", "cert", "key", "min_version"], &[]);
     pub(crate) const ALLOW: Table = table("server:clients[].allow", 
-        &["tcp", "udp", "http", "tls", "pass_through", "forward", "visit", "invite", "speedtest"], &[]);
+        &["tcp", "udp", "http", "tls", "pass_through", "forward", "visit", "shared", "invite", "speedtest"], &[]);
     pub(crate) const LIMITS: Table = table("server:clients[].limits",
-        &["streams", "new_per_second", "ports", "hosts", "flows", "source"], &["up", "down"]);
-    pub(crate) const SOURCE_LIMITS: Table = table("server:clients[].limits.source", &["flows"], &["streams", "up", "down"]);
+        &["streams", "new_per_second", "ports", "hosts", "flows", "up", "down", "source", "stream"], &[]);
+    pub(crate) const SOURCE_LIMITS: Table = table("server:clients[].limits.source", &["flows", "streams", "new_per_second", "up", "down"], &[]);
+    pub(crate) const STREAM_LIMITS: Table = table("server:clients[].limits.stream", &["up", "down"], &[]);
+    pub(crate) const ANY_STREAM_LIMITS: Table = Table { path: "server:allow_any_client.limits.stream", ..STREAM_LIMITS };
     pub(crate) const ANY_ALLOW: Table = Table { path: "server:allow_any_client.allow", ..ALLOW };
     pub(crate) const ANY_LIMITS: Table = Table { path: "server:allow_any_client.limits", ..LIMITS };
     pub(crate) const ANY_SOURCE_LIMITS: Table = Table { path: "server:allow_any_client.limits.source", ..SOURCE_LIMITS };
@@ -67,8 +73,14 @@ mod tables {
         "servers", "name", "token", "token_file", "tls", "connections", "services", "forwards", "retry",
         "state_dir", "workers", "memory_budget", "window", "keepalive", "resume_timeout", "drain_timeout",
         "log", "control", "headers", "proxy", "watch", "id_prefix", "introduce", "admin", "otlp", "quic",
-        "kcp", "allow_from", "deny_from", "visits", "p2p",
-    ], &["sni", "trusted_proxies", "limits"]);
+        "kcp", "allow_from", "deny_from", "visits", "p2p", "trusted_proxies", "limits",
+    ], &["sni"]);
+    pub(crate) const CLIENT_LIMITS: Table = Table { path: "client:limits", ..ALL_LIMITS };
+    pub(crate) const CLIENT_SOURCE_LIMITS: Table = Table { path: "client:limits.source", ..ALL_SOURCE_LIMITS };
+    pub(crate) const CLIENT_STREAM_LIMITS: Table = Table { path: "client:limits.stream", ..ALL_STREAM_LIMITS };
+    pub(crate) const FORWARD_LIMITS: Table = Table { path: "client:forwards[].limits", ..ALL_LIMITS };
+    pub(crate) const FORWARD_SOURCE_LIMITS: Table = Table { path: "client:forwards[].limits.source", ..ALL_SOURCE_LIMITS };
+    pub(crate) const FORWARD_STREAM_LIMITS: Table = Table { path: "client:forwards[].limits.stream", ..ALL_STREAM_LIMITS };
     pub(crate) const KEPT: Table = table("kept:", &["services", "forwards", "without"], &[]);
     pub(crate) const PATH: Table = table("client:servers[]", &["url", "tls", "sni", "headers", "proxy"], &["name", "paths"]);
     pub(crate) const CLIENT_TLS: Table = table("client:tls", &["pin", "ca", "cert", "key", "min_version"], &[]);
@@ -76,16 +88,17 @@ mod tables {
     pub(crate) const SERVICE: Table = table("client:services[]",
         &["name", "target", "target_tls", "public", "priority", "timeouts", "tcp_keepalive", "health", "allow_from", "deny_from", "proxy_protocol",
           "basic_auth", "basic_auth_file", "host_rewrite", "headers", "response_headers", "forwarded", "path", "strip_prefix", "redirect", "hsts", "preflight", "compress", "pass_through", "remember", "until",
-          "list", "try_files", "allow", "limits", "visitors", "visitor_tls", "browser", "balance"],
-        &["resume", "shared", "sticky"]);
+          "list", "try_files", "allow", "limits", "visitors", "visitor_tls", "browser", "balance", "shared"],
+        &["resume", "sticky"]);
     pub(crate) const SERVICE_TARGET: Table = table("client:services[].target[]", &["url", "weight"], &[]);
     pub(crate) const TARGET_TLS: Table = table("client:services[].target_tls", &["pin", "ca", "server_name", "insecure"], &[]);
-    pub(crate) const SERVICE_LIMITS: Table = table("client:services[].limits", &["flows", "source"], &["streams", "new_per_second", "up", "down", "stream"]);
+    pub(crate) const SERVICE_LIMITS: Table = table("client:services[].limits", &["flows", "streams", "new_per_second", "up", "down", "source", "stream"], &[]);
+    pub(crate) const SERVICE_STREAM_LIMITS: Table = Table { path: "client:services[].limits.stream", ..STREAM_LIMITS };
     pub(crate) const SERVICE_SOURCE_LIMITS: Table = Table { path: "client:services[].limits.source", ..SOURCE_LIMITS };
     pub(crate) const REQUEST_HEADERS: Table = table("client:services[].headers", &["set", "remove"], &[]);
     pub(crate) const RESPONSE_HEADERS: Table = Table { path: "client:services[].response_headers", ..REQUEST_HEADERS };
     pub(crate) const HEALTH: Table = table("client:services[].health", &["interval", "timeout", "path"], &[]);
-    pub(crate) const TIMEOUTS: Table = table("client:services[].timeouts", &["dial", "idle", "half_close", "total", "flush", "flow", "flow_unanswered"], &[]);
+    pub(crate) const TIMEOUTS: Table = table("client:services[].timeouts", &["dial", "idle", "idle_up", "idle_down", "half_close", "total", "flush", "flow", "flow_unanswered"], &[]);
     pub(crate) const VISITOR: Table = table("client:services[].visitors[]", &["name", "token", "token_file"], &[]);
     pub(crate) const VISITOR_TLS: Table = table("client:services[].visitor_tls", &["ca", "cert", "key"], &[]);
     pub(crate) const FORWARD_TLS: Table = table("client:forwards[].tls", &["ca", "cert", "key"], &[]);
@@ -95,21 +108,23 @@ mod tables {
     pub(crate) const SERVER_WEBRTC: Table = table("server:p2p.webrtc", &["path"], &["peers", "idle"]);
     pub(crate) const P2P_WEBRTC: Table = table("client:p2p.webrtc", &["peers", "idle"], &[]);
     pub(crate) const VISIT: Table = table("client:visits[]", &["service", "token", "token_file", "tls", "p2p"], &[]);
-    pub(crate) const FORWARD: Table = table("client:forwards[]", &["listen", "target", "mode", "basic_auth", "timeouts", "token", "token_file", "tls", "p2p"], &["limits", "name"]);
+    pub(crate) const FORWARD: Table = table("client:forwards[]", &["listen", "target", "mode", "basic_auth", "timeouts", "token", "token_file", "tls", "p2p", "accept_proxy", "limits"], &["name"]);
     pub(crate) const FORWARD_TIMEOUTS: Table = table("client:forwards[].timeouts", STREAM_TIMES, &[]);
     pub(crate) const RETRY: Table = table("client:retry", &["min", "max"], &[]);
 
     pub(crate) const PROXY: Table = table("proxy:", &[
         "proxies", "state_dir", "workers", "memory_budget", "drain_timeout", "log", "control", "watch", "admin", "otlp",
-    ], &["trusted_proxies"]);
+        "trusted_proxies",
+    ], &[]);
     pub(crate) const BALANCER: Table = table("proxy:proxies[]",
         &["name", "listen", "mode", "tls", "target", "target_tls", "balance", "health", "limits", "timeouts", "tcp_keepalive",
-          "proxy_protocol", "allow_from", "deny_from"], &["sticky"]);
+          "proxy_protocol", "accept_proxy", "allow_from", "deny_from"], &["sticky"]);
     pub(crate) const BALANCER_TARGET: Table = Table { path: "proxy:proxies[].target[]", ..SERVICE_TARGET };
     pub(crate) const BALANCER_TARGET_TLS: Table = Table { path: "proxy:proxies[].target_tls", ..TARGET_TLS };
     pub(crate) const BALANCER_TLS: Table = table("proxy:proxies[].tls", &["cert", "key"], &[]);
     pub(crate) const BALANCER_HEALTH: Table = Table { path: "proxy:proxies[].health", ..HEALTH };
-    pub(crate) const BALANCER_LIMITS: Table = table("proxy:proxies[].limits", &["connections", "flows", "source"], &["new_per_second", "up", "down", "stream"]);
+    pub(crate) const BALANCER_LIMITS: Table = table("proxy:proxies[].limits", &["connections", "flows", "new_per_second", "up", "down", "source", "stream"], &[]);
+    pub(crate) const BALANCER_STREAM_LIMITS: Table = Table { path: "proxy:proxies[].limits.stream", ..STREAM_LIMITS };
     pub(crate) const BALANCER_SOURCE_LIMITS: Table = Table { path: "proxy:proxies[].limits.source", ..SOURCE_LIMITS };
     pub(crate) const BALANCER_TIMEOUTS: Table = Table { path: "proxy:proxies[].timeouts", ..TIMEOUTS };
 
@@ -134,6 +149,20 @@ pub(crate) use tables::*;
 /// All sections. The editor and the test of REFERENCE.md use them.
 pub const TABLES: &[Table] = &[
     SERVER,
+    ALL_LIMITS,
+    ALL_SOURCE_LIMITS,
+    ALL_STREAM_LIMITS,
+    STREAM_LIMITS,
+    ANY_STREAM_LIMITS,
+    CLIENT_LIMITS,
+    CLIENT_SOURCE_LIMITS,
+    CLIENT_STREAM_LIMITS,
+    FORWARD_LIMITS,
+    FORWARD_SOURCE_LIMITS,
+    FORWARD_STREAM_LIMITS,
+    SERVICE_STREAM_LIMITS,
+    BALANCER_STREAM_LIMITS,
+    ACCEPT_PROXY,
     LISTEN,
     LISTEN_TIMEOUTS,
     HTTP,

@@ -5,9 +5,9 @@ use std::fmt;
 
 use crate::BadValue;
 
-/// Transports that are designed and not built yet. Their names are no typing errors, so they get a
-/// message of their own.
-const LATER: &[&str] = &["webrtc"];
+/// A transport that never leads to a server: the server would carry bytes that its data channels
+/// carry at less speed than QUIC. Its name is no typing error, so it gets a message of its own.
+const BETWEEN_CLIENTS: &str = "webrtc";
 
 /// The protocol below a transport, a service or a forward. Its port is a port of this protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -153,12 +153,15 @@ impl Scheme {
     pub(crate) fn of_url(name: &str) -> Result<Self, BadValue> {
         let mux = (name == Self::MUX.name).then_some(Self::MUX);
         Self::named(name).or(mux).ok_or_else(|| {
-            let bad = if LATER.contains(&name) {
-                BadValue::new(format!("this version does not have the transport {name}"))
-            } else {
-                BadValue::new(format!("unknown transport `{name}`"))
-            };
-            bad.hint(format!("use {}", Self::list("or", |_| true)))
+            let known = Self::list("or", |_| true);
+            if name == BETWEEN_CLIENTS {
+                let text = "data channels lead from client to client, and never to a server";
+                return BadValue::new(format!("{name}://: {text}")).hint(format!(
+                    "use {known}; `p2p: webrtc` of a forward takes data channels, and \
+                     `p2p: {{ webrtc: {{}} }}` of a server takes offers of browsers and programs"
+                ));
+            }
+            BadValue::new(format!("unknown transport `{name}`")).hint(format!("use {known}"))
         })
     }
 
@@ -192,7 +195,7 @@ mod tests {
         for (n, scheme) in Scheme::ALL.iter().enumerate() {
             assert_eq!(Scheme::named(scheme.name), Some(*scheme));
             assert!(Scheme::ALL[..n].iter().all(|other| other.name != scheme.name));
-            assert!(!LATER.contains(&scheme.name));
+            assert_ne!(scheme.name, BETWEEN_CLIENTS);
         }
         assert_eq!(Scheme::named("TLS"), None);
         assert_eq!(Scheme::named("mux"), None, "no client dials it");

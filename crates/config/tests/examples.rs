@@ -43,6 +43,24 @@ fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
+/// The files inside a manifest of Kubernetes: blocks below `NAME.yaml: |`, indented by 4 spaces.
+fn inside(manifest: &str) -> Vec<String> {
+    let mut files: Vec<String> = Vec::new();
+    let mut is_inside = false;
+    for line in manifest.lines() {
+        match line.strip_prefix("    ") {
+            Some(rest) if is_inside => {
+                files.last_mut().expect("a file has begun").extend([rest, "\n"]);
+            }
+            Some(_) | None => {
+                is_inside = line.ends_with(".yaml: |");
+                files.extend(is_inside.then(String::new));
+            }
+        }
+    }
+    files
+}
+
 #[test]
 #[allow(clippy::disallowed_methods, reason = "a test reads the files it is about")]
 fn every_example_loads() {
@@ -51,7 +69,12 @@ fn every_example_loads() {
     assert!(files.len() >= 8);
     for path in files {
         let text = std::fs::read_to_string(&path).unwrap();
-        let summary = load(&path.display().to_string(), &text).unwrap();
-        assert!(!summary.is_empty());
+        let is_manifest = text.lines().any(|line| line.starts_with("apiVersion: "));
+        let files = if is_manifest { inside(&text) } else { vec![text] };
+        assert!(!files.is_empty(), "{}", path.display());
+        for text in files {
+            let summary = load(&path.display().to_string(), &text).unwrap();
+            assert!(!summary.is_empty());
+        }
     }
 }

@@ -131,6 +131,8 @@ fn defaults() -> BTreeMap<String, String> {
     let forward = forward.config.forwards[0].terms.timeouts;
     for (of, timeouts) in [("server: listen[]", mux.timeouts), ("client: forwards[]", forward)] {
         put(format!("{of}.timeouts.idle"), span(timeouts.idle));
+        put(format!("{of}.timeouts.idle_up"), span(timeouts.idle_up));
+        put(format!("{of}.timeouts.idle_down"), span(timeouts.idle_down));
         put(format!("{of}.timeouts.half_close"), span(timeouts.half_close));
         put(format!("{of}.timeouts.total"), span(timeouts.total));
         put(format!("{of}.timeouts.flush"), span(timeouts.flush));
@@ -143,6 +145,8 @@ fn defaults() -> BTreeMap<String, String> {
     put(key("tcp_keepalive"), span(terms.timeouts.keepalive));
     put(key("timeouts.dial"), span(terms.timeouts.dial));
     put(key("timeouts.idle"), span(terms.timeouts.idle));
+    put(key("timeouts.idle_up"), span(terms.timeouts.idle_up));
+    put(key("timeouts.idle_down"), span(terms.timeouts.idle_down));
     put(key("timeouts.half_close"), span(terms.timeouts.half_close));
     put(key("timeouts.total"), span(terms.timeouts.total));
     put(key("timeouts.flush"), span(terms.timeouts.flush));
@@ -198,6 +202,8 @@ fn defaults() -> BTreeMap<String, String> {
     put(key("health.interval"), health.interval.to_string());
     put(key("health.timeout"), health.timeout.to_string());
     put(key("timeouts.idle"), span(terms.timeouts.idle));
+    put(key("timeouts.idle_up"), span(terms.timeouts.idle_up));
+    put(key("timeouts.idle_down"), span(terms.timeouts.idle_down));
     put(key("timeouts.half_close"), span(terms.timeouts.half_close));
     put(key("timeouts.total"), span(terms.timeouts.total));
     put(key("timeouts.flush"), span(terms.timeouts.flush));
@@ -210,16 +216,17 @@ fn defaults() -> BTreeMap<String, String> {
 const OTHER_SERVER: &str = "listen: wss://[::]:1\ntls: { cert: c, key: k }\npublic_bind: 127.0.0.1\nstun: 1\n\
     p2p: { webrtc: { path: /w } }\n\
     public_url: tls://a.b\n\
-    trusted_proxies: 10.0.0.1\nclients: [{name: b, token_file: t}]\nallow_any_client: true\n\
+    trusted_proxies: 10.0.0.1\naccept_proxy: { tcp: 10000 }\nlimits: { streams: 1 }\nclients: [{name: b, token_file: t}]\nallow_any_client: true\n\
     auth: { http: { url: 'http://[::1]:1' } }\n\
-    http: { listen: '[::]:80', domain: a.b, route_header: X, redirect: false, pages: { not_found: p }, remember: 1d, browser: true }\n\
+    http: { listen: '[::]:80', domain: a.b, route_header: X, redirect: false, pages: { not_found: p }, remember: 1d, browser: true, accept_proxy: true }\n\
     tls_routes: { listen: '[::]:443', certificates: [{ cert: c, key: k }], min_version: '1.3', \
-                  acme: { accept_terms: true } }\n";
+                  acme: { accept_terms: true }, accept_proxy: true }\n";
 const OTHER_CLIENT: &str = "allow_from: 10.0.0.0/8\ndeny_from: 10.0.0.1\nservers: tls://b\nname: b\ntoken: Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3u\n\
     introduce: true\nconnections: 3\nretry: { min: 1s, max: 2s }\nforwards:\n\
     \x20 - { listen: 'tcp://127.0.0.1:1', target: 'tcp://b:1' }\n\
-    visits: [{ service: b/c, token_file: t }]\np2p: { ports: '4000' }\n";
-const OTHER_PROXY: &str = "proxies: [{ listen: 'tcp://127.0.0.1:1', target: 'tcp://b:2' }]\n";
+    visits: [{ service: b/c, token_file: t }]\np2p: { ports: '4000' }\ntrusted_proxies: 10.0.0.1\nlimits: { streams: 1 }\n";
+const OTHER_PROXY: &str = "trusted_proxies: 10.0.0.1\n\
+    proxies: [{ listen: 'tcp://127.0.0.1:1', target: 'tcp://b:2' }]\n";
 const OTHER_OF_BOTH: &str = "state_dir: /s\nworkers: 3\nmemory_budget: 64MiB\n\
     window: { initial: 32KiB, max: 1MiB }\nkeepalive: 3s\nresume_timeout: 3s\ndrain_timeout: 3s\n\
     log: { level: debug, format: json, file: /l, rotate: { size: 1MiB, keep: 1 }, access: true }\ncontrol: /c\nwatch: true\n\
@@ -271,7 +278,7 @@ fn changes(role: &str) -> BTreeMap<&'static str, Change> {
     // Rights to ports without an address get their address from a key that needs a restart.
     let left: Vec<_> = left
         .into_iter()
-        .filter(|left| !matches!(left.key, "clients" | "allow_any_client"))
+        .filter(|left| !matches!(left.key, "clients" | "allow_any_client" | "accept_proxy"))
         .collect();
     let restart: Vec<_> = all.iter().copied().filter(|all| all.change == Change::Restart).collect();
     assert_eq!(left, restart, "a reload applies all the others");

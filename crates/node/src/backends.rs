@@ -8,28 +8,56 @@
 //!                     Refuse(answer)  no backend may serve the visitor, or each was tried
 //! ```
 //!
-//! An entrance has one backend today: the session of the client that publishes the service, the
-//! session of the server to which a forward leads, or the targets of a proxy.
+//! Most entrances have one backend: the session of the client that publishes the service, the
+//! session of the server to which a forward leads, or the targets of a proxy. A shared service has a
+//! backend for each session that shares its address. They are chosen among those that have a live
+//! link on any worker and whose target serves, by the rule of the oldest of them.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use arc_swap::{ArcSwap, Guard};
+use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use proto::ResetCode;
+use proto::control::Sharing;
 use relay::Gate;
+use relay::balance::{Candidate, Policy, Turns, fingerprint, key_of};
 
 use crate::aim::Aim;
 use crate::entrance::Answer;
-use crate::health::Health;
+use crate::health::{Health, clock_millis};
 use crate::session::Session;
 
 /// The backends of one entrance.
 #[derive(Debug)]
 pub(crate) struct Backends {
-    only: ArcSwap<Backend>,
+    first: ArcSwap<Backend>,
+    /// `None`: the entrance is not shared.
+    shared: ArcSwapOption<Members>,
     edition: AtomicU64,
 }
+
+/// The backends of a shared entrance; at least one, the oldest first.
+#[derive(Debug)]
+struct Members {
+    policy: Policy,
+    all: Box<[Arc<Member>]>,
+    turns: Mutex<Turns>,
+}
+
+#[derive(Debug)]
+struct Member {
+    /// Its number for the rule by address. It is the same when the client returns.
+    id: u64,
+    backend: Arc<Backend>,
+    /// When a visitor was last led to it although its target was down, in milliseconds of
+    /// [`clock_millis`].
+    tried: AtomicU64,
+}
+
+/// A backend whose target is down gets one visitor this time after its last failure
+/// (milliseconds), as a target of a list does.
+const TRIAL: u64 = 10_000;
 
 /// A session that serves visitors. It does not change: another one takes its place.
 #[derive(Clone, Debug)]
@@ -48,6 +76,8 @@ pub(crate) struct Backend {
 /// totals are final when its last link has ended.
 #[derive(Clone, Debug)]
 pub(crate) struct Picked {
+    /// The id of the session.
+    pub(crate) session: u64,
     /// The client's name; on a client the name of the server.
     pub(crate) client: String,
     /// The service or the target, and the terms.
@@ -69,41 +99,58 @@ pub(crate) enum Pick {
     To(Guard<Arc<Backend>>),
     /// A target of this process serves the visitor: of a proxy.
     Here(Guard<Arc<Backend>>),
+    /// The session of this backend has no live link on this worker, and has a live link on another
+    /// worker.
+    Elsewhere(Arc<Session>),
     /// There is one, to which no live link leads from here.
     Wait,
     /// There is none.
     Refuse(Answer),
 }
 
+impl Picked {
+    fn new(session: &Session, aim: Aim) -> Arc<Self> {
+        let (client, aim) = (session.name.clone(), Arc::new(aim));
+        Arc::new(Self { session: session.id, client, aim, health: Arc::default() })
+    }
+}
+
+impl Backend {
+    fn new(aim: Aim, session: &Arc<Session>, gate: Arc<Gate>) -> Self {
+        Self { session: Arc::clone(session), gate, picked: Picked::new(session, aim) }
+    }
+}
+
 impl Backends {
     pub(crate) fn new(aim: Aim, session: &Arc<Session>, gate: Arc<Gate>) -> Self {
-        let picked =
-            Picked { client: session.name.clone(), aim: Arc::new(aim), health: Arc::default() };
-        let backend = Backend { session: Arc::clone(session), gate, picked: Arc::new(picked) };
-        let edition = AtomicU64::new(next_edition());
-        Self { only: ArcSwap::from_pointee(backend), edition }
+        let first = ArcSwap::from_pointee(Backend::new(aim, session, gate));
+        Self { first, shared: ArcSwapOption::empty(), edition: AtomicU64::new(next_edition()) }
     }
 
     /// The backend by which the entrance is named, listed and judged. A visitor asks
     /// [`Self::pick`].
     pub(crate) fn first(&self) -> Guard<Arc<Backend>> {
-        self.only.load()
+        self.first.load()
     }
 
     /// The backend for a visitor, other than those that were `tried`. `is_live` says whether this
-    /// worker has a link of the session that takes streams.
+    /// worker has a link of the session that takes streams. `wish`: the session that was picked for
+    /// the visitor on another worker.
     pub(crate) fn pick(
         &self,
         visitor: Option<SocketAddr>,
         tried: &[Tried],
+        wish: Option<u64>,
         is_live: impl FnOnce(&Session) -> bool,
     ) -> Pick {
-        let backend = self.only.load();
+        if let Some(members) = &*self.shared.load() {
+            return members.pick(visitor, tried, wish, is_live);
+        }
+        let backend = self.first.load();
         if !backend.picked.aim.permits(visitor) {
             return Pick::Refuse(Answer::Forbidden);
         }
-        let is_this = |tried: &&Tried| Arc::ptr_eq(&tried.picked, &backend.picked);
-        if let Some(tried) = tried.iter().find(is_this) {
+        if let Some(tried) = tried.iter().find(|tried| tried.is(&backend)) {
             return Pick::Refuse(Answer::Down(tried.why));
         }
         if backend.session.is_here() {
@@ -112,12 +159,119 @@ impl Backends {
         if is_live(&backend.session) { Pick::To(backend) } else { Pick::Wait }
     }
 
+    /// The backend for a new flow of a peer, whose datagrams this worker reads. `is_live` says
+    /// whether this worker has a link of the session for the flow.
+    pub(crate) fn pick_flow(
+        &self,
+        peer: SocketAddr,
+        is_live: impl Fn(&Session) -> bool,
+    ) -> Guard<Arc<Backend>> {
+        let shared = self.shared.load();
+        let picked = shared.as_ref().and_then(|members| {
+            members.choose(Some(peer.ip()), |member| {
+                let Backend { session, picked, .. } = &*member.backend;
+                picked.aim.permits(Some(peer)) && !session.is_on_hold() && is_live(session)
+            })
+        });
+        picked.map_or_else(
+            || self.first.load(),
+            |member| Guard::from_inner(Arc::clone(&member.backend)),
+        )
+    }
+
+    /// Whether several sessions may serve the entrance.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared.load().is_some()
+    }
+
+    /// The backends, the oldest first.
+    pub(crate) fn all(&self) -> Vec<Arc<Backend>> {
+        match &*self.shared.load() {
+            Some(members) => members.all.iter().map(|one| Arc::clone(&one.backend)).collect(),
+            None => vec![self.first.load_full()],
+        }
+    }
+
+    /// The gate of what was picked.
+    pub(crate) fn gate_of(&self, picked: &Picked) -> Arc<Gate> {
+        let shared = self.shared.load();
+        let all = shared.iter().flat_map(|members| &members.all);
+        let mut own = all.filter(|one| one.backend.session.id == picked.session);
+        own.next().map_or_else(
+            || Arc::clone(&self.first.load().gate),
+            |one| Arc::clone(&one.backend.gate),
+        )
+    }
+
+    /// Whether a session serves the entrance.
+    pub(crate) fn lead_to_session(&self, id: u64) -> bool {
+        match &*self.shared.load() {
+            Some(members) => members.all.iter().any(|one| one.backend.session.id == id),
+            None => self.first.load().session.id == id,
+        }
+    }
+
+    /// Whether every client that may serve the entrance is away.
+    pub(crate) fn are_away(&self) -> bool {
+        match &*self.shared.load() {
+            Some(members) => members.all.iter().all(|one| one.backend.session.is_away()),
+            None => self.first.load().session.is_away(),
+        }
+    }
+
+    /// Lets another session serve visitors beside those that do, or the same session with a new aim
+    /// and gate. The entrance is shared from now on. The caller holds the lock of the shared
+    /// entrances, so nobody else changes the members meanwhile.
+    pub(crate) fn join(&self, session: &Arc<Session>, aim: Aim, gate: &Arc<Gate>) {
+        let backend = Arc::new(Backend::new(aim, session, Arc::clone(gate)));
+        let mut all = self.members();
+        let known = all.iter().position(|one| one.backend.session.id == session.id);
+        let id = match known.and_then(|place| all.get(place)) {
+            Some(known) => known.id,
+            None => Member::free_id(&all, &session.name),
+        };
+        let member = Arc::new(Member { id, backend, tried: AtomicU64::new(0) });
+        match known.and_then(|place| all.get_mut(place)) {
+            Some(known) => *known = member,
+            None => all.push(member),
+        }
+        self.set_members(all);
+    }
+
+    /// Ends the part of a session in a shared entrance; see [`Self::join`]. The last session stays:
+    /// the caller closes the entrance.
+    pub(crate) fn leave(&self, session: u64) {
+        let mut all = self.members();
+        if all.len() > 1 {
+            all.retain(|one| one.backend.session.id != session);
+            self.set_members(all);
+        }
+    }
+
+    /// Empty before the first session joins.
+    fn members(&self) -> Vec<Arc<Member>> {
+        self.shared.load().as_ref().map(|members| members.all.to_vec()).unwrap_or_default()
+    }
+
+    fn set_members(&self, all: Vec<Arc<Member>>) {
+        let Some(first) = all.first().map(|one| Arc::clone(&one.backend)) else { return };
+        let policy = match first.picked.aim.terms.shared.unwrap_or_default() {
+            Sharing::RoundRobin => Policy::RoundRobin,
+            Sharing::LeastConnections => Policy::LeastConnections,
+            Sharing::SourceHash => Policy::SourceHash,
+        };
+        let members = Members { policy, all: all.into(), turns: Mutex::default() };
+        self.shared.store(Some(Arc::new(members)));
+        self.first.store(first);
+        self.renew();
+    }
+
     /// Leads new visitors to another session, with the same aim.
     pub(crate) fn lead_to(&self, session: &Arc<Session>) {
         self.change(|backend| {
             backend.session = Arc::clone(session);
-            let picked = Picked { client: session.name.clone(), ..Picked::clone(&backend.picked) };
-            backend.picked = Arc::new(picked);
+            let (session, client) = (session.id, session.name.clone());
+            backend.picked = Arc::new(Picked { session, client, ..Picked::clone(&backend.picked) });
         });
     }
 
@@ -147,13 +301,14 @@ impl Backends {
                 backend.gate = Arc::clone(gate);
             }
             let (client, aim) = (session.name.clone(), Arc::clone(&aim));
-            backend.picked = Arc::new(Picked { client, aim, ..Picked::clone(&backend.picked) });
+            let old = Picked::clone(&backend.picked);
+            backend.picked = Arc::new(Picked { session: session.id, client, aim, ..old });
         });
         self.renew();
     }
 
     fn change(&self, change: impl Fn(&mut Backend)) {
-        self.only.rcu(|backend| {
+        self.first.rcu(|backend| {
             let mut backend = Backend::clone(backend);
             change(&mut backend);
             backend
@@ -175,6 +330,88 @@ impl Backends {
     /// The name of the service or forward in logs and status.
     pub(crate) fn name(&self) -> String {
         self.first().picked.aim.name.clone()
+    }
+}
+
+impl Tried {
+    fn is(&self, backend: &Backend) -> bool {
+        Arc::ptr_eq(&self.picked, &backend.picked)
+    }
+}
+
+impl Members {
+    fn pick(
+        &self,
+        visitor: Option<SocketAddr>,
+        tried: &[Tried],
+        wish: Option<u64>,
+        is_live: impl FnOnce(&Session) -> bool,
+    ) -> Pick {
+        let permits = |one: &Member| one.backend.picked.aim.permits(visitor);
+        if !self.all.iter().any(|one| permits(one)) {
+            return Pick::Refuse(Answer::Forbidden);
+        }
+        let is_left =
+            |one: &Member| permits(one) && !tried.iter().any(|tried| tried.is(&one.backend));
+        if !self.all.iter().any(|one| is_left(one)) {
+            let why = tried.last().map_or(ResetCode::Shutdown, |tried| tried.why);
+            return Pick::Refuse(Answer::Down(why));
+        }
+        let takes = |session: &Session| session.live() > 0 && !session.is_on_hold();
+        let may = |one: &Member| is_left(one) && takes(&one.backend.session);
+        let wished = self.all.iter().find(|one| Some(one.backend.session.id) == wish && may(one));
+        let picked = wished.or_else(|| self.choose(visitor.map(|peer| peer.ip()), may));
+        let Some(picked) = picked else { return Pick::Wait };
+        let backend = &picked.backend;
+        if is_live(&backend.session) {
+            Pick::To(Guard::from_inner(Arc::clone(backend)))
+        } else {
+            Pick::Elsewhere(Arc::clone(&backend.session))
+        }
+    }
+
+    /// A backend that `may` serve. The rule decides among the backends whose target is not known to be
+    /// down; without such a backend, among all.
+    fn choose(
+        &self,
+        visitor: Option<IpAddr>,
+        may: impl Fn(&Member) -> bool,
+    ) -> Option<&Arc<Member>> {
+        let now = clock_millis();
+        let key = visitor.map(key_of);
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pick = |is_fit: &dyn Fn(&Member) -> bool| {
+            let candidate = |one: &Arc<Member>| (may(one) && is_fit(one)).then(|| one.candidate());
+            let candidates: Vec<_> = self.all.iter().map(candidate).collect();
+            self.policy.pick(&mut turns, &candidates, key).and_then(|place| self.all.get(place))
+        };
+        // Without a target that serves, the visitor learns from one of them what is wrong.
+        let picked = pick(&|one| one.is_fit(now)).or_else(|| pick(&|_| true))?;
+        if picked.backend.picked.health.fault().is_some() {
+            picked.tried.store(now, Ordering::Relaxed);
+        }
+        Some(picked)
+    }
+}
+
+impl Member {
+    fn candidate(&self) -> Candidate {
+        Candidate { id: self.id, weight: 1, now: 1, live: self.backend.gate.live() }
+    }
+
+    /// The number of the next process of this client: processes of one name are numbered.
+    fn free_id(all: &[Arc<Self>], client: &str) -> u64 {
+        let ids = (0_u64..).map(|nth| fingerprint(&format!("{client} {nth}")));
+        let is_free = |id: &u64| all.iter().all(|one| one.id != *id);
+        ids.into_iter().find(is_free).unwrap_or_default()
+    }
+
+    /// Whether its target serves, as far as is known, or it is time to try it with a visitor.
+    fn is_fit(&self, now: u64) -> bool {
+        self.backend.picked.health.fault().is_none_or(|fault| {
+            let last = fault.since_millis().max(self.tried.load(Ordering::Relaxed));
+            now.saturating_sub(last) >= TRIAL
+        })
     }
 }
 
@@ -217,10 +454,10 @@ mod tests {
         let backends = backends(&Session::new("home", 1));
         let good = visitor([198, 51, 100, 1]);
         for peer in [good, None] {
-            assert!(matches!(backends.pick(peer, &[], |_| true), Pick::To(_)));
-            assert!(matches!(backends.pick(peer, &[], |_| false), Pick::Wait));
+            assert!(matches!(backends.pick(peer, &[], None, |_| true), Pick::To(_)));
+            assert!(matches!(backends.pick(peer, &[], None, |_| false), Pick::Wait));
         }
-        let bad = backends.pick(visitor([192, 0, 2, 7]), &[], |_| true);
+        let bad = backends.pick(visitor([192, 0, 2, 7]), &[], None, |_| true);
         assert!(matches!(bad, Pick::Refuse(Answer::Forbidden)));
     }
 
@@ -230,11 +467,11 @@ mod tests {
         let backends = backends(&session);
         let picked = Arc::clone(&backends.first().picked);
         let tried = [Tried { picked, why: ResetCode::Limit }];
-        let again = backends.pick(None, &tried, |_| true);
+        let again = backends.pick(None, &tried, None, |_| true);
         assert!(matches!(again, Pick::Refuse(Answer::Down(ResetCode::Limit))));
         // Another process of the client is another backend.
         backends.lead_to(&Session::new("home", 1));
-        assert!(matches!(backends.pick(None, &tried, |_| true), Pick::To(_)));
+        assert!(matches!(backends.pick(None, &tried, None, |_| true), Pick::To(_)));
     }
 
     #[test]
@@ -249,5 +486,112 @@ mod tests {
         assert_eq!((now.picked.client.as_str(), now.picked.aim.name.as_str()), ("office", "files"));
         assert_eq!(now.session.id, other.id);
         assert_ne!(backends.edition(), edition);
+    }
+
+    fn shared(sharing: Sharing, sessions: &[&Arc<Session>]) -> Backends {
+        let mut of = aim("web");
+        of.terms.shared = Some(sharing);
+        let gate = || Gate::within(Gate::new(None), Some(u32::MAX));
+        let again = || Aim { rules: None, proxy: None, ..aim_like(&of) };
+        let backends = Backends::new(again(), sessions[0], gate());
+        sessions.iter().for_each(|session| backends.join(session, again(), &gate()));
+        backends
+    }
+
+    fn aim_like(of: &Aim) -> Aim {
+        Aim { terms: of.terms.clone(), ..aim(&of.name) }
+    }
+
+    /// The client that gets the visitor.
+    fn client(backends: &Backends, peer: Option<SocketAddr>) -> Option<String> {
+        match backends.pick(peer, &[], None, |_| true) {
+            Pick::To(backend) => Some(backend.picked.client.clone()),
+            Pick::Elsewhere(session) => Some(session.name.clone()),
+            Pick::Here(_) | Pick::Wait | Pick::Refuse(_) => None,
+        }
+    }
+
+    fn live(name: &str) -> Arc<Session> {
+        let session = Session::new(name, 1);
+        session.set_live(0, true);
+        session
+    }
+
+    #[test]
+    fn visitors_take_turns_among_the_clients_that_share_and_are_there() {
+        let [a, b, c] = ["a", "b", "c"].map(live);
+        let backends = shared(Sharing::RoundRobin, &[&a, &b, &c]);
+        let turn = |count: usize| -> Vec<_> {
+            (0..count).filter_map(|_| client(&backends, None)).collect()
+        };
+        let mut first = turn(3);
+        first.sort();
+        assert_eq!(first, ["a", "b", "c"]);
+        b.set_live(0, false);
+        assert!(!turn(9).contains(&"b".to_owned()));
+        c.set_hold(true);
+        assert_eq!(turn(2), ["a", "a"]);
+        a.set_live(0, false);
+        assert!(matches!(backends.pick(None, &[], None, |_| true), Pick::Wait));
+        backends.leave(a.id);
+        c.set_hold(false);
+        assert_eq!((turn(1), backends.first().picked.client.as_str()), (vec!["c".into()], "b"));
+    }
+
+    #[test]
+    fn a_client_whose_target_is_down_gets_no_visitor_while_another_serves() {
+        let [a, b] = ["a", "b"].map(live);
+        let backends = shared(Sharing::LeastConnections, &[&a, &b]);
+        backends.first().picked.health.down(ResetCode::Refused);
+        for _ in 0..4 {
+            assert_eq!(client(&backends, None).as_deref(), Some("b"));
+        }
+        b.set_live(0, false);
+        assert_eq!(client(&backends, None).as_deref(), Some("a"), "a visitor learns the reason");
+    }
+
+    #[test]
+    fn the_client_with_the_fewest_streams_is_next_and_each_is_tried_once() {
+        let [a, b] = ["a", "b"].map(live);
+        let backends = shared(Sharing::LeastConnections, &[&a, &b]);
+        let _busy = backends.first().gate.admit();
+        assert_eq!(client(&backends, None).as_deref(), Some("b"));
+        let tried = |backend: &Backend| Tried {
+            picked: Arc::clone(&backend.picked),
+            why: ResetCode::Limit,
+        };
+        let all: Vec<_> = backends.all().iter().map(|one| tried(one)).collect();
+        let of = |tried| match backends.pick(None, tried, None, |_| true) {
+            Pick::To(backend) => backend.picked.client.clone(),
+            Pick::Refuse(answer) => format!("{answer:?}"),
+            Pick::Here(_) | Pick::Elsewhere(_) | Pick::Wait => String::new(),
+        };
+        assert_eq!((of(&all[1..]), of(&all[..1])), ("a".into(), "b".into()));
+        assert_eq!(of(&all), "Down(Limit)");
+    }
+
+    #[test]
+    fn a_process_that_returns_gets_the_visitors_that_it_had() {
+        let [a, b] = ["pod", "pod"].map(live);
+        let backends = shared(Sharing::SourceHash, &[&a, &b]);
+        let of = |backends: &Backends, n: u8| match backends.pick(
+            visitor([10, 0, 0, n]),
+            &[],
+            None,
+            |_| true,
+        ) {
+            Pick::To(backend) => backend.session.id,
+            Pick::Here(_) | Pick::Elsewhere(_) | Pick::Wait | Pick::Refuse(_) => 0,
+        };
+        let before: Vec<_> = (0..50).map(|n| of(&backends, n)).collect();
+        backends.leave(b.id);
+        let again = live("pod");
+        let mut of_pod = aim("web");
+        of_pod.terms.shared = Some(Sharing::SourceHash);
+        backends.join(&again, of_pod, &Gate::new(None));
+        for (n, before) in (0..50).zip(before) {
+            let now = of(&backends, n);
+            assert_eq!(now == again.id, before == b.id, "{n}");
+        }
     }
 }

@@ -88,6 +88,11 @@ pub(crate) fn trust(proxies: &[Net]) {
     TRUSTED.store(Arc::new(proxies.to_vec()));
 }
 
+/// Whether the server trusts the reverse proxy at this address.
+pub(crate) fn is_trusted(ip: IpAddr) -> bool {
+    TRUSTED.load().iter().any(|net| net.contains(ip))
+}
+
 /// The source of a connection from `peer`, which has a share of the descriptors. `None` has no
 /// bound: a Unix socket, a trusted reverse proxy, and 127.0.0.1 or ::1, from which a reverse proxy of
 /// this machine connects that no configuration names.

@@ -39,6 +39,11 @@ pub(crate) struct Fault {
 }
 
 impl Fault {
+    /// Since when, in milliseconds of [`clock_millis`].
+    pub(crate) fn since_millis(self) -> u64 {
+        u64::try_from(self.since.as_millis()).unwrap_or(u64::MAX)
+    }
+
     /// The fault as part of a status.
     pub(crate) fn down(self) -> Down {
         Down {

@@ -28,6 +28,7 @@ mod entrance;
 mod guesses;
 mod health;
 pub mod identity;
+mod limits;
 mod listeners;
 mod memory;
 mod names;

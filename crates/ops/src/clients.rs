@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::WrongConfig;
 use crate::enrol::{Allowed, Order};
-use crate::status::{ClientState, Session, State as _, Told, duration, tables};
+use crate::status::{ClientState, Session, State as _, Told, bytes, duration, tables};
 use crate::term::{self, Column, Drawn, Screen, Sheet, Table, natural};
 
 /// The longest reason of a refusal in bytes. A reason may contain text of a peer.
@@ -130,6 +130,8 @@ pub struct Rights {
     pub tls: Vec<String>,
     /// Whether services of the client may have `pass_through`.
     pub pass_through: bool,
+    /// Whether services of the client may share their addresses with those of other clients.
+    pub shared: bool,
     /// Targets on the server's side that the client may reach.
     pub forward: Vec<String>,
     /// Private services of other clients that the client may visit.
@@ -162,6 +164,10 @@ pub struct Limits {
     pub streams: Option<u32>,
     /// New streams per second.
     pub new_per_second: Option<u32>,
+    /// Bytes per second from visitors to targets.
+    pub up: Option<u64>,
+    /// Bytes per second from targets to visitors.
+    pub down: Option<u64>,
     /// Published ports.
     pub ports: Option<u32>,
     /// Published hosts.
@@ -170,12 +176,16 @@ pub struct Limits {
 
 impl fmt::Display for Limits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { streams, new_per_second, ports, hosts } = self;
+        let Self { streams, new_per_second, up, down, ports, hosts } = self;
+        let number = |limit: &Option<u32>| limit.map(|limit| limit.to_string());
+        let rate = |rate: &Option<u64>| rate.map(|rate| format!("{}/s", bytes(rate)));
         let all = [
-            ("streams", streams),
-            ("new_per_second", new_per_second),
-            ("ports", ports),
-            ("hosts", hosts),
+            ("streams", number(streams)),
+            ("new_per_second", number(new_per_second)),
+            ("up", rate(up)),
+            ("down", rate(down)),
+            ("ports", number(ports)),
+            ("hosts", number(hosts)),
         ];
         for (n, (key, limit)) in all.into_iter().enumerate() {
             let comma = if n == 0 { "" } else { ", " };
@@ -201,6 +211,10 @@ pub struct LimitOrder {
     #[serde(default)]
     pub new_per_second: Option<String>,
     #[serde(default)]
+    pub up: Option<String>,
+    #[serde(default)]
+    pub down: Option<String>,
+    #[serde(default)]
     pub ports: Option<String>,
     #[serde(default)]
     pub hosts: Option<String>,
@@ -209,10 +223,12 @@ pub struct LimitOrder {
 impl LimitOrder {
     /// The limits that the order names, by the keys of the configuration.
     pub fn limits(&self) -> Vec<(&str, &str)> {
-        let Self { name: _, streams, new_per_second, ports, hosts } = self;
+        let Self { name: _, streams, new_per_second, up, down, ports, hosts } = self;
         let all = [
             ("streams", streams),
             ("new_per_second", new_per_second),
+            ("up", up),
+            ("down", down),
             ("ports", ports),
             ("hosts", hosts),
         ];
@@ -443,6 +459,7 @@ pub fn render_details(details: &Details, screen: Screen) -> Drawn {
         row("last refusal", client.refusal()),
         row("may publish", list(client.rights.public())),
         row("pass_through", allowed(client.rights.pass_through)),
+        row("shared", allowed(client.rights.shared)),
         row("may reach", list(client.rights.forward.clone())),
         row("may visit", list(client.rights.visit.clone())),
         row("invitations", allowed(client.rights.invite)),
@@ -540,7 +557,9 @@ mod tests {
         for word in [
             "may publish   1, 2, 3, 4, 5\n",
             "pass_through  denied\n",
-            "limits        streams 5, new_per_second unlimited, ports 1, hosts unlimited\n",
+            "shared        denied\n",
+            "limits        streams 5, new_per_second unlimited, up unlimited, down unlimited, ports 1, \
+             hosts unlimited\n",
             "token         renewed, and not used yet",
             &session.services[0].name,
         ] {

@@ -11,6 +11,7 @@ mod hashed;
 mod http;
 mod id;
 mod instant;
+mod limits;
 mod link;
 mod measure;
 mod network;
@@ -40,6 +41,7 @@ pub use http::{
 };
 pub use id::{CarrierNumber, FlowId, InstanceId, LinkId, Side, StreamId};
 pub use instant::Instant;
+pub use limits::{Bounds, Limits};
 pub use link::{
     Attach, Event, LaneInput, Link, LinkConfig, Outgoing, Preview, Stall, StreamCounts, StreamKey,
 };

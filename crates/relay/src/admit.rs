@@ -1,55 +1,172 @@
 //! Admission of streams: a [`Permit`] proves that a stream is within the limits. Dropping the
-//! permit returns its place.
+//! permit returns its place. The permit also knows the rates of bytes under which the stream moves
+//! its bytes (`pace`), so a rate that changes holds at once for the streams that exist.
 //!
 //! All workers share a gate, because the limit of a service holds for the whole process and not per
-//! worker. An admission therefore costs atomic operations per opened stream. A byte costs none, and
-//! a gate without limits has none at all.
+//! worker. An admission therefore costs atomic operations per opened stream. A byte costs none while
+//! no rate is set.
+//!
+//! ```text
+//!   gate of an entrance ──> gate of its client ──> gate of the server     `outer`
+//!      │ `more`: one gate for the stream, one for its source, where these have limits
+//! ```
 
-use std::num::NonZeroU32;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::num::{NonZeroU32, NonZeroU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
+use net::source::prefix;
+use proto::{Bounds, Limits};
 use tokio::time::Instant;
 
+use crate::pace::Bucket;
 use crate::shares::{HasEntrance, Holder};
 
-/// Limits the live streams and the new streams per second. A gate can lie inside an outer gate, as
-/// a service lies inside its client.
+/// A direction of the bytes of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// From the visitor to the target.
+    Up,
+    /// From the target to the visitor.
+    Down,
+}
+
+/// Limits the live streams, the new streams per second and the rates of bytes. A gate can lie inside
+/// an outer gate, as a service lies inside its client.
 #[derive(Debug)]
 pub struct Gate {
-    /// `None`: nothing is counted.
-    limit: Option<AtomicU32>,
+    /// Of all streams together.
+    own: Own,
+    /// Of each source, and of each stream.
+    each: Option<Box<Each>>,
     live: AtomicU32,
-    rate: Option<Rate>,
+    rate: Rate,
+    up: Bucket,
+    down: Bucket,
     outer: Option<Arc<Self>>,
+    /// The gates of one source and of one stream, for the gate of a single stream.
+    more: Box<[Arc<Self>]>,
     /// Whose descriptors the sockets behind the gate are.
     holder: Option<Arc<Holder>>,
     /// A gate inside a gate is that of an entrance.
     _entrance: Option<HasEntrance>,
 }
 
+/// Where the bounds of a gate are.
+#[derive(Debug)]
+enum Own {
+    /// In the gate.
+    Here(Values),
+    /// In the gate whose sources these are.
+    OfSource(Arc<Gate>),
+    /// In the gate whose streams these are.
+    OfStream(Arc<Gate>),
+    /// Nowhere: the gate holds others together.
+    Nowhere,
+}
+
+/// [`Bounds`] that change while streams live. [`u32::MAX`] streams, and 0 of the rates, are no limit.
+#[derive(Debug)]
+struct Values {
+    streams: AtomicU32,
+    new_per_second: AtomicU32,
+    up: AtomicU64,
+    down: AtomicU64,
+}
+
+impl Default for Values {
+    fn default() -> Self {
+        let (new_per_second, up, down) = Default::default();
+        Self { streams: AtomicU32::new(u32::MAX), new_per_second, up, down }
+    }
+}
+
+impl Values {
+    fn set(&self, bounds: Bounds) {
+        let Bounds { streams, new_per_second, up, down } = bounds;
+        let rate = |rate: Option<NonZeroU64>| rate.map_or(0, NonZeroU64::get);
+        self.streams.store(streams.map_or(u32::MAX, NonZeroU32::get), Ordering::Relaxed);
+        let new = new_per_second.map_or(0, NonZeroU32::get);
+        self.new_per_second.store(new, Ordering::Relaxed);
+        self.up.store(rate(up), Ordering::Relaxed);
+        self.down.store(rate(down), Ordering::Relaxed);
+    }
+
+    fn rate(&self, way: Way) -> u64 {
+        match way {
+            Way::Up => self.up.load(Ordering::Relaxed),
+            Way::Down => self.down.load(Ordering::Relaxed),
+        }
+    }
+
+    fn streams(&self) -> u32 {
+        self.streams.load(Ordering::Relaxed)
+    }
+
+    fn new_per_second(&self) -> u32 {
+        self.new_per_second.load(Ordering::Relaxed)
+    }
+}
+
+/// The limits of each source and of each stream.
+#[derive(Debug, Default)]
+struct Each {
+    has_source: AtomicBool,
+    source: Values,
+    has_stream: AtomicBool,
+    stream: Values,
+    sources: Sources,
+}
+
+/// The gates of the sources that have streams.
+#[derive(Debug, Default)]
+struct Sources {
+    #[expect(clippy::disallowed_types, reason = "taken once per stream where sources have limits")]
+    known: std::sync::Mutex<HashMap<IpAddr, Weak<Gate>>>,
+}
+
+/// The number of sources above which those without streams are forgotten.
+const SOURCES: usize = 64;
+
+impl Sources {
+    /// The gate of a source.
+    fn of(&self, source: IpAddr, gate: &Arc<Gate>) -> Arc<Gate> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(of) = known.get(&source).and_then(Weak::upgrade) {
+            return of;
+        }
+        if known.len() >= SOURCES && known.len() == known.capacity() {
+            known.retain(|_, of| of.strong_count() > 0);
+        }
+        let of = Arc::new(Gate::bare(Own::OfSource(Arc::clone(gate))));
+        known.insert(source, Arc::downgrade(&of));
+        of
+    }
+}
+
 /// A limit of new streams per second, which allows the streams of one second at once. The algorithm
 /// is the generic cell rate algorithm (ITU-T I.371): a token bucket in one number.
 #[derive(Debug)]
 struct Rate {
-    /// The time between two streams at the full rate, in nanoseconds.
-    interval: u64,
     begun: Instant,
     /// The time at which the next stream is due at an even rate, in nanoseconds since `begun`.
     due: AtomicU64,
 }
 
 impl Rate {
-    fn new(per_second: NonZeroU32) -> Self {
-        let interval = SECOND / u64::from(per_second.get());
-        Self { interval, begun: Instant::now(), due: AtomicU64::new(0) }
+    fn new() -> Self {
+        Self { begun: Instant::now(), due: AtomicU64::new(0) }
     }
 
-    fn admit(&self) -> bool {
+    /// `per_second`: 0 is no limit.
+    fn admit(&self, per_second: u32) -> bool {
+        let Some(interval) = SECOND.checked_div(per_second.into()) else { return true };
         let now = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let next = |due: u64| {
-            let next = due.max(now).saturating_add(self.interval);
+            let next = due.max(now).saturating_add(interval);
             (next - now <= SECOND).then_some(next)
         };
         self.due.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
@@ -60,40 +177,79 @@ impl Rate {
 const SECOND: u64 = Duration::from_secs(1).as_nanos() as u64;
 
 impl Gate {
+    fn bare(own: Own) -> Self {
+        Self {
+            own,
+            each: None,
+            live: AtomicU32::new(0),
+            rate: Rate::new(),
+            up: Bucket::new(),
+            down: Bucket::new(),
+            outer: None,
+            more: Box::default(),
+            holder: None,
+            _entrance: None,
+        }
+    }
+
+    fn with_limits() -> Self {
+        let each = Some(Box::default());
+        Self { each, ..Self::bare(Own::Here(Values::default())) }
+    }
+
     /// Makes a gate without an outer gate; `None` sets no limit.
     #[must_use]
     pub fn new(limit: Option<u32>) -> Arc<Self> {
-        Self::limited(limit, None, None)
+        let gate = Self::with_limits();
+        if let (Own::Here(own), Some(limit)) = (&gate.own, limit) {
+            own.streams.store(limit, Ordering::Relaxed);
+        }
+        Arc::new(gate)
     }
 
-    /// Makes a gate without an outer gate that limits the live streams and the new streams per
-    /// second. The sockets behind the gate are descriptors of `holder`.
+    /// Makes a gate with these limits. The sockets behind the gate are descriptors of `holder`.
     #[must_use]
     pub fn limited(
-        limit: Option<u32>,
-        new_per_second: Option<NonZeroU32>,
+        limits: &Limits,
         holder: Option<Arc<Holder>>,
+        outer: Option<Arc<Self>>,
     ) -> Arc<Self> {
-        let (rate, live) = (new_per_second.map(Rate::new), AtomicU32::new(0));
-        let limit = limit.map(AtomicU32::new);
-        Arc::new(Self { limit, live, rate, outer: None, holder, _entrance: None })
+        let gate = Self { holder, outer, ..Self::with_limits() };
+        gate.set(limits);
+        Arc::new(gate)
     }
 
     /// Makes the gate of an entrance inside `outer`. A stream that this gate admits has a place in
     /// both gates.
     #[must_use]
     pub fn within(outer: Arc<Self>, limit: Option<u32>) -> Arc<Self> {
-        let (live, holder) = (AtomicU32::new(0), outer.holder.clone());
+        let holder = outer.holder.clone();
         let entrance = holder.as_ref().map(Holder::enter);
-        let limit = limit.map(AtomicU32::new);
-        Arc::new(Self { limit, live, rate: None, outer: Some(outer), holder, _entrance: entrance })
+        let gate = Self { outer: Some(outer), holder, _entrance: entrance, ..Self::with_limits() };
+        if let (Own::Here(own), Some(limit)) = (&gate.own, limit) {
+            own.streams.store(limit, Ordering::Relaxed);
+        }
+        Arc::new(gate)
     }
 
-    /// Changes the limit of live streams. Streams above the new limit go on. A gate that was made
-    /// without a limit has none.
-    pub fn set_limit(&self, limit: u32) {
-        if let Some(own) = &self.limit {
-            own.store(limit, Ordering::Relaxed);
+    /// Changes the limits. Streams above a new limit go on. New rates of bytes hold for the streams
+    /// that live, too; limits of each source and of each stream hold for streams that begin while
+    /// there are such limits, whatever the values are later.
+    pub fn set(&self, limits: &Limits) {
+        let Limits { all, source, stream } = *limits;
+        if let Own::Here(own) = &self.own {
+            for (way, rate) in [(Way::Up, all.up), (Way::Down, all.down)] {
+                if own.rate(way) != rate.map_or(0, NonZeroU64::get) {
+                    self.bucket(way).forget();
+                }
+            }
+            own.set(all);
+        }
+        if let Some(each) = &self.each {
+            each.source.set(source);
+            each.has_source.store(source != Bounds::default(), Ordering::Relaxed);
+            each.stream.set(stream);
+            each.has_stream.store(stream != Bounds::default(), Ordering::Relaxed);
         }
     }
 
@@ -103,32 +259,121 @@ impl Gate {
         self.holder.as_ref()
     }
 
-    /// Admits one stream. Returns `None` when this gate or an outer gate is full, or when the rate
-    /// of new streams is above the limit.
+    /// Admits one stream of nobody's address. Returns `None` when this gate or an outer gate is full,
+    /// or when the rate of new streams is above the limit.
     #[must_use]
     pub fn admit(self: &Arc<Self>) -> Option<Permit> {
-        self.enter().then(|| Permit(Arc::clone(self)))
+        self.admit_from(None)
     }
 
-    /// The number of live permits of this gate. A gate without a limit of live streams counts
-    /// nothing and returns 0.
+    /// Admits one stream of a source, as [`Self::admit`] does. `None` has no limits of a source.
+    #[must_use]
+    pub fn admit_from(self: &Arc<Self>, source: Option<IpAddr>) -> Option<Permit> {
+        if !self.enter() {
+            return None;
+        }
+        let mut more = Vec::new();
+        for gate in self.chain() {
+            let Some(each) = &gate.each else { continue };
+            if let Some(source) = source
+                && each.has_source.load(Ordering::Relaxed)
+            {
+                let of = each.sources.of(prefix(source), gate);
+                if !of.enter() {
+                    more.iter().for_each(|gate: &Arc<Self>| gate.leave());
+                    self.leave();
+                    return None;
+                }
+                more.push(of);
+            }
+            if each.has_stream.load(Ordering::Relaxed) {
+                // One stream is within the limits of one stream.
+                let of = Arc::new(Self::bare(Own::OfStream(Arc::clone(gate))));
+                of.live.store(1, Ordering::Relaxed);
+                more.push(of);
+            }
+        }
+        if more.is_empty() {
+            return Some(Permit(Arc::clone(self)));
+        }
+        // The gate of this stream has entered all of these already.
+        let (outer, more) = (Some(Arc::clone(self)), more.into());
+        Some(Permit(Arc::new(Self { outer, more, ..Self::bare(Own::Nowhere) })))
+    }
+
+    /// Whether the gate is that of one stream, which has rates of its own.
+    pub(crate) const fn is_of_one(&self) -> bool {
+        matches!(self.own, Own::Nowhere)
+    }
+
+    /// The number of live permits of this gate.
     #[must_use]
     pub fn live(&self) -> u32 {
         self.live.load(Ordering::Relaxed)
+    }
+
+    /// This gate and all outer gates.
+    fn chain(self: &Arc<Self>) -> impl Iterator<Item = &Arc<Self>> {
+        std::iter::successors(Some(self), |gate| gate.outer.as_ref())
+    }
+
+    fn streams(&self) -> u32 {
+        match &self.own {
+            Own::Here(own) => own.streams(),
+            Own::OfSource(gate) => {
+                gate.each.as_ref().map_or(u32::MAX, |each| each.source.streams())
+            }
+            Own::OfStream(_) | Own::Nowhere => u32::MAX,
+        }
+    }
+
+    fn new_per_second(&self) -> u32 {
+        match &self.own {
+            Own::Here(own) => own.new_per_second(),
+            Own::OfSource(gate) => {
+                gate.each.as_ref().map_or(0, |each| each.source.new_per_second())
+            }
+            Own::OfStream(_) | Own::Nowhere => 0,
+        }
+    }
+
+    /// Bytes per second; 0 is no limit.
+    pub(crate) fn bytes_per_second(&self, way: Way) -> u64 {
+        match &self.own {
+            Own::Here(own) => own.rate(way),
+            Own::OfSource(gate) => gate.each.as_ref().map_or(0, |each| each.source.rate(way)),
+            Own::OfStream(gate) => gate.each.as_ref().map_or(0, |each| each.stream.rate(way)),
+            Own::Nowhere => 0,
+        }
+    }
+
+    pub(crate) const fn bucket(&self, way: Way) -> &Bucket {
+        match way {
+            Way::Up => &self.up,
+            Way::Down => &self.down,
+        }
+    }
+
+    /// The buckets of this gate, of those that it holds together and of all outer gates that have a
+    /// rate now, with the rate in bytes per second.
+    pub(crate) fn rates(&self, way: Way) -> impl Iterator<Item = (&Bucket, u64)> {
+        let chain = std::iter::successors(Some(self), |gate| gate.outer.as_deref());
+        let all = chain
+            .flat_map(|gate| std::iter::once(gate).chain(gate.more.iter().map(|more| &**more)));
+        all.map(move |gate| (gate.bucket(way), gate.bytes_per_second(way)))
+            .filter(|(_, rate)| *rate > 0)
     }
 
     fn enter(&self) -> bool {
         if !self.outer.as_ref().is_none_or(|outer| outer.enter()) {
             return false;
         }
-        let limit = self.limit.as_ref().map_or(u32::MAX, |limit| limit.load(Ordering::Relaxed));
+        let limit = self.streams();
         let next = |n: u32| (n < limit).then_some(n + 1);
-        let is_counted = self.limit.is_some();
-        let has_room = !is_counted
-            || self.live.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok();
-        let admitted = has_room && self.rate.as_ref().is_none_or(Rate::admit);
+        let has_room = self.live.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok();
+        let admitted = has_room && self.rate.admit(self.new_per_second());
         if !admitted {
-            if has_room && is_counted {
+            if has_room {
                 self.live.fetch_sub(1, Ordering::Relaxed);
             }
             if let Some(outer) = &self.outer {
@@ -139,7 +384,9 @@ impl Gate {
     }
 
     fn leave(&self) {
-        if self.limit.is_some() {
+        if matches!(self.own, Own::Nowhere) {
+            self.more.iter().for_each(|gate| gate.leave());
+        } else {
             self.live.fetch_sub(1, Ordering::Relaxed);
         }
         if let Some(outer) = &self.outer {
@@ -151,6 +398,13 @@ impl Gate {
 /// The proof that one stream was admitted.
 #[derive(Debug)]
 pub struct Permit(Arc<Gate>);
+
+impl Permit {
+    /// The gate of the stream.
+    pub(crate) fn gate(&self) -> &Arc<Gate> {
+        &self.0
+    }
+}
 
 impl Drop for Permit {
     fn drop(&mut self) {
@@ -174,7 +428,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn so_many_per_second_and_a_second_s_worth_at_once() {
-        let gate = Gate::limited(Some(1000), NonZeroU32::new(10), None);
+        let all = Bounds {
+            streams: NonZeroU32::new(1000),
+            new_per_second: NonZeroU32::new(10),
+            ..Bounds::default()
+        };
+        let gate = Gate::limited(&Limits { all, ..Limits::default() }, None, None);
         let pass = |gate: &Arc<Gate>| (0..100).filter(|_| gate.admit().is_some()).count();
         assert_eq!(pass(&gate), 10);
         assert_eq!(gate.live(), 0, "who is refused takes no place");
@@ -190,6 +449,43 @@ mod tests {
         let inner = Gate::within(Arc::clone(&gate), Some(5));
         assert!(inner.admit().is_none());
         assert_eq!((inner.live(), gate.live()), (0, 0));
+    }
+
+    #[test]
+    fn a_source_has_its_own_limit_and_a_refusal_gives_every_place_back() {
+        let source = Bounds { streams: NonZeroU32::new(2), ..Bounds::default() };
+        let all = Bounds { streams: NonZeroU32::new(3), ..Bounds::default() };
+        let client = Gate::limited(&Limits { all, source, ..Limits::default() }, None, None);
+        let service = Gate::within(Arc::clone(&client), None);
+        let from = |last: u8| service.admit_from(Some([192, 0, 2, last].into()));
+        let held = [from(1), from(1)];
+        assert!(held.iter().all(Option::is_some) && from(1).is_none());
+        assert_eq!((client.live(), service.live()), (2, 2), "who is refused takes no place");
+        let other = from(2);
+        assert!(other.is_some() && from(3).is_none(), "three in all");
+        // Streams without a source have no such limit.
+        drop(other);
+        assert!(service.admit().is_some());
+        drop(held);
+        assert_eq!((client.live(), service.live()), (0, 0));
+        assert!(from(1).is_some());
+        // A limit that is raised holds at once.
+        let source = Bounds { streams: NonZeroU32::new(3), ..Bounds::default() };
+        client.set(&Limits { all, source, ..Limits::default() });
+        let held = [from(1), from(1), from(1)];
+        assert!(held.iter().all(Option::is_some));
+    }
+
+    #[test]
+    fn sources_without_streams_are_forgotten() {
+        let source = Bounds { streams: NonZeroU32::new(2), ..Bounds::default() };
+        let gate = Gate::limited(&Limits { source, ..Limits::default() }, None, None);
+        for n in 0..10_000_u32 {
+            assert!(gate.admit_from(Some(n.to_be_bytes().into())).is_some());
+        }
+        let each = gate.each.as_ref().unwrap();
+        let known = each.sources.known.lock().unwrap().len();
+        assert!(known < 200, "{known}");
     }
 
     #[test]

@@ -7,13 +7,15 @@ use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use net::pool;
 use proto::{HEAD_ROOM, Open, ResetCode};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use transport::{Connector, Inlet, OpenError, Outlet};
 
+use crate::admit::Way;
+use crate::pace::{self, Portions};
 use crate::pipe::{Layered, Pipe, Pump};
 use crate::stats::open_error_code;
 use crate::{End, Permit, Settings};
@@ -26,6 +28,11 @@ pub struct Duplex {
     stream: Option<Box<dyn Inlet>>,
     is_finished: bool,
     permit: Option<Permit>,
+    /// What rates let through: of bytes that this end writes, and of bytes that it reads. Without a
+    /// rate there is none.
+    portions: Option<Box<[Portions; 2]>>,
+    /// This end is the target of the stream.
+    is_target: bool,
 }
 
 /// A stream that leaves its [`Duplex`].
@@ -60,12 +67,16 @@ pub fn accept_duplex(
 ) -> (Rc<dyn Outlet>, Duplex) {
     let pipe = Pipe::new(Rc::clone(settings), visitor);
     settings.stats.count_opened();
-    (Rc::<Pipe>::clone(&pipe), Duplex::new(pipe, inlet, permit))
+    let outlet = Rc::<Pipe>::clone(&pipe);
+    let mut duplex = Duplex::new(pipe, inlet, permit);
+    duplex.is_target = true;
+    (outlet, duplex)
 }
 
 impl Duplex {
     pub(crate) fn new(pipe: Rc<Pipe>, inlet: Box<dyn Inlet>, permit: Option<Permit>) -> Self {
-        Self { pipe, stream: Some(inlet), is_finished: false, permit }
+        let (portions, is_target) = (None, false);
+        Self { pipe, stream: Some(inlet), is_finished: false, permit, portions, is_target }
     }
 
     /// Gives the stream to another owner, with the bytes that nobody has read yet in its pipe.
@@ -115,6 +126,33 @@ impl Duplex {
         self.pipe.reset_code()
     }
 
+    /// How many of `wanted` bytes may move by the rates in force. Pending: the task is woken when it
+    /// is their turn.
+    fn portion(&mut self, is_read: bool, wanted: usize, cx: &mut Context<'_>) -> Poll<usize> {
+        let Some(permit) = &self.permit else { return Poll::Ready(wanted) };
+        let (gate, way) = (permit.gate(), self.way(is_read));
+        if self.portions.is_none() && !pace::is_paced(gate, way) {
+            return Poll::Ready(wanted);
+        }
+        let portions = self.portions.get_or_insert_default();
+        portions[usize::from(is_read)].poll(cx, gate, way, wanted)
+    }
+
+    /// Notes how many of the bytes of a portion have moved, and gives the rest back.
+    fn moved(&mut self, is_read: bool, bytes: usize) {
+        let way = self.way(is_read);
+        if let (Some(portions), Some(permit)) = (&mut self.portions, &self.permit) {
+            let portion = &mut portions[usize::from(is_read)];
+            portion.used(bytes);
+            portion.settle(permit.gate(), way);
+        }
+    }
+
+    /// The direction of bytes that this end reads from the stream, or writes to it.
+    const fn way(&self, is_read: bool) -> Way {
+        if self.is_target == is_read { Way::Up } else { Way::Down }
+    }
+
     fn broken(&self) -> Option<io::Error> {
         self.pipe.is_reset().then(|| io::ErrorKind::ConnectionReset.into())
     }
@@ -127,11 +165,17 @@ impl AsyncRead for Duplex {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let Some(inlet) = &this.stream else { return Poll::Ready(Ok(())) };
-        let read = this.pipe.take_into(buf);
-        if read > 0 {
-            inlet.consumed(read);
+        if this.stream.is_none() {
             return Poll::Ready(Ok(()));
+        }
+        if this.pipe.has_bytes() {
+            let most = ready!(this.portion(true, buf.remaining(), cx));
+            let read = this.pipe.take_into(buf, most);
+            this.moved(true, read);
+            if let Some(inlet) = this.stream.as_ref().filter(|_| read > 0) {
+                inlet.consumed(read);
+                return Poll::Ready(Ok(()));
+            }
         }
         if let Some(error) = this.broken() {
             return Poll::Ready(Err(error));
@@ -177,6 +221,10 @@ impl AsyncWrite for Duplex {
             this.pipe.park(cx.waker());
             return Poll::Pending;
         }
+        let size = ready!(this.portion(false, size, cx));
+        let Some(inlet) = &this.stream else {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        };
         let mut frame = pool::take(HEAD_ROOM + size);
         frame.resize(HEAD_ROOM, 0);
         let mut left = size;
@@ -188,6 +236,7 @@ impl AsyncWrite for Duplex {
         this.pipe.count_in(size);
         inlet.send(&mut frame);
         pool::give(frame);
+        this.moved(false, size);
         Poll::Ready(Ok(size))
     }
 

@@ -14,6 +14,7 @@
 //! |---|---|
 //! | [`mod@listen`], `listen_unix` | the accept loop of one listening socket, and the guard that ends it |
 //! | [`admit`] | limits of live streams: a [`Permit`] is the proof of admission |
+//! | `announced` | the header by which a load balancer tells the visitor's address |
 //! | [`balance`] | which of several targets gets the next visitor |
 //! | `bridge` | two streams joined, on one worker or two; a stream as the lane of a carrier |
 //! | [`dial`] | names and addresses, IPv6/IPv4 raced, errors as reset codes |
@@ -21,6 +22,7 @@
 //! | `attention` | notices that a far end vanished while bytes for it are on their way |
 //! | `look` | the first bytes of a connection, which stay in its socket |
 //! | `pipe` | the two halves of a stream's near end: `Pipe` takes bytes inline, `Pump` reads |
+//! | `pace` | rates of bytes, shared by streams and workers without a lock |
 //! | `passage` | two pumps of this process, joined without a link |
 //! | `duplex` | a stream without a socket, for a part of the daemon that reads and writes its bytes |
 //! | [`proxy`] | SOCKS5 and HTTP proxies, at a forward and as a target |
@@ -37,6 +39,7 @@
 //! | [`stats`] | plain counters per service and worker |
 
 pub mod admit;
+mod announced;
 mod attention;
 pub mod balance;
 mod bridge;
@@ -50,6 +53,7 @@ mod held;
 pub mod listen;
 mod listen_unix;
 mod look;
+mod pace;
 mod passage;
 mod pipe;
 pub mod proxy;
@@ -68,6 +72,7 @@ pub mod visitor;
 pub mod watch;
 
 pub use admit::{Gate, Permit};
+pub use announced::{Announced, HEADER_WAIT, HeaderError, announced};
 pub use attention::Attended;
 pub use bridge::{Carried, Crossing, Span, StreamLane, bridge, span};
 pub use dial::{Allow, Destination, DialAccount, DialError, Dialled, Dials, TargetAddr};
@@ -86,7 +91,7 @@ pub use proto::control::Timeouts;
 pub use proxy::{
     Connectors, Credentials, Exit, Links, Proxy, ProxyKind, exit_stream, serve_connect, serve_proxy,
 };
-pub use proxy_header::{ProxyVersion, proxy_header};
+pub use proxy_header::{ProxyVersion, proxy_header, with_fields};
 pub use roll::{Enrolment, Roll};
 pub use room::Room;
 pub use settings::Settings;

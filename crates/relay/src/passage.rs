@@ -124,6 +124,7 @@ pub(crate) fn of_target(visitor: &Settings) -> Settings {
         timeouts: visitor.timeouts.without_limits(),
         stats: Rc::default(),
         watcher: None,
+        gate: None,
         ..Settings::clone(visitor)
     }
 }

@@ -8,7 +8,7 @@ use proto::control::Timeouts;
 use proto::{Budget, ResetCode};
 
 use crate::dial::DialAccount;
-use crate::{Held, Holder, Room, Stats, Watcher};
+use crate::{Gate, Held, Holder, Room, Stats, Watcher};
 
 /// The settings that all streams of a service (or of a forward) share on one worker.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +28,9 @@ pub struct Settings {
     /// The memory budget of this worker, for visitors that no stream is charged for; `None`:
     /// nothing is charged.
     pub budget: Option<Rc<dyn Budget>>,
+    /// The gate of the streams, whose rates of bytes hold for them; `None`: no rate. Each stream has
+    /// a permit of this gate.
+    pub gate: Option<Arc<Gate>>,
     /// Receives the events of the streams.
     pub watcher: Option<Rc<dyn Watcher>>,
 }

@@ -70,7 +70,7 @@ pub struct Holder {
 #[derive(Debug)]
 pub struct Seat {
     holder: Arc<Holder>,
-    _of_source: Option<Share>,
+    of_source: Option<Share>,
 }
 
 /// The proof that a holder has an entrance, by which visitors come.
@@ -179,7 +179,7 @@ impl Holder {
     fn sit(self: &Arc<Self>, of_source: Option<Share>) -> Seat {
         self.table.seats.fetch_add(1, Ordering::Relaxed);
         self.seats.fetch_add(1, Ordering::Relaxed);
-        Seat { holder: Arc::clone(self), _of_source: of_source }
+        Seat { holder: Arc::clone(self), of_source }
     }
 
     pub(crate) fn enter(self: &Arc<Self>) -> HasEntrance {
@@ -194,6 +194,22 @@ impl Seat {
     /// Whether the holder has taken less than a quarter of its share.
     pub(crate) fn has_ample_room(&self) -> bool {
         self.holder.seats().saturating_mul(4) < self.holder.most()
+    }
+
+    /// Counts the seat for another source: the visitor that a load balancer has announced; `None` has
+    /// no bound. False: the source holds more than its share, and the seat counts as before.
+    #[must_use]
+    pub fn count_for(&mut self, source: Option<IpAddr>) -> bool {
+        let table = &self.holder.table;
+        let share = match source {
+            Some(_) => match table.sources.take_within(source, table.free()) {
+                Some(share) => Some(share),
+                None => return false,
+            },
+            None => None,
+        };
+        self.of_source = share;
+        true
     }
 
     /// Moves the seat to another holder. False: that holder has its share, and the seat stays.

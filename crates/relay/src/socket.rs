@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
-use std::net::{Shutdown, SocketAddr};
+use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
@@ -185,6 +185,12 @@ impl Socket {
                 place.is_some()
             }
         }
+    }
+
+    /// Counts the seat of the socket for another source ([`Seat::count_for`]).
+    #[must_use]
+    pub fn count_for(&mut self, source: Option<IpAddr>) -> bool {
+        self.place().as_mut().is_none_or(|seat| seat.count_for(source))
     }
 
     /// Whether the holder of the seat has taken less than a quarter of its share.

@@ -2,11 +2,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::task::spawn_local;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use webrtc::data_channel::{DataChannel, DataChannelEvent, RTCDataChannelMessage};
 
 use crate::ahead::Ahead;
@@ -141,7 +141,7 @@ impl Sender {
         loop {
             let waiting = self.dc.outstanding_bytes().await?;
             let acknowledged = self.taken.get().saturating_sub(waiting as u64);
-            let allowed = self.ahead.borrow_mut().allowed(Instant::now(), acknowledged);
+            let allowed = self.ahead.borrow_mut().allowed(Instant::now().into_std(), acknowledged);
             // Of a full window the library itself waits, and wakes when an acknowledgement comes.
             if waiting < allowed || allowed >= self.core.window() {
                 return Ok(());

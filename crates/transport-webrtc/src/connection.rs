@@ -41,6 +41,7 @@ const LARGEST: u32 = SctpMaxMessageSize::DEFAULT_MESSAGE_SIZE;
 /// The connection, as its lanes and tasks know it.
 pub(crate) struct Core {
     pub(crate) pc: Arc<dyn PeerConnection>,
+    pub(crate) gate: Arc<Gate>,
     /// Bytes that the library takes of a channel.
     window: usize,
     /// Counts messages.
@@ -178,9 +179,11 @@ impl Beginning {
         let (state, states) = watch::channel(RTCPeerConnectionState::New);
         let (channels, accepted) = mpsc::channel(settings.channels.max(1));
         let handler = Handler { is_gathered, state, channels };
-        let pc = build(settings, handler).await?;
+        let gate = Arc::new(Gate::new(settings.admission)?);
+        let pc = build(settings, &gate, handler).await?;
         let core = Arc::new(Core {
             pc,
+            gate,
             window: settings.outstanding(),
             activity: AtomicU64::new(0),
             is_open: AtomicBool::new(false),
@@ -238,10 +241,13 @@ const TRIES: u32 = 64;
 /// Builds the connection at a port of the settings.
 async fn build(
     settings: &WebrtcSettings,
+    gate: &Arc<Gate>,
     handler: Handler,
 ) -> Result<Arc<dyn PeerConnection>, SignalError> {
     let handler = Arc::new(handler);
-    let Some((first, last)) = settings.ports else { return build_at(settings, 0, handler).await };
+    let Some((first, last)) = settings.ports else {
+        return build_at(settings, gate, 0, handler).await;
+    };
     let mut random = [0; 2];
     aws_lc_rs::rand::fill(&mut random).map_err(SignalError::local)?;
     let begin = u32::from(u16::from_be_bytes(random));
@@ -249,7 +255,7 @@ async fn build(
     let mut failed = SignalError::Local("no port".to_owned());
     let ports = (0..count.min(TRIES)).map(|nth| u32::from(first) + (begin + nth) % count);
     for port in ports.filter_map(|port| u16::try_from(port).ok()) {
-        match build_at(settings, port, Arc::clone(&handler)).await {
+        match build_at(settings, gate, port, Arc::clone(&handler)).await {
             Ok(made) => return Ok(made),
             Err(error) => failed = error,
         }
@@ -259,10 +265,10 @@ async fn build(
 
 async fn build_at(
     settings: &WebrtcSettings,
+    gate: &Arc<Gate>,
     port: u16,
     handler: Arc<Handler>,
 ) -> Result<Arc<dyn PeerConnection>, SignalError> {
-    let gate = Arc::new(Gate::new(settings.admission)?);
     let (ufrag, password) = gate.credentials();
     let engine = SettingEngineBuilder::new()
         // It tells other machines of this one, and fails without a multicast route.
@@ -282,7 +288,7 @@ async fn build_at(
     let pc = PeerConnectionBuilder::new()
         .with_configuration(configuration)
         .with_setting_engine(engine)
-        .with_runtime(Arc::new(Worker { gate }))
+        .with_runtime(Arc::new(Worker { gate: Arc::clone(gate) }))
         .with_handler(handler)
         .with_udp_addrs(addresses)
         .with_data_channel_send_buffer_limit(settings.outstanding())

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use punch::stun::{is_check_for, is_request, is_stun};
@@ -29,6 +30,8 @@ pub(crate) struct Gate {
     admission: Admission,
     /// Addresses from which a check came with our password.
     proven: Mutex<Vec<SocketAddr>>,
+    /// The handshake of DTLS is done.
+    is_connected: AtomicBool,
 }
 
 impl Gate {
@@ -40,12 +43,23 @@ impl Gate {
             bytes.iter().map(|byte| char::from(CHARACTERS[usize::from(byte & 63)])).collect();
         let (ufrag, password) = text.split_at(UFRAG);
         let (ufrag, password) = (ufrag.to_owned(), password.to_owned());
-        Ok(Self { ufrag, password, admission, proven: Mutex::default() })
+        let (proven, is_connected) = Default::default();
+        Ok(Self { ufrag, password, admission, proven, is_connected })
     }
 
     /// The name and the password of this end.
     pub(crate) fn credentials(&self) -> (String, String) {
         (self.ufrag.clone(), self.password.clone())
+    }
+
+    /// The handshake is done: the peer has the certificate that its text names.
+    pub(crate) fn connected(&self) {
+        self.is_connected.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the handshake is done.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.is_connected.load(Ordering::Relaxed)
     }
 
     fn proven(&self) -> MutexGuard<'_, Vec<SocketAddr>> {
@@ -93,33 +107,16 @@ impl fmt::Debug for Gate {
 }
 
 #[cfg(test)]
+#[path = "../tests/setup/stun.rs"]
+mod stun;
+
+#[cfg(test)]
 pub(crate) mod tests {
     use super::*;
 
     /// A check for this gate, with a password.
     pub(crate) fn check(gate: &Gate, password: &str) -> Vec<u8> {
-        let name = format!("{}:peer", gate.ufrag);
-        let mut check = vec![0, 1, 0, 0, 0x21, 0x12, 0xa4, 0x42];
-        check.extend([7; 12]);
-        let mut attribute = |kind: u16, value: &[u8]| {
-            check.extend(kind.to_be_bytes());
-            check.extend(u16::try_from(value.len()).unwrap().to_be_bytes());
-            check.extend(value);
-            check.resize(check.len().next_multiple_of(4), 0);
-            let length = u16::try_from(check.len() - 20).unwrap();
-            check[2..4].copy_from_slice(&length.to_be_bytes());
-        };
-        attribute(0x0006, name.as_bytes());
-        attribute(0x0024, &[0; 4]);
-        attribute(0x0008, &[0; 20]);
-        let end = check.len() - 20;
-        let key = aws_lc_rs::hmac::Key::new(
-            aws_lc_rs::hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
-            password.as_bytes(),
-        );
-        let code = aws_lc_rs::hmac::sign(&key, &check[..end - 4]);
-        check[end..].copy_from_slice(code.as_ref());
-        check
+        stun::check(&format!("{}:peer", gate.ufrag), password)
     }
 
     fn gate() -> Gate {

@@ -256,6 +256,7 @@ async fn connected(
     if !is_named {
         return Err(CarrierError::Tls("the peer has another certificate than it named".into()));
     }
+    beginning.core.gate.connected();
     let address = beginning.core.remote().await;
     let address = address.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)));
     Ok(Peer {

@@ -22,8 +22,9 @@ const JOINED: usize = 64 << 10;
 pub(crate) struct Socket {
     socket: Arc<UdpSocket>,
     state: UdpSocketState,
-    /// What was read and not handed on yet; `None` before the handshake of DTLS. A connection that
-    /// does not get so far has no large buffer: the library would make two.
+    /// What was read and not handed on yet; `None` until the handshake of DTLS is done. A connection
+    /// that does not get so far has no large buffer, whatever its peer sends: the library would make
+    /// two.
     joined: Mutex<Option<Joined>>,
     pace: Pace,
     gate: Arc<Gate>,
@@ -93,7 +94,7 @@ impl Socket {
         if count == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(meta[0]) }
     }
 
-    /// A datagram of DTLS has come (RFC 9443 section 3): much may follow.
+    /// The handshake of DTLS is done: much may follow.
     fn join(&self) {
         // Where the kernel cannot join, it hands one datagram on at a time.
         let _ = take_joined(&*self.socket);
@@ -158,7 +159,7 @@ impl AsyncUdpSocket for Socket {
                         if !self.gate.takes(read.addr, &buffer[..read.len]) {
                             continue;
                         }
-                        if read.len > 0 && (20..64).contains(&buffer[0]) {
+                        if self.gate.is_connected() {
                             self.join();
                         }
                         *meta = read;

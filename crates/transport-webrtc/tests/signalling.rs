@@ -11,12 +11,14 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use setup::{pair, run, settings};
+use setup::{CLIENT_HELLO, pair, run, run_paused, settings};
 use testkit::conformance::{Sum, pattern, read_some, write_all};
-use tokio::time::sleep;
+use tokio::sync::oneshot;
+use tokio::task::{LocalSet, spawn_local};
+use tokio::time::{Instant, sleep};
 use transport::{Carrier, CarrierError, Dialer, Incoming, Listener};
 use transport_webrtc::{
-    Admission, Answerer, First, Interfaces, Offerer, Peers, SignalError, WebrtcSettings,
+    Admission, Answerer, Arrived, First, Interfaces, Offerer, Peers, SignalError, WebrtcSettings,
 };
 
 /// A connected pair: who offered, and who answered.
@@ -141,18 +143,75 @@ fn a_peer_that_does_not_come_is_given_up() {
 /// In virtual time, with the limit of the defaults.
 #[test]
 fn a_half_open_offer_ends_after_30_s() {
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = runtime.enable_all().start_paused(true).build().unwrap();
-    tokio::task::LocalSet::new().block_on(&runtime, async {
+    run_paused(async {
         let peers = Peers::new(settings());
         let answerer = Answerer::new(&peers, &offer().await, Interfaces::Told).await.unwrap();
-        let begin = tokio::time::Instant::now();
+        let begin = Instant::now();
         let limit = WebrtcSettings::default().half_open;
         assert_eq!(limit, Duration::from_secs(30));
         answerer.connect().await.unwrap_err();
         emptied(&peers).await;
         let elapsed = begin.elapsed();
         assert!(elapsed <= limit + Duration::from_secs(1), "{elapsed:?}");
+    });
+}
+
+/// A peer may name an address of somebody else.
+#[test]
+fn checks_at_an_address_that_answers_nothing_end_after_10_s() {
+    run_paused(async {
+        let victim = UdpSocket::bind("127.0.0.1:0").unwrap();
+        victim.set_nonblocking(true).unwrap();
+        let peers = Peers::new(settings());
+        let offer = offer_of(victim.local_addr().unwrap()).await;
+        let answerer = Answerer::new(&peers, &offer, Interfaces::Told).await.unwrap();
+        let (begin, connecting) = (Instant::now(), spawn_local(answerer.connect()));
+        let (mut count, mut last) = (0, Duration::ZERO);
+        while peers.count() > 0 {
+            sleep(Duration::from_millis(20)).await;
+            while victim.recv(&mut [0; 2_000]).is_ok() {
+                (count, last) = (count + 1, begin.elapsed());
+            }
+        }
+        connecting.await.unwrap().unwrap_err();
+        assert!((40..=52).contains(&count), "{count} checks");
+        assert!(last <= Duration::from_secs(11), "{last:?}");
+    });
+}
+
+/// The consent of RFC 7675: a peer that answers no check any more gets no bytes.
+#[test]
+fn a_peer_that_vanishes_is_given_up_within_30_s() {
+    run_paused(async {
+        let [offering, answering] = [(); 2].map(|()| Peers::new(settings()));
+        let (offers, offered) = oneshot::channel();
+        let (answers, answered) = oneshot::channel::<String>();
+        // Its tasks and sockets are gone at once, and say nothing.
+        let far = LocalSet::new();
+        far.spawn_local(async move {
+            let offerer = offerer(&offering).await;
+            offers.send(offerer.offer().to_owned()).unwrap();
+            let arrived = offerer.connect(&answered.await.unwrap()).await.unwrap();
+            std::future::pending::<()>().await;
+            drop(arrived);
+        });
+        let near = async {
+            let offer = offered.await.unwrap();
+            let answerer = Answerer::new(&answering, &offer, Interfaces::Told).await.unwrap();
+            answers.send(answerer.answer().to_owned()).unwrap();
+            answerer.connect().await.unwrap()
+        };
+        let arrived = tokio::select! {
+            arrived = near => arrived,
+            () = far => panic!("it waits for ever"),
+        };
+        let Arrived::Carrier(mut carrier) = arrived else { panic!("a tunnel") };
+        let begin = Instant::now();
+        let error = read_some(&mut *carrier.lane, 1).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+        assert!(error.to_string().contains("nothing was heard"), "{error}");
+        assert!(begin.elapsed() <= Duration::from_secs(31), "{:?}", begin.elapsed());
+        emptied(&answering).await;
     });
 }
 
@@ -247,19 +306,6 @@ fn a_hidden_interface_is_not_told() {
         assert!(!hidden.offer().contains("a=candidate"), "{}", hidden.offer());
     });
 }
-
-/// The begin of a ClientHello of DTLS 1.2 in a record, as a stranger may send it.
-const CLIENT_HELLO: [u8; 60] = {
-    let mut bytes = [0; 60];
-    bytes[0] = 22;
-    (bytes[1], bytes[2]) = (0xfe, 0xfd);
-    bytes[12] = 47;
-    bytes[13] = 1;
-    bytes[16] = 35;
-    bytes[24] = 35;
-    (bytes[25], bytes[26]) = (0xfe, 0xfd);
-    bytes
-};
 
 #[test]
 fn a_stranger_without_the_password_gets_no_handshake() {

@@ -25,10 +25,17 @@ mod receive;
 mod send;
 
 pub use dialer::{BadField, Request, WsDialer};
-pub use handshake::{SUBPROTOCOL, reply};
+pub use handshake::SUBPROTOCOL;
 pub use listener::{Terms, WsListener, accepted};
 pub use net::source::Proxies;
 pub use pages::{Offer, Pages, Wish};
+
+/// Requests about connections of WebRTC, for every server of HTTP that takes them.
+pub mod offers {
+    pub use httparse::Header;
+
+    pub use crate::handshake::{DESCRIPTION, FIELDS, OfferAnswer, OfferHead, body_type, reply};
+}
 
 /// `wss://`: WebSocket over TLS.
 pub const WSS: transport::Transport = transport::Transport::new("wss");

@@ -151,11 +151,18 @@ fn read_page(path: &Path) -> anyhow::Result<String> {
 
 /// Changes limits of a client, and prints all its limits.
 fn limit(args: &LimitArgs) -> anyhow::Result<()> {
-    let LimitArgs { name, streams, new_per_second, ports, hosts, which } = args;
+    let LimitArgs { name, streams, new_per_second, up, down, ports, hosts, which } = args;
+    if [streams, new_per_second, up, down, ports, hosts].iter().all(|one| one.is_none()) {
+        let text =
+            "a limit is missing: --streams, --new-per-second, --up, --down, --ports or --hosts";
+        return Err(WrongConfig::one(text.to_owned()).into());
+    }
     let order = LimitOrder {
         name: name.clone(),
         streams: streams.clone(),
         new_per_second: new_per_second.clone(),
+        up: up.clone(),
+        down: down.clone(),
         ports: ports.clone(),
         hosts: hosts.clone(),
     };

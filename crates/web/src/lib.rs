@@ -13,7 +13,8 @@
 //! * `serve` drives a connection: time-outs, the orderly end, the switch to another protocol.
 //! * `http2` drives a connection of HTTP/2, with a window for each stream.
 //! * `interim` passes interim answers on.
-//! * `proxy` carries one request: route, password, fields, target, answer.
+//! * `proxy` carries one request: route, password, fields, target, answer. `own` reads the body of a
+//!   request that the server answers itself.
 //! * `upstream` opens connections to targets and keeps them for the next request; `multiplex` opens
 //!   those over HTTP/2, which all requests of a visitor to a service share. `replay` keeps the body
 //!   of a request that may have to be sent again.
@@ -39,6 +40,7 @@ mod half;
 mod http2;
 mod interim;
 mod multiplex;
+mod own;
 mod page;
 mod password;
 mod path;
@@ -61,7 +63,7 @@ pub use record::{Record, RequestHead, Wants};
 pub use rules::{InvalidRule, Rules};
 pub use serve::serve;
 pub use service::{
-    Asked, ByteStream, Checked, Found, Identity, LocalFuture, OpenFailed, Protocol, Refusal,
+    Asked, ByteStream, Checked, Found, Identity, LocalFuture, OpenFailed, Own, Protocol, Refusal,
     Sender, Service, Services, Settings, Stream, Unavailable, Verdict, Visitor,
 };
 pub use upgrade::Replayed;

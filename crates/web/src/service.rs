@@ -4,6 +4,7 @@ use std::{borrow::Cow, fmt, net::SocketAddr, pin::Pin, rc::Rc, sync::Arc};
 
 use bytes::Bytes;
 use hyper::header::{HeaderMap, HeaderName};
+use hyper::{Request, Response};
 use proto::Redirect;
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -105,6 +106,13 @@ pub trait Services {
     /// The service for a request.
     fn find(&self, asked: &Asked<'_>) -> Found;
 
+    /// Who answers a request of no service, with its body: the server itself. Asked before
+    /// [`Self::find`].
+    fn own(&self, asked: &Asked<'_>) -> Option<Rc<dyn Own>> {
+        let _ = asked;
+        None
+    }
+
     /// Whether [`Self::answered`] wants the heads of requests, and which parts of them.
     fn wants(&self) -> Option<Wants> {
         None
@@ -169,6 +177,15 @@ impl fmt::Debug for Found {
             Self::Later(_) => f.write_str("Later"),
         }
     }
+}
+
+/// A part of the server that answers requests itself.
+pub trait Own {
+    /// The longest body of a request, bytes. A longer one gets 413.
+    fn longest(&self) -> usize;
+
+    /// The answer to a request whose body is there. Dropping the future gives the answer up.
+    fn answer(&self, request: Request<Bytes>) -> LocalFuture<Response<Bytes>>;
 }
 
 /// An answer of the server itself.

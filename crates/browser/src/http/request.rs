@@ -80,22 +80,34 @@ impl Request<'_> {
 }
 
 impl Body {
-    /// Some bytes of the body, as they are sent.
-    pub(crate) fn piece(self, bytes: &[u8]) -> Bytes {
-        if self != Self::Unknown || bytes.is_empty() {
-            return Bytes::copy_from_slice(bytes);
+    /// Some bytes of the body, as they are sent. `None`: the body is longer than the head says, and
+    /// the rest would be a request of its own.
+    pub(crate) fn piece(&mut self, bytes: &[u8]) -> Option<Bytes> {
+        let left = match self {
+            Self::None => 0,
+            Self::Length(left) => *left,
+            Self::Unknown if bytes.is_empty() => return Some(Bytes::new()),
+            Self::Unknown => {
+                let mut out = BytesMut::from(format!("{:x}\r\n", bytes.len()).as_bytes());
+                out.put_slice(bytes);
+                out.put_slice(b"\r\n");
+                return Some(out.freeze());
+            }
+        };
+        let left = left.checked_sub(u64::try_from(bytes.len()).ok()?)?;
+        if let Self::Length(length) = self {
+            *length = left;
         }
-        let mut out = BytesMut::from(format!("{:x}\r\n", bytes.len()).as_bytes());
-        out.put_slice(bytes);
-        out.put_slice(b"\r\n");
-        out.freeze()
+        Some(Bytes::copy_from_slice(bytes))
     }
 
-    /// What is sent at the end of the body.
-    pub(crate) const fn end(self) -> &'static [u8] {
-        match self {
-            Self::None | Self::Length(_) => b"",
-            Self::Unknown => b"0\r\n\r\n",
+    /// What is sent at the end of the body; nothing follows it. `None`: the body is shorter than the
+    /// head says.
+    pub(crate) fn end(&mut self) -> Option<&'static [u8]> {
+        match std::mem::replace(self, Self::None) {
+            Self::None | Self::Length(0) => Some(b""),
+            Self::Length(_) => None,
+            Self::Unknown => Some(b"0\r\n\r\n"),
         }
     }
 }
@@ -142,9 +154,20 @@ mod tests {
 
     #[test]
     fn a_body_of_unknown_length_goes_in_chunks() {
-        let body = Body::Unknown;
-        assert_eq!(body.piece(&[b'a'; 26]), format!("1a\r\n{}\r\n", "a".repeat(26)));
-        assert_eq!((body.piece(b"").len(), body.end()), (0, &b"0\r\n\r\n"[..]));
-        assert_eq!((Body::Length(2).piece(b"ab").len(), Body::Length(2).end().len()), (2, 0));
+        let mut body = Body::Unknown;
+        assert_eq!(body.piece(&[b'a'; 26]).unwrap(), format!("1a\r\n{}\r\n", "a".repeat(26)));
+        assert_eq!((body.piece(b"").unwrap().len(), body.end()), (0, Some(&b"0\r\n\r\n"[..])));
+        assert_eq!(body.piece(b"a"), None, "behind the end");
+    }
+
+    #[test]
+    fn a_body_has_the_length_of_its_head() {
+        let mut body = Body::Length(3);
+        assert_eq!(body.piece(b"ab").unwrap(), "ab");
+        assert_eq!(body.piece(b"cd"), None);
+        assert_eq!(body.piece(b"c").unwrap(), "c");
+        assert_eq!(body.end(), Some(&b""[..]));
+        assert_eq!(Body::Length(2).end(), None);
+        assert_eq!(Body::None.piece(b"GET / HTTP/1.1\r\n\r\n"), None);
     }
 }

@@ -13,6 +13,12 @@ const FIELDS: usize = 200;
 /// The longest line with the size of a chunk.
 const LINE_MAX: usize = 256;
 
+/// The most bytes of trailers, which nobody reads.
+const TRAILERS_MAX: usize = 16 << 10;
+
+/// What a response begins with (RFC 9112 section 4).
+const START: &[u8] = b"HTTP/1.";
+
 /// A response that makes no sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the response of the service is no HTTP")]
@@ -35,7 +41,8 @@ enum State {
     Chunk(u64),
     ChunkEnd,
     Size,
-    Trailers,
+    /// The bytes that trailers may still have.
+    Trailers(usize),
     /// The body ends with the stream.
     Rest,
     Over,
@@ -46,13 +53,17 @@ enum State {
 pub(crate) struct Response {
     state: State,
     input: BytesMut,
+    /// Bytes of the input in which the end of the head, or of a line, has been looked for: a service
+    /// that sends single bytes would cost a look at all of them for each byte.
+    looked: usize,
     /// The request was HEAD, whose response has no body.
     is_head: bool,
 }
 
 impl Response {
     pub(crate) fn to(method: &str) -> Self {
-        Self { state: State::Head, input: BytesMut::new(), is_head: method == "HEAD" }
+        let (state, input, is_head) = (State::Head, BytesMut::new(), method == "HEAD");
+        Self { state, input, looked: 0, is_head }
     }
 
     /// Whether the whole response has arrived.
@@ -76,7 +87,7 @@ impl Response {
             | State::Chunk(_)
             | State::ChunkEnd
             | State::Size
-            | State::Trailers => Err(BadResponse),
+            | State::Trailers(_) => Err(BadResponse),
         }
     }
 
@@ -98,22 +109,24 @@ impl Response {
                     return Ok(self.body(left, State::Chunk));
                 }
                 State::ChunkEnd => {
-                    let Some(line) = self.line()? else { return Ok(None) };
+                    let Some(line) = self.line(LINE_MAX)? else { return Ok(None) };
                     if !line.is_empty() {
                         return Err(BadResponse);
                     }
                     self.state = State::Size;
                 }
                 State::Size => {
-                    let Some(line) = self.line()? else { return Ok(None) };
+                    let Some(line) = self.line(LINE_MAX)? else { return Ok(None) };
                     let size = size(&line).ok_or(BadResponse)?;
-                    self.state = if size == 0 { State::Trailers } else { State::Chunk(size) };
+                    let trailers = State::Trailers(TRAILERS_MAX);
+                    self.state = if size == 0 { trailers } else { State::Chunk(size) };
                 }
-                State::Trailers => {
-                    let Some(line) = self.line()? else { return Ok(None) };
+                State::Trailers(left) => {
+                    let Some(line) = self.line(left)? else { return Ok(None) };
                     if line.is_empty() {
                         return Ok(Some(self.end()));
                     }
+                    self.state = State::Trailers(left.saturating_sub(line.len()));
                 }
                 State::Over => {
                     self.input.clear();
@@ -139,22 +152,51 @@ impl Response {
         Some(Piece::Body(self.input.split_to(size).freeze()))
     }
 
-    /// A line without its end, which is CRLF.
-    fn line(&mut self) -> Result<Option<Bytes>, BadResponse> {
-        let Some(end) = self.input.iter().position(|byte| *byte == b'\n') else {
-            return if self.input.len() > HEAD_MAX { Err(BadResponse) } else { Ok(None) };
+    /// A line of at most `max` bytes, without its end, which is CRLF.
+    fn line(&mut self, max: usize) -> Result<Option<Bytes>, BadResponse> {
+        let new = self.input.iter().skip(self.looked);
+        let Some(end) = new.clone().position(|byte| *byte == b'\n') else {
+            self.looked = self.input.len();
+            return if self.looked > max { Err(BadResponse) } else { Ok(None) };
         };
+        let end = self.looked + end;
+        self.looked = 0;
         let mut line = self.input.split_to(end + 1);
         line.truncate(end);
         if line.last() == Some(&b'\r') {
             line.truncate(end - 1);
         }
-        Ok(Some(line.freeze()))
+        if line.len() > max { Err(BadResponse) } else { Ok(Some(line.freeze())) }
+    }
+
+    /// Whether an empty line has come, behind which a head is whole.
+    fn has_empty_line(&mut self) -> bool {
+        // The empty line may have begun in the bytes that were looked at.
+        let new = self.input.get(self.looked.saturating_sub(3)..).unwrap_or_default();
+        let has = new.windows(2).any(|two| two == b"\n\n")
+            || new.windows(3).any(|three| three == b"\n\r\n");
+        self.looked = self.input.len();
+        has
+    }
+
+    /// Whether the input can become a response.
+    fn begins_well(&self) -> bool {
+        let is_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
+        let begin = self.input.iter().position(|byte| !is_end(byte)).unwrap_or(self.input.len());
+        let text = self.input.get(begin..).unwrap_or_default();
+        let common = text.len().min(START.len());
+        text[..common] == START[..common]
     }
 
     /// The head of the response, once it is there. Interim responses are skipped.
     fn head(&mut self) -> Result<Option<Bytes>, BadResponse> {
         loop {
+            if !self.begins_well() {
+                return Err(BadResponse);
+            }
+            if !self.has_empty_line() {
+                return if self.input.len() > HEAD_MAX { Err(BadResponse) } else { Ok(None) };
+            }
             let mut fields = [EMPTY_HEADER; FIELDS];
             let mut response = httparse::Response::new(&mut fields);
             let length = match response.parse(&self.input) {
@@ -168,6 +210,7 @@ impl Response {
             }
             if (100..200).contains(&status) {
                 self.input.advance(length);
+                self.looked = 0;
                 continue;
             }
             // RFC 9110 section 15: a number out of range counts as an error of the server. Browsers
@@ -180,32 +223,40 @@ impl Response {
                 head.put_slice(format!("\n{name}:").as_bytes());
                 head.put_slice(value);
             }
-            let framing = framing(response.headers)?;
-            let is_empty = self.is_head || status == 204 || status == 304;
+            let framing = framing(response.version, response.headers)?;
+            // A browser makes no response with the status 205 and a body.
+            let is_empty = self.is_head || matches!(status, 204 | 205 | 304);
             self.state = if is_empty { State::Length(0) } else { framing };
             self.input.advance(length);
+            self.looked = 0;
             return Ok(Some(head.freeze()));
         }
     }
 }
 
-/// How the body ends.
-fn framing(fields: &[Header<'_>]) -> Result<State, BadResponse> {
-    if let Some(coding) = values(fields, "transfer-encoding").last() {
-        return if coding.trim_ascii().eq_ignore_ascii_case(b"chunked") {
+/// How the body ends. A message whose end two programs could see at two places is refused
+/// (RFC 9112 section 6.3).
+fn framing(version: Option<u8>, fields: &[Header<'_>]) -> Result<State, BadResponse> {
+    let mut lengths = values(fields, "content-length");
+    let mut codings = values(fields, "transfer-encoding");
+    if let Some(coding) = codings.next() {
+        let is_chunked = coding.trim_ascii().eq_ignore_ascii_case(b"chunked");
+        let is_only = codings.next().is_none() && lengths.next().is_none();
+        return if is_chunked && is_only && version == Some(1) {
             Ok(State::Size)
         } else {
             Err(BadResponse)
         };
     }
-    let mut lengths = values(fields, "content-length").map(|value| {
-        str::from_utf8(value.trim_ascii()).ok().and_then(|text| text.parse::<u64>().ok())
-    });
-    let Some(length) = lengths.next() else { return Ok(State::Rest) };
-    if lengths.any(|other| other != length) {
+    let Some(length) = lengths.next().map(|value| value.trim_ascii()) else {
+        return Ok(State::Rest);
+    };
+    let is_number = !length.is_empty() && length.iter().all(u8::is_ascii_digit);
+    if !is_number || lengths.any(|other| other.trim_ascii() != length) {
         return Err(BadResponse);
     }
-    length.map(State::Length).ok_or(BadResponse)
+    let number = str::from_utf8(length).ok().and_then(|text| text.parse::<u64>().ok());
+    number.map(State::Length).ok_or(BadResponse)
 }
 
 fn values<'a>(fields: &'a [Header<'a>], wanted: &'a str) -> impl Iterator<Item = &'a [u8]> {
@@ -271,7 +322,7 @@ mod tests {
     fn a_response_without_a_body_ends_with_its_head() {
         let text = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
         assert_eq!(read("HEAD", text, 7).unwrap().1.len(), 0);
-        for status in ["204 No Content", "304 Not Modified"] {
+        for status in ["204 No Content", "205 Reset Content", "304 Not Modified"] {
             let text = format!("HTTP/1.1 {status}\r\nContent-Length: 5\r\n\r\n");
             assert!(read("GET", text.as_bytes(), 7).unwrap().2);
         }
@@ -300,9 +351,53 @@ mod tests {
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n+5\r\nhello\r\n0\r\n\r\n",
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhelloo\r\n0\r\n\r\n",
             "HTTP/1.1 101 Switching Protocols\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: +5\r\n\r\nhello",
+            "HTTP/1.1 200 OK\r\nContent-Length: 5, 5\r\n\r\nhello",
+            "HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\nhello",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
+            "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
             "SSH-2.0-OpenSSH\r\n\r\n",
         ] {
             assert_eq!(read("GET", text.as_bytes(), 3), Err(BadResponse), "{text}");
         }
+    }
+
+    #[test]
+    fn another_protocol_is_known_by_its_first_bytes() {
+        // The far end would wait for an answer to its greeting.
+        let mut response = Response::to("GET");
+        response.push(b"SSH");
+        assert_eq!(response.poll(), Err(BadResponse));
+        response = Response::to("GET");
+        response.push(b"\r\nHTT");
+        assert_eq!(response.poll(), Ok(None));
+    }
+
+    #[test]
+    fn lines_and_trailers_without_an_end_are_no_response() {
+        let start = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        for rest in ["1".repeat(300), format!("0\r\n{}", "A: b\r\n".repeat(5000))] {
+            let text = format!("{start}{rest}");
+            assert_eq!(read("GET", text.as_bytes(), 7), Err(BadResponse), "{rest:.20}");
+        }
+        let head = format!("HTTP/1.1 200 OK\r\nA: {}", "a".repeat(HEAD_MAX));
+        assert_eq!(read("GET", head.as_bytes(), 100), Err(BadResponse));
+    }
+
+    #[test]
+    fn each_byte_of_a_head_is_looked_at_once() {
+        let mut response = Response::to("GET");
+        let text = format!("HTTP/1.1 200 OK\r\nA: {}\r\n\r\n", "a".repeat(1000));
+        let mut looked = 0;
+        for byte in text.as_bytes() {
+            response.push(&[*byte]);
+            let before = response.looked;
+            if response.poll().unwrap().is_some() {
+                return assert_eq!(looked, text.len() - 1);
+            }
+            looked += response.looked - before;
+        }
+        panic!("no head");
     }
 }

@@ -6,9 +6,9 @@ use bytes::{Buf as _, BytesMut};
 use proto::greeting::{Binding, GreetingError, Refusal};
 use proto::{Event, HEAD_ROOM, Instant, Link, Open, Priority, ResetCode, StreamKey, Target};
 
-use super::{RETRY, Relay, Visit};
+use super::{DIRECT, GREETING_INSIDE, LAST_WORDS, Relay, Visit};
 use crate::end::Told;
-use crate::news::{News, State};
+use crate::news::{News, Path, State};
 
 impl Visit {
     /// Lets everything happen that can happen now.
@@ -20,7 +20,8 @@ impl Visit {
                 self.outer_told(now, told);
             } else if let Some(told) = self.inner.poll_told() {
                 self.inner_told(now, told);
-            } else if !(self.relay(now) || self.transmit(now) || self.ask_again(now)) {
+            } else if !(self.relay(now) || self.transmit(now) || self.ask_again() || self.seek(now))
+            {
                 return;
             }
         }
@@ -30,6 +31,7 @@ impl Visit {
         match told {
             Told::Enrolled(token) => self.tell(State::Enrolled(token)),
             Told::Live(_) => {
+                self.retry.begin();
                 if !self.inner.is_live() {
                     self.tell(State::Visiting);
                 }
@@ -38,25 +40,29 @@ impl Visit {
                 self.news.push_back(News::Close(slot));
                 self.offline();
             }
-            Told::Failed(GreetingError::Refused(Refusal::BadCredential)) => {
+            Told::Failed(_, GreetingError::Refused(Refusal::BadCredential)) => {
                 self.over(if self.is_code { "code" } else { "login" });
             }
-            Told::Failed(GreetingError::Refused(Refusal::Superseded | Refusal::NameTaken)) => {
+            Told::Failed(_, GreetingError::Refused(Refusal::Superseded | Refusal::NameTaken)) => {
                 self.over("elsewhere");
             }
-            Told::Failed(GreetingError::Unproven) => self.over("unproven"),
-            Told::Failed(_) => self.offline(),
+            Told::Failed(_, GreetingError::Unproven) => self.over("unproven"),
+            Told::Failed(..) => self.offline(),
             Told::Forgotten | Told::Ended => {
+                self.seek.outer_begins();
                 self.relay_lost(now);
                 self.offline();
             }
+            Told::Control(bytes) => self.outer_control(bytes),
+            // Its carriers are the page's, which dials anew when one is lost.
+            Told::Suspect => {}
             Told::Stream(event) => self.outer_stream(now, event),
         }
     }
 
-    /// The state of a visit without a link to the server.
+    /// The state of a visit without a link to the server, which a data channel does not need.
     pub(super) fn offline(&mut self) {
-        if !self.outer.is_live() {
+        if !self.outer.is_live() && !self.inner.is_attached(Path::Direct) {
             self.tell(State::Offline);
         }
     }
@@ -66,19 +72,22 @@ impl Visit {
         match event {
             Event::Data { key, bytes } => {
                 if is_relay(key) {
-                    self.inner.handle(now, (), &bytes);
+                    self.inner.handle(now, Path::Relay, &bytes);
                 }
                 if let Some(link) = self.outer.link() {
                     link.consume(now, key, bytes.len());
                 }
             }
-            Event::Reset { key, code } | Event::Stopped { key, code } if is_relay(key) => {
-                self.relay_lost(now);
-                self.refused(now, code);
+            // A stop overtakes bytes that were sent before it: the reason of a refusal is among them.
+            Event::Stopped { key, code } if is_relay(key) => {
+                if let Some(relay) = &mut self.relay {
+                    relay.waiting.clear();
+                    relay.stopped.get_or_insert((code, now + LAST_WORDS));
+                }
             }
+            Event::Reset { key, code } if is_relay(key) => self.relay_ended(now, Some(code)),
             Event::Finished { key } | Event::Closed { key } if is_relay(key) => {
-                self.relay_lost(now);
-                self.silent(now);
+                self.relay_ended(now, None);
             }
             Event::Opened { key, .. } => {
                 if let Some(link) = self.outer.link() {
@@ -108,7 +117,9 @@ impl Visit {
             ResetCode::Unknown => self.over("unknown"),
             ResetCode::Denied => self.over("denied"),
             ResetCode::Unreachable => {
-                self.retry_at = Some(now + RETRY);
+                // The server has waited for the other client for 10 s, which is pause enough.
+                self.retry.begin();
+                self.try_later(now);
                 if !self.inner.is_live() {
                     self.tell(State::Away);
                 }
@@ -125,9 +136,25 @@ impl Visit {
 
     /// The inner link has lost a carrier.
     pub(super) fn silent(&mut self, now: Instant) {
-        self.retry_at.get_or_insert(now + RETRY);
+        self.try_later(now);
         if !self.inner.is_live() && self.outer.is_live() && self.state != Some(State::Away) {
             self.tell(State::Silent);
+        }
+    }
+
+    /// The stream to the other client has ended, for the reason of its stop or for this reason.
+    pub(super) fn relay_ended(&mut self, now: Instant, code: Option<ResetCode>) {
+        let stopped = self.relay.as_ref().and_then(|relay| relay.stopped);
+        self.relay_lost(now);
+        match stopped.map(|(first, _)| first).or(code) {
+            Some(code) => self.refused(now, code),
+            None => self.silent(now),
+        }
+    }
+
+    fn try_later(&mut self, now: Instant) {
+        if self.retry_at.is_none() {
+            self.retry_at = Some(now + self.retry.next(self.entropy.next()));
         }
     }
 
@@ -137,32 +164,60 @@ impl Visit {
                 link.reset(relay.key, ResetCode::Aborted);
                 link.stop(relay.key, ResetCode::Aborted);
             }
-            self.inner.lost(now, ());
+            self.inner.lost(now, Path::Relay);
         }
     }
 
-    fn inner_told(&mut self, now: Instant, told: Told<()>) {
-        match told {
-            Told::Live(()) => {
+    /// The data channel is gone, or there is none.
+    pub(super) fn direct_lost(&mut self, now: Instant) {
+        self.seek_failed(now);
+        // A relayed carrier that was added takes over.
+        if !self.inner.is_live() && !self.inner.is_attached(Path::Relay) {
+            self.offline();
+            self.silent(now);
+            // The server is there, and has not been asked yet.
+            if self.relay.is_none() {
                 self.retry_at = None;
-                self.tell(State::Live);
-                self.open_requests(now);
             }
-            Told::Lost(()) => {
+        }
+    }
+
+    fn inner_told(&mut self, now: Instant, told: Told<Path>) {
+        match told {
+            Told::Live(path) => {
+                self.retry_at = None;
+                self.retry.begin();
+                self.seek.is_suspect = false;
+                if path == Path::Direct {
+                    self.found_direct();
+                }
+                self.tell(State::Live(path));
+                self.open_requests();
+            }
+            Told::Lost(Path::Relay) => {
                 self.relay_lost(now);
-                self.silent(now);
+                // A data channel may have taken its place.
+                if !self.inner.is_attached(Path::Direct) {
+                    self.silent(now);
+                }
             }
-            Told::Failed(GreetingError::Refused(Refusal::BadCredential)) => self.over("token"),
-            Told::Failed(GreetingError::Refused(Refusal::Binding | Refusal::Denied)) => {
+            Told::Lost(Path::Direct) => self.direct_lost(now),
+            // The link goes on as it is.
+            Told::Failed(Path::Direct, _) => {}
+            Told::Failed(_, GreetingError::Refused(Refusal::BadCredential)) => self.over("token"),
+            Told::Failed(_, GreetingError::Refused(Refusal::Binding | Refusal::Denied)) => {
                 self.over("denied");
             }
-            Told::Failed(GreetingError::Unproven) => self.over("unproven"),
-            Told::Failed(_) => self.silent(now),
+            Told::Failed(_, GreetingError::Unproven) => self.over("unproven"),
+            Told::Failed(..) => self.silent(now),
             Told::Forgotten | Told::Ended => {
                 self.relay_lost(now);
+                self.seek_anew(now);
                 self.fail_requests("lost");
                 self.silent(now);
             }
+            Told::Control(bytes) => self.inner_control(now, bytes),
+            Told::Suspect => self.seek.is_suspect = true,
             Told::Stream(event) => self.inner_stream(now, event),
             // A token is no code.
             Told::Enrolled(_) => {}
@@ -181,31 +236,41 @@ impl Visit {
         if self.relay.is_some() || self.is_over() || waits || !self.outer.is_live() {
             return false;
         }
+        // A data channel is enough, as long as it does not fall silent.
+        if self.inner.is_attached(Path::Direct) && !self.seek.is_suspect {
+            return false;
+        }
         let (client, service) = (self.client.clone(), self.service.clone());
         let target = Target::Private { client, service };
         let open = Open { target, visitor: None, priority: Priority::Normal };
         let Some(key) = self.outer.link().and_then(|link| link.open(&open)) else {
-            self.retry_at = Some(now + RETRY);
+            self.try_later(now);
             return false;
         };
         self.retry_at = None;
-        self.relay = Some(Relay { key, waiting: BytesMut::new() });
+        self.relay = Some(Relay { key, waiting: BytesMut::new(), stopped: None });
         let adds = self.inner.is_live();
         let nonce = self.entropy.next();
-        self.inner.dial((), nonce, Binding::None, adds);
+        self.inner.dial(now + GREETING_INSIDE, Path::Relay, nonce, Binding::None, adds);
         true
     }
 
     /// Moves bytes of the inner link to its carriers. Returns whether any moved.
     fn transmit(&mut self, now: Instant) -> bool {
         let flushed = self.flush_relay();
-        let can_relay = self.relay.as_ref().is_some_and(|relay| relay.waiting.is_empty());
+        let is_free = |relay: &Relay| relay.waiting.is_empty() && relay.stopped.is_none();
+        let can_relay = self.relay.as_ref().is_some_and(is_free);
         let mut out = VecDeque::new();
-        if self.inner.poll_transmit(now, |()| can_relay, &mut out).is_none() {
-            return flushed;
-        }
-        if let Some(relay) = &mut self.relay {
-            out.iter().for_each(|frame| relay.waiting.extend_from_slice(frame));
+        let takes = |path| path == Path::Relay && can_relay;
+        match self.inner.poll_transmit(now, takes, &mut out) {
+            None => return flushed,
+            Some(Path::Relay) => {
+                if let Some(relay) = &mut self.relay {
+                    out.iter().for_each(|frame| relay.waiting.extend_from_slice(frame));
+                }
+            }
+            // Its greeting. All else waits until the page takes it.
+            Some(Path::Direct) => self.news.push_back(News::Send(DIRECT, super::joined(&out))),
         }
         true
     }

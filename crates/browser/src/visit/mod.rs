@@ -5,25 +5,42 @@
 //! |---|---|
 //! | `mod` | what the page calls |
 //! | `drive` | what follows from what the two links tell: the relayed carrier, the state of the visit |
+//! | `direct` | the data channel straight to the other client |
 //! | `requests` | requests and their responses |
+//! | `retry` | the pauses between attempts to reach the other client |
 
+mod direct;
 mod drive;
 mod requests;
+mod retry;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::rc::Rc;
 use std::time::Duration;
 
-use bytes::BytesMut;
-use proto::greeting::{Binding, Features, Identity, Name, Token};
-use proto::{InstanceId, Instant, StreamKey};
+use bytes::{Bytes, BytesMut};
+use proto::greeting::{Binding, Features, GREETING_TIMEOUT, Identity, Name, Token};
+use proto::{InstanceId, Instant, ResetCode, StreamKey, Unlimited};
 
 use crate::end::{End, Who};
 use crate::entropy::Entropy;
-use crate::news::{News, State};
+use crate::memory::Memory;
+use crate::news::{News, Path, State};
+use direct::Seek;
 use requests::Asked;
+use retry::Retry;
 
-/// The time before a visit is tried again. The server has waited for the other client for 10 s then.
-const RETRY: Duration = Duration::from_secs(2);
+/// How long the greeting of the inner link may take: the server waits 10 s for a client that is away.
+const GREETING_INSIDE: Duration = GREETING_TIMEOUT.saturating_mul(2);
+
+/// How long bytes are waited for that a stop has overtaken.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Bytes of streams that wait for the page, all of them together.
+const MEMORY: u64 = 32 << 20;
+
+/// The slot of the data channel. Connections to the server have other numbers.
+const DIRECT: u32 = 0;
 
 /// Who visits what.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +70,9 @@ struct Relay {
     key: StreamKey,
     /// Bytes that the stream has no room for yet.
     waiting: BytesMut,
+    /// The far end takes no more bytes, for this reason. Until then its own last bytes are waited
+    /// for.
+    stopped: Option<(ResetCode, Instant)>,
 }
 
 /// A visit. Inputs are the methods that take the time; after each of them the page drains
@@ -64,11 +84,13 @@ pub struct Visit {
     is_code: bool,
     entropy: Entropy,
     outer: End<u32>,
-    /// Its one carrier is the stream of `relay`.
-    inner: End<()>,
+    /// Its carriers are the stream of `relay` and the data channel.
+    inner: End<Path>,
     relay: Option<Relay>,
     /// When the inner link is dialled again.
     retry_at: Option<Instant>,
+    retry: Retry,
+    seek: Seek,
     requests: BTreeMap<u32, Asked>,
     last_request: u32,
     /// The carriers of the page that take no bytes for now.
@@ -82,7 +104,7 @@ impl Visit {
     ///
     /// # Errors
     /// A value of the code is none.
-    pub fn new(visitor: &Visitor<'_>) -> Result<Self, BadVisit> {
+    pub fn new(now: Instant, visitor: &Visitor<'_>) -> Result<Self, BadVisit> {
         let name = |text| Name::new(text).map_err(|_| BadVisit("a name in the code is no name"));
         let token = |text| Token::new(text).map_err(|_| BadVisit("a secret in the code is none"));
         let (client, service) =
@@ -102,10 +124,13 @@ impl Visit {
             service: name(service)?,
             is_code: visitor.is_code,
             entropy,
-            outer: End::new(outer, Features::PRIVATE),
-            inner: End::new(inner, Features::default()),
+            // What comes over it is passed on at once.
+            outer: End::new(outer, Features::PRIVATE, Rc::new(Unlimited)),
+            inner: End::new(inner, Features::default(), Rc::new(Memory::new(MEMORY))),
             relay: None,
             retry_at: None,
+            retry: Retry::default(),
+            seek: Seek::new(now),
             requests: BTreeMap::new(),
             last_request: 0,
             paused: HashSet::new(),
@@ -114,23 +139,34 @@ impl Visit {
         })
     }
 
-    /// A connection to the server is open.
+    /// A connection to the server is open, or the data channel is (slot 0).
     pub fn dial(&mut self, now: Instant, slot: u32) {
+        if slot == DIRECT {
+            self.channel_opened(now);
+            return self.drive(now);
+        }
         let nonce = self.entropy.next();
-        self.outer.dial(slot, nonce, Binding::None, false);
+        self.outer.dial(now + GREETING_TIMEOUT, slot, nonce, Binding::None, false);
         self.drive(now);
     }
 
     /// Bytes of a connection to the server.
     pub fn handle(&mut self, now: Instant, slot: u32, bytes: &[u8]) {
-        self.outer.handle(now, slot, bytes);
+        if slot == DIRECT {
+            self.inner.handle(now, Path::Direct, bytes);
+        } else {
+            self.outer.handle(now, slot, bytes);
+        }
         self.drive(now);
     }
 
     /// A connection to the server is gone.
     pub fn lost(&mut self, now: Instant, slot: u32) {
         self.paused.remove(&slot);
-        if self.outer.has(slot) {
+        if slot == DIRECT {
+            self.inner.lost(now, Path::Direct);
+            self.direct_lost(now);
+        } else if self.outer.has(slot) {
             self.outer.lost(now, slot);
             self.offline();
         }
@@ -150,13 +186,25 @@ impl Visit {
     pub fn handle_timeout(&mut self, now: Instant) {
         self.outer.handle_timeout(now);
         self.inner.handle_timeout(now);
+        let stopped = self.relay.as_ref().and_then(|relay| relay.stopped);
+        if stopped.is_some_and(|(_, until)| until <= now) {
+            self.relay_ended(now, None);
+        }
+        self.seek_timeout(now);
         self.drive(now);
     }
 
     /// When [`Visit::handle_timeout`] is to be called next.
     pub fn poll_timeout(&self) -> Option<Instant> {
+        let links = [self.outer.poll_timeout(), self.inner.poll_timeout()].into_iter().flatten();
+        if self.is_over() {
+            // Nothing is tried any more.
+            return links.min();
+        }
         let retry = self.retry_at.filter(|_| self.relay.is_none() && self.outer.is_live());
-        [self.outer.poll_timeout(), self.inner.poll_timeout(), retry].into_iter().flatten().min()
+        let stopped = self.relay.as_ref().and_then(|relay| relay.stopped).map(|(_, until)| until);
+        let seek = self.seek.poll_timeout(self.is_relayed());
+        links.chain([retry, stopped, seek].into_iter().flatten()).min()
     }
 
     /// The next news.
@@ -164,12 +212,25 @@ impl Visit {
         if let Some(news) = self.news.pop_front() {
             return Some(news);
         }
+        let news = self.transmit_to_page(now)?;
+        // What has left makes room: without this the next bytes would wait for the far end to say
+        // something.
+        self.drive(now);
+        Some(news)
+    }
+
+    fn transmit_to_page(&mut self, now: Instant) -> Option<News> {
         let mut out = VecDeque::new();
         let paused = &self.paused;
-        let slot = self.outer.poll_transmit(now, |slot| !paused.contains(&slot), &mut out)?;
-        let mut all = BytesMut::new();
-        out.iter().for_each(|frame| all.extend_from_slice(frame));
-        Some(News::Send(slot, all.freeze()))
+        if let Some(slot) = self.outer.poll_transmit(now, |slot| !paused.contains(&slot), &mut out)
+        {
+            return Some(News::Send(slot, joined(&out)));
+        }
+        let takes = |path| path == Path::Direct && !paused.contains(&DIRECT);
+        match self.inner.poll_transmit(now, takes, &mut out)? {
+            Path::Direct => Some(News::Send(DIRECT, joined(&out))),
+            Path::Relay => None,
+        }
     }
 
     /// Tells the state where it is another one.
@@ -183,4 +244,10 @@ impl Visit {
     fn is_over(&self) -> bool {
         matches!(self.state, Some(State::Over(_) | State::Enrolled(_)))
     }
+}
+
+fn joined(frames: &VecDeque<Bytes>) -> Bytes {
+    let mut all = BytesMut::new();
+    frames.iter().for_each(|frame| all.extend_from_slice(frame));
+    all.freeze()
 }

@@ -11,6 +11,9 @@ use crate::news::News;
 /// Bytes of a body that wait; the page brings more when fewer wait.
 const WAITING_LOW: usize = 64 << 10;
 
+/// Requests at a time: more than the service worker has under way.
+const REQUESTS_MAX: usize = 256;
+
 /// A request.
 #[derive(Debug)]
 pub(super) struct Asked {
@@ -36,30 +39,47 @@ impl Visit {
         self.last_request = self.last_request.wrapping_add(1);
         let number = self.last_request;
         let (response, body) = (Response::to(request.method), request.body);
-        let (key, is_full, has_head) = (None, false, false);
-        let asked = Asked { key, body, waiting, is_full, response, has_head };
+        let (key, has_head) = (None, false);
+        let asked = Asked { key, body, waiting, is_full: false, response, has_head };
+        let is_full = self.requests.len() >= REQUESTS_MAX;
         self.requests.insert(number, asked);
         if self.is_over() {
             self.fail(number, "over");
+        } else if is_full {
+            self.fail(number, "limit");
         }
         self.drive(now);
         Ok(number)
     }
 
-    /// The next bytes of a body. False: [`News::Room`] comes before the next ones.
+    /// The next bytes of a body. False: [`News::Room`] comes before the next ones. Bytes that come
+    /// before it, or that are more than the head says, end the request: the page runs code of the
+    /// service in frames beside it.
     pub fn body(&mut self, now: Instant, request: u32, bytes: &[u8]) -> bool {
         let Some(asked) = self.requests.get_mut(&request) else { return true };
-        asked.waiting.extend_from_slice(&asked.body.piece(bytes));
-        asked.is_full = asked.waiting.len() > WAITING_LOW;
+        let mut waits = false;
+        match asked.body.piece(bytes).filter(|_| !asked.is_full) {
+            Some(piece) => {
+                asked.waiting.extend_from_slice(&piece);
+                asked.is_full = asked.waiting.len() > WAITING_LOW;
+                // Where there is room at once, the news say so all the same: twice would be a piece
+                // too much.
+                waits = asked.is_full;
+            }
+            None => self.fail(request, "bad"),
+        }
         self.drive(now);
-        self.requests.get(&request).is_none_or(|asked| !asked.is_full)
+        !waits
     }
 
     /// The body of a request is complete.
     pub fn end_body(&mut self, now: Instant, request: u32) {
         // The direction stays open: many servers take its end for a visitor that has left.
         if let Some(asked) = self.requests.get_mut(&request) {
-            asked.waiting.extend_from_slice(asked.body.end());
+            match asked.body.end() {
+                Some(end) => asked.waiting.extend_from_slice(end),
+                None => self.fail(request, "bad"),
+            }
         }
         self.drive(now);
     }
@@ -103,40 +123,38 @@ impl Visit {
         }
     }
 
-    /// Opens the streams of the requests that have waited for the link.
-    pub(super) fn open_requests(&mut self, now: Instant) {
+    /// Opens the streams of the requests that have waited for the link. Returns whether it opened
+    /// any: a link that goes away opens none, and its successor does.
+    pub(super) fn open_requests(&mut self) -> bool {
+        if !self.inner.is_live() || self.requests.values().all(|asked| asked.key.is_some()) {
+            return false;
+        }
+        let Some(link) = self.inner.link() else { return false };
         let target = Target::Service(self.service.as_str().to_owned());
         let open = Open { target, visitor: None, priority: Priority::Normal };
-        if !self.inner.is_live() {
-            return;
-        }
-        let Some(link) = self.inner.link() else { return };
+        let mut opened = false;
         for asked in self.requests.values_mut().filter(|asked| asked.key.is_none()) {
             asked.key = link.open(&open);
+            opened |= asked.key.is_some();
         }
-        self.ask_again(now);
+        opened
     }
 
     /// Sends what there is room for. Returns whether it was anything.
-    pub(super) fn ask_again(&mut self, now: Instant) -> bool {
-        let is_waiting = self.requests.values().any(|asked| asked.key.is_none());
-        if is_waiting && self.inner.is_live() {
-            self.open_requests(now);
-            return self.requests.values().any(|asked| asked.key.is_some());
-        }
+    pub(super) fn ask_again(&mut self) -> bool {
+        let mut moved = self.open_requests();
         let Some(link) = self.inner.link() else { return false };
         // Their room is looked at anyway.
         while link.poll_room().is_some() {}
-        let mut sent = false;
         for (number, asked) in &mut self.requests {
             let Some(key) = asked.key else { continue };
-            sent |= send(link, key, &mut asked.waiting);
+            moved |= send(link, key, &mut asked.waiting);
             if asked.is_full && asked.waiting.len() <= WAITING_LOW {
                 asked.is_full = false;
                 self.news.push_back(News::Room(*number));
             }
         }
-        sent
+        moved
     }
 
     pub(super) fn inner_stream(&mut self, now: Instant, event: Event) {

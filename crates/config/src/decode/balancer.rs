@@ -10,11 +10,16 @@ use proto::control::{SERVICES_MAX, ServiceTerms};
 use super::local::{self, Listeners};
 use super::spread::Listed;
 use super::target::{self, Targets, parse_of_proxy};
-use super::{Cx, Item, Section, common, fit, service, spread, target_tls, terms, values, visit};
+use super::{
+    Cx, Item, Section, common, fit, server, service, spread, target_tls, terms, values, visit,
+};
 use crate::address::{Kind, Ports, Role, unix};
-use crate::keys::{BALANCER, BALANCER_LIMITS, BALANCER_SOURCE_LIMITS, BALANCER_TLS, LOG, PROXY};
+use crate::keys::{
+    BALANCER, BALANCER_LIMITS, BALANCER_SOURCE_LIMITS, BALANCER_STREAM_LIMITS, BALANCER_TLS, LOG,
+    PROXY,
+};
 use crate::model::{Balancer, Exit, Files, KeyPair, ProxyConfig, Public, Service};
-use crate::{BadValue, Host, Local, Over, Target};
+use crate::{BadValue, Host, Local, Net, Over, Target};
 
 /// Default of `timeouts.dial`, which is longer than that of a service: no visitor has waited for a
 /// tunnel before.
@@ -45,12 +50,14 @@ pub(crate) fn proxy(cx: &Cx<'_>, root: Item) -> Option<ProxyConfig> {
         items.truncate(SERVICES_MAX);
     }
     let mut seen = Seen::default();
-    let proxies = items.into_iter().filter_map(|item| balancer(cx, item, &mut seen)).collect();
-    Some(ProxyConfig { proxies, common: common::common(&s, &LOG) })
+    let trusted_proxies: Vec<Net> = server::entries(&s, "trusted_proxies");
+    let balancer = |item| balancer(cx, item, &trusted_proxies, &mut seen);
+    let proxies = items.into_iter().filter_map(balancer).collect();
+    Some(ProxyConfig { proxies, trusted_proxies, common: common::common(&s, &LOG) })
 }
 
 /// Decodes an entry. `None` after a problem.
-fn balancer(cx: &Cx<'_>, item: Item, seen: &mut Seen) -> Option<Balancer> {
+fn balancer(cx: &Cx<'_>, item: Item, trusted: &[Net], seen: &mut Seen) -> Option<Balancer> {
     let s = Section::open(cx, item, &BALANCER)?;
     if s.key("listen").is_none() {
         s.missing("listen", "for example tcp://:5201");
@@ -62,18 +69,23 @@ fn balancer(cx: &Cx<'_>, item: Item, seen: &mut Seen) -> Option<Balancer> {
     }
     local::fit_mode(&s, listen.as_ref());
     let targets = target::target_by(&s, None, parse_of_proxy);
-    let balance = spread::balance(&s, targets.as_ref());
+    let balance = spread::balance(&s, targets.as_ref(), false);
     let is_tls = |targets: &Targets| matches!(targets, Targets::One(Target::Tls { .. }));
     let fits = targets.as_ref().is_none_or(|targets| is_tls(&targets.first));
     let target_tls = target_tls::of_targets(&s, "tls", fits);
     let terms = terms(&s);
     let limits = s.section("limits", &BALANCER_LIMITS);
-    let connections = limits
-        .as_ref()
-        .and_then(|own| own.value("connections", |text| values::limit(text, "connections")));
+    let each = [&BALANCER_SOURCE_LIMITS, &BALANCER_STREAM_LIMITS];
+    let stream_limits = limits.as_ref().map(|own| values::limits(own, "connections", each));
+    let stream_limits = stream_limits.unwrap_or_default();
     let flows = limits.map(|own| values::flow_limits(&own, &BALANCER_SOURCE_LIMITS));
     let visitors = visit::visitors(&s);
     let proxy_protocol = visit::proxy_protocol(&s);
+    let accepts = visit::accept_proxy(&s, listen.as_ref());
+    if accepts && trusted.is_empty() {
+        visit::nobody_announces(cx, s.at());
+    }
+    let announced_by = if accepts { trusted.to_vec() } else { Vec::new() };
     let health = service::health(&s);
     let tls = tls(&s);
     let name = s.value("name", values::name);
@@ -99,6 +111,7 @@ fn balancer(cx: &Cx<'_>, item: Item, seen: &mut Seen) -> Option<Balancer> {
         private: None,
         terms,
         limits: flows.unwrap_or_default(),
+        stream_limits,
         health,
         kept: false,
         until: None,
@@ -108,7 +121,7 @@ fn balancer(cx: &Cx<'_>, item: Item, seen: &mut Seen) -> Option<Balancer> {
         user_file: None,
         files: Files::default(),
     };
-    Some(Balancer { listen, tls, connections, service })
+    Some(Balancer { listen, tls, announced_by, service })
 }
 
 fn terms(s: &Section<'_>) -> ServiceTerms {

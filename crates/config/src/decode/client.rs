@@ -2,16 +2,22 @@
 
 use std::cell::RefCell;
 
+use proto::Limits;
+
 use super::local::{self, Listeners};
 use super::{
-    Cx, Item, Section, common, exit, p2p, paths, private, service, target, terms, values, visit,
+    Cx, Item, Section, common, exit, p2p, paths, private, server, service, target, terms, values,
+    visit,
 };
 use crate::address::{HTTP_PROXY, SOCKS5, local};
-use crate::keys::{CLIENT, FORWARD, KEPT, LOG, RETRY};
+use crate::keys::{
+    CLIENT, CLIENT_LIMITS, CLIENT_SOURCE_LIMITS, CLIENT_STREAM_LIMITS, FORWARD, FORWARD_LIMITS,
+    FORWARD_SOURCE_LIMITS, FORWARD_STREAM_LIMITS, KEPT, LOG, RETRY,
+};
 use crate::lists::open_to_all;
 use crate::model::{ClientConfig, Forward, Path};
 use crate::yaml::{At, Kind};
-use crate::{BadValue, Kept, Lists, Local, Over, Span, Target};
+use crate::{BadValue, Kept, Lists, Local, Net, Over, Span, Target};
 
 /// Default of `retry.min`, in milliseconds: short enough that visitors do not notice a restart of
 /// the server.
@@ -48,7 +54,17 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     let is_there = token.is_some() || s.key("token").is_none() && s.key("token_file").is_none();
     let introduce = s.value("introduce", values::switch).unwrap_or_default();
     let id_prefix = s.value("id_prefix", values::name);
-    let (Lists { services, forwards }, shadowed) = lists(&s, id_prefix.as_deref());
+    let (Lists { services, mut forwards }, shadowed) = lists(&s, id_prefix.as_deref());
+    let limits = s.section("limits", &CLIENT_LIMITS);
+    let each = [&CLIENT_SOURCE_LIMITS, &CLIENT_STREAM_LIMITS];
+    let limits = limits.map(|own| values::limits(&own, "streams", each)).unwrap_or_default();
+    let trusted_proxies: Vec<Net> = server::entries(&s, "trusted_proxies");
+    for forward in forwards.iter_mut().filter(|forward| forward.accept_proxy) {
+        forward.announced_by.clone_from(&trusted_proxies);
+    }
+    if trusted_proxies.is_empty() && forwards.iter().any(|forward| forward.accept_proxy) {
+        visit::nobody_announces(s.cx, s.at());
+    }
     let visitors = visit::visitors(&s);
     let visits = private::visits(&s);
     private::check(&s, &forwards, &visits);
@@ -86,6 +102,8 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
         shadowed,
         retry_min,
         retry_max,
+        trusted_proxies,
+        limits,
         common,
     };
     if let Err(bad) = config.expand().and_then(|()| config.check_sizes()) {
@@ -203,6 +221,7 @@ fn forward(cx: &Cx<'_>, item: Item, taken: &mut Listeners) -> Option<Forward> {
         let bad = BadValue::new("a forward has one port, not a range");
         s.bad("target", bad.hint("one forward per port"));
     }
+    let accept_proxy = visit::accept_proxy(&s, listen.as_ref());
     let (listen, target) = (listen?, target?);
     if let Some(bad) = unfit(&listen, &target) {
         s.bad("target", bad);
@@ -214,7 +233,27 @@ fn forward(cx: &Cx<'_>, item: Item, taken: &mut Listeners) -> Option<Forward> {
         s.bad("timeouts", bad.hint("flows of a forward have the default times: remove it"));
     }
     let (target, basic_auth) = (Some(target), Vec::new());
-    Some(Forward { listen, target, token, tls, p2p, basic_auth, terms, kept: false })
+    let (announced_by, limits) = (Vec::new(), limits(&s));
+    Some(Forward {
+        listen,
+        target,
+        token,
+        tls,
+        p2p,
+        basic_auth,
+        terms,
+        accept_proxy,
+        announced_by,
+        limits,
+        kept: false,
+    })
+}
+
+/// Decodes `limits` of a forward.
+fn limits(s: &Section<'_>) -> Limits {
+    let each = [&FORWARD_SOURCE_LIMITS, &FORWARD_STREAM_LIMITS];
+    let own = s.section("limits", &FORWARD_LIMITS);
+    own.map(|own| values::limits(&own, "streams", each)).unwrap_or_default()
 }
 
 /// Whether an address, which may be wrong otherwise, has the scheme of a proxy.
@@ -258,7 +297,21 @@ fn proxy(s: &Section<'_>, listen: Local) -> Option<Forward> {
     }
     let (token, tls, p2p) = private::of_forward(s, None);
     let terms = terms::of_forward(s);
-    Some(Forward { listen, target: None, token, tls, p2p, basic_auth, terms, kept: false })
+    let accept_proxy = visit::accept_proxy(s, Some(&listen));
+    let (target, announced_by, limits) = (None, Vec::new(), limits(s));
+    Some(Forward {
+        listen,
+        target,
+        token,
+        tls,
+        p2p,
+        basic_auth,
+        terms,
+        accept_proxy,
+        announced_by,
+        limits,
+        kept: false,
+    })
 }
 
 /// The reason why a target does not fit the listener.

@@ -93,6 +93,7 @@ fn http(s: &Section<'_>, taken: &mut Addresses) -> Http {
         }),
         no_redirect: s.value("redirect", values::switch) == Some(false),
         pages: pages.unwrap_or_default(),
+        accept_proxy: s.value("accept_proxy", values::switch) == Some(true),
         remember: s.parse("remember").unwrap_or_else(|| Http::default().remember),
     }
 }
@@ -151,6 +152,7 @@ fn tls_routes(s: &Section<'_>, taken: &mut Addresses) -> TlsRoutes {
         certificates: pairs.into_iter().filter_map(|item| certificate(s, item)).collect(),
         min_version: s.value("min_version", version).unwrap_or_default(),
         acme: acme::accounts(s),
+        accept_proxy: s.value("accept_proxy", values::switch) == Some(true),
     }
 }
 

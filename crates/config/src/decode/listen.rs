@@ -76,7 +76,7 @@ fn entry(s: &Section<'_>, item: &Item) -> Option<(Item, Listen)> {
     })?;
     let mux = (endpoint.scheme == Scheme::MUX).then(|| mux(section.as_ref()));
     if let (None, Some(section)) = (&mux, &section) {
-        let of_mux = ["default", "silence", "timeouts"];
+        let of_mux = ["default", "silence", "timeouts", "accept_proxy"];
         for key in of_mux.into_iter().filter(|key| section.key(key).is_some()) {
             let bad = BadValue::new(format!("{}:// takes carriers alone", endpoint.scheme.name));
             section.bad(key, bad.hint("remove the key, or listen on mux://"));
@@ -115,7 +115,8 @@ fn mux(s: Option<&Section<'_>>) -> Mux {
             s.bad(key, bad.hint("add `default: tcp://127.0.0.1:22`, or remove the key"));
         }
     }
-    Mux { default, silence: silence.unwrap_or(Span::from_millis(SILENCE)), timeouts }
+    let accept_proxy = s.and_then(|s| s.value("accept_proxy", values::switch)) == Some(true);
+    Mux { default, accept_proxy, silence: silence.unwrap_or(Span::from_millis(SILENCE)), timeouts }
 }
 
 fn silence(text: &str) -> Result<Span, BadValue> {

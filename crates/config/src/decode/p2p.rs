@@ -46,16 +46,21 @@ fn webrtc(p2p: &Section<'_>) -> P2pWebrtc {
 }
 
 /// `p2p` of a server.
-pub(super) fn of_server(s: &Section<'_>, listen: &[Listen]) -> Option<ServerWebrtc> {
+pub(super) fn of_server(
+    s: &Section<'_>,
+    listen: &[Listen],
+    has_http: bool,
+) -> Option<ServerWebrtc> {
     let p2p = s.section("p2p", &SERVER_P2P)?;
     let own = p2p.section("webrtc", &SERVER_WEBRTC)?;
     let takes_offers = |at: &Listen| {
         let is_mux = at.mux.is_some() && at.endpoint.path.is_some();
         is_mux || (at.endpoint.scheme.http && at.mux.is_none())
     };
-    if !listen.iter().any(takes_offers) {
+    if !has_http && !listen.iter().any(takes_offers) {
         let bad = BadValue::new(
-            "offers of WebRTC come to a listener of wss://, ws:// or mux:// with a path",
+            "offers of WebRTC come to a listener of wss://, ws:// or mux:// with a path, or to \
+             http.listen",
         );
         p2p.bad("webrtc", bad.hint("add one: wss://[::]:7443/tunnel"));
     }

@@ -16,7 +16,8 @@ use crate::yaml::Kind;
 use crate::{BadValue, Target};
 
 /// Keys that have no effect without an address where visitors come.
-const PUBLIC_KEYS: [&str; 17] = [
+const PUBLIC_KEYS: [&str; 18] = [
+    "shared",
     "allow_from",
     "deny_from",
     "proxy_protocol",

@@ -4,17 +4,18 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU32;
 
-use super::{Cx, Item, Section, auth, common, doors, listen, p2p, values};
+use super::{Cx, Item, Section, auth, common, doors, listen, p2p, values, visit};
 use crate::endpoint::port;
 use crate::keys::{
-    ALLOW, ANY_ALLOW, ANY_CLIENT, ANY_LIMITS, ANY_SOURCE_LIMITS, CLIENT_ENTRY, LIMITS,
-    LOG_OF_SERVER, SERVER, SERVER_TLS, SOURCE_LIMITS, Table,
+    ACCEPT_PROXY, ALL_LIMITS, ALL_SOURCE_LIMITS, ALL_STREAM_LIMITS, ALLOW, ANY_ALLOW, ANY_CLIENT,
+    ANY_LIMITS, ANY_SOURCE_LIMITS, ANY_STREAM_LIMITS, CLIENT_ENTRY, LIMITS, LOG_OF_SERVER, SERVER,
+    SERVER_TLS, SOURCE_LIMITS, STREAM_LIMITS, Table,
 };
-use crate::model::{ClientGrant, Listen, Rights, ServerConfig, ServerTls};
+use crate::model::{AcceptProxy, ClientGrant, Listen, Rights, ServerConfig, ServerTls};
 use crate::public_url::{PublicUrl, PublicUrls};
 use crate::yaml::Kind;
 use crate::{
-    BadValue, CLIENT_PORTS, ForwardRights, GUEST_PORTS, Host, HostRights, PortRights, Scheme,
+    BadValue, CLIENT_PORTS, ForwardRights, GUEST_PORTS, Host, HostRights, Net, PortRights, Scheme,
     VisitRights,
 };
 
@@ -34,8 +35,25 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
     let public_bind = s.value("public_bind", ip).unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
     let public_url = public_url(&s);
     let stun = s.value("stun", port);
-    let webrtc = p2p::of_server(&s, &listen);
-    let trusted_proxies = entries(&s, "trusted_proxies");
+    let webrtc = p2p::of_server(&s, &listen, !http.listen.is_empty());
+    let trusted_proxies: Vec<Net> = entries(&s, "trusted_proxies");
+    let ports = s.section("accept_proxy", &ACCEPT_PROXY);
+    let of_ports = |key| {
+        let rights = ports.as_ref().map(|ports| entries(ports, key)).unwrap_or_default();
+        PortRights { default_bind: Some(public_bind), rights }
+    };
+    let limits = s.section("limits", &ALL_LIMITS);
+    let each = [&ALL_SOURCE_LIMITS, &ALL_STREAM_LIMITS];
+    let limits = limits.map(|own| values::limits(&own, "streams", each)).unwrap_or_default();
+    let accept_proxy = AcceptProxy { tcp: of_ports("tcp"), udp: of_ports("udp") };
+    let is_mux = |listen: &Listen| listen.mux.as_ref().is_some_and(|mux| mux.accept_proxy);
+    let accepts = ports.is_some()
+        || http.accept_proxy
+        || tls_routes.accept_proxy
+        || listen.iter().any(is_mux);
+    if accepts && trusted_proxies.is_empty() {
+        visit::nobody_announces(cx, s.at());
+    }
     let mut names = BTreeSet::new();
     let items = s.key("clients").map(|item| cx.list(&item)).unwrap_or_default();
     let clients: Vec<_> = items
@@ -64,6 +82,8 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
         stun,
         webrtc,
         trusted_proxies,
+        accept_proxy,
+        limits,
         http,
         tls_routes,
         common,
@@ -118,7 +138,7 @@ fn client(
     }
     let without = (!by_certificate).then_some(common::TOKEN_WANTED);
     let tokens = common::tokens(&s, 2, common::Kept::OrHashed, without);
-    let rights = rights(&s, [&ALLOW, &LIMITS, &SOURCE_LIMITS], bind, ports);
+    let rights = rights(&s, [&ALLOW, &LIMITS, &SOURCE_LIMITS, &STREAM_LIMITS], bind, ports);
     let name = name?;
     Some(ClientGrant { name, tokens, rights, enrolled: false })
 }
@@ -129,7 +149,12 @@ fn any_client(s: &Section<'_>, bind: IpAddr, listen: &[Listen]) -> Option<Rights
     let rights = match &item.node.kind {
         Kind::Map(_) => {
             let s = Section::open(s.cx, item.clone(), &ANY_CLIENT)?;
-            rights(&s, [&ANY_ALLOW, &ANY_LIMITS, &ANY_SOURCE_LIMITS], bind, GUEST_PORTS)
+            rights(
+                &s,
+                [&ANY_ALLOW, &ANY_LIMITS, &ANY_SOURCE_LIMITS, &ANY_STREAM_LIMITS],
+                bind,
+                GUEST_PORTS,
+            )
         }
         Kind::Scalar { .. } | Kind::List(_) => {
             let may = s.cx.value(&item, values::switch)?;
@@ -148,7 +173,7 @@ fn any_client(s: &Section<'_>, bind: IpAddr, listen: &[Listen]) -> Option<Rights
 /// and `allow.udp` list, and at most `most`.
 fn rights(
     s: &Section<'_>,
-    [allow, limits, source]: [&Table; 3],
+    [allow, limits, source, stream]: [&Table; 4],
     bind: IpAddr,
     most: u32,
 ) -> Rights {
@@ -156,8 +181,8 @@ fn rights(
     let limits = s.section("limits", limits);
     let limit = |key, what| limits.as_ref()?.value(key, |text| values::limit(text, what));
     let flows = limits.as_ref().map(|s| values::flow_limits(s, source)).unwrap_or_default();
-    let (streams, new_per_second) =
-        (limit("streams", "streams"), limit("new_per_second", "streams"));
+    let own = limits.as_ref().map(|s| values::limits(s, "streams", [source, stream]));
+    let own = own.unwrap_or_default();
     let hosts = limit("hosts", "hosts");
     let ports = limits.as_ref().and_then(|s| s.value("ports", port_limit));
     let names = |key| HostRights(allow.as_ref().map(|a| entries(a, key)).unwrap_or_default());
@@ -173,6 +198,7 @@ fn rights(
     let switch = |key| allow.as_ref().and_then(|a| a.value(key, values::switch));
     let speedtest = switch("speedtest").unwrap_or(true);
     let pass_through = switch("pass_through").unwrap_or(false);
+    let shared = switch("shared").unwrap_or(false);
     let invite = switch("invite").unwrap_or(false);
     Rights {
         tcp,
@@ -182,10 +208,10 @@ fn rights(
         pass_through,
         forward,
         visit,
+        shared,
         invite,
         speedtest,
-        streams,
-        new_per_second,
+        limits: own,
         ports,
         hosts,
         flows,
@@ -201,7 +227,7 @@ fn port_limit(text: &str) -> Result<u32, BadValue> {
     limit.map(NonZeroU32::get).map_err(|why| bad(why).hint("1 or more, or `unlimited`"))
 }
 
-fn entries<T: std::str::FromStr<Err = BadValue>>(s: &Section<'_>, key: &str) -> Vec<T> {
+pub(super) fn entries<T: std::str::FromStr<Err = BadValue>>(s: &Section<'_>, key: &str) -> Vec<T> {
     let items = s.key(key).map(|item| s.cx.one_or_list(&item)).unwrap_or_default();
     items.iter().filter_map(|item| s.cx.value(item, str::parse)).collect()
 }

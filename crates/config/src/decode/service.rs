@@ -14,7 +14,7 @@ use super::{
     Cx, Item, Section, exit, files, fit, http, private, redirects, spread, target_tls, terms,
     values, visit,
 };
-use crate::keys::{HEALTH, SERVICE, SERVICE_LIMITS, SERVICE_SOURCE_LIMITS};
+use crate::keys::{HEALTH, SERVICE, SERVICE_LIMITS, SERVICE_SOURCE_LIMITS, SERVICE_STREAM_LIMITS};
 use crate::lists::PUBLISHED_MAX;
 use crate::model::{Check, Public, Service};
 use crate::names::service_name;
@@ -109,13 +109,17 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let s = s?;
     let redirect = http::redirect(&s);
     let targets = target(&s, redirect.to.as_ref());
-    let balance = spread::balance(&s, targets.as_ref());
+    let shared = s.value("shared", values::switch).unwrap_or(false);
+    let balance = spread::balance(&s, targets.as_ref(), shared);
     let target = targets.as_ref().map(|targets| &targets.first);
     let is_private = private::is_private(&s);
     let entries = if is_private { Vec::new() } else { entries(&s) };
     let private = private::private(&s, is_private);
     let terms = terms::terms(&s);
     let limits = s.section("limits", &SERVICE_LIMITS);
+    let each = [&SERVICE_SOURCE_LIMITS, &SERVICE_STREAM_LIMITS];
+    let stream_limits = limits.as_ref().map(|own| values::limits(own, "streams", each));
+    let stream_limits = stream_limits.unwrap_or_default();
     let limits =
         limits.map(|own| values::flow_limits(&own, &SERVICE_SOURCE_LIMITS)).unwrap_or_default();
     let visitors = visit::visitors(&s);
@@ -129,7 +133,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let is_exit = target.is_some_and(Targets::is_exit);
     let protocol = target.map(Targets::protocol).unwrap_or_default();
     let (http, user_file) = http::options(&s, is_exit, redirect, protocol);
-    let terms = ServiceTerms { http, ..terms };
+    let terms = ServiceTerms { http, shared: shared.then(|| balance.sharing()), ..terms };
     let of_exit = if is_exit { exit::exit(&s) } else { exit::none(&s) };
     let published = if is_private {
         if !private::fit(&s, target) {
@@ -139,6 +143,12 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     } else {
         publish(&s, &entries, terms.http.path.as_deref(), &mut seen.published)
     };
+    let is_chosen =
+        |at: &Public| matches!(at, Public::Tcp { port: 0, .. } | Public::Udp { port: 0, .. });
+    if shared && published.iter().flatten().any(is_chosen) {
+        let bad = BadValue::new("clients cannot share a port that the server chooses");
+        s.bad("shared", bad.hint("name the port in `public`, the same for all clients"));
+    }
     let mut over = Over::Tcp;
     if let Some(target) = target.filter(|_| is_private) {
         files::fit(&s, target);
@@ -200,6 +210,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
         private: private.clone(),
         terms: terms.clone(),
         limits,
+        stream_limits,
         health: health.clone(),
         kept: false,
         until,

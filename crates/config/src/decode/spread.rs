@@ -125,13 +125,14 @@ fn class(target: &Targets) -> Option<u8> {
     }
 }
 
-/// Decodes `balance`. `of`: the targets, if they were read.
-pub(super) fn balance(s: &Section<'_>, of: Option<&Listed>) -> Balance {
+/// Decodes `balance`. `of`: the targets, if they were read. `shared`: visitors are led to several
+/// clients as well.
+pub(super) fn balance(s: &Section<'_>, of: Option<&Listed>, shared: bool) -> Balance {
     let balance = s.value("balance", |text| {
         let bad = || unknown(&format!("balance `{text}`"), text, &Balance::NAMES);
         Balance::from_name(text).ok_or_else(bad)
     });
-    if s.key("balance").is_some() && of.is_some_and(|of| of.others.is_empty()) {
+    if !shared && s.key("balance").is_some() && of.is_some_and(|of| of.others.is_empty()) {
         let bad = BadValue::new("`balance` has no effect: there is one target");
         s.bad("balance", bad.hint("remove the key, or name several targets"));
     }

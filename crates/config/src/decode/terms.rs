@@ -38,7 +38,8 @@ pub(super) fn of_forward(s: &Section<'_>) -> ServiceTerms {
 
 /// Decodes the times of streams in a section `timeouts`. An absent key has its default.
 pub(super) fn timeouts(own: &Section<'_>) -> Timeouts {
-    let Timeouts { dial, idle, half_close, total, flush, keepalive } = Timeouts::default();
+    let Timeouts { dial, idle, half_close, total, flush, idle_up, idle_down, keepalive } =
+        Timeouts::default();
     let of = |key, default| own.parse(key).map_or(default, Span::duration);
     Timeouts {
         dial: own.value("dial", positive).unwrap_or(dial),
@@ -46,6 +47,8 @@ pub(super) fn timeouts(own: &Section<'_>) -> Timeouts {
         half_close: of("half_close", half_close),
         total: of("total", total),
         flush: of("flush", flush),
+        idle_up: of("idle_up", idle_up),
+        idle_down: of("idle_down", idle_down),
         keepalive,
     }
 }

@@ -1,7 +1,7 @@
 //! Decodes values that several sections have: times, counts, names, files, HTTP header fields.
 
 use std::collections::BTreeSet;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -9,9 +9,11 @@ use proto::greeting::Name;
 
 use super::{Item, Section, secrecy};
 use crate::keys::Table;
+use proto::{Bounds, Limits};
+
 use crate::model::{Field, FlowLimits, KeyPair};
 use crate::yaml::Kind;
-use crate::{BadValue, Secret, Span};
+use crate::{BadValue, Rate, Secret, Span};
 
 /// Largest number of workers and connections. A larger number is a typing error.
 const COUNT_MAX: u32 = 1024;
@@ -36,6 +38,39 @@ pub(crate) fn positive(s: &Section<'_>, key: &str, default: u64) -> Option<Span>
 pub(super) fn limit(text: &str, what: &str) -> Result<NonZeroU32, BadValue> {
     let bad = |_| BadValue::new(format!("`{text}` is not a number of {what}"));
     text.parse::<NonZeroU32>().map_err(|why| bad(why).hint("1 or more"))
+}
+
+/// Decodes the limits of streams in a `limits` section. `streams` is the key of the most streams;
+/// `each` are the keys of `source` and of `stream`.
+pub(super) fn limits(s: &Section<'_>, streams: &str, each: [&Table; 2]) -> Limits {
+    let [source, stream] = each;
+    let bounds = |s: &Section<'_>, streams: &str| Bounds {
+        streams: s.value(streams, |text| limit(text, streams)),
+        new_per_second: s.value("new_per_second", |text| limit(text, "streams")),
+        ..rates(s)
+    };
+    // The section is opened by `flow_limits`, too, which reports its problems.
+    let of_source = s.key("source").and_then(|item| Section::quiet(s.cx, item));
+    let has_flows = source.keys.contains(&"flows");
+    let of_source = if has_flows { of_source } else { s.section("source", source) };
+    Limits {
+        all: bounds(s, streams),
+        source: of_source.map(|own| bounds(&own, "streams")).unwrap_or_default(),
+        stream: s.section("stream", stream).map(|own| rates(&own)).unwrap_or_default(),
+    }
+}
+
+/// Decodes `up` and `down`.
+fn rates(s: &Section<'_>) -> Bounds {
+    let rate = |key| s.value(key, rate);
+    Bounds { up: rate("up"), down: rate("down"), ..Bounds::default() }
+}
+
+fn rate(text: &str) -> Result<NonZeroU64, BadValue> {
+    let bytes = text.parse::<Rate>()?.bytes();
+    NonZeroU64::new(bytes).ok_or_else(|| {
+        BadValue::new("a rate of 0 lets no byte pass").hint("remove the key for no limit")
+    })
 }
 
 /// Decodes the limits of flows of a `limits` section, whose `source` has the keys of `source`.

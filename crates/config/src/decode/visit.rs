@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use proto::{NETWORKS_MAX, Network};
 
-use super::{Section, unknown};
+use super::{Cx, Section, unknown, values};
 use crate::model::{ProxyProtocol, VisitorLists};
-use crate::{BadValue, Host, Net};
+use crate::yaml::At;
+use crate::{BadValue, Host, Local, Net};
 
 /// Decodes `allow_from` and `deny_from`. The result is incomplete only after a problem was
 /// reported.
@@ -41,6 +42,24 @@ fn network(text: &str) -> Result<Network, BadValue> {
         }
         Ok(Host::Ip(_)) | Err(_) => bad,
     })
+}
+
+/// Decodes `accept_proxy` of a listener of this machine.
+pub(super) fn accept_proxy(s: &Section<'_>, listen: Option<&Local>) -> bool {
+    let accepts = s.value("accept_proxy", values::switch) == Some(true);
+    if accepts && let Some(listen @ Local::Unix { .. }) = listen {
+        let bad =
+            BadValue::new(format!("the visitors of {listen} have no address to be trusted by"));
+        s.bad("accept_proxy", bad.hint("remove the key, or listen on tcp://127.0.0.1:port"));
+    }
+    accepts
+}
+
+/// Reports that no load balancer may send the headers that a listener accepts.
+pub(super) fn nobody_announces(cx: &Cx<'_>, at: At) {
+    let bad = BadValue::new("`accept_proxy` has no effect without `trusted_proxies`");
+    let hint = "name the load balancers: trusted_proxies: [10.0.0.5]";
+    cx.problem(at, "trusted_proxies", bad.hint(hint));
 }
 
 /// Decodes `proxy_protocol`.

@@ -5,9 +5,10 @@ use std::num::NonZeroU32;
 use super::allow::{add, edit_client, entry, key_of};
 use super::value::Value;
 use super::{Action, EditError, Operation, read, refused};
+use crate::Rate;
 
 /// The limits of a client, as keys under `limits`.
-pub const LIMITS: [&str; 4] = ["streams", "new_per_second", "ports", "hosts"];
+pub const LIMITS: [&str; 6] = ["streams", "new_per_second", "up", "down", "ports", "hosts"];
 
 /// The value that removes a limit.
 const NONE: &str = "none";
@@ -85,8 +86,15 @@ fn read_limit<'a>(key: &'a str, text: &str) -> Result<(&'a str, Option<Value>), 
         return Err(refused(format!("--{flag}: this build has no such limit")));
     }
     let is_ports = key == "ports";
+    let is_rate = ["up", "down"].contains(&key);
     match text {
         NONE => Ok((key, None)),
+        _ if is_rate => match text.parse::<Rate>() {
+            Ok(rate) if rate.bytes() > 0 => Ok((key, Some(Value::plain(text)))),
+            Ok(_) | Err(_) => Err(refused(format!(
+                "--{flag}: `{text}` is not a rate (hint: 500KB/s, 50MiB/s, or `{NONE}`)"
+            ))),
+        },
         "unlimited" if is_ports => Ok((key, Some(Value::Text(text.to_owned())))),
         _ if text.parse::<NonZeroU32>().is_ok() => Ok((key, Some(Value::plain(text)))),
         _ => {
@@ -143,7 +151,8 @@ mod tests {
             ("streams", "0", "--streams: `0` is not a limit (hint: 1 or more, or `none`)"),
             ("new_per_second", "unlimited", "--new-per-second: `unlimited`"),
             ("ports", "x", "(hint: 1 or more, `unlimited`, or `none`)"),
-            ("up", "1", "--up: this build has no such limit"),
+            ("up", "1", "--up: `1` is not a rate"),
+            ("flows", "1", "--flows: this build has no such limit"),
         ] {
             let why = limit("f.yaml", OWN, "home", &[(key, text)]).unwrap_err().to_string();
             assert!(why.contains(word), "{why}");

@@ -1,19 +1,19 @@
 //! The model of a proxy: a process that spreads connections and datagrams over targets, without a
 //! tunnel.
 
-use std::num::NonZeroU32;
-
 use proto::Visitors;
 use proto::control::ServiceTerms;
 
 use super::{Changed, Common, KeyPair, Service, changes};
-use crate::Local;
+use crate::{Local, Net};
 
 /// A checked proxy.yaml.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxyConfig {
     /// The listeners with their targets; at least one. Names and addresses are unique.
     pub proxies: Vec<Balancer>,
+    /// Load balancers in front of the entries that have `accept_proxy`.
+    pub trusted_proxies: Vec<Net>,
     /// Keys of all roles.
     pub common: Common,
 }
@@ -25,8 +25,9 @@ pub struct Balancer {
     pub listen: Local,
     /// The certificate, if TLS of the visitors ends here. `None`: their bytes go on unchanged.
     pub tls: Option<KeyPair>,
-    /// The most connections at one time; `None`: any number.
-    pub connections: Option<NonZeroU32>,
+    /// The load balancers whose connections and datagrams begin with a header of the PROXY protocol:
+    /// [`ProxyConfig::trusted_proxies`] where the entry has `accept_proxy`, else empty.
+    pub announced_by: Vec<Net>,
     /// Name, targets and terms, in the form of a service. Its public address is the listener, over
     /// whose protocol the targets are dialled. A target over TLS is a
     /// [`Target::Tls`](crate::Target::Tls).
@@ -50,8 +51,11 @@ impl ProxyConfig {
     /// The keys whose values differ in `other`.
     #[must_use]
     pub fn differs(&self, other: &Self) -> Vec<Changed> {
-        let Self { proxies, common } = self;
-        let own = [(*proxies != other.proxies, Changed::live("proxies"))];
+        let Self { proxies, trusted_proxies, common } = self;
+        let own = [
+            (*proxies != other.proxies, Changed::live("proxies")),
+            (*trusted_proxies != other.trusted_proxies, Changed::live("trusted_proxies")),
+        ];
         changes(own).chain(common.differs(&other.common)).collect()
     }
 
@@ -67,11 +71,16 @@ impl ProxyConfig {
     #[must_use]
     pub fn summary(&self) -> Vec<String> {
         let line = |proxy: &Balancer| {
-            let Balancer { listen, tls, connections, service } = proxy;
+            let Balancer { listen, tls, announced_by, service } = proxy;
             let tls = if tls.is_some() { ", TLS ends here" } else { "" };
-            let most = connections.map(|most| format!(", at most {most} connections"));
+            let header = if announced_by.is_empty() { "" } else { ", behind a PROXY header" };
+            let most = service
+                .stream_limits
+                .all
+                .streams
+                .map(|most| format!(", at most {most} connections"));
             format!(
-                "proxy {}: {listen} -> {}{}{tls}{}",
+                "proxy {}: {listen} -> {}{}{tls}{header}{}",
                 service.name,
                 service.aims(),
                 service.extras(&proxy.terms().visitors),

@@ -8,14 +8,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use proto::control::ServiceTerms;
-use proto::{Compress, HttpOptions, Network, TargetProtocol, Visitors};
+use proto::{Compress, HttpOptions, Limits, Network, TargetProtocol, Visitors};
 
 use super::p2p::P2p;
 use super::private::{PeerPath, PeerTls, Private, PrivateService, Proof, Visit};
 use super::spread::Spread;
 use super::{Changed, Common, KeyPair, TlsVersion, Token, changes};
 use crate::{
-    Endpoint, ForwardRights, Host, Lists, Local, Moment, NameKind, Over, Proxy, Secret, Span,
+    Endpoint, ForwardRights, Host, Lists, Local, Moment, NameKind, Net, Over, Proxy, Secret, Span,
     Target,
 };
 
@@ -58,6 +58,10 @@ pub struct ClientConfig {
     pub retry_min: Span,
     /// Longest pause between two attempts to connect.
     pub retry_max: Span,
+    /// Load balancers in front of the forwards that have `accept_proxy`.
+    pub trusted_proxies: Vec<Net>,
+    /// The limits of the streams of all services and forwards together.
+    pub limits: Limits,
     /// Keys of both roles.
     pub common: Common,
 }
@@ -125,6 +129,8 @@ pub struct Service {
     pub(crate) terms: ServiceTerms,
     /// How many flows of UDP the client takes.
     pub limits: FlowLimits,
+    /// Limits of its streams on this client.
+    pub stream_limits: Limits,
     /// How the client checks the target; `None`: only visitors find out whether it serves.
     pub health: Option<Check>,
     /// The service was added at run time, by a command.
@@ -217,6 +223,7 @@ impl Service {
             && self.exit.allow.is_none()
             && self.files == Files::default()
             && self.limits == FlowLimits::default()
+            && self.stream_limits == Limits::default()
     }
 
     /// The targets with their weights; the first is [`Self::target`].
@@ -230,6 +237,12 @@ impl Service {
     pub fn aims(&self) -> String {
         let all: Vec<_> = self.targets().map(|(target, _)| target.to_string()).collect();
         all.join(", ")
+    }
+
+    /// Whether other clients may serve the same addresses.
+    #[must_use]
+    pub const fn is_shared(&self) -> bool {
+        self.terms.shared.is_some()
     }
 
     /// The options of HTTP.
@@ -441,6 +454,7 @@ impl Service {
             (self.terms.http.preflight_pass, "preflight pass"),
             (self.terms.http.no_https_redirect, "no redirect from http://"),
             (self.terms.ephemeral, "not remembered"),
+            (self.terms.shared.is_some(), "shared"),
             (*compress == Compress::Public, "compress"),
             (*compress == Compress::Always, "compress always"),
         ] {
@@ -580,6 +594,13 @@ pub struct Forward {
     pub basic_auth: Vec<Secret>,
     /// What holds for its visitors.
     pub terms: ServiceTerms,
+    /// Whether connections and datagrams of load balancers begin with a header of the PROXY protocol.
+    pub accept_proxy: bool,
+    /// These load balancers: [`ClientConfig::trusted_proxies`] where the forward has
+    /// [`Self::accept_proxy`], else empty.
+    pub announced_by: Vec<Net>,
+    /// The limits of its streams.
+    pub limits: Limits,
     /// The forward was added at run time, by a command.
     pub kept: bool,
 }
@@ -631,6 +652,8 @@ impl ClientConfig {
             shadowed: _,
             retry_min,
             retry_max,
+            trusted_proxies,
+            limits,
             common,
         } = self;
         // The path of the token file is irrelevant; only the token counts.
@@ -649,6 +672,8 @@ impl ClientConfig {
             (*visits != other.visits, Changed::live("visits")),
             (*p2p != other.p2p, Changed::live("p2p")),
             (retry, Changed::reconnect("retry")),
+            (*trusted_proxies != other.trusted_proxies, Changed::live("trusted_proxies")),
+            (*limits != other.limits, Changed::live("limits")),
         ];
         changes(own).chain(common.differs(&other.common)).collect()
     }

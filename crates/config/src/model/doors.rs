@@ -28,6 +28,9 @@ pub struct Http {
     pub remember: Span,
     /// The listeners for WebSocket offer the page by which browsers visit private services.
     pub browser: bool,
+    /// Connections of reverse proxies that the server trusts begin with a header of the PROXY
+    /// protocol.
+    pub accept_proxy: bool,
 }
 
 impl Default for Http {
@@ -42,6 +45,7 @@ impl Default for Http {
             pages: Pages::default(),
             remember,
             browser: false,
+            accept_proxy: false,
         }
     }
 }
@@ -68,6 +72,9 @@ pub struct TlsRoutes {
     /// The accounts that get certificates for the other names. The first one whose names contain a
     /// name orders its certificate; empty: no other certificates.
     pub acme: Vec<Acme>,
+    /// Connections of reverse proxies that the server trusts begin with a header of the PROXY
+    /// protocol.
+    pub accept_proxy: bool,
 }
 
 /// A version of TLS.
@@ -145,11 +152,23 @@ pub struct Mux {
     pub silence: Span,
     /// The times of the connections to `default`.
     pub timeouts: Timeouts,
+    /// Connections of reverse proxies that the server trusts begin with a header of the PROXY
+    /// protocol.
+    pub accept_proxy: bool,
 }
 
 impl Http {
-    pub(super) fn differs(&self, other: &Self) -> [(bool, Changed); 7] {
-        let Self { listen, domain, route_header, no_redirect, pages, remember, browser } = self;
+    pub(super) fn differs(&self, other: &Self) -> [(bool, Changed); 8] {
+        let Self {
+            listen,
+            domain,
+            route_header,
+            no_redirect,
+            pages,
+            remember,
+            browser,
+            accept_proxy,
+        } = self;
         [
             (*listen != other.listen, Changed::restart("http.listen")),
             (*domain != other.domain, Changed::live("http.domain")),
@@ -158,6 +177,7 @@ impl Http {
             (*pages != other.pages, Changed::live("http.pages")),
             (*remember != other.remember, Changed::live("http.remember")),
             (*browser != other.browser, Changed::live("http.browser")),
+            (*accept_proxy != other.accept_proxy, Changed::restart("http.accept_proxy")),
         ]
     }
 
@@ -182,13 +202,14 @@ impl Http {
 }
 
 impl TlsRoutes {
-    pub(super) fn differs(&self, other: &Self) -> [(bool, Changed); 4] {
-        let Self { listen, certificates, min_version, acme } = self;
+    pub(super) fn differs(&self, other: &Self) -> [(bool, Changed); 5] {
+        let Self { listen, certificates, min_version, acme, accept_proxy } = self;
         [
             (*listen != other.listen, Changed::restart("tls_routes.listen")),
             (*certificates != other.certificates, Changed::live("tls_routes.certificates")),
             (*min_version != other.min_version, Changed::live("tls_routes.min_version")),
             (*acme != other.acme, Changed::live("tls_routes.acme")),
+            (*accept_proxy != other.accept_proxy, Changed::restart("tls_routes.accept_proxy")),
         ]
     }
 

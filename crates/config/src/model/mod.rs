@@ -29,7 +29,9 @@ pub use private::{
     Visitor,
 };
 pub use quic::{Congestion, Quic};
-pub use server::{ClientGrant, HttpAuth, Listen, Rights, STUN_PORT, ServerConfig, ServerTls};
+pub use server::{
+    AcceptProxy, ClientGrant, HttpAuth, Listen, Rights, STUN_PORT, ServerConfig, ServerTls,
+};
 pub use spread::{Balance, Spread, Weighted};
 pub(crate) use spread::{TARGETS_MAX, WEIGHT_MAX};
 

@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
+use proto::Limits;
+
 use super::{Changed, Common, FlowLimits, Http, KeyPair, Mux, Path, TlsRoutes, Token, changes};
 use crate::{
     Endpoint, ForwardRights, HostRights, Net, Over, PortRights, PublicUrls, Span, VisitRights,
@@ -35,12 +37,26 @@ pub struct ServerConfig {
     /// Reverse proxies in front of `ws://` and `wss://`. The server believes their header fields
     /// with the client's address (`X-Forwarded-For`, `Forwarded`, `X-Real-IP`).
     pub trusted_proxies: Vec<Net>,
+    /// Published ports at which connections and datagrams of [`Self::trusted_proxies`] begin with a
+    /// header of the PROXY protocol.
+    pub accept_proxy: AcceptProxy,
+    /// The limits of the streams of all clients together.
+    pub limits: Limits,
     /// Services by HTTP name.
     pub http: Http,
     /// Services by TLS name.
     pub tls_routes: TlsRoutes,
     /// Keys of both roles.
     pub common: Common,
+}
+
+/// The published ports at which a load balancer puts a header of the PROXY protocol in front.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AcceptProxy {
+    /// Ports of TCP.
+    pub tcp: PortRights,
+    /// Ports of UDP.
+    pub udp: PortRights,
 }
 
 /// An address where clients connect.
@@ -115,6 +131,9 @@ pub struct Rights {
     pub tls: HostRights,
     /// Whether services of the client may have `pass_through`.
     pub pass_through: bool,
+    /// Whether services of the client may share their addresses with such services of other clients
+    /// and of other processes of the same name.
+    pub shared: bool,
     /// Targets that the client's forwards may reach.
     pub forward: ForwardRights,
     /// Private services of other clients that the client may visit.
@@ -123,10 +142,8 @@ pub struct Rights {
     pub invite: bool,
     /// Whether the client may measure the throughput of its tunnel.
     pub speedtest: bool,
-    /// Most simultaneous streams; `None` is no limit.
-    pub streams: Option<NonZeroU32>,
-    /// Most new streams per second; `None` is no limit.
-    pub new_per_second: Option<NonZeroU32>,
+    /// The limits of the client's streams.
+    pub limits: Limits,
     /// Most published ports of both protocols. The default is the number of ports in `tcp` and
     /// `udp`, within the bound of the kind of client; [`u32::MAX`] is unlimited.
     pub ports: u32,
@@ -138,6 +155,13 @@ pub struct Rights {
 
 /// The port of STUN that IANA has assigned (RFC 8489).
 pub const STUN_PORT: u16 = 3478;
+
+impl AcceptProxy {
+    /// Whether the entries are the same, whatever `public_bind` is.
+    fn is_same(&self, other: &Self) -> bool {
+        (&self.tcp.rights, &self.udp.rights) == (&other.tcp.rights, &other.udp.rights)
+    }
+}
 
 impl ServerConfig {
     /// The further UDP port at which STUN is answered.
@@ -168,6 +192,8 @@ impl ServerConfig {
             stun,
             webrtc,
             trusted_proxies,
+            accept_proxy,
+            limits,
             http,
             tls_routes,
             common,
@@ -184,6 +210,8 @@ impl ServerConfig {
             (*stun != other.stun, Changed::restart("stun")),
             (*webrtc != other.webrtc, Changed::live("p2p")),
             (*trusted_proxies != other.trusted_proxies, Changed::reconnect("trusted_proxies")),
+            (!accept_proxy.is_same(&other.accept_proxy), Changed::live("accept_proxy")),
+            (*limits != other.limits, Changed::live("limits")),
         ];
         let doors = changes(http.differs(&other.http))
             .chain(changes(tls_routes.differs(&other.tls_routes)));
@@ -209,11 +237,16 @@ impl ServerConfig {
         self.stun = running.stun;
         self.http.listen.clone_from(&running.http.listen);
         self.tls_routes.listen.clone_from(&running.tls_routes.listen);
+        self.http.accept_proxy = running.http.accept_proxy;
+        self.tls_routes.accept_proxy = running.tls_routes.accept_proxy;
         // Rights without an address apply to the `public_bind` that is in force.
         let known = self.clients.iter_mut().map(|client| &mut client.rights);
         for rights in known.chain(&mut self.any_client) {
             rights.tcp.default_bind = Some(running.public_bind);
             rights.udp.default_bind = Some(running.public_bind);
+        }
+        for ports in [&mut self.accept_proxy.tcp, &mut self.accept_proxy.udp] {
+            ports.default_bind = Some(running.public_bind);
         }
         self.common.keep(&running.common);
         self
@@ -266,12 +299,12 @@ impl Rights {
             http: HostRights(Vec::new()),
             tls: HostRights(Vec::new()),
             pass_through: false,
+            shared: false,
             forward: ForwardRights(Vec::new()),
             visit: VisitRights(Vec::new()),
             invite: false,
             speedtest: true,
-            streams: None,
-            new_per_second: None,
+            limits: Limits::NONE,
             ports: 0,
             hosts: None,
             flows: FlowLimits { most: None, per_source: None },
@@ -298,6 +331,9 @@ impl fmt::Display for Rights {
         if !self.visit.0.is_empty() {
             let visit = join(self.visit.0.iter().map(ToString::to_string).collect());
             write!(f, "; may visit {visit}")?;
+        }
+        if self.shared {
+            f.write_str("; may share addresses")?;
         }
         if self.invite {
             f.write_str("; may invite visitors")?;

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use proto::control::Sharing;
+
 use crate::Target;
 
 /// The most targets of a service.
@@ -39,6 +41,17 @@ impl Balance {
             Self::RoundRobin => round_robin,
             Self::LeastConnections => least_connections,
             Self::SourceHash => source_hash,
+        }
+    }
+}
+
+impl Balance {
+    /// The rule for the clients that share an address.
+    pub(crate) const fn sharing(self) -> Sharing {
+        match self {
+            Self::RoundRobin => Sharing::RoundRobin,
+            Self::LeastConnections => Sharing::LeastConnections,
+            Self::SourceHash => Sharing::SourceHash,
         }
     }
 }

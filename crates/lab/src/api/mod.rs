@@ -2,7 +2,8 @@
 //!
 //! Schemathesis sends requests that the OpenAPI document allows, and many that it forbids. promtool
 //! reads the metrics. The classes of opentelemetry-proto decode the pushes of a build with the
-//! feature `otlp`. The daemons' files accept patches: a patch that passes the checks of a start may
+//! feature `otlp`. kubernetes-validate compares the manifests of `examples/kubernetes` with the schemas
+//! of Kubernetes. The daemons' files accept patches: a patch that passes the checks of a start may
 //! take effect, and changes to `admin` wait for the next start.
 
 use std::fs;
@@ -19,7 +20,8 @@ use xtask::{options, packages, python};
 
 /// Schemathesis, pinned because a later version may test more than the document was written for,
 /// and the messages of OTLP for Python, compiled from their definition.
-const PACKAGES: &[&str] = &["schemathesis==4.32.5", "opentelemetry-proto==1.45.2"];
+const PACKAGES: &[&str] =
+    &["schemathesis==4.32.5", "opentelemetry-proto==1.45.2", "kubernetes-validate==1.37.0"];
 
 /// The program that receives the pushes.
 const COLLECTOR: &str = "crates/lab/src/api/collector.py";
@@ -71,7 +73,7 @@ fn check(site: &Site, options: &Options) -> Result<Option<String>> {
     let (Some(promtool), Some(bin)) =
         (promtool(&tools)?, python::with(&tools.join("venv"), PACKAGES)?)
     else {
-        let text = "promtool (Debian package prometheus) or schemathesis and opentelemetry-proto (pip) cannot be had";
+        let text = "promtool (Debian package prometheus) or schemathesis, opentelemetry-proto and kubernetes-validate (pip) cannot be had";
         return Ok(Some(text.to_owned()));
     };
     let binary = options.binary.clone().map_or_else(|| site.daemon(), Ok)?;
@@ -83,6 +85,12 @@ fn check(site: &Site, options: &Options) -> Result<Option<String>> {
     run(Command::new(&promtool).args(["check", "config", "--syntax-only"]).arg(example))?;
     let ports = [free_port(), free_port()];
     let origin = Origin::echo();
+    for role in ["server", "client"] {
+        let manifest = site.root.join(format!("examples/kubernetes/{role}.yaml"));
+        run(Command::new(bin.join("kubernetes-validate"))
+            .args(["--strict", "--quiet"])
+            .arg(manifest))?;
+    }
     let mut setup = Setup::kept(&binary, Scheme::TLS, &dir).service("echo", origin.port());
     for (lines, port) in [&mut setup.server_lines, &mut setup.client_lines].into_iter().zip(ports) {
         lines.push_str(&format!("admin: {{ listen: 127.0.0.1:{port}, token: {TOKEN} }}\n"));

@@ -181,6 +181,8 @@ impl Keeper {
             };
             let resumed = claim.is_some();
             let connected = async {
+                let shares = client.shares.load(Ordering::Relaxed);
+                let features = if shares { Features::OURS } else { Features::ALONE };
                 let mut setup = ClientSetup {
                     binding: Binding::None,
                     name: client.name,
@@ -189,7 +191,7 @@ impl Keeper {
                     takeover: !client.logged_in.load(Ordering::Relaxed),
                     attach: claim,
                     versions: Versions::OURS,
-                    features: Features::OURS,
+                    features,
                     nonce: crate::random::<NONCE_LENGTH>(),
                 };
                 let say = early.is_some().then(|| {

@@ -28,7 +28,7 @@ pub async fn enroll(path: &Path, name: Name, code: Token) -> Result<EnrolledToke
         takeover: false,
         attach: None,
         versions: Versions::OURS,
-        features: Features::OURS,
+        features: Features::ALONE,
         nonce: crate::random::<NONCE_LENGTH>(),
     };
     let (accepted, _) = greet::greet_server(&mut carrier, setup, None).await?;

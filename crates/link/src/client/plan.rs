@@ -31,6 +31,9 @@ pub struct Client {
     pub instance: InstanceId,
     /// Whether this process has logged in before. All links of the process share it.
     pub logged_in: Arc<AtomicBool>,
+    /// Whether this process stands beside other processes of its name, because it has a shared
+    /// service. All links of the process share it.
+    pub shares: Arc<AtomicBool>,
     /// Set when the process is about to end. The client makes no further link, and live links go
     /// on.
     pub leaving: Arc<AtomicBool>,

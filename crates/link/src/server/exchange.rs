@@ -135,7 +135,7 @@ async fn answer(
             }
             ServerEvent::Decide(grant) => match verifier.decide(&grant, peer).await {
                 Ok(terms) => match greeting.accept(&terms) {
-                    Some(accepted) => return Verdict::Accepted(Box::new(grant), accepted),
+                    Some(accepted) => return Verdict::Accepted(grant, accepted),
                     None => return Verdict::Failed(GreetingError::Refused(Refusal::Malformed)),
                 },
                 Err(refusal) => greeting.refuse(refusal),

@@ -4,16 +4,16 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use config::{Forward, Local, PrivateService};
+use config::{Forward, Local, Net, PrivateService};
 use proto::Target;
 use relay::shares::Kind;
 use relay::{FlowBounds, Gate, Holder, ProxyKind};
 
 use crate::aim::{Aim, ProxyTerms};
-use crate::descriptors;
 use crate::entrance::{Bound, Entrance, Opening, Openings};
 use crate::peer::links::PeerLinks;
 use crate::session::{Handle, Session};
+use crate::{descriptors, limits};
 
 /// The forwards of a client.
 #[derive(Debug)]
@@ -107,7 +107,7 @@ impl Opening for Forward {
 
     fn gate(&self) -> Arc<Gate> {
         let holder = Holder::new(descriptors::table(), Kind::Own);
-        Gate::limited(None, None, Some(holder))
+        Gate::limited(&self.limits, Some(holder), Some(Arc::clone(limits::of_client())))
     }
 
     // The programs behind a forward are those of the client itself.
@@ -115,7 +115,13 @@ impl Opening for Forward {
         Arc::default()
     }
 
-    fn limit(&self, _entrance: &Entrance) {}
+    fn announcers(&self) -> &[Net] {
+        &self.announced_by
+    }
+
+    fn limit(&self, entrance: &Entrance) {
+        entrance.backends.first().gate.set(&self.limits);
+    }
 
     fn turns_flows(&self, before: &Self) -> bool {
         self.target != before.target

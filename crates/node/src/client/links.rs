@@ -243,6 +243,7 @@ fn keep(
         identity: plan.identity.clone(),
         instance: shared.instance,
         logged_in: Arc::clone(&uplink.logged_in),
+        shares: Arc::clone(&uplink.shares),
         leaving: Arc::clone(&links.leaving),
         retry: plan.retry,
         redial: Rc::clone(&worker.state.client.redial),

@@ -54,7 +54,7 @@ use crate::peer::material::{self, Materials};
 use crate::probes;
 use crate::session::{PathBytes, State, Workers};
 use crate::tcp_info::Ledger;
-use crate::{descriptors, memory, survey, workers};
+use crate::{descriptors, limits, memory, survey, workers};
 pub(crate) use checks::{Checked, check_targets};
 use forwards::Forwards;
 use links::{Links, Plan};
@@ -183,15 +183,18 @@ impl Client {
         let mut instance = [0; 16];
         getrandom::fill(&mut instance).context("random bytes")?;
         let events = Events::default();
+        let uplink = Uplink::new(&links, &events);
+        uplink.note_shares(&config);
+        limits::set_client(&config.limits);
         let shared = Arc::new(ClientShared {
             config: ArcSwap::from_pointee(config),
             host: PeerHost::default(),
             materials: Materials::new(materials),
             direct: DirectPaths::counting(&bytes),
             visits,
-            uplinks: Uplinks::of(Uplink::new(&links, &events)),
+            uplinks: Uplinks::of(uplink),
             forwards,
-            records: Records::default(),
+            records: Records::of_client(),
             leaving: AtomicBool::new(false),
             instance: InstanceId(instance),
             serials: Arc::new(AtomicU64::new(1)),

@@ -31,6 +31,10 @@ const NO_UDP: &str =
 const NO_PRIVATE: &str = "the server is too old for private services; the service is not \
     published; update the server";
 
+/// The state of a shared service at a server without [`Features::SHARED`].
+const NO_SHARED: &str = "the server is too old for shared services; the service is not published; \
+    update the server";
+
 /// The state of a service whose name no server takes.
 const NO_NAME: &str = "its name has characters that services cannot have";
 
@@ -65,6 +69,10 @@ pub(super) fn register(link: &Link, shared: &ClientShared, uplink: &Uplink) {
             .into_iter()
             .partition(|service| is_private(service) || carries_udp || !service.carries(Over::Udp));
         refused.iter().for_each(|service| refuse(service, NO_UDP));
+        let knows_shared = link.features().have(Features::SHARED);
+        let (asked, refused): (Vec<_>, Vec<_>) =
+            asked.into_iter().partition(|service| knows_shared || !service.is_shared());
+        refused.iter().for_each(|service| refuse(service, NO_SHARED));
         let specs = asked.into_iter().filter_map(|service| {
             let spec = spec(&config, service);
             if spec.is_none() {

@@ -16,8 +16,8 @@ use tokio::time::timeout;
 use super::links::{Links, Plan};
 use super::uplink::Uplink;
 use super::{Client, register, targets};
-use crate::memory;
 use crate::peer::material;
+use crate::{limits, memory};
 
 /// Reads the configuration again: from its source, or from the given text.
 pub type ConfigSource =
@@ -142,6 +142,8 @@ impl Client {
         };
         shared.materials.replace(materials);
         shared.config.store(Arc::new(new.clone()));
+        limits::set_client(&new.limits);
+        shared.records.limit(&new.services);
         if let Some(links) = links {
             uplink.replace(links, handles, &shared.leaving).await;
         }

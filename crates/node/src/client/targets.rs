@@ -15,7 +15,7 @@ use link::Lease;
 use proto::control::ServiceTerms;
 use proto::{Budget, ResetCode};
 use relay::{
-    Allow, Caller, Destination, DialError, Exit, FlowBounds, FlowCaller, FlowSettings, Layer,
+    Allow, Caller, Destination, DialError, Exit, FlowBounds, FlowCaller, FlowSettings, Gate, Layer,
     ProxyKind, ProxyVersion, Settings, TargetAddr, Targets, Watcher, accept_duplex, connect_flow,
     connect_stream, exit_stream, refuse_stream,
 };
@@ -31,7 +31,7 @@ use crate::descriptors::Holders;
 use crate::memory::Accounts;
 use crate::session::Worker;
 use crate::watch::TargetWatch;
-use crate::{descriptors, guesses};
+use crate::{descriptors, guesses, limits};
 
 /// The services of one configuration.
 pub(super) struct Services {
@@ -47,6 +47,8 @@ pub(crate) struct Local {
     /// Where streams go; `None`: the service takes no streams.
     streams: Option<Serves>,
     settings: Rc<Settings>,
+    /// Limits its streams and flows; `None`: the entrance does, of a proxy.
+    gate: Option<Arc<Gate>>,
     /// Where flows go; `None`: the service takes no flows.
     flows: Option<(TargetAddr, Rc<FlowSettings>)>,
     /// The targets of the flows, where they are several.
@@ -79,6 +81,25 @@ impl Bounds {
     }
 }
 
+/// The gates of the services of this client, by name, over all workers.
+#[derive(Debug, Default)]
+pub(super) struct Gates(Mutex<HashMap<String, Arc<Gate>>>);
+
+impl Gates {
+    fn of(&self, service: &config::Service) -> Arc<Gate> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let make = || Gate::within(Arc::clone(limits::of_client()), None);
+        let gate = Arc::clone(all.entry(service.name.clone()).or_insert_with(make));
+        gate.set(&service.stream_limits);
+        gate
+    }
+
+    fn retain(&self, is_there: impl Fn(&str) -> bool) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|name, _| is_there(name));
+    }
+}
+
 /// What is known of the targets of all services, over all workers.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
@@ -86,6 +107,9 @@ pub(crate) struct Records {
     pub(crate) pools: Pools,
     /// How many flows the services may have.
     bounds: Bounds,
+    /// The limits of the streams of services; `None` for the entries of a proxy, whose visitors were
+    /// admitted already.
+    gates: Option<Gates>,
     /// The shares that the services have of the descriptors.
     holders: Holders,
 }
@@ -96,8 +120,21 @@ impl Records {
         Self { pools: Pools::of_what("proxy"), ..Self::default() }
     }
 
+    /// The records of the services of a client.
+    pub(crate) fn of_client() -> Self {
+        Self { gates: Some(Gates::default()), ..Self::default() }
+    }
+
+    /// Changes the limits of the services, for streams that live as well.
+    pub(super) fn limit(&self, services: &[config::Service]) {
+        if let Some(gates) = &self.gates {
+            services.iter().for_each(|service| drop(gates.of(service)));
+        }
+    }
+
     /// Forgets the services that are gone.
     pub(crate) fn retain(&self, is_there: impl Fn(&str) -> bool) {
+        self.gates.iter().for_each(|gates| gates.retain(&is_there));
         self.pools.retain(&is_there);
         self.bounds.retain(is_there);
     }
@@ -213,6 +250,7 @@ impl Local {
             };
             (target, Rc::new(settings))
         });
+        let gate = records.gates.as_ref().map(|gates| gates.of(service));
         let (stats, holder) = (worker.state.client.stats_of(name), Some(records.holders.of(name)));
         let budget: Option<Rc<dyn Budget>> = Some(Rc::<Lease>::clone(&worker.state.budget));
         let settings = Settings {
@@ -222,6 +260,7 @@ impl Local {
             holder,
             watcher,
             budget,
+            gate: gate.clone(),
             dials: worker.state.dials.of(name),
             ..Settings::default()
         };
@@ -233,7 +272,7 @@ impl Local {
         let accounts = worker.state.accounts.clone();
         let is_private = service.private.is_some();
         let (settings, flow_targets) = (Rc::new(settings), several);
-        Self { is_private, streams, settings, flows, flow_targets, header, accounts }
+        Self { is_private, streams, settings, gate, flows, flow_targets, header, accounts }
     }
 
     /// Connects a stream of a visitor.
@@ -244,19 +283,26 @@ impl Local {
         inlet: Box<dyn Inlet>,
     ) -> Rc<dyn Outlet> {
         let settings = &self.settings;
+        let permit = match &self.gate {
+            None => None,
+            Some(gate) => match gate.admit_from(limits::source(visitor)) {
+                Some(permit) => Some(permit),
+                None => return refuse_stream(&*inlet, Some(settings), ResetCode::Limit),
+            },
+        };
         match &self.streams {
             Some(Serves::Address(target)) => {
                 let caller = Caller { visitor, header, ..Caller::default() };
-                connect_stream(target.clone(), caller, inlet, settings, None)
+                connect_stream(target.clone(), caller, inlet, settings, permit)
             }
             Some(Serves::Several(targets)) => {
                 let choice = targets.choose(visitor, Over::Tcp);
                 let watcher: Option<Rc<dyn Watcher>> = Some(Rc::<Choice>::clone(&choice));
                 let own = Rc::new(Settings { watcher, ..Settings::clone(settings) });
                 let caller = Caller { visitor, header, ..Caller::default() };
-                connect_stream(choice, caller, inlet, &own, None)
+                connect_stream(choice, caller, inlet, &own, permit)
             }
-            Some(Serves::Exit(exit)) => exit_stream(exit, visitor, inlet, settings, None),
+            Some(Serves::Exit(exit)) => exit_stream(exit, visitor, inlet, settings, permit),
             Some(Serves::Files(folder)) => {
                 let Some(files) = folder.files() else {
                     return refuse_stream(&*inlet, Some(settings), ResetCode::Unreachable);
@@ -264,7 +310,7 @@ impl Local {
                 let Some(account) = self.accounts.open(0) else {
                     return refuse_stream(&*inlet, Some(settings), ResetCode::Limit);
                 };
-                let (outlet, stream) = accept_duplex(inlet, visitor, settings, None);
+                let (outlet, stream) = accept_duplex(inlet, visitor, settings, permit);
                 spawn_local(async move { files.serve(stream, account).await });
                 outlet
             }
@@ -282,7 +328,17 @@ impl Local {
             inlet.close(ResetCode::Unknown);
             return None;
         };
-        let caller = FlowCaller { visitor, ..FlowCaller::default() };
+        let permit = match &self.gate {
+            None => None,
+            Some(gate) => match gate.admit_from(limits::source(visitor)) {
+                Some(permit) => Some(permit),
+                None => {
+                    inlet.close(ResetCode::Limit);
+                    return None;
+                }
+            },
+        };
+        let caller = FlowCaller { visitor, permit, ..FlowCaller::default() };
         let Some(targets) = &self.flow_targets else {
             return Some(connect_flow(target.clone(), caller, inlet, settings));
         };

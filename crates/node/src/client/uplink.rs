@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use config::ClientConfig;
 use ops::events::Events;
 use proto::control::StunPorts;
 use tokio::time::Instant;
@@ -28,6 +29,8 @@ pub(crate) struct Uplink {
     generation: AtomicU64,
     /// Whether this process has logged in at the server at least once.
     pub(super) logged_in: Arc<AtomicBool>,
+    /// Whether the client has a shared service. New links say so.
+    pub(super) shares: Arc<AtomicBool>,
     /// The ports at which the server answers STUN.
     stun: ArcSwap<StunPorts>,
 }
@@ -40,8 +43,15 @@ impl Uplink {
             places: Places::default(),
             generation: AtomicU64::new(FIRST),
             logged_in: Arc::default(),
+            shares: Arc::default(),
             stun: ArcSwap::default(),
         })
+    }
+
+    /// New links say whether this client has a shared service.
+    pub(super) fn note_shares(&self, config: &ClientConfig) {
+        let shares = config.services.iter().any(config::Service::is_shared);
+        self.shares.store(shares, Ordering::Relaxed);
     }
 
     /// The server answers STUN at these ports.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ::link::Link;
 use proto::ResetCode;
-use relay::{Holder, Settings, Socket, open_error_code};
+use relay::{Announced, Holder, Settings, Socket, open_error_code};
 use tokio::time::Instant;
 
 use super::hold::{Visitor, elsewhere};
@@ -18,14 +18,14 @@ use crate::aim::Aim;
 use crate::backends::{Backend, Pick, Tried};
 use crate::descriptors;
 use crate::names::{Services, Space};
-use crate::proxy;
 use crate::session::Worker;
+use crate::{limits, proxy};
 
 /// The way on which a visitor came to an entrance.
 #[derive(Clone, Debug)]
 pub(crate) enum Came {
-    /// To a port of the entrance.
-    Port,
+    /// To a port of the entrance; with the header that a load balancer has put in front.
+    Port(Option<Box<Announced>>),
     /// By a name.
     Name(NameVisitor),
     /// As a request of the HTTP proxy that was judged by these rules. A client that takes its names
@@ -39,6 +39,8 @@ pub(crate) struct Guest {
     pub(crate) socket: Socket,
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) came: Came,
+    /// The session that was picked for it on another worker.
+    pub(crate) wish: Option<u64>,
     /// The time until which the visitor may be held. It does not change on the way.
     pub(crate) until: Instant,
 }
@@ -48,7 +50,7 @@ impl Came {
     fn http(&self) -> Option<&NameVisitor> {
         match self {
             Self::Name(visitor) if visitor.lead.space == Space::Http => Some(visitor),
-            Self::Name(_) | Self::Port | Self::Request(_) => None,
+            Self::Name(_) | Self::Port(_) | Self::Request(_) => None,
         }
     }
 
@@ -56,7 +58,7 @@ impl Came {
     pub(super) fn is_current(&self, entrance: &Entrance, peer: Option<SocketAddr>) -> bool {
         match self {
             // A port has one entrance, whose lists are compared when the visitor arrives.
-            Self::Port => true,
+            Self::Port(_) => true,
             Self::Name(NameVisitor { door, lead, .. }) => {
                 door.generation() == lead.generation || door.leads(lead, peer)
             }
@@ -72,7 +74,7 @@ pub(crate) fn visit(worker: &Rc<Worker>, entrance: &Arc<Entrance>, mut guest: Gu
     let Some(settings) = settings else {
         return turn_away(worker, guest, &Rc::default(), Answer::Down(ResetCode::Shutdown));
     };
-    if entrance.backends.first().gate.holder().is_some_and(|holder| !guest.socket.move_to(holder)) {
+    if !holds(&entrance.backends.first(), &mut guest.socket) {
         tracing::debug!(service = entrance.name(), "the client has its share of the descriptors");
         return turn_away(worker, guest, &settings, Answer::Full);
     }
@@ -107,10 +109,10 @@ pub(super) fn turn_away(worker: &Worker, guest: Guest, settings: &Rc<Settings>, 
             }
             http.door.answer(worker, socket, http.asked, answer);
         }
-        Came::Name(_) | Came::Port | Came::Request(_) if answer == Answer::Forbidden => {
+        Came::Name(_) | Came::Port(_) | Came::Request(_) if answer == Answer::Forbidden => {
             relay::bar_socket(socket, settings);
         }
-        Came::Name(_) | Came::Port | Came::Request(_) => {
+        Came::Name(_) | Came::Port(_) | Came::Request(_) => {
             relay::refuse_socket(socket, settings, code);
         }
     }
@@ -133,12 +135,22 @@ pub(super) fn enter(worker: &Rc<Worker>, entrance: &Arc<Entrance>, mut guest: Gu
     let mut tried = Vec::new();
     loop {
         let mut link = None;
-        let pick = entrance.backends.pick(guest.peer, &tried, |session| {
+        let pick = entrance.backends.pick(guest.peer, &tried, guest.wish, |session| {
             link = worker.state.live_link(session);
             link.is_some()
         });
         match (pick, link) {
             (Pick::Here(backend), _) => return here(worker, entrance, &backend, guest),
+            (Pick::To(backend), Some(_))
+                if entrance.backends.is_shared() && !holds(&backend, &mut guest.socket) =>
+            {
+                tracing::debug!(
+                    service = entrance.name(),
+                    "the client has its share of the descriptors"
+                );
+                let settings = served_by(worker, entrance, &backend.picked).unwrap_or_default();
+                return turn_away(worker, guest, &settings, Answer::Full);
+            }
             (Pick::To(backend), Some(link)) => {
                 match serve(worker, entrance, &backend, &link, guest) {
                     Err(left) => {
@@ -155,7 +167,15 @@ pub(super) fn enter(worker: &Rc<Worker>, entrance: &Arc<Entrance>, mut guest: Gu
                 let settings = settings_of(worker, entrance).unwrap_or_default();
                 return turn_away(worker, guest, &settings, answer);
             }
+            (Pick::Elsewhere(session), _) => {
+                guest.wish = Some(session.id);
+                if let Some(visitor) = Visitor::new(entrance, guest) {
+                    tokio::task::spawn_local(elsewhere(Rc::clone(worker), visitor));
+                }
+                return;
+            }
             (Pick::Wait | Pick::To(_), _) => {
+                guest.wish = None;
                 if let Some(visitor) = Visitor::new(entrance, guest) {
                     tokio::task::spawn_local(elsewhere(Rc::clone(worker), visitor));
                 }
@@ -165,17 +185,27 @@ pub(super) fn enter(worker: &Rc<Worker>, entrance: &Arc<Entrance>, mut guest: Gu
     }
 }
 
+/// Moves the seat of a visitor to the client that serves it. False: the client has its share of the
+/// descriptors.
+fn holds(backend: &Backend, socket: &mut Socket) -> bool {
+    backend.gate.holder().is_none_or(|holder| socket.move_to(holder))
+}
+
 /// Connects a visitor with a target of this process, or turns the visitor away.
 fn here(worker: &Rc<Worker>, entrance: &Arc<Entrance>, backend: &Backend, guest: Guest) {
     let picked = &backend.picked;
     let settings = served_by(worker, entrance, picked).unwrap_or_default();
-    let Some(permit) = backend.gate.admit() else {
+    let Some(permit) = backend.gate.admit_from(limits::source(guest.peer)) else {
         tracing::debug!(service = picked.aim.name, "limit of connections reached");
         return turn_away(worker, guest, &settings, Answer::Busy);
     };
-    let Guest { socket, peer, .. } = guest;
+    let Guest { socket, peer, came, .. } = guest;
     socket.keep_alive(picked.aim.terms.timeouts.keepalive);
-    proxy::serve(worker, &picked.aim.name, socket, peer, &settings, permit);
+    let header = match came {
+        Came::Port(header) => header,
+        Came::Name(_) | Came::Request(_) => None,
+    };
+    proxy::serve(worker, &picked.aim.name, (socket, peer, header), &settings, permit);
 }
 
 /// Opens a stream of this backend for the visitor, or turns the visitor away. An error gives back a
@@ -190,12 +220,12 @@ fn serve(
     let picked = &backend.picked;
     let aim = &picked.aim;
     let settings = served_by(worker, entrance, picked).unwrap_or_default();
-    let Some(permit) = backend.gate.admit() else {
+    let Some(permit) = backend.gate.admit_from(limits::source(guest.peer)) else {
         tracing::debug!(service = aim.name, "limit of streams reached");
         turn_away(worker, guest, &settings, Answer::Busy);
         return Ok(());
     };
-    let Guest { socket, peer, came, until } = guest;
+    let Guest { socket, peer, came, wish, until } = guest;
     // A connection that comes from another service has the setting of that service.
     let is_onward = came.http().is_some_and(|http| !http.first.is_empty());
     let keepalive = aim.terms.timeouts.keepalive;
@@ -217,13 +247,13 @@ fn serve(
             visitor.serve(worker, link, open, socket, (&settings, picked), permit);
             return Ok(());
         }
-        came @ (Came::Name(_) | Came::Port | Came::Request(_)) => came,
+        came @ (Came::Name(_) | Came::Port(_) | Came::Request(_)) => came,
     };
     relay::serve_visitor(socket, link, open, &settings, Some(permit), None).map_err(
         |(socket, error)| {
             tracing::debug!(service = aim.name, %error, "a backend opens no stream");
             let tried = Tried { picked: Arc::clone(picked), why: open_error_code(error) };
-            Box::new((Guest { socket, peer, came, until }, tried))
+            Box::new((Guest { socket, peer, came, wish, until }, tried))
         },
     )
 }

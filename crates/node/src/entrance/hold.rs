@@ -31,15 +31,17 @@ pub(super) struct Visitor {
     socket: Detached,
     peer: Option<SocketAddr>,
     came: Came,
+    wish: Option<u64>,
     until: Instant,
 }
 
 impl Visitor {
     /// Detaches the socket of the visitor from this thread.
     pub(super) fn new(entrance: &Arc<Entrance>, guest: Guest) -> Option<Self> {
-        let Guest { socket, peer, came, until } = guest;
+        let Guest { socket, peer, came, wish, until } = guest;
+        let entrance = Arc::clone(entrance);
         match socket.detach() {
-            Ok(socket) => Some(Self { entrance: Arc::clone(entrance), socket, peer, came, until }),
+            Ok(socket) => Some(Self { entrance, socket, peer, came, wish, until }),
             Err(error) => {
                 tracing::debug!(service = entrance.name(), %error, "visitor lost");
                 None
@@ -49,8 +51,8 @@ impl Visitor {
 
     /// Attaches the socket of the visitor to this thread.
     fn attach(self) -> std::io::Result<Guest> {
-        let Self { socket, peer, came, until, .. } = self;
-        Ok(Guest { socket: socket.attach()?, peer, came, until })
+        let Self { socket, peer, came, wish, until, .. } = self;
+        Ok(Guest { socket: socket.attach()?, peer, came, wish, until })
     }
 
     fn is_current(&self) -> bool {
@@ -65,9 +67,14 @@ pub(super) async fn hand_over(to: Handle, visitor: Visitor) {
 
 /// Hands a visitor to a worker with a live link. Waits for a live link when there is none.
 pub(super) async fn elsewhere(worker: Rc<Worker>, visitor: Visitor) {
-    let Visitor { entrance, came, peer, until, .. } = &visitor;
+    let Visitor { entrance, came, peer, wish, until, .. } = &visitor;
     let is_current = || came.is_current(entrance, *peer);
-    let to = live_worker(worker.index, &entrance.backends, *until, is_current).await;
+    let all = wish.map(|_| entrance.backends.all()).unwrap_or_default();
+    let wished = all.iter().find(|one| Some(one.session.id) == *wish);
+    let to = match wished.and_then(|one| one.session.live_worker(worker.index)) {
+        Some(to) if Instant::now() < *until => Some(to),
+        Some(_) | None => live_worker(worker.index, &entrance.backends, *until, is_current).await,
+    };
     if !is_current() {
         return back(&worker, visitor);
     }
@@ -90,14 +97,14 @@ fn back(worker: &Rc<Worker>, visitor: Visitor) {
             return tracing::debug!(service = entrance.name(), %error, "visitor lost");
         }
     };
-    let Guest { socket, peer, came, until } = guest;
+    let Guest { socket, peer, came, until, .. } = guest;
     match came {
         Came::Name(NameVisitor { door, lead, first, .. }) => {
             door.again(worker, (socket, peer), lead.space, first, until);
         }
-        came @ (Came::Port | Came::Request(_)) => {
+        came @ (Came::Port(_) | Came::Request(_)) => {
             let settings = settings_of(worker, &entrance).unwrap_or_default();
-            let guest = Guest { socket, peer, came, until };
+            let guest = Guest { socket, peer, came, wish: None, until };
             turn_away(worker, guest, &settings, Answer::Down(ResetCode::Shutdown));
         }
     }
@@ -120,7 +127,8 @@ async fn live_worker(
         if Instant::now() >= until {
             return None;
         }
-        if let Some(to) = session.live_worker(from) {
+        let all = backends.all();
+        if let Some(to) = all.iter().find_map(|one| one.session.live_worker(from)) {
             return Some(to);
         }
         if session.refusals() != refusals {
@@ -183,8 +191,8 @@ fn arrive(worker: &Rc<Worker>, visitor: Visitor) {
 fn refuse(worker: &Rc<Worker>, visitor: Visitor) {
     // The refusal is counted only while the entrance exists. The visitor is refused in any case.
     let settings = settings_of(worker, &visitor.entrance).unwrap_or_default();
-    let is_away = visitor.entrance.backends.first().session.is_away();
-    let Ok(Guest { socket, peer, came, until }) = visitor.attach() else { return };
+    let is_away = visitor.entrance.backends.are_away();
+    let Ok(Guest { socket, peer, came, until, .. }) = visitor.attach() else { return };
     match came {
         // The door gives the answer that a visitor gets who comes now.
         Came::Name(NameVisitor { door, lead, first, .. })
@@ -193,8 +201,8 @@ fn refuse(worker: &Rc<Worker>, visitor: Visitor) {
             settings.stats.count_refused(ResetCode::Shutdown);
             door.again(worker, (socket, peer), lead.space, first, until);
         }
-        came @ (Came::Name(_) | Came::Port | Came::Request(_)) => {
-            let guest = Guest { socket, peer, came, until };
+        came @ (Came::Name(_) | Came::Port(_) | Came::Request(_)) => {
+            let guest = Guest { socket, peer, came, wish: None, until };
             turn_away(worker, guest, &settings, Answer::Down(ResetCode::Shutdown));
         }
     }

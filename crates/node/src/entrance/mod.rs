@@ -30,6 +30,7 @@
 //! | `udp` | flows of a UDP port |
 //! | `name` | visitors that a door has led here by a host |
 //! | `proxy` | visitors that name their target by SOCKS5 or to an HTTP proxy |
+//! | `announcers` | the load balancers that say which address a visitor has |
 //! | `admit` | from the visitor to the stream, or to the reason why not |
 //! | `hold` | the way to another worker, and the wait for a link |
 //! | `open` | opens and closes entrances on all workers |
@@ -50,6 +51,7 @@ use crate::session::{Session, Worker};
 use crate::watch::EntranceWatch;
 
 mod admit;
+mod announcers;
 mod hold;
 mod name;
 mod open;
@@ -59,9 +61,10 @@ mod tcp;
 mod udp;
 
 pub(crate) use admit::{Came, Guest, seat, takes, visit};
+pub(crate) use announcers::{Announcers, Balancers, Unannounced, announced};
 pub(crate) use hold::HOLD;
 pub(crate) use name::{Answer, Lead, NameDoor, NameVisitor};
-pub(crate) use open::{close_everywhere, open_everywhere, renew_flows};
+pub(crate) use open::{close_everywhere, forget_everywhere, open_everywhere, renew_flows};
 pub(crate) use openings::{Bound, Opening, Openings};
 pub(crate) use proxy::connectors;
 
@@ -78,6 +81,8 @@ pub(crate) struct Entrance {
     pub(crate) steering: Option<Arc<Steering>>,
     /// How many flows its peers may have.
     pub(crate) bounds: Arc<FlowBounds>,
+    /// The load balancers that say which address a visitor has.
+    pub(crate) announcers: Announcers,
 }
 
 /// Returns a new id for an entrance.
@@ -108,11 +113,14 @@ impl Entrance {
         }
     }
 
-    /// Leads the peers of a UDP port to the workers that have a link of the session. Flows that
-    /// exist keep their worker.
-    pub(crate) fn lead_peers(&self, session: &Session) {
+    /// Leads the peers of a UDP port to the workers that have a link of a session that serves it.
+    /// Flows that exist keep their worker.
+    pub(crate) fn lead_peers(&self) {
         let Some(steering) = &self.steering else { return };
-        let workers = session.flow_workers();
+        let all = self.backends.all();
+        let mut workers: Vec<_> = all.iter().flat_map(|one| one.session.flow_workers()).collect();
+        workers.sort_unstable();
+        workers.dedup();
         // Without a link no worker can use a datagram, whoever reads it.
         if !workers.is_empty()
             && let Err(error) = steering.assign(&workers)
@@ -134,8 +142,9 @@ pub(crate) struct OpenEntrance {
     /// The listener, which closes on drop. `None` before this worker listens, and on workers that
     /// do not accept.
     listening: Option<open::Guard>,
-    /// The settings that its new streams on this worker share.
-    settings: RefCell<(Arc<Picked>, Rc<Settings>)>,
+    /// The settings that its new streams on this worker share: of one backend, or of each session
+    /// that shares the entrance, the oldest first.
+    settings: RefCell<Vec<(Arc<Picked>, Rc<Settings>)>>,
     /// The same of its flows, if it is a UDP port or a SOCKS5 proxy.
     pub(crate) flows: Option<Rc<FlowSettings>>,
     /// The proxy for its visitors, if they name their targets, and the terms that it has.
@@ -143,9 +152,28 @@ pub(crate) struct OpenEntrance {
 }
 
 impl OpenEntrance {
-    /// The counters of its streams on this worker.
-    pub(crate) fn stats(&self) -> Rc<Stats> {
-        Rc::clone(&self.settings.borrow().1.stats)
+    /// The counters of the streams of this backend on this worker; `None`: it had no stream here.
+    pub(crate) fn stats_by(&self, picked: &Picked) -> Option<Rc<Stats>> {
+        let known = self.settings.borrow();
+        let of = |known: &&(Arc<Picked>, Rc<Settings>)| known.0.session == picked.session;
+        let (_, settings) = match &known[..] {
+            [only] if !self.entrance.backends.is_shared() => only,
+            all => all.iter().find(of)?,
+        };
+        Some(Rc::clone(&settings.stats))
+    }
+
+    /// All counters of its streams on this worker.
+    pub(crate) fn all_stats(&self) -> Vec<Rc<Stats>> {
+        self.settings.borrow().iter().map(|(_, settings)| Rc::clone(&settings.stats)).collect()
+    }
+
+    /// Forgets a session that shares the entrance no more. Returns its counters, because its streams
+    /// go on.
+    pub(crate) fn forget(&self, session: u64) -> Option<Rc<Stats>> {
+        let mut known = self.settings.borrow_mut();
+        let place = known.iter().position(|(picked, _)| picked.session == session)?;
+        (known.len() > 1).then(|| Rc::clone(&known.remove(place).1.stats))
     }
 
     /// The settings that its streams on this worker have at present.
@@ -154,19 +182,35 @@ impl OpenEntrance {
     }
 
     /// The settings for a stream that begins now. The stream keeps them, and what was picked with
-    /// them, to its end; the counters are the same for all.
+    /// them, to its end. The counters are the same for all streams, or for those of each session
+    /// that shares the entrance.
     fn served_by(&self, picked: &Arc<Picked>) -> Rc<Settings> {
         let mut known = self.settings.borrow_mut();
-        if !Arc::ptr_eq(&known.0, picked) {
-            let is_watched = known.1.watcher.is_some();
-            let settings = Settings {
-                timeouts: picked.aim.terms.timeouts,
-                watcher: is_watched.then(|| EntranceWatch::of_streams(&self.entrance, picked)),
-                ..Settings::clone(&known.1)
-            };
-            *known = (Arc::clone(picked), Rc::new(settings));
+        let is_shared = self.entrance.backends.is_shared();
+        let of = known.iter().position(|(of, _)| !is_shared || of.session == picked.session);
+        if let Some((of, settings)) = of.and_then(|place| known.get(place))
+            && Arc::ptr_eq(of, picked)
+        {
+            return Rc::clone(settings);
         }
-        Rc::clone(&known.1)
+        let before = of.and_then(|place| known.get(place)).or_else(|| known.first());
+        let before = before.map(|(_, settings)| Settings::clone(settings)).unwrap_or_default();
+        let stats = if of.is_some() { Rc::clone(&before.stats) } else { Rc::default() };
+        let is_watched = before.watcher.is_some();
+        let gate = self.entrance.backends.gate_of(picked);
+        let settings = Rc::new(Settings {
+            timeouts: picked.aim.terms.timeouts,
+            gate: Some(gate),
+            watcher: is_watched.then(|| EntranceWatch::of_streams(&self.entrance, picked)),
+            stats,
+            ..before
+        });
+        let entry = (Arc::clone(picked), Rc::clone(&settings));
+        match of.and_then(|place| known.get_mut(place)) {
+            Some(known) => *known = entry,
+            None => known.push(entry),
+        }
+        settings
     }
 
     /// The name under which its streams are listed: the name of a service, the address of a
@@ -189,10 +233,14 @@ pub(crate) fn settings_of(worker: &Worker, entrance: &Entrance) -> Option<Rc<Set
     entrances.get(&entrance.id).map(OpenEntrance::settings)
 }
 
-/// The counters of an entrance on this worker. `None`: the entrance was closed meanwhile.
-pub(crate) fn stats_of(worker: &Worker, entrance: &Entrance) -> Option<Rc<Stats>> {
-    let entrances = worker.state.entrances.borrow();
-    entrances.get(&entrance.id).map(OpenEntrance::stats)
+/// The counters of a backend of an entrance on this worker. `None`: the entrance was closed
+/// meanwhile.
+pub(crate) fn stats_of(
+    worker: &Worker,
+    entrance: &Entrance,
+    picked: &Arc<Picked>,
+) -> Option<Rc<Stats>> {
+    served_by(worker, entrance, picked).map(|settings| Rc::clone(&settings.stats))
 }
 
 /// The settings for a stream of this entrance that is served by what was picked. `None`: the entrance

@@ -36,6 +36,7 @@ fn open(worker: &Worker, entrance: Arc<Entrance>) {
     let room = descriptors::room();
     let backend = entrance.backends.first();
     let (picked, is_here) = (Arc::clone(&backend.picked), backend.session.is_here());
+    let gate = Some(Arc::clone(&backend.gate));
     drop(backend);
     let flows = entrance.carries_flows().then(|| {
         let times = picked.aim.terms.flows;
@@ -47,8 +48,8 @@ fn open(worker: &Worker, entrance: Arc<Entrance>) {
     // Of the targets of a proxy, the end that dials them tells.
     let watcher = (!is_here).then(|| EntranceWatch::of_streams(&entrance, &picked));
     let budget: Option<Rc<dyn Budget>> = Some(Rc::<Lease>::clone(&worker.state.budget));
-    let settings = Settings { timeouts, room, watcher, budget, ..Settings::default() };
-    let settings = RefCell::new((picked, Rc::new(settings)));
+    let settings = Settings { timeouts, room, watcher, budget, gate, ..Settings::default() };
+    let settings = RefCell::new(vec![(picked, Rc::new(settings))]);
     let (id, proxy) = (entrance.id, RefCell::default());
     let open = OpenEntrance { entrance, listening: None, settings, flows, proxy };
     worker.state.entrances.borrow_mut().insert(id, open);
@@ -125,6 +126,21 @@ pub(crate) async fn renew_flows(handles: &[Handle], id: u64) {
     }
 }
 
+/// Forgets, on all workers, a session that shares an entrance no more.
+pub(crate) async fn forget_everywhere(handles: &[Handle], id: u64, session: u64) {
+    for handle in handles {
+        // A worker that has stopped has forgotten everything.
+        let forgotten = handle.call(move |worker| {
+            if let Some(open) = worker.state.entrances.borrow().get(&id)
+                && let Some(stats) = open.forget(session)
+            {
+                worker.state.remember(&stats, open.label());
+            }
+        });
+        let _ = forgotten.await;
+    }
+}
+
 /// Closes an entrance on all workers. The port is free when the future is ready.
 pub(crate) async fn close_everywhere(handles: &[Handle], id: u64) {
     for handle in handles {
@@ -132,7 +148,9 @@ pub(crate) async fn close_everywhere(handles: &[Handle], id: u64) {
         let closed = handle.call(move |worker| {
             let open = worker.state.entrances.borrow_mut().remove(&id);
             if let Some(open) = &open {
-                worker.state.remember(open);
+                for stats in open.all_stats() {
+                    worker.state.remember(&stats, open.label());
+                }
                 if let Some(steering) = &open.entrance.steering {
                     steering.close();
                 }

@@ -9,11 +9,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use config::{Local, Over};
+use config::{Local, Net, Over};
 use ops::socket_file;
 use tokio::sync::Mutex;
 
-use super::{Entrance, close_everywhere, next_id, open_everywhere, renew_flows};
+use super::{Announcers, Entrance, close_everywhere, next_id, open_everywhere, renew_flows};
 use crate::aim::Aim;
 use crate::backends::Backends;
 use crate::listeners::{self, Listeners};
@@ -37,6 +37,9 @@ pub(crate) trait Opening: Clone + fmt::Debug + PartialEq {
 
     /// How many flows its peers may have.
     fn bounds(&self) -> Arc<FlowBounds>;
+
+    /// The load balancers in front of it.
+    fn announcers(&self) -> &[Net];
 
     /// Changes the limits of an open entrance to those of this entry.
     fn limit(&self, entrance: &Entrance);
@@ -201,6 +204,7 @@ fn bind<T: Opening>(
         address,
         steering: listeners.steering(),
         bounds: entry.bounds(),
+        announcers: Announcers::own(entry.announcers()),
     });
     entrance.steer(session);
     Ok((Open { entry: entry.clone(), entrance }, listeners))
@@ -212,6 +216,7 @@ fn turn<T: Opening>(open: &Open<T>, entry: &T) {
     entrance.backends.forget_health();
     entrance.backends.set_aim(entry.aim(&entrance.address));
     entry.limit(entrance);
+    entrance.announcers.set(entry.announcers());
     entry.tell(Some(&open.entry), &entrance.address);
     if let Local::Unix { address, mode } = entry.listen()
         && address.abstract_name().is_none()

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::admit::{Came, Guest, enter, seat, turn_away};
 use super::hold::{HOLD, Visitor, hand_over};
 use super::name::Answer;
-use super::{Entrance, settings_of};
+use super::{Entrance, Unannounced, announced, settings_of};
 use crate::session::Worker;
 
 /// The handler of accepted visitors on one worker.
@@ -31,11 +31,20 @@ impl fmt::Debug for Door {
 impl Handler for Door {
     fn handle(&self, mut socket: Socket, peer: Option<SocketAddr>) {
         let worker = &self.worker;
+        let is_announced = self.entrance.announcers.contain(peer);
+        // The visitor behind a balancer is the source, once it is known.
+        let source = peer.filter(|_| !is_announced);
         let seat = match self.entrance.backends.first().gate.holder() {
-            Some(holder) => seat(holder, &socket, peer).map(Some),
+            Some(holder) => seat(holder, &socket, source).map(Some),
             None => Some(None),
         };
-        let guest = |socket| Guest { socket, peer, came: Came::Port, until: Instant::now() + HOLD };
+        let guest = |socket| Guest {
+            socket,
+            peer,
+            came: Came::Port(None),
+            wish: None,
+            until: Instant::now() + HOLD,
+        };
         let Some(seat) = seat else {
             tracing::debug!(service = self.entrance.name(), visitor = ?peer, "no descriptor is left for the visitor");
             let settings = settings_of(worker, &self.entrance).unwrap_or_default();
@@ -43,6 +52,15 @@ impl Handler for Door {
         };
         seat.into_iter().for_each(|seat| socket.sit(seat));
         let guest = guest(socket);
+        if is_announced {
+            let (worker, entrance) = (Rc::clone(worker), Arc::clone(&self.entrance));
+            tokio::task::spawn_local(async move {
+                if let Some(guest) = behind(&worker, &entrance, guest).await {
+                    enter(&worker, &entrance, guest);
+                }
+            });
+            return;
+        }
         let to = match guest.socket {
             Socket::Tcp(_) => None,
             Socket::Unix(_) => self.next_worker(),
@@ -62,12 +80,42 @@ impl Handler for Door {
     }
 }
 
+/// The visitor behind a load balancer. `None`: the balancer did not say which one it is.
+async fn behind(worker: &Worker, entrance: &Entrance, mut guest: Guest) -> Option<Guest> {
+    let why = match announced(&mut guest.socket, guest.peer).await {
+        Ok((header, peer)) => {
+            let came = Came::Port(Some(Box::new(header)));
+            return Some(Guest { peer, came, until: Instant::now() + HOLD, ..guest });
+        }
+        Err(why) => why,
+    };
+    let settings = settings_of(worker, entrance).unwrap_or_default();
+    let answer = match why {
+        Unannounced::Header(error) => {
+            error.complain(guest.peer, &entrance.address);
+            Answer::Down(error.code())
+        }
+        Unannounced::Full(visitor) => {
+            tracing::debug!(
+                service = entrance.name(),
+                ?visitor,
+                "no descriptor is left for the visitor"
+            );
+            Answer::Full
+        }
+    };
+    turn_away(worker, guest, &settings, answer);
+    None
+}
+
 impl Door {
     /// The next worker with a live link, for a visitor of a socket that only this worker accepts
     /// from.
     fn next_worker(&self) -> Option<usize> {
         let turn = self.turn.get();
         self.turn.set(turn.wrapping_add(1));
-        self.entrance.backends.first().session.live_worker(turn % self.worker.peers.len())
+        let from = turn % self.worker.peers.len();
+        let all = self.entrance.backends.all();
+        all.iter().find_map(|backend| backend.session.live_worker(from))
     }
 }

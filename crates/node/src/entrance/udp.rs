@@ -14,8 +14,8 @@ use transport::{FlowConnector as _, FlowInlet, FlowOutlet};
 
 use super::Entrance;
 use super::open::Guard;
-use crate::proxy;
-use crate::session::Worker;
+use crate::session::{Session, Worker};
+use crate::{limits, proxy};
 
 /// Opens the flows of a UDP port on one worker.
 pub(super) struct FlowDoor {
@@ -32,13 +32,18 @@ impl fmt::Debug for FlowDoor {
 }
 
 impl FlowHandler for FlowDoor {
+    fn is_announcer(&self, peer: SocketAddr) -> bool {
+        self.entrance.announcers.contain(Some(peer))
+    }
+
     fn open(
         &self,
         peer: SocketAddr,
         outlet: Rc<dyn FlowOutlet>,
     ) -> Result<(Box<dyn FlowInlet>, Option<Permit>), ResetCode> {
         let Entrance { id, backends, .. } = &*self.entrance;
-        let backend = backends.first();
+        let is_live = |session: &Session| self.worker.state.flow_link(session).is_some();
+        let backend = backends.pick_flow(peer, is_live);
         let aim = &backend.picked.aim;
         if self.times.replace(aim.terms.flows) != aim.terms.flows
             && let Some(open) = self.worker.state.entrances.borrow().get(id)
@@ -50,7 +55,8 @@ impl FlowHandler for FlowDoor {
             return Err(ResetCode::Denied);
         }
         if backend.session.is_here() {
-            let permit = backend.gate.admit().ok_or(ResetCode::Limit)?;
+            let permit =
+                backend.gate.admit_from(limits::source(Some(peer))).ok_or(ResetCode::Limit)?;
             let inlet = proxy::serve_flow(&self.worker, &aim.name, peer, outlet)?;
             return Ok((inlet, Some(permit)));
         }
@@ -59,7 +65,7 @@ impl FlowHandler for FlowDoor {
             backend.session.demand(self.worker.index);
             return Err(ResetCode::Shutdown);
         };
-        let permit = backend.gate.admit().ok_or(ResetCode::Limit)?;
+        let permit = backend.gate.admit_from(limits::source(Some(peer))).ok_or(ResetCode::Limit)?;
         let (target, priority) = (aim.opens(), aim.terms.priority);
         let open = proto::Open { target, visitor: Some(peer), priority };
         let inlet = link.open_flow(open, outlet).map_err(open_error_code)?;

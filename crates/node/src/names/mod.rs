@@ -351,6 +351,7 @@ mod tests {
             backends: Backends::new(aim, &session, Gate::new(None)),
             steering: None,
             bounds: Arc::default(),
+            announcers: crate::entrance::Announcers::Nobody,
         });
         Published { kind: host.kind, path: None, entrance }
     }

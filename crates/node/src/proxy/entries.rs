@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use config::{Balancer, Local};
+use config::{Balancer, Local, Net};
 use proto::Target;
 use relay::shares::Kind;
 use relay::{FlowBounds, Gate, Holder};
@@ -27,7 +27,7 @@ impl Opening for Balancer {
 
     fn gate(&self) -> Arc<Gate> {
         let holder = Holder::new(descriptors::table(), Kind::Own);
-        Gate::limited(Some(most(self)), None, Some(holder))
+        Gate::limited(&self.service.stream_limits, Some(holder), None)
     }
 
     fn bounds(&self) -> Arc<FlowBounds> {
@@ -35,8 +35,12 @@ impl Opening for Balancer {
         Arc::new(FlowBounds::new(most, per_source))
     }
 
+    fn announcers(&self) -> &[Net] {
+        &self.announced_by
+    }
+
     fn limit(&self, entrance: &Entrance) {
-        entrance.backends.first().gate.set_limit(most(self));
+        entrance.backends.first().gate.set(&self.service.stream_limits);
         let (most, per_source) = flows(self);
         entrance.bounds.set(most, per_source);
     }
@@ -55,11 +59,6 @@ impl Opening for Balancer {
             "proxy {name} {does} at {address}; its visitors go to {aims}"
         );
     }
-}
-
-/// The most connections at one time.
-fn most(proxy: &Balancer) -> u32 {
-    proxy.connections.map_or(u32::MAX, NonZeroU32::get)
 }
 
 /// The most flows, in all and of one source.

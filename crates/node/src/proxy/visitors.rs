@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use proto::ResetCode;
-use relay::{Attended, Layered, Permit, Settings, Socket, join_flow, proxy_header, refuse_socket};
+use relay::{
+    Announced, Attended, Layered, Permit, Settings, Socket, join_flow, refuse_socket, with_fields,
+};
 use tls::VisitorTls;
 use tokio::task::spawn_local;
 use tokio::time::timeout;
@@ -27,12 +29,12 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// has not arrived completely.
 const TLS_HELD: u64 = 24 << 10;
 
-/// Connects an admitted visitor of the entry `name` with a target.
+/// Connects an admitted visitor of the entry `name` with a target. `announced` is the header that a
+/// load balancer has put in front of the visitor's bytes.
 pub(crate) fn serve(
     worker: &Rc<Worker>,
     name: &str,
-    socket: Socket,
-    peer: Option<SocketAddr>,
+    (socket, peer, announced): (Socket, Option<SocketAddr>, Option<Box<Announced>>),
     settings: &Rc<Settings>,
     permit: Permit,
 ) {
@@ -42,7 +44,7 @@ pub(crate) fn serve(
         return refuse_socket(socket, settings, ResetCode::Unknown);
     };
     let roll = Rc::clone(proxy.roll(StreamKind::Stream));
-    let header = header(&entry.local, &socket, peer);
+    let header = header(&entry.local, &socket, peer, announced.as_deref());
     if !entry.ends_tls {
         return relay::serve_here(socket, peer, settings, permit, &roll, |inlet| {
             entry.local.serve(peer, header, inlet)
@@ -81,10 +83,18 @@ async fn shake_hands(tls: &VisitorTls, socket: Socket) -> std::io::Result<Layere
 }
 
 /// The header that tells the target the addresses of the visitor.
-fn header(entry: &Local, socket: &Socket, peer: Option<SocketAddr>) -> Option<Bytes> {
+fn header(
+    entry: &Local,
+    socket: &Socket,
+    peer: Option<SocketAddr>,
+    announced: Option<&Announced>,
+) -> Option<Bytes> {
     let how = entry.header.as_ref()?;
     let nowhere = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
-    Some(proxy_header(how.version, peer, socket.local().unwrap_or(nowhere)))
+    let told = announced.and_then(|header| header.public);
+    let public = told.or_else(|| socket.local()).unwrap_or(nowhere);
+    let fields = announced.map(|header| &*header.fields).unwrap_or_default();
+    Some(with_fields(how.version, peer, public, fields))
 }
 
 /// Joins a flow of a visitor with a target of the entry `name`.

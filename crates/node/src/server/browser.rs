@@ -32,8 +32,11 @@ const FOLDER: &str = "/.tunnel/";
 const FILES: [&str; 5] = ["app.js", "link.wasm", "sentences.js", "style.css", "visit.js"];
 
 /// What each answer says: browsers take no other type, name nobody and ask again each time, because
-/// a newer server has another page.
+/// a newer server has another page. No page of another name loads a file, and none shares a process
+/// (`Origin-Agent-Cluster`): all names of one domain are one site for a browser, so that the page
+/// and the services would.
 const FIELDS: &str = "X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n\
+                      Cross-Origin-Resource-Policy: same-origin\r\nOrigin-Agent-Cluster: ?1\r\n\
                       Cache-Control: no-cache\r\nConnection: close\r\n";
 
 /// The pages of a server, if it offers them.
@@ -112,7 +115,8 @@ impl Site<'_> {
         let policy = format!(
             "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; \
              img-src data:; connect-src 'self' {sockets}; frame-src {frames}; base-uri 'none'; \
-             form-action 'none'; frame-ancestors 'none'",
+             form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
+             trusted-types 'none'",
             // Older browsers do not count a WebSocket of the same origin as 'self'.
             sockets = self.sources(PAGE).replace("http", "ws"),
             frames = self.sources("*"),
@@ -211,8 +215,15 @@ mod tests {
             "connect-src 'self' wss://visit.example.com:8443;",
             "frame-src https://*.example.com:8443;",
             "frame-ancestors 'none'",
+            "require-trusted-types-for 'script'; trusted-types 'none'\r\n",
+            "\r\nCross-Origin-Opener-Policy: same-origin\r\n",
         ] {
             assert!(page.contains(rule), "{rule} in {page}");
+        }
+        for (host, path) in [(SITE, "/.tunnel/frame"), (SITE, "/"), ("visit.example.com", "/no")] {
+            let head = head(host, path).unwrap();
+            assert!(head.contains("\r\nCross-Origin-Resource-Policy: same-origin\r\n"), "{head}");
+            assert!(head.contains("\r\nOrigin-Agent-Cluster: ?1\r\n"), "{head}");
         }
         let frame = head(SITE, "/.tunnel/frame").unwrap();
         assert!(frame.contains("frame-ancestors https://visit.example.com\r\n"), "{frame}");

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -53,6 +53,8 @@ pub(crate) struct Session {
     is_of_peer: bool,
     /// The session has no other side: this process dials the targets.
     is_here: bool,
+    /// The client is on hold: where others share its addresses, it gets no visitor.
+    on_hold: AtomicBool,
     /// The UDP ports whose visitors the session gets. A port that leads to another session now is
     /// dropped at the next look.
     ports: Mutex<Vec<Weak<Entrance>>>,
@@ -144,6 +146,7 @@ impl Session {
             demand: demand.map(Demand),
             is_of_peer: of_peer.is_some(),
             is_here: false,
+            on_hold: AtomicBool::new(false),
             ports: Mutex::default(),
             paths: of_peer.map(PathNotes::counting).unwrap_or_default(),
         }
@@ -164,6 +167,16 @@ impl Session {
     /// Whether this process dials the targets itself.
     pub(crate) const fn is_here(&self) -> bool {
         self.is_here
+    }
+
+    /// Whether the client is on hold.
+    pub(crate) fn is_on_hold(&self) -> bool {
+        self.on_hold.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether the client is on hold.
+    pub(crate) fn set_hold(&self, on_hold: bool) {
+        self.on_hold.store(on_hold, Ordering::Relaxed);
     }
 
     /// Whether links are made when somebody asks for them.
@@ -187,7 +200,7 @@ impl Session {
         let mut ports = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
         ports.retain(|known| known.strong_count() > 0 && known.as_ptr() != Arc::as_ptr(port));
         ports.push(Arc::downgrade(port));
-        port.lead_peers(self);
+        port.lead_peers();
     }
 
     /// Leads the peers of the UDP ports of the session to the workers that have links. The look at
@@ -197,9 +210,9 @@ impl Session {
         let mut ports = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
         ports.retain(|port| {
             let Some(port) = port.upgrade() else { return false };
-            let leads_here = port.backends.first().session.id == self.id;
+            let leads_here = port.backends.lead_to_session(self.id);
             if leads_here {
-                port.lead_peers(self);
+                port.lead_peers();
             }
             leads_here
         });

@@ -77,10 +77,11 @@ impl State {
             .collect()
     }
 
-    /// Keeps the counters of an entrance that closes, because its streams may outlive it.
-    pub(crate) fn remember(&self, open: &OpenEntrance) {
+    /// Keeps the counters of an entrance that closes, or of a session that shares it no more, because
+    /// the streams may outlive it.
+    pub(crate) fn remember(&self, stats: &Rc<Stats>, label: String) {
         let mut former = self.former.borrow_mut();
         former.retain(|(stats, _)| stats.strong_count() > 0);
-        former.push((Rc::downgrade(&open.stats()), open.label()));
+        former.push((Rc::downgrade(stats), label));
     }
 }

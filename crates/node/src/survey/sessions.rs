@@ -9,12 +9,13 @@ use ::link::Link;
 use ops::status::{self, LinkState, ServiceState, SessionState};
 use ops::term;
 use proto::{FlowDrops, Target};
-use relay::DropReason;
+use relay::{DropReason, FlowSettings, Stats};
 use transport::Fares;
 
 use super::slices::{SLICE, Slices};
 use super::{add_flows, merge, refused, requests};
-use crate::entrance::OpenEntrance;
+use crate::backends::Backend;
+use crate::entrance::{Entrance, OpenEntrance};
 use crate::health::Fault;
 use crate::server::PrivateStats;
 use crate::session::{self, Handle, Session, Worker};
@@ -154,9 +155,21 @@ impl Part {
     }
 
     fn add_entrance(&mut self, open: &OpenEntrance) {
-        let entrance = &open.entrance;
-        let stats = open.stats();
-        let backend = entrance.backends.first();
+        for (nth, backend) in open.entrance.backends.all().iter().enumerate() {
+            let stats = open.stats_by(&backend.picked).unwrap_or_default();
+            // Flows are counted for the entrance.
+            let flows = open.flows.as_ref().filter(|_| nth == 0);
+            self.add_backend(&open.entrance, backend, &stats, flows);
+        }
+    }
+
+    fn add_backend(
+        &mut self,
+        entrance: &Entrance,
+        backend: &Backend,
+        stats: &Stats,
+        flows: Option<&Rc<FlowSettings>>,
+    ) {
         let entry = self.entry(&backend.session);
         let aim = &backend.picked.aim;
         let (list, target) = match &aim.target {
@@ -177,12 +190,12 @@ impl Part {
             streams_total: stats.opened(),
             bytes_in: stats.bytes_in(),
             bytes_out: stats.bytes_out(),
-            refused: refused(&stats),
-            requests: requests(&stats),
+            refused: refused(stats),
+            requests: requests(stats),
             down: backend.picked.health.fault().map(Fault::down),
             ..status::Service::default()
         };
-        if let Some(flows) = &open.flows {
+        if let Some(flows) = flows {
             add_flows(&mut service, &flows.stats, false);
         }
         list.push(service);

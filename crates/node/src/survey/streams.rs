@@ -174,8 +174,8 @@ async fn names(worker: &Worker, slices: &mut Slices) -> HashMap<*const (), Strin
     for id in entrances {
         if let Some(open) = worker.state.entrances.borrow().get(&id) {
             let flows = open.flows.as_ref().map(|flows| flows.stats.identity());
-            let all = [Some(open.stats().identity()), flows];
-            names.extend(all.into_iter().flatten().map(|identity| (identity, open.label())));
+            let streams = open.all_stats().into_iter().map(|stats| stats.identity());
+            names.extend(streams.chain(flows).map(|identity| (identity, open.label())));
         }
         slices.count(1).await;
     }

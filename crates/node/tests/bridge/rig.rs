@@ -252,6 +252,7 @@ impl Dialler {
             identity: Identity::Token(Token::new(TOKEN).unwrap()),
             instance: InstanceId([7; 16]),
             logged_in: Arc::new(AtomicBool::new(false)),
+            shares: Arc::default(),
             leaving: Arc::new(AtomicBool::new(false)),
             retry: Retry { min: Duration::from_millis(2), max: Duration::from_millis(10) },
             redial: Rc::default(),

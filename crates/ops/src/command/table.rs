@@ -126,7 +126,7 @@ const RIGHTS: Form = Form {
 const LIMITS: Form = Form {
     is: "an object",
     example: r#"{"streams":"100","ports":"none"}"#,
-    keys: &["streams", "new_per_second", "ports", "hosts"],
+    keys: &["streams", "new_per_second", "up", "down", "ports", "hosts"],
     required: 0,
 };
 
@@ -172,6 +172,8 @@ struct Rights {
 struct Limits {
     streams: Option<String>,
     new_per_second: Option<String>,
+    up: Option<String>,
+    down: Option<String>,
     ports: Option<String>,
     hosts: Option<String>,
 }
@@ -253,8 +255,9 @@ pub const TABLE: &[Entry] = &[
         }))
     }),
     body("limit", Method::Patch, "/clients/{name}/limits", &LIMITS, |given, body| {
-        let Limits { streams, new_per_second, ports, hosts } = LIMITS.object(body)?;
-        Ok(Command::Limit(LimitOrder { name: given.name(), streams, new_per_second, ports, hosts }))
+        let Limits { streams, new_per_second, up, down, ports, hosts } = LIMITS.object(body)?;
+        let name = given.name();
+        Ok(Command::Limit(LimitOrder { name, streams, new_per_second, up, down, ports, hosts }))
     }),
     body("hold", Method::Put, "/clients/{name}/hold", &HOLD, |given, body| {
         let Hold { page, retry_after } = HOLD.object(body)?;

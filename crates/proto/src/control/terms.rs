@@ -26,8 +26,12 @@ use crate::{HttpOptions, NETWORKS_MAX, NamePattern, Network, Priority, Visitors}
 pub struct ServiceTerms {
     /// Class of its streams.
     pub priority: Priority,
-    /// Others may publish the same; visitors are balanced.
-    pub shared: bool,
+    /// Other clients that share as well may publish at the same addresses, and the visitors are
+    /// led to each by this rule. A server without [`Features::SHARED`] would give the addresses to
+    /// one client. `None`: the service has its addresses for itself.
+    ///
+    /// [`Features::SHARED`]: crate::greeting::Features::SHARED
+    pub shared: Option<Sharing>,
     /// Its streams outlive a carrier.
     pub resume: bool,
     /// The service is meant to end: the server does not remember its names while the client is
@@ -54,7 +58,7 @@ impl Default for ServiceTerms {
     fn default() -> Self {
         Self {
             priority: Priority::default(),
-            shared: false,
+            shared: None,
             resume: true,
             ephemeral: false,
             visitors: Visitors::default(),
@@ -81,6 +85,12 @@ pub struct Timeouts {
     /// For what is left of a stream after one direction has ended, whether bytes move or not. Off by
     /// default.
     pub flush: Duration,
+    /// For a stream in which no byte of the visitor moves, whatever the target sends, as long as the
+    /// visitor's direction is open. Off by default.
+    pub idle_up: Duration,
+    /// For a stream in which no byte of the target moves, whatever the visitor sends, as long as the
+    /// target's direction is open. Off by default.
+    pub idle_down: Duration,
     /// The silence after which the system probes the far end of a TCP socket, in whole seconds up
     /// to [`TCP_KEEPALIVE_MAX`]. It is no time-out of the stream: a far end that answers is idle for
     /// as long as it likes.
@@ -99,8 +109,41 @@ impl Default for Timeouts {
             half_close: Duration::from_secs(60),
             total: Duration::ZERO,
             flush: Duration::ZERO,
+            idle_up: Duration::ZERO,
+            idle_down: Duration::ZERO,
             // A far end that vanished is noticed within 5 min (`net::socket::KEEPALIVE`).
             keepalive: Duration::from_secs(120),
+        }
+    }
+}
+
+/// Which of several clients that share an address gets the next visitor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sharing {
+    /// The clients take turns.
+    #[default]
+    RoundRobin,
+    /// The client with the fewest streams and flows of the service.
+    LeastConnections,
+    /// The same client for all visitors with the same IP address.
+    SourceHash,
+}
+
+impl Sharing {
+    const fn raw(self) -> u8 {
+        match self {
+            Self::RoundRobin => 0,
+            Self::LeastConnections => 1,
+            Self::SourceHash => 2,
+        }
+    }
+
+    /// The clients take turns by a rule of a newer peer.
+    const fn from_raw(raw: u8) -> Self {
+        match raw {
+            1 => Self::LeastConnections,
+            2 => Self::SourceHash,
+            _ => Self::RoundRobin,
         }
     }
 }
@@ -149,7 +192,10 @@ impl ServiceTerms {
         let Self { priority, shared, resume, ephemeral, visitors, http, timeouts, flows, private } =
             self;
         put_tlv(out, service::PRIORITY, |out| out.put_u8(message::priority_raw(*priority)));
-        let shared = if *shared { service::FLAG_SHARED } else { 0 };
+        if let Some(rule) = shared.filter(|rule| *rule != Sharing::default()) {
+            put_tlv(out, service::SHARING, |out| out.put_u8(rule.raw()));
+        }
+        let shared = if shared.is_some() { service::FLAG_SHARED } else { 0 };
         let resume = if *resume { service::FLAG_RESUME } else { 0 };
         let ephemeral = if *ephemeral { service::FLAG_EPHEMERAL } else { 0 };
         put_tlv(out, service::FLAGS, |out| out.put_u8(shared | resume | ephemeral));
@@ -200,15 +246,24 @@ impl Timeouts {
     pub const fn without_limits(self) -> Self {
         let Self { dial, keepalive, .. } = self;
         let never = Duration::ZERO;
-        Self { dial, idle: never, half_close: never, total: never, flush: never, keepalive }
+        Self {
+            dial,
+            idle: never,
+            half_close: never,
+            total: never,
+            flush: never,
+            idle_up: never,
+            idle_down: never,
+            keepalive,
+        }
     }
 
     /// The fields that travel together, in the order of the wire. A new field is appended; a peer
     /// that does not know the field ignores it, and has its default where the peer sends fewer.
-    const fn fields(&mut self) -> [&mut Duration; 5] {
+    const fn fields(&mut self) -> [&mut Duration; 7] {
         // The keepalive is older than the list.
-        let Self { dial, idle, half_close, total, flush, keepalive: _ } = self;
-        [dial, idle, half_close, total, flush]
+        let Self { dial, idle, half_close, total, flush, idle_up, idle_down, keepalive: _ } = self;
+        [dial, idle, half_close, total, flush, idle_up, idle_down]
     }
 
     fn decode(mut value: Reader<'_>) -> Result<Self, ControlError> {
@@ -228,6 +283,7 @@ impl Timeouts {
 pub(super) struct Reading {
     priority: Option<Priority>,
     flags: Option<u8>,
+    sharing: Option<Sharing>,
     allow_from: Option<Arc<[Network]>>,
     deny_from: Option<Arc<[Network]>>,
     http: Option<HttpOptions>,
@@ -247,6 +303,10 @@ impl Reading {
             }
             service::FLAGS => {
                 once(&mut self.flags, value.u8()?)?;
+                Ok(value.finish()?)
+            }
+            service::SHARING => {
+                once(&mut self.sharing, Sharing::from_raw(value.u8()?))?;
                 Ok(value.finish()?)
             }
             service::ALLOW_FROM => once(&mut self.allow_from, networks(value)?),
@@ -273,7 +333,7 @@ impl Reading {
         let deny_from = self.deny_from.unwrap_or_default();
         ServiceTerms {
             priority: self.priority.unwrap_or_default(),
-            shared: flags & service::FLAG_SHARED != 0,
+            shared: (flags & service::FLAG_SHARED != 0).then(|| self.sharing.unwrap_or_default()),
             resume: flags & service::FLAG_RESUME != 0,
             ephemeral: flags & service::FLAG_EPHEMERAL != 0,
             visitors: Visitors { allow_from: self.allow_from, deny_from },

@@ -47,7 +47,7 @@ fn terms() -> ServiceTerms {
     let from = Duration::from_millis;
     ServiceTerms {
         priority: Priority::Bulk,
-        shared: true,
+        shared: Some(Sharing::SourceHash),
         ephemeral: true,
         resume: false,
         visitors: Visitors {
@@ -61,6 +61,8 @@ fn terms() -> ServiceTerms {
             half_close: from(3),
             total: from(5),
             flush: from(6),
+            idle_up: from(7),
+            idle_down: from(8),
             keepalive: Duration::from_secs(4),
         },
         flows: FlowTimes { unanswered: 1, answered: 3_600 },
@@ -508,8 +510,10 @@ fn a_list_of_time_outs_may_be_shorter_or_longer_than_ours() {
     let longest = Duration::from_secs(10 * 366 * 86_400);
     let long = timeouts(&[0xff; 8 * 20]).unwrap();
     assert_eq!(long, Timeouts { keepalive: default.keepalive, ..long });
-    let Timeouts { dial, idle, half_close, total, flush, .. } = long;
-    assert_eq!([dial, idle, half_close, total, flush], [longest; 5]);
+    let Timeouts { dial, idle, half_close, total, flush, idle_up, idle_down, .. } = long;
+    assert_eq!([dial, idle, half_close, total, flush, idle_up, idle_down], [longest; 7]);
+    // An older peer knows the first five.
+    assert_eq!(timeouts(&[0; 8 * 5]).unwrap().idle_up, Duration::ZERO);
     assert!(timeouts(&[0; 7]).is_err(), "a part of a number");
 }
 

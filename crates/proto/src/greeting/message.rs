@@ -79,8 +79,19 @@ impl Features {
     /// [`Target::Private`](crate::Target::Private).
     pub const PRIVATE: Self = Self(4);
 
+    /// The server lets several clients share an address: it reads the flag `shared` of a Register.
+    pub const SHARED: Self = Self(8);
+
+    /// The client has a shared service: its process stands beside other such processes of its name
+    /// and takes over from none of them.
+    pub const BESIDE: Self = Self(16);
+
+    /// The abilities of a client without a shared service.
+    pub const ALONE: Self =
+        Self(Self::VISITORS.0 | Self::FLOWS.0 | Self::PRIVATE.0 | Self::SHARED.0);
+
     /// The abilities of this program.
-    pub const OURS: Self = Self(Self::VISITORS.0 | Self::FLOWS.0 | Self::PRIVATE.0);
+    pub const OURS: Self = Self(Self::ALONE.0 | Self::BESIDE.0);
 
     /// Whether all abilities of `other` are among these.
     #[must_use]

@@ -34,13 +34,18 @@ pub enum DropReason {
     SocketFull,
     /// A rule forbids the peer or the target.
     Denied,
+    /// A rate of bytes was used up.
+    Rate,
+    /// It came from a load balancer that announces visitors, without a header that says of which
+    /// visitor it is.
+    NoHeader,
     /// Another error of the system.
     Failed,
 }
 
 impl DropReason {
     /// All reasons.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::QueueFull,
         Self::NoLink,
         Self::Limit,
@@ -53,6 +58,8 @@ impl DropReason {
         Self::Unreachable,
         Self::SocketFull,
         Self::Denied,
+        Self::Rate,
+        Self::NoHeader,
         Self::Failed,
     ];
 
@@ -72,6 +79,8 @@ impl DropReason {
             Self::Unreachable => "unreachable",
             Self::SocketFull => "socket_full",
             Self::Denied => "denied",
+            Self::Rate => "rate",
+            Self::NoHeader => "no_header",
             Self::Failed => "failed",
         }
     }
@@ -256,7 +265,7 @@ mod tests {
             stats.count_dropped(reason, turn + 1);
         }
         let counts: Vec<_> = stats.drops().map(|(_, count)| count).collect();
-        assert_eq!(counts, (1..=13).collect::<Vec<_>>());
+        assert_eq!(counts, (1..=DropReason::ALL.len() as u64).collect::<Vec<_>>());
         let names: std::collections::BTreeSet<_> =
             DropReason::ALL.into_iter().map(DropReason::name).collect();
         assert_eq!(names.len(), DropReason::ALL.len());

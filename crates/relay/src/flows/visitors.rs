@@ -21,11 +21,12 @@ use tokio::time::Instant;
 use transport::{FlowInlet, FlowOutlet};
 
 use super::idle::IdleTimer;
-use super::near::{NearFlows, NearSocket};
+use super::near::{Ends, NearFlows, NearSocket};
 use super::table::IsFull;
 use super::waking::TaskWaker;
-use super::{DropReason, FlowSettings, FlowStats, pass_on};
+use super::{DropReason, FlowSettings, FlowStats, hand_over, pass_on};
 use crate::Permit;
+use crate::announced::{Announced, of_datagram};
 
 /// Opens the flows of a listener.
 pub trait FlowHandler: fmt::Debug {
@@ -41,6 +42,20 @@ pub trait FlowHandler: fmt::Debug {
         peer: SocketAddr,
         outlet: Rc<dyn FlowOutlet>,
     ) -> Result<(Box<dyn FlowInlet>, Option<Permit>), ResetCode>;
+
+    /// Whether `peer` is a load balancer that puts a header of the PROXY protocol in front of each
+    /// datagram, and that the configuration believes. The header names the peer of the flow.
+    fn is_announcer(&self, _peer: SocketAddr) -> bool {
+        false
+    }
+}
+
+/// What distinguishes the flows of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    route: Route,
+    /// The visitor behind a load balancer, as its header says.
+    visitor: Option<SocketAddr>,
 }
 
 /// Serves the peers of a bound socket in a task of this thread until the guard is dropped. Each
@@ -127,7 +142,7 @@ impl fmt::Debug for Port {
 }
 
 impl NearSocket for Port {
-    type Key = Route;
+    type Key = Key;
     type To = Route;
 
     fn send(&self, to: &Route, datagram: Bytes, stats: &FlowStats) -> bool {
@@ -145,6 +160,10 @@ impl NearSocket for Port {
     fn begins_turn(&self, seen: &Cell<u64>) -> bool {
         let turn = self.turn.get();
         seen.replace(turn) != turn
+    }
+
+    fn sender(&self, to: &Route, _peer: SocketAddr) -> SocketAddr {
+        canonical(to.peer)
     }
 
     fn steering(&self) -> Option<&Arc<Steering>> {
@@ -179,20 +198,41 @@ fn arrived(flows: &Rc<NearFlows<Port>>, arrival: &Arrival<'_>) {
     let (route, count, bytes) = (arrival.route, arrival.count(), arrival.bytes());
     stats.count_in(count, bytes);
     let now = Instant::now();
-    let flow = match flows.look_up(&route, now) {
-        Ok(Some(flow)) => Ok(flow),
-        Ok(None) => {
-            let peer = canonical(route.peer);
-            let open = |outlet| flows.socket.handler.open(peer, outlet);
-            flows.open(route, route, peer, now, |outlet| {
-                open(outlet).map_err(DropReason::of_refusal)
-            })
-        }
-        Err(reason) => Err(reason),
-    };
-    match flow {
+    if flows.socket.handler.is_announcer(canonical(route.peer)) {
+        return arrival.datagrams().for_each(|datagram| announced(flows, route, datagram, now));
+    }
+    match flow_of(flows, Key { route, visitor: None }, now) {
         Ok(flow) => flow.pass(count, bytes, |inlet| pass_on(arrival, inlet, stats)),
         Err(reason) => stats.count_dropped(reason, count),
+    }
+}
+
+/// Finds or opens a flow.
+///
+/// # Errors
+/// Why its datagrams are dropped.
+fn flow_of(flows: &Rc<NearFlows<Port>>, key: Key, now: Instant) -> Result<Ends<Port>, DropReason> {
+    if let Some(flow) = flows.look_up(&key, now)? {
+        return Ok(flow);
+    }
+    let peer = key.visitor.unwrap_or_else(|| canonical(key.route.peer));
+    let open = |outlet| flows.socket.handler.open(peer, outlet);
+    flows.open(key, key.route, peer, now, |outlet| open(outlet).map_err(DropReason::of_refusal))
+}
+
+/// Passes on a datagram of a load balancer without its header. Answers go to the balancer, which
+/// knows by its own port whose they are, and get no header.
+fn announced(flows: &Rc<NearFlows<Port>>, route: Route, datagram: &[u8], now: Instant) {
+    let stats = &flows.settings.stats;
+    let Some((Announced { visitor, .. }, size)) = of_datagram(datagram) else {
+        return stats.count_dropped(DropReason::NoHeader, 1);
+    };
+    let payload = datagram.get(size..).unwrap_or_default();
+    match flow_of(flows, Key { route, visitor }, now) {
+        Ok(flow) => flow.pass(1, payload.len(), |inlet| {
+            hand_over(&mut std::iter::once(payload), 1, inlet, stats)
+        }),
+        Err(reason) => stats.count_dropped(reason, 1),
     }
 }
 

@@ -30,9 +30,10 @@ use proto::ResetCode;
 use tokio::io::ReadBuf;
 use transport::{Outlet, PageOutlet};
 
+use crate::admit::Way;
 use crate::attention::{Ask, OnTheWay, Watched};
 use crate::crowd::Unmoved;
-use crate::{End, Held, Settings, Socket, Visit};
+use crate::{End, Held, Settings, Socket, Visit, pace};
 pub(crate) use end::ByteEnd;
 pub use end::Layered;
 use guard::{Guard, State};
@@ -49,8 +50,20 @@ const MOVES: u16 = 1 << 10;
 /// that a stream has before its first byte is consumed, and one more.
 const TAKEN: u16 = 513;
 
+/// A byte moved in either direction.
+pub(crate) const MOVED: u8 = 1;
+
+/// A byte was read from the end.
+pub(crate) const READ: u8 = 2;
+
+/// A byte was written to the end.
+pub(crate) const WRITTEN: u8 = 4;
+
 /// The end was dialled: it is a target.
 const TARGET: u8 = 1;
+
+/// The stream has rates of its own, so the pump alone writes.
+const PACED: u8 = 4;
 
 /// A byte or an end came from the far side, so the far side serves the stream.
 const SERVED: u8 = 2;
@@ -70,11 +83,11 @@ pub(crate) struct Pipe {
     stop: Cell<bool>,
     /// Writing has ended: the pipe throws away all further bytes.
     deaf: Cell<bool>,
-    /// A byte moved since the watchdog last checked.
-    active: Cell<bool>,
+    /// Which bytes moved since the watchdogs last checked: [`MOVED`], [`READ`], [`WRITTEN`].
+    active: Cell<u8>,
     /// The bytes that were written to the socket.
     on_the_way: OnTheWay,
-    /// [`TARGET`] and [`SERVED`], in one byte: idle streams are many.
+    /// [`TARGET`], [`SERVED`] and [`PACED`], in one byte: idle streams are many.
     facts: Cell<u8>,
     /// KiB that were written, up to [`MOVES`].
     written: Cell<u16>,
@@ -116,7 +129,7 @@ impl Pipe {
             finish: Cell::new(false),
             stop: Cell::new(false),
             deaf: Cell::new(false),
-            active: Cell::new(false),
+            active: Cell::new(0),
             on_the_way: OnTheWay::default(),
             facts: Cell::new(0),
             written: Cell::new(0),
@@ -351,9 +364,9 @@ impl Pipe {
         self.finish.get() && self.queue.borrow().is_empty()
     }
 
-    /// Takes queued bytes of a pipe without a socket. Returns their number.
-    pub(crate) fn take_into(&self, buf: &mut ReadBuf<'_>) -> usize {
-        let taken = self.queue.borrow_mut().take_into(buf);
+    /// Takes at most `most` queued bytes of a pipe without a socket. Returns their number.
+    pub(crate) fn take_into(&self, buf: &mut ReadBuf<'_>, most: usize) -> usize {
+        let taken = self.queue.borrow_mut().take_into(buf, most);
         if taken > 0 {
             self.count_out(taken);
         }
@@ -376,9 +389,16 @@ impl Pipe {
         self.queue.take().clear()
     }
 
-    /// Whether a byte moved since the watchdog last checked.
-    pub(crate) const fn active(&self) -> &Cell<bool> {
-        &self.active
+    /// Notes which bytes have moved.
+    pub(crate) fn note_active(&self, which: u8) {
+        self.active.set(self.active.get() | which);
+    }
+
+    /// Whether such a byte moved since this was asked before.
+    pub(crate) fn take_active(&self, which: u8) -> bool {
+        let known = self.active.get();
+        self.active.set(known & !which);
+        known & which != 0
     }
 
     /// Takes one queued byte of a pipe without a socket. It is no byte of the stream, so no counter
@@ -386,7 +406,7 @@ impl Pipe {
     pub(crate) fn take_report(&self) -> Option<u8> {
         let mut byte = [0];
         let mut buf = ReadBuf::new(&mut byte);
-        (self.queue.borrow_mut().take_into(&mut buf) == 1).then_some(byte[0])
+        (self.queue.borrow_mut().take_into(&mut buf, 1) == 1).then_some(byte[0])
     }
 
     /// Sets the task that the pipe wakes.
@@ -441,6 +461,38 @@ impl Pipe {
         }
     }
 
+    /// The direction of bytes that are read from the end, or written to it.
+    pub(crate) fn way(&self, is_read: bool) -> Way {
+        if self.is_target() == is_read { Way::Down } else { Way::Up }
+    }
+
+    /// The stream has rates of its own.
+    pub(crate) fn note_paced(&self) {
+        self.note_fact(PACED);
+    }
+
+    /// Takes the time of these bytes of the rates in force. Returns how many bytes were charged.
+    /// `None`: they have to wait for their turn, which the pump does.
+    fn admit(&self, pieces: &VecDeque<Bytes>) -> Option<usize> {
+        if self.is(PACED) {
+            return None;
+        }
+        let Some(gate) = &self.settings.gate else { return Some(0) };
+        let way = self.way(false);
+        if !pace::is_paced(gate, way) {
+            return Some(0);
+        }
+        let bytes = pieces.iter().map(Bytes::len).sum();
+        pace::take_now(gate, way, bytes, false).then_some(bytes)
+    }
+
+    /// Gives the time of bytes back that the end did not take.
+    fn give_back(&self, bytes: usize) {
+        if let Some(gate) = self.settings.gate.as_ref().filter(|_| bytes > 0) {
+            pace::give_back(gate, self.way(false), bytes);
+        }
+    }
+
     fn wake(&self) {
         if let Some(waker) = self.waker.take() {
             waker.wake_by_ref();
@@ -454,21 +506,28 @@ impl Outlet for Pipe {
         if self.deaf.get() {
             return throw_away(pieces);
         }
-        self.active.set(true);
+        self.note_active(MOVED);
         self.note_served();
         let removed = self.guard.get().map_or(0, |guard| self.look(guard, pieces));
         let mut written = 0;
         if !pieces.is_empty()
             && self.queue.borrow().is_empty()
             && let Some(end) = &*self.end.borrow()
+            && let Some(taken) = self.admit(pieces)
         {
             match end.write_from(pieces) {
-                Ok(n) => written = n.unwrap_or(0),
+                Ok(n) => {
+                    written = n.unwrap_or(0);
+                    self.give_back(taken.saturating_sub(written));
+                }
                 Err(_) => {
                     self.deaf.set(true);
                     self.wake();
                     return removed + self.unreported(throw_away(pieces));
                 }
+            }
+            if written > 0 {
+                self.note_active(WRITTEN);
             }
             self.count_out(written);
         }

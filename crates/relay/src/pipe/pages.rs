@@ -15,7 +15,8 @@ use net::pages::{self, Pages};
 use transport::PageOutlet;
 
 use super::pump::{Pause, Progress, Reading};
-use super::{ByteEnd, Pipe, Pump};
+use super::{ByteEnd, MOVED, PACED, Pipe, Pump, READ, WRITTEN};
+use crate::{Permit, pace};
 
 impl Pump {
     /// Moves pages as long as there is room, the socket has bytes and the budget lasts. `Ok(None)`:
@@ -28,6 +29,13 @@ impl Pump {
         let Some(socket) = end.page_socket() else { return Ok(self.calm()) };
         let mut turn = Progress::default();
         while self.size.is_bulk() {
+            // The bytes of a rate are counted one by one.
+            let of_permit = self.permit.as_ref().map(Permit::gate);
+            if of_permit.is_some_and(|gate| pace::is_paced(gate, self.pipe.way(true)))
+                || self.pipe.is_paced(true)
+            {
+                return Ok(self.calm());
+            }
             let Some(inlet) = self.inlet.pages() else { return Ok(self.calm()) };
             let room = match turn.left_of(inlet.page_room()) {
                 Ok(room) => room,
@@ -49,7 +57,7 @@ impl Pump {
                 }
                 Ok(Some(n)) => {
                     self.size.moved(n, room);
-                    self.pipe.active.set(true);
+                    self.pipe.note_active(MOVED | READ);
                     self.pipe.count_in(n);
                     turn.note(n);
                     inlet.send_pages(pages);
@@ -71,7 +79,16 @@ impl Pipe {
     /// Whether the end is a plain TCP socket whose bytes nobody looks at.
     pub(super) fn takes_pages(&self) -> bool {
         let is_socket = self.end.borrow().as_ref().is_some_and(|end| end.page_socket().is_some());
-        is_socket && self.is_unguarded() && !self.queue.borrow().is_full_of_pages()
+        is_socket
+            && self.is_unguarded()
+            && !self.is_paced(false)
+            && !self.queue.borrow().is_full_of_pages()
+    }
+
+    /// Whether bytes that are read from the end, or written to it, have a rate now.
+    fn is_paced(&self, is_read: bool) -> bool {
+        let way = self.way(is_read);
+        self.is(PACED) || self.settings.gate.as_ref().is_some_and(|gate| pace::is_paced(gate, way))
     }
 
     /// Whether no guard looks at the bytes, now and later.
@@ -86,7 +103,7 @@ impl PageOutlet for Pipe {
         if self.deaf.get() {
             return size;
         }
-        self.active.set(true);
+        self.note_active(MOVED);
         self.note_served();
         let mut written = 0;
         if self.queue.borrow().is_empty()
@@ -101,6 +118,9 @@ impl PageOutlet for Pipe {
                     self.wake();
                     return self.unreported(size);
                 }
+            }
+            if written > 0 {
+                self.note_active(WRITTEN);
             }
             self.count_out(written);
         }

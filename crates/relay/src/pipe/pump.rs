@@ -29,9 +29,10 @@ use transport::{Inlet, LocalFuture};
 use super::guard::{State, Step, Why};
 use super::reader::ReadSize;
 use super::watchdog::Watchdog;
-use super::{ByteEnd, Pipe};
+use super::{ByteEnd, MOVED, Pipe, READ, WRITTEN};
 use crate::attention::{self, Watched};
-use crate::{End, Permit};
+use crate::pace::{self, Portions};
+use crate::{End, Permit, Timeouts};
 
 /// Bytes that the pump moves per direction and poll before other tasks run. 256 KiB take about 50
 /// µs, which is the time that a neighbour may have to wait. tokio's own budget does not count the
@@ -60,6 +61,12 @@ const TAKEN_POLL: Duration = Duration::from_millis(25);
 
 /// The end of a stream that has lasted for `timeouts.total`.
 const TOTAL: End = End::Timeout("of the whole connection");
+
+/// The end of a stream whose visitor has sent nothing for `timeouts.idle_up`.
+const IDLE_UP: End = End::Timeout("of the visitor's direction");
+
+/// The end of a stream whose target has sent nothing for `timeouts.idle_down`.
+const IDLE_DOWN: End = End::Timeout("of the target's direction");
 
 /// The end of a stream whose other direction went on for `timeouts.flush`.
 const FLUSH: End = End::Timeout("after one side finished");
@@ -110,7 +117,7 @@ pub(crate) struct Pump {
     timers: Option<Box<Timers>>,
     /// The deadline after the end of one direction is set, if there is one.
     is_flushing: bool,
-    permit: Option<Permit>,
+    pub(super) permit: Option<Permit>,
     pub(super) reading: Reading,
     writing: Writing,
     pub(super) size: ReadSize,
@@ -124,6 +131,9 @@ impl Pump {
         attention::watch(Rc::downgrade(&watched));
         let deadline = Deadline::after(pipe.settings.timeouts.total, TOTAL);
         let timers = deadline.map(|deadline| Box::new(Timers::of(deadline)));
+        if permit.as_ref().is_some_and(|permit| permit.gate().is_of_one()) {
+            pipe.note_paced();
+        }
         Self {
             pipe,
             inlet,
@@ -150,16 +160,25 @@ impl Pump {
             match end.poll_write_ready(cx) {
                 Poll::Pending => break,
                 Poll::Ready(Err(_)) => broken = true,
-                Poll::Ready(Ok(())) => match self.pipe.queue.borrow_mut().poll_write(cx, end) {
-                    Poll::Pending => break,
-                    Poll::Ready(Ok(n)) => written += n.unwrap_or(0),
-                    Poll::Ready(Err(_)) => broken = true,
-                },
+                Poll::Ready(Ok(())) => {
+                    let pipe = Rc::clone(&self.pipe);
+                    let wanted = || pipe.queue.borrow().len();
+                    let Some(most) = self.portion(false, wanted, cx) else { break };
+                    match pipe.queue.borrow_mut().poll_write(cx, end, most) {
+                        Poll::Pending => break,
+                        Poll::Ready(Ok(n)) => {
+                            written += n.unwrap_or(0);
+                            self.moved(false, n.unwrap_or(0));
+                        }
+                        Poll::Ready(Err(_)) => broken = true,
+                    }
+                }
             }
         }
+        self.settle(false);
         broken = broken || matches!(end.poll_flush(cx), Poll::Ready(Err(_)));
         if written > 0 {
-            self.pipe.active.set(true);
+            self.pipe.note_active(MOVED | WRITTEN);
             self.pipe.count_out(written);
         }
         let left = !self.pipe.queue.borrow().is_empty();
@@ -208,7 +227,47 @@ impl Pump {
             self.read_guarded(&mut buffer, end, cx)
         };
         pool::give(buffer);
+        self.settle(true);
         pause
+    }
+
+    /// How many bytes may be read from the end, or written to it, by the rates in force: at most
+    /// `wanted`. `None`: the task is woken when it is their turn. Bytes without a rate cost no more
+    /// than a look at the gates.
+    fn portion(
+        &mut self,
+        is_read: bool,
+        wanted: impl FnOnce() -> usize,
+        cx: &mut Context<'_>,
+    ) -> Option<usize> {
+        let Some(permit) = &self.permit else { return Some(usize::MAX) };
+        let (gate, way) = (permit.gate(), self.pipe.way(is_read));
+        let known = self.timers.as_ref().map(|timers| &timers.portions[usize::from(is_read)]);
+        if !known.is_some_and(|known| known.waits()) && !pace::is_paced(gate, way) {
+            return Some(usize::MAX);
+        }
+        let timers = self.timers.get_or_insert_default();
+        match timers.portions[usize::from(is_read)].poll(cx, gate, way, wanted()) {
+            Poll::Ready(most) => Some(most),
+            Poll::Pending => None,
+        }
+    }
+
+    /// Notes how many of the bytes of a portion have moved.
+    fn moved(&mut self, is_read: bool, bytes: usize) {
+        if let Some(timers) = &mut self.timers {
+            timers.portions[usize::from(is_read)].used(bytes);
+        }
+    }
+
+    /// Gives back what is left of a portion, unless it waits.
+    fn settle(&mut self, is_read: bool) {
+        if let (Some(timers), Some(permit)) = (&mut self.timers, &self.permit) {
+            let portion = &mut timers.portions[usize::from(is_read)];
+            if !portion.waits() {
+                portion.settle(permit.gate(), self.pipe.way(is_read));
+            }
+        }
     }
 
     fn read_into(
@@ -297,6 +356,8 @@ impl Pump {
             Poll::Ready(Err(_)) => return Err(()),
             Poll::Ready(Ok(())) => {}
         }
+        let Some(most) = self.portion(true, || room, cx) else { return Ok(Some(Pause::Stalled)) };
+        let room = room.min(most);
         let wanted = self.size.wanted(room);
         if buffer.capacity() < wanted {
             pool::give(std::mem::replace(buffer, pool::take(wanted)));
@@ -317,8 +378,9 @@ impl Pump {
             }
             Poll::Ready(Ok(Some(n))) => {
                 self.size.adapt(n, wanted - HEAD_ROOM, room);
-                self.pipe.active.set(true);
+                self.pipe.note_active(MOVED | READ);
                 self.pipe.count_in(n);
+                self.moved(true, n);
             }
             Poll::Ready(Err(e)) if e.kind() == ErrorKind::Interrupted => buffer.clear(),
             Poll::Ready(Err(_)) => return Err(()),
@@ -492,7 +554,10 @@ impl Pump {
         if self.lingering() && self.has_lingered(cx) {
             return Some(End::Finished);
         }
-        self.is_quiet(cx).then(|| if self.lingering() { End::Finished } else { End::IDLE })
+        if self.is_quiet(cx) {
+            return Some(if self.lingering() { End::Finished } else { End::IDLE });
+        }
+        self.quiet_way(cx)
     }
 
     /// Whether the visitor has sent bytes behind its answer for as long as it may.
@@ -525,10 +590,38 @@ impl Pump {
         }
         let timers = self.timers.get_or_insert_default();
         let dog = timers.watchdog.take_if(|dog| dog.period() == period).unwrap_or_else(|| {
-            self.pipe.active.set(false);
+            self.pipe.take_active(MOVED);
             Watchdog::new(period)
         });
-        timers.watchdog.insert(dog).poll(cx, &self.pipe.active).is_ready()
+        timers.watchdog.insert(dog).poll(cx, || self.pipe.take_active(MOVED)).is_ready()
+    }
+
+    /// The direction that is open and in which no byte moved for its own time-out.
+    fn quiet_way(&mut self, cx: &mut Context<'_>) -> Option<End> {
+        let Timeouts { idle_up, idle_down, .. } = self.pipe.settings.timeouts;
+        if (idle_up.is_zero() && idle_down.is_zero()) || self.lingering() {
+            return None;
+        }
+        let (up, down) = ((idle_up, IDLE_UP), (idle_down, IDLE_DOWN));
+        let (read, written) = if self.pipe.is_target() { (down, up) } else { (up, down) };
+        let (reads, writes) = (self.reading == Reading::Open, self.writing == Writing::Open);
+        let timers = self.timers.get_or_insert_default();
+        for (dog, which, (period, end), is_open) in timers
+            .of_ways
+            .iter_mut()
+            .zip([(READ, read, reads), (WRITTEN, written, writes)])
+            .map(|(dog, (which, time, is_open))| (dog, which, time, is_open))
+        {
+            if period.is_zero() || !is_open {
+                *dog = None;
+                continue;
+            }
+            let dog = dog.get_or_insert_with(|| Watchdog::new(period));
+            if dog.poll(cx, || self.pipe.take_active(which)).is_ready() {
+                return Some(end);
+            }
+        }
+        None
     }
 
     fn lingering(&self) -> bool {
@@ -573,7 +666,7 @@ impl Pump {
                     self.discarded = self.discarded.saturating_add(n as u32);
                     if is_http {
                         // The time of the linger begins anew with each byte.
-                        self.pipe.active.set(true);
+                        self.pipe.note_active(MOVED);
                     }
                 }
             }
@@ -663,10 +756,14 @@ impl Future for Pump {
 #[derive(Default)]
 struct Timers {
     watchdog: Option<Watchdog>,
+    /// Of bytes that are read, and of bytes that are written.
+    of_ways: [Option<Watchdog>; 2],
     deadline: Option<Deadline>,
     /// The end of the linger of an HTTP visitor.
     linger: Option<Pin<Box<Sleep>>>,
     breaking: Option<Breaking>,
+    /// What rates let through: of bytes that are written, and of bytes that are read.
+    portions: [Portions; 2],
 }
 
 /// A target broke, and the peer has not taken all its bytes.
@@ -744,6 +841,11 @@ impl Drop for Pump {
     fn drop(&mut self) {
         // A pump that ended has closed the pipe already, and the second call changes nothing.
         self.watch = None;
+        if let (Some(timers), Some(permit)) = (&mut self.timers, &self.permit) {
+            for (portion, is_read) in timers.portions.iter_mut().zip([false, true]) {
+                portion.settle(permit.gate(), self.pipe.way(is_read));
+            }
+        }
         self.pipe.close(true);
     }
 }

@@ -79,12 +79,13 @@ impl Queue {
         self.chunks.push_back(Chunk::Pages(pages));
     }
 
-    /// Writes the bytes that the end takes in one call; `None`: the caller asks for readiness
-    /// again. The queue must not be empty.
+    /// Writes the bytes that the end takes in one call, at most about `most`; `None`: the caller asks
+    /// for readiness again. The queue must not be empty.
     pub(super) fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
         end: &ByteEnd,
+        most: usize,
     ) -> Poll<io::Result<Option<usize>>> {
         if matches!(self.chunks.front(), Some(Chunk::Pages(_))) {
             return Poll::Ready(self.write_pages(end));
@@ -93,7 +94,13 @@ impl Queue {
         let in_memory = self.chunks.iter().take_while(|chunk| matches!(chunk, Chunk::Bytes(_)));
         let tail = (!self.tail.is_empty() && !self.has_pages()).then_some(&self.tail[..]);
         let (count, total) = gather::gather(in_memory.map(Chunk::bytes).chain(tail), &mut slices);
-        let written = ready!(end.poll_write(cx, &slices[..count], total))?;
+        let written = if total <= most {
+            ready!(end.poll_write(cx, &slices[..count], total))?
+        } else {
+            let first = slices.first().map(|first| &**first).unwrap_or_default();
+            let part = &first[..first.len().min(most)];
+            ready!(end.poll_write(cx, &[IoSlice::new(part)], part.len()))?
+        };
         self.advance(written.unwrap_or(0));
         Poll::Ready(Ok(written))
     }
@@ -139,15 +146,16 @@ impl Queue {
     }
 
     /// Moves bytes into `buf` and returns their number.
-    pub(crate) fn take_into(&mut self, buf: &mut ReadBuf<'_>) -> usize {
+    pub(crate) fn take_into(&mut self, buf: &mut ReadBuf<'_>, most: usize) -> usize {
         let before = buf.remaining();
-        while buf.remaining() > 0 {
+        let least = before.saturating_sub(most);
+        while buf.remaining() > least {
             let part = match self.chunks.front() {
                 Some(chunk) => chunk.bytes(),
                 None if self.tail.is_empty() => break,
                 None => &self.tail[..],
             };
-            let size = part.len().min(buf.remaining());
+            let size = part.len().min(buf.remaining() - least);
             buf.put_slice(&part[..size]);
             self.advance(size);
         }

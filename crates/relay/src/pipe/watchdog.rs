@@ -1,7 +1,6 @@
 //! Notices that a stream moved no byte for too long. A watchdog exists only while a time-out is in
 //! force, so an idle stream without a time-out has no timer.
 
-use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -30,10 +29,11 @@ impl Watchdog {
         self.period
     }
 
-    /// Ready when `active` stayed false for the period. Every check clears `active`.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, active: &Cell<bool>) -> Poll<()> {
+    /// Ready when `take` returned false for the whole period. It says whether a byte has moved since
+    /// it was asked before.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, take: impl Fn() -> bool) -> Poll<()> {
         while self.sleep.as_mut().poll(cx).is_ready() {
-            self.quiet = if active.take() { 0 } else { self.quiet + 1 };
+            self.quiet = if take() { 0 } else { self.quiet + 1 };
             if self.quiet >= PARTS {
                 return Poll::Ready(());
             }
@@ -45,6 +45,7 @@ impl Watchdog {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::future::poll_fn;
 
     use super::*;
@@ -54,7 +55,7 @@ mod tests {
         let active = Cell::new(true);
         let mut dog = Watchdog::new(Duration::from_secs(60));
         let begin = Instant::now();
-        poll_fn(|cx| dog.poll(cx, &active)).await;
+        poll_fn(|cx| dog.poll(cx, || active.take())).await;
         let took = begin.elapsed();
         assert!(took >= Duration::from_secs(60) && took <= Duration::from_secs(76), "{took:?}");
     }

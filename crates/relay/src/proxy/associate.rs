@@ -31,7 +31,7 @@ use super::handshake::linger;
 use super::local::Proxy;
 use super::socks5::{self, ADDRESS_MAX, Datagram, Reply};
 use crate::flows::{Ends, IdleTimer, NearFlows, NearSocket, hand_over};
-use crate::{DropReason, FlowBounds, FlowSettings, FlowStats, Permit, Settings, Socket};
+use crate::{DropReason, FlowBounds, FlowSettings, FlowStats, Gate, Permit, Settings, Socket};
 
 /// Flows of one association. A browser or a resolver talks to some dozens at a time; beyond the
 /// limit the flow that is worth least ends.
@@ -54,10 +54,10 @@ pub(super) async fn serve(
     mut socket: Socket,
     port: u16,
     proxy: &Rc<Proxy>,
-    _permit: Option<Permit>,
+    permit: Option<Permit>,
 ) {
     let settings = &proxy.settings;
-    let made = Association::bind(&socket, port, proxy);
+    let made = Association::bind(&socket, port, proxy, permit);
     let (association, bound) = match made {
         Ok(made) => made,
         Err(error) => {
@@ -78,7 +78,7 @@ pub(super) async fn serve(
 
 /// The socket of an association.
 #[derive(Debug)]
-struct Near(UdpSocket);
+struct Near(UdpSocket, Option<Permit>);
 
 /// A port of the program, and the header of each answer to it.
 type To = (SocketAddr, Box<[u8]>);
@@ -103,6 +103,10 @@ impl NearSocket for Near {
         SCRATCH.replace(buffer);
         true
     }
+
+    fn gate(&self) -> Option<&Arc<Gate>> {
+        self.1.as_ref().map(Permit::gate)
+    }
 }
 
 /// A socket for datagrams and its flows.
@@ -123,7 +127,12 @@ impl Drop for Association {
 
 impl Association {
     /// Binds a socket at the address to which the program connected. Returns its address, too.
-    fn bind(socket: &Socket, port: u16, proxy: &Rc<Proxy>) -> io::Result<(Self, SocketAddr)> {
+    fn bind(
+        socket: &Socket,
+        port: u16,
+        proxy: &Rc<Proxy>,
+        permit: Option<Permit>,
+    ) -> io::Result<(Self, SocketAddr)> {
         let Settings { room, stats, .. } = &*proxy.settings;
         let Socket::Tcp(tcp) = socket else { return Err(io::ErrorKind::Unsupported.into()) };
         let mut local = tcp.local_addr()?;
@@ -140,7 +149,7 @@ impl Association {
         }
         udp.set_nonblocking(true)?;
         let bound = udp.local_addr()?;
-        let socket = Near(UdpSocket::from_std(udp)?);
+        let socket = Near(UdpSocket::from_std(udp)?, permit);
         stats.enter();
         stats.count_opened();
         // The program is the only source.

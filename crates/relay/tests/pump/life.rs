@@ -94,6 +94,83 @@ fn an_idle_stream_lives_for_ever_unless_a_limit_is_set() {
 }
 
 #[test]
+fn a_direction_without_bytes_ends_the_stream_although_the_other_one_moves() {
+    // Seconds for the visitor's direction and for the target's, and whether the stream lives when
+    // the target sends and sends and the visitor sends nothing.
+    for (up, down, lives) in [(0, 0, true), (20, 0, false), (0, 20, true), (600, 20, true)] {
+        run_paused(async move {
+            let origin = Origin::start(|mut socket| async move {
+                socket.read_exact(&mut [0]).await.unwrap();
+                while socket.write_all(b"x").await.is_ok() {
+                    // The origin has the clock of the machine.
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                Ended { received: Digest::default(), clean: false }
+            })
+            .unwrap();
+            let of = Duration::from_secs;
+            let timeouts = Timeouts { idle_up: of(up), idle_down: of(down), ..Timeouts::default() };
+            let rig = Rig::with(origin.address(), WINDOW, FRAME, timeouts, None);
+            let begin = Instant::now();
+            let socket = rig
+                .visit(|mut socket| {
+                    socket.write_all(b"x").unwrap();
+                    socket
+                })
+                .await;
+            let stats = &rig.visitors.stats;
+            until(|| stats.bytes_out() > 0).await;
+            for _ in 0..60 {
+                let before = stats.bytes_out();
+                until(|| stats.bytes_out() > before || stats.live() == 0).await;
+                if stats.live() == 0 {
+                    break;
+                }
+                tokio::time::advance(of(1)).await;
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(stats.live() == 1, lives, "{up} {down}");
+            if !lives {
+                // A quarter more at most, and a second of the loop.
+                let took = begin.elapsed().as_secs();
+                assert!((20..=26).contains(&took), "{took}");
+            }
+            drop(socket);
+            rig.settled().await;
+        });
+    }
+}
+
+#[test]
+fn a_target_that_sends_nothing_ends_the_stream_although_the_visitor_sends() {
+    run_paused(async {
+        let origin = Origin::start(|mut socket| async move {
+            while socket.read_u8().await.is_ok() {}
+            Ended { received: Digest::default(), clean: false }
+        })
+        .unwrap();
+        let timeouts = Timeouts { idle_down: Duration::from_secs(20), ..Timeouts::default() };
+        let rig = Rig::with(origin.address(), WINDOW, FRAME, timeouts, None);
+        let begin = Instant::now();
+        let mut socket = rig.visit(|socket| socket).await;
+        let stats = &rig.visitors.stats;
+        until(|| stats.live() == 1).await;
+        for sent in 1..60 {
+            let _ = socket.write_all(b"x");
+            until(|| stats.bytes_in() == sent || stats.live() == 0).await;
+            if stats.live() == 0 {
+                break;
+            }
+            tokio::time::advance(Duration::from_secs(1)).await;
+            tokio::task::yield_now().await;
+        }
+        let took = begin.elapsed().as_secs();
+        assert!((20..=26).contains(&took), "{took}");
+        rig.settled().await;
+    });
+}
+
+#[test]
 fn a_stream_ends_after_its_total_time_although_bytes_move() {
     run_paused(async {
         let origin = Origin::echo().unwrap();

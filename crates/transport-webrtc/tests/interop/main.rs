@@ -1,6 +1,6 @@
 //! Streams with aiortc, pion and Chromium, implementations of WebRTC that share no code with the
-//! crate `webrtc`, in both roles: `peer.py`, `peer/`, `peer.html`. They carry 5 MB in each direction,
-//! end by an empty message; a channel that closes without it is no end, in both directions.
+//! crate `webrtc`, in both roles: `peer.py`, `peer/`, `peer.html`. They carry 5 MB in each direction
+//! (`WEBRTC_INTEROP_MB`: another number) and end by an empty message; a channel that closes without it is no end, in both directions.
 //!
 //! `cargo xtask test webrtc-interop` installs them and names them in the variables below.
 
@@ -14,10 +14,12 @@ mod setup;
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
+use std::future::Future;
 use std::future::poll_fn;
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -27,10 +29,19 @@ use tokio::task::spawn_local;
 use transport::Lane;
 use transport_webrtc::{Answerer, Arrived, Channel, Channels, First, Interfaces, Offerer, Peers};
 
-use setup::{run, settings};
+use setup::settings;
 use signalling::{Request, Signalling};
 
-const BYTES: u64 = 5 << 20;
+/// Bytes in each direction.
+fn bytes() -> u64 {
+    let wanted = std::env::var("WEBRTC_INTEROP_MB").ok();
+    wanted.map_or(5, |wanted| wanted.parse::<u64>().unwrap()) << 20
+}
+
+/// A run with as much time as the slowest peer needs for its bytes on a busy machine.
+fn run(test: impl Future<Output = ()>) {
+    setup::run_within(setup::DEADLINE + Duration::from_secs(bytes() / 300_000), test);
+}
 
 /// A peer: the variable that names its program, and the arguments before the role.
 #[derive(Clone, Copy, Debug)]
@@ -47,12 +58,12 @@ impl Program {
             Self::Aiortc => {
                 let mut command = Command::new(named("WEBRTC_PEER_PYTHON"));
                 command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop/peer.py"));
-                command.args([role, &address]);
+                command.args([role, &address, &bytes().to_string()]);
                 command
             }
             Self::Pion => {
                 let mut command = Command::new(named("WEBRTC_PEER_PION"));
-                command.args([role, &address]);
+                command.args([role, &address, &bytes().to_string()]);
                 command
             }
             Self::Chromium => {
@@ -65,7 +76,7 @@ impl Program {
                     "--disable-gpu",
                     "--remote-debugging-port=0",
                 ]);
-                command.arg(format!("{address}/?role={role}"));
+                command.arg(format!("{address}/?role={role}&bytes={}", bytes()));
                 command.stdout(Stdio::null()).stderr(Stdio::null());
                 command
             }
@@ -198,13 +209,13 @@ fn offers(program: Program) {
 
 /// Sends bytes and their end; the same have to come back.
 async fn there_and_back(lane: &mut dyn Lane) {
-    let lane = std::cell::RefCell::new(lane);
+    let (lane, total) = (std::cell::RefCell::new(lane), bytes());
     let sending = async {
         let mut sent = 0;
         let mut frames = VecDeque::new();
-        while sent < BYTES || !frames.is_empty() {
+        while sent < total || !frames.is_empty() {
             if frames.is_empty() {
-                let end = BYTES.min(sent + 50_000);
+                let end = total.min(sent + 50_000);
                 frames.push_back((sent..end).map(|at| pattern(1, at)).collect::<Bytes>());
                 sent = end;
             }
@@ -221,7 +232,7 @@ async fn there_and_back(lane: &mut dyn Lane) {
             }
             sum.add(&buf);
         }
-        assert_eq!(sum.seen(), BYTES);
+        assert_eq!(sum.seen(), total);
     };
     tokio::join!(sending, receiving);
 }

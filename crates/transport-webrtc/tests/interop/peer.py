@@ -1,5 +1,6 @@
 """The other end of the interoperability tests: WebRTC by aiortc, which shares no code with the crate
-webrtc. Arguments: the role (`offer` or `answer`), and the address of the signalling."""
+webrtc. Arguments: the role (`offer` or `answer`), the address of the signalling, and the number of
+bytes in each direction."""
 
 import asyncio
 import hashlib
@@ -10,7 +11,6 @@ import urllib.request
 import aioice.ice
 from aiortc import RTCConfiguration, RTCPeerConnection, RTCSessionDescription
 
-BYTES = 5 << 20
 MESSAGE = 16_384
 CLOSED = 1 << 20  # Bytes of the channel that closes without an end.
 
@@ -70,14 +70,14 @@ class Stream:
         return bytes(data)
 
 
-async def offer(signalling):
+async def offer(signalling, count):
     pc = RTCPeerConnection(RTCConfiguration(iceServers=[]))
     echo = Stream(pc.createDataChannel("echo"))
     await pc.setLocalDescription(await pc.createOffer())
     answer = await http("POST", signalling + "/offer", pc.localDescription.sdp)
     await pc.setRemoteDescription(RTCSessionDescription(answer, "answer"))
 
-    sent = random.Random(7).randbytes(BYTES)
+    sent = random.Random(7).randbytes(count)
     back = asyncio.ensure_future(echo.read_all())
     await echo.send(sent)
     await echo.finish()
@@ -100,7 +100,7 @@ async def offer(signalling):
     await pc.close()
 
 
-async def answer(signalling):
+async def answer(signalling, _):
     pc = RTCPeerConnection(RTCConfiguration(iceServers=[]))
     channels = asyncio.Queue()
     pc.on("datachannel", lambda channel: channels.put_nowait(Stream(channel)))
@@ -121,5 +121,7 @@ async def answer(signalling):
 
 
 if __name__ == "__main__":
-    role, signalling = sys.argv[1:]
-    asyncio.run(asyncio.wait_for({"offer": offer, "answer": answer}[role](signalling), 100))
+    role, signalling, count = sys.argv[1:]
+    run = {"offer": offer, "answer": answer}[role](signalling, int(count))
+    # The test ends first: 60 s, and 1 s for each 300 kB.
+    asyncio.run(asyncio.wait_for(run, 100 + int(count) / 200_000))

@@ -3,6 +3,8 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
 
+pub(crate) mod stun;
+
 use std::future::Future;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -33,10 +35,22 @@ pub(crate) fn settings() -> WebrtcSettings {
 
 /// Runs a test on a runtime of one thread.
 pub(crate) fn run(test: impl Future<Output = ()>) {
+    run_within(DEADLINE, test);
+}
+
+/// The same with another deadline.
+pub(crate) fn run_within(deadline: Duration, test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     LocalSet::new().block_on(&runtime, async {
-        tokio::time::timeout(DEADLINE, test).await.expect("within the deadline");
+        tokio::time::timeout(deadline, test).await.expect("within the deadline");
     });
+}
+
+/// Runs a test in virtual time, which goes on when all tasks wait.
+pub(crate) fn run_paused(test: impl Future<Output = ()>) {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().start_paused(true).build().unwrap();
+    LocalSet::new().block_on(&runtime, test);
 }
 
 /// An offer, and where its answer goes.
@@ -119,3 +133,16 @@ fn carrier(arrived: Arrived) -> Result<Carrier, CarrierError> {
         Arrived::Channels(_) => Err(CarrierError::Tls("not a tunnel".to_owned())),
     }
 }
+
+/// The begin of a ClientHello of DTLS 1.2 in a record, as a stranger may send it.
+pub(crate) const CLIENT_HELLO: [u8; 60] = {
+    let mut bytes = [0; 60];
+    bytes[0] = 22;
+    (bytes[1], bytes[2]) = (0xfe, 0xfd);
+    bytes[12] = 47;
+    bytes[13] = 1;
+    bytes[16] = 35;
+    bytes[24] = 35;
+    (bytes[25], bytes[26]) = (0xfe, 0xfd);
+    bytes
+};

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use transport::{Ask, CarrierError, Lane};
 
 use super::head::{self, FIELDS, HEAD, NoHead, has, only, values};
-use super::offer::{self, Offer};
+use super::offer::{self, OfferHead};
 use super::{SUBPROTOCOL, accept_key};
 use crate::{Offer as Offered, Pages, Proxies, Wish};
 
@@ -95,7 +95,7 @@ pub(crate) enum Accepted {
     /// a proxy tells it.
     WebSocket(BytesMut, Option<SocketAddr>),
     /// A request about a connection of WebRTC, which waits for its answer, and the client.
-    Offer(Offer, Ask, SocketAddr),
+    Offer(OfferHead, Ask, SocketAddr),
 }
 
 /// Answers the request that arrives over `lane`, which is for a WebSocket at `path` or about a
@@ -184,7 +184,7 @@ pub(super) struct Looked {
     /// The request is for a page, which is this response.
     page: Option<Bytes>,
     /// `None`: the request is for another path.
-    offer: Option<Result<Offer, &'static str>>,
+    offer: Option<Result<OfferHead, &'static str>>,
     /// The path of the request.
     place: String,
     is_head: bool,
@@ -227,7 +227,7 @@ pub(super) fn look(
     let looked = Looked {
         asked: examine(&request, path),
         page,
-        offer: Offer::of(&request, place.offers),
+        offer: OfferHead::of(&request, place.offers),
         place: request.path.unwrap_or_default().chars().take(PLACE).collect(),
         is_head,
         client: if is_proxy { client(request.headers, place.proxies) } else { None },

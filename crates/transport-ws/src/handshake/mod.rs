@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 
 pub(crate) use accept::{Accepted, Place, accept};
 pub(crate) use connect::connect;
-pub use offer::reply;
+pub use offer::{DESCRIPTION, FIELDS, OfferAnswer, OfferHead, body_type, reply};
 
 /// The subprotocol that both ends of a carrier agree on (RFC 6455 section 1.9). A client offers it
 /// in `Sec-WebSocket-Protocol`.

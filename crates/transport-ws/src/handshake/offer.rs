@@ -16,7 +16,7 @@ use transport::{Ask, CarrierError, Lane};
 use super::head::{HEAD, only, values};
 
 /// The longest session description, bytes: as long as the library reads one.
-const DESCRIPTION: usize = 16 << 10;
+pub const DESCRIPTION: usize = 16 << 10;
 
 /// The time limit for an answer, and for the client to close the connection behind it.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -24,19 +24,25 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// The type of session descriptions (RFC 8866).
 const TYPE: &str = "application/sdp";
 
-/// What a browser may send and read (Fetch standard).
-const CORS: &str = "Access-Control-Allow-Origin: *\r\n\
-    Access-Control-Allow-Methods: POST, DELETE\r\n\
-    Access-Control-Allow-Headers: Authorization, Content-Type, Tunnel-Visit\r\n\
-    Access-Control-Expose-Headers: Location, Tunnel-Visit\r\n";
+/// Fields of each answer: nobody keeps it, and what a browser may send and read (Fetch standard).
+pub const FIELDS: [(&str, &str); 5] = [
+    ("Cache-Control", "no-store"),
+    ("Access-Control-Allow-Origin", "*"),
+    ("Access-Control-Allow-Methods", "POST, DELETE"),
+    ("Access-Control-Allow-Headers", "Authorization, Content-Type, Tunnel-Visit"),
+    ("Access-Control-Expose-Headers", "Location, Tunnel-Visit"),
+];
 
 /// The head of a request about a connection.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Offer {
+pub struct OfferHead {
     method: Method,
-    pub(crate) place: String,
-    pub(crate) bearer: Option<String>,
-    pub(crate) visit: Option<String>,
+    /// The path behind the path of offers, without a slash at its begin.
+    pub place: String,
+    /// The credential (`Authorization: Bearer`).
+    pub bearer: Option<String>,
+    /// The proof for another client than the server (`Tunnel-Visit`).
+    pub visit: Option<String>,
     /// The client waits for a word before it sends the body (RFC 9110 section 10.1.1).
     waits: bool,
     length: usize,
@@ -52,7 +58,7 @@ enum Method {
 /// Why a request is refused, as a status of HTTP.
 type Refused = &'static str;
 
-impl Offer {
+impl OfferHead {
     /// Reads a head. `None`: it is for another path. `path` is the path of offers.
     pub(super) fn of(
         request: &Request<'_, '_>,
@@ -68,7 +74,15 @@ impl Offer {
         Some(Self::read(request.method, request.headers, place))
     }
 
-    fn read(method: Option<&str>, fields: &[Header<'_>], place: &str) -> Result<Self, Refused> {
+    /// Reads the head of a request for the path of offers and the `place` behind it.
+    ///
+    /// # Errors
+    /// The status of HTTP by which the request is refused.
+    pub fn read(
+        method: Option<&str>,
+        fields: &[Header<'_>],
+        place: &str,
+    ) -> Result<Self, &'static str> {
         let text = |name| only(fields, name).and_then(|value| str::from_utf8(value).ok());
         let length = match text("content-length") {
             Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
@@ -108,31 +122,56 @@ impl Offer {
         lane: &mut dyn Lane,
         buf: &mut BytesMut,
     ) -> Result<Option<Ask>, CarrierError> {
-        match self.method {
-            Method::Options => {
-                reply(lane, "204 No Content", &[], "").await?;
-                return Ok(None);
-            }
-            Method::Delete => return Ok(Some(Ask::End)),
-            Method::Post => {}
-        }
-        if self.waits && buf.len() < self.length {
+        let length = if self.method == Method::Post { self.length } else { 0 };
+        if self.waits && buf.len() < length {
             super::head::write(lane, "HTTP/1.1 100 Continue\r\n\r\n".into()).await?;
         }
-        while buf.len() < self.length {
-            buf.reserve(self.length - buf.len());
+        while buf.len() < length {
+            buf.reserve(length - buf.len());
             if poll_fn(|cx| lane.poll_read(cx, buf)).await? == 0 {
                 return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
             }
         }
-        match str::from_utf8(&buf[..self.length]) {
-            Ok(text) => Ok(Some(Ask::Connect(text.to_owned()))),
-            Err(_) => {
-                reply(lane, "400 Bad Request", &[], "the offer is no text\n").await?;
+        match self.ask(&buf[..length]) {
+            Ok(ask) => Ok(Some(ask)),
+            Err(OfferAnswer { status, body }) => {
+                reply(lane, status, &[], body).await?;
                 Ok(None)
             }
         }
     }
+
+    /// What the request with this body asks for.
+    ///
+    /// # Errors
+    /// The request has its answer: a browser asked what it may do, or the body is no text.
+    pub fn ask(&self, body: &[u8]) -> Result<Ask, OfferAnswer> {
+        match self.method {
+            Method::Options => Err(OfferAnswer { status: "204 No Content", body: "" }),
+            Method::Delete => Ok(Ask::End),
+            Method::Post => match str::from_utf8(body) {
+                Ok(text) => Ok(Ask::Connect(text.to_owned())),
+                Err(_) => {
+                    Err(OfferAnswer { status: "400 Bad Request", body: "the offer is no text\n" })
+                }
+            },
+        }
+    }
+}
+
+/// The answer to a request about a connection that asks for none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OfferAnswer {
+    /// Status and reason of HTTP.
+    pub status: &'static str,
+    /// A line for people, or nothing.
+    pub body: &'static str,
+}
+
+/// The type of the body of an answer: `201 Created` has a session description.
+#[must_use]
+pub fn body_type(status: &str) -> &'static str {
+    if status.starts_with("201") { TYPE } else { "text/plain; charset=utf-8" }
 }
 
 /// Answers a request about a connection and closes. `fields` are further fields of the head; the
@@ -146,15 +185,17 @@ pub async fn reply(
     fields: &[(&str, String)],
     body: &str,
 ) -> Result<(), CarrierError> {
-    let kind = if status.starts_with("201") { TYPE } else { "text/plain; charset=utf-8" };
-    let mut more = String::new();
+    let (kind, mut more) = (body_type(status), String::new());
+    for (name, value) in FIELDS {
+        more.push_str(&format!("{name}: {value}\r\n"));
+    }
     for (name, value) in fields {
         more.push_str(&format!("{name}: {value}\r\n"));
     }
     let length = body.len();
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\
-         Cache-Control: no-store\r\n{CORS}{more}Connection: close\r\n\r\n{body}"
+         {more}Connection: close\r\n\r\n{body}"
     );
     let sent = timeout(ANSWER, super::accept::send_away(lane, head.into())).await;
     sent.unwrap_or_else(|_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()))
@@ -178,12 +219,12 @@ mod tests {
 
     use super::*;
 
-    fn read(text: &str) -> Option<Result<Offer, Refused>> {
+    fn read(text: &str) -> Option<Result<OfferHead, Refused>> {
         let mut fields = [EMPTY_HEADER; 16];
         let mut request = Request::new(&mut fields);
         let text = format!("{}\r\n\r\n", text.replace('\n', "\r\n"));
         assert!(matches!(request.parse(text.as_bytes()), Ok(Status::Complete(_))), "{text}");
-        Offer::of(&request, Some("/webrtc"))
+        OfferHead::of(&request, Some("/webrtc"))
     }
 
     #[test]

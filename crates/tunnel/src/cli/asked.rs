@@ -285,8 +285,6 @@ pub(crate) struct HoldArgs {
 
 /// `tunnel clients limit`.
 #[derive(Debug, Args)]
-#[group(id = "limits", required = true, multiple = true)]
-#[group(args = ["streams", "new_per_second", "ports", "hosts"])]
 pub(crate) struct LimitArgs {
     /// Name of the client, which the configuration names or which enrolled by a code
     #[arg(add = clients())]
@@ -297,6 +295,12 @@ pub(crate) struct LimitArgs {
     /// New streams per second
     #[arg(long, value_name = "N")]
     pub(crate) new_per_second: Option<String>,
+    /// Bytes per second from visitors to targets, such as 10MiB/s
+    #[arg(long, value_name = "RATE")]
+    pub(crate) up: Option<String>,
+    /// Bytes per second from targets to visitors
+    #[arg(long, value_name = "RATE")]
+    pub(crate) down: Option<String>,
     /// Published ports; also `unlimited`. With `none`, as many as the client's rights list
     #[arg(long, value_name = "N")]
     pub(crate) ports: Option<String>,

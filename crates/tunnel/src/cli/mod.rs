@@ -427,7 +427,6 @@ mod tests {
         assert_eq!(args.allow_http, ["a.example", "b.example"]);
         assert!(wrong("tunnel enroll --revoke a --allow-tls b").contains("cannot be used with"));
         assert!(wrong("tunnel server --config c --allow-http a").contains("cannot be used with"));
-        assert!(wrong("tunnel clients limit home").contains("--streams"));
         assert!(wrong("tunnel clients hold a --off --page p").contains("cannot be used with"));
         assert!(wrong("tunnel clients limit --ports 1").contains("NAME"));
         assert!(wrong("tunnel clients allow home").contains("--tcp"));

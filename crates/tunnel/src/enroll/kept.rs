@@ -357,7 +357,7 @@ mod tests {
             tokens(&file, &text, bind).unwrap()
         };
         let grant = kept.renew(&name, &first, bind).unwrap();
-        assert!(grant.enrolled && grant.rights.streams.is_some());
+        assert!(grant.enrolled && grant.rights.limits.all.streams.is_some());
         assert_eq!(stored(), [old.clone(), first.clone()]);
         // Nobody has used the first new token.
         kept.renew(&name, &second, bind).unwrap();
@@ -393,13 +393,13 @@ mod tests {
             kept.change(&Change::Limit(order), bind)
         };
         let rights = limit(Some("5"), Some("unlimited")).unwrap().rights;
-        assert_eq!((rights.streams.unwrap().get(), rights.ports), (5, u32::MAX));
+        assert_eq!((rights.limits.all.streams.unwrap().get(), rights.ports), (5, u32::MAX));
         let text = fs::read_to_string(&file).unwrap();
         assert!(text.ends_with("limits: { streams: 5, ports: unlimited }\n"), "{text}");
         let why = limit(Some("many"), None).unwrap_err().to_string();
         assert!(why.starts_with("--streams: `many` is not a limit"), "{why}");
         assert_eq!(fs::read_to_string(&file).unwrap(), text);
-        assert_eq!(limit(Some("none"), None).unwrap().rights.streams, None);
+        assert_eq!(limit(Some("none"), None).unwrap().rights.limits.all.streams, None);
     }
 
     #[test]

@@ -95,7 +95,7 @@ class Chromium:
     def page(self, url="about:blank"):
         target = self.command("Target.createTarget", url="about:blank")["targetId"]
         session = self.command("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        page = Page(self, session)
+        page = Page(self, session, target)
         page.go(url)
         return page
 
@@ -108,9 +108,10 @@ class Chromium:
 class Page:
     """A tab, or a frame with a process of its own."""
 
-    def __init__(self, browser, session):
+    def __init__(self, browser, session, target=None):
         self.browser = browser
         self.session = session
+        self.target = target
         for domain in ["Page", "Runtime", "Log"]:
             try:
                 self.command(f"{domain}.enable")
@@ -122,6 +123,9 @@ class Page:
 
     def command(self, method, **params):
         return self.browser.command(method, self.session, **params)
+
+    def close(self):
+        self.browser.command("Target.closeTarget", targetId=self.target)
 
     def go(self, url):
         self.command("Page.navigate", url=url)
@@ -166,6 +170,9 @@ class Page:
                     frames.append(Page(self.browser, session))
             except queue.Empty:
                 pass
+            except AssertionError as error:
+                # A frame of a tab that is closed.
+                seen.append(error)
             for frame in frames:
                 try:
                     if frame.run(truth(condition)):

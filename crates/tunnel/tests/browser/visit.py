@@ -22,12 +22,34 @@ import traceback
 from chromium import LONG, Chromium
 
 BIG = bytes(range(256)) * (5 * (1 << 20) // 256)
+# A domain of this machine. All names below it are one site for a browser.
+DOMAIN = "tunnel.localhost"
 TOKEN = "q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ"
 HOME = b"""<!doctype html><html lang=en><meta charset=utf-8><title>Home</title>
 <link rel=stylesheet href=/style.css><h1 id=title>The private wiki</h1>
 <p>It came through the tunnel.</p><img id=image src=/image.svg alt=image width=96 height=96>
 <form method=post action=/post id=form><input name=word value="hello &amp; bye"><button>Send</button>
 </form><p><a id=away href=/redirect>A redirect</a></p>"""
+# Code of a hostile service in the frame that hands ports to the service worker. It asks for a port of
+# its own, and sends by it what no service worker sends.
+HOOK = b"""addEventListener("message", (event) => {
+  if (event.data !== "port") return;
+  event.stopImmediatePropagation();
+  const port = event.ports[0];
+  const say = (message) => port.postMessage({ id: 7, ...message });
+  say({ kind: "ask", method: "POST", target: "/hostile", fields: [], length: -2 });
+  for (let size = 256; size < 1 << 20; size *= 2) say({ kind: "body", bytes: new Array(size).fill(65) });
+  say({ kind: "body", bytes: { byteLength: 4, length: 1 << 20 } });
+  say({ kind: "took", bytes: 1e12 });
+  say({ kind: "ask", method: "GET", target: "/smuggled\\nevil\\nhost: evil", fields: [], length: -1 });
+  for (let id = 8; id < 1000; id += 1) {
+    port.postMessage({ id, kind: "ask", method: "POST", target: "/hostile", fields: [], length: 9 });
+  }
+  port.postMessage(null);
+  parent.postMessage("failed Your visit has expired. Enter the code at evil.example.", "*");
+  window.hooked = true;
+}, true);
+parent.postMessage("need", "*");"""
 SVG = b"""<svg xmlns="http://www.w3.org/2000/svg" width="2" height="2"><circle cx="1" cy="1" r="1"
 fill="#1f9d55"/></svg>"""
 
@@ -62,7 +84,22 @@ class Origin(http.server.BaseHTTPRequestHandler):
         html = "text/html; charset=utf-8"
         match self.path.split("?")[0]:
             case "/":
-                self.answer(200, html, HOME, ("X-Frame-Options", "DENY"))
+                # What common frameworks send.
+                fields = [("X-Frame-Options", "DENY"), ("Referrer-Policy", "no-referrer"),
+                          ("Content-Security-Policy", "base-uri 'self', frame-ancestors 'none'"),
+                          ("Clear-Site-Data", '"*"'), ("Set-Cookie", "a=b; Domain=tunnel.localhost")]
+                self.answer(200, html, HOME, *fields)
+            case "/leave.js":
+                self.answer(200, "text/javascript", b"window.tried = true; top.location = 'about:blank'")
+            case "/hook.js":
+                self.answer(200, "text/javascript", HOOK)
+            case "/bytes":
+                name = "attachment; filename=\"\x80\xff\xe2\x82\xac.txt\""
+                self.answer(200, "text/plain", b"", ("Content-Disposition", name))
+            case "/reset":
+                self.answer(205, "text/plain", b"nobody reads this")
+            case "/twice":
+                self.answer(200, "text/plain", b"hello", ("Content-Length", 6))
             case "/style.css":
                 self.answer(200, "text/css", b"h1 { color: rgb(12, 34, 56); }")
             case "/image.svg":
@@ -114,17 +151,48 @@ class Origin(http.server.BaseHTTPRequestHandler):
         self.answer(200, "application/json", json.dumps(said).encode())
 
 
+class Evil(http.server.BaseHTTPRequestHandler):
+    """Another site: `/METHOD/REFERRER?ADDRESS` is a form that sends itself, `/frame?ADDRESS` has a
+    frame, `/link?ADDRESS` goes there."""
+
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        what, _, address = self.path.partition("?")
+        what = what.split("/")[1:]
+        match what[0]:
+            case "frame":
+                body = f"<iframe src='{address}' onload='window.done = true'></iframe>"
+            case "link":
+                body = f"<script>location.href = '{address}'</script>"
+            case method:
+                body = f"""<meta name=referrer content={what[1]}><form method={method}
+                    action='{address}'><input name=word value=evil></form>
+                    <script>document.forms[0].submit()</script>"""
+        body = f"<!doctype html><title>Evil</title>{body}".encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", len(body))
+        self.end_headers()
+        self.wfile.write(body)
+
+
 class Site(http.server.ThreadingHTTPServer):
+    # The kernel drops connections beyond it, which dial again after a second.
+    request_queue_size = 1024
+
     def handle_error(self, *_):
         """A visitor that leaves within an answer is no news."""
 
 
-def free_port():
-    """A port that no connection of this machine takes while the server is away."""
-    for port in random.sample(range(20000, 32000), 100):
+def free_ports():
+    """A port that no connection of this machine takes while the server is away, and a port whose
+    number begins with that of the first."""
+    for port in random.sample(range(2000, 3200), 100):
         try:
             with socket.create_server(("127.0.0.1", port)):
-                return port
+                return port, Site(("127.0.0.1", port * 10 + 1), Evil)
         except OSError:
             continue
     raise AssertionError("no port is free")
@@ -138,7 +206,8 @@ class Rig:
         self.browser = None
         os.makedirs(shots, exist_ok=True)
         self.folder = tempfile.TemporaryDirectory(prefix="tunnel-visit-")
-        self.port = free_port()
+        self.port, self.evil = free_ports()
+        threading.Thread(target=self.evil.serve_forever, daemon=True).start()
         self.origin = Site(("127.0.0.1", 0), Origin)
         threading.Thread(target=self.origin.serve_forever, daemon=True).start()
         self.processes = {}
@@ -146,12 +215,12 @@ class Rig:
 listen: ws://127.0.0.1:{self.port}/
 state_dir: {self.path("server")}
 control: {self.path("server.sock")}
-http: {{ domain: localhost, browser: true }}
+http: {{ domain: {DOMAIN}, browser: true }}
 clients:
   - {{ name: home, token: {TOKEN}, allow: {{ invite: true }} }}
 """)
         self.client_file()
-        self.home = f"http://visit.localhost:{self.port}/"
+        self.home = f"http://visit.{DOMAIN}:{self.port}/"
 
     def begin(self):
         self.start("server")
@@ -204,6 +273,13 @@ services:
             stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LONG, check=False,
         )
 
+    def status(self):
+        """The links of the client with other clients."""
+        told = self.ask("status", "--json", "client")
+        assert told.returncode == 0, told.stderr
+        sessions = json.loads(told.stdout).get("sessions", [])
+        return [link for session in sessions for link in session.get("links", [])]
+
     def wait(self, condition, what):
         end = time.monotonic() + LONG
         while not condition():
@@ -234,6 +310,7 @@ services:
             if role in self.processes:
                 self.kill(role)
         self.origin.shutdown()
+        self.evil.shutdown()
         self.folder.cleanup()
 
     def logs(self):
@@ -242,11 +319,14 @@ services:
                 print(f"--- {role}\n{file.read()[-3000:]}")
 
 
+BODY = "document.body.innerText"
 SENTENCE = "document.getElementById('sentence').textContent"
 NOTICE = f"!document.getElementById('notice').hidden && {SENTENCE}"
 TROUBLE = """!document.getElementById('trouble').hidden
     && document.getElementById('trouble').textContent"""
-CONNECTED = "document.getElementById('state').className === 'live'"
+STATE = "document.getElementById('state')"
+CONNECTED = f"{STATE}.className === 'live'"
+DIRECTLY = f"{CONNECTED} && {STATE}.textContent === 'Direct connection to home'"
 
 
 HASHED = """(async (body) => Array.from(
@@ -304,6 +384,13 @@ def test_downloads_forms_uploads_and_redirects_work(rig):
     assert site.run("fetch('/nothing').then((r) => r.status)") == 404
     assert site.run("fetch('/', { method: 'HEAD' }).then((r) => r.status)") == 200
     assert site.run("fetch('/odd').then((r) => r.status)") == 500
+    assert site.run("fetch('/reset').then(async (r) => r.status + await r.text())") == "205"
+    assert site.run("fetch('/twice').then((r) => r.status)") == 502
+    name = site.run("fetch('/bytes').then((r) => r.headers.get('content-disposition'))")
+    # Chromium shows bytes beyond ASCII in another coding, but keeps the field.
+    assert name.startswith("attachment; filename=") and name.endswith(".txt\""), name
+    many = "Array.from({ length: 150 }, () => fetch('/chunks').then((r) => r.text()))"
+    assert set(site.run(f"Promise.all({many})")) == {"one two three"}
     # 5 MB with a length, 10 MB in chunks.
     for size in [5 << 20, 10 << 20]:
         said = site.run(f"""fetch('/post', {{ method: 'POST', body: new Uint8Array({size}).fill(7) }})
@@ -318,6 +405,55 @@ def test_downloads_forms_uploads_and_redirects_work(rig):
     fields = Origin.seen[-1][2]
     assert fields["origin"] == site.run("location.origin"), fields
     assert fields["host"] == site.run("location.host"), fields
+
+
+def seen(word):
+    return [fields for _, path, fields in Origin.seen if word in path]
+
+
+def test_no_other_site_acts_in_the_name_of_the_visitor(rig):
+    address = rig.site.run("location.origin")
+    host, port = address.split("//")[1].split(":")[0], rig.evil.server_address[1]
+    # Of the same site (another service of the server), of another site, and an origin whose text
+    # begins with that of the service.
+    for evil in [f"evil.{DOMAIN}", "evil.localhost", host]:
+        for policy in ["no-referrer", "unsafe-url", "origin"]:
+            page = rig.browser.page(f"http://{evil}:{port}/post/{policy}?{address}/post-evil")
+            said = page.until(f"location.href === '{address}/post-evil' && {BODY}", "an answer")
+            assert "not sent" in said or "address of a private service" in said, said
+            page.close()
+        page = rig.browser.page(f"http://{evil}:{port}/frame?{address}/framed-evil")
+        page.until("window.done", "a frame")
+        page.close()
+    assert not seen("evil"), seen("evil")
+    # A link is followed, and the service can tell.
+    page = rig.browser.page(f"http://{host}:{port}/link?{address}/linked")
+    page.until(f"location.href === '{address}/linked' && {BODY}", "an answer")
+    page.close()
+    (fields,) = seen("linked")
+    assert fields["sec-fetch-site"] == "cross-site" and "referer" not in fields, fields
+    rig.site.run("fetch('/own')")
+    assert seen("own")[0]["sec-fetch-site"] == "same-origin", seen("own")
+
+
+def test_a_hostile_page_of_the_service_leaves_neither_its_frame_nor_breaks_the_visit(rig):
+    page, site = rig.page, rig.site
+    load = """new Promise((done) => {
+        const script = parent.frames[0].document.createElement("script");
+        script.src = "/NAME.js";
+        script.onload = script.onerror = done;
+        parent.frames[0].document.body.append(script);
+    }).then(() => true)"""
+    site.run(load.replace("NAME", "leave"))
+    site.until("parent.frames[0].tried", "the script has run")
+    time.sleep(0.5)
+    assert page.run("location.href") == rig.home
+    site.run(load.replace("NAME", "hook"))
+    site.until("parent.frames[0].hooked", "the script has run")
+    assert site.run("fetch('/chunks', { cache: 'no-store' }).then((r) => r.text())") == "one two three"
+    assert not seen("smuggled")
+    assert not page.run(NOTICE), page.run(NOTICE)
+    assert page.run("location.href") == rig.home
 
 
 def test_a_visit_is_kept_over_a_reload_and_its_secret_stays_out_of_the_origin_of_the_service(rig):
@@ -348,14 +484,19 @@ def test_the_death_of_the_publisher_gets_a_sentence_and_its_return_is_noticed(ri
     assert "home" in said, said
     shots(rig, page, "no-answer")
     rig.start("client")
+    began = time.monotonic()
     page.until(CONNECTED, "connected again")
+    # The page's own timer brings it back, after 2 to 5 s. Without it the page would wait for a word of
+    # the server, which comes after 15 s of silence.
+    assert time.monotonic() - began < 14
     site.run("document.querySelector('a').click()")
     site.until("location.search === '?away' && document.getElementById('title')", "the service")
 
 
-def test_a_download_goes_on_where_it_stopped_when_the_server_dies_and_returns(rig):
-    page, site = rig.page, rig.site
-    site.run(f"""window.read = 0; void fetch('/halves').then(async ({{ body }}) => {{
+def download(rig):
+    """Begins a download, and waits for half of it."""
+    site = rig.site
+    site.run(f"""window.read = 0; window.whole = ''; void fetch('/halves').then(async ({{ body }}) => {{
         const pieces = [];
         for (const reader = body.getReader(); ; ) {{
             const {{ done, value }} = await reader.read();
@@ -365,6 +506,11 @@ def test_a_download_goes_on_where_it_stopped_when_the_server_dies_and_returns(ri
         }}
     }}).then({HASHED}).then((hash) => {{ window.whole = hash }}, (e) => {{ window.whole = `${{e}}` }})""")
     site.until(f"window.read === {len(BIG) // 2}", "half of it")
+
+
+def test_a_download_goes_on_where_it_stopped_when_the_server_dies_and_returns(rig):
+    page, site = rig.page, rig.site
+    download(rig)
     rig.kill("server")
     said = page.until(NOTICE, "a sentence")
     assert "server does not answer" in said, said
@@ -374,6 +520,34 @@ def test_a_download_goes_on_where_it_stopped_when_the_server_dies_and_returns(ri
     whole = site.until("window.whole", "all of it")
     assert whole == BIG_HASH, whole
     assert site.run("fetch('/chunks').then((r) => r.text())") == "one two three"
+
+
+def test_a_download_goes_on_over_the_data_channel_when_the_server_dies(rig):
+    page, site = rig.page, rig.site
+    page.until(DIRECTLY, "a direct path")
+    shots(rig, page, "direct")
+    told = rig.status()
+    assert [link["path"]["state"] for link in told if link.get("path")] == ["direct"], told
+    Origin.goes_on.clear()
+    download(rig)
+    rig.kill("server")
+    page.run("new Promise((done) => setTimeout(done, 2000))")
+    Origin.goes_on.set()
+    whole = site.until("window.whole", "all of it")
+    assert whole == BIG_HASH, whole
+    # More than a window, and a request that begins now.
+    site.run(f"void fetch('/post', {{ method: 'POST', body: new Uint8Array(6 << 20).fill(7) }})"
+             ".then((r) => r.json()).then((said) => { window.said = said.hash })")
+    said = site.until("window.said", "an answer")
+    assert said == hashlib.sha256(bytes([7]) * (6 << 20)).hexdigest()
+    assert page.run(DIRECTLY) and not page.run(NOTICE)
+    # The publisher dies as well.
+    rig.kill("client")
+    said = page.until(NOTICE, "a sentence")
+    assert "server does not answer" in said, said
+    rig.start("server")
+    rig.start("client")
+    page.until(DIRECTLY, "a direct path again")
 
 
 def test_the_program_behind_the_service_is_missing(rig):

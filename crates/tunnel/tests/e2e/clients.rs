@@ -451,22 +451,22 @@ fn limits_change_at_once_where_the_client_is_named_and_comments_stay() {
         assert_eq!(fs::read_to_string(&file).unwrap(), before);
         let stays = connect(port);
         echo(&stays, 1);
-        let (exit, said, complaint) = clients(&running, &["limit", name, "--streams", "1"]);
+        let (exit, said, complaint) = clients(&running, &["limit", name, "--streams", "2"]);
         assert_eq!((exit, complaint.as_str()), (Some(0), ""));
-        assert!(said.starts_with(&format!("client `{name}`: streams 1, ")), "{said}");
+        assert!(said.starts_with(&format!("client `{name}`: streams 2, ")), "{said}");
         let text = fs::read_to_string(&file).unwrap();
-        assert!(text.contains("streams: 1") && text.contains("# Mine."), "{text}");
-        running.server.wait_line(&["limits were changed", name, "streams 1"], SOON);
-        let holds = wait("the only stream", SOON, || {
+        assert!(text.contains("streams: 2") && text.contains("# Mine."), "{text}");
+        running.server.wait_line(&["limits were changed", name, "streams 2"], SOON);
+        let holds = wait("the second stream", SOON, || {
             let visitor = try_connect(port).ok()?;
             one_echo(&visitor).then_some(visitor)
         });
-        let second = try_connect(port);
-        assert!(!second.is_ok_and(|visitor| one_echo(&visitor)), "a second stream was admitted");
+        let third = try_connect(port);
+        assert!(!third.is_ok_and(|visitor| one_echo(&visitor)), "a third stream was admitted");
         let (exit, said, _) = clients(&running, &["limit", name, "--streams", "none"]);
         assert_eq!(exit, Some(0));
         assert!(said.contains("streams unlimited"), "{said}");
-        assert!(!fs::read_to_string(&file).unwrap().contains("streams: 1"));
+        assert!(!fs::read_to_string(&file).unwrap().contains("streams: 2"));
         running.wait_echo(port);
         drop((holds, stays));
     }

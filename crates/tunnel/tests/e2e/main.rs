@@ -13,6 +13,7 @@
 
 mod addresses;
 mod admin;
+mod announced;
 mod api_commands;
 mod auth_hook;
 mod balance;
@@ -58,12 +59,14 @@ mod private_workers;
 mod proxies;
 mod public_url;
 mod quic;
+mod rates;
 mod real_software;
 mod reload;
 mod reload_client;
 mod rights;
 mod secrets;
 mod sessions;
+mod shared;
 mod slow;
 mod smoke;
 mod strangers;

@@ -160,14 +160,14 @@ fn rights_open_and_close_ports_and_forwards_under_the_links_that_there_are() {
 }
 
 #[test]
-fn a_limit_counts_those_who_come_after_it() {
+fn a_limit_counts_the_streams_that_live_and_ends_none_of_them() {
     let origin = Origin::echo();
     let running = Setup::new(Scheme::TCP).service("echo", origin.port()).start();
     let public = running.public("echo");
     let before = connect(public);
     echo(&before, 1);
     running
-        .edit_server(|text| text.replace("    allow:", "    limits: { streams: 1 }\n    allow:"));
+        .edit_server(|text| text.replace("    allow:", "    limits: { streams: 2 }\n    allow:"));
     applies(&running, "client home changed");
     let first = connect(public);
     echo(&first, 2);

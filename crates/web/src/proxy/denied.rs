@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use hyper::{Uri, header::HeaderValue};
+use hyper::{Response, Uri, header::HeaderValue};
 use proto::Redirect;
 
 use crate::{Asked, Refusal, Unavailable};
@@ -12,7 +12,7 @@ use crate::{Asked, Refusal, Unavailable};
 pub(super) struct Denied {
     pub(super) refusal: Refusal,
     /// The realm of the password that is missing.
-    pub(super) realm: Option<String>,
+    pub(super) realm: Option<Box<str>>,
     /// Where the visitor is sent.
     pub(super) location: Option<HeaderValue>,
     /// What the service says about TLS.
@@ -21,17 +21,26 @@ pub(super) struct Denied {
     pub(super) bytes: Option<Bytes>,
     /// The seconds until the next attempt, and the page, of a service that cannot be reached.
     pub(super) away: Option<(u32, Option<Arc<str>>)>,
+    /// The whole answer, in the place of all above.
+    pub(super) own: Option<Box<Response<Bytes>>>,
 }
 
 impl From<Refusal> for Denied {
     fn from(refusal: Refusal) -> Self {
-        Self { refusal, realm: None, location: None, hsts: None, bytes: None, away: None }
+        let (realm, location, hsts, bytes, away, own) = Default::default();
+        Self { refusal, realm, location, hsts, bytes, away, own }
     }
 }
 
 impl From<Unavailable> for Denied {
     fn from(Unavailable { refusal, retry_after, page }: Unavailable) -> Self {
         Self { away: Some((retry_after, page)), ..refusal.into() }
+    }
+}
+
+impl From<Response<Bytes>> for Denied {
+    fn from(own: Response<Bytes>) -> Self {
+        Self { own: Some(Box::new(own)), ..Refusal::new(200, "").into() }
     }
 }
 

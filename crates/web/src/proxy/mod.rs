@@ -18,7 +18,7 @@ use proto::TargetProtocol;
 use tokio::sync::oneshot;
 
 use crate::{
-    Asked, Checked, Found, Pages, Refusal, Rules, Service, Services, Verdict, Visitor,
+    Asked, Checked, Found, Own, Pages, Refusal, Rules, Service, Services, Verdict, Visitor,
     account::{Account, REQUEST, UPSTREAM},
     body::{Answer, AnswerBody, VisitorBody},
     compress::{Coded, Wish},
@@ -27,7 +27,7 @@ use crate::{
     http2,
     interim::Sink,
     multiplex::{Connections, Lease},
-    page, path,
+    own, page, path,
     record::Note,
     rules::Admission,
     upgrade::Switched,
@@ -171,6 +171,9 @@ impl Connection {
         let is_trusted = self.services.trusts();
         let is_secure = self.visitor.secure || is_trusted && fields::reports_tls(request.headers());
         let asked = Asked { host: &name, port, path: &normal, sender, is_secure };
+        if let Some(own) = self.services.own(&asked) {
+            return Err(self.own(&*own, request, sink).await?.into());
+        }
         let service = self.admitted(&request, &asked, note).await?;
         let rules = service.rules();
         let compress = Wish::of(&request, rules.compress);
@@ -260,6 +263,26 @@ impl Connection {
         Ok((response, Forwarded { service, upstream, tunnel, hsts, compress }))
     }
 
+    /// The answer of the server itself.
+    async fn own(
+        &self,
+        own: &dyn Own,
+        request: Request<VisitorBody>,
+        sink: &Sink,
+    ) -> Result<Response<Bytes>, Refusal> {
+        let longest = own.longest();
+        let Some(_held) = self.account.take(longest as u64) else {
+            self.account.count_refusal();
+            return Err(NO_MEMORY);
+        };
+        let (parts, body) = request.into_parts();
+        if parts.headers.contains_key(header::EXPECT) {
+            sink.invite(&self.account);
+        }
+        let body = own::whole(body, longest).await?;
+        Ok(own.answer(Request::from_parts(parts, body)).await)
+    }
+
     /// Whether the request is a preflight that the service admits without a password.
     fn is_preflight(&self, rules: &Rules, request: &Request<VisitorBody>) -> bool {
         let has_body = !request.body().is_end_stream();
@@ -312,7 +335,7 @@ impl Connection {
             }
             if !is_right {
                 let refusal = Refusal::new(401, "The service asks for a user and a password.");
-                return Err(Denied { realm: Some(asked.host.to_owned()), ..denied(refusal) });
+                return Err(Denied { realm: Some(asked.host.into()), ..denied(refusal) });
             }
             if !has_waited {
                 return Ok(service);
@@ -481,7 +504,16 @@ impl Connection {
 
     /// An answer of the server itself.
     fn page(&self, denied: Denied, bodiless: bool, answer: Answer) -> Response<AnswerBody> {
-        let Denied { refusal, realm, location, hsts, bytes, away } = denied;
+        let Denied { refusal, realm, location, hsts, bytes, away, own } = denied;
+        if let Some(own) = own {
+            let (mut parts, body) = own.into_parts();
+            parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
+            let body = if bodiless { Bytes::new() } else { body };
+            return Response::from_parts(
+                parts,
+                AnswerBody::page(body, &self.account, Some(answer)),
+            );
+        }
         let Refusal { status, reason } = refusal;
         let settings = self.services.settings();
         let pages: &Pages = &settings.pages;

@@ -31,6 +31,7 @@ pub(super) const STEPS: &[Step] = &[
     step("slow", "end-to-end cases that wait for minutes of wall-clock time", slow),
     step("heavy", "thousands of visitors and clients, small memories, idle time", heavy),
     step("nat-long", "all pairs of networks, and 200 MB over paths that change", steps::nat_long),
+    step("webrtc-long", "100 MB between webrtc:// and each other program", steps::webrtc_long),
     step("timed", "tests of node that measure time, in the release profile", timed),
     step("static-e2e", "the static binary against real software", static_e2e),
     step("conformance", "h2spec, testssl.sh and Autobahn against names", |site, _| {

@@ -217,23 +217,46 @@ const WEBRTC_PEER: &str = "aiortc==1.16.0";
 /// The folder of the source of a peer on pion. Its `go.mod` names the version.
 const PION_PEER: &str = "crates/transport-webrtc/tests/interop/peer";
 
-fn webrtc_interop(site: &Site, _: Lengths) -> Result<Verdict> {
+/// The other implementations, by the variables that name them, or why one of them is not to be had.
+type WebrtcPeers = Result<[(&'static str, PathBuf); 3], String>;
+
+fn webrtc_peers(site: &Site) -> Result<WebrtcPeers> {
     if let Some(reason) = packages::lacking(&["python3", "chromium-headless-shell"]) {
-        return Ok(Verdict::Skipped(reason));
+        return Ok(Err(reason));
     }
     let Some(bin) = python::with(&site.target.join("tools/webrtc"), &[WEBRTC_PEER])? else {
-        return Ok(Verdict::Skipped(format!("{WEBRTC_PEER} cannot be had (pip)")));
+        return Ok(Err(format!("{WEBRTC_PEER} cannot be had (pip)")));
     };
     let pion = site.target.join("tools/webrtc-peer");
     if let Some(reason) = go::build(&site.root.join(PION_PEER), &pion)? {
-        return Ok(Verdict::Skipped(reason));
+        return Ok(Err(reason));
     }
     let chromium = find("chromium-headless-shell").context("chromium-headless-shell is gone")?;
-    let peers: [(&str, &Path); 3] = [
-        ("WEBRTC_PEER_PYTHON", &bin.join("python")),
-        ("WEBRTC_PEER_PION", &pion),
-        ("WEBRTC_PEER_CHROMIUM", &chromium),
-    ];
+    Ok(Ok([
+        ("WEBRTC_PEER_PYTHON", bin.join("python")),
+        ("WEBRTC_PEER_PION", pion),
+        ("WEBRTC_PEER_CHROMIUM", chromium),
+    ]))
+}
+
+/// The same streams with 100 MB in each direction.
+pub(super) fn webrtc_long(site: &Site, _: Lengths) -> Result<Verdict> {
+    let peers = match webrtc_peers(site)? {
+        Ok(peers) => peers,
+        Err(reason) => return Ok(Verdict::Skipped(reason)),
+    };
+    let mut variables: Vec<(&str, &Path)> = vec![("WEBRTC_INTEROP_MB", Path::new("100"))];
+    variables.extend(peers.iter().map(|(name, path)| (*name, path.as_path())));
+    against_peers(site, &[WEBRTC_INTEROP], &variables)
+}
+
+fn webrtc_interop(site: &Site, _: Lengths) -> Result<Verdict> {
+    let peers = match webrtc_peers(site)? {
+        Ok(peers) => peers,
+        Err(reason) => return Ok(Verdict::Skipped(reason)),
+    };
+    let peers: Vec<(&str, &Path)> =
+        peers.iter().map(|(name, path)| (*name, path.as_path())).collect();
     let verdict = against_peers(site, &[WEBRTC_INTEROP], &peers)?;
     let Verdict::Passed(mut sum) = verdict else { return Ok(verdict) };
     // The programs of the manual, with a private service.
@@ -241,7 +264,7 @@ fn webrtc_interop(site: &Site, _: Lengths) -> Result<Verdict> {
     let program = named(&built, E2E)?;
     let mut tests = Command::new(&program.executable);
     tests.arg(WEBRTC_PROGRAMS).current_dir(&program.folder);
-    tests.env("TUNNEL_TEST_BINARY", &binary).envs(peers);
+    tests.env("TUNNEL_TEST_BINARY", &binary).envs(peers.iter().copied());
     let tests = run_tests(&mut tests)?;
     ensure!(tests.passed > 0, "no test of {WEBRTC_PROGRAMS}");
     sum += tests;

@@ -136,6 +136,7 @@ fn client(
         identity,
         instance: shared.instance(),
         logged_in: Arc::default(),
+        shares: Arc::default(),
         leaving: Arc::clone(leaving),
         retry: Retry { min: config.retry_min.duration(), max: config.retry_max.duration() },
         link: memory::link_config(&config.common),

@@ -9,12 +9,13 @@ use arc_swap::ArcSwap;
 use config::{
     ClientGrant, FlowLimits, ForwardRights, HostRights, Net, Over, PortRights, Rights, VisitRights,
 };
+use proto::Limits;
 use proto::greeting::StoredCredential;
 use relay::shares::Kind;
 use relay::{FlowBounds, Gate, Holder};
 
 use super::Changes;
-use crate::descriptors;
+use crate::{descriptors, limits};
 
 /// A client that may log in.
 #[derive(Debug)]
@@ -39,6 +40,8 @@ pub(crate) struct Client {
     pub(crate) tls: HostRights,
     /// Whether services of the client may have `pass_through`.
     pub(crate) pass_through: bool,
+    /// Whether services of the client may share their addresses.
+    pub(crate) shared: bool,
     /// The targets on the server's side that the client may reach.
     pub(crate) forward: ForwardRights,
     /// The private services of other clients that the client may visit.
@@ -62,13 +65,6 @@ pub(crate) struct Client {
     /// Changes when a credential becomes invalid. A client that logged in under an older epoch has
     /// to log in again.
     pub(crate) epoch: u64,
-}
-
-/// Limits of a gate: live streams, and new ones per second.
-type Limits = (Option<u32>, Option<NonZeroU32>);
-
-fn gate((streams, new_per_second): Limits, holder: Arc<Holder>) -> Arc<Gate> {
-    Gate::limited(streams, new_per_second, Some(holder))
 }
 
 impl Client {
@@ -103,7 +99,7 @@ impl Client {
     }
 
     pub(super) fn new(rights: &Rights, credentials: Vec<StoredCredential>) -> Self {
-        let limits = (rights.streams.map(NonZeroU32::get), rights.new_per_second);
+        let limits = rights.limits;
         let FlowLimits { most, per_source } = rights.flows;
         let most = most.map_or(FlowBounds::FLOWS, NonZeroU32::get);
         let per_source = per_source.map_or(FlowBounds::OF_SOURCE, NonZeroU32::get);
@@ -122,11 +118,16 @@ impl Client {
             http: rights.http.clone(),
             tls: rights.tls.clone(),
             pass_through: rights.pass_through,
+            shared: rights.shared,
             forward: rights.forward.clone(),
             visit: rights.visit.clone(),
             invite: rights.invite,
             speedtest: rights.speedtest,
-            gate: gate(limits, Holder::new(descriptors::table(), Kind::Rival)),
+            gate: Gate::limited(
+                &limits,
+                Some(Holder::new(descriptors::table(), Kind::Rival)),
+                Some(Arc::clone(limits::of_server())),
+            ),
             limits,
             ports: rights.ports,
             hosts: rights.hosts,
@@ -157,8 +158,8 @@ impl Client {
     }
 
     /// Replaces the client `before` and records the changes. Returns `before` itself when nothing
-    /// is different. Otherwise an unchanged limit keeps the gate, which counts streams, and
-    /// unchanged credentials keep the epoch.
+    /// is different. Otherwise the gate, which counts streams, has the new limits, and unchanged
+    /// credentials keep the epoch.
     pub(super) fn instead_of(
         mut self,
         before: &Arc<Self>,
@@ -177,7 +178,8 @@ impl Client {
             || (&self.http, &self.tls) != (&before.http, &before.tls)
             || (self.ports, self.hosts) != (before.ports, before.hosts)
             || self.flows != before.flows
-            || self.pass_through != before.pass_through;
+            || self.pass_through != before.pass_through
+            || self.shared != before.shared;
         let waits = self.renewal != before.renewal || self.enrolled != before.enrolled;
         let others = has_more
             || waits
@@ -197,12 +199,9 @@ impl Client {
         if !(is_gone || entrances || others) {
             return Arc::clone(before);
         }
-        if !limit {
-            self.gate = Arc::clone(&before.gate);
-        } else if let Some(holder) = before.gate.holder() {
-            // The descriptors that the client has stay those of the client.
-            self.gate = gate(self.limits, Arc::clone(holder));
-        }
+        // The streams and the descriptors that the client has count on.
+        before.gate.set(&self.limits);
+        self.gate = Arc::clone(&before.gate);
         before.dialled.set(self.flows.0, u32::MAX);
         self.dialled = Arc::clone(&before.dialled);
         if !is_gone {

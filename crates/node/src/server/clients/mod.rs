@@ -19,6 +19,8 @@ use config::{ClientGrant, Net, ServerConfig};
 use ops::clients::Origin;
 use proto::greeting::StoredCredential;
 
+use crate::entrance::Balancers;
+use crate::limits;
 use asked::HookAnswers;
 pub(super) use changes::Changes;
 pub(crate) use client::Client;
@@ -34,6 +36,8 @@ pub(crate) struct Clients {
     epochs: AtomicU64,
     /// The reverse proxies in front of the server (`trusted_proxies`).
     trusted: Arc<ArcSwap<Vec<Net>>>,
+    /// The load balancers in front of published ports (`accept_proxy`).
+    balancers: Arc<ArcSwap<Balancers>>,
 }
 
 /// The clients that the configuration does not name.
@@ -66,8 +70,8 @@ impl KnownClient {
 
 impl Clients {
     pub(crate) fn new(config: &ServerConfig) -> anyhow::Result<Self> {
-        let (all, guests, trusted) = Default::default();
-        let clients = Self { all, guests, epochs: AtomicU64::new(0), trusted };
+        let (all, guests, trusted, balancers) = Default::default();
+        let clients = Self { all, guests, epochs: AtomicU64::new(0), trusted, balancers };
         clients.replace(config)?;
         Ok(clients)
     }
@@ -299,7 +303,14 @@ impl Clients {
         changes.removed.sort_unstable();
         self.all.store(Arc::new(new));
         self.trusted.store(Arc::new(config.trusted_proxies.clone()));
+        limits::set_server(&config.limits);
+        self.balancers.store(Arc::new(Balancers::of(config)));
         Ok(changes)
+    }
+
+    /// The load balancers in front of published ports.
+    pub(crate) const fn balancers(&self) -> &Arc<ArcSwap<Balancers>> {
+        &self.balancers
     }
 
     /// The reverse proxies in front of the server.

@@ -15,6 +15,7 @@ use web::{Refusal, Unavailable};
 
 use super::requests::{self, Asked};
 use super::{Doors, PATIENCE, Port, UNDECIDED_STATE, Undecided, answer, settled_holder, site, tls};
+use crate::backends::Backends;
 use crate::entrance::{self, Answer, Came, Guest, HOLD, Lead, NameDoor, NameVisitor};
 use crate::names::{Kind, Published, Services, Space};
 use crate::session::Worker;
@@ -32,9 +33,7 @@ pub(super) struct HttpPort(pub(super) Port);
 
 impl Handler for HttpPort {
     fn handle(&self, socket: Socket, peer: Option<SocketAddr>) {
-        if let Some(visitor) = self.0.visitor(socket, peer) {
-            self.0.decide(peer, decide(visitor));
-        }
+        self.0.take(socket, peer, decide);
     }
 }
 
@@ -174,6 +173,10 @@ async fn route(
         return site::serve_plain(&worker, doors, socket, peer, first);
     }
     let Some(services) = services else {
+        // The proxy knows requests of the server itself.
+        if doors.terms.load().offers.is_some() && socket.move_to(settled_holder()) {
+            return site::serve_plain(&worker, doors, socket, peer, first);
+        }
         return doors.say(&worker, socket, asked, 404, "No service has this host.");
     };
     let direct = doors.direct(&services, peer).filter(|direct| by_bytes || !direct.tracked);
@@ -186,7 +189,7 @@ async fn route(
     let (space, host) = (Space::Http, Box::from(host));
     let lead = Lead { space, host, generation, edition, tracked, route_header };
     let came = Came::Name(NameVisitor { door: doors, lead, first, asked });
-    entrance::visit(&worker, &service.entrance, Guest { socket, peer, came, until });
+    entrance::visit(&worker, &service.entrance, Guest { socket, peer, came, wish: None, until });
 }
 
 /// The only service of a host, which needs no proxy.
@@ -236,8 +239,7 @@ impl Doors {
             return None;
         }
         // The proxy answers for a client that is on hold or away.
-        let backend = backends.first();
-        if self.unavailable(&backend.picked.client, backend.session.is_away()).is_some() {
+        if self.all_unavailable(backends).is_some() {
             return None;
         }
         let passes = options.is_some_and(|options| options.pass_through);
@@ -270,6 +272,19 @@ impl Doors {
     /// A page of the server itself.
     pub(super) fn page(&self, status: u16, reason: &str) -> Bytes {
         web::page(status, reason, &self.terms.load().web.pages)
+    }
+
+    /// The answer to visitors of an entrance all of whose clients are on hold or away.
+    pub(super) fn all_unavailable(&self, backends: &Backends) -> Option<Unavailable> {
+        if !backends.is_shared() {
+            let backend = backends.first();
+            return self.unavailable(&backend.picked.client, backend.session.is_away());
+        }
+        let mut why = None;
+        for backend in backends.all() {
+            why = Some(self.unavailable(&backend.picked.client, backend.session.is_away())?);
+        }
+        why
     }
 
     /// The answer to visitors of a client that is on hold, or else is away.

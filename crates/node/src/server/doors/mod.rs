@@ -40,7 +40,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -54,6 +54,7 @@ use web::{HeaderMap, HeaderValue, Sender};
 
 use super::registry::Registry;
 use super::{ServerShared, accept};
+use crate::entrance::Unannounced;
 use crate::session::{Handle, Worker};
 use crate::transports::{ServerSide, bind_advice, listen_address, plain};
 use crate::undecided::UndecidedSet;
@@ -78,6 +79,8 @@ const UNDECIDED_COST: u64 = 16 << 10;
 pub(crate) struct Doors {
     shared: Arc<ServerShared>,
     terms: ArcSwap<Terms>,
+    /// Known once the doors are open.
+    registry: OnceLock<Weak<Registry>>,
 }
 
 /// The settings of doors that a reload replaces.
@@ -90,6 +93,8 @@ struct Terms {
     trusted: Vec<Net>,
     /// Visitors over HTTP are sent to `https://` names.
     redirects: bool,
+    /// The path of offers of WebRTC at hosts that no service has.
+    offers: Option<Arc<str>>,
 }
 
 impl Doors {
@@ -100,7 +105,7 @@ impl Doors {
         let terms = Terms::read(config)?;
         descriptors::trust(&terms.trusted);
         let terms = ArcSwap::from_pointee(terms);
-        Ok(Arc::new(Self { shared, terms }))
+        Ok(Arc::new(Self { shared, terms, registry: OnceLock::new() }))
     }
 
     /// Prepares the settings of a new configuration. Calling the result puts them in force.
@@ -153,6 +158,7 @@ impl Terms {
             route_header: route_header.map(Arc::from),
             trusted: config.trusted_proxies.clone(),
             redirects: !config.http.no_redirect,
+            offers: offers(config),
         })
     }
 
@@ -177,12 +183,20 @@ impl Terms {
     }
 }
 
+/// The path of offers of WebRTC. A server whose clients all have to show a certificate takes none,
+/// because a door knows no certificate.
+fn offers(config: &ServerConfig) -> Option<Arc<str>> {
+    let has_exempt = config.listen.iter().any(|at| config.is_exempt(at));
+    let webrtc = config.webrtc.as_ref().filter(|_| cfg!(feature = "webrtc") && has_exempt)?;
+    Some(Arc::from(webrtc.path.as_str()))
+}
+
 /// A kind of door.
 #[derive(Clone, Debug)]
 pub(super) enum Opens {
     Http,
     Tls,
-    Everything(Everything),
+    Everything(Box<Everything>),
 }
 
 /// A bound door, with a socket for each worker.
@@ -192,6 +206,8 @@ pub(super) struct BoundDoor {
     /// The place of a `mux://` door in `listen`.
     pub(super) nth: Option<usize>,
     kind: Opens,
+    /// Connections of trusted reverse proxies begin with a header of the PROXY protocol.
+    is_announced: bool,
     group: Vec<std::net::TcpListener>,
 }
 
@@ -202,8 +218,10 @@ impl BoundDoor {
         side: &ServerSide,
         workers: usize,
     ) -> impl Iterator<Item = anyhow::Result<Self>> {
-        let http = config.http.listen.iter().map(|at| (None, Ok(*at), Opens::Http));
-        let tls = config.tls_routes.listen.iter().map(|at| (None, Ok(*at), Opens::Tls));
+        let (of_http, of_tls) = (config.http.accept_proxy, config.tls_routes.accept_proxy);
+        let http = config.http.listen.iter().map(move |at| (None, Ok(*at), (Opens::Http, of_http)));
+        let tls =
+            config.tls_routes.listen.iter().map(move |at| (None, Ok(*at), (Opens::Tls, of_tls)));
         let muxes = config.listen.iter().enumerate().filter_map(move |(nth, listen)| {
             let mux = listen.mux.as_ref()?;
             let everything = Everything {
@@ -214,16 +232,17 @@ impl BoundDoor {
                 timeouts: mux.timeouts,
                 gate: Gate::new(Some(memory::streams_of_default(&config.common))),
             };
-            Some((Some(nth), listen_address(&listen.endpoint), Opens::Everything(everything)))
+            let kind = (Opens::Everything(Box::new(everything)), mux.accept_proxy);
+            Some((Some(nth), listen_address(&listen.endpoint), kind))
         });
-        http.chain(tls).chain(muxes).map(move |(nth, address, kind)| {
+        http.chain(tls).chain(muxes).map(move |(nth, address, (kind, is_announced))| {
             let asked = address?;
             let group = net::listen_group(asked, workers).map_err(|e| {
                 let advice = bind_advice(e.kind());
                 anyhow::anyhow!("cannot listen on {asked}: {e}{advice}")
             })?;
             let address = group.first().map_or(Ok(asked), std::net::TcpListener::local_addr)?;
-            Ok(Self { address, nth, kind, group })
+            Ok(Self { address, nth, kind, is_announced, group })
         })
     }
 
@@ -254,17 +273,21 @@ impl BoundDoor {
         registry: &Arc<Registry>,
     ) -> anyhow::Result<()> {
         let (address, url) = (self.address, self.url());
+        // The same for all doors.
+        let _ = doors.registry.set(Arc::downgrade(registry));
         let holder = Holder::new(descriptors::table(), Kind::Unclaimed);
+        let is_announced = self.is_announced;
         for (handle, socket) in handles.iter().zip(self.group) {
             let (doors, registry) = (Arc::clone(doors), Arc::clone(registry));
             let (kind, url, holder) = (self.kind.clone(), url.clone(), Arc::clone(&holder));
             let opened = handle.call(move |worker| {
-                let (port, room) = (Port::new(worker, doors, holder), descriptors::room());
+                let port = Port::new(worker, doors, (holder, is_announced.then(|| url.clone())));
+                let room = descriptors::room();
                 let handler: Rc<dyn Handler> = match kind {
                     Opens::Http => Rc::new(http::HttpPort(port)),
                     Opens::Tls => Rc::new(tls::TlsPort(port)),
                     Opens::Everything(everything) => {
-                        let (port, carriers) = MuxPort::new(port, everything, address, &url, room);
+                        let (port, carriers) = MuxPort::new(port, *everything, address, &url, room);
                         accept::start(worker, registry, carriers);
                         Rc::new(port)
                     }
@@ -317,6 +340,9 @@ struct Port {
     most: usize,
     /// Whose descriptors the undecided connections of the door are, on all workers.
     holder: Arc<Holder>,
+    /// The URL of the door, if connections of trusted reverse proxies begin with a header of the
+    /// PROXY protocol.
+    announced_at: Option<String>,
 }
 
 impl fmt::Debug for Port {
@@ -326,17 +352,43 @@ impl fmt::Debug for Port {
 }
 
 impl Port {
-    fn new(worker: &Rc<Worker>, doors: Arc<Doors>, holder: Arc<Holder>) -> Self {
+    fn new(
+        worker: &Rc<Worker>,
+        doors: Arc<Doors>,
+        (holder, announced_at): (Arc<Holder>, Option<String>),
+    ) -> Self {
         let most = memory::strangers(&worker.state.budget, worker.peers.len(), UNDECIDED_COST);
         let (worker, most) = (Rc::clone(worker), most.min(UNDECIDED));
-        Self { worker, doors, undecided: UndecidedSet::default(), most, holder }
+        Self { worker, doors, undecided: UndecidedSet::default(), most, holder, announced_at }
     }
 
-    /// Runs the decision about a connection of `peer`. When too many are undecided, one is closed.
-    fn decide(&self, peer: Option<SocketAddr>, decision: impl Future<Output = ()> + 'static) {
-        let source = peer.filter(|_| !self.doors.trusts(peer)).map(|peer| peer.ip());
-        self.undecided.run(source, async move |place| {
-            decision.await;
+    /// Takes an accepted connection, and runs the decision about it, after the header of a load
+    /// balancer where there is one. When too many connections are undecided, one is closed.
+    fn take<F: Future<Output = ()>>(
+        &self,
+        socket: Socket,
+        peer: Option<SocketAddr>,
+        decide: impl FnOnce(Undecided) -> F + 'static,
+    ) {
+        let Some(mut visitor) = self.visitor(socket, peer) else { return };
+        let is_trusted = self.doors.trusts(peer);
+        let source = peer.filter(|_| !is_trusted).map(|peer| peer.ip());
+        let door = self.announced_at.clone().filter(|_| is_trusted);
+        self.undecided.run(source, async move |mut place| {
+            if let Some(door) = door {
+                match entrance::announced(&mut visitor.socket, peer).await {
+                    Ok((_, known)) => visitor.peer = known,
+                    Err(Unannounced::Header(error)) => {
+                        error.complain(peer, &door);
+                        return relay::drop_socket(visitor.socket);
+                    }
+                    Err(Unannounced::Full(_)) => return relay::drop_socket(visitor.socket),
+                }
+                if let Some(known) = visitor.peer.filter(|_| !visitor.doors.trusts(visitor.peer)) {
+                    place.belongs_to(known.ip());
+                }
+            }
+            decide(visitor).await;
             drop(place);
         });
         if self.undecided.len() > self.most {
@@ -395,7 +447,7 @@ mod tests {
     fn sender(peer: &str, list: &[(&'static str, &str)]) -> Sender {
         let trusted = vec!["10.0.0.0/8".parse().unwrap(), "::1".parse().unwrap()];
         let (web, route_header, redirects) = (Arc::default(), None, true);
-        let terms = Terms { web, route_header, trusted, redirects };
+        let terms = Terms { web, route_header, trusted, redirects, offers: None };
         let mut fields = HeaderMap::new();
         for (name, value) in list {
             fields.append(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());

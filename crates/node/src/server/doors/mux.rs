@@ -110,10 +110,8 @@ impl MuxPort {
 
 impl Handler for MuxPort {
     fn handle(&self, socket: Socket, peer: Option<SocketAddr>) {
-        let Some(peer) = peer else { return };
-        if let Some(visitor) = self.port.visitor(socket, Some(peer)) {
-            self.port.decide(Some(peer), decide(Rc::clone(&self.shared), visitor, peer));
-        }
+        let shared = Rc::clone(&self.shared);
+        self.port.take(socket, peer, move |visitor| decide(shared, visitor));
     }
 }
 
@@ -126,7 +124,8 @@ enum Found {
     Other,
 }
 
-async fn decide(shared: Rc<Shared>, visitor: Undecided, peer: SocketAddr) {
+async fn decide(shared: Rc<Shared>, visitor: Undecided) {
+    let Some(peer) = visitor.peer else { return };
     if shared.everything.default.is_some() {
         let spoken = relay::look(&visitor.socket, |_| Some(()));
         match timeout(shared.everything.silence, spoken).await {

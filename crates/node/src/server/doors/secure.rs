@@ -36,6 +36,7 @@ use super::site::{self, Io, VisitorSocket, Way};
 use super::{Doors, PATIENCE, answer};
 use crate::backends::Pick;
 use crate::entrance::{self, Answer, NameDoor};
+use crate::limits;
 use crate::names::{Kind, Space};
 use crate::session::Worker;
 
@@ -141,7 +142,7 @@ impl Secured {
         let Some(direct) = doors.direct(&services, *peer) else { return Err(first) };
         let entrance = &direct.service.entrance;
         let mut link = None;
-        let pick = entrance.backends.pick(*peer, &[], |session| {
+        let pick = entrance.backends.pick(*peer, &[], None, |session| {
             link = worker.state.live_link(session);
             link.is_some()
         });
@@ -149,7 +150,9 @@ impl Secured {
         let Some(settings) = entrance::served_by(worker, entrance, &backend.picked) else {
             return Err(first);
         };
-        let Some(permit) = backend.gate.admit() else { return Err(first) };
+        let Some(permit) = backend.gate.admit_from(limits::source(*peer)) else {
+            return Err(first);
+        };
         let aim = &backend.picked.aim;
         let (target, priority) = (aim.target.clone(), aim.terms.priority);
         let open = proto::Open { target, visitor: *peer, priority };

@@ -2,12 +2,14 @@
 //! and services with options.
 
 use std::borrow::Cow;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+#[cfg(feature = "webrtc")]
+use std::sync::Weak;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -32,11 +34,14 @@ use super::http::CHALLENGES;
 use super::tls::NAMELESS;
 use super::{Doors, requests, secure};
 use crate::aim::Aim;
+use crate::backends::{Pick, Picked};
 use crate::entrance::{self, Answer, Came, Entrance, Guest, HOLD};
-use crate::guesses;
 use crate::names::{Kind, Known as KnownName, Published, Services, Space};
 use crate::passwords::{Ticket, Turn, passwords};
+#[cfg(feature = "webrtc")]
+use crate::server::offers::door as offers;
 use crate::session::Worker;
+use crate::{guesses, limits};
 
 /// The wait before the answer to a wrong password of a visitor without a source.
 const WRONG_PASSWORD: Duration = Duration::from_millis(500);
@@ -199,6 +204,25 @@ impl web::Services for Site {
         }))
     }
 
+    #[cfg(feature = "webrtc")]
+    fn own(&self, asked: &Asked<'_>) -> Option<Rc<dyn web::Own>> {
+        let path = self.doors.terms.load().offers.clone().filter(|_| self.space == Space::Http)?;
+        let place = offers::place(asked.path, &path)?.to_owned();
+        // A service has all paths of its host, also one that is away.
+        let (names, host) = (self.doors.names(), asked.host);
+        let is_of_service = names.without_tls(host).next().is_some()
+            || names.is_awaited(Space::Http, host)
+            || names.away_without_tls(host).is_some()
+            || names.find(Space::Tls, host).is_some();
+        let registry = self.doors.registry.get().and_then(Weak::upgrade)?;
+        (!is_of_service).then(|| {
+            let worker = Rc::clone(&self.worker);
+            let Asked { sender, is_secure, .. } = *asked;
+            Rc::new(offers::Takes { worker, registry, path, place, sender, is_secure })
+                as Rc<dyn web::Own>
+        })
+    }
+
     fn wants(&self) -> Option<Wants> {
         requests::wants()
     }
@@ -296,6 +320,7 @@ impl Site {
             aim,
             rules,
             until,
+            picked: RefCell::default(),
             ticket: Cell::default(),
         }))
     }
@@ -314,8 +339,7 @@ impl Site {
 
 /// The answer in the place of a service whose client is on hold or away.
 fn unavailable(doors: &Doors, entrance: &Entrance) -> Option<Unavailable> {
-    let backend = entrance.backends.first();
-    doors.unavailable(&backend.picked.client, backend.session.is_away())
+    doors.all_unavailable(&entrance.backends)
 }
 
 /// The TLS of the visitor ended here, or there is none. A service whose visitors bring their TLS to
@@ -337,6 +361,8 @@ struct Service {
     rules: Arc<Rules>,
     /// The time until which a request may be held.
     until: Instant,
+    /// What serves the request, as far as it is known on this worker.
+    picked: RefCell<Option<Arc<Picked>>>,
     /// The place of a check of a password, until the visitor may know the outcome.
     ticket: Cell<Option<Ticket>>,
 }
@@ -422,8 +448,9 @@ impl web::Service for Service {
     }
 
     fn answered(&self, record: &Record) {
-        let stats = entrance::stats_of(&self.site.worker, &self.entrance);
-        let picked = Arc::clone(&self.entrance.backends.first().picked);
+        let picked = self.picked.borrow().clone();
+        let picked = picked.unwrap_or_else(|| Arc::clone(&self.entrance.backends.first().picked));
+        let stats = entrance::stats_of(&self.site.worker, &self.entrance, &picked);
         requests::note(record, stats.as_deref(), &picked);
     }
 
@@ -449,21 +476,27 @@ impl Service {
     fn open_now(&self) -> Result<Box<dyn web::Stream>, OpenFailed> {
         let Self { site: Site { worker, .. }, sender, entrance, aim, until, .. } = self;
         let peer = sender.address();
-        let backend = entrance.backends.first();
-        let Some(link) = worker.state.live_link(&backend.session) else {
+        let mut link = None;
+        let pick = entrance.backends.pick(peer, &[], None, |session| {
+            link = worker.state.live_link(session);
+            link.is_some()
+        });
+        let (Pick::To(backend), Some(link)) = (pick, link) else {
             let (near, far) = UnixStream::pair().map_err(|error| {
                 tracing::debug!(%error, "no socket pair for a visitor");
                 failed(Answer::Down(ResetCode::Internal))
             })?;
             let came = Came::Request(Arc::clone(aim));
-            let guest = Guest { socket: far.into(), peer, came, until: *until };
+            let guest = Guest { socket: far.into(), peer, came, wish: None, until: *until };
             entrance::visit(worker, entrance, guest);
             let budget = Rc::<Lease>::clone(&worker.state.budget);
             return Ok(Box::new(Elsewhere(near, aim.terms.timeouts, budget)));
         };
-        let permit = backend.gate.admit().ok_or_else(|| failed(Answer::Busy))?;
+        let permit =
+            backend.gate.admit_from(limits::source(peer)).ok_or_else(|| failed(Answer::Busy))?;
         let down = || failed(Answer::Down(ResetCode::Shutdown));
         let settings = entrance::served_by(worker, entrance, &backend.picked).ok_or_else(down)?;
+        self.picked.replace(Some(Arc::clone(&backend.picked)));
         let target = aim.target.clone();
         let open = Open { target, visitor: peer, priority: aim.terms.priority };
         let duplex = relay::open_duplex(&link, open, &settings, Some(permit));

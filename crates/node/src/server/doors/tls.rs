@@ -32,9 +32,7 @@ pub(super) struct TlsPort(pub(super) Port);
 
 impl Handler for TlsPort {
     fn handle(&self, socket: Socket, peer: Option<SocketAddr>) {
-        if let Some(visitor) = self.0.visitor(socket, peer) {
-            self.0.decide(peer, decide(visitor));
-        }
+        self.0.take(socket, peer, decide);
     }
 }
 
@@ -99,7 +97,7 @@ pub(super) async fn admit(visitor: Undecided, hello: &Hello, waits: bool) -> Opt
     // Services that share a name are of the same kind.
     let first = services.first()?;
     match first.kind {
-        Kind::Tls | Kind::Http if first.entrance.backends.first().session.is_away() => {
+        Kind::Tls | Kind::Http if first.entrance.backends.are_away() => {
             visitor.socket.reset_on_close();
         }
         Kind::Tls | Kind::Http => {
@@ -113,7 +111,11 @@ pub(super) async fn admit(visitor: Undecided, hello: &Hello, waits: bool) -> Opt
                 first: BytesMut::new(),
                 asked: Asked::default(),
             });
-            entrance::visit(&worker, &first.entrance, Guest { socket, peer, came, until });
+            entrance::visit(
+                &worker,
+                &first.entrance,
+                Guest { socket, peer, came, wish: None, until },
+            );
         }
         Kind::Https => {
             let mut visitor = visitor;

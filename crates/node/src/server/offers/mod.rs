@@ -1,5 +1,5 @@
 //! Connections by WebRTC of programs without a tunnel, which begin with a request of HTTP (RFC 9725) at
-//! a listener of WebSockets.
+//! a listener of WebSockets, or at a door for HTTP.
 //!
 //! ```text
 //!   program                         server                          client of the service
@@ -15,13 +15,15 @@
 //! | module | content |
 //! |---|---|
 //! | this one | requests, proofs, the end of connections |
+//! | `door` | requests at a door for HTTP |
 //! | `visit` | the way to the client of the service |
 
+pub(super) mod door;
 mod visit;
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -32,7 +34,7 @@ use logging::AUDIT;
 use proto::greeting::{Name, verify_offer};
 use tokio::sync::oneshot;
 use transport::{Ask, OfferRequest};
-use transport_ws::reply;
+use transport_ws::offers::reply;
 
 use super::brake::Outcome;
 use super::registry::Registry;
@@ -97,6 +99,27 @@ impl Refusal {
     }
 }
 
+/// A request, wherever it has come.
+#[derive(Clone, Copy, Debug)]
+struct Asked<'a> {
+    ask: &'a Ask,
+    /// The path of offers, and the rest of the path behind it.
+    path: &'a str,
+    place: &'a str,
+    bearer: Option<&'a str>,
+    visit: Option<&'a str>,
+    client: SocketAddr,
+}
+
+/// An answer of HTTP.
+#[derive(Debug)]
+struct Reply {
+    /// Status and reason.
+    status: &'static str,
+    fields: Vec<(&'static str, String)>,
+    body: String,
+}
+
 /// What a program gets for an offer.
 #[derive(Debug)]
 struct Answer {
@@ -106,36 +129,44 @@ struct Answer {
     id: String,
 }
 
-/// Answers a request.
+/// Answers a request that has come to a listener of WebSockets.
 pub(super) async fn serve(worker: &Rc<Worker>, registry: &Arc<Registry>, request: OfferRequest) {
-    let outcome = match &request.ask {
-        Ask::End => end(registry, &request.place),
-        Ask::Connect(offer) => {
-            let offered = connect(worker, registry, &request, offer).await;
-            offered.map(Some)
-        }
+    let asked = Asked {
+        ask: &request.ask,
+        path: &request.path,
+        place: &request.place,
+        bearer: request.bearer.as_deref(),
+        visit: request.visit.as_deref(),
+        client: request.client,
     };
-    let path = request.path.clone();
+    let Reply { status, fields, body } = answer(worker, registry, asked).await;
     let source = net::source::prefix(request.client.ip());
-    let mut lane = request.into_lane();
-    let sent = match outcome {
+    if let Err(error) = reply(&mut *request.into_lane(), status, &fields, &body).await {
+        tracing::debug!(%source, %error, "the answer to a request about WebRTC is lost");
+    }
+}
+
+/// Does what a request asks for.
+async fn answer(worker: &Rc<Worker>, registry: &Arc<Registry>, asked: Asked<'_>) -> Reply {
+    let outcome = match asked.ask {
+        Ask::End => end(registry, asked.place),
+        Ask::Connect(offer) => connect(worker, registry, asked, offer).await.map(Some),
+    };
+    match outcome {
         Ok(Some(Answer { description, signature, id })) => {
-            let fields = [
-                ("Location", format!("{path}/sessions/{id}")),
-                ("Tunnel-Visit", URL_SAFE_NO_PAD.encode(signature)),
-            ];
-            reply(&mut *lane, "201 Created", &fields, &description).await
+            let location = format!("{}/sessions/{id}", asked.path);
+            let signature = URL_SAFE_NO_PAD.encode(signature);
+            let fields = vec![("Location", location), ("Tunnel-Visit", signature)];
+            Reply { status: "201 Created", fields, body: description }
         }
-        Ok(None) => reply(&mut *lane, "200 OK", &[], "").await,
+        Ok(None) => Reply { status: "200 OK", fields: Vec::new(), body: String::new() },
         Err(Refusal { status, text }) => {
+            let source = net::source::prefix(asked.client.ip());
             tracing::debug!(target: AUDIT, %source, status, "an offer of WebRTC is refused: {text}");
             let asks = ("WWW-Authenticate", "Bearer".to_owned());
             let fields = if status.starts_with("401") { vec![asks] } else { Vec::new() };
-            reply(&mut *lane, status, &fields, &format!("{text}\n")).await
+            Reply { status, fields, body: format!("{text}\n") }
         }
-    };
-    if let Err(error) = sent {
-        tracing::debug!(%source, %error, "the answer to a request about WebRTC is lost");
     }
 }
 
@@ -150,7 +181,7 @@ fn end(registry: &Registry, place: &str) -> Result<Option<Answer>, Refusal> {
 async fn connect(
     worker: &Rc<Worker>,
     registry: &Arc<Registry>,
-    request: &OfferRequest,
+    request: Asked<'_>,
     offer: &str,
 ) -> Result<Answer, Refusal> {
     let name = log_in(registry, request, offer).await?;
@@ -159,7 +190,7 @@ async fn connect(
     let (client, service) = request.place.split_once('/').ok_or_else(nowhere)?;
     let client = Name::new(client).map_err(|_| nowhere())?;
     let service = Name::new(service).map_err(|_| nowhere())?;
-    let proof = request.visit.as_deref().and_then(bytes_of).ok_or_else(|| {
+    let proof = request.visit.and_then(bytes_of).ok_or_else(|| {
         Refusal::new("400 Bad Request", "Tunnel-Visit must have the proof for the service")
     })?;
     visit::visit(worker, registry, (&name, client, service), offer, &proof).await
@@ -168,19 +199,19 @@ async fn connect(
 /// Checks the proof of the program: a client of this server has a name and a token.
 async fn log_in(
     registry: &Arc<Registry>,
-    request: &OfferRequest,
+    request: Asked<'_>,
     offer: &str,
 ) -> Result<Name, Refusal> {
     let source = request.client.ip();
     let refused = || Refusal::new("401 Unauthorized", "Authorization: Bearer NAME.PROOF is wrong");
-    let bearer = request.bearer.as_deref().ok_or_else(refused)?;
+    let bearer = request.bearer.ok_or_else(refused)?;
     let (name, proof) = bearer.rsplit_once('.').ok_or_else(refused)?;
     let (name, proof) = Name::new(name).ok().zip(bytes_of(proof)).ok_or_else(refused)?;
     let asked = registry.ask_about(name.as_str(), Some(source)).await;
     asked.map_err(|_| Refusal::new("503 Service Unavailable", "try again later"))?;
     let known = registry.shared().clients.find(name.as_str());
     let credentials = known.map(|client| client.credentials.clone()).unwrap_or_default();
-    let context = context(name.as_str(), &request.place);
+    let context = context(name.as_str(), request.place);
     if verify_offer(&credentials, &context, offer, &proof).is_some() {
         return Ok(name);
     }

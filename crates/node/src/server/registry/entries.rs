@@ -144,6 +144,9 @@ impl Registry {
         // Kept connections are judged again.
         hosts.names.note_change();
         let hold = hosts.holds.of(client);
+        for (session, _) in self.sessions().links_of(client, None) {
+            session.set_hold(hold.is_some());
+        }
         if hold.is_some() {
             tracing::info!(target: AUDIT, client, "client {client} is on hold: visitors of its names get 503");
             self.tell_of(client, ClientChange::Held);

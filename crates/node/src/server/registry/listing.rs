@@ -6,6 +6,8 @@ use std::time::Instant;
 use ops::clients::{self, Details, Limits, Refused, Rights};
 use ops::term;
 
+use proto::Bounds;
+
 use super::super::clients::{Client, KnownClient};
 use super::super::sightings::Sighting;
 use super::Registry;
@@ -92,6 +94,7 @@ fn rights(client: &Client) -> Rights {
         http: list(&client.http.0),
         tls: list(&client.tls.0),
         pass_through: client.pass_through,
+        shared: client.shared,
         forward: list(&client.forward.0),
         visit: list(&client.visit.0),
         invite: client.invite,
@@ -101,10 +104,12 @@ fn rights(client: &Client) -> Rights {
 
 /// The limits that apply to a client.
 pub(super) fn limits(client: &Client) -> Limits {
-    let (streams, new_per_second) = client.limits;
+    let Bounds { streams, new_per_second, up, down } = client.limits.all;
     Limits {
-        streams,
+        streams: streams.map(Into::into),
         new_per_second: new_per_second.map(Into::into),
+        up: up.map(Into::into),
+        down: down.map(Into::into),
         ports: (client.ports != u32::MAX).then_some(client.ports),
         hosts: client.hosts.map(Into::into),
     }

@@ -18,6 +18,9 @@ use super::sessions::{LinkEntry, Placed, Sessions};
 use super::takeover::close_links;
 use crate::session::{Session, Worker};
 
+/// The number of processes of one client that stand beside each other.
+const PROCESSES_MAX: usize = 256;
+
 /// The number of links of one client process. It is far above any number of workers; a client that
 /// asks for more is misconfigured or hostile.
 const LINKS_MAX: usize = 256;
@@ -62,17 +65,23 @@ impl Registry {
         if self.leaving.load(Ordering::SeqCst) {
             return Err(Refusal::Unavailable);
         }
-        match self.sessions().current(grant.name.as_str()) {
-            Some((instance, _, links)) if instance == grant.instance => {
-                if links.len() < LINKS_MAX {
-                    Ok(())
-                } else {
-                    Err(Refusal::Limit)
-                }
-            }
-            Some(_) if !grant.takeover => Err(Refusal::Superseded),
-            Some(_) | None => Ok(()),
+        let beside = self.stands_beside(grant);
+        let (sessions, name) = (self.sessions(), grant.name.as_str());
+        let is_full = match sessions.links_of_process(name, grant.instance) {
+            0 => beside && sessions.processes(name) >= PROCESSES_MAX,
+            links => links >= LINKS_MAX,
+        };
+        if sessions.in_charge(grant, beside, self.handles.len()).is_none() {
+            return Err(Refusal::Superseded);
         }
+        if is_full { Err(Refusal::Limit) } else { Ok(()) }
+    }
+
+    /// Whether the process stands beside others of its name: it has a shared service, and the client
+    /// may share.
+    fn stands_beside(&self, grant: &Grant) -> bool {
+        let may = || self.shared.clients.find(grant.name.as_str()).is_some_and(|own| own.shared);
+        grant.beside && may()
     }
 
     /// Introduces a client whose name is unknown: reserves the name for its token. `source` is the
@@ -101,18 +110,21 @@ impl Registry {
     /// worker `here`. A carrier that cannot move (see `Transport::stays`) begins its
     /// link here.
     pub(in crate::server) fn place(&self, greeted: &Greeted, here: usize) -> Option<Placed> {
+        let beside = self.stands_beside(&greeted.grant);
         let mut sessions = self.sessions();
         if let Some(attach) = greeted.grant.attach {
             return Some(sessions.link_by_id(attach.link)?.placed);
         }
         let secret = greeted.accepted.secret.clone()?;
         let (name, instance) = (greeted.grant.name.as_str(), greeted.grant.instance);
-        let (session, old) = sessions.in_charge(&greeted.grant, self.handles.len())?;
+        let (session, old) = sessions.in_charge(&greeted.grant, beside, self.handles.len())?;
         let stays = greeted.carrier.peer.transport.stays();
         let worker = if stays { here } else { self.best_worker(&sessions, &session, here) };
         let serial = self.serials.fetch_add(1, Ordering::Relaxed);
         let placed = Placed { worker, serial };
-        sessions.add(greeted.accepted.link, LinkEntry { placed, secret, instance, session });
+        session.set_hold(self.shared.hosts.holds.of(name).is_some());
+        let entry = LinkEntry { placed, secret, instance, session, beside };
+        sessions.add(greeted.accepted.link, entry);
         drop(sessions);
         if !old.is_empty() {
             tracing::info!(target: AUDIT, client = name, "a new process of client {name} takes over its services");
@@ -124,9 +136,7 @@ impl Registry {
     /// The worker with the fewest links of the session, not counting links that are going away.
     fn best_worker(&self, sessions: &Sessions, session: &Session, here: usize) -> usize {
         let mut counts = vec![0usize; self.handles.len()];
-        let current = sessions.current(&session.name);
-        let links = current.filter(|(_, current, _)| current.id == session.id);
-        for placed in links.map(|(_, _, links)| links).unwrap_or_default() {
+        for placed in sessions.of_session(session) {
             counts[placed.worker] += 1;
         }
         // Flows of a link that is going away keep their worker. With its successor on the same worker

@@ -93,15 +93,17 @@ impl Registry {
         }
     }
 
-    /// Applies the last registration of a client again, and tells the client the outcome.
-    async fn review(&self, name: &str) {
-        let session = self.sessions().current(name).map(|(_, session, _)| Arc::clone(session));
-        let Some(session) = session else { return };
-        let turn = self.published.turn(name).await;
-        let Some(client) = self.shared.clients.find(name) else { return };
-        let place = self.place_of(&session, &client);
-        let Some(registered) = turn.review(place).await else { return };
-        self.tell(&session, &registered).await;
+    /// Applies the last registration of a client again, and tells the client the outcome. The
+    /// processes that stand beside each other have a registration each.
+    pub(super) async fn review(&self, name: &str) {
+        let sessions = self.sessions().in_force(name);
+        for session in sessions {
+            let turn = self.published.turn(name).await;
+            let Some(client) = self.shared.clients.find(name) else { return };
+            let place = self.place_of(&session, &client);
+            let Some(registered) = turn.review(place).await else { continue };
+            self.tell(&session, &registered).await;
+        }
     }
 
     /// Sends a client, over one of its links, the outcome of its registration.
@@ -124,7 +126,18 @@ impl Registry {
         let is_known = self.shared.clients.are_told_of(&session.name);
         let (hosts, clients) = (&self.shared.hosts, &self.shared.clients);
         let (handles, private) = (&self.handles, &self.shared.private);
-        Registrant { session, client, is_known, public_bind, hosts, clients, private, handles }
+        let is_alone = self.sessions().processes(&session.name) < 2;
+        Registrant {
+            session,
+            client,
+            is_alone,
+            is_known,
+            public_bind,
+            hosts,
+            clients,
+            private,
+            handles,
+        }
     }
 
     /// Adds the services that could not be published to the sessions of a status.

@@ -26,6 +26,8 @@ pub(super) struct LinkEntry {
     pub(super) secret: LinkSecret,
     pub(super) instance: InstanceId,
     pub(super) session: Arc<Session>,
+    /// The process stands beside others of its name; see [`Sessions::in_charge`].
+    pub(super) beside: bool,
 }
 
 /// The worker and the serial of a link.
@@ -38,10 +40,12 @@ pub(in crate::server) struct Placed {
 /// A link with its session.
 pub(super) type OfSession = (Arc<Session>, Placed);
 
-/// The processes of one client that have links. Usually it is one.
+/// The processes of one client that have links. Usually it is one. Processes with a shared service
+/// stand beside each other, if the client may share.
 #[derive(Debug, Default)]
 struct OfClient {
-    /// The id of the session in charge: that of the process that came last.
+    /// The id of the session in charge: that of the process that came last, or of one of the
+    /// processes that stand beside each other.
     current: Option<u64>,
     /// By the id of the session.
     processes: HashMap<u64, Process>,
@@ -51,6 +55,7 @@ struct OfClient {
 struct Process {
     instance: InstanceId,
     session: Arc<Session>,
+    beside: bool,
     links: Vec<Placed>,
 }
 
@@ -62,6 +67,8 @@ pub(super) struct Removed {
     pub(super) was_last: bool,
     /// The session was in charge: no newer process has taken over.
     pub(super) in_charge: bool,
+    /// The session stood beside others.
+    pub(super) beside: bool,
 }
 
 impl OfClient {
@@ -92,10 +99,39 @@ impl Sessions {
         (entry.instance == instance && entry.session.name == name).then_some(entry)
     }
 
+    #[cfg(test)]
     /// The process in charge of a client: its instance, its session, and its links.
     pub(super) fn current(&self, name: &str) -> Option<(InstanceId, &Arc<Session>, &[Placed])> {
         let process = self.clients.get(name)?.current()?;
         Some((process.instance, &process.session, &process.links))
+    }
+
+    /// The number of links of a process of a client; 0: there is no such process.
+    pub(super) fn links_of_process(&self, name: &str, instance: InstanceId) -> usize {
+        let processes = self.clients.get(name).into_iter().flat_map(|of| of.processes.values());
+        let own = processes.filter(|process| process.instance == instance);
+        own.map(|process| process.links.len()).sum()
+    }
+
+    /// The links of a session.
+    pub(super) fn of_session(&self, session: &Session) -> &[Placed] {
+        let client = self.clients.get(&session.name);
+        let process = client.and_then(|client| client.processes.get(&session.id));
+        process.map(|process| process.links.as_slice()).unwrap_or_default()
+    }
+
+    /// The number of processes of a client that have links.
+    pub(super) fn processes(&self, name: &str) -> usize {
+        self.clients.get(name).map_or(0, |client| client.processes.len())
+    }
+
+    /// The session in charge of a client, and those that stand beside it.
+    pub(super) fn in_force(&self, name: &str) -> Vec<Arc<Session>> {
+        let Some(client) = self.clients.get(name) else { return Vec::new() };
+        let is_in_force =
+            |process: &&Process| process.beside || client.current == Some(process.session.id);
+        let all = client.processes.values().filter(is_in_force);
+        all.map(|process| Arc::clone(&process.session)).collect()
     }
 
     /// The number of links of a client, over all its processes.
@@ -123,35 +159,50 @@ impl Sessions {
         processes.filter(|one| Some(one.instance) != but).flat_map(Process::all).collect()
     }
 
-    /// The session that a new link joins, and the links of an older process that it replaces.
+    /// The session that a new link joins, and the links of older processes that it replaces.
     /// `None`: a newer process has logged in meanwhile. A session without a link is not kept: the
-    /// caller adds the link by [`Self::add`] under the same lock.
+    /// caller adds the link by [`Self::add`] under the same lock. A process that stands `beside`
+    /// others replaces only those that do not.
     pub(super) fn in_charge(
         &self,
         grant: &Grant,
+        beside: bool,
         workers: usize,
     ) -> Option<(Arc<Session>, Vec<OfSession>)> {
         let name = grant.name.as_str();
-        let old = match self.clients.get(name).and_then(OfClient::current) {
-            Some(process) if process.instance == grant.instance => {
-                return Some((Arc::clone(&process.session), Vec::new()));
-            }
-            Some(_) if !grant.takeover => return None,
-            Some(process) => process.all().collect(),
-            None => Vec::new(),
-        };
-        Some((Session::new(name, workers), old))
+        let new = || Session::new(name, workers);
+        let Some(client) = self.clients.get(name) else { return Some((new(), Vec::new())) };
+        let own = client.processes.values().find(|process| {
+            let joins = client.current == Some(process.session.id) || (beside && process.beside);
+            process.instance == grant.instance && joins
+        });
+        if let Some(own) = own {
+            return Some((Arc::clone(&own.session), Vec::new()));
+        }
+        let is_in_force =
+            |process: &&Process| process.beside || client.current == Some(process.session.id);
+        let is_old = |process: &&Process| is_in_force(process) && !(beside && process.beside);
+        let old: Vec<_> = client.processes.values().filter(is_old).collect();
+        if !old.is_empty() && !grant.takeover {
+            return None;
+        }
+        Some((new(), old.into_iter().flat_map(Process::all).collect()))
     }
 
     /// Adds a link, whose session is in charge from now on.
     pub(super) fn add(&mut self, id: LinkId, entry: LinkEntry) {
-        let LinkEntry { placed, instance, session, .. } = &entry;
+        let LinkEntry { placed, instance, session, beside, .. } = &entry;
         let client = self.clients.entry(session.name.clone()).or_default();
-        client.current = Some(session.id);
+        // Of processes that stand beside each other, the first process stays in charge.
+        let stays = *beside && client.current().is_some_and(|process| process.beside);
+        if !stays {
+            client.current = Some(session.id);
+        }
         let process = client.processes.entry(session.id).or_insert_with(|| {
             let (session, links) = (Arc::clone(session), Vec::new());
-            Process { instance: *instance, session, links }
+            Process { instance: *instance, session, beside: *beside, links }
         });
+        process.beside = *beside;
         process.links.push(*placed);
         self.ids.insert(placed.serial, id);
         self.links.insert(id, entry);
@@ -164,14 +215,18 @@ impl Sessions {
         let process = client.processes.get_mut(&session.id)?;
         process.links.retain(|placed| placed.serial != serial);
         let (was_last, in_charge) = (process.links.is_empty(), client.current == Some(session.id));
+        let beside = process.beside;
         if was_last {
             client.processes.remove(&session.id);
-            client.current.take_if(|id| *id == session.id);
+            if in_charge {
+                let others = client.processes.values().filter(|process| process.beside);
+                client.current = others.map(|process| process.session.id).min();
+            }
         }
         if client.processes.is_empty() {
             self.clients.remove(&session.name);
         }
-        Some(Removed { session, was_last, in_charge })
+        Some(Removed { session, was_last, in_charge, beside })
     }
 }
 
@@ -233,7 +288,7 @@ mod tests {
             while let Some(event) = server.poll_event() {
                 if let ServerEvent::Decide(grant) = event {
                     let accepted = server.accept(&terms).unwrap();
-                    return Accepted(grant, accepted.secret.unwrap());
+                    return Accepted(*grant, accepted.secret.unwrap());
                 }
                 server.credentials(std::slice::from_ref(&credential));
             }
@@ -258,14 +313,44 @@ mod tests {
     /// Logs in as `Registry::place` does. Returns the serials of the links that are to end.
     fn log_in(sessions: &mut Sessions, of: &Accepted, serial: u64) -> Option<Vec<u64>> {
         let Accepted(grant, secret) = of;
-        let (session, old) = sessions.in_charge(grant, 2)?;
+        let (session, old) = sessions.in_charge(grant, false, 2)?;
         let mut random = [0; 12];
         random[..8].copy_from_slice(&serial.to_be_bytes());
         let placed = Placed { worker: serial as usize % 2, serial };
         let (secret, instance) = (secret.clone(), grant.instance);
-        let entry = LinkEntry { placed, secret, instance, session };
+        let entry = LinkEntry { placed, secret, instance, session, beside: false };
         sessions.add(LinkId::compose([0; 4], random), entry);
         Some(old.into_iter().map(|(_, placed)| placed.serial).collect())
+    }
+
+    #[test]
+    fn processes_that_share_stand_beside_each_other_and_others_take_over() {
+        let (mut sessions, accepted) = (Sessions::default(), greeting());
+        let mut log_in = |instance: u8, beside: bool, serial: u64| {
+            let Accepted(grant, secret) = accepted.by("pod", instance, true);
+            let (session, old) = sessions.in_charge(&grant, beside, 2).unwrap();
+            let id = session.id;
+            let (placed, instance) = (Placed { worker: 0, serial }, grant.instance);
+            let entry = LinkEntry { placed, secret, instance, session, beside };
+            let mut random = [0; 12];
+            random[..8].copy_from_slice(&serial.to_be_bytes());
+            sessions.add(LinkId::compose([0; 4], random), entry);
+            let old: Vec<_> = old.into_iter().map(|(_, placed)| placed.serial).collect();
+            (id, old, sessions.in_force("pod").len())
+        };
+        let (alone, old, count) = log_in(1, false, 1);
+        assert_eq!((old, count), (vec![], 1));
+        // The first that shares takes over from the process that does not.
+        let (first, old, count) = log_in(2, true, 2);
+        assert_eq!((old, count), (vec![1], 1));
+        let (second, old, count) = log_in(3, true, 3);
+        assert_eq!((old, count), (vec![], 2));
+        assert_eq!(log_in(2, true, 4).0, first, "a further link of the same process");
+        assert!(first != second && first != alone);
+        // A process that does not share takes over from all.
+        let (_, mut old, _) = log_in(4, false, 5);
+        old.sort_unstable();
+        assert_eq!(old, [2, 3, 4]);
     }
 
     /// The links of a client, found by a look at every link.

@@ -16,7 +16,7 @@ impl Registry {
     /// Removes a link that has ended. With the last link of a session its entrances close, except
     /// the entrances that a newer session took over.
     pub(in crate::server) async fn link_ended(&self, serial: u64) {
-        let Removed { session: last, in_charge, .. } = {
+        let Removed { session: last, in_charge, beside, .. } = {
             let mut sessions = self.sessions();
             let Some(removed) = sessions.remove(serial) else { return };
             self.pending.link_ended(removed.session.id, serial);
@@ -30,13 +30,17 @@ impl Registry {
             self.shared.clients.forget_stranger(&last.name, is_connected);
         }
         self.note_end(&last.name);
-        if !in_charge {
+        if !in_charge && !beside {
             // A newer process of the client took over and is about to register. The ports stay open
             // meanwhile, and visitors are held until the new process has links.
             tokio::time::sleep(HANDOVER).await;
         }
         self.shared.private.withdraw(&last);
         self.published.withdraw(&last, (&self.handles, &self.shared.hosts)).await;
+        if in_charge {
+            // A process beside the ended one may have asked for the addresses that closed now.
+            self.review(&last.name).await;
+        }
     }
 }
 

@@ -69,7 +69,7 @@ pub enum ServerEvent {
     },
     /// The client is authenticated. Answer with [`accept`](super::ServerGreeting::accept) or
     /// [`refuse`](super::ServerGreeting::refuse).
-    Decide(Grant),
+    Decide(Box<Grant>),
     /// The greeting failed: send [`poll_output`](super::ServerGreeting::poll_output) and close.
     Failed(GreetingError),
 }
@@ -84,6 +84,8 @@ pub struct Grant {
     pub instance: InstanceId,
     /// This is the first log-in of the process, which takes over from an older process.
     pub takeover: bool,
+    /// The process stands beside others of its name ([`Features::BESIDE`]).
+    pub beside: bool,
     /// The client proved its name by a certificate, without a token.
     pub certificate: bool,
     /// The credential that the proof matches. Where a client has two, the driver learns which of

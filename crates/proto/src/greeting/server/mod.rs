@@ -25,7 +25,7 @@ use super::client::{FIRST_CARRIER, seconds};
 use super::keys::{self, ClientKeys, LinkSecret, StoredCredential};
 use super::message::{self, Accept, Hello, Inbound, Macs, Message};
 use super::transcript::Transcript;
-use super::{Binding, GreetingError, MAGIC, Refusal};
+use super::{Binding, Features, GreetingError, MAGIC, Refusal};
 use crate::{CarrierNumber, LinkId};
 
 /// A greeting seen from the server.
@@ -348,16 +348,17 @@ impl ServerGreeting {
 
     fn ask_for_decision(&mut self, claim: Box<Claim>, keys: ClientKeys, link: Option<LinkSecret>) {
         let hello = &claim.hello;
-        self.event = Some(ServerEvent::Decide(Grant {
+        self.event = Some(ServerEvent::Decide(Box::new(Grant {
             name: hello.name.clone(),
             instance: hello.instance,
             takeover: hello.takeover,
+            beside: hello.features.common(self.setup.features).have(Features::BESIDE),
             certificate: hello.certificate,
             credential: keys.stored(),
             attach: hello.attach,
             enrolled: hello.enrolls.then(|| keys.enrolled_token(&claim.hash).stored()),
             introduced: claim.introduced.clone(),
-        }));
+        })));
         self.state = State::Decision(claim, keys, link);
     }
 

@@ -114,7 +114,7 @@ impl Knowledge {
                 ServerEvent::Decide(grant) => match self.decision {
                     Ok(()) => {
                         let outcome = Ok(server.accept(&terms()).unwrap());
-                        return Some(ServerEnd { outcome, grant: Some(grant) });
+                        return Some(ServerEnd { outcome, grant: Some(*grant) });
                     }
                     Err(refusal) => server.refuse(refusal),
                 },

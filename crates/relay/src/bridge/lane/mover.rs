@@ -17,7 +17,7 @@ use transport::Inlet;
 use super::Ways;
 use super::way::Taken;
 use crate::duplex::Parts;
-use crate::pipe::{Pipe, Watchdog};
+use crate::pipe::{MOVED, Pipe, Watchdog};
 use crate::{End, Permit};
 
 /// Bytes per direction and poll, as those of the pump.
@@ -92,7 +92,7 @@ impl Mover {
                 pool::recycle(piece);
             }
             sent += size;
-            self.pipe.active().set(true);
+            self.pipe.note_active(MOVED);
             self.pipe.count_in(size);
             self.inlet.send(&mut frame);
             pool::give(frame);
@@ -106,7 +106,7 @@ impl Mover {
             return self.receive_for_nobody();
         };
         if taken > 0 {
-            self.pipe.active().set(true);
+            self.pipe.note_active(MOVED);
             self.pipe.count_out(taken);
             self.inlet.consumed(taken);
         }
@@ -167,7 +167,7 @@ impl Mover {
             return false;
         }
         let dog = self.dog.get_or_insert_with(|| Watchdog::new(period));
-        dog.poll(cx, self.pipe.active()).is_ready()
+        dog.poll(cx, || self.pipe.take_active(MOVED)).is_ready()
     }
 }
 

@@ -23,7 +23,8 @@ use transport::{FlowInlet, FlowOutlet};
 
 use super::table::{IsFull, Slot, Table};
 use super::{DropReason, FlowSettings, FlowStats, idle, is_refusal};
-use crate::{End, Permit};
+use crate::admit::Way;
+use crate::{End, Gate, Permit};
 
 use reply::Reply;
 
@@ -46,6 +47,16 @@ pub(crate) trait NearSocket: fmt::Debug + Sized + 'static {
     /// the last one. The others of the turn do not refresh the flow.
     fn begins_turn(&self, _seen: &Cell<u64>) -> bool {
         true
+    }
+
+    /// The peer whose datagrams the socket reads, where another one is the peer of the flow.
+    fn sender(&self, _to: &Self::To, peer: SocketAddr) -> SocketAddr {
+        peer
+    }
+
+    /// Whose rates of bytes hold for flows without a permit of their own.
+    fn gate(&self) -> Option<&Arc<Gate>> {
+        None
     }
 
     /// Counts the flows of a group of sockets.
@@ -108,6 +119,9 @@ impl<S: NearSocket> Ends<S> {
         bytes: usize,
         send: impl FnOnce(&dyn FlowInlet) -> usize,
     ) {
+        if !self.reply.may_pass(Way::Up, bytes) {
+            return self.reply.count_dropped(DropReason::Rate, count);
+        }
         if let Some(visit) = &self.reply.visit {
             visit.count_read(bytes);
         }
@@ -227,8 +241,11 @@ impl<S: NearSocket> NearFlows<S> {
                 IsFull::Source => DropReason::SourceLimit,
             });
         }
+        let sender = self.socket.sender(&to, peer);
         let reply = Reply::new(self, to, peer);
         let (inlet, permit) = open(Rc::<Reply<S>>::clone(&reply))?;
+        let gate = permit.as_ref().map(Permit::gate).or_else(|| self.socket.gate());
+        gate.into_iter().for_each(|gate| reply.obey(gate));
         let ends = Ends { reply, inlet: inlet.into() };
         if let Some(code) = ends.reply.closed.get() {
             if let Some(refused) = Flow::refused(code, now) {
@@ -236,7 +253,7 @@ impl<S: NearSocket> NearFlows<S> {
             }
             return Err(DropReason::of_refusal(code));
         }
-        let counted = Counted::new(self, peer);
+        let counted = Counted::new(self, sender);
         let live = Live { ends: ends.clone(), _permit: permit, _counted: counted };
         match self.insert(key, source, Flow::Live(live), now) {
             Ok(slot) => {

@@ -1,9 +1,10 @@
 //! The way back: what the far side answers goes to the peer, from the address that the peer sent to.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::fmt;
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use proto::ResetCode;
@@ -11,9 +12,10 @@ use tokio::time::Instant;
 use transport::FlowOutlet;
 
 use super::{Flow, NearFlows, NearSocket};
+use crate::admit::Way;
 use crate::flows::table::Slot;
 use crate::flows::{DropReason, FlowSettings, FlowStats};
-use crate::{End, Visit};
+use crate::{End, Gate, Visit, pace};
 
 /// The outlet of a flow.
 pub(crate) struct Reply<S: NearSocket> {
@@ -21,6 +23,8 @@ pub(crate) struct Reply<S: NearSocket> {
     to: S::To,
     pub(super) peer: SocketAddr,
     stats: Rc<FlowStats>,
+    /// Whose rates of bytes hold for the flow.
+    gate: OnceCell<Arc<Gate>>,
     /// For the access log.
     pub(super) visit: Option<Box<Visit>>,
     /// `None` until the flow is in the table.
@@ -49,6 +53,7 @@ impl<S: NearSocket> Reply<S> {
             to,
             peer,
             stats: Rc::clone(stats),
+            gate: OnceCell::new(),
             visit: visit.map(|_| Box::new(Visit::new(Some(peer)))),
             slot: Cell::new(None),
             turn: Cell::new(0),
@@ -56,6 +61,20 @@ impl<S: NearSocket> Reply<S> {
             is_answered: Cell::new(false),
             unanswered: Cell::new(0),
         })
+    }
+
+    /// The rates of this gate hold for the flow.
+    pub(super) fn obey(&self, gate: &Arc<Gate>) {
+        let _ = self.gate.set(Arc::clone(gate));
+    }
+
+    /// Whether datagrams of so many bytes are within the rates in force, and charges them.
+    pub(super) fn may_pass(&self, way: Way, bytes: usize) -> bool {
+        self.gate.get().is_none_or(|gate| pace::take_now(gate, way, bytes, true))
+    }
+
+    pub(super) fn count_dropped(&self, reason: DropReason, count: usize) {
+        self.stats.count_dropped(reason, count);
     }
 
     pub(super) fn tell_end(&self, end: End) {
@@ -85,6 +104,9 @@ impl<S: NearSocket> FlowOutlet for Reply<S> {
     fn deliver(&self, datagram: Bytes) {
         let Some(flows) = self.flows.upgrade() else { return };
         let size = datagram.len();
+        if !self.may_pass(Way::Down, size) {
+            return self.stats.count_dropped(DropReason::Rate, 1);
+        }
         let is_open = self.closed.get().is_none();
         if !is_open || !flows.socket.send(&self.to, datagram, &self.stats) {
             return self.stats.count_dropped(DropReason::Late, 1);

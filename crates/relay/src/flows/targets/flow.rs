@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,13 +17,14 @@ use tokio::time::Instant;
 use transport::{FlowInlet, FlowOutlet};
 
 use super::{FlowCaller, give_way_to};
+use crate::admit::Way;
 use crate::dial::{Allow, DialError, TargetAddr, telling};
 use crate::flows::ports::Port;
 use crate::flows::table::Slot;
 use crate::flows::waking::TaskWaker;
 use crate::flows::{DropReason, FlowSettings, pass_on};
 use crate::room::Position;
-use crate::{Permit, Targets};
+use crate::{Gate, Permit, Targets, pace};
 
 /// Datagrams that wait for a lookup, and their bytes.
 const WAITING: usize = 8;
@@ -52,6 +54,8 @@ pub(super) struct Target {
     pub(super) state: RefCell<State>,
     inlet: RefCell<Option<Rc<dyn FlowInlet>>>,
     permit: Cell<Option<Permit>>,
+    /// Whose rates of bytes hold for the flow.
+    gate: Option<Arc<Gate>>,
     pub(super) slot: Cell<Option<Slot>>,
     /// Datagrams that wait for the lookup. If the name has several addresses, they stay until one
     /// has answered.
@@ -131,6 +135,7 @@ impl Target {
         caller: FlowCaller,
     ) -> Rc<Self> {
         let FlowCaller { allow, visitor: _, permit, stand_ins } = caller;
+        let gate = permit.as_ref().map(|permit| Arc::clone(permit.gate()));
         Rc::new(Self {
             settings: Rc::clone(settings),
             address: RefCell::new(address),
@@ -139,6 +144,7 @@ impl Target {
             state: RefCell::new(State::Looking),
             inlet: RefCell::new(Some(inlet.into())),
             permit: Cell::new(permit),
+            gate,
             slot: Cell::new(None),
             waiting: RefCell::default(),
             others: RefCell::default(),
@@ -276,7 +282,15 @@ impl Target {
         }
         let inlet = self.inlet.borrow().clone();
         let Some(inlet) = inlet else { return };
+        if !self.may_pass(Way::Down, arrival.bytes()) {
+            return stats.count_dropped(DropReason::Rate, arrival.count());
+        }
         let _ = pass_on(arrival, &*inlet, stats);
+    }
+
+    /// Whether datagrams of so many bytes are within the rates in force, and charges them.
+    fn may_pass(&self, way: Way, bytes: usize) -> bool {
+        self.gate.as_ref().is_none_or(|gate| pace::take_now(gate, way, bytes, true))
     }
 
     /// Whether what is sent may have to be sent to another address as well.
@@ -478,6 +492,9 @@ impl Target {
 impl FlowOutlet for Target {
     fn deliver(&self, datagram: Bytes) {
         let FlowSettings { stats, targets, .. } = &*self.settings;
+        if !self.may_pass(Way::Up, datagram.len()) {
+            return stats.count_dropped(DropReason::Rate, 1);
+        }
         let socket = match &*self.state.borrow() {
             State::Closed => return stats.count_dropped(DropReason::Late, 1),
             State::Looking => None,

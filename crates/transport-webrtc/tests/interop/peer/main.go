@@ -1,5 +1,6 @@
 // The other end of the interoperability tests: WebRTC by pion, which shares no code with the crate
-// webrtc. Arguments: the role (`offer` or `answer`), and the address of the signalling.
+// webrtc. Arguments: the role (`offer` or `answer`), the address of the signalling, and the number of
+// bytes in each direction.
 package main
 
 import (
@@ -13,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,7 +23,6 @@ import (
 )
 
 const (
-	total   = 5 << 20
 	message = 16_384
 	closed  = 1 << 20 // Bytes of the channel that closes without an end.
 )
@@ -128,7 +129,7 @@ func describe(pc *webrtc.PeerConnection, description webrtc.SessionDescription, 
 	return pc.LocalDescription().SDP
 }
 
-func offer(signalling string) {
+func offer(signalling string, total int) {
 	pc := connection()
 	channel, err := pc.CreateDataChannel("echo", nil)
 	check(err)
@@ -201,10 +202,14 @@ func answer(signalling string) {
 }
 
 func main() {
-	time.AfterFunc(100*time.Second, func() { log.Fatal("not within 100 s") })
+	total, err := strconv.Atoi(os.Args[3])
+	check(err)
+	// The test ends first: 60 s, and 1 s for each 300 kB.
+	limit := 100*time.Second + time.Duration(total/200_000)*time.Second
+	time.AfterFunc(limit, func() { log.Fatal("not within ", limit) })
 	switch os.Args[1] {
 	case "offer":
-		offer(os.Args[2])
+		offer(os.Args[2], total)
 	case "answer":
 		answer(os.Args[2])
 	}

@@ -74,8 +74,13 @@ import fcntl, os, pty, signal, subprocess, sys, termios, time
 typed, program = sys.argv[1], sys.argv[2:]
 ours, theirs = pty.openpty()
 before = termios.tcgetattr(theirs)
+def prepare():
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    # A suite in the background ignores these signals, and its programs would do so as well.
+    for name in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        signal.signal(name, signal.SIG_DFL)
 child = subprocess.Popen(program, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs,
-    start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+    start_new_session=True, preexec_fn=prepare)
 while termios.tcgetattr(theirs)[3] & termios.ECHO:
     assert child.poll() is None, child.returncode
     time.sleep(0.01)

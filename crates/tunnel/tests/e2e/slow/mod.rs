@@ -3,4 +3,5 @@
 
 mod limits;
 mod paths;
+mod rates;
 mod vanish;

@@ -1,6 +1,7 @@
 //! Programs without a tunnel visit a private service by WebRTC. The stage is that of private services;
 //! the server takes offers at a listener of WebSockets.
 
+mod door;
 mod programs;
 mod requests;
 
@@ -63,7 +64,7 @@ impl Answer {
 fn http(port: u16, method: &str, path: &str, fields: &[(&str, &str)], body: &str) -> Answer {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.set_read_timeout(Some(LONG)).unwrap();
-    let mut head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n");
+    let mut head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n");
     for (name, value) in fields {
         head.push_str(&format!("{name}: {value}\r\n"));
     }

@@ -91,6 +91,9 @@ fn an_offer_without_the_right_proofs_is_refused_before_there_is_a_socket() {
     // The proofs are right, and the text is no offer.
     is(good, 503, "cannot take the offer");
     stage.home().wait_line(&["client laptop does not visit", "by WebRTC: wrong token"], LONG);
+    // The brake of log-ins counts it.
+    let words = ["`laptop` did not log in: wrong token for an offer of WebRTC"];
+    stage.running.server.wait_line(&words, LONG);
     let lines = [("Content-Type", "application/sdp")];
     let told = http(port, "POST", "/webrtc/home/echo", &lines, "v=0\r\n");
     assert_eq!(told.status, 401);
@@ -132,7 +135,7 @@ fn offers_come_to_a_port_for_everything_too() {
     assert_eq!(told.status, 503, "the proofs are right, and the text is no offer: {told:?}");
     let stranger = Program { token: OTHER, ..Program::default() };
     assert_eq!(stranger.offer(mux, "v=0\r\n").status, 401);
-    assert_eq!(http(mux, "GET", "/webrtcs", &[("Connection", "close")], "").status, 404);
+    assert_eq!(http(mux, "GET", "/webrtcs", &[], "").status, 404);
     stage.home().kill();
 }
 

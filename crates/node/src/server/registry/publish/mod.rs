@@ -14,6 +14,7 @@ mod address;
 mod budget;
 mod of_client;
 mod of_names;
+mod shares;
 #[cfg(test)]
 mod tests;
 
@@ -39,12 +40,14 @@ use super::super::hosts::Hosts;
 use super::super::private::PrivateServices;
 use budget::Budget;
 use of_client::OfClient;
+use shares::Shares;
 
 /// All entrances of a server.
 #[derive(Debug)]
 pub(super) struct Published {
     directory: Arc<dyn Directory>,
     budget: Arc<Budget>,
+    shares: Arc<Shares>,
     clients: Mutex<HashMap<String, Arc<tokio::sync::Mutex<OfClient>>>>,
     /// The last registration of each session, by its id.
     answers: Mutex<HashMap<u64, Answer>>,
@@ -67,6 +70,8 @@ struct Answer {
 pub(super) struct Registrant<'a> {
     pub(super) session: &'a Arc<Session>,
     pub(super) client: &'a Client,
+    /// The client has no other process.
+    pub(super) is_alone: bool,
     /// The client is configured or was enrolled, so `tunnel allow` can give it a right.
     pub(super) is_known: bool,
     pub(super) public_bind: IpAddr,
@@ -114,8 +119,8 @@ impl Published {
     /// The listeners of all clients together may use at most `descriptors`, and at most `kept` of
     /// them may lie in the part of the descriptor table that is kept for others.
     pub(super) fn new(descriptors: usize, kept: usize, directory: Arc<dyn Directory>) -> Self {
-        let (clients, answers, told) = Default::default();
-        Self { directory, budget: Budget::new(descriptors, kept), clients, answers, told }
+        let (shares, clients, answers, told) = Default::default();
+        Self { directory, budget: Budget::new(descriptors, kept), shares, clients, answers, told }
     }
 
     /// Waits for the turn of the client of this name.
@@ -126,6 +131,7 @@ impl Published {
                 Arc::new(tokio::sync::Mutex::new(OfClient::new(
                     &self.directory,
                     &self.budget,
+                    &self.shares,
                     name,
                 )))
             };

@@ -20,7 +20,7 @@ use crate::aim::Aim;
 use crate::backends::Backends;
 use crate::client::may_pass;
 use crate::descriptors;
-use crate::entrance::{self, Entrance};
+use crate::entrance::{self, Announcers, Entrance};
 use crate::listeners::Listeners;
 use crate::names::{Host, Kind};
 use crate::session::{Handle, Session};
@@ -33,13 +33,18 @@ use super::address::{
     Outcome, Place, Public, Settled, error, no_room, parse, refusal, settle, told,
 };
 use super::budget::{Budget, Reserved};
+use super::shares::Shares;
 
 /// The entrances of one client.
 #[derive(Debug)]
 pub(super) struct OfClient {
     pub(super) name: Arc<str>,
     pub(super) directory: Arc<dyn Directory>,
-    budget: Arc<Budget>,
+    pub(super) budget: Arc<Budget>,
+    pub(super) shares: Arc<Shares>,
+    /// The shared entrances that its sessions serve, by session: whether the latest registration of
+    /// the session includes each.
+    pub(super) joined: HashMap<(u64, Place), bool>,
     pub(super) entrances: HashMap<Place, Entry>,
     /// The claims of names, with the kind and the public address of the first service. Services
     /// that share a name share its claim.
@@ -77,14 +82,29 @@ pub(super) struct Registration {
 }
 
 impl OfClient {
-    pub(super) fn new(directory: &Arc<dyn Directory>, budget: &Arc<Budget>, name: &str) -> Self {
+    pub(super) fn new(
+        directory: &Arc<dyn Directory>,
+        budget: &Arc<Budget>,
+        shares: &Arc<Shares>,
+        name: &str,
+    ) -> Self {
         let (directory, budget) = (Arc::clone(directory), Arc::clone(budget));
-        let (entrances, names) = Default::default();
-        Self { name: name.into(), directory, budget, entrances, names, source: None }
+        let shares = Arc::clone(shares);
+        let (entrances, joined, names) = Default::default();
+        Self {
+            name: name.into(),
+            directory,
+            budget,
+            shares,
+            joined,
+            entrances,
+            names,
+            source: None,
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.entrances.is_empty()
+        self.entrances.is_empty() && self.joined.is_empty()
     }
 
     /// Applies a registration. Returns what became of each service.
@@ -94,21 +114,34 @@ impl OfClient {
         // port.
         let domain = to.hosts.domain();
         let domain = domain.as_ref().map(|domain| domain.as_str());
-        let places = register.services.iter().flat_map(|spec| {
-            let path = spec.terms.http.path.as_deref();
-            let parsed = spec.public.iter().map(|text| parse(text, to.public_bind, domain));
-            parsed.flatten().map(move |public| public.place(path))
-        });
-        let asked: HashSet<_> = places.collect();
+        let places = |shared: bool| {
+            let specs = register.services.iter();
+            let specs = specs.filter(move |spec| spec.terms.shared.is_some() == shared);
+            let places = specs.flat_map(|spec| {
+                let path = spec.terms.http.path.as_deref();
+                let parsed = spec.public.iter().map(|text| parse(text, to.public_bind, domain));
+                parsed.flatten().map(move |public| public.place(path))
+            });
+            places.collect::<HashSet<_>>()
+        };
+        let (asked, shared) = (places(false), places(true));
         let mut chosen: HashMap<String, Vec<Place>> = HashMap::new();
         for (place, entry) in &mut self.entrances {
-            entry.wanted = entry.chosen || asked.contains(place);
+            entry.wanted = entry.chosen || asked.contains(place) || entry.is_of_other(to);
             if entry.chosen {
                 chosen.entry(entry.entrance.name()).or_default().push(place.clone());
             }
         }
+        for ((session, place), wanted) in &mut self.joined {
+            *wanted = *session != to.session.id || shared.contains(place);
+        }
         self.close_unwanted(to, register).await;
-        self.entrances.values_mut().for_each(|entry| entry.wanted = false);
+        for (place, entry) in &mut self.entrances {
+            entry.wanted = entry.is_of_other(to) && !asked.contains(place);
+        }
+        for ((session, _), wanted) in &mut self.joined {
+            *wanted = *session != to.session.id;
+        }
         let mut state = Registration {
             ports: to.client.ports,
             hosts: to.client.hosts.map_or(u32::MAX, NonZeroU32::get),
@@ -122,7 +155,10 @@ impl OfClient {
         }
         self.close_unwanted(to, register).await;
         if register.leaving {
-            to.hosts.note_away(&self.name);
+            // The names of a process that goes stay published by those beside it.
+            if to.is_alone {
+                to.hosts.note_away(&self.name);
+            }
         } else {
             to.hosts.remember(&self.name, &names);
         }
@@ -251,6 +287,9 @@ impl OfClient {
         spec: &ServiceSpec,
         (text, (over, address), place): (&str, (Over, SocketAddr), Place),
     ) -> Outcome<SocketAddr> {
+        if spec.terms.shared.is_some() {
+            return self.share_port(to, spec, (text, (over, address), place)).await;
+        }
         if let Some(entry) = self.entrances.get_mut(&place) {
             if entry.wanted {
                 return Err(error(
@@ -268,9 +307,11 @@ impl OfClient {
         })?;
         let reserved = self.budget.reserve(to.handles.len());
         let reserved = reserved.ok_or_else(|| no_room(text, spec.name.as_str()))?;
-        self.bind(to, spec, (over, address), (claim, reserved), false)
-            .await
-            .map_err(|e| refusal(text, spec.name.as_str(), &e))
+        let place = claim.key().clone().into();
+        let entry = listen(to, spec, (over, address), (claim, reserved), false).await;
+        let entry = entry.map_err(|e| refusal(text, spec.name.as_str(), &e))?;
+        self.entrances.insert(place, entry);
+        Ok(address)
     }
 
     /// Opens an entrance on a port that the server chooses: the port that this service had before, or
@@ -310,6 +351,10 @@ impl OfClient {
             }
         };
         let any = format!("{over}://:0");
+        if spec.terms.shared.is_some() {
+            let text = format!("{any}: clients cannot share a port that the server chooses");
+            return Err(error(ServiceErrorCode::BadAddress, text));
+        }
         for port in own.into_iter().chain(ports.by_ref()) {
             let address = SocketAddr::new(bind, port);
             let key = Key::Port(over, address);
@@ -317,8 +362,10 @@ impl OfClient {
             let Some(reserved) = self.budget.reserve(to.handles.len()) else {
                 return Err(no_room(&any, service));
             };
-            match self.bind(to, spec, (over, address), (claim, reserved), true).await {
-                Ok(address) => {
+            let place = claim.key().clone().into();
+            match listen(to, spec, (over, address), (claim, reserved), true).await {
+                Ok(entry) => {
+                    self.entrances.insert(place, entry);
                     if to.is_known {
                         self.directory.note_chosen(&self.name, service, (over, address));
                     }
@@ -338,69 +385,52 @@ impl OfClient {
         ))
     }
 
-    /// Listens at the claimed address on all workers.
-    async fn bind(
-        &mut self,
-        to: Registrant<'_>,
-        spec: &ServiceSpec,
-        (over, address): (Over, SocketAddr),
-        (claim, mut reserved): (Claim, Reserved),
-        chosen: bool,
-    ) -> io::Result<SocketAddr> {
-        let listeners = Listeners::ports(over, address, to.handles.len())?;
-        let room = descriptors::room();
-        if !reserved.keep(listeners.sockets().filter(|socket| !room.holds(socket)).count()) {
-            return Err(Errno::MFILE.into());
-        }
-        let entrance = Arc::new(Entrance {
-            id: entrance::next_id(),
-            address: format!("{over}://{address}"),
-            steering: listeners.steering(),
-            bounds: to.client.flow_bounds(to.clients.trusted()),
-            backends: Backends::new(
-                aim(spec, None),
-                to.session,
-                Gate::within(Arc::clone(&to.client.gate), None),
-            ),
-        });
-        entrance.steer(to.session);
-        if let Err(e) = entrance::open_everywhere(to.handles, &entrance, listeners).await {
-            entrance::close_everywhere(to.handles, entrance.id).await;
-            return Err(e);
-        }
-        let gate = Arc::clone(&to.client.gate);
-        let place = claim.key().clone().into();
-        let (claim, host, wanted) = (Arc::new(claim), None, true);
-        let held = (claim, Some(reserved));
-        self.entrances.insert(place, Entry { entrance, held, gate, host, chosen, wanted });
-        Ok(address)
-    }
-
     async fn close_unwanted(&mut self, to: Registrant<'_>, register: &Register) {
         // A client that stops wants nothing any more, and may be started again in a moment.
         let is_final = !register.services.is_empty();
         let why = Closed { is_news: true, is_final };
         self.close(|entry| !entry.wanted, (to.handles, to.hosts), why).await;
+        self.leave(
+            |(session, _), wanted| *session == to.session.id && !wanted,
+            (to.handles, to.hosts),
+            why,
+        )
+        .await;
     }
 
     /// Closes the entrances that lead to this session.
     pub(super) async fn close_of(&mut self, session: &Session, at: (&[Handle], &Hosts)) {
         let leads = |entry: &Entry| entry.entrance.backends.first().session.id == session.id;
-        self.close(leads, at, Closed { is_news: true, is_final: false }).await;
+        let why = Closed { is_news: true, is_final: false };
+        self.close(leads, at, why).await;
+        self.leave(|(of, _), _| *of == session.id, at, why).await;
         self.note_away(at.1);
     }
 
     /// Notes that the names of the client are not published any more, if it has no entrance.
     fn note_away(&self, hosts: &Hosts) {
-        if self.entrances.values().all(|entry| entry.host.is_none()) {
+        let joins_names = self.joined.keys().any(|(_, place)| place.kind.is_some());
+        if !joins_names && self.entrances.values().all(|entry| entry.host.is_none()) {
             hosts.note_away(&self.name);
         }
     }
 
     /// Closes all entrances, at the end of the server.
     pub(super) async fn close_all(&mut self, at: (&[Handle], &Hosts)) {
-        self.close(|_| true, at, Closed { is_news: false, is_final: true }).await;
+        let why = Closed { is_news: false, is_final: true };
+        self.close(|_| true, at, why).await;
+        self.leave(|_, _| true, at, why).await;
         self.note_away(at.1);
+    }
+
+    /// Tells that a service is published no more.
+    pub(super) fn tell_end(&self, hosts: &Hosts, service: &str) {
+        let (client, source) = (&*self.name, self.source.map(display));
+        tracing::info!(
+            target: AUDIT, client, service, source,
+            "service {service} of client {client} is published no more"
+        );
+        hosts.events.tell(|| Changed::withdrawn(client, service));
     }
 
     async fn close(
@@ -410,22 +440,11 @@ impl OfClient {
         why: Closed,
     ) {
         let gone: Vec<_> = self.entrances.extract_if(|_, entry| gone(entry)).collect();
-        for (_, Entry { entrance, held, host, .. }) in gone {
+        for (_, entry) in gone {
             if why.is_news {
-                let service = entrance.name();
-                let (client, source) = (&*self.name, self.source.map(display));
-                tracing::info!(
-                    target: AUDIT, client, service, source,
-                    "service {service} of client {client} is published no more"
-                );
-                hosts.events.tell(|| Changed::withdrawn(client, &service));
+                self.tell_end(hosts, &entry.entrance.name());
             }
-            if let Some((host, _)) = host {
-                hosts.names.remove(&host, entrance.id, why.is_final);
-            }
-            entrance::close_everywhere(handles, entrance.id).await;
-            // The port is free only now.
-            drop(held);
+            entry.shut((handles, hosts), why).await;
         }
         self.names.retain(|_, (_, claim, _)| claim.strong_count() > 0);
     }
@@ -437,6 +456,23 @@ impl OfClient {
 }
 
 impl Entry {
+    /// Whether it leads to another process of the client, which stands beside that of this
+    /// registration.
+    fn is_of_other(&self, to: Registrant<'_>) -> bool {
+        !to.is_alone && self.entrance.backends.first().session.id != to.session.id
+    }
+
+    /// Closes the entrance.
+    pub(super) async fn shut(self, (handles, hosts): (&[Handle], &Hosts), why: Closed) {
+        let Self { entrance, held, host, .. } = self;
+        if let Some((host, _)) = host {
+            hosts.names.remove(&host, entrance.id, why.is_final);
+        }
+        entrance::close_everywhere(handles, entrance.id).await;
+        // The port is free only now.
+        drop(held);
+    }
+
     /// Leads new visitors to this session and counts them for the client as it is now. Present
     /// visitors stay counted in their old gate.
     pub(super) fn lead_to(
@@ -466,6 +502,56 @@ pub(super) fn aim(spec: &ServiceSpec, rules: Option<Arc<web::Rules>>) -> Aim {
     Aim { target: Target::Service(name.clone()), name, terms, rules, proxy: None }
 }
 
+/// Listens at the claimed address on all workers.
+pub(super) async fn listen(
+    to: Registrant<'_>,
+    spec: &ServiceSpec,
+    (over, address): (Over, SocketAddr),
+    (claim, mut reserved): (Claim, Reserved),
+    chosen: bool,
+) -> io::Result<Entry> {
+    let listeners = Listeners::ports(over, address, to.handles.len())?;
+    let room = descriptors::room();
+    if !reserved.keep(listeners.sockets().filter(|socket| !room.holds(socket)).count()) {
+        return Err(Errno::MFILE.into());
+    }
+    let entrance = Arc::new(Entrance {
+        id: entrance::next_id(),
+        address: format!("{over}://{address}"),
+        steering: listeners.steering(),
+        bounds: to.client.flow_bounds(to.clients.trusted()),
+        announcers: Announcers::Port(over, address, Arc::clone(to.clients.balancers())),
+        backends: backends(to, spec, None),
+    });
+    entrance.steer(to.session);
+    if let Err(e) = entrance::open_everywhere(to.handles, &entrance, listeners).await {
+        entrance::close_everywhere(to.handles, entrance.id).await;
+        return Err(e);
+    }
+    let gate = Arc::clone(&to.client.gate);
+    let held = (Arc::new(claim), Some(reserved));
+    Ok(Entry { entrance, held, gate, host: None, chosen, wanted: true })
+}
+
+/// The backends of a new entrance.
+pub(super) fn backends(
+    to: Registrant<'_>,
+    spec: &ServiceSpec,
+    rules: Option<Arc<web::Rules>>,
+) -> Backends {
+    let gate = gate(to);
+    let backends = Backends::new(aim(spec, rules.clone()), to.session, Arc::clone(&gate));
+    if spec.terms.shared.is_some() {
+        backends.join(to.session, aim(spec, rules), &gate);
+    }
+    backends
+}
+
+/// The gate of a backend within that of its client.
+pub(super) fn gate(to: Registrant<'_>) -> Arc<Gate> {
+    Gate::within(Arc::clone(&to.client.gate), None)
+}
+
 /// The ports of `ranges`, those of `others` last.
 fn free_ports(
     ranges: Vec<(u16, u16)>,
@@ -485,9 +571,9 @@ fn free_ports(
 
 /// How entrances close.
 #[derive(Clone, Copy)]
-struct Closed {
+pub(super) struct Closed {
     /// The log says so.
-    is_news: bool,
+    pub(super) is_news: bool,
     /// The client does not want them any more. Otherwise the client is away and may come back.
-    is_final: bool,
+    pub(super) is_final: bool,
 }

@@ -3,17 +3,15 @@
 use std::sync::Arc;
 
 use proto::control::{ServiceErrorCode, ServiceSpec};
-use relay::Gate;
 
-use crate::backends::Backends;
-use crate::entrance::{self, Entrance};
+use crate::entrance::{self, Announcers, Entrance};
 use crate::listeners::Listeners;
 use crate::names::{Host, Kind, Published};
 use crate::server::directory::Claim;
 
 use super::Registrant;
 use super::address::{Outcome, Place, error};
-use super::of_client::{Entry, OfClient, Registration, aim};
+use super::of_client::{Entry, OfClient, Registration, backends};
 
 impl OfClient {
     /// Publishes a service under a name. Returns the URL at which visitors reach it.
@@ -46,6 +44,11 @@ impl OfClient {
             let name = &spec.name;
             error(ServiceErrorCode::BadAddress, format!("{text}: service {name}: {why}"))
         })?;
+        if spec.terms.shared.is_some() {
+            self.share_name(to, spec, (text, &host, place, &url), rules).await?;
+            state.hosts = left;
+            return Ok(url);
+        }
         if let Some(entry) = self.entrances.get_mut(&place) {
             if entry.wanted {
                 let text = format!("{text} is published by another service of this client");
@@ -61,26 +64,8 @@ impl OfClient {
             None => url.clone(),
         };
         let claim = self.claim_name(text, &place, &address).await?;
-        let wanted_certificate = to.hosts.certify(&host, &to.account())?;
-        let entrance = Arc::new(Entrance {
-            id: entrance::next_id(),
-            address,
-            steering: None,
-            bounds: Arc::default(),
-            backends: Backends::new(
-                aim(spec, Some(rules)),
-                to.session,
-                Gate::within(Arc::clone(&to.client.gate), None),
-            ),
-        });
-        let opened = entrance::open_everywhere(to.handles, &entrance, Listeners::Tcp(Vec::new()));
-        opened.await.map_err(|why| error(ServiceErrorCode::Internal, format!("{text}: {why}")))?;
-        let (kind, path) = (host.kind, place.path.clone());
-        to.hosts.names.add(&host, Published { kind, path, entrance: Arc::clone(&entrance) });
-        let gate = Arc::clone(&to.client.gate);
-        let (host, chosen, wanted) = (Some((host, wanted_certificate)), false, true);
-        let held = (claim, None);
-        self.entrances.insert(place, Entry { entrance, held, gate, host, chosen, wanted });
+        let entry = open_named(to, spec, (text, &host, &place, address), (claim, rules)).await?;
+        self.entrances.insert(place, entry);
         state.hosts = left;
         Ok(url)
     }
@@ -154,4 +139,29 @@ impl OfClient {
         }
         Err(error(ServiceErrorCode::NotAllowed, text))
     }
+}
+
+/// Opens an entrance at a claimed name.
+pub(super) async fn open_named(
+    to: Registrant<'_>,
+    spec: &ServiceSpec,
+    (text, host, place, address): (&str, &Host, &Place, String),
+    (claim, rules): (Arc<Claim>, Arc<web::Rules>),
+) -> Outcome<Entry> {
+    let certificate = to.hosts.certify(host, &to.account())?;
+    let entrance = Arc::new(Entrance {
+        id: entrance::next_id(),
+        address,
+        steering: None,
+        bounds: Arc::default(),
+        announcers: Announcers::Nobody,
+        backends: backends(to, spec, Some(rules)),
+    });
+    let opened = entrance::open_everywhere(to.handles, &entrance, Listeners::Tcp(Vec::new()));
+    opened.await.map_err(|why| error(ServiceErrorCode::Internal, format!("{text}: {why}")))?;
+    let (kind, path) = (host.kind, place.path.clone());
+    to.hosts.names.add(host, Published { kind, path, entrance: Arc::clone(&entrance) });
+    let gate = Arc::clone(&to.client.gate);
+    let (host, held) = (Some((host.clone(), certificate)), (claim, None));
+    Ok(Entry { entrance, held, gate, host, chosen: false, wanted: true })
 }

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 
 use config::{Over, ServerFlags, Sources, Text};
 use link::{Lease, ProcessBudget};
-use proto::control::{ServiceErrorCode, ServiceSpec, ServiceTerms};
+use proto::control::{ServiceErrorCode, ServiceSpec, ServiceTerms, Sharing};
 use proto::greeting::Name;
 
 use super::super::super::clients::Clients;
@@ -97,6 +97,7 @@ impl Rig {
         let to = Registrant {
             session,
             client,
+            is_alone: false,
             is_known: true,
             public_bind: Ipv4Addr::LOCALHOST.into(),
             hosts: &self.hosts,
@@ -128,6 +129,7 @@ async fn a_refusal_names_the_command_that_permits_the_port_where_it_can() {
         let to = Registrant {
             session: &session,
             client: &client,
+            is_alone: true,
             is_known,
             public_bind: Ipv4Addr::LOCALHOST.into(),
             hosts: &rig.hosts,
@@ -504,4 +506,87 @@ async fn a_name_is_known_after_its_client_left_unless_it_is_withdrawn_or_meant_t
     rig.published.withdraw(&other, rig.at()).await;
     let owners: Vec<_> = rig.hosts.names_away().into_iter().map(|name| name.client).collect();
     assert_eq!(owners, ["other".into()]);
+}
+
+/// A registration of a shared service at this address.
+fn shares(generation: u64, public: &str) -> Register {
+    let mut register = register(generation, &[1]);
+    let spec = &mut register.services[0];
+    spec.public = vec![public.to_owned()];
+    spec.terms.shared = Some(Sharing::RoundRobin);
+    register
+}
+
+#[tokio::test]
+async fn clients_that_may_share_serve_one_port_until_the_last_of_them_goes() {
+    let rig = Rig::new(100);
+    let port = free_port();
+    let public = format!("tcp://127.0.0.1:{port}");
+    let rights = client(&format!("allow: {{ tcp: {port}, shared: true }}"));
+    let [home, office, second] = ["home", "office", "office"].map(|name| Session::new(name, 1));
+    for session in [&home, &office, &second] {
+        let told = rig.apply(session, &rights, shares(1, &public)).await;
+        assert_eq!(told, [Ok(vec![public.clone()])]);
+    }
+    // Without the right, and without the word of the service.
+    let other = Session::new("other", 1);
+    let denied = client(&format!("allow: {{ tcp: {port} }}"));
+    let told = rig.apply(&other, &denied, shares(1, &public)).await;
+    assert_eq!(code(&told[0]), Some(ServiceErrorCode::NotAllowed), "{told:?}");
+    let told = rig.apply(&other, &rights, register(2, &[port])).await;
+    assert_eq!(code(&told[0]), Some(ServiceErrorCode::PortTaken), "{told:?}");
+    let is_open = || TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_err();
+    for session in [&home, &second, &office] {
+        assert!(is_open());
+        rig.published.withdraw(session, rig.at()).await;
+    }
+    assert!(!is_open());
+    assert!(!rig.published.clients.lock().unwrap().contains_key("office"));
+    // A service that stops to share has the address for itself.
+    rig.apply(&home, &rights, shares(2, &public)).await;
+    let told = rig.apply(&home, &rights, register(3, &[port])).await;
+    assert!(told[0].is_ok(), "{told:?}");
+    let told = rig.apply(&office, &rights, shares(3, &public)).await;
+    assert_eq!(code(&told[0]), Some(ServiceErrorCode::PortTaken), "{told:?}");
+}
+
+#[tokio::test]
+async fn clients_share_a_name_only_with_the_same_rules_for_its_visitors() {
+    let rig = Rig::new(100);
+    let rights = client("allow: { http: a.example, shared: true }");
+    let [home, office] = ["home", "office"].map(|name| Session::new(name, 1));
+    let told = rig.apply(&home, &rights, shares(1, "http://a.example")).await;
+    assert!(told[0].is_ok(), "{told:?}");
+    let mut strict = shares(1, "http://a.example");
+    strict.services[0].terms.visitors.allow_from = Some([].into());
+    let told = rig.apply(&office, &rights, strict).await;
+    assert_eq!(code(&told[0]), Some(ServiceErrorCode::PortTaken), "{told:?}");
+    let told = rig.apply(&office, &rights, shares(2, "http://a.example")).await;
+    assert!(told[0].is_ok(), "{told:?}");
+    let found = rig.hosts.names.find(Space::Http, "a.example").unwrap();
+    let served = found[0].entrance.backends.all();
+    let served: Vec<_> = served.iter().map(|one| one.picked.client.as_str()).collect();
+    assert_eq!(served, ["home", "office"]);
+    rig.published.withdraw(&home, rig.at()).await;
+    let found = rig.hosts.names.find(Space::Http, "a.example").unwrap();
+    assert_eq!(found[0].entrance.backends.first().picked.client, "office");
+    rig.published.withdraw(&office, rig.at()).await;
+    assert!(rig.hosts.names.find(Space::Http, "a.example").is_none());
+}
+
+#[tokio::test]
+async fn an_address_that_one_process_has_alone_is_left_to_it_by_the_process_beside() {
+    let rig = Rig::new(100);
+    let [own, other] = [free_port(), free_port()];
+    let rights = client(&format!("allow: {{ tcp: [{own}, {other}] }}"));
+    let [first, second] = ["home", "home"].map(|name| Session::new(name, 1));
+    assert!(rig.apply(&first, &rights, register(1, &[own])).await[0].is_ok());
+    assert!(rig.apply(&second, &rights, register(1, &[other])).await[0].is_ok());
+    let has = |port| Key::Port(Over::Tcp, SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    assert!(rig.published.turn("home").await.mine.has(has(own)));
+    // The newest process that asks for an address gets it.
+    assert!(rig.apply(&second, &rights, register(2, &[own])).await[0].is_ok());
+    rig.published.withdraw(&first, rig.at()).await;
+    assert!(rig.published.turn("home").await.mine.has(has(own)));
+    assert!(!rig.published.turn("home").await.mine.has(has(other)));
 }

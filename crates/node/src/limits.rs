@@ -1,0 +1,39 @@
+//! The limits of all streams of this process: of a server those of all clients together, of a client
+//! those of all its services and forwards. The gate of a client, of a service or of a forward lies
+//! inside. A process has one server and one client at most, but for tests.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, LazyLock};
+
+use proto::Limits;
+use relay::Gate;
+
+use crate::descriptors;
+
+static SERVER: LazyLock<Arc<Gate>> = LazyLock::new(|| Gate::new(None));
+static CLIENT: LazyLock<Arc<Gate>> = LazyLock::new(|| Gate::new(None));
+
+/// The gate of all clients of a server.
+pub(crate) fn of_server() -> &'static Arc<Gate> {
+    &SERVER
+}
+
+/// The gate of all services and forwards of a client.
+pub(crate) fn of_client() -> &'static Arc<Gate> {
+    &CLIENT
+}
+
+/// Changes the limits of a server, for streams that live as well.
+pub(crate) fn set_server(limits: &Limits) {
+    SERVER.set(limits);
+}
+
+/// Changes the limits of a client, for streams that live as well.
+pub(crate) fn set_client(limits: &Limits) {
+    CLIENT.set(limits);
+}
+
+/// The source of a visitor for limits of each source. A trusted reverse proxy is none.
+pub(crate) fn source(visitor: Option<SocketAddr>) -> Option<IpAddr> {
+    visitor.map(|visitor| visitor.ip().to_canonical()).filter(|ip| !descriptors::is_trusted(*ip))
+}

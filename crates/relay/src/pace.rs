@@ -1,0 +1,343 @@
+//! Rates of bytes. A [`Bucket`] is a rate that any number of streams and workers share, without a
+//! lock: one number beside the rate.
+//!
+//! The bucket is the generic cell rate algorithm (ITU-T I.371) over bytes. `due` is the moment at
+//! which all bytes that were taken so far are due at the rate. A stream takes a portion: `due` moves
+//! on by the time of the portion, and the portion may move once the former `due` has come. So streams
+//! that wait have places one behind another, each wakes once and at its own time, and no stream waits
+//! for a stream of another bucket.
+//!
+//! ```text
+//!    now          due
+//!     |            |--- portion of A ---|--- portion of B ---|
+//!     |<-- A waits-->                    due of C
+//! ```
+//!
+//! What a stream has taken and does not use is given back at once, so an idle stream holds nothing.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::admit::{Gate, Way};
+
+/// The parts of a nanosecond in which times are counted: one byte at 1 GiB/s takes 60 of them, and
+/// 64 bits last for 9 years.
+const PARTS: u64 = 64;
+
+/// One second in these parts.
+const SECOND: u64 = 1_000_000_000 * PARTS;
+
+/// The time whose bytes may move at once after a pause: 2.5 % of 2 s.
+const BURST: u64 = SECOND / 20;
+
+/// The time whose bytes are a portion. A stream that waits wakes so often.
+const PORTION: u64 = SECOND / 50;
+
+/// Portions become smaller when streams wait for longer than this, so that each of them moves bytes
+/// from time to time.
+const CROWD: u64 = SECOND / 4;
+
+/// The largest portion: what a pump moves before other tasks run.
+const PORTION_MAX: u64 = 256 << 10;
+
+/// A place in time for bytes that move under one rate.
+#[derive(Debug)]
+pub(crate) struct Bucket {
+    begun: Instant,
+    /// When all bytes that were taken are due, since `begun`.
+    due: AtomicU64,
+}
+
+impl Bucket {
+    pub(crate) fn new() -> Self {
+        Self { begun: Instant::now(), due: AtomicU64::new(0) }
+    }
+
+    /// Forgets the bytes that were taken at a former rate. A portion that waits has its time already.
+    pub(crate) fn forget(&self) {
+        self.due.store(self.now(), Ordering::Relaxed);
+    }
+
+    fn now(&self) -> u64 {
+        let nanos = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        nanos.saturating_mul(PARTS)
+    }
+
+    #[cfg(test)]
+    fn restart(&self) {
+        self.due.store(0, Ordering::Relaxed);
+    }
+
+    /// The largest portion at `rate`.
+    fn portion(&self, rate: u64) -> u64 {
+        let waiting = self.due.load(Ordering::Relaxed).saturating_sub(self.now());
+        let time = if waiting > CROWD { PORTION / 8 } else { PORTION };
+        bytes_in(time, rate).clamp(1, PORTION_MAX)
+    }
+
+    /// Takes `bytes` at `rate`. Returns how long they have to wait.
+    fn take(&self, bytes: u64, rate: u64) -> u64 {
+        let (now, cost) = (self.now(), time_of(bytes, rate));
+        let next = |due: u64| Some(due.max(now.saturating_sub(BURST)).saturating_add(cost));
+        let before = self.due.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        before.map_or(0, |due| due.saturating_sub(now))
+    }
+
+    /// Gives bytes back that were taken at `rate` and not used.
+    fn give_back(&self, bytes: u64, rate: u64) {
+        let cost = time_of(bytes, rate);
+        let next = |due: u64| Some(due.saturating_sub(cost));
+        let _ = self.due.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+    }
+
+    /// Whether bytes may move at once.
+    fn is_open(&self) -> bool {
+        self.due.load(Ordering::Relaxed) <= self.now()
+    }
+}
+
+/// The time of so many bytes, rounded to the nearest part.
+fn time_of(bytes: u64, rate: u64) -> u64 {
+    // A division of 64 bits is enough for 280 MB at a time.
+    match bytes.checked_mul(SECOND).and_then(|parts| parts.checked_add(rate / 2)) {
+        Some(parts) => parts / rate.max(1),
+        None => u64::MAX / 2,
+    }
+}
+
+/// The bytes of so much time.
+fn bytes_in(time: u64, rate: u64) -> u64 {
+    let bytes = u128::from(time) * u128::from(rate) / u128::from(SECOND);
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
+/// Takes `bytes` of all rates of a gate, if they may move at once. False: nothing was taken.
+/// `is_whole`: the bytes are those of a datagram, which moves in one piece, however large.
+pub(crate) fn take_now(gate: &Gate, way: Way, bytes: usize, is_whole: bool) -> bool {
+    let bytes = bytes as u64;
+    let may =
+        |(one, rate): (&Bucket, u64)| one.is_open() && (is_whole || bytes <= one.portion(rate));
+    if !gate.rates(way).all(may) {
+        return false;
+    }
+    for (bucket, rate) in gate.rates(way) {
+        bucket.take(bytes, rate);
+    }
+    true
+}
+
+/// Gives bytes back that were taken and have not moved.
+pub(crate) fn give_back(gate: &Gate, way: Way, bytes: usize) {
+    if bytes > 0 {
+        gate.rates(way).for_each(|(bucket, rate)| bucket.give_back(bytes as u64, rate));
+    }
+}
+
+/// Whether a gate has a rate in this direction now.
+pub(crate) fn is_paced(gate: &Gate, way: Way) -> bool {
+    gate.rates(way).next().is_some()
+}
+
+/// The portions of one stream in one direction.
+#[derive(Debug, Default)]
+pub(crate) struct Portions {
+    /// Bytes that are taken and not used yet.
+    taken: usize,
+    /// Until the bytes may move.
+    wait: Option<Pin<Box<Sleep>>>,
+}
+
+impl Portions {
+    /// The bytes that may move now, at most `wanted`; more than 0. Pending: the task is woken when it
+    /// is the turn of its bytes.
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        gate: &Gate,
+        way: Way,
+        wanted: usize,
+    ) -> Poll<usize> {
+        if wanted == 0 {
+            return Poll::Ready(0);
+        }
+        if self.taken == 0 {
+            self.take(gate, way, wanted);
+        }
+        if let Some(wait) = &mut self.wait {
+            if wait.as_mut().poll(cx).is_pending() && is_paced(gate, way) {
+                return Poll::Pending;
+            }
+            self.wait = None;
+        }
+        Poll::Ready(self.taken.min(wanted))
+    }
+
+    fn take(&mut self, gate: &Gate, way: Way, wanted: usize) {
+        let most = gate.rates(way).map(|(one, rate)| one.portion(rate)).min();
+        let Some(most) = most else {
+            self.taken = wanted;
+            return;
+        };
+        self.taken = wanted.min(usize::try_from(most).unwrap_or(usize::MAX));
+        let bytes = self.taken as u64;
+        let wait = gate.rates(way).map(|(one, rate)| one.take(bytes, rate)).max().unwrap_or(0);
+        if wait > 0 {
+            let wait = Duration::from_nanos(wait.div_ceil(PARTS));
+            self.wait = Some(Box::pin(sleep_until(Instant::now() + wait)));
+        }
+    }
+
+    /// So many of the bytes have moved.
+    pub(crate) fn used(&mut self, bytes: usize) {
+        self.taken = self.taken.saturating_sub(bytes);
+    }
+
+    /// Whether bytes wait for their turn.
+    pub(crate) const fn waits(&self) -> bool {
+        self.wait.is_some()
+    }
+
+    /// Gives back what is not used.
+    pub(crate) fn settle(&mut self, gate: &Gate, way: Way) {
+        self.wait = None;
+        give_back(gate, way, std::mem::take(&mut self.taken));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::future::poll_fn;
+    use std::num::NonZeroU64;
+    use std::rc::Rc;
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+    use proto::{Bounds, Limits};
+    use tokio::task::{LocalSet, spawn_local};
+
+    use super::*;
+
+    fn paused() -> tokio::runtime::Runtime {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_time().start_paused(true).build().unwrap()
+    }
+
+    fn gate(rate: u64) -> Arc<Gate> {
+        let all = Bounds { up: NonZeroU64::new(rate), ..Bounds::default() };
+        Gate::limited(&Limits { all, ..Limits::default() }, None, None)
+    }
+
+    /// Moves bytes in pieces of these sizes, in turn, until the time is over.
+    async fn moves(gate: Arc<Gate>, sizes: Vec<usize>, moved: Rc<Cell<u64>>) {
+        let mut portions = Portions::default();
+        for size in sizes.into_iter().cycle() {
+            let mut left = size;
+            while left > 0 {
+                let may = poll_fn(|cx| portions.poll(cx, &gate, Way::Up, left)).await;
+                moved.set(moved.get() + may as u64);
+                portions.used(may);
+                left -= may;
+            }
+            portions.settle(&gate, Way::Up);
+        }
+    }
+
+    /// The bytes of `streams` streams in 2 s of virtual time, and those of the stream with the fewest.
+    fn in_2_s(gate: &Arc<Gate>, streams: &[Vec<usize>]) -> (u64, u64) {
+        let runtime = paused();
+        let all: Vec<_> = streams.iter().map(|_| Rc::new(Cell::new(0))).collect();
+        LocalSet::new().block_on(&runtime, async {
+            gate.bucket(Way::Up).restart();
+            for (sizes, moved) in streams.iter().zip(&all) {
+                spawn_local(moves(Arc::clone(gate), sizes.clone(), Rc::clone(moved)));
+            }
+            tokio::time::sleep(Duration::from_secs(2)).await;
+        });
+        let sum = all.iter().map(|moved| moved.get()).sum();
+        (sum, all.iter().map(|moved| moved.get()).min().unwrap_or(0))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        #[test]
+        fn the_rate_is_exact_to_a_twentieth_over_2_s_for_any_sizes(
+            rate in prop_oneof![Just(10_000_u64), Just(1 << 20), 20_000..50_000_000_u64],
+            streams in prop::collection::vec(
+                prop::collection::vec(
+                    prop_oneof![Just(1_usize), 2..100_usize, 100..2000_usize, Just(512 << 10)],
+                    1..6,
+                ),
+                1..8,
+            ),
+        ) {
+            // Streams of single bytes alone would take one step each, which is slow in a test.
+            let rate = if streams.iter().flatten().all(|size| *size < 100) { 10_000 } else { rate };
+            let (moved, least) = in_2_s(&gate(rate), &streams);
+            let wanted = 2 * rate;
+            prop_assert!(moved <= wanted + wanted / 20, "{moved} of {wanted}");
+            prop_assert!(moved >= wanted - wanted / 20, "{moved} of {wanted}");
+            prop_assert!(least > 0, "each stream has its turn");
+        }
+    }
+
+    #[test]
+    fn nothing_waits_without_a_rate_and_a_change_holds_at_once() {
+        let runtime = paused();
+        runtime.block_on(async {
+            let gate = Gate::new(None);
+            let begin = Instant::now();
+            let mut portions = Portions::default();
+            let moved = async |portions: &mut Portions, size: usize| {
+                let mut left = size;
+                while left > 0 {
+                    let may = poll_fn(|cx| portions.poll(cx, &gate, Way::Up, left)).await;
+                    portions.used(may);
+                    left -= may;
+                }
+            };
+            moved(&mut portions, 1 << 30).await;
+            assert_eq!(begin.elapsed(), Duration::ZERO);
+            let all = Bounds { up: NonZeroU64::new(1000), ..Bounds::default() };
+            gate.set(&Limits { all, ..Limits::default() });
+            moved(&mut portions, 2000).await;
+            let took = begin.elapsed().as_millis();
+            assert!((1900..=2100).contains(&took), "{took}");
+            // The other direction has no rate.
+            assert!(take_now(&gate, Way::Down, 1 << 30, true));
+            gate.set(&Limits::default());
+            let begin = Instant::now();
+            moved(&mut portions, 1 << 30).await;
+            assert!(begin.elapsed() <= Duration::from_millis(20), "{:?}", begin.elapsed());
+        });
+    }
+
+    #[test]
+    fn each_source_and_each_stream_has_its_own_rate() {
+        let runtime = paused();
+        runtime.block_on(async {
+            let rate = |rate| Bounds { up: NonZeroU64::new(rate), ..Bounds::default() };
+            let limits = Limits { all: Bounds::default(), source: rate(1000), stream: rate(500) };
+            let gate = Gate::limited(&limits, None, None);
+            let from = |last: u8| gate.admit_from(Some([192, 0, 2, last].into())).unwrap();
+            let (one, two, other) = (from(1), from(1), from(2));
+            let names = |permit: &crate::Permit| {
+                permit.gate().rates(Way::Up).map(|(_, rate)| rate).collect::<Vec<_>>()
+            };
+            assert_eq!(names(&one), [1000, 500]);
+            // A source that has used its rate up holds up no other source.
+            assert!(take_now(one.gate(), Way::Up, 1100, true));
+            assert!(!take_now(two.gate(), Way::Up, 1, true));
+            assert!(take_now(other.gate(), Way::Up, 1, true));
+            let faster = Limits { source: rate(7000), ..limits };
+            gate.set(&faster);
+            assert_eq!(names(&one), [7000, 500], "the streams that live have the new rate");
+        });
+    }
+}

@@ -1,0 +1,269 @@
+//! Shared services: several clients, or several processes of one client, serve the visitors of one
+//! address.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpStream, UdpSocket};
+use std::thread;
+use std::time::Duration;
+
+use testkit::stage::{Daemon, Running};
+
+use crate::harness::{
+    LONG, Origin, SOON, Scheme, Setup, connect, free_port, run, side_by_side, try_connect, tunnel,
+    wait, wait_listening,
+};
+
+const TOKEN: &str = "q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ";
+
+/// An origin that greets each visitor with its own letter, and then returns what it gets.
+fn lettered(letter: u8) -> Origin {
+    Origin::start(move |mut stream: TcpStream| {
+        if stream.write_all(&[letter]).is_ok() {
+            drop(std::io::copy(&mut &stream, &mut &stream));
+        }
+    })
+}
+
+/// A setup whose clients `home` and `office` may share these addresses: entries of `allow`.
+fn setup(scheme: Scheme, rights: &str) -> Setup {
+    let mut setup = Setup::new(scheme);
+    match rights.strip_prefix("tcp: ") {
+        Some(port) => setup.allow.push(port.parse().unwrap()),
+        None => setup.more_rights.push(rights.to_owned()),
+    }
+    setup.more_rights.push("shared: true".to_owned());
+    write!(
+        setup.server_lines,
+        "  - name: office\n    token: {TOKEN}\n    allow: {{ {rights}, shared: true }}\nworkers: 2\n"
+    )
+    .unwrap();
+    setup
+}
+
+/// A service that two clients share, and its two clients: `home` with the target `a`, and beside it
+/// a process of `name` with the target `b`.
+fn start(
+    mut setup: Setup,
+    (public, name, keys): (&str, &str, &str),
+    [a, b]: [String; 2],
+) -> (Running, Daemon) {
+    writeln!(
+        setup.client_lines,
+        "services:\n  - {{ name: web, public: \"{public}\", target: \"{a}\", shared: true{keys} }}"
+    )
+    .unwrap();
+    let mut running = setup.start();
+    running.client().wait_line(&["service web is published at"], SOON);
+    let other = running.start_another_client(|text| {
+        let text = text.replace(&a, &b);
+        match name {
+            "home" => text,
+            other => {
+                text.replace("name: home", &format!("name: {other}")).replace(token(&text), TOKEN)
+            }
+        }
+    });
+    other.wait_line(&["service web is published at"], SOON);
+    (running, other)
+}
+
+/// The token in the file of a client.
+fn token(text: &str) -> &str {
+    let line = text.lines().find_map(|line| line.strip_prefix("token: ")).unwrap();
+    line.trim_matches('"')
+}
+
+fn tcp(origin: &Origin) -> String {
+    format!("tcp://127.0.0.1:{}", origin.port())
+}
+
+/// The letter that a visitor of this port gets within `patience`.
+fn letter(port: u16, patience: Duration) -> Option<char> {
+    let (mut visitor, mut letter) = (try_connect(port).ok()?, [0]);
+    visitor.set_read_timeout(Some(patience)).unwrap();
+    visitor.read_exact(&mut letter).ok()?;
+    Some(letter[0].into())
+}
+
+/// How many of the visitors got which letter.
+fn counts(port: u16, visitors: usize) -> BTreeMap<Option<char>, usize> {
+    counts_within(port, visitors, LONG)
+}
+
+fn counts_within(port: u16, visitors: usize, patience: Duration) -> BTreeMap<Option<char>, usize> {
+    let mut counts = BTreeMap::new();
+    for _ in 0..visitors {
+        *counts.entry(letter(port, patience)).or_default() += 1;
+    }
+    counts
+}
+
+#[test]
+fn clients_share_a_port_and_a_client_that_has_died_gets_no_visitor() {
+    side_by_side(&[Scheme::TLS, Scheme::QUIC], |scheme| {
+        for name in ["home", "office"] {
+            let (a, b, port) = (lettered(b'a'), lettered(b'b'), free_port());
+            let setup = setup(scheme, &format!("tcp: {port}"));
+            let service = (format!("tcp://:{port}"), name);
+            let (running, mut other) =
+                start(setup, (&service.0, service.1, ""), [tcp(&a), tcp(&b)]);
+            wait_listening(port, SOON);
+            let both = |counts: BTreeMap<Option<char>, usize>| {
+                counts.keys().copied().eq([Some('a'), Some('b')]).then_some(())
+            };
+            let counted = counts(port, 20);
+            assert_eq!(counted, [(Some('a'), 10), (Some('b'), 10)].into(), "{name}");
+            let mut held = connect(port);
+            held.read_exact(&mut [0]).unwrap();
+            // Both stand in the status, each with its own figures.
+            let status = running.status("server").unwrap();
+            let sessions = status["sessions"].as_array().unwrap();
+            let served = sessions.iter().filter(|one| one["services"][0]["name"] == "web");
+            let totals: Vec<_> =
+                served.map(|one| one["services"][0]["streams_total"].as_u64().unwrap()).collect();
+            assert_eq!((totals.len(), totals.iter().sum::<u64>()), (2, 21), "{status}");
+            other.kill();
+            // The link of a killed process ends at once, or is noticed to be dead. A visitor that
+            // it has got meanwhile waits for its return, so nobody here waits for the visitor.
+            let patience = Duration::from_millis(500);
+            wait("only the client that lives gets visitors", LONG, || {
+                (counts_within(port, 4, patience) == [(Some('a'), 4)].into()).then_some(())
+            });
+            let again = running.start_another_client(|text| {
+                let text = text.replace(&tcp(&a), &tcp(&b));
+                match name {
+                    "home" => text,
+                    name => text
+                        .replace("name: home", &format!("name: {name}"))
+                        .replace(token(&text), TOKEN),
+                }
+            });
+            again.wait_line(&["service web is published at"], SOON);
+            wait("both serve again", LONG, || both(counts(port, 4)));
+        }
+    });
+}
+
+#[test]
+fn a_target_that_refuses_gets_no_further_visitor_while_another_client_serves() {
+    let (a, port) = (lettered(b'a'), free_port());
+    let nobody = format!("tcp://127.0.0.1:{}", free_port());
+    let setup = setup(Scheme::TLS, &format!("tcp: {port}"));
+    let public = format!("tcp://:{port}");
+    let (_running, _other) = start(setup, (&public, "office", ""), [tcp(&a), nobody]);
+    wait_listening(port, SOON);
+    let counted = counts(port, 20);
+    assert!(counted[&Some('a')] >= 19, "{counted:?}");
+}
+
+#[test]
+fn an_http_name_is_shared_by_request_and_a_client_on_hold_gets_none() {
+    let page = |letter: &'static str| {
+        Origin::start(move |mut stream: TcpStream| {
+            let mut head = Vec::new();
+            while stream.read_exact(&mut [0; 1]).is_ok() {
+                head.push(0);
+                // The head of the request below has this many bytes at least.
+                let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{letter}");
+                if head.len() == REQUEST.len() {
+                    head.clear();
+                    if stream.write_all(answer.as_bytes()).is_err() {
+                        break;
+                    }
+                }
+            }
+        })
+    };
+    const REQUEST: &str = "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n";
+    let (a, b, door) = (page("a"), page("b"), free_port());
+    let mut setup = setup(Scheme::TLS, "http: a.example");
+    writeln!(setup.server_lines, "http: {{ listen: \"127.0.0.1:{door}\" }}").unwrap();
+    let (running, _other) = start(setup, ("http://a.example", "office", ""), [tcp(&a), tcp(&b)]);
+    let ask = || -> String {
+        let mut visitor = connect(door);
+        visitor.write_all(REQUEST.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        let mut byte = [0];
+        while !answer.ends_with(b"\r\n\r\n") && visitor.read_exact(&mut byte).is_ok() {
+            answer.push(byte[0]);
+        }
+        let _ = visitor.read_exact(&mut byte);
+        let status = String::from_utf8_lossy(&answer[9..12]).into_owned();
+        format!("{status} {}", char::from(byte[0]))
+    };
+    let answers = |count: usize| {
+        let mut answers = BTreeMap::new();
+        (0..count).for_each(|_| *answers.entry(ask()).or_default() += 1);
+        answers
+    };
+    assert_eq!(answers(10), [("200 a".to_owned(), 5), ("200 b".to_owned(), 5)].into());
+    let hold = |more: &[&str]| {
+        let socket = running.file("server.sock");
+        let mut command = tunnel(&["clients", "hold", "office"]);
+        let done = run(command.args(more).arg("--control").arg(socket));
+        assert!(done.status.success(), "{done:?}");
+    };
+    hold(&[]);
+    assert_eq!(answers(6), [("200 a".to_owned(), 6)].into());
+    hold(&["--off"]);
+    assert_eq!(answers(6).len(), 2);
+}
+
+#[test]
+fn peers_of_a_udp_port_are_spread_over_the_clients() {
+    let echo = |letter: u8| {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let port = socket.local_addr().unwrap().port();
+        thread::spawn(move || {
+            while let Ok((_, from)) = socket.recv_from(&mut [0; 64]) {
+                let _ = socket.send_to(&[letter], from);
+            }
+        });
+        format!("udp://127.0.0.1:{port}")
+    };
+    let port = free_port();
+    let setup = setup(Scheme::TLS, &format!("udp: {port}"));
+    let public = format!("udp://:{port}");
+    let (_running, _other) = start(setup, (&public, "office", ""), [echo(b'a'), echo(b'b')]);
+    let ask = || {
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        peer.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        wait("an answer by datagram", LONG, || {
+            peer.send_to(b"?", ("127.0.0.1", port)).unwrap();
+            let mut letter = [0];
+            peer.recv(&mut letter).ok().map(|_| char::from(letter[0]))
+        })
+    };
+    let mut letters: Vec<_> = (0..20).map(|_| ask()).collect();
+    letters.sort_unstable();
+    letters.dedup();
+    assert_eq!(letters, ['a', 'b']);
+}
+
+#[test]
+fn visitors_of_one_address_stay_with_one_client() {
+    let (a, b, port) = (lettered(b'a'), lettered(b'b'), free_port());
+    let setup = setup(Scheme::TLS, &format!("tcp: {port}"));
+    let service = (format!("tcp://:{port}"), ", balance: source_hash");
+    let (_running, _other) = start(setup, (&service.0, "office", service.1), [tcp(&a), tcp(&b)]);
+    wait_listening(port, SOON);
+    assert_eq!(counts(port, 12).len(), 1);
+}
+
+#[test]
+fn sharing_needs_the_right_and_the_reason_is_told() {
+    let (a, port) = (lettered(b'a'), free_port());
+    let mut setup = Setup::new(Scheme::TLS);
+    setup.allow.push(port);
+    writeln!(
+        setup.client_lines,
+        "services:\n  - {{ name: web, public: \"tcp://:{port}\", target: \"{}\", shared: true }}",
+        tcp(&a)
+    )
+    .unwrap();
+    let mut running = setup.start();
+    let words = ["sharing is not allowed to client `home`", "`shared: true` to `allow`"];
+    running.client().wait_line(&words, SOON);
+}
