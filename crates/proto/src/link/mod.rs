@@ -400,7 +400,9 @@ mod tests {
         assert_eq!(now - start, Duration::from_millis(1020));
         let mut input = BytesMut::from(&send(&mut peer)[..]);
         let heard = std::iter::from_fn(|| {
-            link.handle_input(now, CarrierNumber(1), &mut input).unwrap().or(link.poll_event())
+            link.handle_input(now, CarrierNumber(1), &mut input)
+                .unwrap()
+                .or_else(|| link.poll_event())
         });
         assert_eq!(heard.collect::<Vec<_>>(), [Event::Heard]);
     }
