@@ -64,6 +64,8 @@ impl Inner {
                 self.owner.changed(&self.handle(), State::Live);
             }
             Event::ProbeNextPath => self.notices.tell(Notice::Probe),
+            Event::Silent => self.owner.answers(&self.handle(), false),
+            Event::Heard => self.owner.answers(&self.handle(), true),
             Event::TookOver(_) => self.notices.tell(Notice::TookOver),
             Event::CarrierDead(number) => self.carrier_ended(number),
             Event::GoingAway(GoAwayReason::Retire) => self.retire(false),

@@ -36,6 +36,9 @@ pub trait Owner: fmt::Debug {
     }
     /// A message arrived on the control stream.
     fn message(&self, link: &Link, message: ControlMessage);
+    /// The peer of a live link owes an answer and does not give it, or gives one again. The link
+    /// that has a carrier anew ([`State::Live`]) answers.
+    fn answers(&self, _link: &Link, _answers: bool) {}
     /// The link changed its state.
     fn changed(&self, link: &Link, state: State);
 }

@@ -43,7 +43,7 @@ impl Link {
                 buf.clear();
                 return Ok(None);
             };
-            carrier.liveness.received(now);
+            carrier.received(now, &mut self.events);
             let (phase, mut decoder) = (carrier.phase, std::mem::take(&mut carrier.decoder));
             let (event, enough) = match decoder {
                 Decoder::Payload(_) => (self.handle_payload(now, &mut decoder, buf), true),
@@ -119,7 +119,7 @@ impl Link {
                 buf.clear();
                 return Ok(None);
             };
-            carrier.liveness.received(now);
+            carrier.received(now, &mut self.events);
             carrier.has_lanes = true;
             if let Decoder::Payload(_) = lane.decoder {
                 let event = self.handle_payload(now, &mut lane.decoder, buf);

@@ -364,6 +364,8 @@ impl End {
             }
             Event::Resumed
             | Event::ProbeNextPath
+            | Event::Silent
+            | Event::Heard
             | Event::TookOver(_)
             | Event::GoingAway(_)
             | Event::Expired => {
