@@ -237,7 +237,7 @@ impl Supervisor {
             let mut daemons = self.daemons();
             let (stay, gone): (Vec<_>, Vec<_>) = std::mem::take(&mut daemons.kept)
                 .into_iter()
-                .partition(|one| all.iter().any(|new| *new == one.described));
+                .partition(|one| all.contains(&one.described));
             daemons.kept = stay;
             for one in gone {
                 one.order(Order::Stop { now: false });

@@ -94,10 +94,8 @@ mod tests {
         waits.signal(Signal::TERM);
         assert_eq!(waits.ended().await, End::Signal(15));
         // The process of another parent: its end is seen, and its code is not.
-        let parent = std::process::Command::new("/bin/sh")
-            .args(["-c", "sleep 60 >/dev/null & echo $!"])
-            .output()
-            .unwrap();
+        let parent =
+            Command::new("/bin/sh").args(["-c", "sleep 60 >/dev/null & echo $!"]).output().unwrap();
         let number = String::from_utf8(parent.stdout).unwrap().trim().parse().unwrap();
         let other = Process::of(Pid::from_raw(number).unwrap()).unwrap();
         other.signal(Signal::KILL);
