@@ -86,11 +86,13 @@ pub(crate) struct Picked {
     pub(crate) health: Arc<Health>,
 }
 
-/// A backend that did not open a stream for a visitor.
-#[derive(Debug)]
+/// A backend that has not served a visitor: it opened no stream, or its stream was refused.
+#[derive(Clone, Debug)]
 pub(crate) struct Tried {
     pub(crate) picked: Arc<Picked>,
     pub(crate) why: ResetCode,
+    /// The refusal was counted.
+    pub(crate) is_counted: bool,
 }
 
 /// The backend for a visitor.
@@ -182,6 +184,20 @@ impl Backends {
     /// Whether several sessions may serve the entrance.
     pub(crate) fn is_shared(&self) -> bool {
         self.shared.load().is_some()
+    }
+
+    /// Whether a session beside this one can serve the visitor now.
+    pub(crate) fn are_served_beside(&self, session: u64, visitor: Option<SocketAddr>) -> bool {
+        let now = clock_millis();
+        let serves = |one: &Arc<Member>| {
+            let Backend { session: own, picked, .. } = &*one.backend;
+            own.id != session
+                && own.answers()
+                && !own.is_on_hold()
+                && picked.aim.permits(visitor)
+                && one.is_fit(now)
+        };
+        self.shared.load().as_ref().is_some_and(|members| members.all.iter().any(serves))
     }
 
     /// The backends, the oldest first.
@@ -361,7 +377,11 @@ impl Members {
         let may = |one: &Member| is_left(one) && takes(&one.backend.session);
         let wished = self.all.iter().find(|one| Some(one.backend.session.id) == wish && may(one));
         let picked = wished.or_else(|| self.choose(visitor.map(|peer| peer.ip()), may));
-        let Some(picked) = picked else { return Pick::Wait };
+        let Some(picked) = picked else {
+            // A visitor that has a reason to be refused does not wait for the clients that are away.
+            let why = tried.last().map(|tried| tried.why);
+            return why.map_or(Pick::Wait, |why| Pick::Refuse(Answer::Down(why)));
+        };
         let backend = &picked.backend;
         if is_live(&backend.session) {
             Pick::To(Guard::from_inner(Arc::clone(backend)))
@@ -470,7 +490,7 @@ mod tests {
         let session = Session::new("home", 1);
         let backends = backends(&session);
         let picked = Arc::clone(&backends.first().picked);
-        let tried = [Tried { picked, why: ResetCode::Limit }];
+        let tried = [Tried { picked, why: ResetCode::Limit, is_counted: false }];
         let again = backends.pick(None, &tried, None, |_| true);
         assert!(matches!(again, Pick::Refuse(Answer::Down(ResetCode::Limit))));
         // Another process of the client is another backend.
@@ -594,6 +614,7 @@ mod tests {
         let tried = |backend: &Backend| Tried {
             picked: Arc::clone(&backend.picked),
             why: ResetCode::Limit,
+            is_counted: false,
         };
         let all: Vec<_> = backends.all().iter().map(|one| tried(one)).collect();
         let of = |tried| match backends.pick(None, tried, None, |_| true) {
