@@ -12,6 +12,7 @@ use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
 use crate::alarm::Alarm;
 use crate::notices::Notices;
+use crate::pages::Shelf;
 use crate::retirement::Retirement;
 use crate::state::{End, Settings, State};
 use crate::tasks::CarrierTasks;
@@ -61,6 +62,8 @@ pub(crate) struct Inner {
     pub(crate) owner: Rc<dyn Owner>,
     pub(crate) control: RefCell<ControlDecoder>,
     pub(crate) carriers: RefCell<Vec<CarrierTasks>>,
+    /// Payload that is kept as pages.
+    pub(crate) shelf: Shelf,
     /// The highest carrier number that was attached.
     pub(crate) last_carrier: Cell<CarrierNumber>,
     /// The number of reads that brought bytes.
@@ -107,6 +110,7 @@ impl Inner {
             owner,
             control: RefCell::new(ControlDecoder::new()),
             carriers: RefCell::default(),
+            shelf: Shelf::default(),
             last_carrier: Cell::new(CarrierNumber(0)),
             heard: Cell::new(0),
             wakers: Wakers::default(),
