@@ -14,7 +14,7 @@
 //! link on any worker and whose target serves, by the rule of the oldest of them.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::{ArcSwap, ArcSwapOption, Guard};
@@ -25,7 +25,7 @@ use relay::balance::{Candidate, Policy, Turns, fingerprint, key_of};
 
 use crate::aim::Aim;
 use crate::entrance::Answer;
-use crate::health::{Health, clock_millis};
+use crate::health::{Health, clock_millis, percent_since};
 use crate::session::Session;
 
 /// The backends of one entrance.
@@ -53,6 +53,10 @@ struct Member {
     /// When a visitor was last led to it although its target was down, in milliseconds of
     /// [`clock_millis`].
     tried: AtomicU64,
+    /// Whether its target was down when a visitor was last led to any member.
+    was_down: AtomicBool,
+    /// When its target was first seen to serve again, in the same clock; 0: it was not down.
+    back: AtomicU64,
 }
 
 /// A backend whose target is down gets one visitor this time after its last failure
@@ -246,7 +250,7 @@ impl Backends {
             Some(known) => known.id,
             None => Member::free_id(&all, &session.name),
         };
-        let member = Arc::new(Member { id, backend, tried: AtomicU64::new(0) });
+        let member = Arc::new(Member::new(id, backend));
         match known.and_then(|place| all.get_mut(place)) {
             Some(known) => *known = member,
             None => all.push(member),
@@ -398,11 +402,21 @@ impl Members {
         visitor: Option<IpAddr>,
         may: impl Fn(&Member) -> bool,
     ) -> Option<&Arc<Member>> {
-        let now = clock_millis();
+        self.choose_at(clock_millis(), visitor, may)
+    }
+
+    fn choose_at(
+        &self,
+        now: u64,
+        visitor: Option<IpAddr>,
+        may: impl Fn(&Member) -> bool,
+    ) -> Option<&Arc<Member>> {
+        self.all.iter().for_each(|one| one.note_health(now));
         let key = visitor.map(key_of);
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
         let mut pick = |is_fit: &dyn Fn(&Member) -> bool| {
-            let candidate = |one: &Arc<Member>| (may(one) && is_fit(one)).then(|| one.candidate());
+            let candidate =
+                |one: &Arc<Member>| (may(one) && is_fit(one)).then(|| one.candidate(now));
             let candidates: Vec<_> = self.all.iter().map(candidate).collect();
             self.policy.pick(&mut turns, &candidates, key).and_then(|place| self.all.get(place))
         };
@@ -419,8 +433,28 @@ impl Members {
 }
 
 impl Member {
-    fn candidate(&self) -> Candidate {
-        Candidate { id: self.id, weight: 1, now: 1, live: self.backend.gate.live() }
+    fn new(id: u64, backend: Arc<Backend>) -> Self {
+        let (tried, was_down, back) = Default::default();
+        Self { id, backend, tried, was_down, back }
+    }
+
+    /// All members have the weight 100; a member whose target has returned gets a part of it.
+    fn candidate(&self, now: u64) -> Candidate {
+        let percent = percent_since(self.back.load(Ordering::Relaxed), now);
+        let now = u32::try_from(percent).unwrap_or(100);
+        Candidate { id: self.id, weight: 100, now, live: self.backend.gate.live() }
+    }
+
+    /// Notes when its target serves again.
+    fn note_health(&self, now: u64) {
+        let is_down = self.backend.picked.health.fault().is_some();
+        // Most looks change nothing and write nothing.
+        if self.was_down.load(Ordering::Relaxed) != is_down
+            && self.was_down.swap(is_down, Ordering::Relaxed)
+            && !is_down
+        {
+            self.back.store(now, Ordering::Relaxed);
+        }
     }
 
     /// The number of the next process of this client: processes of one name are numbered.
@@ -450,6 +484,7 @@ mod tests {
     use proto::{Network, Target, Visitors};
 
     use super::*;
+    use crate::health::SLOW_START;
 
     fn aim(name: &str) -> Aim {
         let visitors = Visitors {
@@ -603,6 +638,26 @@ mod tests {
         }
         b.set_live(0, false);
         assert_eq!(client(&backends, None).as_deref(), Some("a"), "a visitor learns the reason");
+    }
+
+    #[test]
+    fn the_share_of_a_client_whose_target_returns_grows() {
+        let [a, b] = ["a", "b"].map(live);
+        let backends = shared(Sharing::RoundRobin, &[&a, &b]);
+        let members = backends.shared.load_full().unwrap();
+        let of_b = |now: u64| {
+            let chosen = (0..110).filter_map(|_| members.choose_at(now, None, |_| true));
+            chosen.filter(|one| one.backend.session.id == b.id).count()
+        };
+        assert_eq!(of_b(1_000), 55);
+        let health = &members.all[1].backend.picked.health;
+        health.down(ResetCode::Refused);
+        of_b(clock_millis());
+        health.up();
+        let start = clock_millis() + 1_000;
+        assert_eq!(of_b(start), 10);
+        assert!((30..45).contains(&of_b(start + SLOW_START / 2)));
+        assert_eq!(of_b(start + SLOW_START), 55);
     }
 
     #[test]
