@@ -149,6 +149,6 @@ impl Handler for Visitors {
         let open =
             Open { target: Target::Service("web".into()), visitor, priority: Priority::Normal };
         // A link that has ended refuses visitors by itself.
-        let _ = serve_visitor(socket, &self.link, open, &self.settings, None, None);
+        let _ = serve_visitor(socket, &self.link, open, &self.settings, None, None, None);
     }
 }

@@ -14,7 +14,7 @@
 //! link on any worker and whose target serves, by the rule of the oldest of them.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::{ArcSwap, ArcSwapOption, Guard};
@@ -25,7 +25,7 @@ use relay::balance::{Candidate, Policy, Turns, fingerprint, key_of};
 
 use crate::aim::Aim;
 use crate::entrance::Answer;
-use crate::health::{Health, clock_millis};
+use crate::health::{Health, clock_millis, percent_since};
 use crate::session::Session;
 
 /// The backends of one entrance.
@@ -53,6 +53,10 @@ struct Member {
     /// When a visitor was last led to it although its target was down, in milliseconds of
     /// [`clock_millis`].
     tried: AtomicU64,
+    /// Whether its target was down when a visitor was last led to any member.
+    was_down: AtomicBool,
+    /// When its target was first seen to serve again, in the same clock; 0: it was not down.
+    back: AtomicU64,
 }
 
 /// A backend whose target is down gets one visitor this time after its last failure
@@ -86,11 +90,13 @@ pub(crate) struct Picked {
     pub(crate) health: Arc<Health>,
 }
 
-/// A backend that did not open a stream for a visitor.
-#[derive(Debug)]
+/// A backend that has not served a visitor: it opened no stream, or its stream was refused.
+#[derive(Clone, Debug)]
 pub(crate) struct Tried {
     pub(crate) picked: Arc<Picked>,
     pub(crate) why: ResetCode,
+    /// The refusal was counted.
+    pub(crate) is_counted: bool,
 }
 
 /// The backend for a visitor.
@@ -184,6 +190,20 @@ impl Backends {
         self.shared.load().is_some()
     }
 
+    /// Whether a session beside this one can serve the visitor now.
+    pub(crate) fn are_served_beside(&self, session: u64, visitor: Option<SocketAddr>) -> bool {
+        let now = clock_millis();
+        let serves = |one: &Arc<Member>| {
+            let Backend { session: own, picked, .. } = &*one.backend;
+            own.id != session
+                && own.answers()
+                && !own.is_on_hold()
+                && picked.aim.permits(visitor)
+                && one.is_fit(now)
+        };
+        self.shared.load().as_ref().is_some_and(|members| members.all.iter().any(serves))
+    }
+
     /// The backends, the oldest first.
     pub(crate) fn all(&self) -> Vec<Arc<Backend>> {
         match &*self.shared.load() {
@@ -230,7 +250,7 @@ impl Backends {
             Some(known) => known.id,
             None => Member::free_id(&all, &session.name),
         };
-        let member = Arc::new(Member { id, backend, tried: AtomicU64::new(0) });
+        let member = Arc::new(Member::new(id, backend));
         match known.and_then(|place| all.get_mut(place)) {
             Some(known) => *known = member,
             None => all.push(member),
@@ -361,7 +381,11 @@ impl Members {
         let may = |one: &Member| is_left(one) && takes(&one.backend.session);
         let wished = self.all.iter().find(|one| Some(one.backend.session.id) == wish && may(one));
         let picked = wished.or_else(|| self.choose(visitor.map(|peer| peer.ip()), may));
-        let Some(picked) = picked else { return Pick::Wait };
+        let Some(picked) = picked else {
+            // A visitor that has a reason to be refused does not wait for the clients that are away.
+            let why = tried.last().map(|tried| tried.why);
+            return why.map_or(Pick::Wait, |why| Pick::Refuse(Answer::Down(why)));
+        };
         let backend = &picked.backend;
         if is_live(&backend.session) {
             Pick::To(Guard::from_inner(Arc::clone(backend)))
@@ -378,11 +402,21 @@ impl Members {
         visitor: Option<IpAddr>,
         may: impl Fn(&Member) -> bool,
     ) -> Option<&Arc<Member>> {
-        let now = clock_millis();
+        self.choose_at(clock_millis(), visitor, may)
+    }
+
+    fn choose_at(
+        &self,
+        now: u64,
+        visitor: Option<IpAddr>,
+        may: impl Fn(&Member) -> bool,
+    ) -> Option<&Arc<Member>> {
+        self.all.iter().for_each(|one| one.note_health(now));
         let key = visitor.map(key_of);
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
         let mut pick = |is_fit: &dyn Fn(&Member) -> bool| {
-            let candidate = |one: &Arc<Member>| (may(one) && is_fit(one)).then(|| one.candidate());
+            let candidate =
+                |one: &Arc<Member>| (may(one) && is_fit(one)).then(|| one.candidate(now));
             let candidates: Vec<_> = self.all.iter().map(candidate).collect();
             self.policy.pick(&mut turns, &candidates, key).and_then(|place| self.all.get(place))
         };
@@ -399,8 +433,28 @@ impl Members {
 }
 
 impl Member {
-    fn candidate(&self) -> Candidate {
-        Candidate { id: self.id, weight: 1, now: 1, live: self.backend.gate.live() }
+    fn new(id: u64, backend: Arc<Backend>) -> Self {
+        let (tried, was_down, back) = Default::default();
+        Self { id, backend, tried, was_down, back }
+    }
+
+    /// All members have the weight 100; a member whose target has returned gets a part of it.
+    fn candidate(&self, now: u64) -> Candidate {
+        let percent = percent_since(self.back.load(Ordering::Relaxed), now);
+        let now = u32::try_from(percent).unwrap_or(100);
+        Candidate { id: self.id, weight: 100, now, live: self.backend.gate.live() }
+    }
+
+    /// Notes when its target serves again.
+    fn note_health(&self, now: u64) {
+        let is_down = self.backend.picked.health.fault().is_some();
+        // Most looks change nothing and write nothing.
+        if self.was_down.load(Ordering::Relaxed) != is_down
+            && self.was_down.swap(is_down, Ordering::Relaxed)
+            && !is_down
+        {
+            self.back.store(now, Ordering::Relaxed);
+        }
     }
 
     /// The number of the next process of this client: processes of one name are numbered.
@@ -430,6 +484,7 @@ mod tests {
     use proto::{Network, Target, Visitors};
 
     use super::*;
+    use crate::health::SLOW_START;
 
     fn aim(name: &str) -> Aim {
         let visitors = Visitors {
@@ -470,7 +525,7 @@ mod tests {
         let session = Session::new("home", 1);
         let backends = backends(&session);
         let picked = Arc::clone(&backends.first().picked);
-        let tried = [Tried { picked, why: ResetCode::Limit }];
+        let tried = [Tried { picked, why: ResetCode::Limit, is_counted: false }];
         let again = backends.pick(None, &tried, None, |_| true);
         assert!(matches!(again, Pick::Refuse(Answer::Down(ResetCode::Limit))));
         // Another process of the client is another backend.
@@ -586,6 +641,26 @@ mod tests {
     }
 
     #[test]
+    fn the_share_of_a_client_whose_target_returns_grows() {
+        let [a, b] = ["a", "b"].map(live);
+        let backends = shared(Sharing::RoundRobin, &[&a, &b]);
+        let members = backends.shared.load_full().unwrap();
+        let of_b = |now: u64| {
+            let chosen = (0..110).filter_map(|_| members.choose_at(now, None, |_| true));
+            chosen.filter(|one| one.backend.session.id == b.id).count()
+        };
+        assert_eq!(of_b(1_000), 55);
+        let health = &members.all[1].backend.picked.health;
+        health.down(ResetCode::Refused);
+        of_b(clock_millis());
+        health.up();
+        let start = clock_millis() + 1_000;
+        assert_eq!(of_b(start), 10);
+        assert!((30..45).contains(&of_b(start + SLOW_START / 2)));
+        assert_eq!(of_b(start + SLOW_START), 55);
+    }
+
+    #[test]
     fn the_client_with_the_fewest_streams_is_next_and_each_is_tried_once() {
         let [a, b] = ["a", "b"].map(live);
         let backends = shared(Sharing::LeastConnections, &[&a, &b]);
@@ -594,6 +669,7 @@ mod tests {
         let tried = |backend: &Backend| Tried {
             picked: Arc::clone(&backend.picked),
             why: ResetCode::Limit,
+            is_counted: false,
         };
         let all: Vec<_> = backends.all().iter().map(|one| tried(one)).collect();
         let of = |tried| match backends.pick(None, tried, None, |_| true) {

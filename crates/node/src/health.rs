@@ -13,6 +13,22 @@ use proto::ResetCode;
 /// visitors and refuses others must not fill the log.
 const QUIET: Duration = Duration::from_secs(10);
 
+/// The time in which the share of a target that has returned grows to the whole (milliseconds).
+pub(crate) const SLOW_START: u64 = 30_000;
+
+/// The share with which it begins, in percent.
+const FIRST_SHARE: u64 = 10;
+
+/// The part of its share that a target gets at `now`, in percent, if it came back at `back`; both in
+/// milliseconds of [`clock_millis`]. 0: it was not down.
+pub(crate) fn percent_since(back: u64, now: u64) -> u64 {
+    let since = now.saturating_sub(back);
+    if back == 0 || since >= SLOW_START {
+        return 100;
+    }
+    (100 * since / SLOW_START).max(FIRST_SHARE)
+}
+
 /// The state of one target, shared by all workers.
 #[derive(Debug, Default)]
 pub(crate) struct Health {

@@ -86,7 +86,7 @@ pub use listen::{Handler, Listening, listen};
 pub use listen_unix::{ListeningUnix, listen_unix};
 pub use look::{LOOK_MAX, look};
 pub use passage::{join, lead};
-pub use pipe::{Http, Layered, Leaving, Onward, Why};
+pub use pipe::{Again, Http, Layered, Leaving, Onward, Why};
 pub use proto::control::Timeouts;
 pub use proxy::{
     Connectors, Credentials, Exit, Links, Proxy, ProxyKind, exit_stream, serve_connect, serve_proxy,
@@ -100,5 +100,5 @@ pub use socket::{Detached, Seated, Socket, prepare};
 pub use stats::{REQUEST_BOUNDS, Requests, Stats, open_error_code};
 pub use straight::{FirstWord, Straight, serve_here, serve_layered_here};
 pub use target::{Caller, Layer, LayerError, Targets, connect_stream, refuse_stream};
-pub use visitor::{bar_socket, drop_socket, refuse_socket, serve_layered, serve_visitor};
+pub use visitor::{Retry, bar_socket, drop_socket, refuse_socket, serve_layered, serve_visitor};
 pub use watch::{End, Visit, Watcher};

@@ -202,6 +202,11 @@ impl Portions {
         self.wait.is_some()
     }
 
+    /// Whether no byte waits and none is taken.
+    pub(crate) const fn is_idle(&self) -> bool {
+        self.taken == 0 && self.wait.is_none()
+    }
+
     /// Gives back what is not used.
     pub(crate) fn settle(&mut self, gate: &Gate, way: Way) {
         self.wait = None;

@@ -4,17 +4,29 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
+use bytes::BytesMut;
 use proto::{Open, ResetCode};
 use tokio::task::spawn_local;
 use tokio::time::sleep;
 use transport::{Connector, OpenError};
 
-use crate::pipe::{Http, Layered, Pipe, Pump};
+use crate::pipe::{Again, Http, Layered, Pipe, Pump};
 use crate::{Permit, Settings, Socket};
+
+/// The way of a visitor whose stream may be refused.
+#[derive(Debug)]
+pub struct Retry {
+    /// Takes the visitor of a stream that is refused before a byte has reached a target.
+    pub taker: Box<dyn Again>,
+    /// The bytes of the visitor that were read from its socket already. Those of a visitor that
+    /// speaks HTTP are in [`Http::first`].
+    pub first: BytesMut,
+}
 
 /// Opens a stream for `socket` and spawns the pump of the stream on this thread's local runtime.
 /// The pump owns the socket and the permit, and ends with the stream. A link that ends resets its
-/// streams. `http`: the visitor speaks HTTP.
+/// streams. `http`: the visitor speaks HTTP. `again`: where the visitor goes if the far side refuses the
+/// stream.
 ///
 /// # Errors
 /// No stream was opened. The caller has the socket again, and refuses and counts the visitor.
@@ -25,12 +37,17 @@ pub fn serve_visitor(
     settings: &Rc<Settings>,
     permit: Option<Permit>,
     http: Option<Http>,
+    again: Option<Retry>,
 ) -> Result<(), (Socket, OpenError)> {
     let pipe = Pipe::guarded(Rc::clone(settings), open.visitor, http);
     match connector.open(open, Rc::<Pipe>::clone(&pipe)) {
         Ok(inlet) => {
             pipe.connect(socket);
-            spawn_local(Pump::new(pipe, inlet, permit));
+            let pump = Pump::new(pipe, inlet, permit);
+            spawn_local(match again {
+                Some(Retry { taker, first }) => pump.or_again(taker, first),
+                None => pump,
+            });
             Ok(())
         }
         Err(error) => Err((socket, error)),
@@ -44,7 +61,7 @@ pub fn serve_visitor(
 /// # Errors
 /// No stream was opened. The refusal is not counted.
 pub fn serve_layered(
-    (visitor, http): (Layered, Http),
+    (visitor, http, again): (Layered, Http, Option<Retry>),
     connector: &dyn Connector,
     open: Open,
     settings: &Rc<Settings>,
@@ -56,7 +73,11 @@ pub fn serve_layered(
     let inlet = connector.open(open, Rc::<Pipe>::clone(&pipe))?;
     pipe.connect_layered(visitor);
     spawn_local(async move {
-        let mut pump = pin!(Pump::new(Rc::clone(&pipe), inlet, permit));
+        let pump = Pump::new(Rc::clone(&pipe), inlet, permit);
+        let mut pump = pin!(match again {
+            Some(Retry { taker, first }) => pump.or_again(taker, first),
+            None => pump,
+        });
         let over = async {
             tokio::select! {
                 () = stop => {}

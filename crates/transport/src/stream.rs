@@ -46,6 +46,10 @@ pub trait Outlet: fmt::Debug {
     /// [`Inlet::room`] has become positive after it was zero.
     fn room(&self);
 
+    /// The peer of the link owes an answer and does not give it, and the stream has carried no byte:
+    /// the visitor had better go elsewhere.
+    fn silent(&self) {}
+
     /// Takes pages in the place of bytes; `None`: the outlet takes bytes only, for now.
     fn pages(&self) -> Option<&dyn PageOutlet> {
         None

@@ -18,18 +18,12 @@ use relay::balance::{Candidate, Key, Policy, Turns, fingerprint, key_of};
 use relay::{DialError, TargetAddr};
 
 use super::targets::address;
-use crate::health::{Health, clock_millis};
+use crate::health::{Health, clock_millis, percent_since};
 use crate::watch::TargetWatch;
 
 /// Without checks a target that is down gets one visitor this time after its last failure
 /// (milliseconds). If the target still does not serve, the visitor pays with one dial.
 const TRIAL: u64 = 10_000;
-
-/// The time in which the share of a target that has returned grows to the whole (milliseconds).
-const SLOW_START: u64 = 30_000;
-
-/// The share with which it begins, in percent.
-const FIRST_SHARE: u64 = 10;
 
 /// What is known of one target. It outlives changes of the configuration that keep the target.
 #[derive(Debug)]
@@ -86,12 +80,7 @@ impl Member {
 
     /// The part of its share that it gets now, in percent.
     fn percent(&self, now: u64) -> u64 {
-        let back = self.back.load(Ordering::Relaxed);
-        let since = now.saturating_sub(back);
-        if back == 0 || since >= SLOW_START {
-            return 100;
-        }
-        (100 * since / SLOW_START).max(FIRST_SHARE)
+        percent_since(self.back.load(Ordering::Relaxed), now)
     }
 
     /// Whether it serves, as far as is known, or it is time to try it with a visitor.
@@ -333,6 +322,7 @@ mod tests {
     use config::{ClientFlags, Sources, Text, load_client};
 
     use super::*;
+    use crate::health::SLOW_START;
 
     fn service(keys: &str) -> Service {
         service_at("'tcp://:1'", keys)

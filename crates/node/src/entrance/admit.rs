@@ -6,10 +6,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ::link::Link;
+use bytes::BytesMut;
 use proto::ResetCode;
-use relay::{Announced, Holder, Settings, Socket, open_error_code};
+use relay::{Announced, Holder, Retry, Settings, Socket, open_error_code};
 use tokio::time::Instant;
 
+use super::again::Another;
 use super::hold::{Visitor, elsewhere};
 use super::name::{Answer, NameVisitor};
 use super::proxy::proxy_of;
@@ -43,6 +45,18 @@ pub(crate) struct Guest {
     pub(crate) wish: Option<u64>,
     /// The time until which the visitor may be held. It does not change on the way.
     pub(crate) until: Instant,
+    /// What became of the visitor before.
+    pub(crate) past: Past,
+}
+
+/// The part of a visitor's way that led nowhere.
+#[derive(Debug, Default)]
+pub(crate) struct Past {
+    /// The bytes that a refused stream has read from the socket. Those of a visitor of HTTP are in
+    /// [`NameVisitor::first`].
+    pub(crate) first: BytesMut,
+    /// The backends that have not served it.
+    pub(crate) tried: Vec<Tried>,
 }
 
 impl Came {
@@ -132,10 +146,9 @@ pub(crate) fn seat(
 /// to another worker or waits where this one has none. A visitor whose address may not visit is
 /// turned away before anything but the listener has spent anything on it.
 pub(super) fn enter(worker: &Rc<Worker>, entrance: &Arc<Entrance>, mut guest: Guest) {
-    let mut tried = Vec::new();
     loop {
         let mut link = None;
-        let pick = entrance.backends.pick(guest.peer, &tried, guest.wish, |session| {
+        let pick = entrance.backends.pick(guest.peer, &guest.past.tried, guest.wish, |session| {
             link = worker.state.visitor_link(worker.index, session);
             link.is_some()
         });
@@ -153,19 +166,16 @@ pub(super) fn enter(worker: &Rc<Worker>, entrance: &Arc<Entrance>, mut guest: Gu
             }
             (Pick::To(backend), Some(link)) => {
                 match serve(worker, entrance, &backend, &link, guest) {
-                    Err(left) => {
-                        let failure;
-                        (guest, failure) = *left;
-                        tried.push(failure);
-                    }
+                    Err(left) => guest = *left,
                     Ok(()) => return,
                 }
             }
             (Pick::Refuse(answer), _) => {
                 let (service, visitor) = (entrance.name(), guest.peer);
                 tracing::debug!(service, ?visitor, ?answer, "the visitor is turned away");
-                let settings = settings_of(worker, entrance).unwrap_or_default();
-                return turn_away(worker, guest, &settings, answer);
+                let is_counted = guest.past.tried.last().is_some_and(|tried| tried.is_counted);
+                let settings = settings_of(worker, entrance).filter(|_| !is_counted);
+                return turn_away(worker, guest, &settings.unwrap_or_default(), answer);
             }
             (Pick::Elsewhere(session), _) => {
                 guest.wish = Some(session.id);
@@ -216,7 +226,7 @@ fn serve(
     backend: &Backend,
     link: &Link,
     guest: Guest,
-) -> Result<(), Box<(Guest, Tried)>> {
+) -> Result<(), Box<Guest>> {
     let picked = &backend.picked;
     let aim = &picked.aim;
     let settings = served_by(worker, entrance, picked).unwrap_or_default();
@@ -225,7 +235,7 @@ fn serve(
         turn_away(worker, guest, &settings, Answer::Busy);
         return Ok(());
     };
-    let Guest { socket, peer, came, wish, until } = guest;
+    let Guest { socket, peer, came, wish, until, mut past } = guest;
     // A connection that comes from another service has the setting of that service.
     let is_onward = came.http().is_some_and(|http| !http.first.is_empty());
     let keepalive = aim.terms.timeouts.keepalive;
@@ -244,16 +254,43 @@ fn serve(
     let open = proto::Open { target, visitor: peer, priority };
     let came = match came {
         Came::Name(visitor) if visitor.lead.space == Space::Http => {
-            visitor.serve(worker, link, open, socket, (&settings, picked), permit);
+            let another = entrance.backends.is_shared().then(|| Another {
+                came: Came::Name(NameVisitor {
+                    door: Arc::clone(&visitor.door),
+                    lead: visitor.lead.clone(),
+                    first: BytesMut::new(),
+                    asked: visitor.asked.clone(),
+                }),
+                worker: Rc::clone(worker),
+                entrance: Arc::clone(entrance),
+                picked: Arc::clone(picked),
+                peer,
+                tried: past.tried,
+                carried: None,
+            });
+            visitor.serve(worker, link, open, socket, (&settings, picked), (permit, another));
             return Ok(());
         }
         came @ (Came::Name(_) | Came::Port(_) | Came::Request(_)) => came,
     };
-    relay::serve_visitor(socket, link, open, &settings, Some(permit), None).map_err(
+    let again = entrance.backends.is_shared().then(|| {
+        let another = Another {
+            worker: Rc::clone(worker),
+            entrance: Arc::clone(entrance),
+            picked: Arc::clone(picked),
+            peer,
+            came: came.clone(),
+            tried: past.tried.clone(),
+            carried: None,
+        };
+        Retry { taker: Box::new(another), first: past.first.clone() }
+    });
+    relay::serve_visitor(socket, link, open, &settings, Some(permit), None, again).map_err(
         |(socket, error)| {
             tracing::debug!(service = aim.name, %error, "a backend opens no stream");
-            let tried = Tried { picked: Arc::clone(picked), why: open_error_code(error) };
-            Box::new((Guest { socket, peer, came, wish, until }, tried))
+            let (picked, why) = (Arc::clone(picked), open_error_code(error));
+            past.tried.push(Tried { picked, why, is_counted: false });
+            Box::new(Guest { socket, peer, came, wish, until, past })
         },
     )
 }

@@ -11,7 +11,7 @@ use proto::ResetCode;
 use relay::Detached;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::admit::{Came, Guest, enter, turn_away};
+use super::admit::{Came, Guest, Past, enter, turn_away};
 use super::name::{Answer, NameVisitor};
 use super::{Entrance, settings_of};
 use crate::backends::Backends;
@@ -33,15 +33,16 @@ pub(super) struct Visitor {
     came: Came,
     wish: Option<u64>,
     until: Instant,
+    past: Past,
 }
 
 impl Visitor {
     /// Detaches the socket of the visitor from this thread.
     pub(super) fn new(entrance: &Arc<Entrance>, guest: Guest) -> Option<Self> {
-        let Guest { socket, peer, came, wish, until } = guest;
+        let Guest { socket, peer, came, wish, until, past } = guest;
         let entrance = Arc::clone(entrance);
         match socket.detach() {
-            Ok(socket) => Some(Self { entrance, socket, peer, came, wish, until }),
+            Ok(socket) => Some(Self { entrance, socket, peer, came, wish, until, past }),
             Err(error) => {
                 tracing::debug!(service = entrance.name(), %error, "visitor lost");
                 None
@@ -51,8 +52,8 @@ impl Visitor {
 
     /// Attaches the socket of the visitor to this thread.
     fn attach(self) -> std::io::Result<Guest> {
-        let Self { socket, peer, came, wish, until, .. } = self;
-        Ok(Guest { socket: socket.attach()?, peer, came, wish, until })
+        let Self { socket, peer, came, wish, until, past, .. } = self;
+        Ok(Guest { socket: socket.attach()?, peer, came, wish, until, past })
     }
 
     fn is_current(&self) -> bool {
@@ -97,14 +98,15 @@ fn back(worker: &Rc<Worker>, visitor: Visitor) {
             return tracing::debug!(service = entrance.name(), %error, "visitor lost");
         }
     };
-    let Guest { socket, peer, came, until, .. } = guest;
+    let Guest { socket, peer, came, until, past, .. } = guest;
     match came {
-        Came::Name(NameVisitor { door, lead, first, .. }) => {
+        // Bytes that a refused stream has read are no longer in the socket, where a door looks.
+        Came::Name(NameVisitor { door, lead, first, .. }) if past.first.is_empty() => {
             door.again(worker, (socket, peer), lead.space, first, until);
         }
-        came @ (Came::Port(_) | Came::Request(_)) => {
+        came @ (Came::Name(_) | Came::Port(_) | Came::Request(_)) => {
             let settings = settings_of(worker, &entrance).unwrap_or_default();
-            let guest = Guest { socket, peer, came, wish: None, until };
+            let guest = Guest { socket, peer, came, wish: None, until, past };
             turn_away(worker, guest, &settings, Answer::Down(ResetCode::Shutdown));
         }
     }
@@ -172,7 +174,7 @@ impl Drop for Held {
 }
 
 /// Takes a visitor that another worker accepted.
-fn arrive(worker: &Rc<Worker>, visitor: Visitor) {
+pub(super) fn arrive(worker: &Rc<Worker>, visitor: Visitor) {
     if !visitor.is_current() {
         return back(worker, visitor);
     }
@@ -192,7 +194,7 @@ fn refuse(worker: &Rc<Worker>, visitor: Visitor) {
     // The refusal is counted only while the entrance exists. The visitor is refused in any case.
     let settings = settings_of(worker, &visitor.entrance).unwrap_or_default();
     let is_away = visitor.entrance.backends.are_away();
-    let Ok(Guest { socket, peer, came, until, .. }) = visitor.attach() else { return };
+    let Ok(Guest { socket, peer, came, until, past, .. }) = visitor.attach() else { return };
     match came {
         // The door gives the answer that a visitor gets who comes now.
         Came::Name(NameVisitor { door, lead, first, .. })
@@ -202,7 +204,7 @@ fn refuse(worker: &Rc<Worker>, visitor: Visitor) {
             door.again(worker, (socket, peer), lead.space, first, until);
         }
         came @ (Came::Name(_) | Came::Port(_) | Came::Request(_)) => {
-            let guest = Guest { socket, peer, came, wish: None, until };
+            let guest = Guest { socket, peer, came, wish: None, until, past };
             turn_away(worker, guest, &settings, Answer::Down(ResetCode::Shutdown));
         }
     }

@@ -32,6 +32,7 @@
 //! | `proxy` | visitors that name their target by SOCKS5 or to an HTTP proxy |
 //! | `announcers` | the load balancers that say which address a visitor has |
 //! | `admit` | from the visitor to the stream, or to the reason why not |
+//! | `again` | from a refused stream of a shared entrance to another client |
 //! | `hold` | the way to another worker, and the wait for a link |
 //! | `open` | opens and closes entrances on all workers |
 //! | `openings` | the entrances that this process opens for itself, and their changes by a reload |
@@ -51,6 +52,7 @@ use crate::session::{Session, Worker};
 use crate::watch::EntranceWatch;
 
 mod admit;
+mod again;
 mod announcers;
 mod hold;
 mod name;
@@ -60,7 +62,8 @@ mod proxy;
 mod tcp;
 mod udp;
 
-pub(crate) use admit::{Came, Guest, seat, takes, visit};
+pub(crate) use admit::{Came, Guest, Past, seat, takes, visit};
+pub(crate) use again::is_counted;
 pub(crate) use announcers::{Announcers, Balancers, Unannounced, announced};
 pub(crate) use hold::HOLD;
 pub(crate) use name::{Answer, Lead, NameDoor, NameVisitor};

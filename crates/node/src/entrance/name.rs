@@ -12,9 +12,10 @@ use ::link::Link;
 use bytes::BytesMut;
 use h1::Tracker;
 use proto::ResetCode;
-use relay::{Http, Leaving, Onward, Permit, Settings, Socket, Why, open_error_code};
+use relay::{Http, Leaving, Onward, Permit, Retry, Settings, Socket, Why, open_error_code};
 use tokio::time::Instant;
 
+use super::again::Another;
 use crate::backends::Picked;
 use crate::names::Space;
 use crate::server::doors::requests::{Asked, Carried};
@@ -104,10 +105,15 @@ impl NameVisitor {
         open: proto::Open,
         socket: Socket,
         (settings, picked): (&Rc<Settings>, &Arc<Picked>),
-        permit: Permit,
+        (permit, mut another): (Permit, Option<Another>),
     ) {
         let Self { door, lead, first, asked } = self;
         let carried = Carried::new(&settings.stats, picked, &door, open.visitor);
+        if let Some(another) = &mut another {
+            another.carried = Some(Rc::clone(&carried));
+        }
+        let again =
+            another.map(|another| Retry { taker: Box::new(another), first: BytesMut::new() });
         let tracker = lead.tracked.then(|| {
             let mut tracker = Tracker::new(lead.route_header.as_deref().map(Rc::from));
             tracker.observe(Rc::clone(&carried) as Rc<dyn h1::Observer>);
@@ -122,7 +128,8 @@ impl NameVisitor {
             carried,
         });
         let http = Http { tracker, first, onward };
-        let opened = relay::serve_visitor(socket, link, open, settings, Some(permit), Some(http));
+        let (permit, http) = (Some(permit), Some(http));
+        let opened = relay::serve_visitor(socket, link, open, settings, permit, http, again);
         if let Err((socket, error)) = opened {
             tracing::debug!(%error, "visitor refused");
             settings.stats.count_refused(open_error_code(error));

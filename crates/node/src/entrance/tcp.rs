@@ -9,7 +9,7 @@ use std::sync::Arc;
 use relay::{Handler, Socket};
 use tokio::time::Instant;
 
-use super::admit::{Came, Guest, enter, seat, turn_away};
+use super::admit::{Came, Guest, Past, enter, seat, turn_away};
 use super::hold::{HOLD, Visitor, hand_over};
 use super::name::Answer;
 use super::{Entrance, Unannounced, announced, settings_of};
@@ -44,6 +44,7 @@ impl Handler for Door {
             came: Came::Port(None),
             wish: None,
             until: Instant::now() + HOLD,
+            past: Past::default(),
         };
         let Some(seat) = seat else {
             tracing::debug!(service = self.entrance.name(), visitor = ?peer, "no descriptor is left for the visitor");

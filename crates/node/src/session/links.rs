@@ -87,17 +87,25 @@ impl State {
     /// Records whether the peer of a live link answers.
     pub(crate) fn set_answers(&self, worker: usize, session: &Session, serial: u64, answers: bool) {
         let mut links = self.links.members.borrow_mut();
-        let mut members = links.get_mut(&session.id).into_iter().flatten();
-        if let Some(member) = members.find(|member| member.link.serial() == serial) {
-            let answers = answers && member.live;
-            member.note_answers(worker, answers);
-            if !answers {
-                let name = session.name.as_str();
-                tracing::debug!(
-                    link = serial,
-                    peer = name,
-                    "link {serial} does not answer; new visitors go elsewhere if they can"
-                );
+        let members = links.get_mut(&session.id).map_or(&mut [][..], Vec::as_mut_slice);
+        let mut members = members.iter_mut();
+        let Some(member) = members.find(|member| member.link.serial() == serial) else { return };
+        let answers = answers && member.live;
+        member.note_answers(worker, answers);
+        if answers {
+            return;
+        }
+        let link = member.link.clone();
+        drop(links);
+        let name = session.name.as_str();
+        tracing::debug!(
+            link = serial,
+            peer = name,
+            "link {serial} does not answer; new visitors go elsewhere if they can"
+        );
+        for (stream, outlet) in link.streams(0..link.stream_slots()) {
+            if let Some(outlet) = outlet.filter(|_| stream.is_ours && stream.sent == 0) {
+                outlet.silent();
             }
         }
     }

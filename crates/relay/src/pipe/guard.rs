@@ -428,6 +428,13 @@ impl Guard {
         drop(self.onward.take());
     }
 
+    /// The bytes of the visitor that no service has got.
+    pub(super) fn take_rest(&self) -> BytesMut {
+        let rest = &mut *self.rest.borrow_mut();
+        rest.held.set(0);
+        std::mem::take(&mut rest.bytes)
+    }
+
     /// Gives the connection away.
     pub(super) fn leave(&self, socket: Option<Socket>, why: Why) {
         let rest = std::mem::take(&mut self.rest.borrow_mut().bytes);

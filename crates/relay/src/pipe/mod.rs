@@ -9,6 +9,7 @@
 //! Every connection of the daemon whose bytes go on unchanged is carried by a pump: with a stream of
 //! a link at its other side, or with the pump of another socket of this process (`passage`).
 
+mod again;
 mod end;
 mod guard;
 mod pages;
@@ -34,6 +35,7 @@ use crate::admit::Way;
 use crate::attention::{Ask, OnTheWay, Watched};
 use crate::crowd::Unmoved;
 use crate::{End, Held, Settings, Socket, Visit, pace};
+pub use again::Again;
 pub(crate) use end::ByteEnd;
 pub use end::Layered;
 use guard::{Guard, State};
@@ -68,6 +70,12 @@ const PACED: u8 = 4;
 /// A byte or an end came from the far side, so the far side serves the stream.
 const SERVED: u8 = 2;
 
+/// Another end may serve the visitor until the far side does.
+const REVOCABLE: u8 = 8;
+
+/// The link of a stream that is [`REVOCABLE`] is silent.
+const SILENT: u8 = 16;
+
 /// The half of a stream that the link calls. An idle pipe holds no buffer: it takes 144 bytes and
 /// the end.
 pub(crate) struct Pipe {
@@ -87,7 +95,7 @@ pub(crate) struct Pipe {
     active: Cell<u8>,
     /// The bytes that were written to the socket.
     on_the_way: OnTheWay,
-    /// [`TARGET`], [`SERVED`] and [`PACED`], in one byte: idle streams are many.
+    /// [`TARGET`], [`SERVED`], [`PACED`], [`REVOCABLE`] and [`SILENT`], in one byte: idle streams are many.
     facts: Cell<u8>,
     /// KiB that were written, up to [`MOVES`].
     written: Cell<u16>,
@@ -342,6 +350,28 @@ impl Pipe {
         {
             watcher.served();
         }
+        if self.is(REVOCABLE) {
+            self.facts.set(self.facts.get() & !REVOCABLE);
+            // What the pump keeps of the visitor is free.
+            self.wake();
+        }
+    }
+
+    /// Whether the far side serves the stream.
+    const fn is_served(&self) -> bool {
+        self.is(SERVED)
+    }
+
+    /// Another end may serve the visitor until the far side does.
+    fn note_revocable(&self) {
+        self.note_fact(REVOCABLE);
+    }
+
+    /// Whether the link has fallen silent since this was asked.
+    fn take_silence(&self) -> bool {
+        let known = self.facts.get();
+        self.facts.set(known & !SILENT);
+        known & SILENT != 0
     }
 
     /// Whether the peer has aborted the stream.
@@ -578,6 +608,13 @@ impl Outlet for Pipe {
 
     fn room(&self) {
         self.wake();
+    }
+
+    fn silent(&self) {
+        if self.is(REVOCABLE) {
+            self.note_fact(SILENT);
+            self.wake();
+        }
     }
 
     fn pages(&self) -> Option<&dyn PageOutlet> {

@@ -8,6 +8,7 @@
 //!             Open ──read error of a target whose bytes are on their way─> Broken, then abort
 //!   writing:  Open ──finish, queue out> Ended    shutdown(Write)
 //!             Open ──write error──────> Broken   inlet.stop; reading goes on to its own end
+//!   any:      refused before a byte has reached a target ─> the visitor is given away (`again`)
 //!   any:      reset by the peer, error while stalled, timeout, far end lost > abort
 //!   both directions ended ─> close; Stopped + Ended linger first
 //! ```
@@ -26,13 +27,14 @@ use proto::{HEAD_ROOM, ResetCode};
 use tokio::time::{Instant, Sleep, sleep};
 use transport::{Inlet, LocalFuture};
 
+use super::again::{Again, Kept};
 use super::guard::{State, Step, Why};
 use super::reader::ReadSize;
 use super::watchdog::Watchdog;
 use super::{ByteEnd, MOVED, Pipe, READ, WRITTEN};
 use crate::attention::{self, Watched};
 use crate::pace::{self, Portions};
-use crate::{End, Permit, Timeouts};
+use crate::{End, Held, Permit, Timeouts};
 
 /// Bytes that the pump moves per direction and poll before other tasks run. 256 KiB take about 50
 /// µs, which is the time that a neighbour may have to wait. tokio's own budget does not count the
@@ -148,6 +150,99 @@ impl Pump {
         }
     }
 
+    /// Lets another end serve the visitor if this stream is refused. The bytes `first` of the visitor,
+    /// which were read already, are sent before those of its socket.
+    pub(crate) fn or_again(mut self, again: Box<dyn Again>, first: BytesMut) -> Self {
+        let held = Held::none(self.pipe.settings.budget.as_ref());
+        self.timers.get_or_insert_default().again = Some(Kept::new(again, first, held));
+        self.pipe.note_revocable();
+        self
+    }
+
+    fn kept(&mut self) -> Option<&mut Kept> {
+        self.timers.as_mut()?.again.as_deref_mut()
+    }
+
+    /// The stream serves the visitor, or its bytes cannot be kept.
+    #[cold]
+    fn keep_no_more(&mut self) {
+        if let Some(timers) = &mut self.timers {
+            let kept = timers.again.take();
+            if timers.is_bare() {
+                self.timers = None;
+            }
+            drop(kept);
+        }
+    }
+
+    /// Keeps bytes of the visitor that are sent now.
+    fn keep(&mut self, bytes: &[u8]) {
+        // What has to be sent first has to be sent in any case.
+        if self.kept().is_some_and(|kept| !kept.note(bytes) && kept.first.is_empty()) {
+            self.keep_no_more();
+        }
+    }
+
+    /// Why the visitor is given away, if it is now.
+    fn revoked(&mut self) -> Option<ResetCode> {
+        let (is_served, reset) = (self.pipe.is_served(), self.pipe.reset.get());
+        let leaves = self.pipe.take_silence();
+        let kept = self.timers.as_mut()?.again.as_deref_mut()?;
+        let is_taken = || kept.has_sent() && kept.first.is_empty() && !self.inlet.is_untaken();
+        if is_served || (reset.is_none() && is_taken()) {
+            self.keep_no_more();
+            return None;
+        }
+        let is_open = self.writing == Writing::Open && !self.pipe.is_finished();
+        match reset {
+            _ if !is_open => None,
+            Some(code) => kept.may_go_on(code).then_some(code),
+            None => (leaves && kept.leaves_silence()).then_some(ResetCode::Timeout),
+        }
+    }
+
+    /// Gives the visitor away, to be served by another end.
+    fn give_back(&mut self, end: Rc<ByteEnd>, why: ResetCode) -> Poll<()> {
+        let kept = self.timers.take().and_then(|timers| timers.again);
+        self.watch = None;
+        self.permit = None;
+        self.reading = Reading::Ended;
+        self.writing = Writing::Ended;
+        self.pipe.deaf.set(true);
+        drop(self.pipe.end.take());
+        let rest = self.pipe.guard.get().map(|guard| guard.take_rest()).unwrap_or_default();
+        // The end of a stream is shared by nobody while its pump runs.
+        let (Some(kept), Ok(end)) = (kept, Rc::try_unwrap(end)) else { return Poll::Ready(()) };
+        let socket = match end {
+            ByteEnd::Socket(socket) => Some(socket),
+            ByteEnd::Layered(_) => None,
+        };
+        kept.give(socket, &rest, why);
+        Poll::Ready(())
+    }
+
+    /// Sends the bytes that come before those of the socket. Returns why that pauses.
+    fn send_first(&mut self, buffer: &mut BytesMut, turn: &mut Progress) -> Option<Pause> {
+        loop {
+            let first = self.kept()?.first.clone();
+            if first.is_empty() {
+                return None;
+            }
+            let room = match turn.room(&*self.inlet) {
+                Ok(room) => room.min(first.len()),
+                Err(pause) => return Some(pause),
+            };
+            buffer.clear();
+            buffer.resize(HEAD_ROOM, 0);
+            buffer.extend_from_slice(&first[..room]);
+            self.kept()?.first = first.slice(room..);
+            self.pipe.note_active(MOVED | READ);
+            self.pipe.count_in(room);
+            self.keep(&first[..room]);
+            turn.send(&*self.inlet, buffer);
+        }
+    }
+
     /// Writes the queued bytes, then the FIN that the link asked for. Returns true when the budget
     /// ended before the queue was empty.
     fn write(&mut self, end: &ByteEnd, cx: &mut Context<'_>) -> bool {
@@ -215,6 +310,7 @@ impl Pump {
         let is_plain = self.pipe.is_unguarded();
         if is_plain
             && self.size.is_bulk()
+            && self.kept().is_none()
             && let Some(pause) = self.read_pages(end, cx)?
         {
             return Ok(pause);
@@ -277,6 +373,9 @@ impl Pump {
         cx: &mut Context<'_>,
     ) -> Result<Pause, ()> {
         let mut turn = Progress::default();
+        if let Some(pause) = self.send_first(buffer, &mut turn) {
+            return Ok(pause);
+        }
         loop {
             let room = match turn.room(&*self.inlet) {
                 Ok(room) => room,
@@ -286,6 +385,7 @@ impl Pump {
                 return Ok(pause);
             }
             if buffer.len() > HEAD_ROOM {
+                self.keep(&buffer[HEAD_ROOM..]);
                 turn.send(&*self.inlet, buffer);
             }
         }
@@ -309,6 +409,7 @@ impl Pump {
             match guard.step(room, buffer) {
                 Step::Send => {
                     pipe.count_in(buffer.len() - HEAD_ROOM);
+                    self.keep(&buffer[HEAD_ROOM..]);
                     turn.send(&*self.inlet, buffer);
                     continue;
                 }
@@ -337,6 +438,7 @@ impl Pump {
                 guard.look(buffer);
             }
             if buffer.len() > HEAD_ROOM {
+                self.keep(&buffer[HEAD_ROOM..]);
                 turn.send(&*self.inlet, buffer);
             }
         }
@@ -683,6 +785,9 @@ impl Future for Pump {
         let this = self.get_mut();
         this.pipe.park(cx.waker());
         let Some(end) = this.pipe.end.borrow().clone() else { return this.farewell(cx) };
+        if let Some(why) = this.revoked() {
+            return this.give_back(end, why);
+        }
         if let Some(why) = this.departure(&end, Pause::Empty) {
             return this.leave(end, why, cx);
         }
@@ -764,6 +869,8 @@ struct Timers {
     breaking: Option<Breaking>,
     /// What rates let through: of bytes that are written, and of bytes that are read.
     portions: [Portions; 2],
+    /// The visitor, until the stream serves it.
+    again: Option<Box<Kept>>,
 }
 
 /// A target broke, and the peer has not taken all its bytes.
@@ -775,6 +882,18 @@ struct Breaking {
 impl Timers {
     fn of(deadline: Deadline) -> Self {
         Self { deadline: Some(deadline), ..Self::default() }
+    }
+
+    /// Whether nothing is in force.
+    fn is_bare(&self) -> bool {
+        let Self { watchdog, of_ways, deadline, linger, breaking, portions, again } = self;
+        watchdog.is_none()
+            && of_ways.iter().all(Option::is_none)
+            && deadline.is_none()
+            && linger.is_none()
+            && breaking.is_none()
+            && portions.iter().all(Portions::is_idle)
+            && again.is_none()
     }
 
     /// The earlier one of two deadlines stays.

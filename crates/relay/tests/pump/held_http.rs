@@ -129,7 +129,7 @@ fn visit(first: &str) -> Visited {
     let settings = Rc::<Settings>::default();
     let stop = std::future::pending();
     let link = Keeping(Opener(link), RefCell::default());
-    serve_layered((layered, http), &link, open, &settings, None, stop, IDLE).unwrap();
+    serve_layered((layered, http, None), &link, open, &settings, None, stop, IDLE).unwrap();
     Visited { visitor, service, back, layer, _link: link }
 }
 

@@ -59,7 +59,7 @@ fn visit(rig: &Rig, first: &str, stop: impl Future<Output = ()> + 'static) -> Vi
         priority: Priority::default(),
     };
     let opener = Opener(Rc::clone(&rig.link));
-    serve_layered((layered, http), &opener, open, &rig.visitors, None, stop, IDLE).unwrap();
+    serve_layered((layered, http, None), &opener, open, &rig.visitors, None, stop, IDLE).unwrap();
     Visited { visitor, back, is_cut }
 }
 

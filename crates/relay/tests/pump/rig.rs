@@ -160,7 +160,7 @@ impl Handler for Visitors {
             visitor: peer,
             priority: Priority::default(),
         };
-        let served = serve_visitor(socket, &self.opener, open, &self.settings, permit, None);
+        let served = serve_visitor(socket, &self.opener, open, &self.settings, permit, None, None);
         if let Err((socket, error)) = served {
             refuse_socket(socket, &self.settings, open_error_code(error));
         }

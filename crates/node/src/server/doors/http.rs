@@ -16,7 +16,7 @@ use web::{Refusal, Unavailable};
 use super::requests::{self, Asked};
 use super::{Doors, PATIENCE, Port, UNDECIDED_STATE, Undecided, answer, settled_holder, site, tls};
 use crate::backends::Backends;
-use crate::entrance::{self, Answer, Came, Guest, HOLD, Lead, NameDoor, NameVisitor};
+use crate::entrance::{self, Answer, Came, Guest, HOLD, Lead, NameDoor, NameVisitor, Past};
 use crate::names::{Kind, Published, Services, Space};
 use crate::session::Worker;
 
@@ -189,7 +189,8 @@ async fn route(
     let (space, host) = (Space::Http, Box::from(host));
     let lead = Lead { space, host, generation, edition, tracked, route_header };
     let came = Came::Name(NameVisitor { door: doors, lead, first, asked });
-    entrance::visit(&worker, &service.entrance, Guest { socket, peer, came, wish: None, until });
+    let guest = Guest { socket, peer, came, wish: None, until, past: Past::default() };
+    entrance::visit(&worker, &service.entrance, guest);
 }
 
 /// The only service of a host, which needs no proxy.

@@ -34,6 +34,7 @@ pub(crate) mod requests;
 mod secure;
 mod site;
 mod tls;
+mod upstream;
 
 use std::fmt;
 use std::io;

@@ -177,6 +177,12 @@ impl Carried {
         }
     }
 
+    /// The stream was refused, and the requests go on to another client.
+    pub(crate) fn go_on(&self) {
+        self.first.take();
+        self.others.borrow_mut().clear();
+    }
+
     /// The oldest request.
     fn take(&self) -> Option<Waiting> {
         let first = self.first.take();

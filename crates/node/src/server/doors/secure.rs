@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use h1::{HeadSniffer, Looked, Tracker};
-use relay::{Http, Layered, Leaving, Onward, Why};
+use relay::{Again, Http, Layered, Leaving, Onward, Retry, Socket, Why};
 use termination::TlsIo;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::task::spawn_local;
@@ -159,6 +159,7 @@ impl Secured {
         let route_header = doors.terms.load().route_header.clone();
         let door: Arc<dyn NameDoor> = Arc::<Doors>::clone(doors);
         let carried = Carried::new(&settings.stats, &backend.picked, &door, *peer);
+        let again = Rc::clone(&carried);
         let mut tracker = Tracker::new(route_header.as_deref().map(Rc::from));
         tracker.observe(Rc::clone(&carried) as Rc<dyn h1::Observer>);
         let (visitor, generation) = (self.clone(), generation.into());
@@ -170,7 +171,11 @@ impl Secured {
             let worker = Rc::clone(worker);
             async move { worker.state.server.left().await }
         };
-        let visitor = (layered, http);
+        let retry = entrance.backends.is_shared().then(|| {
+            let taker = Box::new(ByProxy { visitor: self.clone(), carried: again });
+            Retry { taker, first: BytesMut::new() }
+        });
+        let visitor = (layered, http, retry);
         let opened =
             relay::serve_layered(visitor, &link, open, &settings, Some(permit), stop, IDLE);
         if let Err(error) = opened {
@@ -209,6 +214,31 @@ impl Secured {
 async fn say(io: Shared, page: &[u8]) {
     // A visitor that does not take the answer has lost it.
     let _ = timeout(answer::FAREWELL_ALL, answer::say(io, page)).await;
+}
+
+/// Gives a visitor whose stream was refused to the proxy, which asks the clients in turn.
+struct ByProxy {
+    visitor: Secured,
+    /// The requests of the visitor on the refused stream.
+    carried: Rc<Carried>,
+}
+
+impl Again for ByProxy {
+    fn is_worth_it(&self) -> bool {
+        // A stream of this path begins with a request.
+        false
+    }
+
+    fn again(self: Box<Self>, _: Option<Socket>, first: BytesMut, _: proto::ResetCode) {
+        self.carried.go_on();
+        self.visitor.proxy(first);
+    }
+}
+
+impl fmt::Debug for ByProxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ByProxy").field("name", &self.visitor.way.name).finish_non_exhaustive()
+    }
 }
 
 /// Leads the connection of one stream back.

@@ -1,47 +1,43 @@
 //! Services by name for the HTTP proxy (`web`): visitors of HTTP/2, visitors whose TLS ended here,
 //! and services with options.
 
-use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
-use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 #[cfg(feature = "webrtc")]
 use std::sync::Weak;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
-use link::Lease;
+use bytes::BytesMut;
 use net::brake::{Attempt, Judgement};
 use net::source::prefix;
-use proto::{Open, Redirect, ResetCode};
-use relay::{Attended, Duplex, Layered, Seated, Socket, Timeouts};
+use proto::Redirect;
+use relay::{Attended, Seated, Socket};
 use termination::{Alpn, TlsIo};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 use tokio::task::spawn_local;
 use tokio::time::Instant;
 use web::{
-    Account, Asked, ByteStream, Candidate, Checked, Found, HeaderMap, Identity, LocalFuture,
-    OpenFailed, Protocol, Record, Refusal, Replayed, Rules, Sender, Unavailable, Verdict, Visitor,
-    Wants,
+    Account, Asked, Candidate, Checked, Found, HeaderMap, Identity, LocalFuture, OpenFailed,
+    Protocol, Record, Refusal, Replayed, Rules, Sender, Unavailable, Verdict, Visitor, Wants,
 };
 
 use super::http::CHALLENGES;
 use super::tls::NAMELESS;
+use super::upstream::Upstream;
 use super::{Doors, requests, secure};
 use crate::aim::Aim;
-use crate::backends::{Pick, Picked};
-use crate::entrance::{self, Answer, Came, Entrance, Guest, HOLD};
+use crate::backends::Picked;
+use crate::entrance::{self, Answer, Entrance, HOLD};
+use crate::guesses;
 use crate::names::{Kind, Known as KnownName, Published, Services, Space};
 use crate::passwords::{Ticket, Turn, passwords};
 #[cfg(feature = "webrtc")]
 use crate::server::offers::door as offers;
 use crate::session::Worker;
-use crate::{guesses, limits};
 
 /// The wait before the answer to a wrong password of a visitor without a source.
 const WRONG_PASSWORD: Duration = Duration::from_millis(500);
@@ -320,7 +316,7 @@ impl Site {
             aim,
             rules,
             until,
-            picked: RefCell::default(),
+            picked: Rc::default(),
             ticket: Cell::default(),
         }))
     }
@@ -362,7 +358,7 @@ struct Service {
     /// The time until which a request may be held.
     until: Instant,
     /// What serves the request, as far as it is known on this worker.
-    picked: RefCell<Option<Arc<Picked>>>,
+    picked: Rc<RefCell<Option<Arc<Picked>>>>,
     /// The place of a check of a password, until the visitor may know the outcome.
     ticket: Cell<Option<Ticket>>,
 }
@@ -455,7 +451,16 @@ impl web::Service for Service {
     }
 
     fn open(&self) -> LocalFuture<Result<Box<dyn web::Stream>, OpenFailed>> {
-        Box::pin(std::future::ready(self.open_now()))
+        let Self { site, sender, entrance, aim, until, picked, .. } = self;
+        let upstream = Upstream {
+            worker: Rc::clone(&site.worker),
+            entrance: Arc::clone(entrance),
+            aim: Arc::clone(aim),
+            peer: sender.address(),
+            until: *until,
+            picked: Rc::clone(picked),
+        };
+        Box::pin(std::future::ready(upstream.open_first()))
     }
 }
 
@@ -470,134 +475,4 @@ impl Service {
             Sender::Disputed => self.site.peer.map(|peer| peer.ip()),
         }
     }
-
-    /// Opens a stream over a link of this worker. Without such a link the stream is that of a
-    /// visitor over a socket pair, which another worker gets, or which waits for a link.
-    fn open_now(&self) -> Result<Box<dyn web::Stream>, OpenFailed> {
-        let Self { site: Site { worker, .. }, sender, entrance, aim, until, .. } = self;
-        let peer = sender.address();
-        let mut link = None;
-        let pick = entrance.backends.pick(peer, &[], None, |session| {
-            link = worker.state.visitor_link(worker.index, session);
-            link.is_some()
-        });
-        let (Pick::To(backend), Some(link)) = (pick, link) else {
-            let (near, far) = UnixStream::pair().map_err(|error| {
-                tracing::debug!(%error, "no socket pair for a visitor");
-                failed(Answer::Down(ResetCode::Internal))
-            })?;
-            let came = Came::Request(Arc::clone(aim));
-            let guest = Guest { socket: far.into(), peer, came, wish: None, until: *until };
-            entrance::visit(worker, entrance, guest);
-            let budget = Rc::<Lease>::clone(&worker.state.budget);
-            return Ok(Box::new(Elsewhere(near, aim.terms.timeouts, budget)));
-        };
-        let permit =
-            backend.gate.admit_from(limits::source(peer)).ok_or_else(|| failed(Answer::Busy))?;
-        let down = || failed(Answer::Down(ResetCode::Shutdown));
-        let settings = entrance::served_by(worker, entrance, &backend.picked).ok_or_else(down)?;
-        self.picked.replace(Some(Arc::clone(&backend.picked)));
-        // Clients that share a name may call their services differently.
-        let own = &backend.picked.aim;
-        let (target, priority) = (own.target.clone(), own.terms.priority);
-        let open = Open { target, visitor: peer, priority };
-        let duplex = relay::open_duplex(&link, open, &settings, Some(permit));
-        Ok(Box::new(Here(duplex.map_err(|_| down())?)))
-    }
 }
-
-fn failed(answer: Answer) -> OpenFailed {
-    let (status, reason) = answer.status();
-    OpenFailed { status, reason: sentence(reason) }
-}
-
-/// A sentence without its full stop.
-fn sentence(text: &'static str) -> Cow<'static, str> {
-    Cow::Borrowed(text.strip_suffix('.').unwrap_or(text))
-}
-
-/// A stream over a link of this worker.
-struct Here(Duplex);
-
-impl web::Stream for Here {
-    fn failure(&self) -> Option<Cow<'static, str>> {
-        self.0.reset_code().map(|code| sentence(Answer::Down(code).status().1))
-    }
-
-    fn carry(self: Box<Self>, first: Bytes, visitor: Box<dyn ByteStream>) -> LocalFuture<()> {
-        Box::pin(self.0.carry(Layered::new(visitor, first)))
-    }
-}
-
-/// A stream that another worker serves, with the time-outs and the budget of a connection that
-/// switches to another protocol.
-struct Elsewhere(UnixStream, Timeouts, Rc<Lease>);
-
-impl web::Stream for Elsewhere {
-    fn failure(&self) -> Option<Cow<'static, str>> {
-        None
-    }
-
-    fn carry(self: Box<Self>, first: Bytes, visitor: Box<dyn ByteStream>) -> LocalFuture<()> {
-        let Self(target, timeouts, budget) = *self;
-        Box::pin(relay::join(Layered::new(visitor, first), target.into(), timeouts, budget))
-    }
-}
-
-/// Forwards the writing half of a stream to the stream inside.
-macro_rules! write_through {
-    ($type:ty) => {
-        impl AsyncWrite for $type {
-            fn poll_write(
-                mut self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                bytes: &[u8],
-            ) -> Poll<io::Result<usize>> {
-                Pin::new(&mut self.0).poll_write(cx, bytes)
-            }
-
-            fn poll_write_vectored(
-                mut self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                slices: &[IoSlice<'_>],
-            ) -> Poll<io::Result<usize>> {
-                Pin::new(&mut self.0).poll_write_vectored(cx, slices)
-            }
-
-            fn is_write_vectored(&self) -> bool {
-                self.0.is_write_vectored()
-            }
-
-            fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-                Pin::new(&mut self.0).poll_flush(cx)
-            }
-
-            fn poll_shutdown(
-                mut self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-            ) -> Poll<io::Result<()>> {
-                Pin::new(&mut self.0).poll_shutdown(cx)
-            }
-        }
-    };
-}
-
-/// Forwards the reading half of a stream to the stream inside.
-macro_rules! read_through {
-    ($type:ty) => {
-        impl AsyncRead for $type {
-            fn poll_read(
-                mut self: Pin<&mut Self>,
-                cx: &mut Context<'_>,
-                buf: &mut ReadBuf<'_>,
-            ) -> Poll<io::Result<()>> {
-                Pin::new(&mut self.0).poll_read(cx, buf)
-            }
-        }
-    };
-}
-
-read_through!(Here);
-write_through!(Here);
-read_through!(Elsewhere);
-write_through!(Elsewhere);

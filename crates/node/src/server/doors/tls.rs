@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout};
 
 use super::requests::Asked;
 use super::{PATIENCE, Port, Undecided, answer, settled_holder, site};
-use crate::entrance::{self, Came, Guest, HOLD, Lead, NameVisitor};
+use crate::entrance::{self, Came, Guest, HOLD, Lead, NameVisitor, Past};
 use crate::names::{Kind, Space};
 
 /// The alert `unrecognized_name` (RFC 6066 section 3) as a fatal alert in a record of its own.
@@ -114,7 +114,7 @@ pub(super) async fn admit(visitor: Undecided, hello: &Hello, waits: bool) -> Opt
             entrance::visit(
                 &worker,
                 &first.entrance,
-                Guest { socket, peer, came, wish: None, until },
+                Guest { socket, peer, came, wish: None, until, past: Past::default() },
             );
         }
         Kind::Https => {

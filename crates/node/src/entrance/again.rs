@@ -1,0 +1,75 @@
+//! Visitors whose stream was refused, and who go on to another client that shares the entrance.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use proto::ResetCode;
+use relay::{Again, Socket};
+use tokio::time::Instant;
+
+use super::Entrance;
+use super::admit::{Came, Guest, Past};
+use super::hold::{HOLD, Visitor, arrive};
+use super::name::NameVisitor;
+use crate::backends::{Picked, Tried};
+use crate::names::Space;
+use crate::server::doors::requests::Carried;
+use crate::session::Worker;
+
+/// Leads a visitor of a shared entrance to another client, if the stream of the visitor is refused.
+pub(super) struct Another {
+    pub(super) worker: Rc<Worker>,
+    pub(super) entrance: Arc<Entrance>,
+    pub(super) picked: Arc<Picked>,
+    pub(super) peer: Option<SocketAddr>,
+    pub(super) came: Came,
+    pub(super) tried: Vec<Tried>,
+    /// The requests of the visitor on the refused stream.
+    pub(super) carried: Option<Rc<Carried>>,
+}
+
+impl Again for Another {
+    fn is_worth_it(&self) -> bool {
+        self.entrance.backends.are_served_beside(self.picked.session, self.peer)
+    }
+
+    fn again(self: Box<Self>, socket: Option<Socket>, first: BytesMut, why: ResetCode) {
+        let Self { worker, entrance, picked, peer, came, mut tried, carried } = *self;
+        // A stream whose bytes pass through a layer has another way back.
+        let Some(socket) = socket else { return };
+        if let Some(carried) = carried {
+            carried.go_on();
+        }
+        let (service, client) = (entrance.name(), picked.client.as_str());
+        tracing::debug!(service, client, %why, "the visitor of a refused stream goes on");
+        tried.push(Tried { picked, why, is_counted: is_counted(why) });
+        let (came, first) = match came {
+            Came::Name(visitor) if visitor.lead.space == Space::Http => {
+                (Came::Name(NameVisitor { first, ..visitor }), BytesMut::new())
+            }
+            came @ (Came::Name(_) | Came::Port(_) | Came::Request(_)) => (came, first),
+        };
+        let past = Past { first, tried };
+        let guest = Guest { socket, peer, came, wish: None, until: Instant::now() + HOLD, past };
+        if let Some(visitor) = Visitor::new(&entrance, guest) {
+            arrive(&worker, visitor);
+        }
+    }
+}
+
+/// Whether the stream itself has counted its refusal.
+pub(crate) const fn is_counted(why: ResetCode) -> bool {
+    !matches!(
+        why,
+        ResetCode::Aborted | ResetCode::Shutdown | ResetCode::Internal | ResetCode::Timeout
+    )
+}
+
+impl fmt::Debug for Another {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Another({})", self.entrance.name())
+    }
+}

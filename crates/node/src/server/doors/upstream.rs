@@ -1,0 +1,404 @@
+//! Streams for requests that the HTTP proxy sends to a service: over a link of this worker, or by way
+//! of another worker. Where clients share the name, the stream of a client whose target refuses goes
+//! on over a link of the next client, as long as no byte has reached a target.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use link::Lease;
+use proto::{Budget, Open, ResetCode};
+use relay::{Duplex, Held, Layered, Timeouts};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::UnixStream;
+use tokio::time::Instant;
+use web::{ByteStream, LocalFuture, OpenFailed};
+
+use crate::aim::Aim;
+use crate::backends::{Pick, Picked, Tried};
+use crate::entrance::{self, Answer, Came, Entrance, Guest, Past};
+use crate::limits;
+use crate::session::Worker;
+
+/// The bytes of a request that are kept at most for the next client.
+const KEPT_MOST: usize = 16 << 10;
+
+/// What a stream for a request is opened with.
+#[derive(Clone)]
+pub(super) struct Upstream {
+    pub(super) worker: Rc<Worker>,
+    pub(super) entrance: Arc<Entrance>,
+    /// The rules by which the request was judged.
+    pub(super) aim: Arc<Aim>,
+    pub(super) peer: Option<SocketAddr>,
+    /// The time until which a request may be held.
+    pub(super) until: Instant,
+    /// What serves the request, as far as it is known on this worker.
+    pub(super) picked: Rc<RefCell<Option<Arc<Picked>>>>,
+}
+
+impl Upstream {
+    /// Opens the stream of a request.
+    pub(super) fn open_first(self) -> Result<Box<dyn web::Stream>, OpenFailed> {
+        let near = self.open(Vec::new())?;
+        if !self.entrance.backends.is_shared() {
+            return Ok(near.into_stream());
+        }
+        let budget: Rc<dyn Budget> = Rc::<Lease>::clone(&self.worker.state.budget);
+        // Without memory for the bytes of the request, the first client decides.
+        let Some(held) = Held::draw(&budget, KEPT_MOST as u64) else {
+            return Ok(near.into_stream());
+        };
+        let (sent, tried) = (BytesMut::new(), Vec::new());
+        let kept = Some(Box::new(Kept { of: self, sent, tried, _held: held }));
+        Ok(Box::new(Persistent { near, kept, unsent: Bytes::new(), is_over: false }))
+    }
+
+    /// Opens a stream over a link of this worker. Without such a link the stream is that of a
+    /// visitor over a socket pair, which another worker gets, or which waits for a link.
+    fn open(&self, tried: Vec<Tried>) -> Result<Near, OpenFailed> {
+        let Self { worker, entrance, aim, peer, until, picked } = self;
+        let mut link = None;
+        let pick = entrance.backends.pick(*peer, &tried, None, |session| {
+            link = worker.state.visitor_link(worker.index, session);
+            link.is_some()
+        });
+        let (Pick::To(backend), Some(link)) = (pick, link) else {
+            let (near, far) = UnixStream::pair().map_err(|error| {
+                tracing::debug!(%error, "no socket pair for a visitor");
+                failed(Answer::Down(ResetCode::Internal))
+            })?;
+            let came = Came::Request(Arc::clone(aim));
+            let past = Past { tried, ..Past::default() };
+            let (socket, peer, until) = (far.into(), *peer, *until);
+            let guest = Guest { socket, peer, came, wish: None, until, past };
+            entrance::visit(worker, entrance, guest);
+            let budget = Rc::<Lease>::clone(&worker.state.budget);
+            return Ok(Near::Elsewhere(Elsewhere(near, aim.terms.timeouts, budget)));
+        };
+        let permit =
+            backend.gate.admit_from(limits::source(*peer)).ok_or_else(|| failed(Answer::Busy))?;
+        let down = || failed(Answer::Down(ResetCode::Shutdown));
+        let settings = entrance::served_by(worker, entrance, &backend.picked).ok_or_else(down)?;
+        picked.replace(Some(Arc::clone(&backend.picked)));
+        // Clients that share a name may call their services differently.
+        let own = &backend.picked.aim;
+        let (target, priority) = (own.target.clone(), own.terms.priority);
+        let open = Open { target, visitor: *peer, priority };
+        let duplex = relay::open_duplex(&link, open, &settings, Some(permit));
+        let duplex = duplex.map_err(|_| down())?;
+        Ok(Near::Here(Here(duplex), Arc::clone(&backend.picked)))
+    }
+}
+
+/// A stream of one client.
+enum Near {
+    Here(Here, Arc<Picked>),
+    Elsewhere(Elsewhere),
+}
+
+impl Near {
+    fn into_stream(self) -> Box<dyn web::Stream> {
+        match self {
+            Self::Here(here, _) => Box::new(here),
+            Self::Elsewhere(elsewhere) => Box::new(elsewhere),
+        }
+    }
+
+    fn io(&mut self) -> Pin<&mut dyn web::Stream> {
+        match self {
+            Self::Here(here, _) => Pin::new(here),
+            Self::Elsewhere(elsewhere) => Pin::new(elsewhere),
+        }
+    }
+}
+
+/// A stream that goes on at the next client, as long as no byte has reached a target.
+struct Persistent {
+    near: Near,
+    /// `None`: a client serves the request, or its bytes are no longer kept.
+    kept: Option<Box<Kept>>,
+    /// The kept bytes that the present client has not got yet.
+    unsent: Bytes,
+    /// The request is complete.
+    is_over: bool,
+}
+
+struct Kept {
+    of: Upstream,
+    /// The bytes of the request so far.
+    sent: BytesMut,
+    tried: Vec<Tried>,
+    _held: Held,
+}
+
+/// Whether the code says that no byte has reached a target: an end sends it in the place of a
+/// connection. A time-out also ends connections.
+const fn is_refusal(code: ResetCode) -> bool {
+    matches!(
+        code,
+        ResetCode::Refused
+            | ResetCode::Unreachable
+            | ResetCode::Denied
+            | ResetCode::Limit
+            | ResetCode::Unknown
+    )
+}
+
+impl Persistent {
+    /// Opens a stream of the next client, if the present one has refused. False: the request stays
+    /// where it is.
+    fn goes_on(&mut self) -> bool {
+        let Near::Here(Here(duplex), picked) = &self.near else { return false };
+        let Some(why) = duplex.reset_code().filter(|code| is_refusal(*code)) else { return false };
+        let Some(kept) = &mut self.kept else { return false };
+        let is_counted = entrance::is_counted(why);
+        kept.tried.push(Tried { picked: Arc::clone(picked), why, is_counted });
+        let backends = &kept.of.entrance.backends;
+        // A request that has a reason to fail does not wait for the clients that are away.
+        let pick = backends.pick(kept.of.peer, &kept.tried, None, |_| true);
+        if let Pick::Refuse(_) | Pick::Wait = pick {
+            return false;
+        }
+        drop(pick);
+        let Ok(next) = kept.of.open(kept.tried.clone()) else { return false };
+        tracing::debug!(service = picked.aim.name, %why, "the request of a refused stream goes on");
+        self.unsent = kept.sent.clone().freeze();
+        self.near = next;
+        true
+    }
+
+    /// Writes the kept bytes that the present client has not got yet.
+    fn poll_unsent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.unsent.is_empty() {
+            let written = ready!(self.near.io().poll_write(cx, &self.unsent))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.unsent.advance(written);
+            if self.unsent.is_empty() && self.is_over {
+                ready!(self.near.io().poll_shutdown(cx))?;
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Repeats a step at the next client where the present one has refused.
+    fn persist<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut step: impl FnMut(Pin<&mut dyn web::Stream>, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        loop {
+            let done = match self.poll_unsent(cx) {
+                Poll::Ready(Ok(())) => step(self.near.io(), cx),
+                Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+                Poll::Pending => Poll::Pending,
+            };
+            match done {
+                Poll::Ready(Err(_)) if self.goes_on() => {}
+                done @ (Poll::Ready(_) | Poll::Pending) => return done,
+            }
+        }
+    }
+
+    fn keep(&mut self, slices: &[IoSlice<'_>], mut written: usize) {
+        let Some(kept) = &mut self.kept else { return };
+        if kept.sent.len() + written > KEPT_MOST {
+            self.kept = None;
+            return;
+        }
+        for slice in slices {
+            let part = &slice[..slice.len().min(written)];
+            kept.sent.extend_from_slice(part);
+            written -= part.len();
+        }
+    }
+}
+
+impl AsyncRead for Persistent {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.kept.is_none() {
+            return this.near.io().poll_read(cx, buf);
+        }
+        loop {
+            // The answer may come before the whole request has gone.
+            let unsent = this.poll_unsent(cx);
+            let read = match unsent {
+                Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+                Poll::Ready(Ok(())) | Poll::Pending => this.near.io().poll_read(cx, buf),
+            };
+            match read {
+                Poll::Ready(Err(_)) if this.goes_on() => {}
+                Poll::Ready(read) => {
+                    if this.unsent.is_empty() {
+                        this.kept = None;
+                    }
+                    return Poll::Ready(read);
+                }
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Persistent {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let done = this.persist(cx, |io, cx| io.poll_write_vectored(cx, slices));
+        if let Poll::Ready(Ok(written)) = done {
+            this.keep(slices, written);
+        }
+        done
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match &self.near {
+            Near::Here(here, _) => here.is_write_vectored(),
+            Near::Elsewhere(elsewhere) => elsewhere.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().persist(cx, |io, cx| io.poll_flush(cx))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        this.is_over = true;
+        this.persist(cx, |io, cx| io.poll_shutdown(cx))
+    }
+}
+
+impl web::Stream for Persistent {
+    fn failure(&self) -> Option<Cow<'static, str>> {
+        match &self.near {
+            Near::Here(here, _) => here.failure(),
+            Near::Elsewhere(elsewhere) => elsewhere.failure(),
+        }
+    }
+
+    fn carry(self: Box<Self>, first: Bytes, visitor: Box<dyn ByteStream>) -> LocalFuture<()> {
+        // The target has answered, so it has the whole request.
+        self.near.into_stream().carry(first, visitor)
+    }
+}
+
+fn failed(answer: Answer) -> OpenFailed {
+    let (status, reason) = answer.status();
+    OpenFailed { status, reason: sentence(reason) }
+}
+
+/// A sentence without its full stop.
+fn sentence(text: &'static str) -> Cow<'static, str> {
+    Cow::Borrowed(text.strip_suffix('.').unwrap_or(text))
+}
+
+/// A stream over a link of this worker.
+struct Here(Duplex);
+
+impl web::Stream for Here {
+    fn failure(&self) -> Option<Cow<'static, str>> {
+        self.0.reset_code().map(|code| sentence(Answer::Down(code).status().1))
+    }
+
+    fn carry(self: Box<Self>, first: Bytes, visitor: Box<dyn ByteStream>) -> LocalFuture<()> {
+        Box::pin(self.0.carry(Layered::new(visitor, first)))
+    }
+}
+
+/// A stream that another worker serves, with the time-outs and the budget of a connection that
+/// switches to another protocol.
+struct Elsewhere(UnixStream, Timeouts, Rc<Lease>);
+
+impl web::Stream for Elsewhere {
+    fn failure(&self) -> Option<Cow<'static, str>> {
+        None
+    }
+
+    fn carry(self: Box<Self>, first: Bytes, visitor: Box<dyn ByteStream>) -> LocalFuture<()> {
+        let Self(target, timeouts, budget) = *self;
+        Box::pin(relay::join(Layered::new(visitor, first), target.into(), timeouts, budget))
+    }
+}
+
+/// Forwards the writing half of a stream to the stream inside.
+macro_rules! write_through {
+    ($type:ty) => {
+        impl AsyncWrite for $type {
+            fn poll_write(
+                mut self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                bytes: &[u8],
+            ) -> Poll<io::Result<usize>> {
+                Pin::new(&mut self.0).poll_write(cx, bytes)
+            }
+
+            fn poll_write_vectored(
+                mut self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                slices: &[IoSlice<'_>],
+            ) -> Poll<io::Result<usize>> {
+                Pin::new(&mut self.0).poll_write_vectored(cx, slices)
+            }
+
+            fn is_write_vectored(&self) -> bool {
+                self.0.is_write_vectored()
+            }
+
+            fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Pin::new(&mut self.0).poll_flush(cx)
+            }
+
+            fn poll_shutdown(
+                mut self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+            ) -> Poll<io::Result<()>> {
+                Pin::new(&mut self.0).poll_shutdown(cx)
+            }
+        }
+    };
+}
+
+/// Forwards the reading half of a stream to the stream inside.
+macro_rules! read_through {
+    ($type:ty) => {
+        impl AsyncRead for $type {
+            fn poll_read(
+                mut self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                buf: &mut ReadBuf<'_>,
+            ) -> Poll<io::Result<()>> {
+                Pin::new(&mut self.0).poll_read(cx, buf)
+            }
+        }
+    };
+}
+
+read_through!(Here);
+write_through!(Here);
+read_through!(Elsewhere);
+write_through!(Elsewhere);

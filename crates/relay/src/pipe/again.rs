@@ -1,0 +1,97 @@
+//! A visitor whose stream is refused before a byte has reached a target: another end may serve the
+//! visitor. Its bytes are kept until the far side has answered or has taken them.
+//!
+//! ```text
+//!   a refusal, before a byte of the far side ──────────────> the visitor goes on, with its bytes
+//!   the link ended or is silent, before a byte of either ──> the visitor goes on
+//!   the far side has answered or has taken the bytes, or
+//!   there are more than [`KEPT_MOST`] of them ─────────────> nothing is kept any more
+//! ```
+//!
+//! A refusal is a code that an end sends in the place of a connection to a target, so no byte has
+//! reached a target. [`ResetCode::Timeout`] is none: the end of a connection has the same code.
+//! Bytes that were sent over a link which ends may have reached a target.
+
+use std::fmt;
+
+use bytes::{Bytes, BytesMut};
+use proto::ResetCode;
+
+use crate::{Held, Socket};
+
+/// The bytes that are kept at most: those that a stream takes before its first credit.
+const KEPT_MOST: usize = 16 << 10;
+
+/// Takes a visitor whose stream has served nobody.
+pub trait Again: fmt::Debug {
+    /// Whether a visitor that has sent nothing had better leave a link that is silent.
+    fn is_worth_it(&self) -> bool;
+
+    /// Takes the visitor. `socket`: `None` if its bytes pass through a layer. `first`: the bytes that
+    /// were read from it. The call must not block.
+    fn again(self: Box<Self>, socket: Option<Socket>, first: BytesMut, why: ResetCode);
+}
+
+/// What is known of a visitor until its stream serves it.
+pub(super) struct Kept {
+    taker: Box<dyn Again>,
+    /// The bytes that are sent before those of the socket.
+    pub(super) first: Bytes,
+    /// The bytes that were sent.
+    sent: BytesMut,
+    /// More bytes were sent than are kept.
+    is_over: bool,
+    held: Held,
+}
+
+impl Kept {
+    pub(super) fn new(taker: Box<dyn Again>, first: BytesMut, held: Held) -> Box<Self> {
+        held.set(first.capacity() as u64);
+        let (sent, is_over) = (BytesMut::new(), false);
+        Box::new(Self { taker, first: first.freeze(), sent, is_over, held })
+    }
+
+    /// Notes bytes that are sent now. False: there are too many to keep them.
+    pub(super) fn note(&mut self, bytes: &[u8]) -> bool {
+        let all = self.sent.len() + bytes.len();
+        if self.is_over || all > KEPT_MOST || !self.held.affords(bytes.len() as u64) {
+            self.is_over = true;
+            self.sent = BytesMut::new();
+        } else {
+            self.sent.extend_from_slice(bytes);
+        }
+        self.held.set((self.sent.capacity() + self.first.len()) as u64);
+        !self.is_over
+    }
+
+    /// Whether bytes were sent.
+    pub(super) fn has_sent(&self) -> bool {
+        self.is_over || !self.sent.is_empty()
+    }
+
+    /// Whether another end may serve the visitor after a reset with this code.
+    pub(super) fn may_go_on(&self, code: ResetCode) -> bool {
+        match code {
+            ResetCode::Refused
+            | ResetCode::Unreachable
+            | ResetCode::Denied
+            | ResetCode::Limit
+            | ResetCode::Unknown => !self.is_over,
+            ResetCode::Shutdown | ResetCode::Internal => !self.has_sent(),
+            ResetCode::Aborted | ResetCode::Timeout | ResetCode::Other(_) => false,
+        }
+    }
+
+    /// Whether the visitor had better leave a silent link.
+    pub(super) fn leaves_silence(&self) -> bool {
+        !self.has_sent() && self.taker.is_worth_it()
+    }
+
+    /// Gives the visitor away. `rest`: the bytes that were read behind those that were sent.
+    pub(super) fn give(self, socket: Option<Socket>, rest: &[u8], why: ResetCode) {
+        let Self { taker, first, mut sent, .. } = self;
+        sent.extend_from_slice(&first);
+        sent.extend_from_slice(rest);
+        taker.again(socket, sent, why);
+    }
+}
