@@ -37,7 +37,7 @@ mod socket_path;
 pub use ask::{
     Connected, Instance, Left, Stopping, allow, change_lists, client, clients, connect, deny,
     enroll, events, hold, invite, kill, limit, log, nat, ping, reconnect, reload, revoke,
-    speedtest, status, stop, streams, uninvite, visitors,
+    speedtest, status, stop, streams, uninvite, upgrade, visitors,
 };
 pub use denied::Denied;
 pub use serve::ControlSocket;

@@ -13,10 +13,11 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use rustix::fs::{FileType, fstat};
 use rustix::net::sockopt::{socket_acceptconn, socket_type};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
@@ -42,18 +43,34 @@ enum Place {
     Tcp(SocketAddr),
     Udp(SocketAddr),
     Unix(SocketAddrUnix),
+    /// A file, by device and inode: the lock of a folder.
+    File(u64, u64),
 }
 
 impl Inherited {
     /// Receives sockets until the other end closes. Each message has any bytes and at most 253
     /// descriptors. The sockets of a group come in the order in which they joined the group. A
-    /// descriptor that is no listening socket is closed.
+    /// descriptor that is neither a listening socket nor a file is closed.
     ///
     /// # Errors
     /// The connection ends amid a message, or there are too many sockets.
     pub fn receive(from: &UnixStream) -> io::Result<Self> {
+        Self::receive_until(from, false).map(|(all, _)| all)
+    }
+
+    /// Receives sockets until a message without descriptors comes, or the other end closes. Returns
+    /// at most 64 bytes of that message as well.
+    ///
+    /// # Errors
+    /// As for [`Self::receive`].
+    pub fn receive_before_text(from: &UnixStream) -> io::Result<(Self, Vec<u8>)> {
+        Self::receive_until(from, true)
+    }
+
+    fn receive_until(from: &UnixStream, ends_at_text: bool) -> io::Result<(Self, Vec<u8>)> {
         let mut all = Vec::new();
         loop {
+            let mut is_bare = true;
             let mut space =
                 vec![std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PER_MESSAGE))];
             let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -65,14 +82,16 @@ impl Inherited {
             }
             for item in ancillary.drain() {
                 if let RecvAncillaryMessage::ScmRights(descriptors) = item {
+                    is_bare = false;
                     all.extend(descriptors.filter_map(|fd| Some((place(&fd)?, fd))));
                 }
             }
             if all.len() > SOCKETS {
                 return Err(io::Error::other(format!("more than {SOCKETS} sockets")));
             }
-            if message.bytes == 0 {
-                return Ok(Self(all));
+            if message.bytes == 0 || (ends_at_text && is_bare) {
+                let text = bytes.get(..message.bytes).unwrap_or_default().to_vec();
+                return Ok((Self(all), text));
             }
         }
     }
@@ -113,8 +132,11 @@ fn inherited() -> MutexGuard<'static, Inherited> {
     INHERITED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where a descriptor listens; `None`: it does not.
+/// Where a descriptor listens, or which file it is; `None`: neither.
 fn place(socket: &OwnedFd) -> Option<Place> {
+    if let Some(file) = fstat(socket).ok().filter(|file| is_regular(file.st_mode)) {
+        return Some(Place::File(file.st_dev, file.st_ino));
+    }
     let kind = socket_type(socket).ok()?;
     let address = getsockname(socket).ok()?;
     let listens = || socket_acceptconn(socket).is_ok_and(|listens| listens);
@@ -158,6 +180,20 @@ pub(crate) fn udp(address: SocketAddr, count: usize) -> io::Result<Option<Vec<Ud
     let group: Vec<UdpSocket> = group.into_iter().map(UdpSocket::from).collect();
     group.iter().try_for_each(|one| one.set_nonblocking(true))?;
     Ok(Some(group))
+}
+
+/// The inherited descriptor of a file, with the lock that the other process has on the file.
+///
+/// # Errors
+/// The file cannot be looked at, or it was handed over twice.
+pub fn file(same: impl AsFd) -> io::Result<Option<OwnedFd>> {
+    let file = fstat(same)?;
+    let group = inherited().take(&Place::File(file.st_dev, file.st_ino), 1)?;
+    Ok(group.and_then(|mut group| group.pop()))
+}
+
+fn is_regular(mode: u32) -> bool {
+    FileType::from_raw_mode(mode) == FileType::RegularFile
 }
 
 /// The inherited listener of a Unix socket, which is non-blocking.

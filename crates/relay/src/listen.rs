@@ -16,6 +16,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use net::died_in_queue;
+use net::handover::serving;
 use net::socket::{bound_segments, canonical};
 use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
@@ -79,8 +80,11 @@ pub fn listen(
         }
         listener.poll_accept(cx).map_ok(|(socket, peer)| (socket.into(), Some(canonical(peer))))
     };
-    let task =
-        tokio::task::spawn_local(AcceptLoop::new(accept, address.to_string(), handler, room));
+    let accepting = AcceptLoop::new(accept, address.to_string(), handler, room);
+    let task = tokio::task::spawn_local(async move {
+        serving().await;
+        accepting.await;
+    });
     Ok(Listening { address, socket, task: task.abort_handle() })
 }
 

@@ -11,6 +11,12 @@ pub(crate) fn ready(status: &str) {
     send(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
+/// Reports the main process of the unit from now on. Only the main process may send the next messages
+/// (`NotifyAccess=main`).
+pub(crate) fn main_process(pid: u32) {
+    send(&[NotifyState::MainPid(pid)]);
+}
+
 /// Reports that the daemon reads its configuration again. A following [`ready`] reports the end.
 pub(crate) fn reloading() {
     // `Type=notify-reload` needs the current time as well (sd_notify(3)).

@@ -374,6 +374,12 @@ impl Server {
         all.map(|(client, hold)| status::ClientHeld { client, hold: hold.shown() }).collect()
     }
 
+    async fn save_names(&self) {
+        let shared = Arc::clone(self.registry.shared_arc());
+        // A panic was logged.
+        let _ = tokio::task::spawn_blocking(move || shared.hosts.save_names()).await;
+    }
+
     /// The URLs at which the server listens for clients.
     pub fn listen(&self) -> &[String] {
         &self.listen
@@ -552,11 +558,33 @@ impl Serving for Server {
         })
     }
 
+    fn bequeath(&self) -> SendFuture<'_, Option<String>> {
+        Box::pin(async {
+            self.save_names().await;
+            None
+        })
+    }
+
+    fn hand_over<'a>(&'a self, _successor: SendFuture<'a, ()>) -> SendFuture<'a, ()> {
+        Box::pin(async {
+            doors::close(self.workers.handles()).await;
+            self.registry.leave();
+            loop {
+                survey::retire_links(self.workers.handles()).await;
+                self.registry.close_left().await;
+                let defaults = survey::defaults(self.workers.handles()).await;
+                let direct: u64 = defaults.iter().map(|default| default.streams).sum();
+                if direct == 0 && survey::links(self.workers.handles()).await == 0 {
+                    return;
+                }
+                tokio::time::sleep(survey::DRAIN_LOOK).await;
+            }
+        })
+    }
+
     fn close(&self) -> SendFuture<'_, ()> {
         Box::pin(async {
-            let shared = Arc::clone(self.registry.shared_arc());
-            // A panic was logged.
-            let _ = tokio::task::spawn_blocking(move || shared.hosts.save_names()).await;
+            self.save_names().await;
             survey::say_goodbye(self.workers.handles()).await;
             self.workers.stop().await;
         })

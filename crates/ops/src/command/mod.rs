@@ -31,6 +31,7 @@ use crate::nat::NatReport;
 use crate::reload::Reloaded;
 use crate::shown::Shown;
 use crate::status::{Status, StreamKind, Streams};
+use crate::upgrade::{UpgradeOrder, Upgraded};
 use crate::visit::{Invitation, InviteOrder, InvitedVisitor, Uninvited};
 
 pub use form::{Form, Misread};
@@ -50,6 +51,9 @@ pub enum Command {
         now: bool,
     },
     Reload,
+    /// Goes on in a new process of a binary. Only the control socket takes this command: it starts
+    /// a program of the asker's choice.
+    Upgrade(UpgradeOrder),
     /// The configuration file without its secrets.
     Configuration,
     /// Changes the configuration file and applies it.
@@ -139,6 +143,8 @@ pub enum Answer {
         now: bool,
     },
     Reloaded(Reloaded),
+    /// `None`: the daemon was started from another file.
+    Upgraded(Option<Upgraded>),
     Configuration(Box<Shown>),
     Opened(Opened),
     Allowed(Allowed),

@@ -112,6 +112,10 @@ pub async fn run(daemon: &dyn Daemon, request: Request<'_>) -> anyhow::Result<An
             Answer::Stopping { pid: std::process::id(), now }
         }
         Command::Reload => Answer::Reloaded(settings()?.reload().await?),
+        Command::Upgrade(order) => {
+            told("an upgrade");
+            Answer::Upgraded(daemon.upgrade().context(NOT_HERE)?.upgrade(order).await?)
+        }
         Command::Configuration => {
             let settings = daemon.settings().context(shown::NONE)?;
             Answer::Configuration(Box::new(settings.configuration()?))
