@@ -45,6 +45,9 @@ static STAGE: LazyLock<watch::Sender<Stage>> =
 /// sockets joined the group. The key is the address in the form of the system.
 static BOUND: Mutex<BTreeMap<Vec<u8>, Vec<u64>>> = Mutex::new(BTreeMap::new());
 
+/// The way on which visitors pass to the next generation.
+static PASSED: Mutex<Option<UnixStream>> = Mutex::new(None);
+
 /// Descriptors that are handed over beside the sockets: the locks of folders.
 static KEPT: Mutex<Vec<OwnedFd>> = Mutex::new(Vec::new());
 
@@ -61,6 +64,20 @@ pub fn serve() {
 /// The next generation accepts from now on. Listeners of this process end.
 pub fn hand_over() {
     STAGE.send_replace(Stage::HandedOver);
+}
+
+/// Gives an accepted visitor to the next generation, which has the listeners. The caller closes its
+/// descriptor after that.
+///
+/// # Errors
+/// There is no next generation, or it has a few hundred visitors that it has not taken yet
+/// ([`io::ErrorKind::WouldBlock`]).
+pub fn pass(visitor: impl AsFd) -> io::Result<()> {
+    let way = PASSED.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(way) = way.as_ref().filter(|_| is_handed_over()) else {
+        return Err(io::ErrorKind::NotConnected.into());
+    };
+    Ok(send(way, &[visitor.as_fd().as_raw_fd()])?)
 }
 
 /// Whether this process is the generation that serves, to which the socket files belong.
@@ -113,7 +130,7 @@ fn bound() -> MutexGuard<'static, BTreeMap<Vec<u8>, Vec<u64>>> {
     BOUND.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sends all live listening sockets of this process and the kept descriptors, each group in one
+/// Sends all live listening sockets of this process, the kept descriptors and the way of visitors, each group in one
 /// message of one byte. Returns the number of sockets. Blocks while the other end does not read.
 ///
 /// # Errors
@@ -137,6 +154,10 @@ pub fn give(to: &UnixStream) -> io::Result<usize> {
     for file in kept.iter() {
         send(to, &[file.as_raw_fd()])?;
     }
+    let (ours, theirs) = UnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    send(to, &[theirs.as_raw_fd()])?;
+    *PASSED.lock().unwrap_or_else(PoisonError::into_inner) = Some(ours);
     Ok(count)
 }
 
@@ -172,8 +193,8 @@ mod tests {
     use super::*;
     use crate::inherited::Inherited;
 
-    #[test]
-    fn live_listeners_and_kept_files_are_given_and_closed_listeners_are_not() {
+    #[tokio::test]
+    async fn live_listeners_and_kept_files_are_given_and_closed_listeners_are_not() {
         let at = SocketAddr::from(([127, 0, 0, 1], 0));
         let [kept, closed] = [2, 1].map(|count| crate::listen_group(at, count).unwrap());
         let [kept_at, closed_at] =
@@ -191,5 +212,6 @@ mod tests {
         assert_eq!(crate::inherited::tcp(kept_at, 2).unwrap().unwrap().len(), 2);
         assert!(crate::inherited::tcp(closed_at, 1).unwrap().is_none());
         assert!(crate::inherited::file(&lock).unwrap().is_some());
+        assert!(crate::inherited::visitors().unwrap().is_some());
     }
 }

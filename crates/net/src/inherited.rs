@@ -12,7 +12,7 @@
 //! joined it. And a closed member of a group of listeners resets the connections in its queue.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,6 +23,7 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SocketAddrAny, SocketAddrUnix, SocketType, getsockname, recvmsg,
 };
+use tokio::io::Interest;
 
 /// Descriptors of one message: the kernel takes no more (`SCM_MAX_FD`).
 const PER_MESSAGE: usize = 253;
@@ -45,6 +46,8 @@ enum Place {
     Unix(SocketAddrUnix),
     /// A file, by device and inode: the lock of a folder.
     File(u64, u64),
+    /// A connection on which the other process passes visitors on.
+    Visitors,
 }
 
 impl Inherited {
@@ -55,7 +58,9 @@ impl Inherited {
     /// # Errors
     /// The connection ends amid a message, or there are too many sockets.
     pub fn receive(from: &UnixStream) -> io::Result<Self> {
-        Self::receive_until(from, false).map(|(all, _)| all)
+        let (mut all, _) = Self::receive_until(from, false)?;
+        all.0.retain(|(place, _)| *place != Place::Visitors);
+        Ok(all)
     }
 
     /// Receives sockets until a message without descriptors comes, or the other end closes. Returns
@@ -141,8 +146,11 @@ fn place(socket: &OwnedFd) -> Option<Place> {
     let address = getsockname(socket).ok()?;
     let listens = || socket_acceptconn(socket).is_ok_and(|listens| listens);
     if address.address_family() == AddressFamily::UNIX {
-        let address = SocketAddrUnix::try_from(address).ok()?;
-        return (kind == SocketType::STREAM && listens()).then_some(Place::Unix(address));
+        if kind != SocketType::STREAM {
+            return None;
+        }
+        let address = SocketAddrUnix::try_from(address).ok();
+        return if listens() { address.map(Place::Unix) } else { Some(Place::Visitors) };
     }
     let address = ip(address)?;
     if kind == SocketType::STREAM {
@@ -194,6 +202,50 @@ pub fn file(same: impl AsFd) -> io::Result<Option<OwnedFd>> {
 
 fn is_regular(mode: u32) -> bool {
     FileType::from_raw_mode(mode) == FileType::RegularFile
+}
+
+/// The visitors that the former process passes on.
+///
+/// # Errors
+/// The connection cannot be used by this thread's runtime, in which the call must be made.
+pub fn visitors() -> io::Result<Option<Visitors>> {
+    let Some(mut way) = inherited().take(&Place::Visitors, 1)? else { return Ok(None) };
+    let Some(way) = way.pop().map(UnixStream::from) else { return Ok(None) };
+    way.set_nonblocking(true)?;
+    Ok(Some(Visitors(tokio::net::UnixStream::from_std(way)?)))
+}
+
+/// Visitors that a former process has accepted, and that it cannot serve.
+#[derive(Debug)]
+pub struct Visitors(tokio::net::UnixStream);
+
+impl Visitors {
+    /// The next visitor. `None`: the former process has ended. Cancel-safe.
+    pub async fn next(&self) -> Option<TcpStream> {
+        loop {
+            self.0.readable().await.ok()?;
+            let take = || {
+                let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+                let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+                let mut byte = [0];
+                let mut parts = [io::IoSliceMut::new(&mut byte)];
+                let got = recvmsg(&self.0, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+                let visitor = ancillary.drain().find_map(|item| match item {
+                    RecvAncillaryMessage::ScmRights(mut visitors) => visitors.next(),
+                    _ => None,
+                });
+                io::Result::Ok((got.bytes, visitor.map(TcpStream::from)))
+            };
+            match self.0.try_io(Interest::READABLE, take) {
+                Ok((0, _)) => return None,
+                Ok((_, Some(visitor))) => return Some(visitor),
+                // A visitor that this process had no descriptor for.
+                Ok((_, None)) => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return None,
+            }
+        }
+    }
 }
 
 /// The inherited listener of a Unix socket, which is non-blocking.

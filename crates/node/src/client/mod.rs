@@ -55,7 +55,7 @@ use crate::peer::material::{self, Materials};
 use crate::probes;
 use crate::session::{PathBytes, State, Workers};
 use crate::tcp_info::Ledger;
-use crate::{descriptors, limits, memory, survey, workers};
+use crate::{adopted, descriptors, limits, memory, survey, workers};
 pub(crate) use checks::{Checked, check_targets};
 use forwards::Forwards;
 pub use heirloom::{Heirloom, NoHeirloom};
@@ -229,6 +229,7 @@ impl Client {
         workers.handles()[0]
             .run(move |_| drop(tokio::task::spawn_local(check_targets(told))))
             .await?;
+        adopted::adopt_visitors(workers.handles()).await?;
         let (started, source, ledger) = (Instant::now(), None, Ledger::default());
         Ok(Self { workers, count, shared, started, source, ledger })
     }

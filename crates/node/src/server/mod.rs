@@ -77,7 +77,7 @@ use crate::session::Handle;
 use crate::session::{State, Workers};
 use crate::tcp_info::Ledger;
 use crate::transports::{Bound, ServerSide};
-use crate::{descriptors, memory, survey, transports, workers};
+use crate::{adopted, descriptors, memory, survey, transports, workers};
 
 pub(crate) use browser::pages;
 pub(crate) use clients::Clients;
@@ -332,6 +332,7 @@ impl Server {
             hook::keep_asking(Arc::clone(&registry), worker).await?;
             stun::serve(side.stun(), &config, worker).await?;
         }
+        adopted::adopt_visitors(workers.handles()).await?;
         let config = ArcSwap::from_pointee(reload::without_clients(config));
         let (started, source) = (Instant::now(), None);
         let (ledger, turn) = (Ledger::default(), PingRotation::default());
