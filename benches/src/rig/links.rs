@@ -86,6 +86,8 @@ impl End {
             | Event::Control(_)
             | Event::Resumed
             | Event::ProbeNextPath
+            | Event::Silent
+            | Event::Heard
             | Event::TookOver(_)
             | Event::CarrierDead(_)
             | Event::GoingAway(_)

@@ -313,6 +313,8 @@ impl<S: Copy + PartialEq> End<S> {
             Event::Control(bytes) => self.told.push_back(Told::Control(bytes)),
             Event::ProbeNextPath => self.told.push_back(Told::Suspect),
             Event::GoingAway(GoAwayReason::Retire)
+            | Event::Silent
+            | Event::Heard
             | Event::TookOver(_)
             | Event::FlowOpened { .. }
             | Event::Datagram { .. }

@@ -134,6 +134,7 @@ fn start(link: &Rc<Inner>, number: CarrierNumber, mut carrier: Carrier, leftover
     let has_packets = packets.is_some();
     let lane = carrier.lane;
     let io = Rc::new(CarrierIo::new(link, number, lane, stream_lanes.clone(), packets, watch));
+    let takes_pages = io.takes_pages;
     let reading = {
         let (inner, io) = (Rc::clone(link), Rc::clone(&io));
         async move {
@@ -179,7 +180,8 @@ fn start(link: &Rc<Inner>, number: CarrierNumber, mut carrier: Carrier, leftover
     });
     let writing = Some(writing);
     let peer = carrier.peer;
-    let running = CarrierTasks { number, peer, reading, accepting, receiving, writing };
+    let running =
+        CarrierTasks { number, peer, takes_pages, reading, accepting, receiving, writing };
     link.carriers.borrow_mut().push(running);
 }
 

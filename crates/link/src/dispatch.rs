@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use net::pages::Pages;
 use proto::control::{ControlMessage, Strained};
 use proto::{Event, GoAwayReason, ResetCode, Side, StreamKey, Violation};
 
@@ -63,6 +64,8 @@ impl Inner {
                 self.owner.changed(&self.handle(), State::Live);
             }
             Event::ProbeNextPath => self.notices.tell(Notice::Probe),
+            Event::Silent => self.owner.answers(&self.handle(), false),
+            Event::Heard => self.owner.answers(&self.handle(), true),
             Event::TookOver(_) => self.notices.tell(Notice::TookOver),
             Event::CarrierDead(number) => self.carrier_ended(number),
             Event::GoingAway(GoAwayReason::Retire) => self.retire(false),
@@ -82,6 +85,16 @@ impl Inner {
         // A stream without an outlet is being closed, so its bytes are dropped.
         let taken = self.outlet(key).map_or(length, |outlet| outlet.deliver(pieces));
         pieces.clear();
+        self.machine.borrow_mut().consume(now, key, taken);
+    }
+
+    /// As [`Self::deliver`], for pages. The outlet was asked whether it takes them.
+    pub(crate) fn deliver_pages(&self, now: Instant, key: StreamKey, pages: Pages) {
+        let length = pages.len();
+        self.received.set(self.received.get() + length as u64);
+        let outlet = self.outlet(key);
+        let taker = outlet.as_ref().and_then(|outlet| outlet.pages());
+        let taken = taker.map_or(length, |taker| taker.deliver_pages(pages));
         self.machine.borrow_mut().consume(now, key, taken);
     }
 

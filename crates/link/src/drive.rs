@@ -118,6 +118,7 @@ impl Inner {
             let Some(frame) = self.machine.borrow_mut().poll_spent() else { break };
             net::pool::recycle(frame);
         }
+        self.shelf.sweep();
         loop {
             let Some(key) = self.machine.borrow_mut().poll_room() else { break };
             if let Some(outlet) = self.outlet(key) {

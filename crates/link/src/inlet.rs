@@ -5,8 +5,9 @@ use std::fmt;
 use std::rc::Rc;
 
 use bytes::BytesMut;
+use net::pages::Pages;
 use proto::{HEAD_ROOM, ResetCode, Stall, StreamKey};
-use transport::Inlet;
+use transport::{Inlet, PageInlet};
 
 use crate::inner::Inner;
 
@@ -40,6 +41,10 @@ impl Inlet for StreamInlet {
         self.link.sent.set(self.link.sent.get() + payload as u64);
         self.link.machine.borrow_mut().send(self.key, frame);
         self.link.commanded();
+    }
+
+    fn pages(&self) -> Option<&dyn PageInlet> {
+        self.link.takes_pages(self.key).then_some(self)
     }
 
     fn finish(&self) {
@@ -77,6 +82,17 @@ impl Inlet for StreamInlet {
 
     fn consumed(&self, bytes: usize) {
         self.link.machine.borrow_mut().consume(crate::now(), self.key, bytes);
+        self.link.commanded();
+    }
+}
+
+impl PageInlet for StreamInlet {
+    fn page_room(&self) -> usize {
+        self.link.page_room(self.key)
+    }
+
+    fn send_pages(&self, pages: Pages) {
+        self.link.send_pages(self.key, pages);
         self.link.commanded();
     }
 }

@@ -12,6 +12,7 @@ use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
 use crate::alarm::Alarm;
 use crate::notices::Notices;
+use crate::pages::Shelf;
 use crate::retirement::Retirement;
 use crate::state::{End, Settings, State};
 use crate::tasks::CarrierTasks;
@@ -35,6 +36,9 @@ pub trait Owner: fmt::Debug {
     }
     /// A message arrived on the control stream.
     fn message(&self, link: &Link, message: ControlMessage);
+    /// The peer of a live link owes an answer and does not give it, or gives one again. The link
+    /// that has a carrier anew ([`State::Live`]) answers.
+    fn answers(&self, _link: &Link, _answers: bool) {}
     /// The link changed its state.
     fn changed(&self, link: &Link, state: State);
 }
@@ -58,6 +62,8 @@ pub(crate) struct Inner {
     pub(crate) owner: Rc<dyn Owner>,
     pub(crate) control: RefCell<ControlDecoder>,
     pub(crate) carriers: RefCell<Vec<CarrierTasks>>,
+    /// Payload that is kept as pages.
+    pub(crate) shelf: Shelf,
     /// The highest carrier number that was attached.
     pub(crate) last_carrier: Cell<CarrierNumber>,
     /// The number of reads that brought bytes.
@@ -104,6 +110,7 @@ impl Inner {
             owner,
             control: RefCell::new(ControlDecoder::new()),
             carriers: RefCell::default(),
+            shelf: Shelf::default(),
             last_carrier: Cell::new(CarrierNumber(0)),
             heard: Cell::new(0),
             wakers: Wakers::default(),

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use net::pages::Pages;
 use proto::CarrierNumber;
 use transport::{Lane, Watch};
 
@@ -22,6 +23,12 @@ pub(crate) struct CarrierIo {
     pub(crate) lane: RefCell<Box<dyn Lane>>,
     /// Frames that the state machine gave and the lane has not taken yet.
     pub(crate) out: RefCell<VecDeque<Bytes>>,
+    /// Pages that follow these frames.
+    pub(crate) pages: RefCell<Option<Pages>>,
+    /// Frames that follow the pages.
+    pub(crate) after: RefCell<VecDeque<Bytes>>,
+    /// Whether the lane moves payload as pages.
+    pub(crate) takes_pages: bool,
     /// The lanes of single streams, if the transport has such lanes.
     pub(crate) stream_lanes: Option<Rc<StreamLanes>>,
     /// The datagrams of the carrier, if the transport has datagrams and the peer takes them.
@@ -39,15 +46,19 @@ impl CarrierIo {
     pub(crate) fn new(
         link: &Inner,
         number: CarrierNumber,
-        lane: Box<dyn Lane>,
+        mut lane: Box<dyn Lane>,
         stream_lanes: Option<Rc<StreamLanes>>,
         packets: Option<Packets>,
         watch: Option<Arc<dyn Watch>>,
     ) -> Self {
+        let takes_pages = stream_lanes.is_none() && lane.pages().is_some();
         Self {
             number,
             lane: RefCell::new(lane),
             out: RefCell::default(),
+            pages: RefCell::default(),
+            after: RefCell::default(),
+            takes_pages,
             stream_lanes,
             packets,
             run: Cell::default(),

@@ -45,6 +45,7 @@ mod io;
 mod lanes;
 mod notices;
 mod packets;
+mod pages;
 mod reader;
 mod retire;
 mod retirement;

@@ -8,11 +8,13 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use bytes::BytesMut;
+use net::pages::Pages;
 use net::pool;
 use proto::{CarrierNumber, Event, Violation};
 
 use crate::inner::Inner;
 use crate::io::CarrierIo;
+use crate::pages::Reading;
 use crate::state::End;
 
 /// Read sizes in bytes: for a busy carrier, and for a carrier whose reads fill the buffer.
@@ -29,6 +31,9 @@ const BUDGET: usize = 256 << 10;
 /// call. (512 KiB of frames of one byte kept a worker busy for 0.2 s.) Reads of such frames stay
 /// small.
 const SMALL: usize = 1 << 10;
+
+/// The head of a DATA frame, before its payload.
+const DATA_HEAD: usize = proto::HEAD_ROOM;
 
 /// The least spare capacity that is worth a system call.
 const SPARE: usize = 16 << 10;
@@ -130,7 +135,7 @@ pub(crate) async fn run<S: Input>(
     let mut held = Held { io, bytes: 0 };
     let mut buf = leftover;
     let size = S::FIRST.min(if is_tight(link) { S::TIGHT } else { BUSY });
-    let mut pace = ReadPace { size, is_amid: true };
+    let mut pace = ReadPace { size, pages: Reading::default(), is_amid: true };
     poll_fn(|cx| {
         let polled = poll(cx, link, io, source, &mut buf, &mut pace);
         held.set(buf.capacity());
@@ -146,6 +151,7 @@ pub(crate) async fn run<S: Input>(
 struct ReadPace {
     /// Size of the next read, bytes.
     size: usize,
+    pages: Reading,
     /// Whether the last turn ended before the state machine took all bytes that were read.
     is_amid: bool,
 }
@@ -197,9 +203,33 @@ fn poll<S: Input>(
             }
             budget -= payloads * SMALL;
         }
+        let mut most = None;
+        if S::IS_FIRST && io.takes_pages && pace.pages.is_on() {
+            match poll_pages(cx, link, io, buf, &mut pace.pages) {
+                Next::Moved(n) if n >= budget => {
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                Next::Moved(n) => {
+                    budget -= n;
+                    continue;
+                }
+                Next::Nothing => {
+                    pool::give(std::mem::take(buf));
+                    return Poll::Pending;
+                }
+                Next::Lost(error) => return Poll::Ready(ReadEnd::Lost(error)),
+                Next::Head(left) => most = Some(left),
+                Next::Bytes => {}
+            }
+        }
         make_room(buf, pace.size);
         let room = buf.capacity() - buf.len();
-        let n = match source.poll_read(cx, io, buf) {
+        let polled = match most {
+            Some(most) => poll_head(cx, io, buf, most),
+            None => source.poll_read(cx, io, buf),
+        };
+        let n = match polled {
             Poll::Pending => {
                 if buf.is_empty() {
                     // An idle carrier holds no buffer.
@@ -226,9 +256,21 @@ fn poll<S: Input>(
             let text = "memory that was promised to it is wanted elsewhere";
             return Poll::Ready(ReadEnd::Lost(io::Error::new(io::ErrorKind::OutOfMemory, text)));
         }
+        if S::IS_FIRST && io.takes_pages {
+            match most {
+                None => pace.pages.has_read(n, payloads),
+                Some(_) if buf.is_empty() => {
+                    let expected = link.machine.borrow_mut().expected(io.number);
+                    pace.pages.has_head(expected.map_or(0, |(_, left)| left));
+                }
+                Some(_) => {}
+            }
+        }
         let cost = n.max(payloads * SMALL);
         pace.is_amid = payloads >= budget / SMALL;
-        pace.size = if is_tight(link) {
+        pace.size = if most.is_some() {
+            pace.size
+        } else if is_tight(link) {
             S::TIGHT
         } else if n < SPARE || n < cost {
             BUSY
@@ -243,6 +285,86 @@ fn poll<S: Input>(
         }
         budget -= cost;
     }
+}
+
+/// What a reader of pages does next.
+enum Next {
+    /// So many bytes were moved as pages.
+    Moved(usize),
+    /// Nothing has arrived.
+    Nothing,
+    Lost(io::Error),
+    /// A frame begins: the reader takes so many bytes of its head.
+    Head(usize),
+    /// The reader takes bytes.
+    Bytes,
+}
+
+/// Moves the payload that comes next as pages.
+fn poll_pages(
+    cx: &mut Context<'_>,
+    link: &Rc<Inner>,
+    io: &CarrierIo,
+    buf: &BytesMut,
+    reading: &mut Reading,
+) -> Next {
+    let expected = {
+        let mut machine = link.machine.borrow_mut();
+        if machine.is_between_frames(io.number) {
+            return match DATA_HEAD.checked_sub(buf.len()) {
+                None | Some(0) => Next::Bytes,
+                Some(left) => Next::Head(left),
+            };
+        }
+        machine.expected(io.number).filter(|(_, left)| buf.is_empty() && *left >= Reading::worth())
+    };
+    let Some((key, left)) = expected else { return Next::Bytes };
+    let is_taken = link.outlet(key).is_some_and(|outlet| outlet.pages().is_some());
+    let Some(mut pages) = is_taken.then(Pages::take).flatten() else {
+        reading.leave();
+        return Next::Bytes;
+    };
+    let polled = match io.lane.borrow_mut().pages() {
+        Some(lane) => lane.poll_fill(cx, &mut pages, left.min(BUDGET)),
+        None => return Next::Bytes,
+    };
+    match polled {
+        Poll::Pending => Next::Nothing,
+        Poll::Ready(Ok(0)) => Next::Lost(io::ErrorKind::UnexpectedEof.into()),
+        Poll::Ready(Ok(n)) => {
+            link.heard.set(link.heard.get() + 1);
+            let now = crate::now();
+            let turn = link.begin_turn();
+            link.machine.borrow_mut().moved(now, io.number, n);
+            link.deliver_pages(now, key, pages);
+            turn.end(now);
+            Next::Moved(n)
+        }
+        Poll::Ready(Err(error)) if net::pages::is_refusal(&error) => {
+            reading.leave();
+            Next::Bytes
+        }
+        Poll::Ready(Err(error)) => Next::Lost(error),
+    }
+}
+
+/// Reads at most `most` bytes.
+fn poll_head(
+    cx: &mut Context<'_>,
+    io: &CarrierIo,
+    buf: &mut BytesMut,
+    most: usize,
+) -> Poll<io::Result<Option<usize>>> {
+    let mut lane = io.lane.borrow_mut();
+    let polled = match lane.pages() {
+        Some(lane) => lane.poll_read_at_most(cx, buf, most),
+        None => lane.poll_read(cx, buf),
+    };
+    Poll::Ready(match ready!(polled) {
+        Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Ok(n) => Ok(Some(n)),
+        Err(error) => Err(error),
+    })
 }
 
 /// Whether half of the memory budget is in use. A payload that its target did not take keeps the

@@ -2,13 +2,19 @@
 //! the writer, and the runtime polls it after all streams that are ready. So the frames of these
 //! streams leave in one system call.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use bytes::{Bytes, BytesMut};
+use net::pages::Pages;
+use proto::{Outgoing, Priority, StreamKey, frame_of_pages};
+
 use crate::inner::Inner;
 use crate::io::CarrierIo;
+use crate::pages::Slot;
 
 /// Bytes written in one turn before others may run.
 const BUDGET: usize = 1 << 20;
@@ -85,14 +91,20 @@ fn fill_and_write(
         None => 0,
     };
     let mut has_driven = false;
-    if io.out.borrow().is_empty() {
+    if io.out.borrow().is_empty() && io.pages.borrow().is_none() {
         loop {
             let now = crate::now();
             let filled = {
                 let (mut machine, mut out) = (link.machine.borrow_mut(), io.out.borrow_mut());
                 match stream_lanes {
                     Some(stream_lanes) => stream_lanes.fill(&mut machine, now, io.number, &mut out),
-                    None => machine.poll_transmit(now, io.number, &mut *out),
+                    None => {
+                        let (pages, after) =
+                            (&mut *io.pages.borrow_mut(), &mut *io.after.borrow_mut());
+                        let takes = io.takes_pages;
+                        let mut out = Frames { frames: &mut out, pages, after, takes };
+                        machine.poll_transmit(now, io.number, &mut out)
+                    }
                 }
             };
             has_driven = link.transmitted(now, filled);
@@ -103,6 +115,9 @@ fn fill_and_write(
     }
     if let Some(packets) = &io.packets {
         written += packets.write(cx, link, io)?;
+    }
+    if io.pages.borrow().is_some() {
+        return write_pages(cx, io, written);
     }
     // OPEN frames are written before the bytes of their streams. Otherwise these bytes would take
     // the room that the transport gives all lanes together.
@@ -124,6 +139,99 @@ fn fill_and_write(
         }
     }
     Poll::Ready(Ok(written))
+}
+
+/// Writes the frames that wait, and the pages that follow them.
+fn write_pages(
+    cx: &mut Context<'_>,
+    io: &CarrierIo,
+    mut written: usize,
+) -> Poll<io::Result<usize>> {
+    let (mut lane, mut frames, mut place) =
+        (io.lane.borrow_mut(), io.out.borrow_mut(), io.pages.borrow_mut());
+    let Some(lane) = lane.pages() else { return Poll::Ready(Ok(written)) };
+    loop {
+        let step = if !frames.is_empty() {
+            lane.poll_write_before(cx, &mut frames)
+        } else if let Some(pages) = place.as_mut().filter(|pages| !pages.is_empty()) {
+            lane.poll_drain(cx, pages)
+        } else {
+            *place = None;
+            std::mem::swap(&mut *frames, &mut *io.after.borrow_mut());
+            return Poll::Ready(Ok(written));
+        };
+        match step {
+            Poll::Ready(Ok(n)) => written += n,
+            Poll::Ready(Err(error)) => match place.take() {
+                // The system refuses pages: they go on as bytes.
+                Some(pages) if frames.is_empty() && net::pages::is_refusal(&error) => {
+                    let mut rest = BytesMut::new();
+                    pages.copy_out(&mut rest)?;
+                    frames.push_back(rest.freeze());
+                    frames.append(&mut io.after.borrow_mut());
+                    return Poll::Ready(Ok(written.max(1)));
+                }
+                Some(_) | None => return Poll::Ready(Err(error)),
+            },
+            Poll::Pending if written == 0 => return Poll::Pending,
+            Poll::Pending => return Poll::Ready(Ok(written)),
+        }
+    }
+}
+
+/// Takes the frames of a carrier with a single lane.
+struct Frames<'a> {
+    frames: &'a mut VecDeque<Bytes>,
+    pages: &'a mut Option<Pages>,
+    /// Frames behind the pages.
+    after: &'a mut VecDeque<Bytes>,
+    /// The lane moves pages.
+    takes: bool,
+}
+
+impl Outgoing for Frames<'_> {
+    const LANES: bool = false;
+
+    fn push(&mut self, frame: Bytes) {
+        let frames = if self.pages.is_some() { &mut *self.after } else { &mut *self.frames };
+        frames.push_back(frame);
+    }
+
+    fn push_payload(&mut self, _key: StreamKey, _priority: Priority, frame: Bytes) {
+        self.push(frame);
+    }
+
+    fn push_pages(
+        &mut self,
+        _key: StreamKey,
+        _priority: Priority,
+        head: Bytes,
+        (payload, len): (Rc<dyn proto::Pages>, usize),
+    ) {
+        let slot = payload.as_any().downcast_ref::<Slot>();
+        let pages = slot.filter(|_| self.takes && self.pages.is_none());
+        match pages.and_then(|slot| slot.to_send(len)) {
+            Some(pages) => {
+                self.frames.push_back(head);
+                *self.pages = Some(pages);
+            }
+            None => self.push(frame_of_pages(&head, &*payload, len)),
+        }
+    }
+
+    fn push_fin(&mut self, _key: StreamKey, frame: Bytes) {
+        self.push(frame);
+    }
+
+    fn abort(&mut self, _key: StreamKey) {}
+
+    fn holds_back(&mut self, _key: StreamKey, _priority: Priority, _under_way: u64) -> bool {
+        false
+    }
+
+    fn takes_payload(&self) -> bool {
+        true
+    }
 }
 
 /// Keeps the kernel's send queue at about one millisecond of the rate. Sets the limit only if it

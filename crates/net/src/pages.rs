@@ -8,29 +8,31 @@
 //! an idle stream has none.
 
 use std::cell::RefCell;
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Once, OnceLock};
 
 use bytes::BytesMut;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
+use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice, tee};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use crate::pool;
 
-/// The size of a pipe in bytes, the most that a user without privileges may ask for (pipe(7),
+/// The size of a pipe in bytes. A user without privileges may ask for 1 MiB (pipe(7),
 /// `pipe-max-size`).
-const SIZE: usize = 1 << 20;
+const SIZE: usize = 512 << 10;
 
 /// The fewest bytes of a pipe that is worth its calls. The system gives less to a user whose pipes
 /// have more than `pipe-user-pages-soft` pages.
-const SIZE_LEAST: usize = 256 << 10;
+const SIZE_LEAST: usize = 128 << 10;
 
-/// Pipes of a thread, in use and idle: 32 descriptors. A pipe of 1 MiB counts 256 of the 16,384
-/// pages that a user without privileges may have, so four threads use all of them at most.
-const MOST: usize = 16;
+/// Pipes of a thread, in use and idle: 48 descriptors. A pipe of 512 KiB counts 128 of the 16,384
+/// pages that a user without privileges may have, so five threads use all of them at most.
+const MOST: usize = 24;
 
 /// After a pipe was refused, the thread asks again when so many were wanted.
 const PAUSE: u32 = 1024;
@@ -46,15 +48,30 @@ pub enum Rule {
     Always,
 }
 
-/// When bytes move as pages. The environment variable `TUNNEL_PAGES` (`never`, `always`) is for
-/// tests and measurements.
+/// When bytes move as pages. The environment variable `TUNNEL_PAGES` (`never`, `always`, `carriers`)
+/// is for tests and measurements.
 pub fn rule() -> Rule {
     static RULE: OnceLock<Rule> = OnceLock::new();
-    *RULE.get_or_init(|| match std::env::var_os("TUNNEL_PAGES") {
+    *RULE.get_or_init(|| match wanted() {
         Some(value) if value == "never" => Rule::Never,
         Some(value) if value == "always" => Rule::Always,
         _ => Rule::Bulk,
     })
+}
+
+/// When the payload of streams moves as pages over carriers: never, unless `TUNNEL_PAGES` is
+/// `always` or, for the rule of bulk, `carriers`.
+pub fn carrier_rule() -> Rule {
+    static RULE: OnceLock<Rule> = OnceLock::new();
+    *RULE.get_or_init(|| match wanted() {
+        Some(value) if value == "always" => Rule::Always,
+        Some(value) if value == "carriers" => Rule::Bulk,
+        _ => Rule::Never,
+    })
+}
+
+fn wanted() -> Option<OsString> {
+    std::env::var_os("TUNNEL_PAGES")
 }
 
 #[derive(Debug)]
@@ -90,6 +107,9 @@ struct Pool {
 
 thread_local! {
     static POOL: RefCell<Pool> = RefCell::default();
+    /// Where bytes go that nobody wants any more; `None` where there is no such device.
+    static NULL: Option<OwnedFd> =
+        rustix::fs::open("/dev/null", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).ok();
 }
 
 impl Pool {
@@ -210,6 +230,30 @@ impl Pages {
         Ok(before - self.len)
     }
 
+    /// The same bytes once more, by reference. `None`: the system has no room for it.
+    #[must_use]
+    pub fn again(&self) -> Option<Self> {
+        let mut other = Self::take()?;
+        let (from, to) = (self.pipe.as_ref()?, other.pipe.as_ref()?);
+        let len = match tee(&from.output, &to.input, self.len, SpliceFlags::NONBLOCK) {
+            Ok(len) => len,
+            Err(error) => {
+                let _ = is_refusal(&error.into());
+                return None;
+            }
+        };
+        other.len = len;
+        (len == self.len).then_some(other)
+    }
+
+    /// Throws away all bytes but the last `len`. False: nothing was done.
+    #[must_use]
+    pub fn keep_last(&mut self, len: usize) -> bool {
+        let Some(pipe) = &self.pipe else { return false };
+        self.len -= throw_away(pipe, self.len.saturating_sub(len));
+        self.len <= len
+    }
+
     /// The bytes, copied out of the pipe, behind those of `buffer`.
     ///
     /// # Errors
@@ -234,16 +278,30 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        let is_empty = self.is_empty();
-        let pipe = self.pipe.take();
+        let Some(pipe) = self.pipe.take() else { return };
+        let is_empty = throw_away(&pipe, self.len) == self.len;
         // The pool is gone when its thread ends.
         let _ = POOL.try_with(|pool| {
             let pool = &mut *pool.borrow_mut();
             pool.used = pool.used.saturating_sub(1);
             // The close of a pipe frees the pages inside.
-            pool.idle.extend(pipe.filter(|_| is_empty));
+            pool.idle.extend(Some(pipe).filter(|_| is_empty));
         });
     }
+}
+
+/// Throws bytes away from the front of a pipe. Returns their number.
+fn throw_away(pipe: &Pipe, bytes: usize) -> usize {
+    let mut left = bytes;
+    while left > 0 {
+        let thrown =
+            NULL.try_with(|null| part(&pipe.output, null.as_ref()?, left).ok()).ok().flatten();
+        match thrown {
+            None | Some(0) => break,
+            Some(n) => left = left.saturating_sub(n),
+        }
+    }
+    bytes - left
 }
 
 fn part(from: impl AsFd, to: impl AsFd, limit: usize) -> io::Result<usize> {
@@ -339,20 +397,44 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_pipe_with_bytes_is_closed_and_an_empty_one_is_used_again() {
+    async fn a_pipe_is_emptied_and_used_again() {
         let (source, mut sender) = pair();
         sender.write_all(b"secret").unwrap();
         let mut pages = Pages::take().unwrap();
         assert_eq!(filled(&mut pages, &source, 1000).await, 6);
         assert_eq!(counts(), (0, 1));
         drop(pages);
-        assert_eq!(counts(), (0, 0));
-        drop(Pages::take().unwrap());
+        assert_eq!(counts(), (1, 0));
+        let mut pages = Pages::take().unwrap();
+        sender.write_all(b"public").unwrap();
+        assert_eq!(filled(&mut pages, &source, 1000).await, 6);
+        let mut seen = BytesMut::new();
+        pages.copy_out(&mut seen).unwrap();
+        assert_eq!(&seen[..], b"public", "nothing was left in the pipe");
         assert_eq!(counts(), (1, 0));
         tidy();
         assert_eq!(counts(), (1, 0), "it was taken since the last call");
         tidy();
         assert_eq!(counts(), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn bytes_are_kept_by_reference_and_cut_at_any_place() {
+        let (source, mut sender) = pair();
+        sender.write_all(b"abcdefgh").unwrap();
+        let mut pages = Pages::take().unwrap();
+        while pages.fill(&source, 8).unwrap().is_none() {
+            source.readable().await.unwrap();
+        }
+        for keep in (0..=pages.len()).rev() {
+            assert!(pages.keep_last(keep));
+            let other = pages.again();
+            let mut seen = BytesMut::new();
+            if keep > 0 {
+                other.unwrap().copy_out(&mut seen).unwrap();
+            }
+            assert_eq!(&seen[..], &b"abcdefgh"[8 - keep..]);
+        }
     }
 
     #[tokio::test]

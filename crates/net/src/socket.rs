@@ -203,6 +203,19 @@ pub fn write(
     })
 }
 
+/// As [`write`], before further bytes: the system may wait for them to fill a segment (send(2),
+/// `MSG_MORE`).
+pub fn write_more(
+    stream: &TcpStream,
+    slices: &[io::IoSlice<'_>],
+    total: usize,
+) -> io::Result<Option<usize>> {
+    transfer(stream, Interest::WRITABLE, total, || {
+        let flags = libc::MSG_MORE | libc::MSG_NOSIGNAL;
+        SockRef::from(stream).send_vectored_with_flags(slices, flags)
+    })
+}
+
 fn transfer(
     stream: &TcpStream,
     interest: Interest,

@@ -371,7 +371,8 @@ impl Members {
     }
 
     /// A backend that `may` serve. The rule decides among the backends whose target is not known to be
-    /// down; without such a backend, among all.
+    /// down and whose client answers. Without such a backend, a client that has just fallen silent
+    /// may still return, and a target that is known to be down tells the visitor the reason.
     fn choose(
         &self,
         visitor: Option<IpAddr>,
@@ -385,8 +386,11 @@ impl Members {
             let candidates: Vec<_> = self.all.iter().map(candidate).collect();
             self.policy.pick(&mut turns, &candidates, key).and_then(|place| self.all.get(place))
         };
-        // Without a target that serves, the visitor learns from one of them what is wrong.
-        let picked = pick(&|one| one.is_fit(now)).or_else(|| pick(&|_| true))?;
+        let answers = |one: &Member| one.backend.session.answers();
+        let picked = pick(&|one| one.is_fit(now) && answers(one))
+            .or_else(|| pick(&|one| one.is_fit(now)))
+            .or_else(|| pick(&answers))
+            .or_else(|| pick(&|_| true))?;
         if picked.backend.picked.health.fault().is_some() {
             picked.tried.store(now, Ordering::Relaxed);
         }
@@ -536,6 +540,37 @@ mod tests {
         backends.leave(a.id);
         c.set_hold(false);
         assert_eq!((turn(1), backends.first().picked.client.as_str()), (vec!["c".into()], "b"));
+    }
+
+    #[test]
+    fn a_client_that_does_not_answer_gets_no_visitor_while_another_does() {
+        let [a, b, c] = ["a", "b", "c"].map(live);
+        let backends = shared(Sharing::RoundRobin, &[&a, &b, &c]);
+        let of = |count: usize| -> std::collections::BTreeSet<_> {
+            (0..count).filter_map(|_| client(&backends, None)).collect()
+        };
+        assert_eq!(of(9).len(), 3);
+        a.set_answers(0, false);
+        assert_eq!(of(9), ["b".to_owned(), "c".to_owned()].into());
+        // A target that refuses serves nobody; a client that is silent may be back in a moment.
+        backends.all()[1].picked.health.down(ResetCode::Refused);
+        c.set_live(0, false);
+        assert_eq!(of(9), ["a".to_owned()].into());
+        a.set_answers(0, true);
+        c.set_live(0, true);
+        assert_eq!(of(9), ["a".to_owned(), "c".to_owned()].into());
+    }
+
+    #[test]
+    fn a_visitor_of_several_workers_goes_to_the_one_whose_link_answers() {
+        let session = Session::new("a", 2);
+        session.set_live(0, true);
+        session.set_live(1, true);
+        assert_eq!([0, 1].map(|from| session.live_worker(from)), [Some(0), Some(1)]);
+        session.set_answers(0, false);
+        assert_eq!([0, 1].map(|from| session.live_worker(from)), [Some(1), Some(1)]);
+        session.set_answers(1, false);
+        assert_eq!([0, 1].map(|from| session.live_worker(from)), [Some(0), Some(1)]);
     }
 
     #[test]

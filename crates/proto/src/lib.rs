@@ -17,6 +17,7 @@ mod measure;
 mod network;
 mod offset;
 mod open;
+mod pages;
 mod pattern;
 mod redirect;
 mod special;
@@ -47,6 +48,7 @@ pub use link::{
 pub use measure::{Measure, TALLY, Tally, UnknownMeasure};
 pub use network::Network;
 pub use open::{Open, Priority, Target};
+pub use pages::{Pages, frame_of_pages};
 pub use pattern::{NamePattern, NamePatternError};
 pub use redirect::Redirect;
 pub use special::Special;

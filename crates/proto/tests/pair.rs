@@ -310,8 +310,26 @@ fn silence_is_noticed_in_five_seconds_with_data_outstanding() {
     let log = &pair.end(Client).log;
     let at =
         |wanted: &Event| log.iter().find(|(_, event)| event == wanted).map(|(t, _)| *t - start);
+    // The PING of 1 s has two round trips of 40 ms for its answer.
+    let silent = at(&Event::Silent).expect("nothing answers");
+    assert!((ms(1080)..ms(1081)).contains(&silent), "{silent:?}");
     assert_eq!(at(&Event::ProbeNextPath), Some(ms(3000)));
     assert_eq!(at(&Event::CarrierDead(number)), Some(ms(5000)));
+}
+
+#[test]
+fn a_link_whose_streams_rest_is_not_silent() {
+    let mut pair = bulk_pair(ms(40), 100);
+    let id = pair.open(Client, &open("x"));
+    // After each request the last CREDIT has no answer, and the PING of 1 s has one.
+    for _ in 0..5 {
+        pair.write(Client, id, b"request");
+        pair.write(Server, id, b"response");
+        pair.run_for(ms(4000));
+    }
+    for side in [Client, Server] {
+        assert_eq!(pair.end(side).times(|event| *event == Event::Silent), 0, "{side:?}");
+    }
 }
 
 #[test]

@@ -6,7 +6,8 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use net::gather;
-use transport::Lane;
+use net::pages::Pages;
+use transport::{Lane, PageLane};
 
 use crate::socket::Socket;
 
@@ -55,6 +56,10 @@ impl Lane for TcpLane {
         Poll::Ready(Ok(()))
     }
 
+    fn pages(&mut self) -> Option<&mut dyn PageLane> {
+        Some(self)
+    }
+
     fn set_send_limit(&mut self, bytes: usize) {
         self.socket.set_send_limit(bytes);
     }
@@ -65,6 +70,46 @@ impl Lane for TcpLane {
 
     fn attach(&mut self) -> io::Result<()> {
         self.socket.attach()
+    }
+}
+
+impl PageLane for TcpLane {
+    fn poll_read_at_most(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &mut BytesMut,
+        limit: usize,
+    ) -> Poll<io::Result<usize>> {
+        self.socket.poll_read(cx, buf, limit)
+    }
+
+    fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        pages: &mut Pages,
+        limit: usize,
+    ) -> Poll<io::Result<usize>> {
+        self.socket.poll_fill(cx, pages, limit)
+    }
+
+    fn poll_write_before(
+        &mut self,
+        cx: &mut Context<'_>,
+        frames: &mut VecDeque<Bytes>,
+    ) -> Poll<io::Result<usize>> {
+        let empty = drop_empty(frames);
+        if frames.is_empty() {
+            return Poll::Ready(Ok(empty));
+        }
+        let mut slices = [IoSlice::new(&[]); gather::MOST];
+        let (filled, total) = gather::gather(frames.iter().map(|frame| &frame[..]), &mut slices);
+        let written = ready!(self.socket.poll_write_more(cx, &slices[..filled], total))?;
+        gather::advance(frames, written, drop);
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_drain(&mut self, cx: &mut Context<'_>, pages: &mut Pages) -> Poll<io::Result<usize>> {
+        self.socket.poll_drain(cx, pages)
     }
 }
 

@@ -7,6 +7,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::BytesMut;
+use net::pages::{self, Pages};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 use transport::Connection;
@@ -83,6 +84,61 @@ impl Socket {
                 return Poll::Ready(Ok(n));
             }
         }
+    }
+
+    /// As [`Self::poll_write`], before further bytes.
+    pub(crate) fn poll_write_more(
+        &self,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+        total: usize,
+    ) -> Poll<io::Result<usize>> {
+        let stream = self.stream()?;
+        loop {
+            ready!(stream.poll_write_ready(cx))?;
+            let done = net::socket::write_more(stream, slices, total)
+                .map_err(|error| self.failed(error))?;
+            if let Some(n) = done {
+                return Poll::Ready(Ok(n));
+            }
+        }
+    }
+
+    /// Fills an empty pipe with at most `limit` bytes.
+    pub(crate) fn poll_fill(
+        &self,
+        cx: &mut Context<'_>,
+        pages: &mut Pages,
+        limit: usize,
+    ) -> Poll<io::Result<usize>> {
+        let stream = self.stream()?;
+        loop {
+            ready!(stream.poll_read_ready(cx))?;
+            if let Some(n) = pages.fill(stream, limit).map_err(|error| self.broke(error))? {
+                return Poll::Ready(Ok(n));
+            }
+        }
+    }
+
+    /// Writes bytes of a pipe.
+    pub(crate) fn poll_drain(
+        &self,
+        cx: &mut Context<'_>,
+        pages: &mut Pages,
+    ) -> Poll<io::Result<usize>> {
+        let stream = self.stream()?;
+        loop {
+            ready!(stream.poll_write_ready(cx))?;
+            let n = pages.drain(stream).map_err(|error| self.broke(error))?;
+            if n > 0 {
+                return Poll::Ready(Ok(n));
+            }
+        }
+    }
+
+    /// A socket that moves no pages takes bytes.
+    fn broke(&self, error: io::Error) -> io::Error {
+        if pages::is_refusal(&error) { error } else { self.failed(error) }
     }
 
     /// Writes the bytes that the socket takes at once.

@@ -6,6 +6,7 @@ use std::io;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
+use net::pages::Pages;
 
 /// The error that ended a lane. Each later call returns it again.
 #[derive(Debug, Default)]
@@ -56,6 +57,37 @@ impl Through for Unchanged {
     fn append(&mut self, bytes: &[u8], out: &mut BytesMut) {
         out.extend_from_slice(bytes);
     }
+}
+
+/// A lane that moves payload as pages between frames of bytes. Errors and cancel safety are those of
+/// [`Lane`].
+pub trait PageLane {
+    /// As [`Lane::poll_read`], at most `limit` bytes.
+    fn poll_read_at_most(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &mut BytesMut,
+        limit: usize,
+    ) -> Poll<io::Result<usize>>;
+
+    /// As [`Lane::poll_read`], at most `limit` bytes into an empty pipe.
+    fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        pages: &mut Pages,
+        limit: usize,
+    ) -> Poll<io::Result<usize>>;
+
+    /// As [`Lane::poll_write`], before pages: the system may wait for them to fill a segment.
+    fn poll_write_before(
+        &mut self,
+        cx: &mut Context<'_>,
+        frames: &mut VecDeque<Bytes>,
+    ) -> Poll<io::Result<usize>>;
+
+    /// Takes bytes from the front of `pages`, which is not empty, and returns their number, at
+    /// least one.
+    fn poll_drain(&mut self, cx: &mut Context<'_>, pages: &mut Pages) -> Poll<io::Result<usize>>;
 }
 
 /// One ordered, reliable byte pipe.
@@ -113,6 +145,11 @@ pub trait Lane: Send + fmt::Debug {
         _source: &mut dyn Producer,
     ) -> Poll<io::Result<()>> {
         Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
+    }
+
+    /// Moves payload as pages; `None`: the lane takes bytes only.
+    fn pages(&mut self) -> Option<&mut dyn PageLane> {
+        None
     }
 
     /// Ready when the operating system has all taken bytes.

@@ -277,7 +277,10 @@ fn run_demo(once: bool) -> anyhow::Result<()> {
     cores::forbid();
     descriptors::raise_limit();
     let runtime = slow_runtime()?;
-    let outcome = runtime.block_on(demo::demo(once, demo::assemble));
+    // With `--once` nobody opens a page.
+    let has_page = !once && server::has_page();
+    let assemble = async |origin| demo::assemble(origin, has_page).await;
+    let outcome = runtime.block_on(demo::demo(once, assemble));
     runtime.shutdown_background();
     outcome
 }

@@ -198,6 +198,8 @@ impl Visit {
             | Event::Control(_)
             | Event::Resumed
             | Event::ProbeNextPath
+            | Event::Silent
+            | Event::Heard
             | Event::TookOver(_)
             | Event::CarrierDead(_)
             | Event::GoingAway(_)

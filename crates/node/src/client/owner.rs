@@ -263,6 +263,15 @@ impl Owner for ClientOwner {
         }
     }
 
+    fn answers(&self, link: &Link, answers: bool) {
+        self.worker.state.set_answers(
+            self.worker.index,
+            &self.links.session,
+            link.serial(),
+            answers,
+        );
+    }
+
     fn changed(&self, link: &Link, state: State) {
         let (worker, session, serial) = (&self.worker, &self.links.session, link.serial());
         match state {

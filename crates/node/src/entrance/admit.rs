@@ -136,7 +136,7 @@ pub(super) fn enter(worker: &Rc<Worker>, entrance: &Arc<Entrance>, mut guest: Gu
     loop {
         let mut link = None;
         let pick = entrance.backends.pick(guest.peer, &tried, guest.wish, |session| {
-            link = worker.state.live_link(session);
+            link = worker.state.visitor_link(worker.index, session);
             link.is_some()
         });
         match (pick, link) {

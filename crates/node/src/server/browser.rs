@@ -39,6 +39,12 @@ const FIELDS: &str = "X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-ref
                       Cross-Origin-Resource-Policy: same-origin\r\nOrigin-Agent-Cluster: ?1\r\n\
                       Cache-Control: no-cache\r\nConnection: close\r\n";
 
+/// Whether this build has the page, without which a server with `http.browser: true` does not start.
+#[must_use]
+pub const fn has_page() -> bool {
+    page::is_there()
+}
+
 /// The pages of a server, if it offers them.
 ///
 /// # Errors
@@ -48,7 +54,7 @@ pub(crate) fn pages(config: &ServerConfig) -> anyhow::Result<Option<Arc<dyn Page
         return Ok(None);
     };
     anyhow::ensure!(
-        page::is_there(),
+        has_page(),
         "http.browser: this build of the program has no page for browsers (hint: it was built \
          without the target wasm32-unknown-unknown of Rust)"
     );

@@ -79,6 +79,7 @@ use crate::tcp_info::Ledger;
 use crate::transports::{Bound, ServerSide};
 use crate::{adopted, descriptors, memory, survey, transports, workers};
 
+pub use browser::has_page;
 pub(crate) use browser::pages;
 pub(crate) use clients::Clients;
 use doors::{BoundDoor, Doors, certificates};
@@ -215,6 +216,16 @@ impl Server {
     pub async fn start(config: ServerConfig, identity: Option<Identity>) -> anyhow::Result<Self> {
         let link = memory::link_config(&config.common);
         Self::start_with(config, identity, (link, Features::OURS), None, None).await
+    }
+
+    /// As [`start`](Self::start), and clients come by codes too. `kept` stores these clients.
+    pub async fn start_with_codes(
+        config: ServerConfig,
+        identity: Option<Identity>,
+        kept: Arc<dyn Enrolled>,
+    ) -> anyhow::Result<Self> {
+        let link = memory::link_config(&config.common);
+        Self::start_with(config, identity, (link, Features::OURS), Some(kept), None).await
     }
 
     /// Starts a server whose links have the settings `link` instead of the configured settings, and
@@ -466,7 +477,9 @@ impl Enrolment for Server {
             let secret = self.shared().enrolments.begin(order, self.knows(&name), admits, None)?;
             tracing::info!(target: AUDIT, client = name, "a code was made with which client {name} can enrol");
             let config = self.config.load();
-            let pin = self.identity(&config)?.map(|identity| identity.pin().to_string());
+            let read = self.identity(&config)?.map(|identity| identity.pin().to_string());
+            // A server that does not read its configuration again has the certificate of its start.
+            let pin = read.or_else(|| self.side.pin().filter(|_| self.source.is_none()));
             let self_signed = config.tls.identity.is_none();
             // A code is no certificate, so it works only where none is asked for.
             let places = self.listen.iter().zip(&config.listen);

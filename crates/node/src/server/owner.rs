@@ -362,6 +362,12 @@ impl Owner for ServerOwner {
         }
     }
 
+    fn answers(&self, link: &Link, answers: bool) {
+        if let Some(session) = self.registry.session_of(self.serial) {
+            self.worker.state.set_answers(self.worker.index, &session, link.serial(), answers);
+        }
+    }
+
     fn changed(&self, link: &Link, state: State) {
         let Some(session) = self.registry.session_of(self.serial) else { return };
         let worker = &self.worker;

@@ -20,14 +20,34 @@ struct Member {
     session: Arc<Session>,
     link: Link,
     live: bool,
+    /// The peer owes no answer that it does not give. Not of a link that is not live.
+    answers: bool,
     stays: bool,
+}
+
+impl Member {
+    fn note_answers(&mut self, worker: usize, answers: bool) {
+        if std::mem::replace(&mut self.answers, answers) != answers {
+            let count = &self.session.answering[worker];
+            if answers {
+                count.fetch_add(1, Ordering::Relaxed);
+            } else {
+                count.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
 }
 
 impl State {
     /// Adds a new link of the session to this worker.
     pub(crate) fn add_link(&self, worker: usize, session: &Arc<Session>, link: &Link) {
-        let member =
-            Member { session: Arc::clone(session), link: link.clone(), live: false, stays: true };
+        let member = Member {
+            session: Arc::clone(session),
+            link: link.clone(),
+            live: false,
+            answers: false,
+            stays: true,
+        };
         self.links.members.borrow_mut().entry(session.id).or_default().push(member);
         session.links[worker].fetch_add(1, Ordering::Relaxed);
         session.staying[worker].fetch_add(1, Ordering::Relaxed);
@@ -48,6 +68,7 @@ impl State {
             session.staying[worker].fetch_sub(1, Ordering::Relaxed);
         }
         let live = live && !goes;
+        member.note_answers(worker, live);
         if std::mem::replace(&mut member.live, live) != live {
             if live {
                 session.live[worker].fetch_add(1, Ordering::Relaxed);
@@ -60,6 +81,24 @@ impl State {
         drop(links);
         if left {
             session.steer();
+        }
+    }
+
+    /// Records whether the peer of a live link answers.
+    pub(crate) fn set_answers(&self, worker: usize, session: &Session, serial: u64, answers: bool) {
+        let mut links = self.links.members.borrow_mut();
+        let mut members = links.get_mut(&session.id).into_iter().flatten();
+        if let Some(member) = members.find(|member| member.link.serial() == serial) {
+            let answers = answers && member.live;
+            member.note_answers(worker, answers);
+            if !answers {
+                let name = session.name.as_str();
+                tracing::debug!(
+                    link = serial,
+                    peer = name,
+                    "link {serial} does not answer; new visitors go elsewhere if they can"
+                );
+            }
         }
     }
 
@@ -103,16 +142,24 @@ impl State {
         })
     }
 
-    /// Returns a live link of the session on this worker. Several live links take turns.
+    /// Returns a live link of the session on this worker. Several live links take turns. A link that
+    /// does not answer has its turn if no other link is live.
     pub(crate) fn live_link(&self, session: &Session) -> Option<Link> {
         let links = self.links.members.borrow();
         let members = links.get(&session.id)?;
         let turn = self.links.turn.get();
         self.links.turn.set(turn.wrapping_add(1));
-        (0..members.len())
-            .map(|n| &members[(turn.wrapping_add(n)) % members.len()])
-            .find(|member| member.live)
-            .map(|member| member.link.clone())
+        let in_turn = || (0..members.len()).map(|n| &members[turn.wrapping_add(n) % members.len()]);
+        let found = in_turn().find(|member| member.answers);
+        let found = found.or_else(|| in_turn().find(|member| member.live));
+        found.map(|member| member.link.clone())
+    }
+
+    /// The link of this worker for a visitor of the session. `None`: the visitor has to wait, or
+    /// another worker has a link that answers while no link of this worker does.
+    pub(crate) fn visitor_link(&self, worker: usize, session: &Session) -> Option<Link> {
+        let is_silent = session.answers_on(worker) == 0 && session.answers();
+        if is_silent { None } else { self.live_link(session) }
     }
 
     /// The link with this serial.

@@ -31,6 +31,8 @@ pub(crate) struct Session {
     pub(crate) name: String,
     /// The number of links that take streams, by worker.
     live: Box<[AtomicU32]>,
+    /// The number of them whose peer owes no answer that it does not give, by worker.
+    answering: Box<[AtomicU32]>,
     /// The number of links that have not ended, by worker. Links that wait for a carrier or are going
     /// away count.
     links: Box<[AtomicU32]>,
@@ -136,6 +138,7 @@ impl Session {
             id: IDS.fetch_add(1, Ordering::Relaxed),
             name: name.to_owned(),
             live: (0..workers).map(|_| AtomicU32::new(0)).collect(),
+            answering: (0..workers).map(|_| AtomicU32::new(0)).collect(),
             links: (0..workers).map(|_| AtomicU32::new(0)).collect(),
             staying: (0..workers).map(|_| AtomicU32::new(0)).collect(),
             revived: Notify::new(),
@@ -218,23 +221,41 @@ impl Session {
         });
     }
 
-    /// Returns a worker with a live link. The search starts at worker `from`, so different callers
-    /// spread their visitors.
+    /// Returns a worker with a live link, with a link that answers if there is one. The search starts
+    /// at worker `from`, so different callers spread their visitors.
     pub(crate) fn live_worker(&self, from: usize) -> Option<usize> {
         let count = self.live.len();
         if self.is_here {
             return Some(from % count);
         }
-        (0..count)
-            .map(|n| (from + n) % count)
-            .find(|&worker| self.live[worker].load(Ordering::Relaxed) > 0)
+        let first = |links: &[AtomicU32]| {
+            let mut workers = (0..count).map(|n| (from + n) % count);
+            workers.find(|&worker| links[worker].load(Ordering::Relaxed) > 0)
+        };
+        first(&self.answering).or_else(|| first(&self.live))
+    }
+
+    /// Whether a live link answers: its peer owes no answer that it does not give.
+    pub(crate) fn answers(&self) -> bool {
+        self.answering.iter().any(|links| links.load(Ordering::Relaxed) > 0)
+    }
+
+    /// The number of links of this worker that answer.
+    pub(crate) fn answers_on(&self, worker: usize) -> u32 {
+        self.answering[worker].load(Ordering::Relaxed)
     }
 
     #[cfg(test)]
     pub(crate) fn set_live(&self, worker: usize, is_live: bool) {
         self.live[worker].store(is_live.into(), Ordering::Relaxed);
+        self.set_answers(worker, is_live);
         self.note_loss();
         self.revived.notify_waiters();
+    }
+
+    #[cfg(test)]
+    pub(crate) fn set_answers(&self, worker: usize, answers: bool) {
+        self.answering[worker].store(answers.into(), Ordering::Relaxed);
     }
 
     /// Whether the session has a link that is live or waits for a carrier.

@@ -70,6 +70,13 @@ impl Carrier {
     pub(super) fn is_live(&self) -> bool {
         self.phase == Phase::Live
     }
+
+    /// Bytes came in.
+    pub(super) fn received(&mut self, now: Instant, events: &mut VecDeque<Event>) {
+        if self.liveness.received(now) && self.phase != Phase::Standby {
+            events.push_back(Event::Heard);
+        }
+    }
 }
 
 /// All carriers of a link: at most one that is active and one standby.
@@ -154,8 +161,12 @@ impl Carriers {
     ) {
         let has_standby = self.standby().is_some();
         for carrier in &mut self.all {
+            let was_silent = carrier.liveness.is_silent();
             let verdict = carrier.liveness.handle_timeout(now, config.keepalive);
             let is_standby = carrier.phase == Phase::Standby;
+            if carrier.liveness.is_silent() && !was_silent && !is_standby {
+                events.push_back(Event::Silent);
+            }
             if verdict == Verdict::Dead || (verdict == Verdict::Probe && has_standby && !is_standby)
             {
                 // Asked once: the next deadline is a full silence away.

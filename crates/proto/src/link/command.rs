@@ -2,6 +2,8 @@
 
 use crate::Instant;
 
+use std::rc::Rc;
+
 use bytes::{Bytes, BytesMut};
 
 use super::queue::{Payload, stands_in};
@@ -9,7 +11,7 @@ use super::{Link, SWEEP, StreamKey, lookup};
 use crate::frame::{FLAG_WAITING, Kind, encode_open};
 use crate::offset::{length, memory};
 use crate::stream::{Due, IMPLICIT_WINDOW, Stream};
-use crate::{HEAD_ROOM, Open, ResetCode, StreamId};
+use crate::{HEAD_ROOM, Open, Pages, ResetCode, StreamId};
 
 /// Largest CONTROL frame: control messages are seldom large, other frames shall not wait.
 const CONTROL_PIECE: usize = 16 << 10;
@@ -66,11 +68,27 @@ impl Link {
         memory(room)
     }
 
+    /// The stream waits for the next CREDIT: [`Link::poll_room`] returns it then.
+    pub fn await_room(&mut self, key: StreamKey) {
+        if let Some(stream) = lookup(&mut self.streams, key) {
+            stream.send.told_room(0);
+        }
+    }
+
+    /// Payload bytes of the largest frame of a stream; `None` while others wait for their turn, too.
+    #[must_use]
+    pub fn frame_limit_alone(&self, key: StreamKey) -> Option<usize> {
+        self.is_alone(key).then(|| self.rate.frame_limit())
+    }
+
+    fn is_alone(&self, key: StreamKey) -> bool {
+        let own = self.streams.get(key.index).is_some_and(stands_in::<Payload>);
+        self.schedule.waiting() <= usize::from(own)
+    }
+
     /// Large frames when the stream is alone, small ones when others wait too.
     pub(super) fn frame_limit(&self, key: StreamKey) -> usize {
-        let own = self.streams.get(key.index).is_some_and(stands_in::<Payload>);
-        let others = self.schedule.waiting().saturating_sub(usize::from(own));
-        if others == 0 { self.rate.frame_limit() } else { self.rate.shared_limit() }
+        if self.is_alone(key) { self.rate.frame_limit() } else { self.rate.shared_limit() }
     }
 
     /// Queues a payload. `frame` starts with [`HEAD_ROOM`] bytes for the head, the payload is at
@@ -83,6 +101,20 @@ impl Link {
         let waits = own.saturating_sub(length(frame.len())) < IMPLICIT_WINDOW;
         let flags = if waits { FLAG_WAITING } else { 0 };
         stream.send.push((Kind::Data, flags), key.id, frame, &mut self.store);
+        stream.send.grew(&mut self.moving.sending);
+        stream.account(&*self.budget);
+        self.store.account(&*self.budget);
+        self.schedule.make_ready(key, stream);
+    }
+
+    /// Queues a payload of `len` bytes that lie in `pages`, at most [`Link::room`] bytes.
+    pub fn send_pages(&mut self, key: StreamKey, pages: Rc<dyn Pages>, len: usize) {
+        let Some(stream) = lookup(&mut self.streams, key) else { return };
+        let share = self.config.replay_per_stream;
+        let own = stream.send.own_room(share, &*self.budget, &self.moving.sending);
+        let waits = own.saturating_sub(length(len)) < IMPLICIT_WINDOW;
+        let flags = if waits { FLAG_WAITING } else { 0 };
+        stream.send.push_pages((Kind::Data, flags), key.id, (pages, len), &mut self.store);
         stream.send.grew(&mut self.moving.sending);
         stream.account(&*self.budget);
         self.store.account(&*self.budget);

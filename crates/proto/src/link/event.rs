@@ -105,6 +105,11 @@ pub enum Event {
     /// Nothing was heard for long enough to try the next path beside this one. With a standby the
     /// silent carrier is given up instead: [`Event::CarrierDead`].
     ProbeNextPath,
+    /// The peer owes an answer, and has not answered the PING that asked for it: new streams had
+    /// better go elsewhere. [`Event::Heard`], [`Event::Resumed`] or the loss of the carrier follows.
+    Silent,
+    /// Bytes came after [`Event::Silent`].
+    Heard,
     /// The active carrier was lost, and this standby is the active carrier now.
     TookOver(CarrierNumber),
     /// The carrier was given up or replaced: close it.

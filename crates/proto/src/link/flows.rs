@@ -147,7 +147,7 @@ impl Link {
         packet: Bytes,
     ) -> Result<Option<Event>, Violation> {
         let Some(carrier) = self.carriers.find(number) else { return Ok(None) };
-        carrier.liveness.received(now);
+        carrier.received(now, &mut self.events);
         if !self.flows.are_on() {
             return Err(Violation::link(ViolationCode::UnknownKind));
         }

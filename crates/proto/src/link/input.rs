@@ -43,7 +43,7 @@ impl Link {
                 buf.clear();
                 return Ok(None);
             };
-            carrier.liveness.received(now);
+            carrier.received(now, &mut self.events);
             let (phase, mut decoder) = (carrier.phase, std::mem::take(&mut carrier.decoder));
             let (event, enough) = match decoder {
                 Decoder::Payload(_) => (self.handle_payload(now, &mut decoder, buf), true),
@@ -55,6 +55,43 @@ impl Link {
             if event.is_some() || !enough {
                 return Ok(event);
             }
+        }
+    }
+
+    /// The stream whose payload comes next on the first lane of a carrier, and its number of bytes,
+    /// if all of them are new and wanted. They may be taken as pages: [`Link::moved`].
+    #[must_use]
+    pub fn expected(&mut self, number: CarrierNumber) -> Option<(StreamKey, usize)> {
+        let carrier = self.carriers.find(number).filter(|carrier| carrier.is_live())?;
+        let Decoder::Payload(Payload { key: Some(key), known: 0, left }) = carrier.decoder else {
+            return None;
+        };
+        let stream = lookup(&mut self.streams, key)?;
+        let is_wanted = !stream.recv.has_ended() && !stream.recv.is_stopped();
+        (is_wanted && key.id != StreamId::CONTROL).then_some((key, left))
+    }
+
+    /// Whether the next byte on the first lane of a carrier is that of a head.
+    #[must_use]
+    pub fn is_between_frames(&mut self, number: CarrierNumber) -> bool {
+        let carrier = self.carriers.find(number);
+        carrier.is_some_and(|carrier| matches!(carrier.decoder, Decoder::Head))
+    }
+
+    /// Of the payload that [`Link::expected`] named, the first `bytes` bytes have arrived and were
+    /// taken by the driver.
+    pub fn moved(&mut self, now: Instant, number: CarrierNumber, bytes: usize) {
+        let Some(carrier) = self.carriers.find(number) else { return };
+        carrier.liveness.received(now);
+        let Decoder::Payload(payload) = &mut carrier.decoder else { return };
+        let key = payload.key;
+        payload.left = payload.left.saturating_sub(bytes);
+        if payload.left == 0 {
+            carrier.decoder = Decoder::Head;
+        }
+        if let Some(stream) = key.and_then(|key| lookup(&mut self.streams, key)) {
+            stream.recv.advance(length(bytes));
+            stream.account(&*self.budget);
         }
     }
 
@@ -82,7 +119,7 @@ impl Link {
                 buf.clear();
                 return Ok(None);
             };
-            carrier.liveness.received(now);
+            carrier.received(now, &mut self.events);
             carrier.has_lanes = true;
             if let Decoder::Payload(_) = lane.decoder {
                 let event = self.handle_payload(now, &mut lane.decoder, buf);

@@ -9,12 +9,14 @@
 //! flight: from the first lane to a lane of its own, or to another lane after a rest.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use bytes::Bytes;
 
 use super::StreamKey;
 use super::decoder::Decoder;
-use crate::{Priority, StreamId};
+use crate::pages::frame_of_pages;
+use crate::{Pages, Priority, StreamId};
 
 /// Takes the frames that [`super::Link::poll_transmit`] makes. A queue of bytes stands for a
 /// carrier with a single lane.
@@ -28,6 +30,18 @@ pub trait Outgoing {
     /// The next frame of a stream of this class, for its own lane, or for the first one as long as
     /// it has none.
     fn push_payload(&mut self, key: StreamKey, priority: Priority, frame: Bytes);
+
+    /// As [`Self::push_payload`]: the head of a frame whose payload is `len` bytes of pages. The
+    /// batch ends with it. The default copies them.
+    fn push_pages(
+        &mut self,
+        key: StreamKey,
+        priority: Priority,
+        head: Bytes,
+        (pages, len): (Rc<dyn Pages>, usize),
+    ) {
+        self.push_payload(key, priority, frame_of_pages(&head, &*pages, len));
+    }
 
     /// FIN of a stream, to follow all of its payload; its lane ends behind it.
     fn push_fin(&mut self, key: StreamKey, frame: Bytes);

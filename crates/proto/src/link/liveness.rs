@@ -5,6 +5,7 @@
 //!            nothing we sent waits for an answer        something does
 //!   0        -                                          -
 //!   1 s      -                                          PING at once (or after 3 RTT)
+//!   1 s, 2 RTT                                          silent: new streams may go elsewhere
 //!   3 s      -                                          the standby takes over, or without one:
 //!                                                       try the next path beside this one
 //!   5 s      -                                          dead
@@ -19,6 +20,8 @@ use std::time::Duration;
 
 /// Least silence after which something outstanding is asked for (or 3 round trips, if longer).
 const ASK: Duration = Duration::from_secs(1);
+/// The least time for the answer to that PING.
+const LEAST_ANSWER: Duration = Duration::from_millis(20);
 /// Silence after which the next path is tried beside this one.
 const PROBE: Duration = Duration::from_secs(3);
 /// Silence after which a carrier with something outstanding is dead.
@@ -49,6 +52,8 @@ pub(super) struct Liveness {
     /// A PING went out for the present wait.
     asked: bool,
     probed: bool,
+    /// The PING of the present wait was not answered in time.
+    silent: bool,
     /// Keepalive PINGs without an answer, and when the last one was due.
     misses: u32,
     pinged: Option<Instant>,
@@ -70,6 +75,7 @@ impl Liveness {
             waiting: None,
             asked: false,
             probed: false,
+            silent: false,
             misses: 0,
             pinged: None,
             // The first PING measures the round trip.
@@ -86,14 +92,20 @@ impl Liveness {
         self.round_trip
     }
 
-    /// Bytes came in.
-    pub(super) fn received(&mut self, now: Instant) {
+    /// Bytes came in. Returns whether they end a silence.
+    pub(super) fn received(&mut self, now: Instant) -> bool {
         self.heard = now;
         self.waiting = None;
         self.asked = false;
         self.probed = false;
         self.misses = 0;
         self.pinged = None;
+        std::mem::take(&mut self.silent)
+    }
+
+    /// Whether the peer owes an answer, and has not answered the PING that asked for it.
+    pub(super) const fn is_silent(&self) -> bool {
+        self.silent
     }
 
     /// A frame went out that waits for an answer.
@@ -139,6 +151,13 @@ impl Liveness {
         self.round_trip.map_or(ASK, |rtt| ASK.max(rtt * 3)).min(PROBE)
     }
 
+    /// The wait after which the carrier is silent. Usual traffic leaves a CREDIT unanswered, because
+    /// nothing is to be sent: only the PING that follows tells silence from peace.
+    fn silent_after(&self) -> Duration {
+        let answer = self.round_trip.map_or(LEAST_ANSWER, |rtt| LEAST_ANSWER.max(rtt * 2));
+        (self.ask_after() + answer).min(PROBE)
+    }
+
     pub(super) fn poll_timeout(&self, keepalive: Duration) -> Instant {
         let silence = self.silence_at(keepalive);
         self.measure_at.map_or(silence, |at| at.min(silence))
@@ -150,6 +169,8 @@ impl Liveness {
         };
         let step = if !self.asked {
             self.ask_after()
+        } else if !self.silent {
+            self.silent_after()
         } else if !self.probed {
             PROBE
         } else {
@@ -171,6 +192,9 @@ impl Liveness {
             if silent >= self.ask_after() && !self.asked {
                 self.asked = true;
                 self.due = true;
+            }
+            if silent >= self.silent_after() {
+                self.silent = true;
             }
             if silent >= PROBE && !self.probed {
                 self.probed = true;

@@ -375,6 +375,39 @@ mod tests {
     }
 
     #[test]
+    fn a_link_that_owes_an_answer_is_silent_until_it_is_heard() {
+        let start = crate::testing::epoch();
+        let mut now = start;
+        let [mut link, mut peer] = [Side::Server, Side::Client].map(|side| {
+            let mut link = Link::new(side, LinkConfig::default(), Rc::new(Unlimited), now);
+            link.attach(now, CarrierNumber(1), Attach::New);
+            link
+        });
+        let open =
+            Open { target: Target::Service("x".into()), visitor: None, priority: Priority::Normal };
+        link.open(&open);
+        let send = |link: &mut Link| {
+            let mut out = VecDeque::new();
+            link.poll_transmit(start, CarrierNumber(1), &mut out);
+            out.into_iter().flatten().collect::<Vec<u8>>()
+        };
+        send(&mut link);
+        while link.poll_event() != Some(Event::Silent) {
+            now = link.poll_timeout().unwrap();
+            link.handle_timeout(now);
+        }
+        // Nothing is known of the round trip.
+        assert_eq!(now - start, Duration::from_millis(1020));
+        let mut input = BytesMut::from(&send(&mut peer)[..]);
+        let heard = std::iter::from_fn(|| {
+            link.handle_input(now, CarrierNumber(1), &mut input)
+                .unwrap()
+                .or_else(|| link.poll_event())
+        });
+        assert_eq!(heard.collect::<Vec<_>>(), [Event::Heard]);
+    }
+
+    #[test]
     fn a_link_opens_its_last_id_and_retires() {
         let open =
             Open { target: Target::Service("x".into()), visitor: None, priority: Priority::Normal };

@@ -2,13 +2,15 @@
 
 use crate::Instant;
 
+use std::rc::Rc;
+
 use bytes::{Bytes, BytesMut};
 
 use super::{Link, Outgoing, StreamKey, lookup};
 use crate::frame::{Credit, Kind, encode_code, encode_credit, encode_fin, encode_ping};
 use crate::offset::Offset;
-use crate::stream::{CONTROL_WINDOW, Pace};
-use crate::{CarrierNumber, Priority, StreamId};
+use crate::stream::{CONTROL_WINDOW, Pace, Popped};
+use crate::{CarrierNumber, Pages, Priority, StreamId};
 
 /// Frames of one batch: what one gathered write takes.
 const BATCH: usize = 64;
@@ -238,7 +240,16 @@ impl Link {
             }
             let end_of_turn = batch.bytes + TURN;
             while batch.frames < BATCH && batch.bytes < end_of_turn {
-                let Some(frame) = stream.send.pop() else { break };
+                let Some(Popped { bytes: frame, pages }) = stream.send.pop() else { break };
+                if let Some(pages) = pages {
+                    if !self.scratch.is_empty() {
+                        batch.push(self.scratch.split().freeze());
+                    }
+                    batch.push_pages(key, stream.priority, frame, pages);
+                    self.schedule.make_ready(key, stream);
+                    self.tell_room(key);
+                    return;
+                }
                 if O::LANES && key.id != StreamId::CONTROL {
                     batch.push_payload(key, stream.priority, frame);
                     continue;
@@ -278,6 +289,18 @@ impl<O: Outgoing> Batch<'_, O> {
     fn push_payload(&mut self, key: StreamKey, priority: Priority, frame: Bytes) {
         self.count(&frame);
         self.out.push_payload(key, priority, frame);
+    }
+
+    fn push_pages(
+        &mut self,
+        key: StreamKey,
+        priority: Priority,
+        head: Bytes,
+        pages: (Rc<dyn Pages>, usize),
+    ) {
+        self.count(&head);
+        self.bytes += pages.1;
+        self.out.push_pages(key, priority, head, pages);
     }
 
     fn push_fin(&mut self, key: StreamKey, frame: Bytes) {

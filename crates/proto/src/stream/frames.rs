@@ -7,6 +7,7 @@
 //! by the bytes that it carries.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
 
@@ -14,12 +15,28 @@ use super::frame::Frame;
 use super::store::{COPY_BELOW, Store};
 use crate::frame::{Kind, write_data_head};
 use crate::offset::{Offset, memory};
-use crate::{HEAD_ROOM, StreamId};
+use crate::{HEAD_ROOM, Pages, StreamId};
 
 /// Frames kept at most: one costs some sixty bytes whatever it carries, so that a window of tiny
 /// writes must not be sixty times as much memory. While a stream stalls at it, its source's
 /// bytes gather into larger reads. At 1,400 bytes a frame it carries 450 Mbit/s over 100 ms.
 const FRAMES_MAX: usize = 4096;
+
+/// A frame that is to be sent.
+#[derive(Debug)]
+pub(crate) struct Popped {
+    /// Head and payload; the head alone of a payload of pages.
+    pub(crate) bytes: Bytes,
+    /// The pages and the number of their bytes.
+    pub(crate) pages: Option<(Rc<dyn Pages>, usize)>,
+}
+
+/// Writes the head of the rest of a frame, of which `head` has the former head.
+fn write_again(head: &mut [u8], from: Offset, payload: usize) {
+    let id = StreamId::new(u32::from_be_bytes([head[4], head[5], head[6], head[7]]));
+    let kind = if id == StreamId::CONTROL { Kind::Control } else { Kind::Data };
+    write_data_head(head, (kind, 0), id, from.low(), payload);
+}
 
 #[derive(Debug)]
 pub(super) struct Frames {
@@ -72,7 +89,25 @@ impl Frames {
         if self.queue.capacity() == 0 {
             self.queue = store.take_queue();
         }
-        let frame = Frame { bytes, start, slack };
+        self.keep(Frame { bytes, pages: None, start, slack });
+    }
+
+    /// Queues a payload of `len` bytes of pages, whose head is in `head`, which is empty afterwards.
+    pub(super) fn push_pages(
+        &mut self,
+        start: Offset,
+        head: &mut BytesMut,
+        (pages, len): (Rc<dyn Pages>, u32),
+        store: &mut Store,
+    ) {
+        let bytes = store.keep(head);
+        if self.queue.capacity() == 0 {
+            self.queue = store.take_queue();
+        }
+        self.keep(Frame { bytes, pages: Some(pages), start, slack: len });
+    }
+
+    fn keep(&mut self, frame: Frame) {
         self.unsent += frame.payload();
         self.memory += frame.memory();
         self.queue.push_back(frame);
@@ -81,6 +116,7 @@ impl Frames {
     /// `next` may have been cut from what is behind the last frame: then it is counted with it.
     fn take_over_slack(&mut self, next: &Bytes) {
         if let Some(last) = self.queue.back_mut()
+            && last.pages.is_none()
             && last.bytes.as_ptr_range().end == next.as_ptr()
         {
             self.memory -= u64::from(std::mem::take(&mut last.slack));
@@ -88,11 +124,12 @@ impl Frames {
     }
 
     /// The next frame to send; it stays retained.
-    pub(super) fn pop(&mut self) -> Option<Bytes> {
+    pub(super) fn pop(&mut self) -> Option<Popped> {
         let frame = self.queue.get(self.next)?;
         self.next += 1;
         self.unsent -= frame.payload();
-        Some(frame.bytes.clone())
+        let pages = frame.pages.as_ref().map(|pages| (Rc::clone(pages), frame.slack as usize));
+        Some(Popped { bytes: frame.bytes.clone(), pages })
     }
 
     /// Keeps no longer what was sent and ends at or before `offset`.
@@ -117,16 +154,21 @@ impl Frames {
         self.next = 0;
         if let Some(frame) = self.queue.front_mut() {
             let known = memory(from.since(frame.start));
-            if known > 0 {
+            if known > 0 && frame.pages.is_some() {
+                let mut head = BytesMut::from(&frame.bytes[..]);
+                let payload = (frame.slack as usize).saturating_sub(known);
+                write_again(&mut head, from, payload);
+                frame.bytes = head.freeze();
+                frame.slack = u32::try_from(payload).unwrap_or(u32::MAX);
+                frame.start = from;
+            } else if known > 0 {
                 // The peer holds the front part: the rest goes on under a head of its own.
                 let mut rest = BytesMut::with_capacity(frame.bytes.len() - known);
                 rest.extend_from_slice(&frame.bytes[..HEAD_ROOM]);
                 rest.extend_from_slice(&frame.bytes[HEAD_ROOM + known..]);
                 let payload = rest.len() - HEAD_ROOM;
-                let id = StreamId::new(u32::from_be_bytes([rest[4], rest[5], rest[6], rest[7]]));
-                let kind = if id == StreamId::CONTROL { Kind::Control } else { Kind::Data };
-                write_data_head(&mut rest, (kind, 0), id, from.low(), payload);
-                *frame = Frame { bytes: rest.freeze(), start: from, slack: 0 };
+                write_again(&mut rest, from, payload);
+                *frame = Frame { bytes: rest.freeze(), pages: None, start: from, slack: 0 };
             }
         }
         self.unsent = self.queue.iter().map(Frame::payload).sum();

@@ -19,6 +19,7 @@ mod store;
 
 use bytes::Bytes;
 
+pub(crate) use frames::Popped;
 pub(crate) use recv::{Due, LONG, Pace, Recv};
 pub(crate) use send::Send;
 pub(crate) use store::Store;

@@ -3,15 +3,17 @@
 
 use crate::Instant;
 
-use bytes::{Bytes, BytesMut};
+use std::rc::Rc;
+
+use bytes::BytesMut;
 
 use super::IMPLICIT_WINDOW;
-use super::frames::Frames;
+use super::frames::{Frames, Popped};
 use super::store::Store;
 use crate::budget::{Budget, Counted, Moving, unproven};
 use crate::frame::{Kind, MAX_PAYLOAD, write_data_head};
 use crate::offset::{Offset, length};
-use crate::{HEAD_ROOM, ResetCode, StreamId, ViolationCode};
+use crate::{HEAD_ROOM, Pages, ResetCode, StreamId, ViolationCode};
 
 /// Where our direction stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,8 +172,27 @@ impl Send {
         self.written = self.written.plus(length(payload));
     }
 
+    /// Queues a payload of pages; see [`Self::push`].
+    pub(crate) fn push_pages(
+        &mut self,
+        kind: (Kind, u8),
+        id: StreamId,
+        (pages, len): (Rc<dyn Pages>, usize),
+        store: &mut Store,
+    ) {
+        debug_assert!(len > 0 && len <= MAX_PAYLOAD, "the caller keeps to room()");
+        debug_assert!(length(len) <= self.credit(), "the caller keeps to room()");
+        let Some(size) = u32::try_from(len).ok().filter(|size| *size > 0 && self.is_open()) else {
+            return;
+        };
+        let mut head = BytesMut::zeroed(HEAD_ROOM);
+        write_data_head(&mut head, kind, id, self.written.low(), len);
+        self.frames.push_pages(self.written, &mut head, (pages, size), store);
+        self.written = self.written.plus(length(len));
+    }
+
     /// The next frame to send; it stays retained.
-    pub(crate) fn pop(&mut self) -> Option<Bytes> {
+    pub(crate) fn pop(&mut self) -> Option<Popped> {
         self.frames.pop()
     }
 
@@ -324,12 +345,12 @@ mod tests {
     #[test]
     fn a_frame_is_kept_until_consumed() {
         let mut send = filled(&[10, 20]);
-        assert_eq!(send.pop().unwrap().len(), HEAD_ROOM + 10);
+        assert_eq!(send.pop().unwrap().bytes.len(), HEAD_ROOM + 10);
         assert_eq!(send.acknowledge(Offset::ZERO, Offset::new(5), &mut Store::new()), Ok(5));
         send.resume(Offset::new(5), false, &mut Store::new()).unwrap();
-        let again = send.pop().unwrap();
+        let again = send.pop().unwrap().bytes;
         assert_eq!(&again[..], &[2, 0, 0, 9, 0, 0, 0, 7, 0, 0, 0, 5, 10, 10, 10, 10, 10]);
-        assert_eq!(send.pop().unwrap().len(), HEAD_ROOM + 20);
+        assert_eq!(send.pop().unwrap().bytes.len(), HEAD_ROOM + 20);
         assert_eq!(send.unsent(), 0);
     }
 

@@ -5,7 +5,7 @@
 //!   socket --splice--> pipe --Inlet::pages--> ... --PageOutlet::deliver_pages--> socket
 //! ```
 //!
-//! A stream is bulk after several full reads in a row ([`super::reader`]). A turn takes a pipe from
+//! A stream is bulk after several large reads in a row ([`super::reader`]). A turn takes a pipe from
 //! the pool of the thread and returns it empty, unless the target takes fewer bytes than came.
 //! Then the pipe waits in the queue of the target.
 
@@ -56,7 +56,7 @@ impl Pump {
                     return Ok(Some(Pause::Ended));
                 }
                 Ok(Some(n)) => {
-                    self.size.moved(n);
+                    self.size.moved(n, room);
                     self.pipe.note_active(MOVED | READ);
                     self.pipe.count_in(n);
                     turn.note(n);
@@ -79,7 +79,10 @@ impl Pipe {
     /// Whether the end is a plain TCP socket whose bytes nobody looks at.
     pub(super) fn takes_pages(&self) -> bool {
         let is_socket = self.end.borrow().as_ref().is_some_and(|end| end.page_socket().is_some());
-        is_socket && self.is_unguarded() && !self.is_paced(false)
+        is_socket
+            && self.is_unguarded()
+            && !self.is_paced(false)
+            && !self.queue.borrow().is_full_of_pages()
     }
 
     /// Whether bytes that are read from the end, or written to it, have a rate now.

@@ -377,7 +377,7 @@ impl Pump {
                 return Ok(Some(Pause::Ended));
             }
             Poll::Ready(Ok(Some(n))) => {
-                self.size.adapt(n, wanted - HEAD_ROOM);
+                self.size.adapt(n, wanted - HEAD_ROOM, room);
                 self.pipe.note_active(MOVED | READ);
                 self.pipe.count_in(n);
                 self.moved(true, n);

@@ -23,6 +23,9 @@ const COPY_BELOW: usize = 16 << 10;
 /// byte.
 const JOIN_UP_TO: usize = 64 << 10;
 
+/// Pipes that wait in a queue at most: a stream that stalls leaves most of them to others.
+const PAGES_MOST: usize = 4;
+
 #[derive(Debug)]
 enum Chunk {
     Bytes(Bytes),
@@ -100,6 +103,12 @@ impl Queue {
         };
         self.advance(written.unwrap_or(0));
         Poll::Ready(Ok(written))
+    }
+
+    /// Whether no more pages may wait.
+    pub(super) fn is_full_of_pages(&self) -> bool {
+        let pages = |chunk: &&Chunk| matches!(chunk, Chunk::Pages(_));
+        self.chunks.iter().filter(pages).count() >= PAGES_MOST
     }
 
     fn has_pages(&self) -> bool {

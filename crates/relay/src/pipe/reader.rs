@@ -1,5 +1,5 @@
 //! The size of the next read. Streams with little data use small buffers; a bulk stream that is
-//! alone reads 512 KiB at once. A stream of whose reads several in a row are full is bulk: its bytes
+//! alone reads 512 KiB at once. A stream of whose reads several in a row are large is bulk: its bytes
 //! may move as pages.
 
 use net::pages::{self, Rule};
@@ -10,11 +10,11 @@ const SIZES: [usize; 3] = [16 << 10, 64 << 10, 512 << 10];
 /// The place of the largest size.
 const LARGEST: u8 = SIZES.len() as u8 - 1;
 
-/// Full reads of the largest size in a row until a stream is bulk.
-const FULL: u8 = 4;
+/// A read of that many bytes is large: a whole window of a `passage`, less a head.
+const LARGE: usize = 60 << 10;
 
-/// From here on a stream is bulk.
-const BULK: u8 = LARGEST + FULL;
+/// Large reads in a row until a stream is bulk.
+const BULK: u8 = 4;
 
 /// Moves of pages that are small, in a row, until a bulk stream is none any more.
 const SMALL_MOVES: u8 = 4;
@@ -22,60 +22,80 @@ const SMALL_MOVES: u8 = 4;
 /// A move of fewer bytes is small: the copies of it cost less than the calls for its pages.
 const SMALL: usize = 16 << 10;
 
+/// The bits of the place of the size.
+const PLACE: u8 = 3;
+
 /// The read size: it grows while reads fill the buffer, and shrinks when reads leave most of it
-/// empty. From [`BULK`] on it counts the small moves in a row.
+/// empty. Two bits are the place of the size. The others count: up to [`BULK`] large reads in a row,
+/// beyond it small moves in a row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadSize(u8);
 
 impl Default for ReadSize {
     fn default() -> Self {
-        Self(if pages::rule() == Rule::Always { BULK } else { 0 })
+        Self::new(0, if pages::rule() == Rule::Always { BULK } else { 0 })
     }
 }
 
 impl ReadSize {
+    const fn new(place: u8, count: u8) -> Self {
+        Self(place | count << PLACE.count_ones())
+    }
+
+    const fn place(self) -> u8 {
+        self.0 & PLACE
+    }
+
+    const fn count(self) -> u8 {
+        self.0 >> PLACE.count_ones()
+    }
+
     /// Whether the stream has shown that it is bulk.
     pub(super) const fn is_bulk(self) -> bool {
-        self.0 >= BULK
+        self.count() >= BULK
     }
 
     /// The stream has to show again that it is bulk.
     pub(super) fn calm(&mut self) {
         if pages::rule() != Rule::Always {
-            self.0 = self.0.min(LARGEST);
+            *self = Self::new(self.place(), 0);
         }
     }
 
-    /// A bulk stream has moved `moved` bytes as pages.
-    pub(super) fn moved(&mut self, moved: usize) {
-        self.0 = if moved >= SMALL { BULK } else { self.0 + 1 };
-        if self.0 >= BULK + SMALL_MOVES {
-            self.0 = match pages::rule() {
-                Rule::Always => BULK,
-                Rule::Never | Rule::Bulk => 1,
-            };
-        }
+    /// A bulk stream has moved `moved` bytes as pages, at most `room`.
+    pub(super) fn moved(&mut self, moved: usize, room: usize) {
+        let is_small = moved < SMALL.min(room) && pages::rule() != Rule::Always;
+        *self = match if is_small { self.count() + 1 } else { BULK } {
+            count if count >= BULK + SMALL_MOVES => Self::new(1, 0),
+            count => Self::new(self.place(), count),
+        };
     }
 
     /// The buffer size for the next read when at most `room` bytes of payload may be sent. A room
     /// of exactly a pooled size takes a buffer of that size, and the frame is shorter by its head.
     pub(super) fn wanted(self, room: usize) -> usize {
-        SIZES[usize::from(self.0.min(LARGEST))].min(room.max(SIZES[0]))
+        SIZES[usize::from(self.place())].min(room.max(SIZES[0]))
     }
 
-    /// Adapts the size to a read of `read` bytes into `space` bytes.
-    pub(super) fn adapt(&mut self, read: usize, space: usize) {
-        let size = self.0.min(LARGEST);
-        let most = if pages::rule() == Rule::Never { LARGEST } else { BULK };
-        if read >= space {
-            self.0 = (self.0 + 1).min(most);
-        } else if pages::rule() == Rule::Always {
-            self.0 = BULK;
-        } else if read < SIZES[usize::from(size)] / 4 {
-            self.0 = size.saturating_sub(1);
+    /// Adapts the size to a read of `read` bytes into `space` bytes, of which `room` could be sent.
+    pub(super) fn adapt(&mut self, read: usize, space: usize, room: usize) {
+        let place = self.place();
+        let place = if read >= space {
+            (place + 1).min(LARGEST)
+        } else if read < SIZES[usize::from(place)] / 4 {
+            place.saturating_sub(1)
         } else {
-            self.0 = size;
-        }
+            place
+        };
+        let count = match pages::rule() {
+            Rule::Never => 0,
+            Rule::Always => BULK,
+            Rule::Bulk if read >= LARGE => (self.count() + 1).min(BULK),
+            // The socket may have more.
+            Rule::Bulk if read >= room => self.count(),
+            Rule::Bulk => 0,
+        };
+        *self = Self::new(place, count);
     }
 }
 
@@ -97,39 +117,36 @@ mod tests {
         assert_eq!(size.wanted(usize::MAX), 16 << 10);
         for expected in [64 << 10, 512 << 10, 512 << 10] {
             let space = size.wanted(usize::MAX);
-            size.adapt(space, space);
+            size.adapt(space, space, space);
             assert_eq!(size.wanted(usize::MAX), expected);
         }
-        size.adapt(200 << 10, 512 << 10);
+        size.adapt(200 << 10, 512 << 10, 512 << 10);
         assert_eq!(size.wanted(usize::MAX), 512 << 10);
-        size.adapt(100, 512 << 10);
+        size.adapt(100, 512 << 10, 512 << 10);
         assert_eq!(size.wanted(usize::MAX), 64 << 10);
     }
 
     #[test]
-    fn full_reads_in_a_row_make_bulk_and_small_moves_in_a_row_end_it() {
+    fn large_reads_in_a_row_make_bulk_and_small_moves_in_a_row_end_it() {
         if is_forced() {
             return;
         }
-        let mut size = ReadSize(0);
-        let full = |size: &mut ReadSize| size.adapt(64 << 10, 64 << 10);
-        for _ in 0..LARGEST + FULL - 1 {
-            full(&mut size);
-        }
-        assert!(!size.is_bulk());
-        size.adapt(200 << 10, 512 << 10);
-        for _ in 0..FULL - 1 {
-            full(&mut size);
-        }
+        let mut size = ReadSize::default();
+        let read = |size: &mut ReadSize, bytes| size.adapt(bytes, 512 << 10, 512 << 10);
+        (1..BULK).for_each(|_| read(&mut size, LARGE));
+        read(&mut size, LARGE - 1);
+        (1..BULK).for_each(|_| read(&mut size, LARGE));
         assert!(!size.is_bulk(), "the reads were not in a row");
-        full(&mut size);
+        size.adapt(12, 16 << 10, 12);
+        assert!(!size.is_bulk(), "there was no room for more");
+        read(&mut size, 500 << 10);
         assert!(size.is_bulk());
         for _ in 0..10 {
-            (1..SMALL_MOVES).for_each(|_| size.moved(1));
-            size.moved(SMALL);
+            (1..SMALL_MOVES).for_each(|_| size.moved(1, SMALL));
+            size.moved(SMALL - 1, SMALL - 1);
         }
         assert!(size.is_bulk(), "the small moves were not in a row");
-        (0..SMALL_MOVES).for_each(|_| size.moved(1));
+        (0..SMALL_MOVES).for_each(|_| size.moved(1, SMALL));
         assert!(!size.is_bulk());
         assert_eq!(size.wanted(usize::MAX), 64 << 10);
     }
@@ -137,8 +154,8 @@ mod tests {
     #[test]
     fn little_room_takes_a_small_buffer() {
         let mut size = ReadSize::default();
-        size.adapt(1, 1);
-        size.adapt(1, 1);
+        size.adapt(1, 1, 1);
+        size.adapt(1, 1, 1);
         assert_eq!(size.wanted(1), 16 << 10);
         assert_eq!(size.wanted(64 << 10), 64 << 10);
         assert_eq!(size.wanted(1 << 20), 512 << 10);

@@ -10,6 +10,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::{fmt, io, thread};
 
+use ops::enrol::GOOD_FOR;
 use ops::status::bytes;
 use ops::term::{self, Unwritten};
 use ops::{Life, Phase, Serving};
@@ -32,6 +33,9 @@ pub(crate) struct Assembly {
     /// The server's address as the client dials it, for the printed picture:
     /// `tls://127.0.0.1:40000`.
     pub(crate) server: String,
+    /// The link to the page by which a browser visits the origin as a private service. The link has a
+    /// code, which is a secret.
+    pub(crate) page: Option<String>,
     /// The running roles, in the order in which they must be closed: the client first.
     pub(crate) roles: Vec<Arc<dyn Serving>>,
 }
@@ -65,7 +69,7 @@ pub(crate) async fn demo(
         if once {
             return fetch_once(assembly.public).await;
         }
-        recommend(assembly.public)?;
+        recommend(assembly.public, assembly.page.as_deref())?;
         pending().await
     };
     let outcome = tokio::select! {
@@ -110,7 +114,19 @@ A server, a client and a web origin are running in this process.
 }
 
 /// Says what to try while the demo runs.
-fn recommend(public: SocketAddr) -> Result<(), Unwritten> {
+fn recommend(public: SocketAddr, page: Option<&str>) -> Result<(), Unwritten> {
+    let minutes = GOOD_FOR.as_secs() / 60;
+    let page = page.map_or_else(String::new, |page| {
+        format!(
+            "\
+The origin is a private service as well, which has no port: a browser on this machine visits it
+through the page of the server, by this link, once and within {minutes} minutes:
+
+  {page}
+
+"
+        )
+    });
     term::out(format_args!(
         "\
 Open http://{public}/ in a browser, or try:
@@ -118,7 +134,7 @@ Open http://{public}/ in a browser, or try:
   curl http://{public}/
   curl -o /dev/null http://{public}/bytes/1000000000
 
-Ctrl-C ends it. On two machines: `tunnel server` on one, and what it prints on the other.
+{page}Ctrl-C ends it. On two machines: `tunnel server` on one, and what it prints on the other.
 "
     ))
 }
@@ -147,7 +163,7 @@ mod tests {
     async fn once_fetches_from_the_public_address_and_ends() {
         // There is no tunnel here: the assembly publishes the origin itself.
         let assemble = async |origin| {
-            Ok(Assembly { public: origin, server: "none".into(), roles: Vec::new() })
+            Ok(Assembly { public: origin, server: "none".into(), page: None, roles: Vec::new() })
         };
         demo(true, assemble).await.unwrap();
     }

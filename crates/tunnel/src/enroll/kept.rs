@@ -129,19 +129,7 @@ impl Enrolled for Kept {
     }
 
     fn check(&self, order: &Order, public_bind: IpAddr) -> Result<Name, WrongConfig> {
-        let name = Name::new(&order.name).map_err(|why| WrongConfig::one(why.to_string()))?;
-        // Any hash works for this check.
-        let nothing = StoredCredential { stored_key: [0; 32], server_key: [0; 32] };
-        let text = entry(order, &nothing.text());
-        let Err(problems) = load(Path::new(""), &text, public_bind) else { return Ok(name) };
-        let said = problems.iter().map(|problem| {
-            let key = ["forward", "http", "tls", "udp", "visit"]
-                .into_iter()
-                .find(|key| problem.key_path.starts_with(&format!("allow.{key}")));
-            let flag = format!("--allow-{}", key.unwrap_or("tcp"));
-            Problem { file: flag, line: 0, key_path: String::new(), ..problem.clone() }
-        });
-        Err(said.collect::<Vec<_>>().into())
+        checked(order, public_bind)
     }
 
     fn write(
@@ -209,6 +197,32 @@ impl Enrolled for Kept {
             Err(e) => Err(e),
         }
     }
+}
+
+/// The name in an order whose rights have their form.
+pub(super) fn checked(order: &Order, public_bind: IpAddr) -> Result<Name, WrongConfig> {
+    let name = Name::new(&order.name).map_err(|why| WrongConfig::one(why.to_string()))?;
+    // Any hash works for this check.
+    let nothing = StoredCredential { stored_key: [0; 32], server_key: [0; 32] };
+    let text = entry(order, &nothing.text());
+    let Err(problems) = load(Path::new(""), &text, public_bind) else { return Ok(name) };
+    let said = problems.iter().map(|problem| {
+        let key = ["forward", "http", "tls", "udp", "visit"]
+            .into_iter()
+            .find(|key| problem.key_path.starts_with(&format!("allow.{key}")));
+        let flag = format!("--allow-{}", key.unwrap_or("tcp"));
+        Problem { file: flag, line: 0, key_path: String::new(), ..problem.clone() }
+    });
+    Err(said.collect::<Vec<_>>().into())
+}
+
+/// The client that an order and the credential of its token make.
+pub(super) fn granted(
+    order: &Order,
+    credential: &StoredCredential,
+    public_bind: IpAddr,
+) -> Result<ClientGrant, WrongConfig> {
+    Ok(parse(Path::new(""), &entry(order, &credential.text()), public_bind)?.config)
 }
 
 fn entry(order: &Order, token: &str) -> Zeroizing<String> {

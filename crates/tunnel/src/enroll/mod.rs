@@ -10,14 +10,16 @@
 //!   in state_dir/clients/home.yaml    the same one)    and starts
 //! ```
 //!
-//! `kept` stores the clients of the server, and `redeem` is the client's side; `renew` is its part
+//! `kept` stores the clients of the server (`fleeting`: those of the demo, in memory), and `redeem` is the client's side; `renew` is its part
 //! for a client that gets a new token. Both send the code by `exchange`. The code itself is in `ops::enrol`.
 
 mod exchange;
 mod extend;
+mod fleeting;
 mod kept;
 mod redeem;
 mod renew;
 
+pub(crate) use fleeting::Fleeting;
 pub(crate) use kept::{Kept, NOBODY};
 pub(crate) use redeem::{enroll_with, redeem};

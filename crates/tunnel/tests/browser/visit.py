@@ -570,6 +570,36 @@ def test_a_service_that_takes_no_browsers_and_a_revoked_visit_get_sentences(rig)
     assert "takes no browsers" in said, said
 
 
+def test_the_link_of_the_demo_opens_its_origin_as_a_private_service(rig):
+    demo = subprocess.Popen(
+        [rig.tunnel, "demo"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, env={**os.environ, "HOME": rig.folder.name},
+    )
+    # A demo that prints no link is ended too, so that the wait for a line ends.
+    timer = threading.Timer(LONG, demo.kill)
+    timer.start()
+    try:
+        said = []
+        for line in demo.stdout:
+            said.append(line)
+            if "/#visit1." in line:
+                break
+        assert "/#visit1." in said[-1], said
+        page = rig.browser.page(said[-1].strip())
+        page.until(f"{CONNECTED} && {STATE}.textContent.includes('through the server')", "connected")
+        site = page.frame("document.querySelector('h1')?.textContent === 'It came through the tunnel'")
+        download = site.run("fetch('/bytes/5000000').then((r) => r.arrayBuffer()).then((b) => b.byteLength)")
+        assert download == 5000000, download
+        assert "visit1" not in page.run("location.href")
+        shots(rig, page, "demo")
+        page.close()
+    finally:
+        timer.cancel()
+        demo.terminate()
+        demo.wait(LONG)
+    assert demo.returncode == 0, demo.returncode
+
+
 def main():
     tunnel, chromium, folder = sys.argv[1:4]
     wanted = sys.argv[4:]

@@ -25,6 +25,7 @@ mod clocks;
 mod completions;
 mod config_api;
 mod counters;
+mod demo;
 mod doors;
 mod enrol;
 mod errors;

@@ -8,6 +8,7 @@ use std::net::{TcpStream, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::Signal;
 use testkit::stage::{Daemon, Running};
 
 use crate::harness::{
@@ -143,6 +144,38 @@ fn clients_share_a_port_and_a_client_that_has_died_gets_no_visitor() {
             again.wait_line(&["service web is published at"], SOON);
             wait("both serve again", LONG, || both(counts(port, 4)));
         }
+    });
+}
+
+#[test]
+fn new_visitors_avoid_a_silent_client_before_its_link_is_dead() {
+    side_by_side(&[Scheme::TLS, Scheme::QUIC], |scheme| {
+        let (a, b, port) = (lettered(b'a'), lettered(b'b'), free_port());
+        let setup = setup(scheme, &format!("tcp: {port}"));
+        let public = format!("tcp://:{port}");
+        let (running, other) = start(setup, (&public, "office", ""), [tcp(&a), tcp(&b)]);
+        wait_listening(port, SOON);
+        assert_eq!(counts(port, 4).len(), 2);
+        other.signal(Signal::STOP);
+        // Visitors of the first second: the client owes an answer from now on.
+        let mut early: Vec<_> = (0..4).map(|_| connect(port)).collect();
+        wait("new visitors get the other client", LONG, || {
+            let counted = counts_within(port, 6, Duration::from_millis(500));
+            (counted == [(Some('a'), 6)].into()).then_some(())
+        });
+        let status = running.status("server").unwrap();
+        let sessions = status["sessions"].as_array().unwrap();
+        let links = |session: &serde_json::Value| session["links"].as_array().unwrap().clone();
+        let states: Vec<_> =
+            sessions.iter().flat_map(links).map(|one| one["state"].clone()).collect();
+        assert!(states.len() >= 2 && states.iter().all(|state| state == "up"), "{status}");
+        // The visitors that the silent client has got were waiting for its return.
+        other.signal(Signal::CONT);
+        for visitor in &mut early {
+            visitor.set_read_timeout(Some(LONG)).unwrap();
+            visitor.read_exact(&mut [0]).unwrap();
+        }
+        wait("both serve again", LONG, || (counts(port, 4).len() == 2).then_some(()));
     });
 }
 

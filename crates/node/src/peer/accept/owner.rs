@@ -108,6 +108,10 @@ impl Owner for PeerOwner {
         }
     }
 
+    fn answers(&self, link: &Link, answers: bool) {
+        self.worker.state.set_answers(self.worker.index, &self.session, link.serial(), answers);
+    }
+
     fn changed(&self, link: &Link, state: State) {
         let (worker, session, serial) = (&self.worker, &self.session, link.serial());
         match state {

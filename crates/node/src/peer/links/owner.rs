@@ -102,6 +102,15 @@ impl Owner for VisitorOwner {
         }
     }
 
+    fn answers(&self, link: &Link, answers: bool) {
+        self.worker.state.set_answers(
+            self.worker.index,
+            &self.peer.session,
+            link.serial(),
+            answers,
+        );
+    }
+
     fn changed(&self, link: &Link, state: State) {
         let (worker, session, serial) = (&self.worker, &self.peer.session, link.serial());
         let service = &self.peer.service;

@@ -143,7 +143,7 @@ impl Secured {
         let entrance = &direct.service.entrance;
         let mut link = None;
         let pick = entrance.backends.pick(*peer, &[], None, |session| {
-            link = worker.state.live_link(session);
+            link = worker.state.visitor_link(worker.index, session);
             link.is_some()
         });
         let (Pick::To(backend), Some(link)) = (pick, link) else { return Err(first) };

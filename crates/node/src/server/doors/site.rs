@@ -478,7 +478,7 @@ impl Service {
         let peer = sender.address();
         let mut link = None;
         let pick = entrance.backends.pick(peer, &[], None, |session| {
-            link = worker.state.live_link(session);
+            link = worker.state.visitor_link(worker.index, session);
             link.is_some()
         });
         let (Pick::To(backend), Some(link)) = (pick, link) else {
@@ -497,8 +497,10 @@ impl Service {
         let down = || failed(Answer::Down(ResetCode::Shutdown));
         let settings = entrance::served_by(worker, entrance, &backend.picked).ok_or_else(down)?;
         self.picked.replace(Some(Arc::clone(&backend.picked)));
-        let target = aim.target.clone();
-        let open = Open { target, visitor: peer, priority: aim.terms.priority };
+        // Clients that share a name may call their services differently.
+        let own = &backend.picked.aim;
+        let (target, priority) = (own.target.clone(), own.terms.priority);
+        let open = Open { target, visitor: peer, priority };
         let duplex = relay::open_duplex(&link, open, &settings, Some(permit));
         Ok(Box::new(Here(duplex.map_err(|_| down())?)))
     }
