@@ -22,6 +22,7 @@
 //! | `{"command":"kill","link":3,"stream":17}` | `{"killed":true}` |
 //! | `{"command":"log","filter":"debug"}` | `{"log":{"filter":"debug"}}` |
 //! | `{"command":"reload"}` | `{"reloaded":{…}}`, or `{"wrong":["…"]}` if the file has problems |
+//! | `{"command":"upgrade","timeout_millis":60000}` | `{"upgraded":{…}}` once the new process serves |
 //! | `{"command":"events"}` | `"ok"`, then `{"event":{…}}`, `{"lost":3}` or `"ok"` without end |
 //! | `{"command":"speedtest","millis":5000}` | several `{"progress":{…}}`, then `{"speed":{…}}` |
 //! | anything else | `{"error":"…"}` |

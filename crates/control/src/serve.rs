@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use logging::RepeatLimit;
+use net::handover;
 use ops::command::{self, Answer, Command, Request};
 use ops::socket_file::{self, PRIVATE, SocketFile};
 use ops::state::create_private;
-use net::handover;
 use ops::{Daemon, Life, WrongConfig};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};

@@ -38,8 +38,7 @@ enum Stage {
     HandedOver,
 }
 
-static STAGE: LazyLock<watch::Sender<Stage>> =
-    LazyLock::new(|| watch::Sender::new(Stage::Serving));
+static STAGE: LazyLock<watch::Sender<Stage>> = LazyLock::new(|| watch::Sender::new(Stage::Serving));
 
 /// The listening sockets of this process: the inodes of each group, in the order in which the
 /// sockets joined the group. The key is the address in the form of the system.

@@ -225,7 +225,8 @@ impl Visitors {
         loop {
             self.0.readable().await.ok()?;
             let take = || {
-                let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+                let mut space =
+                    [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
                 let mut ancillary = RecvAncillaryBuffer::new(&mut space);
                 let mut byte = [0];
                 let mut parts = [io::IoSliceMut::new(&mut byte)];

@@ -142,7 +142,8 @@ mod tests {
     fn one_process_per_client_and_server_and_the_other_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let control = SocketPath { path: dir.path().join("client-home.sock"), fixed: false };
-        let claim = |text: &str| Alone::claim(&client(text), Some(&control), &Places::default(), false);
+        let claim =
+            |text: &str| Alone::claim(&client(text), Some(&control), &Places::default(), false);
         let first = claim("name: home\nservers: [tls://a.example, quic://a.example]").unwrap();
         // The order of the paths does not make another server.
         let why = claim("name: home\nservers: [quic://a.example, tls://a.example]").unwrap_err();

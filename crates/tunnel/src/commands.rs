@@ -161,7 +161,8 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
         tracing::info!(pin = %identity.pin(), "the server has a self-signed certificate; clients pin it");
     }
     let token_file = token.as_ref().map(|(_, path)| path.clone());
-    let alone = !is_next && args.daemon.config.is_none() && load::has_one_client(args, token.is_some());
+    let alone =
+        !is_next && args.daemon.config.is_none() && load::has_one_client(args, token.is_some());
     let invitation = alone.then(|| Invitation {
         name: load::client_name(args).to_owned(),
         token,

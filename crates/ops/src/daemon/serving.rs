@@ -67,6 +67,11 @@ pub trait Serving: Daemon {
     /// stream has ended. The caller drops the future at the deadline.
     fn drain(&self) -> SendFuture<'_, ()>;
 
+    /// Why this daemon cannot hand over to a next generation. `None`: it can.
+    fn hinders_upgrade(&self) -> Option<String> {
+        None
+    }
+
     /// What the next generation of this daemon has to know. Writes what it reads from
     /// the state directory.
     fn bequeath(&self) -> SendFuture<'_, Option<String>> {

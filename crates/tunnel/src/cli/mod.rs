@@ -15,8 +15,9 @@ use logging::levels;
 
 pub(crate) use asked::{
     CheckArgs, ClientsArgs, ClientsCommand, ConnectArgs, EnrollArgs, ForwardArgs, HoldArgs,
-    LimitArgs, NatArgs, PingArgs, PublishArgs, RightsArgs, SpeedArgs, StreamsArgs, UnpublishArgs, UpgradeArgs,
-    VisitArgs, Which};
+    LimitArgs, NatArgs, PingArgs, PublishArgs, RightsArgs, SpeedArgs, StreamsArgs, UnpublishArgs,
+    UpgradeArgs, VisitArgs, Which,
+};
 pub(crate) use generate::{Generate, Sample, Shell, Side};
 pub(crate) use import::ImportArgs;
 pub(crate) use install::{InstallArgs, PlaceArgs, UninstallArgs};

@@ -86,7 +86,13 @@ async fn live(
     let file = frame.configuration.clone();
     let config_file = file.clone().map(ConfigFile);
     let warnings = frame.warnings.clone();
-    let told = Arc::new(RunningDaemon::new(Arc::clone(&role), life.clone(), config_file, warnings, frame.binary.clone()));
+    let told = Arc::new(RunningDaemon::new(
+        Arc::clone(&role),
+        life.clone(),
+        config_file,
+        warnings,
+        frame.binary.clone(),
+    ));
     let api = match start_api(&role.common(), &told, life) {
         Ok(api) => api,
         Err(why) => {

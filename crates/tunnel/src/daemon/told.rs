@@ -162,6 +162,9 @@ impl RunningDaemon {
         let _turn = self.turn.lock().await;
         anyhow::ensure!(self.life.phase() == Phase::Running, "it is stopping");
         anyhow::ensure!(!handover::is_handed_over(), GONE_ON);
+        if let Some(why) = self.role.hinders_upgrade() {
+            anyhow::bail!("not upgraded, and the daemon goes on as before: {why}");
+        }
         let binary = order.binary.as_deref().map_or_else(|| self.binary.path(), Ok)?;
         let limit = Duration::from_millis(order.timeout_millis);
         tracing::info!("starting {} to take the place of this process", binary.display());

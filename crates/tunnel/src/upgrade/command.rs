@@ -1,7 +1,6 @@
 //! `tunnel upgrade`: asks running daemons to go on in a new process.
 
 use std::env;
-use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use control::Instance;
@@ -39,8 +38,8 @@ fn upgrade_all(order: &UpgradeOrder, json: bool) -> anyhow::Result<()> {
     let found = control::running(&Places::of_process());
     let (mut failed, mut count) = (Vec::new(), 0);
     for path in &found.live {
-        let upgraded = Instance::connect(path)
-            .and_then(|instance| control::upgrade(&instance, order.clone()));
+        let upgraded =
+            Instance::connect(path).and_then(|instance| control::upgrade(&instance, order.clone()));
         match upgraded {
             Ok(None) => {}
             Ok(Some(upgraded)) => {
@@ -48,26 +47,22 @@ fn upgrade_all(order: &UpgradeOrder, json: bool) -> anyhow::Result<()> {
                 tell(&upgraded, json)?;
             }
             // The error names the socket.
-            Err(why) => failed.push((path.clone(), why)),
+            Err(why) => failed.push(why),
         }
     }
     for denied in &found.denied {
-        failed.push((PathBuf::new(), denied.clone().into()));
+        failed.push(denied.clone().into());
     }
     if count == 0 && failed.is_empty() && !json {
         term::out(format_args!("no daemon of {} is running", own.display()))?;
     }
-    for (path, why) in &failed {
-        term::err(format_args!("not upgraded: {} {why:#}", path.display()));
+    for why in &failed {
+        term::err(format_args!("not upgraded: {why:#}"));
     }
     if !failed.is_empty() {
+        let count = term::count(u64::try_from(failed.len()).unwrap_or(u64::MAX), "daemon");
         bail!(
-            "{} not upgraded; each goes on as before, and a restart gives it the new program",
-            if failed.len() == 1 {
-                "1 daemon was".to_owned()
-            } else {
-                format!("{} daemons were", failed.len())
-            }
+            "{count} not upgraded: each goes on as before, and a restart gives it the new program"
         );
     }
     Ok(())
@@ -83,14 +78,12 @@ fn tell(upgraded: &Upgraded, json: bool) -> anyhow::Result<()> {
         "process {pid} (version {version}) serves in the place of process {former_pid} (version \
          {former_version})"
     ))?;
-    if *streams > 0 {
-        term::out(format_args!(
-            "{} of process {former_pid} until they end",
-            match streams {
-                1 => "1 stream stays a stream".to_owned(),
-                many => format!("{many} streams stay streams"),
-            }
-        ))?;
+    match streams {
+        0 => {}
+        1 => term::out(format_args!("1 stream goes on in process {former_pid} until it ends"))?,
+        many => {
+            term::out(format_args!("{many} streams go on in process {former_pid} until they end"))?
+        }
     }
     Ok(())
 }

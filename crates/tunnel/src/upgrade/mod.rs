@@ -55,10 +55,7 @@ struct Inheritance {
 #[serde(rename_all = "snake_case")]
 enum Word {
     /// The next process could accept.
-    Ready {
-        pid: u32,
-        version: String,
-    },
+    Ready { pid: u32, version: String },
     /// The next process ends for this reason.
     Failed(String),
     /// The next process is to accept.

@@ -189,6 +189,48 @@ fn a_proxy_is_upgraded_under_load() {
     echoes(connect(port), b"hello").unwrap();
 }
 
+#[test]
+fn a_server_with_carriers_over_udp_goes_on_and_says_why() {
+    let echo = Origin::echo();
+    let mut setup = Setup::new(Scheme::TLS).service("a", echo.port());
+    setup.more_listen.push(format!("quic://127.0.0.1:{}", free_port()));
+    let running = setup.start();
+    let socket = running.file("server.sock");
+    running.wait_echo(running.public("a"));
+    let output = upgrade(&socket, &[]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("quic://127.0.0.1") && said.contains("restart the server"), "{said}");
+    running.wait_echo(running.public("a"));
+}
+
+/// Each side moves datagrams again, over a listener that both processes had.
+#[test]
+fn listeners_of_datagrams_go_over_as_well() {
+    let (dir, echo, port) = (tempfile::tempdir().unwrap(), crate::udp::Echo::start(), free_port());
+    let socket = dir.path().join("proxy.sock");
+    let mut command = tunnel(&["proxy", "--control"]);
+    command.arg(&socket).args(["--listen", &format!("udp://127.0.0.1:{port}")]);
+    command.args(["--target", &format!("udp://127.0.0.1:{}", echo.port())]);
+    command.env("HOME", dir.path());
+    let mut proxy = Daemon::start("proxy", dir.path(), &mut command);
+    let _ended = Ended(socket.clone());
+    let comes_back = || {
+        let visitor = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        visitor.connect(("127.0.0.1", port)).unwrap();
+        visitor.set_read_timeout(Some(std::time::Duration::from_millis(500))).unwrap();
+        wait("a datagram that comes back", SOON, || {
+            visitor.send(b"datagram").ok()?;
+            visitor.recv(&mut [0; 16]).ok()
+        });
+    };
+    comes_back();
+    upgraded(&socket);
+    comes_back();
+    assert!(proxy.wait_end(SOON).success(), "{}", proxy.log());
+    comes_back();
+}
+
 fn script(at: &Path, text: &str) -> String {
     fs::write(at, format!("#!/bin/sh\n{text}\n")).unwrap();
     fs::set_permissions(at, fs::Permissions::from_mode(0o755)).unwrap();
@@ -211,7 +253,10 @@ fn a_new_process_that_cannot_serve_changes_nothing() {
         assert!(said.contains(why) && said.contains("goes on as before"), "{said}");
         load.goes_on();
     };
-    fails(&["--binary", &script(&ends, "exit 3")], "has ended (exit status: 3) before it was ready");
+    fails(
+        &["--binary", &script(&ends, "exit 3")],
+        "has ended (exit status: 3) before it was ready",
+    );
     fails(
         &["--binary", &script(&hangs, "exec sleep 60"), "--timeout", "1"],
         "was not ready in 1 s",
