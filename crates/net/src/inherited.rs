@@ -231,9 +231,9 @@ impl Visitors {
                 let mut byte = [0];
                 let mut parts = [io::IoSliceMut::new(&mut byte)];
                 let got = recvmsg(&self.0, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
-                let visitor = ancillary.drain().find_map(|item| match item {
-                    RecvAncillaryMessage::ScmRights(mut visitors) => visitors.next(),
-                    _ => None,
+                let visitor = ancillary.drain().find_map(|item| {
+                    let RecvAncillaryMessage::ScmRights(mut visitors) = item else { return None };
+                    visitors.next()
                 });
                 io::Result::Ok((got.bytes, visitor.map(TcpStream::from)))
             };
