@@ -23,10 +23,8 @@ pub(crate) struct CarrierIo {
     pub(crate) lane: RefCell<Box<dyn Lane>>,
     /// Frames that the state machine gave and the lane has not taken yet.
     pub(crate) out: RefCell<VecDeque<Bytes>>,
-    /// Pages that follow these frames.
-    pub(crate) pages: RefCell<Option<Pages>>,
-    /// Frames that follow the pages.
-    pub(crate) after: RefCell<VecDeque<Bytes>>,
+    /// Pages between these frames, each with the number of frames between it and the pages before.
+    pub(crate) pages: RefCell<VecDeque<(usize, Pages)>>,
     /// Whether the lane moves payload as pages.
     pub(crate) takes_pages: bool,
     /// The lanes of single streams, if the transport has such lanes.
@@ -57,7 +55,6 @@ impl CarrierIo {
             lane: RefCell::new(lane),
             out: RefCell::default(),
             pages: RefCell::default(),
-            after: RefCell::default(),
             takes_pages,
             stream_lanes,
             packets,

@@ -91,7 +91,7 @@ fn fill_and_write(
         None => 0,
     };
     let mut has_driven = false;
-    if io.out.borrow().is_empty() && io.pages.borrow().is_none() {
+    if io.out.borrow().is_empty() && io.pages.borrow().is_empty() {
         loop {
             let now = crate::now();
             let filled = {
@@ -99,10 +99,8 @@ fn fill_and_write(
                 match stream_lanes {
                     Some(stream_lanes) => stream_lanes.fill(&mut machine, now, io.number, &mut out),
                     None => {
-                        let (pages, after) =
-                            (&mut *io.pages.borrow_mut(), &mut *io.after.borrow_mut());
-                        let takes = io.takes_pages;
-                        let mut out = Frames { frames: &mut out, pages, after, takes };
+                        let (pages, takes) = (&mut *io.pages.borrow_mut(), io.takes_pages);
+                        let mut out = Frames { frames: &mut out, pages, before: 0, takes };
                         machine.poll_transmit(now, io.number, &mut out)
                     }
                 }
@@ -116,7 +114,7 @@ fn fill_and_write(
     if let Some(packets) = &io.packets {
         written += packets.write(cx, link, io)?;
     }
-    if io.pages.borrow().is_some() {
+    if !io.pages.borrow().is_empty() {
         return write_pages(cx, io, written);
     }
     // OPEN frames are written before the bytes of their streams. Otherwise these bytes would take
@@ -147,32 +145,40 @@ fn write_pages(
     io: &CarrierIo,
     mut written: usize,
 ) -> Poll<io::Result<usize>> {
-    let (mut lane, mut frames, mut place) =
+    let (mut lane, mut frames, mut queue) =
         (io.lane.borrow_mut(), io.out.borrow_mut(), io.pages.borrow_mut());
     let Some(lane) = lane.pages() else { return Poll::Ready(Ok(written)) };
     loop {
-        let step = if !frames.is_empty() {
-            lane.poll_write_before(cx, &mut frames)
-        } else if let Some(pages) = place.as_mut().filter(|pages| !pages.is_empty()) {
-            lane.poll_drain(cx, pages)
+        let Some((before, pages)) = queue.front_mut() else {
+            // The frames behind the last pages are written in the next turn of the caller's loop.
+            return Poll::Ready(Ok(written.max(1)));
+        };
+        let is_head = *before > 0;
+        let step = if is_head {
+            let frames_before = frames.len();
+            let step = lane.poll_write_before(cx, &mut frames, *before);
+            *before = before.saturating_sub(frames_before - frames.len());
+            step
+        } else if pages.is_empty() {
+            queue.pop_front();
+            continue;
         } else {
-            *place = None;
-            std::mem::swap(&mut *frames, &mut *io.after.borrow_mut());
-            return Poll::Ready(Ok(written));
+            lane.poll_drain(cx, pages)
         };
         match step {
             Poll::Ready(Ok(n)) => written += n,
-            Poll::Ready(Err(error)) => match place.take() {
-                // The system refuses pages: they go on as bytes.
-                Some(pages) if frames.is_empty() && net::pages::is_refusal(&error) => {
-                    let mut rest = BytesMut::new();
+            // The system refuses pages: they go on as bytes.
+            Poll::Ready(Err(error)) if !is_head && net::pages::is_refusal(&error) => {
+                let mut rest = BytesMut::new();
+                if let Some((_, pages)) = queue.pop_front() {
                     pages.copy_out(&mut rest)?;
-                    frames.push_back(rest.freeze());
-                    frames.append(&mut io.after.borrow_mut());
-                    return Poll::Ready(Ok(written.max(1)));
                 }
-                Some(_) | None => return Poll::Ready(Err(error)),
-            },
+                frames.push_front(rest.freeze());
+                if let Some((before, _)) = queue.front_mut() {
+                    *before += 1;
+                }
+            }
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             Poll::Pending if written == 0 => return Poll::Pending,
             Poll::Pending => return Poll::Ready(Ok(written)),
         }
@@ -182,9 +188,9 @@ fn write_pages(
 /// Takes the frames of a carrier with a single lane.
 struct Frames<'a> {
     frames: &'a mut VecDeque<Bytes>,
-    pages: &'a mut Option<Pages>,
-    /// Frames behind the pages.
-    after: &'a mut VecDeque<Bytes>,
+    pages: &'a mut VecDeque<(usize, Pages)>,
+    /// Frames before the last pages.
+    before: usize,
     /// The lane moves pages.
     takes: bool,
 }
@@ -193,8 +199,7 @@ impl Outgoing for Frames<'_> {
     const LANES: bool = false;
 
     fn push(&mut self, frame: Bytes) {
-        let frames = if self.pages.is_some() { &mut *self.after } else { &mut *self.frames };
-        frames.push_back(frame);
+        self.frames.push_back(frame);
     }
 
     fn push_payload(&mut self, _key: StreamKey, _priority: Priority, frame: Bytes) {
@@ -209,11 +214,12 @@ impl Outgoing for Frames<'_> {
         (payload, len): (Rc<dyn proto::Pages>, usize),
     ) {
         let slot = payload.as_any().downcast_ref::<Slot>();
-        let pages = slot.filter(|_| self.takes && self.pages.is_none());
+        let pages = slot.filter(|_| self.takes);
         match pages.and_then(|slot| slot.to_send(len)) {
             Some(pages) => {
                 self.frames.push_back(head);
-                *self.pages = Some(pages);
+                self.pages.push_back((self.frames.len() - self.before, pages));
+                self.before = self.frames.len();
             }
             None => self.push(frame_of_pages(&head, &*payload, len)),
         }

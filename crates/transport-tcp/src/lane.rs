@@ -96,13 +96,11 @@ impl PageLane for TcpLane {
         &mut self,
         cx: &mut Context<'_>,
         frames: &mut VecDeque<Bytes>,
+        count: usize,
     ) -> Poll<io::Result<usize>> {
-        let empty = drop_empty(frames);
-        if frames.is_empty() {
-            return Poll::Ready(Ok(empty));
-        }
+        let before = frames.iter().take(count).map(|frame| &frame[..]);
         let mut slices = [IoSlice::new(&[]); gather::MOST];
-        let (filled, total) = gather::gather(frames.iter().map(|frame| &frame[..]), &mut slices);
+        let (filled, total) = gather::gather(before, &mut slices);
         let written = ready!(self.socket.poll_write_more(cx, &slices[..filled], total))?;
         gather::advance(frames, written, drop);
         Poll::Ready(Ok(written))

@@ -78,11 +78,13 @@ pub trait PageLane {
         limit: usize,
     ) -> Poll<io::Result<usize>>;
 
-    /// As [`Lane::poll_write`], before pages: the system may wait for them to fill a segment.
+    /// As [`Lane::poll_write`], the first `count` frames alone, before pages: the system may wait
+    /// for the pages to fill a segment.
     fn poll_write_before(
         &mut self,
         cx: &mut Context<'_>,
         frames: &mut VecDeque<Bytes>,
+        count: usize,
     ) -> Poll<io::Result<usize>>;
 
     /// Takes bytes from the front of `pages`, which is not empty, and returns their number, at

@@ -24,7 +24,7 @@ use crate::upgrade::Binary;
 use crate::whereabouts::{client_instance, control};
 use crate::{
     check, clients, connect, cores, demo, enroll, found, generate, importing, inherit, install,
-    instances, measure, nat, published, service_options, upgrade, visits,
+    instances, measure, nat, published, service_options, supervise, upgrade, visits,
 };
 
 /// Runs a command. If the error is a [`ops::WrongConfig`], the configuration is wrong.
@@ -33,6 +33,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
         Command::Server(args) => run_server(args),
         Command::Client(args) => run_client(args),
         Command::Proxy(args) => run_proxy(args),
+        Command::Run(args) => supervise::run(args),
         Command::Demo { once } => run_demo(*once),
         Command::Check(args) => check::check(args),
         Command::Generate(Generate::Config { side }) => {
@@ -102,6 +103,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
         Command::Import(args) => importing::import(args),
         Command::Install(args) => install::install(args),
         Command::Uninstall(args) => install::uninstall(args),
+        Command::Restart { name, which, now } => instances::restart(which, name.clone(), *now),
         Command::Stop { which, now } => instances::stop(which, *now),
         Command::Ping(args) => measure::ping(args),
         Command::Nat(args) => nat::nat(args),

@@ -30,7 +30,7 @@ use crate::measure::{Ping, Progress, Speed};
 use crate::nat::NatReport;
 use crate::reload::Reloaded;
 use crate::shown::Shown;
-use crate::status::{Status, StreamKind, Streams};
+use crate::status::{Restarted, Status, StreamKind, Streams};
 use crate::upgrade::{UpgradeOrder, Upgraded};
 use crate::visit::{Invitation, InviteOrder, InvitedVisitor, Uninvited};
 
@@ -54,6 +54,14 @@ pub enum Command {
     /// Goes on in a new process of a binary. Only the control socket takes this command: it starts
     /// a program of the asker's choice.
     Upgrade(UpgradeOrder),
+    /// Ends daemons of `tunnel run`, all or the one of this name, and starts them again. With `now`
+    /// the remaining streams are reset. Only the control socket has the command.
+    Restart {
+        #[serde(default)]
+        name: Option<String>,
+        #[serde(default)]
+        now: bool,
+    },
     /// The configuration file without its secrets.
     Configuration,
     /// Changes the configuration file and applies it.
@@ -145,6 +153,7 @@ pub enum Answer {
     Reloaded(Reloaded),
     /// `None`: the daemon was started from another file.
     Upgraded(Option<Upgraded>),
+    Restarted(Restarted),
     Configuration(Box<Shown>),
     Opened(Opened),
     Allowed(Allowed),

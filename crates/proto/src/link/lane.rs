@@ -32,7 +32,7 @@ pub trait Outgoing {
     fn push_payload(&mut self, key: StreamKey, priority: Priority, frame: Bytes);
 
     /// As [`Self::push_payload`]: the head of a frame whose payload is `len` bytes of pages. The
-    /// batch ends with it. The default copies them.
+    /// default copies them.
     fn push_pages(
         &mut self,
         key: StreamKey,

@@ -246,9 +246,7 @@ impl Link {
                         batch.push(self.scratch.split().freeze());
                     }
                     batch.push_pages(key, stream.priority, frame, pages);
-                    self.schedule.make_ready(key, stream);
-                    self.tell_room(key);
-                    return;
+                    continue;
                 }
                 if O::LANES && key.id != StreamId::CONTROL {
                     batch.push_payload(key, stream.priority, frame);

@@ -108,15 +108,11 @@ pub struct End {
     pub(super) dead: Vec<CarrierNumber>,
     /// Streams that may have something to send.
     eager: Vec<u32>,
-    /// Payloads that were sent. Every other one of at most [`PAGE_MOST`] bytes lies in pages.
+    /// Payloads that were sent. Every other one lies in pages.
     sent: u64,
     /// Events that arrived.
     received: u64,
 }
-
-/// Payloads of more bytes lie in memory: a batch ends behind pages, and the tests of speed are about
-/// full batches.
-const PAGE_MOST: usize = 8 << 10;
 
 /// Bytes in the place of pages.
 #[derive(Debug)]
@@ -231,7 +227,7 @@ impl End {
                 return;
             }
             self.sent += 1;
-            if self.sent.is_multiple_of(2) && n <= PAGE_MOST {
+            if self.sent.is_multiple_of(2) {
                 self.link.send_pages(seen.key, Rc::new(Page(front.slice(..n))), n);
             } else {
                 assert!(self.link.send_slice(seen.key, &front[..n]), "room() was kept to");

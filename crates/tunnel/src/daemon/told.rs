@@ -27,6 +27,7 @@ use tokio::time::Instant;
 
 use crate::config_file::ConfigFile;
 use crate::notify;
+use crate::supervise::is_supervised;
 use crate::upgrade::{Binary, Next, Started};
 
 /// The error of a process whose place the next process has taken.
@@ -162,6 +163,11 @@ impl RunningDaemon {
         let _turn = self.turn.lock().await;
         anyhow::ensure!(self.life.phase() == Phase::Running, "it is stopping");
         anyhow::ensure!(!handover::is_handed_over(), GONE_ON);
+        anyhow::ensure!(
+            !is_supervised(),
+            "not upgraded, and the daemon goes on as before: `tunnel run` has started it, and starts \
+             it again in the new program by `tunnel restart`"
+        );
         if let Some(why) = self.role.hinders_upgrade() {
             anyhow::bail!("not upgraded, and the daemon goes on as before: {why}");
         }

@@ -71,6 +71,7 @@ mod shared;
 mod slow;
 mod smoke;
 mod strangers;
+mod supervised;
 mod survival;
 mod taken;
 mod targets;
