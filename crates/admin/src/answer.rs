@@ -93,6 +93,7 @@ pub(super) fn succeeded(answer: Answer, order: Option<&Order>) -> Response {
         | Answer::Progress(_)
         | Answer::Event(_)
         | Answer::Lost(_)
+        | Answer::Upgraded(_)
         | Answer::Error(_) => no_answer(),
     }
 }

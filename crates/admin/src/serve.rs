@@ -36,6 +36,7 @@ pub(super) async fn serve(listener: StdListener, app: Router) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "the admin API cannot start: {error}"),
     };
+    net::handover::serving().await;
     let places = Places::default();
     let complaints = RepeatLimit::new();
     loop {

@@ -17,6 +17,7 @@ use ops::measure::{Ping, Progress, Speed};
 use ops::nat::NatReport;
 use ops::status::{Restarted, Status, StreamNumber, Streams};
 use ops::term;
+use ops::upgrade::{UpgradeOrder, Upgraded};
 use ops::visit::{Invitation, InviteOrder, InvitedVisitor, Uninvited};
 use ops::{Reconnected, Reloaded, WrongConfig};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -126,6 +127,16 @@ pub fn reload(instance: &Instance) -> anyhow::Result<Reloaded> {
     let answer = instance.ask(Command::Reload)?;
     let Answer::Reloaded(reloaded) = answer else { bail!(UNASKED) };
     Ok(reloaded)
+}
+
+/// Makes the daemon go on in a new process. `None`: the daemon was started from another file than
+/// that of the order.
+pub fn upgrade(instance: &Instance, order: UpgradeOrder) -> anyhow::Result<Option<Upgraded>> {
+    let patience = Duration::from_millis(order.timeout_millis) + RELOAD_TIMEOUT;
+    instance.stream.set_read_timeout(Some(patience))?;
+    let answer = instance.ask(Command::Upgrade(order))?;
+    let Answer::Upgraded(upgraded) = answer else { bail!(UNASKED) };
+    Ok(upgraded)
 }
 
 /// Changes the services and forwards of a client. The error may be a [`WrongConfig`].
@@ -304,6 +315,7 @@ pub fn speedtest(
             | Answer::Nat(_)
             | Answer::Event(_)
             | Answer::Lost(_)
+            | Answer::Upgraded(_)
             | Answer::Error(_) => bail!(UNASKED),
         }
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use logging::RepeatLimit;
+use net::handover;
 use ops::command::{self, Answer, Command, Request};
 use ops::socket_file::{self, PRIVATE, SocketFile};
 use ops::state::create_private;
@@ -76,15 +77,21 @@ impl ControlSocket {
         self.file.path()
     }
 
-    /// Accepts and serves connections until the future is dropped.
+    /// Accepts and serves connections until the future is dropped, or, after a hand-over, until the
+    /// last conversation has ended.
     pub async fn serve(self, source: Arc<dyn Daemon>, life: Life) {
         let places = Arc::new(Semaphore::new(CONNECTIONS));
         let mut conversations = tokio::task::JoinSet::new();
         let complaints = RepeatLimit::new();
+        handover::serving().await;
         loop {
             // The semaphore is never closed, so the result is always `Ok`.
             let place = Arc::clone(&places).acquire_owned().await;
-            match self.listener.accept().await {
+            let accepted = tokio::select! {
+                accepted = self.listener.accept() => accepted,
+                () = handover::handed_over() => break,
+            };
+            match accepted {
                 Ok((stream, _)) => {
                     let (source, life) = (Arc::clone(&source), life.clone());
                     conversations.spawn(async move {
@@ -102,6 +109,9 @@ impl ControlSocket {
             }
             while conversations.try_join_next().is_some() {}
         }
+        // New conversations are with the next generation of the daemon. Those that have begun go on.
+        drop(self.listener);
+        while conversations.join_next().await.is_some() {}
     }
 }
 

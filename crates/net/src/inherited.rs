@@ -12,16 +12,18 @@
 //! joined it. And a closed member of a group of listeners resets the connections in its queue.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, UdpSocket};
-use std::os::fd::OwnedFd;
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use rustix::fs::{FileType, fstat};
 use rustix::net::sockopt::{socket_acceptconn, socket_type};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SocketAddrAny, SocketAddrUnix, SocketType, getsockname, recvmsg,
 };
+use tokio::io::Interest;
 
 /// Descriptors of one message: the kernel takes no more (`SCM_MAX_FD`).
 const PER_MESSAGE: usize = 253;
@@ -42,18 +44,38 @@ enum Place {
     Tcp(SocketAddr),
     Udp(SocketAddr),
     Unix(SocketAddrUnix),
+    /// A file, by device and inode: the lock of a folder.
+    File(u64, u64),
+    /// A connection on which the other process passes visitors on.
+    Visitors,
 }
 
 impl Inherited {
     /// Receives sockets until the other end closes. Each message has any bytes and at most 253
     /// descriptors. The sockets of a group come in the order in which they joined the group. A
-    /// descriptor that is no listening socket is closed.
+    /// descriptor that is neither a listening socket nor a file is closed.
     ///
     /// # Errors
     /// The connection ends amid a message, or there are too many sockets.
     pub fn receive(from: &UnixStream) -> io::Result<Self> {
+        let (mut all, _) = Self::receive_until(from, false)?;
+        all.0.retain(|(place, _)| *place != Place::Visitors);
+        Ok(all)
+    }
+
+    /// Receives sockets until a message without descriptors comes, or the other end closes. Returns
+    /// at most 64 bytes of that message as well.
+    ///
+    /// # Errors
+    /// As for [`Self::receive`].
+    pub fn receive_before_text(from: &UnixStream) -> io::Result<(Self, Vec<u8>)> {
+        Self::receive_until(from, true)
+    }
+
+    fn receive_until(from: &UnixStream, ends_at_text: bool) -> io::Result<(Self, Vec<u8>)> {
         let mut all = Vec::new();
         loop {
+            let mut is_bare = true;
             let mut space =
                 vec![std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PER_MESSAGE))];
             let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -65,14 +87,16 @@ impl Inherited {
             }
             for item in ancillary.drain() {
                 if let RecvAncillaryMessage::ScmRights(descriptors) = item {
+                    is_bare = false;
                     all.extend(descriptors.filter_map(|fd| Some((place(&fd)?, fd))));
                 }
             }
             if all.len() > SOCKETS {
                 return Err(io::Error::other(format!("more than {SOCKETS} sockets")));
             }
-            if message.bytes == 0 {
-                return Ok(Self(all));
+            if message.bytes == 0 || (ends_at_text && is_bare) {
+                let text = bytes.get(..message.bytes).unwrap_or_default().to_vec();
+                return Ok((Self(all), text));
             }
         }
     }
@@ -113,14 +137,20 @@ fn inherited() -> MutexGuard<'static, Inherited> {
     INHERITED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where a descriptor listens; `None`: it does not.
+/// Where a descriptor listens, or which file it is; `None`: neither.
 fn place(socket: &OwnedFd) -> Option<Place> {
+    if let Some(file) = fstat(socket).ok().filter(|file| is_regular(file.st_mode)) {
+        return Some(Place::File(file.st_dev, file.st_ino));
+    }
     let kind = socket_type(socket).ok()?;
     let address = getsockname(socket).ok()?;
     let listens = || socket_acceptconn(socket).is_ok_and(|listens| listens);
     if address.address_family() == AddressFamily::UNIX {
-        let address = SocketAddrUnix::try_from(address).ok()?;
-        return (kind == SocketType::STREAM && listens()).then_some(Place::Unix(address));
+        if kind != SocketType::STREAM {
+            return None;
+        }
+        let address = SocketAddrUnix::try_from(address).ok();
+        return if listens() { address.map(Place::Unix) } else { Some(Place::Visitors) };
     }
     let address = ip(address)?;
     if kind == SocketType::STREAM {
@@ -158,6 +188,65 @@ pub(crate) fn udp(address: SocketAddr, count: usize) -> io::Result<Option<Vec<Ud
     let group: Vec<UdpSocket> = group.into_iter().map(UdpSocket::from).collect();
     group.iter().try_for_each(|one| one.set_nonblocking(true))?;
     Ok(Some(group))
+}
+
+/// The inherited descriptor of a file, with the lock that the other process has on the file.
+///
+/// # Errors
+/// The file cannot be looked at, or it was handed over twice.
+pub fn file(same: impl AsFd) -> io::Result<Option<OwnedFd>> {
+    let file = fstat(same)?;
+    let group = inherited().take(&Place::File(file.st_dev, file.st_ino), 1)?;
+    Ok(group.and_then(|mut group| group.pop()))
+}
+
+fn is_regular(mode: u32) -> bool {
+    FileType::from_raw_mode(mode) == FileType::RegularFile
+}
+
+/// The visitors that the former process passes on.
+///
+/// # Errors
+/// The connection cannot be used by this thread's runtime, in which the call must be made.
+pub fn visitors() -> io::Result<Option<Visitors>> {
+    let Some(mut way) = inherited().take(&Place::Visitors, 1)? else { return Ok(None) };
+    let Some(way) = way.pop().map(UnixStream::from) else { return Ok(None) };
+    way.set_nonblocking(true)?;
+    Ok(Some(Visitors(tokio::net::UnixStream::from_std(way)?)))
+}
+
+/// Visitors that a former process has accepted, and that it cannot serve.
+#[derive(Debug)]
+pub struct Visitors(tokio::net::UnixStream);
+
+impl Visitors {
+    /// The next visitor. `None`: the former process has ended. Cancel-safe.
+    pub async fn next(&self) -> Option<TcpStream> {
+        loop {
+            self.0.readable().await.ok()?;
+            let take = || {
+                let mut space =
+                    [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+                let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+                let mut byte = [0];
+                let mut parts = [io::IoSliceMut::new(&mut byte)];
+                let got = recvmsg(&self.0, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+                let visitor = ancillary.drain().find_map(|item| {
+                    let RecvAncillaryMessage::ScmRights(mut visitors) = item else { return None };
+                    visitors.next()
+                });
+                io::Result::Ok((got.bytes, visitor.map(TcpStream::from)))
+            };
+            match self.0.try_io(Interest::READABLE, take) {
+                Ok((0, _)) => return None,
+                Ok((_, Some(visitor))) => return Some(visitor),
+                // A visitor that this process had no descriptor for.
+                Ok((_, None)) => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return None,
+            }
+        }
+    }
 }
 
 /// The inherited listener of a Unix socket, which is non-blocking.

@@ -9,6 +9,7 @@
 //! | [`gather`] | gathered writes |
 //! | [`pages`] | bytes that pass between sockets without a copy |
 //! | [`inherited`] | listening sockets that another process hands over |
+//! | [`handover`] | listening sockets that this process hands over, and when they accept |
 //! | [`bindable`] | what `[::]` is on a machine without IPv6 |
 //! | [`race`] | racing several addresses |
 //! | [`resolve`] | name lookups that cannot starve each other |
@@ -25,6 +26,7 @@ mod current;
 mod family;
 pub mod forwarded;
 pub mod gather;
+pub mod handover;
 pub mod inherited;
 mod listen;
 pub mod own;

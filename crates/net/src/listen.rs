@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::socket::{KEEPALIVE, keep_alive, never_pace_loopback};
-use crate::{bindable, inherited};
+use crate::{bindable, handover, inherited};
 
 /// Connections that may wait to be accepted, per listener; `somaxconn` limits the number.
 /// A restart brings thousands of clients back within seconds.
@@ -27,6 +27,12 @@ const BACKLOG: i32 = 4096;
 /// while old connections are in `TIME_WAIT`. A group of this address that the process
 /// [inherited] is taken instead.
 pub fn listen_group(address: SocketAddr, count: usize) -> io::Result<Vec<TcpListener>> {
+    let group = bind_group(address, count)?;
+    handover::note(&group);
+    Ok(group)
+}
+
+fn bind_group(address: SocketAddr, count: usize) -> io::Result<Vec<TcpListener>> {
     let address = bindable(address)?;
     if let Some(group) = inherited::tcp(address, count)? {
         for one in &group {

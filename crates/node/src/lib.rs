@@ -20,6 +20,7 @@
 //! | `survey`, `tcp_info` | the figures of workers and kernel for the status |
 //! | `descriptors`, `memory`, `identity` | limits of the process, and its certificate |
 
+mod adopted;
 mod aim;
 mod backends;
 pub mod client;

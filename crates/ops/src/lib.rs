@@ -21,6 +21,7 @@
 //! | `life` | the phases running, draining, ending |
 //! | `state`, `socket_file` | the directories of a daemon's files, and its Unix sockets |
 //! | `term`, `token` | text for a person, and a new token |
+//! | `upgrade` | the change to another binary without an interruption |
 //! | `visit` | invitations to private services, and their codes |
 
 pub mod clients;
@@ -42,6 +43,7 @@ pub mod state;
 pub mod status;
 pub mod term;
 mod token;
+pub mod upgrade;
 pub mod visit;
 
 pub use daemon::{

@@ -33,6 +33,10 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
+        // Another generation of the daemon listens there.
+        if !net::handover::is_serving() {
+            return;
+        }
         if identity(&self.path).is_ok_and(|now| now == self.identity) {
             drop(fs::remove_file(&self.path));
         }
@@ -53,8 +57,9 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 pub fn listen(path: &Path, mode: u32, backlog: i32) -> io::Result<(UnixListener, SocketFile)> {
     let address = SocketAddrUnix::new(path)?;
     if let Some(socket) = net::inherited::unix(&address)? {
-        let file = SocketFile { path: path.to_owned(), identity: identity(path)? };
         chmod(path, Mode::from_raw_mode(mode))?;
+        net::handover::note(&[&socket]);
+        let file = SocketFile { path: path.to_owned(), identity: identity(path)? };
         return Ok((socket, file));
     }
     if probe(path)? {
@@ -72,6 +77,7 @@ pub fn listen(path: &Path, mode: u32, backlog: i32) -> io::Result<(UnixListener,
     // Set before `listen`, so nobody can connect while the mode depends on the umask.
     chmod(path, Mode::from_raw_mode(mode))?;
     rustix::net::listen(&socket, backlog)?;
+    net::handover::note(&[&socket]);
     Ok((socket.into(), file))
 }
 
@@ -88,12 +94,14 @@ pub fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
 pub fn listen_abstract(name: &str) -> io::Result<UnixListener> {
     let address = SocketAddrUnix::new_abstract_name(name.as_bytes())?;
     if let Some(socket) = net::inherited::unix(&address)? {
+        net::handover::note(&[&socket]);
         return Ok(socket);
     }
     let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?);
     let listener =
         listener.map_err(|e| if e.kind() == io::ErrorKind::AddrInUse { in_use() } else { e })?;
     listener.set_nonblocking(true)?;
+    net::handover::note(&[&listener]);
     Ok(listener)
 }
 

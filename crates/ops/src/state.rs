@@ -41,7 +41,7 @@ pub struct StateDir {
     /// The permission bits of the directory.
     mode: u32,
     /// The lock lasts as long as this descriptor.
-    _lock: File,
+    lock: File,
 }
 
 impl StateDir {
@@ -56,8 +56,12 @@ impl StateDir {
         create_private(&path).map_err(failed)?;
         let mode = is_safe(&path, geteuid().as_raw())?;
         let lock = path.join(LOCK);
-        let lock =
+        let mut lock =
             files::open_or_create(&lock).map_err(|cause| StateError::Io { path: lock, cause })?;
+        if let Some(inherited) = net::inherited::file(&lock).map_err(failed)? {
+            // The lock of the former generation of this daemon, which hands over.
+            lock = inherited.into();
+        }
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
@@ -72,7 +76,7 @@ impl StateDir {
         }
         lock.set_len(0).map_err(failed)?;
         writeln!(&lock, "{}", getpid().as_raw_nonzero()).map_err(failed)?;
-        Ok(Self { path, mode, _lock: lock })
+        Ok(Self { path, mode, lock })
     }
 
     /// The warning about a directory whose list of files other users may read.
@@ -89,6 +93,11 @@ impl StateDir {
                 self.mode
             )
         })
+    }
+
+    /// The lock, which another process may inherit.
+    pub const fn lock(&self) -> &File {
+        &self.lock
     }
 
     /// The path of the directory.

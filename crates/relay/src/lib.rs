@@ -82,7 +82,7 @@ pub use flows::{
     ListeningFlows, connect_flow, join_flow, listen_flows,
 };
 pub use held::Held;
-pub use listen::{Handler, Listening, listen};
+pub use listen::{Handler, Listening, adopt, listen};
 pub use listen_unix::{ListeningUnix, listen_unix};
 pub use look::{LOOK_MAX, look};
 pub use passage::{join, lead};

@@ -11,13 +11,14 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use net::died_in_queue;
+use net::handover::serving;
 use net::socket::{bound_segments, canonical};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 use tokio::time::{Sleep, sleep};
 
@@ -67,6 +68,11 @@ pub fn listen(
     bound_segments(&listener, false);
     let listener = TcpListener::from_std(listener)?;
     let address = listener.local_addr()?;
+    let here: Rc<Here> = Rc::new((address, Rc::clone(&handler)));
+    HERE.with_borrow_mut(|all| {
+        all.retain(|one| one.strong_count() > 0);
+        all.push(Rc::downgrade(&here));
+    });
     let socket = Rc::new(RefCell::new(Some(listener)));
     let source = Rc::clone(&socket);
     let mut is_bounded = false;
@@ -79,16 +85,53 @@ pub fn listen(
         }
         listener.poll_accept(cx).map_ok(|(socket, peer)| (socket.into(), Some(canonical(peer))))
     };
-    let task =
-        tokio::task::spawn_local(AcceptLoop::new(accept, address.to_string(), handler, room));
-    Ok(Listening { address, socket, task: task.abort_handle() })
+    let accepting = AcceptLoop::new(accept, address.to_string(), handler, room);
+    let task = tokio::task::spawn_local(async move {
+        serving().await;
+        accepting.await;
+    });
+    Ok(Listening { here, socket, task: task.abort_handle() })
+}
+
+/// An address with its handler on this thread.
+type Here = (SocketAddr, Rc<dyn Handler>);
+
+thread_local! {
+    /// The live listeners of this thread.
+    static HERE: RefCell<Vec<Weak<Here>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Gives a visitor that a former process has accepted to the listener of this thread that has the
+/// address at which the visitor came. Must be called inside the runtime of a worker.
+///
+/// # Errors
+/// No listener of this thread has the address: the visitor is given back.
+pub fn adopt(visitor: std::net::TcpStream) -> Result<(), std::net::TcpStream> {
+    let Ok(at) = visitor.local_addr().map(canonical) else { return Ok(()) };
+    let is_there = |listens: SocketAddr| {
+        let listens = canonical(listens);
+        listens.port() == at.port() && (listens.ip() == at.ip() || listens.ip().is_unspecified())
+    };
+    let live = HERE.with_borrow(|all| {
+        let all = all.iter().filter_map(Weak::upgrade);
+        // The exact address goes before all addresses.
+        all.filter(|here| is_there(here.0)).min_by_key(|here| here.0.ip().is_unspecified())
+    });
+    let Some(here) = live else { return Err(visitor) };
+    let peer = visitor.peer_addr().map(canonical);
+    let socket = visitor.set_nonblocking(true).and_then(|()| TcpStream::from_std(visitor));
+    // A visitor that is gone needs nothing.
+    if let (Ok(socket), Ok(peer)) = (socket, peer) {
+        here.1.handle(socket.into(), Some(peer));
+    }
+    Ok(())
 }
 
 /// A live listener. Dropping it closes the socket at once, so the port is free right after the
 /// drop.
 #[derive(Debug)]
 pub struct Listening {
-    address: SocketAddr,
+    here: Rc<Here>,
     socket: Rc<RefCell<Option<TcpListener>>>,
     task: AbortHandle,
 }
@@ -97,7 +140,7 @@ impl Listening {
     /// The address of the listener, with the port that the system chose.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
-        self.address
+        self.here.0
     }
 }
 

@@ -7,6 +7,7 @@ use std::os::unix::net::UnixListener as StdListener;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use net::handover::serving;
 use tokio::net::UnixListener;
 use tokio::task::AbortHandle;
 
@@ -30,7 +31,11 @@ pub fn listen_unix(
         // Most visitors of Unix sockets are unbound, so their address says nothing.
         listener.poll_accept(cx).map_ok(|(socket, _)| (socket.into(), None))
     };
-    let task = tokio::task::spawn_local(AcceptLoop::new(accept, name.to_owned(), handler, room));
+    let accepting = AcceptLoop::new(accept, name.to_owned(), handler, room);
+    let task = tokio::task::spawn_local(async move {
+        serving().await;
+        accepting.await;
+    });
     Ok(ListeningUnix { socket, task: task.abort_handle() })
 }
 

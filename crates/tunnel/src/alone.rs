@@ -17,14 +17,15 @@ use crate::whereabouts::client_instance;
 /// The lock of a client. It lasts as long as this value.
 #[derive(Debug)]
 pub(crate) struct Alone {
-    _lock: Option<File>,
+    lock: Option<File>,
 }
 
 /// Longest content of a lock file: a process number, and a path of 107 bytes (unix(7)).
 const HOLDER_MAX: u64 = 256;
 
 impl Alone {
-    /// Locks this client at these servers, in the folder of its control socket.
+    /// Locks this client at these servers, in the folder of its control socket. `inherits`: this
+    /// process takes the place of the running process, and inherits its lock.
     ///
     /// # Errors
     /// Another process of this machine is this client at these servers. The error says by which
@@ -33,15 +34,16 @@ impl Alone {
         config: &ClientConfig,
         control: Option<&SocketPath>,
         places: &Places,
+        inherits: bool,
     ) -> anyhow::Result<Self> {
         let servers = servers(config);
         // An instance of systemd has a folder of its own, in which this process would see no lock.
-        if let Some((pid, socket)) = of(&config.name, &servers, places) {
+        if let Some((pid, socket)) = of(&config.name, &servers, places).filter(|_| !inherits) {
             return Err(taken(config, &pid.to_string(), &socket));
         }
         // Without a folder there is no place for a lock.
-        let Some(control) = control else { return Ok(Self { _lock: None }) };
-        let Some(folder) = control.path.parent() else { return Ok(Self { _lock: None }) };
+        let Some(control) = control else { return Ok(Self { lock: None }) };
+        let Some(folder) = control.path.parent() else { return Ok(Self { lock: None }) };
         let name = format!("{}.{:016x}.lock", client_instance(&config.name), hash(&servers));
         let path = folder.join(name);
         let lock = create_private(folder).and_then(|()| files::open_or_create(&path));
@@ -50,8 +52,12 @@ impl Alone {
             Err(error) => {
                 // The control socket reports a folder that cannot be used.
                 tracing::debug!(path = %path.display(), %error, "no lock");
-                return Ok(Self { _lock: None });
+                return Ok(Self { lock: None });
             }
+        };
+        let lock = match net::inherited::file(&lock) {
+            Ok(Some(inherited)) => inherited.into(),
+            Ok(None) | Err(_) => lock,
         };
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             let mut holder = String::new();
@@ -64,7 +70,12 @@ impl Alone {
             .set_len(0)
             .and_then(|()| writeln!(&lock, "{}\n{}", std::process::id(), control.path.display()));
         drop(note);
-        Ok(Self { _lock: Some(lock) })
+        Ok(Self { lock: Some(lock) })
+    }
+
+    /// The lock, which the next process may inherit.
+    pub(crate) const fn lock(&self) -> Option<&File> {
+        self.lock.as_ref()
     }
 }
 
@@ -131,7 +142,8 @@ mod tests {
     fn one_process_per_client_and_server_and_the_other_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let control = SocketPath { path: dir.path().join("client-home.sock"), fixed: false };
-        let claim = |text: &str| Alone::claim(&client(text), Some(&control), &Places::default());
+        let claim =
+            |text: &str| Alone::claim(&client(text), Some(&control), &Places::default(), false);
         let first = claim("name: home\nservers: [tls://a.example, quic://a.example]").unwrap();
         // The order of the paths does not make another server.
         let why = claim("name: home\nservers: [quic://a.example, tls://a.example]").unwrap_err();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use config::{Common, LogFormat};
 use logging::Format;
+use net::handover;
 use node::{client, descriptors, proxy, server};
 use ops::state::{Places, StateDir};
 use ops::{Loaded, Role, Serving, term};
@@ -19,10 +20,11 @@ use crate::generate::Order;
 use crate::input::{absolute, key_exposure};
 use crate::load;
 use crate::runtime::slow_runtime;
+use crate::upgrade::Binary;
 use crate::whereabouts::{client_instance, control};
 use crate::{
     check, clients, connect, cores, demo, enroll, found, generate, importing, inherit, install,
-    instances, measure, nat, published, service_options, supervise, visits,
+    instances, measure, nat, published, service_options, supervise, upgrade, visits,
 };
 
 /// Runs a command. If the error is a [`ops::WrongConfig`], the configuration is wrong.
@@ -97,6 +99,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
         },
         Command::Events { which } => instances::events(which),
         Command::Reload { which, json } => instances::reload(which, *json),
+        Command::Upgrade(args) => upgrade::upgrade(args),
         Command::Import(args) => importing::import(args),
         Command::Install(args) => install::install(args),
         Command::Uninstall(args) => install::uninstall(args),
@@ -109,6 +112,12 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
 }
 
 fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
+    let former = upgrade::inherit()?;
+    // The former process has done what is asked for once.
+    let args = &match former {
+        Some(_) => ServerArgs { enroll: None, ..args.clone() },
+        None => args.clone(),
+    };
     let found = found::of_server(args);
     let args = &with_file(args, found.as_deref(), |args| &mut args.daemon);
     let places = Places::of_process();
@@ -144,14 +153,18 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
     tell_file(found.as_deref());
     let config = loaded.config;
     let control = control(&config.common, Role::Server.name(), &places)?;
-    let frame = Frame { control: Some(control), warnings: loaded.warnings, ..frame(&args.daemon) };
+    handover::keep(state.lock())?;
+    let is_next = former.is_some();
+    let frame =
+        Frame { control: Some(control), warnings: loaded.warnings, former, ..frame(&args.daemon) };
     let identity =
         if speaks_tls { Some(node::identity::identity(&config.tls, state.path())?) } else { None };
     if let (Some(identity), None) = (&identity, &config.tls.identity) {
         tracing::info!(pin = %identity.pin(), "the server has a self-signed certificate; clients pin it");
     }
     let token_file = token.as_ref().map(|(_, path)| path.clone());
-    let alone = args.daemon.config.is_none() && load::has_one_client(args, token.is_some());
+    let alone =
+        !is_next && args.daemon.config.is_none() && load::has_one_client(args, token.is_some());
     let invitation = alone.then(|| Invitation {
         name: load::client_name(args).to_owned(),
         token,
@@ -198,6 +211,9 @@ fn ordered(name: &str, args: &ServerArgs) -> ops::enrol::Order {
 }
 
 fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
+    let former = upgrade::inherit()?;
+    let heirloom = former.as_ref().and_then(|former| former.heirloom.as_deref());
+    let heirloom = heirloom.map(str::parse).transpose()?;
     let args = &settled(args)?;
     let redeemed = args.enroll.as_deref().map(|code| enroll::redeem(args, code)).transpose()?;
     let args = match &redeemed {
@@ -216,11 +232,13 @@ fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
     let is_needed = config.common.control.is_some() || config.common.state_dir.is_some();
     let control = control(&config.common, &instance, &places);
     let control = if is_needed { Some(control?) } else { control.ok() };
-    let frame = Frame { control, is_needed, warnings, ..frame(&args.daemon) };
-    let alone = Alone::claim(&config, frame.control.as_ref(), &places)?;
+    let is_next = former.is_some();
+    let frame = Frame { control, is_needed, warnings, former, ..frame(&args.daemon) };
+    let alone = Alone::claim(&config, frame.control.as_ref(), &places, is_next)?;
+    alone.lock().map(handover::keep).transpose()?;
     let args = args.clone();
     let source: client::ConfigSource = Box::new(move |instead| load::client(&args, instead));
-    let start = async || Ok(client::start(config, source).await? as Arc<dyn Serving>);
+    let start = async || Ok(client::start(config, source, heirloom).await? as Arc<dyn Serving>);
     let runtime = slow_runtime()?;
     let outcome = runtime.block_on(daemon::run(frame, start));
     runtime.shutdown_background();
@@ -230,6 +248,7 @@ fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
 }
 
 fn run_proxy(args: &ProxyArgs) -> anyhow::Result<()> {
+    let former = upgrade::inherit()?;
     let found = found::of_proxy(args)?;
     let args = &with_file(args, found.as_deref(), |args| &mut args.daemon);
     let Loaded { config, warnings } = load::proxy(args, None)?;
@@ -240,7 +259,7 @@ fn run_proxy(args: &ProxyArgs) -> anyhow::Result<()> {
     let is_needed = config.common.control.is_some() || config.common.state_dir.is_some();
     let control = control(&config.common, Role::Proxy.name(), &places);
     let control = if is_needed { Some(control?) } else { control.ok() };
-    let frame = Frame { control, is_needed, warnings, ..frame(&args.daemon) };
+    let frame = Frame { control, is_needed, warnings, former, ..frame(&args.daemon) };
     let args = args.clone();
     let source: proxy::ConfigSource = Box::new(move |instead| load::proxy(&args, instead));
     let start = async || Ok(proxy::start(config, source).await? as Arc<dyn Serving>);
@@ -271,7 +290,8 @@ fn run_demo(once: bool) -> anyhow::Result<()> {
 
 fn frame(args: &DaemonArgs) -> Frame {
     let configuration = args.config.clone();
-    Frame { control: None, is_needed: true, warnings: Vec::new(), configuration }
+    let (warnings, binary) = (Vec::new(), Binary::of_process());
+    Frame { control: None, is_needed: true, warnings, configuration, binary, former: None }
 }
 
 /// The arguments with the file of the folder, if that file counts.

@@ -1,5 +1,5 @@
-//! Listening sockets that another process hands over. No command of this program hands sockets over:
-//! the variable is for programs that start the daemon.
+//! Listening sockets that another program hands over, which starts the daemon. A former process of
+//! the daemon itself hands over in another way: see `upgrade`.
 
 use std::env;
 use std::os::unix::net::UnixStream;
@@ -9,7 +9,7 @@ use anyhow::Context;
 use net::inherited::Inherited;
 
 /// The environment variable with the path of the Unix socket at which the other process waits.
-const VARIABLE: &str = "TUNNEL_INHERIT";
+pub(crate) const VARIABLE: &str = "TUNNEL_INHERIT";
 
 /// Longest silence of the other process, which has the sockets ready.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -30,8 +30,10 @@ pub(crate) fn inherit() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Closes the sockets that nothing in the daemon has bound after a while.
-pub(crate) async fn close_rest() {
+/// Closes the sockets that nothing in the daemon has bound a while after `former` is ready: as long as
+/// a former process lives, its clients come here one by one.
+pub(crate) async fn close_rest(former: impl Future<Output = ()>) {
+    former.await;
     tokio::time::sleep(REST).await;
     let closed = Inherited::close_rest();
     if closed > 0 {

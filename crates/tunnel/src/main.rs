@@ -38,6 +38,7 @@ mod runtime;
 mod service_options;
 mod signals;
 mod supervise;
+mod upgrade;
 mod visits;
 mod watch;
 mod whereabouts;
@@ -71,10 +72,12 @@ fn main() -> ExitCode {
         Err(e) if e.downcast_ref().is_some_and(Unwritten::is_closed_pipe) => ExitCode::SUCCESS,
         Err(e) if e.is::<importing::Unmapped>() => ExitCode::from(UNMAPPED),
         Err(e) if e.is::<WrongConfig>() => {
+            upgrade::tell_failure(&e.to_string());
             ops::term::err(logging::trouble(&e.to_string()));
             ExitCode::from(WRONG)
         }
         Err(e) => {
+            upgrade::tell_failure(&format!("{e:#}"));
             ops::term::err(logging::trouble(&format!("tunnel: {e:#}")));
             ExitCode::FAILURE
         }

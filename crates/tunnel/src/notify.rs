@@ -12,6 +12,12 @@ pub(crate) fn ready(status: &str) {
     send(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
+/// Reports the main process of the unit from now on. Only the main process may send the next messages
+/// (`NotifyAccess=main`).
+pub(crate) fn main_process(pid: u32) {
+    send(&[NotifyState::MainPid(pid)]);
+}
+
 /// Reports the path of the control socket, for `tunnel run`. systemd passes over the field.
 pub(crate) fn control(path: &Path) {
     send(&[NotifyState::Custom(&format!("{CONTROL}={}", path.display()))]);

@@ -6,6 +6,7 @@ mod choice;
 mod connect;
 mod destination;
 mod forwards;
+mod heirloom;
 mod invites;
 mod links;
 mod nat;
@@ -54,9 +55,10 @@ use crate::peer::material::{self, Materials};
 use crate::probes;
 use crate::session::{PathBytes, State, Workers};
 use crate::tcp_info::Ledger;
-use crate::{descriptors, limits, memory, survey, workers};
+use crate::{adopted, descriptors, limits, memory, survey, workers};
 pub(crate) use checks::{Checked, check_targets};
 use forwards::Forwards;
+pub use heirloom::{Heirloom, NoHeirloom};
 use links::{Links, Plan};
 pub(crate) use pool::Pools;
 pub(crate) use published::may_pass;
@@ -146,9 +148,15 @@ impl ClientShared {
     }
 }
 
-/// Starts workers, links and the listeners of forwards.
-pub async fn start(config: ClientConfig, source: ConfigSource) -> anyhow::Result<Arc<Client>> {
-    let client = Client::start(config).await?;
+/// Starts workers, links and the listeners of forwards. `heirloom` is that of the former process,
+/// whose place this process takes.
+pub async fn start(
+    config: ClientConfig,
+    source: ConfigSource,
+    heirloom: Option<Heirloom>,
+) -> anyhow::Result<Arc<Client>> {
+    let link = memory::link_config(&config.common);
+    let client = Client::start_with(config, link, heirloom).await?;
     Ok(Arc::new(Client { source: Some(source), ..client }))
 }
 
@@ -156,11 +164,15 @@ impl Client {
     /// Starts a client that reads its configuration once.
     pub async fn start(config: ClientConfig) -> anyhow::Result<Self> {
         let link = memory::link_config(&config.common);
-        Self::start_with(config, link).await
+        Self::start_with(config, link, None).await
     }
 
     /// Starts a client whose links have the settings `link` instead of the configured settings.
-    pub(crate) async fn start_with(config: ClientConfig, link: LinkConfig) -> anyhow::Result<Self> {
+    pub(crate) async fn start_with(
+        config: ClientConfig,
+        link: LinkConfig,
+        heirloom: Option<Heirloom>,
+    ) -> anyhow::Result<Self> {
         let count = config.common.workers.unwrap_or_else(workers::automatic);
         let plan = Plan::new(&config, link, count.get())?;
         let materials = material::read(&config)?;
@@ -180,10 +192,9 @@ impl Client {
         {
             return Err(why).with_context(|| format!("forward {}", forward.listen));
         }
-        let mut instance = [0; 16];
-        getrandom::fill(&mut instance).context("random bytes")?;
+        let heirloom = heirloom.map_or_else(Heirloom::first, Ok)?;
         let events = Events::default();
-        let uplink = Uplink::new(&links, &events);
+        let uplink = Uplink::new(&links, &events, heirloom.generation);
         uplink.note_shares(&config);
         limits::set_client(&config.limits);
         let shared = Arc::new(ClientShared {
@@ -196,7 +207,7 @@ impl Client {
             forwards,
             records: Records::of_client(),
             leaving: AtomicBool::new(false),
-            instance: InstanceId(instance),
+            instance: heirloom.instance,
             serials: Arc::new(AtomicU64::new(1)),
             events,
             invites: invites::Invites::default(),
@@ -218,6 +229,7 @@ impl Client {
         workers.handles()[0]
             .run(move |_| drop(tokio::task::spawn_local(check_targets(told))))
             .await?;
+        adopted::adopt_visitors(workers.handles()).await?;
         let (started, source, ledger) = (Instant::now(), None, Ledger::default());
         Ok(Self { workers, count, shared, started, source, ledger })
     }
@@ -434,6 +446,38 @@ impl Serving for Client {
                 () = survey::drain_links(self.workers.handles()) => {}
                 () = self.shared.host.leave(self.workers.handles()) => {}
             }
+        })
+    }
+
+    fn bequeath(&self) -> SendFuture<'_, Option<String>> {
+        Box::pin(async {
+            // The server takes the links of both processes for links of one process, and the set of
+            // services of the higher generation.
+            let generations = self.shared.uplinks.iter().map(|uplink| uplink.generation());
+            let generation = generations.max().unwrap_or_default() + heirloom::ROOM;
+            let heirloom = Heirloom { instance: self.shared.instance, generation };
+            Some(heirloom.to_string())
+        })
+    }
+
+    fn takes_over(&self) -> SendFuture<'_, ()> {
+        Box::pin(async {
+            for uplink in self.shared.uplinks.iter() {
+                uplink.published.answered(uplink.generation()).await;
+            }
+        })
+    }
+
+    fn hand_over<'a>(&'a self, successor: SendFuture<'a, ()>) -> SendFuture<'a, ()> {
+        Box::pin(async {
+            self.shared.leaving.store(true, Ordering::SeqCst);
+            self.shared.forwards.close_all(self.workers.handles()).await;
+            // Visitors come over the links of this process until the next one has links.
+            successor.await;
+            for uplink in self.shared.uplinks.iter() {
+                uplink.retire(self.workers.handles()).await;
+            }
+            survey::drain_links(self.workers.handles()).await;
         })
     }
 

@@ -13,7 +13,6 @@ use tokio::time::Instant;
 use super::destination::Places;
 use super::links::Links;
 use super::published::Published;
-use super::register::FIRST;
 use crate::session::{Handle, Session};
 
 /// A server as this client knows it.
@@ -36,12 +35,12 @@ pub(crate) struct Uplink {
 }
 
 impl Uplink {
-    pub(super) fn new(links: &Arc<Links>, events: &Events) -> Arc<Self> {
+    pub(super) fn new(links: &Arc<Links>, events: &Events, generation: u64) -> Arc<Self> {
         Arc::new(Self {
             links: ArcSwap::new(Arc::clone(links)),
             published: Published::new(events),
             places: Places::default(),
-            generation: AtomicU64::new(FIRST),
+            generation: AtomicU64::new(generation),
             logged_in: Arc::default(),
             shares: Arc::default(),
             stun: ArcSwap::default(),
@@ -85,6 +84,11 @@ impl Uplink {
     /// No further link is made; live links go on.
     pub(super) fn leave(&self) {
         self.links.load().leaving.store(true, Ordering::Relaxed);
+    }
+
+    /// Lets the links of the next process take the place of the current links, which retire.
+    pub(super) async fn retire(&self, handles: &[Handle]) {
+        self.links.load_full().retire(handles).await;
     }
 
     /// Lets other links take the place of the current links, which retire. A process that is

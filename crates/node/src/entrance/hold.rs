@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use net::handover;
 use proto::ResetCode;
-use relay::Detached;
+use relay::{Detached, Socket};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::admit::{Came, Guest, Past, enter, turn_away};
@@ -20,6 +21,9 @@ use crate::session::{Handle, Session, Worker};
 
 /// The time for which a visitor is held in all while its name or a link of the session is absent.
 pub(crate) const HOLD: Duration = Duration::from_secs(10);
+
+/// The time between two looks whether the clients have their links elsewhere.
+const LEFT: Duration = Duration::from_millis(10);
 
 /// Visitors held per session: more than a browser opens, and few enough that a flood of visitors
 /// costs little.
@@ -74,7 +78,11 @@ pub(super) async fn elsewhere(worker: Rc<Worker>, visitor: Visitor) {
     let wished = all.iter().find(|one| Some(one.session.id) == *wish);
     let to = match wished.and_then(|one| one.session.live_worker(worker.index)) {
         Some(to) if Instant::now() < *until => Some(to),
-        Some(_) | None => live_worker(worker.index, &entrance.backends, *until, is_current).await,
+        Some(_) | None => tokio::select! {
+            biased;
+            to = live_worker(worker.index, &entrance.backends, *until, is_current) => to,
+            () = gone_on(&entrance.backends) => None,
+        },
     };
     if !is_current() {
         return back(&worker, visitor);
@@ -85,6 +93,25 @@ pub(super) async fn elsewhere(worker: Rc<Worker>, visitor: Visitor) {
     };
     let Some(handle) = worker.peers.get(to) else { return };
     hand_over(handle.clone(), visitor).await;
+}
+
+/// Ready when the clients have their links to the next generation of this process.
+async fn gone_on(backends: &Backends) {
+    handover::handed_over().await;
+    while backends.all().iter().any(|one| !one.session.has_left()) {
+        sleep(LEFT).await;
+    }
+}
+
+/// Passes a visitor to the next generation of this process, which has the listener at which the
+/// visitor came. False: there is none, or bytes of the visitor were read.
+fn pass_on(socket: &Socket, came: &Came) -> bool {
+    let is_untouched = match came {
+        Came::Port(header) => header.is_none(),
+        Came::Name(visitor) => visitor.first.is_empty(),
+        Came::Request(_) => false,
+    };
+    is_untouched && matches!(socket, Socket::Tcp(_)) && handover::pass(socket).is_ok()
 }
 
 /// Sends a visitor back to its door, because the rules have changed that led it here. A request of
@@ -99,6 +126,9 @@ fn back(worker: &Rc<Worker>, visitor: Visitor) {
         }
     };
     let Guest { socket, peer, came, until, past, .. } = guest;
+    if past.first.is_empty() && pass_on(&socket, &came) {
+        return;
+    }
     match came {
         // Bytes that a refused stream has read are no longer in the socket, where a door looks.
         Came::Name(NameVisitor { door, lead, first, .. }) if past.first.is_empty() => {
@@ -195,6 +225,9 @@ fn refuse(worker: &Rc<Worker>, visitor: Visitor) {
     let settings = settings_of(worker, &visitor.entrance).unwrap_or_default();
     let is_away = visitor.entrance.backends.are_away();
     let Ok(Guest { socket, peer, came, until, past, .. }) = visitor.attach() else { return };
+    if past.first.is_empty() && pass_on(&socket, &came) {
+        return;
+    }
     match came {
         // The door gives the answer that a visitor gets who comes now.
         Came::Name(NameVisitor { door, lead, first, .. })

@@ -12,6 +12,7 @@ use std::time::Instant;
 use link::server::{Greeted, LogInError, Placement, accept, log_in};
 use link::{GreetError, Lease, Link};
 use logging::AUDIT;
+use net::handover;
 use net::source::prefix;
 use ops::events::Changed;
 use ops::status::LinkState;
@@ -36,7 +37,15 @@ pub(super) fn start(worker: &Rc<Worker>, registry: Arc<Registry>, listener: Box<
     let strangers = Strangers::new(worker, listener.transport(), move |incoming, place| {
         welcome(Rc::clone(&here), Arc::clone(&registry), incoming, place)
     });
-    spawn_local(async move { accept(listener, &strangers).await });
+    // Datagrams of live connections come to the socket of a listener by UDP, which therefore stays.
+    let stays = listener.transport().stays();
+    spawn_local(async move {
+        handover::serving().await;
+        tokio::select! {
+            () = accept(listener, &strangers) => {}
+            () = handover::handed_over(), if !stays => {}
+        }
+    });
 }
 
 /// Logs a connection in, or says why not.

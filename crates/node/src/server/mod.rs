@@ -77,7 +77,7 @@ use crate::session::Handle;
 use crate::session::{State, Workers};
 use crate::tcp_info::Ledger;
 use crate::transports::{Bound, ServerSide};
-use crate::{descriptors, memory, survey, transports, workers};
+use crate::{adopted, descriptors, memory, survey, transports, workers};
 
 pub use browser::has_page;
 pub(crate) use browser::pages;
@@ -343,6 +343,7 @@ impl Server {
             hook::keep_asking(Arc::clone(&registry), worker).await?;
             stun::serve(side.stun(), &config, worker).await?;
         }
+        adopted::adopt_visitors(workers.handles()).await?;
         let config = ArcSwap::from_pointee(reload::without_clients(config));
         let (started, source) = (Instant::now(), None);
         let (ledger, turn) = (Ledger::default(), PingRotation::default());
@@ -383,6 +384,12 @@ impl Server {
     fn holds(&self) -> Vec<status::ClientHeld> {
         let all = self.shared().hosts.holds.all().into_iter();
         all.map(|(client, hold)| status::ClientHeld { client, hold: hold.shown() }).collect()
+    }
+
+    async fn save_names(&self) {
+        let shared = Arc::clone(self.registry.shared_arc());
+        // A panic was logged.
+        let _ = tokio::task::spawn_blocking(move || shared.hosts.save_names()).await;
     }
 
     /// The URLs at which the server listens for clients.
@@ -565,11 +572,43 @@ impl Serving for Server {
         })
     }
 
+    fn hinders_upgrade(&self) -> Option<String> {
+        // Each datagram of a live connection has to reach the process that has the connection.
+        let is_udp = |url: &&String| ["quic://", "kcp://"].iter().any(|s| url.starts_with(s));
+        let stays = self.listen.iter().find(is_udp)?;
+        Some(format!(
+            "connections of {stays} cannot be told apart between two processes; restart the server, \
+             whose clients come back within 2 s"
+        ))
+    }
+
+    fn bequeath(&self) -> SendFuture<'_, Option<String>> {
+        Box::pin(async {
+            self.save_names().await;
+            None
+        })
+    }
+
+    fn hand_over<'a>(&'a self, _successor: SendFuture<'a, ()>) -> SendFuture<'a, ()> {
+        Box::pin(async {
+            doors::close(self.workers.handles()).await;
+            self.registry.leave();
+            loop {
+                survey::retire_links(self.workers.handles()).await;
+                self.registry.close_left().await;
+                let defaults = survey::defaults(self.workers.handles()).await;
+                let direct: u64 = defaults.iter().map(|default| default.streams).sum();
+                if direct == 0 && survey::links(self.workers.handles()).await == 0 {
+                    return;
+                }
+                tokio::time::sleep(survey::DRAIN_LOOK).await;
+            }
+        })
+    }
+
     fn close(&self) -> SendFuture<'_, ()> {
         Box::pin(async {
-            let shared = Arc::clone(self.registry.shared_arc());
-            // A panic was logged.
-            let _ = tokio::task::spawn_blocking(move || shared.hosts.save_names()).await;
+            self.save_names().await;
             survey::say_goodbye(self.workers.handles()).await;
             self.workers.stop().await;
         })

@@ -311,6 +311,11 @@ impl Session {
         (self.live() == 0).then(|| lost.elapsed())
     }
 
+    /// Whether all links are going away: the other side has others elsewhere.
+    pub(crate) fn has_left(&self) -> bool {
+        self.staying.iter().all(|links| links.load(Ordering::Relaxed) == 0)
+    }
+
     /// The number of live links on all workers.
     pub(crate) fn live(&self) -> u32 {
         self.live.iter().map(|n| n.load(Ordering::Relaxed)).sum()

@@ -23,7 +23,7 @@ use crate::session::{Handle, Session, Worker, Workers};
 pub(crate) use sessions::{sessions, without_links};
 
 /// The period at which a drain checks whether the last stream has ended.
-const DRAIN_LOOK: Duration = Duration::from_millis(50);
+pub(crate) const DRAIN_LOOK: Duration = Duration::from_millis(50);
 
 /// The time that the last frames of a closing link get to leave.
 const FAREWELL: Duration = Duration::from_millis(100);
@@ -232,6 +232,27 @@ pub(crate) async fn drain_links(handles: &[Handle]) {
         }
         tokio::time::sleep(DRAIN_LOOK).await;
     }
+}
+
+/// Asks the client of each link for a link to the next generation of this process.
+pub(crate) async fn retire_links(handles: &[Handle]) {
+    for handle in handles {
+        let retire = |worker: &Rc<Worker>| {
+            worker.state.all_links().iter().for_each(|(_, link)| link.go_away());
+        };
+        // A worker that has stopped has no links.
+        let _ = handle.call(retire).await;
+    }
+}
+
+/// The number of links that have not ended.
+pub(crate) async fn links(handles: &[Handle]) -> usize {
+    let mut count = 0;
+    for handle in handles {
+        let links = handle.call(|worker: &Rc<Worker>| worker.state.all_links().len());
+        count += links.await.unwrap_or_default();
+    }
+    count
 }
 
 /// Tells the peers that all links end now, and waits until the frames had time to leave. The stop

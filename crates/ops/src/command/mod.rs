@@ -31,6 +31,7 @@ use crate::nat::NatReport;
 use crate::reload::Reloaded;
 use crate::shown::Shown;
 use crate::status::{Restarted, Status, StreamKind, Streams};
+use crate::upgrade::{UpgradeOrder, Upgraded};
 use crate::visit::{Invitation, InviteOrder, InvitedVisitor, Uninvited};
 
 pub use form::{Form, Misread};
@@ -50,6 +51,9 @@ pub enum Command {
         now: bool,
     },
     Reload,
+    /// Goes on in a new process of a binary. Only the control socket takes this command: it starts
+    /// a program of the asker's choice.
+    Upgrade(UpgradeOrder),
     /// Ends daemons of `tunnel run`, all or the one of this name, and starts them again. With `now`
     /// the remaining streams are reset. Only the control socket has the command.
     Restart {
@@ -147,6 +151,8 @@ pub enum Answer {
         now: bool,
     },
     Reloaded(Reloaded),
+    /// `None`: the daemon was started from another file.
+    Upgraded(Option<Upgraded>),
     Restarted(Restarted),
     Configuration(Box<Shown>),
     Opened(Opened),

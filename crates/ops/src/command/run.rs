@@ -123,6 +123,10 @@ pub async fn run(daemon: &dyn Daemon, request: Request<'_>) -> anyhow::Result<An
             Answer::Restarted(restarted)
         }
         Command::Reload => Answer::Reloaded(settings()?.reload().await?),
+        Command::Upgrade(order) => {
+            told("an upgrade");
+            Answer::Upgraded(daemon.upgrade().context(NOT_HERE)?.upgrade(order).await?)
+        }
         Command::Configuration => {
             let settings = daemon.settings().context(shown::NONE)?;
             Answer::Configuration(Box::new(settings.configuration()?))

@@ -18,6 +18,7 @@ use crate::events::Events;
 use crate::measure::{Meter, SpeedTest};
 use crate::nat::NatProbe;
 use crate::status::Status;
+use crate::upgrade::Upgrade;
 
 pub use capability::{
     Clients, Connector, Enrolment, Lists, Log, Reconnected, Settings, Supervision, Traffic,
@@ -95,6 +96,11 @@ pub trait Daemon: Send + Sync {
 
     /// The visitors of a client's private services that came by codes.
     fn visitors(&self) -> Option<&dyn Visitors> {
+        None
+    }
+
+    /// Its change to another binary.
+    fn upgrade(&self) -> Option<&dyn Upgrade> {
         None
     }
 

@@ -67,6 +67,34 @@ pub trait Serving: Daemon {
     /// stream has ended. The caller drops the future at the deadline.
     fn drain(&self) -> SendFuture<'_, ()>;
 
+    /// Why this daemon cannot hand over to a next generation. `None`: it can.
+    fn hinders_upgrade(&self) -> Option<String> {
+        None
+    }
+
+    /// What the next generation of this daemon has to know. Writes what it reads from
+    /// the state directory.
+    fn bequeath(&self) -> SendFuture<'_, Option<String>> {
+        Box::pin(async { None })
+    }
+
+    /// Ready when this process can do what a former generation of the daemon does: a client has
+    /// logged in and published its services.
+    fn takes_over(&self) -> SendFuture<'_, ()> {
+        Box::pin(async {})
+    }
+
+    /// Gives everything to the next generation, which has the listeners: closes them here, asks the
+    /// peers for links to the next generation, and lets streams finish. The future is ready when the
+    /// last stream has ended. `successor` is ready when the next generation
+    /// [takes over](Self::takes_over).
+    fn hand_over<'a>(&'a self, successor: SendFuture<'a, ()>) -> SendFuture<'a, ()> {
+        Box::pin(async {
+            drop(successor);
+            self.drain().await;
+        })
+    }
+
     /// Tells the peers, ends the remaining streams, and stops the workers.
     fn close(&self) -> SendFuture<'_, ()>;
 }

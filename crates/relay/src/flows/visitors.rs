@@ -81,6 +81,10 @@ pub fn listen_flows(
     };
     let flows = NearFlows::new(port, settings);
     let task = Serving { flows: Rc::clone(&flows), timer: IdleTimer::default() };
+    let task = async move {
+        net::handover::serving().await;
+        task.await;
+    };
     let task = tokio::task::spawn_local(task).abort_handle();
     Ok(ListeningFlows { flows, task })
 }

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueHint};
 use ops::status::StreamNumber;
 
-use super::values::{forward, interval, patience, server, span, target};
+use super::values::{forward, interval, patience, server, span, target, upgrade_limit};
 use super::{DaemonArgs, OptionArgs};
 use crate::complete::{clients, published, services};
 
@@ -19,6 +19,25 @@ pub(crate) struct Which {
     /// The daemon with this control socket
     #[arg(long, value_name = "SOCKET")]
     pub(crate) control: Option<PathBuf>,
+}
+
+/// `tunnel upgrade`.
+#[derive(Debug, Args)]
+pub(crate) struct UpgradeArgs {
+    #[command(flatten)]
+    pub(crate) which: Which,
+    /// Upgrade every running daemon of this machine that was started from the file of this command
+    #[arg(long, conflicts_with_all = ["config", "control", "binary"])]
+    pub(crate) all: bool,
+    /// The program to go on with [default: the file from which the daemon was started, as it is now]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) binary: Option<PathBuf>,
+    /// Seconds in which the new process has to be ready
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = upgrade_limit)]
+    pub(crate) timeout: Duration,
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `tunnel enroll`.

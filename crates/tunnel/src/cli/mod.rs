@@ -16,7 +16,7 @@ use logging::levels;
 pub(crate) use asked::{
     CheckArgs, ClientsArgs, ClientsCommand, ConnectArgs, EnrollArgs, ForwardArgs, HoldArgs,
     LimitArgs, NatArgs, PingArgs, PublishArgs, RightsArgs, SpeedArgs, StreamsArgs, UnpublishArgs,
-    VisitArgs, Which,
+    UpgradeArgs, VisitArgs, Which,
 };
 pub(crate) use generate::{Generate, Sample, Shell, Side};
 pub(crate) use import::ImportArgs;
@@ -117,6 +117,11 @@ The client keeps the services in its state directory. `tunnel unpublish NAME` wi
 const NAT_NOTE: &str = "\
 The client asks the server's STUN ports and those of p2p.stun, for 3 s at most. The exit code is 0,
 also if UDP is blocked, and 1 if no STUN server is known.";
+
+const UPGRADE_NOTE: &str = "\
+The new process reads the configuration anew. If it cannot serve, the daemon goes on as before, and
+the exit code is 1 with the reason on standard error. The installer of a package calls
+`tunnel upgrade --all`.";
 
 const STOP_NOTE: &str = "\
 Open streams may finish within `drain_timeout`. A second `tunnel stop` and a second signal to the
@@ -286,6 +291,10 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Make a running daemon go on in a new process of its program, without an interruption: open
+    /// streams end in the former process, everything new comes to the new one
+    #[command(after_help = UPGRADE_NOTE)]
+    Upgrade(UpgradeArgs),
     /// End daemons of `tunnel run`, and start them again
     Restart {
         /// Name of the daemon, as `tunnel status` shows it [default: all daemons]

@@ -16,6 +16,11 @@ pub(super) fn span(text: &str) -> Result<Duration, String> {
     between(text, Duration::from_secs(1), ops::measure::LONGEST)
 }
 
+/// The time in which the new process of an upgrade has to be ready.
+pub(super) fn upgrade_limit(text: &str) -> Result<Duration, String> {
+    between(text, Duration::from_secs(1), Duration::from_secs(600))
+}
+
 fn between(text: &str, least: Duration, most: Duration) -> Result<Duration, String> {
     let (least, most) = (least.as_secs_f64(), most.as_secs_f64());
     let seconds = text.parse().ok().filter(|seconds| (least..=most).contains(seconds));

@@ -23,6 +23,7 @@ use anyhow::Context;
 use config::Common;
 use control::{ControlSocket, SocketPath};
 use ops::{Life, Phase, Serving};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -31,13 +32,14 @@ use crate::inherit;
 use crate::notify;
 use crate::signals::Signals;
 use crate::supervise::end_with_the_supervisor;
+use crate::upgrade::{self, Binary, Former, Next};
 use told::RunningDaemon;
 
 /// The time that the last lines of the log of requests get to reach their file.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// The settings of the frame.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Frame {
     /// The place of the control socket. `None`: the environment names no folder.
     pub(crate) control: Option<SocketPath>,
@@ -47,6 +49,10 @@ pub(crate) struct Frame {
     pub(crate) warnings: Vec<String>,
     /// The configuration file of the role, if there is one.
     pub(crate) configuration: Option<PathBuf>,
+    /// The file from which this process was started.
+    pub(crate) binary: Binary,
+    /// The process whose place this process takes.
+    pub(crate) former: Option<upgrade::Inherited>,
 }
 
 /// Runs a role from start to end. Must run inside the slow runtime.
@@ -58,18 +64,18 @@ pub(crate) async fn run(
     let signals = Signals::catch().context("catching signals")?;
     let steering = tokio::spawn(signals.steer(life.clone()));
     let supervised = tokio::spawn(end_with_the_supervisor(life.clone()));
-    let outcome = live(&frame, &life, start).await;
+    let outcome = live(frame, &life, start).await;
     supervised.abort();
     steering.abort();
     outcome
 }
 
 async fn live(
-    frame: &Frame,
+    frame: Frame,
     life: &Life,
     start: impl AsyncFnOnce() -> anyhow::Result<Arc<dyn Serving>>,
 ) -> anyhow::Result<()> {
-    let socket = control_socket(frame)?;
+    let socket = control_socket(&frame)?;
     let role = tokio::select! {
         biased;
         // A role that has started may have visitors, so it drains.
@@ -83,7 +89,13 @@ async fn live(
     let file = frame.configuration.clone();
     let config_file = file.clone().map(ConfigFile);
     let warnings = frame.warnings.clone();
-    let told = Arc::new(RunningDaemon::new(Arc::clone(&role), life.clone(), config_file, warnings));
+    let told = Arc::new(RunningDaemon::new(
+        Arc::clone(&role),
+        life.clone(),
+        config_file,
+        warnings,
+        frame.binary.clone(),
+    ));
     let api = match start_api(&role.common(), &told, life) {
         Ok(api) => api,
         Err(why) => {
@@ -104,6 +116,17 @@ async fn live(
             return Err(why);
         }
     };
+    let former = match frame.former.map(upgrade::Inherited::serve) {
+        None => None,
+        Some(serving) => match serving.await {
+            Ok(former) => Some(former),
+            Err(why) => {
+                role.close().await;
+                return Err(why);
+            }
+        },
+    };
+    let former = Accompanied::start(former, &role, life);
     let mut following = vec![
         tokio::spawn(follow::reload_when_asked(Arc::clone(&told))),
         tokio::spawn(follow::renew_certificates(Arc::clone(&told))),
@@ -111,7 +134,7 @@ async fn live(
         tokio::spawn(follow::end_services(Arc::clone(&told))),
         tokio::spawn(follow::tell_left_out_lines()),
         tokio::spawn(visitors::follow_visitors(Arc::clone(&told))),
-        tokio::spawn(inherit::close_rest()),
+        tokio::spawn(inherit::close_rest(former.ended())),
     ];
     following.extend(
         file.map(|file| tokio::spawn(follow::watch_configuration(Arc::clone(&told), file))),
@@ -125,20 +148,35 @@ async fn live(
     let summary = role.summary();
     notify::ready(&summary);
     tracing::info!("{summary}");
-    tokio::select! {
-        () = life.reached(Phase::Draining) => {}
+    let next = tokio::select! {
+        () = life.reached(Phase::Draining) => None,
+        next = told.next.wait() => Some(Arc::clone(next)),
         never = notify::feed_watchdog(async |limit| role.alive(limit).await) => match never {},
-    }
+    };
     following.iter().for_each(JoinHandle::abort);
     let drain_timeout = role.common().drain_timeout.duration();
-    notify::stopping(drain_timeout);
-    told.drains_until(tokio::time::Instant::now() + drain_timeout);
-    tracing::info!(
-        "stopping: new visitors are refused, and open streams may finish within {}; a second signal \
-         or `tunnel stop --now` resets them",
-        role.common().drain_timeout
-    );
-    drain(role.as_ref(), drain_timeout, life).await;
+    let mut api = api;
+    if let Some(next) = &next {
+        // The next process has its port.
+        drop(api.take());
+        tracing::info!("the next process serves; this process ends after its last stream");
+        tokio::select! {
+            () = hand_over(role.as_ref(), next, drain_timeout, life) => {}
+            () = life.reached(Phase::Ending) => {}
+        }
+        former.ended_or(life.reached(Phase::Draining)).await;
+    } else {
+        notify::stopping(drain_timeout);
+        told.drains_until(tokio::time::Instant::now() + drain_timeout);
+        tracing::info!(
+            "stopping: new visitors are refused, and open streams may finish within {}; a second \
+             signal or `tunnel stop --now` resets them",
+            role.common().drain_timeout
+        );
+        let former = former.ended_or(life.reached(Phase::Ending));
+        let former = timeout(drain_timeout, former);
+        let (_, _) = tokio::join!(drain(role.as_ref(), drain_timeout, life), former);
+    }
     #[cfg(feature = "otlp")]
     if let Some(push) = push {
         // The last push must come before `close`, while the workers still have their figures.
@@ -155,6 +193,65 @@ async fn live(
     }
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Lets the streams of this process end, without a time limit until somebody stops the process or
+/// the next process.
+async fn hand_over(role: &dyn Serving, next: &Next, limit: Duration, life: &Life) {
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let successor = Box::pin(async {
+        // Without a next process the streams end as well.
+        let _ = told.await;
+    });
+    let done = async {
+        tokio::select! {
+            () = role.hand_over(successor) => return,
+            () = life.reached(Phase::Draining) => {}
+        }
+        drain(role, limit, life).await;
+    };
+    let takes_over = || {
+        let _ = tell.send(());
+    };
+    tokio::select! {
+        () = done => {}
+        never = next.listen(life, takes_over) => match never {},
+    }
+}
+
+/// The former process, which a task accompanies to its end.
+struct Accompanied(watch::Receiver<bool>);
+
+impl Accompanied {
+    fn start(former: Option<Former>, role: &Arc<dyn Serving>, life: &Life) -> Self {
+        let ended = watch::Sender::new(former.is_none());
+        let told = ended.subscribe();
+        if let Some(former) = former {
+            let (role, life) = (Arc::clone(role), life.clone());
+            tokio::spawn(async move {
+                former.accompany(async { role.takes_over().await }, life).await;
+                ended.send_replace(true);
+            });
+        }
+        Self(told)
+    }
+
+    /// Ready when there is no former process any more.
+    fn ended(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut told = self.0.clone();
+        async move {
+            // A panic of the task was logged.
+            let _ = told.wait_for(|ended| *ended).await;
+        }
+    }
+
+    /// Ready when there is no former process any more, or `other` is ready.
+    async fn ended_or(&self, other: impl Future<Output = ()>) {
+        tokio::select! {
+            () = self.ended() => {}
+            () = other => {}
+        }
+    }
 }
 
 /// Binds the control socket. A daemon that does not need the socket only warns without it.

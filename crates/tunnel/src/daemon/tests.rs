@@ -78,7 +78,9 @@ impl Certificates for Recorded {
 
 fn frame(dir: &Path) -> Frame {
     let control = SocketPath { path: dir.join("c.sock"), fixed: true };
-    Frame { control: Some(control), is_needed: true, warnings: Vec::new(), configuration: None }
+    let (warnings, binary) = (Vec::new(), Binary::of_process());
+    let control = Some(control);
+    Frame { control, is_needed: true, warnings, configuration: None, binary, former: None }
 }
 
 #[tokio::test]
@@ -101,7 +103,7 @@ async fn a_stop_over_the_socket_drains_then_closes_and_shows_meanwhile() {
         (before, after)
     };
     let life = Life::new();
-    let running = live(&frame, &life, async || Ok(started));
+    let running = live(frame, &life, async || Ok(started));
     let (outcome, (before, after)) = tokio::join!(running, asks);
     outcome.unwrap();
     assert_eq!(before.state, DaemonState::Running);
@@ -114,7 +116,8 @@ async fn a_stop_over_the_socket_drains_then_closes_and_shows_meanwhile() {
 #[tokio::test]
 async fn who_is_stopping_does_not_reload() {
     let (role, life) = (Arc::new(Recorded::default()), Life::new());
-    let told = RunningDaemon::new(role.clone(), life.clone(), None, Vec::new());
+    let told =
+        RunningDaemon::new(role.clone(), life.clone(), None, Vec::new(), Binary::of_process());
     told.reload().await.unwrap();
     life.drain();
     assert_eq!(told.reload().await.unwrap_err().to_string(), "it is stopping");
@@ -131,7 +134,7 @@ async fn a_second_wish_to_end_cuts_the_drain() {
         life.drain();
         life.end();
     };
-    let (outcome, ()) = tokio::join!(live(&frame, &life, async || Ok(started)), ends);
+    let (outcome, ()) = tokio::join!(live(frame, &life, async || Ok(started)), ends);
     outcome.unwrap();
     assert_eq!(role.seen.lock().unwrap().last(), Some(&"close"));
 }
@@ -151,7 +154,7 @@ async fn a_role_whose_api_cannot_start_is_closed() {
     let api = Some(taken.local_addr().unwrap());
     let role = Arc::new(Recorded { api, ..Recorded::default() });
     let started: Arc<dyn Serving> = role.clone();
-    let outcome = live(&frame(dir.path()), &Life::new(), async || Ok(started)).await;
+    let outcome = live(frame(dir.path()), &Life::new(), async || Ok(started)).await;
     assert!(outcome.unwrap_err().to_string().contains("admin API on 127.0.0.1"));
     assert_eq!(*role.seen.lock().unwrap(), ["close"]);
 }
@@ -161,7 +164,8 @@ async fn a_role_that_cannot_start_leaves_nothing_behind() {
     let dir = tempfile::tempdir().unwrap();
     let frame = frame(dir.path());
     let start = async || Err::<Arc<dyn Serving>, _>(anyhow::anyhow!("port taken"));
-    let error = live(&frame, &Life::new(), start).await.unwrap_err();
+    let socket = frame.control.as_ref().unwrap().path.clone();
+    let error = live(frame, &Life::new(), start).await.unwrap_err();
     assert_eq!(error.to_string(), "port taken");
-    assert!(!frame.control.unwrap().path.exists());
+    assert!(!socket.exists());
 }

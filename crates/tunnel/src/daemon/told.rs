@@ -8,6 +8,7 @@ use anyhow::Context;
 use config::LogFormat;
 use config::edit::Operation;
 use logging::AUDIT;
+use net::handover;
 use ops::clients::{self, Applied, Change, Details, Held, HoldOrder};
 use ops::enrol::{Opened, Order};
 use ops::events::Events;
@@ -16,14 +17,21 @@ use ops::measure::{Meter, SpeedTest};
 use ops::nat::NatProbe;
 use ops::shown::{self, Shown};
 use ops::status::{DaemonState, Status};
+use ops::upgrade::{Upgrade, UpgradeOrder, Upgraded};
 use ops::{
     Clients, Connector, Daemon, Enrolment, Entries, Life, Lists, Log, Phase, Reloaded, SendFuture,
     Serving, Settings, Traffic, Visitors, WrongConfig,
 };
+use tokio::sync::SetOnce;
 use tokio::time::Instant;
 
 use crate::config_file::ConfigFile;
 use crate::notify;
+use crate::supervise::is_supervised;
+use crate::upgrade::{Binary, Next, Started};
+
+/// The error of a process whose place the next process has taken.
+const GONE_ON: &str = "it goes on in a new process; ask again";
 
 /// A role, with the state that only the frame has.
 pub(super) struct RunningDaemon {
@@ -38,6 +46,10 @@ pub(super) struct RunningDaemon {
     pub(super) lists_changed: tokio::sync::Notify,
     /// Visitors have changed, perhaps the time at which a code ends.
     pub(super) visitors_changed: tokio::sync::Notify,
+    /// The file from which this process was started.
+    binary: Binary,
+    /// The next process, once it serves.
+    pub(super) next: SetOnce<Arc<Next>>,
     /// The end of the drain, as soon as it has begun.
     drain_end: OnceLock<Instant>,
     /// The error of the last reload, if it failed.
@@ -50,9 +62,10 @@ impl RunningDaemon {
         life: Life,
         file: Option<ConfigFile>,
         warnings: Vec<String>,
+        binary: Binary,
     ) -> Self {
         let (turn, lists_changed, visitors_changed) = Default::default();
-        let (drain_end, reload_error) = Default::default();
+        let (next, drain_end, reload_error) = Default::default();
         let warnings = Mutex::new(warnings);
         Self {
             role,
@@ -62,6 +75,8 @@ impl RunningDaemon {
             warnings,
             lists_changed,
             visitors_changed,
+            binary,
+            next,
             drain_end,
             reload_error,
         }
@@ -98,6 +113,7 @@ impl RunningDaemon {
     pub(super) async fn reload_now(&self, turn: &mut u64) -> anyhow::Result<Reloaded> {
         // systemd already knows that the daemon stops, and must not be told that it is ready again.
         anyhow::ensure!(self.life.phase() == Phase::Running, "it is stopping");
+        anyhow::ensure!(!handover::is_handed_over(), GONE_ON);
         notify::reloading();
         let mut outcome = self.role.reload().await;
         if let Ok(reloaded) = &mut outcome {
@@ -136,6 +152,57 @@ impl RunningDaemon {
         }
         *self.reload_error() = why;
         outcome
+    }
+
+    /// Goes on in a new process. Runs to its end even if nobody waits for it.
+    async fn upgrade_now(&self, order: UpgradeOrder) -> anyhow::Result<Option<Upgraded>> {
+        if order.only.as_ref().is_some_and(|only| !self.binary.is(only)) {
+            return Ok(None);
+        }
+        // The lock keeps out reloads, which would change what the new process reads.
+        let _turn = self.turn.lock().await;
+        anyhow::ensure!(self.life.phase() == Phase::Running, "it is stopping");
+        anyhow::ensure!(!handover::is_handed_over(), GONE_ON);
+        anyhow::ensure!(
+            !is_supervised(),
+            "not upgraded, and the daemon goes on as before: `tunnel run` has started it, and starts \
+             it again in the new program by `tunnel restart`"
+        );
+        if let Some(why) = self.role.hinders_upgrade() {
+            anyhow::bail!("not upgraded, and the daemon goes on as before: {why}");
+        }
+        let binary = order.binary.as_deref().map_or_else(|| self.binary.path(), Ok)?;
+        let limit = Duration::from_millis(order.timeout_millis);
+        tracing::info!("starting {} to take the place of this process", binary.display());
+        let heirloom = self.role.bequeath().await;
+        let started = Started::start(binary, heirloom, limit).await;
+        let started = started.inspect_err(|why| {
+            tracing::error!(target: AUDIT, "not upgraded, and nothing has changed: {why:#}");
+        });
+        let started = started.context("not upgraded, and the daemon goes on as before")?;
+        anyhow::ensure!(self.life.phase() == Phase::Running, "it is stopping");
+        let streams = match self.role.traffic() {
+            Some(traffic) => traffic.streams(None, 0).await.total,
+            None => 0,
+        };
+        let upgraded = Upgraded {
+            pid: started.pid,
+            version: started.version.clone(),
+            former_pid: std::process::id(),
+            former_version: env!("CARGO_PKG_VERSION").to_owned(),
+            streams,
+        };
+        notify::main_process(started.pid);
+        let next = started.serve().await.inspect_err(|_| {
+            notify::main_process(std::process::id());
+        })?;
+        tracing::info!(
+            target: AUDIT, pid = upgraded.pid,
+            "upgraded: process {} of version {} serves", upgraded.pid, upgraded.version
+        );
+        // The lock above permits one upgrade, and this process has only one.
+        let _ = self.next.set(Arc::new(next));
+        Ok(Some(upgraded))
     }
 
     async fn amend_now(&self, operations: Vec<Operation>) -> anyhow::Result<Reloaded> {
@@ -318,8 +385,18 @@ impl Daemon for RunningDaemon {
         self.role.inviter().map(|_| self as &dyn Visitors)
     }
 
+    fn upgrade(&self) -> Option<&dyn Upgrade> {
+        Some(self)
+    }
+
     fn connector(&self) -> Option<&dyn Connector> {
         self.role.connector()
+    }
+}
+
+impl Upgrade for RunningDaemon {
+    fn upgrade(&self, order: UpgradeOrder) -> SendFuture<'_, anyhow::Result<Option<Upgraded>>> {
+        Box::pin(self.upgrade_now(order))
     }
 }
 

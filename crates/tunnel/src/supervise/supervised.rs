@@ -14,6 +14,11 @@ pub(super) const SUPERVISOR: &str = "TUNNEL_SUPERVISOR";
 /// The environment variable with the daemon's name, which each line of its log begins with.
 pub(super) const NAME: &str = logging::NAME_VARIABLE;
 
+/// Whether this process is a daemon of `tunnel run`, which waits for the end of this very process.
+pub(crate) fn is_supervised() -> bool {
+    env::var_os(SUPERVISOR).is_some()
+}
+
 /// Starts the drain when the supervisor has died. Never ready without a supervisor.
 pub(crate) async fn end_with_the_supervisor(life: Life) {
     let Some(pid) = env::var(SUPERVISOR).ok().and_then(|text| text.parse().ok()) else { return };

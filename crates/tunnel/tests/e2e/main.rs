@@ -80,6 +80,7 @@ mod told;
 mod udp;
 mod unix_sockets;
 mod unsent;
+mod upgrade;
 mod vanish;
 mod visit;
 mod visitors;

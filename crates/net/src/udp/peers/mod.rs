@@ -41,6 +41,7 @@ pub struct FlowGroup {
 /// `count` exceeds [`super::MAX_GROUP`].
 pub fn flow_group(address: SocketAddr, count: usize) -> io::Result<FlowGroup> {
     let sockets = super::share(address, count)?;
+    crate::handover::note(&sockets);
     let steering = Steering::of(&sockets)?;
     if let Err(error) = steering.attach(&steering.lock()) {
         tracing::warn!(

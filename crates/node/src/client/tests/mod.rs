@@ -75,7 +75,7 @@ impl Tunnel {
         let text = Text { name: "client.yaml", text: &text };
         let config = loaded(config::load_client(Some(text), &ClientFlags::default(), &sources()));
         let link = link_config(&config.common, worn.client);
-        let client = Client::start_with(config, link).await.unwrap();
+        let client = Client::start_with(config, link, None).await.unwrap();
         let tunnel = Self { server, client, public, forward, _origin: origin };
         tunnel.wait_states("two links", |states| states == [LinkState::Up; 2]).await;
         tunnel

@@ -145,10 +145,25 @@ impl Registry {
         self.published.add_failures(sessions);
     }
 
+    /// No link is made and nothing is published from now on. What is published stays.
+    pub(in crate::server) fn leave(&self) {
+        self.leaving.store(true, Ordering::SeqCst);
+    }
+
+    /// Closes the entrances of the sessions whose client has no link here that takes streams: it has
+    /// links to the next generation of this server, which has the listeners.
+    pub(in crate::server) async fn close_left(&self) {
+        let all = self.sessions().all();
+        for session in all.iter().filter(|session| session.has_left()) {
+            self.shared.private.withdraw(session);
+            self.published.withdraw(session, (&self.handles, &self.shared.hosts)).await;
+        }
+    }
+
     /// Closes all entrances, at the begin of a stop. No link is made and nothing is published from
     /// now on.
     pub(in crate::server) async fn close_entrances(&self) {
-        self.leaving.store(true, Ordering::SeqCst);
+        self.leave();
         self.published.close_all((&self.handles, &self.shared.hosts)).await;
     }
 }

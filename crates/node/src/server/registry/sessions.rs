@@ -120,6 +120,12 @@ impl Sessions {
         process.map(|process| process.links.as_slice()).unwrap_or_default()
     }
 
+    /// All sessions.
+    pub(super) fn all(&self) -> Vec<Arc<Session>> {
+        let processes = self.clients.values().flat_map(|of| of.processes.values());
+        processes.map(|process| Arc::clone(&process.session)).collect()
+    }
+
     /// The number of processes of a client that have links.
     pub(super) fn processes(&self, name: &str) -> usize {
         self.clients.get(name).map_or(0, |client| client.processes.len())

@@ -202,6 +202,10 @@ impl Hosts {
 
     /// Writes the file if there is a difference. Blocks.
     pub(super) fn save_names(&self) {
+        if net::handover::is_handed_over() {
+            // The file belongs to the next generation of the server.
+            return;
+        }
         let told = lock(&self.remembered.complaints);
         let Some(folder) = lock(&self.remembered.folder).clone() else { return };
         let text = {

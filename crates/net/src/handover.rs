@@ -1,0 +1,216 @@
+//! The hand-over of listening sockets to the next generation of the daemon, which takes them as
+//! [`inherited`](crate::inherited).
+//!
+//! ```text
+//!   former generation: Serving ──► HandedOver          accepts nothing more, its streams go on
+//!   next generation:   Waiting ──► Serving             has bound everything, accepts from then on
+//! ```
+//!
+//! A group of listeners is noted when it is bound, by the inodes of its sockets. The owner of a
+//! listener may close it at any time: what is handed over is what the table of descriptors of the
+//! process (`/proc/self/fd`) still has.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use rustix::fs::fstat;
+use rustix::net::getsockname;
+use tokio::sync::watch;
+
+/// Descriptors of one message. The kernel takes at most 253 (`SCM_MAX_FD`); a group is not split.
+const PER_MESSAGE: usize = 253;
+
+/// The table of descriptors of this process.
+const TABLE: &str = "/proc/self/fd";
+
+/// How far the hand-over is, seen from this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    /// The former generation serves. This process binds and accepts nothing.
+    Waiting,
+    Serving,
+    /// The next generation serves.
+    HandedOver,
+}
+
+static STAGE: LazyLock<watch::Sender<Stage>> = LazyLock::new(|| watch::Sender::new(Stage::Serving));
+
+/// The listening sockets of this process: the inodes of each group, in the order in which the
+/// sockets joined the group. The key is the address in the form of the system.
+static BOUND: Mutex<BTreeMap<Vec<u8>, Vec<u64>>> = Mutex::new(BTreeMap::new());
+
+/// The way on which visitors pass to the next generation.
+static PASSED: Mutex<Option<UnixStream>> = Mutex::new(None);
+
+/// Descriptors that are handed over beside the sockets: the locks of folders.
+static KEPT: Mutex<Vec<OwnedFd>> = Mutex::new(Vec::new());
+
+/// Listeners of this process accept nothing until [`serve`].
+pub fn wait() {
+    STAGE.send_replace(Stage::Waiting);
+}
+
+/// Listeners of this process accept from now on.
+pub fn serve() {
+    STAGE.send_replace(Stage::Serving);
+}
+
+/// The next generation accepts from now on. Listeners of this process end.
+pub fn hand_over() {
+    STAGE.send_replace(Stage::HandedOver);
+}
+
+/// Gives an accepted visitor to the next generation, which has the listeners. The caller closes its
+/// descriptor after that.
+///
+/// # Errors
+/// There is no next generation, or it has a few hundred visitors that it has not taken yet
+/// ([`io::ErrorKind::WouldBlock`]).
+pub fn pass(visitor: impl AsFd) -> io::Result<()> {
+    let way = PASSED.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(way) = way.as_ref().filter(|_| is_handed_over()) else {
+        return Err(io::ErrorKind::NotConnected.into());
+    };
+    Ok(send(way, &[visitor.as_fd().as_raw_fd()])?)
+}
+
+/// Whether this process is the generation that serves, to which the socket files belong.
+#[must_use]
+pub fn is_serving() -> bool {
+    *STAGE.borrow() == Stage::Serving
+}
+
+/// Whether the next generation accepts.
+#[must_use]
+pub fn is_handed_over() -> bool {
+    *STAGE.borrow() == Stage::HandedOver
+}
+
+/// Ready when listeners of this process may accept. Cancel-safe.
+pub async fn serving() {
+    reached(Stage::Serving).await;
+}
+
+/// Ready when the next generation accepts. Cancel-safe.
+pub async fn handed_over() {
+    reached(Stage::HandedOver).await;
+}
+
+async fn reached(stage: Stage) {
+    // Fails only when the sender is gone, and the sender is static.
+    drop(STAGE.subscribe().wait_for(|now| *now >= stage).await);
+}
+
+/// Notes the listening sockets of one address, in the order in which they joined their group.
+pub fn note<S: AsFd>(group: &[S]) {
+    let Some(first) = group.first() else { return };
+    let inode = |socket: &S| fstat(socket).ok().map(|socket| socket.st_ino);
+    let Ok(address) = getsockname(first) else { return };
+    let key = format!("{address:?}").into_bytes();
+    bound().insert(key, group.iter().filter_map(inode).collect());
+}
+
+/// Hands this descriptor over as well, until the process ends.
+///
+/// # Errors
+/// The process has no descriptor left.
+pub fn keep(file: impl AsFd) -> io::Result<()> {
+    let file = file.as_fd().try_clone_to_owned()?;
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(file);
+    Ok(())
+}
+
+fn bound() -> MutexGuard<'static, BTreeMap<Vec<u8>, Vec<u64>>> {
+    BOUND.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Sends all live listening sockets of this process, the kept descriptors and the way of visitors, each group in one
+/// message of one byte. Returns the number of sockets. Blocks while the other end does not read.
+///
+/// # Errors
+/// The table of descriptors cannot be read, or the other end is gone.
+pub fn give(to: &UnixStream) -> io::Result<usize> {
+    let open = sockets()?;
+    let mut count = 0;
+    for group in bound().values() {
+        let live: Vec<RawFd> = group.iter().filter_map(|inode| open.get(inode).copied()).collect();
+        if live.is_empty() || live.len() > PER_MESSAGE {
+            continue;
+        }
+        match send(to, &live) {
+            Ok(()) => count += live.len(),
+            // The owner has closed it meanwhile.
+            Err(nix::errno::Errno::EBADF) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    for file in kept.iter() {
+        send(to, &[file.as_raw_fd()])?;
+    }
+    let (ours, theirs) = UnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    send(to, &[theirs.as_raw_fd()])?;
+    *PASSED.lock().unwrap_or_else(PoisonError::into_inner) = Some(ours);
+    Ok(count)
+}
+
+/// The receiver looks at each descriptor, so a number that means another file by now does no harm.
+fn send(to: &UnixStream, descriptors: &[RawFd]) -> nix::Result<()> {
+    let rights = [ControlMessage::ScmRights(descriptors)];
+    let bytes = [IoSlice::new(b"s")];
+    sendmsg::<()>(to.as_raw_fd(), &bytes, &rights, MsgFlags::MSG_NOSIGNAL, None).map(drop)
+}
+
+/// The open sockets of this process by inode.
+fn sockets() -> io::Result<HashMap<u64, RawFd>> {
+    let mut all = HashMap::new();
+    for entry in fs::read_dir(TABLE)? {
+        let entry = entry?;
+        // A descriptor that was closed meanwhile has no link any more.
+        let Ok(target) = fs::read_link(entry.path()) else { continue };
+        let inode = target.to_str().and_then(|target| {
+            target.strip_prefix("socket:[")?.strip_suffix(']')?.parse::<u64>().ok()
+        });
+        let number = entry.file_name().to_str().and_then(|name| name.parse::<RawFd>().ok());
+        if let (Some(inode), Some(number)) = (inode, number) {
+            all.insert(inode, number);
+        }
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{SocketAddr, TcpListener};
+
+    use super::*;
+    use crate::inherited::Inherited;
+
+    #[tokio::test]
+    async fn live_listeners_and_kept_files_are_given_and_closed_listeners_are_not() {
+        let at = SocketAddr::from(([127, 0, 0, 1], 0));
+        let [kept, closed] = [2, 1].map(|count| crate::listen_group(at, count).unwrap());
+        let [kept_at, closed_at] =
+            [&kept, &closed].map(|group: &Vec<TcpListener>| group[0].local_addr().unwrap());
+        drop(closed);
+        let lock = tempfile::tempfile().unwrap();
+        keep(&lock).unwrap();
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        assert!(give(&ours).unwrap() >= 2);
+        io::Write::write_all(&mut &ours, b"text").unwrap();
+        let (all, text) = Inherited::receive_before_text(&theirs).unwrap();
+        assert_eq!(text, b"text");
+        all.offer();
+        drop(kept);
+        assert_eq!(crate::inherited::tcp(kept_at, 2).unwrap().unwrap().len(), 2);
+        assert!(crate::inherited::tcp(closed_at, 1).unwrap().is_none());
+        assert!(crate::inherited::file(&lock).unwrap().is_some());
+        assert!(crate::inherited::visitors().unwrap().is_some());
+    }
+}

@@ -1,0 +1,72 @@
+//! What a client leaves to the next generation of its daemon. The server takes the links of both
+//! processes for links of one process: visitors go over the new links from their first moment on,
+//! and streams on the former links go on.
+
+use std::fmt;
+use std::str::FromStr;
+
+use anyhow::Context;
+use proto::InstanceId;
+
+use super::register::FIRST;
+
+/// The room between the generations of the registrations of two processes. The former process may
+/// register again until it hands over; nobody does so a million times in that moment.
+pub(super) const ROOM: u64 = 1 << 20;
+
+/// What the next process of a client goes on with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heirloom {
+    /// The id of the process as the server knows it.
+    pub(super) instance: InstanceId,
+    /// The generation of the first registration of the next process.
+    pub(super) generation: u64,
+}
+
+/// The text is no heirloom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the former process of the client left something that this version does not understand")]
+pub struct NoHeirloom;
+
+impl Heirloom {
+    /// The id and the generation of a process that takes nobody's place.
+    ///
+    /// # Errors
+    /// The system gives no random bytes.
+    pub(super) fn first() -> anyhow::Result<Self> {
+        let mut instance = [0; 16];
+        getrandom::fill(&mut instance).context("random bytes")?;
+        Ok(Self { instance: InstanceId(instance), generation: FIRST })
+    }
+}
+
+impl fmt::Display for Heirloom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x} {}", u128::from_be_bytes(self.instance.0), self.generation)
+    }
+}
+
+impl FromStr for Heirloom {
+    type Err = NoHeirloom;
+
+    fn from_str(text: &str) -> Result<Self, NoHeirloom> {
+        let (instance, generation) = text.split_once(' ').ok_or(NoHeirloom)?;
+        let instance = u128::from_str_radix(instance, 16).map_err(|_| NoHeirloom)?;
+        let generation = generation.parse().map_err(|_| NoHeirloom)?;
+        Ok(Self { instance: InstanceId(instance.to_be_bytes()), generation })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_of_an_heirloom_is_read_again() {
+        let heirloom = Heirloom { instance: InstanceId([0x0a; 16]), generation: ROOM + 1 };
+        assert_eq!(heirloom.to_string().parse(), Ok(heirloom));
+        for wrong in ["", "0a", "x 1", "0a x", "0a -1"] {
+            assert_eq!(wrong.parse::<Heirloom>(), Err(NoHeirloom), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! The upgrade of a running daemon to another binary.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::SendFuture;
+
+/// An order to go on in a new process of a binary.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UpgradeOrder {
+    /// The binary. `None`: the file from which the daemon was started, as it is now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub binary: Option<PathBuf>,
+    /// A daemon that was started from another file than this file is left alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub only: Option<PathBuf>,
+    /// The time in milliseconds in which the new process has to be ready.
+    pub timeout_millis: u64,
+}
+
+/// The outcome of an upgrade.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Upgraded {
+    /// The id of the new process.
+    pub pid: u32,
+    /// The version of the new process.
+    pub version: String,
+    /// The id of the former process, which ends after its last stream.
+    pub former_pid: u32,
+    /// The version of the former process.
+    pub former_version: String,
+    /// The streams and flows that go on in the former process.
+    pub streams: u64,
+}
+
+/// A daemon that can go on in a new process.
+pub trait Upgrade: Send + Sync {
+    /// Starts the new process, and hands the listening sockets over when the process is ready.
+    /// `None`: the daemon was started from another file than that of the order.
+    ///
+    /// # Errors
+    /// The new process is not ready in time, or says why it cannot serve. This process serves on
+    /// then as if nothing had been asked.
+    fn upgrade(&self, order: UpgradeOrder) -> SendFuture<'_, anyhow::Result<Option<Upgraded>>>;
+}
